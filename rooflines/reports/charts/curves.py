@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rooflines.reports.charts.kinds import Beams, Choice, Choices, Curves
 from rooflines.reports.charts.palette import INK, Ink, Theme, category_colour, category_mark
-from rooflines.reports.charts.paper import POINTS_PER_INCH, SANS, SMALL, TEXT, axes_at, paper, pushed_apart
+from rooflines.reports.charts.paper import POINTS_PER_INCH, SANS, SMALL, TEXT, axes_at, paper, pushed_apart, text_width
+from rooflines.reports.words.text import clip
 from rooflines.units import scale
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ _CURVES_IN, _CHOICES_IN = 2.5, 3.2
 _BAR_IN, _BARS_MARGIN_IN = 0.3, 0.55
 _LEFT_IN, _RIGHT_IN, _TOP_IN, _BOTTOM_IN = 0.55, 1.75, 0.3, 0.4
 _LABEL_IN = 1.35
-_LABEL_GAP_IN, _CHARACTER_IN = 0.35, 0.06
+_LABEL_GAP_IN = 0.35
 _LINE_POINTS = 9.0
 # From this ratio of the largest to the smallest value on, an axis is logarithmic.
 _WIDE = 12.0
@@ -41,13 +42,13 @@ def curves_figure(curves: Curves, *, width_in: float, dark: bool = False) -> Pic
 
     theme: Theme = "dark" if dark else "light"
     ink = INK[theme]
-    longest = max((len(one.backend) + (7 if one.paper is not None or one.paper_points else 0) for one in curves.series), default=0)
-    right = _LABEL_GAP_IN + _CHARACTER_IN * longest
+    names = [one.backend + (", paper" if one.paper is not None or one.paper_points else "") for one in curves.series]
+    right = _LABEL_GAP_IN + _width_in(names, SMALL)
     picture, axes = _axes(width_in, _CURVES_IN, theme, left=_LEFT_IN, right=right, top=_TOP_IN, bottom=_BOTTOM_IN)
     values = [
         value
         for one in curves.series
-        for value in (*one.y, *([one.paper] if one.paper is not None else []), *(y for _, y in one.paper_points))
+        for value in (*one.y, *one.low, *one.high, *([one.paper] if one.paper is not None else []), *(y for _, y in one.paper_points))
         if value > 0
     ]
     if not values:
@@ -102,10 +103,19 @@ def curves_figure(curves: Curves, *, width_in: float, dark: bool = False) -> Pic
             )
             ends.append((paper_y[-1], f"{one.backend}, paper", colour))
     _end_labels(axes, ends, low, high, ink)
-    unit = curves.y_title if curves.fraction or not prefix else curves.y_title.replace(", ", f", {prefix}", 1)
-    axes.text(0, 1.04, unit, transform=axes.transAxes, size=SMALL, color=ink.muted, family=SANS, ha="left", va="bottom")
-    axes.text(1, -0.13, curves.x_title, transform=axes.transAxes, size=SMALL, color=ink.muted, family=SANS, ha="right", va="top")
+    _titles(axes, curves.x_title, curves.y_title if curves.fraction else _with_prefix(curves.y_title, prefix), ink)
     return picture
+
+
+def _with_prefix(title: str, prefix: str) -> str:
+    return title.replace(", ", f", {prefix}", 1)
+
+
+def _titles(axes: Axes, x_title: str, y_title: str, ink: Ink) -> None:
+    """What the axes show: above the vertical one, and below the numbers of the horizontal one."""
+    style: Any = {"size": SMALL, "color": ink.muted, "family": SANS, "xycoords": "axes fraction", "textcoords": "offset points"}
+    axes.annotate(y_title, (0, 1), (0, 5), ha="left", va="bottom", **style)
+    axes.annotate(x_title, (1, 0), (0, -17), ha="right", va="top", **style)
 
 
 def _mark_powers(axes: Axes, xs: Sequence[float]) -> None:
@@ -205,65 +215,44 @@ def choices_figure(chart: Choices, *, width_in: float, dark: bool = False) -> Pi
             zorder=3,
         )
     _point_labels(axes, front, ink)
-    for text, place in ((f"{chart.y_title.replace(', ', f', {prefix}', 1)}", (0, 1.04)),):
-        axes.text(*place, text, transform=axes.transAxes, size=SMALL, color=ink.muted, family=SANS, ha="left", va="bottom")
-    axes.text(
-        1,
-        -0.13,
-        chart.x_title.replace(", ", f", {x_prefix}", 1),
-        transform=axes.transAxes,
-        size=SMALL,
-        color=ink.muted,
-        family=SANS,
-        ha="right",
-        va="top",
-    )
+    _titles(axes, _with_prefix(chart.x_title, x_prefix), _with_prefix(chart.y_title, prefix), ink)
     return picture
 
 
 def _point_labels(axes: Axes, points: Sequence[Choice], ink: Ink) -> None:
-    """Names beside their points, on the side with more room; a name that would cover another is left out."""
-    width = axes.get_window_extent().width / axes.figure.get_dpi() * 72
+    """Names beside their points, on the side with more room and cut to it; a name that would cover another is left out."""
+    place = axes.get_window_extent()
     taken: list[tuple[float, float, float]] = []
     for one in points:
-        x, y = (value * 72 / axes.figure.get_dpi() for value in axes.transData.transform((one.x, one.y)))
-        length = len(one.label) * _CHARACTER_IN * 72
-        start = x - axes.get_window_extent().x0 / axes.figure.get_dpi() * 72
-        to_right = start + length + 8 < width
+        x, y = (value * POINTS_PER_INCH / axes.figure.get_dpi() for value in axes.transData.transform((one.x, one.y)))
+        left, right = (value * POINTS_PER_INCH / axes.figure.get_dpi() for value in (place.x0, place.x1))
+        length = _width_in([one.label], SMALL) * POINTS_PER_INCH
+        to_right = x + 6 + length < right or right - x > x - left
+        room = (right - x if to_right else x - left) - 8
+        text = one.label if length < room else clip(one.label, int(len(one.label) * room / length))
+        length = min(length, room)
         first = x + 6 if to_right else x - 6 - length
         if any(abs(y - other) < _LINE_POINTS and first < end and begin < first + length for begin, end, other in taken):
             continue
         taken.append((first, first + length, y))
         axes.annotate(
-            one.label,
-            (one.x, one.y),
-            xytext=(6 if to_right else -6, 0),
-            textcoords="offset points",
-            size=SMALL,
-            color=ink.text,
-            family=SANS,
-            va="center",
-            ha="left" if to_right else "right",
-            parse_math=False,
-        )
+            text, (one.x, one.y), xytext=(6 if to_right else -6, 0), textcoords="offset points", size=SMALL, color=ink.text,
+            family=SANS, va="center", ha="left" if to_right else "right", parse_math=False,
+        )  # fmt: skip
 
 
-def _label_in(bars: Beams) -> float:
-    """The width in inches that the labels of ``bars`` need."""
-    from matplotlib.font_manager import FontProperties
-    from matplotlib.textpath import TextPath
-
-    font = FontProperties(family=SANS, size=TEXT)
-    widths = [TextPath((0, 0), bar.label, prop=font).get_extents().width for bar in bars.beams if bar.label]
-    return max(_LABEL_IN, max(widths, default=0.0) / POINTS_PER_INCH + 0.15)
+def _width_in(texts: Iterable[str], size: float) -> float:
+    """The width in inches of the longest of ``texts``."""
+    return max((text_width(text, size, SANS) for text in texts), default=0.0) / POINTS_PER_INCH
 
 
 def beams_figure(bars: Beams, *, width_in: float, dark: bool = False) -> Picture:
     """Bars with their values at their ends, and what a paper printed below them in outline."""
     theme: Theme = "dark" if dark else "light"
     ink = INK[theme]
+    left = max(_LABEL_IN, _width_in((bar.label for bar in bars.beams), TEXT) + 0.15)
     height = _BARS_MARGIN_IN + _BAR_IN * max(1, len(bars.beams))
-    picture, axes = _axes(width_in, height, theme, left=_label_in(bars), right=_RIGHT_IN, top=0.3, bottom=0.25)
+    picture, axes = _axes(width_in, height, theme, left=left, right=_RIGHT_IN, top=0.3, bottom=0.25)
     largest = max([value for bar in bars.beams for value in (bar.value, bar.paper or 0.0)], default=1.0) or 1.0
     axes.set_xlim(0, largest)
     axes.set_ylim(len(bars.beams) - 0.5, -0.5)

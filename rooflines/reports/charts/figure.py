@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -16,7 +17,7 @@ import msgspec
 from rooflines.reports.charts.axes import Limits
 from rooflines.reports.charts.labels import Box, place_labels
 from rooflines.reports.charts.palette import INK, SERIES, Ink, Theme, category_colour, category_mark
-from rooflines.reports.charts.paper import POINTS_PER_INCH, SANS, SERIF, SMALL, TEXT, axes_at, paper
+from rooflines.reports.charts.paper import POINTS_PER_INCH, SANS, SERIF, SMALL, TEXT, axes_at, paper, text_width
 from rooflines.reports.charts.roofline import Chart, Roof, marker_diameter, roofline_chart
 from rooflines.reports.words.sentences import missing_ceilings, missing_operators, steps_sentences
 from rooflines.reports.words.text import shorten_name
@@ -54,11 +55,7 @@ class _Plot(NamedTuple):
 
     def length(self, text: str, size: float) -> float:
         """How long ``text`` is, in points."""
-        from matplotlib.font_manager import FontProperties
-        from matplotlib.textpath import text_to_path
-
-        width, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties(family=self.family, size=size), ismath=False)
-        return float(width)
+        return text_width(text, size, self.family)
 
     def points(self, x: float, y: float) -> tuple[float, float]:
         across, up = self.limits.fraction(x, y)
@@ -89,9 +86,8 @@ def roofline_figure(
     plot = _Plot(axes, chart.limits, width, height, family, INK[theme])
     _scales(plot, chart)
     _band(plot, chart)
-    if paths:
-        _paths(plot, chart, theme)
-    taken = _points(plot, chart, theme)
+    taken = _paths(plot, chart, theme) if paths else []
+    taken += _points(plot, chart, theme)
     taken += _names(plot, chart, taken)
     taken += _ring(plot, chart, taken)
     for roof in sorted((roof for roof in chart.roofs if roof.shown), key=lambda roof: (not roof.primary, roof.kind == "memory")):
@@ -234,14 +230,19 @@ def _band_name(plot: _Plot, chart: Chart, taken: list[Box]) -> None:
             return
 
 
-def _paths(plot: _Plot, chart: Chart, theme: Theme) -> None:
-    """A line through the operators of each category."""
+def _paths(plot: _Plot, chart: Chart, theme: Theme) -> list[Box]:
+    """A line through the operators of each category; returns the places on the lines."""
+    taken = []
     for category in {point.category for point in chart.points}:
         path = sorted((point for point in chart.points if point.category == category), key=lambda point: point.row)
         plot.axes.plot(
             [point.intensity for point in path], [point.flop_per_s for point in path], color=category_colour(category, theme),
             linewidth=1.2, alpha=0.7, zorder=2.8,
         )  # fmt: skip
+        for (ax, ay), (bx, by) in pairwise(plot.points(point.intensity, point.flop_per_s) for point in path):
+            length = math.hypot(bx - ax, by - ay)
+            taken += [Box(x, y, x, y) for x, y in _along(ax, ay, length, math.atan2(by - ay, bx - ax))[1:-1]]
+    return taken
 
 
 def _points(plot: _Plot, chart: Chart, theme: Theme) -> list[Box]:
@@ -351,8 +352,11 @@ def _roof(plot: _Plot, chart: Chart, roof: Roof, taken: list[Box]) -> list[Box]:
             # Near the middle of its slope.
             starts.append((0.5 + (step + 1) // 2 / 24 * (-1) ** step) * (reach - length))
     lines = [(x0 + math.cos(angle) * start + above_x, y0 + math.sin(angle) * start + above_y) for start in starts]
-    # A roof is never left without its name: where no place is free, the least covered will do.
-    x, y = min(lines, key=lambda line: _covered(plot, chart, _along(line[0], line[1], length, angle), taken))
+    found = [(_covered(plot, chart, _along(*line, length, angle), taken), line) for line in lines]
+    covered, (x, y) = min(found, key=lambda pair: pair[0])
+    # A primary roof is never left without its name: where no place is free, the least covered will do. The table names the others.
+    if covered and not roof.primary:
+        return []
     plot.write(x, y, text, size=size, rotation=math.degrees(angle), rotation_mode="anchor", ha="left", color=colour, zorder=6)
     return [Box(px - 5, py - 5, px + 5, py + 5) for px, py in _along(x, y, length, angle)]
 

@@ -24,6 +24,15 @@ def paper(width: float, height: float, ink: Ink) -> Figure:
     return Figure(figsize=(width / POINTS_PER_INCH, height / POINTS_PER_INCH), facecolor=ink.page)
 
 
+def text_width(text: str, size: float, family: str) -> float:
+    """The width of ``text`` in points."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    width, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties(family=family, size=size), ismath=False)
+    return float(width)
+
+
 def axes_at(
     figure: Figure, place: tuple[float, float, float, float], ink: Ink, *, edge: str = "", size: float = SMALL, family: str = SANS,
     sides: tuple[str, ...] = ("left", "bottom"),

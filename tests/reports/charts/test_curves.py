@@ -1,0 +1,41 @@
+"""Curves and scatter charts: what they draw lies on the paper, and intervals lie between the axes."""
+
+from __future__ import annotations
+
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from rooflines.reports.charts.draw import draw
+from rooflines.reports.charts.kinds import Beam, Beams, Choice, Choices, Curves, Series
+
+LONG = "squeezenet1_1 · batch 128 · channels-last · amp-bf16 · max-autotune · 16 threads"
+WIDE = Series(backend="resnet18", x=(1, 2), y=(50, 60), low=(4, 58), high=(900, 62), colour="series 1")
+CHARTS = {
+    "curves": Curves(x_title="batch size", y_title="throughput, samples/s", series=(WIDE,), log_x=True),
+    "names": Curves(x_title="batch size", y_title="peak memory, B", series=(Series(backend="WWWW_MMMM_WWWW", x=(1, 2), y=(1, 2)),)),
+    "choices": Choices(
+        x_title="peak memory, B", y_title="throughput, samples/s",
+        choices=tuple(Choice(label=LONG, x=x, y=x, colour="series 1", front=True) for x in (1.0, 4.0, 8.0)),
+    ),
+    "bars": Beams(x_title="time, s", beams=(Beam(backend="pytorch", label="matrix product", value=1.0, text="1.00 s"),)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_all_text_lies_on_the_paper(name):
+    picture = draw(CHARTS[name])
+    canvas = FigureCanvasAgg(picture)
+    canvas.draw()
+    paper, renderer = picture.bbox, canvas.get_renderer()
+    for text in picture.axes[0].texts:
+        box = text.get_window_extent(renderer)
+        assert box.x0 >= -1, text.get_text()
+        assert box.x1 <= paper.x1 + 1, text.get_text()
+        assert box.y0 >= -1, text.get_text()
+        assert box.y1 <= paper.y1 + 1, text.get_text()
+
+
+def test_the_axis_holds_every_interval():
+    low, high = draw(CHARTS["curves"]).axes[0].get_ylim()
+    assert low <= 4
+    assert high >= 900
