@@ -72,6 +72,16 @@ def hostile() -> Analysis:
     )  # fmt: skip
 
 
+def long_names() -> Analysis:
+    """Names, paths and values of one word that is wider than a phone."""
+    word = "a_directory_of_one_very_long_word_that_no_browser_breaks_by_itself" * 2
+    findings = (msgspec.structs.replace(sample().findings[0], title=word, evidence=word, suggestion=f"rooflines profile {word}"),)
+    return replaced(
+        findings=findings, notes=(word,), command=f"rooflines profile {word}.py", verdict=word,
+        workload=msgspec.structs.replace(sample().workload, name=word),
+    )  # fmt: skip
+
+
 def repeated() -> Analysis:
     """Twelve layers of which each has the same two operators, and a kernel that no operator launched."""
     model = sample().operators[3]

@@ -14,6 +14,7 @@ import pytest
 
 from rooflines.reports.render.html import write
 from rooflines.reports.views import run as view
+from rooflines.roofline.analysis import StepDivision
 from tests.reports import variants
 from tests.samples import analysis as sample
 from tests.usage_samples import machine_analysis
@@ -22,6 +23,7 @@ ARGUMENTS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
+DIVISION = StepDivision(of="host", step_s=0.1, data_loading_s=0.02, forward_s=0.05, backward_s=0.02, host_s=0.01)
 
 
 def absent(reason: str) -> None:
@@ -85,6 +87,8 @@ def reports(tmp_path_factory):
         "machine": machine_analysis,
         "large": lambda: variants.large(80),
         "repeated": variants.repeated,
+        "divided": lambda: variants.replaced(division=DIVISION),
+        "long names": variants.long_names,
         "hostile": variants.hostile,
         **{name: lambda name=name: variants.partial()[name] for name in variants.partial()},
     }
@@ -296,9 +300,9 @@ def test_theme_follows_the_system_and_the_button(opened):
 
 
 def test_a_phone_scrolls_in_one_direction_only(opened):
-    for name in ("sample", "large", "machine", "empty"):
+    for name in ("sample", "large", "machine", "empty", "divided", "long names"):
         page = opened(name, viewport={"width": 360, "height": 780}).page
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, name
     page = opened(viewport={"width": 360, "height": 780}).page
     assert page.locator("#ranks").is_visible()
     assert "convolution_bwd layer1.0.conv2" in page.locator("#ranks").inner_text()
