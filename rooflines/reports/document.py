@@ -105,7 +105,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     ``title`` stands above it, ``caption`` says what it is to those who do not see it, ``order`` how its rows are sorted and
     ``sorted_by`` by which column. ``total`` is its last row. A short form has ``brief`` rows at most, print has ``printed``. The rows
     of a ``tree`` are indented and fold, those of a ``main`` table can be sorted and filtered, the first numbers of ``parts`` are bars
-    of one whole.
+    of one whole. A page folds the rows after the ``first`` ones.
     """
 
     name: str
@@ -120,6 +120,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["plain", "main", "tree", "parts"] = "plain"
     brief: int | None = None
     printed: int | None = None
+    first: int | None = None
     show: Show = "full"
 
     def on_paper(self) -> tuple[Row, ...]:

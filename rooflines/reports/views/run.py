@@ -252,7 +252,7 @@ def _ceilings(analysis: Analysis) -> Section:
 
 
 def ceilings_table(analysis: Analysis) -> Table:
-    """Every ceiling with its scope, how sure it is, where it comes from and how old it was; further roofs below the main ones."""
+    """Every ceiling with its scope, how sure it is, where it comes from and how old it was; those used in the run come first."""
     judging = set(sentences.roofs_of_run(analysis))
     columns = (
         Column("ceiling", format="middle", least=17), Column("for", format="text", least=22, quiet=True, priority=1), Column("value"),
@@ -261,7 +261,7 @@ def ceilings_table(analysis: Analysis) -> Table:
         Column("how", format="text", least=36, show="full"),
     )  # fmt: skip
     rows = []
-    for roof in sentences.roof_order(analysis.ceilings):
+    for roof in sorted(sentences.roof_order(analysis.ceilings), key=lambda one: one not in judging):
         marks = ", ".join(marks_of(roof))
         how = " · ".join(text for text in (roof.source.detail, sentences.conditions_words(roof.conditions)) if text)
         spread = ABSENT if roof.spread is None else f"{roof.spread * 100:.1f}"
@@ -270,9 +270,10 @@ def ceilings_table(analysis: Analysis) -> Table:
             Cell(value=roof.value, text=si(roof.value, roof.unit)), Cell(value=roof.spread, text=spread, warning=marks),
             Cell(value=sentences.source_and_age(roof, analysis.created), hover=sentences.source_words(roof, analysis.created)), how,
         )  # fmt: skip
-        rows.append(Row(cells, show="always" if roof in judging else "full", printed=not roof.variant))
+        rows.append(Row(cells, show="always" if roof in judging else "full", printed=roof in judging or not (judging or roof.variant)))
     show: Show = "always" if judging else "full"
-    return Table(name="ceilings", caption="Ceilings with their sources", columns=columns, rows=tuple(rows), show=show)
+    first = len(judging) or None
+    return Table(name="ceilings", caption="Ceilings with their sources", columns=columns, rows=tuple(rows), first=first, show=show)
 
 
 def _steps(analysis: Analysis) -> Section:

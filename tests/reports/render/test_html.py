@@ -201,3 +201,13 @@ def test_two_thousand_rows_keep_the_page_small():
 def test_write_makes_the_folder_and_returns_the_path(tmp_path):
     path = write(view.page(variants.empty()), tmp_path / "deep" / "report.html")
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_ceilings_of_this_run_come_first_and_the_others_are_folded():
+    single = msgspec.structs.replace(sample().ceilings[0], name="GEMM int8", precision="int8")
+    text = render(view.page(variants.replaced(ceilings=(single, *sample().ceilings))))
+    used, folded = text[text.index('<section id="ceilings"') :].split("</section>")[0].split("<details>")
+    assert "FMA fp32" in used
+    assert "GEMM int8" not in used
+    assert "GEMM int8" in folded
+    assert "FMA fp32" not in folded
