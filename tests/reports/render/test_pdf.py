@@ -14,6 +14,7 @@ from rooflines.reports.views import run as view
 from rooflines.reports.words.sentences import roofs_of_run
 from rooflines.roofline.analysis import Analysis
 from tests import samples
+from tests.reports import variants
 
 HOSTILE = ("#let x = 1", "[red]x", "<script>", "=cmd()", "$x$", '"); #panic()', "*a*", "_b_")
 
@@ -26,20 +27,22 @@ def read(analysis: Analysis, path) -> str:
 def test_sections_stand_in_the_order_of_the_page(tmp_path):
     text = read(samples.analysis(), tmp_path)
     parts = (
-        "47.6 images/s (84.0 ms a step", "Time per step", "Recommendations", "GFLOP/s, measured", "Most headroom first", "Modules",
-        "Step times", "Device and environment", "Ceilings", "Peak 1.17 GiB (resident set)",
+        "47.6 images/s (84.0 ms a step", "Time per step", "Recommendations", "Most headroom first", "Modules",
+        "Device and environment", "Ceilings", "Peak 1.17 GiB (resident set)",
         "Operators without a work model take 1 % of the step", "Method",
         "rooflines profile --model resnet50 --mode training --batch-size 4",
     )  # fmt: skip
     at = 0
     for part in parts:
         at = text.index(part, at)
+    # A figure stands at the top of the next page if it does not fit.
+    assert text.index("GFLOP/s, measured") < text.index("Step times") < text.index("Device and environment")
 
 
 def test_figures_are_vectors_whose_text_is_set_in_the_face_of_the_page(tmp_path):
     reader = PdfReader(pdf.write(view.page(samples.analysis()), tmp_path / "report.pdf"))
     assert not [image for page in reader.pages for image in page.images]
-    assert "arithmetic intensity, FLOP/byte" in reader.pages[0].extract_text()
+    assert "arithmetic intensity, FLOP/byte" in reader.pages[1].extract_text()
     sections = pdf.content(view.page(samples.analysis()))["sections"]
     svg = next(block["svg"] for section in sections for block in section["blocks"] if block["kind"] == "figure")
     assert "Libertinus Serif" in svg
@@ -117,3 +120,9 @@ def test_ceilings_that_the_run_does_not_use_are_counted_and_not_listed():
     table = next(block for block in section["blocks"] if block["kind"] == "table")
     assert [row["cells"][0]["text"] for row in table["rows"]] == [roof.name for roof in roofs_of_run(samples.analysis())]
     assert table["caption"] == "5 of 9 rows."
+
+
+def test_a_figure_without_room_leaves_no_empty_page_behind(tmp_path):
+    pages = PdfReader(pdf.write(view.page(variants.large()), tmp_path / "report.pdf")).pages
+    assert "Operators" in pages[0].extract_text()
+    assert "Roofline" in pages[1].extract_text()
