@@ -143,9 +143,13 @@ class Paragraph(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """Names with what they are: short ``facts`` side by side, or ``definitions`` in sentences. A third text is a remark."""
+    """Names with what they are: short ``facts`` side by side, or ``definitions`` in sentences. A third text is a remark.
+
+    ``reports`` are the HTML pages of the rows, to which a page links if they are there.
+    """
 
     rows: tuple[tuple[str, ...], ...]
+    reports: tuple[str, ...] = ()
     kind: Literal["facts", "definitions"] = "facts"
     show: Show = "full"
 

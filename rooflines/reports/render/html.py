@@ -12,8 +12,10 @@ import html
 import json
 import re
 from functools import cache
+from os.path import relpath
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from msgspec import structs
 
@@ -43,12 +45,12 @@ _POINT = re.compile(r'(<g id="[^"]*?point-(\d+)">)')
 def write(page: Page, path: Path) -> Path:
     """Write ``page`` to ``path`` and return it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render(page), encoding="utf-8")
+    path.write_text(render(page, path.parent), encoding="utf-8")
     return path
 
 
-def render(page: Page) -> str:
-    """The page as text."""
+def render(page: Page, directory: Path = Path()) -> str:
+    """The page as text, with links as from ``directory``."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -68,6 +70,7 @@ def render(page: Page) -> str:
         kind_of=kind_of,
         drawn=_drawn,
         svg=_svg,
+        link=lambda file: quote(Path(relpath(file, directory)).as_posix()) if Path(file).is_file() else "",
         chart=lambda _: chart,
         roof_groups=roof_groups,
         slug=_slug,

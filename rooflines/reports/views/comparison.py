@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from rooflines.reports.document import ABSENT, Block, Cell, Column, Facts, Page, Paragraph, Row, Section, Table
+from rooflines.reports.charts.palette import BOUNDS
+from rooflines.reports.document import ABSENT, Bar, BarRow, Block, Cell, Column, Facts, Page, Paragraph, Part, Row, Section, Table
 from rooflines.reports.words.sentences import subject
 from rooflines.reports.words.text import Scale, column_scale, csv_text, short_name, shorten_shapes
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.comparison.compare import count_of_calls, signed_seconds
 from rooflines.roofline.comparison.records import Change, Comparison, Figures, Subject
-from rooflines.units import percent, significant
+from rooflines.units import percent, seconds, significant
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,6 +22,8 @@ By = Literal["operator", "module"]
 # In the order of the page.
 _GROUPS = {"slower": "Slower", "faster": "Faster", "new": "New", "gone": "Gone", "unknown": "Noise unknown"}
 _MOST_DECIMALS = 4
+# Print has as many rows, and a page folds the others.
+_MANY = 50
 
 
 def page(comparisons: Sequence[Comparison], by: By = "operator", top: int = 5) -> Page:
@@ -41,7 +45,9 @@ def page(comparisons: Sequence[Comparison], by: By = "operator", top: int = 5) -
 
 def _sections(comparison: Comparison, by: By, top: int, suffix: str) -> list[Section]:
     sides = tuple((letter, side.source, _subject(side)) for letter, side in (("A", comparison.a), ("B", comparison.b)))
-    blocks: list[Block] = [Facts(rows=sides, show="always")]
+    reports = tuple(_report(side.source) for side in (comparison.a, comparison.b))
+    bars = bound_bars(comparison)
+    blocks: list[Block] = [Facts(rows=sides, reports=reports, show="always"), *([bars] if bars else [])]
     if comparison.differs:
         differs = "; ".join(f"{fact.name} {fact.before} → {fact.after}" for fact in comparison.differs)
         blocks.append(Paragraph(f"differs: {differs}", show="always"))
@@ -81,6 +87,33 @@ def _subject(side: Subject) -> str:
     )
 
 
+def _report(source: str) -> str:
+    """The page that the reports of ``source`` have, if it is a run or its analysis."""
+    return str((Path(source) if Path(source).is_dir() else Path(source).parent) / "report.html")
+
+
+def bound_bars(comparison: Comparison) -> Bar | None:
+    """The time of both sides by bound class on one scale; None if it is not known of both."""
+    pace, classes = comparison.pace, [side.bound_breakdown or {} for side in (comparison.a, comparison.b)]
+    traced = [sum(times.values()) for times in classes]
+    if pace is None or not all(traced):
+        return None
+    rows, longest_s = [], max(pace.before_s, pace.after_s)
+    for letter, times, whole, time_s in zip("AB", classes, traced, (pace.before_s, pace.after_s), strict=True):
+        scale = time_s / whole
+        parts = tuple(
+            Part(
+                name=name, share=times[name] * scale / longest_s, text=seconds(times[name] * scale), pattern=name, letter=style.letter,
+                meaning=style.meaning,
+            )
+            for name, style in BOUNDS.items()
+            if times.get(name)
+        )  # fmt: skip
+        rows.append(BarRow(label=letter, text=seconds(time_s), parts=parts))
+    divided = "; the traced steps divide it" if pace.of == "timed steps" else ""
+    return Bar(name="classes", caption=f"Time by what bounds it, both on one scale{divided}.", rows=tuple(rows))
+
+
 def changes_table(rows: Sequence[Change], by: By, top: int) -> Table:
     """What changed, by its direction; the short form has ``top`` of each."""
     scale = _scale(rows)
@@ -107,7 +140,7 @@ def changes_table(rows: Sequence[Change], by: By, top: int) -> Table:
         if len(group) > top:
             more = f"and {len(group) - top} more (--top {len(group)} shows all)"
             found.append(Row((more,), heading=True, muted=True, show="brief"))
-    return Table(name="changes", caption="What changed", columns=columns, rows=tuple(found), show="always")
+    return Table(name="changes", caption="What changed", columns=columns, rows=tuple(found), printed=_MANY, first=_MANY, show="always")
 
 
 def _scale(rows: Sequence[Change]) -> Scale:

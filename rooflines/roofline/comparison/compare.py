@@ -106,6 +106,7 @@ def _subject(analysis: Analysis, source: str) -> Subject:
         environment=analysis.environment,
         created=analysis.created,
         status=analysis.status,
+        bound_breakdown=analysis.bound_breakdown,
     )
 
 

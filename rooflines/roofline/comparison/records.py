@@ -25,13 +25,14 @@ Direction = Literal["slower", "faster", "same", "unknown", "new", "gone"]
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """One side: where it was read from, what was run, and where."""
+    """One side: where it was read from, what was run, and where; ``bound_breakdown`` is its traced time by what bounds it."""
 
     source: str
     workload: Workload
     environment: Environment
     created: str = ""
     status: str = "complete"
+    bound_breakdown: dict[str, float] | None = None
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from rooflines.reports.document import Bar
+from rooflines.reports.render import html
 from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views.comparison import comparison_csv, page
 from rooflines.roofline.analysis import Unmodelled
@@ -151,3 +153,21 @@ def test_csv_has_every_row_with_both_sides():
     assert (gone["after_time_s"], gone["before_time_s"]) == ("", "0.0302")
     modules = list(csv.DictReader(io.StringIO(comparison_csv([compared], "module"))))
     assert {row["after_module"] for row in modules} == {"", "layer1", "layer1.0", "fc"}
+
+
+def test_both_sides_stand_on_one_scale_by_what_bounds_them():
+    compared = compare(sample(), msgspec.structs.replace(changed(), steps=msgspec.structs.replace(sample().steps, median_s=0.168)))
+    (bars,) = (block for block in page([compared]).blocks() if isinstance(block, Bar))
+    assert [(row.label, row.text) for row in bars.rows] == [("A", "84.0 ms"), ("B", "168 ms")]
+    assert [sum(part.share for part in row.parts) for row in bars.rows] == pytest.approx([0.5, 1.0])
+    none = msgspec.structs.replace(sample(), bound_breakdown=None)
+    assert not any(isinstance(block, Bar) for block in page([compare(none, changed())]).blocks())
+
+
+def test_a_page_links_to_the_reports_that_are_there(tmp_path):
+    (tmp_path / "run #1").mkdir()
+    (tmp_path / "run #1" / "report.html").touch()
+    compared = compare(sample(), changed(), (str(tmp_path / "run #1"), str(tmp_path / "after")))
+    text = html.write(page([compared]), tmp_path / "compared" / "report.html").read_text(encoding="utf-8")
+    assert '<a href="../run%20%231/report.html">' in text
+    assert text.count("<a href=") == text.count('<a href="../run%20%231/report.html">')
