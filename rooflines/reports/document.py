@@ -38,7 +38,7 @@ class Column(msgspec.Struct, frozen=True):
 
     ``key`` names it in data; without one it is made of the label. ``priority`` says which columns give way where there is no room:
     those of 0 are always there, the highest go first. ``least`` is the width in characters that words keep, ``help`` what the header
-    says longer.
+    says longer, ``note`` what stands below a table that shows the column.
     """
 
     label: str
@@ -47,6 +47,7 @@ class Column(msgspec.Struct, frozen=True):
     key: str = ""
     priority: int = 0
     help: str = ""
+    note: str = ""
     least: int = 12
     quiet: bool = False
     group: str = ""
@@ -122,6 +123,10 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     printed: int | None = None
     first: int | None = None
     show: Show = "full"
+
+    def note_with(self, columns: Iterable[Column]) -> str:
+        """What stands below the table if it shows ``columns``."""
+        return " ".join(filter(None, (self.note, *(column.note for column in columns))))
 
     def on_paper(self) -> tuple[Row, ...]:
         """The rows that print has."""

@@ -121,7 +121,9 @@ def points_table(rows: Sequence[Line]) -> Table:
     columns = [Column("point", format="text", least=24)]
     for name, label, unit, form in shown:
         columns.append(Column(label, unit, form, key=name, priority=_COLUMNS.index((name, label, unit, form)) // 2))  # type: ignore[arg-type]
-    columns.append(Column("remark", format="text", priority=0 if any(row.reason for row in rows) else 4, least=20))
+    failed = any(row.reason for row in rows)
+    meaning = "Remark: why a point failed, or what limits most of the step." if failed else "Remark: what limits most of the step."
+    columns.append(Column("remark", format="text", priority=0 if failed else 4, least=20, note=meaning))
     best = max((row.value("samples_per_s") or 0.0 for row in rows), default=0.0)
     lines = []
     for row in rows:
@@ -134,7 +136,7 @@ def points_table(rows: Sequence[Line]) -> Table:
             cells.append(Cell(value=value, text=text, hover=f"95 % interval: {hover}" if hover else "", bar=bar))
         cells.append(row.reason.partition(". ")[0] if row.reason else row.facts.get("limited_by", ""))
         lines.append(Row(tuple(cells), muted=row.reason is not None))
-    note = "Medians over the rounds; results.csv has their intervals. Remark: what limits most of the step, or why a point failed."
+    note = "Medians over the rounds; results.csv has their intervals."
     return Table(name="points", columns=tuple(columns), rows=tuple(lines), note=note, brief=20, show="always")
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
+from msgspec.structs import replace
+from rich.console import Console
 
 from rooflines.reports.charts.draw import draw
 from rooflines.reports.charts.kinds import Choices, Curves
 from rooflines.reports.render.html import render
+from rooflines.reports.render.terminal import print_page
 from rooflines.sweeps.page import page
 from rooflines.sweeps.records import Estimate, Point, Row, Sweep
 from rooflines.sweeps.summary import Curve, axis_of, curves, fit, knee, pareto
@@ -104,3 +109,16 @@ def test_points_that_have_not_run_are_said(done):
     waiting = tuple(row("c", size, reason="not run yet") for size in (1, 2))
     made = page(Sweep(name="n", repeats=1, points=tuple(one.point for one in (*ROWS[:done], *waiting))), (*ROWS[:done], *waiting))
     assert made.status[0] == "interrupted"
+
+
+def printed(rows, width):
+    file = io.StringIO()
+    print_page(page(Sweep(name="s", repeats=1, points=tuple(one.point for one in rows)), rows), Console(file=file, width=width))
+    return " ".join(file.getvalue().split())
+
+
+def test_a_column_is_explained_where_it_is_shown():
+    fast = tuple(replace(one, facts={"limited_by": "memory"}) for one in ROWS if one.reason is None)
+    assert "Remark:" not in printed(fast, 50)
+    assert "Remark: what limits most of the step. " in f"{printed(fast, 160)} "
+    assert "Remark: why a point failed, or what limits most of the step." in printed(ROWS, 160)

@@ -161,7 +161,7 @@ def _drawn(table: Table) -> dict[str, Any]:
         )
     return {
         "title": table.title, "caption": table.caption or table.title, "sortable": table.kind == "main", "sorted_by": table.sorted_by,
-        "columns": columns, "rows": rows, "total": found.total,
+        "columns": columns, "rows": rows, "total": found.total, "note": table.note_with(columns),
     }  # fmt: skip
 
 

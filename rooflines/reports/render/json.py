@@ -75,5 +75,5 @@ def _table(table: Table) -> dict[str, Any]:
         "rows": [cells(row) for row in rows],
         "total": cells(Row(table.total)) if table.total else None,
         "details": remarks or None,
-        "note": table.note,
+        "note": table.note_with(table.columns),
     }

@@ -83,8 +83,8 @@ def markdown(block: Block, most: int | None = None) -> Iterator[str]:
             if block.title:
                 yield f"### {inert(block.title)}"
             yield table(block, most)
-            if block.note:
-                yield inert(block.note)
+            if note := block.note_with(texts(block).columns):
+                yield inert(note)
 
 
 def table(block: Table, most: int | None = None) -> str:

@@ -140,7 +140,7 @@ def _table(table: Table) -> dict[str, Any]:
         "kind": "table",
         "title": table.title,
         "caption": f"{caption[:1].upper()}{caption[1:]}." if caption else "",
-        "note": table.note,
+        "note": table.note_with(one.column for one in columns),
         "columns": [
             {
                 "label": one.column.label,

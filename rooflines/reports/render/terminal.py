@@ -250,8 +250,8 @@ def _table(lines: _Lines, table: Table) -> None:
                 lines.line((block.text, "dim"), indent=2 * _INDENT, hang=2 * _INDENT)
     if any(one.total for one in columns):
         lines.row(("  ".join(one.padded(one.total) for one in columns), "bold"))
-    if table.note:
-        lines.line((table.note, "dim"), indent=_INDENT)
+    if note := table.note_with(one.column for one in columns):
+        lines.line((note, "dim"), indent=_INDENT)
 
 
 def _rows_shown(table: Table) -> str:

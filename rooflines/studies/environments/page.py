@@ -200,12 +200,13 @@ def _throughput(study: Study) -> Table:
         Column("network", format="text"), Column("device", format="text", least=14), Column("training", "images/s"),
         Column("validation", "images/s"), Column("training", "TFLOP/s", key="tflop_per_s", priority=1),
         Column("peak memory", priority=2),
-        Column("waiting for input", "%", priority=1), Column("busy", "%", priority=2), Column("limited by", format="text", priority=1),
+        Column("waiting for input", "%", priority=1), Column("busy", "%", priority=2, note="Busy: the GPU, or the processors."),
+        Column("limited by", format="text", priority=1),
     )  # fmt: skip
     shares = [one.train_flop_per_s / one.train_per_s / paper.complexity()[one.model].flops for one in paper.throughput()]
     note = (
         f"The paper's TFLOP/s are its throughput times {min(shares):.1f} to {max(shares):.1f} × the multiply-adds of a forward pass; "
-        "here they are the counted FLOPs of forward, backward and optimizer. Busy: the GPU, or the processors."
+        "here they are the counted FLOPs of forward, backward and optimizer."
     )
     return Table(name="throughput", columns=columns, rows=tuple(rows), note=note, show="always")
 

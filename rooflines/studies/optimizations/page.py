@@ -19,6 +19,9 @@ from rooflines.sweeps.tune import load_tuning
 from rooflines.units import binary_bytes, percent, seconds, significant
 
 _WAITS = 0.1  # waiting for less of an epoch is not worth a sentence
+_MEMORY = "Memory: the allocator's peak on a GPU, the process's on a CPU."
+_ERROR = "Error: with the random weights of the networks that are timed; the next table has trained ones."
+_OVER = "Over default: mean of the pairs and its 95 % interval."
 
 
 def configuration(row: Line) -> str:
@@ -107,13 +110,13 @@ def _table(study: Study) -> Table:
         )  # fmt: skip
     columns = (
         Column("network", format="text"), Column("configuration", format="text"), Column("device", format="text", priority=1),
-        Column("accuracy", "%"), Column("epoch", "s"), Column("latency", "ms/image"), Column("training memory", priority=1),
-        Column("inference memory", priority=2), Column("error", help="relative difference of the output from fp32", priority=2),
+        Column("accuracy", "%"), Column("epoch", "s"), Column("latency", "ms/image"),
+        Column("training memory", priority=1, note=_MEMORY), Column("inference memory", priority=2),
+        Column("error", help="relative difference of the output from fp32", priority=2, note=_ERROR),
     )  # fmt: skip
     note = (
-        "Accuracy after the last epoch, median of the seeds; absent on synthetic images. Memory: the allocator's peak on a GPU, the "
-        "process's on a CPU. Error: with the random weights of the networks that are timed; the next table has trained ones. The "
-        "tables of the paper are not public, so no values of it stand beside these."
+        "Accuracy after the last epoch, median of the seeds; absent on synthetic images. The tables of the paper are not "
+        "public, so no values of it stand beside these."
     )
     return Table(name="configurations", columns=columns, rows=tuple(rows), note=note, show="always")
 
@@ -216,14 +219,12 @@ def _searches(study: Study) -> Iterator[Block]:
     if rows:
         columns = (
             Column("network", format="text"), Column("device", format="text", priority=2), Column("best setting", format="text"),
-            Column("accuracy", "%"), Column("throughput", "images/s"), Column("accuracy over default", "points", priority=1),
+            Column("accuracy", "%"), Column("throughput", "images/s"),
+            Column("accuracy over default", "points", priority=1, note=_OVER),
             Column("throughput over default", "×", priority=1), Column("trials", format="count", priority=2),
         )  # fmt: skip
         data = dict.fromkeys(row.facts["data"] for row in study.part("tune") if row.facts.get("data"))
-        note = (
-            "The best setting is the one with the best accuracy of all trials. Over default: mean of the pairs and its 95 % interval. "
-            f"Data: {'; '.join(data)}."
-        )
+        note = f"The best setting is the one with the best accuracy of all trials. Data: {'; '.join(data)}."
         yield Table(name="tuned", columns=columns, rows=tuple(rows), note=note, show="always")
 
 
