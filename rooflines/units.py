@@ -74,6 +74,24 @@ def percent(fraction: float, digits: int = 0) -> str:
     return f"{fraction * 100:.{digits}f} %"
 
 
+def known_to(error: float) -> str:
+    """How well a value with this relative ``error`` is known: ``known to ±40 % only``, ``not known`` of more than ±100 %."""
+    return f"known to ±{percent(error)} only" if error <= 1 else "not known"
+
+
+def plus_minus(value: float, low: float, high: float, text: Callable[[float], str]) -> str:
+    """The interval of a positive ``value``: ``±2 %``; of more than ±100 % its ends: ``95 % interval 8.00 ms to 130 ms``."""
+    error = max(high - value, value - low) / value
+    return f"±{percent(error)}" if error <= 1 else f"95 % interval {interval(low, high, text)}"
+
+
+def interval(low: float | None, high: float | None, text: Callable[[float], str] = significant) -> str:
+    """The ends of an interval of a positive value: ``1.20 to 3.40``, ``at most 3.40``, ``at least 1.20``; empty without any."""
+    if low and high:
+        return f"{text(low)} to {text(high)}"
+    return f"at most {text(high)}" if high else f"at least {text(low)}" if low else ""
+
+
 def counted(number: int, noun: str) -> str:
     """A number of things: ``1 step``, ``3 steps``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from rooflines.units import binary_bytes, counted, percent, scale, seconds, si, significant
+from rooflines.units import binary_bytes, counted, interval, known_to, percent, plus_minus, scale, seconds, si, significant
 
 
 @pytest.mark.parametrize(
@@ -72,3 +72,26 @@ def test_percent(value, digits, text):
 @pytest.mark.parametrize(("number", "text"), [(0, "0 steps"), (1, "1 step"), (2, "2 steps"), (12345, "12,345 steps")])
 def test_counted(number, text):
     assert counted(number, "step") == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (0.98, 1.03, "±3 %"),
+        (0.5, 2.0, "±100 %"),
+        (0.13, 6.62, "95 % interval 130 ms to 6.62 s"),
+        (0.0, 6.62, "95 % interval at most 6.62 s"),
+    ],
+)
+def test_an_interval_wider_than_its_value_is_written_by_its_ends(low, high, text):
+    assert plus_minus(1.0, low, high, seconds) == text
+
+
+def test_an_interval_with_one_end():
+    assert interval(1.2, None) == "at least 1.20"
+    assert interval(None, None) == ""
+
+
+@pytest.mark.parametrize(("error", "text"), [(0.4, "known to ±40 % only"), (5.62, "not known")])
+def test_how_well_a_value_is_known(error, text):
+    assert known_to(error) == text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rooflines.roofline.analysis import Analysis, OperatorRow, Rate, ServedSteps, Steps
 from rooflines.roofline.step.input_pipeline import input_fraction
 from rooflines.roofline.step.interference import unsteady
-from rooflines.units import percent, seconds, significant
+from rooflines.units import percent, plus_minus, seconds, significant
 
 # A rate that is known less well than this is said as the interval it lies in: one number would say more than was measured.
 _LARGE_ERROR = 0.25
@@ -119,8 +119,7 @@ def _speed(steps: Steps, unit: str) -> str:
     if steps.ci95_s is None:
         error = "one step" if steps.count == 1 else f"{steps.count} steps timed together"
     else:
-        low, high = steps.ci95_s
-        error = f"±{percent(max(high - steps.median_s, steps.median_s - low) / steps.median_s)}"
+        error = plus_minus(steps.median_s, *steps.ci95_s, seconds)
     if steps.samples_per_s is None:
         return f"{seconds(steps.median_s)} a step ({error})."
     return f"{significant(steps.samples_per_s)} {unit}/s ({seconds(steps.median_s)} a step, {error})."

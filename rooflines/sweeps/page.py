@@ -17,7 +17,7 @@ from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.sweeps.records import Row as Line
 from rooflines.sweeps.records import Sweep
 from rooflines.sweeps.summary import KNEE, Curve, axis_of, curves, fit, knee, pareto
-from rooflines.units import percent, significant
+from rooflines.units import interval, percent, significant
 
 # A value of a row as a column and as a curve: its name, its header, unit, and the format of the column.
 _COLUMNS = (
@@ -109,10 +109,8 @@ def fastest_sentence(ran: Sequence[Line]) -> str:
 
 def interval_text(row: Line, name: str) -> str:
     """The interval of a value in parentheses; empty without one."""
-    one = row.estimates[name]
-    if one.low is None or one.high is None:
-        return ""
-    return f" ({significant(one.low)} to {significant(one.high)})"
+    ends = interval(row.estimates[name].low, row.estimates[name].high)
+    return f" ({ends})" if ends else ""
 
 
 def points_table(rows: Sequence[Line]) -> Table:

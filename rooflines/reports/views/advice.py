@@ -11,7 +11,7 @@ from rooflines.reports.words.summary import share_of_saving
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.prediction.records import Change, Prediction
 from rooflines.roofline.trials import Speedup, Trial, Trials, helped, outcome
-from rooflines.units import counted, percent, significant
+from rooflines.units import counted, interval, percent, significant
 
 _PREDICTED = Column("predicted", "×", "figures", help="throughput as a multiple of the run's")
 
@@ -103,9 +103,7 @@ def _row(trial: Trial) -> Row:
 
 
 def _interval(found: Speedup | None) -> str | None:
-    if found is None or found.low is None or found.high is None:
-        return None
-    return f"{significant(found.low)} to {significant(found.high)}"
+    return interval(found.low, found.high) or None if found is not None else None
 
 
 def _best(trials: Trials) -> str:

@@ -13,7 +13,7 @@ from rooflines.reports.words.text import Scale, column_scale, csv_text, short_na
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.comparison.compare import count_of_calls, signed_seconds
 from rooflines.roofline.comparison.records import Change, Comparison, Figures, Subject
-from rooflines.units import percent, seconds, significant
+from rooflines.units import interval, percent, seconds, significant
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -185,8 +185,7 @@ def _detail(row: Change) -> str:
     before, after = row.before, row.after
     parts = [row.cause]
     if row.noise is not None and row.direction in ("slower", "faster"):
-        low, high = (significant(value) for value in row.noise.ci95)
-        parts.append(f"ratio {significant(row.noise.ratio)}, 95 % interval {low} to {high}")
+        parts.append(f"ratio {significant(row.noise.ratio)}, 95 % interval {interval(*row.noise.ci95)}")
     if before is not None and after is not None and before.efficiency is not None and after.efficiency is not None:
         parts.append(f"efficiency {percent(before.efficiency)} → {percent(after.efficiency)}")
     one = _side(row)

@@ -11,7 +11,7 @@ from rooflines.profiler.quiet import OTHERS_CORES, busy_elsewhere
 from rooflines.profiler.quiet import quiet_steps as quiet
 from rooflines.profiler.records import Run, RunFile, StepTimes
 from rooflines.roofline.analysis import Analysis, OtherPrograms, PageFaults, Steps
-from rooflines.units import counted, percent, seconds, significant
+from rooflines.units import counted, known_to, seconds, significant
 
 Mask = npt.NDArray[np.bool_]
 
@@ -89,7 +89,7 @@ def unsteady(analysis: Analysis) -> str:
     """The first sentence of a verdict if the times are disturbed; empty on a quiet machine."""
     steps, found = analysis.steps, analysis.other_programs
     wide = _half_width_s(steps) / steps.median_s if steps is not None and steps.median_s else 0.0
-    interval = f"the median step is known to ±{percent(wide)} only" if wide > WIDE else ""
+    interval = f"the median step is {known_to(wide)}" if wide > WIDE else ""
     if found is not None and not found.judged:
         return f"Not judged: {_busy(found)}."
     if found is not None:

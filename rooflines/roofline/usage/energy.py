@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from rooflines.profiler.samplers.fields import Counter
 from rooflines.roofline.analysis import Energy, Unresolved
-from rooflines.units import percent, seconds
+from rooflines.units import known_to, seconds
 
 Floats = npt.NDArray[np.float64]
 Int64s = npt.NDArray[np.int64]
@@ -90,7 +90,7 @@ def by_counter(times_ns: Int64s, joules: Floats, begin_ns: int, end_ns: int, cou
         if longest_s > around_s:
             return Unresolved(reason=f"the energy counter did not change for {seconds(longest_s)} of {seconds(window_s)}")
         return Unresolved(
-            reason=f"the energy of {seconds(window_s)} is known to ±{percent(unsure / found)} only: its counter is updated every "
+            reason=f"the energy of {seconds(window_s)} is {known_to(unsure / found)}: its counter is updated every "
             f"{seconds(spacing_s)}",
             needs_s=max(enough_s, window_s * unsure / (LIMIT * found)),
         )
@@ -171,7 +171,7 @@ def by_power(
         # Over x windows the sampling error grows with the root of x, the edges stay, and the energy is x times as much.
         root = (sampling + np.sqrt(sampling**2 + 4 * LIMIT * found * edges)) / (2 * LIMIT * found)
         return Unresolved(
-            reason=f"the energy of {seconds(window_s)} is known to ±{percent(unsure / found)} only: power was read every "
+            reason=f"the energy of {seconds(window_s)} is {known_to(unsure / found)}: power was read every "
             f"{seconds(spacing_s)}{f', as averages over {seconds(average_s)}' if average_s else ''}",
             needs_s=max(least_s, window_s * float(root) ** 2) / (1 - LIMIT),
         )
