@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 # Ours end in this, so that writing again replaces them and leaves the training's own event files alone.
 SUFFIX = ".rooflines"
 _ROWS = 25
-_IMAGE_IN, _IMAGE_DPI = 10, 110
+# TensorBoard shows images as thumbnails: on a small sheet the type is large, and only the names with room are written.
+_IMAGE_IN, IMAGE_DPI = 4.8, 230
 
 
 def write(page: Page, path: Path, measured: Measured | None = None) -> Path:
@@ -93,8 +94,8 @@ def _image(tag: str, figure: Figure) -> Any:
 
     picture: Picture = draw(figure.drawing, width_in=_IMAGE_IN)
     buffer = io.BytesIO()
-    picture.savefig(buffer, format="png", dpi=_IMAGE_DPI)
-    width, height = (round(inches * _IMAGE_DPI) for inches in picture.get_size_inches())
+    picture.savefig(buffer, format="png", dpi=IMAGE_DPI)
+    width, height = (round(inches * IMAGE_DPI) for inches in picture.get_size_inches())
     image = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=buffer.getvalue())
     return Summary.Value(tag=tag, image=image)
 

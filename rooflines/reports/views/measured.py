@@ -42,7 +42,15 @@ def _steps(analysis: Analysis) -> Iterator[Point]:
 
 
 def _samples(samples: Sequence[DeviceSample], *, of_run: bool) -> Iterator[Point]:
-    """Every field that was measured as a curve of its device; the horizontal axis counts milliseconds from the first sample."""
+    """The curves of the fields that changed: TensorBoard sorts by name, and a constant clock would be the first that it shows."""
+    points = list(_readings(samples, of_run=of_run))
+    readings = Counter(point.tag for point in points)
+    distinct = Counter(tag for tag, _ in {(point.tag, point.value) for point in points})
+    return (point for point in points if distinct[point.tag] > 1 or readings[point.tag] == 1)
+
+
+def _readings(samples: Sequence[DeviceSample], *, of_run: bool) -> Iterator[Point]:
+    """Every field that was measured by device; the horizontal axis counts milliseconds from the first sample."""
     start_ns = min((sample.time_ns for sample in samples), default=0)
     for sample in samples:
         values = sample.numbers()

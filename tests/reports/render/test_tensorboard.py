@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from rooflines.profiler.samplers.fields import DeviceSample
+from rooflines.reports.charts.paper import SMALL
 from tests import samples
 from tests.usage_samples import BEGAN_NS, machine_analysis, machine_samples
 
@@ -60,7 +61,8 @@ def test_every_figure_of_a_sample_is_a_curve_and_steps_are_marked_on_their_axis(
     write(machine_analysis(), tmp_path, machine_samples())
     found = events(tmp_path)
     tags = set(found.Tags()["scalars"])
-    assert {"cuda:1/temperature_c", "cuda:0/ecc_uncorrected", "host/process_major_faults", "host/energy_j"} <= tags
+    assert {"cuda:1/temperature_c", "cuda:0/power_w", "host/energy_j"} <= tags
+    assert not {"cuda:0/ecc_uncorrected", "host/process_major_faults"} & tags  # they do not change
     assert not {tag for tag in tags if tag.endswith(("core_utilization", "throttle_reasons", "source", "time_ns"))}
     held = found.Scalars("cuda:0/throttled")
     assert next(event.step for event in held if event.value) == pytest.approx(1500 + 2000, abs=1)
@@ -92,7 +94,14 @@ def test_writing_again_replaces_our_file_and_no_other(tmp_path):
 def test_figures_are_images(tmp_path):
     write(samples.analysis(), tmp_path)
     image = events(tmp_path).Images("roofline")[0]
-    assert (image.width, image.height) == (1100, 660)
+    assert (image.width, image.height) == (1104, 696)
+
+
+def test_a_thumbnail_can_be_read(tmp_path):
+    write(samples.analysis(), tmp_path)
+    image = events(tmp_path).Images("roofline")[0]
+    # The smallest type of a figure, on a thumbnail 400 pixels wide.
+    assert SMALL / 72 * tensorboard.IMAGE_DPI * 400 / image.width > 7
 
 
 def test_settings_are_hyperparameters_of_the_same_run(tmp_path):
