@@ -133,7 +133,7 @@ def _add(name: str, text: str) -> None:
     def command(
         quick: Quick = False, data_dir: DataDir = None, device: Device = None, threads: Threads = None, seed: Seed = 0,
         ceilings: Ceilings = "measured", repeats: Repeats = None, parts: Parts = None, settings: Settings = None, merge: Merge = None,
-        output: Output = None, formats: Formats = "html", quiet: Quiet = False,
+        output: Output = None, formats: Formats = "html,pdf", quiet: Quiet = False,
     ) -> None:  # fmt: skip
         _run(
             name, quick=quick, data_dir=data_dir, device=device, threads=threads, seed=seed, ceilings=ceilings, repeats=repeats,
@@ -146,7 +146,7 @@ def run(
     folder: Annotated[Path, typer.Argument(help="Folder with study.toml and page.py.", show_default=False)],
     quick: Quick = False, data_dir: DataDir = None, device: Device = None, threads: Threads = None, seed: Seed = 0,
     ceilings: Ceilings = "measured", repeats: Repeats = None, parts: Parts = None, settings: Settings = None, merge: Merge = None,
-    output: Output = None, formats: Formats = "html", quiet: Quiet = False,
+    output: Output = None, formats: Formats = "html,pdf", quiet: Quiet = False,
 ) -> None:  # fmt: skip
     """Run a study of your own: a folder with its points and its page.
 

@@ -46,7 +46,7 @@ def sweep(
     output: Annotated[
         Path | None, output_directory("Directory of the sweep; an unfinished one is continued.", "runs/NAME-sweep-TIME")
     ] = None,
-    formats: Annotated[str, typer.Option(help=FORMATS_HELP, rich_help_panel=OUTPUT)] = "html,tensorboard",
+    formats: Annotated[str, typer.Option(help=FORMATS_HELP, rich_help_panel=OUTPUT)] = "html,pdf,tensorboard",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the path of the report.", rich_help_panel=OUTPUT)] = False,
     **lists: str | None,
 ) -> None:  # fmt: skip

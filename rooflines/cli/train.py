@@ -37,7 +37,7 @@ def train(
     output: Annotated[
         Path | None, output_directory("Directory of the training; an unfinished one is continued.", "runs/NAME-train-TIME")
     ] = None,
-    formats: Annotated[str, typer.Option(help=FORMATS_HELP, rich_help_panel=OUTPUT)] = "html",
+    formats: Annotated[str, typer.Option(help=FORMATS_HELP, rich_help_panel=OUTPUT)] = "html,pdf",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the path of the report.", rich_help_panel=OUTPUT)] = False,
     **options: Any,
 ) -> None:  # fmt: skip

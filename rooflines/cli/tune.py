@@ -50,7 +50,7 @@ def tune(
     output: Annotated[
         Path | None, output_directory("Directory of the search; an unfinished one is continued.", "runs/NAME-tune-TIME")
     ] = None,
-    formats: Annotated[str, typer.Option(help=FORMATS_HELP, rich_help_panel=OUTPUT)] = "html,tensorboard",
+    formats: Annotated[str, typer.Option(help=FORMATS_HELP, rich_help_panel=OUTPUT)] = "html,pdf,tensorboard",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the path of the report.", rich_help_panel=OUTPUT)] = False,
     **lists: str | None,
 ) -> None:  # fmt: skip

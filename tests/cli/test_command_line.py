@@ -578,3 +578,10 @@ def test_where_a_name_must_be_utf_8_one_line_says_so(place):
     (place / "models.py").rename(place / f"{output}.py")
     answer = run("sweep", "--model", f"{output}.py:mlp", "--batch-size", "1,2", cwd=place)
     refused(answer, "a file name that is not UTF-8 cannot be used here", "Rename it")
+
+
+@pytest.mark.parametrize("name", ["profile", "train", "sweep", "tune", "study environments"])
+def test_every_command_that_measures_writes_a_page_and_a_pdf(name, tmp_path):
+    answer = run(*name.split(), "--help", cwd=tmp_path)
+    words = " ".join(answer.out.replace("│", " ").split())
+    assert "default: html,pdf" in words.replace("(", "")

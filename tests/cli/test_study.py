@@ -177,6 +177,7 @@ def test_ctrl_c_while_ceilings_are_measured_keeps_the_study(tmp_path, monkeypatc
     assert found["operators"]
     assert "ceilings" not in found
     assert (tmp_path / "out" / "report.html").is_file()
+    assert (tmp_path / "out" / "report.pdf").is_file()
     assert "Interrupted" in out
 
 
