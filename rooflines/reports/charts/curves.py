@@ -20,7 +20,7 @@ _CURVES_IN, _CHOICES_IN = 2.5, 3.2
 _BAR_IN, _BARS_MARGIN_IN = 0.3, 0.55
 _LEFT_IN, _RIGHT_IN, _TOP_IN, _BOTTOM_IN = 0.55, 1.75, 0.3, 0.4
 _LABEL_IN = 1.35
-_LABEL_GAP_IN = 0.35
+_LABEL_GAP_IN, _PLOT_IN = 0.35, 1.2
 _LINE_POINTS = 9.0
 # From this ratio of the largest to the smallest value on, an axis is logarithmic.
 _WIDE = 12.0
@@ -31,6 +31,8 @@ _PAPER_DASH = (0, (1.5, 2))
 def _axes(
     width_in: float, height_in: float, theme: Theme, *, left: float, right: float, top: float, bottom: float
 ) -> tuple[Picture, Axes]:
+    # Long names make a narrow sheet wider.
+    width_in = max(width_in, left + right + _PLOT_IN)
     picture = paper(width_in * POINTS_PER_INCH, height_in * POINTS_PER_INCH, INK[theme])
     place = (left, bottom, width_in - left - right, height_in - top - bottom)
     return picture, axes_at(picture, tuple(inches * POINTS_PER_INCH for inches in place), INK[theme])  # type: ignore[arg-type]

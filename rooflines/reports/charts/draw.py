@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 WIDTH_IN = 7.6
 _ROOFLINE_SHAPE, _STEPS_SHAPE = 0.63, 0.235
-_TALLEST_ROOFLINE_IN = 6.0
+_TALLEST_ROOFLINE_IN, _LOWEST_STEPS_IN = 6.0, 1.5
 
 
 def draw(drawing: msgspec.Struct, *, width_in: float = WIDTH_IN, dark: bool = False, family: str = SANS) -> Figure:
@@ -31,7 +31,8 @@ def draw(drawing: msgspec.Struct, *, width_in: float = WIDTH_IN, dark: bool = Fa
                 drawing.analysis, width_in=width_in, height_in=height_in, dark=dark, family=family, paths=drawing.paths
             )
         case StepTimes():
-            return steps_figure(drawing.analysis, width_in=width_in, height_in=_STEPS_SHAPE * width_in, dark=dark, family=family)
+            height_in = max(_STEPS_SHAPE * width_in, _LOWEST_STEPS_IN)
+            return steps_figure(drawing.analysis, width_in=width_in, height_in=height_in, dark=dark, family=family)
         case Timeline():
             return timeline_figure(drawing, width_in=width_in, dark=dark, family=family)
         case Curves():

@@ -19,10 +19,10 @@ from urllib.parse import quote
 
 from msgspec import structs
 
-from rooflines.reports.charts.draw import draw
+from rooflines.reports.charts.draw import WIDTH_IN, draw
 from rooflines.reports.charts.figure import STEPS_GROUP, as_svg, drawn_steps
 from rooflines.reports.charts.interactive import chart_data, roof_groups, timeline_data
-from rooflines.reports.charts.kinds import Rooflines, StepTimes
+from rooflines.reports.charts.kinds import CeilingMarks, Rooflines, StepTimes
 from rooflines.reports.charts.palette import BOUNDS, COLOURED, INK, THEMES, category_colour
 from rooflines.reports.charts.roofline import Chart, roofline_chart
 from rooflines.reports.charts.usage import Timeline
@@ -37,6 +37,8 @@ _HERE = Path(__file__).parent
 # How wide the words of a long table are on a page; the pointer shows them in full.
 _WIDTHS = {"name": 28, "path": 26, "shapes": 24}
 _CUT = {"name": shorten_name, "path": shorten_path, "shapes": shorten_shapes}
+# A figure for a window of this size: on a phone it is drawn again, so that its type is as large.
+_SIZES_IN = {"wide": WIDTH_IN, "narrow": 4.2}
 _ID = re.compile(r'(id="|url\(#|href="#)')
 _MARK = re.compile(r"(<use [^>]*?)/>")
 _POINT = re.compile(r'(<g id="[^"]*?point-(\d+)">)')
@@ -70,6 +72,7 @@ def render(page: Page, directory: Path = Path()) -> str:
         kind_of=kind_of,
         drawn=_drawn,
         svg=_svg,
+        sizes=lambda figure: ("any",) if isinstance(figure.drawing, CeilingMarks) else _SIZES_IN,
         link=lambda file: quote(Path(relpath(file, directory)).as_posix()) if Path(file).is_file() else "",
         chart=lambda _: chart,
         roof_groups=roof_groups,
@@ -192,16 +195,16 @@ def _cell(table: Table, row: Row, place: int, column: Column, text: str, *, is_n
 # --- figures -----------------------------------------------------------------------------------------------------------------------
 
 
-def _svg(figure: Figure, dark: bool) -> str:
+def _svg(figure: Figure, dark: bool, size: str) -> str:
     """The figure's SVG for the page: with ids that no other figure has, and the operators' facts as what a pointer shows."""
-    text = as_svg(draw(figure.drawing, dark=dark))
+    text = as_svg(draw(figure.drawing, width_in=_SIZES_IN.get(size, WIDTH_IN), dark=dark))
     text = text[text.index("<svg") :]
     match figure.drawing:
         case Rooflines(analysis=analysis):
             text = _with_titles(roofline_chart(analysis), text)
         case StepTimes(analysis=analysis):
             text = _with_step_titles(analysis, text)
-    own = f"{figure.name}-{'dark' if dark else 'light'}-"
+    own = f"{figure.name}-{'dark' if dark else 'light'}-{size}-"
     return _ID.sub(lambda found: found[1] + own, text)
 
 

@@ -17,13 +17,15 @@ CHARTS = {
         x_title="peak memory, B", y_title="throughput, samples/s",
         choices=tuple(Choice(label=LONG, x=x, y=x, colour="series 1", front=True) for x in (1.0, 4.0, 8.0)),
     ),
+    "long bars": Beams(x_title="time, s", beams=(Beam(backend="pytorch", label=LONG[:60], value=1.0, text="1.00 s"),)),
     "bars": Beams(x_title="time, s", beams=(Beam(backend="pytorch", label="matrix product", value=1.0, text="1.00 s"),)),
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("width_in", [7.6, 4.2])
 @pytest.mark.parametrize("name", CHARTS)
-def test_all_text_lies_on_the_paper(name):
-    picture = draw(CHARTS[name])
+def test_all_text_lies_on_the_paper(name, width_in):
+    picture = draw(CHARTS[name], width_in=width_in)
     canvas = FigureCanvasAgg(picture)
     canvas.draw()
     paper, renderer = picture.bbox, canvas.get_renderer()

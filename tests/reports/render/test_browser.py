@@ -308,6 +308,13 @@ def test_a_phone_scrolls_in_one_direction_only(opened):
     assert "convolution_bwd layer1.0.conv2" in page.locator("#ranks").inner_text()
 
 
+def test_a_picture_fits_the_window_of_a_phone(opened):
+    for width in (360, 1280):
+        page = opened(viewport={"width": width, "height": 780}).page
+        box = page.locator("#figure-steps svg:visible").bounding_box()
+        assert box["x"] + box["width"] <= width
+
+
 def test_labels_on_the_chart_do_not_overlap(opened):
     for width in (1280, 800, 360):
         page = opened("large", viewport={"width": width, "height": 900}).page

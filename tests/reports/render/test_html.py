@@ -179,9 +179,9 @@ def test_every_timed_step_can_be_pointed_at_and_very_many_are_thinned():
     for analysis in (sample(), PARTIAL["one step"], variants.large()):
         titles = re.findall(r"<title>(step \d+: .*?)</title></use>", render(view.page(analysis)))
         told = [f"step {number}: {seconds(time_s)}" for number, time_s in enumerate(analysis.steps.durations_s, start=1)]
-        assert titles == told * 2, "in both themes"
+        assert titles == told * 4, "in both themes and sizes"
     steps = msgspec.structs.replace(sample().steps, durations_s=(0.08,) * 5000)
-    assert len(re.findall(r"<title>step \d+: ", render(view.page(variants.replaced(steps=steps))))) in range(600, 801)
+    assert len(re.findall(r"<title>step \d+: ", render(view.page(variants.replaced(steps=steps))))) in range(1200, 1601)
 
 
 def test_large_tables_show_fifty_rows_at_first():
