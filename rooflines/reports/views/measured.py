@@ -42,11 +42,15 @@ def _steps(analysis: Analysis) -> Iterator[Point]:
 
 
 def _samples(samples: Sequence[DeviceSample], *, of_run: bool) -> Iterator[Point]:
-    """The curves of the fields that changed: TensorBoard sorts by name, and a constant clock would be the first that it shows."""
+    """The curves of the fields that changed, and of those that other packages declare.
+
+    TensorBoard sorts by name, and a constant clock would be the first that it shows.
+    """
     points = list(_readings(samples, of_run=of_run))
     readings = Counter(point.tag for point in points)
     distinct = Counter(tag for tag, _ in {(point.tag, point.value) for point in points})
-    return (point for point in points if distinct[point.tag] > 1 or readings[point.tag] == 1)
+    declared = {f"{sample.device}/{field}" for sample in samples for field in sample.more}
+    return (point for point in points if distinct[point.tag] > 1 or readings[point.tag] == 1 or point.tag in declared)
 
 
 def _readings(samples: Sequence[DeviceSample], *, of_run: bool) -> Iterator[Point]:
