@@ -107,7 +107,8 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     steps of the traced pass, one ``early`` step (before the timed ones) of a program that ended before that pass, or the ``program``
     from its start to the end of its first step (to its own end where it made none). The first of ``warmup_ns`` then begins with the
     program. ``timed_queue_ns`` and ``traced_queue_ns`` are how long, in each step, threads of the process could run and waited for a
-    processor, all together; empty where the system does not count it.
+    processor, all together; empty where the system does not count it. ``range_ns`` is what writing the range of one module into the
+    trace took the host.
     """
 
     warmup_ns: tuple[int, ...] = ()
@@ -120,6 +121,7 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     traced_page_faults: int | None = None
     timed_began_ns: int | None = None
     timed_stretch: TimedStretch | None = None
+    range_ns: float | None = None
     timed_queue_ns: tuple[int, ...] = ()
     traced_queue_ns: tuple[int, ...] = ()
     traced: Literal["steps", "early", "program"] = "steps"

@@ -143,7 +143,7 @@ def _traced_parts(
     start_up = facts.steps is not None and facts.steps.traced == "program"
     attribution = attribute(
         trace, calls, facts.parameter_elements, _list_dtype(facts.workload), facts.noted_calls, compiled, captures, cache,
-        quiet.traced,
+        quiet.traced, facts.steps.range_ns or 0.0 if facts.steps is not None else 0.0,
     )  # fmt: skip
     step_s = _clock(attribution, steps) if attribution.steps and not start_up else None
     waits = fed.delay_fraction if (fed := feeding(facts, None)) is not None else None
@@ -168,6 +168,7 @@ def _traced_parts(
             start_up=start_up,
             timed=step_s is not None and steps is not None,
             steady=len(attribution.quiet) >= FEWEST_STEPS,
+            ranges_s=attribution.ranges_ns / 1e9 / count or None,
         ),
         "timeline": divided.timeline,
         "trace_timeline": whole_trace(attribution.trace, attribution.earlier_ns),

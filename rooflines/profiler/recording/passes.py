@@ -20,7 +20,7 @@ from typing import Literal, TypeAlias
 from rooflines.profiler.compiled.inductor import InductorWatch
 from rooflines.profiler.directory import JOURNAL_FILE
 from rooflines.profiler.distributed import Agreement
-from rooflines.profiler.module_hooks import ModuleRanges
+from rooflines.profiler.module_hooks import ModuleRanges, range_cost_ns
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.quiet import OTHERS_CORES, busy_elsewhere, is_quiet, is_shared
 from rooflines.profiler.recording.data_loading import DataLoading
@@ -131,6 +131,7 @@ class Passes:
         self._page_faults: dict[str, int | None] = {}
         self._faults: int | None = None
         self._queue_ns: dict[str, list[int | None]] = {"timed": [], "traced": []}
+        self._range_ns: float | None = None
         self._stretches: list[TimedStretch] = []
         self._timed_began_ns: int | None = None
         self._trace_bytes = 0
@@ -535,6 +536,7 @@ class Passes:
         pages = self._page_faults.get("timed")
         reserve = HeapReserve() if kind == "steps" and pages is not None and pages < _FEW_PAGES * len(self.timed_ns) else None
         tracer = self._tracer(steps)
+        self._range_ns = None if probe or self._on_gpu else range_cost_ns()
         tracer.start()
         try:
             while (event := (yield)) != "pause" or not tracer.times_ns:
@@ -680,6 +682,7 @@ class Passes:
             traced_page_faults=self._page_faults.get("traced"),
             timed_began_ns=self._timed_began_ns,
             timed_stretch=longest if len(self._stretches) > 1 else None,
+            range_ns=self._range_ns,
             timed_queue_ns=_known(self._queue_ns["timed"], len(self.timed_ns)),
             traced_queue_ns=_known(self._queue_ns["traced"], len(self.traced_ns)),
         )

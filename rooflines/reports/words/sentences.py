@@ -190,8 +190,18 @@ def steps_sentences(analysis: Analysis) -> list[str]:
         pace = f"{percent(abs(slower))} {'slower' if slower >= 0 else 'faster'} than" if abs(slower) >= 0.005 else "as fast as"
         # A profiler does not make anything faster: a tenth is more than chance.
         doubt = ": something slowed the timed steps, such as other programs or memory returned to the system" if slower < -0.1 else ""
-        texts.append(f"Under the profiler steps ran {pace} the timed ones{doubt}. The traced steps only divide the time.")
+        texts.append(
+            f"Under the profiler steps ran {pace} the timed ones{doubt}. {_ranges(analysis)}The traced steps only divide the time."
+        )
     return texts
+
+
+def _ranges(analysis: Analysis) -> str:
+    """The part of the profiler's cost that is known and taken out."""
+    ranges_s = analysis.basis.ranges_s
+    if ranges_s is None:
+        return ""
+    return f"Ranges of modules took {seconds(ranges_s)} of a traced step, which is not counted; records of operators take the rest. "
 
 
 def error_sentence(error: OutputError, mode: str) -> str:

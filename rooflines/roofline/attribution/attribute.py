@@ -51,7 +51,8 @@ class Attribution:
     it launched (-1: not known), ``earlier_ns`` the device time of work launched before the recording, which is in no step. ``trace``
     is the trace with all that a collective launched marked as communication, ``calls`` its call tree with the modules of captured
     graphs. ``notes`` are sentences about what was left out or inferred with doubt. ``factor`` is what all times of rows and gaps were
-    multiplied by (``scaled``); windows and intervals stay as traced. ``quiet`` has an entry for each step of a processor.
+    multiplied by (``scaled``); windows and intervals stay as traced. ``quiet`` has an entry for each step of a processor,
+    and ``ranges_ns`` is its time outside of operators that went into the ranges of modules.
     """
 
     trace: Trace
@@ -73,6 +74,7 @@ class Attribution:
     factor: float = 1.0
     quiet: Mask = field(default_factory=lambda: np.zeros(0, bool))
     overlap_ns: int = 0
+    ranges_ns: float = 0.0
 
     def scaled(self, factor: float) -> Attribution:
         """Return the same division with every time multiplied by ``factor``."""
@@ -118,10 +120,11 @@ def attribute(
     captures: Sequence[CaptureTrace] = (),
     inductor_cache: dict[str, tuple[CachedKernel, ...]] | None = None,
     quiet: Mask | None = None,
+    range_ns: float = 0.0,
 ) -> Attribution:
     """Divide the time of the trace's steps, or of the whole trace when it has none: the time of the device when the trace has device
     events, else that of the CPU. ``captures`` are traces of the capture of its graphs, ``quiet`` says which steps on a CPU count where
-    others were disturbed. The other arguments are those of ``Context``. Raises TraceError for captures of other graphs."""
+    others were disturbed, ``range_ns`` what the range of a module took the host. The other arguments are those of ``Context``. Raises TraceError for captures of other graphs."""
     context = Context(trace, calls, parameter_elements, parameter_dtype, stored_calls, compiled, inductor_cache)
     counts = count_calls(context)
     ownership = find_owners(trace, calls, counts)
@@ -175,6 +178,7 @@ def attribute(
         earlier_ns=earlier_ns,
         notes=notes,
         quiet=kept,
+        ranges_ns=range_ns * float(calls.module_calls.sum()),
         overlap_ns=sum(map(traced_ns, divided.rows)) + sum(map(traced_ns, divided.gaps)) - intervals.length(divided.busy),
         **divided._asdict(),
     )

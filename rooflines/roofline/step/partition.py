@@ -184,8 +184,8 @@ def _idle(
 ) -> tuple[dict[str, float], dict[str, Intervals]]:
     """Seconds of a step by cause in which nothing runs, and when that was.
 
-    The time of a processor outside of operators is steady, as theirs is; waiting for data is not the same in every step, and has its
-    mean.
+    The time of a processor outside of operators is steady, as theirs is, and without that of the ranges of modules; waiting for data is
+    not the same in every step, and has its mean.
     """
     seconds = attribution.factor / 1e9 / (attribution.steps or 1)
     if len(trace.device):
@@ -198,6 +198,8 @@ def _idle(
         if cause != "data_loading" and len(attribution.quiet) >= FEWEST_STEPS:
             each = intervals.covered(times, attribution.windows)
             lasting = float(steady_times(np.zeros(len(each), np.int64), each, attribution.quiet).sum())
+        if cause == "host_bound":
+            lasting = max(0.0, lasting - attribution.ranges_ns)
         if lasting:
             found[cause] = lasting * seconds
     return found, causes
