@@ -123,8 +123,12 @@ def attribute(
     range_ns: float = 0.0,
 ) -> Attribution:
     """Divide the time of the trace's steps, or of the whole trace when it has none: the time of the device when the trace has device
-    events, else that of the CPU. ``captures`` are traces of the capture of its graphs, ``quiet`` says which steps on a CPU count where
-    others were disturbed, ``range_ns`` what the range of a module took the host. The other arguments are those of ``Context``. Raises TraceError for captures of other graphs."""
+    events, else that of the CPU.
+
+    ``captures`` are traces of the capture of its graphs. ``quiet`` says which steps on a CPU count where others were disturbed,
+    ``range_ns`` what the range of a module took the host. The other arguments are those of ``Context``. Raises TraceError for captures
+    of other graphs.
+    """
     context = Context(trace, calls, parameter_elements, parameter_dtype, stored_calls, compiled, inductor_cache)
     counts = count_calls(context)
     ownership = find_owners(trace, calls, counts)

@@ -135,7 +135,7 @@ def partition(trace: Trace, calls: Calls, attribution: Attribution, labels: Sequ
         starts, ends = np.concatenate((loaded[:, 0], starts)), np.concatenate((loaded[:, 1], ends))
         keys, ranks = [("input", "data_loading", "input"), *keys], np.concatenate((np.zeros(len(loaded), np.int64), ranks + 1))
     lasting, busy = _exclusive(starts, ends, ranks, window)
-    weights = _weights(attribution, ranks) if not on_device else {}
+    weights = _weights(attribution, loading, ranks[len(ranks) - len(attribution.pieces.row) :]) if not on_device else {}
     found: dict[Key, float] = {}
     for rank, time_ns in lasting.items():
         found[keys[rank]] = found.get(keys[rank], 0.0) + time_ns * seconds * attribution.factor * weights.get(rank, 1.0)
@@ -163,19 +163,22 @@ def clock_factor(attribution: Attribution, step_s: float, waits: float | None = 
     loading = intervals.intersect(_in_loader(trace, calls), attribution.window)
     outside = intervals.subtract(attribution.busy, loading)
     idle, _ = _idle(trace, calls, attribution, intervals.subtract(attribution.window, attribution.busy), loading)
-    works_s = intervals.length(outside) / 1e9 / count * attribution.pace + sum(idle.values()) - idle.get("data_loading", 0.0)
+    pace = _weights(attribution, loading, np.ones(len(attribution.pieces.row), np.int64)).get(1, 1.0)
+    works_s = intervals.length(outside) / 1e9 / count * pace + sum(idle.values()) - idle.get("data_loading", 0.0)
     if waits is None:
         works_s, waits = busy_s * attribution.pace + sum(idle.values()), 0.0
     return step_s * (1 - waits) / works_s if works_s > 0 else 1.0
 
 
-def _weights(attribution: Attribution, ranks: Int64s) -> dict[int, float]:
-    """The steady time of the pieces of each rank over their traced time; those of the loader, which come first, stay as traced."""
+def _weights(attribution: Attribution, loading: Intervals, ranks: Int64s) -> dict[int, float]:
+    """The steady time over the traced time of the pieces of each rank, outside of the loader; rank 0 is what runs in the loader."""
     pieces = attribution.pieces
     if pieces.weight is None:
         return {}
-    lasting, ranks = pieces.end_ns - pieces.start_ns, ranks[len(ranks) - len(pieces.row) :]
-    traced, steady = np.bincount(ranks, weights=lasting), np.bincount(ranks, weights=lasting * pieces.weight)
+    inside = intervals.covered(loading, np.stack((pieces.start_ns, pieces.end_ns), axis=1))
+    lasting = np.concatenate((inside, pieces.end_ns - pieces.start_ns - inside))
+    ranks, weight = np.concatenate((np.zeros(len(inside), np.int64), ranks)), np.concatenate((pieces.weight, pieces.weight))
+    traced, steady = np.bincount(ranks, weights=lasting), np.bincount(ranks, weights=lasting * weight)
     return {rank: after / before for rank, (before, after) in enumerate(zip(traced.tolist(), steady.tolist(), strict=True)) if before}
 
 

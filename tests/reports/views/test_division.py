@@ -58,16 +58,14 @@ def test_one_part_is_no_division():
     assert division_rows(sample()) == []
 
 
-def test_the_waiting_of_the_timed_pass_stands_beside_that_of_the_traced_one():
+def test_one_figure_says_how_long_a_step_waits():
     sentences = input_sentences(replace(sample(), division=DEVICE, input=FED))
     assert sentences == [
-        "The program waits for data for 42.0 ms of a timed step (DataLoader, 2 workers), and 60.0 ms of a traced one.",
+        "The program waits for data for 42.0 ms of a step (DataLoader, 2 workers).",
         "It delays the device by 42.0 ms; the rest is hidden behind the device's work.",
         "The step alone was derived: the timed steps less what they waited.",
         "The workers computed for 25 % of their time.",
     ]  # fmt: skip
-    less = input_sentences(replace(sample(), division=replace(DEVICE, of="host", loader_s=0.04), input=FED))
-    assert less[0].endswith("and 40.0 ms of a traced one, for which batches were ready.")
     short = input_sentences(replace(sample(), input=replace(FED, is_lower_bound=True)))
     assert short[1] == "4 batches were ready when the timed pass began: with more steps the share would be larger."
 

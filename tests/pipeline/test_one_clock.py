@@ -1,0 +1,209 @@
+"""Every time and every share of a report refers to the same step, in every format: no two numbers disagree."""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from torch import nn
+
+import rooflines
+from rooflines.pipeline import analyze_trace
+from rooflines.pipeline.reporting import report
+from rooflines.profiler.records import Run, StepTimes
+from rooflines.profiler.run import load
+from rooflines.profiler.samplers.fields import DeviceSample
+from rooflines.reports.document import Bar, Cell, Table
+from rooflines.reports.views.run import page as page_of
+from rooflines.roofline.analyze import analyze
+from tests.commands import write_ceilings
+
+DATA = Path(__file__).parent.parent / "data"
+FORMATS = ("text", "markdown", "html", "pdf", "json", "tensorboard")
+TIME, SHARE = r"(\d[\d.,]* (?:ns|µs|ms|s))", r"(<?\d[\d.]*) %"
+# A time and its share of the step, as sentences and bars write them.
+PAIRS = (
+    (re.compile(rf"{TIME} a step \({SHARE}"), (1, 2)),
+    (re.compile(rf"{SHARE} of the step \({TIME}"), (2, 1)),
+    (re.compile(rf"(?:compute|memory|far|latency|host|input|idle|lower bound|headroom) {SHARE} \({TIME}"), (2, 1)),
+)
+# Times of a step that are not of the step which is divided say so.
+OTHERS = re.compile(r"percentile|interval|profiler|first step|traced step|Warm-up|median")
+
+
+def convolutions():
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(8 * 15 * 15, 10))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("clock")
+
+
+@pytest.fixture(scope="module")
+def options(folder):
+    return {"ceilings": str(write_ceilings(folder)), "formats": ("json",), "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def inference(folder, options):
+    return rooflines.profile(convolutions(), torch.randn(4, 3, 32, 32), output=folder / "inference", steps=30, **options)
+
+
+def training(folder, options, inference):
+    """A loop of the user with a loader that is waited for."""
+    network = convolutions()
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(400, 3, 32, 32)), batch_size=4)
+    with rooflines.record(folder / "training", steps=20, batch_size=4, **options) as recording:
+        for (images,) in loader:
+            optimizer.zero_grad()
+            network(images).square().mean().backward()
+            optimizer.step()
+            recording.step()
+    return recording.run, analyze(recording.run)
+
+
+def step_function(folder, options, inference):
+    layers, values = nn.Sequential(*(nn.Linear(16, 16) for _ in range(8))), torch.randn(16, 16)
+    run = rooflines.profile(lambda: layers(values), output=folder / "function", steps=100, **options)
+    return run, analyze(run)
+
+
+def with_timed_steps(folder, options, inference):
+    """A GPU whose host is slower under the profiler: only the idle time shrinks."""
+    trace = next(DATA.rglob("bert-small_h100_inference*.json.gz"))
+    directory = folder / "gpu"
+    directory.mkdir()
+    shutil.copy(trace, directory / trace.name)
+    run, bare = analyze_trace(trace)
+    timed = StepTimes(timed_ns=(round(0.6 * bare.timeline.span_s * 1e9),) * 6, traced_ns=(round(bare.timeline.span_s * 1e9),))
+    facts = msgspec.structs.replace(run.facts, steps=timed, trace=trace.name)
+    run = Run(directory=directory, facts=facts)
+    return run, analyze(run, bare_ceilings(bare))
+
+
+def bare_ceilings(analysis):
+    from rooflines.device_specs.records import Ceilings
+
+    return Ceilings(device="", kind="", ceilings=analysis.ceilings)
+
+
+def trace_alone(folder, options, inference):
+    return analyze_trace(inference.trace_path, ceilings=options["ceilings"])
+
+
+def disturbed(folder, options, inference):
+    """The same run beside a program that took one of two processors and delayed every step."""
+    run = load(inference.directory)
+    times, environment = run.facts.steps, msgspec.structs.replace(run.facts.environment, cpu_threads=2)
+    began = times.timed_began_ns or 0
+    samples = tuple(
+        DeviceSample(time_ns=began + number * 100_000_000, source="psutil", cpu_utilization=1.0, process_cpu_utilization=1.0)
+        for number in range(4)
+    )
+    queues = {"timed_queue_ns": times.timed_ns, "traced_queue_ns": times.traced_ns}
+    facts = msgspec.structs.replace(run.facts, environment=environment, steps=msgspec.structs.replace(times, **queues))
+    run = Run(directory=run.directory, facts=facts, samples=samples)
+    return run, analyze(run)
+
+
+def inference_run(folder, options, inference):
+    return inference, analyze(inference)
+
+
+@pytest.fixture(scope="module", params=[inference_run, training, step_function, with_timed_steps, trace_alone, disturbed])
+def reported(request, folder, options, inference):
+    run, analysis = request.param(folder, options, inference)
+    output = folder / f"reports-{request.param.__name__}"
+    output.mkdir()
+    return request.param, analysis, report(run, FORMATS, analysis=analysis, output=output)
+
+
+def text_of(name, path):
+    """The words of a report, with single spaces."""
+    if name == "pdf":
+        pypdf = pytest.importorskip("pypdf")
+        text = " ".join(page.extract_text() for page in pypdf.PdfReader(io.BytesIO(path.read_bytes())).pages)
+    else:
+        text = path.read_bytes().decode("utf-8", errors="ignore")
+    if name == "html":
+        text = html.unescape(re.sub(r"<[^>]*>", " ", re.sub(r"<(script|style)\b.*?</\1>", " ", text, flags=re.DOTALL)))
+    # The sign of micro has two code points, and a font may lack the space that is a thousandth.
+    return " ".join(text.replace("μ", "µ").split())
+
+
+def seconds_of(text):
+    value, unit = text.replace(",", "").split()
+    return float(value) * {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}[unit]
+
+
+def agree(time_s, share, step_s):
+    """Whether a time of three figures and a share in whole percent can be of one step."""
+    if share.startswith("<"):
+        return time_s <= 0.0101 * step_s
+    return abs(time_s / step_s - float(share) / 100) <= 0.0051 + 0.006 * time_s / step_s
+
+
+def test_the_parts_of_the_step_add_up_to_it(reported):
+    _, analysis, _ = reported
+    step_s = analysis.timeline.span_s
+    if analysis.basis.timed:
+        assert step_s == pytest.approx(analysis.steps.median_s)
+    division = sum(getattr(analysis.division, field) or 0.0 for field in analysis.division.__struct_fields__[2:-1])
+    rows_s = sum(row.time_s for row in analysis.operators) + sum(row.time_s for row in analysis.coverage.unmodelled)
+    whole = (division, sum(analysis.bound_breakdown.values()), rows_s + analysis.timeline.idle_s - analysis.timeline.overlap_s)
+    assert whole == pytest.approx((step_s,) * 3, rel=1e-3)
+    assert sum(analysis.category_breakdown.values()) == pytest.approx(analysis.timeline.busy_s)
+    assert analysis.totals.headroom_s + analysis.totals.lower_bound_s <= step_s * 1.001
+    assert sum(finding.saves_s for finding in analysis.findings) <= step_s * 1.001
+
+
+def test_no_two_numbers_of_a_page_disagree(reported):
+    _, analysis, _ = reported
+    step_s, checked = analysis.timeline.span_s, 0
+    for block in (block for section in page_of(analysis).sections for block in section.blocks):
+        if isinstance(block, Bar):
+            for part in (part for row in block.rows for part in row.parts):
+                assert seconds_of(part.text) == pytest.approx(part.share * step_s, rel=0.006), part
+                checked += 1
+            assert all(sum(part.share for part in row.parts) == pytest.approx(1, abs=1e-3) for row in block.rows)
+        if isinstance(block, Table) and {"share", "time"} <= {column.label for column in block.columns}:
+            at = {column.label: place for place, column in enumerate(block.columns)}
+            for row in block.rows:
+                share, time_s = (cell.value if isinstance(cell := row.cells[at[name]], Cell) else cell for name in ("share", "time"))
+                assert time_s == pytest.approx(share * step_s, rel=1e-3)
+                checked += 1
+    assert checked > 5
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_no_two_numbers_of_a_format_disagree(reported, name):
+    kind, analysis, written = reported
+    text, step_s, checked = text_of(name, written[name]), analysis.timeline.span_s, 0
+    for pattern, (time, share) in PAIRS:
+        for found in pattern.finditer(text):
+            assert agree(seconds_of(found[time]), found[share], step_s), found[0]
+            checked += 1
+    for found in re.finditer(rf"{TIME} a step", text):
+        if not OTHERS.search(text[max(0, found.start() - 40) : found.end() + 60]):
+            assert seconds_of(found[1]) <= 1.006 * step_s, text[max(0, found.start() - 60) : found.end() + 60]
+            checked += 1
+    assert checked or kind is disturbed
+
+
+def test_a_disturbed_run_is_not_judged(reported):
+    kind, analysis, written = reported
+    if kind is not disturbed:
+        assert analysis.other_programs is None or analysis.other_programs.judged
+        return
+    assert analysis.verdict.startswith("Not judged: other programs took 1.0 of 2 processors")
+    assert [finding.option for finding in analysis.findings] == ["wait_quiet"]
+    assert {row.bound for row in analysis.operators} <= {"unknown", "latency"}
+    assert "far from any roof" not in text_of("text", written["text"])
