@@ -148,7 +148,12 @@ def range_cost_ns() -> float:
         return min(mean_ns() for _ in range(5))
 
     if hooks._global_forward_hooks or hooks._global_forward_pre_hooks:
-        return least_ns(lambda: (ranges.before(module, None), ranges.after()))
+
+        def both() -> None:
+            ranges.before(module, None)
+            ranges.after()
+
+        return least_ns(both)
     bare_ns = least_ns(lambda: module(None))
     with ranges:
         return max(0.0, least_ns(lambda: module(None)) - bare_ns)

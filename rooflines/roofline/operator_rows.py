@@ -120,7 +120,7 @@ def unmodelled_row(gap: Gap, calls: Calls, steps: int) -> Unmodelled:
     )
 
 
-def _seconds(step_ns: Sequence[int]) -> tuple[float, ...] | None:
+def _seconds(step_ns: Sequence[float]) -> tuple[float, ...] | None:
     return tuple(time_ns / 1e9 for time_ns in step_ns) or None
 
 

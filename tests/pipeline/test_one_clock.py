@@ -104,10 +104,8 @@ def disturbed(folder, options, inference):
     run = load(inference.directory)
     times, environment = run.facts.steps, msgspec.structs.replace(run.facts.environment, cpu_threads=2)
     began = times.timed_began_ns or 0
-    samples = tuple(
-        DeviceSample(time_ns=began + number * 100_000_000, source="psutil", cpu_utilization=1.0, process_cpu_utilization=1.0)
-        for number in range(4)
-    )
+    busy = DeviceSample(time_ns=began, source="psutil", cpu_utilization=1.0, process_cpu_utilization=1.0)
+    samples = tuple(msgspec.structs.replace(busy, time_ns=began + number * 100_000_000) for number in range(4))
     queues = {"timed_queue_ns": times.timed_ns, "traced_queue_ns": times.traced_ns}
     facts = msgspec.structs.replace(run.facts, environment=environment, steps=msgspec.structs.replace(times, **queues))
     run = Run(directory=run.directory, facts=facts, samples=samples)

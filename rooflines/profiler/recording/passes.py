@@ -484,12 +484,18 @@ class Passes:
         Programs that disturb come and go: untraced steps pass until one of them is quiet.
         """
         enough, until = max(min(steps, TRACED_MIN_STEPS), steps // 2), time.perf_counter() + self._patience_s
-        while self._quiet(self.traced_ns, self._queue_ns["traced"]) < enough and time.perf_counter() < until and self._is_disturbed():
+        # A program for which a number of steps was asked expects to be over soon.
+        most = math.inf if not self._early or self._settings.steps is None else self.steps + steps
+
+        def over() -> bool:
+            return time.perf_counter() > until or self.steps > most
+
+        while self._quiet(self.traced_ns, self._queue_ns["traced"]) < enough and not over() and self._is_disturbed():
             self._queue.watch()
             self._queue.mark()
             began = time.perf_counter_ns()
             while (event := (yield)) != "step" or not self._quiet([time.perf_counter_ns() - began], [self._queue.since_ns()]):
-                if time.perf_counter() > until:
+                if over():
                     return
                 if event in ("step", "resume"):
                     self._queue.mark()

@@ -73,7 +73,7 @@ class Attribution:
     notes: tuple[str, ...] = ()
     factor: float = 1.0
     quiet: Mask = field(default_factory=lambda: np.zeros(0, bool))
-    overlap_ns: int = 0
+    overlap_ns: float = 0
     ranges_ns: float = 0.0
 
     def scaled(self, factor: float) -> Attribution:
@@ -105,7 +105,7 @@ class Attribution:
         return self.counted_ns / traced_ns if traced_ns else self.factor
 
     @property
-    def counted_ns(self) -> int:
+    def counted_ns(self) -> float:
         """The time of all rows and gaps, on the clock of the step."""
         return sum(row.time_ns for row in self.rows) + sum(gap.time_ns for gap in self.gaps)
 

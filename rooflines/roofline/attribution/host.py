@@ -72,7 +72,7 @@ def _rows_and_gaps(
     """The rows and gaps of events in groups with ``keys``, and the row of each event (-1: a gap)."""
     times = np.zeros((len(keys), max(steps, 1)), np.int64)
     np.add.at(times, (group, np.maximum(step, 0)), time_ns)
-    totals = np.rint(np.bincount(group, weights=steady_ns, minlength=len(keys))).astype(np.int64)
+    totals = np.bincount(group, weights=steady_ns, minlength=len(keys))
     numbers = np.bincount(group, minlength=len(keys))
     rows: list[Row] = []
     gaps: list[Gap] = []

@@ -25,7 +25,7 @@ class LaunchedKernel:
 
     name: str
     calls: int
-    time_ns: int
+    time_ns: float
     streams: tuple[int, ...] = ()
     shape: LaunchShape | None = None
 
@@ -45,11 +45,11 @@ class Row:
     module: int
     phase: int
     calls: int
-    time_ns: int
+    time_ns: float
     inferred: str | None = None
-    step_ns: tuple[int, ...] = ()
+    step_ns: tuple[float, ...] = ()
     kernels: tuple[LaunchedKernel, ...] = ()
-    exposed_ns: int | None = None
+    exposed_ns: float | None = None
     step_calls: tuple[int, ...] = ()
 
 
@@ -63,13 +63,13 @@ class Gap:
     name: str
     reason: str
     calls: int
-    time_ns: int
+    time_ns: float
     module: int = -1
     phase: int = FORWARD
     signature: Signature | None = None
-    step_ns: tuple[int, ...] = ()
+    step_ns: tuple[float, ...] = ()
     kernels: tuple[LaunchedKernel, ...] = ()
-    exposed_ns: int | None = None
+    exposed_ns: float | None = None
 
 
 Timed = TypeVar("Timed", Row, Gap)
@@ -90,7 +90,7 @@ class Pieces:
     weight: npt.NDArray[np.float64] | None = None
 
 
-def traced_ns(one: Row | Gap) -> int:
+def traced_ns(one: Row | Gap) -> float:
     """Return the time of a row or gap as traced: steady times are those of ``time_ns``."""
     return sum(one.step_ns) if one.step_ns else one.time_ns
 
@@ -99,10 +99,10 @@ def scaled(one: Timed, factor: float) -> Timed:
     """Return a row or gap with all of its times multiplied by ``factor``."""
     return replace(
         one,
-        time_ns=round(one.time_ns * factor),
-        step_ns=tuple(round(time_ns * factor) for time_ns in one.step_ns),
-        kernels=tuple(replace(kernel, time_ns=round(kernel.time_ns * factor)) for kernel in one.kernels),
-        exposed_ns=None if one.exposed_ns is None else round(one.exposed_ns * factor),
+        time_ns=one.time_ns * factor,
+        step_ns=tuple(time_ns * factor for time_ns in one.step_ns),
+        kernels=tuple(replace(kernel, time_ns=kernel.time_ns * factor) for kernel in one.kernels),
+        exposed_ns=None if one.exposed_ns is None else one.exposed_ns * factor,
     )
 
 

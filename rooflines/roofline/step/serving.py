@@ -33,7 +33,7 @@ class _Ran:
     row: Row
     judged: OperatorRow
     calls: int
-    time_ns: int
+    time_ns: float
 
 
 def serving(
