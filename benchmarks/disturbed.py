@@ -1,0 +1,197 @@
+"""What another program changes in a report: the same workloads with and without one that takes a core for random half seconds.
+
+Runs every workload in turn without and with the disturbance, ``--runs`` times each, by the command that a user types. Of every run it
+keeps the verdict, the first recommendation, the sum of the bars over the timed step, and the distance: the share of the step that lies
+in other rows than in the median of the quiet runs (half the sum of the absolute differences of the shares of all rows and of idle
+time). Writes ``results/disturbed.json`` and ``.md`` with the machine's facts. Fails if bars do not add up to the timed step, or if a
+disturbed run that is judged is further from the quiet ones than ``LIMIT``.
+
+    python benchmarks/disturbed.py [--runs 10] [--only resnet50 ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+RESULTS = Path(__file__).parent / "results" / "disturbed.json"
+LIMIT = 0.08
+BURNER = """
+import random, time
+while True:
+    end = time.perf_counter() + random.uniform(0.25, 0.75)
+    while time.perf_counter() < end: pass
+    time.sleep(random.uniform(0.25, 0.75))
+"""
+STEP = """
+import torch
+layers = torch.nn.Sequential(*(part for _ in range(8) for part in (torch.nn.Linear(128, 128), torch.nn.ReLU())))
+values = torch.randn(16, 128)
+def make():
+    def step():
+        with torch.no_grad():
+            layers(values)
+    return step
+"""
+TRAINING = """
+import torch
+from torch import nn
+network = nn.Sequential(
+    nn.Conv2d(3, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(32, 64, 3, stride=2, padding=1), nn.BatchNorm2d(64),
+    nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(1024, 10))
+optimizer = torch.optim.Adam(network.parameters())
+data = torch.utils.data.TensorDataset(torch.randn(2048, 3, 32, 32), torch.randint(0, 10, (2048,)))
+for epoch in range(1000):
+    for images, labels in torch.utils.data.DataLoader(data, batch_size=32, shuffle=True):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(network(images), labels).backward()
+        optimizer.step()
+"""
+# The last one was not used to choose the method.
+WORKLOADS = {
+    "resnet50": ("--model", "resnet50"),
+    "vit_b_16": ("--model", "vit_b_16"),
+    "training script": ("train.py",),
+    "step function": ("step.py:make",),
+    "efficientnet_b0": ("--model", "efficientnet_b0"),
+}
+
+
+def profile(arguments: tuple[str, ...], folder: Path, name: str, disturbed: bool) -> dict[str, Any]:
+    """Run the command, next to the disturbing program if ``disturbed``; returns its analysis."""
+    burner = subprocess.Popen([sys.executable, "-c", BURNER]) if disturbed else None
+    try:
+        command = [sys.executable, "-m", "rooflines", "profile", *arguments, "--formats", "json", "--quiet", "--output", name]
+        subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    finally:
+        if burner is not None:
+            burner.kill()
+            burner.wait()
+    found: dict[str, Any] = json.loads((folder / name / "analysis.json").read_text())
+    return found
+
+
+def shares(analysis: dict[str, Any]) -> Counter[str]:
+    """The share of the step of every row and of idle time."""
+    rows = [*analysis["operators"], *analysis["coverage"].get("unmodelled", ())]
+    found: Counter[str] = Counter({"idle": analysis["timeline"]["idle_s"]})
+    for row in rows:
+        found[" ".join((row["name"], row.get("module", ""), row.get("shapes", ""), row.get("phase", "")))] += row["time_s"]
+    whole = sum(found.values())
+    return Counter({key: value / whole for key, value in found.items()})
+
+
+def distance(one: Counter[str], other: Counter[str]) -> float:
+    """The share of the time that is attributed to other rows."""
+    return sum(abs(one[key] - other[key]) for key in {*one, *other}) / 2
+
+
+def summary(analysis: dict[str, Any], disturbed: bool, reference: Counter[str]) -> dict[str, Any]:
+    others, median_s = analysis.get("other_programs") or {}, analysis["steps"]["median_s"]
+    findings = analysis.get("findings") or [{}]
+    order = sorted(reference, key=lambda key: -reference[key])[:10]
+    return {
+        "disturbed": disturbed,
+        "judged": others.get("judged", True),
+        "verdict": analysis["verdict"],
+        "first": findings[0].get("title", "none").partition(" at ")[0],
+        "step_s": median_s,
+        "bars_over_step": sum(analysis["bound_breakdown"].values()) / median_s,
+        "distance": distance(shares(analysis), reference),
+        "ten_longest_found": len(set(order) & {key for key, _ in shares(analysis).most_common(10)}),
+        "left_out": [others.get("timed_left_out", 0), others.get("traced_left_out", 0)],
+        "others": others.get("busy", 0.0),
+    }
+
+
+def measure(name: str, runs: int, folder: Path) -> list[dict[str, Any]]:
+    found = []
+    for number in range(runs):
+        for disturbed in (False, True):
+            found.append((disturbed, profile(WORKLOADS[name], folder, f"{name[:3]}{number}{disturbed}", disturbed)))
+            print(name, number, "disturbed" if disturbed else "quiet", found[-1][1]["verdict"][:160], file=sys.stderr, flush=True)
+    quiet = [shares(analysis) for disturbed, analysis in found if not disturbed]
+    reference = Counter({key: statistics.median(one[key] for one in quiet) for key in {key for one in quiet for key in one}})
+    return [summary(analysis, disturbed, reference) for disturbed, analysis in found]
+
+
+def bound_of(verdict: str) -> str:
+    """The first words of what the verdict says of the bound."""
+    for words in (
+        "Not judged",
+        "Compute-bound",
+        "Memory-bound",
+        "Far from any roof",
+        "Launch-bound",
+        "Host-bound",
+        "Input-bound",
+        "No single bound",
+    ):
+        if words in verdict:
+            return words
+    return "other"
+
+
+def table(results: dict[str, list[dict[str, Any]]]) -> str:
+    lines = [
+        "| workload | | judged | verdict | first recommendation | bars / timed step | distance median (max) | of the ten longest rows |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, runs in results.items():
+        for disturbed in (False, True):
+            chosen = [run for run in runs if run["disturbed"] == disturbed]
+            judged = [run for run in chosen if run["judged"]]
+            count = ", ".join(f"{words} {n}" for words, n in Counter(bound_of(run["verdict"]) for run in chosen).most_common())
+            first = ", ".join(f"{words} {n}" for words, n in Counter(run["first"] for run in judged).most_common())
+            sums = [run["bars_over_step"] for run in chosen]
+            away = [run["distance"] for run in judged]
+            far = f"{statistics.median(away):.1%} ({max(away):.1%})" if away else "-"
+            rank = f"{statistics.mean(run['ten_longest_found'] for run in judged):.1f}" if judged else "-"
+            what = "disturbed" if disturbed else "quiet"
+            lines.append(
+                f"| {name} | {what} | {len(judged)} of {len(chosen)} | {count} | {first} | {min(sums):.4f} to {max(sums):.4f} | {far} | {rank} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--only", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
+    asked = parser.parse_args()
+    results: dict[str, list[dict[str, Any]]] = {}
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        (folder / "step.py").write_text(STEP)
+        (folder / "train.py").write_text(TRAINING)
+        for name in asked.only:
+            results[name] = measure(name, asked.runs, folder)
+            facts = {
+                "cpu_threads": psutil.cpu_count(),
+                "memory_bytes": psutil.virtual_memory().total,
+                "date": time.strftime("%Y-%m-%d"),
+            }
+            RESULTS.write_text(json.dumps({"machine": facts, "runs": results}, indent=1) + "\n")
+            RESULTS.with_suffix(".md").write_text(table(results))
+    print(table(results))
+    every = [run for runs in results.values() for run in runs]
+    uneven = [run for run in every if abs(run["bars_over_step"] - 1) > 1e-3]
+    away = [run for run in every if run["disturbed"] and run["judged"] and run["distance"] > LIMIT]
+    print(
+        f"{len(every)} runs, {len(uneven)} whose bars do not add up to the step, {len(away)} judged ones further than {LIMIT:.0%} away"
+    )
+    return bool(uneven or away)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
