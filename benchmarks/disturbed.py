@@ -26,6 +26,9 @@ import psutil
 
 RESULTS = Path(__file__).parent / "results" / "disturbed.json"
 LIMIT = 0.08
+BOUNDS = (
+    "Not judged", "Compute-bound", "Memory-bound", "Far from any roof", "Launch-bound", "Host-bound", "Input-bound", "No single bound",
+)  # fmt: skip
 BURNER = """
 import random, time
 while True:
@@ -127,16 +130,7 @@ def measure(name: str, runs: int, folder: Path) -> list[dict[str, Any]]:
 
 def bound_of(verdict: str) -> str:
     """The first words of what the verdict says of the bound."""
-    for words in (
-        "Not judged",
-        "Compute-bound",
-        "Memory-bound",
-        "Far from any roof",
-        "Launch-bound",
-        "Host-bound",
-        "Input-bound",
-        "No single bound",
-    ):
+    for words in BOUNDS:
         if words in verdict:
             return words
     return "other"
@@ -144,7 +138,7 @@ def bound_of(verdict: str) -> str:
 
 def table(results: dict[str, list[dict[str, Any]]]) -> str:
     lines = [
-        "| workload | | judged | verdict | first recommendation | bars / timed step | distance median (max) | of the ten longest rows |",
+        "| workload | | judged | verdict | first recommendation | bars / timed step | distance (max) | ten longest rows |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, runs in results.items():
@@ -158,9 +152,9 @@ def table(results: dict[str, list[dict[str, Any]]]) -> str:
             far = f"{statistics.median(away):.1%} ({max(away):.1%})" if away else "-"
             rank = f"{statistics.mean(run['ten_longest_found'] for run in judged):.1f}" if judged else "-"
             what = "disturbed" if disturbed else "quiet"
-            lines.append(
-                f"| {name} | {what} | {len(judged)} of {len(chosen)} | {count} | {first} | {min(sums):.4f} to {max(sums):.4f} | {far} | {rank} |"
-            )
+            sums_text = f"{min(sums):.4f} to {max(sums):.4f}"
+            cells = (name, what, f"{len(judged)} of {len(chosen)}", count, first, sums_text, far, rank)
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -14,6 +14,7 @@ from rooflines.reports.charts.kinds import Choice, Choices, Curves, Rooflines, S
 from rooflines.reports.charts.palette import SERIES
 from rooflines.reports.document import Block, Cell, Column, Facts, Figure, Page, Paragraph, Row, Section, Table
 from rooflines.roofline.analysis import Analysis, OperatorRow
+from rooflines.roofline.step.interference import shared_by
 from rooflines.sweeps.records import Row as Line
 from rooflines.sweeps.records import Sweep
 from rooflines.sweeps.summary import KNEE, Curve, axis_of, curves, fit, knee, pareto
@@ -61,7 +62,9 @@ def page(sweep: Sweep, rows: Sequence[Line], paper: Paper | None = None) -> Page
         rooflines=__version__,
         verdict=verdict,
         said=tuple(said),
-        status=("interrupted", f"{len(missing)} points have not ended: the report covers the others.") if missing else None,
+        status=("interrupted", f"{len(missing)} points have not ended: the report covers the others.")
+        if missing
+        else shared_by([row.value("others_cores") for row in rows], "points"),
         sections=tuple(section for section in sections if section.blocks),
     )
 
@@ -278,6 +281,5 @@ def _method(sweep: Sweep, rows: Sequence[Line]) -> Section:
         f"Each point runs in its own process: {rounds}. A value is the median of the rounds, its 95 % interval is Student's t of their "
         "logarithms; with one round it is the interval of the median step. Operators are traced in the first round.",
         *dict.fromkeys(row.facts["data"][0].upper() + row.facts["data"][1:] + "." for row in rows if row.facts.get("data")),
-        *dict.fromkeys(note[0].upper() + note[1:] + "." for row in rows for note in row.notes if note.startswith("other programs")),
     ]
     return Section(name="method", title="Method", blocks=(*map(Paragraph, texts[:4]), Paragraph(sweep.command, "code")))

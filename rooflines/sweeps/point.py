@@ -76,6 +76,7 @@ def _of_run(analysis: Analysis, point: Point, number: int) -> Result:
         values["input_fraction"] = analysis.input.wait_fraction
     if analysis.output_error is not None:
         values |= {"output_error": analysis.output_error.relative, "same_class": analysis.output_error.same_class}
+    values["others_cores"] = analysis.other_programs.busy if analysis.other_programs is not None else None
     return Result(
         point=point.id,
         round=number,

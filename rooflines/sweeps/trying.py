@@ -23,6 +23,7 @@ from rooflines.roofline.prediction.loading import best_split
 from rooflines.roofline.prediction.predict import predict
 from rooflines.roofline.prediction.records import Change, PageCosts, Prediction
 from rooflines.roofline.prediction.step import Step
+from rooflines.roofline.step.interference import shared_by
 from rooflines.roofline.trials import TRIALS_FILE, WORTH, Speedup, Trial, Trials, helped
 from rooflines.serial import write_json
 from rooflines.sweeps.points import hash_of, point_id
@@ -199,10 +200,8 @@ def try_changes(
 def _notes(directory: Path) -> tuple[str, ...]:
     """What disturbed the runs of the first round, which are analyzed."""
     first = [one for (_, number), one in read_results(directory, load_sweep(directory)).items() if number == 0 and one.values]
-    shared = sum(any(note.startswith("other programs kept") for note in one.notes) for one in first)
-    if not shared:
-        return ()
-    return (f"Shared machine: other programs kept processors busy during {shared} of {len(first)} runs of the first round.",)
+    shared = shared_by([one.values.get("others_cores") for one in first], "runs of the first round")
+    return (shared[1],) if shared is not None else ()
 
 
 def combine(trials: Sequence[Trial]) -> Predicted | None:

@@ -11,6 +11,7 @@ from rooflines.reports.charts.palette import SERIES
 from rooflines.reports.document import Block, Cell, Column, Facts, Figure, Page, Paragraph, Section, Table
 from rooflines.reports.document import Row as Line
 from rooflines.reports.words.command import command_of
+from rooflines.roofline.step.interference import shared_by
 from rooflines.sweeps.objectives import OBJECTIVES, Objective
 from rooflines.sweeps.pairs import Compared
 from rooflines.sweeps.records import Estimate, Row
@@ -36,7 +37,9 @@ def page(tuning: Tuning) -> Page:
         rooflines=__version__,
         verdict=verdict,
         said=tuple(said),
-        status=("interrupted", missing) if tuning.status == "interrupted" else None,
+        status=("interrupted", missing)
+        if tuning.status == "interrupted"
+        else shared_by([one.result.values.get("others_cores") for one in tuning.trials if one.result is not None], "trials"),
         sections=tuple(section for section in sections if section.blocks),
     )
 

@@ -6,11 +6,12 @@ import msgspec
 import pytest
 
 from rooflines.device_specs.records import Ceiling
+from rooflines.profiler.others import OthersMeter
 from rooflines.studies.backends import paper as backends_paper
 from rooflines.studies.backends.findings import contradiction, convolution_efficiency, pace, sentences, unlearned_share
 from rooflines.studies.from_scratch import paper as from_scratch_paper
 from rooflines.studies.operator_bounds import bounded
-from rooflines.studies.other_programs import OtherProgramsMeter, shared_machine
+from rooflines.studies.other_programs import shared_machine
 from tests.studies.samples import CEILINGS, SOURCE, operator, result, through_loader
 
 
@@ -98,7 +99,7 @@ def test_a_shared_machine_is_named():
     (said,) = shared_machine([("numba-cpu", 0.05), ("torch-cpu", 1.6)])
     assert "1.6 while torch-cpu ran" in said
     assert "numba-cpu" not in said
-    assert OtherProgramsMeter().cores() >= 0
+    assert OthersMeter().cores() >= 0
 
 
 def test_a_kernel_is_held_to_the_flops_that_it_executes():

@@ -21,12 +21,12 @@ from rooflines.profiler.compiled.inductor import InductorWatch
 from rooflines.profiler.directory import JOURNAL_FILE
 from rooflines.profiler.distributed import Agreement
 from rooflines.profiler.module_hooks import ModuleRanges, range_cost_ns
+from rooflines.profiler.others import OthersMeter
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.quiet import OTHERS_CORES, busy_elsewhere, is_quiet, is_shared
 from rooflines.profiler.recording.data_loading import DataLoading
 from rooflines.profiler.recording.device import RecordedDevice
 from rooflines.profiler.recording.heap_reserve import HeapReserve
-from rooflines.profiler.recording.other_processes import OtherProcesses
 from rooflines.profiler.recording.pass_length import PROGRAM_WARMUP_STEPS, TIMED_MIN_STEPS, TIMED_S, planned_steps
 from rooflines.profiler.recording.peak_memory import page_faults, since
 from rooflines.profiler.recording.run_queue import RunQueue
@@ -113,7 +113,7 @@ class Passes:
         self._mps = MpsSampler() if device.type == "mps" else None
         self._sampler: SamplerProcess | None = None
         self._queue = RunQueue()
-        self._others: OtherProcesses | None = None
+        self._others: OthersMeter | None = None
         self._program: Tracer | None = None  # from the program's start to the end of its first step; kept while there is nothing better
         self._program_cut = False
         self._first_tracer: Tracer | None = None  # of the first and the second step, while they show the device
@@ -371,7 +371,7 @@ class Passes:
         self._wait_for_idle()
         self._progress.stage("timing steps with the profiler off", planned)
         self._start_sampler()
-        self._others = OtherProcesses()
+        self._others = OthersMeter()
         self._save()
         self._begin_stretch()
         self._timed_began_ns = now_ns()
@@ -525,9 +525,13 @@ class Passes:
             return
         self._progress.stage("waiting for other programs to pause", None)
         until = time.monotonic() + WAIT_QUIET_S
-        while sum((names := OtherProcesses().over(_IDLE_S)).values()) >= OTHERS_CORES:
+        while True:
+            others = OthersMeter()
+            time.sleep(_IDLE_S)
+            if others.cores() < OTHERS_CORES:
+                return
             if time.monotonic() > until:
-                self._notes.append(f"other programs did not pause for {seconds(WAIT_QUIET_S)}: {', '.join(names)}")
+                self._notes.append(f"other programs did not pause for {seconds(WAIT_QUIET_S)}: {', '.join(others.by_name())}")
                 return
 
     def _traced_pass(self, steps: int, kind: Literal["steps", "early"], *, probe: bool = False, again: bool = False) -> Plan:
@@ -613,7 +617,7 @@ class Passes:
         self.samples = tuple(sorted((*sampler.samples(), *taken_here), key=lambda sample: sample.time_ns))
         self.counters, self.fields = sampler.counters(), sampler.fields()
         if self._others is not None:
-            self.other_processes, self._others = self._others.cores(), None
+            self.other_processes, self._others = self._others.by_name(), None
         if sampler.problem:
             self._notes.append(f"device samples: {sampler.problem}")
         timed_ns = self._stretches[-1].ended_ns if self._stretches else now_ns()

@@ -13,6 +13,7 @@ from rooflines.reports.words.text import Scale, column_scale, csv_text, short_na
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.comparison.compare import count_of_calls, signed_seconds
 from rooflines.roofline.comparison.records import Change, Comparison, Figures, Subject
+from rooflines.roofline.step.interference import shared_by
 from rooflines.units import interval, percent, seconds, significant
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def page(comparisons: Sequence[Comparison], by: By = "operator", top: int = 5) -
         name=f"{first.a.source} and {first.b.source}",
         title=f"{first.a.source} compared with {', '.join(one.b.source for one in comparisons)}" if several else "Comparison",
         verdict=first.verdict if not several else " ".join(f"{one.b.source}: {one.verdict}" for one in comparisons),
+        status=shared_by([first.a.others_cores, *(one.b.others_cores for one in comparisons)], "runs"),
         sections=tuple(
             section
             for number, comparison in enumerate(comparisons, start=1)

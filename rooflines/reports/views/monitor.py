@@ -16,6 +16,7 @@ from rooflines.reports.document import Block, Column, Facts, Figure, Page, Parag
 from rooflines.reports.views.usage import usage_table
 from rooflines.reports.words.usage_sentences import energy_text, peak_power, refusal_text, usage_remarks
 from rooflines.roofline.analysis import Analysis, DeviceUsage
+from rooflines.roofline.step.interference import shared_by
 from rooflines.roofline.usage.device_usage import HOST, figure, is_accelerator, is_host
 from rooflines.roofline.usage.monitored import MonitorAnalysis
 from rooflines.units import binary_bytes, percent, quantity, seconds, si, significant
@@ -62,11 +63,19 @@ def page(analysis: MonitorAnalysis) -> Page:
         created=analysis.created,
         rooflines=analysis.environment.rooflines or "",
         verdict=headline(analysis),
-        status=_CUT_OFF if analysis.status == "running" else None,
+        status=_CUT_OFF if analysis.status == "running" else shared_by([_others_cores(analysis)], "programs"),
         sections=tuple(section for section in (_took(analysis), _gpus_section(analysis), _while_it_ran(analysis), _python(analysis),
                                                _machine(analysis), _method(analysis)) if section.blocks),
         footer=f"Schema {analysis.schema}.",
     )  # fmt: skip
+
+
+def _others_cores(analysis: MonitorAnalysis) -> float | None:
+    """The processors that other programs kept busy while this one ran; None where it was not sampled."""
+    host = analysis.usage.of(HOST) if analysis.usage is not None else None
+    whole, own = (host.gauges.get(name) if host is not None else None for name in ("cpu_utilization", "process_cpu_utilization"))
+    threads = analysis.environment.cpu_threads
+    return whole.mean * threads - own.mean if whole is not None and own is not None and threads else None
 
 
 def _took(analysis: MonitorAnalysis) -> Section:

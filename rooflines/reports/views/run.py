@@ -33,6 +33,7 @@ from rooflines.reports.words.summary import bound_times, operators_summary, peak
 from rooflines.reports.words.text import size_text
 from rooflines.reports.words.usage_sentences import missing_usage, usage_remarks, usage_title
 from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.step.interference import DISTURBED
 from rooflines.roofline.trials import Trials
 from rooflines.units import binary_bytes, counted, percent, seconds, si
 
@@ -64,7 +65,7 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
         created=analysis.created,
         rooflines=analysis.environment.rooflines or "",
         verdict=sentences.headline(analysis),
-        status=(analysis.status if analysis.status != "complete" else "disturbed", status) if status else None,
+        status=(analysis.status if analysis.status != "complete" else DISTURBED, status) if status else None,
         sections=(
             _where(analysis),
             *([served] if served is not None else []),

@@ -13,8 +13,9 @@ from rooflines.reports.words.summary import CategorySummary, PeakMemory, share_o
 from rooflines.reports.words.text import INFERRED_MARK, is_kernel, operator_name
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.bounds.transfers import way_of
+from rooflines.roofline.findings import WORTH
 from rooflines.roofline.kernel_names import short_kernel
-from rooflines.roofline.step.interference import shared_machine
+from rooflines.roofline.step.interference import noise_s, shared_machine
 from rooflines.roofline.verdict import plural, runs
 from rooflines.units import binary_bytes, counted, percent, seconds, si, significant
 
@@ -90,6 +91,10 @@ def missing_findings(analysis: Analysis) -> str:
     covered = analysis.coverage.modelled_time_fraction if analysis.coverage is not None else None
     if covered is not None and covered < 0.5:
         return "No advice: most of the time is in operators without a work model."
+    if (noise := noise_s(analysis)) > 0:
+        return (
+            f"Too noisy to recommend anything: savings below {seconds(noise)} a step cannot be told. Repeat the run on an idle machine."
+        )
     if any(row.headroom_s is not None for row in analysis.operators):
         return "No single change is expected to save a noticeable part of the time."
     return "No advice: possible savings need operators and ceilings."

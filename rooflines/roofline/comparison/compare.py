@@ -107,6 +107,7 @@ def _subject(analysis: Analysis, source: str) -> Subject:
         created=analysis.created,
         status=analysis.status,
         bound_breakdown=analysis.bound_breakdown,
+        others_cores=analysis.other_programs.busy if analysis.other_programs is not None else None,
     )
 
 

@@ -25,7 +25,10 @@ Direction = Literal["slower", "faster", "same", "unknown", "new", "gone"]
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """One side: where it was read from, what was run, and where; ``bound_breakdown`` is its traced time by what bounds it."""
+    """One side: where it was read from, what was run, and where; ``bound_breakdown`` is its step by what bounds it.
+
+    ``others_cores`` is how many processors other programs took meanwhile, absent on a quiet machine.
+    """
 
     source: str
     workload: Workload
@@ -33,6 +36,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     created: str = ""
     status: str = "complete"
     bound_breakdown: dict[str, float] | None = None
+    others_cores: float | None = None
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):

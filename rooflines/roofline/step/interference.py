@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,8 @@ from rooflines.units import counted, known_to, seconds, significant
 
 Mask = npt.NDArray[np.bool_]
 
+# The status of a page whose measurements other programs disturbed.
+DISTURBED = "disturbed"
 # A median that is known less well than this comes from a machine, or a program, that does not repeat itself.
 WIDE = 0.10
 # So many quiet steps tell the time of a step, or so many of them how it is divided.
@@ -83,6 +86,15 @@ def shared_machine(found: OtherPrograms) -> str:
     if not found.judged:
         text += " They delayed nearly every step: operators are listed with their times and not judged."
     return text
+
+
+def shared_by(cores: Sequence[float | None], what: str) -> tuple[str, str] | None:
+    """The status of a page of several measurements: how many processors other programs took at most, and during how many of them."""
+    seen = [one for one in cores if one is not None and one >= OTHERS_CORES]
+    if not seen:
+        return None
+    during = f"during {len(seen)} of {len(cores)} {what}" if len(cores) > 1 else "meanwhile"
+    return DISTURBED, f"Shared machine: other programs took up to {significant(max(seen), 2)} processors {during}."
 
 
 def unsteady(analysis: Analysis) -> str:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from rooflines.profiler.others import OthersMeter
 from rooflines.studies import data, network_result, networks
 from rooflines.studies.backends.records import Epoch, Training
-from rooflines.studies.other_programs import OtherProgramsMeter
 from rooflines.studies.records import DataName
 from rooflines.sweeps.records import Result
 
@@ -68,7 +68,7 @@ def train(task: dict[str, Any], directory: Path, channel: Channel) -> Result:
     setup_s = time.perf_counter() - begun
     batches = len(inputs) // job.batch_size
     channel.stage(f"{job.epochs} epochs on {name}", job.epochs)
-    fastest_s, others, training_begun = math.inf, OtherProgramsMeter(), time.monotonic()
+    fastest_s, others, training_begun = math.inf, OthersMeter(), time.monotonic()
     epochs: list[Epoch] = []
     for number in range(1, job.epochs + 1):
         starts = np.random.default_rng((job.seed, number)).permutation(batches) * job.batch_size

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflines.kernels.networks import perceptron
+from rooflines.profiler.others import OthersMeter
 from rooflines.studies import data, network_result, networks
 from rooflines.studies.from_scratch.records import Iterations
 from rooflines.studies.from_scratch.widths import parse_widths
-from rooflines.studies.other_programs import OtherProgramsMeter
 from rooflines.studies.records import DataFacts, DataName
 from rooflines.sweeps.records import Result
 
@@ -55,7 +55,7 @@ def train(task: dict[str, Any], directory: Path, channel: Channel) -> Result:
     channel.stage(f"{job.iterations} iterations on {facts.name}", job.iterations)
     losses: list[float] = []
     steps, checked, accuracies = [], [], []
-    every, others = max(1, job.iterations // _CHECKS), OtherProgramsMeter()
+    every, others = max(1, job.iterations // _CHECKS), OthersMeter()
     for number in range(1, job.iterations + 1):
         begun = time.perf_counter()
         losses.append(network.step(x, y))

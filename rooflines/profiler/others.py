@@ -1,4 +1,4 @@
-"""The other programs of this machine that compute while a run is measured, by name."""
+"""The other programs of this machine: how many processors they take while something is measured, and which they are."""
 
 from __future__ import annotations
 
@@ -12,28 +12,33 @@ _LEAST_CORES, _MOST = 0.05, 3
 _KERNEL_THREADS = 2
 
 
-class OtherProcesses:
-    """Measures from its creation on."""
+class OthersMeter:
+    """Measures from its creation on; the clocks behind it have a resolution of 10 ms."""
 
     def __init__(self) -> None:
-        self._began, self._before = time.monotonic(), _spent_s()
+        self._began, self._busy_s, self._spent_s = time.monotonic(), _others_s(), _spent_s()
 
-    def over(self, period_s: float) -> dict[str, float]:
-        """``cores`` over this many seconds, from now on."""
-        time.sleep(period_s)
-        return self.cores()
-
-    def cores(self) -> dict[str, float]:
-        """The mean number of processors that programs with a name kept busy, most first; not those that have ended meanwhile."""
+    def cores(self) -> float:
+        """The mean number of processors that other programs kept busy."""
         passed_s = time.monotonic() - self._began
-        own = psutil.Process()
+        return max(0.0, (_others_s() - self._busy_s) / passed_s) if passed_s > 0 else 0.0
+
+    def by_name(self) -> dict[str, float]:
+        """The mean number of processors that programs with a name kept busy, most first; not those that have ended meanwhile."""
+        passed_s, own = time.monotonic() - self._began, psutil.Process()
         ours = {own.pid, *(child.pid for child in own.children(recursive=True))}
         found: dict[str, float] = {}
         for (pid, name), spent_s in _spent_s().items():
             if pid not in ours:
-                found[name] = found.get(name, 0.0) + spent_s - self._before.get((pid, name), 0.0)
+                found[name] = found.get(name, 0.0) + spent_s - self._spent_s.get((pid, name), 0.0)
         most = sorted(found, key=lambda name: -found[name])[:_MOST]
         return {name: found[name] / passed_s for name in most if found[name] > _LEAST_CORES * passed_s}
+
+
+def _others_s() -> float:
+    """Processor time of all programs but this one. A hypervisor's other guests (steal) are not programs of this machine."""
+    whole, own = psutil.cpu_times(), psutil.Process().cpu_times()
+    return float(whole.user + whole.system + getattr(whole, "nice", 0.0) - own.user - own.system)
 
 
 def _spent_s() -> dict[tuple[int, str], float]:
