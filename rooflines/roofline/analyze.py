@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ from rooflines.roofline.step.times import summarize_steps
 from rooflines.roofline.traced_precision import traced_precision
 from rooflines.roofline.usage.device_usage import usage
 from rooflines.roofline.verdict import verdict
+from rooflines.units import counted
 
 
 def analyze(
@@ -150,7 +152,7 @@ def _traced_parts(
     if step_s is not None:
         attribution = attribution.scaled(clock_factor(attribution, step_s, waits))
     calls = attribution.calls
-    notes += attribution.notes
+    notes += (*attribution.notes, *_kinds(attribution))
     devices = len(distinct(trace.device.device)[0])
     if devices > 1:
         notes.append(_several_devices(devices))
@@ -214,6 +216,17 @@ def _clock(attribution: Attribution, steps: Steps | None) -> float | None:
         return None
     lengths = attribution.windows[:, 1] - attribution.windows[:, 0]
     return float(np.median(lengths[attribution.quiet] if attribution.quiet.any() else lengths)) / 1e9
+
+
+def _kinds(attribution: Attribution) -> tuple[str, ...]:
+    """A note on steps that do not all make the same calls: another batch, an optimizer that steps only now and then."""
+    if attribution.steps < 2 or attribution.calls.batches:
+        return ()
+    kinds = Counter(zip(*(row.step_calls for row in attribution.rows if row.step_calls), strict=True)).most_common()
+    if len(kinds) < 2:
+        return ()
+    steps = counted(attribution.steps, "traced step")
+    return (f"{kinds[0][1]} of {steps} make the same calls of the same sizes; figures are the mean over all of them.",)
 
 
 def _divided(traced: Partition, step_s: float | None, facts: RunFile) -> tuple[Partition, Input | None]:

@@ -118,14 +118,15 @@ def _basis(analysis: Analysis) -> str:
     basis, steps = analysis.basis, counted(analysis.basis.steps, "traced step")
     if basis.per != "step":
         return f"Times, FLOPs and bytes are for the whole trace of {steps}."
-    if not basis.steady:
-        rest = "; idle time is what the timed step leaves" if basis.timed else ""
-        return f"Times, FLOPs and bytes are per step: the mean over {steps}{rest}."
+    text = f"Times, FLOPs and bytes are per step: the mean over {steps}"
+    if basis.steady:
+        text = f"FLOPs and bytes are per step: the mean over {steps}. Each call counts with the lower quartile of its times in them"
+    if not basis.timed and not basis.steady:
+        return f"{text}."
+    if analysis.idle_breakdown is not None:
+        return f"{text}; idle time is what the median timed step leaves."
     whole = f"median {'timed' if basis.timed else 'traced'} step"
-    return (
-        f"FLOPs and bytes are per step: the mean over {steps}. Each call counts with the lower quartile of its times in them; together "
-        f"they are scaled to the {whole} ({seconds(step_time(analysis))})."
-    )
+    return f"{text}; all times together are scaled to the {whole} ({seconds(step_time(analysis))})."
 
 
 def bound_bar(analysis: Analysis) -> Bar | None:

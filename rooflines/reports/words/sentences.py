@@ -91,10 +91,8 @@ def missing_findings(analysis: Analysis) -> str:
     covered = analysis.coverage.modelled_time_fraction if analysis.coverage is not None else None
     if covered is not None and covered < 0.5:
         return "No advice: most of the time is in operators without a work model."
-    if (noise := noise_s(analysis)) > 0:
-        return (
-            f"Too noisy to recommend anything: savings below {seconds(noise)} a step cannot be told. Repeat the run on an idle machine."
-        )
+    if (noise := share_of_saving(noise_s(analysis), analysis)) > WORTH:
+        return f"Too noisy to tell: savings below {percent(noise)} of the step are within the error of the step time."
     if any(row.headroom_s is not None for row in analysis.operators):
         return "No single change is expected to save a noticeable part of the time."
     return "No advice: possible savings need operators and ceilings."

@@ -1,0 +1,29 @@
+"""Which steps other programs disturbed: those that waited for a processor, where others computed."""
+
+from __future__ import annotations
+
+from rooflines.profiler.quiet import busy_elsewhere, is_quiet, is_shared, quiet_steps
+from rooflines.profiler.samplers.fields import DeviceSample
+
+STEPS, WAITS = (100, 100, 100), (0, 5, 6)
+
+
+def sample(time_ns, machine, own):
+    return DeviceSample(time_ns=time_ns, source="psutil", cpu_utilization=machine, process_cpu_utilization=own)
+
+
+def test_a_step_is_quiet_up_to_a_twentieth_of_waiting():
+    assert [is_quiet(*step) for step in zip(STEPS, WAITS, strict=True)] == [True, True, False]
+
+
+def test_others_take_what_the_machine_does_beyond_the_program():
+    samples = [sample(1, 0.5, 1.5), sample(2, 1.0, 1.0), DeviceSample(time_ns=3, source="nvml")]
+    assert busy_elsewhere(samples, 4) == [0.5, 3.0]
+    assert busy_elsewhere(samples, 4, from_ns=2) == [3.0]
+
+
+def test_steps_are_left_out_only_beside_other_programs():
+    assert quiet_steps(STEPS, WAITS, [0.0, 1.0]).tolist() == [True, True, False]
+    assert quiet_steps(STEPS, WAITS, [0.0, 0.1]).tolist() == [True] * 3  # the program's own threads wait for each other
+    assert quiet_steps(STEPS, (), [1.0]).tolist() == [True] * 3  # the system does not count it
+    assert not is_shared([])
