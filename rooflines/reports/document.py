@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from rooflines.reports.words.text import Scale, efficiency_text
+from rooflines.roofline.step.interference import DISTURBED
 from rooflines.units import scale, significant
 
 Value: TypeAlias = str | float | int | None
@@ -239,7 +240,10 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """A report of one ``kind`` of record. ``title`` is its subject in one line, ``name`` a short one, ``label`` what data it is of."""
+    """A report of one ``kind`` of record. ``title`` is its subject in one line, ``name`` a short one, ``label`` what data it is of.
+
+    ``status`` is what to know before reading it: a word and a sentence.
+    """
 
     kind: str
     name: str
@@ -252,6 +256,11 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     said: tuple[str, ...] = ()
     sections: tuple[Section, ...] = ()
     footer: str = ""
+
+    @property
+    def status_ink(self) -> str:
+        """The colour of the status: what other programs did is no fault of the report."""
+        return "notice" if self.status is not None and self.status[0] == DISTURBED else "warning"
 
     @property
     def made(self) -> str:

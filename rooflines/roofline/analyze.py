@@ -70,7 +70,7 @@ def analyze(
     parts: dict[str, Any] = {
         "ceilings": ceilings.ceilings if ceilings else (),
         "compiled": facts.workload.compiled,
-        "input": feeding(facts, None),
+        "input": feeding(facts, None, quiet.timed),
     }
     if trace is None and run.trace_path is not None:
         trace = whole_part(read_trace(run.trace_path, _list_dtype(facts.workload), partial=partial))
@@ -148,7 +148,7 @@ def _traced_parts(
         quiet.traced, facts.steps.range_ns or 0.0 if facts.steps is not None else 0.0,
     )  # fmt: skip
     step_s = _clock(attribution, steps) if attribution.steps and not start_up else None
-    waits = fed.delay_fraction if (fed := feeding(facts, None)) is not None else None
+    waits = fed.delay_fraction if (fed := feeding(facts, None, quiet.timed)) is not None else None
     if step_s is not None:
         attribution = attribution.scaled(clock_factor(attribution, step_s, waits))
     calls = attribution.calls
@@ -160,7 +160,7 @@ def _traced_parts(
     judged = [operator_row(row, calls, roofs, count, facts) for row in attribution.rows]
     labels = [Label(row.bound, row.category) for row in judged]
     traced = partition(trace, calls, attribution, labels)
-    divided, fed = _divided(traced, step_s, facts)
+    divided, fed = _divided(traced, step_s, facts, quiet)
     breakdown = step_breakdown(attribution.trace, calls, attribution.windows)
     return {
         "notes": notes,
@@ -229,9 +229,9 @@ def _kinds(attribution: Attribution) -> tuple[str, ...]:
     return (f"{kinds[0][1]} of {steps} make the same calls of the same sizes; figures are the mean over all of them.",)
 
 
-def _divided(traced: Partition, step_s: float | None, facts: RunFile) -> tuple[Partition, Input | None]:
+def _divided(traced: Partition, step_s: float | None, facts: RunFile, quiet: QuietSteps) -> tuple[Partition, Input | None]:
     """The step's parts, ``step_s`` long where that is known, and how it was fed."""
-    fed = feeding(facts, traced.division())
+    fed = feeding(facts, traced.division(), quiet.timed)
     if step_s is None:
         return traced, fed
     divided = traced.timed(step_s, fed.delay_fraction if fed is not None else None)

@@ -74,7 +74,7 @@ COLOURED = frozenset((*_CATEGORY["light"], *_BACKEND["light"]))
 
 
 class Ink(msgspec.Struct, frozen=True, kw_only=True):
-    """The neutral colours of a theme: page and panel, text, lines, one accent and one warning colour."""
+    """The neutral colours of a theme: page and panel, text, lines, an accent, a warning and a milder notice."""
 
     page: str
     panel: str
@@ -87,16 +87,17 @@ class Ink(msgspec.Struct, frozen=True, kw_only=True):
     band: str
     accent: str
     warning: str
+    notice: str
 
 
 INK: dict[Theme, Ink] = {
     "light": Ink(
         page="#ffffff", panel="#f6f7f8", text="#16191d", muted="#596069", line="#d5d9de", grid="#e6e8eb", roof="#24292f",
-        faint_roof="#737b85", band="#eceff2", accent="#0b5cad", warning="#b3261e",
+        faint_roof="#737b85", band="#eceff2", accent="#0b5cad", warning="#b3261e", notice="#8a5a00",
     ),
     "dark": Ink(
         page="#15181c", panel="#1d2126", text="#e8eaed", muted="#a2abb5", line="#3a4149", grid="#2a2f36", roof="#d5dae0",
-        faint_roof="#88919b", band="#22272d", accent="#7ab7ff", warning="#ff8a80",
+        faint_roof="#88919b", band="#22272d", accent="#7ab7ff", warning="#ff8a80", notice="#f2b84b",
     ),
 }  # fmt: skip
 

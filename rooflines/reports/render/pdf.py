@@ -50,12 +50,13 @@ def write(page: Page, path: Path) -> Path:
 def content(page: Page) -> dict[str, Any]:
     """What the template shows, in words and formatted numbers."""
     return {
-        "ink": {name: getattr(_INK, name) for name in ("text", "muted", "line", "panel", "warning", "grid")},
+        "ink": {name: getattr(_INK, name) for name in ("text", "muted", "line", "panel", "warning", "notice", "grid")},
         "title": page.name,
         "date": _date(page.created),
         "subject": page.title,
         "made": page.made,
         "status": page.status[1] if page.status else None,
+        "status_ink": page.status_ink,
         "verdict": page.verdict,
         "label": page.label,
         "said": page.said,

@@ -55,7 +55,7 @@ def print_page(page: Page, console: Console) -> None:
     lines = _Lines(console)
     lines.heading(page.title, page.made)
     if page.status is not None:
-        lines.line((page.status[1], "bold red"))
+        lines.line((page.status[1], "bold red" if page.status_ink == "warning" else "bold yellow"))
     if page.label:
         lines.line((page.label, "dim"))
     lines.line()

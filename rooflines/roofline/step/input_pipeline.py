@@ -20,18 +20,21 @@ INPUT_BOUND = 0.1
 LARGE_SHARE = 0.25
 
 
-def feeding(facts: RunFile, division: StepDivision | None) -> Input | None:
-    """The input in the timed pass, with the rates of the loader and the step alone; None without a loader."""
+def feeding(facts: RunFile, division: StepDivision | None, quiet: npt.NDArray[np.bool_] | None = None) -> Input | None:
+    """The input in the ``quiet`` steps of the timed pass, with the rates of the loader and the step alone; None without a loader."""
     loading, steps = facts.loading, facts.steps
     if loading is None or steps is None or not steps.timed_ns or len(loading.timed_wait_ns) != len(steps.timed_ns):
         return None
     timed, waited = np.array(steps.timed_ns) / 1e9, np.array(loading.timed_wait_ns) / 1e9
     whole_s = float(timed.sum())
+    quiet = np.ones(len(timed), bool) if quiet is None else quiet
     # Between warm-up and timed pass the workers had time to fill their queue: what comes out of it was not waited for.
     fed = int((np.cumsum(loading.timed_batches) <= loading.prefetched).sum()) if loading.prefetched else 0
     is_lower_bound = 2 * fed > len(timed)
     if not is_lower_bound:
-        timed, waited = timed[fed:], waited[fed:]
+        timed, waited, quiet = timed[fed:], waited[fed:], quiet[fed:]
+    if quiet.any():  # else all were ready
+        timed, waited = timed[quiet], waited[quiet]
     mean_s, wait_s = float(timed.mean()), float(waited.mean())
     # On a device the host may well wait while the device is at work, and the waits of a step and its duration are not those of the
     # same moment: only their means go together.

@@ -80,7 +80,7 @@ def shared_machine(found: OtherPrograms) -> str:
     """What other programs did to the steps, for the head of a page and the notes."""
     parts = ("timed", found.timed_left_out), ("traced", found.traced_left_out)
     left_out = " and ".join(counted(number, f"{kind} step") for kind, number in parts if number)
-    text = f"Shared machine: {_busy(found)}."
+    text = f"Shared machine: {_busy(found, named=True)}."
     if left_out:
         text += f" Left out because of delays: {left_out}."
     if not found.judged:
@@ -103,7 +103,7 @@ def unsteady(analysis: Analysis) -> str:
     wide = _half_width_s(steps) / steps.median_s if steps is not None and steps.median_s else 0.0
     interval = f"the median step is {known_to(wide)}" if wide > WIDE else ""
     if found is not None and not found.judged:
-        return f"Not judged: {_busy(found)}."
+        return f"Not judged: {_busy(found, named=True)}."
     if found is not None:
         return f"Shared machine: {_busy(found)}{f', and {interval}' if interval else ''}."
     return f"Unsteady times: {interval}." if interval else ""
@@ -126,8 +126,8 @@ def _on_cpu(facts: RunFile) -> bool:
     return facts.environment.device.startswith("cpu")
 
 
-def _busy(found: OtherPrograms) -> str:
-    names = ", ".join(f"{name} {significant(cores, 2)}" for name, cores in found.programs.items())
+def _busy(found: OtherPrograms, *, named: bool = False) -> str:
+    names = ", ".join(f"{name} {significant(cores, 2)}" for name, cores in found.programs.items()) if named else ""
     return f"other programs took {significant(found.busy, 2)} of {found.threads} processors{f' ({names})' if names else ''}"
 
 

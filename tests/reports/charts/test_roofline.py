@@ -299,7 +299,7 @@ def test_palette_has_contrast_and_no_colour_twice(theme):
     ink = INK[theme]
     for ground in (ink.page, ink.panel):
         assert all(contrast(category_colour(category, theme), ground) >= 3 for category in CATEGORIES)
-        assert all(contrast(colour, ground) >= 4.5 for colour in (ink.text, ink.muted, ink.accent, ink.warning))
+        assert all(contrast(colour, ground) >= 4.5 for colour in (ink.text, ink.muted, ink.accent, ink.warning, ink.notice))
     assert len({category_colour(category, theme) for category in CATEGORIES}) == len(CATEGORIES)
     assert len({style.letter for style in BOUNDS.values()}) == len(BOUNDS)
 
