@@ -172,6 +172,16 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
     how: Literal["measured", "derived"] = "measured"
 
 
+class RareWaits(msgspec.Struct, frozen=True, kw_only=True):
+    """Long waits for data in a few ``steps`` of the timed ones (``of``), which the median step does not contain, as at the start of an
+    epoch: ``wait_s`` is their mean, ``fraction`` their share of the time of all steps."""
+
+    steps: int
+    of: int
+    wait_s: float
+    fraction: float
+
+
 class Input(msgspec.Struct, frozen=True, kw_only=True):
     """Data loading of the steps, profiler off; times are shares of the mean timed step, in seconds of the step that is divided.
 
@@ -179,7 +189,7 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     what the trace shows it idle for, and absent without a trace. The fractions are of the steps' mean time. ``loader_rate`` is the
     loader alone, ``step_rate`` the step alone, in ``unit`` a second. ``workers_busy_fraction`` is how much of their time the workers
     computed. The steps that the ``ready_batches`` fed, which workers had loaded before the timed pass began, are left out, except in a
-    pass too short for that: then waits are lower bounds (``is_lower_bound``).
+    pass too short for that: then waits are lower bounds (``is_lower_bound``). ``rare_waits`` are in none of these figures.
     """
 
     loader: str
@@ -191,6 +201,7 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     workers: int | None = None
     ready_batches: int = 0
     is_lower_bound: bool = False
+    rare_waits: RareWaits | None = None
     pin_memory: bool | None = None
     workers_busy_fraction: float | None = None
     loader_rate: Rate | None = None

@@ -75,6 +75,12 @@ def input_sentences(analysis: Analysis) -> list[str]:
         return []
     who = found.loader if found.workers is None else f"{found.loader}, {counted(found.workers, 'worker')}"
     texts = [f"The program waits for data for {seconds(found.wait_s)} of a step ({who})."]
+    if found.rare_waits is not None:
+        rare = found.rare_waits
+        texts.append(
+            f"In addition, {rare.steps} of {counted(rare.of, 'timed step')} waited {seconds(rare.wait_s)}, as when an epoch begins: "
+            f"{percent(rare.fraction)} of the time of all steps, and no part of the median step."
+        )
     if found.is_lower_bound:
         texts.append(f"{found.ready_batches} batches were ready when the timed pass began: with more steps the share would be larger.")
     if division is not None and division.of == "device" and found.delay_s is not None:

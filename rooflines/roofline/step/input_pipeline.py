@@ -11,13 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from rooflines.profiler.records import Loading, RunFile
-from rooflines.roofline.analysis import Analysis, Input, Limit, Rate, StepDivision
+from rooflines.roofline.analysis import Analysis, Input, Limit, RareWaits, Rate, StepDivision
 from rooflines.roofline.bootstrap import RESAMPLES, interval95, resampled_medians
 
 # From this share of a step on that its input delays it, a loader that is slower than the step alone makes the step input-bound.
 INPUT_BOUND = 0.1
 # The same if the two were not measured alone, and for the host.
 LARGE_SHARE = 0.25
+# A wait of half a step in at most one step of twenty is no part of the median step: an epoch that begins, a file that is opened.
+LONG_WAIT, RARE = 0.5, 0.05
 
 
 def feeding(facts: RunFile, division: StepDivision | None, quiet: npt.NDArray[np.bool_] | None = None) -> Input | None:
@@ -35,6 +37,10 @@ def feeding(facts: RunFile, division: StepDivision | None, quiet: npt.NDArray[np
         timed, waited, quiet = timed[fed:], waited[fed:], quiet[fed:]
     if quiet.any():  # else all were ready
         timed, waited = timed[quiet], waited[quiet]
+    rare = waited > LONG_WAIT * np.median(timed)
+    rare_share = float(waited[rare].sum() / timed.sum()) if 0 < rare.sum() <= RARE * len(rare) else None
+    if rare_share is not None:
+        timed, waited, rare_s = timed[~rare], waited[~rare], float(waited[rare].mean())
     mean_s, wait_s = float(timed.mean()), float(waited.mean())
     # On a device the host may well wait while the device is at work, and the waits of a step and its duration are not those of the
     # same moment: only their means go together.
@@ -59,6 +65,9 @@ def feeding(facts: RunFile, division: StepDivision | None, quiet: npt.NDArray[np
         workers=loading.workers,
         ready_batches=loading.prefetched,
         is_lower_bound=is_lower_bound,
+        rare_waits=RareWaits(steps=int(rare.sum()), of=len(rare), wait_s=rare_s, fraction=rare_share)
+        if rare_share is not None
+        else None,
         pin_memory=loading.pin_memory,
         workers_busy_fraction=busy,
         loader_rate=_loader_rate(loading, told),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -16,18 +18,20 @@ from rooflines.profiler.recording.heap_reserve import HeapReserve
 from rooflines.profiler.recording.peak_memory import page_faults
 from rooflines.profiler.recording.run_queue import RunQueue
 
-BURN = [sys.executable, "-c", "while True: pass"]
 COUNTED = Path("/proc/self/schedstat").exists()
 
 
 @pytest.fixture
 def burners():
-    """A program on every processor that this one may use."""
-    running = [subprocess.Popen(BURN) for _ in range(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)]
+    """A program on every processor that this one may use, none of them a descendant of this process."""
+    command = shlex.join([sys.executable, "-c", "while True: pass"])
+    running = []
+    for _ in range(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2):
+        shell = subprocess.run(["sh", "-c", f"{command} >/dev/null 2>&1 & echo $!"], check=True, capture_output=True, text=True)
+        running.append(int(shell.stdout))
     yield running
     for one in running:
-        one.kill()
-        one.wait()
+        os.kill(one, signal.SIGKILL)
 
 
 def spin(seconds):
@@ -60,8 +64,7 @@ def test_programs_that_compute_are_named(burners):
         found = meter.by_name()
         if found:
             break
-    name = Path(os.path.realpath(sys.executable)).name
-    assert any(name.startswith(one) or one.startswith("python") for one in found)
+    assert any(name.startswith("python") for name in found)
     assert meter.cores() > 0
 
 

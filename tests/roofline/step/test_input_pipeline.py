@@ -183,3 +183,19 @@ def test_a_loader_that_keeps_up_is_told_so_and_pageable_copies_are_pinned():
 def test_an_analysis_with_all_of_it_is_written_and_read():
     analysis = msgspec.structs.replace(fed(0.4, 100, 200), division=StepDivision(of="host", step_s=1.0, host_s=1.0), limited_by="input")
     assert Analysis.from_dict(analysis.to_dict()) == analysis
+
+
+def test_a_long_wait_in_one_step_of_fifty_is_no_part_of_the_median_step():
+    waits, timed = (1,) * 49 + (150,), (18,) * 49 + (168,)
+    found = feeding(facts(loaded(waits), timed), None)
+    assert (found.wait_s, found.wait_fraction) == pytest.approx((1e-3, 1 / 18))
+    rare = found.rare_waits
+    assert (rare.steps, rare.of, rare.wait_s) == (1, 50, 0.15)
+    assert rare.fraction == pytest.approx(150 / (49 * 18 + 168))
+
+
+def test_waits_that_come_back_count():
+    """A loader with workers delivers in bursts: one step in eight waits."""
+    waits, timed = ((0,) * 7 + (80,)) * 6, ((10,) * 7 + (90,)) * 6
+    found = feeding(facts(loaded(waits), timed), None)
+    assert (found.wait_s, found.rare_waits) == (pytest.approx(10e-3), None)
