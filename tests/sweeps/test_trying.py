@@ -132,7 +132,7 @@ def test_changes_are_measured_in_turn_with_the_run_and_the_best_are_combined(tmp
     assert (low.output_error.relative, kept.output_error) == (0.01, None)
     assert made.combination.change.label == "glibc keeps memory + bf16"
     assert made.combination.speedup.value == pytest.approx(6.0, rel=0.01)
-    assert made.notes == ("Shared machine: other programs kept processors busy during 1 of 3 runs of the first round.",)
+    assert made.notes == ("Shared machine: other programs took up to 1.4 processors during 1 of 3 runs of the first round.",)
     assert read_trials(run.directory) == made
     # The same again measures nothing.
     logs = {path: path.stat().st_mtime_ns for path in (tmp_path / "tried").rglob("log.txt")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rooflines.device_specs.marks import MARKS, marks_of
+from rooflines.device_specs.marks import DISTURBED, MARKS, marks_of
 from rooflines.reports.charts.kinds import Rooflines, StepTimes
 from rooflines.reports.charts.palette import BOUNDS, bound_style
 from rooflines.reports.charts.roofline import chart_caption, off_chart_sentences, roofline_chart
@@ -33,7 +33,6 @@ from rooflines.reports.words.summary import bound_times, operators_summary, peak
 from rooflines.reports.words.text import size_text
 from rooflines.reports.words.usage_sentences import missing_usage, usage_remarks, usage_title
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.step.interference import DISTURBED
 from rooflines.roofline.trials import Trials
 from rooflines.units import binary_bytes, counted, percent, seconds, si
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rooflines.device_specs.marks import DISTURBED
 from rooflines.profiler.quiet import OTHERS_CORES, busy_elsewhere
 from rooflines.profiler.quiet import quiet_steps as quiet
 from rooflines.profiler.records import Run, RunFile, StepTimes
@@ -16,8 +17,6 @@ from rooflines.units import counted, known_to, seconds, significant
 
 Mask = npt.NDArray[np.bool_]
 
-# The status of a page whose measurements other programs disturbed.
-DISTURBED = "disturbed"
 # A median that is known less well than this comes from a machine, or a program, that does not repeat itself.
 WIDE = 0.10
 # So many quiet steps tell the time of a step, or so many of them how it is divided.
