@@ -10,7 +10,7 @@ from typing import Annotated, TextIO
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import FORMATS_HELP, RecordFormat, output_directory
+from rooflines.cli.options import Quiet, RecordFormat, Reports, output_directory
 from rooflines.cli.options import formats as parse_formats
 from rooflines.cli.output import print_page
 from rooflines.errors import UsageError
@@ -47,16 +47,14 @@ def monitor(
     period: Annotated[float, typer.Option(help="Sampling period in seconds.", rich_help_panel=MEASURE)] = 0.1,
     format: Annotated[RecordFormat, typer.Option(help="Output format.", rich_help_panel=OUTPUT)] = "table",
     output: Annotated[Path | None, output_directory("Output directory.", "runs/PROGRAM-monitor-TIME")] = None,
-    formats: Annotated[
-        str, typer.Option(help=FORMATS_HELP, rich_help_panel=OUTPUT)
-    ] = "html,json,csv,tensorboard",
+    formats: Reports = "html,json,csv,tensorboard",
     show_command: Annotated[
         bool,
         typer.Option(
             "--show-command", help="Include the command's arguments in the reports. They may contain secrets.", rich_help_panel=OUTPUT
         ),
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the path of the report.", rich_help_panel=OUTPUT)] = False,
+    quiet: Quiet = False,
 ) -> None:  # fmt: skip
     """Run any program and record CPU, memory, I/O, GPU and power use.
 

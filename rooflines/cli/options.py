@@ -119,6 +119,10 @@ Formulas = Annotated[
 ]  # fmt: skip
 
 
+Reports = Annotated[str, typer.Option(help=FORMATS_HELP, rich_help_panel=OUTPUT)]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the path of the report.", rich_help_panel=OUTPUT)]
+
+
 Formats = Annotated[
     str | None,
     typer.Option(help=f"{FORMATS_HELP} --output is their directory then.", rich_help_panel=OUTPUT, show_default="none"),
@@ -137,9 +141,9 @@ Output = Annotated[
 ]
 
 
-def formats(text: str | None, default: tuple[str, ...] = ()) -> tuple[str, ...]:
+def formats(text: str | None) -> tuple[str, ...]:
     """The formats that ``--formats`` names; raises UsageError for an unknown one."""
-    return default if text is None else check_formats(name.strip() for name in text.split(",") if name.strip())
+    return () if text is None else check_formats(name.strip() for name in text.split(",") if name.strip())
 
 
 def size(text: str) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rooflines.cli.options import check_directory_name
 from rooflines.cli.options import formats as parse_formats
 from rooflines.errors import OutputError, UsageError, writing
-from rooflines.reports.formats import FORMATS, write_file
+from rooflines.reports.formats import FORMATS, file_of, write_file
 
 if TYPE_CHECKING:
     from rooflines.profiler.progress import Progress
@@ -30,6 +30,16 @@ def print_page(page: Page, *, stderr: bool = False) -> None:
     from rooflines.reports.render import terminal
 
     terminal.print_page(page, Console(stderr=stderr))
+
+
+def print_report(page: Page, directory: Path, formats: Sequence[str], record: str, *, quiet: bool) -> None:
+    """Print the short form of ``page`` and where the first of its reports is, without any its ``record``; if ``quiet`` only where."""
+    shown = directory / (file_of(formats[0]) if formats else record)
+    if quiet:
+        print(shown)
+    else:
+        print_page(page)
+        print(f"\nreport    {shown}")
 
 
 def destination(

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import Formulas, options_of
+from rooflines.cli.options import Formulas, Quiet, options_of
 from rooflines.cli.options import formats as parse_formats
 from rooflines.cli.output import print_page, progress_bar
 from rooflines.errors import RooflinesError, UsageError
 from rooflines.pipeline.options import ProfileOptions
-from rooflines.profiler.options import OUTPUT, WHAT
+from rooflines.profiler.options import WHAT
 
 if TYPE_CHECKING:
     from rooflines.profiler.distributed import ProcessRank
@@ -39,7 +39,7 @@ def profile(
         ),
     ] = None,
     *,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the path of the report.", rich_help_panel=OUTPUT)] = False,
+    quiet: Quiet = False,
     formulas: Formulas = None,
     **options: Any,
 ) -> None:

@@ -5,21 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from rooflines.arguments import arg
 from rooflines.cli.app import app
-from rooflines.cli.options import FORMATS_HELP, output_directory
+from rooflines.cli.options import Quiet, Reports, output_directory
 from rooflines.cli.options import formats as parse_formats
-from rooflines.cli.output import print_page, progress_bar
+from rooflines.cli.output import print_report, progress_bar
 from rooflines.errors import Interrupted, UsageError
 from rooflines.pipeline.options import CEILINGS_HELP
-from rooflines.profiler.options import HOW, MEASURE, OUTPUT, WHAT
-
-if TYPE_CHECKING:
-    from rooflines.reports.document import Page
+from rooflines.profiler.options import HOW, MEASURE, WHAT
 
 study = typer.Typer(
     name="study",
@@ -45,8 +42,6 @@ Threads = Annotated[
     typer.Option(help="Number of CPU threads per process.", min=1, rich_help_panel=HOW, show_default="the library's choice"),
 ]
 Seed = Annotated[int, typer.Option(help="Random seed for parameters, sample order and synthetic data.", min=0, rich_help_panel=HOW)]
-Formats = Annotated[str, typer.Option(help=FORMATS_HELP, rich_help_panel=OUTPUT)]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the path of the report.", rich_help_panel=OUTPUT)]
 
 
 Device = Annotated[
@@ -88,20 +83,26 @@ DataDir = Annotated[
 ]  # fmt: skip
 
 
-def _run(
-    name: str, *, quick: bool, data_dir: str | None, device: str | None, threads: int | None, seed: int, ceilings: str,
-    repeats: int | None, parts: str | None, settings: list[str] | None, merge: list[Path] | None, output: Path | None, formats: str,
-    quiet: bool,
+@study.command("run")
+def run(
+    folder: Annotated[Path, typer.Argument(help="Folder with study.toml and page.py.", show_default=False)],
+    quick: Quick = False, data_dir: DataDir = None, device: Device = None, threads: Threads = None, seed: Seed = 0,
+    ceilings: Ceilings = "measured", repeats: Repeats = None, parts: Parts = None, settings: Settings = None, merge: Merge = None,
+    output: Output = None, formats: Reports = "html,pdf", quiet: Quiet = False,
 ) -> None:  # fmt: skip
-    """Run the study ``name``, or merge its results, and write its page."""
+    """Run a study of your own: a folder with its points and its page.
+
+    [bold]rooflines study run path/to/folder[/bold]
+    """
     from rooflines.pipeline.reporting import write_reports
     from rooflines.profiler.directory import create_directory, default_directory
     from rooflines.studies import study as job
 
-    folder = job.find_study(name)
+    name = str(folder)
+    found_in = job.find_study(name)
     chosen = parse_formats(formats)
     if merge:
-        found, directory = job.merge_studies(folder, merge), output or default_directory(name, "merged")
+        found, directory = job.merge_studies(found_in, merge), output or default_directory(name, "merged")
         create_directory(directory)
     else:
         options = job.StudyOptions(
@@ -109,10 +110,13 @@ def _run(
             parts=None if parts is None else tuple(part.strip() for part in parts.split(",")), settings=_pairs(settings or ()),
         )  # fmt: skip
         with progress_bar(quiet) as progress:
-            found, directory = job.run_study(folder, options, output=output, progress=progress)
-    made = job.page(found, folder)
+            found, directory = job.run_study(found_in, options, output=output, progress=progress)
+    made = job.page(found, found_in)
     write_reports(made, chosen, directory)
-    _finish(made, directory, formats, quiet)
+    print_report(made, directory, chosen, "study.json", quiet=quiet)
+    if made.status is not None:
+        hint = f"The same command with {arg('output', str(directory))} continues it."
+        raise Interrupted("interrupted; the report contains the results so far.", hint=hint)
 
 
 def _pairs(settings: Sequence[str]) -> dict[str, str]:
@@ -133,29 +137,12 @@ def _add(name: str, text: str) -> None:
     def command(
         quick: Quick = False, data_dir: DataDir = None, device: Device = None, threads: Threads = None, seed: Seed = 0,
         ceilings: Ceilings = "measured", repeats: Repeats = None, parts: Parts = None, settings: Settings = None, merge: Merge = None,
-        output: Output = None, formats: Formats = "html,pdf", quiet: Quiet = False,
+        output: Output = None, formats: Reports = "html,pdf", quiet: Quiet = False,
     ) -> None:  # fmt: skip
-        _run(
-            name, quick=quick, data_dir=data_dir, device=device, threads=threads, seed=seed, ceilings=ceilings, repeats=repeats,
+        run(
+            Path(name), quick=quick, data_dir=data_dir, device=device, threads=threads, seed=seed, ceilings=ceilings, repeats=repeats,
             parts=parts, settings=settings, merge=merge, output=output, formats=formats, quiet=quiet,
         )  # fmt: skip
-
-
-@study.command("run")
-def run(
-    folder: Annotated[Path, typer.Argument(help="Folder with study.toml and page.py.", show_default=False)],
-    quick: Quick = False, data_dir: DataDir = None, device: Device = None, threads: Threads = None, seed: Seed = 0,
-    ceilings: Ceilings = "measured", repeats: Repeats = None, parts: Parts = None, settings: Settings = None, merge: Merge = None,
-    output: Output = None, formats: Formats = "html,pdf", quiet: Quiet = False,
-) -> None:  # fmt: skip
-    """Run a study of your own: a folder with its points and its page.
-
-    [bold]rooflines study run path/to/folder[/bold]
-    """
-    _run(
-        str(folder), quick=quick, data_dir=data_dir, device=device, threads=threads, seed=seed, ceilings=ceilings, repeats=repeats,
-        parts=parts, settings=settings, merge=merge, output=output, formats=formats, quiet=quiet,
-    )  # fmt: skip
 
 
 _add("backends", "Compare a small CNN on MNIST in Numba and PyTorch: epoch time, accuracy, memory, operators and input pipeline.")
@@ -165,19 +152,3 @@ _add(
 _add("environments", "Compare four networks on Tiny-ImageNet by device: throughput, intensity and rooflines.")
 _add("optimizations", "Compare default, low-precision, int8 and compiled CNNs: accuracy, epoch time, latency and memory.")
 _add("training-profile", "Profile the training of DenseNet-121: operators, steps, utilization, several GPUs and accuracy.")
-
-
-def _finish(page: Page, directory: Path, formats: str, quiet: bool) -> None:
-    """Print the results. Raises Interrupted if the study was interrupted."""
-    from rooflines.reports.formats import file_of
-
-    chosen = parse_formats(formats)
-    shown = directory / (file_of(chosen[0]) if chosen else "study.json")
-    if quiet:
-        print(shown)
-    else:
-        print_page(page)
-        print(f"\nreport    {shown}")
-    if page.status is not None:
-        hint = f"The same command with {arg('output', str(directory))} continues it."
-        raise Interrupted("interrupted; the report contains the results so far.", hint=hint)

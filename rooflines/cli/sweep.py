@@ -10,11 +10,11 @@ import typer
 
 from rooflines.cli.app import app
 from rooflines.cli.lists import lists_of_options
-from rooflines.cli.options import FORMATS_HELP, output_directory
+from rooflines.cli.options import Quiet, Reports, output_directory
 from rooflines.cli.options import formats as parse_formats
-from rooflines.cli.output import print_page, progress_bar
+from rooflines.cli.output import print_report, progress_bar
 from rooflines.errors import UsageError
-from rooflines.profiler.options import OUTPUT, WHAT
+from rooflines.profiler.options import WHAT
 
 WHERE = "Where it runs"
 
@@ -46,8 +46,8 @@ def sweep(
     output: Annotated[
         Path | None, output_directory("Directory of the sweep; an unfinished one is continued.", "runs/NAME-sweep-TIME")
     ] = None,
-    formats: Annotated[str, typer.Option(help=FORMATS_HELP, rich_help_panel=OUTPUT)] = "html,pdf,tensorboard",
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the path of the report.", rich_help_panel=OUTPUT)] = False,
+    formats: Reports = "html,pdf,tensorboard",
+    quiet: Quiet = False,
     **lists: str | None,
 ) -> None:  # fmt: skip
     """Profile or train every combination of options, each in its own process, and compare them.
@@ -58,7 +58,6 @@ def sweep(
 
     A sweep that was interrupted continues with the same command and --output.
     """
-    from rooflines.reports.formats import file_of
     from rooflines.sweeps.points import SweepFile, make_points, parse, read_file, settings_of
     from rooflines.sweeps.run import here, run_sweep
     from rooflines.sweeps.write import write_sweep
@@ -86,10 +85,6 @@ def sweep(
     with progress_bar(quiet) as progress:
         done, directory = run_sweep(name, points, repeats=repeats or plan.repeats or 3, output=output, place=place, progress=progress)
         page, _ = write_sweep(done, directory, chosen, progress=progress)
-    shown = directory / (file_of(chosen[0]) if chosen else "results.csv")
-    if quiet:
-        print(shown)
-    else:
-        print_page(page)
-        print(f"\nreport    {shown}")
+    print_report(page, directory, chosen, "results.csv", quiet=quiet)
+    if not quiet:
         print(f"table     {directory / 'results.csv'}")

@@ -1,4 +1,3 @@
-# ruff: noqa: T201 (a command line prints)
 """``rooflines train``: train a network to accuracy."""
 
 from __future__ import annotations
@@ -9,11 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import FORMATS_HELP, options_of, output_directory
+from rooflines.cli.options import Quiet, Reports, options_of, output_directory
 from rooflines.cli.options import formats as parse_formats
-from rooflines.cli.output import print_page, progress_bar
+from rooflines.cli.output import print_report, progress_bar
 from rooflines.errors import RooflinesError, UsageError
-from rooflines.profiler.options import OUTPUT, WHAT
+from rooflines.profiler.options import WHAT
 from rooflines.profiler.training.options import TrainOptions
 
 _NAMES = (
@@ -37,8 +36,8 @@ def train(
     output: Annotated[
         Path | None, output_directory("Directory of the training; an unfinished one is continued.", "runs/NAME-train-TIME")
     ] = None,
-    formats: Annotated[str, typer.Option(help=FORMATS_HELP, rich_help_panel=OUTPUT)] = "html,pdf",
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the path of the report.", rich_help_panel=OUTPUT)] = False,
+    formats: Reports = "html,pdf",
+    quiet: Quiet = False,
     **options: Any,
 ) -> None:  # fmt: skip
     """Train an image classifier and report accuracy, time per epoch, memory, and why a training failed.
@@ -48,7 +47,6 @@ def train(
     [bold]rooflines train --model resnet18 --data digits --variants bf16,compile[/bold]
     """
     from rooflines import pipeline
-    from rooflines.reports.formats import file_of
     from rooflines.reports.views.training import page
 
     if (model is None) == (target is None):
@@ -58,12 +56,7 @@ def train(
         training, directory = pipeline.train(model or target or "", TrainOptions(**options), output=output, progress=progress)
     made = page(training)
     pipeline.write_reports(made, chosen, directory)
-    shown = directory / (file_of(chosen[0]) if chosen else "training.json")
-    if quiet:
-        print(shown)
-    else:
-        print_page(made)
-        print(f"\nreport    {shown}")
+    print_report(made, directory, chosen, "training.json", quiet=quiet)
     failures = [one.failure for one in training.results if one.failure is not None]
     if failures:
         raise RooflinesError(f"{failures[0].what}.", hint=failures[0].suggestion)

@@ -11,9 +11,9 @@ import typer
 
 from rooflines.cli.app import app
 from rooflines.cli.lists import lists_of_options
-from rooflines.cli.options import FORMATS_HELP, output_directory
+from rooflines.cli.options import Quiet, Reports, output_directory
 from rooflines.cli.options import formats as parse_formats
-from rooflines.cli.output import print_page, progress_bar
+from rooflines.cli.output import print_report, progress_bar
 from rooflines.errors import Interrupted, UsageError
 from rooflines.profiler.options import MEASURE, OUTPUT, WHAT
 
@@ -50,8 +50,8 @@ def tune(
     output: Annotated[
         Path | None, output_directory("Directory of the search; an unfinished one is continued.", "runs/NAME-tune-TIME")
     ] = None,
-    formats: Annotated[str, typer.Option(help=FORMATS_HELP, rich_help_panel=OUTPUT)] = "html,pdf,tensorboard",
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the path of the report.", rich_help_panel=OUTPUT)] = False,
+    formats: Reports = "html,pdf,tensorboard",
+    quiet: Quiet = False,
     **lists: str | None,
 ) -> None:  # fmt: skip
     """Search options of profile or train for the best throughput, latency, memory, energy or accuracy.
@@ -94,15 +94,10 @@ def tune(
 
 def _finish(tuning: Tuning, directory: Path, formats: tuple[str, ...], quiet: bool) -> None:
     """Write the reports and print the short form."""
-    from rooflines.reports.formats import file_of
     from rooflines.sweeps.write import write_tuning
 
     with progress_bar(quiet) as progress:
         page, _ = write_tuning(tuning, directory, formats, progress)
-    shown = directory / (file_of(formats[0]) if formats else "results.csv")
-    if quiet:
-        print(shown)
-        return
-    print_page(page)
-    print(f"\nreport    {shown}")
-    print(f"table     {directory / 'results.csv'}")
+    print_report(page, directory, formats, "results.csv", quiet=quiet)
+    if not quiet:
+        print(f"table     {directory / 'results.csv'}")
