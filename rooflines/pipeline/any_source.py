@@ -11,6 +11,7 @@ from rooflines.device_specs.records import Ceilings
 from rooflines.errors import UsageError
 from rooflines.pipeline import reading
 from rooflines.pipeline.captures import Captures, captured_beside, with_captures
+from rooflines.pipeline.reading import Reading, ReadingTraces
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.records import Run
 from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
@@ -18,6 +19,8 @@ from rooflines.roofline.analysis import Analysis
 
 if TYPE_CHECKING:
     from typing import TypeAlias
+
+    from typing_extensions import Unpack
 
     from rooflines.profiler.monitor.monitored import Monitored
     from rooflines.roofline.ranks.records import RankAnalysis
@@ -27,29 +30,23 @@ if TYPE_CHECKING:
     Source: TypeAlias = Run | Monitored | Path | str | Several
 
 
-@overload
-def analyze(
-    source: Run | Path | str,
-    *,
-    ceilings: Ceilings | str | None = None,
-    capture: Captures | None = None,
-    partial: bool = False,
-    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
-    inductor_cache: Path | str | None = None,
-    progress: Progress | None = None,
-) -> Analysis: ...
+class ReadingRanks(ReadingTraces, total=False):
+    """How the traces of several ranks are read: by ``jobs`` processes, or by the workers of the Dask scheduler at ``dask``."""
+
+    jobs: int | None
+    dask: str | None
+
+
+class ReadingAny(Reading, ReadingRanks, total=False):
+    """How any source is read."""
 
 
 @overload
-def analyze(
-    source: Several,
-    *,
-    jobs: int | None = None,
-    dask: str | None = None,
-    partial: bool = False,
-    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
-    progress: Progress | None = None,
-) -> RankAnalysis: ...
+def analyze(source: Run | Path | str, **options: Unpack[Reading]) -> Analysis: ...
+
+
+@overload
+def analyze(source: Several, **options: Unpack[ReadingRanks]) -> RankAnalysis: ...
 
 
 @overload
@@ -57,18 +54,7 @@ def analyze(source: Monitored) -> MonitorAnalysis: ...
 
 
 @overload
-def analyze(
-    source: Source,
-    *,
-    ceilings: Ceilings | str | None = None,
-    capture: Captures | None = None,
-    jobs: int | None = None,
-    dask: str | None = None,
-    partial: bool = False,
-    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
-    inductor_cache: Path | str | None = None,
-    progress: Progress | None = None,
-) -> Analysis | RankAnalysis | MonitorAnalysis: ...
+def analyze(source: Source, **options: Unpack[ReadingAny]) -> Analysis | RankAnalysis | MonitorAnalysis: ...
 
 
 def analyze(

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import UsageError, writing
-from rooflines.pipeline.reading import read_analysis
+from rooflines.pipeline.reading import ReadingTraces, read_analysis
 from rooflines.profiler.directory import file_stem
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.records import Run, Workload
@@ -25,6 +26,9 @@ from rooflines.roofline.comparison.records import Comparison
 from rooflines.roofline.step.interference import WIDE
 from rooflines.serial import write_json
 from rooflines.units import percent, seconds
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 def compare(
@@ -52,9 +56,7 @@ def compare_all(
     *,
     ceilings: Ceilings | str | None = None,
     anyway: bool = False,
-    partial: bool = False,
-    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
-    progress: Progress | None = None,
+    **options: Unpack[ReadingTraces],
 ) -> list[Comparison]:
     """Compare each of the other ``sources`` with the first, which is read once; the parameters are those of ``compare``."""
     baseline: tuple[Analysis, str] | None = None
@@ -63,8 +65,7 @@ def compare_all(
         if isinstance(source, Analysis):
             side = source, "B" if baseline else "A"
         else:
-            found = read_analysis(source, ceilings=ceilings, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
-            side = found, _name(source)
+            side = read_analysis(source, ceilings=ceilings, **options), _name(source)
         if baseline is None:
             baseline = side
             continue
@@ -72,20 +73,12 @@ def compare_all(
     return comparisons
 
 
-def check(
-    source: Run | Path | str,
-    baseline: Path | str,
-    *,
-    anyway: bool = False,
-    partial: bool = False,
-    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
-    progress: Progress | None = None,
-) -> Comparison:
+def check(source: Run | Path | str, baseline: Path | str, *, anyway: bool = False, **options: Unpack[ReadingTraces]) -> Comparison:
     """Compare ``source`` with the analysis of the same workload in the directory ``baseline``; the parameters are those of ``compare``.
 
     Raises UsageError where the directory has no such analysis, or where its run is unlike this one.
     """
-    found = read_analysis(source, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
+    found = read_analysis(source, **options)
     stored = _baseline_file(found.workload, Path(baseline))
     if not stored.is_file():
         others = ", ".join(sorted(path.stem for path in Path(baseline).glob("*.json")))
@@ -96,19 +89,12 @@ def check(
     return _compared((read_analysis(stored), str(stored)), (found, _name(source)), anyway=anyway)
 
 
-def update_baseline(
-    source: Run | Path | str,
-    baseline: Path | str,
-    *,
-    partial: bool = False,
-    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
-    progress: Progress | None = None,
-) -> Path:
+def update_baseline(source: Run | Path | str, baseline: Path | str, **options: Unpack[ReadingTraces]) -> Path:
     """Store what a comparison needs of ``source`` as the baseline of its workload in the directory ``baseline``; returns the file.
 
     Raises UsageError for a run that is not complete, or whose step time is known less well than ``WIDE``.
     """
-    found = read_analysis(source, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
+    found = read_analysis(source, **options)
     if found.status != "complete":
         raise UsageError(f"{_name(source)!r} is not stored as a baseline: its run is {found.status}.", hint="Give a complete run.")
     if unsure := _unsure(found):

@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
 
 import msgspec
 
@@ -28,44 +29,46 @@ from rooflines.roofline.analysis import ANALYSIS_SCHEMA, Analysis
 from rooflines.roofline.analyze import analyze as _analyze
 from rooflines.serial import read_json
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
-def analyze(
-    source: Run | Path | str,
-    *,
-    ceilings: Ceilings | str | None = None,
-    capture: Captures | None = None,
-    partial: bool = False,
-    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
-    inductor_cache: Path | str | None = None,
-    progress: Progress | None = None,
-) -> Analysis:
-    """Analyze a run, a run directory or any PyTorch trace; nothing is written.
 
-    A run is analyzed from its raw files. A trace is a file, or a URL that fsspec opens. ``ceilings`` replaces those stored with the
-    run: ``measured`` (on this machine, now), ``spec``, a file, the name of a device, or ``Ceilings``; by default a trace is judged by
-    the data sheet of the device that it names, if there is one. ``capture`` are the traces in which the graphs that the trace launches
-    were captured, as files or folders. ``memory_limit_bytes`` limits the memory for trace data. With
-    ``partial``, a truncated trace is read up to the cut, and the notes say what is missing. Raises RunError and TraceError for a source
-    that cannot be read. ``inductor_cache`` is a directory with the code that inductor generated for the program.
+class ReadingTraces(TypedDict, total=False):
+    """How traces are read: with ``partial``, a truncated one up to the cut, of which the notes say what is missing.
+
+    ``memory_limit_bytes`` limits the memory for trace data.
     """
-    progress = progress or Silent()
-    if not isinstance(source, Run) and not is_directory(source):
-        return analyze_trace(
-            source, ceilings=ceilings, capture=capture, partial=partial, memory_limit_bytes=memory_limit_bytes,
-            inductor_cache=inductor_cache, progress=progress,
-        )[1]  # fmt: skip
-    found = find_captures(capture, str(source) if not isinstance(source, Run) else "")
-    run = source if isinstance(source, Run) else load(source)
-    captures = read_captures(found, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
-    if ceilings is None:
-        return _analyze(run, captures=captures, partial=partial, inductor_cache=inductor_cache)
-    chosen = given_ceilings(ceilings, run.facts.environment.device, recorded=run.facts.environment)
-    return _analyze(run, chosen(run, False, progress), captures=captures, partial=partial, inductor_cache=inductor_cache)
+
+    partial: bool
+    memory_limit_bytes: int
+    progress: Progress | None
+
+
+class Reading(ReadingTraces, total=False):
+    """How a run or trace is read and judged: the arguments of ``analyze``.
+
+    ``ceilings`` replaces those stored with the run: ``measured`` (on this machine, now), ``spec``, a file, the name of a device, or
+    ``Ceilings``; by default a trace is judged by the data sheet of the device that it names, if there is one. ``capture`` are the
+    traces in which the graphs that the trace launches were captured, as files or folders. ``inductor_cache`` is a directory with the
+    code that inductor generated for the program.
+    """
+
+    ceilings: Ceilings | str | None
+    capture: Captures | None
+    inductor_cache: Path | str | None
+
+
+def analyze(source: Run | Path | str, **options: Unpack[Reading]) -> Analysis:
+    """Analyze a run from its raw files, a run directory or any PyTorch trace (a file, or a URL that fsspec opens); nothing is written.
+
+    Raises RunError and TraceError for a source that cannot be read.
+    """
+    return analyze_trace(source, **options)[1]
 
 
 @collection.paused()
 def analyze_trace(
-    path: Path | str,
+    source: Run | Path | str,
     *,
     ceilings: Ceilings | str | None = None,
     capture: Captures | None = None,
@@ -74,26 +77,32 @@ def analyze_trace(
     inductor_cache: Path | str | None = None,
     progress: Progress | None = None,
 ) -> tuple[Run, Analysis]:
-    """Return the run recorded in the trace ``path``, and its analysis; the parameters are those of ``analyze``."""
+    """Return the run in ``source``, such as that recorded in a trace, and its analysis; the parameters are those of ``analyze``."""
     progress = progress or Silent()
-    if not is_url(path) and not os.path.exists(path):
-        raise TraceError(f"no such run or trace: {str(path)!r}.", hint="Give a run directory, or a trace as a file or URL.")
-    found = find_captures(capture, str(path))
-    progress.stage("reading the trace", None)
-    trace = whole_part(read_trace(path, memory_limit_bytes=memory_limit_bytes, partial=partial))
-    captures = read_captures(found, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
-    run = run_of_trace(path, trace, default_command())
-    progress.stage("analyzing", None)
-    if ceilings is not None:
-        judges: Ceilings | None = given_ceilings(ceilings, run.facts.environment.device, recorded=run.facts.environment)(
-            run, False, progress
-        )
+    found = find_captures(capture, "" if isinstance(source, Run) else str(source))
+    trace = None
+    if isinstance(source, Run):
+        run = source
+    elif is_directory(source):
+        run = load(source)
+    elif is_url(source) or os.path.exists(source):
+        progress.stage("reading the trace", None)
+        trace = whole_part(read_trace(source, memory_limit_bytes=memory_limit_bytes, partial=partial))
+        run = run_of_trace(source, trace, default_command())
     else:
+        raise TraceError(f"no such run or trace: {str(source)!r}.", hint="Give a run directory, or a trace as a file or URL.")
+    captures = read_captures(found, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
+    if trace is not None:
+        progress.stage("analyzing", None)
+    judges: Ceilings | None = None  # those stored with the run
+    if ceilings is not None:
+        judges = given_ceilings(ceilings, run.facts.environment.device, recorded=run.facts.environment)(run, False, progress)
+    elif trace is not None:
         judges, why_not = sheet_of(run.facts.environment)
         if why_not:
             facts = msgspec.structs.replace(run.facts, notes=(*run.facts.notes, why_not))
             run = msgspec.structs.replace(run, facts=facts)
-    return run, _analyze(run, judges, trace, captures=captures, inductor_cache=inductor_cache)
+    return run, _analyze(run, judges, trace, captures=captures, partial=partial, inductor_cache=inductor_cache)
 
 
 def is_directory(source: Path | str) -> bool:
@@ -101,14 +110,7 @@ def is_directory(source: Path | str) -> bool:
     return not is_url(source) and os.path.isdir(source)
 
 
-def read_analysis(
-    source: Run | Path | str,
-    *,
-    ceilings: Ceilings | str | None = None,
-    partial: bool = False,
-    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
-    progress: Progress | None = None,
-) -> Analysis:
+def read_analysis(source: Run | Path | str, *, ceilings: Ceilings | str | None = None, **options: Unpack[ReadingTraces]) -> Analysis:
     """Return the analysis of a run, its directory or a trace, derived again, or the one stored in a file of rooflines.
 
     A directory with a trace and the traces of its graphs' capture is that trace with them. The parameters are those of ``analyze``.
@@ -125,9 +127,7 @@ def read_analysis(
                 )
             return _stored_analysis(Path(source), found)
     source, capture = with_captures(source)
-    return analyze(
-        source, ceilings=ceilings, capture=capture, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress
-    )  # fmt: skip
+    return analyze(source, ceilings=ceilings, capture=capture, **options)
 
 
 _STORED = re.compile(rb'\s*\{\s*"schema"\s*:\s*"(rooflines\.[a-z]+/[0-9]+)"')

@@ -6,16 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rooflines.device_specs.records import Ceilings
 from rooflines.errors import writing
-from rooflines.pipeline.captures import Captures
 from rooflines.pipeline.options import FORMATS
-from rooflines.pipeline.reading import analyze, analyze_trace, is_directory
+from rooflines.pipeline.reading import Reading, analyze_trace, is_directory
 from rooflines.profiler.directory import create_directory, default_directory
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import Run
-from rooflines.profiler.run import load
-from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
 from rooflines.reports.formats import check_formats, file_of, write
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze as _analyze
@@ -23,6 +19,8 @@ from rooflines.roofline.trials import read_trials
 from rooflines.serial import write_json
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from rooflines.reports.document import Page
 
 ANALYSIS_FILE = "analysis.json"
@@ -91,32 +89,16 @@ def report(
 
 
 def report_on(
-    source: Run | Path | str,
-    formats: Sequence[str] = FORMATS,
-    *,
-    output: Path | None = None,
-    ceilings: Ceilings | str | None = None,
-    capture: Captures | None = None,
-    partial: bool = False,
-    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
-    inductor_cache: Path | str | None = None,
-    progress: Progress | None = None,
+    source: Run | Path | str, formats: Sequence[str] = FORMATS, *, output: Path | None = None, **options: Unpack[Reading]
 ) -> dict[str, Path]:
     """Write the reports of a run, its directory or a trace, into ``output``, without it into the run or a new directory under ``runs``.
 
     Returns what was written, by format. The other parameters are those of ``analyze``.
     """
     chosen = check_formats(formats)
-    if isinstance(source, Run) or is_directory(source):
-        run = source if isinstance(source, Run) else load(source)
-        analysis = analyze(run, ceilings=ceilings, capture=capture, partial=partial, inductor_cache=inductor_cache, progress=progress)
-        if output is None:
-            return report(run, chosen, analysis=analysis, progress=progress)
-    else:
-        run, analysis = analyze_trace(
-            source, ceilings=ceilings, capture=capture, partial=partial, memory_limit_bytes=memory_limit_bytes,
-            inductor_cache=inductor_cache, progress=progress,
-        )  # fmt: skip
-        output = output or default_directory(run.facts.workload.name.partition(".")[0], "trace")
-    create_directory(output)
-    return report(run, chosen, analysis=analysis, output=output, progress=progress)
+    run, analysis = analyze_trace(source, **options)
+    if output is None and not isinstance(source, Run) and not is_directory(source):
+        output = default_directory(run.facts.workload.name.partition(".")[0], "trace")
+    if output is not None:
+        create_directory(output)
+    return report(run, chosen, analysis=analysis, output=output, progress=options.get("progress"))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rooflines.reports.document import Block, Cell, Column, Finding, Findings, Page, Paragraph, Row, Section, Table
 from rooflines.reports.words import sentences
 from rooflines.reports.words.command import suggested
-from rooflines.reports.words.summary import share_of_saving
+from rooflines.reports.words.summary import share_of_step
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.prediction.records import Change, Prediction
 from rooflines.roofline.trials import Speedup, Trial, Trials, helped, outcome
@@ -39,7 +39,7 @@ def findings_section(analysis: Analysis, predicted: Sequence[tuple[Change, Predi
     for one in analysis.findings:
         gain = gains.get(((one.option, one.value),)) if one.option is not None and one.value is not None else None
         saves = f"predicted {significant(gain)} × the throughput" if gain is not None else sentences.saving(one.saves_s, analysis)
-        share = share_of_saving(one.saves_s, analysis) if gain is None else max(0.0, 1 - 1 / gain)
+        share = share_of_step(one.saves_s, analysis) if gain is None else max(0.0, 1 - 1 / gain)
         suggestion = suggested(one, analysis.command)
         items.append(Finding(title=one.title, saves=saves, share=share, evidence=one.evidence, suggestion=suggestion))
     missing = sentences.missing_ceilings(analysis) if analysis.operators else None

@@ -9,7 +9,7 @@ from rooflines.device_specs.records import Ceiling, Ceilings, Conditions
 from rooflines.profiler.records import OutputError, RunFile
 from rooflines.profiler.training.records import Training
 from rooflines.reports.words.rows import TableRow, flagged, module_text, table_rows
-from rooflines.reports.words.summary import CategorySummary, PeakMemory, share_of_saving
+from rooflines.reports.words.summary import CategorySummary, PeakMemory, share_of_step
 from rooflines.reports.words.text import INFERRED_MARK, is_kernel, operator_name
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.bounds.transfers import way_of
@@ -91,7 +91,7 @@ def missing_findings(analysis: Analysis) -> str:
     covered = analysis.coverage.modelled_time_fraction if analysis.coverage is not None else None
     if covered is not None and covered < 0.5:
         return "No advice: most of the time is in operators without a work model."
-    if (noise := share_of_saving(noise_s(analysis), analysis)) > WORTH:
+    if (noise := share_of_step(noise_s(analysis), analysis)) > WORTH:
         return f"Too noisy to tell: savings below {percent(noise)} of the step are within the error of the step time."
     if any(row.headroom_s is not None for row in analysis.operators):
         return "No single change is expected to save a noticeable part of the time."
@@ -288,7 +288,7 @@ def saving(saves_s: float, analysis: Analysis) -> str:
     """The possible saving of a finding: ``up to 21.0 ms a step (26 %)``."""
     if saves_s <= 0:
         return "saving not quantified"
-    share = share_of_saving(saves_s, analysis)
+    share = share_of_step(saves_s, analysis)
     return f"up to {seconds(saves_s)} {per(analysis)}" + (f" ({percent(share)})" if share else "")
 
 

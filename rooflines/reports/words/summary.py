@@ -49,11 +49,6 @@ def step_time(analysis: Analysis) -> float:
     return sum(row.time_s for row in analysis.operators)
 
 
-def share_of_saving(saves_s: float, analysis: Analysis) -> float:
-    """A finding's saving as a share of the step."""
-    return share_of_step(saves_s, analysis)
-
-
 def share_of_step(time_s: float, analysis: Analysis) -> float:
     """``time_s`` as a share of the step, 0 where no step time is known."""
     whole = step_time(analysis)
