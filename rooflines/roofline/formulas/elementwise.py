@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Final, Literal
 
@@ -20,6 +21,7 @@ from rooflines.roofline.formulas.arguments import (
     size_of,
     written,
 )
+from rooflines.roofline.formulas.passes import Pass, pass_work
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.table import Hints, formula, hinted_formula, words
 
@@ -324,19 +326,6 @@ def _log_sigmoid(signature: Signature, hints: Hints) -> Work:
     )
 
 
-@formula("aten::log_sigmoid_backward", category="element-wise")
-def _log_sigmoid_backward(signature: Signature) -> Work:
-    """g * sigmoid(-x), where the forward may have kept a part of it."""
-    args = Arguments(signature, "grad self buffer")
-    grad, inputs = args.tensor("grad"), args.tensor("self")
-    return Work(
-        other_flops=(costs.SIGMOID + 1) * inputs.numel,
-        bytes_read=size(grad, inputs, args.optional("buffer")),
-        bytes_written=written(inputs),
-        precision=precision_of(inputs.dtype),
-    )
-
-
 @formula("aten::_prelu_kernel_backward", category="element-wise")
 def _prelu_backward(signature: Signature) -> Work:
     """Gradients of the input and of the weight stretched over it: compare, g * w, g * x."""
@@ -421,31 +410,6 @@ def _glu(signature: Signature) -> Work:
     )
 
 
-@formula("aten::glu_backward", category="element-wise")
-def _glu_backward(signature: Signature) -> Work:
-    args = Arguments(signature, "grad self")
-    grad, inputs = args.tensor("grad"), args.tensor("self")
-    return Work(
-        other_flops=grad.numel * (costs.SIGMOID + 4),
-        bytes_read=size(grad, inputs),
-        bytes_written=inputs.numel * size_of(inputs.dtype),
-        precision=precision_of(inputs.dtype),
-    )
-
-
-@formula("aten::glu_jvp", category="element-wise")
-def _glu_jvp(signature: Signature) -> Work:
-    """The derivative of ``glu`` along ``dx``: s * da + y * (1 - s) * db, with s the sigmoid of b."""
-    args = Arguments(signature, "glu x dx")
-    glu = args.tensor("glu")
-    return Work(
-        other_flops=glu.numel * (costs.SIGMOID + 5),
-        bytes_read=size(glu, args.tensor("x"), args.tensor("dx")),
-        bytes_written=written(glu),
-        precision=precision_of(glu.dtype),
-    )
-
-
 @formula("aten::glu_backward_jvp", category="element-wise")
 def _glu_backward_jvp(signature: Signature) -> Work:
     """The derivative of ``glu_backward``: two products of three factors, each with its three derivatives; ``grad_glu`` is not read."""
@@ -457,3 +421,16 @@ def _glu_backward_jvp(signature: Signature) -> Work:
         bytes_written=written(grad),
         precision=precision_of(grad.dtype),
     )
+
+
+_PASSES: Final[dict[str, Pass]] = {
+    # g * sigmoid(-x), where the forward may have kept a part of it
+    "aten::log_sigmoid_backward": Pass(
+        "read grad, read self, read buffer?", costs.SIGMOID + 1, per="self", result="self", precision="self"
+    ),
+    "aten::glu_backward": Pass("read grad, read self", costs.SIGMOID + 4, per="grad", result="self", precision="self"),
+    # the derivative along ``dx``: s * da + y * (1 - s) * db, with s the sigmoid of b
+    "aten::glu_jvp": Pass("read glu, read x, read dx", costs.SIGMOID + 5, per="glu", result="glu"),
+}
+for _name, _one in _PASSES.items():
+    formula(_name, category="element-wise")(partial(pass_work, one=_one))

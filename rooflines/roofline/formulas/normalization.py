@@ -9,6 +9,7 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.passes import Pass, pass_work
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
 
@@ -247,19 +248,6 @@ def _batch_norm_gather(signature: Signature) -> Work:
     )
 
 
-@formula("aten::batch_norm_elemt", category="normalisation")
-def _batch_norm_elements(signature: Signature) -> Work:
-    """Scale and shift by statistics that are given."""
-    args = Arguments(signature, "self weight bias mean invstd")
-    inputs = args.tensor("self")
-    return Work(
-        other_flops=inputs.numel * costs.SCALE_AND_SHIFT,
-        bytes_read=size(inputs, *(args.optional(name) for name in ("weight", "bias", "mean", "invstd"))),
-        bytes_written=written(inputs),
-        precision=precision_of(inputs.dtype),
-    )
-
-
 @formula("aten::batch_norm_backward_reduce", category="normalisation")
 def _batch_norm_backward_reduce(signature: Signature) -> Work:
     """sum(g) and sum(g * (x - m)) of each channel, and of them the gradients of weight and bias."""
@@ -275,18 +263,22 @@ def _batch_norm_backward_reduce(signature: Signature) -> Work:
     )
 
 
-@formula("aten::batch_norm_backward_elemt", category="normalisation")
-def _batch_norm_backward_elements(signature: Signature) -> Work:
-    """(g - a - (x - m) * b) * c, where a and b come from the sums of all devices."""
-    args = Arguments(signature, "grad self mean invstd weight sum_dy sum_dy_xmu count")
-    grad, inputs = args.tensor("grad"), args.tensor("self")
-    small = (args.optional(name) for name in ("mean", "invstd", "weight", "sum_dy", "sum_dy_xmu", "count"))
-    return Work(
-        other_flops=inputs.numel * (costs.BATCH_NORM_BACKWARD - 4),
-        bytes_read=size(grad, inputs, *small),
-        bytes_written=written(inputs),
-        precision=precision_of(inputs.dtype),
-    )
+_PASSES: Final[dict[str, Pass]] = {
+    # scale and shift by statistics that are given
+    "aten::batch_norm_elemt": Pass(
+        "read self, read weight?, read bias?, read mean?, read invstd?", costs.SCALE_AND_SHIFT, per="self", result="self"
+    ),
+    # (g - a - (x - m) * b) * c, where a and b come from the sums of all devices
+    "aten::batch_norm_backward_elemt": Pass(
+        "read grad, read self, read mean?, read invstd?, read weight?, read sum_dy?, read sum_dy_xmu?, read count?",
+        costs.BATCH_NORM_BACKWARD - 4, per="self", result="self", precision="self",
+    ),
+    "aten::_weight_norm_interface_backward": Pass(
+        "read grad, read v, read g, read norms", costs.WEIGHT_NORM_BACKWARD, per="v", result="v g", precision="v"
+    ),
+}  # fmt: skip
+for _name, _one in _PASSES.items():
+    formula(_name, category="normalisation")(partial(pass_work, one=_one))
 
 
 def _rows(direction: TensorArg, dim: int) -> int:
@@ -306,17 +298,5 @@ def _weight_norm(signature: Signature) -> Work:
         other_flops=direction.numel * costs.WEIGHT_NORM,
         bytes_read=size(direction, length),
         bytes_written=written(direction) + norms,
-        precision=precision_of(direction.dtype),
-    )
-
-
-@formula("aten::_weight_norm_interface_backward", category="normalisation")
-def _weight_norm_backward(signature: Signature) -> Work:
-    args = Arguments(signature, "grad v g norms dim")
-    grad, direction, length = args.tensor("grad"), args.tensor("v"), args.tensor("g")
-    return Work(
-        other_flops=direction.numel * costs.WEIGHT_NORM_BACKWARD,
-        bytes_read=size(grad, direction, length, args.tensor("norms")),
-        bytes_written=written(direction, length),
         precision=precision_of(direction.dtype),
     )

@@ -23,12 +23,14 @@ _VERBS: Final = ("read", "write", "update")
 @dataclass(frozen=True, slots=True)
 class Pass:
     """``cost`` FLOPs for each element of the argument ``per``. ``result`` names the arguments whose shape and dtype returned tensors
-    have; empty where all results are arguments."""
+    have; empty where all results are arguments. ``precision`` names the argument in whose precision it computes; empty for the first
+    that is read."""
 
     schema: str
     cost: int
     per: str = "input"
     result: str = ""
+    precision: str = ""
 
 
 @cache
@@ -53,7 +55,8 @@ def pass_work(signature: Signature, one: Pass) -> Work:
     }
     results = [args.tensor(name) for name in one.result.split()]
     per = args.tensor(one.per)
-    source = next((tensors[name] for name, (verb, _) in verbs.items() if verb != "write"), None)
+    computing = one.precision or next((name for name, (verb, _) in verbs.items() if verb != "write"), "")
+    source = tensors.get(computing)
     return Work(
         other_flops=per.numel * one.cost,
         bytes_read=size(*(tensors[name] for name, (verb, _) in verbs.items() if verb != "write")),

@@ -18,6 +18,7 @@ from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, s
 from rooflines.roofline.formulas.copies import result_bytes
 from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.matmul import grouped_product, product
+from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.sorting import compares
 from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
@@ -101,19 +102,13 @@ def _gather_segments(signature: Signature, hints: Hints) -> Work:
     return Work(bytes_read=size(args.tensor("source"), args.tensor("ends")), bytes_written=results)
 
 
-@formula("pyg::softmax_csr", category="reduction")
-def _softmax(signature: Signature) -> Work:
-    args = Arguments(signature, "source ends dim=0")
-    source, ends = args.tensor("source"), args.tensor("ends")
-    return Work(0, costs.SOFTMAX * source.numel, size(source, ends), written(source), precision_of(source.dtype))
-
-
-@formula("pyg::softmax_csr_backward", category="reduction")
-def _softmax_gradient(signature: Signature) -> Work:
-    args = Arguments(signature, "out grad ends dim=0")
-    out, grad, ends = args.tensor("out"), args.tensor("grad"), args.tensor("ends")
-    return Work(0, costs.SOFTMAX_BACKWARD * out.numel, size(out, grad, ends), written(out), precision_of(out.dtype))
-
+register(
+    {
+        "pyg::softmax_csr": Pass("read source, read ends", costs.SOFTMAX, per="source", result="source"),
+        "pyg::softmax_csr_backward": Pass("read out, read grad, read ends", costs.SOFTMAX_BACKWARD, per="out", result="out"),
+    },
+    "reduction",
+)
 
 # --- products ----------------------------------------------------------------------------------------------------------------------
 
