@@ -19,7 +19,7 @@ Mask = npt.NDArray[np.bool_]
 
 # A median that is known less well than this comes from a machine, or a program, that does not repeat itself.
 WIDE = 0.10
-# So many quiet steps tell the time of a step, or so many of them how it is divided.
+# The fewest quiet timed steps that tell the time of a step, and the fewest quiet traced ones that divide it.
 FEWEST_TIMED, FEWEST_TRACED = 5, 3
 
 
