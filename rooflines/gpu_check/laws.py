@@ -144,7 +144,7 @@ def times_add_up(label: str, analysis: Analysis) -> Check:
 def busy_within_step(label: str, analysis: Analysis) -> Check:
     """The traced device time of a step fits into the time that a step takes without the profiler."""
     law = f"device busy <= timed step + {percent(BUSY_TOLERANCE)}"
-    if not _on_gpu(analysis):
+    if not analysis.environment.device.startswith("cuda"):
         return left_out(law, label, "operators of a processor are slower under the profiler")
     if analysis.steps is None or analysis.timeline is None or analysis.basis.per != "step":
         return left_out(law, label, "no steps were timed without the profiler")
@@ -240,10 +240,6 @@ def run_energies_agree(label: str, analysis: Analysis) -> Check:
 def _usage(analysis: Analysis) -> DeviceUsage | None:
     """The usage of the GPU that ran the steps."""
     return None if analysis.usage is None else analysis.usage.of(analysis.environment.device)
-
-
-def _on_gpu(analysis: Analysis) -> bool:
-    return analysis.environment.device.startswith("cuda")
 
 
 # --- energy ------------------------------------------------------------------------------------------------------------------------

@@ -105,7 +105,7 @@ class Code:
     def load(self, pointer: Any, offset: Any, lanes: int) -> Any:
         """``lanes`` elements of the pointer's type."""
         place = self.at(pointer, offset)
-        element = _element(pointer)
+        element = pointer.type.pointee
         vector = ir.VectorType(element, lanes)
         return self.builder.load(self.builder.bitcast(place, vector.as_pointer()), align=max(1, _width(element) // 8))
 
@@ -179,10 +179,6 @@ class Code:
     def plus(self, a: Any, b: Any) -> Any:
         """The sum of integers."""
         return self.builder.add(a, b)
-
-
-def _element(pointer: Any) -> Any:
-    return pointer.type.pointee
 
 
 def _width(element: Any) -> int:

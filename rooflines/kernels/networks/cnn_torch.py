@@ -5,20 +5,18 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from rooflines.errors import DeviceError
 from rooflines.kernels.networks import cnn
 from rooflines.kernels.networks.base import OperatorTime, fastest
 from rooflines.kernels.tf32 import tf32_state
-
-if TYPE_CHECKING:
-    import torch
-
 
 # About a millisecond on any GPU: longer than the host takes to launch one operator.
 _DELAY_CYCLES = 2_000_000
@@ -41,9 +39,6 @@ class TorchCnn:
         learning_rate: float = cnn.LEARNING_RATE,
         momentum: float = cnn.MOMENTUM,
     ) -> None:
-        import torch
-        from torch import nn
-
         self.device = _usable(device)
         self.name = f"torch-{self.device.type}" + ("-compile" if compile else "")
         layers = OrderedDict(
@@ -89,8 +84,6 @@ class TorchCnn:
         return found
 
     def predict(self, x: Any) -> NDArray[np.int64]:
-        import torch
-
         with torch.no_grad():
             classes: NDArray[np.int64] = self.module(self.resident(x)).argmax(1).cpu().numpy()
         return classes
@@ -99,8 +92,6 @@ class TorchCnn:
         return {name: parameter.detach().cpu().numpy().copy() for name, parameter in self._named()}
 
     def resident(self, array: Any) -> torch.Tensor:
-        import torch
-
         if not isinstance(array, torch.Tensor):
             array = np.ascontiguousarray(array, np.float32 if array.dtype.kind == "f" else np.int64)
             array = torch.from_numpy(array)
@@ -108,8 +99,6 @@ class TorchCnn:
         return moved
 
     def synchronise(self) -> None:
-        import torch
-
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         elif self.device.type == "mps":
@@ -120,8 +109,6 @@ class TorchCnn:
 
         On a CUDA device by events, without the time that a launch takes on the host, as ``numba-cuda`` times its own.
         """
-        import torch
-
         x, y = self.resident(x), self.resident(y)
         seconds: list[list[float]] = []
         with torch.no_grad():
@@ -137,8 +124,6 @@ class TorchCnn:
         return fastest(work, seconds[1:])
 
     def device_memory_bytes(self) -> int | None:
-        import torch
-
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated(self.device) - self._memory_before
         if self.device.type == "mps":
@@ -160,15 +145,11 @@ class TorchCnn:
 
     def _watch_memory(self) -> None:
         """Metal keeps no record of the most that was allocated: what is after a step, gradients and momentum included, is a floor."""
-        import torch
-
         self._most_memory = max(self._most_memory, torch.mps.current_allocated_memory())
 
 
 def _device_seconds(call: Callable[[], object]) -> float:
     """What the GPU took for ``call``, launches left out: they are queued while it is kept busy with something else."""
-    import torch
-
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     torch.cuda._sleep(_DELAY_CYCLES)  # type: ignore[no-untyped-call]
     begin.record()
@@ -180,8 +161,6 @@ def _device_seconds(call: Callable[[], object]) -> float:
 
 def _usable(name: str) -> torch.device:
     """The device called ``name``; DeviceError where this PyTorch cannot use it."""
-    import torch
-
     try:
         device = torch.device(name)
     except RuntimeError as error:
@@ -195,8 +174,6 @@ def _usable(name: str) -> torch.device:
 
 def _convolutions_in_tf32(device: torch.device) -> bool:
     """Whether convolutions on ``device`` round their operands to TF32: torch's default on GPUs that have it."""
-    import torch
-
     if device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0):
         return False
     return tf32_state()["convolution"]
@@ -209,8 +186,6 @@ def _calls(
 
     The optimizer is given copies, so that the network stays as it is.
     """
-    import torch
-
     aten, linear = torch.ops.aten, torch.nn.functional.linear
     parameters = dict(module.named_parameters())
     found: dict[str, Any] = {"image": x}

@@ -225,7 +225,7 @@ class GraphReader:
             turns = math.prod(_integer(size) for sizes in leaf.get_ranges() for size in sizes)
             for dep in leaf.read_writes.reads:
                 # A star without a template only orders a change of memory after the reads of what was there.
-                if dep.name not in written and (_has_index(dep) or (_is_star(dep) and leaf.is_template())):
+                if dep.name not in written and (_has_index(dep) or (type(dep).__name__ == "StarDep" and leaf.is_template())):
                     reads[str(dep)] = self._access(dep, turns)
             for dep in leaf.read_writes.writes:
                 memory = self._memory(dep.name)
@@ -299,10 +299,6 @@ def _is_extern(leaf: Any) -> bool:
 
 def _has_index(dep: Any) -> bool:
     return type(dep).__name__ == "MemoryDep"
-
-
-def _is_star(dep: Any) -> bool:
-    return type(dep).__name__ == "StarDep"
 
 
 def _extern_name(operation: Any) -> str:

@@ -108,12 +108,7 @@ def _packed(value: Any) -> Argument:
 
 def tensors_of(value: Any) -> Iterator[torch.Tensor]:
     """The tensors that have a shape in an argument or a result, those in lists included."""
-    if isinstance(value, torch.Tensor):
-        if not _has_no_shape(value):
-            yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from tensors_of(item)
+    return (tensor for tensor in tensors_in(value) if not _has_no_shape(tensor))
 
 
 def device_type(args: tuple[Any, ...]) -> str:

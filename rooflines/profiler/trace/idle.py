@@ -29,7 +29,7 @@ _LITTLE = 0.05
 def idle_causes(trace: Trace, calls: Calls, launch: Int64s, gaps: Intervals) -> dict[str, Intervals]:
     """``gaps``, in which no device event lies, by cause: together they are all of it. After a gap that no device event ends, such as
     the last one of a step, nothing had been launched."""
-    first = _first_at(trace, gaps[:, 1])
+    first = np.searchsorted(trace.device.start_ns, gaps[:, 1], side="left")
     ended = first < len(trace.device)
     first = np.where(ended, first, 0)
     if len(trace.device):
@@ -89,11 +89,6 @@ def is_wait(name: str) -> bool:
 def _start_of(trace: Trace, events: Int64s) -> Int64s:
     """When host events began; anything at all for those that are none (-1)."""
     return trace.host.start_ns[events] if len(trace.host) else np.zeros(len(events), np.int64)
-
-
-def _first_at(trace: Trace, times_ns: Int64s) -> Int64s:
-    """The first device event that starts at each of the times, at which one does."""
-    return np.searchsorted(trace.device.start_ns, times_ns, side="left")
 
 
 def data_loading(trace: Trace, calls: Calls) -> Intervals:

@@ -148,7 +148,7 @@ class Trainer:
     def step(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
         """Train on one batch; returns the loss."""
         self.optimizer.zero_grad(set_to_none=True)
-        images, labels = self._moved(batch)
+        images, labels = self.placed.move(batch[0]), batch[1].to(self.device, non_blocking=True)
         with self._autocast():
             loss = classification_loss(self.placed.called(images), labels)
         scaled: Any = self.scaler.scale(loss)
@@ -156,9 +156,6 @@ class Trainer:
         self.scaler.step(self.optimizer)
         self.scaler.update()
         return loss.detach().float()
-
-    def _moved(self, batch: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.placed.move(batch[0]), batch[1].to(self.device, non_blocking=True)
 
     def steps_from(self, epoch: int, step: int, progress: Progress) -> Callable[[], torch.Tensor]:
         """Repeat ``epoch`` up to before ``step`` (from 1); returns a function that makes the next step with every call.

@@ -54,15 +54,11 @@ def load_weights(network: torch.nn.Module, weights: dict[str, Any], classifier: 
         for name, value in weights.items()
         if not (name.startswith(f"{classifier}.") and name in own and own[name].shape != value.shape)
     }
-    missing, unexpected = network.load_state_dict(kept, strict=False) if _fit(kept, own) else ([], [])
     wrong = [name for name, value in kept.items() if name in own and own[name].shape != value.shape]
+    missing, unexpected = ([], []) if wrong else network.load_state_dict(kept, strict=False)
     absent = [name for name in missing if not name.startswith(f"{classifier}.") and not name.endswith("num_batches_tracked")]
     if wrong or unexpected or absent:
         what = (
             f"{(wrong or unexpected or absent)[0]!r} {'has another shape' if wrong else 'is unknown' if unexpected else 'is missing'}"
         )
         raise DataError(f"{path!r} does not fit the network: {what}.", hint="Give weights of the same architecture.")
-
-
-def _fit(kept: dict[str, Any], own: dict[str, Any]) -> bool:
-    return all(name not in own or own[name].shape == value.shape for name, value in kept.items())

@@ -29,7 +29,7 @@ def memory_shortage(error: BaseException, workload: Workload, device: torch.devi
     if not (isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(words in text for words in _SHORTAGES)):
         return None
     found = _ASKED.search(text)
-    asked = _bytes(found[1]) if found else None
+    asked = parse_bytes(found[1].replace("bytes", "B")) if found else None
     wanted = f"{binary_bytes(asked)} asked for, " if asked is not None else ""
     batch = f", batch {workload.batch_size}" if workload.batch_size else ""
     free, total, words = _free_memory(device)
@@ -39,11 +39,6 @@ def memory_shortage(error: BaseException, workload: Workload, device: torch.devi
         f"out of memory in {workload.name} ({workload.mode}{batch}): {wanted}{words}.",
         hint=f"Try {smaller}" + ("." if workload.mode == "inference" else f", or {arg('precision', 'amp-bf16')}."),
     )
-
-
-def _bytes(text: str) -> int:
-    """``text`` as torch or numpy print a size."""
-    return parse_bytes(text.replace("bytes", "B"))
 
 
 def _fitting(batch: int, asked: int | None, free: int, total: int) -> int:

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 from rooflines.arguments import arg
 from rooflines.errors import RooflinesError, WorkloadError
 from rooflines.profiler.options import Quantization
-from rooflines.profiler.workloads.quantized_graph import Layers, after_training, lowered, static_graph, training_graph
 from rooflines.profiler.workloads.torchao_log import quiet_torchao
 from rooflines.units import percent
 
 if TYPE_CHECKING:
     import torch
+
+    from rooflines.profiler.workloads.quantized_graph import Layers
 
 # Weights that share a scale in int4; the smallest that kernels take, so that it divides most layers.
 _GROUP = 32
@@ -83,6 +84,8 @@ def quantize(
 
     Raises WorkloadError if nothing in the network can be quantized or it cannot be exported.
     """
+    from rooflines.profiler.workloads.quantized_graph import lowered, static_graph, training_graph
+
     name = type(network).__name__
     with _quiet():
         if kind not in _EXPORTED:
@@ -115,6 +118,8 @@ def converted(network: torch.fx.GraphModule, *, compiled: bool = False) -> torch
 
     It takes inputs of the same shapes, on the CPU.
     """
+    from rooflines.profiler.workloads.quantized_graph import after_training, lowered
+
     with _quiet(), _explained(type(network).__name__, "qat"):
         graph = after_training(network)
         return graph if compiled else lowered(graph)
@@ -147,6 +152,8 @@ def _quantize_linears(
     GPU kernels; torchao's layers compute with int8 in all of these.
     """
     from torchao.quantization import quantize_
+
+    from rooflines.profiler.workloads.quantized_graph import Layers
 
     products = _flops_by_module(network, inputs, keywords)
     chosen = {name: module for name, module in network.named_modules() if _fits(module, kind, device)}

@@ -9,10 +9,9 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    import torch
+import torch
 
 # Their functions are fused into the layer before them, but only in the form that inductor decomposes them to.
 _FUSED = ("hardtanh", "hardswish", "silu", "gelu", "clamp")
@@ -40,7 +39,6 @@ def static_graph(
     The ranges of the activations are those of ``inputs`` and of the inputs in ``calibration``. Layers still compute in fp32, between
     operators that dequantize and quantize.
     """
-    import torch
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
     with torch.no_grad():
@@ -71,8 +69,6 @@ def training_graph(network: torch.nn.Module, inputs: tuple[Any, ...], keywords: 
 def _restore_constants(prepared: torch.fx.GraphModule, constants: dict[Any, tuple[float, float]]) -> None:
     """Set momentum and epsilon of batch norms, by the name of their variance: torchao 0.18 gives torch's defaults to those after
     convolutions, also where it scales the weights by the deviation."""
-    import torch
-
     for node in _batch_norms(prepared):
         node.args = (*node.args[:_MOMENTUM], *constants[node.args[_RUNNING_VAR].target], *node.args[_CUDNN:])
     for node in prepared.graph.find_nodes(op="call_function", target=torch.ops.aten.add.Tensor):
@@ -84,8 +80,6 @@ def _restore_constants(prepared: torch.fx.GraphModule, constants: dict[Any, tupl
 
 def _start_ranges(prepared: torch.fx.GraphModule, network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
     """Observe one call, which gives the ranges their first values and their shapes; compiled code is for fixed shapes."""
-    import torch
-
     kept = [(buffer, buffer.clone()) for buffer in network.buffers()]
     devices = {parameter.device for parameter in network.parameters() if parameter.is_cuda}
     with torch.no_grad(), torch.random.fork_rng(devices):
@@ -95,8 +89,6 @@ def _start_ranges(prepared: torch.fx.GraphModule, network: torch.nn.Module, inpu
 
 
 def _batch_norms(graph: torch.fx.GraphModule) -> list[Any]:
-    import torch
-
     return list(graph.graph.find_nodes(op="call_function", target=torch.ops.aten.batch_norm.default))
 
 
@@ -106,7 +98,6 @@ def _set_mode(graph: torch.fx.GraphModule, training: bool = True) -> torch.fx.Gr
     torchao's own (``allow_exported_model_train_eval``) gives every dropout a probability of 0.5 and leaves out batch norms with another
     epsilon than torch's default.
     """
-    import torch
     from torchao.quantization.pt2e import disable_observer, enable_observer
 
     switches = {torch.ops.aten.batch_norm.default: _TRAINING}
@@ -124,7 +115,6 @@ def _set_mode(graph: torch.fx.GraphModule, training: bool = True) -> torch.fx.Gr
 
 def after_training(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Return a copy of what ``training_graph`` made as ``static_graph`` makes it, with the ranges seen in training."""
-    import torch
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e
 
     with torch.no_grad():
@@ -137,7 +127,6 @@ def lowered(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     As torchao's ``lower_pt2e_quantized_to_x86``, which in version 0.18 leaves layers of three-dimensional inputs and ReLU6 as they
     are, and lets a layer write its result into another tensor that is still used.
     """
-    import torch
     from torch._inductor.constant_folding import constant_fold
     from torch._inductor.decomposition import select_decomp_table
     from torch._inductor.fx_passes.freezing_patterns import freezing_passes
@@ -185,8 +174,6 @@ def _keep_operands(graph: torch.fx.GraphModule) -> None:
     The operator writes its result into that tensor, whatever else is a view of it, and reads it as if it were contiguous
     (channels-last for convolutions).
     """
-    import torch
-
     onednn = torch.ops.onednn
     formats = {
         onednn.qlinear_pointwise.binary: torch.contiguous_format,
@@ -204,8 +191,6 @@ def _keep_operands(graph: torch.fx.GraphModule) -> None:
 
 def _exported(network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> torch.fx.GraphModule:
     """The graph of ``network`` for these shapes. Without the fused operators of attention, which hide its linear layers."""
-    import torch
-
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -216,7 +201,6 @@ def _exported(network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[
 
 
 def _quantizer(*, training: bool) -> Any:
-    import torch
     from torchao.quantization.pt2e.quantizer.x86_inductor_quantizer import (
         X86InductorQuantizer,
         get_default_x86_inductor_quantization_config,
@@ -233,14 +217,11 @@ def _example_inputs(graph: torch.fx.GraphModule) -> list[Any]:
 
 
 def _is_layer(node: torch.fx.Node) -> bool:
-    import torch
-
     return any(node.target is getattr(getattr(torch.ops.aten, name), overload) for name, overload in _LAYERS.items())
 
 
 def _matrix_flops(exported: torch.fx.GraphModule) -> dict[str, int]:
     """Matrix FLOPs by the name of the weight; those of operators without a weight (attention) under an empty name."""
-    import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
 

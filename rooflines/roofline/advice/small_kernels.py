@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import prod
 
 from rooflines.roofline.advice.case import Advice, Case, Ran, total
 from rooflines.roofline.advice.setting import MORE_WORK, Setting, larger_batch, setting
@@ -80,7 +81,7 @@ def larger_grids(case: Case) -> Advice | None:
         return None
     of, underused_s = {}, 0.0
     for one in busy:
-        filled = [(kernel.time_s, _product(kernel.grid) / units) for kernel in one.kernels if kernel.grid]
+        filled = [(kernel.time_s, prod(kernel.grid) / units) for kernel in one.kernels if kernel.grid]
         lost = [(time_s, 1 - part) for time_s, part in filled if part < 1]
         if lost:
             of[one.key] = min(one.left_s, sum(time_s * part for time_s, part in lost))
@@ -97,7 +98,3 @@ def larger_grids(case: Case) -> Advice | None:
         suggestion=larger,
         of=of,
     )
-
-
-def _product(grid: tuple[int, int, int]) -> int:
-    return grid[0] * grid[1] * grid[2]

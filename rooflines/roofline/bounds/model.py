@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rooflines.device_specs.records import Ceiling, Ceilings
+from rooflines.device_specs.records import Ceilings
 from rooflines.roofline.analysis import Bound
 from rooflines.roofline.formulas import Work
 
@@ -79,12 +79,8 @@ def _compute_seconds(work: Work, ceilings: Ceilings, precision: str | None) -> t
     vector = ceilings.compute(work.precision or precision, "vector") if work.other_flops else None
     matrix_s = work.matrix_flops / matrix.value if matrix else 0.0
     vector_s = work.other_flops / vector.value if vector else 0.0
-    if _same_units(matrix, vector):
+    if matrix is not None and vector is not None and matrix.engine == "vector":
         return matrix_s + vector_s, "vector"
     if matrix_s >= vector_s:
         return matrix_s, matrix.engine if matrix else None
     return vector_s, "vector"
-
-
-def _same_units(matrix: Ceiling | None, vector: Ceiling | None) -> bool:
-    return matrix is not None and vector is not None and matrix.engine == "vector"

@@ -161,16 +161,11 @@ def _into_out(signature: Signature, hints: Hints) -> bool:
     return hints.outputs is not None and hints.outputs[0].shape == () and Arguments(signature, "self").tensor("self").shape != ()
 
 
-def _maximum_of_two(signature: Signature) -> Work:
-    """max(self, other) is the element-wise maximum."""
-    return rule_work(signature, ELEMENTWISE["maximum"])
-
-
 def _register(name: str, rule: Reduction) -> None:
     @hinted_formula(f"aten::{name}", category="reduction")
     def _formula(signature: Signature, hints: Hints) -> Work:
         if name in ("max", "min") and isinstance(signature.arg(1), TensorArg) and not _into_out(signature, hints):
-            return _maximum_of_two(signature)
+            return rule_work(signature, ELEMENTWISE["maximum"])  # of two tensors, element by element
         return _reduce(signature, rule, hints)
 
 

@@ -144,17 +144,14 @@ def point_cost(rank: int, mode: int = BILINEAR, position: int = costs.PIXEL_POSI
     return rank * (position + 3) + (rank - 1) * (1 << rank)  # floor, both distances; the weight of each corner is a product of them
 
 
-def _taps(mode: int, rank: int) -> int:
-    return {BILINEAR: 1 << rank, NEAREST: 1, BICUBIC: 1 << 2 * rank}[mode]
-
-
 def _grid(args: Arguments) -> tuple[TensorArg, TensorArg, int, int, int]:
     """Input [n, c, ...], grid [n, ..., rank], the interpolation, the taps of a result and the results."""
     inputs, grid = args.tensor("self"), args.tensor("grid")
     mode = args.integer("mode", absent=BILINEAR)
     rank = grid.shape[-1]
     points = grid.numel // rank if rank else 0
-    return inputs, grid, mode, _taps(mode, rank), inputs.shape[1] * points
+    taps = {BILINEAR: 1 << rank, NEAREST: 1, BICUBIC: 1 << 2 * rank}[mode]
+    return inputs, grid, mode, taps, inputs.shape[1] * points
 
 
 def _grid_sample(signature: Signature, schema: str) -> Work:

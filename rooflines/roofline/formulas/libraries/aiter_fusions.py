@@ -19,11 +19,11 @@ from rooflines.roofline.formulas.rotary import rotary_work
 from rooflines.roofline.formulas.table import formula
 
 
-def _turned(positions: TensorArg, rotated: tuple[TensorArg, ...], tables: tuple[TensorArg, ...], head: int | None = None) -> Work:
+def _turned(positions: TensorArg, rotated: tuple[TensorArg, ...], tables: tuple[TensorArg, ...]) -> Work:
     """The rotation of tensors whose last dimension is a head, and of what they are only its FLOPs: reads positions and tables."""
     width = sum(table.shape[-1] for table in tables)
     table = TensorArg((tables[0].numel // tables[0].shape[-1], width), tables[0].dtype)
-    work = rotary_work(positions, rotated, table, head or rotated[0].shape[-1])
+    work = rotary_work(positions, rotated, table, rotated[0].shape[-1])
     return Work(other_flops=work.other_flops, bytes_read=work.bytes_read - work.bytes_written, precision=work.precision)
 
 

@@ -20,9 +20,9 @@ from rooflines.roofline.formulas.table import formula
 # --- 8-bit integers ----------------------------------------------------------------------------------------------------------------
 
 
-def _integer_product(args: Arguments, left: str, right: str, dtype: str, scaled: bool) -> Work:
+def _integer_product(args: Arguments, dtype: str, scaled: bool) -> Work:
     """[..., k] @ [n, k]^T of int8; a scaled one multiplies each result by the scales of its row and its column."""
-    inputs, weight, bias = args.tensor(left), args.tensor(right), args.optional("bias")
+    inputs, weight, bias = args.tensor("left"), args.tensor("right"), args.optional("bias")
     rows, inner, outputs = prod(inputs.shape[:-1]), inputs.shape[-1], weight.shape[0]
     scales = (args.optional("row_stats"), args.optional("col_stats")) if scaled else ()
     return Work(
@@ -36,13 +36,13 @@ def _integer_product(args: Arguments, left: str, right: str, dtype: str, scaled:
 
 @formula("bitsandbytes::int8_linear_matmul", category="matmul")
 def _linear(signature: Signature) -> Work:
-    return _integer_product(Arguments(signature, "left right"), "left", "right", "int32", False)
+    return _integer_product(Arguments(signature, "left right"), "int32", False)
 
 
 @formula("bitsandbytes::int8_scaled_mm", category="matmul")
 def _scaled(signature: Signature) -> Work:
     args = Arguments(signature, "left right row_stats col_stats bias=None dtype=None")
-    return _integer_product(args, "left", "right", args.dtype("dtype", "float16"), True)
+    return _integer_product(args, args.dtype("dtype", "float16"), True)
 
 
 @formula("bitsandbytes::int8_mixed_scaled_mm", category="matmul", wraps=True)
@@ -52,7 +52,7 @@ def _mixed(signature: Signature) -> Work:
     outliers = args.optional("outliers")
     if outliers is not None and outliers.numel:
         raise NotCounted("columns with outliers are multiplied separately; their number is not recorded")
-    return _integer_product(args, "left", "right", args.tensor("wide").dtype, True)
+    return _integer_product(args, args.tensor("wide").dtype, True)
 
 
 @formula("bitsandbytes::int8_vectorwise_quant", "bitsandbytes::int8_double_quant", category="element-wise")
