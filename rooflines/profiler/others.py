@@ -8,8 +8,8 @@ import psutil
 
 # A program below this share of a processor is not worth its name, and no more than a few are.
 _LEAST_CORES, _MOST = 0.05, 3
-# The parent of Linux's kernel threads; elsewhere no program has a parent with this number.
-_KERNEL_THREADS = 2
+# The parent of Linux's kernel threads, by name: in a container its number may be that of any program.
+_KERNEL_THREADS = "kthreadd"
 
 
 class OthersMeter:
@@ -43,9 +43,10 @@ def _others_s() -> float:
 
 def _spent_s() -> dict[tuple[int, str], float]:
     """Processor time of every process that may be read, by number and name; the kernel's own threads work for all of them."""
-    found = {}
-    for process in psutil.process_iter(["name", "cpu_times", "ppid"]):
-        times = process.info["cpu_times"]
-        if times is not None and process.info["ppid"] != _KERNEL_THREADS:
-            found[process.pid, process.info["name"] or str(process.pid)] = times.user + times.system
-    return found
+    every = [process.info for process in psutil.process_iter(["pid", "name", "cpu_times", "ppid"])]
+    kernel = {one["pid"] for one in every if one["name"] == _KERNEL_THREADS}
+    return {
+        (one["pid"], one["name"] or str(one["pid"])): one["cpu_times"].user + one["cpu_times"].system
+        for one in every
+        if one["cpu_times"] is not None and one["ppid"] not in kernel
+    }

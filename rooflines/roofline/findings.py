@@ -90,11 +90,13 @@ def _quieter(analysis: Analysis) -> Finding:
     """The retry of a run that other programs disturbed too much to judge it."""
     again = Setting("wait_quiet", True)
     ours = analysis.workload.source != "loop"
-    threads = analysis.environment.threads or 1
+    threads, others = analysis.environment.threads or 1, analysis.other_programs
+    # One thread is left alone only where others leave a processor free.
+    fewer = ours and threads > 1 and others is not None and others.busy <= others.threads - 1
     return Finding(
         title="Repeat the run while other programs pause",
         saves_s=0.0,
-        evidence=delayed(analysis) + ("; with 1 thread they would disturb it less" if ours and threads > 1 else ""),
+        evidence=delayed(analysis) + ("; they leave a processor free for a step on 1 thread" if fewer else ""),
         suggestion=str(again) if ours else "the same loop when the machine is idle",
         **(again._asdict() if ours else {}),
     )

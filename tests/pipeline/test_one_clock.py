@@ -161,7 +161,7 @@ def test_the_parts_of_the_step_add_up_to_it(reported):
     division = sum(getattr(analysis.division, field) or 0.0 for field in analysis.division.__struct_fields__[2:-1])
     rows_s = sum(row.time_s for row in analysis.operators) + sum(row.time_s for row in analysis.coverage.unmodelled)
     whole = (division, sum(analysis.bound_breakdown.values()), rows_s + analysis.timeline.idle_s - analysis.timeline.overlap_s)
-    assert whole == pytest.approx((step_s,) * 3, rel=1e-3)
+    assert whole == pytest.approx((step_s,) * 3, rel=1e-9)
     assert sum(analysis.category_breakdown.values()) == pytest.approx(analysis.timeline.busy_s)
     assert analysis.totals.headroom_s + analysis.totals.lower_bound_s <= step_s * 1.001
     assert sum(finding.saves_s for finding in analysis.findings) <= step_s * 1.001

@@ -56,7 +56,7 @@ def test_figures_are_per_step_and_add_up(tmp_path):
     assert (timeline.span_s, timeline.idle_s) == (pytest.approx(100e-6), pytest.approx(48e-6 * 100 / 120))
     operators = sum(row.time_s for row in found.operators)
     unmodelled = sum(item.time_s for item in found.coverage.unmodelled)
-    assert operators + unmodelled + timeline.idle_s - timeline.overlap_s == pytest.approx(timeline.span_s, rel=1e-5)  # rows are in ns
+    assert operators + unmodelled + timeline.idle_s - timeline.overlap_s == pytest.approx(timeline.span_s, rel=1e-9)
     assert found.coverage.modelled_time_fraction == pytest.approx(62 / 72)
     assert [(u.name, u.calls, u.reason) for u in found.coverage.unmodelled] == [("mylib::mine", 1, "no formula")]
     assert sum(found.step_breakdown.values()) == pytest.approx(120e-6)
@@ -78,7 +78,7 @@ def test_phases_and_modules(tmp_path):
     root, linear = found.modules
     assert (root.path, root.type, root.calls) == ("", "Net", 1)
     assert linear.matrix_flops == root.matrix_flops == 2 * (2 * 64**3)
-    assert linear.time_s == pytest.approx(42e-6 * 100 / 120, rel=1e-3)  # forward 20, backward 20, what autograd's node spent itself
+    assert linear.time_s == pytest.approx(42e-6 * 100 / 120)  # forward 20, backward 20, what autograd's node spent itself
     assert {row.category for row in found.operators if row.phase == "optimizer"} == {"optimizer"}
 
 

@@ -24,7 +24,8 @@ class RunQueue:
         """List the threads that run now."""
         self.close()
         try:
-            self._files = [os.open(task / "schedstat", os.O_RDONLY) for task in _TASKS.iterdir()]
+            for task in _TASKS.iterdir():
+                self._files.append(os.open(task / "schedstat", os.O_RDONLY))
         except OSError:  # not Linux, not counted, or a thread has just ended: without it the sum would be too low
             self.close()
 

@@ -78,7 +78,7 @@ def input_sentences(analysis: Analysis) -> list[str]:
     if found.rare_waits is not None:
         rare = found.rare_waits
         texts.append(
-            f"In addition, {rare.steps} of {counted(rare.of, 'timed step')} waited {seconds(rare.wait_s)}, as when an epoch begins: "
+            f"In addition, {rare.steps} of {counted(rare.of, 'timed step')} waited {seconds(rare.wait_s)}: "
             f"{percent(rare.fraction)} of the time of all steps, and no part of the median step."
         )
     if found.is_lower_bound:

@@ -204,7 +204,7 @@ def _ranges(analysis: Analysis) -> str:
     ranges_s = analysis.basis.ranges_s
     if ranges_s is None:
         return ""
-    return f"Ranges of modules took {seconds(ranges_s)} of a traced step, which is not counted; records of operators take the rest. "
+    return f"Ranges of modules took {seconds(ranges_s)} of a traced step, which no figure contains. "
 
 
 def error_sentence(error: OutputError, mode: str) -> str:
