@@ -1,4 +1,4 @@
-"""Checkpoints on a full disk: one error that says so, and the checkpoint before is kept."""
+"""Checkpoints on a full disk: one error names the cause, and the previous checkpoint is kept."""
 
 from __future__ import annotations
 

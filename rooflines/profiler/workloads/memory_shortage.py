@@ -51,7 +51,7 @@ def _fitting(batch: int, asked: int | None, free: int, total: int) -> int:
 
 
 def _free_memory(device: torch.device) -> tuple[int, int, str]:
-    """What is free and what there is on the device, in bytes and in words."""
+    """Free and total memory of the device, in bytes and in words."""
     import psutil
     import torch
 

@@ -18,7 +18,7 @@ _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff
 def junit(comparisons: Sequence[Comparison], by: By, above: float) -> str:
     """A suite for each comparison. The step fails if it is slower by more than the share ``above``, and with it what made it slower.
 
-    Whatever has an unknown noise is skipped: the step, an operator or a module.
+    Steps, operators and modules of unknown noise are skipped.
     """
     root = xml.Element("testsuites", name="rooflines")
     for comparison in comparisons:

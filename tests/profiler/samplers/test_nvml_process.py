@@ -16,7 +16,7 @@ from tests.profiler.samplers.nvml_driver.signals import Burst, Constant, Ramp, S
 
 
 def sampled(tmp_path, seconds, *, device="gpu0", readings=2, gpus=None, period_s=0.02):
-    """The sampler process after it sampled for some time, and longer where the machine is busy: until there are so many readings."""
+    """A sampler process that has sampled for some time, longer on a busy machine: until it has this many readings."""
     with SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", period_s=period_s, gpus=gpus) as sampler:
         time.sleep(seconds)
         wait_until(lambda: len(series(sampler, device)) >= readings)
