@@ -65,14 +65,15 @@ def callback(tmp_path):
 
 def test_the_callback_records_updates_and_stops_the_training(trainer, callback, tmp_path):
     recorder = callback(steps=5, warmup=3, stop=True)
-    training = trainer(tmp_path / "trained", [recorder], max_steps=80, gradient_accumulation_steps=2, eval_steps=5)
+    training = trainer(tmp_path / "trained", [recorder], max_steps=400, gradient_accumulation_steps=2, eval_steps=5)
     training.train()
-    assert training.state.global_step < 80
+    assert training.state.global_step < 400
     analysis = check_report(recorder.run, training.state.global_step)
     assert recorder.run.facts.workload.name == "BertForSequenceClassification"
     assert calls(analysis)["aten::addmm"] == 2 * LINEAR, "two batches an update"
     # The fifth update is the first timed one. The sixth follows an evaluation: it has lost its beginning and is not timed.
-    assert len(recorder.run.facts.steps.timed_ns) == 4
+    # Where other programs delay some of the five, as many more are timed, once.
+    assert 4 <= len(recorder.run.facts.steps.timed_ns) <= 8
 
 
 def test_a_training_that_ends_early_has_a_report(trainer, callback, tmp_path, capsys):

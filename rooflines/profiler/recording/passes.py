@@ -457,7 +457,8 @@ class Passes:
         times_ns = self._clock.so_far_ns()
         asked = self._settings.wait_quiet
         missing = min(planned, planned if asked else QUIET_STEPS) - self._quiet(times_ns, waited_ns)
-        if missing <= 0 or sum(times_ns) > (self._patience_s + TIMED_S) * 1e9 or not self._is_disturbed():
+        enough = self._ends_soon and len(times_ns) > planned
+        if missing <= 0 or enough or sum(times_ns) > (self._patience_s + TIMED_S) * 1e9 or not self._is_disturbed():
             return 0
         return missing
 
@@ -484,8 +485,7 @@ class Passes:
         Programs that disturb come and go: untraced steps pass until one of them is quiet.
         """
         enough, until = max(min(steps, TRACED_MIN_STEPS), steps // 2), time.perf_counter() + self._patience_s
-        # A program for which a number of steps was asked expects to be over soon.
-        most = math.inf if not self._early or self._settings.steps is None else self.steps + steps
+        most = self.steps + steps if self._ends_soon else math.inf
 
         def over() -> bool:
             return time.perf_counter() > until or self.steps > most
@@ -507,6 +507,11 @@ class Passes:
         """The number of steps that other programs did not delay; all of them where that is not known."""
         waits = _known(list(queue_ns), len(times_ns))
         return sum(map(is_quiet, times_ns, waits)) if waits else len(times_ns)
+
+    @property
+    def _ends_soon(self) -> bool:
+        """A program for which a number of steps was asked expects to be over soon."""
+        return self._early and self._settings.steps is not None
 
     @property
     def _patience_s(self) -> float:
