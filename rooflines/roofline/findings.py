@@ -6,7 +6,9 @@ one function in a file of ``advice/`` with a line in ``RULES``, or in another pa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 from rooflines.installed import load_all
 from rooflines.roofline.advice import (
@@ -27,6 +29,8 @@ from rooflines.roofline.advice import (
 from rooflines.roofline.advice.case import Advice, Case
 from rooflines.roofline.advice.setting import Setting
 from rooflines.roofline.analysis import Analysis, Finding
+from rooflines.roofline.prediction.predict import predict
+from rooflines.roofline.prediction.records import Change, Kind
 from rooflines.roofline.step.interference import delayed, noise_s
 
 # What is below this share of a step is not worth a sentence.
@@ -98,7 +102,7 @@ def _quieter(analysis: Analysis) -> Finding:
         saves_s=0.0,
         evidence=delayed(analysis) + ("; they leave a processor free for a step on 1 thread" if fewer else ""),
         suggestion=str(again) if ours else "the same loop when the machine is idle",
-        **(again._asdict() if ours else {}),
+        **(_option(again) if ours else {}),
     )
 
 
@@ -110,7 +114,7 @@ def _found(case: Case, rules: tuple[Rule, ...]) -> Iterator[Finding]:
             continue
         saves_s = 0.0
         if advice.saves_s is not None:
-            saves_s = min(advice.saves_s, sum(advice.of.values()))
+            saves_s = min(advice.saves_s, sum(advice.of.values()), _predicted_s(advice.suggestion, case))
             if saves_s <= 0 or saves_s < least_s:
                 continue
         case.take(advice)
@@ -119,5 +123,22 @@ def _found(case: Case, rules: tuple[Rule, ...]) -> Iterator[Finding]:
             saves_s=saves_s,
             evidence=advice.evidence,
             suggestion=str(advice.suggestion),
-            **(advice.suggestion._asdict() if isinstance(advice.suggestion, Setting) else {}),
+            **_option(advice.suggestion),
         )
+
+
+def _option(suggestion: Setting | str) -> dict[str, Any]:
+    """What repeats the run with ``suggestion``."""
+    if not isinstance(suggestion, Setting) or suggestion.in_code is not None:
+        return {}
+    return {"option": suggestion.option, "value": suggestion.value}
+
+
+def _predicted_s(suggestion: Setting | str, case: Case) -> float:
+    """What an option is predicted to save, as in the table of ``rooflines advise``; infinite where there is no prediction."""
+    if not isinstance(suggestion, Setting):
+        return math.inf
+    kind = cast("Kind", suggestion.option.replace("_", "-"))
+    change = Change(kind=kind, label="", options={suggestion.option: suggestion.value})
+    found = predict(change, case.analysis)
+    return case.step_s * (1 - 1 / found.speedup) if found is not None else math.inf

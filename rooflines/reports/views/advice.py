@@ -18,9 +18,7 @@ _PREDICTED = Column("predicted", "×", "figures", help="throughput as a multiple
 
 def page(analysis: Analysis, predicted: Sequence[tuple[Change, Prediction | None]] = (), trials: Trials | None = None) -> Page:
     """Return the page of ``rooflines advise``: the recommendations, and what was predicted or tried."""
-    if trials is not None:
-        predicted = [(one.change, one.prediction) for one in trials.trials]
-    sections = (findings_section(analysis, predicted), trials_section(trials) if trials is not None else predictions_section(predicted))
+    sections = (findings_section(analysis), trials_section(trials) if trials is not None else predictions_section(predicted))
     return Page(
         kind="advice",
         name=f"Advice for {analysis.workload.name}",
@@ -32,19 +30,18 @@ def page(analysis: Analysis, predicted: Sequence[tuple[Change, Prediction | None
     )
 
 
-def findings_section(analysis: Analysis, predicted: Sequence[tuple[Change, Prediction | None]] = ()) -> Section:
-    """The recommendations with the gain predicted for the option of each, without a prediction with what it could save at most."""
-    gains = {tuple(change.options.items()): one.speedup for change, one in predicted if one is not None}
-    items = []
-    for one in analysis.findings:
-        gain = gains.get(((one.option, one.value),)) if one.option is not None and one.value is not None else None
-        saves = f"predicted {significant(gain)} × the throughput" if gain is not None else sentences.saving(one.saves_s, analysis)
-        share = share_of_step(one.saves_s, analysis) if gain is None else max(0.0, 1 - 1 / gain)
-        suggestion = suggested(one, analysis.command)
-        items.append(Finding(title=one.title, saves=saves, share=share, evidence=one.evidence, suggestion=suggestion))
+def findings_section(analysis: Analysis) -> Section:
+    """The recommendations, each with what it could save at most."""
+    items = tuple(
+        Finding(
+            title=one.title, saves=sentences.saving(one.saves_s, analysis), share=share_of_step(one.saves_s, analysis),
+            evidence=one.evidence, suggestion=suggested(one, analysis.command),
+        )
+        for one in analysis.findings
+    )  # fmt: skip
     missing = sentences.missing_ceilings(analysis) if analysis.operators else None
     blocks: list[Block] = [Paragraph(missing, "absent", "always")] if missing is not None else []
-    block: Block = Findings(items=tuple(items)) if items else Paragraph(sentences.missing_findings(analysis), "absent", "always")
+    block: Block = Findings(items=items) if items else Paragraph(sentences.missing_findings(analysis), "absent", "always")
     return Section(name="findings", title="Recommendations", blocks=(block, *blocks))
 
 
@@ -58,7 +55,10 @@ def predictions_section(predicted: Sequence[tuple[Change, Prediction | None]]) -
         Column("change", format="text", least=18), Column("kind", format="text", priority=2), _PREDICTED,
         Column("reason", format="text", least=40, quiet=True),
     )  # fmt: skip
-    note = "Predicted throughput as a multiple of this run's. rooflines advise RUN --try measures it."
+    note = (
+        "Predicted throughput as a multiple of this run's; a recommendation that suggests an option counts only what its own operators "
+        "save by it, at most this. rooflines advise RUN --try measures it."
+    )
     table = Table(name="predictions", caption="Changes of the options and their predicted gain", columns=columns, rows=rows, note=note,
                   show="always")  # fmt: skip
     return Section(name="predictions", title="Changes that can be tried", blocks=(table,) if rows else ())

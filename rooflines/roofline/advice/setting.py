@@ -17,18 +17,19 @@ MORE_WORK = "more work in each call: larger tensors, or several calls in one"
 
 
 class Setting(NamedTuple):
-    """An option of ``profile`` and the value to give it."""
+    """An option of ``profile`` and the value to give it; ``in_code`` says the same to who has no options: a script, loop or step."""
 
     option: str
     value: bool | int | str
+    in_code: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.option}={self.value!r}"
+        return self.in_code or f"{self.option}={self.value!r}"
 
 
-def setting(analysis: Analysis, option: str, value: bool | int | str) -> Setting | str:
+def setting(analysis: Analysis, option: str, value: bool | int | str) -> Setting:
     """Return the option to set, or for a script, loop or step function the change in its code."""
-    return Setting(option, value) if analysis.workload.source == "model" else _IN_CODE[option]
+    return Setting(option, value, None if analysis.workload.source == "model" else _IN_CODE[option])
 
 
 def larger_batch(analysis: Analysis) -> Setting | str:

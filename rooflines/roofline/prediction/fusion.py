@@ -21,6 +21,8 @@ def predict(change: Change, step: Step) -> Prediction | None:
         sizes = tensors(row)
         if row.category in FUSABLE and row.bytes and sizes:
             chains[row.module.rpartition(".")[0], row.phase, sizes[0]].append(row)
+    if not chains:
+        return None
     traffic_s = calls = 0.0
     # The backward pass needs what the forward pass computed, so that only reading it again is saved.
     passes = 1 if step.analysis.workload.mode == "training" else 2

@@ -10,6 +10,8 @@ import pytest
 from rooflines.pipeline.reading import analyze_trace
 from rooflines.roofline.analysis import HostWork, OtherPrograms, Steps, Synchronisation
 from rooflines.roofline.findings import RULES, find
+from rooflines.roofline.prediction.predict import predict
+from rooflines.roofline.prediction.records import Change
 from rooflines.roofline.step.interference import noise_s, unsteady
 from rooflines.roofline.verdict import verdict
 from tests.roofline.advice.cases import STEP_S, analysis, kernel, row
@@ -47,6 +49,15 @@ def test_no_two_savings_are_of_the_same_time_in_real_traces(name):
     assert sum(finding.saves_s for finding in findings) <= made.division.step_s + made.timeline.overlap_s + 1e-9
     assert all(0 < finding.saves_s <= made.division.step_s for finding in findings)
     assert len({finding.title for finding in findings}) == len(findings)
+
+
+def test_an_option_saves_at_most_what_is_predicted_for_it():
+    half = {"category": "element-wise", "shapes": "1024x1024", "bytes": 100 * 2**23, "calls": 100}
+    made = analysis(row("aten::add", 0.03, 0.002, **half), row("aten::mul", 0.03, 0.002, **half), steps=steps())
+    (found,) = (one for one in find(made) if "torch.compile" in one.suggestion)
+    gain = predict(Change(kind="compile", label="", options={"compile": "on"}), made).speedup
+    assert found.saves_s < 0.056, "the headroom"
+    assert found.saves_s == pytest.approx(STEP_S * (1 - 1 / gain))
 
 
 def test_the_traces_get_different_advice():
