@@ -67,12 +67,13 @@ def _judged(row: Row, time_s: float, work: Work | None, ceilings: Ceilings | Non
         return _transferred(row, transfer, time_s, works, ceilings)
     if communicates:
         return Judgement("communication")
-    if not works:
+    if not works and ceilings is not None:
         # A view or a dispatcher does no work at all: its time is what calling it costs.
         return Judgement("latency", lower_bound_s=0.0, headroom_s=time_s)
-    assert work is not None
-    roofs = ceilings if ceilings is None or _runs_kernels(row) else _without_floor(ceilings)
-    placement = place(work, roofs, footprint_bytes=_footprint(row.signature, work), precision=precision) if roofs is not None else None
+    if work is None or ceilings is None:
+        return Judgement("unknown")
+    roofs = ceilings if _runs_kernels(row) else _without_floor(ceilings)
+    placement = place(work, roofs, footprint_bytes=_footprint(row.signature, work), precision=precision)
     return _placed(placement, row.calls, time_s) if placement is not None else Judgement("unknown")
 
 

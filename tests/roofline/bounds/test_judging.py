@@ -125,6 +125,13 @@ def test_only_the_exposed_part_of_a_copy_can_be_saved(hidden_us, headroom_us):
     assert totals.unjudged_s == pytest.approx((600 - headroom_us) * 1e-6, abs=1e-12)
 
 
+def test_without_ceilings_nothing_is_judged_not_even_a_view():
+    found = trace(add(30, 10), op("aten::t", 10, 5, dims=[[4, 4]], types=["float"]))
+    assert row_of(analyzed(found, ceilings_with()), "aten::t").bound == "latency"
+    for row in analyzed(found, None).operators:
+        assert (row.bound, row.lower_bound_s, row.headroom_s, row.efficiency) == ("unknown", None, None, None)
+
+
 def test_without_a_link_a_copy_is_a_transfer_that_nothing_bounds():
     row = row_of(analyzed(uploading(hidden_us=0), ceilings_with(link=None)), "aten::copy_")
     assert (row.bound, row.lower_bound_s, row.headroom_s, row.efficiency) == ("transfer", None, None, None)
