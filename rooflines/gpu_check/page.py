@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from rooflines.device_specs.compare import RoofComparison
 from rooflines.device_specs.records import Ceilings
 from rooflines.gpu_check.records import Check, GpuCheck, Outcome
 from rooflines.gpu_check.targets import Target
-from rooflines.reports.document import ABSENT, Block, Cell, Column, Page, Row, Section, Show, Table
+from rooflines.reports.document import Block, Cell, Column, Page, Row, Section, Show, Table, or_absent
 from rooflines.reports.views.ceilings import ceilings_table, comparison_table
 from rooflines.serial import from_plain
 from rooflines.units import counted, percent, si
@@ -118,7 +119,7 @@ def _targets(found: tuple[Target, ...]) -> Table:
 
 def _target_cells(one: Target) -> Iterator[str]:
     yield one.ceiling
-    yield ABSENT if one.measured is None else si(one.measured, one.unit)
+    yield or_absent(one.measured, partial(si, unit=one.unit))
     yield si(one.least, one.unit)
     yield si(one.goal, one.unit)
     yield "" if one.measured is None else "reached" if one.measured >= one.goal else "not reached"
@@ -138,10 +139,8 @@ def _profiles(check: GpuCheck) -> Iterator[Block]:
 
 def _run_cells(name: str, run: dict[str, Any]) -> Iterator[str]:
     yield name
-    median_s = run.get("steps", {}).get("median_s")
-    yield ABSENT if median_s is None else si(median_s, "s")
-    fraction = run.get("coverage", {}).get("modelled_time_fraction")
-    yield ABSENT if fraction is None else percent(fraction, 1)
+    yield or_absent(run.get("steps", {}).get("median_s"), partial(si, unit="s"))
+    yield or_absent(run.get("coverage", {}).get("modelled_time_fraction"), partial(percent, digits=1))
     yield run.get("verdict") or "failed"
 
 

@@ -6,7 +6,7 @@ once, here, so that a table has the same columns in a terminal, on a page, in pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -336,6 +336,13 @@ def texts(table: Table, *, full: bool = True, rows: Sequence[Row] | None = None,
         found.append(_column_texts(column, cells, len(chosen), factor, aligned))
     lines = tuple(zip(*found, strict=True)) if found else ()
     return Texts(columns, tuple(shown), tuple(units), lines[: len(chosen)], lines[-1] if table.total else ())
+
+
+def or_absent(value: float | None, form: str | Callable[[float], str], factor: float = 1.0) -> str:
+    """``factor`` times ``value`` in words, by a function or in the format ``form``; a dash where it is absent."""
+    if value is None:
+        return ABSENT
+    return format(factor * value, form) if isinstance(form, str) else form(factor * value)
 
 
 def value_of(cell: Value | Cell) -> Value:

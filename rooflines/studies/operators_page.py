@@ -9,7 +9,7 @@ import msgspec
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.reports.charts.kinds import Rooflines
-from rooflines.reports.document import ABSENT, Block, Column, Figure, Row, Section, Table
+from rooflines.reports.document import Block, Column, Figure, Row, Section, Table, or_absent
 from rooflines.studies.operator_bounds import ROOFLINE_NOTE, as_analysis, bound_text
 from rooflines.studies.records import NetworkResult, TimedOperator
 from rooflines.units import percent, si, significant
@@ -59,7 +59,7 @@ def _row(result: NetworkResult, one: TimedOperator, unit: Literal["µs", "ms"]) 
         (
             result.name, f"{one.layer} {one.name}".strip(), one.phase, time,
             si(one.executed / one.time_s, "FLOP/s"), si(one.bytes / one.time_s, "B/s"), significant(one.executed / one.bytes),
-            ABSENT if one.efficiency is None else percent(one.efficiency), bound_text(one),
+            or_absent(one.efficiency, percent), bound_text(one),
         ),
         colour=result.backend,
     )  # fmt: skip

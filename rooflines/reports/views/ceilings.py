@@ -10,9 +10,9 @@ from typing import Any
 from rooflines.device_specs.compare import References, RoofComparison, without_reference
 from rooflines.device_specs.history import Session
 from rooflines.device_specs.marks import CONTRADICTS, MARKS, THROTTLED, marked, marks_of
-from rooflines.device_specs.records import Ceiling, Ceilings
+from rooflines.device_specs.records import Ceiling, Ceilings, Conditions
 from rooflines.reports.charts.kinds import CeilingMarks
-from rooflines.reports.document import ABSENT, Cell, Column, Facts, Figure, Page, Paragraph, Row, Section, Show, Table
+from rooflines.reports.document import ABSENT, Cell, Column, Facts, Figure, Page, Paragraph, Row, Section, Show, Table, or_absent
 from rooflines.reports.words.ceilings import ABOVE, heading
 from rooflines.reports.words.sentences import ceiling_name, listed, roof_order
 from rooflines.reports.words.text import csv_text
@@ -101,22 +101,17 @@ def ceilings_table(ceilings: Ceilings, hows: dict[str, int], show: Show = "alway
 
 
 def _cells(roof: Ceiling, has_state: bool, how: int) -> tuple[str | Cell, ...]:
-    spread = ABSENT if roof.spread is None else f"{roof.spread * 100:.1f}"
     marks = ", ".join(marks_of(roof))
     cells: list[str | Cell] = [
         ceiling_name(roof),
         _scope(roof),
         si(roof.value, roof.unit),
-        Cell(value=spread, warning=marks, prefix="! " if marks else ""),
+        Cell(value=or_absent(roof.spread, ".1f", 100), warning=marks, prefix="! " if marks else ""),
         ABSENT if roof.rounds is None else f"{roof.agreeing}/{roof.rounds}",
     ]
     if has_state:
-        state = roof.conditions
-        for value, form in (
-            (state and state.clock_hz and state.clock_hz / 1e9, ".2f"), (state and state.power_w, ".0f"),
-            (state and state.temperature_c, ".0f"),
-        ):  # fmt: skip
-            cells.append(ABSENT if value is None else f"{value:{form}}")
+        state = roof.conditions or Conditions()
+        cells += [or_absent(state.clock_hz, ".2f", 1e-9), or_absent(state.power_w, ".0f"), or_absent(state.temperature_c, ".0f")]
     return (*cells, str(how))
 
 
@@ -131,11 +126,10 @@ def comparison_table(rows: Sequence[RoofComparison]) -> Table:
     for row in rows:
         one = row.any
         sums = f" → {one.accumulate}" if one.accumulate and one.accumulate != one.precision else ""
-        spread = row.measured.spread if row.measured else None
-        reached = ABSENT if row.fraction is None else percent(row.fraction)
+        reached = or_absent(row.fraction, percent)
         if sheet and row.fraction is not None:
             reached += " *" if row.reference_source == "derived" else "  "
-        cells = [ceiling_name(one) + sums, _value(row.measured), ABSENT if spread is None else f"{spread * 100:.1f}"]
+        cells = [ceiling_name(one) + sums, _value(row.measured), or_absent(row.measured.spread if row.measured else None, ".1f", 100)]
         cells += [_value(row.spec)] if sheet else []
         cells += [_value(row.derived)] if derived else []
         found.append(Row((*cells, reached)))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rooflines.reports.charts.palette import BOUNDS
-from rooflines.reports.document import ABSENT, Bar, BarRow, Block, Cell, Column, Facts, Page, Paragraph, Part, Row, Section, Table
+from rooflines.reports.document import Bar, BarRow, Block, Cell, Column, Facts, Page, Paragraph, Part, Row, Section, Table, or_absent
 from rooflines.reports.words.sentences import subject
 from rooflines.reports.words.text import Scale, column_scale, csv_text, short_name, shorten_shapes
 from rooflines.roofline.analysis import Analysis
@@ -161,7 +161,7 @@ def _times(row: Change, times: Scale) -> tuple[Cell, Cell, Cell, Cell]:
         Cell(value=before, text=times.text(before)),
         Cell(value=after, text=times.text(after)),
         Cell(value=row.difference_s, text=f"{sign}{size}"),
-        Cell(value=row.ratio, text=ABSENT if row.ratio is None else significant(row.ratio)),
+        Cell(value=row.ratio, text=or_absent(row.ratio, significant)),
     )
 
 

@@ -23,6 +23,7 @@ from rooflines.reports.document import (
     Section,
     Show,
     Table,
+    or_absent,
 )
 from rooflines.reports.views import coverage, modules, operators, serving
 from rooflines.reports.views.advice import findings_section, trials_section
@@ -265,10 +266,10 @@ def ceilings_table(analysis: Analysis) -> Table:
     for roof in sorted(sentences.roof_order(analysis.ceilings), key=lambda one: one not in judging):
         marks = ", ".join(marks_of(roof))
         how = " · ".join(text for text in (roof.source.detail, sentences.conditions_words(roof.conditions)) if text)
-        spread = ABSENT if roof.spread is None else f"{roof.spread * 100:.1f}"
         cells = (
             sentences.ceiling_name(roof), sentences.ceiling_scope(roof) or ABSENT,
-            Cell(value=roof.value, text=si(roof.value, roof.unit)), Cell(value=roof.spread, text=spread, warning=marks),
+            Cell(value=roof.value, text=si(roof.value, roof.unit)),
+            Cell(value=roof.spread, text=or_absent(roof.spread, ".1f", 100), warning=marks),
             Cell(value=sentences.source_and_age(roof, analysis.created), hover=sentences.source_words(roof, analysis.created)), how,
         )  # fmt: skip
         rows.append(Row(cells, show="always" if roof in judging else "full", printed=roof in judging or not (judging or roof.variant)))

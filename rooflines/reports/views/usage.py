@@ -64,14 +64,16 @@ def _first(fields: tuple[tuple[str, Summary, Field], ...]) -> Callable[[DeviceUs
     return cell
 
 
-def _mean_power(one: DeviceUsage) -> str | None:
-    mean = one.mean_power_w if one.mean_power_w is not None else figure(one, "power_w", "mean")
-    return None if mean is None else si(mean, "W")
+def _mean_power(one: DeviceUsage) -> float | None:
+    return one.mean_power_w if one.mean_power_w is not None else figure(one, "power_w", "mean")
 
 
-def _peak(one: DeviceUsage) -> str | None:
-    peak = peak_power(one)
-    return None if peak is None else si(peak, "W")
+def _watts(power_of: Callable[[DeviceUsage], float | None]) -> Callable[[DeviceUsage], str | None]:
+    def cell(one: DeviceUsage) -> str | None:
+        power_w = power_of(one)
+        return None if power_w is None else si(power_w, "W")
+
+    return cell
 
 
 def _joules(one: DeviceUsage) -> str | None:
@@ -86,14 +88,9 @@ def _throttled(one: DeviceUsage) -> str | None:
     return None if one.throttled_s is None else percent(longest) if longest else "no"
 
 
-def _limit(one: DeviceUsage) -> str | None:
-    limit = figure(one, "power_limit_w", "end")
-    return None if limit is None else si(limit, "W")
-
-
 _ENERGY_COLUMNS: tuple[Figure, ...] = (
     ("energy", "", _joules),
-    ("power", "mean", _mean_power),
-    ("power", "peak", _peak),
-    ("power", "limit", _limit),
+    ("power", "mean", _watts(_mean_power)),
+    ("power", "peak", _watts(peak_power)),
+    ("power", "limit", _watts(lambda one: figure(one, "power_limit_w", "end"))),
 )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from rooflines.reports.charts.kinds import Beam, Beams, Curves, Series
-from rooflines.reports.document import ABSENT, Block, Column, Facts, Figure, Row, Section, Table
+from rooflines.reports.document import ABSENT, Block, Column, Facts, Figure, Row, Section, Table, or_absent
 from rooflines.studies import networks
 from rooflines.studies.backend_rows import by_backend
 from rooflines.studies.backends import paper as papers
@@ -157,27 +157,11 @@ def _device_memory(results: Sequence[BackendResult]) -> str:
 
 def _cells(values: Mapping[str, Any], fewer: str = "") -> tuple[str, ...]:
     """The cells of a row; ``fewer`` stands behind a total of fewer epochs than the others'."""
-
-    def cell(name: str, form: str) -> str:
-        value = values.get(name)
-        return ABSENT if value is None else format(value, form)
-
-    return (
-        *(
-            ABSENT if values.get(name) is None else significant(values[name]) + end
-            for name, end in (("epoch_s", ""), ("total_s", fewer))
-        ),
-        *(
-            cell(name, form)
-            for name, form in (
-                ("samples_per_s", ",.0f"),
-                ("final", ".2f"),
-                ("best", ".2f"),
-                ("process_mb", ",.0f"),
-                ("device_mb", ",.1f"),
-            )
-        ),
-    )
+    forms: dict[str, str | Callable[[float], str]] = {
+        "epoch_s": significant, "total_s": lambda total: significant(total) + fewer, "samples_per_s": ",.0f", "final": ".2f",
+        "best": ".2f", "process_mb": ",.0f", "device_mb": ",.1f",
+    }  # fmt: skip
+    return tuple(or_absent(values.get(name), form) for name, form in forms.items())
 
 
 def _plots(results: Sequence[BackendResult]) -> Section:

@@ -10,7 +10,7 @@ from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.profiler.records import Environment, Workload
 from rooflines.reports.charts.kinds import Rooflines
 from rooflines.reports.charts.palette import SERIES
-from rooflines.reports.document import ABSENT, Block, Column, Figure, Paragraph, Row, Section, Table
+from rooflines.reports.document import ABSENT, Block, Column, Figure, Paragraph, Row, Section, Table, or_absent
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.studies.environments import paper
 from rooflines.studies.study import Study, device_of, model_of
@@ -55,7 +55,7 @@ def _verdict(study: Study, trained: list[Line]) -> str:
 
 def _input(study: Study) -> Iterator[str]:
     """What the loader costs: training behind it and on inputs in memory."""
-    resident = {(model_of(row), device_of(row)): row.value("samples_per_s") for row in study.part("resident")}
+    resident = _rates(study, "resident")
     for row in study.part("training"):
         waits, alone = row.value("input_fraction"), resident.get((model_of(row), device_of(row)))
         rate = row.value("samples_per_s")
@@ -64,6 +64,11 @@ def _input(study: Study) -> Iterator[str]:
                 f"{model_of(row)} on {device_of(row)} waits for its input for {percent(waits)} of the step: {significant(rate)} "
                 f"images/s through the loader, {significant(alone)} on inputs in memory."
             )
+
+
+def _rates(study: Study, part: str) -> dict[tuple[str, str], float | None]:
+    """The images/s of a part by network and device."""
+    return {(model_of(row), device_of(row)): row.value("samples_per_s") for row in study.part(part)}
 
 
 def _unit() -> str:
@@ -167,19 +172,19 @@ def _complexity(study: Study) -> Table:
 
 
 def _throughput(study: Study) -> Table:
-    validation = {(model_of(row), device_of(row)): row for row in study.part("validation")}
+    validation = _rates(study, "validation")
     rows = []
     for model in MODELS:
         for row in (one for one in study.part("training") if model_of(one) == model and one.value("samples_per_s")):
-            other = validation.get((model, device_of(row)))
             rate = row.value("samples_per_s") or 0.0
             busy = row.value("device_gpu_utilization") or row.value("host_cpu_utilization")
             rows.append(
                 Row(
                     (
-                        model, device_of(row), significant(rate), _text(other.value("samples_per_s") if other else None),
-                        _text((row.value("flop_per_s") or 0.0) / 1e12 or None), _memory(row.value("peak_memory_bytes")),
-                        _share(row.value("input_fraction")), _share(busy), row.facts.get("limited_by", ""),
+                        model, device_of(row), significant(rate), or_absent(validation.get((model, device_of(row))), significant),
+                        or_absent((row.value("flop_per_s") or 0.0) / 1e12 or None, significant),
+                        or_absent(row.value("peak_memory_bytes"), binary_bytes), or_absent(row.value("input_fraction"), ".0f", 100),
+                        or_absent(busy, ".0f", 100), row.facts.get("limited_by", ""),
                     ),
                     colour=SERIES[MODELS.index(model)],
                 )
@@ -191,7 +196,8 @@ def _throughput(study: Study) -> Table:
                     Row(
                         (
                             model, paper.DEVICES[one.device], significant(one.train_per_s), significant(one.validation_per_s),
-                            _text(one.train_flop_per_s / 1e12), _memory(one.peak_memory_bytes), ABSENT, _share(busy), "",
+                            significant(one.train_flop_per_s / 1e12), or_absent(one.peak_memory_bytes, binary_bytes), ABSENT,
+                            or_absent(busy, ".0f", 100), "",
                         ),
                         muted=True,
                     )
@@ -212,15 +218,12 @@ def _throughput(study: Study) -> Table:
 
 
 def _epoch_times(study: Study) -> Table:
-    validation = {(model_of(row), device_of(row)): row for row in study.part("validation")}
+    validation = _rates(study, "validation")
     rows = []
-    for row in study.part("training"):
-        rate = row.value("samples_per_s")
-        other = validation.get((model_of(row), device_of(row)))
-        validated = other.value("samples_per_s") if other is not None else None
-        if rate:
-            times = (TRAIN_IMAGES / rate, VALIDATION_IMAGES / validated if validated else None)
-            rows.append(Row((model_of(row), device_of(row), *map(_text, times))))
+    for network, rate in ((one, rate) for one, rate in _rates(study, "training").items() if rate):
+        validated = validation.get(network)
+        epoch = or_absent(VALIDATION_IMAGES / validated if validated else None, significant)
+        rows.append(Row((*network, significant(TRAIN_IMAGES / rate), epoch)))
     columns = (
         Column("network", format="text"), Column("device", format="text"), Column("training epoch", "s"), Column("validation", "s")
     )  # fmt: skip
@@ -230,7 +233,7 @@ def _epoch_times(study: Study) -> Table:
 
 def _speedups(study: Study) -> list[Block]:
     """Training throughput of every device over the first one's, ours and the paper's."""
-    rates = {(model_of(row), device_of(row)): rate for row in study.part("training") if (rate := row.value("samples_per_s"))}
+    rates = _rates(study, "training")
     theirs = {(one.model, one.device): one.train_per_s for one in paper.throughput()}
     devices = study.devices
     rows = []
@@ -312,18 +315,6 @@ def _batch_sweep(study: Study) -> Section:
 
     found = curves_section(study.part("batch sweep"), {"samples_per_s": {"squeezenet1_1": paper.batch_sweep()["squeezenet1_1"]}})
     return replace(found, name="batch-sweep", title="SqueezeNet 1.1 by batch size")
-
-
-def _text(value: float | None) -> str:
-    return ABSENT if value is None else significant(value)
-
-
-def _share(value: float | None) -> str:
-    return ABSENT if value is None else f"{100 * value:.0f}"
-
-
-def _memory(value: float | None) -> str:
-    return ABSENT if value is None else binary_bytes(value)
 
 
 def _times(value: float | None, base: float | None) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rooflines.reports.charts.kinds import Curves, Series
-from rooflines.reports.document import ABSENT, Block, Column, Facts, Figure, Row, Section, Table
+from rooflines.reports.document import Block, Column, Facts, Figure, Row, Section, Table, or_absent
 from rooflines.studies import networks
 from rooflines.studies.backend_rows import BackendRows, by_backend
 from rooflines.studies.from_scratch import paper as papers
@@ -108,7 +108,7 @@ def _papers_tables(results: Sequence[LibraryResult]) -> Section:
         cells = [label]
         for one in order:
             found = paper[one].get(quantity) if isinstance(one, str) else value(one)
-            cells.append(ABSENT if found is None else form(found))
+            cells.append(or_absent(found, form))
         return Row(tuple(cells))
 
     def phase(name: str) -> Callable[[LibraryResult], float | None]:
@@ -183,14 +183,11 @@ def _convergence(results: Sequence[LibraryResult]) -> Section:
         return Section(name="convergence", title="Convergence")
     label = learned_on(found[0][1])
     losses = tuple(
-        Series(backend=one.name, colour=one.backend, x=tuple(x for x, _ in points), y=tuple(y for _, y in points))
+        _series(one, points)
         for one, trained in found
         if (points := _thinned([(float(i + 1), loss) for i, loss in enumerate(trained.losses)]))
     )
-    accuracies = tuple(
-        Series(backend=one.name, colour=one.backend, x=tuple(map(float, trained.checked_at)), y=trained.accuracies)
-        for one, trained in found
-    )
+    accuracies = tuple(_series(one, tuple(zip(trained.checked_at, trained.accuracies, strict=True))) for one, trained in found)
     blocks = (
         Figure(
             name="loss", caption=f"Loss before each iteration; equal curves overlap. Data: {label}.",
@@ -227,9 +224,7 @@ def _sizes(results: Sequence[LibraryResult]) -> Section:
             (size.widths[1], size.flops / size.iteration.value) for size in one.sizes if len(size.widths) == 3 and size.samples == most
         )
         if len(points) > 1:
-            series.append(
-                Series(backend=one.name, colour=one.backend, x=tuple(float(x) for x, _ in points), y=tuple(y for _, y in points))
-            )
+            series.append(_series(one, points))
     if series:
         drawing = Curves(x_title="width of the hidden layer", y_title="speed, FLOP/s", series=tuple(series), log_x=True)
         blocks.append(Figure(name="sizes", caption="Speed by width of the hidden layer.", drawing=drawing))
@@ -258,6 +253,10 @@ def _setup(results: Sequence[LibraryResult]) -> Section:
             rows.append((one.name, f"{process_text(one)}; {network}; {memory}{f'; {one.remark}' if one.remark else ''}"))
     blocks = (Facts(rows=tuple(rows), kind="definitions"),) if results else ()
     return Section(name="setup", title="How each library ran", blocks=blocks)
+
+
+def _series(one: LibraryResult, points: Sequence[tuple[float, float]]) -> Series:
+    return Series(backend=one.name, colour=one.backend, x=tuple(float(x) for x, _ in points), y=tuple(y for _, y in points))
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rooflines.errors import RooflinesError
@@ -10,7 +10,7 @@ from rooflines.pipeline.training import load_training
 from rooflines.profiler.training.records import VariantResult
 from rooflines.reports.charts.kinds import Beam, Beams
 from rooflines.reports.charts.palette import SERIES
-from rooflines.reports.document import ABSENT, Block, Column, Figure, Row, Section, Table
+from rooflines.reports.document import ABSENT, Block, Column, Figure, Row, Section, Table, or_absent
 from rooflines.studies.study import Study, device_of, model_of
 from rooflines.sweeps.page import curves_section
 from rooflines.sweeps.pairs import Compared
@@ -100,11 +100,13 @@ def _table(study: Study) -> Table:
         if not device:
             continue
         one, other = trained.get(key), latency.get(key)
+        real = one is not None and not one.facts["data"].startswith("synthetic")
         rows.append(
             Row(
                 (
-                    model, name, device, _share(one, "accuracy", one is not None and not one.facts["data"].startswith("synthetic")),
-                    _text(one, "epoch_s"), _milli(other, "sample_s"), _memory(one), _memory(other), _error(other),
+                    model, name, device, _cell(one if real else None, "accuracy", ".1f", 100), _cell(one, "epoch_s", significant),
+                    _cell(other, "sample_s", significant, 1e3), _cell(one, "peak_memory_bytes", binary_bytes),
+                    _cell(other, "peak_memory_bytes", binary_bytes), _cell(other, "output_error", ".1e"),
                 )
             )
         )  # fmt: skip
@@ -182,9 +184,8 @@ def _variant_blocks(study: Study) -> tuple[Block, ...]:
             rows.append(
                 Row(
                     (
-                        model, one.name, ABSENT if one.accuracy is None else f"{100 * one.accuracy:.1f}",
-                        ABSENT if same is None else f"{100 * same:.1f}", ABSENT if error is None else f"{error:.1e}",
-                        ABSENT if one.sample_s is None else significant(one.sample_s * 1e6), one.reason or "; ".join(one.notes),
+                        model, one.name, or_absent(one.accuracy, ".1f", 100), or_absent(same, ".1f", 100), or_absent(error, ".1e"),
+                        or_absent(one.sample_s, significant, 1e6), one.reason or "; ".join(one.notes),
                     )
                 )
             )  # fmt: skip
@@ -211,8 +212,9 @@ def _searches(study: Study) -> Iterator[Block]:
         rows.append(
             Row(
                 (
-                    model_of(row), device_of(row), row.facts["best"], _share(row, "accuracy", wanted=True), _text(row, "samples_per_s"),
-                    changes.get("accuracy", ABSENT), changes.get("throughput", ABSENT), len(tuning.trials),
+                    model_of(row), device_of(row), row.facts["best"], _cell(row, "accuracy", ".1f", 100),
+                    _cell(row, "samples_per_s", significant), changes.get("accuracy", ABSENT), changes.get("throughput", ABSENT),
+                    len(tuning.trials),
                 )
             )
         )  # fmt: skip
@@ -237,26 +239,6 @@ def _change(one: Compared) -> str:
     return f"{value} ({low} to {high})"
 
 
-def _text(row: Line | None, name: str) -> str:
-    value = row.value(name) if row is not None else None
-    return ABSENT if value is None else significant(value)
-
-
-def _milli(row: Line | None, name: str) -> str:
-    value = row.value(name) if row is not None else None
-    return ABSENT if value is None else significant(value * 1e3)
-
-
-def _share(row: Line | None, name: str, wanted: bool) -> str:
-    value = row.value(name) if row is not None and wanted else None
-    return ABSENT if value is None else f"{100 * value:.1f}"
-
-
-def _memory(row: Line | None) -> str:
-    value = row.value("peak_memory_bytes") if row is not None else None
-    return ABSENT if value is None else binary_bytes(value)
-
-
-def _error(row: Line | None) -> str:
-    value = row.value("output_error") if row is not None else None
-    return ABSENT if value is None else f"{value:.1e}"
+def _cell(row: Line | None, name: str, form: str | Callable[[float], str], factor: float = 1.0) -> str:
+    """A value of ``row``, if there is one, as ``or_absent`` writes it."""
+    return or_absent(None if row is None else row.value(name), form, factor)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rooflines.pipeline.reporting import ANALYSIS_FILE
 from rooflines.reports.charts.usage import timeline_caption, usage_timeline
-from rooflines.reports.document import ABSENT, Block, Column, Figure, Paragraph, Row, Section, Table
+from rooflines.reports.document import Block, Column, Figure, Paragraph, Row, Section, Table, or_absent
 from rooflines.reports.views.operators import operator_table
 from rooflines.reports.views.run import division_table, steps_table
 from rooflines.reports.views.usage import usage_table
@@ -48,7 +48,7 @@ def findings(study: Study) -> Iterator[str]:
     if traced:
         row, analysis = traced[-1]
         yield _verdict(row, analysis)
-        yield from _first_step(row, analysis)
+        yield from _first_step(row)
         yield from _copies(analysis)
         yield from _input(row)
     yield from _several_gpus(study)
@@ -88,7 +88,7 @@ def _verdict(row: Line, analysis: Analysis) -> str:
     )
 
 
-def _first_step(row: Line, analysis: Analysis) -> Iterator[str]:
+def _first_step(row: Line) -> Iterator[str]:
     first, step = row.value("first_step_s"), row.value("step_s")
     if first is not None and step:
         yield (
@@ -162,10 +162,11 @@ def _summary(study: Study) -> Table:
                 Row(
                     (
                         part, int(row.point.options["batch_size"]), device_of(row), significant(rate),
-                        ABSENT if hours is None else f"{hours:.1f}", seconds(row.value("step_s") or 0.0),
-                        _seconds(row.value("first_step_s")), binary_bytes(row.value("peak_memory_bytes") or 0.0), _percent(device),
-                        _percent(host), _plain(row.value("device_power_w")), _plain(row.value("device_gpu_temperature_c")),
-                        _percent(row.value("input_fraction")),
+                        or_absent(hours, ".1f"), seconds(row.value("step_s") or 0.0), or_absent(row.value("first_step_s"), seconds),
+                        binary_bytes(row.value("peak_memory_bytes") or 0.0), or_absent(device, ".0f", 100), or_absent(host, ".0f", 100),
+                        or_absent(row.value("device_power_w"), significant),
+                        or_absent(row.value("device_gpu_temperature_c"), significant),
+                        or_absent(row.value("input_fraction"), ".0f", 100),
                     )
                 )
             )  # fmt: skip
@@ -181,10 +182,7 @@ def _summary(study: Study) -> Table:
 
 
 def _paper_table() -> Table:
-    rows = tuple(
-        Row((name, *(ABSENT if values[column] is None else f"{values[column]:g}" for column in _COLUMNS)), muted=True)
-        for name, values in paper().items()
-    )
+    rows = tuple(Row((name, *(or_absent(values[column], "g") for column in _COLUMNS)), muted=True) for name, values in paper().items())
     columns = (Column("the paper", format="text"), Column("GPU, batch 64"), Column("GPU, batch 128"), Column("CPU"))
     return Table(name="paper", columns=columns, rows=rows)
 
@@ -212,8 +210,8 @@ def _accuracy(study: Study) -> tuple[Block, ...]:
         rows.append(
             Row(
                 (
-                    str(row.point.options.get("learning_rate", "")), device_of(row), _plain(row.value("epoch_s")),
-                    ABSENT if accuracy is None or synthetic else f"{100 * accuracy:.1f}", row.reason or row.facts.get("data", ""),
+                    str(row.point.options.get("learning_rate", "")), device_of(row), or_absent(row.value("epoch_s"), significant),
+                    or_absent(None if synthetic else accuracy, ".1f", 100), row.reason or row.facts.get("data", ""),
                 )
             )
         )  # fmt: skip
@@ -224,15 +222,3 @@ def _accuracy(study: Study) -> tuple[Block, ...]:
         Column("data", format="text", priority=1),
     )  # fmt: skip
     return (Table(name="accuracy", columns=columns, rows=tuple(rows), show="always"),)
-
-
-def _plain(value: float | None) -> str:
-    return ABSENT if value is None else significant(value)
-
-
-def _percent(value: float | None) -> str:
-    return ABSENT if value is None else f"{100 * value:.0f}"
-
-
-def _seconds(value: float | None) -> str:
-    return ABSENT if value is None else seconds(value)
