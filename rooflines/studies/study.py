@@ -374,10 +374,10 @@ def paper_rows(file: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
-def number(text: str) -> float | None:
-    """Return the number in a cell of such a file; None for one that is empty or not a number."""
+def number(text: str, factor: float = 1.0) -> float | None:
+    """Return ``factor`` times the number in a cell of such a file; None for one that is empty or not a number."""
     try:
         value = float(text)
     except ValueError:
         return None
-    return None if value != value else value
+    return None if value != value else factor * value

@@ -129,7 +129,6 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
     y_unit: str
-    y_factor: float
     legend: tuple[Legend, ...]
     off_chart_count: int
     off_chart_time_s: float
@@ -176,7 +175,6 @@ def roofline_chart(analysis: Analysis) -> Chart | None:
         x_ticks=ticks(wide_limits.x_low, wide_limits.x_high, 1.0),
         y_ticks=ticks(wide_limits.y_low, wide_limits.y_high, y_factor),
         y_unit=f"{prefix}FLOP/s",
-        y_factor=y_factor,
         legend=_legend(points, analysis.operators),
         off_chart_count=len(off_chart),
         off_chart_time_s=sum(row.time_s for row in off_chart),

@@ -35,10 +35,8 @@ class Throughput(msgspec.Struct, frozen=True, kw_only=True):
     train_per_s: float
     validation_per_s: float
     train_flop_per_s: float
-    validation_flop_per_s: float
     peak_memory_bytes: float | None
     train_epoch_s: float
-    validation_epoch_s: float
     gpu_busy: float | None
     cpu_busy: float | None
 
@@ -70,24 +68,15 @@ def complexity() -> dict[str, Complexity]:
 @cache
 def throughput() -> tuple[Throughput, ...]:
     """Return the table of throughput."""
-
-    def share(text: str) -> float | None:
-        value = number(text)
-        return None if value is None else value / 100
-
-    found = []
-    for row in paper_rows(_FOLDER / "environments_throughput.csv"):
-        memory = number(row["peak_gpu_memory_mb"])
-        found.append(
-            Throughput(
-                model=row["model"], device=row["device"], train_per_s=float(row["train_images_per_s"]),
-                validation_per_s=float(row["val_images_per_s"]), train_flop_per_s=float(row["train_tflops"]) * 1e12,
-                validation_flop_per_s=float(row["val_tflops"]) * 1e12, peak_memory_bytes=None if memory is None else memory * 1e6,
-                train_epoch_s=float(row["train_epoch_s"]), validation_epoch_s=float(row["val_epoch_s"]),
-                gpu_busy=share(row["gpu_util_percent"]), cpu_busy=share(row["cpu_util_percent"]),
-            )
-        )  # fmt: skip
-    return tuple(found)
+    return tuple(
+        Throughput(
+            model=row["model"], device=row["device"], train_per_s=float(row["train_images_per_s"]),
+            validation_per_s=float(row["val_images_per_s"]), train_flop_per_s=float(row["train_tflops"]) * 1e12,
+            peak_memory_bytes=number(row["peak_gpu_memory_mb"], 1e6), train_epoch_s=float(row["train_epoch_s"]),
+            gpu_busy=number(row["gpu_util_percent"], 0.01), cpu_busy=number(row["cpu_util_percent"], 0.01),
+        )
+        for row in paper_rows(_FOLDER / "environments_throughput.csv")
+    )  # fmt: skip
 
 
 @cache
