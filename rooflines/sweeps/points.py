@@ -27,13 +27,9 @@ NOT_SWEPT = ("output", "formats", "progress", "to_end", "trace")
 _YES, _NO = ("on", "true", "yes", "1"), ("off", "false", "no", "0")
 
 
+@cache
 def swept(kind: Kind) -> dict[str, Any]:
     """Return the options that a sweep may vary, with their types."""
-    return _swept(kind)
-
-
-@cache
-def _swept(kind: Kind) -> dict[str, Any]:
     hints = get_type_hints(RECORDS[kind])
     return {field.name: hints[field.name] for field in dataclasses.fields(RECORDS[kind]) if field.name not in NOT_SWEPT}
 

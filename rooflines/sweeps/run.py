@@ -150,6 +150,12 @@ def store(task: Task, result: Result) -> None:
         write_json(Path(task.directory) / RESULT_FILE, result)
 
 
+def write_record(path: Path, record: object) -> None:
+    """Write ``record`` to ``path``; raises OutputError where the disk is full."""
+    with writing(f"write {path.name} in {str(path.parent)!r}", "Check that the disk is not full."):
+        write_json(path, record)
+
+
 class Titled:
     """A progress whose stages begin with a title."""
 
@@ -187,6 +193,5 @@ def _plan(directory: Path, new: Sweep) -> Sweep:
             new, created=old.created, repeats=max(old.repeats, new.repeats),
             points=(*new.points, *(point for point in old.points if point.id not in ours)),
         )  # fmt: skip
-    with writing(f"write {SWEEP_FILE} in {str(directory)!r}", "Check that the disk is not full."):
-        write_json(directory / SWEEP_FILE, new)
+    write_record(directory / SWEEP_FILE, new)
     return new

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ import msgspec
 from rooflines.arguments import arg
 from rooflines.errors import UsageError
 from rooflines.profiler.options import Value
-from rooflines.sweeps.points import RECORDS, parse, parse_range
+from rooflines.sweeps.points import RECORDS, crossed, parse, parse_range
 from rooflines.sweeps.records import Kind
 from rooflines.units import significant
 
@@ -108,16 +108,10 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
 
     def settings(self, most: int) -> tuple[dict[str, Value], ...] | None:
         """Return every setting of the space; None where there are more than ``most``."""
-        lists = [one.every() for one in self.dimensions]
-        size = 1
-        for values in lists:
-            if values is None or (size := size * len(values)) > most:
-                return None
-        return tuple(self._crossed([values for values in lists if values is not None]))
-
-    def _crossed(self, lists: Sequence[Sequence[Value]]) -> Iterator[dict[str, Value]]:
-        for values in itertools.product(*lists):
-            yield {one.name: value for one, value in zip(self.dimensions, values, strict=True)}
+        lists = {one.name: values for one in self.dimensions if (values := one.every()) is not None}
+        if len(lists) < len(self.dimensions) or math.prod(map(len, lists.values())) > most:
+            return None
+        return tuple(crossed({name: tuple(values) for name, values in lists.items()}))
 
     def parameters(self, setting: Mapping[str, Value]) -> dict[str, Value]:
         """Return ``setting`` as parameters of Optuna."""

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from rooflines.arguments import arg
-from rooflines.errors import Interrupted, UsageError, writing
+from rooflines.errors import Interrupted, UsageError
 from rooflines.kernels.micro.page_fault import page_s
 from rooflines.pipeline.reading import default_command
 from rooflines.profiler.directory import default_directory
@@ -25,11 +25,10 @@ from rooflines.roofline.prediction.records import Change, PageCosts, Prediction
 from rooflines.roofline.prediction.step import Step
 from rooflines.roofline.step.interference import shared_by
 from rooflines.roofline.trials import TRIALS_FILE, WORTH, Speedup, Trial, Trials, helped
-from rooflines.serial import write_json
 from rooflines.sweeps.points import hash_of, point_id
 from rooflines.sweeps.records import RUN_POINT, Point, Result, Sweep
 from rooflines.sweeps.results import estimate, read_results
-from rooflines.sweeps.run import load_sweep, run_sweep
+from rooflines.sweeps.run import load_sweep, run_sweep, write_record
 from rooflines.units import counted
 
 ROUNDS = 4
@@ -168,8 +167,7 @@ def try_changes(
     progress = progress or Silent()
     directory = output or default_directory(run.facts.workload.name, "advise")
     stored = run.directory / _CEILINGS
-    with writing(f"write {_CEILINGS} in {str(run.directory)!r}", "Check that the disk is not full."):
-        write_json(stored, run.facts.ceilings)
+    write_record(stored, run.facts.ceilings)
     settings = {**run.facts.settings.options, "ceilings": str(stored.absolute())}
     interrupted: Interrupted | None = None
     trials: tuple[Trial, ...] = ()
@@ -187,8 +185,7 @@ def try_changes(
         machine=run.facts.environment.device_name, rounds=rounds, complete=interrupted is None, trials=trials, combination=combination,
         notes=_notes(directory),
     )  # fmt: skip
-    with writing(f"write {TRIALS_FILE} in {str(run.directory)!r}", "Check that the disk is not full."):
-        write_json(run.directory / TRIALS_FILE, made)
+    write_record(run.directory / TRIALS_FILE, made)
     if interrupted is not None:
         raise Interrupted(
             f"interrupted; what was measured is in {str(run.directory / TRIALS_FILE)!r}.",

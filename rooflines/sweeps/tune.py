@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from rooflines.arguments import arg
-from rooflines.errors import DataError, Interrupted, OutputError, RooflinesError, UsageError, writing
+from rooflines.errors import DataError, Interrupted, OutputError, RooflinesError, UsageError
 from rooflines.profiler.directory import create_directory, file_stem, read_facts
 from rooflines.profiler.options import Value
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.trace.url import shown
-from rooflines.serial import write_json
 from rooflines.sweeps.objectives import OBJECTIVES, Objective
 from rooflines.sweeps.pairs import Compared, compare, run_in_turn
 from rooflines.sweeps.points import RECORDS, hash_of, shown_option
 from rooflines.sweeps.records import Point, Result, Row
 from rooflines.sweeps.results import FEWEST, row_of
-from rooflines.sweeps.run import Task, Titled, run_task, store
+from rooflines.sweeps.run import Task, Titled, run_task, store, write_record
 from rooflines.sweeps.space import Space
 from rooflines.sweeps.summary import pareto
 from rooflines.units import counted
@@ -145,12 +144,12 @@ def run_tuning(tuning: Tuning, directory: Path, *, storage: str | None = None, p
                 pairs = run_in_turn(best.point, default, tuning.repeats, directory / "repeats", progress)
             tuning = msgspec.structs.replace(tuning, compared=tuple(compare(goal, pairs) for goal in tuning.goals))
     except KeyboardInterrupt:
-        _write(msgspec.structs.replace(_with_trials(tuning, study), status="interrupted"), directory)
+        write_record(directory / TUNE_FILE, msgspec.structs.replace(_with_trials(tuning, study), status="interrupted"))
         raise Interrupted(
             f"interrupted; the trials so far are in {str(directory)!r}.", hint="The same command with this output continues the search."
         ) from None
     tuning = msgspec.structs.replace(tuning, status="complete")
-    _write(tuning, directory)
+    write_record(directory / TUNE_FILE, tuning)
     return tuning
 
 
@@ -209,13 +208,8 @@ def _begun(tuning: Tuning, directory: Path) -> Tuning:
             if old.study != tuning.study:
                 raise OutputError(f"{str(directory)!r} holds another search.", hint=f"Choose another {arg('output')}.")
             tuning = msgspec.structs.replace(tuning, created=old.created)
-        _write(tuning, directory)
+        write_record(directory / TUNE_FILE, tuning)
     return tuning
-
-
-def _write(tuning: Tuning, directory: Path) -> None:
-    with writing(f"write {TUNE_FILE} in {str(directory)!r}", "Check that the disk is not full."):
-        write_json(directory / TUNE_FILE, tuning)
 
 
 def _open(tuning: Tuning, directory: Path, url: str | None) -> Study:

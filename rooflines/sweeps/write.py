@@ -30,14 +30,7 @@ def write_sweep(
     """Write the table and the page of the sweep in ``directory``; returns the page and what was written, by format."""
     found = rows(directory, sweep)
     made = sweep_page(sweep, found, paper)
-    with writing(f"write the results in {str(directory)!r}", "Check that the disk is not full."):
-        write_table(found, directory)
-
-    def hyperparameters(path: Path) -> Path:
-        return write_hyperparameters(made, found, path.parent / TENSORBOARD)
-
-    written = write_reports(made, formats, directory, own={"tensorboard": hyperparameters}, progress=progress)
-    return made, written
+    return made, _write(made, found, found, directory, formats, progress)
 
 
 def write_tuning(
@@ -45,13 +38,20 @@ def write_tuning(
 ) -> tuple[Page, dict[str, Path]]:
     """Write the table of trials and the page of a search in ``directory``; returns the page and what was written, by format."""
     made = tune_page(tuning)
+    return made, _write(made, trial_rows(tuning, directory), tuning.rows, directory, formats, progress)
+
+
+def _write(
+    page: Page, table: Sequence[Row], settings: Sequence[Row], directory: Path, formats: Sequence[str], progress: Progress | None
+) -> dict[str, Path]:
+    """Write the rows of ``table``, then ``page``, and for TensorBoard a run for each of ``settings``."""
     with writing(f"write the results in {str(directory)!r}", "Check that the disk is not full."):
-        write_table(trial_rows(tuning, directory), directory)
+        write_table(table, directory)
 
     def hyperparameters(path: Path) -> Path:
-        return write_hyperparameters(made, tuning.rows, path.parent / TENSORBOARD)
+        return write_hyperparameters(page, settings, path.parent / TENSORBOARD)
 
-    return made, write_reports(made, formats, directory, own={"tensorboard": hyperparameters}, progress=progress)
+    return write_reports(page, formats, directory, own={"tensorboard": hyperparameters}, progress=progress)
 
 
 def trial_rows(tuning: Tuning, directory: Path) -> tuple[Row, ...]:
