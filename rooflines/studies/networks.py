@@ -10,6 +10,7 @@ import msgspec
 
 from rooflines.errors import DeviceError, UsageError
 from rooflines.studies import data
+from rooflines.studies.records import DataName
 from rooflines.studies.study import Missing, StudyOptions
 from rooflines.sweeps.records import Point
 
@@ -24,6 +25,16 @@ BACKENDS: Final = (
 )  # fmt: skip
 LIBRARIES: Final = ("numpy", "cupy", "torch-cpu", "torch-cuda", "torch-mps")
 _DEVICES: Final = {"cuda": "cuda:0", "mps": "mps", "cupy": "cuda:0"}
+
+
+class DataOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of all that train a network on data."""
+
+    backend: str
+    data: DataName
+    data_dir: str | None = None
+    samples: Positive
+    seed: int
 
 
 def read_options(given: Mapping[str, Any], kind: type[T]) -> T:

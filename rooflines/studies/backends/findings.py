@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -10,6 +10,7 @@ from rooflines.studies.backends import paper as papers
 from rooflines.studies.backends.paper import PaperBackend
 from rooflines.studies.backends.records import BackendResult
 from rooflines.studies.other_programs import shared_machine
+from rooflines.studies.records import TimedOperator
 from rooflines.studies.study import decided
 from rooflines.sweeps.records import Estimate
 from rooflines.units import percent, seconds, significant
@@ -81,11 +82,14 @@ def convolution_efficiency(one: BackendResult) -> float | None:
 
     The operators that are fused into a convolution count with it.
     """
-    ours = [each for each in one.operators if each.layer in _CONVOLUTIONS and each.matrix_flops and each.lower_bound_s is not None]
-    time_s = sum(each.time_s for each in ours)
-    if not ours or time_s <= 0:
-        return None
-    return sum(each.lower_bound_s or 0.0 for each in ours) / time_s
+    return _reached(each for each in one.operators if each.layer in _CONVOLUTIONS and each.matrix_flops)
+
+
+def _reached(operators: Iterable[TimedOperator]) -> float | None:
+    """The share of their roofs that those of ``operators`` reach together that have one; None without any."""
+    bounded = [(each.lower_bound_s, each.time_s) for each in operators if each.lower_bound_s is not None]
+    time_s = sum(time_s for _, time_s in bounded)
+    return sum(lower_s for lower_s, _ in bounded) / time_s if time_s > 0 else None
 
 
 def contradiction(paper: Mapping[str, PaperBackend]) -> Iterator[str]:
@@ -149,11 +153,8 @@ def _why(one: BackendResult) -> str:
 
 def _efficiency(one: BackendResult, bound: str) -> str:
     """How near the operators with this bound are to their roofs."""
-    ours = [each for each in one.operators if each.bound == bound and each.lower_bound_s is not None]
-    time_s = sum(each.time_s for each in ours)
-    if not ours or time_s <= 0:
-        return ""
-    return f" (at {percent(sum(each.lower_bound_s or 0.0 for each in ours) / time_s)} of that roof)"
+    reached = _reached(each for each in one.operators if each.bound == bound)
+    return "" if reached is None else f" (at {percent(reached)} of that roof)"
 
 
 def _convolutions(timed: Sequence[BackendResult]) -> Iterator[str]:

@@ -6,28 +6,20 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from rooflines.studies import data, network_result, networks
-from rooflines.studies.records import DataName
 from rooflines.sweeps.records import Result
 
 if TYPE_CHECKING:
     from rooflines.sweeps.worker import Channel
 
 
-class LoaderOptions(msgspec.Struct, frozen=True, kw_only=True):
+class LoaderOptions(networks.DataOptions, frozen=True, kw_only=True):
     """Options of a training through the loader: ``batches`` at most."""
 
-    backend: str
-    data: DataName
-    data_dir: str | None = None
-    samples: networks.Positive
     batch_size: networks.Positive
     batches: networks.Positive
     learning_rate: float
     momentum: float
-    seed: int
 
 
 def train_through_loader(task: dict[str, Any], directory: Path, channel: Channel) -> Result:

@@ -14,7 +14,6 @@ import numpy as np
 from rooflines.profiler.others import OthersMeter
 from rooflines.studies import data, network_result, networks
 from rooflines.studies.backends.records import Epoch, Training
-from rooflines.studies.records import DataName
 from rooflines.sweeps.records import Result
 
 if TYPE_CHECKING:
@@ -23,13 +22,9 @@ if TYPE_CHECKING:
 _TEST_BATCH = 512
 
 
-class TrainOptions(msgspec.Struct, frozen=True, kw_only=True):
+class TrainOptions(networks.DataOptions, frozen=True, kw_only=True):
     """Options of a training; ``operators`` times them afterwards. After ``budget_s`` no further epoch begins."""
 
-    backend: str
-    data: DataName
-    data_dir: str | None = None
-    samples: networks.Positive
     epochs: networks.Positive
     batch_size: networks.Positive
     learning_rate: float
@@ -38,7 +33,6 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True):
     budget_s: float | None = None
     ceilings: str
     threads: int | None = None
-    seed: int
 
 
 def train(task: dict[str, Any], directory: Path, channel: Channel) -> Result:

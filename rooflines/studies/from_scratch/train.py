@@ -16,7 +16,7 @@ from rooflines.profiler.others import OthersMeter
 from rooflines.studies import data, network_result, networks
 from rooflines.studies.from_scratch.records import Iterations
 from rooflines.studies.from_scratch.widths import parse_widths
-from rooflines.studies.records import DataFacts, DataName
+from rooflines.studies.records import DataFacts
 from rooflines.sweeps.records import Result
 
 if TYPE_CHECKING:
@@ -25,19 +25,14 @@ if TYPE_CHECKING:
 _CHECKS = 50  # times that the accuracy is looked at
 
 
-class PerceptronOptions(msgspec.Struct, frozen=True, kw_only=True):
+class PerceptronOptions(networks.DataOptions, frozen=True, kw_only=True):
     """Options of a training; ``operators`` times them afterwards."""
 
-    backend: str
-    data: DataName
-    data_dir: str | None = None
     widths: str
-    samples: networks.Positive
     iterations: networks.Positive
     operators: bool = False
     ceilings: str
     threads: int | None = None
-    seed: int
 
 
 def train(task: dict[str, Any], directory: Path, channel: Channel) -> Result:
