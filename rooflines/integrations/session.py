@@ -47,36 +47,33 @@ class Session:
             weakref.finalize(self, self._stack.close)  # not every framework says that an exception ended the training
 
     @property
-    def _is_open(self) -> bool:
-        return self._recording is not None and self.run is None
+    def _open(self) -> Recording | None:
+        """The recording, until it is closed."""
+        return self._recording if self.run is None else None
 
     def _step(self) -> bool:
         """End a step; True when the training is to be stopped."""
-        if self._is_open:
-            assert self._recording is not None
-            self._recording.step()
-            if self._recording.done:
+        if recording := self._open:
+            recording.step()
+            if recording.done:
                 self.close()
         return self._stop and self.run is not None
 
     def _pause(self) -> None:
-        if self._is_open and not self._paused:
-            assert self._recording is not None
-            self._recording.pause()
+        if (recording := self._open) and not self._paused:
+            recording.pause()
             self._paused = True
 
     def _resume(self) -> None:
-        if self._is_open and self._paused:
-            assert self._recording is not None
-            self._recording.resume()
+        if (recording := self._open) and self._paused:
+            recording.resume()
             self._paused = False
 
     def close(self, error: BaseException | None = None) -> None:
         """End the recording, write its reports and print where; after an ``error`` what was recorded is stored without reports."""
-        if self._is_open:
-            assert self._recording is not None
+        if recording := self._open:
             self._stack.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
-            self.run = self._recording.run
+            self.run = recording.run
             if self.run is not None and not (ranks.is_available() and ranks.is_initialized() and ranks.get_rank()):
                 shown = next(path for name in ("report.html", ANALYSIS_FILE, "") if (path := self.run.directory / name).exists())
                 print(f"\n{'report' if shown.is_file() else 'run':9} {shown}")  # noqa: T201 (as the command line does)
