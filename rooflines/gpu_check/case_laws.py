@@ -11,6 +11,7 @@ from rooflines.gpu_check.records import Check, Device
 from rooflines.profiler.records import Run
 from rooflines.profiler.trace.records import RUNTIME, Trace
 from rooflines.roofline.analysis import Analysis, DeviceUsage
+from rooflines.roofline.usage.device_usage import figure
 from rooflines.roofline.usage.monitored import MonitorAnalysis
 from rooflines.units import binary_bytes, percent, si
 
@@ -207,14 +208,9 @@ def program_monitored(label: str, code: int, analysis: MonitorAnalysis, device: 
     if device.rehearsed:
         checks.append(left_out("the GPU that was sampled did the work", label, "there is no GPU"))
     else:
-        busiest = max(gpus, key=lambda one: _highest(one, "gpu_utilization"), default=None)
+        busiest = max(gpus, key=lambda one: figure(one, "gpu_utilization", "highest") or 0.0, default=None)
         checks.append(gpu_busy(label, busiest))
     host = analysis.usage.of("host") if analysis.usage else None
-    memory = _highest(host, "process_rss_bytes") if host else 0.0
+    memory = (figure(host, "process_rss_bytes", "highest") if host else None) or 0.0
     checks.append(judged("the program's memory was sampled", label, memory > 0, f"up to {binary_bytes(memory)}"))
     return tuple(checks)
-
-
-def _highest(usage: DeviceUsage, field: str) -> float:
-    gauge = usage.gauges.get(field)
-    return gauge.highest if gauge else 0.0

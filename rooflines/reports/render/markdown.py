@@ -67,13 +67,10 @@ def markdown(block: Block, most: int | None = None) -> Iterator[str]:
             if block.title:
                 yield f"### {inert(block.title)}"
             names = [part.name for part in block.key()]
-            cells = [
-                [row.label, *({part.name: part for part in row.parts}.get(name) for name in names), row.text] for row in block.rows
-            ]
-            lines = [
-                [one if isinstance(one, str) else "" if one is None else f"{percent(one.share)} ({one.text})" for one in row]
-                for row in cells
-            ]
+            lines = []
+            for row in block.rows:
+                told = {part.name: f"{percent(part.share)} ({part.text})" for part in row.parts}
+                lines.append([row.label, *(told.get(name, "") for name in names), row.text])
             yield _rows(["", *names, ""], [":--", *["--:"] * len(names), "--:"], lines)
         case Figure():
             yield f"![{inert(block.caption)}]({DIRECTORY}/{block.name}.svg)"

@@ -172,7 +172,7 @@ def _row(row: Row, number: int, columns: list[Fitted], wrapped: list[Fitted]) ->
                 "bar": _bar_of(row, one),
                 "warned": isinstance(cell, Cell) and bool(cell.warning),
                 "colour": category_colour(row.colour) if row.colour and one is words and not row.muted else None,
-                "depth": min(row.depth, 6) if one is words else (1 if text.startswith(" ") and one is words else 0),
+                "depth": min(row.depth, 6) if one is words else 0,
             }
         )
     remarks = [part.text for part in row.detail if isinstance(part, Paragraph) and part.show != "full"]

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as xml
 from rooflines.reports.views.comparison import By
 from rooflines.roofline.comparison.compare import place_of
 from rooflines.roofline.comparison.records import Change, Comparison
-from rooflines.units import percent, seconds, significant
+from rooflines.units import interval, percent, seconds, significant
 
 # What XML 1.0 cannot hold, not even escaped.
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -75,8 +75,7 @@ def _sentence(row: Change) -> str:
         return f"{row.direction.title()}: {seconds(side.time_s)}." if side is not None else ""
     why = [row.cause] if row.cause else []
     if row.noise is not None:
-        low, high = (significant(value) for value in row.noise.ci95)
-        why.insert(0, f"ratio {significant(row.noise.ratio)}, 95 % interval {low} to {high}")
+        why.insert(0, f"ratio {significant(row.noise.ratio)}, 95 % interval {interval(*row.noise.ci95)}")
     return f"{row.direction.title()}: {seconds(row.after.time_s)} instead of {seconds(row.before.time_s)} ({'; '.join(why)})."
 
 

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from rooflines.reports.document import (
-    Block,
-    Cell,
-    Column,
-    Paragraph,
-    Row,
-    Section,
-    Table,
-)
+from rooflines.reports.document import Block, Cell, Column, Paragraph, Row, Section, Table
 from rooflines.reports.words import sentences
 from rooflines.reports.words.summary import share_of_step
 from rooflines.roofline.analysis import Analysis, ModuleRow

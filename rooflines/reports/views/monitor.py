@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -15,7 +15,7 @@ from rooflines.reports.charts.usage import Row as TimelineRow
 from rooflines.reports.document import Block, Column, Facts, Figure, Page, Paragraph, Row, Section, Table
 from rooflines.reports.views.usage import usage_table
 from rooflines.reports.words.usage_sentences import energy_text, peak_power, refusal_text, usage_remarks
-from rooflines.roofline.analysis import Analysis, DeviceUsage
+from rooflines.roofline.analysis import Analysis, DeviceUsage, Gauge
 from rooflines.roofline.step.interference import shared_by
 from rooflines.roofline.usage.device_usage import HOST, figure, is_accelerator, is_host
 from rooflines.roofline.usage.monitored import MonitorAnalysis
@@ -195,7 +195,7 @@ def host_rows(analysis: MonitorAnalysis) -> Iterator[HostRow]:
         spent = ending.user_cpu_s + ending.system_cpu_s
         if spent > 0:
             yield HostRow("CPU time", total=seconds(spent), remark=f"{percent(ending.system_cpu_s / spent)} in the system")
-    yield from _memory_rows(analysis, host)
+    yield from _memory_rows(analysis, gauges)
     threads = gauges.get("process_threads")
     if threads is not None:
         yield HostRow("threads", significant(threads.mean), f"{threads.highest:.0f}")
@@ -219,8 +219,7 @@ def host_rows(analysis: MonitorAnalysis) -> Iterator[HostRow]:
     yield from _declared_rows(analysis)
 
 
-def _memory_rows(analysis: MonitorAnalysis, host: DeviceUsage | None) -> Iterator[HostRow]:
-    gauges = host.gauges if host is not None else {}
+def _memory_rows(analysis: MonitorAnalysis, gauges: Mapping[str, Gauge]) -> Iterator[HostRow]:
     resident, unique = gauges.get("process_rss_bytes"), gauges.get("process_uss_bytes")
     largest = analysis.ending.largest_rss_bytes if analysis.ending is not None else None
     if resident is not None or largest is not None:

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from rooflines.reports.charts.palette import bound_style
 from rooflines.reports.charts.roofline import warning
-from rooflines.reports.document import (
-    Block,
-    Cell,
-    Column,
-    Paragraph,
-    Row,
-    Section,
-    Table,
-    Value,
-)
+from rooflines.reports.document import Block, Cell, Column, Paragraph, Row, Section, Table, Value
 from rooflines.reports.views.kernels import kernels_table
 from rooflines.reports.words import rows as rows_of
 from rooflines.reports.words import sentences

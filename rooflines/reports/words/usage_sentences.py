@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from rooflines.profiler.samplers.fields import Summary
 from rooflines.reports.words.sentences import listed
-from rooflines.roofline.analysis import Analysis, DeviceUsage, Energy, Gauge, Unresolved, Usage
-from rooflines.roofline.usage.device_usage import is_host
+from rooflines.roofline.analysis import Analysis, DeviceUsage, Energy, Unresolved, Usage
+from rooflines.roofline.usage.device_usage import figure, is_host
 from rooflines.units import counted, percent, seconds, si
 
 _METHODS = {"counter": "by its energy counter", "power": "by integrating its power"}
@@ -48,8 +48,8 @@ def usage_remarks(analysis: Analysis) -> list[str]:
             texts += [f"Energy over {seconds(usage.window_s)} {how}: {listed(names, 12)}."] if names else []
     for one in devices_apart(usage.devices):
         joules = [] if many and one.energy is not None else _joules(analysis, usage, one)
-        parts = [*joules, *_traffic(one), *_held(one)]
-        parts += [*_errors(one), *_ended(one)]
+        parts = [*joules, *_traffic(one), *_held(one), *_errors(one)]
+        parts += ["its samples end before the window does"] if one.ended else []
         texts += [f"{one.device}: {'; '.join(parts)}."] if parts else []
     return texts
 
@@ -66,10 +66,6 @@ def _together(analysis: Analysis, usage: Usage) -> list[str]:
     if usage.flop_per_j is not None:
         texts.append(f"{si(usage.flop_per_j, 'FLOP/s')} per watt")
     return [f"{', '.join(texts)}."] if texts else []
-
-
-def _ended(one: DeviceUsage) -> list[str]:
-    return ["its samples end before the window does"] if one.ended else []
 
 
 def _joules(analysis: Analysis, usage: Usage, one: DeviceUsage) -> list[str]:
@@ -107,7 +103,7 @@ def peak_power(one: DeviceUsage) -> float | None:
 
 def _traffic(one: DeviceUsage) -> list[str]:
     """Mean rates over PCIe (gauges) and NVLink (counts over the time between their readings)."""
-    pcie = {way: _mean(one.gauges.get(f"pcie_{wire}_bytes_per_s")) for wire, way in _WAYS}
+    pcie = {way: figure(one, f"pcie_{wire}_bytes_per_s", "mean") for wire, way in _WAYS}
     sent = {way: _rate(one, f"nvlink_{wire}_bytes") for wire, way in _WAYS}
     # A link that nothing goes over is not worth a word.
     links = sent if any(sent.values()) else {}
@@ -132,10 +128,6 @@ def _held(one: DeviceUsage) -> list[str]:
 def _errors(one: DeviceUsage) -> list[str]:
     found = [(round(one.counts.get(f"ecc_{kind}", 0.0)), kind) for kind in ("uncorrected", "corrected")]
     return [counted(count, f"{kind} memory error") for count, kind in found if count]
-
-
-def _mean(gauge: Gauge | None) -> float | None:
-    return None if gauge is None else gauge.mean
 
 
 def _one(unit: str) -> str:
