@@ -17,7 +17,15 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, distinct, size, size_of, written
 from rooflines.roofline.formulas.convolution import sizes as convolution_sizes
 from rooflines.roofline.formulas.costs import DEQUANTIZE, QUANTIZE, TANH
-from rooflines.roofline.formulas.matmul import SPARSE, activation_flops, grouped_product, product, product_flops, product_work
+from rooflines.roofline.formulas.matmul import (
+    SPARSE,
+    activation_flops,
+    grouped_product,
+    layer_work,
+    product,
+    product_flops,
+    product_work,
+)
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.table import Hints, aten, formula, hinted_formula, words
 
@@ -92,25 +100,12 @@ def _scaled_grouped(signature: Signature) -> Work:
 # --- products with a narrow weight -------------------------------------------------------------------------------------------------
 
 
-def widened(inputs: TensorArg, outputs: int, weight: int, unpack: int, scales: list[TensorArg | None], out: str = "") -> Work:
-    """[m, k] with a weight of ``weight`` bytes for [k, n], each of whose elements costs ``unpack`` FLOPs; 1 more for each result where
-    it is scaled instead. The result has the dtype ``out``, without one that of the activations."""
-    rows, inner = prod(inputs.shape[:-1]), inputs.shape[-1]
-    return Work(
-        matrix_flops=product_flops(1, rows, inner, outputs),
-        other_flops=unpack * inner * outputs if unpack else rows * outputs,
-        bytes_read=size(inputs, *scales) + weight,
-        bytes_written=rows * outputs * size_of(out or inputs.dtype),
-        precision=matrix_precision_of(inputs.dtype),
-    )
-
-
 @formula("aten::_weight_int8pack_mm", category="matmul")
 def _eight_bit_weight(signature: Signature) -> Work:
     """[m, k] @ [n, k]^T of int8, a scale for each of the n."""
     args = Arguments(signature, "self other scales")
     weight = args.tensor("other")
-    return widened(args.tensor("self"), weight.shape[0], size(weight), 0, [args.tensor("scales")])
+    return layer_work(args.tensor("self"), weight.shape[0], weight, args.tensor("scales"), each=1)
 
 
 @formula(*aten("_weight_int4pack_mm _weight_int4pack_mm_for_cpu"), "quantized::int4mm_packed_weight_cpu", category="matmul")
@@ -118,14 +113,14 @@ def _four_bit_weight(signature: Signature) -> Work:
     """[m, k] @ [n, k]^T of 4-bit integers, packed two to a byte; a scale and a zero for each group of a row, [k / group, n, 2]."""
     args = Arguments(signature, "self other group scales_and_zeros")
     weight, scales = args.tensor("other"), args.tensor("scales_and_zeros")
-    return widened(args.tensor("self"), scales.shape[1], size(weight), DEQUANTIZE, [scales])
+    return layer_work(args.tensor("self"), scales.shape[1], weight, scales, unpack=DEQUANTIZE)
 
 
 @formula("aten::_weight_int4pack_mm_with_scales_and_zeros", category="matmul")
 def _four_bit_weight_in_parts(signature: Signature) -> Work:
     args = Arguments(signature, "self other group scales zeros")
     weight = args.tensor("other")
-    return widened(args.tensor("self"), weight.shape[0], size(weight), DEQUANTIZE, [args.tensor("scales"), args.tensor("zeros")])
+    return layer_work(args.tensor("self"), weight.shape[0], weight, args.tensor("scales"), args.tensor("zeros"), unpack=DEQUANTIZE)
 
 
 @formula("aten::_dyn_quant_matmul_4bit", category="matmul")
@@ -149,14 +144,8 @@ def _mixed_linear(signature: Signature) -> Work:
     """16-bit activations with an 8- or 4-bit weight; a scale for each of the n outputs."""
     args = Arguments(signature, "self weight scale bias=None activation=None")
     inputs, scale, bias = args.tensor("self"), args.tensor("scale"), args.optional("bias")
-    outputs = scale.shape[0]
-    results = prod(inputs.shape[:-1]) * outputs
-    added = Work(
-        other_flops=results * ((bias is not None) + activation_flops(args, "activation")),
-        bytes_read=size(bias),
-        precision=matrix_precision_of(inputs.dtype),
-    )
-    return widened(inputs, outputs, size(args.tensor("weight")), 0, [scale]) + added
+    each = 1 + (bias is not None) + activation_flops(args, "activation")
+    return layer_work(inputs, scale.shape[0], args.tensor("weight"), scale, bias, each=each)
 
 
 # --- packed weights ----------------------------------------------------------------------------------------------------------------
@@ -182,28 +171,21 @@ _DYNAMIC: Final[dict[str, int]] = {
 }  # fmt: skip
 
 
-def _linear_flops(inputs: TensorArg, weight: TensorArg) -> tuple[int, int]:
-    """FLOPs and results of [..., k] @ [n, k]^T."""
+def _linear_work(
+    inputs: TensorArg, weight: TensorArg, bias: TensorArg | None, each: int, besides: int = 0, precision: str | None = "int8"
+) -> Work:
+    """[..., k] @ [n, k]^T with a bias and ``each`` more FLOPs a result."""
     outputs, inner = weight.shape
     if inputs.shape[-1] != inner:
         raise NotCounted(f"inner dimensions {inputs.shape[-1]} and {inner} differ")
-    rows = prod(inputs.shape[:-1])
-    return product_flops(1, rows, inner, outputs), rows * outputs
+    return layer_work(inputs, outputs, weight, bias, each=each + (bias is not None), besides=besides, precision=precision)
 
 
 @formula(*_LINEAR, category="matmul")
 def _quantized_linear(signature: Signature) -> Work:
     """8-bit integers in and out."""
     args = Arguments(signature, "self packed scale zero_point")
-    inputs, (weight, bias) = args.tensor("self"), packed(args)
-    flops, results = _linear_flops(inputs, weight)
-    return Work(
-        matrix_flops=flops,
-        other_flops=results * (QUANTIZE + (bias is not None) + _LINEAR[signature.name]),
-        bytes_read=size(inputs, weight, bias),
-        bytes_written=results * size_of(inputs.dtype),
-        precision="int8",
-    )
+    return _linear_work(args.tensor("self"), *packed(args), QUANTIZE + _LINEAR[signature.name])
 
 
 @formula(*_DYNAMIC, category="matmul")
@@ -211,15 +193,8 @@ def _dynamic_linear(signature: Signature) -> Work:
     """Floating point in and out: the input becomes int8, unless its scale is given after a search for its range; int8 product."""
     given = "_q_dq_" in signature.name
     args = Arguments(signature, "self scale zero_point packed" if given else "self packed reduce_range=False")
-    inputs, (weight, bias) = args.tensor("self"), packed(args)
-    flops, results = _linear_flops(inputs, weight)
-    return Work(
-        matrix_flops=flops,
-        other_flops=inputs.numel * (QUANTIZE + (0 if given else 2)) + results * (1 + (bias is not None) + _DYNAMIC[signature.name]),
-        bytes_read=size(inputs, weight, bias),
-        bytes_written=results * size_of(inputs.dtype),
-        precision="int8",
-    )
+    inputs = args.tensor("self")
+    return _linear_work(inputs, *packed(args), 1 + _DYNAMIC[signature.name], inputs.numel * (QUANTIZE + (0 if given else 2)))
 
 
 @formula("quantized::linear_dynamic_fp16", "quantized::linear_relu_dynamic_fp16", "quantized::linear_dynamic_fp16_unpacked_weight",
@@ -230,14 +205,8 @@ def _half_weight_linear(signature: Signature) -> Work:
     args = Arguments(signature, "self weight bias" if plain else "self packed")
     inputs = args.tensor("self")
     weight, bias = (args.tensor("weight"), args.optional("bias")) if plain else packed(args)
-    flops, results = _linear_flops(inputs, weight)
-    return Work(
-        matrix_flops=flops,
-        other_flops=results * ((bias is not None) + ("relu" in signature.name)),
-        bytes_read=size(inputs, bias) + (size(weight) if plain else weight.numel * size_of("float16")),
-        bytes_written=results * size_of(inputs.dtype),
-        precision=precision_of(inputs.dtype),
-    )
+    stored = weight if plain else TensorArg(weight.shape, "float16")
+    return _linear_work(inputs, stored, bias, int("relu" in signature.name), precision=precision_of(inputs.dtype))
 
 
 @formula("onednn::linear_dynamic_fp16", "onednn::linear_relu_dynamic_fp16", category="matmul")
@@ -245,15 +214,7 @@ def _half_weight_transposed(signature: Signature) -> Work:
     """As above, with a weight that is laid out [k, n]."""
     args = Arguments(signature, "self weight bias")
     inputs, weight, bias = args.tensor("self"), args.tensor("weight"), args.optional("bias")
-    outputs = weight.shape[1]
-    results = prod(inputs.shape[:-1]) * outputs
-    return Work(
-        matrix_flops=product_flops(1, prod(inputs.shape[:-1]), inputs.shape[-1], outputs),
-        other_flops=results * ((bias is not None) + ("relu" in signature.name)),
-        bytes_read=size(inputs, weight, bias),
-        bytes_written=results * size_of(inputs.dtype),
-        precision=precision_of(inputs.dtype),
-    )
+    return layer_work(inputs, weight.shape[1], weight, bias, each=(bias is not None) + ("relu" in signature.name))
 
 
 _CONVOLUTION: Final = (
@@ -322,15 +283,11 @@ def _wrapped_linear(signature: Signature) -> Work:
     """Floating point in and out, the product in int8 or with a weight of float16; scales and zero points are tensors of one element."""
     args = Arguments(signature, _WRAPPED[signature.name])
     inputs, outputs, bias = args.tensor("self"), args.integer("outputs"), args.optional("bias")
-    half = signature.name.endswith("fp16_weight")
-    results = prod(inputs.shape[:-1]) * outputs
-    return Work(
-        matrix_flops=product_flops(1, prod(inputs.shape[:-1]), inputs.shape[-1], outputs),
-        other_flops=results * (bias is not None) + (0 if half else inputs.numel * QUANTIZE + results * (QUANTIZE + DEQUANTIZE)),
-        bytes_read=size(*signature.tensors),
-        bytes_written=results * size_of(inputs.dtype),
-        precision=precision_of(inputs.dtype) if half else "int8",
-    )
+    others = signature.tensors[1:]
+    if signature.name.endswith("fp16_weight"):
+        return layer_work(inputs, outputs, *others, each=int(bias is not None))
+    each = (bias is not None) + QUANTIZE + DEQUANTIZE
+    return layer_work(inputs, outputs, *others, each=each, besides=inputs.numel * QUANTIZE, precision="int8")
 
 
 # --- oneDNN's fused operators on 8-bit tensors -------------------------------------------------------------------------------------
@@ -352,15 +309,9 @@ def _onednn_linear(signature: Signature) -> Work:
     binary = len(signature.args) > 13
     args = Arguments(signature, f"{_ONEDNN} added bias {_OUT} {_POST}" if binary else f"{_ONEDNN} bias {_OUT} attr scalars algorithm")
     inputs, weight, bias, added = args.tensor("self"), args.tensor("weight"), args.optional("bias"), args.optional("added")
-    rows, outputs = prod(inputs.shape[:-1]), weight.shape[1]
     dtype = args.dtype("out_dtype", inputs.dtype)
-    return Work(
-        matrix_flops=product_flops(1, rows, inputs.shape[-1], outputs),
-        other_flops=rows * outputs * _requantized(args, bias, added, dtype),
-        bytes_read=size(*signature.tensors),  # of scales and zero points, those that are tensors
-        bytes_written=rows * outputs * size_of(dtype),
-        precision=matrix_precision_of(inputs.dtype),
-    )
+    others = signature.tensors[1:]  # of scales and zero points, those that are tensors
+    return layer_work(inputs, weight.shape[1], *others, each=_requantized(args, bias, added, dtype), dtype=dtype)
 
 
 @formula(*(f"onednn::{name}" for name in words("qconv1d_pointwise qconv2d_pointwise qconv3d_pointwise qconv_pointwise")),

@@ -73,14 +73,25 @@ def _refuse_sparse(*tensors: TensorArg) -> None:
 SPARSE: Final = "the elements that a sparse tensor stores are not in its shape"
 
 
-def product_work(left: TensorArg, right: TensorArg, out_dtype: str | None = None) -> Work:
-    """``left @ right``: both read, the result written as ``out_dtype`` (that of ``left`` where None)."""
+def product_work(
+    left: TensorArg,
+    right: TensorArg,
+    *others: TensorArg | None,
+    each: int = 0,
+    out_dtype: str | None = None,
+    precision: str | None = None,
+) -> Work:
+    """``left @ right``: both read with ``others``, ``each`` FLOPs done to each result, and this written as ``out_dtype``.
+
+    Where ``out_dtype`` and ``precision`` are None, they are those of ``left``.
+    """
     flops, shape = product(left, right)
     return Work(
         matrix_flops=flops,
-        bytes_read=size(left, right),
+        other_flops=prod(shape) * each,
+        bytes_read=size(left, right, *others),
         bytes_written=prod(shape) * size_of(out_dtype or left.dtype),
-        precision=matrix_precision_of(left.dtype),
+        precision=precision or matrix_precision_of(left.dtype),
     )
 
 
@@ -88,7 +99,7 @@ def product_work(left: TensorArg, right: TensorArg, out_dtype: str | None = None
 def _plain(signature: Signature) -> Work:
     args = Arguments(signature, "self other out_dtype=None")
     left = args.tensor("self")
-    return product_work(left, args.tensor("other"), _dtype_or_out(args, left.dtype))
+    return product_work(left, args.tensor("other"), out_dtype=_dtype_or_out(args, left.dtype))
 
 
 def _dtype_or_out(args: Arguments, default: str) -> str:
@@ -155,21 +166,40 @@ def _outer(signature: Signature) -> Work:
 # --- linear layers -----------------------------------------------------------------------------------------------------------------
 
 
+def layer_work(
+    inputs: TensorArg,
+    outputs: int,
+    *read: TensorArg | None,
+    each: int = 0,
+    unpack: int = 0,
+    besides: int = 0,
+    dtype: str | None = None,
+    precision: str | None = None,
+) -> Work:
+    """[..., k] with a weight of k * ``outputs`` numbers in any layout, which is one of the tensors that are ``read`` with ``inputs``.
+
+    ``each`` is FLOPs of each result, ``unpack`` of each number of the weight, ``besides`` of what else is done. Where ``dtype`` of the
+    result and ``precision`` are not given, they are those of ``inputs``.
+    """
+    rows, inner = prod(inputs.shape[:-1]), inputs.shape[-1]
+    results = rows * outputs
+    return Work(
+        matrix_flops=product_flops(1, rows, inner, outputs, inputs.dtype),
+        other_flops=results * each + unpack * inner * outputs + besides,
+        bytes_read=size(inputs, *read),
+        bytes_written=results * size_of(inputs.dtype if dtype is None else dtype),
+        precision=precision or matrix_precision_of(inputs.dtype),
+    )
+
+
 def linear_work(inputs: TensorArg, weight: TensorArg, bias: TensorArg | None, other: TensorArg | None = None, fused: int = 0) -> Work:
     """``inputs @ weight^T + bias`` with weight [n, k], or [k] for one number a row; ``other`` is added, ``fused`` is done to each
     result."""
     _refuse_sparse(inputs, weight)
     outputs = weight.shape[0] if len(weight.shape) == 2 else 1
-    rows = prod(inputs.shape[:-1])
     if inputs.shape[-1] != weight.shape[-1]:
         raise NotCounted(f"inner dimensions {inputs.shape[-1]} and {weight.shape[-1]} differ")
-    return Work(
-        matrix_flops=product_flops(1, rows, inputs.shape[-1], outputs, inputs.dtype),
-        other_flops=rows * outputs * (fused + addition_flops(inputs.dtype) * (bias is not None)),
-        bytes_read=size(inputs, weight, bias, other),
-        bytes_written=rows * outputs * size_of(inputs.dtype),
-        precision=matrix_precision_of(inputs.dtype),
-    )
+    return layer_work(inputs, outputs, weight, bias, other, each=fused + addition_flops(inputs.dtype) * (bias is not None))
 
 
 @formula("aten::linear", category="matmul")

@@ -14,7 +14,7 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import NotCounted, floating, size, size_of, written
-from rooflines.roofline.formulas.matmul import product_flops
+from rooflines.roofline.formulas.matmul import layer_work, product_flops
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.table import formula
@@ -75,34 +75,26 @@ for _costs, _gate in ((_GATES, True), (_PLAIN, False)):
 # --- a gate and the layer behind it ------------------------------------------------------------------------------------------------
 
 
-def _layer(signature: Signature) -> tuple[tuple[TensorArg, ...], int, int]:
-    """a and b [..., in], a weight [out, in], perhaps a bias [out]; rows and FLOPs of the product."""
+def _layer(signature: Signature) -> tuple[tuple[TensorArg, ...], int]:
+    """a and b [..., in], a weight [out, in], perhaps a bias [out]; FLOPs of the product."""
     tensors = signature.tensors[:4]
     if len(tensors) < 3 or tensors[0].shape != tensors[1].shape or tensors[2].shape[1:] != tensors[0].shape[-1:]:
         raise NotCounted("shapes not recorded")
     outputs, width = tensors[2].shape
-    rows = tensors[0].numel // max(width, 1)
-    return tensors, rows, product_flops(1, rows, width, outputs)
+    return tensors, product_flops(1, tensors[0].numel // max(width, 1), width, outputs)
 
 
 @formula("SwiGLULinearFunction", category="matmul")
 def _gated_layer(signature: Signature) -> Work:
     """(silu(a) * b) @ weight^T; what is between is not kept."""
-    tensors, rows, flops = _layer(signature)
-    results = rows * tensors[2].shape[0]
-    return Work(
-        matrix_flops=flops,
-        other_flops=tensors[0].numel * _SWIGLU[0] + results * (len(tensors) > 3),
-        bytes_read=size(*tensors),
-        bytes_written=results * size_of(tensors[0].dtype),
-        precision=matrix_precision_of(tensors[0].dtype),
-    )
+    (gate, up, weight, *bias), _ = _layer(signature)
+    return layer_work(gate, weight.shape[0], up, weight, *bias, each=len(bias), besides=gate.numel * _SWIGLU[0])
 
 
 @formula("SwiGLULinearFunctionBackward", category="matmul")
 def _gated_layer_gradient(signature: Signature) -> Work:
     (grad, *_), forward = parts(signature)
-    tensors, _, flops = _layer(forward)
+    tensors, flops = _layer(forward)
     return Work(
         matrix_flops=2 * flops,
         other_flops=tensors[0].numel * _SWIGLU[1] + grad.numel * (len(tensors) > 3),

@@ -13,7 +13,7 @@ from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.costs import DEQUANTIZE, QUANTIZE
-from rooflines.roofline.formulas.matmul import product_flops
+from rooflines.roofline.formulas.matmul import layer_work, product_flops
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.table import formula
 
@@ -23,15 +23,9 @@ from rooflines.roofline.formulas.table import formula
 def _integer_product(args: Arguments, dtype: str, scaled: bool) -> Work:
     """[..., k] @ [n, k]^T of int8; a scaled one multiplies each result by the scales of its row and its column."""
     inputs, weight, bias = args.tensor("left"), args.tensor("right"), args.optional("bias")
-    rows, inner, outputs = prod(inputs.shape[:-1]), inputs.shape[-1], weight.shape[0]
     scales = (args.optional("row_stats"), args.optional("col_stats")) if scaled else ()
-    return Work(
-        matrix_flops=product_flops(1, rows, inner, outputs),
-        other_flops=rows * outputs * ((2 if scaled else 0) + (bias is not None)),
-        bytes_read=size(inputs, weight, bias, *scales),
-        bytes_written=rows * outputs * size_of(dtype),
-        precision="int8",
-    )
+    each = (2 if scaled else 0) + (bias is not None)
+    return layer_work(inputs, weight.shape[0], weight, bias, *scales, each=each, dtype=dtype, precision="int8")
 
 
 @formula("bitsandbytes::int8_linear_matmul", category="matmul")

@@ -7,8 +7,8 @@ count.
 from __future__ import annotations
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas.arguments import NotCounted, size, size_of, written
-from rooflines.roofline.formulas.matmul import product_flops
+from rooflines.roofline.formulas.arguments import NotCounted, size, written
+from rooflines.roofline.formulas.matmul import layer_work, product_flops
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.table import formula
@@ -26,15 +26,8 @@ def _layer(signature: Signature) -> tuple[tuple[TensorArg, ...], int, int]:
 
 @formula("LinearFunctionForZeroStage3", category="matmul", wraps=True)
 def _linear(signature: Signature) -> Work:
-    tensors, rows, flops = _layer(signature)
-    results = rows * tensors[1].shape[0]
-    return Work(
-        matrix_flops=flops,
-        other_flops=results * (len(tensors) > 2),
-        bytes_read=size(*tensors),
-        bytes_written=results * size_of(tensors[0].dtype),
-        precision=matrix_precision_of(tensors[0].dtype),
-    )
+    (inputs, weight, *bias), _, _ = _layer(signature)
+    return layer_work(inputs, weight.shape[0], weight, *bias, each=len(bias))
 
 
 @formula("LinearFunctionForZeroStage3Backward", category="matmul", wraps=True)

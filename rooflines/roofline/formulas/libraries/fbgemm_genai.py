@@ -15,7 +15,7 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size
 from rooflines.roofline.formulas.costs import DEQUANTIZE, QUANTIZE, SILU
-from rooflines.roofline.formulas.matmul import grouped_product, product_flops
+from rooflines.roofline.formulas.matmul import grouped_product, layer_work, product_flops
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision
 from rooflines.roofline.formulas.table import formula, words
@@ -43,20 +43,12 @@ def _scaled(signature: Signature) -> Work:
     args = Arguments(signature, "left right")
     left, right = args.tensor("left"), args.tensor("right")
     packing = _MIXED.get(signature.name.rpartition("::")[2], 0)
-    inner, outputs = left.shape[-1], right.shape[-2]
-    rows = prod(left.shape[:-1])
     small = [one for one in signature.args[2:] if isinstance(one, TensorArg)]
-    results = rows * outputs
     if signature.name.endswith("_out"):
         small.pop()  # the result
     widened = DEQUANTIZE * right.numel * packing if packing and right.dtype != left.dtype else 0
-    return Work(
-        matrix_flops=product_flops(1, rows, inner, outputs),
-        other_flops=widened or results * bool(small),
-        bytes_read=size(left, right, *small),
-        bytes_written=results * _RESULT,
-        precision=matrix_precision_of(left.dtype),
-    )
+    each = int(bool(small) and not widened)
+    return layer_work(left, right.shape[-2], right, *small, each=each, besides=widened, dtype="bfloat16")
 
 
 @formula("fbgemm::bf16bf16bf16_grouped_dynamic", "fbgemm::f8f8bf16_rowwise_grouped_dynamic", category="matmul")

@@ -17,7 +17,7 @@ from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.kv_cache import stored
 from rooflines.roofline.formulas.libraries.aiter_kernels import LAYER_NORM
 from rooflines.roofline.formulas.libraries.aiter_products import to_fp4
-from rooflines.roofline.formulas.low_precision import widened
+from rooflines.roofline.formulas.matmul import layer_work
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.rotary import rotary_work
@@ -69,9 +69,8 @@ def _marlin(signature: Signature) -> Work:
     inputs, n, bias = args.tensor("input"), args.integer("n"), args.optional("bias")
     if inputs.shape[-1] != args.integer("k"):
         raise NotCounted(f"inner dimensions {inputs.shape[-1]} and {args.integer('k')} differ")
-    others = [args.optional(name) for name in ("scale", "global_scale", "zeros", "g_idx", "bias")]
-    work = widened(inputs, n, size(args.tensor("weight")), costs.DEQUANTIZE, others)
-    return work + Work(other_flops=inputs.numel // inputs.shape[-1] * n * (bias is not None))
+    others = (args.tensor("weight"), *(args.optional(name) for name in ("scale", "global_scale", "zeros", "g_idx")), bias)
+    return layer_work(inputs, n, *others, each=int(bias is not None), unpack=costs.DEQUANTIZE)
 
 
 @formula("sglang::cutedsl_dual_gemm_swiglu", category="matmul")

@@ -16,8 +16,7 @@ from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, Dispatches, size, size_of, written
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.libraries.vllm_operators import to_8_bits, to_blocks
-from rooflines.roofline.formulas.low_precision import widened
-from rooflines.roofline.formulas.matmul import linear_work
+from rooflines.roofline.formulas.matmul import layer_work, linear_work
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.rotary import rotary_work
@@ -78,11 +77,9 @@ def _widened(signature: Signature) -> Work:
         "input weight scales group zero_point dtype alpha=None bias=None zeros=None" if groups else "input weight type scales dtype",
     )
     inputs, scales, bias = args.tensor("input"), args.tensor("scales"), args.optional("bias")
-    work = widened(
-        inputs, scales.shape[-1], size(args.tensor("weight")), costs.DEQUANTIZE if groups else 0,
-        [scales, bias, args.optional("zeros")], args.dtype("dtype", inputs.dtype),
-    )  # fmt: skip
-    return work + Work(other_flops=inputs.numel // inputs.shape[-1] * scales.shape[-1] * (bias is not None))
+    others = (args.tensor("weight"), scales, bias, args.optional("zeros"))
+    each, unpack = (bias is not None) + (not groups), costs.DEQUANTIZE * groups
+    return layer_work(inputs, scales.shape[-1], *others, each=each, unpack=unpack, dtype=args.dtype("dtype", inputs.dtype))
 
 
 # --- norms, activations, positions -------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.arguments import Arguments, size, size_of, written
 from rooflines.roofline.formulas.costs import DEQUANTIZE
 from rooflines.roofline.formulas.gather import selected
-from rooflines.roofline.formulas.matmul import product, product_flops, product_work
+from rooflines.roofline.formulas.matmul import layer_work, product_flops, product_work
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.table import formula
 
@@ -22,28 +22,15 @@ from rooflines.roofline.formulas.table import formula
 def _block_scaled(signature: Signature) -> Work:
     """[m, k] @ [k, n] of fp8 with a scale for every 32 elements; bfloat16 results."""
     args = Arguments(signature, "left right left_scale right_scale")
-    left, right = args.tensor("left"), args.tensor("right")
-    flops, shape = product(left, right)
-    return Work(
-        matrix_flops=flops,
-        bytes_read=size(left, right, args.tensor("left_scale"), args.tensor("right_scale")),
-        bytes_written=2 * prod(shape),
-        precision="fp8",
-    )
+    operands = [args.tensor(name) for name in ("left", "right", "left_scale", "right_scale")]
+    return product_work(*operands, out_dtype="bfloat16", precision="fp8")
 
 
 @formula("torchao::blockwise_scaled_mm", category="matmul", wraps=True)
 def _blockwise(signature: Signature) -> Work:
     args = Arguments(signature, "left right left_scale recipe_left right_scale recipe_right out_dtype")
-    left, right = args.tensor("left"), args.tensor("right")
-    flops, shape = product(left, right)
-    return Work(
-        matrix_flops=flops,
-        other_flops=prod(shape),
-        bytes_read=size(left, right, args.tensor("left_scale"), args.tensor("right_scale")),
-        bytes_written=prod(shape) * size_of(args.dtype("out_dtype", "bfloat16")),
-        precision=matrix_precision_of(left.dtype),
-    )
+    operands = [args.tensor(name) for name in ("left", "right", "left_scale", "right_scale")]
+    return product_work(*operands, each=1, out_dtype=args.dtype("out_dtype", "bfloat16"))
 
 
 @formula("torchao::triton_fp8_gemm_1x128_128x128", "torchao::triton_fp8_gemm_1x128_128x1", "ao::blockwise_fp8_gemm", category="matmul")
@@ -75,23 +62,15 @@ def _scaled_integers(signature: Signature) -> Work:
     """The same, with a scale for each row, in whose dtype the results are."""
     args = Arguments(signature, "left right scale")
     left, right, scale = args.tensor("left"), args.tensor("right"), args.tensor("scale")
-    flops, shape = product(left, right)
-    return Work(flops, prod(shape), size(left, right, scale), prod(shape) * size_of(scale.dtype), "int8")
+    return product_work(left, right, scale, each=1, out_dtype=scale.dtype, precision="int8")
 
 
 @formula("torchao::scaled_int8_mm", category="matmul")
 def _integer(signature: Signature) -> Work:
     """[m, k] @ [k, n] of int8, scaled by rows and columns, in the dtype of the scales."""
     args = Arguments(signature, "left right left_scale right_scale")
-    left, right, scale = args.tensor("left"), args.tensor("right"), args.tensor("left_scale")
-    flops, shape = product(left, right)
-    return Work(
-        matrix_flops=flops,
-        other_flops=2 * prod(shape),
-        bytes_read=size(left, right, scale, args.tensor("right_scale")),
-        bytes_written=prod(shape) * size_of(scale.dtype),
-        precision="int8",
-    )
+    operands = [args.tensor(name) for name in ("left", "right", "left_scale", "right_scale")]
+    return product_work(*operands, each=2, out_dtype=operands[2].dtype, precision="int8")
 
 
 @formula("torchao::rowwise_scaled_linear_sparse_cutlass_f8f8", category="matmul")
@@ -115,15 +94,9 @@ def _packed_linear(signature: Signature) -> Work:
     """The packed weight holds [n, k] in blocks."""
     args = Arguments(signature, "input input_scales weight weight_scales bias out_dtype")
     inputs, weight, bias = args.tensor("input"), args.tensor("weight"), args.optional("bias")
-    rows, inner = prod(inputs.shape[:-1]), inputs.shape[-1]
-    outputs = weight.numel // inner
-    return Work(
-        matrix_flops=product_flops(1, rows, inner, outputs),
-        other_flops=rows * outputs * (2 + (bias is not None)),
-        bytes_read=size(inputs, weight, bias, args.tensor("input_scales"), args.tensor("weight_scales")),
-        bytes_written=rows * outputs * size_of(args.dtype("out_dtype", "bfloat16")),
-        precision=matrix_precision_of(inputs.dtype),
-    )
+    others = (weight, bias, args.tensor("input_scales"), args.tensor("weight_scales"))
+    outputs, dtype = weight.numel // inputs.shape[-1], args.dtype("out_dtype", "bfloat16")
+    return layer_work(inputs, outputs, *others, each=2 + (bias is not None), dtype=dtype)
 
 
 @formula("torchao::da8w4_linear_cpu", category="matmul")
@@ -131,16 +104,10 @@ def _packed_integers(signature: Signature) -> Work:
     """[.., k] of 8-bit integers with a weight of 4-bit ones [n, k] in blocks, whose sums of columns are known."""
     args = Arguments(signature, "input input_scales input_zeros weight weight_scales weight_zeros compensation bias out_dtype")
     inputs, weight, bias = args.tensor("input"), args.tensor("weight"), args.optional("bias")
-    rows, inner = prod(inputs.shape[:-1]), inputs.shape[-1]
-    outputs = 2 * weight.numel // inner
     small = ("input_scales", "input_zeros", "weight_scales", "weight_zeros", "compensation")
-    return Work(
-        matrix_flops=product_flops(1, rows, inner, outputs),
-        other_flops=rows * outputs * (2 + (bias is not None)) + DEQUANTIZE * inner * outputs,
-        bytes_read=size(inputs, weight, bias, *(args.optional(name) for name in small)),
-        bytes_written=rows * outputs * size_of(args.dtype("out_dtype", "bfloat16")),
-        precision=matrix_precision_of(inputs.dtype),
-    )
+    others = (weight, bias, *(args.optional(name) for name in small))
+    outputs, dtype = 2 * weight.numel // inputs.shape[-1], args.dtype("out_dtype", "bfloat16")
+    return layer_work(inputs, outputs, *others, each=2 + (bias is not None), unpack=DEQUANTIZE, dtype=dtype)
 
 
 @formula("torchao::_scaled_embedding_bag", category="copy")

@@ -15,7 +15,7 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import NotCounted, size, size_of, written
 from rooflines.roofline.formulas.experts import SPREAD, share
-from rooflines.roofline.formulas.matmul import product_flops
+from rooflines.roofline.formulas.matmul import layer_work, product_flops
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.table import formula
@@ -111,35 +111,29 @@ def _adapted_gradient(signature: Signature) -> Work:
 _FP8: Final = ("FP8BlockQuantLinear", "FbgemmFp8Linear_matmul", "FP8_fbgemm_block_linear")
 
 
-def _fp8_layer(signature: Signature) -> tuple[tuple[TensorArg, ...], int, int]:
-    """x [..., in], a weight [out, in] with its scales, perhaps a bias; rows and FLOPs."""
+def _fp8_layer(signature: Signature) -> tuple[tuple[TensorArg, ...], int]:
+    """x [..., in], a weight [out, in] with its scales, perhaps a bias; FLOPs of the product."""
     tensors = signature.tensors
     if len(tensors) < 3 or len(tensors[1].shape) != 2 or tensors[0].shape[-1] != tensors[1].shape[1]:
         raise NotCounted("shapes not recorded")
     outputs, width = tensors[1].shape
-    rows = tensors[0].numel // max(width, 1)
-    return tensors, rows, product_flops(1, rows, width, outputs)
+    return tensors, product_flops(1, tensors[0].numel // max(width, 1), width, outputs)
 
 
 @formula(*_FP8, category="matmul")
 def _narrow(signature: Signature) -> Work:
     """The input becomes fp8 first."""
-    tensors, rows, flops = _fp8_layer(signature)
-    results = rows * tensors[1].shape[0]
-    return Work(
-        matrix_flops=flops,
-        other_flops=tensors[0].numel * (costs.QUANTIZE + 2) + results * (1 + (len(tensors) > 3)),
-        bytes_read=size(*tensors),
-        bytes_written=results * size_of(tensors[0].dtype),
-        precision=matrix_precision_of(tensors[1].dtype),
-    )
+    (inputs, weight, *small), _ = _fp8_layer(signature)
+    each, besides = 1 + (len(small) > 1), inputs.numel * (costs.QUANTIZE + 2)
+    precision = matrix_precision_of(weight.dtype)
+    return layer_work(inputs, weight.shape[0], weight, *small, each=each, besides=besides, precision=precision)
 
 
 @formula(*(f"{name}Backward" for name in _FP8), category="matmul")
 def _narrow_gradient(signature: Signature) -> Work:
     """Of the input alone, with the weight widened."""
     (grad, *_), forward = parts(signature)
-    (inputs, weight, scale, *_), _, flops = _fp8_layer(forward)
+    (inputs, weight, scale, *_), flops = _fp8_layer(forward)
     return Work(flops, weight.numel, size(grad, weight, scale), written(inputs), matrix_precision_of(grad.dtype))
 
 

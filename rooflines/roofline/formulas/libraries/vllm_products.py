@@ -14,8 +14,7 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.costs import DEQUANTIZE
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE, INTEGERS
-from rooflines.roofline.formulas.low_precision import widened
-from rooflines.roofline.formulas.matmul import product_flops
+from rooflines.roofline.formulas.matmul import layer_work, product_flops
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.scaled import FOUR_BIT, register
 from rooflines.roofline.formulas.table import formula
@@ -73,7 +72,7 @@ def _gptq(signature: Signature) -> Work:
     """Weight [k / 8, n] of int32."""
     args = Arguments(signature, "a weight zeros scales g_idx")
     inputs, weight, scales = args.tensor("a"), args.tensor("weight"), args.tensor("scales")
-    return widened(inputs, weight.shape[-1], size(weight), DEQUANTIZE, [args.tensor("zeros"), scales, args.optional("g_idx")])
+    return layer_work(inputs, weight.shape[-1], weight, args.tensor("zeros"), scales, args.optional("g_idx"), unpack=DEQUANTIZE)
 
 
 @formula("_C::awq_gemm", "vllm::triton_w4a16_gemm", category="matmul")
@@ -81,7 +80,8 @@ def _awq(signature: Signature) -> Work:
     """Weight [k, n / 8] of int32, scales [k / group, n]."""
     args = Arguments(signature, "a weight scales zeros")
     scales = args.tensor("scales")
-    return widened(args.tensor("a"), scales.shape[-1], size(args.tensor("weight")), DEQUANTIZE, [scales, args.optional("zeros")])
+    others = (args.tensor("weight"), scales, args.optional("zeros"))
+    return layer_work(args.tensor("a"), scales.shape[-1], *others, unpack=DEQUANTIZE)
 
 
 @formula("_C::awq_dequantize", "sgl_kernel::awq_dequantize", category="element-wise")
@@ -128,7 +128,7 @@ def marlin_work(signature: Signature) -> Work:
     if weight is None or inputs.numel != m * k:
         raise NotCounted("arguments of another version")
     scales = [tensor for tensor in others if tensor is not weight]
-    return widened(inputs, n, size(weight), DEQUANTIZE, [*scales], marlin_dtype(inputs, scales))
+    return layer_work(inputs, n, weight, *scales, unpack=DEQUANTIZE, dtype=marlin_dtype(inputs, scales))
 
 
 def marlin_dtype(inputs: TensorArg, scales: list[TensorArg]) -> str:
@@ -147,14 +147,14 @@ def _machete(signature: Signature) -> Work:
     args = Arguments(signature, "a weight type out_type group_scales group_zeros group_size channel_scales token_scales")
     others = [args.optional(name) for name in ("group_scales", "group_zeros", "channel_scales", "token_scales")]
     weight = args.tensor("weight")
-    return widened(args.tensor("a"), weight.shape[-1], size(weight), DEQUANTIZE, others)
+    return layer_work(args.tensor("a"), weight.shape[-1], weight, *others, unpack=DEQUANTIZE)
 
 
 @formula("_C::allspark_w8a16_gemm", category="matmul")
 def _allspark(signature: Signature) -> Work:
     args = Arguments(signature, "a weight scales zeros n")
-    weight = args.tensor("weight")
-    return widened(args.tensor("a"), args.integer("n"), size(weight), DEQUANTIZE, [args.tensor("scales"), args.optional("zeros")])
+    weight, inputs, n = args.tensor("weight"), args.tensor("a"), args.integer("n")
+    return layer_work(inputs, n, weight, args.tensor("scales"), args.optional("zeros"), unpack=DEQUANTIZE)
 
 
 @formula(
@@ -168,15 +168,7 @@ def _ggml(signature: Signature) -> Work:
     """The activations become 8-bit integers; a row of the weight is a row of blocks of bytes."""
     args = Arguments(signature, "weight x type rows")
     weight, inputs, outputs = args.tensor("weight"), args.tensor("x"), args.integer("rows")
-    k = inputs.shape[-1]
-    rows = inputs.numel // k
-    return Work(
-        matrix_flops=product_flops(1, rows, k, outputs),
-        other_flops=inputs.numel * DYNAMIC_QUANTIZE + rows * outputs,
-        bytes_read=size(weight, inputs),
-        bytes_written=rows * outputs * size_of(inputs.dtype),
-        precision="int8",
-    )
+    return layer_work(inputs, outputs, weight, each=1, besides=inputs.numel * DYNAMIC_QUANTIZE, precision="int8")
 
 
 @formula("_C::ggml_dequantize", "sgl_kernel::ggml_dequantize", category="element-wise")
