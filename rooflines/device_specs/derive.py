@@ -18,6 +18,7 @@ from rooflines.errors import UsageError
 from rooflines.units import si
 
 _HINT = f"Use {arg('ceilings', 'measured')} or a JSON file."
+_Accumulate = Literal["fp64", "fp32", "fp16", "int32"]
 
 
 class PerCycle(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +30,7 @@ class PerCycle(msgspec.Struct, frozen=True, kw_only=True):
 
     precision: Precision
     engine: Engine
-    accumulate: Literal["fp64", "fp32", "fp16", "int32"]
+    accumulate: _Accumulate
     operations: float
     clock_scale: float = 1.0
     isa: str = ""
@@ -93,11 +94,8 @@ def gpu_rates(name: str, compute_capability: tuple[int, int]) -> tuple[PerCycle,
     if compute_capability not in _VECTOR:
         raise UsageError(f"operations per cycle of compute capability {major}.{minor} ({name!r}) are not known.", hint=_HINT)
     fp32, fp64, fp16 = _VECTOR[compute_capability]
-    found = [PerCycle(precision="fp32", engine="vector", accumulate="fp32", operations=fp32)]
-    if fp64:
-        found.append(PerCycle(precision="fp64", engine="vector", accumulate="fp64", operations=fp64))
-    if fp16:
-        found.append(PerCycle(precision="fp16", engine="vector", accumulate="fp16", operations=fp16))
+    vector: tuple[tuple[Precision, int | None], ...] = (("fp32", fp32), ("fp64", fp64), ("fp16", fp16))
+    found = [_core_rate(precision, operations) for precision, operations in vector if operations]
     classes = _MATRIX.get(compute_capability, {})
     rates = classes.get(product_class(name), classes.get("p", {}))
     for precision, operations in {} if _NO_TENSOR_CORES.search(text) else rates.items():
@@ -209,28 +207,19 @@ def core_rates(name: str, isa: tuple[str, ...], model: str = "") -> tuple[PerCyc
         fp32, with_isa = 16, "avx"
     else:
         raise UsageError(f"operations per cycle of {name!r} cannot be derived from its instruction sets.", hint=_HINT)
-    found = [
-        PerCycle(precision="fp64", engine="vector", accumulate="fp64", operations=fp32 / 2, isa=with_isa),
-        PerCycle(precision="fp32", engine="vector", accumulate="fp32", operations=fp32, isa=with_isa),
-    ]
+    found = [_core_rate("fp64", fp32 / 2, with_isa), _core_rate("fp32", fp32, with_isa)]
     if "avx512_fp16" in isa:
-        found.append(
-            PerCycle(precision="fp16", engine="vector", accumulate="fp16", operations=2 * fp32, isa="avx512_fp16", unconfirmed=True)
-        )
+        found.append(_core_rate("fp16", 2 * fp32, "avx512_fp16", unconfirmed=True))
     if "amx_bf16" in isa:
-        found.append(PerCycle(precision="bf16", engine="matrix", accumulate="fp32", operations=1024, isa="amx_bf16"))
+        found.append(_core_rate("bf16", 1024, "amx_bf16"))
     elif "avx512_bf16" in isa:
-        found.append(
-            PerCycle(precision="bf16", engine="matrix", accumulate="fp32", operations=2 * fp32, isa="avx512_bf16", unconfirmed=True)
-        )
+        found.append(_core_rate("bf16", 2 * fp32, "avx512_bf16", unconfirmed=True))
     if "amx_int8" in isa:
-        found.append(PerCycle(precision="int8", engine="matrix", accumulate="int32", operations=2048, isa="amx_int8"))
+        found.append(_core_rate("int8", 2048, "amx_int8"))
     elif "avx512_vnni" in isa:
-        found.append(
-            PerCycle(precision="int8", engine="matrix", accumulate="int32", operations=4 * fp32, isa="avx512_vnni", unconfirmed=True)
-        )
+        found.append(_core_rate("int8", 4 * fp32, "avx512_vnni", unconfirmed=True))
     elif "avx_vnni" in isa:
-        found.append(PerCycle(precision="int8", engine="matrix", accumulate="int32", operations=128, isa="avx_vnni", unconfirmed=True))
+        found.append(_core_rate("int8", 128, "avx_vnni", unconfirmed=True))
     return tuple(found)
 
 
@@ -262,19 +251,11 @@ def _arm_rates(name: str, text: str, isa: tuple[str, ...]) -> tuple[PerCycle, ..
     fp32, bf16, int8 = (32, 0, 0) if text.startswith("apple ") else _ARM.get(text, (0, 0, 0))
     if not fp32:
         raise UsageError(f"operations per cycle of {name!r} are not known.", hint=_HINT)
-    found = [
-        PerCycle(precision="fp64", engine="vector", accumulate="fp64", operations=fp32 / 2, isa="asimd", unconfirmed=True),
-        PerCycle(precision="fp32", engine="vector", accumulate="fp32", operations=fp32, isa="asimd", unconfirmed=True),
-    ]
-    if "asimdhp" in isa:
-        found.append(
-            PerCycle(precision="fp16", engine="vector", accumulate="fp16", operations=2 * fp32, isa="asimdhp", unconfirmed=True)
-        )
-    if bf16 and "bf16" in isa:
-        found.append(PerCycle(precision="bf16", engine="matrix", accumulate="fp32", operations=bf16, isa="bf16", unconfirmed=True))
-    if int8 and "i8mm" in isa:
-        found.append(PerCycle(precision="int8", engine="matrix", accumulate="int32", operations=int8, isa="i8mm", unconfirmed=True))
-    return tuple(found)
+    rates: tuple[tuple[Precision, float, str], ...] = (
+        ("fp64", fp32 / 2, "asimd"), ("fp32", fp32, "asimd"), ("fp16", 2 * fp32, "asimdhp"), ("bf16", bf16, "bf16"),
+        ("int8", int8, "i8mm"),
+    )  # fmt: skip
+    return tuple(_core_rate(precision, rate, needed, unconfirmed=True) for precision, rate, needed in rates if rate and needed in isa)
 
 
 def _family(model: str) -> tuple[int, int]:
@@ -293,17 +274,25 @@ def derive_apple(name: str, gpu_cores: int, clock_hz: float, *, bytes_per_s: flo
 
     ``bytes_per_s`` is the bandwidth of the unified memory where it is known. Apple publishes no clock: ``clock`` says where it is from.
     """
-    rates = [
-        PerCycle(precision="fp32", engine="vector", accumulate="fp32", operations=_APPLE_PER_CORE),
-        PerCycle(precision="fp16", engine="vector", accumulate="fp16", operations=_APPLE_PER_CORE),
-    ]
+    rates = [_core_rate("fp32", _APPLE_PER_CORE), _core_rate("fp16", _APPLE_PER_CORE)]
     found = [_rate(rate, f"{gpu_cores} GPU cores", gpu_cores, clock_hz, "", clock) for rate in rates]
     if bytes_per_s:
         found.append(_memory("DRAM", bytes_per_s, "unified memory"))
     return Ceilings(device=name, kind="mps", ceilings=tuple(found))
 
 
-# --- both --------------------------------------------------------------------------------------------------------------------------
+# --- all ---------------------------------------------------------------------------------------------------------------------------
+
+# The units that have a precision outside of NVIDIA's tensor cores, and what they accumulate in.
+_UNITS: dict[Precision, tuple[Engine, _Accumulate]] = {
+    "fp64": ("vector", "fp64"), "fp32": ("vector", "fp32"), "fp16": ("vector", "fp16"), "bf16": ("matrix", "fp32"),
+    "int8": ("matrix", "int32"),
+}  # fmt: skip
+
+
+def _core_rate(precision: Precision, operations: float, isa: str = "", unconfirmed: bool = False) -> PerCycle:
+    engine, accumulate = _UNITS[precision]
+    return PerCycle(precision=precision, engine=engine, accumulate=accumulate, operations=operations, isa=isa, unconfirmed=unconfirmed)
 
 
 def _rate(rate: PerCycle, units: str, count: int, clock_hz: float, origin: str, clock: str) -> Ceiling:
