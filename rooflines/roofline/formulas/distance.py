@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, broadcast, elements, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, broadcast, elements, size, size_of
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.reduction import norm_cost
 from rooflines.roofline.formulas.table import formula
@@ -17,18 +18,18 @@ def _gradient_cost(order: Argument) -> int:
     return 4 if order in (0, 1, 2) or norm_cost(order) == norm_cost(2) else costs.POW + 4
 
 
+def _distances(like: TensorArg, flops: int, read: int, results: int) -> Work:
+    """``flops`` in the precision of ``like``; ``results`` elements of its dtype are written."""
+    return Work(other_flops=flops, bytes_read=read, bytes_written=results * size_of(like.dtype), precision=precision_of(like.dtype))
+
+
 @formula("aten::dist", category="reduction")
 def _dist(signature: Signature) -> Work:
     """The norm of the difference of two tensors: one number."""
     args = Arguments(signature, "self other p=2")
     left, right = args.tensor("self"), args.tensor("other")
     pairs = elements(broadcast((left.shape, right.shape)))
-    return Work(
-        other_flops=pairs * (1 + norm_cost(args.value("p"))),
-        bytes_read=size(left, right),
-        bytes_written=size_of(left.dtype),
-        precision=precision_of(left.dtype),
-    )
+    return _distances(left, pairs * (1 + norm_cost(args.value("p"))), size(left, right), 1)
 
 
 def _pairs(left: TensorArg, right: TensorArg) -> tuple[int, int]:
@@ -43,12 +44,7 @@ def _cdist(signature: Signature) -> Work:
     args = Arguments(signature, "x1 x2 p")
     left, right = args.tensor("x1"), args.tensor("x2")
     pairs, coordinates = _pairs(left, right)
-    return Work(
-        other_flops=pairs * coordinates * (1 + norm_cost(args.value("p"))),
-        bytes_read=size(left, right),
-        bytes_written=pairs * size_of(left.dtype),
-        precision=precision_of(left.dtype),
-    )
+    return _distances(left, pairs * coordinates * (1 + norm_cost(args.value("p"))), size(left, right), pairs)
 
 
 @formula("aten::_euclidean_dist", category="matmul")
@@ -57,13 +53,8 @@ def _euclidean_dist(signature: Signature) -> Work:
     args = Arguments(signature, "x1 x2")
     left, right = args.tensor("x1"), args.tensor("x2")
     pairs, coordinates = _pairs(left, right)
-    return Work(
-        matrix_flops=2 * pairs * (coordinates + 2),
-        other_flops=3 * left.numel + 2 * right.numel + 2 * pairs,
-        bytes_read=size(left, right),
-        bytes_written=pairs * size_of(left.dtype),
-        precision=precision_of(left.dtype),
-    )
+    others = _distances(left, 3 * left.numel + 2 * right.numel + 2 * pairs, size(left, right), pairs)
+    return replace(others, matrix_flops=2 * pairs * (coordinates + 2))
 
 
 @formula("aten::_cdist_backward", category="reduction")
@@ -73,12 +64,8 @@ def _cdist_backward(signature: Signature) -> Work:
     grad, left, right, order = args.tensor("grad"), args.tensor("x1"), args.tensor("x2"), args.value("p")
     pairs, coordinates = _pairs(left, right)
     batch = elements(broadcast((left.shape[:-2], right.shape[:-2])))
-    return Work(
-        other_flops=pairs * coordinates * _gradient_cost(order),
-        bytes_read=size(grad, left, right, args.tensor("distances") if order != 1 else None),
-        bytes_written=batch * prod(left.shape[-2:]) * size_of(left.dtype),
-        precision=precision_of(left.dtype),
-    )
+    read = size(grad, left, right, args.tensor("distances") if order != 1 else None)
+    return _distances(left, pairs * coordinates * _gradient_cost(order), read, batch * prod(left.shape[-2:]))
 
 
 @formula("aten::_pdist_forward", category="reduction")
@@ -88,12 +75,7 @@ def _pdist(signature: Signature) -> Work:
     inputs = args.tensor("self")
     rows, coordinates = inputs.shape
     pairs = rows * (rows - 1) // 2
-    return Work(
-        other_flops=pairs * coordinates * (1 + norm_cost(args.value("p"))),
-        bytes_read=size(inputs),
-        bytes_written=pairs * size_of(inputs.dtype),
-        precision=precision_of(inputs.dtype),
-    )
+    return _distances(inputs, pairs * coordinates * (1 + norm_cost(args.value("p"))), size(inputs), pairs)
 
 
 @formula("aten::_pdist_backward", category="reduction")
@@ -101,9 +83,5 @@ def _pdist_backward(signature: Signature) -> Work:
     """Each pair's gradient, to one row added and from the other subtracted."""
     args = Arguments(signature, "grad self p distances")
     grad, inputs, order = args.tensor("grad"), args.tensor("self"), args.value("p")
-    return Work(
-        other_flops=grad.numel * inputs.shape[-1] * (_gradient_cost(order) + 1),
-        bytes_read=size(grad, inputs, args.tensor("distances") if order != 1 else None),
-        bytes_written=written(inputs),
-        precision=precision_of(inputs.dtype),
-    )
+    read = size(grad, inputs, args.tensor("distances") if order != 1 else None)
+    return _distances(inputs, grad.numel * inputs.shape[-1] * (_gradient_cost(order) + 1), read, inputs.numel)

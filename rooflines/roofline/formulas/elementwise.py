@@ -410,19 +410,6 @@ def _glu(signature: Signature) -> Work:
     )
 
 
-@formula("aten::glu_backward_jvp", category="element-wise")
-def _glu_backward_jvp(signature: Signature) -> Work:
-    """The derivative of ``glu_backward``: two products of three factors, each with its three derivatives; ``grad_glu`` is not read."""
-    args = Arguments(signature, "grad_x grad_glu x dgrad_glu dx")
-    grad = args.tensor("grad_x")
-    return Work(
-        other_flops=args.tensor("grad_glu").numel * (costs.SIGMOID + 20),
-        bytes_read=size(grad, *(args.tensor(name) for name in ("x", "dgrad_glu", "dx"))),
-        bytes_written=written(grad),
-        precision=precision_of(grad.dtype),
-    )
-
-
 _PASSES: Final[dict[str, Pass]] = {
     # g * sigmoid(-x), where the forward may have kept a part of it
     "aten::log_sigmoid_backward": Pass(
@@ -431,6 +418,10 @@ _PASSES: Final[dict[str, Pass]] = {
     "aten::glu_backward": Pass("read grad, read self", costs.SIGMOID + 4, per="grad", result="self", precision="self"),
     # the derivative along ``dx``: s * da + y * (1 - s) * db, with s the sigmoid of b
     "aten::glu_jvp": Pass("read glu, read x, read dx", costs.SIGMOID + 5, per="glu", result="glu"),
+    # the derivative of ``glu_backward``: two products of three factors, each with its three derivatives; ``grad_glu`` is not read
+    "aten::glu_backward_jvp": Pass(
+        "read grad_x, grad_glu, read x, read dgrad_glu, read dx", costs.SIGMOID + 20, per="grad_glu", result="grad_x"
+    ),
 }
 for _name, _one in _PASSES.items():
     formula(_name, category="element-wise")(partial(pass_work, one=_one))

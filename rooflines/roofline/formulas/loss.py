@@ -8,6 +8,7 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, broadcast, distinct, elements, every, size, size_of, written
+from rooflines.roofline.formulas.passes import Pass, pass_work
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
 
@@ -100,11 +101,10 @@ def _elementwise(signature: Signature, cost: int, schema: str) -> Work:
 def _elementwise_backward(signature: Signature, cost: int) -> Work:
     args = Arguments(signature, "grad self target weight=None")
     inputs = args.tensor("self")
-    read: list[TensorArg | None] = [args.tensor("grad"), inputs, args.tensor("target"), args.optional("weight")]
     return Work(
         other_flops=inputs.numel * cost,
-        bytes_read=size(*read),
-        bytes_written=inputs.numel * size_of(inputs.dtype),
+        bytes_read=size(args.tensor("grad"), inputs, args.tensor("target"), args.optional("weight")),
+        bytes_written=written(inputs),
         precision=precision_of(inputs.dtype),
     )
 
@@ -155,16 +155,10 @@ def _multilabel_margin(signature: Signature) -> Work:
     )
 
 
-@formula("aten::multilabel_margin_loss_backward", category="reduction")
-def _multilabel_margin_backward(signature: Signature) -> Work:
-    args = Arguments(signature, "grad self target reduction is_target")
-    inputs = args.tensor("self")
-    return Work(
-        other_flops=inputs.numel * 4,
-        bytes_read=size(args.tensor("grad"), inputs, args.tensor("target"), args.tensor("is_target")),
-        bytes_written=written(inputs),
-        precision=precision_of(inputs.dtype),
-    )
+_MULTILABEL_BACKWARD: Final = Pass(
+    "read grad, read self, read target, reduction, read is_target", 4, per="self", result="self", precision="self"
+)
+formula("aten::multilabel_margin_loss_backward", category="reduction")(partial(pass_work, one=_MULTILABEL_BACKWARD))
 
 
 # Connectionist temporal classification (Graves et al. 2006): log_probs [t, n, c]; a target of l labels has 2 l + 1 states, blanks

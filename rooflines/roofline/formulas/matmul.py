@@ -6,6 +6,7 @@ folded into the product, what is added to it costs one addition a result.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Final
 
@@ -290,22 +291,16 @@ def _products_of_lists(signature: Signature) -> Work:
     lefts, rights = args.tensors("self"), args.tensors("other")
     if not lefts or len(lefts) != len(rights):
         raise NotCounted("shapes of 'self' not recorded")
-    return sum((product_work(left, right) for left, right in zip(lefts, rights, strict=True)), Work())
+    return sum(map(product_work, lefts, rights), Work())
 
 
 @formula("inductor::_mm_plus_mm", category="matmul")
 def _sum_of_two(signature: Signature) -> Work:
     args = Arguments(signature, "a b c d out")
-    first = product_work(args.tensor("a"), args.tensor("b"))
-    second = product_work(args.tensor("c"), args.tensor("d"))
-    results = first.bytes_written // size_of(args.tensor("a").dtype)
-    return Work(
-        first.matrix_flops + second.matrix_flops,
-        results * addition_flops(args.tensor("a").dtype),
-        first.bytes_read + second.bytes_read,
-        first.bytes_written,
-        first.precision,
-    )
+    left = args.tensor("a")
+    first = product_work(left, args.tensor("b"), each=addition_flops(left.dtype))
+    both = first + product_work(args.tensor("c"), args.tensor("d"))
+    return replace(both, bytes_written=first.bytes_written, precision=first.precision)
 
 
 def grouped_product(left: TensorArg, right: TensorArg, offsets: TensorArg | None) -> tuple[int, tuple[int, ...]]:

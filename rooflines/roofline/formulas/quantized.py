@@ -267,19 +267,12 @@ def _join(signature: Signature) -> Work:
 _BATCH_NORM: Final = tuple(f"quantized::batch_norm{n}{relu}" for n in ("", "1d", "2d", "3d") for relu in ("", "_relu"))
 
 
-@formula(*_BATCH_NORM, "aten::quantized_batch_norm", category="normalisation")
+@formula(*_BATCH_NORM, "aten::quantized_batch_norm", "onednn::qbatch_norm2d", category="normalisation")
 def _batch_norm(signature: Signature) -> Work:
     """By the statistics of training, folded into a scale and a shift."""
-    args = Arguments(signature, "self weight bias mean var")
+    args = Arguments(signature, f"self {'scale zero ' if signature.name.startswith('onednn') else ''}weight bias mean var")
     vectors = [args.optional(name) for name in ("weight", "bias", "mean", "var")]
     return _on_quantized(args.tensor("self"), DEQUANTIZE + SCALE_AND_SHIFT + ("relu" in signature.name) + QUANTIZE, *vectors)
-
-
-@formula("onednn::qbatch_norm2d", category="normalisation")
-def _onednn_batch_norm(signature: Signature) -> Work:
-    args = Arguments(signature, "self scale zero weight bias mean var")
-    vectors = [args.optional(name) for name in ("weight", "bias", "mean", "var")]
-    return _on_quantized(args.tensor("self"), DEQUANTIZE + SCALE_AND_SHIFT + QUANTIZE, *vectors)
 
 
 @formula("quantized::layer_norm", "quantized::group_norm", "quantized::instance_norm", category="normalisation")

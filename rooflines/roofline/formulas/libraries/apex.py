@@ -15,7 +15,7 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, written
-from rooflines.roofline.formulas.libraries.norms import norm_backward, norm_forward, norm_of
+from rooflines.roofline.formulas.libraries.norms import norm_backward, norm_of, norm_work, register
 from rooflines.roofline.formulas.matmul import linear_work, product_flops
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
@@ -23,31 +23,13 @@ from rooflines.roofline.formulas.table import formula
 
 # --- norms -------------------------------------------------------------------------------------------------------------------------
 
-_NORMS: Final = {
-    "FusedLayerNormAffineFunction": False,
-    "FusedLayerNormAffineMixedDtypesFunction": False,
-    "FusedLayerNormFunction": False,
-    "FastLayerNormFN": False,
-    "FusedRMSNormAffineFunction": True,
-    "FusedRMSNormAffineMixedDtypesFunction": True,
-    "FusedRMSNormFunction": True,
-}
-
-
-def _norm(signature: Signature, rms: bool) -> Work:
-    return norm_forward(norm_of(signature.tensors, rms))
-
-
-def _norm_gradient(signature: Signature, rms: bool) -> Work:
-    gradients, forward = parts(signature)
-    return norm_backward(norm_of(forward.tensors, rms), gradients)
-
-
-for _name, _rms in _NORMS.items():
-    formula(_name, category="normalisation", wraps=True)(partial(_norm, rms=_rms))
-    formula(f"{_name}Backward", category="normalisation", wraps=True)(partial(_norm_gradient, rms=_rms))
+register("FusedLayerNormAffineFunction", "FusedLayerNormAffineMixedDtypesFunction", "FusedLayerNormFunction", "FastLayerNormFN",
+         rms=False, wraps=True)  # fmt: skip
+register("FusedRMSNormAffineFunction", "FusedRMSNormAffineMixedDtypesFunction", "FusedRMSNormFunction", rms=True, wraps=True)
 for _kind, _rms in {"layer": False, "rms": True}.items():
-    formula(f"apex::fused_{_kind}_norm_affine_fwd", f"apex::fused_{_kind}_norm_fwd", category="normalisation")(partial(_norm, rms=_rms))
+    formula(f"apex::fused_{_kind}_norm_affine_fwd", f"apex::fused_{_kind}_norm_fwd", category="normalisation")(
+        partial(norm_work, rms=_rms)
+    )
 
 _SAVED: Final = {"layer": "grad mean invvar self normalized_shape", "rms": "grad invvar self normalized_shape"}
 

@@ -15,7 +15,7 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Dispatches, NotCounted, floating, size, written
-from rooflines.roofline.formulas.libraries.norms import Norm, norm_backward, norm_forward, norm_of
+from rooflines.roofline.formulas.libraries.norms import KIND, Norm, norm_backward, norm_forward, norm_of, register
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
@@ -23,19 +23,11 @@ from rooflines.roofline.formulas.table import formula
 
 # --- norms -------------------------------------------------------------------------------------------------------------------------
 
-_KIND: Final = "an RMS norm where there is no bias"
+
 _SILU: Final = "a gate of SiLU, because the name of the activation is not recorded"
 
 
-@formula("LayerNormFunction", "RMSNormFunction", category="normalisation")
-def _norm(signature: Signature) -> Work:
-    return norm_forward(norm_of(signature.tensors, None), assumption=_KIND)
-
-
-@formula("LayerNormFunctionBackward", "RMSNormFunctionBackward", category="normalisation")
-def _norm_gradient(signature: Signature) -> Work:
-    gradients, forward = parts(signature)
-    return norm_backward(norm_of(forward.tensors, None), gradients, assumption=_KIND)
+register("LayerNormFunction", "RMSNormFunction", rms=None)
 
 
 def _gated(signature: Signature) -> tuple[TensorArg, Norm]:
@@ -51,7 +43,7 @@ def _gated_norm(signature: Signature) -> Work:
     """norm(x) * silu(gate)."""
     gate, norm = _gated(signature)
     gated = Work(0, gate.numel * (costs.SILU + 1), size(gate), 0, precision_of(gate.dtype))
-    return norm_forward(norm, assumption=f"{_KIND}; {_SILU}") + gated
+    return norm_forward(norm, assumption=f"{KIND}; {_SILU}") + gated
 
 
 @formula("LayerNormGatedFunctionBackward", category="normalisation")
@@ -60,7 +52,7 @@ def _gated_norm_gradient(signature: Signature) -> Work:
     gradients, forward = parts(signature)
     gate, norm = _gated(forward)
     gated = Work(0, gate.numel * (costs.SILU + 7), size(gate), written(gate), precision_of(gate.dtype))
-    return norm_backward(norm, gradients, assumption=f"{_KIND}; {_SILU}") + gated
+    return norm_backward(norm, gradients, assumption=f"{KIND}; {_SILU}") + gated
 
 
 @formula("L2NormFunction", category="normalisation")

@@ -13,7 +13,7 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Dispatches, NotCounted, size, written
-from rooflines.roofline.formulas.libraries.norms import Norm, norm_backward, norm_forward, norm_of
+from rooflines.roofline.formulas.libraries.norms import Norm, norm_backward, norm_forward, register
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
@@ -32,18 +32,8 @@ def _tensors(signature: Signature, count: int) -> tuple[TensorArg, ...]:
 # --- norms -------------------------------------------------------------------------------------------------------------------------
 
 
-def _norm(signature: Signature, rms: bool) -> Work:
-    return norm_forward(norm_of(signature.tensors, rms))
-
-
-def _norm_gradient(signature: Signature, rms: bool) -> Work:
-    gradients, forward = parts(signature)
-    return norm_backward(norm_of(forward.tensors, rms), gradients)
-
-
-for _name, _rms in {"RMSNorm": True, "FusedAddRMSNorm": True, "LayerNorm": False}.items():
-    formula(f"Liger{_name}Function", category="normalisation")(partial(_norm, rms=_rms))
-    formula(f"Liger{_name}FunctionBackward", category="normalisation")(partial(_norm_gradient, rms=_rms))
+register("LigerRMSNormFunction", "LigerFusedAddRMSNormFunction", rms=True)
+register("LigerLayerNormFunction", rms=False)
 
 
 def _grouped(signature: Signature) -> Norm:

@@ -15,7 +15,7 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
-from rooflines.roofline.formulas.libraries.norms import norm_backward, norm_forward, norm_of
+from rooflines.roofline.formulas.libraries.norms import register
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
@@ -373,19 +373,7 @@ for _kind in _CAUSAL:
 
 # --- norms and gates ---------------------------------------------------------------------------------------------------------------
 
-_KIND: Final = "an RMS norm where there is no bias"
-
-
-@formula("LayerNormFn", category="normalisation")
-def _norm(signature: Signature) -> Work:
-    """mamba-ssm's and flash-attn's, with a residual or a gate of the input's shape."""
-    return norm_forward(norm_of(signature.tensors, None), assumption=_KIND)
-
-
-@formula("LayerNormFnBackward", category="normalisation")
-def _norm_gradient(signature: Signature) -> Work:
-    gradients, forward = parts(signature)
-    return norm_backward(norm_of(forward.tensors, None), gradients, assumption=_KIND)
+register("LayerNormFn", rms=None)  # mamba-ssm's and flash-attn's, with a residual or a gate of the input's shape
 
 
 @formula("SwiGLU", category="element-wise")

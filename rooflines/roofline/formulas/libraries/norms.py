@@ -7,11 +7,17 @@ of the input's shape beside it are residuals, which are added first; the sum is 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
-from rooflines.profiler.trace.signature import TensorArg
+from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import NotCounted, size, written
+from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, precision_of
+from rooflines.roofline.formulas.table import formula
+
+KIND: Final = "an RMS norm where there is no bias"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +74,20 @@ def norm_backward(norm: Norm, gradients: tuple[TensorArg, ...], assumption: str 
         precision=precision_of(norm.inputs.dtype),
         assumption=assumption,
     )
+
+
+def norm_work(signature: Signature, rms: bool | None) -> Work:
+    """The norm of the tensors of a call."""
+    return norm_forward(norm_of(signature.tensors, rms), assumption=KIND if rms is None else "")
+
+
+def _norm_gradient(signature: Signature, rms: bool | None) -> Work:
+    gradients, forward = parts(signature)
+    return norm_backward(norm_of(forward.tensors, rms), gradients, assumption=KIND if rms is None else "")
+
+
+def register(*names: str, rms: bool | None, wraps: bool = False) -> None:
+    """Register the formulas of autograd functions that are norms, and of their backward nodes."""
+    for name in names:
+        formula(name, category="normalisation", wraps=wraps)(partial(norm_work, rms=rms))
+        formula(f"{name}Backward", category="normalisation", wraps=wraps)(partial(_norm_gradient, rms=rms))

@@ -17,7 +17,8 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.experts import SPREAD, share
-from rooflines.roofline.formulas.libraries.norms import norm_backward, norm_forward, norm_of
+from rooflines.roofline.formulas.libraries.norms import norm_forward, norm_of
+from rooflines.roofline.formulas.libraries.norms import register as register_norms
 from rooflines.roofline.formulas.matmul import grouped_product, product
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.passes import Pass, register
@@ -260,25 +261,18 @@ def _modulated_norm(signature: Signature) -> Work:
     return norm + Work(0, x.numel * _MODULATE, size(scale, shift), 0, norm.precision)
 
 
-@formula("primus::fused_ln_modulate_backward", "primus::fused_ln_modulate_backward_v2", category="normalisation")
-def _modulated_norm_gradient(signature: Signature) -> Work:
-    """The scale is the weight of the norm, and the shift its bias."""
-    args = Arguments(signature, "grad x mean deviation scale")
-    grad, x, scale = args.tensor("grad"), args.tensor("x"), args.tensor("scale")
-    saved = size(args.tensor("mean"), args.tensor("deviation"))
-    flops = x.numel * (costs.LAYER_NORM_BACKWARD + 1)
-    return Work(0, flops, size(grad, x, scale) + saved, written(x, scale, scale), precision_of(x.dtype))
+# The scale is the weight of the norm, and the shift its bias.
+_MODULATED_NORM_GRADIENT: Final = Pass(
+    "read grad, read x, read mean, read deviation, read scale",
+    costs.LAYER_NORM_BACKWARD + 1,
+    "x",
+    result="x scale scale",
+    precision="x",
+)
+register({f"primus::fused_ln_modulate_backward{version}": _MODULATED_NORM_GRADIENT for version in ("", "_v2")}, "normalisation")
 
 
-@formula("_RMSNormFunction", "_RMSNormResidualFunction", category="normalisation")
-def _norm(signature: Signature) -> Work:
-    return norm_forward(norm_of(signature.tensors, rms=True))
-
-
-@formula("_RMSNormFunctionBackward", "_RMSNormResidualFunctionBackward", category="normalisation")
-def _norm_gradient(signature: Signature) -> Work:
-    gradients, forward = parts(signature)
-    return norm_backward(norm_of(forward.tensors, rms=True), gradients)
+register_norms("_RMSNormFunction", "_RMSNormResidualFunction", rms=True)
 
 
 _SILU_GATE: Final = "a gate of SiLU, because the name of the activation is not recorded"

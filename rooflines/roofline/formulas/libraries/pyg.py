@@ -17,7 +17,7 @@ from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.copies import result_bytes
 from rooflines.roofline.formulas.gather import selected
-from rooflines.roofline.formulas.matmul import grouped_product, product
+from rooflines.roofline.formulas.matmul import grouped_product, product_work
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.sorting import compares
@@ -154,14 +154,8 @@ def _listed_products(signature: Signature) -> Work:
     lefts, rights = args.tensors("left"), args.tensors("right")
     if not lefts or len(lefts) != len(rights):
         raise NotCounted("tensors of the list not recorded")
-    found = [product(left, right) for left, right in zip(lefts, rights, strict=True)]
-    return Work(
-        matrix_flops=sum(flops for flops, _ in found),
-        bytes_read=size(*lefts, *rights),
-        bytes_written=sum(prod(shape) for _, shape in found) * size_of(lefts[0].dtype),
-        precision=matrix_precision_of(lefts[0].dtype),
-        assumption="numbers of float32, because traces leave out the dtype of lists" if lefts[0].dtype == "float32" else "",
-    )
+    assumption = "numbers of float32, because traces leave out the dtype of lists" if lefts[0].dtype == "float32" else ""
+    return sum(map(product_work, lefts, rights), Work(assumption=assumption))
 
 
 @formula("pyg::sampled_op", category="element-wise")
@@ -205,34 +199,33 @@ def _cost(points: TensorArg) -> int:
     return 3 * prod(points.shape[1:])
 
 
+def _searched(args: Arguments, found: tuple[TensorArg, TensorArg, int, str], results: int) -> Work:
+    """Every distance of the pairs that were ``found`` computed, and ``results`` bytes written."""
+    points, asking, pairs, assumption = found
+    return Work(
+        other_flops=pairs * _cost(points),
+        bytes_read=size(points, asking, args.optional("ends"), args.optional("asking_ends")),
+        bytes_written=results,
+        precision=precision_of(points.dtype),
+        assumption=assumption,
+    )
+
+
 @formula("torch_cluster::knn", "pyg::knn", "torch_cluster::nearest", "pyg::nearest", category="reduction")
 def _nearest(signature: Signature) -> Work:
     """A list of pairs: of each point that asks and its ``k`` nearest ones; the nearest one alone without a list."""
     many = signature.name.endswith("knn")
     args = Arguments(signature, "points asking ends=None asking_ends=None k=1")
-    points, asking, pairs, assumption = _pairs(args)
+    points, asking, *_ = found = _pairs(args)
     results = 2 * asking.shape[0] * args.integer("k") if many else points.shape[0]
-    return Work(
-        other_flops=pairs * _cost(points),
-        bytes_read=size(points, asking, args.optional("ends"), args.optional("asking_ends")),
-        bytes_written=results * _INDEX,
-        precision=precision_of(points.dtype),
-        assumption=assumption,
-    )
+    return _searched(args, found, results * _INDEX)
 
 
 @hinted_formula("torch_cluster::radius", "pyg::radius", category="reduction")
 def _within(signature: Signature, hints: Hints) -> Work:
     """All pairs nearer than a distance."""
     args = Arguments(signature, "points asking ends=None asking_ends=None")
-    points, asking, pairs, assumption = _pairs(args)
-    return Work(
-        other_flops=pairs * _cost(points),
-        bytes_read=size(points, asking, args.optional("ends"), args.optional("asking_ends")),
-        bytes_written=result_bytes(hints, "number of pairs not recorded"),
-        precision=precision_of(points.dtype),
-        assumption=assumption,
-    )
+    return _searched(args, _pairs(args), result_bytes(hints, "number of pairs not recorded"))
 
 
 @hinted_formula("torch_cluster::fps", "pyg::fps", category="reduction")

@@ -79,6 +79,7 @@ ROUTING: Final[dict[str, Pass]] = {
 register({f"sgl_kernel::{name}": one for name, one in NORMS.items()}, "normalisation")
 for _name in ("silu_and_mul", "gelu_and_mul", "gelu_tanh_and_mul"):
     register({f"sgl_kernel::{_name}": Pass("write out, read input", GATED[_name], per="out")}, "element-wise")
+register({"sgl_kernel::gelu_quick": Pass("write out, read input", costs.SIGMOID + 2, per="out")}, "element-wise")
 register({f"sgl_kernel::{name}": one for name, one in QUANTIZATIONS.items()}, "element-wise")
 register({f"sgl_kernel::{name}": one for name, one in COPIES.items()}, "copy")
 register({f"sgl_kernel::{name}": one for name, one in ROUTING.items()}, "moe")
@@ -115,24 +116,6 @@ def _tensor_quantization(signature: Signature) -> Work:
 @formula("sgl_kernel::scaled_fp4_quant", category="element-wise")
 def _to_fp4(signature: Signature) -> Work:
     return to_fp4(signature, "out input block_scale scale")
-
-
-@formula("sgl_kernel::gelu_quick", category="element-wise")
-def _quick(signature: Signature) -> Work:
-    args = Arguments(signature, "out input")
-    inputs, out = args.tensor("input"), args.tensor("out")
-    return Work(
-        other_flops=out.numel * (costs.SIGMOID + 2),
-        bytes_read=size(inputs),
-        bytes_written=written(out),
-        precision=precision_of(inputs.dtype),
-    )
-
-
-@formula("sgl_kernel::weak_ref_tensor", category="other")
-def _reference(_: Signature) -> Work:
-    """The same memory."""
-    return Work()
 
 
 @formula("sgl_kernel::apply_rope_pos_ids_cos_sin_cache", category="element-wise")

@@ -19,7 +19,7 @@ from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Dispatches, NotCounted, every, size, size_of, written
 from rooflines.roofline.formulas.experts import SPREAD, used
 from rooflines.roofline.formulas.libraries.apex import softmax_backward, softmax_forward
-from rooflines.roofline.formulas.libraries.norms import Norm, norm_backward, norm_forward, norm_of
+from rooflines.roofline.formulas.libraries.norms import Norm, norm_backward, norm_forward, norm_of, register
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
@@ -194,18 +194,8 @@ def _grouped_gradient(signature: Signature) -> Work:
 # --- norms, softmaxes, rotary embedding, losses ------------------------------------------------------------------------------------
 
 
-def _norm(signature: Signature, rms: bool) -> Work:
-    return norm_forward(norm_of(signature.tensors, rms))
-
-
-def _norm_gradient(signature: Signature, rms: bool) -> Work:
-    gradients, forward = parts(signature)
-    return norm_backward(norm_of(forward.tensors, rms), gradients)
-
-
-for _name, _rms in {"_LayerNorm": False, "_RMSNorm": True}.items():  # TransformerEngine 1
-    formula(_name, category="normalisation")(partial(_norm, rms=_rms))
-    formula(f"{_name}Backward", category="normalisation")(partial(_norm_gradient, rms=_rms))
+register("_LayerNorm", rms=False)  # TransformerEngine 1
+register("_RMSNorm", rms=True)
 
 _SOFTMAXES: Final = ("scaled_softmax", "scaled_masked_softmax", "scaled_upper_triang_masked_softmax",
                      "scaled_aligned_causal_masked_softmax")  # fmt: skip

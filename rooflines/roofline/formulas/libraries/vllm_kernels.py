@@ -7,6 +7,7 @@ Strings, such as the dtype of a cache, are not in traces; the cache's tensor has
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
@@ -108,7 +109,7 @@ def _experts_to_fp4(signature: Signature) -> Work:
     )
 
 
-@formula("_C::weak_ref_tensor", "_C::get_cuda_view_from_cpu_tensor", category="other")
+@formula("_C::weak_ref_tensor", "sgl_kernel::weak_ref_tensor", "_C::get_cuda_view_from_cpu_tensor", category="other")
 def _reference(_: Signature) -> Work:
     """The same memory."""
     return Work()
@@ -119,7 +120,7 @@ def _reference(_: Signature) -> Work:
 
 @formula("_C::rotary_embedding", "_C::batched_rotary_embedding", "sgl_kernel::rotary_embedding", "sglang::rotary_embedding_with_key",
          category="element-wise")  # fmt: skip
-def _rotary(signature: Signature) -> Work:
+def rotary(signature: Signature) -> Work:
     """Query and key rotate in place; a row of the table has the cosines and the sines of half a head each."""
     args = Arguments(signature, "positions query key head_size cos_sin_cache is_neox")
     rotated = (args.tensor("query"), args.optional("key"))
@@ -168,9 +169,7 @@ def _concat_and_cache(signature: Signature) -> Work:
     args = Arguments(signature, "kv_c k_pe cache slots dtype scale")
     cache, slots = args.tensor("cache"), args.tensor("slots")
     work = stored(slots.numel, (args.tensor("kv_c"), args.tensor("k_pe")), (cache, cache), slots, args.optional("scale"))
-    return Work(
-        work.matrix_flops, work.other_flops, work.bytes_read, slots.numel * cache.shape[-1] * size_of(cache.dtype), work.precision
-    )
+    return replace(work, bytes_written=slots.numel * cache.shape[-1] * size_of(cache.dtype))
 
 
 @formula("_C_cache_ops::concat_and_cache_mla_rope_fused", category="copy")

@@ -17,7 +17,7 @@ from rooflines.roofline.formulas.arguments import Arguments, Dispatches, size, s
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.kv_cache import stored
 from rooflines.roofline.formulas.libraries.aiter_products import to_fp4 as products_in_fp4
-from rooflines.roofline.formulas.libraries.vllm_kernels import to_fp4
+from rooflines.roofline.formulas.libraries.vllm_kernels import rotary, to_fp4
 from rooflines.roofline.formulas.matmul import linear_work
 from rooflines.roofline.formulas.passes import Pass, pass_work, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
@@ -215,11 +215,7 @@ def _to_fp4(signature: Signature) -> Work:
     return to_fp4(signature, "input scale out=None block_scale=None")
 
 
-@formula("vllm::flashinfer_rotary_embedding", "vllm::rocm_aiter_triton_rotary_embedding", category="element-wise", wraps=True)
-def _rotary(signature: Signature) -> Work:
-    args = Arguments(signature, "positions query key head_size cos_sin_cache is_neox")
-    rotated = (args.tensor("query"), args.optional("key"))
-    return rotary_work(args.tensor("positions"), rotated, args.tensor("cos_sin_cache"), args.integer("head_size"))
+formula("vllm::flashinfer_rotary_embedding", "vllm::rocm_aiter_triton_rotary_embedding", category="element-wise", wraps=True)(rotary)
 
 
 @formula("vllm::mrope", category="element-wise")

@@ -14,6 +14,7 @@ from rooflines.roofline.formulas.costs import SILU
 from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.matmul import product, product_flops
 from rooflines.roofline.formulas.nodes import parts
+from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.table import formula
 
@@ -36,17 +37,9 @@ def _gated(signature: Signature) -> Work:
     )
 
 
-@formula("xformers::silu_bw_fused", category="element-wise")
-def _gated_backward(signature: Signature) -> Work:
-    """The gradients of both results, and their product again."""
-    args = Arguments(signature, "gate up grad")
-    gate, up, grad = args.tensor("gate"), args.tensor("up"), args.tensor("grad")
-    return Work(
-        other_flops=gate.numel * (SILU + 7),
-        bytes_read=size(gate, up, grad),
-        bytes_written=3 * written(gate),
-        precision=precision_of(gate.dtype),
-    )
+# The gradients of both results, and their product again.
+_GATED_BACKWARD: Final = Pass("read gate, read up, read grad", SILU + 7, per="gate", result="gate gate gate")
+register({"xformers::silu_bw_fused": _GATED_BACKWARD}, "element-wise")
 
 
 @formula("xformers::gemm_fused_operand_sum", category="matmul")
