@@ -214,7 +214,8 @@ def _half_weight_transposed(signature: Signature) -> Work:
     """As above, with a weight that is laid out [k, n]."""
     args = Arguments(signature, "self weight bias")
     inputs, weight, bias = args.tensor("self"), args.tensor("weight"), args.optional("bias")
-    return layer_work(inputs, weight.shape[1], weight, bias, each=(bias is not None) + ("relu" in signature.name))
+    each = (bias is not None) + ("relu" in signature.name)
+    return layer_work(inputs, weight.shape[1], weight, bias, each=each, precision=precision_of(inputs.dtype))
 
 
 _CONVOLUTION: Final = (

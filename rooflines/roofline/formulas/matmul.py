@@ -80,11 +80,11 @@ def product_work(
     *others: TensorArg | None,
     each: int = 0,
     out_dtype: str | None = None,
-    precision: str | None = None,
+    precision: str | None = "",
 ) -> Work:
     """``left @ right``: both read with ``others``, ``each`` FLOPs done to each result, and this written as ``out_dtype``.
 
-    Where ``out_dtype`` and ``precision`` are None, they are those of ``left``.
+    Where ``out_dtype`` is None or ``precision`` empty, they are those of ``left``.
     """
     flops, shape = product(left, right)
     return Work(
@@ -92,7 +92,7 @@ def product_work(
         other_flops=prod(shape) * each,
         bytes_read=size(left, right, *others),
         bytes_written=prod(shape) * size_of(out_dtype or left.dtype),
-        precision=precision or matrix_precision_of(left.dtype),
+        precision=matrix_precision_of(left.dtype) if precision == "" else precision,
     )
 
 
@@ -175,7 +175,7 @@ def layer_work(
     unpack: int = 0,
     besides: int = 0,
     dtype: str | None = None,
-    precision: str | None = None,
+    precision: str | None = "",
 ) -> Work:
     """[..., k] with a weight of k * ``outputs`` numbers in any layout, which is one of the tensors that are ``read`` with ``inputs``.
 
@@ -189,7 +189,7 @@ def layer_work(
         other_flops=results * each + unpack * inner * outputs + besides,
         bytes_read=size(inputs, *read),
         bytes_written=results * size_of(inputs.dtype if dtype is None else dtype),
-        precision=precision or matrix_precision_of(inputs.dtype),
+        precision=matrix_precision_of(inputs.dtype) if precision == "" else precision,
     )
 
 
