@@ -12,7 +12,6 @@ import importlib.util
 import os
 import platform
 import shutil
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -26,9 +25,10 @@ from rooflines.device_specs.records import Ceilings
 from rooflines.errors import DeviceError
 from rooflines.profiler.environment import Driver, cpu_isa, memory_bytes, nvidia_driver, package_version, thread_count
 from rooflines.profiler.samplers.host import cpu_frequency_hz
+from rooflines.profiler.samplers.procfs import line_of
 from rooflines.profiler.samplers.rapl import POWERCAP, package_counters
 from rooflines.serial import read_json
-from rooflines.units import binary_bytes, si
+from rooflines.units import binary_bytes, counted, si
 
 CheckStatus = Literal["ok", "missing", "limited"]
 
@@ -65,35 +65,13 @@ def examine() -> tuple[Check, ...]:
 
 
 def python() -> Check:
-    return _at_least("Python", platform.python_version(), sys.version_info[:2], OLDEST_PYTHON, "")
+    return _at_least("Python", platform.python_version(), OLDEST_PYTHON, "")
 
 
 def torch_package() -> Check:
     import torch
 
-    version = str(torch.__version__)
-    numbers = tuple(int(part) for part in version.split("+")[0].split(".")[:2])
-    return _at_least("PyTorch", version, numbers, OLDEST_TORCH, "pip install --upgrade 'torch>=2.6' torchvision")
-
-
-def torchvision() -> Check | None:
-    return _importable("torchvision", "torchvision", "pip install torchvision", "torchvision models by name")
-
-
-def numba() -> Check | None:
-    return _importable("Numba", "numba", "pip install numba", "measuring this CPU's ceilings")
-
-
-def timm() -> Check | None:
-    return _optional("timm", "timm", "timm", "pip install timm", "models timm:NAME")
-
-
-def transformers() -> Check | None:
-    return _optional("transformers", "transformers", "transformers", "pip install transformers", "models hf:NAME")
-
-
-def fvcore() -> Check | None:
-    return _optional("fvcore", "fvcore", "fvcore", "pip install 'rooflines[fvcore]'", "comparing FLOP counts with it")
+    return _at_least("PyTorch", str(torch.__version__), OLDEST_TORCH, "pip install --upgrade 'torch>=2.6' torchvision")
 
 
 def tensorboard_plugin() -> Check | None:
@@ -103,10 +81,6 @@ def tensorboard_plugin() -> Check | None:
         return found
     # Its page has one script from elsewhere, https://www.gstatic.com/charts/loader.js.
     return msgspec.structs.replace(found, status="limited", detail=f"{found.detail}; its charts are loaded from the internet")
-
-
-def typst() -> Check | None:
-    return _optional("typst", "typst", "typst", "pip install typst", "PDF reports")
 
 
 # --- the CPU
@@ -154,9 +128,7 @@ def cpu_power(powercap: Path = POWERCAP) -> Check | None:
     if not all(os.access(counter, os.R_OK) for counter in counters):
         fix = "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj"
         return Check(name="CPU power", status="limited", detail="RAPL energy counters are readable by root only", fix=fix)
-    return Check(
-        name="CPU power", status="ok", detail=f"RAPL counters of {len(counters)} CPU package{'s' if len(counters) > 1 else ''}"
-    )
+    return Check(name="CPU power", status="ok", detail=f"RAPL counters of {counted(len(counters), 'CPU package')}")
 
 
 # --- NVIDIA
@@ -168,7 +140,7 @@ def gpu_driver() -> Check:
     if driver.problem:
         boards = nvidia_boards()
         if boards:
-            found = f"{boards} NVIDIA GPU{'s' if boards > 1 else ''} on the bus: see nvidia.com/drivers"
+            found = f"{counted(boards, 'NVIDIA GPU')} on the bus: see nvidia.com/drivers"
             return Check(name="GPU driver", status="limited", detail=f"{driver.problem} {found}", fix=driver.fix)
         return Check(name="GPU driver", status="missing", detail=driver.problem, fix=driver.fix)
     cuda = f", CUDA up to {_dotted(driver.cuda)}" if driver.cuda else ""
@@ -180,7 +152,7 @@ def gpu_driver() -> Check:
 
 def nvidia_boards(pci: Path = _PCI_DEVICES) -> int:
     """NVIDIA display controllers on the PCI bus, driver or not (Linux)."""
-    return sum(_line(device / "vendor") == "0x10de" and _line(device / "class").startswith("0x03") for device in pci.glob("*"))
+    return sum(line_of(device / "vendor") == "0x10de" and line_of(device / "class").startswith("0x03") for device in pci.glob("*"))
 
 
 def cuda() -> Check:
@@ -230,8 +202,7 @@ def numba_cuda() -> Check | None:
     version = package_version("numba-cuda")
     if check is None or check.status != "ok" or version is None:
         return check
-    numbers = tuple(int(part) for part in version.split(".")[:2])
-    return _at_least("numba-cuda", version, numbers, OLDEST_NUMBA_CUDA, _install(cuda_extra(torch.version.cuda, _driver().cuda)))
+    return _at_least("numba-cuda", version, OLDEST_NUMBA_CUDA, _install(cuda_extra(torch.version.cuda, _driver().cuda)))
 
 
 def device_trace() -> Check:
@@ -329,11 +300,11 @@ _driver = functools.cache(nvidia_driver)
 _QUESTIONS: tuple[tuple[str, Callable[[], Check | None]], ...] = (
     ("Python", python),
     ("PyTorch", torch_package),
-    ("torchvision", torchvision),
+    ("torchvision", lambda: _importable("torchvision", "torchvision", "pip install torchvision", "torchvision models by name")),
     ("CPU", cpu),
     ("CPU clock", cpu_clock),
     ("CPU power", cpu_power),
-    ("Numba", numba),
+    ("Numba", lambda: _importable("Numba", "numba", "pip install numba", "measuring this CPU's ceilings")),
     ("GPU driver", gpu_driver),
     ("CUDA", cuda),
     ("CuPy", cupy),
@@ -341,11 +312,11 @@ _QUESTIONS: tuple[tuple[str, Callable[[], Check | None]], ...] = (
     ("MPS", mps),
     ("Tracing", device_trace),
     ("GPU counters", hardware_counters),
-    ("timm", timm),
-    ("transformers", transformers),
-    ("fvcore", fvcore),
+    ("timm", lambda: _optional("timm", "timm", "timm", "pip install timm", "models timm:NAME")),
+    ("transformers", lambda: _optional("transformers", "transformers", "transformers", "pip install transformers", "models hf:NAME")),
+    ("fvcore", lambda: _optional("fvcore", "fvcore", "fvcore", "pip install 'rooflines[fvcore]'", "comparing FLOP counts with it")),
     ("TB plugin", tensorboard_plugin),
-    ("typst", typst),
+    ("typst", lambda: _optional("typst", "typst", "typst", "pip install typst", "PDF reports")),
     ("Ceilings", ceilings),
     ("Cache", cache),
     ("Disk", disk),
@@ -364,8 +335,8 @@ def _guarded(name: str, question: Callable[[], Check | None]) -> Check | None:
         return Check(name=name, status="limited", detail=f"check failed: {reason.splitlines()[0].strip()}")
 
 
-def _at_least(name: str, version: str, numbers: tuple[int, ...], oldest: tuple[int, ...], fix: str) -> Check:
-    if numbers >= oldest:
+def _at_least(name: str, version: str, oldest: tuple[int, int], fix: str) -> Check:
+    if tuple(int(part) for part in version.split("+")[0].split(".")[:2]) >= oldest:
         return Check(name=name, status="ok", detail=version)
     return Check(name=name, status="limited", detail=f"{version}; rooflines requires {_dotted(oldest)} or newer", fix=fix)
 
@@ -410,14 +381,6 @@ def _stored(path: Path) -> Ceilings | None:
         return read_json(path, Ceilings)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
-
-
-def _line(path: Path) -> str:
-    """What a file of the kernel says, empty when it is not there."""
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
 
 
 def _counted(names: tuple[str, ...]) -> str:

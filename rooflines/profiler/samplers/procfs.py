@@ -1,9 +1,10 @@
-"""Files of Linux's /proc, read at little cost: most of what a reading of the machine costs is in them."""
+"""Files of Linux's /proc and /sys; those of /proc at little cost: most of what a reading of the machine costs is in them."""
 
 from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 LINUX = sys.platform.startswith("linux")
 _PIECE_BYTES = 1 << 16
@@ -19,6 +20,14 @@ def content(path: str) -> bytes:
         return b"".join(pieces)
     finally:
         os.close(file)
+
+
+def line_of(path: Path) -> str:
+    """What a small file of the kernel says, empty when it cannot be read."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
 
 
 class HeldFile:

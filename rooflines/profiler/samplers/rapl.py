@@ -10,6 +10,7 @@ from rooflines.errors import DeviceError
 from rooflines.profiler.samplers.base import Sampler
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
+from rooflines.profiler.samplers.procfs import line_of
 from rooflines.profiler.samplers.update_time import step, watch
 
 POWERCAP = Path("/sys/class/powercap")
@@ -130,10 +131,7 @@ def _zones(powercap: Path) -> list[Path]:
 
 
 def _name(zone: Path) -> str:
-    try:
-        return (zone / "name").read_text().strip()
-    except OSError:
-        return ""
+    return line_of(zone / "name")
 
 
 def _number(path: Path) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from rooflines.profiler.samplers.procfs import line_of
+
 HWMON = Path("/sys/class/hwmon")
 
 # The driver, the label of its sensor for a whole package, and the step it counts in, in degrees: the kernel's documentation of
@@ -25,7 +27,7 @@ class CpuTemperature:
     def __init__(self, hwmon: Path = HWMON) -> None:
         self.resolution_c: float | None = None
         self._inputs: list[Path] = []
-        drivers = [(directory, _text(directory / "name")) for directory in sorted(hwmon.glob("hwmon*"))]
+        drivers = [(directory, line_of(directory / "name")) for directory in sorted(hwmon.glob("hwmon*"))]
         for driver, label, resolution_c in _SENSORS:
             for directory, name in drivers:
                 if name == driver:
@@ -41,16 +43,9 @@ class CpuTemperature:
 
     def read(self) -> float | None:
         """The hottest package in degrees Celsius, None where nothing can be read."""
-        readings = [int(text) for path in self._inputs if (text := _text(path)).lstrip("-").isdigit()]
+        readings = [int(text) for path in self._inputs if (text := line_of(path)).lstrip("-").isdigit()]
         return max(readings) / 1e3 if readings else None
 
 
 def _label(path: Path) -> str:
-    return _text(path.with_name(path.name.replace("_input", "_label")))
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
+    return line_of(path.with_name(path.name.replace("_input", "_label")))
