@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import By, Formats, Formulas, MemoryLimit, Output, Partial, size
+from rooflines.cli.options import By, Formats, Formulas, MemoryLimit, OtherCeilings, Output, Partial, size
 from rooflines.cli.output import RECORD_SUFFIXES, destination, progress_bar, show
 from rooflines.errors import RooflinesError, UsageError
-from rooflines.pipeline.options import CEILINGS_HELP
 
 if TYPE_CHECKING:
     from rooflines.roofline.comparison.records import Comparison
@@ -37,10 +36,7 @@ def compare(
     format: OutputFormat = None,
     output: Output = None,
     formats: Formats = None,
-    ceilings: Annotated[
-        str | None,
-        typer.Option(help=CEILINGS_HELP, show_default="as in rooflines analyze"),
-    ] = None,
+    ceilings: OtherCeilings = None,
     anyway: Anyway = False,
     fail_above: Annotated[
         float | None,

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_or
 import typer
 
 from rooflines.errors import UsageError
+from rooflines.pipeline.options import CEILINGS_HELP
 from rooflines.profiler.options import OUTPUT, Compile, Options
 from rooflines.reports.formats import FORMATS, check_formats
 
@@ -101,6 +102,7 @@ DaskAddress = Annotated[
     str | None,
     typer.Option("--dask", help="Read the traces on the workers of a Dask scheduler.", metavar="ADDRESS", rich_help_panel=_RANKS),
 ]
+OtherCeilings = Annotated[str | None, typer.Option(help=CEILINGS_HELP, show_default="as in rooflines analyze")]
 MemoryLimit = Annotated[str, typer.Option(help="Maximum memory for trace data.", metavar="SIZE")]
 Partial = Annotated[bool, typer.Option("--partial", help="Read a truncated trace up to the cut.")]
 InductorCache = Annotated[

@@ -16,13 +16,13 @@ from rooflines.cli.options import (
     InductorCache,
     Jobs,
     MemoryLimit,
+    OtherCeilings,
     Partial,
     output_directory,
     size,
 )
 from rooflines.cli.options import formats as parse_formats
 from rooflines.cli.output import print_written, progress_bar
-from rooflines.pipeline.options import CEILINGS_HELP
 
 
 @app.command()
@@ -43,10 +43,7 @@ def report(
         ),
     ] = None,
     output: Annotated[Path | None, output_directory("Directory for the reports.", "the run; runs/TRACE-... for a trace")] = None,
-    ceilings: Annotated[
-        str | None,
-        typer.Option(help=CEILINGS_HELP, show_default="as in rooflines analyze"),
-    ] = None,
+    ceilings: OtherCeilings = None,
     capture: Capture = None,
     jobs: Jobs = None,
     dask: DaskAddress = None,

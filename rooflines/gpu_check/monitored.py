@@ -10,7 +10,7 @@ from pathlib import Path
 from rooflines.gpu_check import case_laws, laws
 from rooflines.gpu_check.commands import rooflines_command
 from rooflines.gpu_check.recorder import Recorder
-from rooflines.pipeline.monitoring import ANALYSIS_FILE
+from rooflines.pipeline.reporting import ANALYSIS_FILE
 from rooflines.roofline.usage.monitored import MonitorAnalysis
 from rooflines.serial import read_json, to_plain
 

@@ -6,13 +6,11 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from rooflines.errors import RooflinesError
 from rooflines.profiler.options import Options, eager
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.records import Run
-from rooflines.profiler.run import save
+from rooflines.profiler.run import saved_with
 from rooflines.profiler.workloads.optimizers import default_rate
 from rooflines.profiler.workloads.prepare import Prepared
 from rooflines.roofline.failures.explain import explain
@@ -34,8 +32,7 @@ def with_cause(run: Run, prepare: Callable[[Options], Prepared], options: Option
         note = _cause(prepare(eager(options)), options, steps, progress)
     except (RooflinesError, RuntimeError, MemoryError) as error:
         note = f"the loss is not finite; its cause was not found: {str(error).partition(chr(10))[0]}"
-    facts = msgspec.structs.replace(run.facts, notes=(*run.facts.notes, note))
-    return msgspec.structs.replace(save(run.directory, facts), samples=run.samples)
+    return saved_with(run, note)
 
 
 def _cause(prepared: Prepared, options: Options, steps: int, progress: Progress) -> str:

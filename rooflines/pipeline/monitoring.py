@@ -16,7 +16,7 @@ import msgspec
 
 from rooflines.arguments import arg, escaped
 from rooflines.errors import DeviceError, OutputError, UsageError
-from rooflines.profiler.directory import JOURNAL_FILE, create_directory, default_directory
+from rooflines.profiler.directory import JOURNAL_FILE, create_directory, default_directory, discard
 from rooflines.profiler.monitor.command import HeldCommand, find_program
 from rooflines.profiler.monitor.monitored import (
     MONITOR_FILE,
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     from rooflines.roofline.usage.monitored import MonitorAnalysis
 
-ANALYSIS_FILE = "analysis.json"
 MONITOR_FORMATS = ("html", "json", "csv", "tensorboard")
 PERIOD_S = 0.1
 # How often an attached monitor looks whether the process is still there.
@@ -97,8 +96,8 @@ def monitor(
             facts = msgspec.structs.replace(facts, ended_ns=ended_ns, ending=ending)
             return _finish(directory, facts, sampler, chosen, python_memory)
     except BaseException:
-        if began_ns is None:
-            _forget(directory, is_new)
+        if began_ns is None:  # the command never ran
+            discard(directory, MONITOR_FILE, JOURNAL_FILE, made=is_new)
         raise
 
 
@@ -147,7 +146,7 @@ def report_monitored(
 
     The analysis, in ``analysis.json``, is always among them. Raises UsageError for an unknown format.
     """
-    from rooflines.pipeline.reporting import write_reports
+    from rooflines.pipeline.reporting import ANALYSIS_FILE, write_reports
     from rooflines.reports.render import tensorboard
     from rooflines.reports.views import measured
     from rooflines.reports.views import monitor as view
@@ -300,15 +299,6 @@ def _until_interrupted() -> Iterator[None]:
     finally:
         if ours:
             signal.signal(signal.SIGTERM, before)
-
-
-def _forget(directory: Path, is_new: bool) -> None:
-    """Remove what was written of a command that never ran."""
-    for name in (MONITOR_FILE, JOURNAL_FILE):
-        (directory / name).unlink(missing_ok=True)
-    if is_new:
-        with contextlib.suppress(OSError):
-            directory.rmdir()
 
 
 def _now() -> str:

@@ -18,8 +18,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
-import msgspec
-
 from rooflines.arguments import escaped
 from rooflines.errors import Interrupted, RooflinesError, UsageError, WorkloadError
 from rooflines.pipeline.ceilings import GivenCeilings, given_ceilings, measured_ceilings
@@ -35,7 +33,7 @@ from rooflines.profiler.recording.collect import Recording, collect, quiet_profi
 from rooflines.profiler.recording.passes import TRACED_STEPS
 from rooflines.profiler.recording.program_device import program_device
 from rooflines.profiler.records import Run, Settings, Workload
-from rooflines.profiler.run import save
+from rooflines.profiler.run import saved_with
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
 from rooflines.profiler.workloads.prepare import Prepared, from_module, from_step, prepare, thread_count
 from rooflines.reports.formats import check_formats
@@ -123,16 +121,14 @@ def profile(model: torch.nn.Module | Callable[[], object] | str, inputs: Any, op
 
 def _with_output_error(run: Run, found: list[Any] | None, model: Any, inputs: Any, plain: Options, name: str) -> Run:
     """``run`` with the difference of its first result, ``found``, from that of a step with the options ``plain``."""
-    error, notes = None, run.facts.notes
     try:
         with _generators_kept(plain):
             reference = _prepare(model, inputs, plain, name)
             with reference.flags():
                 error = output_error(found or [], floats(reference.step()), classifies=reference.classifies)
     except (RooflinesError, RuntimeError, MemoryError) as problem:
-        notes = (*notes, f"the result could not be compared with that in fp32: {str(problem).partition(chr(10))[0]}")
-    facts = msgspec.structs.replace(run.facts, output_error=error, notes=notes)
-    return msgspec.structs.replace(save(run.directory, facts), samples=run.samples)
+        return saved_with(run, f"the result could not be compared with that in fp32: {str(problem).partition(chr(10))[0]}")
+    return saved_with(run, output_error=error)
 
 
 def _checked(options: ProfileOptions, name: str, kind: str, *, as_rank: bool = False) -> tuple[Path, GivenCeilings]:
@@ -226,9 +222,8 @@ def profile_script(script: Path | str, arguments: list[str], options: ProfileOpt
     name = _check_module(str(script)) if module else _check_script(Path(script))
     directory, given = _checked(options, Path(name).stem, "script", as_rank=True)
     device = program_device(options.device)
-    progress = options.progress or Silent()
     workload = Workload(name=name, mode="inference", batch_size=options.batch_size, precision=options.precision, source="script")
-    recording = Recording(directory, workload, device, settings=_settings(options), progress=progress)
+    recording = Recording(directory, workload, device, settings=_settings(options), progress=options.progress)
     program = Program.of_module(str(script), arguments) if module else Program.of_script(Path(script), arguments)
     failure: RooflinesError | None = None
     try:
@@ -295,9 +290,7 @@ def _with_ceilings(run: Run, given: GivenCeilings, remeasure: bool, progress: Pr
     except (RuntimeError, RooflinesError) as error:
         if run.facts.status != "failed":
             raise
-        notes = (*run.facts.notes, f"the ceilings could not be measured after the failure: {str(error).partition(chr(10))[0]}")
-        facts = msgspec.structs.replace(run.facts, notes=notes)
-        return msgspec.structs.replace(save(run.directory, facts), samples=run.samples)
+        return saved_with(run, f"the ceilings could not be measured after the failure: {str(error).partition(chr(10))[0]}")
 
 
 def _settle_ceilings(run: Run, progress: Progress) -> tuple[Run, Analysis]:
@@ -317,9 +310,7 @@ def _settle_ceilings(run: Run, progress: Progress) -> tuple[Run, Analysis]:
             break
         progress.stage("some operators exceed the ceilings: measuring those ceilings again", None)
         better = measured_ceilings(environment.device, environment.threads, remeasure=True, progress=progress)
-        notes = tuple(dict.fromkeys((*run.facts.notes, MEASURED_AGAIN)))
-        facts = msgspec.structs.replace(run.facts, ceilings=better, notes=notes)
-        run = msgspec.structs.replace(save(run.directory, facts), samples=run.samples)
+        run = saved_with(run, MEASURED_AGAIN, ceilings=better)
         analysis = _analyze(run)
         before, excess = excess, _most_beaten(analysis)
         if excess * _RAISED > before:
@@ -373,7 +364,6 @@ def record(
     )  # fmt: skip
     directory, given = _checked(options, name, mode, as_rank=True)
     workload = Workload(name=name, mode=mode, batch_size=batch_size, precision=precision, source="loop")
-    progress = progress or Silent()
     recording = Recording(directory, workload, program_device(device), settings=_settings(options), progress=progress)
     with _without_warnings(), recording:
         yield recording
@@ -383,6 +373,4 @@ def record(
 
 def add_ceilings(run: Run, chosen: GivenCeilings, *, remeasure: bool = False, progress: Progress | None = None) -> Run:
     """``run`` with the ceilings of its device, stored in its directory."""
-    ceilings = chosen(run, remeasure, progress or Silent())
-    facts = msgspec.structs.replace(run.facts, ceilings=ceilings)
-    return msgspec.structs.replace(save(run.directory, facts), samples=run.samples)
+    return saved_with(run, ceilings=chosen(run, remeasure, progress or Silent()))

@@ -6,6 +6,7 @@ while it lasts, and where they could not be made a table, a journal of JSON line
 
 from __future__ import annotations
 
+import contextlib
 import re
 import tempfile
 from collections.abc import Sequence
@@ -85,6 +86,15 @@ def create_directory(directory: Path) -> None:
     check_directory(directory)
     with writing(f"create the output directory {str(directory)!r}", f"Choose another {arg('output')}."):
         directory.mkdir(parents=True, exist_ok=True)
+
+
+def discard(directory: Path, *files: str, made: bool) -> None:
+    """Remove these files of a recording that holds nothing, and the directory where it was ``made`` for it and has no others."""
+    for name in files:
+        (directory / name).unlink(missing_ok=True)
+    if made:
+        with contextlib.suppress(OSError):
+            directory.rmdir()
 
 
 def write_record(path: Path, facts: object, samples: Sequence[DeviceSample], what: str) -> None:

@@ -20,6 +20,7 @@ from typing import Literal
 import msgspec
 
 from rooflines.device_specs import detect
+from rooflines.device_specs.cache import cache_directory
 from rooflines.device_specs.extras import cuda_extra
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import DeviceError
@@ -248,15 +249,8 @@ def mps() -> Check | None:
 # --- space
 
 
-def cache_directory() -> Path:
-    """The directory of measured ceilings: $ROOFLINES_CACHE_DIR, or the system's place for caches."""
-    import platformdirs
-
-    return Path(os.environ.get("ROOFLINES_CACHE_DIR") or platformdirs.user_cache_dir("rooflines"))
-
-
 def cache() -> Check:
-    directory = cache_directory()
+    directory = cache_directory().parent
     nearest = next((place for place in (directory, *directory.parents) if place.exists()), directory)
     if nearest.is_dir() and os.access(nearest, os.W_OK):
         return Check(name="Cache", status="ok", detail=str(directory))
@@ -271,7 +265,7 @@ def ceilings() -> Check:
     devices = [detect.cpu_name()]
     if torch.cuda.is_available():
         devices += sorted({torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())})
-    stored = {record.device for path in (cache_directory() / "ceilings").glob("*.json") if (record := _stored(path))}
+    stored = {record.device for path in cache_directory().glob("*.json") if (record := _stored(path))}
     known = [device for device in devices if device in stored]
     if len(known) == len(devices):
         return Check(name="Ceilings", status="ok", detail=f"measured: {', '.join(known)}")

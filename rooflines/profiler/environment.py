@@ -87,29 +87,23 @@ def torch_version() -> str:
 
 def device_name(device: str) -> str:
     """The device as its driver prints it; for the CPU and for Apple's GPU, which is part of it, the CPU's name."""
-    if _kind(device) == "cuda":
-        import torch
+    import torch
 
-        return torch.cuda.get_device_name(device)
-    return detect.cpu_name()
+    return torch.cuda.get_device_name(device) if _kind(device) == "cuda" else detect.cpu_name()
 
 
 def device_units(device: str) -> int | None:
     """The multiprocessors of a CUDA device, of a slice (MIG) its own; None for others."""
-    if _kind(device) != "cuda":
-        return None
     import torch
 
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+    return int(torch.cuda.get_device_properties(device).multi_processor_count) if _kind(device) == "cuda" else None
 
 
 def device_memory_bytes(device: str) -> int | None:
     """The memory of a discrete GPU."""
-    if _kind(device) != "cuda":
-        return None
     import torch
 
-    return int(torch.cuda.get_device_properties(device).total_memory)
+    return int(torch.cuda.get_device_properties(device).total_memory) if _kind(device) == "cuda" else None
 
 
 def driver_version(device: str) -> str | None:
@@ -155,11 +149,9 @@ def _newest_cuda(nvml: Any) -> tuple[int, int] | None:
 
 def cuda_version(device: str) -> str | None:
     """The CUDA version torch was built with; None for a ROCm build as well, which calls its devices ``cuda`` too."""
-    if _kind(device) != "cuda":
-        return None
     import torch
 
-    return torch.version.cuda
+    return torch.version.cuda if _kind(device) == "cuda" else None
 
 
 def cudnn_version(device: str) -> str | None:

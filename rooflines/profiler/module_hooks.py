@@ -32,11 +32,10 @@ class ModuleWatch:
     """
 
     def __init__(self) -> None:
-        self._handles: list[Any] = []
         self._threads = _Threads()
         self._names: dict[int, str] = {}
         self._roots: dict[int, Any] = {}
-        self._quiet = contextlib.ExitStack()
+        self._around = contextlib.ExitStack()
 
     @property
     def names(self) -> dict[int, str]:
@@ -56,20 +55,13 @@ class ModuleWatch:
 
     def __enter__(self) -> Self:
         from torch.compiler import is_compiling
-        from torch.nn.modules import module
 
         self._is_compiling = is_compiling
-        self._quiet.enter_context(quiet_global_hooks())
-        self._handles = [
-            module.register_module_forward_pre_hook(self._before),
-            module.register_module_forward_hook(self._after, always_call=True),
-        ]
+        self._around.enter_context(global_hooks(self._before, self._after))
         return self
 
     def __exit__(self, *_: object) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._quiet.close()
+        self._around.close()
         self.leave_all()
 
     def leave_all(self) -> None:
@@ -160,9 +152,16 @@ def range_cost_ns() -> float:
 
 
 @contextlib.contextmanager
-def quiet_global_hooks() -> Iterator[None]:
-    """Suppress torch's warning that global hooks see a compiled module as a separate call: the recording handles that."""
-    with warnings.catch_warnings():
+def global_hooks(before: Callable[[Any, Any], None], after: Callable[[Any, Any, Any], None]) -> Iterator[None]:
+    """Inside, ``before`` is called before every module's forward and ``after`` when it has ended, also by an exception.
+
+    Suppresses torch's warning that global hooks see a compiled module as a separate call: the recording handles that.
+    """
+    from torch.nn.modules import module
+
+    called_before = module.register_module_forward_pre_hook(before)
+    called_after = module.register_module_forward_hook(after, always_call=True)
+    with warnings.catch_warnings(), called_before, called_after:
         warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
         yield
 

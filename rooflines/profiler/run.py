@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -24,6 +25,13 @@ def save(directory: Path, facts: RunFile, samples: Sequence[DeviceSample] = ()) 
     """Write ``run.json`` (and the samples) into ``directory`` and return the run. Raises OutputError when that does not fit."""
     write_record(directory / RUN_FILE, facts, samples, "the run")
     return Run(directory=directory, facts=facts, samples=tuple(samples))
+
+
+def saved_with(run: Run, *notes: str, **changes: Any) -> Run:
+    """``run`` with these notes added and these facts changed, also in its directory. Raises OutputError when that does not fit."""
+    before = run.facts.notes
+    facts = msgspec.structs.replace(run.facts, notes=(*before, *(note for note in notes if note not in before)), **changes)
+    return msgspec.structs.replace(save(run.directory, facts), samples=run.samples)
 
 
 def load(directory: Path | str) -> Run:

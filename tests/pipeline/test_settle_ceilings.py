@@ -35,7 +35,6 @@ def settle(tmp_path, monkeypatch):
 
         monkeypatch.setattr(recording, "_analyze", analyze)
         monkeypatch.setattr(recording, "measured_ceilings", measure)
-        monkeypatch.setattr(recording, "save", lambda directory, facts: Run(directory=directory, facts=facts))
         run, _ = recording._settle_ceilings(Run(directory=tmp_path, facts=facts), Silent())
         return used, run.facts
 

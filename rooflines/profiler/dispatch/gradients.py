@@ -70,11 +70,8 @@ def gradients_of(step: Callable[[], object], network: torch.nn.Module) -> Gradie
         with _disable_current_modes():
             changes.extend(parameter.detach() - old for parameter, old in zip(trainable, before, strict=True))
 
-    hook = register_optimizer_step_pre_hook(read)
-    try:
+    with register_optimizer_step_pre_hook(read):
         calls = record(watched, None, watcher, restore=True)
-    finally:
-        hook.remove()
     elements = sum(parameter.numel() for parameter in trainable)
     known = [(gradient, change) for gradient, change in zip(gradients, changes, strict=True) if gradient is not None]
     nonzero = sum(int(gradient.count_nonzero()) for gradient, _ in known)

@@ -20,7 +20,7 @@ from rooflines.errors import Interrupted, OutputError, RooflinesError, UsageErro
 from rooflines.profiler.compiled.compile_time import compile_seconds
 from rooflines.profiler.compiled.inductor import InductorWatch
 from rooflines.profiler.compiled.records import write_compiled
-from rooflines.profiler.directory import JOURNAL_FILE, create_directory, file_stem
+from rooflines.profiler.directory import JOURNAL_FILE, create_directory, discard, file_stem
 from rooflines.profiler.module_hooks import ModuleRanges
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.recording.data_loading import DataLoading
@@ -179,7 +179,8 @@ class Recording:
             self._finish(status)
             nothing = error is not None and not passes.steps and passes.trace is None
             if nothing and (isinstance(error, WorkloadError) or self.workload.source == "script"):
-                self._forget()
+                # Leave nothing behind: the same command can be given again with another input.
+                discard(self._place, JOURNAL_FILE, RUN_FILE, made=self._made)
                 return
             if early and not passes.traced_enough:
                 self.notes.append(self._ended_early())
@@ -266,14 +267,6 @@ class Recording:
                 return
         # The shorter path, where it still leads there.
         self.run = msgspec.structs.replace(run, directory=self.directory) if os.getcwd() == self._began_in else run
-
-    def _forget(self) -> None:
-        """Leave nothing behind: the same command can be given again with another input."""
-        (self._place / JOURNAL_FILE).unlink(missing_ok=True)
-        (self._place / RUN_FILE).unlink(missing_ok=True)
-        if self._made:
-            with contextlib.suppress(OSError):  # not empty: it holds other files
-                self._place.rmdir()
 
     # --- once more, unmeasured -------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Literal
 
-from rooflines.profiler.module_hooks import ModuleRanges, quiet_global_hooks
+from rooflines.profiler.module_hooks import ModuleRanges, global_hooks
 from rooflines.profiler.options import Mode
 
 # What the program does besides ending a step: "change" is a step that begins where others than before end them.
@@ -60,19 +60,13 @@ class StepHooks:
         self._is_trained: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
         self._on = False
         self._ranges: ModuleRanges | None = None
-        self._handles: list[Any] = []
         self._make: Any = None
-        self._quiet = contextlib.ExitStack()
+        self._hooks = contextlib.ExitStack()
 
     def __enter__(self) -> StepHooks:
-        from torch.nn.modules import module
         from torch.optim import Optimizer
 
-        self._quiet.enter_context(quiet_global_hooks())
-        self._handles = [
-            module.register_module_forward_pre_hook(self._before_forward),
-            module.register_module_forward_hook(self._after_forward, always_call=True),
-        ]
+        self._hooks.enter_context(global_hooks(self._before_forward, self._after_forward))
         self._make = make = Optimizer.__init__
 
         @functools.wraps(make)
@@ -89,9 +83,7 @@ class StepHooks:
 
         self._on = False
         Optimizer.__init__ = self._make  # type: ignore[method-assign]
-        for handle in self._handles:
-            handle.remove()
-        self._quiet.close()
+        self._hooks.close()
 
     @property
     def makes_optimizers(self) -> bool:

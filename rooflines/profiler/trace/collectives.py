@@ -105,20 +105,12 @@ def kind_of(name: str) -> str:
     return next((kind for kind in _KINDS if kind in plain), "other")
 
 
-def _exchange(
-    kind: str,
-    elements_in: int | None,
-    elements_out: int | None,
-    dtype: str | None,
-    group: str | None = None,
-    group_size: int | None = None,
-    group_ranks: tuple[int, ...] | None = None,
-) -> Exchange:
-    size = group_size or _size_by_ratio(kind, elements_in, elements_out)
-    elements = _elements(kind, elements_in, elements_out, size)
-    itemsize = DTYPE_BYTES.get(dtype) if dtype else None
-    whole = elements * itemsize if elements and itemsize else None
-    return Exchange(kind, whole, elements_in, elements_out, dtype, group, size, group_ranks)
+def _sized(one: Exchange) -> Exchange:
+    """``one`` with its bytes and the size of its group, where its elements tell them."""
+    size = one.group_size or _size_by_ratio(one.kind, one.elements_in, one.elements_out)
+    elements = _elements(one.kind, one.elements_in, one.elements_out, size)
+    itemsize = DTYPE_BYTES.get(one.dtype) if one.dtype else None
+    return replace(one, bytes=elements * itemsize if elements and itemsize else None, group_size=size)
 
 
 def _size_by_ratio(kind: str, elements_in: int | None, elements_out: int | None) -> int | None:
@@ -145,7 +137,7 @@ def _noted(one: Collective) -> Exchange:
     sent, received, size = (
         value if value is not None and value >= 0 else None for value in (one.elements_in, one.elements_out, one.group_size)
     )
-    return _exchange(kind_of(one.name), sent, received, dtype, one.group, size or None, one.group_ranks)
+    return _sized(Exchange(kind_of(one.name), None, sent, received, dtype, one.group, size, one.group_ranks))
 
 
 class _Told:
@@ -179,7 +171,7 @@ class _Told:
         if signature.name == "record_param_comms":
             name, elements_in, elements_out, dtype = (signature.arg(index, None) for index in range(4))
             sent, received = (value if isinstance(value, int) else None for value in (elements_in, elements_out))
-            return _exchange(kind_of(name) if isinstance(name, str) else "other", sent, received, SCALAR_TYPES.get(dtype))
+            return _sized(Exchange(kind_of(name) if isinstance(name, str) else "other", None, sent, received, SCALAR_TYPES.get(dtype)))
         namespace, _, name = signature.name.partition(":")
         if namespace not in ("nccl", "c10d", "_c10d_functional"):
             return Exchange("other")
@@ -187,10 +179,10 @@ class _Told:
         tensors = signature.tensors
         dtype = tensors[0].dtype if tensors else None
         if namespace == "c10d" and len(tensors) == 2:  # what is written comes first
-            return _exchange(kind, tensors[1].numel, tensors[0].numel, dtype)
+            return _sized(Exchange(kind, None, tensors[1].numel, tensors[0].numel, dtype))
         elements = sum(tensor.numel for tensor in tensors) or None
         both = kind in ("allreduce", "broadcast", "reduce")
-        return _exchange(kind, elements, elements if both else None, dtype)
+        return _sized(Exchange(kind, None, elements, elements if both else None, dtype))
 
 
 def _knowledge(one: Exchange) -> int:
