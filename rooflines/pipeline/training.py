@@ -222,27 +222,26 @@ def build(model: str, options: TrainOptions, images: DataSet, device: torch.devi
     import torch
 
     torch.manual_seed(options.seed)
+    network: torch.nn.Module
     sized = dataclasses.replace(options, image_size=images.size, batch_size=2)
     path, colon, factory = model.rpartition(":")
     if colon and path.endswith(".py"):
         made = call_factory(Path(path), factory, sized, device)
         if not isinstance(made, tuple):
             raise WorkloadError(f"{Path(path).name}:{factory} returns a step function, not a module.", hint="Return (module, inputs).")
-        network: torch.nn.Module = made[0]
-        weights = read_weights(options.weights) if options.weights else None
-        if weights is not None:
-            load_weights(network, weights, classifier_of(network, model)[0], str(options.weights))
-        return network
-    task = find_network(model, sized, images.classes)
-    if not task.classifies:
-        raise WorkloadError(f"{model} cannot be trained on labelled images: it is not an image classifier.")
+        task, network = None, made[0]
+    else:
+        task = find_network(model, sized, images.classes)
+        network = task.network
+        if not task.classifies:
+            raise WorkloadError(f"{model} cannot be trained on labelled images: it is not an image classifier.")
     if options.weights:
         weights = read_weights(options.weights)
-        name = classifier_of(task.network, model)[0]
-        if classes_in(weights, name) is None:
+        name = classifier_of(network, model)[0]
+        if task is not None and classes_in(weights, name) is None:
             raise WorkloadError(f"{options.weights!r} has no weights for {name!r} of {model}.", hint="Give weights of this network.")
-        load_weights(task.network, weights, name, options.weights)
-    return task.network
+        load_weights(network, weights, name, options.weights)
+    return network
 
 
 def placed(network: torch.nn.Module, images: DataSet, options: TrainOptions, device: torch.device, name: str) -> Placed:

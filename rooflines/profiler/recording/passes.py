@@ -84,8 +84,6 @@ class Passes:
         ranges: Callable[[], ModuleRanges] | None = None,
         traced_steps: int = TRACED_STEPS,
     ) -> None:
-        self.stage: Stage = "warm-up"
-        self.steps = 0
         self.module_names: dict[int, str] = {}
         self.samples: tuple[DeviceSample, ...] = ()
         self.counters: tuple[Counter, ...] = ()
@@ -93,7 +91,6 @@ class Passes:
         self.other_processes: dict[str, float] = {}
         self.tf32: dict[str, bool] | None = None
         self.parameter_elements: int | None = None
-        self.trace: str | None = None
         self._directory = directory
         self._trace_name = trace_name
         self._device = device
@@ -117,10 +114,13 @@ class Passes:
         self._program: Tracer | None = None  # from the program's start to the end of its first step; kept while there is nothing better
         self._program_cut = False
         self._first_tracer: Tracer | None = None  # of the first and the second step, while they show the device
-        self._begin_again()
+        self._begin_again(first=True)
 
-    def _begin_again(self) -> None:
-        """Forget what steps have told so far."""
+    def _begin_again(self, *, first: bool) -> None:
+        """Forget what steps have told so far, to begin with the ``first`` one of the program or with one of another kind."""
+        self.stage: Stage = "warm-up"
+        self.steps = 0
+        self.trace: str | None = None
         most = PROGRAM_WARMUP_STEPS if self._early else WARMUP_MAX_STEPS
         busy_s = BUSY_S if self._on_gpu and not self._early else 0.0
         self.warmup = WarmUp(self._settings.warmup, most, lambda: self._agreement.has_peers, busy_s=busy_s)
@@ -136,7 +136,7 @@ class Passes:
         self._timed_began_ns: int | None = None
         self._trace_bytes = 0
         self._compiles_under_hooks = False
-        self._plan = self._in_order()
+        self._plan = self._in_order(first=first)
 
     # --- what the program tells --------------------------------------------------------------------------------------------------
 
@@ -182,13 +182,9 @@ class Passes:
         self._plan.close()
         self._stop_sampler()
         self._loading.restart()
-        self.steps = 0
         if self.trace is not None:
             (self._directory / self.trace).unlink(missing_ok=True)
-            self.trace = None
-        self._begin_again()
-        self.stage = "warm-up"
-        self._plan = self._in_order(first=False)
+        self._begin_again(first=False)
         self._advance(None)
 
     def finish(self) -> None:
@@ -250,7 +246,7 @@ class Passes:
 
     # --- the plan ----------------------------------------------------------------------------------------------------------------
 
-    def _in_order(self, *, first: bool = True) -> Plan:
+    def _in_order(self, *, first: bool) -> Plan:
         if self._early:
             if first:
                 yield from self._first_step()
