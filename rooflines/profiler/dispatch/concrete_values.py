@@ -159,23 +159,14 @@ class Building(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self._values.call(func, args, kwargs or {})
 
 
-@contextlib.contextmanager
-def seen_by_transformers() -> Iterator[None]:
+def seen_by_transformers() -> contextlib.AbstractContextManager[None]:
     """Masks whose values are known are not fake to ``transformers``.
 
     It drops a mask that masks nothing, and attention is causal and fused then. With a fake tensor it assumes that a graph is traced
     for any mask, and keeps it.
     """
     module: Any = sys.modules.get("transformers.utils.import_utils")
-    original = getattr(module, "is_fake_tensor", None)
-    if original is None:
-        yield
-        return
-    module.is_fake_tensor = lambda value: original(value) and not hasattr(value, _VALUE)
-    try:
-        yield
-    finally:
-        module.is_fake_tensor = original
+    return _replaced(module, "is_fake_tensor", lambda original: lambda value: original(value) and not hasattr(value, _VALUE))
 
 
 @contextlib.contextmanager
@@ -189,19 +180,23 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-@contextlib.contextmanager
-def _without_rejection() -> Iterator[None]:
+def _without_rejection() -> contextlib.AbstractContextManager[None]:
     """``torch.nn.init.trunc_normal_`` draws until all values fit, which fake ones never tell: it leaves them as they are."""
-    name = "_no_grad_trunc_normal_"
-    original = getattr(torch.nn.init, name, None)
+    return _replaced(torch.nn.init, "_no_grad_trunc_normal_", lambda _: lambda tensor, *_, **__: tensor)
+
+
+@contextlib.contextmanager
+def _replaced(owner: Any, name: str, by: Callable[[Any], Any]) -> Iterator[None]:
+    """The function ``name`` of ``owner``, where there is one, replaced by what ``by`` makes of it."""
+    original = getattr(owner, name, None)
     if original is None:
         yield
         return
-    setattr(torch.nn.init, name, lambda tensor, *_, **__: tensor)
+    setattr(owner, name, by(original))
     try:
         yield
     finally:
-        setattr(torch.nn.init, name, original)
+        setattr(owner, name, original)
 
 
 class _Traits:

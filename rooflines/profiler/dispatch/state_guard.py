@@ -30,15 +30,13 @@ class StateGuard(ModuleWatch):
         self._lazy: dict[int, tuple[torch.Tensor, type, torch.Tensor]] = {}
         self._buffers: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._optimizers: dict[int, tuple[torch.optim.Optimizer, dict[Any, dict[str, Any]]]] = {}
-        self._hook: Any = None
-        self._swap: Any = None
 
     def __enter__(self) -> Self:
         from torch.nn.utils import stateless
         from torch.optim.optimizer import register_optimizer_step_pre_hook
 
         # ``torch.func.functional_call`` puts tensors of the step into a module before it calls it: note what was there before.
-        self._swap = swap = stateless._reparametrize_module
+        swap = stateless._reparametrize_module
 
         @functools.wraps(swap)
         def swapping(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -46,15 +44,12 @@ class StateGuard(ModuleWatch):
             return swap(module, *args, **kwargs)
 
         stateless._reparametrize_module = swapping
-        self._hook = register_optimizer_step_pre_hook(self._before_optimizer)
+        self._around.callback(setattr, stateless, "_reparametrize_module", swap)
+        self._around.enter_context(register_optimizer_step_pre_hook(self._before_optimizer))
         return super().__enter__()
 
     def __exit__(self, *details: object) -> None:
-        from torch.nn.utils import stateless
-
         super().__exit__(*details)
-        self._hook.remove()
-        stateless._reparametrize_module = self._swap
         for module, kind, attributes, contents in self._modules.values():
             module.__class__ = kind  # a lazy module becomes another one when it is first called
             module.__dict__.clear()

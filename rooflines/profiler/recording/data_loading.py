@@ -161,9 +161,7 @@ class DataLoading:
         enough of them, and as one of several ranks: one that made more steps than the others would wait for them forever.
         """
         if not self.is_resident:
-            if (
-                self.seen.resident_ns or not self.seen.loader or not self._watch.has_batch or Agreement().has_peers
-            ):  # a rank that made more steps than the others would wait for them forever
+            if self.seen.resident_ns or not self.seen.loader or not self._watch.has_batch or Agreement().has_peers:
                 return False
             self._progress.stage("timing the step with data in memory", None)
             self._watch.resident = True

@@ -60,14 +60,13 @@ class StepHooks:
         self._is_trained: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
         self._on = False
         self._ranges: ModuleRanges | None = None
-        self._make: Any = None
         self._hooks = contextlib.ExitStack()
 
     def __enter__(self) -> StepHooks:
         from torch.optim import Optimizer
 
         self._hooks.enter_context(global_hooks(self._before_forward, self._after_forward))
-        self._make = make = Optimizer.__init__
+        make = Optimizer.__init__
 
         @functools.wraps(make)
         def made(optimizer: Any, *arguments: Any, **keywords: Any) -> None:
@@ -75,14 +74,12 @@ class StepHooks:
             self._watch(optimizer)
 
         Optimizer.__init__ = made  # type: ignore[method-assign, assignment]
+        self._hooks.callback(setattr, Optimizer, "__init__", make)
         self._on = True
         return self
 
     def __exit__(self, *_: object) -> None:
-        from torch.optim import Optimizer
-
         self._on = False
-        Optimizer.__init__ = self._make  # type: ignore[method-assign]
         self._hooks.close()
 
     @property

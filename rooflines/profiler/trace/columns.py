@@ -368,16 +368,12 @@ class Columns:
         # By thread, then start; of two that start together the longer one is the caller. The sort is stable, so that events equal in
         # both keep the order of the file, in which Kineto writes the caller first.
         order = np.lexsort((-end, start, thread))
-        host = HostEvents(
-            kind[order], name[order], thread[order], start[order], end[order], signature[order], sequence[order], forward[order],
-            correlation[order], kernel[order],
-        )  # fmt: skip
+        of_host: tuple[npt.NDArray[Any], ...] = (kind, name, thread, start, end, signature, sequence, forward, correlation, kernel)
+        host = HostEvents(*(column[order] for column in of_host))
         kind, name, device, stream, start, end, _, noted, shape, node = device_columns
         order = np.lexsort((end, start))
-        on_device = DeviceEvents(
-            kind[order], name[order], device[order], stream[order], start[order], end[order], launched_by[order], noted[order],
-            shape[order], node[order],
-        )  # fmt: skip
+        of_device: tuple[npt.NDArray[Any], ...] = (kind, name, device, stream, start, end, launched_by, noted, shape, node)
+        on_device = DeviceEvents(*(column[order] for column in of_device))
         time, thread, size, device_type = _joined(self._memory, _MEMORY_TYPES)
         order = np.argsort(time, kind="stable")
         memory = MemoryEvents(time[order], thread[order], size[order], device_type[order])
