@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 # The processes of pytest-xdist share the cores. With a thread for each core in each of them, threads mostly wait for one another,
 # and waiting takes processor time: three times what one thread takes. Set before anything loads torch.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A shell lets what it starts in the background ignore Ctrl-C, and the processes that the tests start and interrupt would inherit it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 from hypothesis import settings
@@ -28,4 +33,6 @@ def _own_directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     with pytest.MonkeyPatch.context() as patch:
         for name in ("CACHE", "CONFIG"):
             patch.setenv(f"ROOFLINES_{name}_DIR", str(tmp_path_factory.mktemp(name.lower())))
+        # The other processes of the suite disturb the steps of this one, and no test waits for their end.
+        patch.setattr("rooflines.profiler.recording.passes.PATIENCE_S", 0.5)
         yield

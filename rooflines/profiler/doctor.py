@@ -22,7 +22,7 @@ import msgspec
 from rooflines.device_specs import detect
 from rooflines.device_specs.cache import cache_directory
 from rooflines.device_specs.extras import cuda_extra
-from rooflines.device_specs.records import Ceilings
+from rooflines.device_specs.history import History
 from rooflines.errors import DeviceError
 from rooflines.profiler.environment import Driver, cpu_isa, memory_bytes, nvidia_driver, package_version, thread_count
 from rooflines.profiler.samplers.host import cpu_frequency_hz
@@ -265,7 +265,7 @@ def ceilings() -> Check:
     devices = [detect.cpu_name()]
     if torch.cuda.is_available():
         devices += sorted({torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())})
-    stored = {record.device for path in cache_directory().glob("*.json") if (record := _stored(path))}
+    stored = {history.device for path in cache_directory().glob("*.json") if (history := _stored(path)) and history.sessions}
     known = [device for device in devices if device in stored]
     if len(known) == len(devices):
         return Check(name="Ceilings", status="ok", detail=f"measured: {', '.join(known)}")
@@ -369,10 +369,10 @@ def _install(extra: str | None) -> str:
     return f"pip install 'rooflines[{extra}]'" if extra else ""
 
 
-def _stored(path: Path) -> Ceilings | None:
-    """The ceilings cached in ``path``, None when it is from another version or broken: they will be measured again."""
+def _stored(path: Path) -> History | None:
+    """The measurements kept in ``path``, None when it is from another version or broken: they will be measured again."""
     try:
-        return read_json(path, Ceilings)
+        return read_json(path, History)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
 

@@ -28,7 +28,10 @@ _PLURAL = {
 def verdict(analysis: Analysis) -> str:
     """A few sentences, each only as sure as what was measured."""
     if analysis.other_programs is not None and not analysis.other_programs.judged:
-        return f"{unsteady(analysis)} {_range(analysis.steps, analysis.workload.unit)}" if analysis.steps else unsteady(analysis)
+        steps, unit = analysis.steps, analysis.workload.unit
+        return (
+            f"{unsteady(analysis)} {_range(steps, unit) if steps.count > 1 else _speed(steps, unit)}" if steps else unsteady(analysis)
+        )
     sentences = [unsteady(analysis), _not_recorded(analysis), _speed(analysis.steps, analysis.workload.unit) if analysis.steps else ""]
     sentences.append(_served(analysis))
     if analysis.basis.start_up and analysis.division is not None:

@@ -77,8 +77,8 @@ def callback(tmp_path):
 
 def test_the_callback_records_updates_and_stops_the_training(fit, callback):
     recorder = callback(steps=5, warmup=3, stop=True)
-    trainer = fit(max_steps=200, accumulate_grad_batches=2, callbacks=[recorder])
-    assert trainer.global_step < 200
+    trainer = fit(max_steps=600, accumulate_grad_batches=2, callbacks=[recorder])
+    assert trainer.global_step < 600
     analysis = check_report(recorder.run, trainer.global_step)
     facts = recorder.run.facts
     assert (len(facts.steps.warmup_ns), len(facts.steps.timed_ns), facts.steps.traced) == (3, 5, "steps")

@@ -12,12 +12,12 @@ import torch
 from rich.console import Console
 
 from rooflines.device_specs import detect
-from rooflines.device_specs.records import Ceilings
+from rooflines.device_specs.cache import add_session
+from rooflines.device_specs.history import History, Session
 from rooflines.profiler import doctor
 from rooflines.profiler.doctor import Check, Driver, examine, why_no_cuda
 from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views.doctor import page
-from rooflines.serial import write_json
 
 OLD_DRIVER = Driver(version="535.183.01", cuda=(12, 2), gpus={0: "NVIDIA A100"})
 NEW_DRIVER = Driver(version="580.65.06", cuda=(13, 0), gpus={0: "NVIDIA H200"})
@@ -339,9 +339,10 @@ def test_ceilings_are_found_by_the_device_s_name(tmp_path, monkeypatch):
     assert (doctor.ceilings().status, doctor.ceilings().fix) == ("missing", "rooflines ceilings")
     (tmp_path / "ceilings").mkdir()
     (tmp_path / "ceilings" / "cpu-0.json").write_text("{broken")
-    write_json(tmp_path / "ceilings" / "cpu-1.json", Ceilings(device="another CPU", kind="cpu", ceilings=()))
+    measured = Session(measured_at="2026-11-20T10:00:00", series=())
+    add_session(History(device="another CPU", kind="cpu", fingerprint="1", method=1), measured, print)
     assert doctor.ceilings().status == "missing"
-    write_json(tmp_path / "ceilings" / "cpu-2.json", Ceilings(device=detect.cpu_name(), kind="cpu", ceilings=()))
+    add_session(History(device=detect.cpu_name(), kind="cpu", fingerprint="2", method=1), measured, print)
     assert doctor.ceilings() == Check(name="Ceilings", status="ok", detail=f"measured: {detect.cpu_name()}")
 
 

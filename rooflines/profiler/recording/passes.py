@@ -453,8 +453,9 @@ class Passes:
         times_ns = self._clock.so_far_ns()
         asked = self._settings.wait_quiet
         missing = min(planned, planned if asked else QUIET_STEPS) - self._quiet(times_ns, waited_ns)
-        enough = self._ends_soon and len(times_ns) > planned
-        if missing <= 0 or enough or sum(times_ns) > (self._patience_s + TIMED_S) * 1e9 or not self._is_disturbed():
+        # A program that may end is to reach its traced pass.
+        enough = self._counted or missing <= 0 or (self._early and len(times_ns) > planned and not asked)
+        if enough or sum(times_ns) > (self._patience_s + TIMED_S) * 1e9 or not self._is_disturbed():
             return 0
         return missing
 
@@ -481,7 +482,8 @@ class Passes:
         Programs that disturb come and go: untraced steps pass until one of them is quiet.
         """
         enough, until = max(min(steps, TRACED_MIN_STEPS), steps // 2), time.perf_counter() + self._patience_s
-        most = self.steps + steps if self._ends_soon else math.inf
+        # A program for which a number of steps was asked expects to be over soon.
+        most = self.steps + steps if self._early and self._counted else math.inf
 
         def over() -> bool:
             return time.perf_counter() > until or self.steps > most
@@ -505,9 +507,9 @@ class Passes:
         return sum(map(is_quiet, times_ns, waits)) if waits else len(times_ns)
 
     @property
-    def _ends_soon(self) -> bool:
-        """A program for which a number of steps was asked expects to be over soon."""
-        return self._early and self._settings.steps is not None
+    def _counted(self) -> bool:
+        """Whether a number of timed steps was asked for, quiet or not."""
+        return self._settings.steps is not None and not self._settings.wait_quiet
 
     @property
     def _patience_s(self) -> float:

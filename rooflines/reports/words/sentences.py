@@ -302,7 +302,7 @@ def roofs_of_run(analysis: Analysis) -> list[Ceiling]:
     time_of: dict[Ceiling, float] = {}
     for row in analysis.operators:
         if row.precision and row.flops:
-            roof = device.compute(row.precision, "matrix" if row.matrix_flops else "vector")
+            roof = device.compute(row.precision, "matrix" if row.engine == "matrix" else "vector")
             if roof is not None:
                 time_of[roof] = time_of.get(roof, 0.0) + row.time_s
     whole = sum(time_of.values())
