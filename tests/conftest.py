@@ -12,16 +12,16 @@ from collections.abc import Iterator
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import pytest
+from hypothesis import settings
+
+from tests.profiler.samplers.nvml_driver.fixtures import nvml_library, stand_in, stand_in_here  # noqa: F401 (fixtures, for every test)
+
 # What a shell starts in the background ignores Ctrl-C, and with nohup the end of its terminal as well. The processes that the tests
 # start and interrupt would inherit that.
 for _signal, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(_signal) is signal.SIG_IGN:
         signal.signal(_signal, _handler)
-
-import pytest
-from hypothesis import settings
-
-from tests.profiler.samplers.nvml_driver.fixtures import nvml_library, stand_in, stand_in_here  # noqa: F401 (fixtures, for every test)
 
 # No deadline: a shared machine takes seconds for what usually takes a millisecond. The same examples every time, so that a failure can
 # be repeated; `make test-all` draws new ones.
