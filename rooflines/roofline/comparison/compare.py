@@ -62,6 +62,10 @@ def compare(before: Analysis, after: Analysis, sources: tuple[str, str] = ("A", 
     found = [(_change(pair), _series(pair)) for pair in pairs]
     disturbed = [name for name, side in (("A", before), ("B", after)) if _is_disturbed(side)]
     calibration = calibrate([series for _, series in found if series is not None], alike=not differs) if not disturbed else None
+    drift = calibration.drift if calibration is not None else None
+    # What other programs slow down, and not alike on both sides, is no change of an operator.
+    unsure = drift is None and (bool(disturbed) or any(side.other_programs is not None for side in (before, after)))
+    calibration = None if unsure else calibration
     if before.timeline is not None and after.timeline is not None:
         spans = before.timeline.span_s, after.timeline.span_s
         # The host's own time does not drift as the operators do: of these rows the noise is not known.
@@ -75,14 +79,14 @@ def compare(before: Analysis, after: Analysis, sources: tuple[str, str] = ("A", 
         b=_subject(after, sources[1]),
         basis=before.basis.per if timelines else "step",
         differs=differs,
-        pace=_apart(pace, before, after) if disturbed else _with_noise(pace, before, after, calibration),
-        drift=calibration.drift if calibration is not None else None,
+        pace=_apart(pace, before, after) if unsure else _with_noise(pace, before, after, calibration),
+        drift=drift,
         span_before_s=spans[0] if spans else None,
         span_after_s=spans[1] if spans else None,
         span_difference_s=spans[1] - spans[0] if spans else None,
         rows=_sorted(_judged(found, calibration)),
         modules=_sorted(_judged([(_change(pair), _series(pair)) for pair in in_modules], calibration)),
-        notes=_notes(before, after, disturbed, calibration.drift if calibration is not None else None, by_module=by_module),
+        notes=_notes(before, after, disturbed, drift, by_module=by_module),
     )
     return msgspec.structs.replace(comparison, verdict=_verdict(comparison))
 
@@ -167,7 +171,7 @@ def _ratio_of_medians(
 
 
 def _apart(pace: Pace, before: Analysis, after: Analysis) -> Pace:
-    """The pace of disturbed runs, which differ only if nearly all steps of one side are much longer than nearly all of the other."""
+    """The pace on a disturbed machine: it differs only if nearly all steps of one side are much longer than nearly all of the other."""
     ours, theirs = (
         side.steps.quiet_s if side.steps is not None else [step.duration_s for step in side.traced_steps] for side in (before, after)
     )
@@ -502,7 +506,7 @@ def _interval(pace: Pace) -> str:
     if pace.noise is not None:
         found, without = pace.noise.ci95, f"; without the drift of the machine {significant(pace.noise.ratio)}"
     if found is None:
-        return f"{_what(pace)}; ratio {significant(pace.ratio)}, the steps scatter too much for an interval"
+        return f"{_what(pace)}; ratio {significant(pace.ratio)} without an interval: other programs disturbed the steps"
     low, high = (significant(value) for value in found)
     return f"{_what(pace)}; ratio {significant(pace.ratio)}{without}, 95 % interval {low} to {high}"
 

@@ -14,7 +14,18 @@ from hypothesis import strategies as st
 from rooflines.errors import UsageError
 from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.records import Environment, Workload
-from rooflines.roofline.analysis import Analysis, Basis, Coverage, ModuleRow, OperatorRow, Steps, Timeline, TracedStep, Unmodelled
+from rooflines.roofline.analysis import (
+    Analysis,
+    Basis,
+    Coverage,
+    ModuleRow,
+    OperatorRow,
+    OtherPrograms,
+    Steps,
+    Timeline,
+    TracedStep,
+    Unmodelled,
+)
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.comparison.compare import FEWEST_STEPS, compare, differing_facts
 from rooflines.roofline.comparison.records import Comparison
@@ -235,6 +246,19 @@ def test_a_difference_within_the_noise_is_none():
     assert compared.pace.exceeds_noise is False
     assert compared.verdict.startswith("No difference beyond the noise: 1.05 s a step instead of 1.00 s")
     assert not compared.slower_than(0.0)
+
+
+def test_on_a_shared_machine_whose_drift_is_not_known_only_steps_far_apart_differ():
+    shared = OtherPrograms(busy=1.2, threads=2)
+
+    def runs(factor):
+        return (msgspec.structs.replace(timed(*[value * 1.0] * FEWEST_STEPS), other_programs=shared) for value in (1.0, factor))
+
+    compared = compare(*runs(1.2))
+    assert (compared.pace.ci95, compared.pace.exceeds_noise) == (None, False)
+    assert compared.verdict.startswith("No difference beyond the noise: 1.20 s a step instead of 1.00 s")
+    assert not compared.slower_than(0.0)
+    assert compare(*runs(1.6)).slower_than(0.1)
 
 
 def test_of_few_steps_the_noise_is_not_known():
