@@ -22,6 +22,7 @@ from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views import run as view
 from rooflines.roofline.findings import find
 from rooflines.roofline.step.input_pipeline import host_fraction, input_fraction, loader_is_slower
+from rooflines.roofline.verdict import verdict
 from tests.commands import write_ceilings
 
 SHARE = 0.05  # how exactly a share must come out
@@ -96,9 +97,9 @@ def train(folder, loader_s=0.0, host_s=0.0, width=256, wrap=False, workers=0):
     return r.run, rooflines.analyze(r.run), data.slept_ns, slept_ns
 
 
-def advised(found):
-    """The findings as on a quiet machine: tests run beside others."""
-    return find(msgspec.structs.replace(found, other_programs=None, steps=msgspec.structs.replace(found.steps, ci95_s=None)))
+def alone(found):
+    """The analysis as on a quiet machine: tests run beside others."""
+    return msgspec.structs.replace(found, other_programs=None, steps=msgspec.structs.replace(found.steps, ci95_s=None))
 
 
 def shares(run, slept_ns):
@@ -113,7 +114,7 @@ def test_a_loop_whose_loader_sleeps_is_input_bound_with_its_share(tmp_path, brie
     run, found, slept_ns, _ = train(tmp_path, loader_s=0.03, wrap=wrap)
     timed, traced = shares(run, slept_ns)
     assert found.limited_by == "input"
-    assert found.verdict.split(" step, ")[1].split(". ")[1].startswith("Input-bound: ")
+    assert verdict(alone(found)).split(" step, ")[1].split(". ")[1].startswith("Input-bound: ")
     assert found.input.wait_fraction == pytest.approx(timed, abs=SHARE)
     assert input_fraction(found) == pytest.approx(found.input.wait_fraction)
     assert found.division.data_loading_s / found.division.step_s == pytest.approx(timed, abs=SHARE)
@@ -126,7 +127,7 @@ def test_a_loop_whose_loader_sleeps_is_input_bound_with_its_share(tmp_path, brie
     assert run.facts.workload.batch_size == BATCH
     traced = slept_ns[WARMUP + STEPS + PROBE :][: len(run.facts.steps.traced_ns)]
     assert run.facts.loading.traced_wait_ns == pytest.approx(traced, rel=0.2)
-    best = advised(found)[0]
+    best = find(alone(found))[0]
     assert best.title == "Load the data faster than the step consumes it"
     assert best.saves_s == found.input.delay_s
 
@@ -135,13 +136,13 @@ def test_a_loop_whose_host_is_slow_is_host_bound_with_its_share(tmp_path, briefl
     run, found, _, slept_ns = train(tmp_path, host_s=0.03)
     _, traced = shares(run, slept_ns)
     assert found.limited_by == "host"
-    assert "Host-bound: for " in found.verdict
-    assert "Input-bound" not in found.verdict
+    assert "Host-bound: for " in verdict(alone(found))
+    assert "Input-bound" not in verdict(alone(found))
     # Python between the operators is the host's as well, and longer where another program has the processor.
     assert found.division.host_s / found.division.step_s > traced - SHARE
     assert host_fraction(found) <= 1 - input_fraction(found)
     assert input_fraction(found) < host_fraction(found) / 2
-    assert advised(found)[0].title == "Keep the device busy"
+    assert find(alone(found))[0].title == "Keep the device busy"
 
 
 def test_with_both_slow_the_slower_one_is_named(tmp_path, briefly):
@@ -159,7 +160,7 @@ def test_a_loop_of_matrix_products_is_neither(tmp_path, briefly):
     _, found, _, _ = train(tmp_path, width=20_000)
     assert found.limited_by is None
     assert found.division.forward_s + found.division.backward_s + found.division.optimizer_s > 0.5 * found.division.step_s
-    assert not {"Input-bound", "Host-bound"} & set(found.verdict.replace(":", "").split())
+    assert not {"Input-bound", "Host-bound"} & set(verdict(alone(found)).replace(":", "").split())
 
 
 def test_workers_that_nap_are_seen_to_have_idle_processors(tmp_path, briefly):
@@ -167,7 +168,7 @@ def test_workers_that_nap_are_seen_to_have_idle_processors(tmp_path, briefly):
     assert found.limited_by == "input"
     assert (found.input.workers, found.input.ready_batches) == (2, 4)
     assert found.input.workers_busy_fraction < 0.5
-    assert "prefetch_factor" in advised(found)[0].suggestion
+    assert "prefetch_factor" in find(alone(found))[0].suggestion
     # Two workers deliver twice as fast as one naps: nothing above that is within the error of the measurement.
     low, _ = found.input.loader_rate.ci95_per_s
     assert low < 2 * BATCH / 0.06
@@ -273,7 +274,7 @@ def test_a_script_that_is_stopped_gives_both_rates_measured(tmp_path, briefly):
     shown = io.StringIO()
     print_page(view.page(found), Console(file=shown, width=100))
     text = " ".join(shown.getvalue().split())
-    assert "Input-bound: " in text
+    assert "Input-bound: " in verdict(alone(found))
     assert "Time per step by part share part time % ms" in text
     assert "The step alone was measured on a batch in memory." in text
 
