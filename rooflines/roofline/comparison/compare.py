@@ -430,7 +430,9 @@ def _notes(before: Analysis, after: Analysis, disturbed: Sequence[str], drift: D
     dilations = [side.steps.profiler_dilation for side in sides.values() if side.steps is not None and side.steps.profiler_dilation]
     if len(dilations) == 2 and abs(dilations[0] - dilations[1]) > NOTABLE_DILATION:
         longer = [f"{significant(dilation)} ({name})" for name, dilation in zip(sides, dilations, strict=True)]
-        notes.append(f"the traced steps took {' and '.join(longer)} times as long as the timed ones; rows have traced times")
+        scaled = all(side.basis.timed for side in sides.values())
+        rows = "rows are scaled to the timed steps" if scaled else "rows have traced times"
+        notes.append(f"the traced steps took {' and '.join(longer)} times as long as the timed ones; {rows}")
     notes += _noise_notes(before, after, disturbed, drift)
     # The shortest kernel differs between traces and says little about the device.
     ours, theirs = (

@@ -382,6 +382,8 @@ def test_the_profilers_cost_and_the_batch_are_said():
     after = msgspec.structs.replace(after, steps=msgspec.structs.replace(after.steps, profiler_dilation=1.25))
     notes = compare(before, after).notes
     assert "the traced steps took 1.50 (A) and 1.25 (B) times as long as the timed ones; rows have traced times" in notes
+    scaled = [msgspec.structs.replace(side, basis=Basis(timed=True)) for side in (before, after)]
+    assert any(note.endswith("; rows are scaled to the timed steps") for note in compare(*scaled).notes)
     assert "time per sample: 250 ms in A, 125 ms in B" in notes
 
 
