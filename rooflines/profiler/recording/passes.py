@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import statistics
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -23,11 +22,11 @@ from rooflines.profiler.distributed import Agreement
 from rooflines.profiler.module_hooks import ModuleRanges, range_cost_ns
 from rooflines.profiler.others import OthersMeter
 from rooflines.profiler.progress import Progress
-from rooflines.profiler.quiet import OTHERS_CORES, busy_elsewhere, is_quiet, is_shared
 from rooflines.profiler.recording.data_loading import DataLoading
 from rooflines.profiler.recording.device import RecordedDevice
 from rooflines.profiler.recording.heap_reserve import HeapReserve
-from rooflines.profiler.recording.pass_length import PROGRAM_WARMUP_STEPS, TIMED_MIN_STEPS, TIMED_S, planned_steps
+from rooflines.profiler.recording.pass_length import PROGRAM_WARMUP_STEPS, TIMED_MIN_STEPS, planned_steps
+from rooflines.profiler.recording.patience import Patience, known, quiet
 from rooflines.profiler.recording.peak_memory import page_faults, since
 from rooflines.profiler.recording.run_queue import RunQueue
 from rooflines.profiler.recording.step_clock import wall_step_ns
@@ -51,10 +50,6 @@ Plan: TypeAlias = Generator[None, Event, None]
 TRACED_STEPS, TRACED_MIN_STEPS = 20, 3
 TRACED_S = 2.0
 TRACE_LIMIT_BYTES = 200_000_000
-# Where other programs delay most steps, timing and tracing go on for this long, or until this many timed steps are quiet; much longer
-# if the user waits for it.
-PATIENCE_S, WAIT_QUIET_S, QUIET_STEPS = 10.0, 60.0, 10
-_IDLE_S = 0.5
 # Steps that take at most this many pages from the system are traced with a reserve of memory, so that the profiler adds none.
 _FEW_PAGES = 500
 # While steps are timed, what was measured so far is saved at most this often, between two steps.
@@ -110,6 +105,7 @@ class Passes:
         self._mps = MpsSampler() if device.type == "mps" else None
         self._sampler: SamplerProcess | None = None
         self._queue = RunQueue()
+        self._patience = Patience(settings, self._samples_of_steps, program=self._early)
         self._others: OthersMeter | None = None
         self._program: Tracer | None = None  # from the program's start to the end of its first step; kept while there is nothing better
         self._program_cut = False
@@ -364,7 +360,8 @@ class Passes:
         self.stage = "timed"
         enough = planned_steps(self.warmup.step_s, gpu=self._on_gpu, program=self._early)
         planned = self._settings.steps or self._agreement.on(enough, TIMED_MIN_STEPS)
-        self._wait_for_idle()
+        if not self._on_gpu and (busy := self._patience.wait_for_idle(self._progress)) is not None:
+            self._notes.append(busy)
         self._progress.stage("timing steps with the profiler off", planned)
         self._start_sampler()
         self._others = OthersMeter()
@@ -418,7 +415,7 @@ class Passes:
                         self._save()
                         saved = time.perf_counter()
                     if len(self._clock) == goal:
-                        goal += self._further_steps(planned, waited)
+                        goal += self._patience.further_timed(planned, self._clock.so_far_ns(), waited)
                     self._queue.mark()
                     self._clock.go_on()
                 elif event == "pause" and stretch is not None:
@@ -448,17 +445,6 @@ class Passes:
             self._queue.close()
             self._loading.end_timed([*earlier, *whole])
 
-    def _further_steps(self, planned: int, waited_ns: list[int | None]) -> int:
-        """How many more steps to time, because other programs delayed most of those so far; 0 when that is enough."""
-        times_ns = self._clock.so_far_ns()
-        asked = self._settings.wait_quiet
-        missing = min(planned, planned if asked else QUIET_STEPS) - self._quiet(times_ns, waited_ns)
-        # A program that may end is to reach its traced pass.
-        enough = self._counted or missing <= 0 or (self._early and len(times_ns) > planned and not asked)
-        if enough or sum(times_ns) > (self._patience_s + TIMED_S) * 1e9 or not self._is_disturbed():
-            return 0
-        return missing
-
     def _begin_step(self) -> None:
         self._queue.mark()
         self._clock.begin()
@@ -481,18 +467,17 @@ class Passes:
 
         Programs that disturb come and go: untraced steps pass until one of them is quiet.
         """
-        enough, until = max(min(steps, TRACED_MIN_STEPS), steps // 2), time.perf_counter() + self._patience_s
-        # A program for which a number of steps was asked expects to be over soon.
-        most = self.steps + steps if self._early and self._counted else math.inf
+        enough, until = max(min(steps, TRACED_MIN_STEPS), steps // 2), time.perf_counter() + self._patience.limit_s
+        most = self.steps + self._patience.most_traced_again(steps)
 
         def over() -> bool:
             return time.perf_counter() > until or self.steps > most
 
-        while self._quiet(self.traced_ns, self._queue_ns["traced"]) < enough and not over() and self._is_disturbed():
+        while quiet(self.traced_ns, self._queue_ns["traced"]) < enough and not over() and self._patience.is_disturbed():
             self._queue.watch()
             self._queue.mark()
             began = time.perf_counter_ns()
-            while (event := (yield)) != "step" or not self._quiet([time.perf_counter_ns() - began], [self._queue.since_ns()]):
+            while (event := (yield)) != "step" or not quiet([time.perf_counter_ns() - began], [self._queue.since_ns()]):
                 if over():
                     return
                 if event in ("step", "resume"):
@@ -500,42 +485,11 @@ class Passes:
                     began = time.perf_counter_ns()
             yield from self._traced_pass(steps, "steps", again=True)
 
-    @staticmethod
-    def _quiet(times_ns: Sequence[int], queue_ns: Sequence[int | None]) -> int:
-        """The number of steps that other programs did not delay; all of them where that is not known."""
-        waits = _known(list(queue_ns), len(times_ns))
-        return sum(map(is_quiet, times_ns, waits)) if waits else len(times_ns)
-
-    @property
-    def _counted(self) -> bool:
-        """Whether a number of timed steps was asked for, quiet or not."""
-        return self._settings.steps is not None and not self._settings.wait_quiet
-
-    @property
-    def _patience_s(self) -> float:
-        return WAIT_QUIET_S if self._settings.wait_quiet else PATIENCE_S
-
-    def _is_disturbed(self) -> bool:
-        """Whether other programs compute beside a run on the CPU of one process."""
-        threads = os.cpu_count() or 1
+    def _samples_of_steps(self) -> Sequence[DeviceSample]:
+        """The device samples since the timed pass began, of a run on the CPU of one process."""
         if self._on_gpu or self._agreement.has_peers or self._sampler is None:
-            return False
-        return is_shared(busy_elsewhere(self._sampler.samples(), threads, self._timed_began_ns))
-
-    def _wait_for_idle(self) -> None:
-        """Wait until other programs leave the processors alone, if that was asked for."""
-        if not self._settings.wait_quiet or self._on_gpu:
-            return
-        self._progress.stage("waiting for other programs to pause", None)
-        until = time.monotonic() + WAIT_QUIET_S
-        while True:
-            others = OthersMeter()
-            time.sleep(_IDLE_S)
-            if others.cores() < OTHERS_CORES:
-                return
-            if time.monotonic() > until:
-                self._notes.append(f"other programs did not pause for {seconds(WAIT_QUIET_S)}: {', '.join(others.by_name())}")
-                return
+            return ()
+        return [sample for sample in self._sampler.samples() if sample.time_ns >= (self._timed_began_ns or 0)]
 
     def _traced_pass(self, steps: int, kind: Literal["steps", "early"], *, probe: bool = False, again: bool = False) -> Plan:
         """``steps`` under the profiler; an evaluation in between ends the pass, or lets it begin again where no step had ended.
@@ -568,8 +522,9 @@ class Passes:
             tracer.stop()
             if reserve is not None:
                 reserve.release()
-            quiet = self._quiet(tracer.times_ns, tracer.queue_ns)
-            kept = quiet > self._quiet(self.traced_ns, self._queue_ns["traced"]) if again else bool(tracer.times_ns)
+            kept = bool(tracer.times_ns)
+            if again:
+                kept = quiet(tracer.times_ns, tracer.queue_ns) > quiet(self.traced_ns, self._queue_ns["traced"])
             self._loading.end_traced(kept=kept)
             if kept:
                 self._keep_trace(tracer, kind)
@@ -696,11 +651,6 @@ class Passes:
             timed_began_ns=self._timed_began_ns,
             timed_stretch=longest if len(self._stretches) > 1 else None,
             range_ns=self._range_ns,
-            timed_queue_ns=_known(self._queue_ns["timed"], len(self.timed_ns)),
-            traced_queue_ns=_known(self._queue_ns["traced"], len(self.traced_ns)),
+            timed_queue_ns=known(self._queue_ns["timed"], len(self.timed_ns)),
+            traced_queue_ns=known(self._queue_ns["traced"], len(self.traced_ns)),
         )
-
-
-def _known(waited_ns: list[int | None], steps: int) -> tuple[int, ...]:
-    """What was waited in each of the ``steps``; empty where one of them is not known."""
-    return tuple(ns for ns in waited_ns if ns is not None) if len(waited_ns) == steps and None not in waited_ns else ()
