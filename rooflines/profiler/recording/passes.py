@@ -501,7 +501,8 @@ class Passes:
         before = self._inductor.graphs
         self._loading.begin_traced(keep_batches=kind == "steps" and not probe)
         pages = self._page_faults.get("timed")
-        reserve = HeapReserve() if kind == "steps" and pages is not None and pages < _FEW_PAGES * len(self.timed_ns) else None
+        few = kind == "steps" and not probe and pages is not None and pages < _FEW_PAGES * len(self.timed_ns)
+        reserve = HeapReserve() if few else None
         tracer = self._tracer(steps)
         self._range_ns = None if probe or self._on_gpu else range_cost_ns()
         tracer.start()
