@@ -69,6 +69,18 @@ def test_marks_that_are_no_steps_are_noted_and_halve_nothing(tmp_path):
     assert "Step marks not counted because an earlier step had not ended: 1." in found.notes
 
 
+def test_marks_beside_the_operators_are_no_steps(tmp_path):
+    outside = [add(ts, 80) for ts in (0, 100, 200)]
+    found = analyze(run_of(tmp_path, *outside, span("ProfilerStep#1", 90, 5), span("ProfilerStep#2", 190, 5)))
+    assert (found.basis.per, found.totals.flops) == ("trace", 3000)
+
+
+def test_an_operator_outside_of_the_steps_that_another_program_delayed_takes_no_step_away(tmp_path):
+    steps = [event for at in (20_000, 20_100, 20_200) for event in (span("ProfilerStep#1", at, 90), add(at + 5, 30), add(at + 40, 30))]
+    found = analyze(run_of(tmp_path, add(0, 10_000), *steps))
+    assert (found.basis.per, found.basis.steps, found.totals.flops) == ("step", 3, 2000)
+
+
 def test_phases_and_modules(tmp_path):
     found = analyze(run_of(tmp_path, *step(0), *step(200)))
     by_phase = {(row.name, row.phase): row.module for row in found.operators}

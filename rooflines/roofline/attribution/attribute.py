@@ -168,7 +168,7 @@ def attribute(
         earlier_ns = intervals.length(intervals.union(trace.device.start_ns[before], trace.device.end_ns[before]))
         notes += (*about_graphs, *_earlier_work(int(before.sum()), earlier_ns), *_left_out(trace, before, window))
     else:
-        step = step_number(trace.host.start_ns, calls.steps)
+        step = step_number(trace.host.start_ns, calls.steps[:count])
         kept = quiet if quiet is not None and len(quiet) == count else np.ones(count, bool)
         divided = attribute_host(trace, calls, window, counts, ownership, inside, step, kept)
     return Attribution(
