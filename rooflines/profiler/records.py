@@ -100,15 +100,15 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
 
     ``settled`` says whether the warm-up ended because step times had settled and ``rule`` how that was decided. ``clock`` names what
     timed the steps (``perf_counter`` after a synchronise, ``cuda events``, or ``wall clock``: all of them together, so that each has
-    their mean). ``timed_page_faults`` and ``traced_page_faults`` are the
-    pages that the process took from the system in each pass, all steps together (Linux, macOS). ``timed_began_ns`` is when the timed
-    pass began (epoch, the clock of the device samples); its steps follow each other without a gap, except where ``timed_stretch``
-    names the longest of several stretches between which the program evaluated its model. ``traced`` says what the trace holds: the
-    steps of the traced pass, one ``early`` step (before the timed ones) of a program that ended before that pass, or the ``program``
-    from its start to the end of its first step (to its own end where it made none). The first of ``warmup_ns`` then begins with the
-    program. ``timed_queue_ns`` and ``traced_queue_ns`` are how long, in each step, threads of the process could run and waited for a
-    processor, all together; empty where the system does not count it. ``range_ns`` is what writing the range of one module into the
-    trace took the host.
+    their mean). ``timed_page_faults`` and ``traced_page_faults`` are the pages that the process took from the system in each pass, all
+    steps together (Linux, macOS), ``traced_step_faults`` those of each traced step. ``timed_began_ns`` is when the timed pass began
+    (epoch, the clock of the device samples); its steps follow each other without a gap, except where ``timed_stretch`` names the
+    longest of several stretches between which the program evaluated its model. ``traced`` says what the trace holds: the steps of the
+    traced pass, one ``early`` step (before the timed ones) of a program that ended before that pass, or the ``program`` from its start
+    to the end of its first step (to its own end where it made none). The first of ``warmup_ns`` then begins with the program.
+    ``timed_queue_ns`` and ``traced_queue_ns`` are how long, in each step, threads of the process could run and waited for a processor,
+    all together; empty where the system does not count it. ``range_ns`` is what writing the range of one module into the trace took the
+    host.
     """
 
     warmup_ns: tuple[int, ...] = ()
@@ -119,6 +119,7 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     clock: str = "perf_counter"
     timed_page_faults: int | None = None
     traced_page_faults: int | None = None
+    traced_step_faults: tuple[int, ...] = ()
     timed_began_ns: int | None = None
     timed_stretch: TimedStretch | None = None
     range_ns: float | None = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from rooflines.profiler.quiet import busy_elsewhere, is_quiet, is_shared, quiet_steps
+import numpy as np
+
+from rooflines.profiler.quiet import alike_steps, busy_elsewhere, is_quiet, is_shared, quiet_steps
 from rooflines.profiler.samplers.fields import DeviceSample
 
 STEPS, WAITS = (100, 100, 100), (0, 5, 6)
@@ -27,3 +29,12 @@ def test_steps_are_left_out_only_beside_other_programs():
     assert quiet_steps(STEPS, WAITS, [0.0, 0.1]).tolist() == [True] * 3  # the program's own threads wait for each other
     assert quiet_steps(STEPS, (), [1.0]).tolist() == [True] * 3  # the system does not count it
     assert not is_shared([])
+
+
+def test_of_the_traced_steps_the_half_counts_that_takes_pages_as_the_timed_ones_do():
+    every = np.ones(5, bool)
+    assert alike_steps([0, 1000, 2000, 5000, 7000], 1500.0, every).tolist() == [True, True, True, False, False]
+    assert alike_steps([3, 0, 90, 12, 40], 20.0, every).tolist() == [True] * 5  # they hardly differ
+    assert alike_steps((), 20.0, every).tolist() == [True] * 5  # the system does not count them
+    disturbed = np.array([False, True, True, True, True])
+    assert alike_steps([1500, 1000, 2000, 5000, 7000], 1500.0, disturbed).tolist() == [False, True, True, False, False]

@@ -125,6 +125,7 @@ class Passes:
         self.peak_bytes: int | None = None
         self._traced: Literal["steps", "early", "program"] = "steps"
         self._page_faults: dict[str, int | None] = {}
+        self._step_faults: list[int | None] = []
         self._faults: int | None = None
         self._queue_ns: dict[str, list[int | None]] = {"timed": [], "traced": []}
         self._range_ns: float | None = None
@@ -613,7 +614,7 @@ class Passes:
         self.parameter_elements = tracer.parameter_elements
         self.module_names |= tracer.module_names
         self.tf32 = self._device.tf32()
-        self._page_faults["traced"] = tracer.page_faults
+        self._page_faults["traced"], self._step_faults = tracer.page_faults, tracer.step_faults
         self._traced = kind
         self._program = None
 
@@ -649,6 +650,7 @@ class Passes:
             clock=self._clock_name,
             timed_page_faults=self._page_faults.get("timed"),
             traced_page_faults=self._page_faults.get("traced"),
+            traced_step_faults=known(self._step_faults, len(self.traced_ns)),
             timed_began_ns=self._timed_began_ns,
             timed_stretch=longest if len(self._stretches) > 1 else None,
             range_ns=self._range_ns,

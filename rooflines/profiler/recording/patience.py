@@ -75,6 +75,6 @@ def quiet(times_ns: Sequence[int], waited_ns: Sequence[int | None]) -> int:
     return sum(map(is_quiet, times_ns, waits)) if waits else len(times_ns)
 
 
-def known(waited_ns: Sequence[int | None], steps: int) -> tuple[int, ...]:
-    """What was waited in each of the ``steps``; empty where one of them is not known."""
-    return tuple(ns for ns in waited_ns if ns is not None) if len(waited_ns) == steps and None not in waited_ns else ()
+def known(figures: Sequence[int | None], steps: int) -> tuple[int, ...]:
+    """A figure of each of the ``steps``; empty where one of them is not known."""
+    return tuple(one for one in figures if one is not None) if len(figures) == steps and None not in figures else ()

@@ -58,7 +58,9 @@ class Tracer:
         self._running = False
         self._last = 0
         self.page_faults: int | None = None
+        self.step_faults: list[int | None] = []
         self._faults: int | None = None
+        self._step_faults: int | None = None
 
     @property
     def parameter_elements(self) -> int | None:
@@ -98,6 +100,7 @@ class Tracer:
             return True
         self.times_ns.append(time.perf_counter_ns() - self._last)
         self.queue_ns.append(self._queue.since_ns())
+        self.step_faults.append(since(self._step_faults))
         self._range.__exit__(None, None, None)
         self._range = None
         if len(self.times_ns) >= self._steps:
@@ -136,6 +139,7 @@ class Tracer:
 
         self._range = record_function(f"{STEP_PREFIX}{len(self.times_ns)}")
         self._range.__enter__()
+        self._step_faults = page_faults()
         self._queue.mark()
         self._last = time.perf_counter_ns()
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rooflines.device_specs.marks import DISTURBED
-from rooflines.profiler.quiet import OTHERS_CORES, busy_elsewhere
+from rooflines.profiler.quiet import OTHERS_CORES, alike_steps, busy_elsewhere
 from rooflines.profiler.quiet import quiet_steps as quiet
 from rooflines.profiler.records import Run, RunFile, StepTimes
 from rooflines.roofline.analysis import Analysis, OtherPrograms, PageFaults, Steps
@@ -33,9 +33,10 @@ class QuietSteps(NamedTuple):
 
 def quiet_steps(run: Run) -> QuietSteps:
     """The steps that other programs did not delay; all of them where that is not known, on a device, or where too few are left.
+    Of the traced ones, those that resemble the timed ones in the pages that they took from the system.
 
-    In the last case ``others`` says that the step cannot be judged. The host of a GPU needs a processor or two, so other programs
-    disturb its steps only where they leave less than one free.
+    Where too few are left, ``others`` says that the step cannot be judged. The host of a GPU needs a processor or two, so other
+    programs disturb its steps only where they leave less than one free.
     """
     facts = run.facts
     times, threads = facts.steps or StepTimes(), facts.environment.cpu_threads
@@ -52,7 +53,9 @@ def quiet_steps(run: Run) -> QuietSteps:
         judged = mean < OTHERS_CORES  # else the program's own threads wait for each other
         return QuietSteps(*every, None if judged else _others(facts, mean, judged=False))
     left_out = int((~timed).sum()), int((~traced).sum())
-    return QuietSteps(timed, traced, _others(facts, mean, left_out) if mean >= OTHERS_CORES or any(left_out) else None)
+    pages = page_faults(facts)
+    alike = alike_steps(times.traced_step_faults, pages.timed, traced) if pages is not None else traced
+    return QuietSteps(timed, alike, _others(facts, mean, left_out) if mean >= OTHERS_CORES or any(left_out) else None)
 
 
 def _others(facts: RunFile, busy: float, left_out: tuple[int, int] = (0, 0), *, judged: bool = True) -> OtherPrograms:
