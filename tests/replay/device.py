@@ -188,7 +188,9 @@ class ReplayTracer:
         self._left = device.recorded.step_ns[:steps]
         self.module_names: dict[int, str] = {}
         self.times_ns: list[int] = []
-        self.queue_ns: list[int | None] = []  # on a device nothing is judged by the queue of the host
+        # On a device nothing is judged by the queue of the host, nor by its page faults.
+        self.queue_ns: list[int | None] = []
+        self.step_faults: list[int | None] = []
 
     def start(self) -> None:
         self._device.tracing = self
