@@ -7,6 +7,7 @@ one function in a file of ``advice/`` with a line in ``RULES``, or in another pa
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -108,16 +109,19 @@ def _quieter(analysis: Analysis) -> Finding:
 
 def _found(case: Case, rules: tuple[Rule, ...]) -> Iterator[Finding]:
     least_s = max(WORTH * case.step_s, noise_s(case.analysis))
+    promised: dict[Setting | str, float] = defaultdict(float)  # an option gives what is predicted for it once
     for rule in rules:
         advice = rule(case)
         if advice is None:
             continue
         saves_s = 0.0
         if advice.saves_s is not None:
-            saves_s = min(advice.saves_s, sum(advice.of.values()), _predicted_s(advice.suggestion, case))
+            left_s = _predicted_s(advice.suggestion, case) - promised[advice.suggestion]
+            saves_s = min(advice.saves_s, sum(advice.of.values()), left_s)
             if saves_s <= 0 or saves_s < least_s:
                 continue
         case.take(advice)
+        promised[advice.suggestion] += saves_s
         yield Finding(
             title=advice.title,
             saves_s=saves_s,

@@ -60,6 +60,16 @@ def test_an_option_saves_at_most_what_is_predicted_for_it():
     assert found.saves_s == pytest.approx(STEP_S * (1 - 1 / gain))
 
 
+def test_two_recommendations_of_one_option_together_save_what_is_predicted_for_it():
+    half = {"category": "element-wise", "shapes": "1024x1024", "bytes": 100 * 2**23, "calls": 100}
+    slow = row("aten::add", 0.03, 0.002, **half), row("aten::mul", 0.03, 0.002, **half)
+    small = row("aten::neg", 0.03, 0.003, bound="latency", category="copy", shapes="4x4", bytes=3200, calls=100)
+    made = analysis(*slow, small, steps=steps())
+    found = [one for one in find(made) if "torch.compile" in one.suggestion]
+    gain = predict(Change(kind="compile", label="", options={"compile": "on"}), made).speedup
+    assert sum(one.saves_s for one in found) == pytest.approx(STEP_S * (1 - 1 / gain))
+
+
 def test_the_traces_get_different_advice():
     suggestions = [finding.suggestion for name in TRACES for finding in find(analyze_trace(DATA / name)[1])]
     assert len(set(suggestions)) >= 9
