@@ -171,7 +171,7 @@ def _ratio_of_medians(
 
 
 def _apart(pace: Pace, before: Analysis, after: Analysis) -> Pace:
-    """The pace on a disturbed machine: it differs only if nearly all steps of one side are much longer than nearly all of the other."""
+    """The pace on a disturbed machine: judged only if nearly all steps of one side are much longer than nearly all of the other."""
     ours, theirs = (
         side.steps.quiet_s if side.steps is not None else [step.duration_s for step in side.traced_steps] for side in (before, after)
     )
@@ -179,7 +179,7 @@ def _apart(pace: Pace, before: Analysis, after: Analysis) -> Pace:
         return pace
     (low, high), (their_low, their_high) = (np.quantile(times, (0.1, 0.9)) for times in (ours, theirs))
     apart = bool(their_low > MOST_SCATTER * high or low > MOST_SCATTER * their_high)
-    return msgspec.structs.replace(pace, ci95=None, exceeds_noise=apart)
+    return msgspec.structs.replace(pace, ci95=None, exceeds_noise=apart or None)
 
 
 def _with_noise(pace: Pace, before: Analysis, after: Analysis, calibration: Calibration | None) -> Pace:
@@ -469,8 +469,10 @@ def _verdict(comparison: Comparison) -> str:
         return " ".join(sentences)
     sure_of_it, lead = _interval(pace), ""
     if pace.exceeds_noise is None:
-        steps = f"{FEWEST_STEPS} {'traced' if pace.of == 'span' else 'timed'} steps"
-        sure_of_it, lead = f"{_what(pace)}; noise unknown, needs at least {steps} on both sides", "Not judged: "
+        needs = f"needs at least {FEWEST_STEPS} {'traced' if pace.of == 'span' else 'timed'} steps on both sides"
+        if min(pace.before_count, pace.after_count) >= FEWEST_STEPS:
+            needs = "because the machine was not quiet: repeat both on an idle one"
+        sure_of_it, lead = f"{_what(pace)}; noise unknown, {needs}", "Not judged: "
     if comparison.implausible:
         longer = f"under the same conditions it takes {significant(1 / pace.ratio)} times as long as B"
         times = f"{seconds(pace.before_s)} {unit} and {seconds(pace.after_s)} ({sure_of_it})"
@@ -508,7 +510,8 @@ def _interval(pace: Pace) -> str:
     if pace.noise is not None:
         found, without = pace.noise.ci95, f"; without the drift of the machine {significant(pace.noise.ratio)}"
     if found is None:
-        return f"{_what(pace)}; ratio {significant(pace.ratio)} without an interval: other programs disturbed the steps"
+        apart = f"nearly all steps of one side are over {MOST_SCATTER:g} times as long as nearly all of the other"
+        return f"{_what(pace)}; ratio {significant(pace.ratio)}; {apart}"
     low, high = (significant(value) for value in found)
     return f"{_what(pace)}; ratio {significant(pace.ratio)}{without}, 95 % interval {low} to {high}"
 
