@@ -87,23 +87,29 @@ def torch_version() -> str:
 
 def device_name(device: str) -> str:
     """The device as its driver prints it; for the CPU and for Apple's GPU, which is part of it, the CPU's name."""
+    if _kind(device) != "cuda":
+        return detect.cpu_name()
     import torch
 
-    return torch.cuda.get_device_name(device) if _kind(device) == "cuda" else detect.cpu_name()
+    return torch.cuda.get_device_name(device)
 
 
 def device_units(device: str) -> int | None:
     """The multiprocessors of a CUDA device, of a slice (MIG) its own; None for others."""
+    if _kind(device) != "cuda":
+        return None
     import torch
 
-    return int(torch.cuda.get_device_properties(device).multi_processor_count) if _kind(device) == "cuda" else None
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 def device_memory_bytes(device: str) -> int | None:
     """The memory of a discrete GPU."""
+    if _kind(device) != "cuda":
+        return None
     import torch
 
-    return int(torch.cuda.get_device_properties(device).total_memory) if _kind(device) == "cuda" else None
+    return int(torch.cuda.get_device_properties(device).total_memory)
 
 
 def driver_version(device: str) -> str | None:
@@ -149,9 +155,11 @@ def _newest_cuda(nvml: Any) -> tuple[int, int] | None:
 
 def cuda_version(device: str) -> str | None:
     """The CUDA version torch was built with; None for a ROCm build as well, which calls its devices ``cuda`` too."""
+    if _kind(device) != "cuda":
+        return None
     import torch
 
-    return torch.version.cuda if _kind(device) == "cuda" else None
+    return torch.version.cuda
 
 
 def cudnn_version(device: str) -> str | None:
