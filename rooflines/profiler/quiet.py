@@ -50,7 +50,7 @@ def quiet_steps(steps_ns: Sequence[int], queue_ns: Sequence[int], busy: Sequence
 def alike_steps(faults: Sequence[int], timed: float, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Return which of the ``chosen`` traced steps resemble the timed ones: the half whose page ``faults`` are nearest to their mean.
 
-    Whether a tensor gets new pages differs from step to step, and a page takes about a microsecond. All are kept where the faults of
+    Whether a tensor gets new pages differs from step to step, and new pages take time. All are kept where the faults of
     each are not known.
     """
     if len(faults) != len(chosen) or not chosen.any():

@@ -120,7 +120,10 @@ def _basis(analysis: Analysis) -> str:
         return f"Times, FLOPs and bytes are for the whole trace of {steps}."
     text = f"Times, FLOPs and bytes are per step: the mean over {steps}"
     if basis.steady:
-        text = f"FLOPs and bytes are per step: the mean over {steps}. Each call counts with the lower quartile of its times in them"
+        text = (
+            f"FLOPs and bytes are per step: the mean over {steps}. Each call counts with the lower quartile of its times in those of "
+        )
+        text += "them that resemble the timed ones"
     if not basis.timed and not basis.steady:
         return f"{text}."
     if analysis.idle_breakdown is not None:
