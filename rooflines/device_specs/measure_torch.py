@@ -54,7 +54,7 @@ def gemm(
 
         def run(calls: int) -> Timing:
             with matmul.float32_matmul(precision):
-                return clock.timed(device, multiply, calls)
+                return clock.timed_in_parts(device, multiply, calls)
 
         return run, matmul.flops(shape)
 

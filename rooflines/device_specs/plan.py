@@ -31,6 +31,7 @@ _ROUNDS_IN_PLACE = 3  # after which operands that are renewed are made again
 _GROWTH = 16  # of a sample's calls at once: the first calls may be slow, or too short for the clock
 _SUSTAINED_SAMPLE_S = 0.25
 _SPIN_S = 0.4  # for which a device is kept busy before the first round: clocks rise within some tenths of a second
+_REST_S = 0.03  # of little power before each visit of arithmetic, for clocks that the power limit lowered in the visit before
 
 
 class Plan:
@@ -117,12 +118,13 @@ class Plan:
         run, _ = self._prepare(way)
         run(1)
 
-    def _spin(self) -> None:
-        """Keep the device busy, so that the first figure is not measured at the clock of an idle device."""
+    def _spin(self, seconds: float = _SPIN_S) -> None:
+        """Keep the device busy at little power, so that a figure is measured neither at the clock of an idle device nor at that of a
+        device which its power limit holds back."""
         begin = time.perf_counter()
         while self.spin is not None:
             self.spin()
-            if time.perf_counter() - begin >= min(_SPIN_S, self.budget_s):
+            if time.perf_counter() - begin >= min(seconds, self.budget_s):
                 return
 
     def session(self, *, full: bool, seconds: float) -> Session:
@@ -134,7 +136,7 @@ class Plan:
         )  # fmt: skip
 
     def visit(self, figure: PlannedFigure, way: Way) -> Round | None:
-        """The median of a few samples; None where the figure cannot be measured here."""
+        """The median of a few samples, or the fastest of their parts; None where the figure cannot be measured here."""
         return self._attempt(figure, way, lambda: self._visit(figure, way))
 
     def _visit(self, figure: PlannedFigure, way: Way) -> Round | None:
@@ -142,6 +144,8 @@ class Plan:
         run, work = self._prepare(way)
         if way.calls > 1 or made is None:
             run(1)  # fills the cache that is measured, wakes threads
+        if figure.fields["kind"] == "compute":
+            self._spin(_REST_S)
         with self._watched(beside=not figure.lowest) as note:
             samples = self._samples(run, way.calls, note)
             # the first time, and where a disturbance made the calls seem longer than they are
@@ -150,7 +154,10 @@ class Plan:
                 samples = self._samples(run, way.calls, note)
         quiet = [one for one in samples if one.busy >= BUSY]
         enough = 2 * len(quiet) > len(samples)
-        if enough:
+        peaks = [one.peak_s for one in quiet if one.peak_s is not None]
+        if peaks:
+            seconds = min(peaks)
+        elif enough:
             seconds = statistics.median(one.seconds for one in quiet)
         else:  # what a thread's own core does, as far as it had it
             seconds = statistics.median(one.seconds * one.busy if way.private else one.seconds for one in samples)

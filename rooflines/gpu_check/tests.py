@@ -38,7 +38,8 @@ def run(recorder: Recorder) -> None:
 
 def run_tests(recorder: Recorder, root: Path, arguments: list[str], limit_s: float) -> None:
     """Run pytest in ``root`` and record how many tests had which result, also if it is stopped after ``limit_s`` seconds."""
-    command = [sys.executable, "-m", "pytest", *arguments, "-v", "-p", "no:cacheprovider", "--tb=short"]
+    options = ("-v", "-p", "no:cacheprovider", "--tb=short", "--show-capture=stdout", "--durations=15")
+    command = [sys.executable, "-m", "pytest", *arguments, *options]
     log = recorder.folder / "pytest.txt"
     code = None
     with contextlib.suppress(subprocess.TimeoutExpired):

@@ -167,3 +167,16 @@ def test_products_on_the_gpu_are_right(precision):
     # the sums of k products of numbers in [-0.5, 0.5) or of int8: their mean square is k / 144, or k times that of int8 squared
     square = 128 / 144 if precision != "int8" else 128 * ((256**2 - 1) / 12 + 0.25) ** 2
     assert small.square().mean().item() == pytest.approx(square, rel=0.05)
+
+
+def test_the_fastest_part_of_a_run_is_long_enough_to_be_timed():
+    # groups of two calls take 0.09 ms on average, so a part of 0.2 ms has three: 0.25 ms, or 0.3 ms without the faster one
+    ends = [0.0, 1e-4, 2e-4, 2.5e-4, 3.5e-4, 4.5e-4]
+    assert clock.fastest_pace(ends, [2] * 5) == pytest.approx(2.5e-4 / 6)
+    # a single long call is its own part, and a run that is shorter than a part is one part
+    assert clock.fastest_pace([0.0, 0.004, 0.007], [1, 1]) == pytest.approx(0.003)
+    assert clock.fastest_pace([0.0, 1e-5, 3e-5], [4, 2]) == pytest.approx(3e-5 / 6)
+
+
+def test_a_cpu_is_timed_as_a_whole():
+    assert clock.timed_in_parts(CPU, lambda: None, 10).peak_s is None

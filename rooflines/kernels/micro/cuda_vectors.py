@@ -36,11 +36,19 @@ def compiled(function: Any) -> Any:
 
 def launcher(kernel: Any, blocks: int, threads: int, *arguments: Any) -> Callable[[], object]:
     """A call that launches ``kernel`` on the default stream of the current device; the first call compiles it."""
+    launch = configured(kernel, blocks, threads)
+    return lambda: launch(*arguments)
+
+
+def configured(kernel: Any, blocks: int | tuple[int, int, int], threads: int | tuple[int, ...]) -> Callable[..., object]:
+    """``kernel`` as a function of its arguments that launches ``blocks`` blocks on the default stream.
+
+    Without Numba's warning that the grid is small: grids are as large as the device or the layer, however small that is.
+    """
     with warnings.catch_warnings():
-        # The grid is as large as the device, however small that is. By its text: numba and numba-cuda each have a class of their own.
-        warnings.filterwarnings("ignore", message="Grid size .* under-utilization")
-        configured = kernel[blocks, threads]
-    return lambda: configured(*arguments)
+        # By its text: numba and numba-cuda each have a class of their own, and numba-cuda's text begins with a colour.
+        warnings.filterwarnings("ignore", message=".*Grid size .* under-utilization")
+        return kernel[blocks, threads]  # type: ignore[no-any-return]
 
 
 def resident_blocks(kernel: Any, signature: tuple[Any, ...], threads: int, threads_per_multiprocessor: int) -> int:

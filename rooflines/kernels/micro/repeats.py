@@ -8,10 +8,14 @@ from typing import NamedTuple
 
 
 class Timing(NamedTuple):
-    """``seconds`` that something took, and the share of its cores it had meanwhile (1 where that cannot be known)."""
+    """``seconds`` that something took, and the share of its cores it had meanwhile (1 where that cannot be known).
+
+    ``peak_s`` is what it would have taken at the pace of its fastest part; None where parts were not timed.
+    """
 
     seconds: float
     busy: float = 1.0
+    peak_s: float | None = None
 
 
 Run = Callable[[int], Timing]  # makes this number of calls and returns how long they took together

@@ -8,7 +8,6 @@ kernels work and why.
 
 from __future__ import annotations
 
-import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from math import prod
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 
 from rooflines.errors import DeviceError, UsageError
 from rooflines.kernels.micro import cuda_fma
-from rooflines.kernels.micro.cuda_vectors import SIMULATED, launcher
+from rooflines.kernels.micro.cuda_vectors import SIMULATED, configured, launcher
 from rooflines.kernels.networks import cnn_numba_cuda_convolution as convolution
 from rooflines.kernels.networks import cnn_numba_cuda_dense as dense
 from rooflines.kernels.networks import cnn_numba_cuda_update as ends
@@ -379,7 +378,4 @@ def _configured(kernel: Kernel, blocks: int | tuple[int, int, int]) -> Callable[
     """``kernel`` as a function of its arguments that launches ``blocks`` blocks on the default stream."""
     if SIMULATED:  # where a kernel has but one configuration, the last
         return lambda *arguments: kernel.function[blocks, kernel.threads](*arguments)
-    with warnings.catch_warnings():
-        # The last layers have few blocks. By its text: numba and numba-cuda each have a class of their own.
-        warnings.filterwarnings("ignore", message="Grid size .* under-utilization")
-        return kernel.function[blocks, kernel.threads]  # type: ignore[no-any-return]
+    return configured(kernel.function, blocks, kernel.threads)

@@ -8,6 +8,7 @@ import mmap
 import os
 import shutil
 import time
+import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -85,7 +86,9 @@ class Tracer:
         """Profiler and hooks on."""
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
-        self._profiler.start()
+        with warnings.catch_warnings():  # torch 2.11 warns that a second trace drops the events of the first, which is in its file
+            warnings.filterwarnings("ignore", message=".*Profiler clears events at the end of each cycle")
+            self._profiler.start()
         self._running = True
         if self._modules is not None:
             self._modules.__enter__()

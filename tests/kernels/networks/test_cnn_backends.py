@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -183,7 +184,9 @@ def test_operators_are_timed_and_leave_the_network_as_it_was(backend, networks):
     assert [time.operator for time in times] == list(declared)
     assert all(time.seconds > 0 and time.rounds == 2 for time in times)
     assert all((before[name] == value).all() for name, value in network.parameters().items())
-    assert all((gradients[name] == value).all() for name, value in network.gradients(x, y).items())
+    # cuDNN adds gradients of weights up in any order, so that they differ in their last bits from call to call
+    same = partial(np.allclose, rtol=1e-4, atol=1e-6) if backend == "torch-cuda" else np.array_equal
+    assert all(same(gradients[name], value) for name, value in network.gradients(x, y).items())
 
 
 @every_backend
