@@ -16,7 +16,7 @@ ELEMENTS = {"cuda": 1 << 28, "cpu": 1 << 14}
 _BYTES = 0.1
 # Address arithmetic is done in integers; what remains is the ends of sums.
 _FLOPS = 0.05
-_DEEP, _WIDE = 128, 64  # of the smaller matrix: 64 columns are one tile of any product, so that the larger matrix is read once
+_WIDTH = 64  # of the smaller matrix: no tile of a product is narrower, so that the larger matrix is read once
 _ROW = 1024
 
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -97,15 +97,15 @@ def _embedding(elements: int, device: str) -> Call:
 def _product(elements: int, device: str) -> Call:
     import torch
 
-    return torch.mm, (_random(device, elements // _DEEP, _DEEP), _random(device, _DEEP, _WIDE))
+    return torch.mm, (_random(device, elements // _WIDTH, _WIDTH), _random(device, _WIDTH, _WIDTH))
 
 
 def _product_bf16(elements: int, device: str) -> Call:
     import torch
 
     return torch.mm, (
-        _random(device, 2 * elements // _DEEP, _DEEP, dtype=torch.bfloat16),
-        _random(device, _DEEP, _WIDE, dtype=torch.bfloat16),
+        _random(device, 2 * elements // _WIDTH, _WIDTH, dtype=torch.bfloat16),
+        _random(device, _WIDTH, _WIDTH, dtype=torch.bfloat16),
     )
 
 

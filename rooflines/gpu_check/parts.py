@@ -22,12 +22,12 @@ class PartPlan(NamedTuple):
 
 
 PARTS = (
-    PartPlan("ceilings", "rooflines.gpu_check.ceilings:run", 140, "every measured ceiling, compared with the data sheet"),
-    PartPlan("profiles", "rooflines.gpu_check.profiles:run", 200, "profiles of several workloads, and the laws that they obey"),
-    PartPlan("tests", "rooflines.gpu_check.tests:run", 70, "the tests that need a GPU"),
-    PartPlan("energy", "rooflines.gpu_check.energy:run", 35, "energy by the energy counter and by integrated power"),
-    PartPlan("networks", "rooflines.gpu_check.networks:run", 60, "networks of our own CUDA kernels and of CuPy beside torch and NumPy"),
-    PartPlan("counters", "rooflines.gpu_check.counters:run", 55, "DRAM bytes and FLOPs by hardware counters, compared with ours"),
+    PartPlan("ceilings", "rooflines.gpu_check.ceilings:run", 115, "every measured ceiling, compared with the data sheet"),
+    PartPlan("profiles", "rooflines.gpu_check.profiles:run", 215, "profiles of several workloads, and the laws that they obey"),
+    PartPlan("energy", "rooflines.gpu_check.energy:run", 32, "energy by the energy counter and by integrated power"),
+    PartPlan("networks", "rooflines.gpu_check.networks:run", 45, "networks of our own CUDA kernels and of CuPy beside torch and NumPy"),
+    PartPlan("counters", "rooflines.gpu_check.counters:run", 25, "DRAM bytes and FLOPs by hardware counters, compared with ours"),
+    PartPlan("tests", "rooflines.gpu_check.tests:run", 128, "the tests that need a GPU"),
 )
 
 

@@ -1,4 +1,4 @@
-"""The tests part: the tests marked ``gpu``, where the repository is there."""
+"""The tests part: the tests marked ``gpu``, except slow ones that other parts repeat, where the repository is there."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(recorder: Recorder) -> None:
         return
     # Only files with such a test: collecting all of them takes as long as some tests.
     marked = [str(path.relative_to(root)) for path in sorted((root / "tests").rglob("test_*.py")) if "mark.gpu" in path.read_text()]
-    run_tests(recorder, root, ["-m", "gpu", *marked], recorder.left_s - _SPARE_S)
+    run_tests(recorder, root, ["-m", "gpu and not slow", *marked], recorder.left_s - _SPARE_S)
 
 
 def run_tests(recorder: Recorder, root: Path, arguments: list[str], limit_s: float) -> None:

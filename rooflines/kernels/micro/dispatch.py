@@ -13,6 +13,7 @@ import json
 import math
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -95,11 +96,13 @@ def traced_launches(device: torch.device, launches: int) -> dict[str, Any]:
     """A trace by torch's profiler of ``add_`` and ``zero_`` on one element, ``launches`` times each, as Chrome trace JSON."""
     tensor = smallest_kernel(device)
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-    with torch.inference_mode(), torch.profiler.profile(activities=activities) as profiler:
-        for _ in range(launches):
-            tensor.add_(1)
-            tensor.zero_()
-        synchronize(device)
+    with warnings.catch_warnings():  # torch 2.11 warns that a second trace drops the events of the first
+        warnings.filterwarnings("ignore", message=".*Profiler clears events at the end of each cycle")
+        with torch.inference_mode(), torch.profiler.profile(activities=activities) as profiler:
+            for _ in range(launches):
+                tensor.add_(1)
+                tensor.zero_()
+            synchronize(device)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "trace.json")
         profiler.export_chrome_trace(str(path))
