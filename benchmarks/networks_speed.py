@@ -55,7 +55,7 @@ def peak(team: Team, values: list[Any], iterations: int) -> float:
     """FLOP/s of the FMA kernel on all threads, in the time for which they had their cores; the best of five short runs."""
     one = np.float32(1)
     jobs = [partial(fma.recur, own, one / 2, one, iterations) for own in values]
-    took = min(seconds * busy for seconds, busy in (team.run(jobs) for _ in range(5)))
+    took = min(one.seconds * one.busy for one in (team.run(jobs) for _ in range(5)))
     return team.size * fma.flops(np.float32, iterations) / took
 
 

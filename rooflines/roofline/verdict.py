@@ -79,6 +79,8 @@ def _not_recorded(analysis: Analysis) -> str:
     if coverage is None or not (analysis.operators or coverage.unmodelled):
         return ""
     if coverage.shapes_recorded is None and not analysis.operators:
+        if _is_in_graphs(analysis):  # a replay has no operators of the host to record
+            return ""
         return (
             "The trace has no operators of the host, so its kernels are listed: ProfilerActivity.CPU in the profiler's activities "
             "would show which operator and module launches each."
@@ -189,7 +191,9 @@ def _bound(analysis: Analysis) -> str:
     if bound == "input":
         opening = f"The device waits for data for {percent(shares[bound])} of {whole}"
     elif bound in _OPENINGS and (judged or bound not in ("compute", "memory", "far", "latency")):
-        opening = _OPENINGS["graphs" if _is_in_graphs(analysis, bound) else bound].format(f"{percent(shares[bound])} of {whole}")
+        opening = _OPENINGS["graphs" if bound == "unmodelled" and _is_in_graphs(analysis) else bound].format(
+            f"{percent(shares[bound])} of {whole}"
+        )
         if bound == "idle":
             causes = {cause: time_s for cause, time_s in (analysis.idle_breakdown or {}).items() if cause in _IDLE_CAUSES}
             opening += _IDLE_CAUSES[max(causes, key=lambda cause: causes[cause], default="unknown_s")]
@@ -200,10 +204,10 @@ def _bound(analysis: Analysis) -> str:
     return _sentence(f"{opening}; {where}" if where else opening)
 
 
-def _is_in_graphs(analysis: Analysis, bound: str) -> bool:
+def _is_in_graphs(analysis: Analysis) -> bool:
     """Whether most of the time without a work model is that of graphs whose operators are not known."""
     coverage, unmodelled_s = analysis.coverage, (analysis.bound_breakdown or {}).get("unmodelled", 0.0)
-    if bound != "unmodelled" or coverage is None:
+    if coverage is None or not unmodelled_s:
         return False
     return coverage.graph_launch_time_s - coverage.graph_matched_time_s > unmodelled_s / 2
 

@@ -65,8 +65,8 @@ def curve(team: Team, largest_bytes: int, passes_s: float = 0.002) -> tuple[Poin
         for length, found in zip(lengths, rates, strict=True):
             known = found[-1] / team.size if found else guess
             passes = max(1, int(max(passes_s * known, _MOVED) / (8 * length)))
-            seconds, busy = team.run([partial(stream.read, own[:length], passes) for own in whole])
-            found.append(8 * length * passes * team.size / (seconds * busy))
+            took = team.run([partial(stream.read, own[:length], passes) for own in whole])
+            found.append(8 * length * passes * team.size / (took.seconds * took.busy))
     return tuple(Point(8 * length * team.size, statistics.median(found[1:])) for length, found in zip(lengths, rates, strict=True))
 
 
