@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -222,7 +222,12 @@ def _kinds(attribution: Attribution) -> tuple[str, ...]:
     """A note on steps that do not all make the same calls: another batch, an optimizer that steps only now and then."""
     if attribution.steps < 2 or attribution.calls.batches:
         return ()
-    kinds = Counter(zip(*(row.step_calls for row in attribution.rows if row.step_calls), strict=True)).most_common()
+    # By name and tensors: a number among the arguments, such as an index or the step size of Adam, may differ in every step.
+    calls: dict[tuple[Any, ...], Int64s] = defaultdict(lambda: np.zeros(attribution.steps, np.int64))
+    for row in attribution.rows:
+        if row.step_calls:
+            calls[row.signature.name, row.signature.tensors, row.module, row.phase] += np.array(row.step_calls)
+    kinds = Counter(map(tuple, np.array(list(calls.values())).T.tolist())).most_common()
     if len(kinds) < 2:
         return ()
     steps = counted(attribution.steps, "traced step")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rooflines.roofline.analysis import Analysis, OperatorRow, Rate, ServedSteps, Steps
 from rooflines.roofline.step.input_pipeline import input_fraction
-from rooflines.roofline.step.interference import unsteady
+from rooflines.roofline.step.interference import paging, unsteady
 from rooflines.units import percent, plus_minus, seconds, significant
 
 # A rate that is known less well than this is said as the interval it lies in: one number would say more than was measured.
@@ -33,7 +33,7 @@ def verdict(analysis: Analysis) -> str:
             f"{unsteady(analysis)} {_range(steps, unit) if steps.count > 1 else _speed(steps, unit)}" if steps else unsteady(analysis)
         )
     sentences = [unsteady(analysis), _not_recorded(analysis), _speed(analysis.steps, analysis.workload.unit) if analysis.steps else ""]
-    sentences.append(_served(analysis))
+    sentences += [paging(analysis), _served(analysis)]
     if analysis.basis.start_up and analysis.division is not None:
         sentences.append(f"The whole program is one traced step of {seconds(analysis.division.step_s)}, start-up included.")
     if analysis.device_untraced and analysis.limited_by is None:
@@ -194,6 +194,8 @@ def _bound(analysis: Analysis) -> str:
         opening = _OPENINGS["graphs" if bound == "unmodelled" and _is_in_graphs(analysis) else bound].format(
             f"{percent(shares[bound])} of {whole}"
         )
+        if bound == "far" and paging(analysis):  # and not because of what the operators are
+            opening = opening.partition(":")[0]
         if bound == "idle":
             causes = {cause: time_s for cause, time_s in (analysis.idle_breakdown or {}).items() if cause in _IDLE_CAUSES}
             opening += _IDLE_CAUSES[max(causes, key=lambda cause: causes[cause], default="unknown_s")]

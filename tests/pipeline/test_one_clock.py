@@ -210,3 +210,13 @@ def test_a_disturbed_run_is_not_judged(reported):
     assert [finding.option for finding in analysis.findings] == [option]
     assert {row.bound for row in analysis.operators} <= {"unknown"}
     assert "far from any roof" not in text_of("text", written["text"])
+
+
+def test_numbers_among_the_arguments_do_not_make_another_step(folder, options):
+    """An index, a step size or a factor may differ in every step: the steps make the same calls."""
+    values, rows = torch.randn(64, 64), torch.randn(64, 64)
+    with rooflines.record(folder / "numbers", steps=10, **options) as recording:
+        for step in range(40):
+            torch.add(values, rows[step % 64], alpha=step)
+            recording.step()
+    assert not [note for note in analyze(recording.run).notes if "make the same calls" in note]

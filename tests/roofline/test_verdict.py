@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from rooflines.roofline.analysis import Basis, Coverage
+from rooflines.roofline.analysis import Basis, Coverage, PageFaults
 from rooflines.roofline.verdict import verdict
 from tests.samples import analysis as sample
 
@@ -90,3 +90,11 @@ def test_a_trace_without_steps_is_the_trace():
     assert said({"memory": 1.0}, {"matmul": 0.5}, basis=Basis(per="trace")) == (
         "Memory-bound for 100 % of the trace; matrix products take 50 % of the trace."
     )
+
+
+def test_new_pages_are_said_and_are_no_property_of_the_operators():
+    steps = replace(sample().steps, median_s=0.02)
+    text = said({"far": 0.9, "host": 0.1}, steps=steps, page_faults=PageFaults(timed=4000))
+    assert "About 20 % of the step goes into new pages of memory; which operators wait for them differs from run to run." in text
+    assert text.endswith("Far from any roof for 90 % of the step.")
+    assert "pages" not in said({"far": 0.9, "host": 0.1}, steps=steps, page_faults=PageFaults(timed=1000))

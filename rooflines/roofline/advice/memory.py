@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from rooflines.roofline.advice.case import Advice, Case, Key, Ran
 from rooflines.roofline.analysis import OperatorRow
+from rooflines.roofline.step.interference import PAGE_S, paging
 from rooflines.units import binary_bytes, seconds
 
 # Page faults a step worth a sentence: 16 MiB of pages of 4 KiB, taken from the system and given back in every step.
 PAGING_FAULTS = 4000
-# What a page of 4 KiB costs: the system is entered, fills it with zeros, and takes it back. 0.5 us on a dedicated machine, more on a
-# virtual one.
-PAGE_S = 1e-6
 
 
 def page_faults(case: Case) -> Advice | None:
     """Memory that the C library gives back to the system after use and takes again in the next step."""
     found = case.analysis.page_faults
-    if found is None or found.timed < PAGING_FAULTS:
+    if found is None or (found.timed < PAGING_FAULTS and not paging(case.analysis)):
         return None
     cost_s = min(case.step_s, found.timed * PAGE_S)
     traced = f" (the traced ones {round(found.traced):,})" if found.traced is not None else ""

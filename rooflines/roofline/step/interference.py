@@ -13,7 +13,7 @@ from rooflines.profiler.quiet import OTHERS_CORES, alike_steps, busy_elsewhere
 from rooflines.profiler.quiet import quiet_steps as quiet
 from rooflines.profiler.records import Run, RunFile, StepTimes
 from rooflines.roofline.analysis import Analysis, OtherPrograms, PageFaults, Steps
-from rooflines.units import counted, known_to, seconds, significant
+from rooflines.units import counted, known_to, percent, seconds, significant
 
 Mask = npt.NDArray[np.bool_]
 
@@ -21,6 +21,11 @@ Mask = npt.NDArray[np.bool_]
 WIDE = 0.10
 # The fewest quiet timed steps that tell the time of a step, and the fewest quiet traced ones that divide it.
 FEWEST_TIMED, FEWEST_TRACED = 5, 3
+# What a page of 4 KiB costs: the system is entered, fills it with zeros, and takes it back. 0.5 us on a dedicated machine, more on a
+# virtual one.
+PAGE_S = 1e-6
+# New pages that take more of a step decide which operators it is spent in.
+_PAGING = 0.08
 
 
 class QuietSteps(NamedTuple):
@@ -109,6 +114,15 @@ def unsteady(analysis: Analysis) -> str:
     if found is not None:
         return f"Shared machine: {_busy(found)}{f', and {interval}' if interval else ''}."
     return f"Unsteady times: {interval}." if interval else ""
+
+
+def paging(analysis: Analysis) -> str:
+    """A sentence on new pages that take a good part of the step: their number differs from run to run, and so does the division."""
+    found, steps = analysis.page_faults, analysis.steps
+    share = min(1.0, found.timed * PAGE_S / steps.median_s) if found is not None and steps is not None and steps.median_s else 0.0
+    if share < _PAGING:
+        return ""
+    return f"About {percent(share)} of the step goes into new pages of memory; which operators wait for them differs from run to run."
 
 
 def delayed(analysis: Analysis) -> str:

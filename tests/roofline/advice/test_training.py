@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rooflines.roofline.advice import communication, input, memory, optimizer
-from rooflines.roofline.analysis import CollectiveRow, HostWork, Memory, PageFaults, Recomputation
+from rooflines.roofline.analysis import CollectiveRow, HostWork, Memory, PageFaults, Recomputation, Steps
+from rooflines.roofline.step.interference import PAGE_S
 from tests.roofline.advice.cases import case, kernel, row, unmodelled
 
 
@@ -42,9 +43,11 @@ def test_an_update_of_all_parameters_at_once(one):
 def test_memory_that_is_given_back_every_step():
     found = memory.page_faults(case(device="cpu", page_faults=PageFaults(timed=21_000, traced=12_000)))
     assert "took 21,000 pages each from the system (the traced ones 12,000)" in found.evidence
-    assert found.saves_s == pytest.approx(21_000 * memory.PAGE_S)
+    assert found.saves_s == pytest.approx(21_000 * PAGE_S)
     assert "MALLOC_TRIM_THRESHOLD_" in found.suggestion
     assert memory.page_faults(case(device="cpu", page_faults=PageFaults(timed=300))) is None
+    steps = Steps(count=50, median_s=0.01, p10_s=0.01, p90_s=0.01)  # few pages are many in a short step
+    assert memory.page_faults(case(device="cpu", steps=steps, page_faults=PageFaults(timed=1000))) is not None
     assert memory.page_faults(case(device="cpu")) is None
 
 
