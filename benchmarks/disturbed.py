@@ -140,7 +140,7 @@ def bound_of(verdict: str) -> str:
 
 def table(results: dict[str, list[dict[str, Any]]]) -> str:
     lines = [
-        "| workload | | judged | with new pages | verdict | first recommendation | bars / timed step | distance (max) | ten longest rows |",
+        "| workload | | judged | new pages | verdict | first advice | bars / timed step | distance (max) | ten longest rows |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, runs in results.items():
