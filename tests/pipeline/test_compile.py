@@ -74,7 +74,7 @@ def pair(tmp_path_factory):
     return lambda make, mode: tuple(analysis(make, mode, compiled, folder) for compiled in (False, True))
 
 
-SLOW = ((resnet10, "inference"), (resnet10, "training"), (transformer, "training"))
+SLOW = ((resnet10, "inference"), (resnet10, "training"), (transformer, "inference"), (transformer, "training"))
 CASES = [
     pytest.param(make, mode, id=f"{make.__name__}-{mode}", marks=pytest.mark.slow if (make, mode) in SLOW else ())
     for make in (resnet10, transformer, mlp)

@@ -339,7 +339,7 @@ def test_credentials_in_a_url_are_in_no_refusal(behind_a_url, capsys, monkeypatc
     urls += [f"memory://secrets/none.json?{SECRET}", f"none://me:{SECRET}@host/t.json", f"memory://secrets/*none?{SECRET}",
              f"none://me:{SECRET}@host/*"]  # fmt: skip
     for url in urls:
-        for sources in ([url], [url, url]):
+        for sources in ([url], [url, url, "--jobs", "1"]):
             answer = call(capsys, monkeypatch, "analyze", *sources)
             assert (answer.code, len(answer.complaint)) in ((2, 1), (2, 2)), answer.err
             assert SECRET not in answer.out + answer.err
