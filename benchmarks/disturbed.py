@@ -5,7 +5,7 @@ keeps the verdict, the first recommendation, the sum of the bars over the timed 
 in other rows than in the median of the quiet runs (half the sum of the absolute differences of the shares of all rows and of idle
 time). Writes ``results/disturbed.json`` and ``.md`` with the machine's facts. Fails if bars do not add up to the timed step, or if a
 disturbed run that is judged is further from the quiet ones than ``LIMIT`` without saying that new pages of memory divide the step
-otherwise from run to run.
+otherwise from run to run. ``--only`` keeps what the file has of other workloads.
 
     python benchmarks/disturbed.py [--runs 10] [--only resnet50 ...]
 """
@@ -175,7 +175,8 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--only", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     asked = parser.parse_args()
-    results: dict[str, list[dict[str, Any]]] = {}
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"runs": {}}
+    results: dict[str, list[dict[str, Any]]] = {name: runs for name, runs in known["runs"].items() if name not in asked.only}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         (folder / "step.py").write_text(STEP)

@@ -60,14 +60,14 @@ def profile(tmp_path):
 
 
 def test_a_training_script_gets_its_own_arguments_also_those_that_look_like_ours(profile):
-    answer, recorded = profile(TRAINS, "--lr", "1", "--steps", "40", "--device", "mine")
+    answer, recorded = profile(TRAINS, "--lr", "1", "--steps", "4000", "--device", "mine")
     assert answer.code == 0, answer
-    assert "script says 1.0 40 mine __main__" in answer.out
+    assert "script says 1.0 4000 mine __main__" in answer.out
     assert "script ended" not in answer.out, "a script is stopped when enough is recorded"
     facts = recorded.facts
     assert (facts.status, facts.workload.mode, facts.workload.name) == ("complete", "training", "train.py")
     assert [len(facts.steps.warmup_ns), len(facts.steps.timed_ns), len(facts.steps.traced_ns)] == [1, 2, TRACED_STEPS]
-    assert facts.settings.command.endswith("-o out -- --lr 1 --steps 40 --device mine")
+    assert facts.settings.command.endswith("-o out -- --lr 1 --steps 4000 --device mine")
     assert {row.phase for row in rooflines.analyze(recorded).operators} >= {"forward", "backward", "optimizer"}
 
 

@@ -95,9 +95,9 @@ def test_time_is_that_of_the_energy(stand_in_here):
     zero = time.time()
     stand_in_here(f"epoch {zero!r}\ngpu\npower constant 1\nmemory_used constant 1\nlatency nvmlDeviceGetMemoryInfo_v2 0.05\n")
     with sampler() as opened:
-        for _ in range(5):
-            (reading,) = opened.read()
-            assert reading.time_ns / 1e9 - zero == pytest.approx(reading.energy_j, abs=0.02)
+        readings = [opened.read()[0] for _ in range(9)]
+    # A busy machine may delay some of them; a time taken after the slow question would be too late in all.
+    assert min(abs(reading.time_ns / 1e9 - zero - reading.energy_j) for reading in readings) <= 0.02
 
 
 @pytest.mark.parametrize(
