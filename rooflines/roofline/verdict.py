@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rooflines.roofline.analysis import Analysis, OperatorRow, Rate, ServedSteps, Steps
-from rooflines.roofline.step.input_pipeline import input_fraction
+from rooflines.roofline.step.input_pipeline import input_fraction, leading
 from rooflines.roofline.step.interference import paging, unsteady
 from rooflines.units import percent, plus_minus, seconds, significant
 
@@ -184,8 +184,15 @@ def _bound(analysis: Analysis) -> str:
     least = _LEAST_SHARE_BESIDE_UNKNOWN if bound == "unmodelled" else _LEAST_SHARE
     where = _largest(analysis, total, whole, least, without="communication" if bound == "communication" else "")
     judged = bool(analysis.ceilings)
+    first = leading(shares)
+    if analysis.limited_by is None and len(first) == 2 and judged and set(first) == {"memory", "compute"}:
+        both = f"{percent(shares[first[0]]).removesuffix(' %')} and {percent(shares[first[1]])} of {whole}"
+        opening = f"{first[0].capitalize()}- and {first[1]}-bound for {both}"
+        return _sentence(f"{opening}; {where}" if where else opening)
     if analysis.limited_by is None and judged and 0 < shares.get(bound, 0.0) < _MAIN_SHARE:
-        return _several(shares, whole) or _sentence(where)
+        return _several(shares, whole, 3) or _sentence(where)
+    if analysis.limited_by is None and len(first) > 1:
+        return _several(shares, whole, len(first)) or _sentence(where)
     if analysis.limited_by == "input":
         return " ".join(text for text in (_input_bound(analysis), _sentence(where)) if text)
     if bound == "input":
@@ -218,15 +225,16 @@ def _whole(analysis: Analysis) -> str:
     return "the step" if analysis.basis.per == "step" else "the trace"
 
 
-def _several(shares: dict[str, float], whole: str) -> str:
-    """The three largest classes of a step that no single one bounds."""
+def _several(shares: dict[str, float], whole: str, number: int) -> str:
+    """The largest classes, at most three of ``number``, of a step that no single one bounds."""
     named = sorted((name for name in shares if name in _CLASSES and shares[name] >= _LEAST_SHARE), key=lambda name: -shares[name])
-    if len(named) < 3:
+    named = named[: min(number, 3)]
+    if len(named) < min(number, 3):
         return ""
     first = _CLASSES[named[0]]
-    take = "takes" if first.startswith(("communication", "idle", "other")) else "take"
-    rest = " and ".join(f"{_CLASSES[name]} {percent(shares[name])}" for name in named[1:3])
-    return f"No single bound: {first} {take} {percent(shares[named[0]])} of {whole}, {rest}."
+    take = "takes" if first.startswith(("communication", "idle", "other", "waiting")) else "take"
+    rest = " and ".join(f"{_CLASSES[name]} {percent(shares[name])}" for name in named[1:])
+    return f"No single bound: {first} {take} {percent(shares[named[0]])} of {whole}{',' if len(named) > 2 else ' and'} {rest}."
 
 
 def _largest(analysis: Analysis, total_s: float, whole: str, least: float, without: str) -> str:

@@ -41,6 +41,20 @@ def test_a_step_without_a_large_class_has_no_single_bound():
     )
 
 
+def test_a_class_must_lead_by_a_tenth():
+    assert said({"memory": 0.35, "compute": 0.33, "far": 0.32}, {"matmul": 0.35}) == (
+        "No single bound: memory-bound operators take 35 % of the step, compute-bound operators 33 % and operators far from any roof "
+        "32 %."
+    )
+    two = {"compute": 0.33, "memory": 0.35, "far": 0.2, "host": 0.12}
+    both = "Memory- and compute-bound for 35 and 33 % of the step"
+    assert said(two, {"matmul": 0.35}) == f"{both}; matrix products take 35 % of the step."
+    assert said({"communication": 0.38, "host": 0.37, "memory": 0.25}) == (
+        "No single bound: communication takes 38 % of the step and idle time caused by the host 37 %."
+    )
+    assert said({"memory": 0.4, "compute": 0.35, "far": 0.25}) == "Memory-bound for 40 % of the step."
+
+
 def test_a_host_that_takes_the_most_is_the_bound():
     assert said({"host": 0.6, "memory": 0.4}, limited_by="host") == (
         "Host-bound: the device is idle for 60 % of the step, because the host has launched nothing."
@@ -64,9 +78,9 @@ def test_other_idle_time_has_its_main_cause(cause, words):
 
 
 def test_the_largest_category_is_a_share_of_the_same_step():
-    breakdown, categories = {"communication": 0.5, "memory": 0.5}, {"communication": 0.5, "matmul": 0.3, "copy": 0.2}
+    breakdown, categories = {"communication": 0.6, "memory": 0.4}, {"communication": 0.6, "matmul": 0.3, "copy": 0.1}
     assert said(breakdown, categories) == (
-        "Communication-bound: communication that no computation hides takes 50 % of the step; matrix products take 30 % of the step."
+        "Communication-bound: communication that no computation hides takes 60 % of the step; matrix products take 30 % of the step."
     )
     assert "copies" not in said({"memory": 1.0}, {"copy": 0.005}), "what is not worth its words"
 

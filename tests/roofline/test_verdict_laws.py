@@ -144,6 +144,24 @@ def test_bound_headroom_and_unjudged_add_up_to_the_operators(path):
 
 
 @every_trace
+def test_no_operator_above_three_times_the_shortest_kernel_is_bound_by_latency(path):
+    """On a device, where kernels have a least time."""
+    analysis = analysis_of(path)
+    floor = min((roof.value for roof in analysis.ceilings if roof.kind == "latency"), default=5e-6)
+    kernels = [row for row in analysis.operators if row.bound == "latency" and row.kernels]
+    assert [row.name for row in kernels if row.time_s / row.calls > 3 * floor * (1 + SUM)] == []
+
+
+@every_trace
+def test_a_class_that_is_named_alone_leads_by_a_tenth(path):
+    analysis = analysis_of(path)
+    bounds = sorted((analysis.bound_breakdown or {}).values(), reverse=True)
+    alone = r"\b(?:Compute|Memory|Host|Launch|Transfer|Communication)-bound(?: for|:)|Far from any roof for|The device is idle for"
+    if analysis.limited_by != "input" and re.search(alone, analysis.verdict) and len(bounds) > 1:
+        assert bounds[1] < 0.9 * bounds[0]
+
+
+@every_trace
 def test_steps_neither_overlap_nor_leave_work_of_another(path):
     """The mean of the traced steps is the step, and earlier work is in none of them."""
     analysis = analysis_of(path)
@@ -237,6 +255,8 @@ def stated(analysis: Analysis) -> list[tuple[str, str, float]]:
     patterns = [
         *((name, rf"\b{name}-bound for {SHARE} of", name) for name in ("compute", "memory", "latency")),
         ("far", rf"far from any roof for {SHARE} of", "far"),
+        ("memory", rf"memory- and compute-bound for {SHARE.removesuffix(' %')} and", "memory"),
+        ("compute", rf"memory- and compute-bound for \d+ and {SHARE} of", "compute"),
         ("latency", rf"launch-bound: [^:.;]*, {take}", "latency"),
         ("transfer", rf"transfer-bound: [^:.;]* {take}", "transfer"),
         ("communication", rf"communication that no computation hides {take}", "communication"),
