@@ -86,15 +86,16 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     """Sums over the operators: ``lower_bound_s + headroom_s + unjudged_s = time_s``.
 
     An operator faster than its bound counts with its time. ``unjudged_s`` is the time of those without a bound, and of copies that
-    computation hides. ``efficiency`` is lower bound / (lower bound + headroom).
+    computation hides. ``efficiency`` is lower bound / (lower bound + headroom). All three are absent where more than a fifth of the
+    busy time is unknown, because the rest says little of the whole; then all of the time is unjudged.
     """
 
     flops: int | float
     matrix_flops: int | float
     bytes: int | float
     time_s: float
-    lower_bound_s: float
-    headroom_s: float = 0.0
+    lower_bound_s: float | None = None
+    headroom_s: float | None = None
     unjudged_s: float = 0.0
     efficiency: float | None = None
     energy_j: float | None = None
@@ -576,7 +577,7 @@ class ServedSteps(msgspec.Struct, frozen=True, kw_only=True):
 
     ``tokens`` are computed, ``generated`` only those of requests in decode (absent where drafts may be rejected), ``keys`` the tokens
     that they may attend to, the KV cache included, over all requests. ``step_s`` is the time of the device from the end of the step
-    before, and tokens a second are over that time. ``category_breakdown`` divides it, with ``unmodelled`` and ``idle``, and
+    before, and tokens a second are over that time. ``category_breakdown`` divides it, with ``unknown`` and ``idle``, and
     ``modelled_time_fraction`` is the share of its busy time with a work model, communication and copies included.
     """
 

@@ -82,9 +82,11 @@ def analyze(
             notes.append(_no_device_events(facts, trace))
         parts |= _traced_parts(run, trace, ceilings, steps, quiet, captures, inductor_cache)
         notes += parts.pop("notes")
+        parts["totals"] = total(parts["operators"], facts, bounded=parts.pop("bounded"))
     flops = sum(row.flops for row in parts["operators"]) if trace is not None and parts["basis"].per == "step" else None
     used = usage(run, flops, ceilings)
-    energy_j = used.energy_per_step_j if used is not None and flops is not None else None
+    if used is not None and flops is not None:
+        parts["totals"] = msgspec.structs.replace(parts["totals"], energy_j=used.energy_per_step_j)
     measured = Analysis(
         workload=_workload(facts.workload, parts),
         environment=facts.environment,
@@ -92,7 +94,6 @@ def analyze(
         created=facts.created,
         status=facts.status,
         steps=steps,
-        totals=total(parts["operators"], facts, energy_j) if trace is not None else None,
         memory=_memory(facts),
         other_programs=others,
         page_faults=page_faults(facts),
@@ -164,6 +165,7 @@ def _traced_parts(
     breakdown = step_breakdown(attribution.trace, calls, attribution.windows)
     return {
         "notes": notes,
+        "bounded": divided.is_bounded,
         "basis": Basis(
             per="step" if attribution.steps else "trace",
             steps=count,
@@ -187,7 +189,7 @@ def _traced_parts(
         "division": divided.division(),
         "coverage": _coverage(trace, calls, attribution, divided),
         "operators": tuple(sorted(judged, key=lambda row: (-row.time_s, row.name, row.module))),
-        "modules": module_rows(attribution, judged, calls, count, roofs is not None),
+        "modules": module_rows(attribution, judged, calls, count, roofs is not None and divided.is_bounded),
         **({"ceilings": roofs.ceilings} if roofs is not None else {}),
         **({"input": fed} if fed is not None else {}),
         **({"compiled": True} if is_compiled(trace) else {}),
@@ -198,7 +200,7 @@ def _coverage(trace: Trace, calls: Calls, attribution: Attribution, divided: Par
     """The share of the busy time with a work model, and the time without one."""
     count, busy_s = attribution.steps or 1, divided.timeline.busy_s
     return Coverage(
-        modelled_time_fraction=1 - divided.categories().get("unmodelled", 0.0) / busy_s if busy_s > 0 else None,
+        modelled_time_fraction=1 - divided.categories().get("unknown", 0.0) / busy_s if busy_s > 0 else None,
         shapes_recorded=trace.shapes_recorded,
         unmodelled=tuple(unmodelled_row(gap, calls, count) for gap in sorted(attribution.gaps, key=lambda gap: -gap.time_ns)),
         orphan_device_events=attribution.orphans,

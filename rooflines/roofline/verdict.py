@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from rooflines.roofline.analysis import Analysis, OperatorRow, Rate, ServedSteps, Steps
+from rooflines.roofline.analysis import Analysis, OperatorRow, Rate, ServedSteps, Steps, Unmodelled
+from rooflines.roofline.kernel_names import short_kernel
 from rooflines.roofline.step.input_pipeline import input_fraction, leading
 from rooflines.roofline.step.interference import paging, unsteady
+from rooflines.roofline.step.partition import MOST_UNKNOWN
 from rooflines.units import percent, plus_minus, seconds, significant
 
 # A rate that is known less well than this is said as the interval it lies in: one number would say more than was measured.
@@ -39,13 +41,13 @@ def verdict(analysis: Analysis) -> str:
     if analysis.device_untraced and analysis.limited_by is None:
         sentences.append(f"What bounds {_whole(analysis)} is unknown: no work of {analysis.environment.device} was traced.")
     elif analysis.timeline is not None and analysis.timeline.busy_s > 0:
-        sentences.append(_bound(analysis))
+        sentences += [_bound(analysis), _dominating(analysis, sum((analysis.bound_breakdown or {}).values()))]
     elif analysis.steps is None:
         sentences.append("The run ended before a step was timed.")
     else:
         sentences.append("No operators were traced, so nothing can be said about where the time goes.")
     best = max(analysis.findings, key=lambda finding: finding.saves_s, default=None)
-    if best is not None and best.saves_s > 0:
+    if best is not None and best.saves_s > 0 and unknown_share(analysis) <= MOST_UNKNOWN:
         per = "a step" if analysis.basis.per == "step" else "of the trace"
         sentences.append(f"Largest possible gain: {_lower_first(best.title)}, up to {seconds(best.saves_s, 2)} {per}.")
     return " ".join(text for text in sentences if text)
@@ -148,20 +150,22 @@ _OPENINGS = {
     "latency": "Launch-bound: operators too small for the device, and calls that only dispatch, take {}",
     "transfer": "Transfer-bound: copies between host and device take {}",
     "communication": "Communication-bound: communication that no computation hides takes {}",
-    "unmodelled": "Bound unknown: {} is in operators without a work model",
+    "unknown": "Bound unknown: {} is in operators without a work model",
     "graphs": "Bound unknown: {} is in CUDA or HIP graphs without a capture trace (--capture)",
     "host": "Host-bound: the device is idle for {}, because the host has launched nothing",
     "idle": "The device is idle for {}, ",
 }
 # What takes less than this share of the step does not bound it alone.
 _MAIN_SHARE = 0.3
+# The kernels that are named where much of the step is unknown.
+_MOST_KERNELS = 3
 # A category below this share is not worth its words; where most of the step has no work model, more is needed.
 _LEAST_SHARE = 0.01
 _LEAST_SHARE_BESIDE_UNKNOWN = 0.1
 _CLASSES = {
     "compute": "compute-bound operators", "memory": "memory-bound operators", "far": "operators far from any roof",
     "latency": "launch-bound operators", "transfer": "copies between host and device", "communication": "communication",
-    "unmodelled": "operators without a work model", "host": "idle time caused by the host", "idle": "other idle time",
+    "unknown": "operators without a work model", "host": "idle time caused by the host", "idle": "other idle time",
     "input": "waiting for data",
 }  # fmt: skip
 # Why a device was idle that the host does not keep waiting.
@@ -181,9 +185,10 @@ def _bound(analysis: Analysis) -> str:
     longest = max(shares, key=lambda name: shares[name], default="unknown")
     bound: str = analysis.limited_by or longest
     whole = _whole(analysis)
-    least = _LEAST_SHARE_BESIDE_UNKNOWN if bound == "unmodelled" else _LEAST_SHARE
+    least = _LEAST_SHARE_BESIDE_UNKNOWN if bound == "unknown" and analysis.ceilings else _LEAST_SHARE
     where = _largest(analysis, total, whole, least, without="communication" if bound == "communication" else "")
     judged = bool(analysis.ceilings)
+    uncounted = (analysis.category_breakdown or {}).get("unknown", 0.0) > breakdown.get("unknown", 0.0) / 2
     first = leading(shares)
     if analysis.limited_by is None and len(first) == 2 and judged and set(first) == {"memory", "compute"}:
         both = f"{percent(shares[first[0]]).removesuffix(' %')} and {percent(shares[first[1]])} of {whole}"
@@ -197,8 +202,8 @@ def _bound(analysis: Analysis) -> str:
         return " ".join(text for text in (_input_bound(analysis), _sentence(where)) if text)
     if bound == "input":
         opening = f"The device waits for data for {percent(shares[bound])} of {whole}"
-    elif bound in _OPENINGS and (judged or bound not in ("compute", "memory", "far", "latency")):
-        opening = _OPENINGS["graphs" if bound == "unmodelled" and _is_in_graphs(analysis) else bound].format(
+    elif bound in _OPENINGS and (judged or uncounted or bound not in ("compute", "memory", "far", "latency", "unknown")):
+        opening = _OPENINGS["graphs" if bound == "unknown" and _is_in_graphs(analysis) else bound].format(
             f"{percent(shares[bound])} of {whole}"
         )
         if bound == "far" and paging(analysis):  # and not because of what the operators are
@@ -215,10 +220,31 @@ def _bound(analysis: Analysis) -> str:
 
 def _is_in_graphs(analysis: Analysis) -> bool:
     """Whether most of the time without a work model is that of graphs whose operators are not known."""
-    coverage, unmodelled_s = analysis.coverage, (analysis.bound_breakdown or {}).get("unmodelled", 0.0)
-    if coverage is None or not unmodelled_s:
+    coverage, unknown_s = analysis.coverage, (analysis.bound_breakdown or {}).get("unknown", 0.0)
+    if coverage is None or not unknown_s:
         return False
-    return coverage.graph_launch_time_s - coverage.graph_matched_time_s > unmodelled_s / 2
+    return coverage.graph_launch_time_s - coverage.graph_matched_time_s > unknown_s / 2
+
+
+def unknown_share(analysis: Analysis) -> float:
+    """The share of the step, or of the trace, whose bound is not known."""
+    breakdown = analysis.bound_breakdown or {}
+    return breakdown.get("unknown", 0.0) / whole_s if (whole_s := sum(breakdown.values())) else 0.0
+
+
+def _dominating(analysis: Analysis, total_s: float) -> str:
+    """The kernels that take the most of a step of which too much is unknown, else nothing."""
+    if unknown_share(analysis) <= MOST_UNKNOWN:
+        return ""
+    rows: list[OperatorRow | Unmodelled] = [*analysis.operators, *(analysis.coverage.unmodelled if analysis.coverage else ())]
+    times: dict[str, float] = {}
+    for row in rows:
+        for kernel in row.kernels:
+            times[short_kernel(kernel.name)] = times.get(short_kernel(kernel.name), 0.0) + kernel.time_s
+    longest = sorted(((name, min(1.0, time_s / total_s)) for name, time_s in times.items()), key=lambda one: -one[1])[:_MOST_KERNELS]
+    named = [f"{name} ({percent(share)})" for name, share in longest if share >= _LEAST_SHARE]
+    listed = " and ".join(text for text in (", ".join(named[:-1]), *named[-1:]) if text)
+    return f"Longest kernels of {_whole(analysis)}: {listed}." if listed else ""
 
 
 def _whole(analysis: Analysis) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from rooflines.roofline.analysis import Basis, Coverage, PageFaults
+from rooflines.roofline.analysis import Basis, Coverage, Finding, Kernel, PageFaults
 from rooflines.roofline.verdict import verdict
 from tests.samples import analysis as sample
 
@@ -28,7 +28,7 @@ def said(breakdown, categories=None, **more):
         ("latency", "Launch-bound: operators too small for the device, and calls that only dispatch, take 90 % of the step."),
         ("transfer", "Transfer-bound: copies between host and device take 90 % of the step."),
         ("communication", "Communication-bound: communication that no computation hides takes 90 % of the step."),
-        ("unmodelled", "Bound unknown: 90 % of the step is in operators without a work model."),
+        ("unknown", "Bound unknown: 90 % of the step is in operators without a work model."),
     ],
 )
 def test_what_takes_the_most_of_the_step_is_its_bound(name, opening):
@@ -87,12 +87,26 @@ def test_the_largest_category_is_a_share_of_the_same_step():
 
 def test_graphs_without_a_capture_are_named_and_small_categories_beside_them_are_not():
     known = Coverage(modelled_time_fraction=0.1, graph_launch_time_s=0.8, graph_matched_time_s=0.1)
-    assert said({"unmodelled": 0.9, "host": 0.1}, {"copy": 0.05}, coverage=known) == (
+    assert said({"unknown": 0.9, "host": 0.1}, {"copy": 0.05}, coverage=known) == (
         "Bound unknown: 90 % of the step is in CUDA or HIP graphs without a capture trace (--capture)."
     )
     matched = replace(known, graph_matched_time_s=0.7)
-    assert said({"unmodelled": 0.8, "host": 0.2}, {"matmul": 0.15}, coverage=matched) == (
+    assert said({"unknown": 0.8, "host": 0.2}, {"matmul": 0.15}, coverage=matched) == (
         "Bound unknown: 80 % of the step is in operators without a work model; matrix products take 15 % of the step."
+    )
+
+
+def test_beside_much_unknown_time_the_kernels_are_named_and_no_gain():
+    kernels = tuple(Kernel(name=f"Memcpy {name}", calls=1, time_s=time_s) for name, time_s in (("a", 0.2), ("b", 0.05), ("c", 0.04)))
+    unjudged = replace(sample().operators[0], category="other", lower_bound_s=None, efficiency=None, kernels=kernels)
+    gain = Finding(title="Keep it", saves_s=0.1, evidence="", suggestion="")
+    changes = {"operators": (unjudged,), "findings": (gain,)}
+    assert said({"host": 0.7, "unknown": 0.3}, coverage=None, **changes) == (
+        "Host-bound: the device is idle for 70 % of the step, because the host has launched nothing. Longest kernels of the step: "
+        "Memcpy a (20 %), Memcpy b (5 %) and Memcpy c (4 %)."
+    )
+    assert said({"host": 0.8, "unknown": 0.2}, coverage=None, **changes).endswith(
+        "Largest possible gain: keep it, up to 100 ms a step."
     )
 
 

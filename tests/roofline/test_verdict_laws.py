@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import io
+import json
 import os
 import re
 from html import unescape
@@ -17,11 +18,13 @@ import pytest
 from rich.console import Console
 
 import rooflines
+from rooflines.reports.document import Bar
 from rooflines.reports.render.html import render
 from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views import run as view
 from rooflines.roofline.analysis import PARTS, Analysis
 from rooflines.roofline.verdict import plural
+from rooflines.serial import to_json
 
 DATA = Path(__file__).parent.parent / "data" / "traces"
 TRACES = sorted(DATA.rglob("*.json.gz"))
@@ -137,10 +140,31 @@ def test_bound_headroom_and_unjudged_add_up_to_the_operators(path):
     analysis = analysis_of(path)
     totals, timeline = analysis.totals, analysis.timeline
     near = functools.partial(pytest.approx, abs=SUM * timeline.span_s)
-    assert totals.lower_bound_s + totals.headroom_s + totals.unjudged_s == near(totals.time_s)
+    assert (totals.lower_bound_s or 0.0) + (totals.headroom_s or 0.0) + totals.unjudged_s == near(totals.time_s)
     assert sum(row.time_s for row in analysis.operators) == near(totals.time_s)
     unmodelled = sum(one.time_s for one in analysis.coverage.unmodelled)
     assert totals.time_s + unmodelled + timeline.idle_s - timeline.overlap_s == near(timeline.span_s)
+
+
+@every_trace
+def test_a_step_of_which_more_than_a_fifth_is_unknown_has_no_bound_and_no_largest_gain(path):
+    """The figures are absent in every format, and the headline names kernels, where there are any."""
+    analysis = analysis_of(path)
+    unknown = (analysis.bound_breakdown or {}).get("unknown", 0.0)
+    if unknown > 0.2 * analysis.timeline.busy_s:
+        totals = analysis.totals
+        assert (totals.lower_bound_s, totals.headroom_s, totals.efficiency) == (None, None, None)
+        assert {row.lower_bound_s for row in analysis.modules} <= {None}
+        assert not {"lower_bound_s", "headroom_s", "efficiency"} & json.loads(to_json(analysis))["totals"].keys()
+        assert "against" not in {block.name for block in view.page(analysis).blocks() if isinstance(block, Bar)}
+        total = view.page(analysis).tables()
+        assert all(table.total[4:6] == (None, None) for table in total if table.name == "operators" and table.total)
+    if unknown > 0.2 * whole_of(analysis):
+        assert "Largest possible gain" not in analysis.verdict
+        kernels = any(row.kernels for row in (*analysis.operators, *analysis.coverage.unmodelled))
+        assert ("Longest kernels of" in analysis.verdict) == kernels
+    else:
+        assert "Longest kernels of" not in analysis.verdict
 
 
 @every_trace
@@ -251,6 +275,7 @@ def stated(analysis: Analysis) -> list[tuple[str, str, float]]:
     whole = whole_of(analysis)
     bounds = {name: time_s / whole for name, time_s in (analysis.bound_breakdown or {}).items()}
     categories = {name: time_s / whole for name, time_s in (analysis.category_breakdown or {}).items()}
+    bounds["uncounted"] = categories.get("unknown", 0.0)
     take = rf"takes? {SHARE} of {WHOLE}"
     patterns = [
         *((name, rf"\b{name}-bound for {SHARE} of", name) for name in ("compute", "memory", "latency")),
@@ -262,15 +287,15 @@ def stated(analysis: Analysis) -> list[tuple[str, str, float]]:
         ("communication", rf"communication that no computation hides {take}", "communication"),
         ("host", rf"host-bound: (?:the device is idle )?for {SHARE} of {WHOLE}", "host"),
         ("idle", rf"(?<!host-bound: )the device is idle for {SHARE} of {WHOLE}(?=, (?:mostly|although))", "idle"),
-        ("unmodelled", rf"operators without a work model {take}", "unmodelled"),
-        ("unmodelled", rf"{SHARE} of {WHOLE} is in operators without a work model", "unmodelled"),
+        ("unmodelled", rf"operators without a work model {take}", "uncounted"),
+        ("unmodelled", rf"{SHARE} of {WHOLE} is in operators without a work model", "unknown"),
         ("input", rf"{SHARE} of {WHOLE} is waiting for data", "input"),
         ("input", rf"the device waits for data for {SHARE} of", "input"),
         ("input", rf"idle for {SHARE} of {WHOLE}[^.]{{0,30}}while the host (?:waits for|is in) the data loader", "input"),
     ]
     found = [(what, pattern, bounds.get(name, 0.0)) for what, pattern, name in patterns]
     found += [
-        ("category", rf"\b(?:{name}|{plural(name)}) {take}", fraction) for name, fraction in categories.items() if name != "unmodelled"
+        ("category", rf"\b(?:{name}|{plural(name)}) {take}", fraction) for name, fraction in categories.items() if name != "unknown"
     ]
     idle = analysis.timeline.idle_s / whole if analysis.timeline else 0.0
     return [*found, ("busy", rf"\bbusy (?:\S+ \S+ )?{SHARE}", 1 - idle)]

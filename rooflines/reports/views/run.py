@@ -96,7 +96,7 @@ def _where(analysis: Analysis) -> Section:
     classes = bound_bar(analysis)
     blocks: list[Block] = [classes] if classes else [Paragraph(sentences.missing_bounds(analysis), "absent", "always")]
     if classes:
-        against, missing = against_bar(analysis), sentences.missing_ceilings(analysis)
+        against, missing = against_bar(analysis), sentences.missing_ceilings(analysis) or sentences.missing_bound(analysis)
         if against:
             blocks.append(against)
         elif missing:
@@ -151,16 +151,19 @@ def bound_bar(analysis: Analysis) -> Bar | None:
 
 
 def against_bar(analysis: Analysis) -> Bar | None:
-    """Lower bound and headroom of the operators that have a bound, on the scale of the step."""
+    """Lower bound and headroom of the operators that have a bound, on the scale of the step; None where too much of it is unknown."""
     operators = operators_summary(analysis)
     whole = max(step_time(analysis), sum((analysis.bound_breakdown or {}).values()))
     if not operators.is_judged or whole <= 0:
         return None
     lower, headroom = operators.lower_bound_s, max(0.0, operators.headroom_s)
+    rest = max(0.0, whole - lower - headroom)
+    unknown = min(rest, bound_times(analysis).get("unknown", 0.0))
     parts = (
         ("lower bound", lower, "bound", "time that the work needs at the roofs of this device"),
         ("headroom", headroom, "headroom", "time above the lower bound"),
-        ("not judged", max(0.0, whole - lower - headroom), "rest", "idle time and operators without a bound"),
+        ("unknown", unknown, "unknown", bound_style("unknown").meaning),
+        ("not judged", rest - unknown, "rest", "idle time, copies and communication"),
     )
     drawn = tuple(
         Part(name=name, share=value / whole, text=seconds(value), pattern=pattern, meaning=meaning)
