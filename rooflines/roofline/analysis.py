@@ -37,7 +37,8 @@ class Basis(msgspec.Struct, frozen=True, kw_only=True):
     ``timed`` says that the times add up to the median timed step, without the profiler; otherwise they are those of the traced steps.
     ``steady`` says that each call counts with the lower quartile of its times in the traced steps that resemble the timed ones
     (``attribution/steady.py``).
-    ``ranges_s`` is the time of a traced step on a CPU that the ranges of modules took; it is in no other figure.
+    ``ranges_s`` is the time of a traced step on a CPU that the ranges of modules took, and ``overhead_s`` the time for which the device
+    of a traced step ran nothing while the profiler did work of its own, such as requesting buffers; both are in no other figure.
     ``start_up`` says that the one step is a whole program from its start, or up to the end of its first step: imports, building the
     model and all first calls are in its times.
     """
@@ -48,6 +49,7 @@ class Basis(msgspec.Struct, frozen=True, kw_only=True):
     timed: bool = False
     steady: bool = False
     ranges_s: float | None = None
+    overhead_s: float | None = None
 
 
 class Steps(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,7 +20,6 @@ from rooflines.profiler.trace.calls import Calls, build_calls
 from rooflines.profiler.trace.capture import CaptureTrace
 from rooflines.profiler.trace.cut import whole_part
 from rooflines.profiler.trace.distinct import distinct
-from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.launches import launches
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.profiler.trace.records import Int64s, Trace
@@ -162,7 +161,7 @@ def _traced_parts(
     labels = [Label(row.bound, row.category) for row in judged]
     traced = partition(trace, calls, attribution, labels)
     divided, fed = _divided(traced, step_s, facts, quiet)
-    breakdown = step_breakdown(attribution.trace, calls, attribution.windows)
+    breakdown = step_breakdown(attribution.trace, calls, attribution.windows, attribution.overhead)
     return {
         "notes": notes,
         "bounded": divided.is_bounded,
@@ -173,11 +172,12 @@ def _traced_parts(
             timed=step_s is not None and steps is not None,
             steady=len(attribution.quiet) >= FEWEST_STEPS,
             ranges_s=attribution.ranges_ns / 1e9 / count or None,
+            overhead_s=attribution.overhead_ns / 1e9 / count or None,
         ),
         "timeline": divided.timeline,
         "trace_timeline": whole_trace(attribution.trace, attribution.earlier_ns),
         "step_breakdown": {kind: int(in_steps.sum()) / 1e9 / count for kind, in_steps in breakdown.items()},
-        "traced_steps": _traced_steps(calls, attribution.windows, breakdown) if attribution.steps else (),
+        "traced_steps": _traced_steps(calls, breakdown) if attribution.steps else (),
         "idle_breakdown": {f"{cause}_s": time_s for cause, time_s in divided.idle.items()} if len(trace.device) else None,
         "launches": _launches(trace, attribution),
         "serving": serving(trace, calls, attribution, judged, labels, roofs),
@@ -261,8 +261,8 @@ def _on_host(attribution: Attribution, calls: Calls, traced: Partition, divided:
     }
 
 
-def _traced_steps(calls: Calls, windows: Intervals, breakdown: dict[str, Int64s]) -> tuple[TracedStep, ...]:
-    lengths = (windows[:, 1] - windows[:, 0]).tolist()
+def _traced_steps(calls: Calls, breakdown: dict[str, Int64s]) -> tuple[TracedStep, ...]:
+    lengths = np.sum(list(breakdown.values()), axis=0).tolist()
     return tuple(
         TracedStep(name=name, duration_s=length / 1e9, breakdown={kind: int(in_steps[i]) / 1e9 for kind, in_steps in breakdown.items()})
         for i, (name, length) in enumerate(zip(calls.step_names, lengths, strict=True))

@@ -146,7 +146,8 @@ def partition(trace: Trace, calls: Calls, attribution: Attribution, labels: Sequ
     found: dict[Key, float] = {}
     for rank, time_ns in lasting.items():
         found[keys[rank]] = found.get(keys[rank], 0.0) + time_ns * seconds * attribution.factor * weights.get(rank, 1.0)
-    idle, causes = _idle(trace, calls, attribution, intervals.subtract(window, busy), loading)
+    whole = intervals.merge(window, intervals.intersect(attribution.overhead, attribution.windows))
+    idle, causes = _idle(trace, calls, attribution, intervals.subtract(whole, busy), loading)
     return Partition(
         of="device" if on_device else "cpu",
         timeline=_timeline(attribution, window, busy, found, idle, seconds),
@@ -200,6 +201,7 @@ def _idle(
     seconds = attribution.factor / 1e9 / (attribution.steps or 1)
     if len(trace.device):
         causes = idle_causes(trace, calls, attribution.launch, gaps)
+        causes = {cause: intervals.subtract(times, attribution.overhead) for cause, times in causes.items()}
         return {cause: time_ns * seconds for cause, times in causes.items() if (time_ns := intervals.length(times))}, causes
     causes = _host_causes(trace, calls, gaps, loading)
     found = {}

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rooflines.device_specs.records import Ceilings
-from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.calls import Calls
 from rooflines.profiler.trace.records import Trace
 from rooflines.profiler.trace.request_marks import KINDS, Kind, RequestMark
@@ -68,7 +67,7 @@ def _steps(
     count, batches = len(numbers), [calls.batches[number] for number in numbers]
     windows = attribution.windows[numbers]
     divided = partition(trace, calls, replace(attribution, windows=windows, steps=count), labels)
-    step_s = intervals.length(windows) / 1e9 / count
+    step_s = divided.timeline.span_s
     busy_s = divided.timeline.busy_s
     categories = divided.categories()
     modelled = 1 - categories.get("unknown", 0.0) / busy_s if busy_s > 0 else None
