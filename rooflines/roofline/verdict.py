@@ -11,6 +11,16 @@ from rooflines.units import percent, plus_minus, seconds, significant
 
 # A rate that is known less well than this is said as the interval it lies in: one number would say more than was measured.
 _LARGE_ERROR = 0.25
+# Steps of which the longest takes this many times the shortest are not one step repeated.
+_UNLIKE = 1.5
+_MOST_LENGTHS = 6
+# What grew by less than this share of the difference explains nothing.
+_WORTH_GROWTH = 0.05
+# What the host does while the device of a step runs nothing, by the kinds of the steps' breakdown.
+_IDLE_KINDS = {
+    "runtime_s": "idle time in runtime calls", "dataloader_s": "idle time in the data loader", "cpu_s": "idle time in operators",
+    "other_s": "other idle time",
+}  # fmt: skip
 # Plural nouns for the categories, as one would say them.
 _PLURAL = {
     "convolution": "convolutions",
@@ -40,6 +50,8 @@ def verdict(analysis: Analysis) -> str:
         sentences.append(f"The whole program is one traced step of {seconds(analysis.division.step_s)}, start-up included.")
     if analysis.device_untraced and analysis.limited_by is None:
         sentences.append(f"What bounds {_whole(analysis)} is unknown: no work of {analysis.environment.device} was traced.")
+    elif differs := _differing(analysis):
+        sentences.append(differs)
     elif analysis.timeline is not None and analysis.timeline.busy_s > 0:
         sentences += [_bound(analysis), _dominating(analysis, sum((analysis.bound_breakdown or {}).values()))]
     elif analysis.steps is None:
@@ -47,10 +59,42 @@ def verdict(analysis: Analysis) -> str:
     else:
         sentences.append("No operators were traced, so nothing can be said about where the time goes.")
     best = max(analysis.findings, key=lambda finding: finding.saves_s, default=None)
-    if best is not None and best.saves_s > 0 and unknown_share(analysis) <= MOST_UNKNOWN:
+    if best is not None and best.saves_s > 0 and unknown_share(analysis) <= MOST_UNKNOWN and not steps_differ(analysis):
         per = "a step" if analysis.basis.per == "step" else "of the trace"
         sentences.append(f"Largest possible gain: {_lower_first(best.title)}, up to {seconds(best.saves_s, 2)} {per}.")
     return " ".join(text for text in sentences if text)
+
+
+def steps_differ(analysis: Analysis) -> bool:
+    """Whether the traced steps are so unlike each other that a mean describes none; not asked where steps were timed, or are of several
+    kinds, which are shown apart."""
+    kinds = analysis.serving.kinds if analysis.serving is not None else ()
+    lengths = [one.duration_s for one in analysis.traced_steps]
+    return len(lengths) > 1 and not analysis.basis.timed and len(kinds) < 2 and max(lengths) > _UNLIKE * min(lengths)
+
+
+def _differing(analysis: Analysis) -> str:
+    """The lengths of steps that differ, and what takes longer in the longest than in the shortest; empty if they do not."""
+    if not steps_differ(analysis):
+        return ""
+    steps = analysis.traced_steps
+    lengths = [one.duration_s for one in steps]
+    long, short = lengths.index(max(lengths)), lengths.index(min(lengths))
+    rows: list[OperatorRow | Unmodelled] = [*analysis.operators, *(analysis.coverage.unmodelled if analysis.coverage else ())]
+    grown: dict[str, float] = {}
+    for row in rows:
+        if row.step_times_s is not None:
+            name = row.name if isinstance(row, OperatorRow) or row.phase else short_kernel(row.name)
+            grown[name] = grown.get(name, 0.0) + row.step_times_s[long] - row.step_times_s[short]
+    for kind, name in (_IDLE_KINDS if analysis.idle_breakdown is not None else {"other_s": "time outside of operators"}).items():
+        grown[name] = steps[long].breakdown.get(kind, 0.0) - steps[short].breakdown.get(kind, 0.0)
+    least = _WORTH_GROWTH * (lengths[long] - lengths[short])
+    most = [(name, more_s) for name, more_s in sorted(grown.items(), key=lambda one: -one[1])[:3] if more_s >= least]
+    listed = ", ".join(f"{name} by {seconds(more_s, 2)}" for name, more_s in most)
+    shown = [seconds(length_s) for length_s in lengths]
+    times = f"{shown[short]} to {shown[long]}" if len(shown) > _MOST_LENGTHS else f"{', '.join(shown[:-1])} and {shown[-1]}"
+    changed = f" From the shortest to the longest grow: {listed}." if listed else ""
+    return f"The {len(steps)} steps differ: {times}.{changed} All other figures are the mean over them."
 
 
 def _served(analysis: Analysis) -> str:
@@ -70,9 +114,19 @@ def _kind(one: ServedSteps) -> str:
     batch = f"{one.requests:,.0f} request{'' if one.requests == 1 else 's'}"
     if one.kind != "decode" and one.tokens is not None:
         batch += f", {one.tokens:,.0f} tokens"
-    rate = f", {_rounded(one.tokens_per_s)} tokens/s" if one.tokens_per_s else ""
     per = " a step" if one.steps > 1 else ""
+    rate = ""
+    if one.rate_doubt:
+        between = f", {rate_text(one.tokens_per_s_range)} tokens/s" if one.tokens_per_s_range else ""
+        rate = f", of which the device is busy for {seconds(one.busy_s)}{between} ({one.rate_doubt})"
+    elif one.tokens_per_s:
+        rate = f", {_rounded(one.tokens_per_s)} tokens/s"
     return f"{number}{one.kind} step{'' if one.steps == 1 else 's'} ({batch}): {seconds(one.step_s)}{per}{rate}"
+
+
+def rate_text(between: tuple[float, float]) -> str:
+    """A range of rates: ``2,250 to 4,400``."""
+    return f"{_rounded(between[0])} to {_rounded(between[1])}"
 
 
 def _not_recorded(analysis: Analysis) -> str:
@@ -127,7 +181,7 @@ def _speed(steps: Steps, unit: str) -> str:
         error = "one step" if steps.count == 1 else f"{steps.count} steps timed together"
     else:
         error = plus_minus(steps.median_s, *steps.ci95_s, seconds)
-    if steps.samples_per_s is None:
+    if steps.samples_per_s is None or steps.count == 1:
         return f"{seconds(steps.median_s)} a step ({error})."
     return f"{significant(steps.samples_per_s)} {unit}/s ({seconds(steps.median_s)} a step, {error})."
 

@@ -35,6 +35,7 @@ from rooflines.reports.words.text import size_text
 from rooflines.reports.words.usage_sentences import missing_usage, usage_remarks, usage_title
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.trials import Trials
+from rooflines.roofline.verdict import steps_differ
 from rooflines.units import binary_bytes, counted, percent, seconds, si
 
 # More traced steps than this are a sweep, not a table.
@@ -339,7 +340,8 @@ def steps_table(analysis: Analysis) -> Table | None:
         *(Column(_KINDS.get(kind, kind.removesuffix("_s")), "s", "scaled", priority=1) for kind in kinds),
     )
     rows = tuple(Row((step.name, step.duration_s, *(step.breakdown[kind] for kind in kinds))) for step in steps)
-    return Table(name="traced-steps", caption="The traced steps, by what was running", columns=columns, rows=rows)
+    show: Show = "always" if steps_differ(analysis) else "full"
+    return Table(name="traced-steps", caption="The traced steps, by what was running", columns=columns, rows=rows, show=show)
 
 
 def _device(analysis: Analysis) -> Section:

@@ -175,7 +175,8 @@ def steps_sentences(analysis: Analysis) -> list[str]:
     steps = analysis.steps
     if steps is None:
         return ["Step times are not available: the trace contains profiled steps only."]
-    rate = f"{significant(steps.samples_per_s)} {analysis.workload.unit}/s" if steps.samples_per_s is not None else ""
+    known = steps.samples_per_s if steps.count > 1 else None
+    rate = f"{significant(known)} {analysis.workload.unit}/s" if known is not None else ""
     pace = f"{seconds(steps.median_s)} a step{f' ({rate})' if rate else ''}"
     if steps.ci95_s is None and steps.count > 1:
         texts = [f"{pace}: wall time of {steps.count} steps with the profiler off, divided by their number; no interval."]
