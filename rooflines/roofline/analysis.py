@@ -39,6 +39,7 @@ class Basis(msgspec.Struct, frozen=True, kw_only=True):
     (``attribution/steady.py``).
     ``ranges_s`` is the time of a traced step on a CPU that the ranges of modules took, and ``overhead_s`` the time for which the device
     of a traced step ran nothing while the profiler did work of its own, such as requesting buffers; both are in no other figure.
+    ``stacks`` says that the profiler recorded Python stacks, which makes the host slower.
     ``start_up`` says that the one step is a whole program from its start, or up to the end of its first step: imports, building the
     model and all first calls are in its times.
     """
@@ -46,6 +47,7 @@ class Basis(msgspec.Struct, frozen=True, kw_only=True):
     per: Literal["step", "trace"] = "step"
     steps: int = 1
     start_up: bool = False
+    stacks: bool = False
     timed: bool = False
     steady: bool = False
     ranges_s: float | None = None
@@ -616,7 +618,8 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Analysis(Shown, frozen=True, kw_only=True):
-    """The whole analysis of a run or a trace. ``verdict`` is the one sentence that every report opens with.
+    """The whole analysis of a run or a trace. ``verdict`` is the one sentence that every report opens with, and
+    ``caveats`` are what its figures assume and what makes them less sure, shown below it.
 
     ``limited_by`` names what bounds the step as a whole where that is not the device: the ``input``, or the ``host``.
     ``timeline``, ``bound_breakdown``, ``category_breakdown`` (its busy part), ``division`` and ``idle_breakdown`` (the idle part of a
@@ -629,6 +632,7 @@ class Analysis(Shown, frozen=True, kw_only=True):
 
     schema: str = ANALYSIS_SCHEMA
     verdict: str = ""
+    caveats: tuple[str, ...] = ()
     workload: Workload
     environment: Environment
     command: str = ""

@@ -28,6 +28,7 @@ from rooflines.roofline.analysis import Analysis, Basis, Coverage, Input, Launch
 from rooflines.roofline.attribution.attribute import Attribution, attribute
 from rooflines.roofline.attribution.steady import FEWEST_STEPS
 from rooflines.roofline.bounds.judging import with_shortest_kernel
+from rooflines.roofline.caveats import caveats
 from rooflines.roofline.findings import find
 from rooflines.roofline.module_rows import module_rows
 from rooflines.roofline.operator_rows import operator_row, total, unmodelled_row
@@ -116,7 +117,7 @@ def _with_conclusions(measured: Analysis) -> Analysis:
     """The analysis with what follows from it; the verdict names the largest finding."""
     findings = ranked((*find(measured), *find_in_usage(measured)))
     judged = msgspec.structs.replace(measured, limited_by=limited_by(measured), findings=findings)
-    return msgspec.structs.replace(judged, verdict=verdict(judged))
+    return msgspec.structs.replace(judged, verdict=verdict(judged), caveats=caveats(judged))
 
 
 def _traced_parts(
@@ -172,6 +173,7 @@ def _traced_parts(
             timed=step_s is not None and steps is not None,
             steady=len(attribution.quiet) >= FEWEST_STEPS,
             ranges_s=attribution.ranges_ns / 1e9 / count or None,
+            stacks=trace.has_stacks,
             overhead_s=attribution.overhead_ns / 1e9 / count or None,
         ),
         "timeline": divided.timeline,

@@ -168,6 +168,48 @@ def test_a_step_of_which_more_than_a_fifth_is_unknown_has_no_bound_and_no_larges
 
 
 @every_trace
+def test_no_rate_from_one_step_or_beside_stacks_and_overhead(path):
+    """There is a range in its place, in the verdict, the table and the JSON."""
+    analysis = analysis_of(path)
+    for one in analysis.serving.kinds if analysis.serving is not None else ():
+        if one.steps == 1 or analysis.basis.stacks:
+            assert (one.tokens_per_s, one.generated_per_s) == (None, None)
+            assert one.rate_doubt
+        for rate, between in ((one.tokens_per_s, one.tokens_per_s_range), (one.generated_per_s, one.generated_per_s_range)):
+            assert rate is None or between is None
+            if between is not None:
+                assert between == pytest.approx((between[0], between[0] * one.step_s / one.busy_s))
+    assert re.search(r"\d samples/s|\d images/s", analysis.verdict) is None or analysis.steps is not None
+
+
+@every_trace
+def test_steps_that_differ_have_no_mean_in_the_verdict(path):
+    analysis = analysis_of(path)
+    lengths = [one.duration_s for one in analysis.traced_steps]
+    kinds = analysis.serving.kinds if analysis.serving is not None else ()
+    differ = len(lengths) > 1 and max(lengths) > 1.5 * min(lengths) and len(kinds) < 2
+    assert ("steps differ: " in analysis.verdict) == differ
+
+
+@every_trace
+def test_assumptions_and_confidence_stand_below_the_verdict(path):
+    """On the first screen of the terminal and in the head of the page; stacks and assumptions of a part of the time are named."""
+    analysis = analysis_of(path)
+    whole = sum(row.time_s for row in analysis.operators)
+    assumed = sum(row.time_s for row in analysis.operators if row.assumption) > 0.05 * whole
+    inferred = sum(row.time_s for row in analysis.operators if row.inferred) > 0.05 * whole
+    caveats = " ".join(analysis.caveats)
+    assert ("stacks recorded" in caveats) == analysis.basis.stacks
+    assert ("assum" in caveats) >= assumed
+    assert ("inferred" in caveats) >= inferred
+    if analysis.caveats:
+        heading = "Time per step" if analysis.basis.per == "step" else "Time in"
+        for text in (terminal_of(path), unescape(page_of(path))):
+            words = " ".join(text.split())
+            assert words.index("Assumptions and confidence: ") < words.index(heading)
+
+
+@every_trace
 def test_no_operator_above_three_times_the_shortest_kernel_is_bound_by_latency(path):
     """On a device, where kernels have a least time."""
     analysis = analysis_of(path)

@@ -66,6 +66,7 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
         created=analysis.created,
         rooflines=analysis.environment.rooflines or "",
         verdict=sentences.headline(analysis),
+        said=tuple(sentences.confidence(analysis)),
         status=(analysis.status if analysis.status != "complete" else DISTURBED, status) if status else None,
         sections=(
             _where(analysis),

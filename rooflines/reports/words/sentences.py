@@ -293,6 +293,11 @@ def headline(analysis: Analysis) -> str:
     return steps_sentences(analysis)[0] if analysis.steps else "No verdict: this run has no step times."
 
 
+def confidence(analysis: Analysis) -> list[str]:
+    """The line below the verdict on what the figures assume and how sure they are; none for a recording without doubt."""
+    return [f"Assumptions and confidence: {' · '.join(analysis.caveats)}."] if analysis.caveats else []
+
+
 def saving(saves_s: float, analysis: Analysis) -> str:
     """The possible saving of a finding: ``up to 21.0 ms a step (26 %)``."""
     if saves_s <= 0:
