@@ -236,7 +236,7 @@ def _bound(analysis: Analysis) -> str:
     total = sum(breakdown.values())
     shares = {name: time_s / total for name, time_s in breakdown.items()} if total else {}
     # Without ceilings nothing tells what bounds the operators, and their classes are one.
-    longest = max(shares, key=lambda name: shares[name], default="unknown")
+    longest = max(shares, key=lambda name: shares[name], default="")
     bound: str = analysis.limited_by or longest
     whole = _whole(analysis)
     least = _LEAST_SHARE_BESIDE_UNKNOWN if bound == "unknown" and analysis.ceilings else _LEAST_SHARE
