@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rooflines.profiler.records import Run
-from rooflines.reports.words.sentences import headline, saving, subject
+from rooflines.reports.words.sentences import confidence, headline, saving, subject
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.comparison.records import Comparison
 from rooflines.roofline.counting.count import Count
@@ -56,7 +56,7 @@ def _lines(record: Analysis | Comparison | Count | Run | RankAnalysis) -> list[s
 
         found = page(record)
         return [found.title, found.verdict]
-    lines = [subject(record), headline(record)]
+    lines = [subject(record), headline(record), *confidence(record)]
     if record.steps is not None:
         lines.append(f"Step time: {seconds(record.steps.median_s)} (median of {record.steps.count})")
     return lines + [

@@ -20,7 +20,6 @@ from rooflines.profiler.trace.calls import Calls, build_calls
 from rooflines.profiler.trace.capture import CaptureTrace
 from rooflines.profiler.trace.cut import whole_part
 from rooflines.profiler.trace.distinct import distinct
-from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.launches import launches
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.profiler.trace.records import Int64s, Trace
@@ -29,6 +28,7 @@ from rooflines.roofline.analysis import Analysis, Basis, Coverage, Input, Launch
 from rooflines.roofline.attribution.attribute import Attribution, attribute
 from rooflines.roofline.attribution.steady import FEWEST_STEPS
 from rooflines.roofline.bounds.judging import with_shortest_kernel
+from rooflines.roofline.caveats import caveats
 from rooflines.roofline.findings import find
 from rooflines.roofline.module_rows import module_rows
 from rooflines.roofline.operator_rows import operator_row, total, unmodelled_row
@@ -82,9 +82,11 @@ def analyze(
             notes.append(_no_device_events(facts, trace))
         parts |= _traced_parts(run, trace, ceilings, steps, quiet, captures, inductor_cache)
         notes += parts.pop("notes")
+        parts["totals"] = total(parts["operators"], facts, bounded=parts.pop("bounded"))
     flops = sum(row.flops for row in parts["operators"]) if trace is not None and parts["basis"].per == "step" else None
     used = usage(run, flops, ceilings)
-    energy_j = used.energy_per_step_j if used is not None and flops is not None else None
+    if used is not None and flops is not None:
+        parts["totals"] = msgspec.structs.replace(parts["totals"], energy_j=used.energy_per_step_j)
     measured = Analysis(
         workload=_workload(facts.workload, parts),
         environment=facts.environment,
@@ -92,7 +94,6 @@ def analyze(
         created=facts.created,
         status=facts.status,
         steps=steps,
-        totals=total(parts["operators"], facts, energy_j) if trace is not None else None,
         memory=_memory(facts),
         other_programs=others,
         page_faults=page_faults(facts),
@@ -116,7 +117,7 @@ def _with_conclusions(measured: Analysis) -> Analysis:
     """The analysis with what follows from it; the verdict names the largest finding."""
     findings = ranked((*find(measured), *find_in_usage(measured)))
     judged = msgspec.structs.replace(measured, limited_by=limited_by(measured), findings=findings)
-    return msgspec.structs.replace(judged, verdict=verdict(judged))
+    return msgspec.structs.replace(judged, verdict=verdict(judged), caveats=caveats(judged))
 
 
 def _traced_parts(
@@ -161,9 +162,10 @@ def _traced_parts(
     labels = [Label(row.bound, row.category) for row in judged]
     traced = partition(trace, calls, attribution, labels)
     divided, fed = _divided(traced, step_s, facts, quiet)
-    breakdown = step_breakdown(attribution.trace, calls, attribution.windows)
+    breakdown = step_breakdown(attribution.trace, calls, attribution.windows, attribution.overhead)
     return {
         "notes": notes,
+        "bounded": divided.is_bounded,
         "basis": Basis(
             per="step" if attribution.steps else "trace",
             steps=count,
@@ -171,11 +173,13 @@ def _traced_parts(
             timed=step_s is not None and steps is not None,
             steady=len(attribution.quiet) >= FEWEST_STEPS,
             ranges_s=attribution.ranges_ns / 1e9 / count or None,
+            stacks=trace.has_stacks,
+            overhead_s=attribution.overhead_ns / 1e9 / count or None,
         ),
         "timeline": divided.timeline,
         "trace_timeline": whole_trace(attribution.trace, attribution.earlier_ns),
         "step_breakdown": {kind: int(in_steps.sum()) / 1e9 / count for kind, in_steps in breakdown.items()},
-        "traced_steps": _traced_steps(calls, attribution.windows, breakdown) if attribution.steps else (),
+        "traced_steps": _traced_steps(calls, breakdown) if attribution.steps else (),
         "idle_breakdown": {f"{cause}_s": time_s for cause, time_s in divided.idle.items()} if len(trace.device) else None,
         "launches": _launches(trace, attribution),
         "serving": serving(trace, calls, attribution, judged, labels, roofs),
@@ -187,7 +191,7 @@ def _traced_parts(
         "division": divided.division(),
         "coverage": _coverage(trace, calls, attribution, divided),
         "operators": tuple(sorted(judged, key=lambda row: (-row.time_s, row.name, row.module))),
-        "modules": module_rows(attribution, judged, calls, count, roofs is not None),
+        "modules": module_rows(attribution, judged, calls, count, roofs is not None and divided.is_bounded),
         **({"ceilings": roofs.ceilings} if roofs is not None else {}),
         **({"input": fed} if fed is not None else {}),
         **({"compiled": True} if is_compiled(trace) else {}),
@@ -198,7 +202,7 @@ def _coverage(trace: Trace, calls: Calls, attribution: Attribution, divided: Par
     """The share of the busy time with a work model, and the time without one."""
     count, busy_s = attribution.steps or 1, divided.timeline.busy_s
     return Coverage(
-        modelled_time_fraction=1 - divided.categories().get("unmodelled", 0.0) / busy_s if busy_s > 0 else None,
+        modelled_time_fraction=1 - divided.categories().get("unknown", 0.0) / busy_s if busy_s > 0 else None,
         shapes_recorded=trace.shapes_recorded,
         unmodelled=tuple(unmodelled_row(gap, calls, count) for gap in sorted(attribution.gaps, key=lambda gap: -gap.time_ns)),
         orphan_device_events=attribution.orphans,
@@ -259,8 +263,8 @@ def _on_host(attribution: Attribution, calls: Calls, traced: Partition, divided:
     }
 
 
-def _traced_steps(calls: Calls, windows: Intervals, breakdown: dict[str, Int64s]) -> tuple[TracedStep, ...]:
-    lengths = (windows[:, 1] - windows[:, 0]).tolist()
+def _traced_steps(calls: Calls, breakdown: dict[str, Int64s]) -> tuple[TracedStep, ...]:
+    lengths = np.sum(list(breakdown.values()), axis=0).tolist()
     return tuple(
         TracedStep(name=name, duration_s=length / 1e9, breakdown={kind: int(in_steps[i]) / 1e9 for kind, in_steps in breakdown.items()})
         for i, (name, length) in enumerate(zip(calls.step_names, lengths, strict=True))

@@ -85,21 +85,20 @@ def bound_and_headroom(row: OperatorRow) -> tuple[float, float]:
     return min(row.lower_bound_s or 0.0, row.time_s), row.headroom_s or 0.0
 
 
-def total(operators: Sequence[OperatorRow], facts: RunFile, energy_j: float | None = None) -> Totals:
-    """The sums over all operators; ``energy_j`` is the energy of a step."""
-    bounded = [bound_and_headroom(row) for row in operators if row.lower_bound_s is not None]
-    time_s, lower_s, headroom_s = sum(row.time_s for row in operators), sum(one for one, _ in bounded), sum(one for _, one in bounded)
+def total(operators: Sequence[OperatorRow], facts: RunFile, *, bounded: bool) -> Totals:
+    """The sums over all operators, those of bounds only where the step is ``bounded``."""
+    bounds = [bound_and_headroom(row) for row in operators if row.lower_bound_s is not None]
+    time_s, lower_s, headroom_s = sum(row.time_s for row in operators), sum(one for one, _ in bounds), sum(one for _, one in bounds)
     unjudged = [row for row in operators if row.lower_bound_s is None or row.bound == "transfer"]
     return Totals(
         flops=sum(row.flops for row in operators),
         matrix_flops=sum(row.matrix_flops for row in operators),
         bytes=sum(row.bytes for row in operators),
         time_s=time_s,
-        lower_bound_s=lower_s,
-        headroom_s=headroom_s,
-        unjudged_s=sum(row.time_s - sum(bound_and_headroom(row)) for row in unjudged),
-        efficiency=lower_s / (lower_s + headroom_s) if lower_s > 0 else None,
-        energy_j=energy_j,
+        lower_bound_s=lower_s if bounded else None,
+        headroom_s=headroom_s if bounded else None,
+        unjudged_s=sum(row.time_s - sum(bound_and_headroom(row)) for row in unjudged) if bounded else time_s,
+        efficiency=lower_s / (lower_s + headroom_s) if lower_s > 0 and bounded else None,
         peak_memory_bytes=facts.peak_memory_bytes,
     )
 

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from rooflines.roofline.analysis import Analysis, OperatorRow, Rate, ServedSteps, Steps
-from rooflines.roofline.step.input_pipeline import input_fraction
+from rooflines.roofline.analysis import Analysis, OperatorRow, Rate, ServedSteps, Steps, Unmodelled
+from rooflines.roofline.kernel_names import short_kernel
+from rooflines.roofline.step.input_pipeline import input_fraction, leading
 from rooflines.roofline.step.interference import paging, unsteady
+from rooflines.roofline.step.partition import MOST_UNKNOWN
 from rooflines.units import percent, plus_minus, seconds, significant
 
 # A rate that is known less well than this is said as the interval it lies in: one number would say more than was measured.
 _LARGE_ERROR = 0.25
+# Steps of which the longest takes this many times the shortest are not one step repeated.
+_UNLIKE = 1.5
+_MOST_LENGTHS = 6
+# What grew by less than this share of the difference explains nothing.
+_WORTH_GROWTH = 0.05
+# What the host does while the device of a step runs nothing, by the kinds of the steps' breakdown.
+_IDLE_KINDS = {
+    "runtime_s": "idle time in runtime calls", "dataloader_s": "idle time in the data loader", "cpu_s": "idle time in operators",
+    "other_s": "other idle time",
+}  # fmt: skip
 # Plural nouns for the categories, as one would say them.
 _PLURAL = {
     "convolution": "convolutions",
@@ -38,17 +50,51 @@ def verdict(analysis: Analysis) -> str:
         sentences.append(f"The whole program is one traced step of {seconds(analysis.division.step_s)}, start-up included.")
     if analysis.device_untraced and analysis.limited_by is None:
         sentences.append(f"What bounds {_whole(analysis)} is unknown: no work of {analysis.environment.device} was traced.")
+    elif differs := _differing(analysis):
+        sentences.append(differs)
     elif analysis.timeline is not None and analysis.timeline.busy_s > 0:
-        sentences.append(_bound(analysis))
+        sentences += [_bound(analysis), _dominating(analysis, sum((analysis.bound_breakdown or {}).values()))]
     elif analysis.steps is None:
         sentences.append("The run ended before a step was timed.")
     else:
         sentences.append("No operators were traced, so nothing can be said about where the time goes.")
     best = max(analysis.findings, key=lambda finding: finding.saves_s, default=None)
-    if best is not None and best.saves_s > 0:
+    if best is not None and best.saves_s > 0 and unknown_share(analysis) <= MOST_UNKNOWN and not steps_differ(analysis):
         per = "a step" if analysis.basis.per == "step" else "of the trace"
         sentences.append(f"Largest possible gain: {_lower_first(best.title)}, up to {seconds(best.saves_s, 2)} {per}.")
     return " ".join(text for text in sentences if text)
+
+
+def steps_differ(analysis: Analysis) -> bool:
+    """Whether the traced steps are so unlike each other that a mean describes none; not asked where steps were timed, or are of several
+    kinds, which are shown apart."""
+    kinds = analysis.serving.kinds if analysis.serving is not None else ()
+    lengths = [one.duration_s for one in analysis.traced_steps]
+    return len(lengths) > 1 and not analysis.basis.timed and len(kinds) < 2 and max(lengths) > _UNLIKE * min(lengths)
+
+
+def _differing(analysis: Analysis) -> str:
+    """The lengths of steps that differ, and what takes longer in the longest than in the shortest; empty if they do not."""
+    if not steps_differ(analysis):
+        return ""
+    steps = analysis.traced_steps
+    lengths = [one.duration_s for one in steps]
+    long, short = lengths.index(max(lengths)), lengths.index(min(lengths))
+    rows: list[OperatorRow | Unmodelled] = [*analysis.operators, *(analysis.coverage.unmodelled if analysis.coverage else ())]
+    grown: dict[str, float] = {}
+    for row in rows:
+        if row.step_times_s is not None:
+            name = row.name if isinstance(row, OperatorRow) or row.phase else short_kernel(row.name)
+            grown[name] = grown.get(name, 0.0) + row.step_times_s[long] - row.step_times_s[short]
+    for kind, name in (_IDLE_KINDS if analysis.idle_breakdown is not None else {"other_s": "time outside of operators"}).items():
+        grown[name] = steps[long].breakdown.get(kind, 0.0) - steps[short].breakdown.get(kind, 0.0)
+    least = _WORTH_GROWTH * (lengths[long] - lengths[short])
+    most = [(name, more_s) for name, more_s in sorted(grown.items(), key=lambda one: -one[1])[:3] if more_s >= least]
+    listed = ", ".join(f"{name} by {seconds(more_s, 2)}" for name, more_s in most)
+    shown = [seconds(length_s) for length_s in lengths]
+    times = f"{shown[short]} to {shown[long]}" if len(shown) > _MOST_LENGTHS else f"{', '.join(shown[:-1])} and {shown[-1]}"
+    changed = f" From the shortest to the longest grow: {listed}." if listed else ""
+    return f"The {len(steps)} steps differ: {times}.{changed} All other figures are the mean over them."
 
 
 def _served(analysis: Analysis) -> str:
@@ -68,9 +114,19 @@ def _kind(one: ServedSteps) -> str:
     batch = f"{one.requests:,.0f} request{'' if one.requests == 1 else 's'}"
     if one.kind != "decode" and one.tokens is not None:
         batch += f", {one.tokens:,.0f} tokens"
-    rate = f", {_rounded(one.tokens_per_s)} tokens/s" if one.tokens_per_s else ""
     per = " a step" if one.steps > 1 else ""
+    rate = ""
+    if one.rate_doubt:
+        between = f", {rate_text(one.tokens_per_s_range)} tokens/s" if one.tokens_per_s_range else ""
+        rate = f", of which the device is busy for {seconds(one.busy_s)}{between} ({one.rate_doubt})"
+    elif one.tokens_per_s:
+        rate = f", {_rounded(one.tokens_per_s)} tokens/s"
     return f"{number}{one.kind} step{'' if one.steps == 1 else 's'} ({batch}): {seconds(one.step_s)}{per}{rate}"
+
+
+def rate_text(between: tuple[float, float]) -> str:
+    """A range of rates: ``2,250 to 4,400``."""
+    return f"{_rounded(between[0])} to {_rounded(between[1])}"
 
 
 def _not_recorded(analysis: Analysis) -> str:
@@ -125,7 +181,7 @@ def _speed(steps: Steps, unit: str) -> str:
         error = "one step" if steps.count == 1 else f"{steps.count} steps timed together"
     else:
         error = plus_minus(steps.median_s, *steps.ci95_s, seconds)
-    if steps.samples_per_s is None:
+    if steps.samples_per_s is None or steps.count == 1:
         return f"{seconds(steps.median_s)} a step ({error})."
     return f"{significant(steps.samples_per_s)} {unit}/s ({seconds(steps.median_s)} a step, {error})."
 
@@ -148,20 +204,22 @@ _OPENINGS = {
     "latency": "Launch-bound: operators too small for the device, and calls that only dispatch, take {}",
     "transfer": "Transfer-bound: copies between host and device take {}",
     "communication": "Communication-bound: communication that no computation hides takes {}",
-    "unmodelled": "Bound unknown: {} is in operators without a work model",
+    "unknown": "Bound unknown: {} is in operators without a work model",
     "graphs": "Bound unknown: {} is in CUDA or HIP graphs without a capture trace (--capture)",
     "host": "Host-bound: the device is idle for {}, because the host has launched nothing",
     "idle": "The device is idle for {}, ",
 }
 # What takes less than this share of the step does not bound it alone.
 _MAIN_SHARE = 0.3
+# The kernels that are named where much of the step is unknown.
+_MOST_KERNELS = 3
 # A category below this share is not worth its words; where most of the step has no work model, more is needed.
 _LEAST_SHARE = 0.01
 _LEAST_SHARE_BESIDE_UNKNOWN = 0.1
 _CLASSES = {
     "compute": "compute-bound operators", "memory": "memory-bound operators", "far": "operators far from any roof",
     "latency": "launch-bound operators", "transfer": "copies between host and device", "communication": "communication",
-    "unmodelled": "operators without a work model", "host": "idle time caused by the host", "idle": "other idle time",
+    "unknown": "operators without a work model", "host": "idle time caused by the host", "idle": "other idle time",
     "input": "waiting for data",
 }  # fmt: skip
 # Why a device was idle that the host does not keep waiting.
@@ -178,20 +236,28 @@ def _bound(analysis: Analysis) -> str:
     total = sum(breakdown.values())
     shares = {name: time_s / total for name, time_s in breakdown.items()} if total else {}
     # Without ceilings nothing tells what bounds the operators, and their classes are one.
-    longest = max(shares, key=lambda name: shares[name], default="unknown")
+    longest = max(shares, key=lambda name: shares[name], default="")
     bound: str = analysis.limited_by or longest
     whole = _whole(analysis)
-    least = _LEAST_SHARE_BESIDE_UNKNOWN if bound == "unmodelled" else _LEAST_SHARE
+    least = _LEAST_SHARE_BESIDE_UNKNOWN if bound == "unknown" and analysis.ceilings else _LEAST_SHARE
     where = _largest(analysis, total, whole, least, without="communication" if bound == "communication" else "")
     judged = bool(analysis.ceilings)
+    uncounted = (analysis.category_breakdown or {}).get("unknown", 0.0) > breakdown.get("unknown", 0.0) / 2
+    first = leading(shares)
+    if analysis.limited_by is None and len(first) == 2 and judged and set(first) == {"memory", "compute"}:
+        both = f"{percent(shares[first[0]]).removesuffix(' %')} and {percent(shares[first[1]])} of {whole}"
+        opening = f"{first[0].capitalize()}- and {first[1]}-bound for {both}"
+        return _sentence(f"{opening}; {where}" if where else opening)
     if analysis.limited_by is None and judged and 0 < shares.get(bound, 0.0) < _MAIN_SHARE:
-        return _several(shares, whole) or _sentence(where)
+        return _several(shares, whole, 3) or _sentence(where)
+    if analysis.limited_by is None and len(first) > 1:
+        return _several(shares, whole, len(first)) or _sentence(where)
     if analysis.limited_by == "input":
         return " ".join(text for text in (_input_bound(analysis), _sentence(where)) if text)
     if bound == "input":
         opening = f"The device waits for data for {percent(shares[bound])} of {whole}"
-    elif bound in _OPENINGS and (judged or bound not in ("compute", "memory", "far", "latency")):
-        opening = _OPENINGS["graphs" if bound == "unmodelled" and _is_in_graphs(analysis) else bound].format(
+    elif bound in _OPENINGS and (judged or uncounted or bound not in ("compute", "memory", "far", "latency", "unknown")):
+        opening = _OPENINGS["graphs" if bound == "unknown" and _is_in_graphs(analysis) else bound].format(
             f"{percent(shares[bound])} of {whole}"
         )
         if bound == "far" and paging(analysis):  # and not because of what the operators are
@@ -208,25 +274,47 @@ def _bound(analysis: Analysis) -> str:
 
 def _is_in_graphs(analysis: Analysis) -> bool:
     """Whether most of the time without a work model is that of graphs whose operators are not known."""
-    coverage, unmodelled_s = analysis.coverage, (analysis.bound_breakdown or {}).get("unmodelled", 0.0)
-    if coverage is None or not unmodelled_s:
+    coverage, unknown_s = analysis.coverage, (analysis.bound_breakdown or {}).get("unknown", 0.0)
+    if coverage is None or not unknown_s:
         return False
-    return coverage.graph_launch_time_s - coverage.graph_matched_time_s > unmodelled_s / 2
+    return coverage.graph_launch_time_s - coverage.graph_matched_time_s > unknown_s / 2
+
+
+def unknown_share(analysis: Analysis) -> float:
+    """The share of the step, or of the trace, whose bound is not known."""
+    breakdown = analysis.bound_breakdown or {}
+    return breakdown.get("unknown", 0.0) / whole_s if (whole_s := sum(breakdown.values())) else 0.0
+
+
+def _dominating(analysis: Analysis, total_s: float) -> str:
+    """The kernels that take the most of a step of which too much is unknown, else nothing."""
+    if unknown_share(analysis) <= MOST_UNKNOWN:
+        return ""
+    rows: list[OperatorRow | Unmodelled] = [*analysis.operators, *(analysis.coverage.unmodelled if analysis.coverage else ())]
+    times: dict[str, float] = {}
+    for row in rows:
+        for kernel in row.kernels:
+            times[short_kernel(kernel.name)] = times.get(short_kernel(kernel.name), 0.0) + kernel.time_s
+    longest = sorted(((name, min(1.0, time_s / total_s)) for name, time_s in times.items()), key=lambda one: -one[1])[:_MOST_KERNELS]
+    named = [f"{name} ({percent(share)})" for name, share in longest if share >= _LEAST_SHARE]
+    listed = " and ".join(text for text in (", ".join(named[:-1]), *named[-1:]) if text)
+    return f"Longest kernels of {_whole(analysis)}: {listed}." if listed else ""
 
 
 def _whole(analysis: Analysis) -> str:
     return "the step" if analysis.basis.per == "step" else "the trace"
 
 
-def _several(shares: dict[str, float], whole: str) -> str:
-    """The three largest classes of a step that no single one bounds."""
+def _several(shares: dict[str, float], whole: str, number: int) -> str:
+    """The largest classes, at most three of ``number``, of a step that no single one bounds."""
     named = sorted((name for name in shares if name in _CLASSES and shares[name] >= _LEAST_SHARE), key=lambda name: -shares[name])
-    if len(named) < 3:
+    named = named[: min(number, 3)]
+    if len(named) < min(number, 3):
         return ""
     first = _CLASSES[named[0]]
-    take = "takes" if first.startswith(("communication", "idle", "other")) else "take"
-    rest = " and ".join(f"{_CLASSES[name]} {percent(shares[name])}" for name in named[1:3])
-    return f"No single bound: {first} {take} {percent(shares[named[0]])} of {whole}, {rest}."
+    take = "takes" if first.startswith(("communication", "idle", "other", "waiting")) else "take"
+    rest = " and ".join(f"{_CLASSES[name]} {percent(shares[name])}" for name in named[1:])
+    return f"No single bound: {first} {take} {percent(shares[named[0]])} of {whole}{',' if len(named) > 2 else ' and'} {rest}."
 
 
 def _largest(analysis: Analysis, total_s: float, whole: str, least: float, without: str) -> str:

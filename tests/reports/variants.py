@@ -171,7 +171,7 @@ def large(count: int = 80) -> Analysis:
         timeline=msgspec.structs.replace(
             sample().timeline, span_s=time_s * 1.1, busy_s=time_s, idle_s=time_s * 0.1, compute_s=time_s
         ),
-        bound_breakdown={**breakdown, "communication": time_s * 0.03, "host": time_s * 0.1, "unmodelled": time_s * 0.02},
+        bound_breakdown={**breakdown, "communication": time_s * 0.03, "host": time_s * 0.1, "unknown": time_s * 0.02},
         environment=Environment(host="node", os="Linux 6.8", python="3.12.3", rooflines="0.1.0", torch="2.14.1", device="cuda:0",
                                 device_name="NVIDIA H200", driver="560.35", cuda="12.6", cpu="Intel Xeon",
                                 device_memory_bytes=141 << 30),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from rooflines.roofline.analysis import Basis, Coverage, PageFaults
+from rooflines.roofline.analysis import Basis, Coverage, Finding, Kernel, PageFaults
 from rooflines.roofline.verdict import verdict
 from tests.samples import analysis as sample
 
@@ -28,7 +28,7 @@ def said(breakdown, categories=None, **more):
         ("latency", "Launch-bound: operators too small for the device, and calls that only dispatch, take 90 % of the step."),
         ("transfer", "Transfer-bound: copies between host and device take 90 % of the step."),
         ("communication", "Communication-bound: communication that no computation hides takes 90 % of the step."),
-        ("unmodelled", "Bound unknown: 90 % of the step is in operators without a work model."),
+        ("unknown", "Bound unknown: 90 % of the step is in operators without a work model."),
     ],
 )
 def test_what_takes_the_most_of_the_step_is_its_bound(name, opening):
@@ -39,6 +39,20 @@ def test_a_step_without_a_large_class_has_no_single_bound():
     assert said({"memory": 0.22, "communication": 0.2, "host": 0.19, "compute": 0.15, "far": 0.12, "latency": 0.12}) == (
         "No single bound: memory-bound operators take 22 % of the step, communication 20 % and idle time caused by the host 19 %."
     )
+
+
+def test_a_class_must_lead_by_a_tenth():
+    assert said({"memory": 0.35, "compute": 0.33, "far": 0.32}, {"matmul": 0.35}) == (
+        "No single bound: memory-bound operators take 35 % of the step, compute-bound operators 33 % and operators far from any roof "
+        "32 %."
+    )
+    two = {"compute": 0.33, "memory": 0.35, "far": 0.2, "host": 0.12}
+    both = "Memory- and compute-bound for 35 and 33 % of the step"
+    assert said(two, {"matmul": 0.35}) == f"{both}; matrix products take 35 % of the step."
+    assert said({"communication": 0.38, "host": 0.37, "memory": 0.25}) == (
+        "No single bound: communication takes 38 % of the step and idle time caused by the host 37 %."
+    )
+    assert said({"memory": 0.4, "compute": 0.35, "far": 0.25}) == "Memory-bound for 40 % of the step."
 
 
 def test_a_host_that_takes_the_most_is_the_bound():
@@ -64,21 +78,35 @@ def test_other_idle_time_has_its_main_cause(cause, words):
 
 
 def test_the_largest_category_is_a_share_of_the_same_step():
-    breakdown, categories = {"communication": 0.5, "memory": 0.5}, {"communication": 0.5, "matmul": 0.3, "copy": 0.2}
+    breakdown, categories = {"communication": 0.6, "memory": 0.4}, {"communication": 0.6, "matmul": 0.3, "copy": 0.1}
     assert said(breakdown, categories) == (
-        "Communication-bound: communication that no computation hides takes 50 % of the step; matrix products take 30 % of the step."
+        "Communication-bound: communication that no computation hides takes 60 % of the step; matrix products take 30 % of the step."
     )
     assert "copies" not in said({"memory": 1.0}, {"copy": 0.005}), "what is not worth its words"
 
 
 def test_graphs_without_a_capture_are_named_and_small_categories_beside_them_are_not():
     known = Coverage(modelled_time_fraction=0.1, graph_launch_time_s=0.8, graph_matched_time_s=0.1)
-    assert said({"unmodelled": 0.9, "host": 0.1}, {"copy": 0.05}, coverage=known) == (
+    assert said({"unknown": 0.9, "host": 0.1}, {"copy": 0.05}, coverage=known) == (
         "Bound unknown: 90 % of the step is in CUDA or HIP graphs without a capture trace (--capture)."
     )
     matched = replace(known, graph_matched_time_s=0.7)
-    assert said({"unmodelled": 0.8, "host": 0.2}, {"matmul": 0.15}, coverage=matched) == (
+    assert said({"unknown": 0.8, "host": 0.2}, {"matmul": 0.15}, coverage=matched) == (
         "Bound unknown: 80 % of the step is in operators without a work model; matrix products take 15 % of the step."
+    )
+
+
+def test_beside_much_unknown_time_the_kernels_are_named_and_no_gain():
+    kernels = tuple(Kernel(name=f"Memcpy {name}", calls=1, time_s=time_s) for name, time_s in (("a", 0.2), ("b", 0.05), ("c", 0.04)))
+    unjudged = replace(sample().operators[0], category="other", lower_bound_s=None, efficiency=None, kernels=kernels)
+    gain = Finding(title="Keep it", saves_s=0.1, evidence="", suggestion="")
+    changes = {"operators": (unjudged,), "findings": (gain,)}
+    assert said({"host": 0.7, "unknown": 0.3}, coverage=None, **changes) == (
+        "Host-bound: the device is idle for 70 % of the step, because the host has launched nothing. Longest kernels of the step: "
+        "Memcpy a (20 %), Memcpy b (5 %) and Memcpy c (4 %)."
+    )
+    assert said({"host": 0.8, "unknown": 0.2}, coverage=None, **changes).endswith(
+        "Largest possible gain: keep it, up to 100 ms a step."
     )
 
 

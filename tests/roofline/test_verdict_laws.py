@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import io
+import json
 import os
 import re
 from html import unescape
@@ -17,11 +18,13 @@ import pytest
 from rich.console import Console
 
 import rooflines
+from rooflines.reports.document import Bar
 from rooflines.reports.render.html import render
 from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views import run as view
 from rooflines.roofline.analysis import PARTS, Analysis
 from rooflines.roofline.verdict import plural
+from rooflines.serial import to_json
 
 DATA = Path(__file__).parent.parent / "data" / "traces"
 TRACES = sorted(DATA.rglob("*.json.gz"))
@@ -137,10 +140,91 @@ def test_bound_headroom_and_unjudged_add_up_to_the_operators(path):
     analysis = analysis_of(path)
     totals, timeline = analysis.totals, analysis.timeline
     near = functools.partial(pytest.approx, abs=SUM * timeline.span_s)
-    assert totals.lower_bound_s + totals.headroom_s + totals.unjudged_s == near(totals.time_s)
+    assert (totals.lower_bound_s or 0.0) + (totals.headroom_s or 0.0) + totals.unjudged_s == near(totals.time_s)
     assert sum(row.time_s for row in analysis.operators) == near(totals.time_s)
     unmodelled = sum(one.time_s for one in analysis.coverage.unmodelled)
     assert totals.time_s + unmodelled + timeline.idle_s - timeline.overlap_s == near(timeline.span_s)
+
+
+@every_trace
+def test_a_step_of_which_more_than_a_fifth_is_unknown_has_no_bound_and_no_largest_gain(path):
+    """The figures are absent in every format, and the headline names kernels, where there are any."""
+    analysis = analysis_of(path)
+    unknown = (analysis.bound_breakdown or {}).get("unknown", 0.0)
+    if unknown > 0.2 * analysis.timeline.busy_s:
+        totals = analysis.totals
+        assert (totals.lower_bound_s, totals.headroom_s, totals.efficiency) == (None, None, None)
+        assert {row.lower_bound_s for row in analysis.modules} <= {None}
+        assert not {"lower_bound_s", "headroom_s", "efficiency"} & json.loads(to_json(analysis))["totals"].keys()
+        assert "against" not in {block.name for block in view.page(analysis).blocks() if isinstance(block, Bar)}
+        total = view.page(analysis).tables()
+        assert all(table.total[4:6] == (None, None) for table in total if table.name == "operators" and table.total)
+    if unknown > 0.2 * whole_of(analysis):
+        assert "Largest possible gain" not in analysis.verdict
+        kernels = any(row.kernels for row in (*analysis.operators, *analysis.coverage.unmodelled))
+        assert ("Longest kernels of" in analysis.verdict) == kernels
+    else:
+        assert "Longest kernels of" not in analysis.verdict
+
+
+@every_trace
+def test_no_rate_from_one_step_or_beside_stacks_and_overhead(path):
+    """There is a range in its place, in the verdict, the table and the JSON."""
+    analysis = analysis_of(path)
+    for one in analysis.serving.kinds if analysis.serving is not None else ():
+        if one.steps == 1 or analysis.basis.stacks:
+            assert (one.tokens_per_s, one.generated_per_s) == (None, None)
+            assert one.rate_doubt
+        for rate, between in ((one.tokens_per_s, one.tokens_per_s_range), (one.generated_per_s, one.generated_per_s_range)):
+            assert rate is None or between is None
+            if between is not None:
+                assert between == pytest.approx((between[0], between[0] * one.step_s / one.busy_s))
+    assert re.search(r"\d samples/s|\d images/s", analysis.verdict) is None or analysis.steps is not None
+
+
+@every_trace
+def test_steps_that_differ_have_no_mean_in_the_verdict(path):
+    analysis = analysis_of(path)
+    lengths = [one.duration_s for one in analysis.traced_steps]
+    kinds = analysis.serving.kinds if analysis.serving is not None else ()
+    differ = len(lengths) > 1 and max(lengths) > 1.5 * min(lengths) and len(kinds) < 2
+    assert ("steps differ: " in analysis.verdict) == differ
+
+
+@every_trace
+def test_assumptions_and_confidence_stand_below_the_verdict(path):
+    """On the first screen of the terminal and in the head of the page; stacks and assumptions of a part of the time are named."""
+    analysis = analysis_of(path)
+    whole = sum(row.time_s for row in analysis.operators)
+    assumed = sum(row.time_s for row in analysis.operators if row.assumption) > 0.05 * whole
+    inferred = sum(row.time_s for row in analysis.operators if row.inferred) > 0.05 * whole
+    caveats = " ".join(analysis.caveats)
+    assert ("stacks recorded" in caveats) == analysis.basis.stacks
+    assert ("assum" in caveats) >= assumed
+    assert ("inferred" in caveats) >= inferred
+    if analysis.caveats:
+        heading = "Time per step" if analysis.basis.per == "step" else "Time in"
+        for text in (terminal_of(path), unescape(page_of(path))):
+            words = " ".join(text.split())
+            assert words.index("Assumptions and confidence: ") < words.index(heading)
+
+
+@every_trace
+def test_no_operator_above_three_times_the_shortest_kernel_is_bound_by_latency(path):
+    """On a device, where kernels have a least time."""
+    analysis = analysis_of(path)
+    floor = min((roof.value for roof in analysis.ceilings if roof.kind == "latency"), default=5e-6)
+    kernels = [row for row in analysis.operators if row.bound == "latency" and row.kernels]
+    assert [row.name for row in kernels if row.time_s / row.calls > 3 * floor * (1 + SUM)] == []
+
+
+@every_trace
+def test_a_class_that_is_named_alone_leads_by_a_tenth(path):
+    analysis = analysis_of(path)
+    bounds = sorted((analysis.bound_breakdown or {}).values(), reverse=True)
+    alone = r"\b(?:Compute|Memory|Host|Launch|Transfer|Communication)-bound(?: for|:)|Far from any roof for|The device is idle for"
+    if analysis.limited_by != "input" and re.search(alone, analysis.verdict) and len(bounds) > 1:
+        assert bounds[1] < 0.9 * bounds[0]
 
 
 @every_trace
@@ -233,24 +317,27 @@ def stated(analysis: Analysis) -> list[tuple[str, str, float]]:
     whole = whole_of(analysis)
     bounds = {name: time_s / whole for name, time_s in (analysis.bound_breakdown or {}).items()}
     categories = {name: time_s / whole for name, time_s in (analysis.category_breakdown or {}).items()}
+    bounds["uncounted"] = categories.get("unknown", 0.0)
     take = rf"takes? {SHARE} of {WHOLE}"
     patterns = [
         *((name, rf"\b{name}-bound for {SHARE} of", name) for name in ("compute", "memory", "latency")),
         ("far", rf"far from any roof for {SHARE} of", "far"),
+        ("memory", rf"memory- and compute-bound for {SHARE.removesuffix(' %')} and", "memory"),
+        ("compute", rf"memory- and compute-bound for \d+ and {SHARE} of", "compute"),
         ("latency", rf"launch-bound: [^:.;]*, {take}", "latency"),
         ("transfer", rf"transfer-bound: [^:.;]* {take}", "transfer"),
         ("communication", rf"communication that no computation hides {take}", "communication"),
         ("host", rf"host-bound: (?:the device is idle )?for {SHARE} of {WHOLE}", "host"),
         ("idle", rf"(?<!host-bound: )the device is idle for {SHARE} of {WHOLE}(?=, (?:mostly|although))", "idle"),
-        ("unmodelled", rf"operators without a work model {take}", "unmodelled"),
-        ("unmodelled", rf"{SHARE} of {WHOLE} is in operators without a work model", "unmodelled"),
+        ("unmodelled", rf"operators without a work model {take}", "uncounted"),
+        ("unmodelled", rf"{SHARE} of {WHOLE} is in operators without a work model", "unknown"),
         ("input", rf"{SHARE} of {WHOLE} is waiting for data", "input"),
         ("input", rf"the device waits for data for {SHARE} of", "input"),
         ("input", rf"idle for {SHARE} of {WHOLE}[^.]{{0,30}}while the host (?:waits for|is in) the data loader", "input"),
     ]
     found = [(what, pattern, bounds.get(name, 0.0)) for what, pattern, name in patterns]
     found += [
-        ("category", rf"\b(?:{name}|{plural(name)}) {take}", fraction) for name, fraction in categories.items() if name != "unmodelled"
+        ("category", rf"\b(?:{name}|{plural(name)}) {take}", fraction) for name, fraction in categories.items() if name != "unknown"
     ]
     idle = analysis.timeline.idle_s / whole if analysis.timeline else 0.0
     return [*found, ("busy", rf"\bbusy (?:\S+ \S+ )?{SHARE}", 1 - idle)]

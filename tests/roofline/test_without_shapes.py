@@ -56,7 +56,7 @@ def test_without_shapes_the_verdict_says_so_first_and_nothing_is_guessed():
     assert not any("cat" in finding.title.lower() + finding.evidence.lower() for finding in found.findings)
     rows = table_rows(found)
     assert sorted((one.row.name, round(one.row.time_s * 1e6), one.bound) for one in rows) == [
-        ("aten::cat", 300, "unmodelled"), ("aten::mm", 300, "unmodelled"),
+        ("aten::cat", 300, "unknown"), ("aten::mm", 300, "unknown"),
     ]  # fmt: skip
     assert all(one.row.kernels for one in rows)
     assert "GEMM fp32 128x64 (cuBLAS)" in render(view.page(found))
@@ -95,6 +95,6 @@ def test_shares_of_overlapping_work_are_at_most_the_whole():
     whole = found.division.step_s
     assert sum(row.row.time_s for row in table_rows(found)) > whole
     assert table_time(found, table_rows(found)) == pytest.approx(found.timeline.busy_s)
-    assert found.bound_breakdown["unmodelled"] <= whole
+    assert found.bound_breakdown["unknown"] <= whole
     assert sum(found.bound_breakdown.values()) == pytest.approx(whole)
     assert max(float(share) for share in re.findall(r"(\d+(?:\.\d+)?) %", shown(found))) <= 100

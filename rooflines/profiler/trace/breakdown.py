@@ -13,6 +13,8 @@ from rooflines.profiler.trace.calls import OPTIMIZER, OUTSIDE, Calls
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, MEMSET, OPERATOR, RUNTIME, Int64s, Trace
 
+_NOTHING: Intervals = np.empty((0, 2), np.int64)
+
 
 def device_intervals(trace: Trace, *kinds: int) -> Intervals:
     """The union of the device events of the given kinds (all kinds when none is given)."""
@@ -25,8 +27,8 @@ def host_intervals(trace: Trace, calls: Calls, chosen: np.ndarray) -> Intervals:
     return intervals.union(calls.begin_ns[chosen], calls.end_ns[chosen])
 
 
-def step_breakdown(trace: Trace, calls: Calls, windows: Intervals) -> dict[str, Int64s]:
-    """Nanoseconds of each of ``windows`` by kind; over the kinds they sum to the length of the window."""
+def step_breakdown(trace: Trace, calls: Calls, windows: Intervals, without: Intervals = _NOTHING) -> dict[str, Int64s]:
+    """Nanoseconds of each of ``windows`` by kind, leaving out ``without``; over the kinds they sum to the length that is left."""
     host = trace.host
     sets = {
         "kernel_s": device_intervals(trace, KERNEL),
@@ -37,8 +39,8 @@ def step_breakdown(trace: Trace, calls: Calls, windows: Intervals) -> dict[str, 
         "dataloader_s": host_intervals(trace, calls, (host.kind == ANNOTATION) & (calls.phase == OUTSIDE)),
         "cpu_s": host_intervals(trace, calls, (host.kind == OPERATOR) | ((host.kind == ANNOTATION) & (calls.phase == OPTIMIZER))),
     }
-    taken = np.empty((0, 2), np.int64)
-    left = windows[:, 1] - windows[:, 0]
+    taken = without
+    left = windows[:, 1] - windows[:, 0] - intervals.covered(without, windows)
     found: dict[str, Int64s] = {}
     for kind, busy in sets.items():
         found[kind] = intervals.covered(intervals.subtract(busy, taken), windows)

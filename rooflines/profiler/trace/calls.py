@@ -64,8 +64,8 @@ class Calls:
     ``module`` indexes ``modules`` (-1: none), ``phase`` indexes ``PHASES``, ``end_ns`` is the event's end clipped to its parent's, and
     ``begin_ns`` its start; an optimizer's range around a closure begins where the closure's backward has ended.
     ``steps`` holds ``[start, end)`` of every step on the host, ``step_names`` their names: a profiler step's mark lies in nothing and
-    encloses nothing. ``batches`` are the batches of the steps where a server marked them, otherwise empty. ``notes`` are sentences
-    about marks that were left out.
+    encloses nothing. Without such marks each step of an optimizer ends one. ``batches`` are the batches of the steps where a server
+    marked them, otherwise empty. ``notes`` are sentences about marks that were left out.
     """
 
     parent: Int64s
@@ -110,6 +110,9 @@ def build_calls(trace: Trace) -> Calls:
     # The profiler's steps count where they enclose more: a batch may be a part of a larger step.
     if len(batches.marks) and _WHOLE * batches.enclosed_ns(working) >= found.enclosed_ns(working):
         found = batches
+    if not len(found.marks):
+        updates = np.flatnonzero(is_annotation & marks.is_update[host.name] & (innermost(is_node, after) < 0))
+        found = _updated(host, updates, np.sort(host.start_ns[is_node]), began)
     return Calls(
         parent=np.where(is_step, -1, parents(after)),
         operator=innermost(is_operator, after),
@@ -176,6 +179,20 @@ def _batches(host: HostEvents, marks: Int64s, began: Int64s, names: _Marks) -> _
     calls = (host.kind == OPERATOR) | (host.kind == RUNTIME)
     bounds = _until_next(bounds, host.start_ns[calls], host.end_ns[calls])
     return _Steps(kept, bounds, len(others) - int(inner.sum()), empty, tuple(batches[mark] for mark in kept.tolist()))
+
+
+def _updated(host: HostEvents, updates: Int64s, nodes: Int64s, began: Int64s) -> _Steps:
+    """Steps that each end with an optimizer's step, from the end of the one before or the first operator on.
+
+    Several optimizers update in one step where no node of a backward pass, of those that begin at ``nodes``, is between them.
+    """
+    updates, ranges, _ = _steps(host, updates)
+    if not len(ranges) or not len(began):
+        return _Steps(updates[:0], ranges[:0], 0, 0)
+    last = np.searchsorted(nodes, ranges[1:, 0]) > np.searchsorted(nodes, ranges[:-1, 1])
+    last = np.append(last if len(nodes) else np.ones(len(last), bool), True)
+    ends = ranges[last, 1]
+    return _Steps(updates[last], np.stack((np.append(min(began.min(), ranges[0, 0]), ends[:-1]), ends), axis=1), 0, 0)
 
 
 def _until_next(bounds: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
@@ -390,6 +407,7 @@ class _Marks:
         self.batches: dict[int, RequestMark] = {}
         self.is_node = np.zeros(len(names), bool)
         self.is_optimizer = np.zeros(len(names), bool)
+        self.is_update = np.array([name.startswith("Optimizer.step#") for name in names], bool)
         for code, name in enumerate(names):
             if name.startswith(MODULE_PREFIX):
                 match = _MODULE.match(name)

@@ -18,7 +18,9 @@ import numpy.typing as npt
 
 from rooflines.arguments import arg
 from rooflines.errors import TraceError
+from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.document import Args, Event
+from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.numbers import correlations, integer, integers, linked, nanoseconds, ordinals
 from rooflines.profiler.trace.records import (
     ANNOTATION,
@@ -63,6 +65,8 @@ DEVICE_KINDS = {
 # Categories that say whose device it is; those of CUDA are those of ROCm as well.
 _PLATFORMS = {"xpu_runtime": "xpu", "xpu_driver": "xpu", "mtia_runtime": "mtia", "mtia_ccp_events": "mtia", "hpu_op": "hpu"}
 
+# What Kineto notes of the profiler's own work: requests of buffers, flushing them, loading of functions.
+_OVERHEAD = "overhead"
 _ANNOTATION_PREFIXES = (MODULE_PREFIX, STEP_PREFIX, "Optimizer.", "enumerate(DataLoader)")
 # A collective in its process group: noted as an annotation, with its tensors, which older traces lack at the operator around it.
 _NCCL = "nccl:"
@@ -115,6 +119,7 @@ class Columns:
         self._host: list[tuple[npt.NDArray[Any], ...]] = []
         self._device: list[tuple[npt.NDArray[Any], ...]] = []
         self._memory: list[tuple[npt.NDArray[Any], ...]] = []
+        self._overhead: list[tuple[npt.NDArray[Any], ...]] = []
 
     def add(self, events: list[Event]) -> None:
         """Take the events in; those that are of no use here leave nothing behind. Raises TraceError beyond the memory limit."""
@@ -139,6 +144,8 @@ class Columns:
         categories = set(of_span)
         host = list(compress(spans, map(HOST_KINDS.__contains__, of_span)))
         device = list(compress(spans, map(DEVICE_KINDS.__contains__, of_span)))
+        if _OVERHEAD in categories:
+            self._keep(self._overhead, self._timed([event for event in spans if event.cat == _OVERHEAD])[1:])
         for category in categories & _PLATFORMS.keys():
             self.platform = _PLATFORMS[category]
         python = [event for event in spans if event.cat == "python_function"] if "python_function" in categories else []
@@ -359,6 +366,10 @@ class Columns:
     def last_end_ns(self) -> int:
         """The end of the host event that is last in the file; 0 where there is none, and after ``finish``."""
         return int(self._host[-1][4][-1]) if self._host else 0
+
+    def overhead(self) -> Intervals:
+        """When the profiler did work of its own."""
+        return intervals.union(*_joined(self._overhead, (np.int64, np.int64)))
 
     def finish(self) -> tuple[HostEvents, DeviceEvents, MemoryEvents, Frames]:
         """The columns, sorted; this object is empty afterwards."""

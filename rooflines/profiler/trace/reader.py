@@ -80,6 +80,8 @@ def _read(data: Iterable[bytes], origin: str, list_dtype: str, memory_limit_byte
         rank=_rank(document.head),
         platform=columns.platform,
         notes=(*(problems or ()), *_cut(document, columns.events), *document.repairs, *_left_out(columns), *_slowed(columns)),
+        overhead=columns.overhead(),
+        has_stacks=_has_stacks(columns),
         cut_ns=cut_ns,
     )
 
@@ -113,12 +115,16 @@ def _left_out(columns: Columns) -> list[str]:
 
 def _slowed(columns: Columns) -> list[str]:
     """A sentence about host times where the profiler noted every call of Python."""
-    if not columns.stack_frames or columns.stack_frames < _MANY_FRAMES * columns.spans:
+    if not _has_stacks(columns):
         return []
     return [
         f"Host times are inflated: the profiler recorded Python stacks ({columns.stack_frames:,} of {columns.spans:,} events), which "
         "slows the host down, so the device is idle for longer than without them."
     ]
+
+
+def _has_stacks(columns: Columns) -> bool:
+    return bool(columns.stack_frames) and columns.stack_frames >= _MANY_FRAMES * columns.spans
 
 
 def _devices(head: Head) -> tuple[TracedDevice, ...]:

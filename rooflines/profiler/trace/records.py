@@ -158,8 +158,9 @@ def no_frames() -> Frames:
 @dataclass(frozen=True, slots=True)
 class Trace:
     """A Kineto trace. ``platform`` is torch's name for the kind of device in it (``cuda`` for NVIDIA's and AMD's). ``notes`` are
-    sentences about what in the file was repaired or left out. ``cut_ns`` is None for a file with all of its events; where the file is
-    cut off among them it is the end of the last host event before the cut, in the order of the file."""
+    sentences about what in the file was repaired or left out. ``overhead`` is when the profiler did work of its own, and ``has_stacks``
+    says that it recorded so much of the Python stack that the host is slower for it. ``cut_ns`` is None for a file with all of its
+    events; where the file is cut off among them it is the end of the last host event before the cut, in the order of the file."""
 
     host: HostEvents
     device: DeviceEvents
@@ -175,6 +176,8 @@ class Trace:
     rank: Rank | None = None
     platform: str = "cuda"
     notes: tuple[str, ...] = field(default=())
+    overhead: Int64s = field(default_factory=lambda: np.empty((0, 2), np.int64))
+    has_stacks: bool = False
     cut_ns: int | None = None
 
     @property

@@ -130,8 +130,7 @@ BOUNDS: dict[str, BoundStyle] = {
         BoundStyle("host", "H", "the device runs nothing because the host has launched nothing", "#e4e8ec", "#2f363d", "horizontal"),
         BoundStyle("idle", "–", "the device runs nothing although work was launched, or for an unknown reason", "#eef1f4", "#272d33",
                    "lines"),
-        BoundStyle("unknown", "?", "no ceiling available", "#f4f6f8", "#22272d", "empty"),
-        BoundStyle("unmodelled", "U", "no FLOP and byte count for these operators", "#f4f6f8", "#22272d", "rings"),
+        BoundStyle("unknown", "?", "no bound is known: no FLOP and byte count, or no ceiling", "#f4f6f8", "#22272d", "rings"),
     )
 }  # fmt: skip
 

@@ -35,6 +35,7 @@ from rooflines.reports.words.text import size_text
 from rooflines.reports.words.usage_sentences import missing_usage, usage_remarks, usage_title
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.trials import Trials
+from rooflines.roofline.verdict import steps_differ
 from rooflines.units import binary_bytes, counted, percent, seconds, si
 
 # More traced steps than this are a sweep, not a table.
@@ -65,6 +66,7 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
         created=analysis.created,
         rooflines=analysis.environment.rooflines or "",
         verdict=sentences.headline(analysis),
+        said=tuple(sentences.confidence(analysis)),
         status=(analysis.status if analysis.status != "complete" else DISTURBED, status) if status else None,
         sections=(
             _where(analysis),
@@ -96,7 +98,7 @@ def _where(analysis: Analysis) -> Section:
     classes = bound_bar(analysis)
     blocks: list[Block] = [classes] if classes else [Paragraph(sentences.missing_bounds(analysis), "absent", "always")]
     if classes:
-        against, missing = against_bar(analysis), sentences.missing_ceilings(analysis)
+        against, missing = against_bar(analysis), sentences.missing_ceilings(analysis) or sentences.missing_bound(analysis)
         if against:
             blocks.append(against)
         elif missing:
@@ -151,16 +153,19 @@ def bound_bar(analysis: Analysis) -> Bar | None:
 
 
 def against_bar(analysis: Analysis) -> Bar | None:
-    """Lower bound and headroom of the operators that have a bound, on the scale of the step."""
+    """Lower bound and headroom of the operators that have a bound, on the scale of the step; None where too much of it is unknown."""
     operators = operators_summary(analysis)
     whole = max(step_time(analysis), sum((analysis.bound_breakdown or {}).values()))
     if not operators.is_judged or whole <= 0:
         return None
     lower, headroom = operators.lower_bound_s, max(0.0, operators.headroom_s)
+    rest = max(0.0, whole - lower - headroom)
+    unknown = min(rest, bound_times(analysis).get("unknown", 0.0))
     parts = (
         ("lower bound", lower, "bound", "time that the work needs at the roofs of this device"),
         ("headroom", headroom, "headroom", "time above the lower bound"),
-        ("not judged", max(0.0, whole - lower - headroom), "rest", "idle time and operators without a bound"),
+        ("unknown", unknown, "unknown", bound_style("unknown").meaning),
+        ("not judged", rest - unknown, "rest", "idle time, copies and communication"),
     )
     drawn = tuple(
         Part(name=name, share=value / whole, text=seconds(value), pattern=pattern, meaning=meaning)
@@ -336,7 +341,8 @@ def steps_table(analysis: Analysis) -> Table | None:
         *(Column(_KINDS.get(kind, kind.removesuffix("_s")), "s", "scaled", priority=1) for kind in kinds),
     )
     rows = tuple(Row((step.name, step.duration_s, *(step.breakdown[kind] for kind in kinds))) for step in steps)
-    return Table(name="traced-steps", caption="The traced steps, by what was running", columns=columns, rows=rows)
+    show: Show = "always" if steps_differ(analysis) else "full"
+    return Table(name="traced-steps", caption="The traced steps, by what was running", columns=columns, rows=rows, show=show)
 
 
 def _device(analysis: Analysis) -> Section:

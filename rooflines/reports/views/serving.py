@@ -5,10 +5,10 @@ from __future__ import annotations
 from rooflines.reports.document import Block, Cell, Column, Paragraph, Row, Section, Table
 from rooflines.reports.words.text import INFERRED_MARK
 from rooflines.roofline.analysis import Analysis, ServedSteps, ServedWork
-from rooflines.roofline.verdict import plural
+from rooflines.roofline.verdict import plural, rate_text
 from rooflines.units import counted, percent, seconds, si
 
-_NAMES = {"unmodelled": "operators without a work model", "idle": "idle"}
+_NAMES = {"unknown": "unknown", "idle": "idle"}
 
 
 def section(analysis: Analysis) -> Section | None:
@@ -29,7 +29,8 @@ def section(analysis: Analysis) -> Section | None:
 
 _METHOD = (
     "Figures are per step of each kind. Tokens: tokens computed in the step. Tokens/s: tokens divided by the step's time on the device,"
-    " including idle time. Generated tokens are those of requests in decode. Keys are the tokens that attention may see, including the"
+    " including idle time. One step, marks that overlap, Python stacks and profiler overhead give a range: over that time, and over its"
+    " busy part. Generated tokens are those of requests in decode. Keys are the tokens that attention may see, including the"
     " KV cache."
 )
 
@@ -45,7 +46,7 @@ def _steps(kinds: tuple[ServedSteps, ...]) -> Table:
     rows = tuple(
         Row((
             one.kind, one.steps, _whole(one.requests), _whole(one.tokens), _whole(_keys(one)), one.step_s, one.busy_s,
-            _whole(one.tokens_per_s), _whole(one.generated_per_s),
+            _rate(one.tokens_per_s, one.tokens_per_s_range, one), _rate(one.generated_per_s, one.generated_per_s_range, one),
         ))
         for one in kinds
     )  # fmt: skip
@@ -56,6 +57,10 @@ def _whole(value: float | None) -> float | None:
     return round(value) if value is not None and value >= 10 else value
 
 
+def _rate(rate: float | None, between: tuple[float, float] | None, one: ServedSteps) -> Cell | float | None:
+    return _whole(rate) if between is None else Cell(value=None, text=rate_text(between), hover=f"no single rate: {one.rate_doubt}")
+
+
 def _keys(one: ServedSteps) -> float | None:
     return one.keys / one.requests if one.keys is not None and one.requests else None
 
@@ -63,9 +68,10 @@ def _keys(one: ServedSteps) -> float | None:
 def _sentences(analysis: Analysis) -> list[str]:
     assert analysis.serving is not None
     found = [text for one in analysis.serving.kinds if one.kind == "decode" for text in [_reads(one)] if text]
-    rate = analysis.serving.generated_per_s
-    if rate is not None and len(analysis.serving.kinds) > 1:
-        found.append(f"All steps together: {rate:,.0f} generated tokens per second.")
+    rate, between = analysis.serving.generated_per_s, analysis.serving.generated_per_s_range
+    text = rate_text(between) if between is not None else f"{rate:,.0f}" if rate is not None else ""
+    if text and len(analysis.serving.kinds) > 1:
+        found.append(f"All steps together: {text} generated tokens per second.")
     return found
 
 
@@ -73,7 +79,7 @@ def _reads(one: ServedSteps) -> str:
     """What a decode step must read, or why that is not known."""
     reads = one.reads
     if reads is None:
-        share = one.category_breakdown.get("unmodelled", 0.0) / one.busy_s if one.busy_s > 0 else 0.0
+        share = one.category_breakdown.get("unknown", 0.0) / one.busy_s if one.busy_s > 0 else 0.0
         why = f": {percent(share)} of the busy time is in operators without a work model" if share else ""
         also = " If the step replays graphs, add their capture trace with --capture." if share else ""
         return f"Bytes per decode step are not available{why}.{also}"

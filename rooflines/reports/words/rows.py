@@ -27,8 +27,8 @@ class TableRow(NamedTuple):
 
     @property
     def bound(self) -> str:
-        """The bound class; ``unmodelled`` without a count."""
-        return "unmodelled" if self.reason else self.row.bound
+        """The bound class; ``unknown`` without a count."""
+        return "unknown" if self.reason else self.row.bound
 
     @property
     def modules(self) -> int:
@@ -74,7 +74,7 @@ def module_text(one: TableRow) -> str:
 
 
 def bound_text(one: TableRow) -> str:
-    """The bound class in words; ``unmodelled`` where there is no count."""
+    """The bound class in words; ``unknown`` where there is no count."""
     return one.bound if one.reason else bound_words(one.row)
 
 

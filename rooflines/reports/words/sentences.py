@@ -9,7 +9,7 @@ from rooflines.device_specs.records import Ceiling, Ceilings, Conditions
 from rooflines.profiler.records import OutputError, RunFile
 from rooflines.profiler.training.records import Training
 from rooflines.reports.words.rows import TableRow, flagged, module_text, table_rows
-from rooflines.reports.words.summary import CategorySummary, PeakMemory, share_of_step
+from rooflines.reports.words.summary import CategorySummary, PeakMemory, bound_times, share_of_step
 from rooflines.reports.words.text import INFERRED_MARK, is_kernel, operator_name
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.bounds.transfers import way_of
@@ -86,6 +86,14 @@ def missing_ceilings(analysis: Analysis) -> str | None:
     return f"No ceilings are known for this device, so no bound, efficiency or headroom is given.{measured}"
 
 
+def missing_bound(analysis: Analysis) -> str | None:
+    """The reason why the step has no lower bound although there are ceilings, or None."""
+    if analysis.totals is None or analysis.totals.lower_bound_s is not None or analysis.timeline is None:
+        return None
+    share = bound_times(analysis).get("unknown", 0.0) / analysis.timeline.busy_s
+    return f"No lower bound and no headroom are given: {percent(share)} of the busy time is unknown."
+
+
 def missing_findings(analysis: Analysis) -> str:
     """The reason why there is no advice: no finding is large enough, or there is nothing to judge by."""
     covered = analysis.coverage.modelled_time_fraction if analysis.coverage is not None else None
@@ -100,12 +108,12 @@ def missing_findings(analysis: Analysis) -> str:
 
 def coverage_sentence(analysis: Analysis, *, named: bool = True) -> str | None:
     """The share of the step in operators without a work model, with the names of the longest if ``named``; None without a trace."""
-    coverage, breakdown = analysis.coverage, analysis.bound_breakdown
+    coverage = analysis.coverage
     if coverage is None or coverage.modelled_time_fraction is None:
         return None
     if not coverage.unmodelled:
         return "Every operator has a work model."
-    share = (breakdown or {}).get("unmodelled", 0.0) / whole if breakdown and (whole := sum(breakdown.values())) else 0.0
+    share = share_of_step((analysis.category_breakdown or {}).get("unknown", 0.0), analysis)
     sentence = f"Operators without a work model take {percent(share)} of the {analysis.basis.per}"
     if not named:
         return f"{sentence}."
@@ -167,7 +175,8 @@ def steps_sentences(analysis: Analysis) -> list[str]:
     steps = analysis.steps
     if steps is None:
         return ["Step times are not available: the trace contains profiled steps only."]
-    rate = f"{significant(steps.samples_per_s)} {analysis.workload.unit}/s" if steps.samples_per_s is not None else ""
+    known = steps.samples_per_s if steps.count > 1 else None
+    rate = f"{significant(known)} {analysis.workload.unit}/s" if known is not None else ""
     pace = f"{seconds(steps.median_s)} a step{f' ({rate})' if rate else ''}"
     if steps.ci95_s is None and steps.count > 1:
         texts = [f"{pace}: wall time of {steps.count} steps with the profiler off, divided by their number; no interval."]
@@ -282,6 +291,11 @@ def headline(analysis: Analysis) -> str:
     if analysis.verdict:
         return analysis.verdict
     return steps_sentences(analysis)[0] if analysis.steps else "No verdict: this run has no step times."
+
+
+def confidence(analysis: Analysis) -> list[str]:
+    """The line below the verdict on what the figures assume and how sure they are; none for a recording without doubt."""
+    return [f"Assumptions and confidence: {' · '.join(analysis.caveats)}."] if analysis.caveats else []
 
 
 def saving(saves_s: float, analysis: Analysis) -> str:

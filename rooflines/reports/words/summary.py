@@ -9,7 +9,8 @@ from rooflines.roofline.verdict import efficiency_of
 
 
 class OperatorsSummary(NamedTuple):
-    """Sums over all operators, and over the ones that have a bound (``judged_s``, ``lower_bound_s``, ``headroom_s``)."""
+    """Sums over all operators, and over the ones that have a bound (``judged_s``, ``lower_bound_s``, ``headroom_s``), which stand for
+    all of them where the step ``is_judged``."""
 
     time_s: float
     is_judged: bool
@@ -20,7 +21,7 @@ class OperatorsSummary(NamedTuple):
     @property
     def efficiency(self) -> float | None:
         """Lower bound divided by time, for operators that have a bound."""
-        return self.lower_bound_s / self.judged_s if self.judged_s > 0 else None
+        return self.lower_bound_s / self.judged_s if self.is_judged and self.judged_s > 0 else None
 
 
 class CategorySummary(NamedTuple):
@@ -65,7 +66,7 @@ def operators_summary(analysis: Analysis) -> OperatorsSummary:
     judged = [(row.time_s, min(row.lower_bound_s, row.time_s)) for row in analysis.operators if row.lower_bound_s is not None]
     return OperatorsSummary(
         time_s=sum(row.time_s for row in analysis.operators),
-        is_judged=bool(judged),
+        is_judged=bool(judged) and (analysis.totals is None or analysis.totals.lower_bound_s is not None),
         judged_s=sum(time_s for time_s, _ in judged),
         lower_bound_s=sum(lower_s for _, lower_s in judged),
         headroom_s=sum(row.headroom_s for row in analysis.operators if row.headroom_s is not None),

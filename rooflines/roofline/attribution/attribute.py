@@ -52,7 +52,8 @@ class Attribution:
     is the trace with all that a collective launched marked as communication, ``calls`` its call tree with the modules of captured
     graphs. ``notes`` are sentences about what was left out or inferred with doubt. ``factor`` is what all times of rows and gaps were
     multiplied by (``scaled``); windows and intervals stay as traced. ``quiet`` has an entry for each step of a processor,
-    and ``ranges_ns`` is its time outside of operators that went into the ranges of modules.
+    and ``ranges_ns`` is its time outside of operators that went into the ranges of modules. ``overhead`` is when the profiler
+    worked and the device did not: it is in no window's time.
     """
 
     trace: Trace
@@ -75,6 +76,7 @@ class Attribution:
     quiet: Mask = field(default_factory=lambda: np.zeros(0, bool))
     overlap_ns: float = 0
     ranges_ns: float = 0.0
+    overhead: Intervals = field(default_factory=lambda: np.empty((0, 2), np.int64))
 
     def scaled(self, factor: float) -> Attribution:
         """Return the same division with every time multiplied by ``factor``."""
@@ -85,8 +87,13 @@ class Attribution:
 
     @property
     def window(self) -> Intervals:
-        """The windows as one set of intervals."""
-        return intervals.union(self.windows[:, 0], self.windows[:, 1])
+        """The windows as one set of intervals, without the profiler's overhead."""
+        return intervals.subtract(intervals.union(self.windows[:, 0], self.windows[:, 1]), self.overhead)
+
+    @property
+    def overhead_ns(self) -> int:
+        """The time of the profiler that was left out of the windows."""
+        return int(intervals.covered(self.overhead, self.windows).sum())
 
     @property
     def busy_ns(self) -> int:
@@ -141,6 +148,7 @@ def attribute(
     if captures and not len(trace.device):
         raise TraceError("the trace has no device events, so a capture trace does not apply to it.")
     kept = np.zeros(0, bool)
+    overhead = np.empty((0, 2), np.int64)
     windows, earlier_ns, notes = (
         window if steps is None else calls.steps,
         0,
@@ -162,7 +170,8 @@ def attribute(
                 belongs &= ~beside
                 owners = ownership.owner[launch[beside & (launch >= 0)]]
                 inside[owners[owners >= 0]] = False
-        window = intervals.union(windows[:, 0], windows[:, 1])
+        overhead = intervals.subtract(trace.overhead, intervals.union(trace.device.start_ns, trace.device.end_ns))
+        window = intervals.subtract(intervals.union(windows[:, 0], windows[:, 1]), overhead)
         step = step_number(launched_ns(trace, launch), calls.steps)
         divided = attribute_device(trace, calls, origins, inside, launch, belongs, window, step, count)
         earlier_ns = intervals.length(intervals.union(trace.device.start_ns[before], trace.device.end_ns[before]))
@@ -182,6 +191,7 @@ def attribute(
         earlier_ns=earlier_ns,
         notes=notes,
         quiet=kept,
+        overhead=overhead,
         ranges_ns=range_ns * float(calls.module_calls.sum()),
         overlap_ns=sum(map(traced_ns, divided.rows)) + sum(map(traced_ns, divided.gaps)) - intervals.length(divided.busy),
         **divided._asdict(),

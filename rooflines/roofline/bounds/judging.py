@@ -2,7 +2,8 @@
 
 A copy between host and device is judged by the link, everything else by arithmetic, memory and the device's shortest kernel
 (``model.py``). A row that reaches less than a third of the roof that sets its bound is ``far`` from any roof: neither its arithmetic
-nor its bytes explain its time.
+nor its bytes explain its time. The same holds for the shortest kernel: a call that takes more than three times as long is not bound by
+its latency.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ def _judged(row: Row, time_s: float, work: Work | None, ceilings: Ceilings | Non
         return Judgement("communication")
     if not works and ceilings is not None:
         # A view or a dispatcher does no work at all: its time is what calling it costs.
-        return Judgement("latency", lower_bound_s=0.0, headroom_s=time_s)
+        bound: Bound = "far" if _runs_kernels(row) and row.kernels and _is_long(time_s / row.calls, ceilings) else "latency"
+        return Judgement(bound, lower_bound_s=0.0, headroom_s=time_s)
     if work is None or ceilings is None:
         return Judgement("unknown")
     roofs = ceilings if _runs_kernels(row) else _without_floor(ceilings)
@@ -95,9 +97,15 @@ def _placed(placement: Placement, calls: int, time_s: float) -> Judgement:
 
 def bound_class(roof: Bound, efficiency: float | None) -> tuple[Bound, Literal["compute", "memory"] | None]:
     """The class of a row whose bound ``roof`` sets, and the roof that it is nearest to where it is far from all of them."""
-    if efficiency is not None and efficiency < FAR and (roof == "compute" or roof == "memory"):
-        return "far", roof
-    return roof, None
+    if efficiency is None or efficiency >= FAR:
+        return roof, None
+    return "far", roof if roof == "compute" or roof == "memory" else None
+
+
+def _is_long(call_s: float, ceilings: Ceilings) -> bool:
+    """Whether a kernel without work takes too long for the latency to explain it."""
+    latency = ceilings.latency()
+    return call_s * FAR > (latency.value if latency is not None else LONGEST_FLOOR_NS / 1e9)
 
 
 # --- transfers ---------------------------------------------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ from rooflines.roofline.bootstrap import RESAMPLES, interval95, resampled_median
 INPUT_BOUND = 0.1
 # The same if the two were not measured alone, and for the host.
 LARGE_SHARE = 0.25
+# A class with this share of the largest one is as large: what they are judged by is not known better.
+_CLOSE = 0.9
 # A wait of half a step in at most one step of twenty is no part of the median step: an epoch that begins, a file that is opened.
 LONG_WAIT, RARE = 0.5, 0.05
 
@@ -149,8 +151,13 @@ def limited_by(analysis: Analysis) -> Limit | None:
     if analysis.device_untraced:
         return None
     shares = {name: share for name, share in (analysis.bound_breakdown or {}).items() if name != "input"}
-    most = max(shares, key=lambda name: shares[name], default="")
-    return "host" if most == "host" and host >= LARGE_SHARE and host > waits else None
+    return "host" if leading(shares) == ["host"] and host >= LARGE_SHARE and host > waits else None
+
+
+def leading(times: dict[str, float]) -> list[str]:
+    """The largest class and those within 10 % of it, largest first: only a single one leads clearly."""
+    most = max(times.values(), default=0.0)
+    return sorted((name for name, time_s in times.items() if most > 0 and time_s >= _CLOSE * most), key=lambda name: -times[name])
 
 
 def loader_is_slower(analysis: Analysis) -> bool | None:

@@ -33,7 +33,9 @@ from rooflines.roofline.attribution.steady import FEWEST_STEPS, steady_times
 from rooflines.roofline.bounds.transfers import FROM_HOST, TO_HOST
 
 # Classes by what bounds them, those of the busy time in the order in which they count where several run at once.
-BOUND_ORDER = ("compute", "memory", "far", "latency", "unknown", "unmodelled", "transfer", "communication", "input", "host", "idle")
+BOUND_ORDER = ("compute", "memory", "far", "latency", "unknown", "transfer", "communication", "input", "host", "idle")
+# Beside a larger share of unknown time, bounds of the other operators say little of the whole.
+MOST_UNKNOWN = 0.2
 # The class of idle time, by its cause, in the breakdown by bound and in the division.
 _OF_CAUSE = {"data_loading": "input", "host_bound": "host", "synchronisation": "host", "communication": "communication"}
 _PART_OF_CLASS = {"input": "data_loading", "host": "host", "communication": "communication", "idle": "idle"}
@@ -70,6 +72,11 @@ class Partition(NamedTuple):
         """The whole."""
         return self.timeline.span_s
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the bounds of the operators are bounds of the whole: at most a fifth of the busy time is unknown."""
+        return self.bounds().get("unknown", 0.0) <= MOST_UNKNOWN * self.timeline.busy_s
+
     def bounds(self) -> dict[str, float]:
         """Seconds by what bounds them, longest first; ``host`` is there even where it is nothing."""
         found = {"host": 0.0}
@@ -81,7 +88,7 @@ class Partition(NamedTuple):
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
     def categories(self) -> dict[str, float]:
-        """Seconds of the busy time by category of operator, longest first; ``unmodelled`` are operators without a count."""
+        """Seconds of the busy time by category of operator, longest first; ``unknown`` are operators without a count."""
         found: dict[str, float] = {}
         for (_, _, category), time_s in self.busy.items():
             found[category] = found.get(category, 0.0) + time_s
@@ -139,7 +146,8 @@ def partition(trace: Trace, calls: Calls, attribution: Attribution, labels: Sequ
     found: dict[Key, float] = {}
     for rank, time_ns in lasting.items():
         found[keys[rank]] = found.get(keys[rank], 0.0) + time_ns * seconds * attribution.factor * weights.get(rank, 1.0)
-    idle, causes = _idle(trace, calls, attribution, intervals.subtract(window, busy), loading)
+    whole = intervals.merge(window, intervals.intersect(attribution.overhead, attribution.windows))
+    idle, causes = _idle(trace, calls, attribution, intervals.subtract(whole, busy), loading)
     return Partition(
         of="device" if on_device else "cpu",
         timeline=_timeline(attribution, window, busy, found, idle, seconds),
@@ -193,6 +201,7 @@ def _idle(
     seconds = attribution.factor / 1e9 / (attribution.steps or 1)
     if len(trace.device):
         causes = idle_causes(trace, calls, attribution.launch, gaps)
+        causes = {cause: intervals.subtract(times, attribution.overhead) for cause, times in causes.items()}
         return {cause: time_ns * seconds for cause, times in causes.items() if (time_ns := intervals.length(times))}, causes
     causes = _host_causes(trace, calls, gaps, loading)
     found = {}
@@ -255,7 +264,7 @@ def _device_keys(trace: Trace, calls: Calls, attribution: Attribution, labels: S
     keys, which = distinct_rows(pieces.row, device.kind[pieces.event], phase[pieces.event], way[pieces.event])
     found: list[Key] = []
     for row, kind, during, copied in keys.tolist():
-        label = labels[row] if row >= 0 else Label("unmodelled", "unmodelled")
+        label = labels[row] if row >= 0 else Label("unknown", "unknown")
         part = _PHASES.get(during, "other")
         if kind == COMMUNICATION:
             label, part = Label("communication", "communication"), "communication"
@@ -276,7 +285,7 @@ def _host_keys(trace: Trace, calls: Calls, attribution: Attribution, labels: Seq
     keys, which = distinct_rows(pieces.row, calls.phase[pieces.event], talks)
     found: list[Key] = []
     for row, during, talking in keys.tolist():
-        label = labels[row] if row >= 0 else Label("unmodelled", "unmodelled")
+        label = labels[row] if row >= 0 else Label("unknown", "unknown")
         found.append(("communication",) * 3 if talking else (label.bound, _PHASES.get(during, "forward"), label.category))
     return _ranked(found, which)
 

@@ -9,11 +9,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.calls import Calls
 from rooflines.profiler.trace.records import Trace
 from rooflines.profiler.trace.request_marks import KINDS, Kind, RequestMark
+from rooflines.profiler.trace.windows import launched_ns, step_number
 from rooflines.roofline.analysis import DecodeReads, OperatorRow, ServedSteps, ServedWork, Serving
 from rooflines.roofline.attribution.attribute import Attribution
 from rooflines.roofline.attribution.rows import Row
@@ -24,6 +27,10 @@ from rooflines.roofline.step.times import per_step
 # Kernels that read weights or the KV cache. If uncounted ones take more of the busy time, what decode must read is not known.
 _READS = re.compile(r"gemm|cijk_|matmul|nvjet|xmma|attention|attn|fmha|flash|moe|expert|mla_|_dot_", re.IGNORECASE)
 _MOST_MISSING = 0.05
+# A mark with more work of other steps in it than this share of its time does not say when its own step ran.
+_MOST_OVERLAP = 0.05
+# Overhead of the profiler below this share of the steps changes no rate.
+_LITTLE_OVERHEAD = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +57,39 @@ def serving(
             found.append(_steps(kind, numbers, trace, calls, attribution, rows, labels, roofs))
     generated = [one.generated for one in found if one.kind != "prefill"]
     known = [one for one in generated if one is not None]
-    total_s = sum(one.step_s * one.steps for one in found)
+    total_s, busy_s = sum(one.step_s * one.steps for one in found), sum(one.busy_s * one.steps for one in found)
     tokens = sum(one.generated * one.steps for one in found if one.generated is not None)
-    return Serving(kinds=tuple(found), generated_per_s=tokens / total_s if known and len(known) == len(generated) and total_s else None)
+    doubt = _rate_doubt(trace, attribution, range(attribution.steps))
+    rate, between = _rate(tokens if known and len(known) == len(generated) else None, total_s, busy_s, doubt)
+    return Serving(kinds=tuple(found), generated_per_s=rate, generated_per_s_range=between)
+
+
+def _rate(tokens: float | None, span_s: float, busy_s: float, doubt: str) -> tuple[float | None, tuple[float, float] | None]:
+    """Tokens a second: a rate without doubt, else the range from the span of the steps to the busy time in it."""
+    if tokens is None or span_s <= 0:
+        return None, None
+    if not doubt:
+        return tokens / span_s, None
+    return None, (tokens / span_s, tokens / busy_s) if busy_s > 0 else None
+
+
+def _rate_doubt(trace: Trace, attribution: Attribution, numbers: Sequence[int]) -> str:
+    """The reasons why the steps of these numbers have no rate; empty if there is none."""
+    device, marks, windows = trace.device, attribution.calls.steps, attribution.windows[numbers]
+    step = step_number(launched_ns(trace, attribution.launch), marks)
+    own = step >= 0
+    start, end = (np.clip(times[own], *marks[step[own]].T) for times in (device.start_ns, device.end_ns))
+    own_ns = intervals.lengths_by_group(step[own], start, end, len(marks))
+    others_ns = intervals.covered(intervals.union(device.start_ns, device.end_ns), marks) - own_ns
+    overlaps = bool((others_ns > _MOST_OVERLAP * (marks[:, 1] - marks[:, 0]))[numbers].any())
+    overhead_ns = intervals.covered(attribution.overhead, windows).sum()
+    reasons = {
+        "one step": len(numbers) < 2,
+        "marks overlap the work of other steps": overlaps,
+        "Python stacks recorded": trace.has_stacks,
+        "profiler overhead": overhead_ns > _LITTLE_OVERHEAD * intervals.length(windows),
+    }
+    return ", ".join(reason for reason, applies in reasons.items() if applies)
 
 
 def _steps(
@@ -68,12 +105,15 @@ def _steps(
     count, batches = len(numbers), [calls.batches[number] for number in numbers]
     windows = attribution.windows[numbers]
     divided = partition(trace, calls, replace(attribution, windows=windows, steps=count), labels)
-    step_s = intervals.length(windows) / 1e9 / count
+    step_s = divided.timeline.span_s
     busy_s = divided.timeline.busy_s
     categories = divided.categories()
-    modelled = 1 - categories.get("unmodelled", 0.0) / busy_s if busy_s > 0 else None
+    modelled = 1 - categories.get("unknown", 0.0) / busy_s if busy_s > 0 else None
     ran = [found for row, judged_row in rows if (found := _in_steps(row, judged_row, numbers, attribution.steps)).calls]
     tokens, generated = _mean([one.tokens for one in batches]), _generated(kind, batches, calls.batches)
+    doubt = _rate_doubt(trace, attribution, numbers)
+    tokens_per_s, tokens_range = _rate(tokens, step_s, busy_s, doubt)
+    generated_per_s, generated_range = _rate(generated, step_s, busy_s, doubt)
     return ServedSteps(
         kind=kind,
         steps=count,
@@ -83,8 +123,11 @@ def _steps(
         keys=_mean([one.keys for one in batches]),
         step_s=step_s,
         busy_s=busy_s,
-        tokens_per_s=tokens / step_s if tokens is not None and step_s > 0 else None,
-        generated_per_s=generated / step_s if generated is not None and step_s > 0 else None,
+        tokens_per_s=tokens_per_s,
+        generated_per_s=generated_per_s,
+        tokens_per_s_range=tokens_range,
+        generated_per_s_range=generated_range,
+        rate_doubt=doubt,
         category_breakdown={**categories, "idle": divided.timeline.idle_s},
         modelled_time_fraction=modelled,
         attention=_work([one for one in ran if one.judged.category == "attention"], count),

@@ -43,7 +43,7 @@ def test_bound_classes_have_their_share_of_the_step():
     # Shares are of the span, or of the sum where that is longer: 4.0 ms idle of 74.2 ms.
     assert "host 5 %" in text
     assert "compute 66 %" in text
-    assert "unmodelled 1 %" in text
+    assert "unknown 1 %" in text
 
 
 def test_the_bar_is_as_long_as_the_span():
@@ -82,9 +82,9 @@ def test_a_profiler_that_made_steps_faster_is_doubted():
 
 def test_coverage_is_never_rounded_up_to_everything():
     item = Unmodelled(name="a", calls=1, time_s=1e-9, reason="no formula")
-    breakdown = {"compute": 0.1, "unmodelled": 1e-9}
+    breakdown = {"compute": 0.1, "unknown": 1e-9}
     coverage = Coverage(modelled_time_fraction=0.99999, unmodelled=(item,))
-    analysis = replace(samples.analysis(), coverage=coverage, bound_breakdown=breakdown)
+    analysis = replace(samples.analysis(), coverage=coverage, category_breakdown=breakdown)
     assert sentences.coverage_sentence(analysis) == "Operators without a work model take <1 % of the step: a (1.00 ns, no formula)."
 
 

@@ -72,6 +72,15 @@ def test_rates_are_over_the_time_of_the_device(tmp_path):
     assert analysis.basis.steps == 3
 
 
+def test_a_mark_with_work_of_another_step_in_it_gives_no_rate(tmp_path):
+    """Each mark begins when the first kernel of the step before has run, as with an overlapped scheduler."""
+    analysis = analyzed(tmp_path, *(step(DECODE, 60 * i, 8, 2 * i + 1) for i in range(4)))
+    (decode,) = analysis.serving.kinds
+    assert (decode.steps, decode.tokens_per_s, decode.rate_doubt) == (4, None, "marks overlap the work of other steps")
+    assert decode.tokens_per_s_range == pytest.approx((4 / decode.step_s, 4 / decode.busy_s))
+    assert analysis.serving.generated_per_s is None
+
+
 def test_attention_has_the_lengths_of_its_own_step(tmp_path):
     analysis = analyzed(tmp_path, step(DECODE, 0, 8, 1), step(LONGER, 100, 8, 3), step(PREFILL, 200, 10, 5))
     rows = {row.flops: row for row in analysis.operators if row.name == ATTENTION}
@@ -156,7 +165,7 @@ def test_reads_are_absent_without_lengths_or_with_products_that_are_not_counted(
     graph = {**launch(30, 2, 9), "name": "cudaGraphLaunch"}
     replayed = analyzed(tmp_path, step(DECODE, 0, 8, 1), graph, kernel("nvjet_hsh_64x8", 110, 50, 9))
     assert replayed.serving.kinds[0].reads is None
-    assert replayed.serving.kinds[0].category_breakdown["unmodelled"] == pytest.approx(50e-6)
+    assert replayed.serving.kinds[0].category_breakdown["unknown"] == pytest.approx(50e-6)
     small = analyzed(tmp_path, step(DECODE, 0, 8, 1), graph, kernel("sampling_kernel", 110, 50, 9))
     assert small.serving.kinds[0].reads is not None, "it reads neither weights nor the KV cache"
 
@@ -184,15 +193,19 @@ def test_a_trace_of_vllm():
     (prefill,) = analysis.serving.kinds
     assert (prefill.kind, prefill.steps, prefill.requests, prefill.tokens, prefill.keys) == ("prefill", 1, 1, 888, None)
     assert prefill.step_s == pytest.approx(analysis.timeline.span_s)
-    assert prefill.tokens_per_s == pytest.approx(888 / analysis.timeline.span_s)
+    assert prefill.tokens_per_s is None
+    assert prefill.tokens_per_s_range == pytest.approx((888 / analysis.timeline.span_s, 888 / analysis.timeline.busy_s))
+    assert prefill.rate_doubt == "one step, Python stacks recorded, profiler overhead"
     assert analysis.verdict.startswith("Prefill step (1 request, 888 tokens)")
 
 
 def test_the_verdict_names_the_kind(tmp_path):
     analysis = analyzed(tmp_path, step(DECODE, 0, 8, 1))
-    assert analysis.verdict.startswith("Decode step (4 requests): 100 µs, 40,000 tokens/s.")
+    assert analysis.verdict.startswith(
+        "Decode step (4 requests): 100 µs, of which the device is busy for 80.0 µs, 40,000 to 50,000 tokens/s (one step)."
+    )
     both = analyzed(tmp_path, step(DECODE, 0, 8, 1), step(LONGER, 100, 8, 3), step(PREFILL, 200, 10, 5))
-    assert "Prefill step (2 requests, 10 tokens): 100 µs, 100,000 tokens/s; 2 decode steps (4 requests): 100 µs a step" in both.verdict
+    assert "100,000 to 125,000 tokens/s (one step); 2 decode steps (4 requests): 100 µs a step, 40,000 tokens/s" in both.verdict
     assert "the mean over these steps" in both.verdict
 
 

@@ -1,0 +1,95 @@
+"""Steps without marks of the profiler, steps that are not alike, and the profiler's own work in them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import rooflines
+from rooflines.profiler.trace.calls import build_calls
+from tests.traces import add, kernel, launch, op, span, trace
+
+NODE = "autograd::engine::evaluate_function: AddBackward0"
+US = 1e-6
+
+
+def analyzed(tmp_path, *events):
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": list(events)}))
+    return rooflines.analyze(path, ceilings="MI300X")
+
+
+def overhead(ts, dur, name="Activity Buffer Request"):
+    return {"ph": "X", "cat": "overhead", "name": name, "pid": -1, "tid": 0, "ts": ts, "dur": dur}
+
+
+def updating(at, number, name="Optimizer.step#SGD.step"):
+    """A forward operator, a node of the backward pass and an update, 100 us in all."""
+    return (
+        add(at, 20), launch(at + 1, 2, number), kernel("forward", at + 10, 30, number), op(NODE, at + 30, 20),
+        span(name, at + 60, 40), add(at + 65, 20), launch(at + 66, 2, number + 1), kernel("update", at + 70, 20, number + 1),
+    )  # fmt: skip
+
+
+# --- an optimizer's steps ----------------------------------------------------------------------------------------------------------
+
+
+def test_without_marks_each_step_of_an_optimizer_ends_a_step(tmp_path):
+    analysis = analyzed(tmp_path, *updating(0, 1), *updating(100, 3), *updating(200, 5))
+    assert (analysis.basis.per, analysis.basis.steps) == ("step", 3)
+    assert [one.duration_s for one in analysis.traced_steps] == pytest.approx([100 * US] * 3)
+
+
+def test_two_optimizers_after_one_backward_pass_are_one_step_and_a_wrapped_one_is_none():
+    wrapped, second = span("Optimizer.step#EMA.step", 59, 42), span("Optimizer.step#Adam.step", 105, 20)
+    calls = build_calls(trace(wrapped, *updating(0, 1), second, *updating(200, 3)))
+    assert calls.steps.tolist() == [[0, 125_000], [125_000, 300_000]]
+
+
+def test_an_optimizer_inside_of_the_backward_pass_ends_no_step():
+    assert build_calls(trace(*updating(0, 1), span("Optimizer.step#SGD.step", 35, 5))).steps.tolist() == [[0, 100_000]]
+
+
+def test_marks_of_the_profiler_come_first():
+    calls = build_calls(trace(span("ProfilerStep#3", 0, 250), *updating(0, 1), *updating(100, 3)))
+    assert calls.step_names == ("ProfilerStep#3",)
+
+
+# --- steps that differ -------------------------------------------------------------------------------------------------------------
+
+
+def marked(at, number, lasts):
+    """A step whose one kernel lasts that long, with 20 us before it."""
+    mark = span(f"ProfilerStep#{number}", at, lasts + 20)
+    return mark, add(at, 10), launch(at + 5, 2, number), kernel("k", at + 20, lasts, number)
+
+
+def test_steps_that_differ_are_told_apart_with_what_grew(tmp_path):
+    analysis = analyzed(tmp_path, *marked(0, 1, 80), *marked(100, 2, 980), *marked(1100, 3, 880))
+    assert analysis.verdict == (
+        "The 3 steps differ: 100 µs, 1.00 ms and 900 µs. From the shortest to the longest grow: aten::add by 900 µs. All other figures "
+        "are the mean over them."
+    )
+
+
+def test_steps_that_are_alike_have_a_mean(tmp_path):
+    assert "differ" not in analyzed(tmp_path, *marked(0, 1, 80), *marked(100, 2, 120), *marked(240, 3, 100)).verdict
+
+
+# --- the profiler's own work -------------------------------------------------------------------------------------------------------
+
+
+def test_overhead_of_the_profiler_is_in_no_step(tmp_path):
+    """Of 40 us of overhead 10 lie between the steps, and in 20 the kernel runs."""
+    steps = *marked(0, 1, 80), *marked(200, 2, 80)
+    plain = analyzed(tmp_path, *steps)
+    analysis = analyzed(tmp_path, *steps, overhead(190, 20), overhead(230, 20, "Lazy Function Loading"))
+    assert plain.basis.overhead_s is None
+    assert analysis.basis.overhead_s == pytest.approx(10 / 2 * US)
+    assert analysis.timeline.busy_s == pytest.approx(plain.timeline.busy_s)
+    assert analysis.timeline.idle_s == pytest.approx(plain.timeline.idle_s - 5 * US)
+    assert sum(analysis.idle_breakdown.values()) == pytest.approx(analysis.timeline.idle_s)
+    assert [one.duration_s for one in analysis.traced_steps] == pytest.approx([100 * US, 90 * US])
+    for one in analysis.traced_steps:
+        assert sum(one.breakdown.values()) == pytest.approx(one.duration_s)
