@@ -240,6 +240,14 @@ class HostWork(msgspec.Struct, frozen=True, kw_only=True):
     where: str = ""
 
 
+class AllocatorCalls(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls that take memory of a device (``cudaMalloc``) and give it back (``cudaFree``), and the device's idle time meanwhile."""
+
+    mallocs: int | float
+    frees: int | float
+    idle_s: float
+
+
 class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
     """Collectives of one kind and size: calls, their time, and the part of it that nothing hides.
 
@@ -332,12 +340,13 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     """The share of the busy time with a work model or in communication or copies; operators without a model, longest first.
 
     ``shapes_recorded`` says whether the trace has the shapes of its operators (``record_shapes=True``); absent in one without
-    operators. ``graph_launch_time_s`` is the device time of work that was launched as a CUDA or HIP graph, and
-    ``graph_matched_time_s`` that whose operators are known.
+    operators. ``stacks_recorded`` says whether it has the Python stack. ``graph_launch_time_s`` is the device time of work that was
+    launched as a CUDA or HIP graph, and ``graph_matched_time_s`` that whose operators are known.
     """
 
     modelled_time_fraction: float | None = None
     shapes_recorded: bool | None = None
+    stacks_recorded: bool = False
     unmodelled: tuple[Unmodelled, ...] = ()
     orphan_device_events: int = 0
     graph_launch_time_s: float = 0.0
@@ -351,7 +360,7 @@ class OperatorRow(msgspec.Struct, frozen=True, kw_only=True):
     ``engine`` is the unit whose roof judges it, ``memory_level`` the level its bytes are judged against, ``flag`` why an efficiency
     above 1 is not plausible. ``inferred`` says what was inferred from other events in the trace, ``assumption`` what was assumed about
     data that the trace does not record. ``nearest_roof`` is the roof that a row far from any roof is closest to, and ``exposed_s`` the
-    part of a copy's or a collective's time that no computation hides.
+    part of a copy's or a collective's time that no computation hides, of computation the part in which no other kernel runs.
     ``kernels`` are what it ran on the device, longest first.
     """
 
@@ -615,7 +624,8 @@ class Analysis(Shown, frozen=True, kw_only=True):
     device) divide the same step, ``division.step_s``; ``roofline/step/partition.py`` has the rules. Where steps on a device were timed
     without the profiler, the idle time is what the timed step leaves. ``trace_timeline`` is the trace as recorded, from the first to
     the last device event. ``step_breakdown`` is the mean of ``traced_steps``, or of the whole trace if it has no steps.
-    ``synchronisations`` and ``host_work`` explain part of the idle time of a device, ``collectives`` are its collectives by size.
+    ``synchronisations``, ``host_work`` and ``allocator_calls`` explain part of the idle time of a device, ``collectives`` are its
+    collectives by size.
     ``compiled`` says that code of ``torch.compile`` ran, ``output_error`` how far the result is from that in fp32.
     """
 
@@ -644,6 +654,7 @@ class Analysis(Shown, frozen=True, kw_only=True):
     launches: Launches | None = None
     synchronisations: tuple[Synchronisation, ...] = ()
     host_work: tuple[HostWork, ...] = ()
+    allocator_calls: AllocatorCalls | None = None
     recomputation: Recomputation | None = None
     collectives: tuple[CollectiveRow, ...] = ()
     compiled: bool = False

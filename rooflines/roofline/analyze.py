@@ -34,7 +34,7 @@ from rooflines.roofline.module_rows import module_rows
 from rooflines.roofline.operator_rows import operator_row, total, unmodelled_row
 from rooflines.roofline.resolvers.compiled import find_compiled_calls
 from rooflines.roofline.step.collectives import collective_rows
-from rooflines.roofline.step.host_work import host_work, is_compiled, recomputation, synchronisations
+from rooflines.roofline.step.host_work import allocator_calls, host_work, is_compiled, recomputation, synchronisations
 from rooflines.roofline.step.input_pipeline import delayed, feeding, limited_by
 from rooflines.roofline.step.interference import QuietSteps, page_faults, quiet_steps
 from rooflines.roofline.step.partition import Label, Partition, clock_factor, partition, whole_trace
@@ -200,6 +200,7 @@ def _coverage(trace: Trace, calls: Calls, attribution: Attribution, divided: Par
     return Coverage(
         modelled_time_fraction=1 - divided.categories().get("unmodelled", 0.0) / busy_s if busy_s > 0 else None,
         shapes_recorded=trace.shapes_recorded,
+        stacks_recorded=len(trace.frames) > 0,
         unmodelled=tuple(unmodelled_row(gap, calls, count) for gap in sorted(attribution.gaps, key=lambda gap: -gap.time_ns)),
         orphan_device_events=attribution.orphans,
         graph_launch_time_s=attribution.graphs_ns / 1e9 / count,
@@ -253,9 +254,11 @@ def _on_host(attribution: Attribution, calls: Calls, traced: Partition, divided:
     left = min(1.0, divided.timeline.idle_s / traced.timeline.idle_s)
     waits = synchronisations(attribution.trace, calls, attribution, traced.causes)
     works = host_work(attribution.trace, calls, attribution, traced.causes["host_bound"])
+    memory = allocator_calls(attribution.trace, attribution, traced.causes)
     return {
         "synchronisations": tuple(msgspec.structs.replace(one, idle_s=one.idle_s * left) for one in waits),
         "host_work": tuple(msgspec.structs.replace(one, idle_s=one.idle_s * left) for one in works),
+        "allocator_calls": msgspec.structs.replace(memory, idle_s=memory.idle_s * left) if memory is not None else None,
     }
 
 

@@ -2,23 +2,30 @@
 
 Rules run in the order of the registry, special ones first. What a piece of advice is about is taken out of the times that later rules
 see: a matrix product that padding makes faster is not counted among slow matrix products again. So no two savings are of the same time.
+Time of computation while another kernel runs belongs to none: a step does not end earlier when only one of the two gets shorter.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import NamedTuple
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.roofline.advice.setting import Setting
 from rooflines.roofline.analysis import Analysis, Kernel, OperatorRow, Unmodelled
-from rooflines.units import percent
+from rooflines.units import percent, seconds
 
 # ("operator", index of the row), ("unmodelled", its index) or ("idle", cause).
 Key = tuple[str, int | str]
 
+# Hidden time below this share of a step is not worth a sentence.
+WORTH_SAYING = 0.01
 _SHAPE = re.compile(r"\d+(?:x\d+)*")
+_AMD = re.compile(r"\bAMD\b|Instinct|\bMI\d{3}|gfx\d")
+_AMD_KERNEL = re.compile(r"Cijk_|.*\bck(?:_tile)?::|.*\d+ck(?:\d|_tile)|rccl|miopen", re.IGNORECASE)
 _COMMUNICATES = re.compile(r"nccl|rccl|oneccl|msccl", re.IGNORECASE)
 
 
@@ -38,6 +45,16 @@ class Ran(NamedTuple):
     key: Key
     row: OperatorRow | Unmodelled
     left_s: float
+
+    def whole(self) -> Ran:
+        """The same with all of its time left: of computation the time that no other kernel hides."""
+        exposed_s = self.row.exposed_s
+        return self._replace(left_s=self.row.time_s if exposed_s is None or self.moves else min(self.row.time_s, exposed_s))
+
+    @property
+    def moves(self) -> bool:
+        """Whether it exchanges data with the host or another device: its rules look at the part that computation does not hide."""
+        return self.communicates or self.transfers
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -84,7 +101,7 @@ class Case:
         self.of = "the step" if analysis.basis.per == "step" else "the trace"
         self.given: list[Setting | str] = []  # what was suggested already
         self._taken: dict[Key, float] = {}
-        self._ran = {key: Ran(key, row, row.time_s) for key, row in _rows(analysis)}
+        self._ran = {key: Ran(key, row, 0.0).whole() for key, row in _rows(analysis)}
 
     @property
     def on_device(self) -> bool:
@@ -98,6 +115,30 @@ class Case:
         if coverage is not None and coverage.shapes_recorded is False:
             return False
         return coverage is None or coverage.modelled_time_fraction is None or coverage.modelled_time_fraction >= 0.5
+
+    @cached_property
+    def on_amd(self) -> bool:
+        """Whether the device is one of AMD's, by its name or its kernels."""
+        names = (kernel.name for one in self.every() for kernel in one.kernels)
+        return _AMD.search(self.analysis.environment.device_name) is not None or any(map(_AMD_KERNEL.match, names))
+
+    def attainable(self, row: OperatorRow, without: Collection[Key] = ()) -> float:
+        """The share of the compute roof of ``row`` that products attain on this device: by a measured sustained rate, else the best
+        product or convolution of the same precision in this trace, those in ``without`` left out; 1 where nothing tells it."""
+        roof = self.ceilings.compute(row.precision or "fp32", "matrix")
+        if roof is None or (roof.source.kind == "measured" and roof.engine == "matrix"):
+            held = [one.value for one in self.analysis.ceilings if roof and one.variant == "sustained" and one.name == roof.name]
+            return min(1.0, max(held) / roof.value) if roof and held else 1.0
+        return min(1.0, next((reached for reached, key in self._reached[row.precision] if key not in without), 1.0))
+
+    @cached_property
+    def _reached(self) -> dict[str | None, list[tuple[float, Key]]]:
+        """The shares of their compute roof that products and convolutions reach, by precision, largest first."""
+        found: dict[str | None, list[tuple[float, Key]]] = defaultdict(list)
+        for key, row in _rows(self.analysis):
+            if isinstance(row, OperatorRow) and row.category in ("matmul", "convolution") and computes(row) and row.efficiency:
+                found[row.precision].append((row.efficiency, key))
+        return defaultdict(list, {precision: sorted(each, reverse=True) for precision, each in found.items()})
 
     def ran(self, chosen: Callable[[Ran], bool] = lambda _: True) -> list[Ran]:
         """The chosen ones of all rows and operators without a count that have time left."""
@@ -114,6 +155,14 @@ class Case:
             self._taken[key] = self._taken.get(key, 0.0) + time_s
             if key in self._ran:
                 self._ran[key] = self._ran[key]._replace(left_s=max(0.0, self._ran[key].left_s - time_s))
+
+    def left_out(self, advice: Advice) -> str:
+        """How much of the time of its operators other kernels hide, if that is worth a sentence."""
+        ran = [self._ran[key] for key in advice.of if key in self._ran and not self._ran[key].moves]
+        hidden_s = sum(one.row.time_s - one.whole().left_s for one in ran)
+        if hidden_s <= WORTH_SAYING * self.step_s:
+            return ""
+        return f"; {seconds(hidden_s)} more, while another kernel runs, are left out"
 
     def share(self, time_s: float) -> str:
         """``59 % of the step``."""
@@ -140,6 +189,11 @@ def idle_of(analysis: Analysis, cause: str) -> float:
     if cause != "host_bound" or analysis.timeline is None:
         return 0.0
     return max(0.0, analysis.timeline.idle_s - (analysis.bound_breakdown or {}).get("input", 0.0))
+
+
+def computes(row: OperatorRow) -> bool:
+    """Whether the compute roof is the one that bounds ``row``, or the one that it is nearest to."""
+    return "compute" in (row.bound, row.nearest_roof)
 
 
 def whole(ran: list[Ran]) -> dict[Key, float]:

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from rooflines.roofline.advice.case import Advice, Case, Ran
+from rooflines.roofline.advice.case import Advice, Case, Ran, total, whole
+from rooflines.roofline.analysis import Kernel
 from rooflines.units import seconds
+
+_CONVERSIONS = ("aten::to", "aten::_to_copy", "aten::clone", "aten::contiguous", "aten::copy_")
+# By whether the copy is one to the host.
+_REMEDIES = {
+    False: "DataLoader(pin_memory=True) and .to(device, non_blocking=True), so that the copy overlaps with the previous step",
+    True: "copy results to pinned memory with non_blocking=True (torch.empty(..., pin_memory=True).copy_), and read them a step later",
+}
 
 
 def pageable(case: Case) -> Advice | None:
@@ -12,7 +20,8 @@ def pageable(case: Case) -> Advice | None:
     time_s, exposed_s = sum(map(_pageable_s, found)), sum(found.values())
     if exposed_s <= 0:
         return None
-    worst = max(found, key=lambda one: found[one]).row
+    longest = max(found, key=lambda one: found[one])
+    worst, kernel = longest.row, next(kernel for kernel in longest.kernels if _is_pageable(kernel))
     where = f" in {worst.module}" if worst.module else ""
     return Advice(
         title="Copy from pinned memory",
@@ -21,13 +30,39 @@ def pageable(case: Case) -> Advice | None:
             f"copies between pageable memory and the device take {seconds(time_s)} {case.per}, of which {seconds(exposed_s)} "
             f"({case.share(exposed_s)}) run while nothing is computed; the longest is {worst.name}{where} ({worst.shapes})"
         ),
-        suggestion="DataLoader(pin_memory=True) and .to(device, non_blocking=True), so that the copy overlaps with the previous step",
+        suggestion=_REMEDIES["DtoH" in kernel.name],
         of={one.key: part for one, part in found.items()},
     )
 
 
+def on_device(case: Case) -> Advice | None:
+    """Copies within the device to another dtype or layout: a caller that needs neither saves their whole time."""
+    found = case.ran(lambda one: one.row.name in _CONVERSIONS and one.row.phase != "optimizer" and not one.transfers)
+    if not case.on_device or not found:
+        return None
+    time_s, callers = total(found), dict[str, float]()
+    for one in found:
+        caller = one.row.module or f"{one.row.name} ({one.row.shapes or 'no shapes'})"
+        callers[caller] = callers.get(caller, 0.0) + one.left_s
+    listed = ", ".join(f"{caller} {seconds(callers[caller])}" for caller in sorted(callers, key=lambda name: -callers[name])[:3])
+    return Advice(
+        title="Remove copies within the device",
+        saves_s=time_s,
+        evidence=(
+            f"{sum(one.row.calls for one in found):,.0f} copies to another dtype or layout take {seconds(time_s)} {case.per} "
+            f"({case.share(time_s)}), most of it in {listed}"
+        ),
+        suggestion="check whether the caller needs the copy: one dtype throughout, views instead of .contiguous() and .clone()",
+        of=whole(found),
+    )
+
+
 def _pageable_s(one: Ran) -> float:
-    return sum(kernel.time_s for kernel in one.kernels if kernel.name.startswith("Memcpy") and "Pageable" in kernel.name)
+    return sum(kernel.time_s for kernel in one.kernels if _is_pageable(kernel))
+
+
+def _is_pageable(kernel: Kernel) -> bool:
+    return kernel.name.startswith("Memcpy") and "Pageable" in kernel.name
 
 
 def _exposed_s(one: Ran) -> float:

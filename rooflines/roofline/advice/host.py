@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from rooflines.roofline.advice.case import Advice, Case, Key, idle_of
+from rooflines.roofline.advice.memory import is_uncached
 from rooflines.roofline.advice.setting import Setting, larger_batch, setting
-from rooflines.roofline.advice.small_kernels import COMPILED_GRAPH, GRAPH, MORE_GRAPHS, SERVER_GRAPHS, has_graph
+from rooflines.roofline.advice.small_kernels import COMPILED_GRAPH, GRAPH, MORE_GRAPHS, SERVER_GRAPHS, decodes, has_graph
 from rooflines.roofline.analysis import HostWork, Synchronisation
 from rooflines.units import seconds
 
@@ -14,6 +15,7 @@ IDLE = 0.05
 FIRST_CALL_S = 0.1
 # Kernels that are shorter than this on average are over before the host has launched the next one.
 SHORT_KERNEL_S = 50e-6
+_WARM_UP = "a few steps before the recording: first calls load libraries and kernels and choose algorithms"
 _SYNCHRONISED = (
     (
         ("item", "is_nonzero", "_local_scalar_dense"),
@@ -25,6 +27,9 @@ _SYNCHRONISED = (
     ),
     (("to", "_to_copy", "copy_", "cpu"), "copies from pinned memory with non_blocking=True, and .cpu() only after the step"),
 )
+
+
+_READ_BY_HOST = _SYNCHRONISED[0][0] + _SYNCHRONISED[1][0]
 
 
 def synchronisation(case: Case) -> Advice | None:
@@ -95,17 +100,21 @@ def unrecorded(case: Case) -> Advice | None:
             f"the device is idle for {case.share(idle_s)} ({seconds(idle_s)}) in stretches of a millisecond or more in which the host "
             "runs no operator: Python, input and output, or another library"
         ),
-        suggestion="record with with_stack=True to see the lines; move data preparation, logging and checkpoints out of the step",
+        suggestion=f"{_see_lines(case)}; move data preparation, logging and checkpoints out of the step",
         of={("idle", "host_bound"): idle_s},
     )
 
 
 def beginning(case: Case) -> Advice | None:
-    """Long calls of the device's runtime that do not wait: libraries and kernels that are loaded, memory that is allocated."""
+    """Long calls of the device's runtime that do not wait: libraries and kernels that are loaded, memory that is allocated.
+
+    Calls that recur in every step load nothing, and allocations of a run whose cache is off are another rule's.
+    """
+    off = is_uncached(case)
     found = [
         one
         for one in case.analysis.host_work
-        if one.kind == "runtime" and "GraphLaunch" not in one.name and (_allocates(one) or not _recurs(case, one))
+        if one.kind == "runtime" and "GraphLaunch" not in one.name and (not off if _allocates(one) else not _recurs(case, one))
     ]
     idle_s = min(case.idle_s("host_bound"), sum(one.idle_s for one in found))
     if idle_s <= 0:
@@ -118,13 +127,17 @@ def beginning(case: Case) -> Advice | None:
             f"the device is idle for {case.share(idle_s)} ({seconds(idle_s)}) in calls of a millisecond or more that wait for nothing: "
             f"{', '.join(map(_work, found[:3]))}"
         ),
-        suggestion=(
-            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and no torch.cuda.empty_cache() in the step"
-            if allocates
-            else "a few steps before the recording: first calls load libraries and kernels and choose algorithms"
-        ),
+        suggestion=_less_memory(case, found[0]) if allocates else _WARM_UP,
         of={("idle", "host_bound"): idle_s},
     )
+
+
+def _less_memory(case: Case, one: HostWork) -> str:
+    """Calls that recur come from an allocator that runs short; of a single step they may be those of an empty cache."""
+    hip = "HIP" if case.on_amd else "CUDA"
+    keep = "; no torch.cuda.empty_cache() in the step" if "Free" in one.name else ""
+    remedy = f"PYTORCH_{hip}_ALLOC_CONF=expandable_segments:True (if it is not set){keep}"
+    return remedy if _recurs(case, one) else f"a few steps before the recording, which fill the cache; if the calls stay: {remedy}"
 
 
 def _allocates(one: HostWork) -> bool:
@@ -145,6 +158,7 @@ def launching(case: Case) -> Advice | None:
     calls = sum(kernel.calls for kernel in kernels)
     mean_s = sum(kernel.time_s for kernel in kernels) / calls if calls else 0.0
     each = f"; a kernel runs for {seconds(mean_s)} on average" if calls else ""
+    remedy = _launch_less(case) if mean_s < SHORT_KERNEL_S else _longer_kernels(case)
     other = "another " if idle_s < idle_of(case.analysis, "host_bound") else ""
     return Advice(
         title="Keep the device busy",
@@ -153,7 +167,7 @@ def launching(case: Case) -> Advice | None:
             f"the device is idle for {other}{case.share(idle_s + arriving_s)} ({seconds(idle_s + arriving_s)}): the host has not "
             f"launched its next work for {seconds(idle_s)}, launched work has not begun for {seconds(arriving_s)}{each}"
         ),
-        suggestion=_launch_less(case) if mean_s < SHORT_KERNEL_S else _longer_kernels(case),
+        suggestion=f"record again without with_stack=True, which slows the host; then {remedy}" if _has_stacks(case) else remedy,
         of={("idle", "host_bound"): idle_s, ("idle", "kernel_wait"): arriving_s},
     )
 
@@ -162,20 +176,38 @@ def _launch_less(case: Case) -> Setting | str:
     """Fewer launches for the same work."""
     analysis = case.analysis
     if analysis.serving is not None:
-        return larger_batch(analysis) if has_graph(analysis) else SERVER_GRAPHS
+        return larger_batch(analysis) if has_graph(analysis) or not decodes(analysis) else SERVER_GRAPHS
+    larger = larger_batch(analysis)
+    if not analysis.environment.device.startswith("cuda"):
+        return larger
     if has_graph(analysis):
         return MORE_GRAPHS
     if analysis.compiled:
         return COMPILED_GRAPH
-    larger = larger_batch(analysis)
-    return larger if analysis.workload.source == "model" else f"{GRAPH}; or {larger}"
+    if analysis.workload.source == "model":
+        return larger
+    waits = {one.operator for one in analysis.synchronisations if one.operator.removeprefix("aten::") in _READ_BY_HOST}
+    first = f"remove the waits ({', '.join(sorted(waits))}), which no graph can hold; then " if waits else ""
+    return f"{first}{GRAPH}; or {larger}"
 
 
 def _longer_kernels(case: Case) -> Setting | str:
     """Where kernels are long, it is not launching that takes the host's time."""
     if case.analysis.workload.source == "model":
         return larger_batch(case.analysis)
-    return "look for what the host does between the launches (Python stack: with_stack=True): loops, logging, checkpoints"
+    return f"{_see_lines(case)}: loops, logging, checkpoints between the launches"
+
+
+def _see_lines(case: Case) -> str:
+    """How to find what the host runs: the Python stack, if it is not recorded yet."""
+    if _has_stacks(case):
+        return "look at the Python stack in these stretches (Perfetto)"
+    return "record with with_stack=True to see the lines"
+
+
+def _has_stacks(case: Case) -> bool:
+    coverage = case.analysis.coverage
+    return coverage is not None and coverage.stacks_recorded
 
 
 def between_operators(case: Case) -> Advice | None:

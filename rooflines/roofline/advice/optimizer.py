@@ -9,13 +9,14 @@ from rooflines.units import seconds
 
 # An update in a loop over the parameters has several calls for each of them.
 MANY_CALLS = 50
-_AT_ONCE = re.compile(r"_foreach_|_fused_|multi_tensor|fused_adam|FusedAdam|fused_sgd", re.IGNORECASE)
+_FUSED = re.compile(r"_fused_|fused_?adam|fused_?sgd|triton_|split.*optimizer", re.IGNORECASE)
+_AT_ONCE = re.compile(rf"_foreach_|multi_tensor|{_FUSED.pattern}", re.IGNORECASE)
 _FILLS = ("aten::zero_", "aten::_foreach_zero_", "aten::fill_")
 
 
 def zeroed_gradients(case: Case) -> Advice | None:
     """Gradients that are filled with zeros, which the backward pass then adds to."""
-    found = case.ran(lambda one: one.row.phase == "optimizer" and one.row.name in _FILLS)
+    found = case.ran(lambda one: one.row.phase == "optimizer" and one.row.name in _FILLS and not _is_number(one))
     if not found:
         return None
     time_s = total(found)
@@ -29,6 +30,11 @@ def zeroed_gradients(case: Case) -> Advice | None:
         suggestion="optimizer.zero_grad(set_to_none=True): the backward pass then writes gradients instead of adding them to zeros",
         of=whole(found),
     )
+
+
+def _is_number(one: Ran) -> bool:
+    """Whether it fills a single element, such as the flag of a gradient scaler."""
+    return bool(one.tensors) and all(size == 1 for tensor in one.tensors for size in tensor)
 
 
 def loop(case: Case) -> Advice | None:
@@ -52,8 +58,12 @@ def loop(case: Case) -> Advice | None:
 
 
 def in_loop(one: Ran) -> bool:
-    names = (one.row.name, *(kernel.name for kernel in one.kernels))
-    return one.row.phase == "optimizer" and not one.communicates and not any(_AT_ONCE.search(name) for name in names)
+    return one.row.phase == "optimizer" and not one.communicates and not updates_at_once(one, _AT_ONCE)
+
+
+def updates_at_once(one: Ran, fused: re.Pattern[str] = _FUSED) -> bool:
+    """Whether a kernel or operator of this kind updates many parameters."""
+    return any(fused.search(name) for name in (one.row.name, *(kernel.name for kernel in one.kernels)))
 
 
 def _launches(one: Ran) -> float:

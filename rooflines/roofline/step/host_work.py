@@ -19,7 +19,7 @@ from rooflines.profiler.trace.idle import is_wait
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.nesting import Mask, covered, exclusive, nest, parents
 from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, RUNTIME, Int64s, Trace
-from rooflines.roofline.analysis import HostWork, Recomputation, Synchronisation
+from rooflines.roofline.analysis import AllocatorCalls, HostWork, Recomputation, Synchronisation
 from rooflines.roofline.attribution.attribute import Attribution
 from rooflines.roofline.step.partition import COMMUNICATION_CALLS
 from rooflines.roofline.step.times import per_step
@@ -30,6 +30,8 @@ _LONG_OPERATOR_NS = 200_000
 _LONG_STRETCH_NS = 1_000_000
 _MOST = 12
 _COMPILED = re.compile(r"triton_(?:(?:poi|red|per|tem|for|mm)_|_\d)|CompiledF|## Call CompiledFxGraph|Torch-Compiled Region")
+_TAKES = re.compile(r"(?:cuda|hip)Malloc(?:Async|Managed)?(?:_v\d+)?$")
+_GIVES_BACK = re.compile(r"(?:cuda|hip)Free(?:Async)?(?:_v\d+)?$")
 Kind = Literal["operator", "python", "runtime", "optimizer", "unrecorded"]
 
 
@@ -96,6 +98,22 @@ def host_work(trace: Trace, calls: Calls, attribution: Attribution, host_bound: 
     ]
     made = _summed(found, attribution.steps or 1)
     return tuple(sorted(made, key=lambda one: (-one.idle_s, one.name)))[:_MOST]
+
+
+def allocator_calls(trace: Trace, attribution: Attribution, causes: dict[str, Intervals]) -> AllocatorCalls | None:
+    """The calls that take and give back memory of the device, per step; None where there are none."""
+    host, steps = trace.host, attribution.steps or 1
+    inside = intervals.covered(attribution.window, np.stack((host.start_ns, host.end_ns), axis=1)) > 0
+    runtime = inside & (host.kind == RUNTIME)
+    takes = runtime & _named(trace, lambda name: _TAKES.match(name) is not None)[host.name]
+    gives = runtime & _named(trace, lambda name: _GIVES_BACK.match(name) is not None)[host.name]
+    if not (takes | gives).any():
+        return None
+    during = intervals.union(host.start_ns[takes | gives], host.end_ns[takes | gives])
+    idle = intervals.intersect(intervals.merge(causes["synchronisation"], causes["host_bound"]), during)
+    return AllocatorCalls(
+        mallocs=per_step(int(takes.sum()), steps), frees=per_step(int(gives.sum()), steps), idle_s=intervals.length(idle) / 1e9 / steps
+    )
 
 
 class _Idle(NamedTuple):

@@ -6,7 +6,7 @@ import pytest
 
 from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.advice import host, small_kernels
-from rooflines.roofline.analysis import Basis, Coverage, HostWork, Synchronisation
+from rooflines.roofline.analysis import Basis, Coverage, HostWork, ServedSteps, Serving, Synchronisation
 from tests.roofline.advice.cases import case, kernel, row
 
 
@@ -50,6 +50,8 @@ def test_time_without_an_operator_is_to_be_looked_into():
     found = host.unrecorded(case(idle={"host_bound": 0.05}, host_work=stretches))
     assert found.saves_s == 0.03
     assert "with_stack=True" in found.suggestion
+    recorded = host.unrecorded(case(idle={"host_bound": 0.05}, host_work=stretches, coverage=Coverage(stacks_recorded=True)))
+    assert "with_stack" not in recorded.suggestion
     assert host.unrecorded(case(idle={"host_bound": 0.05})) is None
 
 
@@ -61,6 +63,22 @@ def test_first_calls_and_allocations(name, calls, advice):
     began = (HostWork(kind="runtime", name=name, calls=calls, idle_s=0.03),)
     assert advice in host.beginning(case(idle={"host_bound": 0.05}, host_work=began)).suggestion
     assert host.beginning(case(idle={"host_bound": 0.05})) is None
+
+
+@pytest.mark.parametrize(
+    ("steps", "name", "device", "begins"),
+    [
+        (3, "cudaMalloc", "NVIDIA H100", "PYTORCH_CUDA_ALLOC_CONF"),
+        (3, "hipMalloc", "AMD Instinct MI300X", "PYTORCH_HIP_ALLOC_CONF"),
+        (1, "cudaMalloc", "NVIDIA H100", "a few steps before the recording, which fill the cache; if the calls stay"),
+    ],
+)
+def test_allocations_that_recur_come_from_a_cache_that_runs_short(steps, name, device, begins):
+    environment = Environment(rooflines="0", device="cuda:0", device_name=device)
+    work = (HostWork(kind="runtime", name=name, calls=2, idle_s=0.03),)
+    found = host.beginning(case(idle={"host_bound": 0.05}, host_work=work, basis=Basis(steps=steps), environment=environment))
+    assert found.suggestion.startswith(begins)
+    assert "empty_cache" not in found.suggestion, "nothing is given back"
 
 
 def test_what_recurs_in_every_step_is_no_first_call():
@@ -79,6 +97,20 @@ def test_short_kernels_are_launched_together():
     assert found.suggestion.startswith(small_kernels.GRAPH)
     assert "a kernel runs for 10.0 µs on average" in found.evidence
     assert host.launching(launched(0.01, compiled=True)).suggestion == small_kernels.COMPILED_GRAPH
+    stacks = Coverage(modelled_time_fraction=1.0, stacks_recorded=True)
+    assert host.launching(launched(0.01, coverage=stacks)).suggestion.startswith("record again without with_stack=True")
+    assert "remove the waits (aten::item)" in host.launching(launched(0.01, synchronisations=(wait(),))).suggestion
+
+
+def test_graphs_are_suggested_to_devices_that_have_them():
+    environment = Environment(rooflines="0", device="xpu:0", device_name="Intel Data Center GPU Max 1550")
+    assert str(host.launching(launched(0.01, environment=environment)).suggestion) == "a larger batch"
+
+
+@pytest.mark.parametrize(("kind", "advice"), [("decode", small_kernels.SERVER_GRAPHS), ("prefill", "more requests in a step")])
+def test_a_server_replays_decode_steps_and_no_prefills(kind, advice):
+    step = ServedSteps(kind=kind, steps=1, requests=4, step_s=0.1, busy_s=0.06, category_breakdown={})
+    assert host.launching(launched(0.01, serving=Serving(kinds=(step,)))).suggestion.startswith(advice)
 
 
 def test_graphs_are_not_suggested_to_a_program_that_launches_graphs():

@@ -11,7 +11,7 @@ from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.idle import idle_causes
 from rooflines.roofline.attribution.attribute import attribute
-from rooflines.roofline.step.host_work import host_work, is_compiled, recomputation, synchronisations
+from rooflines.roofline.step.host_work import allocator_calls, host_work, is_compiled, recomputation, synchronisations
 from tests.traces import add, kernel, launch, op, span, trace
 
 DATA = Path(__file__).parents[2] / "data" / "traces"
@@ -32,6 +32,13 @@ def explained(*events):
     found = attribute(made, calls)
     causes = idle_causes(found.trace, calls, found.launch, intervals.subtract(found.window, found.busy))
     return synchronisations(made, calls, found, causes), host_work(made, calls, found, causes["host_bound"])
+
+
+def memory_calls(*events):
+    made = trace(*events)
+    calls = build_calls(made)
+    found = attribute(made, calls)
+    return allocator_calls(made, found, idle_causes(found.trace, calls, found.launch, intervals.subtract(found.window, found.busy)))
 
 
 def step(*events):
@@ -137,3 +144,14 @@ def test_a_real_wait_has_its_line():
 )  # fmt: skip
 def test_code_of_the_compiler_is_known_by_its_names(name, compiled):
     assert is_compiled(trace(kernel(name, 0, 10, 1))) == compiled
+
+
+@pytest.mark.parametrize("of", ["cuda", "hip"])
+def test_calls_that_take_and_give_back_memory_of_the_device(of):
+    taken = [runtime(f"{of}Malloc", 200 + 100 * at, 50) for at in range(3)]
+    found = memory_calls(
+        *step(*taken, runtime(f"{of}Free", 600, 70), runtime(f"{of}MallocHost", 800, 90), runtime(f"{of}HostFree", 900, 9))
+    )
+    assert (found.mallocs, found.frees) == (3, 1)
+    assert found.idle_s == pytest.approx((3 * 50 + 70) * 1e-6)
+    assert memory_calls(*step()) is None
