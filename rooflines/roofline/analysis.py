@@ -228,24 +228,17 @@ class HostWork(msgspec.Struct, frozen=True, kw_only=True):
     """Work of the host while the device was idle: ``idle_s`` of the device's idle time.
 
     An ``operator`` that computed on the host, a function of the ``python`` stack that launched nothing, the ``runtime`` at a long call
-    that does not wait (an allocation, loading a kernel), the update of an ``optimizer``, or stretches of a millisecond or more in which
-    nothing was recorded (``unrecorded``). ``where`` is the line in the source around an operator.
+    that does not wait (loading a kernel), calls of any length that take memory of a device or give it back (``allocator``), the update
+    of an ``optimizer``, or stretches of a millisecond or more in which nothing was recorded (``unrecorded``). ``where`` is the line in
+    the source around an operator.
     """
 
-    kind: Literal["operator", "python", "runtime", "optimizer", "unrecorded"]
+    kind: Literal["operator", "python", "runtime", "allocator", "optimizer", "unrecorded"]
     name: str
     calls: int | float
     idle_s: float
     shapes: str = ""
     where: str = ""
-
-
-class AllocatorCalls(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls that take memory of a device (``cudaMalloc``) and give it back (``cudaFree``), and the device's idle time meanwhile."""
-
-    mallocs: int | float
-    frees: int | float
-    idle_s: float
 
 
 class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -624,8 +617,7 @@ class Analysis(Shown, frozen=True, kw_only=True):
     device) divide the same step, ``division.step_s``; ``roofline/step/partition.py`` has the rules. Where steps on a device were timed
     without the profiler, the idle time is what the timed step leaves. ``trace_timeline`` is the trace as recorded, from the first to
     the last device event. ``step_breakdown`` is the mean of ``traced_steps``, or of the whole trace if it has no steps.
-    ``synchronisations``, ``host_work`` and ``allocator_calls`` explain part of the idle time of a device, ``collectives`` are its
-    collectives by size.
+    ``synchronisations`` and ``host_work`` explain part of the idle time of a device, ``collectives`` are its collectives by size.
     ``compiled`` says that code of ``torch.compile`` ran, ``output_error`` how far the result is from that in fp32.
     """
 
@@ -654,7 +646,6 @@ class Analysis(Shown, frozen=True, kw_only=True):
     launches: Launches | None = None
     synchronisations: tuple[Synchronisation, ...] = ()
     host_work: tuple[HostWork, ...] = ()
-    allocator_calls: AllocatorCalls | None = None
     recomputation: Recomputation | None = None
     collectives: tuple[CollectiveRow, ...] = ()
     compiled: bool = False

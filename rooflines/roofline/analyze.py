@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,7 +35,7 @@ from rooflines.roofline.module_rows import module_rows
 from rooflines.roofline.operator_rows import operator_row, total, unmodelled_row
 from rooflines.roofline.resolvers.compiled import find_compiled_calls
 from rooflines.roofline.step.collectives import collective_rows
-from rooflines.roofline.step.host_work import allocator_calls, host_work, is_compiled, recomputation, synchronisations
+from rooflines.roofline.step.host_work import host_work, is_compiled, recomputation, synchronisations
 from rooflines.roofline.step.input_pipeline import delayed, feeding, limited_by
 from rooflines.roofline.step.interference import QuietSteps, page_faults, quiet_steps
 from rooflines.roofline.step.partition import Label, Partition, clock_factor, partition, whole_trace
@@ -114,7 +115,8 @@ def _workload(recorded: Workload, parts: dict[str, Any]) -> Workload:
 
 def _with_conclusions(measured: Analysis) -> Analysis:
     """The analysis with what follows from it; the verdict names the largest finding."""
-    findings = ranked((*find(measured), *find_in_usage(measured)))
+    step_s = measured.division.step_s if measured.division is not None else math.inf
+    findings = ranked((*find(measured), *find_in_usage(measured)), step_s)
     judged = msgspec.structs.replace(measured, limited_by=limited_by(measured), findings=findings)
     return msgspec.structs.replace(judged, verdict=verdict(judged))
 
@@ -254,11 +256,9 @@ def _on_host(attribution: Attribution, calls: Calls, traced: Partition, divided:
     left = min(1.0, divided.timeline.idle_s / traced.timeline.idle_s)
     waits = synchronisations(attribution.trace, calls, attribution, traced.causes)
     works = host_work(attribution.trace, calls, attribution, traced.causes["host_bound"])
-    memory = allocator_calls(attribution.trace, attribution, traced.causes)
     return {
         "synchronisations": tuple(msgspec.structs.replace(one, idle_s=one.idle_s * left) for one in waits),
         "host_work": tuple(msgspec.structs.replace(one, idle_s=one.idle_s * left) for one in works),
-        "allocator_calls": msgspec.structs.replace(memory, idle_s=memory.idle_s * left) if memory is not None else None,
     }
 
 

@@ -52,7 +52,6 @@ RULES: tuple[Rule, ...] = (
     communication.exposed,
     memory.recomputed,
     memory.page_faults,
-    memory.uncached,
     optimizer.zeroed_gradients,
     optimizer.loop,
     precision.lower_precision,
@@ -64,6 +63,7 @@ RULES: tuple[Rule, ...] = (
     host.synchronisation,
     host.preprocessing,
     host.beginning,
+    host.allocating,
     host.unrecorded,
     serving.eager_decode,
     host.launching,
@@ -84,8 +84,7 @@ _MORE_STEPS = Finding(
 
 
 def find(analysis: Analysis) -> tuple[Finding, ...]:
-    """The findings of ``analysis``, largest saving first, in seconds of the step. No two are about the same time, and together they
-    save no more than the step."""
+    """The findings of ``analysis``, largest saving first, in seconds of the step; no two about the same time, together at most it."""
     if analysis.other_programs is not None and not analysis.other_programs.judged:
         return (_quieter(analysis),)
     start_up = analysis.basis.start_up

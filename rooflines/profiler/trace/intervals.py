@@ -64,14 +64,11 @@ def alone_by_group(
     own = union(rank[: len(starts)] + group * len(times), rank[len(starts) :] + group * len(times))
     which = own[:, 0] // max(1, len(times))
     low, high = own[:, 0] - which * len(times), own[:, 1] - which * len(times)
-    running, number = np.zeros(len(times), np.int64), np.zeros(len(times), np.int64)
-    for at, sign in ((low, 1), (high, -1)):
-        np.add.at(running, at, sign)
-        np.add.at(number, at, sign * which)
+    running = np.bincount(low, minlength=len(times)) - np.bincount(high, minlength=len(times))
+    number = np.bincount(low, which, len(times)) - np.bincount(high, which, len(times))
     one = np.cumsum(running)[:-1] == 1
-    total = np.zeros(groups, np.int64)
-    np.add.at(total, np.cumsum(number)[:-1][one], np.diff(times)[one])
-    return total
+    total = np.bincount(np.cumsum(number)[:-1][one].astype(np.int64), np.diff(times)[one], groups)
+    return total.astype(np.int64)
 
 
 def covered(intervals: Intervals, windows: Intervals) -> npt.NDArray[np.int64]:

@@ -120,8 +120,7 @@ def _fused_s(case: Case, written: _Written) -> float:
     placement = place(work, case.ceilings, precision=precision)
     if placement is None:
         return 0.0
-    product = next((one.row for one in written.products if isinstance(one.row, OperatorRow)), row)
-    attained = case.attainable(product, [one.key for one in written.products]) if placement.bound == "compute" else 1.0
+    attained = case.attainable(precision, [one.key for one in written.products]) if placement.bound == "compute" else 1.0
     return placement.lower_bound_s * row.calls / attained
 
 

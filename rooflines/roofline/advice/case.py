@@ -2,13 +2,12 @@
 
 Rules run in the order of the registry, special ones first. What a piece of advice is about is taken out of the times that later rules
 see: a matrix product that padding makes faster is not counted among slow matrix products again. So no two savings are of the same time.
-Time of computation while another kernel runs belongs to none: a step does not end earlier when only one of the two gets shorter.
+None is of time in which another kernel runs, which would keep the step as long.
 """
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
@@ -46,15 +45,14 @@ class Ran(NamedTuple):
     row: OperatorRow | Unmodelled
     left_s: float
 
-    def whole(self) -> Ran:
-        """The same with all of its time left: of computation the time that no other kernel hides."""
-        exposed_s = self.row.exposed_s
-        return self._replace(left_s=self.row.time_s if exposed_s is None or self.moves else min(self.row.time_s, exposed_s))
+    def saved(self, new_s: float) -> float:
+        """How much a step is shorter if all of its calls take ``new_s``, at most the remaining time."""
+        return min(self.left_s, max(0.0, self.row.time_s - new_s))
 
-    @property
-    def moves(self) -> bool:
-        """Whether it exchanges data with the host or another device: its rules look at the part that computation does not hide."""
-        return self.communicates or self.transfers
+    def whole(self) -> Ran:
+        """The same with all of its time left: of computation the time that no other kernel hides. Rules about transfers see to it."""
+        time_s, exposed_s = self.row.time_s, self.row.exposed_s
+        return self._replace(left_s=time_s if exposed_s is None or self.communicates or self.transfers else min(time_s, exposed_s))
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -116,29 +114,36 @@ class Case:
             return False
         return coverage is None or coverage.modelled_time_fraction is None or coverage.modelled_time_fraction >= 0.5
 
+    @property
+    def has_stacks(self) -> bool:
+        """Whether the Python stack was recorded, which slows the host down."""
+        return self.analysis.coverage is not None and self.analysis.coverage.stacks_recorded
+
     @cached_property
     def on_amd(self) -> bool:
         """Whether the device is one of AMD's, by its name or its kernels."""
         names = (kernel.name for one in self.every() for kernel in one.kernels)
         return _AMD.search(self.analysis.environment.device_name) is not None or any(map(_AMD_KERNEL.match, names))
 
-    def attainable(self, row: OperatorRow, without: Collection[Key] = ()) -> float:
-        """The share of the compute roof of ``row`` that products attain on this device: by a measured sustained rate, else the best
-        product or convolution of the same precision in this trace, those in ``without`` left out; 1 where nothing tells it."""
-        roof = self.ceilings.compute(row.precision or "fp32", "matrix")
+    def attainable(self, precision: str | None, without: Collection[Key] = ()) -> float:
+        """The share of the compute roof of ``precision`` that products attain on this device: the sustained rate if measured, else that
+        of the best product or convolution of this trace, those in ``without`` left out; 1 where nothing tells it."""
+        roof = self.ceilings.compute(precision or "fp32", "matrix")
         if roof is None or (roof.source.kind == "measured" and roof.engine == "matrix"):
             held = [one.value for one in self.analysis.ceilings if roof and one.variant == "sustained" and one.name == roof.name]
             return min(1.0, max(held) / roof.value) if roof and held else 1.0
-        return min(1.0, next((reached for reached, key in self._reached[row.precision] if key not in without), 1.0))
+        reached = (row.efficiency or 1.0 for key, row in self._fastest if row.precision == precision and key not in without)
+        return min(1.0, next(reached, 1.0))
 
     @cached_property
-    def _reached(self) -> dict[str | None, list[tuple[float, Key]]]:
-        """The shares of their compute roof that products and convolutions reach, by precision, largest first."""
-        found: dict[str | None, list[tuple[float, Key]]] = defaultdict(list)
-        for key, row in _rows(self.analysis):
-            if isinstance(row, OperatorRow) and row.category in ("matmul", "convolution") and computes(row) and row.efficiency:
-                found[row.precision].append((row.efficiency, key))
-        return defaultdict(list, {precision: sorted(each, reverse=True) for precision, each in found.items()})
+    def _fastest(self) -> list[tuple[Key, OperatorRow]]:
+        """The products and convolutions near the compute roof, those that reach most of it first."""
+        rows = [
+            (key, row)
+            for key, row in _rows(self.analysis)
+            if isinstance(row, OperatorRow) and row.category in ("matmul", "convolution")
+        ]
+        return sorted((one for one in rows if computes(one[1])), key=lambda one: -(one[1].efficiency or 0.0))
 
     def ran(self, chosen: Callable[[Ran], bool] = lambda _: True) -> list[Ran]:
         """The chosen ones of all rows and operators without a count that have time left."""
@@ -157,12 +162,9 @@ class Case:
                 self._ran[key] = self._ran[key]._replace(left_s=max(0.0, self._ran[key].left_s - time_s))
 
     def left_out(self, advice: Advice) -> str:
-        """How much of the time of its operators other kernels hide, if that is worth a sentence."""
-        ran = [self._ran[key] for key in advice.of if key in self._ran and not self._ran[key].moves]
-        hidden_s = sum(one.row.time_s - one.whole().left_s for one in ran)
-        if hidden_s <= WORTH_SAYING * self.step_s:
-            return ""
-        return f"; {seconds(hidden_s)} more, while another kernel runs, are left out"
+        """The time of its operators that other kernels hide, if that is worth a sentence."""
+        hidden_s = sum(one.row.time_s - one.whole().left_s for key, one in self._ran.items() if key in advice.of)
+        return f"; {seconds(hidden_s)} more, while another kernel runs, are left out" if hidden_s > WORTH_SAYING * self.step_s else ""
 
     def share(self, time_s: float) -> str:
         """``59 % of the step``."""

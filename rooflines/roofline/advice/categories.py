@@ -28,8 +28,6 @@ _UNNAMED = ("torch", "sglang_profiler")
 LARGE_S = 50e-6
 # A library's tiles of 128 waste so much of a size that is just above a multiple of them.
 TILE, WASTE = 128, 1.1
-# Max-autotune measures products only on devices with so many multiprocessors (torch._inductor.utils.is_big_gpu).
-BIG_GPU = 68
 _MAKER = re.compile(r"\((Tensile|CK|AITER|vLLM|TensorRT-LLM|FlashInfer|triton_kernels|cuBLAS|cuDNN|MIOpen)[,)]")
 _RENAMED = {"Tensile": "hipBLASLt", "CK": "Composable Kernel"}
 
@@ -48,7 +46,11 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
         # The figures of the operators are not those of the time that other advice has left.
         entire = [one.whole() for one in found]
         worst = max(rows, key=lambda row: row.headroom_s or 0.0)
-        saves_s, time_s, lost_s = sum(lost.values()), total(entire), sum(one.headroom_s or 0.0 for one in entire)
+        saves_s, time_s = sum(lost.values()), total(entire)
+        roof_s, attained_s = (
+            time_s - sum(each) for each in zip(*((one.headroom_s or 0.0, _lost_s(case, one)) for one in entire), strict=True)
+        )
+        attained = f", the rate that products attain on this device {seconds(attained_s)}" if attained_s > roof_s else ""
         suggestion = _remedy(category, case, found)
         if saves_s <= 0 or suggestion is None:
             return None
@@ -58,8 +60,7 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
             title=f"{name[0].upper()}{name[1:]} {runs(category)} at {percent(efficiency)} of the bound",
             saves_s=saves_s,
             evidence=(
-                f"{seconds(time_s)} {case.per}, the roofline allows {seconds(time_s - lost_s)}"
-                f"{_attained(case, entire)}; "
+                f"{seconds(time_s)} {case.per}, the roofline allows {seconds(roof_s)}{attained}; "
                 f"largest loss: {where} ({worst.shapes}): {seconds(worst.time_s)}, "
                 f"{percent(worst.efficiency or 0.0)} of its bound"
             ),
@@ -79,21 +80,8 @@ def _is_judged(one: Ran) -> bool:
 def _lost_s(case: Case, one: Ran) -> float:
     """The time above the bound, for arithmetic above what products attain on this device."""
     row = one.row
-    if not isinstance(row, OperatorRow) or one.headroom_s is None:
-        return 0.0
-    attained_s = (row.lower_bound_s or 0.0) / (case.attainable(row) if computes(row) else 1.0)
-    return max(0.0, min(one.left_s, row.time_s - attained_s))
-
-
-def _attained(case: Case, found: list[Ran]) -> str:
-    """What the saving is counted against, where that is not the roof."""
-    rows = [one.row for one in found if isinstance(one.row, OperatorRow) and computes(one.row)]
-    most = max(rows, key=lambda row: row.time_s, default=None)
-    reach = case.attainable(most) if most is not None else 1.0
-    if most is None or reach >= 1.0:
-        return ""
-    attained_s = total(found) - sum(_lost_s(case, one) for one in found)
-    return f", the rate attained on this device ({percent(reach)} of the roof) {seconds(attained_s)}"
+    assert isinstance(row, OperatorRow)
+    return one.saved((row.lower_bound_s or 0.0) / (case.attainable(row.precision) if computes(row) else 1.0))
 
 
 def _remedy(category: str, case: Case, found: list[Ran]) -> Setting | str | None:
@@ -127,21 +115,14 @@ def _remedy(category: str, case: Case, found: list[Ran]) -> Setting | str | None
 
 
 def _newer_library(found: list[Ran]) -> str:
+    """The library that the longest kernel belongs to, where its name says it, else that of the operator."""
     worst = max(found, key=lambda one: one.headroom_s or 0.0)
     namespace, of_operator, _ = worst.row.name.partition("::")
     library = "vLLM" if namespace in _VLLM else "the library" if namespace in _UNNAMED else namespace
-    maker = _maker(worst)
-    if maker and not of_operator:
-        return f"a newer release of {maker}, or tune {maker} for these sizes"
-    if maker and maker.casefold() != library.casefold():
-        return f"a newer release of {maker}, whose kernel {library} calls, or tune {maker} for these sizes"
-    return f"a newer release of {library}, or tune {library} for these sizes (PyTorch's settings do not affect its kernels)"
-
-
-def _maker(one: Ran) -> str:
-    """The library that the longest kernel belongs to, by its name; empty where the name does not say it."""
-    found = _MAKER.search(short_kernel(one.kernels[0].name)) if one.kernels else None
-    return _RENAMED.get(found[1], found[1]) if found else ""
+    named = _MAKER.search(short_kernel(worst.kernels[0].name)) if worst.kernels else None
+    maker = _RENAMED.get(named[1], named[1]) if named else library
+    calls = f", whose kernel {library} calls" if of_operator and maker.casefold() != library.casefold() else ""
+    return f"a newer release of {maker}{calls}, or tune {maker} for these sizes (PyTorch's settings do not affect its kernels)"
 
 
 def _faster_attention(case: Case, found: list[Ran]) -> str | None:
@@ -160,17 +141,13 @@ def _faster_products(case: Case, found: list[Ran]) -> str | None:
     if any(kernel.name.startswith("Cijk_") for one in found for kernel in one.kernels):
         return "PYTORCH_TUNABLEOP_ENABLED=1 (if it is not set), which measures the kernels of the library for each size"
     worst = max(found, key=lambda one: one.headroom_s or 0.0)
-    sizes = sorted({size for tensor in worst.tensors if len(tensor) > 1 for size in tensor[-2:] if _wastes(size)})
+    every = {size for tensor in worst.tensors if len(tensor) > 1 for size in tensor[-2:]}
+    sizes = sorted(size for size in every if size > TILE and math.ceil(size / TILE) * TILE >= WASTE * size)
     if sizes:
         return f"sizes that are multiples of {TILE} instead of {', '.join(map(str, sizes[:4]))}: the library computes whole tiles"
-    tuned = any(kernel.name.startswith(("triton_tem_", "triton_mm")) for one in case.every() for kernel in one.kernels)
-    if tuned or (case.analysis.environment.device_units or BIG_GPU) < BIG_GPU:
+    if any(kernel.name.startswith(("triton_tem_", "triton_mm")) for one in case.every() for kernel in one.kernels):
         return None
     return 'torch.compile(mode="max-autotune"), which measures other kernels for each size; check the clock (nvidia-smi -q -d CLOCK)'
-
-
-def _wastes(size: int) -> bool:
-    return size > TILE and math.ceil(size / TILE) * TILE >= WASTE * size
 
 
 def _tuned_experts(found: list[Ran]) -> str:
@@ -184,12 +161,7 @@ def _tuned_experts(found: list[Ran]) -> str:
 
 def _faster_images(category: str, case: Case, found: list[Ran]) -> str | None:
     """Settings for convolutions and normalization of images that the kernels do not show to be in use."""
-    images = any(len(tensor) == 4 for one in found for tensor in one.tensors)
     last = channels_last(case) or any("nhwc" in kernel.name.lower() for one in found for kernel in one.kernels)
-    full = any(isinstance(one.row, OperatorRow) and one.row.precision == "fp32" for one in found)
-    parts = (
-        "torch.backends.cudnn.benchmark = True (if it is not set): it measures algorithms" * (category == "convolution"),
-        "half precision" * (full and category != "convolution"),
-        "channels-last images" * (images and not last),
-    )
-    return "; ".join(part for part in parts if part) or None
+    images = any(len(tensor) == 4 for one in found for tensor in one.tensors)
+    measures = ["torch.backends.cudnn.benchmark = True (if it is not set): it measures algorithms"] * (category == "convolution")
+    return "; ".join([*measures, *["channels-last images"] * (images and not last)]) or None

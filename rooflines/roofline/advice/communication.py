@@ -6,7 +6,7 @@ import math
 import re
 
 from rooflines.roofline.advice.case import Advice, Case, Ran, total
-from rooflines.roofline.analysis import CollectiveRow, OperatorRow, Timeline
+from rooflines.roofline.analysis import CollectiveRow, OperatorRow
 from rooflines.units import binary_bytes, seconds, si
 
 # Below this rate, which every link between devices exceeds (PCIe, NVLink, networks of 25 Gbit/s or more), something else takes time.
@@ -64,7 +64,8 @@ def exposed(case: Case) -> Advice | None:
     exposed_s = sum(found.values())
     if exposed_s <= 0:
         return None
-    time_s, most = min(total(list(found)), _timeline(case).communication_s or math.inf), max(found, key=lambda one: found[one])
+    union_s = case.analysis.timeline.communication_s if case.analysis.timeline is not None else 0.0
+    time_s, most = min(total(list(found)), union_s or math.inf), max(found, key=lambda one: found[one])
     known = all(isinstance(one.row, OperatorRow) and one.row.bytes for one in found if found[one])
     calls = _reduced(case)
     many = f", in {calls:,.0f} all-reduces" if calls > MANY_CALLS else ""
@@ -88,22 +89,12 @@ def _reduced(case: Case) -> float:
 
 
 def _exposed(case: Case) -> dict[Ran, float]:
-    """The part that nothing hides and no advice is about yet; none where it is not known, as on a CPU.
-
-    Collectives that run at the same time share it.
-    """
-    rows = case.ran(lambda one: one.communicates)
-    every_s, union_s = (
-        sum(one.row.exposed_s or 0.0 for one in case.every() if one.communicates),
-        _timeline(case).exposed_communication_s,
-    )
+    """The part that nothing hides and no advice is about yet, shared by collectives at the same time; none where it is not known."""
+    rows, timeline = case.ran(lambda one: one.communicates), case.analysis.timeline
+    every_s = sum(one.row.exposed_s or 0.0 for one in case.every() if one.communicates)
+    union_s = timeline.exposed_communication_s if timeline is not None else 0.0
     part = min(1.0, union_s / every_s) if union_s and every_s else 1.0
     return {one: max(0.0, (one.row.exposed_s or 0.0) * part - (one.row.time_s - one.left_s)) for one in rows}
-
-
-def _timeline(case: Case) -> Timeline:
-    """The times of the device; without a trace none."""
-    return case.analysis.timeline or Timeline(span_s=0.0, busy_s=0.0, idle_s=0.0, compute_s=0.0)
 
 
 def _is_slow(one: CollectiveRow) -> bool:
@@ -131,7 +122,6 @@ def _overlap(case: Case, most: Ran) -> str:
 
 
 def _has(case: Case, wrapper: re.Pattern[str]) -> bool:
-    """Whether modules, operators or ranges of the trace name the wrapper of the model."""
-    modules = (name for module in case.analysis.modules for name in (module.type, module.path))
-    names = (name for one in case.every() for name in (one.row.name, one.row.module))
-    return any(wrapper.search(name) for every in (modules, names) for name in every)
+    """Whether modules or operators of the trace name the wrapper of the model."""
+    names = (*(f"{one.row.name} {one.row.module}" for one in case.every()), *(module.type for module in case.analysis.modules))
+    return any(map(wrapper.search, names))

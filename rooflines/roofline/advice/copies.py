@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from rooflines.roofline.advice.case import Advice, Case, Ran, total, whole
-from rooflines.roofline.analysis import Kernel
 from rooflines.units import seconds
 
 _CONVERSIONS = ("aten::to", "aten::_to_copy", "aten::clone", "aten::contiguous", "aten::copy_")
-# By whether the copy is one to the host.
-_REMEDIES = {
-    False: "DataLoader(pin_memory=True) and .to(device, non_blocking=True), so that the copy overlaps with the previous step",
-    True: "copy results to pinned memory with non_blocking=True (torch.empty(..., pin_memory=True).copy_), and read them a step later",
-}
+_TO_DEVICE = "DataLoader(pin_memory=True) and .to(device, non_blocking=True), so that the copy overlaps with the previous step"
+_TO_HOST = "copy results to pinned memory with non_blocking=True (torch.empty(..., pin_memory=True).copy_), and read them a step later"
 
 
 def pageable(case: Case) -> Advice | None:
@@ -20,8 +18,7 @@ def pageable(case: Case) -> Advice | None:
     time_s, exposed_s = sum(map(_pageable_s, found)), sum(found.values())
     if exposed_s <= 0:
         return None
-    longest = max(found, key=lambda one: found[one])
-    worst, kernel = longest.row, next(kernel for kernel in longest.kernels if _is_pageable(kernel))
+    worst = max(found, key=lambda one: found[one]).row
     where = f" in {worst.module}" if worst.module else ""
     return Advice(
         title="Copy from pinned memory",
@@ -30,7 +27,7 @@ def pageable(case: Case) -> Advice | None:
             f"copies between pageable memory and the device take {seconds(time_s)} {case.per}, of which {seconds(exposed_s)} "
             f"({case.share(exposed_s)}) run while nothing is computed; the longest is {worst.name}{where} ({worst.shapes})"
         ),
-        suggestion=_REMEDIES["DtoH" in kernel.name],
+        suggestion=_TO_HOST if any("DtoH" in kernel.name for kernel in worst.kernels) else _TO_DEVICE,
         of={one.key: part for one, part in found.items()},
     )
 
@@ -40,11 +37,10 @@ def on_device(case: Case) -> Advice | None:
     found = case.ran(lambda one: one.row.name in _CONVERSIONS and one.row.phase != "optimizer" and not one.transfers)
     if not case.on_device or not found:
         return None
-    time_s, callers = total(found), dict[str, float]()
+    time_s, callers = total(found), Counter[str]()
     for one in found:
-        caller = one.row.module or f"{one.row.name} ({one.row.shapes or 'no shapes'})"
-        callers[caller] = callers.get(caller, 0.0) + one.left_s
-    listed = ", ".join(f"{caller} {seconds(callers[caller])}" for caller in sorted(callers, key=lambda name: -callers[name])[:3])
+        callers[one.row.module or f"{one.row.name} ({one.row.shapes or 'no shapes'})"] += round(one.left_s * 1e9)
+    listed = ", ".join(f"{caller} {seconds(time_ns / 1e9)}" for caller, time_ns in callers.most_common(3))
     return Advice(
         title="Remove copies within the device",
         saves_s=time_s,
@@ -58,11 +54,7 @@ def on_device(case: Case) -> Advice | None:
 
 
 def _pageable_s(one: Ran) -> float:
-    return sum(kernel.time_s for kernel in one.kernels if _is_pageable(kernel))
-
-
-def _is_pageable(kernel: Kernel) -> bool:
-    return kernel.name.startswith("Memcpy") and "Pageable" in kernel.name
+    return sum(kernel.time_s for kernel in one.kernels if kernel.name.startswith("Memcpy") and "Pageable" in kernel.name)
 
 
 def _exposed_s(one: Ran) -> float:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rooflines.roofline.advice.case import Advice, Case, Key, Ran, total
+from rooflines.roofline.advice.case import Advice, Case, Ran, total, whole
 from rooflines.roofline.advice.setting import setting
 from rooflines.roofline.advice.small_kernels import FUSABLE, of_library
 from rooflines.roofline.analysis import OperatorRow
@@ -15,24 +15,15 @@ from rooflines.units import seconds, si
 
 
 class Chain(NamedTuple):
-    """Operators of one module and phase over tensors of ``tensor_bytes``: ``kernels`` is how many they become, ``fused`` how many calls
-    go, ``inside_bytes`` what passes between them."""
+    """Operators of one module and phase that can become ``kernels``, ``fused`` calls less. One by one they move ``bytes``, of which
+    ``inside_bytes`` pass between them; at least ``outside_bytes`` do not."""
 
     rows: tuple[OperatorRow, ...]
     kernels: float
     fused: float
-    tensor_bytes: float
+    bytes: float
     inside_bytes: float
-
-    @property
-    def bytes(self) -> float:
-        """What the operators read and write one by one."""
-        return sum(row.bytes for row in self.rows)
-
-    @property
-    def outside_bytes(self) -> float:
-        """What they read and write together: at least one tensor each for every kernel."""
-        return max(self.bytes - self.inside_bytes, min(self.bytes, 2 * self.kernels * self.tensor_bytes))
+    outside_bytes: float
 
 
 def chains(rows: Iterable[OperatorRow], *, training: bool) -> list[Chain]:
@@ -53,7 +44,9 @@ def chains(rows: Iterable[OperatorRow], *, training: bool) -> list[Chain]:
         fused = sum(calls.values()) - kernels
         if fused > 0:
             each, size = tensor_bytes(shape, members[0]), sum(row.bytes for row in members)
-            found.append(Chain(tuple(members), kernels, fused, each, min(size, (1 if training else 2) * fused * each)))
+            inside = min(size, (1 if training else 2) * fused * each)
+            # Each kernel reads a tensor and writes one.
+            found.append(Chain(tuple(members), kernels, fused, size, inside, max(size - inside, min(size, 2 * kernels * each))))
     return found
 
 
@@ -67,31 +60,27 @@ def chained(case: Case) -> Advice | None:
         return None
     ran = {id(one.row): one for one in case.ran(_is_fusable)}
     rows = (one.row for one in ran.values() if isinstance(one.row, OperatorRow))
-    floor, of, saves_s, every, outside = case.ceilings.latency(), dict[Key, float](), 0.0, 0.0, 0.0
-    members: list[Ran] = []
+    floor, members, saves_s, fused_s, outside = case.ceilings.latency(), list[Ran](), 0.0, 0.0, 0.0
     for chain in chains(rows, training=analysis.workload.mode == "training"):
-        own = [ran[id(row)] for row in chain.rows]
-        left_s = total(own)
-        fused_s = max(chain.outside_bytes / memory.value, chain.kernels * floor.value if floor is not None else 0.0)
-        if left_s > fused_s:
-            saves_s += left_s - fused_s
-            every, outside = every + chain.bytes, outside + chain.outside_bytes
+        own, time_s = [ran[id(row)] for row in chain.rows], sum(row.time_s for row in chain.rows)
+        least_s = max(chain.outside_bytes / memory.value, chain.kernels * floor.value if floor is not None else 0.0)
+        if time_s > least_s:
+            saves_s, fused_s, outside = saves_s + min(total(own), time_s - least_s), fused_s + least_s, outside + chain.outside_bytes
             members += own
-            of.update({one.key: one.left_s for one in own})
     if not members:
         return None
-    time_s, worst = sum(of.values()), max(members, key=lambda one: one.left_s).row
+    worst = max(members, key=lambda one: one.left_s).row
     where = f" in {worst.module}" if worst.module else ""
     return Advice(
         title="Fuse chains of element-wise operators, norms and copies",
         saves_s=saves_s,
         evidence=(
-            f"{sum(one.row.calls for one in members):,.0f} calls take {seconds(time_s)} {case.per} ({case.share(time_s)}): "
-            f"one by one they move {si(every, 'B')}, fused {si(outside, 'B')}, which takes {seconds(time_s - saves_s)} at the rate of "
-            f"{memory.name}; the longest is {worst.name}{where} ({worst.shapes})"
+            f"{sum(one.row.calls for one in members):,.0f} calls take {seconds(total(members))} {case.per} "
+            f"({case.share(total(members))}); fused, they read and write {si(outside, 'B')} from outside, which takes "
+            f"{seconds(fused_s)} at the rate of {memory.name}; the longest is {worst.name}{where} ({worst.shapes})"
         ),
         suggestion=setting(analysis, "compile", "on"),
-        of=of,
+        of=whole(members),
     )
 
 

@@ -75,10 +75,8 @@ def _compiled(case: Case, hopper: bool) -> Advice | None:
 
 def is_hopper(case: Case) -> bool:
     """Whether the device is an H100 or one of its kind, by its name or its kernels."""
-    name = case.analysis.environment.device_name
-    if name:
-        return _HOPPER.search(name) is not None
-    return any(kernel.name.startswith("sm90_") for one in case.every() for kernel in one.kernels)
+    name, kernels = case.analysis.environment.device_name, (kernel for one in case.every() for kernel in one.kernels)
+    return _HOPPER.search(name) is not None if name else any(kernel.name.startswith("sm90_") for kernel in kernels)
 
 
 def _is_product(one: Ran) -> bool:
@@ -124,5 +122,5 @@ def _saved(case: Case, one: Ran, sizes: list[int], fallbacks: list[Key]) -> floa
     assert isinstance(row, OperatorRow)
     assert row.lower_bound_s is not None
     padded = math.prod(math.ceil(size / MULTIPLE) * MULTIPLE / size for size in sizes)
-    attained = case.attainable(row, fallbacks) if computes(row) else 1.0
-    return max(0.0, one.left_s - row.lower_bound_s * padded / attained)
+    attained = case.attainable(row.precision, fallbacks) if computes(row) else 1.0
+    return one.saved(row.lower_bound_s * padded / attained)

@@ -9,8 +9,6 @@ from rooflines.units import binary_bytes, seconds
 
 # Memory of which more is in use has no room for the activations that checkpointing leaves out.
 FULL = 0.8
-# With a working cache, steps take and give back memory a few times at most; without, for every tensor.
-UNCACHED = 100
 # Page faults a step worth a sentence: 16 MiB of pages of 4 KiB, taken from the system and given back in every step.
 PAGING_FAULTS = 4000
 
@@ -32,35 +30,6 @@ def page_faults(case: Case) -> Advice | None:
         suggestion="MALLOC_TRIM_THRESHOLD_=8000000000 MALLOC_MMAP_THRESHOLD_=8000000000 in the environment (glibc), or jemalloc",
         of={("idle", "page_faults"): cost_s},
     )
-
-
-def uncached(case: Case) -> Advice | None:
-    """Memory that every step takes from the driver and gives back, as often: the cache of torch's allocator is off.
-
-    An allocator short of memory or with a fragmented cache gives back little of what it takes, and not in every step.
-    """
-    found, basis = case.analysis.allocator_calls, case.analysis.basis
-    if found is None or not is_uncached(case):
-        return None
-    waiting_s, host_s = case.idle_s("synchronisation"), case.idle_s("host_bound")
-    saves_s = min(found.idle_s, waiting_s + host_s)
-    every = "in every step" if basis.steps > 1 else "in the recording"
-    return Advice(
-        title="Let torch's allocator cache the device's memory",
-        saves_s=saves_s or None,
-        evidence=(
-            f"{found.mallocs:,.0f} calls take memory from the driver and {found.frees:,.0f} give it back {every}, while the device is "
-            f"idle for {case.share(saves_s)} ({seconds(saves_s)}): tensors are not cached"
-        ),
-        suggestion="unset PYTORCH_NO_CUDA_MEMORY_CACHING and PYTORCH_NO_HIP_MEMORY_CACHING; no torch.cuda.empty_cache() in the step",
-        of={("idle", "synchronisation"): min(waiting_s, saves_s), ("idle", "host_bound"): max(0.0, saves_s - waiting_s)},
-    )
-
-
-def is_uncached(case: Case) -> bool:
-    """Whether hundreds of tensors a step are taken from the driver and given back."""
-    found = case.analysis.allocator_calls
-    return found is not None and min(found.mallocs, found.frees) >= UNCACHED and found.frees >= 0.5 * found.mallocs
 
 
 def recomputed(case: Case) -> Advice | None:

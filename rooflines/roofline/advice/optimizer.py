@@ -15,8 +15,8 @@ _FILLS = ("aten::zero_", "aten::_foreach_zero_", "aten::fill_")
 
 
 def zeroed_gradients(case: Case) -> Advice | None:
-    """Gradients that are filled with zeros, which the backward pass then adds to."""
-    found = case.ran(lambda one: one.row.phase == "optimizer" and one.row.name in _FILLS and not _is_number(one))
+    """Gradients that are filled with zeros, which the backward pass then adds to; a single element is the flag of a scaler."""
+    found = case.ran(lambda one: one.row.phase == "optimizer" and one.row.name in _FILLS and set(one.tensors) != {(1,)})
     if not found:
         return None
     time_s = total(found)
@@ -30,11 +30,6 @@ def zeroed_gradients(case: Case) -> Advice | None:
         suggestion="optimizer.zero_grad(set_to_none=True): the backward pass then writes gradients instead of adding them to zeros",
         of=whole(found),
     )
-
-
-def _is_number(one: Ran) -> bool:
-    """Whether it fills a single element, such as the flag of a gradient scaler."""
-    return bool(one.tensors) and all(size == 1 for tensor in one.tensors for size in tensor)
 
 
 def loop(case: Case) -> Advice | None:

@@ -13,14 +13,7 @@ def lower_precision(case: Case) -> Advice | None:
     """A half precision whose matrix roof lies above the one in use."""
     if case.analysis.workload.precision not in ("fp32", "tf32"):
         return None
-    rows = case.ran(
-        lambda one: (
-            isinstance(one.row, OperatorRow)
-            and one.row.matrix_flops > 0
-            and one.row.precision in ("fp32", "tf32")
-            and not _is_half(one)
-        )
-    )
+    rows = case.ran(_is_full)
     first = rows[0].row if rows else None
     now = case.ceilings.compute(first.precision or "fp32", "matrix") if isinstance(first, OperatorRow) else None
     better = [c for p in ("bf16", "fp16") if (c := case.ceilings.compute(p, "matrix")) is not None and c.precision == p]
@@ -30,7 +23,7 @@ def lower_precision(case: Case) -> Advice | None:
     # Only the part that the compute roof explains shrinks with it, at most to what half of the bytes take.
     memory = case.ceilings.outermost_memory()
     saved = {
-        one.key: max(0.0, one.left_s - max(one.left_s * now.value / best.value, one.row.bytes / 2 / memory.value if memory else 0.0))
+        one.key: one.saved(max(one.row.time_s * now.value / best.value, one.row.bytes / 2 / memory.value if memory else 0.0))
         for one in rows
         if isinstance(one.row, OperatorRow) and one.row.bound == "compute"
     }
@@ -47,6 +40,8 @@ def lower_precision(case: Case) -> Advice | None:
     )
 
 
-def _is_half(one: Ran) -> bool:
-    """Whether the kernels compute in half precision or less, whatever the tensors hold."""
-    return any(matrix_precision(kernel.name) in ("bf16", "fp16", "fp8", "int8") for kernel in one.kernels)
+def _is_full(one: Ran) -> bool:
+    """Whether it is matrix work in fp32, whose kernels do not compute in less either."""
+    row = one.row
+    full = isinstance(row, OperatorRow) and row.matrix_flops > 0 and row.precision in ("fp32", "tf32")
+    return full and not any(matrix_precision(kernel.name) in ("bf16", "fp16", "fp8", "int8") for kernel in one.kernels)

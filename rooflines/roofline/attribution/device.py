@@ -159,8 +159,7 @@ def _exposed(trace: Trace) -> Int64s:
 
 
 def _exposed_by_group(trace: Trace, exposed: Int64s, events: Int64s, group: Int64s, groups: int) -> list[int]:
-    """The sum of ``exposed`` in each group of ``events``; of a group without copies and collectives the time in which no other kernel
-    runs."""
+    """The sum of ``exposed`` in each group of ``events``; of one without copies and collectives the time when no other kernel runs."""
     own = exposed[events]
     has = own >= 0
     total = np.bincount(group[has], weights=own[has], minlength=groups)

@@ -56,27 +56,43 @@ def test_time_without_an_operator_is_to_be_looked_into():
 
 
 @pytest.mark.parametrize(
-    ("name", "calls", "advice"),
-    [("cudaMalloc", 10, "expandable_segments"), ("cudaFree", 0.1, "a few steps before"), ("cudaLaunchKernel", 1, "a few steps before")],
+    ("kind", "name", "calls"), [("allocator", "cudaFree", 0.1), ("runtime", "cudaLaunchKernel", 1), ("runtime", "cudaModuleLoad", 9)]
 )
-def test_first_calls_and_allocations(name, calls, advice):
-    began = (HostWork(kind="runtime", name=name, calls=calls, idle_s=0.03),)
-    assert advice in host.beginning(case(idle={"host_bound": 0.05}, host_work=began)).suggestion
+def test_first_calls(kind, name, calls):
+    began = (HostWork(kind=kind, name=name, calls=calls, idle_s=0.03),)
+    assert "a few steps before" in host.beginning(case(idle={"host_bound": 0.05}, host_work=began)).suggestion
+    assert host.allocating(case(idle={"host_bound": 0.05}, host_work=began)) is None
     assert host.beginning(case(idle={"host_bound": 0.05})) is None
 
 
+def allocated(device="NVIDIA H100", steps=3, **calls):
+    environment = Environment(rooflines="0", device="cuda:0", device_name=device)
+    work = tuple(HostWork(kind="allocator", name=name, calls=number, idle_s=0.015) for name, number in calls.items())
+    made = case(idle={"host_bound": 0.05}, host_work=work, basis=Basis(steps=steps), environment=environment)
+    assert host.beginning(made) is None
+    return host.allocating(made)
+
+
+@pytest.mark.parametrize(("mallocs", "frees", "off"), [(292, 272, True), (292, 30, False), (12, 12, False)])
+def test_a_cache_that_is_off_gives_back_as_often_as_it_takes(mallocs, frees, off):
+    found = allocated(hipMalloc=mallocs, hipFree=frees)
+    assert found.saves_s == pytest.approx(0.03)
+    assert f"while {mallocs} calls a step take memory from the driver and {frees} give it back" in found.evidence
+    assert ("PYTORCH_NO_HIP_MEMORY_CACHING" in found.suggestion) == off
+    assert ("expandable_segments" in found.suggestion) != off
+    assert "empty_cache" in found.suggestion
+
+
 @pytest.mark.parametrize(
-    ("steps", "name", "device", "begins"),
+    ("steps", "device", "begins"),
     [
-        (3, "cudaMalloc", "NVIDIA H100", "PYTORCH_CUDA_ALLOC_CONF"),
-        (3, "hipMalloc", "AMD Instinct MI300X", "PYTORCH_HIP_ALLOC_CONF"),
-        (1, "cudaMalloc", "NVIDIA H100", "a few steps before the recording, which fill the cache; if the calls stay"),
+        (3, "NVIDIA H100", "PYTORCH_CUDA_ALLOC_CONF"),
+        (3, "AMD Instinct MI300X", "PYTORCH_HIP_ALLOC_CONF"),
+        (1, "NVIDIA H100", "a few steps before the recording, which fill the cache; if the calls stay: PYTORCH_CUDA_ALLOC_CONF"),
     ],
 )
-def test_allocations_that_recur_come_from_a_cache_that_runs_short(steps, name, device, begins):
-    environment = Environment(rooflines="0", device="cuda:0", device_name=device)
-    work = (HostWork(kind="runtime", name=name, calls=2, idle_s=0.03),)
-    found = host.beginning(case(idle={"host_bound": 0.05}, host_work=work, basis=Basis(steps=steps), environment=environment))
+def test_allocations_that_recur_come_from_a_cache_that_is_short(steps, device, begins):
+    found = allocated(device, steps, cudaMalloc=2)
     assert found.suggestion.startswith(begins)
     assert "empty_cache" not in found.suggestion, "nothing is given back"
 

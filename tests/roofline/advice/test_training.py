@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rooflines.profiler.records import Environment
-from rooflines.roofline.advice import communication, host, input, memory, optimizer
+from rooflines.roofline.advice import communication, input, memory, optimizer
 from rooflines.roofline.analysis import (
-    AllocatorCalls,
-    Basis,
     CollectiveRow,
     HostWork,
     Memory,
@@ -86,24 +84,6 @@ def test_recomputation_is_left_alone_where_memory_is_full(peak, advice):
     again = Recomputation(time_s=0.011, calls=12, operators=("aten::linear",))
     found = memory.recomputed(case(*rows, recomputation=again, memory=known, environment=environment))
     assert found is None if advice is None else found.suggestion.startswith(advice)
-
-
-@pytest.mark.parametrize(
-    ("mallocs", "frees", "off"),
-    [(292, 272, True), (292, 30, False), (292, 0, False), (12, 12, False)],  # a cache that is short of memory gives back little
-)
-def test_a_cache_that_is_off_gives_back_as_often_as_it_takes(mallocs, frees, off):
-    calls = AllocatorCalls(mallocs=mallocs, frees=frees, idle_s=0.03)
-    work = (HostWork(kind="runtime", name="hipMalloc", calls=mallocs, idle_s=0.02),)
-    made = case(idle={"host_bound": 0.02, "synchronisation": 0.015}, allocator_calls=calls, host_work=work, basis=Basis(steps=3))
-    found, other = memory.uncached(made), host.beginning(made)
-    assert ((found is None), (other is None)) == (not off, off)
-    if off:
-        assert found.saves_s == pytest.approx(0.03)
-        assert found.of == {("idle", "synchronisation"): 0.015, ("idle", "host_bound"): pytest.approx(0.015)}
-        assert "292 calls take memory from the driver and 272 give it back in every step" in found.evidence
-        assert "PYTORCH_NO_HIP_MEMORY_CACHING" in found.suggestion
-    assert memory.uncached(case()) is None
 
 
 def collective(name="nccl:all_reduce", size=3_000_000, time_s=0.01, exposed_s=0.01, **more):

@@ -11,7 +11,7 @@ from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.idle import idle_causes
 from rooflines.roofline.attribution.attribute import attribute
-from rooflines.roofline.step.host_work import allocator_calls, host_work, is_compiled, recomputation, synchronisations
+from rooflines.roofline.step.host_work import host_work, is_compiled, recomputation, synchronisations
 from tests.traces import add, kernel, launch, op, span, trace
 
 DATA = Path(__file__).parents[2] / "data" / "traces"
@@ -32,13 +32,6 @@ def explained(*events):
     found = attribute(made, calls)
     causes = idle_causes(found.trace, calls, found.launch, intervals.subtract(found.window, found.busy))
     return synchronisations(made, calls, found, causes), host_work(made, calls, found, causes["host_bound"])
-
-
-def memory_calls(*events):
-    made = trace(*events)
-    calls = build_calls(made)
-    found = attribute(made, calls)
-    return allocator_calls(made, found, idle_causes(found.trace, calls, found.launch, intervals.subtract(found.window, found.busy)))
 
 
 def step(*events):
@@ -89,9 +82,9 @@ def test_functions_that_launch_nothing_are_work_of_the_host():
 
 
 def test_long_calls_of_the_runtime_and_stretches_without_any_are_told_apart():
-    _, work = explained(*step(op("aten::empty", 200, 1600), runtime("cudaMalloc", 210, 1500)))
+    _, work = explained(*step(op("aten::empty", 200, 1600), runtime("cudaModuleLoad", 210, 1500)))
     kinds = {one.kind: one for one in work}
-    assert kinds["runtime"].name == "cudaMalloc"
+    assert kinds["runtime"].name == "cudaModuleLoad"
     assert kinds["runtime"].idle_s == pytest.approx(1500e-6)
     assert kinds["unrecorded"].idle_s == pytest.approx((3090 - 1800) * 1e-6)
 
@@ -149,9 +142,9 @@ def test_code_of_the_compiler_is_known_by_its_names(name, compiled):
 @pytest.mark.parametrize("of", ["cuda", "hip"])
 def test_calls_that_take_and_give_back_memory_of_the_device(of):
     taken = [runtime(f"{of}Malloc", 200 + 100 * at, 50) for at in range(3)]
-    found = memory_calls(
-        *step(*taken, runtime(f"{of}Free", 600, 70), runtime(f"{of}MallocHost", 800, 90), runtime(f"{of}HostFree", 900, 9))
-    )
-    assert (found.mallocs, found.frees) == (3, 1)
-    assert found.idle_s == pytest.approx((3 * 50 + 70) * 1e-6)
-    assert memory_calls(*step()) is None
+    inside = (op("aten::empty", 1290, 1300), runtime(f"{of}Malloc", 1295, 1200))
+    others = (runtime(f"{of}MallocHost", 800, 90), runtime(f"{of}HostFree", 900, 9))
+    _, work = explained(*step(*taken, runtime(f"{of}Free", 600, 70), *inside, *others))
+    found = {one.name: (one.calls, one.idle_s) for one in work if one.kind == "allocator"}
+    assert found == {f"{of}Malloc": (4, pytest.approx(1350e-6)), f"{of}Free": (1, pytest.approx(70e-6))}
+    assert not [one for one in work if one.kind == "runtime"], "no time twice"
