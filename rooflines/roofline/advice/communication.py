@@ -108,12 +108,12 @@ def _waited_s(one: CollectiveRow) -> float:
 
 def _overlap(case: Case, most: Ran) -> str:
     told = " ".join((most.row.name, *(kernel.name for kernel in most.kernels))).lower()
+    if case.analysis.workload.mode != "training":
+        return "fewer ranks for each replica, or two batches in turn, one of which computes meanwhile"
     if _reduced(case) > MANY_CALLS:
         if _has(case, _WRAPPED[1][1]):
             return "larger buckets (DistributedDataParallel(bucket_cap_mb=...)), or one call for many tensors"
         return "DistributedDataParallel, which reduces the gradients in a few buckets during the backward, or one call for many tensors"
-    if case.analysis.workload.mode != "training":
-        return "fewer ranks for each replica, or two batches in turn, one of which computes meanwhile"
     for words, wrapper, advice in _WRAPPED:
         if any(word in told for word in words) and _has(case, wrapper):
             return advice

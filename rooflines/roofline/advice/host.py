@@ -196,11 +196,8 @@ def _launch_less(case: Case) -> Setting | str:
         return COMPILED_GRAPH
     if analysis.workload.source == "model":
         return larger
-    waits = {
-        one.operator
-        for one in analysis.synchronisations
-        if one.operator.removeprefix("aten::") in _SYNCHRONISED[0][0] + _SYNCHRONISED[1][0]
-    }
+    read = _SYNCHRONISED[0][0] + _SYNCHRONISED[1][0]
+    waits = {one.operator for one in analysis.synchronisations if one.operator.removeprefix("aten::") in read}
     first = f"remove the waits ({', '.join(sorted(waits))}), which no graph can hold; then " if waits else ""
     return f"{first}{GRAPH}; or {larger}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rooflines.profiler.records import Environment
+from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.advice import communication, input, memory, optimizer
 from rooflines.roofline.analysis import (
     CollectiveRow,
@@ -135,6 +135,8 @@ def test_one_reduction_for_each_parameter():
     assert "few buckets" in found.suggestion
     wrapped = row("aten::mm", 0.01, module="DistributedDataParallel_0")
     many = (exchange(size=None, calls=404, time_s=0.01),)
+    server = Workload(name="step", mode="inference", source="trace")
+    assert "gradients" not in communication.exposed(case(collective(), collectives=many, workload=server)).suggestion
     assert "bucket_cap_mb" in communication.exposed(case(collective(), wrapped, collectives=many)).suggestion
 
 
