@@ -47,9 +47,8 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
         entire = [one.whole() for one in found]
         worst = max(rows, key=lambda row: row.headroom_s or 0.0)
         saves_s, time_s = sum(lost.values()), total(entire)
-        roof_s, attained_s = (
-            time_s - sum(each) for each in zip(*((one.headroom_s or 0.0, _lost_s(case, one)) for one in entire), strict=True)
-        )
+        roof_s = time_s - sum(one.headroom_s or 0.0 for one in entire)
+        attained_s = time_s - sum(_lost_s(case, one) for one in entire)
         attained = f", the rate that products attain on this device {seconds(attained_s)}" if attained_s > roof_s else ""
         suggestion = _remedy(category, case, found)
         if saves_s <= 0 or suggestion is None:
@@ -61,8 +60,7 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
             saves_s=saves_s,
             evidence=(
                 f"{seconds(time_s)} {case.per}, the roofline allows {seconds(roof_s)}{attained}; "
-                f"largest loss: {where} ({worst.shapes}): {seconds(worst.time_s)}, "
-                f"{percent(worst.efficiency or 0.0)} of its bound"
+                f"largest loss: {where} ({worst.shapes}): {seconds(worst.time_s)}, {percent(worst.efficiency or 0.0)} of its bound"
             ),
             suggestion=suggestion,
             of=lost,

@@ -251,7 +251,7 @@ def test_kernels_side_by_side_count_once_in_the_class_that_comes_first():
 
 
 def test_time_of_computation_that_another_kernel_hides_is_not_exposed():
-    """0-60 an addition twice on two streams (40-60 again), 50-90 an all-reduce, 80-100 a product: 50, 20 and 10 alone. A copy (0-65) hides
+    """0-60 an addition twice on two streams (40-60 again), 50-90 an all-reduce, 80-100 a product: 50, 20, 10 alone. A copy (0-65) hides
     the all-reduce for 5 and no computation."""
     _, attribution = divided(
         span("ProfilerStep#1", 0, 100), add(0, 4), launch(0, 1, 1), launch(2, 1, 2), kernel("a", 0, 60, 1),
