@@ -233,11 +233,12 @@ class HostWork(msgspec.Struct, frozen=True, kw_only=True):
     """Work of the host while the device was idle: ``idle_s`` of the device's idle time.
 
     An ``operator`` that computed on the host, a function of the ``python`` stack that launched nothing, the ``runtime`` at a long call
-    that does not wait (an allocation, loading a kernel), the update of an ``optimizer``, or stretches of a millisecond or more in which
-    nothing was recorded (``unrecorded``). ``where`` is the line in the source around an operator.
+    that does not wait (loading a kernel), calls of any length that take memory of a device or give it back (``allocator``), the update
+    of an ``optimizer``, or stretches of a millisecond or more in which nothing was recorded (``unrecorded``). ``where`` is the line in
+    the source around an operator.
     """
 
-    kind: Literal["operator", "python", "runtime", "optimizer", "unrecorded"]
+    kind: Literal["operator", "python", "runtime", "allocator", "optimizer", "unrecorded"]
     name: str
     calls: int | float
     idle_s: float
@@ -337,12 +338,13 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     """The share of the busy time with a work model or in communication or copies; operators without a model, longest first.
 
     ``shapes_recorded`` says whether the trace has the shapes of its operators (``record_shapes=True``); absent in one without
-    operators. ``graph_launch_time_s`` is the device time of work that was launched as a CUDA or HIP graph, and
-    ``graph_matched_time_s`` that whose operators are known.
+    operators. ``stacks_recorded`` says whether it has the Python stack. ``graph_launch_time_s`` is the device time of work that was
+    launched as a CUDA or HIP graph, and ``graph_matched_time_s`` that whose operators are known.
     """
 
     modelled_time_fraction: float | None = None
     shapes_recorded: bool | None = None
+    stacks_recorded: bool = False
     unmodelled: tuple[Unmodelled, ...] = ()
     orphan_device_events: int = 0
     graph_launch_time_s: float = 0.0
@@ -356,7 +358,7 @@ class OperatorRow(msgspec.Struct, frozen=True, kw_only=True):
     ``engine`` is the unit whose roof judges it, ``memory_level`` the level its bytes are judged against, ``flag`` why an efficiency
     above 1 is not plausible. ``inferred`` says what was inferred from other events in the trace, ``assumption`` what was assumed about
     data that the trace does not record. ``nearest_roof`` is the roof that a row far from any roof is closest to, and ``exposed_s`` the
-    part of a copy's or a collective's time that no computation hides.
+    part of a copy's or a collective's time that no computation hides, of computation the part in which no other kernel runs.
     ``kernels`` are what it ran on the device, longest first.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -115,7 +116,8 @@ def _workload(recorded: Workload, parts: dict[str, Any]) -> Workload:
 
 def _with_conclusions(measured: Analysis) -> Analysis:
     """The analysis with what follows from it; the verdict names the largest finding."""
-    findings = ranked((*find(measured), *find_in_usage(measured)))
+    step_s = measured.division.step_s if measured.division is not None else math.inf
+    findings = ranked((*find(measured), *find_in_usage(measured)), step_s)
     judged = msgspec.structs.replace(measured, limited_by=limited_by(measured), findings=findings)
     return msgspec.structs.replace(judged, verdict=verdict(judged), caveats=caveats(judged))
 
@@ -204,6 +206,7 @@ def _coverage(trace: Trace, calls: Calls, attribution: Attribution, divided: Par
     return Coverage(
         modelled_time_fraction=1 - divided.categories().get("unknown", 0.0) / busy_s if busy_s > 0 else None,
         shapes_recorded=trace.shapes_recorded,
+        stacks_recorded=len(trace.frames) > 0,
         unmodelled=tuple(unmodelled_row(gap, calls, count) for gap in sorted(attribution.gaps, key=lambda gap: -gap.time_ns)),
         orphan_device_events=attribution.orphans,
         graph_launch_time_s=attribution.graphs_ns / 1e9 / count,

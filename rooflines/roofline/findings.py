@@ -17,6 +17,7 @@ from rooflines.roofline.advice import (
     categories,
     communication,
     copies,
+    fusion,
     host,
     input,
     layout,
@@ -44,7 +45,6 @@ Rule = Callable[[Case], Advice | None]
 RULES: tuple[Rule, ...] = (
     input.load_faster,
     attention.hand_written,
-    attention.conversions,
     matmul.fallback,
     layout.conversions,
     copies.pageable,
@@ -55,12 +55,15 @@ RULES: tuple[Rule, ...] = (
     optimizer.zeroed_gradients,
     optimizer.loop,
     precision.lower_precision,
+    fusion.chained,
+    copies.on_device,
     small_kernels.small_operators,
     *(categories.slow(category) for category in categories.CATEGORIES),
     small_kernels.larger_grids,
     host.synchronisation,
     host.preprocessing,
     host.beginning,
+    host.allocating,
     host.unrecorded,
     serving.eager_decode,
     host.launching,
@@ -81,7 +84,7 @@ _MORE_STEPS = Finding(
 
 
 def find(analysis: Analysis) -> tuple[Finding, ...]:
-    """The findings of ``analysis``, largest saving first, in seconds of the step. No two are about the same time."""
+    """The findings of ``analysis``, largest saving first, in seconds of the step; no two about the same time, together at most it."""
     if analysis.other_programs is not None and not analysis.other_programs.judged:
         return (_quieter(analysis),)
     start_up = analysis.basis.start_up
@@ -117,7 +120,7 @@ def _found(case: Case, rules: tuple[Rule, ...]) -> Iterator[Finding]:
         saves_s = 0.0
         if advice.saves_s is not None:
             left_s = _predicted_s(advice.suggestion, case) - promised[advice.suggestion]
-            saves_s = min(advice.saves_s, sum(advice.of.values()), left_s)
+            saves_s = min(advice.saves_s, sum(advice.of.values()), left_s, case.step_s - sum(promised.values()))
             if saves_s <= 0 or saves_s < least_s:
                 continue
         case.take(advice)
@@ -125,7 +128,7 @@ def _found(case: Case, rules: tuple[Rule, ...]) -> Iterator[Finding]:
         yield Finding(
             title=advice.title,
             saves_s=saves_s,
-            evidence=advice.evidence,
+            evidence=advice.evidence + case.left_out(advice),
             suggestion=str(advice.suggestion),
             **_option(advice.suggestion),
         )

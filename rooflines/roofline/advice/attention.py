@@ -1,4 +1,4 @@
-"""Advice on attention: products and softmax by hand, and conversions of what attention reads."""
+"""Advice on attention that is written as products and a softmax."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from rooflines.roofline.formulas import Work
 from rooflines.units import counted, seconds
 
 _SOFTMAX = ("aten::softmax", "aten::_softmax", "aten::_softmax_backward_data", "aten::_safe_softmax")
-_CONVERSIONS = ("aten::to", "aten::_to_copy", "aten::clone", "aten::contiguous", "aten::copy_")
 _ITEM_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 # The backward pass of fused attention computes the scores once more: five products where the forward pass has two.
 _BACKWARD_PRODUCTS = 2.5
@@ -119,7 +118,10 @@ def _fused_s(case: Case, written: _Written) -> float:
     judged = "fp32" if precision == "tf32" else precision
     work = Work(matrix_flops=flops, bytes_read=read * moved, bytes_written=wrote * moved, precision=judged)
     placement = place(work, case.ceilings, precision=precision)
-    return placement.lower_bound_s * row.calls if placement is not None else 0.0
+    if placement is None:
+        return 0.0
+    attained = case.attainable(precision, [one.key for one in written.products]) if placement.bound == "compute" else 1.0
+    return placement.lower_bound_s * row.calls / attained
 
 
 def _in_modules(found: list[_Written]) -> str:
@@ -136,27 +138,3 @@ def _on_fallback(case: Case, found: list[_Written]) -> str:
         return ""
     time_s, size = sum(one.left_s for one, _ in wrong), max(wrong, key=lambda pair: pair[0].left_s)[1][0]
     return f"; {seconds(time_s)} are products on fallback kernels, because {size} is not a multiple of {MULTIPLE}"
-
-
-def conversions(case: Case) -> Advice | None:
-    """Copies to another dtype or layout in the modules that run attention."""
-    modules = {one.row.module for one in case.ran(lambda one: one.category == "attention" or one.row.name in _SOFTMAX)} - {""}
-    found = case.ran(
-        lambda one: one.row.name in _CONVERSIONS and any(_related(one.row.module, module) for module in modules) and not one.transfers
-    )
-    if not found:
-        return None
-    time_s, calls = total(found), sum(one.row.calls for one in found)
-    attention_s = sum(one.row.time_s for one in case.ran(lambda one: one.category == "attention"))
-    beside = f"; attention itself takes {seconds(attention_s)}" if attention_s else ""
-    worst = max(found, key=lambda one: one.left_s).row
-    return Advice(
-        title="Give attention its operands without copies",
-        saves_s=time_s,
-        evidence=(
-            f"conversions of dtype or layout around attention: {calls:,.0f} calls, {seconds(time_s)} {case.per} "
-            f"({case.share(time_s)}){beside}; the longest is {worst.name} in {worst.module} ({worst.shapes})"
-        ),
-        suggestion="one dtype for queries, keys and values from the projection on; views (reshape, transpose), no .contiguous()",
-        of=whole(found),
-    )

@@ -2,23 +2,29 @@
 
 Rules run in the order of the registry, special ones first. What a piece of advice is about is taken out of the times that later rules
 see: a matrix product that padding makes faster is not counted among slow matrix products again. So no two savings are of the same time.
+None is of time in which another kernel runs, which would keep the step as long.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import NamedTuple
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.roofline.advice.setting import Setting
 from rooflines.roofline.analysis import Analysis, Kernel, OperatorRow, Unmodelled
-from rooflines.units import percent
+from rooflines.units import percent, seconds
 
 # ("operator", index of the row), ("unmodelled", its index) or ("idle", cause).
 Key = tuple[str, int | str]
 
+# Hidden time below this share of a step is not worth a sentence.
+WORTH_SAYING = 0.01
 _SHAPE = re.compile(r"\d+(?:x\d+)*")
+_AMD = re.compile(r"\bAMD\b|Instinct|\bMI\d{3}|gfx\d")
+_AMD_KERNEL = re.compile(r"Cijk_|.*\bck(?:_tile)?::|.*\d+ck(?:\d|_tile)|rccl|miopen", re.IGNORECASE)
 _COMMUNICATES = re.compile(r"nccl|rccl|oneccl|msccl", re.IGNORECASE)
 
 
@@ -38,6 +44,15 @@ class Ran(NamedTuple):
     key: Key
     row: OperatorRow | Unmodelled
     left_s: float
+
+    def saved(self, new_s: float) -> float:
+        """How much a step is shorter if all of its calls take ``new_s``, at most the remaining time."""
+        return min(self.left_s, max(0.0, self.row.time_s - new_s))
+
+    def whole(self) -> Ran:
+        """The same with all of its time left: of computation the time that no other kernel hides. Rules about transfers see to it."""
+        time_s, exposed_s = self.row.time_s, self.row.exposed_s
+        return self._replace(left_s=time_s if exposed_s is None or self.communicates or self.transfers else min(time_s, exposed_s))
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -84,7 +99,7 @@ class Case:
         self.of = "the step" if analysis.basis.per == "step" else "the trace"
         self.given: list[Setting | str] = []  # what was suggested already
         self._taken: dict[Key, float] = {}
-        self._ran = {key: Ran(key, row, row.time_s) for key, row in _rows(analysis)}
+        self._ran = {key: Ran(key, row, 0.0).whole() for key, row in _rows(analysis)}
 
     @property
     def on_device(self) -> bool:
@@ -98,6 +113,37 @@ class Case:
         if coverage is not None and coverage.shapes_recorded is False:
             return False
         return coverage is None or coverage.modelled_time_fraction is None or coverage.modelled_time_fraction >= 0.5
+
+    @property
+    def has_stacks(self) -> bool:
+        """Whether the Python stack was recorded, which slows the host down."""
+        return self.analysis.coverage is not None and self.analysis.coverage.stacks_recorded
+
+    @cached_property
+    def on_amd(self) -> bool:
+        """Whether the device is one of AMD's, by its name or its kernels."""
+        names = (kernel.name for one in self.every() for kernel in one.kernels)
+        return _AMD.search(self.analysis.environment.device_name) is not None or any(map(_AMD_KERNEL.match, names))
+
+    def attainable(self, precision: str | None, without: Collection[Key] = ()) -> float:
+        """The share of the compute roof of ``precision`` that products attain on this device: the sustained rate if measured, else that
+        of the best product or convolution of this trace, those in ``without`` left out; 1 where nothing tells it."""
+        roof = self.ceilings.compute(precision or "fp32", "matrix")
+        if roof is None or (roof.source.kind == "measured" and roof.engine == "matrix"):
+            held = [one.value for one in self.analysis.ceilings if roof and one.variant == "sustained" and one.name == roof.name]
+            return min(1.0, max(held) / roof.value) if roof and held else 1.0
+        reached = (row.efficiency or 1.0 for key, row in self._fastest if row.precision == precision and key not in without)
+        return min(1.0, next(reached, 1.0))
+
+    @cached_property
+    def _fastest(self) -> list[tuple[Key, OperatorRow]]:
+        """The products and convolutions near the compute roof, those that reach most of it first."""
+        rows = [
+            (key, row)
+            for key, row in _rows(self.analysis)
+            if isinstance(row, OperatorRow) and row.category in ("matmul", "convolution")
+        ]
+        return sorted((one for one in rows if computes(one[1])), key=lambda one: -(one[1].efficiency or 0.0))
 
     def ran(self, chosen: Callable[[Ran], bool] = lambda _: True) -> list[Ran]:
         """The chosen ones of all rows and operators without a count that have time left."""
@@ -114,6 +160,11 @@ class Case:
             self._taken[key] = self._taken.get(key, 0.0) + time_s
             if key in self._ran:
                 self._ran[key] = self._ran[key]._replace(left_s=max(0.0, self._ran[key].left_s - time_s))
+
+    def left_out(self, advice: Advice) -> str:
+        """The time of its operators that other kernels hide, if that is worth a sentence."""
+        hidden_s = sum(one.row.time_s - one.whole().left_s for key, one in self._ran.items() if key in advice.of)
+        return f"; {seconds(hidden_s)} more, while another kernel runs, are left out" if hidden_s > WORTH_SAYING * self.step_s else ""
 
     def share(self, time_s: float) -> str:
         """``59 % of the step``."""
@@ -140,6 +191,11 @@ def idle_of(analysis: Analysis, cause: str) -> float:
     if cause != "host_bound" or analysis.timeline is None:
         return 0.0
     return max(0.0, analysis.timeline.idle_s - (analysis.bound_breakdown or {}).get("input", 0.0))
+
+
+def computes(row: OperatorRow) -> bool:
+    """Whether the compute roof is the one that bounds ``row``, or the one that it is nearest to."""
+    return "compute" in (row.bound, row.nearest_roof)
 
 
 def whole(ran: list[Ran]) -> dict[Key, float]:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable
 
-from rooflines.roofline.advice.case import Advice, Case, Ran
+from rooflines.roofline.advice.case import Advice, Case, Ran, computes, total
+from rooflines.roofline.advice.layout import channels_last
+from rooflines.roofline.advice.matmul import is_hopper
+from rooflines.roofline.advice.optimizer import updates_at_once
 from rooflines.roofline.advice.setting import Setting, larger_batch, setting
-from rooflines.roofline.advice.small_kernels import FUSABLE, fewer_launches, of_library
+from rooflines.roofline.advice.small_kernels import FUSABLE, fewer_launches, fills, of_library
 from rooflines.roofline.analysis import OperatorRow
+from rooflines.roofline.kernel_names import short_kernel
 from rooflines.roofline.verdict import efficiency_of, plural, runs
 from rooflines.units import percent, seconds
 
@@ -20,11 +26,10 @@ _VLLM = ("_C", "_C_cache_ops", "_moe_C", "_rocm_C", "vllm")
 _UNNAMED = ("torch", "sglang_profiler")
 # A call that takes longer than this fills the device: a larger batch makes it longer, not better.
 LARGE_S = 50e-6
-_LARGE = {
-    "convolution": "torch.backends.cudnn.benchmark = True, which measures the algorithms for each size; channels-last images",
-    "moe": "more tokens per step if the layer is memory-bound; otherwise kernels tuned for this device (vLLM: benchmark_moe.py --tune)",
-    "normalisation": "half precision and channels-last images, for which libraries have faster kernels",
-}
+# A library's tiles of 128 waste so much of a size that is just above a multiple of them.
+TILE, WASTE = 128, 1.1
+_MAKER = re.compile(r"\((Tensile|CK|AITER|vLLM|TensorRT-LLM|FlashInfer|triton_kernels|cuBLAS|cuDNN|MIOpen)[,)]")
+_RENAMED = {"Tensile": "hipBLASLt", "CK": "Composable Kernel"}
 
 
 def slow(category: str) -> Callable[[Case], Advice | None]:
@@ -37,21 +42,28 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
         efficiency = efficiency_of(rows)
         if efficiency is None or efficiency > GOOD or not case.judged:
             return None
-        headroom = {one.key: one.headroom_s or 0.0 for one in found}
-        time_s, lost_s = sum(row.time_s for row in rows), sum(row.headroom_s or 0.0 for row in rows)
+        lost = {one.key: _lost_s(case, one) for one in found}
+        # The figures of the operators are not those of the time that other advice has left.
+        entire = [one.whole() for one in found]
         worst = max(rows, key=lambda row: row.headroom_s or 0.0)
+        saves_s, time_s = sum(lost.values()), total(entire)
+        roof_s = time_s - sum(one.headroom_s or 0.0 for one in entire)
+        attained_s = time_s - sum(_lost_s(case, one) for one in entire)
+        attained = f", the rate that products attain on this device {seconds(attained_s)}" if attained_s > roof_s else ""
+        suggestion = _remedy(category, case, found)
+        if saves_s <= 0 or suggestion is None:
+            return None
         where = f"{worst.name} in {worst.module}" if worst.module else worst.name
         name = f"{'the other ' if len(rows) < len(every) else ''}{plural(category)}".replace("other the ", "other steps of the ")
         return Advice(
             title=f"{name[0].upper()}{name[1:]} {runs(category)} at {percent(efficiency)} of the bound",
-            saves_s=sum(headroom.values()),
+            saves_s=saves_s,
             evidence=(
-                f"{seconds(time_s)} {case.per}, the roofline allows {seconds(time_s - lost_s)}; "
-                f"largest loss: {where} ({worst.shapes}): {seconds(worst.time_s)}, "
-                f"{percent(worst.efficiency or 0.0)} of its bound"
+                f"{seconds(time_s)} {case.per}, the roofline allows {seconds(roof_s)}{attained}; "
+                f"largest loss: {where} ({worst.shapes}): {seconds(worst.time_s)}, {percent(worst.efficiency or 0.0)} of its bound"
             ),
-            suggestion=_remedy(category, case, found),
-            of=headroom,
+            suggestion=suggestion,
+            of=lost,
         )
 
     rule.__name__ = f"slow_{category.replace('-', '_')}"
@@ -63,45 +75,91 @@ def _is_judged(one: Ran) -> bool:
     return isinstance(one.row, OperatorRow) and one.row.efficiency is not None and not one.transfers
 
 
-def _remedy(category: str, case: Case, found: list[Ran]) -> Setting | str:
+def _lost_s(case: Case, one: Ran) -> float:
+    """The time above the bound, for arithmetic above what products attain on this device."""
+    row = one.row
+    assert isinstance(row, OperatorRow)
+    return one.saved((row.lower_bound_s or 0.0) / (case.attainable(row.precision) if computes(row) else 1.0))
+
+
+def _remedy(category: str, case: Case, found: list[Ran]) -> Setting | str | None:
+    """What helps; None where the trace shows that it is in use already, or that it does not apply."""
+    lost_s = sum(one.headroom_s or 0.0 for one in found)
     own = [one for one in found if of_library(one)]
-    if own and category != "moe" and sum(one.headroom_s or 0.0 for one in own) > 0.5 * sum(one.headroom_s or 0.0 for one in found):
+    if own and category != "moe" and sum(one.headroom_s or 0.0 for one in own) > 0.5 * lost_s:
         return _newer_library(own)
-    workload, batch_norm = case.analysis.workload, any("batch_norm" in one.row.name for one in found)
-    if category in ("convolution", "normalisation", "reduction") and not workload.channels_last and workload.image_size:
-        return setting(case.analysis, "channels_last", True)
+    analysis, batch_norm = case.analysis, any("batch_norm" in one.row.name for one in found)
+    if category in ("convolution", "normalisation", "reduction") and analysis.workload.image_size and not channels_last(case):
+        return setting(analysis, "channels_last", True)
     if category == "attention":
-        return _faster_attention(found)
+        return _faster_attention(case, found)
     if category == "optimizer":
-        return "torch.optim with fused=True: one pass over the parameters and their states"
-    if category == "copy" and all(one.row.module.startswith("DistributedDataParallel") for one in found):
+        return None if all(map(updates_at_once, found)) else "torch.optim with fused=True: one pass over parameters and states"
+    if category == "copy" and all(one.row.module.startswith("DistributedDataParallel") and "." not in one.row.module for one in found):
         return "DistributedDataParallel(gradient_as_bucket_view=True, broadcast_buffers=False)"
     if category in FUSABLE and not batch_norm:
-        return (
-            "graph breaks (TORCH_LOGS=graph_breaks): what they separate is not fused"
-            if case.analysis.compiled
-            else fewer_launches(case, found)
-        )
+        if not analysis.compiled:
+            return fewer_launches(case, found)
+        outside = [one for one in found if not any(kernel.name.startswith("triton_") for kernel in one.kernels)]
+        breaks = "graph breaks (TORCH_LOGS=graph_breaks): what they separate is not fused"
+        return breaks if sum(one.headroom_s or 0.0 for one in outside) > 0.5 * lost_s else None
     calls = sum(one.row.calls for one in found)
-    if not case.on_device or sum(one.row.time_s for one in found) < LARGE_S * calls:
-        return larger_batch(case.analysis)
-    return _LARGE.get(category, _LARGE["normalisation"]) if category != "matmul" else _faster_products(found)
+    short = sum(one.row.time_s for one in found) < LARGE_S * calls
+    if not case.on_device or (short and not fills(case, found)):
+        return larger_batch(analysis)
+    if category == "matmul":
+        return _faster_products(case, found)
+    return _tuned_experts(found) if category == "moe" else _faster_images(category, case, found)
 
 
 def _newer_library(found: list[Ran]) -> str:
+    """The library that the longest kernel belongs to, where its name says it, else that of the operator."""
     worst = max(found, key=lambda one: one.headroom_s or 0.0)
-    namespace = worst.row.name.partition("::")[0]
+    namespace, of_operator, _ = worst.row.name.partition("::")
     library = "vLLM" if namespace in _VLLM else "the library" if namespace in _UNNAMED else namespace
-    return f"a newer release of {library}, or tune {library} for these sizes (PyTorch's settings do not affect its kernels)"
+    named = _MAKER.search(short_kernel(worst.kernels[0].name)) if worst.kernels else None
+    maker = _RENAMED.get(named[1], named[1]) if named else library
+    calls = f", whose kernel {library} calls" if of_operator and maker.casefold() != library.casefold() else ""
+    return f"a newer release of {maker}{calls}, or tune {maker} for these sizes (PyTorch's settings do not affect its kernels)"
 
 
-def _faster_attention(found: list[Ran]) -> str:
-    if all(any(word in one.row.name for word in ("flash", "efficient", "cudnn")) for one in found):
-        return "a newer library for fused attention (FlashAttention 3 on Hopper, AITER on AMD): it runs fused already"
-    return "a fused backend (torch.nn.attention.sdpa_kernel), which needs half precision and no dense mask"
+def _faster_attention(case: Case, found: list[Ran]) -> str | None:
+    names = [" ".join((one.row.name, *(short_kernel(kernel.name) for kernel in one.kernels[:1]))).lower() for one in found]
+    if not all(any(word in name for word in ("flash", "efficient", "cudnn", "paged", "aiter", "fmha")) for name in names):
+        return "a fused backend (torch.nn.attention.sdpa_kernel), which needs half precision and no dense mask"
+    if case.on_amd:
+        return None if all("aiter" in name for name in names) else "AITER's attention: it runs fused already"
+    if is_hopper(case):
+        newest = all("version 3" in name or "cudnn" in name for name in names)
+        return None if newest else "FlashAttention 3, or cuDNN's attention (SDPBackend.CUDNN_ATTENTION): it runs fused already"
+    return "compare the fused backends on this device (torch.nn.attention.sdpa_kernel): it runs fused already"
 
 
-def _faster_products(found: list[Ran]) -> str:
+def _faster_products(case: Case, found: list[Ran]) -> str | None:
     if any(kernel.name.startswith("Cijk_") for one in found for kernel in one.kernels):
-        return "PYTORCH_TUNABLEOP_ENABLED=1, which measures the kernels of the library for each size"
-    return "sizes that are multiples of 128, for which the library has its fastest kernels, and fewer, larger products"
+        return "PYTORCH_TUNABLEOP_ENABLED=1 (if it is not set), which measures the kernels of the library for each size"
+    worst = max(found, key=lambda one: one.headroom_s or 0.0)
+    every = {size for tensor in worst.tensors if len(tensor) > 1 for size in tensor[-2:]}
+    sizes = sorted(size for size in every if size > TILE and math.ceil(size / TILE) * TILE >= WASTE * size)
+    if sizes:
+        return f"sizes that are multiples of {TILE} instead of {', '.join(map(str, sizes[:4]))}: the library computes whole tiles"
+    if any(kernel.name.startswith(("triton_tem_", "triton_mm")) for one in case.every() for kernel in one.kernels):
+        return None
+    return 'torch.compile(mode="max-autotune"), which measures other kernels for each size; check the clock (nvidia-smi -q -d CLOCK)'
+
+
+def _tuned_experts(found: list[Ran]) -> str:
+    worst = max(found, key=lambda one: one.headroom_s or 0.0)
+    if isinstance(worst.row, OperatorRow) and worst.row.bound == "memory":
+        return "more tokens per step, which share the weights that are read, if their latency allows it"
+    if any("fused_moe_kernel" in kernel.name for kernel in worst.kernels):
+        return "fused_moe_kernel tuned for this device (vLLM: benchmark_moe.py --tune; SGLang: tuning_fused_moe_triton.py)"
+    return _newer_library([worst])
+
+
+def _faster_images(category: str, case: Case, found: list[Ran]) -> str | None:
+    """Settings for convolutions and normalization of images that the kernels do not show to be in use."""
+    last = channels_last(case) or any("nhwc" in kernel.name.lower() for one in found for kernel in one.kernels)
+    images = any(len(tensor) == 4 for one in found for tensor in one.tensors)
+    measures = ["torch.backends.cudnn.benchmark = True (if it is not set): it measures algorithms"] * (category == "convolution")
+    return "; ".join([*measures, *["channels-last images"] * (images and not last)]) or None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 from rooflines.roofline.advice.case import Advice, Case, Ran, total
 from rooflines.roofline.analysis import CollectiveRow, OperatorRow
 from rooflines.units import binary_bytes, seconds, si
@@ -21,18 +24,20 @@ _NAMES = {
 _OVERLAP = {
     "alltoall": "overlap the all-to-all with layers that do not need it (a separate stream, pipelined embeddings)",
     "all_to_all": "overlap the all-to-all with layers that do not need it (a separate stream, pipelined embeddings)",
-    "allgather": "prefetch the next parameters (FSDP forward_prefetch, BackwardPrefetch.BACKWARD_PRE)",
-    "all_gather": "prefetch the next parameters (FSDP forward_prefetch, BackwardPrefetch.BACKWARD_PRE)",
-    "reduce_scatter": "prefetch the next parameters (FSDP forward_prefetch, BackwardPrefetch.BACKWARD_PRE)",
-    "all_reduce": "start the all-reduce earlier (DistributedDataParallel with static_graph=True, accumulation under no_sync())",
-    "allreduce": "start the all-reduce earlier (DistributedDataParallel with static_graph=True, accumulation under no_sync())",
 }
+# What helps where the trace shows this wrapper, by kinds of collectives; without it the general advice holds.
+_WRAPPED = (
+    (("allgather", "all_gather", "reduce_scatter", "reducescatter"), re.compile("FSDP|FullyShardedDataParallel", re.IGNORECASE),
+     "prefetch the next parameters (FSDP forward_prefetch, BackwardPrefetch.BACKWARD_PRE)"),
+    (("all_reduce", "allreduce"), re.compile("DistributedDataParallel|Reducer"),
+     "start the all-reduce earlier (DistributedDataParallel with static_graph=True, accumulation under no_sync())"),
+)  # fmt: skip
 
 
 def late_rank(case: Case) -> Advice | None:
     """Collectives that take far longer than any link needs for their size: a rank comes late, or the fabric is slow."""
     slow = [one for one in case.analysis.collectives if _is_slow(one)]
-    rows = {one: _exposed_s(one) for one in case.ran(_communicates)}
+    rows = _exposed(case)
     exposed_s = sum(rows.values())
     waited_s = min(exposed_s, sum(_waited_s(one) for one in slow))
     if waited_s <= 0:
@@ -55,11 +60,12 @@ def late_rank(case: Case) -> Advice | None:
 
 def exposed(case: Case) -> Advice | None:
     """Communication that no computation hides, as far as its size explains it, or its size is not known."""
-    found = {one: _exposed_s(one) for one in case.ran(_communicates)}
+    found = _exposed(case)
     exposed_s = sum(found.values())
     if exposed_s <= 0:
         return None
-    time_s, most = total(list(found)), max(found, key=lambda one: found[one])
+    union_s = case.analysis.timeline.communication_s if case.analysis.timeline is not None else 0.0
+    time_s, most = min(total(list(found)), union_s or math.inf), max(found, key=lambda one: found[one])
     known = all(isinstance(one.row, OperatorRow) and one.row.bytes for one in found if found[one])
     calls = _reduced(case)
     many = f", in {calls:,.0f} all-reduces" if calls > MANY_CALLS else ""
@@ -82,14 +88,13 @@ def _reduced(case: Case) -> float:
     return sum(one.calls for one in case.analysis.collectives if one.kind == "allreduce")
 
 
-def _communicates(one: Ran) -> bool:
-    return one.communicates
-
-
-def _exposed_s(one: Ran) -> float:
-    """The part that nothing hides and no advice is about yet; none where it is not known, as on a CPU."""
-    taken_s = one.row.time_s - one.left_s
-    return max(0.0, (one.row.exposed_s or 0.0) - taken_s)
+def _exposed(case: Case) -> dict[Ran, float]:
+    """The part that nothing hides and no advice is about yet, shared by collectives at the same time; none where it is not known."""
+    rows, timeline = case.ran(lambda one: one.communicates), case.analysis.timeline
+    every_s = sum(one.row.exposed_s or 0.0 for one in case.every() if one.communicates)
+    union_s = timeline.exposed_communication_s if timeline is not None else 0.0
+    part = min(1.0, union_s / every_s) if union_s and every_s else 1.0
+    return {one: max(0.0, (one.row.exposed_s or 0.0) * part - (one.row.time_s - one.left_s)) for one in rows}
 
 
 def _is_slow(one: CollectiveRow) -> bool:
@@ -103,9 +108,20 @@ def _waited_s(one: CollectiveRow) -> float:
 
 def _overlap(case: Case, most: Ran) -> str:
     told = " ".join((most.row.name, *(kernel.name for kernel in most.kernels))).lower()
-    if _reduced(case) > MANY_CALLS:
-        return "DistributedDataParallel, which reduces the gradients in a few buckets during the backward, or one call for many tensors"
     if case.analysis.workload.mode != "training":
         return "fewer ranks for each replica, or two batches in turn, one of which computes meanwhile"
+    if _reduced(case) > MANY_CALLS:
+        if _has(case, _WRAPPED[1][1]):
+            return "larger buckets (DistributedDataParallel(bucket_cap_mb=...)), or one call for many tensors"
+        return "DistributedDataParallel, which reduces the gradients in a few buckets during the backward, or one call for many tensors"
+    for words, wrapper, advice in _WRAPPED:
+        if any(word in told for word in words) and _has(case, wrapper):
+            return advice
     default = "start it earlier, or run layers that do not need it meanwhile"
     return next((advice for word, advice in _OVERLAP.items() if word in told), default)
+
+
+def _has(case: Case, wrapper: re.Pattern[str]) -> bool:
+    """Whether modules or operators of the trace name the wrapper of the model."""
+    names = (*(f"{one.row.name} {one.row.module}" for one in case.every()), *(module.type for module in case.analysis.modules))
+    return any(map(wrapper.search, names))

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from rooflines.roofline.advice.case import Advice, Case, Ran
+from collections import Counter
+
+from rooflines.roofline.advice.case import Advice, Case, Ran, total, whole
 from rooflines.units import seconds
+
+_CONVERSIONS = ("aten::to", "aten::_to_copy", "aten::clone", "aten::contiguous", "aten::copy_")
+_TO_DEVICE = "DataLoader(pin_memory=True) and .to(device, non_blocking=True), so that the copy overlaps with the previous step"
+_TO_HOST = "copy results to pinned memory with non_blocking=True (torch.empty(..., pin_memory=True).copy_), and read them a step later"
 
 
 def pageable(case: Case) -> Advice | None:
@@ -21,8 +27,29 @@ def pageable(case: Case) -> Advice | None:
             f"copies between pageable memory and the device take {seconds(time_s)} {case.per}, of which {seconds(exposed_s)} "
             f"({case.share(exposed_s)}) run while nothing is computed; the longest is {worst.name}{where} ({worst.shapes})"
         ),
-        suggestion="DataLoader(pin_memory=True) and .to(device, non_blocking=True), so that the copy overlaps with the previous step",
+        suggestion=_TO_HOST if any("DtoH" in kernel.name for kernel in worst.kernels) else _TO_DEVICE,
         of={one.key: part for one, part in found.items()},
+    )
+
+
+def on_device(case: Case) -> Advice | None:
+    """Copies within the device to another dtype or layout: a caller that needs neither saves their whole time."""
+    found = case.ran(lambda one: one.row.name in _CONVERSIONS and one.row.phase != "optimizer" and not one.transfers)
+    if not case.on_device or not found:
+        return None
+    time_s, callers = total(found), Counter[str]()
+    for one in found:
+        callers[one.row.module or f"{one.row.name} ({one.row.shapes or 'no shapes'})"] += round(one.left_s * 1e9)
+    listed = ", ".join(f"{caller} {seconds(time_ns / 1e9)}" for caller, time_ns in callers.most_common(3))
+    return Advice(
+        title="Remove copies within the device",
+        saves_s=time_s,
+        evidence=(
+            f"{sum(one.row.calls for one in found):,.0f} copies to another dtype or layout take {seconds(time_s)} {case.per} "
+            f"({case.share(time_s)}), most of it in {listed}"
+        ),
+        suggestion="check whether the caller needs the copy: one dtype throughout, views instead of .contiguous() and .clone()",
+        of=whole(found),
     )
 
 

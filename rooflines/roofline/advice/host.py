@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rooflines.roofline.advice.case import Advice, Case, Key, idle_of
 from rooflines.roofline.advice.setting import Setting, larger_batch, setting
-from rooflines.roofline.advice.small_kernels import COMPILED_GRAPH, GRAPH, MORE_GRAPHS, SERVER_GRAPHS, has_graph
+from rooflines.roofline.advice.small_kernels import COMPILED_GRAPH, GRAPH, MORE_GRAPHS, fewer_in_server, has_graph
 from rooflines.roofline.analysis import HostWork, Synchronisation
 from rooflines.units import seconds
 
@@ -14,6 +14,9 @@ IDLE = 0.05
 FIRST_CALL_S = 0.1
 # Kernels that are shorter than this on average are over before the host has launched the next one.
 SHORT_KERNEL_S = 50e-6
+# With a working cache, steps take and give back memory a few times at most; without, for every tensor.
+UNCACHED = 100
+_UNCACHED = "unset PYTORCH_NO_CUDA_MEMORY_CACHING and PYTORCH_NO_HIP_MEMORY_CACHING; no torch.cuda.empty_cache() in the step"
 _SYNCHRONISED = (
     (
         ("item", "is_nonzero", "_local_scalar_dense"),
@@ -95,45 +98,65 @@ def unrecorded(case: Case) -> Advice | None:
             f"the device is idle for {case.share(idle_s)} ({seconds(idle_s)}) in stretches of a millisecond or more in which the host "
             "runs no operator: Python, input and output, or another library"
         ),
-        suggestion="record with with_stack=True to see the lines; move data preparation, logging and checkpoints out of the step",
+        suggestion=f"{_see_lines(case)}; move data preparation, logging and checkpoints out of the step",
         of={("idle", "host_bound"): idle_s},
     )
 
 
 def beginning(case: Case) -> Advice | None:
-    """Long calls of the device's runtime that do not wait: libraries and kernels that are loaded, memory that is allocated."""
-    found = [
-        one
-        for one in case.analysis.host_work
-        if one.kind == "runtime" and "GraphLaunch" not in one.name and (_allocates(one) or not _recurs(case, one))
-    ]
+    """Long calls of the device's runtime that do not wait and do not recur in every step: libraries and kernels that are loaded."""
+    found = [one for one in case.analysis.host_work if one.kind == "runtime" or (one.kind == "allocator" and _initialises(one))]
+    found = [one for one in found if "GraphLaunch" not in one.name and not _recurs(case, one.calls)]
     idle_s = min(case.idle_s("host_bound"), sum(one.idle_s for one in found))
     if idle_s <= 0:
         return None
-    allocates = _allocates(found[0])
     return Advice(
-        title="Allocate memory before the steps" if allocates else "Warm up before the recorded steps",
+        title="Warm up before the recorded steps",
         saves_s=idle_s,
         evidence=(
             f"the device is idle for {case.share(idle_s)} ({seconds(idle_s)}) in calls of a millisecond or more that wait for nothing: "
             f"{', '.join(map(_work, found[:3]))}"
         ),
-        suggestion=(
-            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and no torch.cuda.empty_cache() in the step"
-            if allocates
-            else "a few steps before the recording: first calls load libraries and kernels and choose algorithms"
-        ),
+        suggestion="a few steps before the recording: first calls load libraries and kernels and choose algorithms",
         of={("idle", "host_bound"): idle_s},
     )
 
 
-def _allocates(one: HostWork) -> bool:
-    return ("Malloc" in one.name or "Free" in one.name) and one.idle_s < FIRST_CALL_S * one.calls
+def allocating(case: Case) -> Advice | None:
+    """Memory that the steps take from the driver. A cache that is off gives back as often as it takes, for every tensor; one that is
+    short or fragmented gives back little; calls of a single step may fill an empty one."""
+    found = [one for one in case.analysis.host_work if one.kind == "allocator" and not _initialises(one)]
+    idle_s = min(case.idle_s("host_bound"), sum(one.idle_s for one in found))
+    if idle_s <= 0:
+        return None
+    taken, given = (sum(one.calls for one in found if word in one.name) for word in ("Malloc", "Free"))
+    off = min(taken, given) >= UNCACHED and given >= 0.5 * taken
+    return Advice(
+        title="Let torch's allocator cache the device's memory" if off else "Allocate memory before the steps",
+        saves_s=idle_s,
+        evidence=(
+            f"the device is idle for {case.share(idle_s)} ({seconds(idle_s)}) while {taken:,.0f} calls {case.per} take memory from the "
+            f"driver and {given:,.0f} give it back"
+        ),
+        suggestion=_UNCACHED if off else _less_memory(case, taken, given),
+        of={("idle", "host_bound"): idle_s},
+    )
 
 
-def _recurs(case: Case, one: HostWork) -> bool:
+def _less_memory(case: Case, taken: float, given: float) -> str:
+    remedy = f"PYTORCH_{'HIP' if case.on_amd else 'CUDA'}_ALLOC_CONF=expandable_segments:True (if it is not set)"
+    remedy += "; no torch.cuda.empty_cache() in the step" if given else ""
+    return remedy if _recurs(case, taken) else f"a few steps before the recording, which fill the cache; if the calls stay: {remedy}"
+
+
+def _initialises(one: HostWork) -> bool:
+    """Whether an allocation takes as long as starting to use the device."""
+    return one.idle_s >= FIRST_CALL_S * one.calls
+
+
+def _recurs(case: Case, calls: float) -> bool:
     """Whether it happens in every one of several steps, as no first call does."""
-    return case.analysis.basis.steps > 1 and one.calls >= 1
+    return case.analysis.basis.steps > 1 and calls >= 1
 
 
 def launching(case: Case) -> Advice | None:
@@ -145,6 +168,7 @@ def launching(case: Case) -> Advice | None:
     calls = sum(kernel.calls for kernel in kernels)
     mean_s = sum(kernel.time_s for kernel in kernels) / calls if calls else 0.0
     each = f"; a kernel runs for {seconds(mean_s)} on average" if calls else ""
+    remedy = _launch_less(case) if mean_s < SHORT_KERNEL_S else _longer_kernels(case)
     other = "another " if idle_s < idle_of(case.analysis, "host_bound") else ""
     return Advice(
         title="Keep the device busy",
@@ -153,7 +177,7 @@ def launching(case: Case) -> Advice | None:
             f"the device is idle for {other}{case.share(idle_s + arriving_s)} ({seconds(idle_s + arriving_s)}): the host has not "
             f"launched its next work for {seconds(idle_s)}, launched work has not begun for {seconds(arriving_s)}{each}"
         ),
-        suggestion=_launch_less(case) if mean_s < SHORT_KERNEL_S else _longer_kernels(case),
+        suggestion=f"record again without with_stack=True, which slows the host; then {remedy}" if case.has_stacks else remedy,
         of={("idle", "host_bound"): idle_s, ("idle", "kernel_wait"): arriving_s},
     )
 
@@ -162,20 +186,33 @@ def _launch_less(case: Case) -> Setting | str:
     """Fewer launches for the same work."""
     analysis = case.analysis
     if analysis.serving is not None:
-        return larger_batch(analysis) if has_graph(analysis) else SERVER_GRAPHS
+        return fewer_in_server(analysis)
+    larger = larger_batch(analysis)
+    if not analysis.environment.device.startswith("cuda"):
+        return larger
     if has_graph(analysis):
         return MORE_GRAPHS
     if analysis.compiled:
         return COMPILED_GRAPH
-    larger = larger_batch(analysis)
-    return larger if analysis.workload.source == "model" else f"{GRAPH}; or {larger}"
+    if analysis.workload.source == "model":
+        return larger
+    read = _SYNCHRONISED[0][0] + _SYNCHRONISED[1][0]
+    waits = {one.operator for one in analysis.synchronisations if one.operator.removeprefix("aten::") in read}
+    first = f"remove the waits ({', '.join(sorted(waits))}), which no graph can hold; then " if waits else ""
+    return f"{first}{GRAPH}; or {larger}"
 
 
 def _longer_kernels(case: Case) -> Setting | str:
     """Where kernels are long, it is not launching that takes the host's time."""
     if case.analysis.workload.source == "model":
         return larger_batch(case.analysis)
-    return "look for what the host does between the launches (Python stack: with_stack=True): loops, logging, checkpoints"
+    return f"{_see_lines(case)}: loops, logging, checkpoints between the launches"
+
+
+def _see_lines(case: Case) -> str:
+    """How to find what the host runs: the Python stack, if it is not recorded yet."""
+    known = "look at the Python stack in these stretches (Perfetto)"
+    return known if case.has_stacks else "record with with_stack=True to see the lines"
 
 
 def between_operators(case: Case) -> Advice | None:

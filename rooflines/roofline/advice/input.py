@@ -32,7 +32,7 @@ def load_faster(case: Case) -> Advice | None:
             title=_TITLE,
             saves_s=loading_s,
             evidence=f"for {case.share(loading_s)} ({seconds(loading_s)}) {meanwhile} while the host is in the data loader",
-            suggestion="more workers and pinned memory: DataLoader(num_workers=..., pin_memory=True, persistent_workers=True)",
+            suggestion="check that the loader has workers: DataLoader(num_workers=..., pin_memory=True, persistent_workers=True)",
             of={("idle", "data_loading"): loading_s},
         )
     slower = loader_is_slower(analysis)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from rooflines.roofline.advice.case import Advice, Case, Ran, total, whole
+from rooflines.roofline.advice.case import Advice, Case, Key, Ran, computes, total, whole
 from rooflines.roofline.analysis import Kernel, OperatorRow
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.units import seconds
@@ -30,7 +30,8 @@ def fallback(case: Case) -> Advice | None:
     rows = [one for one, _ in found]
     time_s = total(rows)
     known = [(one, sizes) for one, sizes in found if isinstance(one.row, OperatorRow) and one.row.lower_bound_s is not None]
-    saves_s = sum(_saved(one, sizes) for one, sizes in known) if known else None
+    fallbacks = [one.key for one in rows]
+    saves_s = sum(_saved(case, one, sizes, fallbacks) for one, sizes in known) if known else None
     if saves_s is None and time_s < WORTH_UNKNOWN * case.step_s:
         return None
     worst, worst_sizes = max(found, key=lambda pair: pair[0].left_s)
@@ -74,9 +75,8 @@ def _compiled(case: Case, hopper: bool) -> Advice | None:
 
 def is_hopper(case: Case) -> bool:
     """Whether the device is an H100 or one of its kind, by its name or its kernels."""
-    return _HOPPER.search(case.analysis.environment.device_name) is not None or any(
-        kernel.name.startswith("sm90_") for one in case.every() for kernel in one.kernels
-    )
+    name, kernels = case.analysis.environment.device_name, (kernel for one in case.every() for kernel in one.kernels)
+    return _HOPPER.search(name) is not None if name else any(kernel.name.startswith("sm90_") for kernel in kernels)
 
 
 def _is_product(one: Ran) -> bool:
@@ -116,10 +116,11 @@ def _in_compiled(one: Ran, hopper: bool) -> list[Kernel]:
     return [kernel for kernel in one.kernels if is_fallback(kernel.name, half=_HALF.search(kernel.name) is not None, hopper=hopper)]
 
 
-def _saved(one: Ran, sizes: list[int]) -> float:
-    """The time above the bound of the padded product."""
+def _saved(case: Case, one: Ran, sizes: list[int], fallbacks: list[Key]) -> float:
+    """The time above that of the padded product at the rate that the other products attain."""
     row = one.row
     assert isinstance(row, OperatorRow)
     assert row.lower_bound_s is not None
     padded = math.prod(math.ceil(size / MULTIPLE) * MULTIPLE / size for size in sizes)
-    return max(0.0, one.left_s - row.lower_bound_s * padded)
+    attained = case.attainable(row.precision, fallbacks) if computes(row) else 1.0
+    return one.saved(row.lower_bound_s * padded / attained)

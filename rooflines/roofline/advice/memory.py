@@ -7,6 +7,8 @@ from rooflines.roofline.analysis import OperatorRow
 from rooflines.roofline.step.interference import PAGE_S, paging
 from rooflines.units import binary_bytes, seconds
 
+# Memory of which more is in use has no room for the activations that checkpointing leaves out.
+FULL = 0.8
 # Page faults a step worth a sentence: 16 MiB of pages of 4 KiB, taken from the system and given back in every step.
 PAGING_FAULTS = 4000
 
@@ -31,13 +33,17 @@ def page_faults(case: Case) -> Advice | None:
 
 
 def recomputed(case: Case) -> Advice | None:
-    """Activations that checkpointing computes again in the backward pass."""
+    """Activations that checkpointing computes again in the backward pass, on a device whose memory is not full without them."""
     found = case.analysis.recomputation
     if found is None or not found.time_s:
         return None
     again = _twice(case)
     saves_s = min(found.time_s, sum(again.values()))
     memory, room = case.analysis.memory, case.analysis.environment.device_memory_bytes
+    used = memory.peak_bytes / room if memory is not None and memory.peak_bytes and room else None
+    if used is not None and used > FULL:
+        return None
+    unknown = "if the activations fit into memory: " if used is None else ""
     peak = f"; peak memory is {binary_bytes(memory.peak_bytes)}" if memory is not None and memory.peak_bytes else ""
     of = f" of {binary_bytes(room)}" if peak and room else ""
     return Advice(
@@ -47,7 +53,7 @@ def recomputed(case: Case) -> Advice | None:
             f"operators of the forward pass run again inside the backward pass (activation checkpointing): {found.calls:,.0f} calls, "
             f"{seconds(found.time_s)} {case.per} ({case.share(found.time_s)}){peak}{of}"
         ),
-        suggestion="checkpoint only as many blocks as memory needs, or keep the products (selective checkpointing: context_fn)",
+        suggestion=f"{unknown}checkpoint only as many blocks as memory needs, or keep the products (context_fn)",
         of=again,
     )
 

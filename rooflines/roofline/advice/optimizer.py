@@ -9,13 +9,14 @@ from rooflines.units import seconds
 
 # An update in a loop over the parameters has several calls for each of them.
 MANY_CALLS = 50
-_AT_ONCE = re.compile(r"_foreach_|_fused_|multi_tensor|fused_adam|FusedAdam|fused_sgd", re.IGNORECASE)
+_FUSED = re.compile(r"_fused_|fused_?adam|fused_?sgd|triton_|split.*optimizer", re.IGNORECASE)
+_AT_ONCE = re.compile(rf"_foreach_|multi_tensor|{_FUSED.pattern}", re.IGNORECASE)
 _FILLS = ("aten::zero_", "aten::_foreach_zero_", "aten::fill_")
 
 
 def zeroed_gradients(case: Case) -> Advice | None:
-    """Gradients that are filled with zeros, which the backward pass then adds to."""
-    found = case.ran(lambda one: one.row.phase == "optimizer" and one.row.name in _FILLS)
+    """Gradients that are filled with zeros, which the backward pass then adds to; a single element is the flag of a scaler."""
+    found = case.ran(lambda one: one.row.phase == "optimizer" and one.row.name in _FILLS and set(one.tensors) != {(1,)})
     if not found:
         return None
     time_s = total(found)
@@ -52,8 +53,12 @@ def loop(case: Case) -> Advice | None:
 
 
 def in_loop(one: Ran) -> bool:
-    names = (one.row.name, *(kernel.name for kernel in one.kernels))
-    return one.row.phase == "optimizer" and not one.communicates and not any(_AT_ONCE.search(name) for name in names)
+    return one.row.phase == "optimizer" and not one.communicates and not updates_at_once(one, _AT_ONCE)
+
+
+def updates_at_once(one: Ran, fused: re.Pattern[str] = _FUSED) -> bool:
+    """Whether a kernel or operator of this kind updates many parameters."""
+    return any(fused.search(name) for name in (one.row.name, *(kernel.name for kernel in one.kernels)))
 
 
 def _launches(one: Ran) -> float:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
-from math import prod
 
 from rooflines.roofline.advice.case import Advice, Case, Ran, total
 from rooflines.roofline.advice.setting import MORE_WORK, Setting, larger_batch, setting
@@ -17,6 +18,9 @@ SERVER_GRAPHS = "the server's CUDA graphs (vLLM: without --enforce-eager; SGLang
 MORE_GRAPHS = "larger CUDA graphs (TORCH_LOGS=graph_breaks,cudagraphs names what ends or prevents one), or a larger batch"
 # A device whose kernels fill fewer of its units for this share of the busy time could do more work in the same time.
 UNDERUSED = 0.30
+# What reaches this share of its memory or compute roof does not lack blocks.
+SATURATED = 0.5
+_PERSISTENT = re.compile(r"persistent|cluster|stream_?k|_SK\d|nvjet|sm90|sm1\d0|deep_gemm|matmul_ogs|GemmUniversal|cooperative", re.I)
 
 
 def small_operators(case: Case) -> Advice | None:
@@ -42,7 +46,7 @@ def fewer_launches(case: Case, found: list[Ran]) -> Setting | str:
     """Suggest more work per launch: fusion if the operators allow it, else a larger batch."""
     analysis = case.analysis
     if analysis.serving is not None:
-        return larger_batch(analysis) if has_graph(analysis) else SERVER_GRAPHS
+        return fewer_in_server(analysis)
     if analysis.compiled:
         return COMPILED_GRAPH if case.on_device and not has_graph(analysis) else larger_batch(analysis)
     return setting(analysis, "compile", "on") if _fusable(found) else larger_batch(analysis)
@@ -65,6 +69,12 @@ def has_graph(analysis: Analysis) -> bool:
     return analysis.coverage is not None and analysis.coverage.graph_launch_time_s > 0
 
 
+def fewer_in_server(analysis: Analysis) -> Setting | str:
+    """Suggest graphs to a server that runs decode steps without; prefills differ in size."""
+    decodes = analysis.serving is not None and any(one.kind == "decode" for one in analysis.serving.kinds)
+    return SERVER_GRAPHS if decodes and not has_graph(analysis) else larger_batch(analysis)
+
+
 def _most_in(found: list[Ran]) -> str:
     calls: Counter[str] = Counter()
     for one in found:
@@ -74,15 +84,17 @@ def _most_in(found: list[Ran]) -> str:
 
 
 def larger_grids(case: Case) -> Advice | None:
-    """Kernels that occupy only some of the device's units, which a larger batch would fill."""
+    """Kernels that occupy only some of the device's units, below half of their roof, not made to run with few blocks (persistent,
+    clustered), while no other kernel runs: a larger batch would fill the device."""
     units = case.analysis.environment.device_units
     busy = case.ran(lambda one: not one.communicates)
     if not units or not busy or (larger := larger_batch(case.analysis)) in (*case.given, MORE_WORK):
         return None
     of, underused_s = {}, 0.0
-    for one in busy:
-        filled = [(kernel.time_s, prod(kernel.grid) / units) for kernel in one.kernels if kernel.grid]
-        lost = [(time_s, 1 - part) for time_s, part in filled if part < 1]
+    for one in filter(_starves, busy):
+        grids = [kernel for kernel in one.kernels if kernel.grid and not _PERSISTENT.search(kernel.name)]
+        blocks = [(kernel.time_s * one.left_s / one.row.time_s, math.prod(kernel.grid or ())) for kernel in grids]
+        lost = [(time_s, 1 - number / units) for time_s, number in blocks if number < units]
         if lost:
             of[one.key] = min(one.left_s, sum(time_s * part for time_s, part in lost))
             underused_s += min(one.left_s, sum(time_s for time_s, _ in lost))
@@ -92,9 +104,23 @@ def larger_grids(case: Case) -> Advice | None:
         title="Use a larger batch",
         saves_s=sum(of.values()),
         evidence=(
-            f"kernels with fewer blocks than the device's {units} multiprocessors take {seconds(underused_s)} {case.per} "
-            f"({case.share(underused_s)}); the saving assumes the same samples in a larger batch"
+            f"kernels with fewer blocks than the device's {units} multiprocessors, far below their roofs, take {seconds(underused_s)} "
+            f"{case.per} ({case.share(underused_s)}); the saving assumes the same samples in a larger batch"
         ),
         suggestion=larger,
         of=of,
     )
+
+
+def _starves(one: Ran) -> bool:
+    """Whether an operator is known to stay far below its memory and compute roofs."""
+    row = one.row
+    near = isinstance(row, OperatorRow) and row.bound in ("memory", "compute") and (row.efficiency or 1.0) >= SATURATED
+    return isinstance(row, OperatorRow) and row.lower_bound_s is not None and not near
+
+
+def fills(case: Case, found: list[Ran]) -> bool:
+    """Whether most of the time is in kernels with a block for each multiprocessor or near a roof: a larger batch makes them longer."""
+    units = case.analysis.environment.device_units or math.inf
+    full = [one for one in found if not _starves(one) or (one.kernels and math.prod(one.kernels[0].grid or ()) >= units)]
+    return total(full) > 0.5 * total(found)

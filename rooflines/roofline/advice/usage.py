@@ -5,7 +5,10 @@ Each rule says what was read and no more than that. Where seconds follow from it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+
+from msgspec.structs import replace
 
 from rooflines.roofline.analysis import Analysis, DeviceUsage, Finding, Usage
 from rooflines.roofline.usage.device_usage import HOST
@@ -44,9 +47,13 @@ def find_in_usage(analysis: Analysis) -> tuple[Finding, ...]:
     return tuple(finding for rule in _RULES if (finding := rule(analysis, analysis.usage)) is not None)
 
 
-def ranked(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """Sort findings: doubts about the results first, then by saving; unknown savings last."""
-    return tuple(sorted(findings, key=lambda finding: (finding.title != _ECC, -finding.saves_s)))
+def ranked(findings: tuple[Finding, ...], step_s: float = math.inf) -> tuple[Finding, ...]:
+    """Sort findings: doubts about the results first, then by saving, together at most a step; unknown savings last."""
+    left_s, found = step_s, list[Finding]()
+    for one in sorted(findings, key=lambda finding: (finding.title != _ECC, -finding.saves_s)):
+        found.append(replace(one, saves_s=min(one.saves_s, left_s)))
+        left_s -= found[-1].saves_s
+    return tuple(found)
 
 
 def _uncorrected_errors(analysis: Analysis, usage: Usage) -> Finding | None:

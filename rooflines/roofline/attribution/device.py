@@ -72,7 +72,7 @@ def attribute_device(
     numbers = np.bincount(group, minlength=len(keys))
     each = _by_step(trace, owned, group_of, len(keys), step, steps)
     began = calls_by_step(group, len(keys), during, steps)
-    ran, hidden = _kernels(trace, owned, group_of, len(keys)), _sums(exposed[owned], group_of, len(keys))
+    ran, hidden = _kernels(trace, owned, group_of, len(keys)), _exposed_by_group(trace, exposed, owned, group_of, len(keys))
     rows = tuple(
         Row(
             variants[variant].signature,
@@ -158,12 +158,18 @@ def _exposed(trace: Trace) -> Int64s:
     return found
 
 
-def _sums(exposed: Int64s, group: Int64s, groups: int) -> list[int | None]:
-    """The sum of ``exposed`` in each group, None where none of its events has any such figure."""
-    has = exposed >= 0
-    total = np.bincount(group[has], weights=exposed[has], minlength=groups)
-    numbers = np.bincount(group[has], minlength=groups)
-    return [round(value) if number else None for value, number in zip(total.tolist(), numbers.tolist(), strict=True)]
+def _exposed_by_group(trace: Trace, exposed: Int64s, events: Int64s, group: Int64s, groups: int) -> list[int]:
+    """The sum of ``exposed`` in each group of ``events``; of one without copies and collectives the time when no other kernel runs."""
+    own = exposed[events]
+    has = own >= 0
+    total = np.bincount(group[has], weights=own[has], minlength=groups)
+    # All other kernels are one more group.
+    of = np.full(len(trace.device), groups, np.int64)
+    of[events] = group
+    running = np.flatnonzero(trace.device.kind != MEMCPY)
+    alone = intervals.alone_by_group(of[running], trace.device.start_ns[running], trace.device.end_ns[running], groups + 1)[:groups]
+    moves = np.bincount(group[has], minlength=groups) > 0
+    return [round(value) for value in np.where(moves, total, alone).tolist()]
 
 
 def _kernels(trace: Trace, events: Int64s, group: Int64s, groups: int) -> list[tuple[LaunchedKernel, ...]]:
@@ -214,7 +220,7 @@ def _device_gaps(
     callers, _ = distinct_rows(group, caller, origins.replay[events])
     numbers = np.bincount(callers[:, 0], minlength=len(keys))
     each = _by_step(trace, events, group, len(keys), step, steps)
-    ran, hidden = _kernels(trace, events, group, len(keys)), _sums(exposed[events], group, len(keys))
+    ran, hidden = _kernels(trace, events, group, len(keys)), _exposed_by_group(trace, exposed, events, group, len(keys))
     gaps = []
     for place, (code, which, at, during) in enumerate(keys.tolist()):
         signature = None

@@ -36,8 +36,8 @@ class Row:
 
     On a CPU ``time_ns`` is steady: the sum of the lower quartiles of its call sites. ``step_ns`` is the time in each step as traced and
     ``step_calls`` the calls in it, empty of a trace with fewer than two. ``inferred`` says what was inferred from other events in the
-    trace, None where nothing. ``exposed_ns`` is the time of its copies and collectives that nothing of a higher priority hides, None
-    where it has none (``partition.py`` on the priority).
+    trace, None where nothing. ``exposed_ns`` is the time of its copies and collectives that nothing of a higher priority hides
+    (``partition.py`` on the priority), of a row without any the time in which no other kernel runs; None on a CPU.
     """
 
     signature: Signature

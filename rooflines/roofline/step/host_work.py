@@ -30,7 +30,8 @@ _LONG_OPERATOR_NS = 200_000
 _LONG_STRETCH_NS = 1_000_000
 _MOST = 12
 _COMPILED = re.compile(r"triton_(?:(?:poi|red|per|tem|for|mm)_|_\d)|CompiledF|## Call CompiledFxGraph|Torch-Compiled Region")
-Kind = Literal["operator", "python", "runtime", "optimizer", "unrecorded"]
+_ALLOCATES = re.compile(r"(?:cuda|hip)(?:Malloc|Free)(?:Async|Managed)?(?:_v\d+)?$")
+Kind = Literal["operator", "python", "runtime", "allocator", "optimizer", "unrecorded"]
 
 
 def is_compiled(trace: Trace) -> bool:
@@ -91,6 +92,7 @@ def host_work(trace: Trace, calls: Calls, attribution: Attribution, host_bound: 
     found = [
         *functions,
         *_operators(trace, calls, left, on_launching),
+        *_allocations(trace, attribution.window, host_bound),
         *_optimizers(trace, calls, host_bound, on_launching),
         *_unrecorded(trace, left, on_launching),
     ]
@@ -135,7 +137,11 @@ def _operators(trace: Trace, calls: Calls, host_bound: Intervals, on_launching: 
     which, starts, ends = exclusive(host.thread[chosen], host.start_ns[chosen], calls.end_ns[chosen])
     own = np.bincount(which, weights=ends - starts, minlength=len(chosen))
     idle = np.bincount(which, weights=intervals.covered(host_bound, np.stack((starts, ends), axis=1)), minlength=len(chosen))
-    kept = (own >= np.where(alone[chosen] & (host.kind[chosen] == OPERATOR), _LONG_OPERATOR_NS, _LONG_STRETCH_NS)) & (idle > 0)
+    kept = (
+        ~_named(trace, _is_allocation)[host.name[chosen]]
+        & (own >= np.where(alone[chosen] & (host.kind[chosen] == OPERATOR), _LONG_OPERATOR_NS, _LONG_STRETCH_NS))
+        & (idle > 0)
+    )
     where = _Places(trace)
     found = []
     for event, idle_ns in zip(chosen[kept].tolist(), idle[kept].tolist(), strict=True):
@@ -145,6 +151,20 @@ def _operators(trace: Trace, calls: Calls, host_bound: Intervals, on_launching: 
         place = where.of(int(host.thread[event]), int(host.start_ns[event]))
         found.append(_Idle(kind, trace.names[host.name[event]], shapes, round(idle_ns), place))
     return found
+
+
+def _allocations(trace: Trace, window: Intervals, host_bound: Intervals) -> list[_Idle]:
+    """The calls in ``window`` that take memory of a device or give it back."""
+    host = trace.host
+    chosen = np.flatnonzero((host.kind == RUNTIME) & _named(trace, _is_allocation)[host.name])
+    calls = np.stack((host.start_ns[chosen], host.end_ns[chosen]), axis=1)
+    idle, inside = intervals.covered(host_bound, calls), intervals.covered(window, calls) > 0
+    names = [trace.names[code] for code in host.name[chosen[inside]].tolist()]
+    return [_Idle("allocator", name, "", idle_ns) for name, idle_ns in zip(names, idle[inside].tolist(), strict=True)]
+
+
+def _is_allocation(name: str) -> bool:
+    return _ALLOCATES.match(name) is not None
 
 
 def _optimizers(trace: Trace, calls: Calls, host_bound: Intervals, on_launching: Mask) -> list[_Idle]:

@@ -56,3 +56,14 @@ def test_unions_of_very_many_groups_take_one_pass():
     group = np.arange(200_000)
     starts = group << 40
     assert intervals.lengths_by_group(group, starts, starts + 3, len(group)).sum() == 3 * len(group)
+
+
+GROUPS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 40), st.integers(0, 40)), max_size=12)
+
+
+@given(GROUPS)
+def test_time_alone_is_that_in_which_no_other_group_runs(events):
+    table = np.array(events, np.int64).reshape(-1, 3)
+    every = {group: naive([(low, high) for one, low, high in events if one == group]) for group in range(4)}
+    expected = [len(own - set().union(*(other for at, other in every.items() if at != group))) for group, own in every.items()]
+    assert intervals.alone_by_group(table[:, 0], table[:, 1], table[:, 2], 4).tolist() == expected

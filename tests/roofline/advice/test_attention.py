@@ -1,7 +1,8 @@
-"""Attention written by hand, and conversions of what attention reads."""
+"""Attention written by hand."""
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from rooflines.roofline.advice import attention
@@ -30,6 +31,16 @@ def test_products_and_softmax_in_one_module_are_one_fused_attention():
     assert found.saves_s == pytest.approx(0.016 - max(flops_s, bytes_s))
     assert sum(found.of.values()) == pytest.approx(0.016)
     assert "layer.0.attention" in found.evidence
+
+
+def test_fused_attention_is_measured_against_the_rate_of_other_products():
+    slow = row("aten::mm", 0.01, 0.005, category="matmul", precision="bf16", shapes="64x64, 64x64")
+    best = msgspec.structs.replace(slow, bound="compute", efficiency=0.5)
+    long = [msgspec.structs.replace(one, shapes=one.shapes.replace("513", "1026")) for one in written()]
+    at_roof, attained = (attention.hand_written(case(*long, *more)) for more in ((), (best,)))
+    flops_s = 4 * 96 * 1026 * 1026 * 64 / 900e12
+    assert at_roof.saves_s == pytest.approx(0.016 - flops_s)
+    assert attained.saves_s == pytest.approx(0.016 - flops_s / 0.5)
 
 
 def test_products_on_a_fallback_kernel_are_named():
@@ -71,26 +82,6 @@ def test_the_backward_pass_counts_as_well():
 )
 def test_what_is_not_attention_is_left_alone(rows):
     assert attention.hand_written(case(*rows)) is None
-
-
-def test_copies_beside_attention_are_conversions():
-    rows = [
-        row("aten::_scaled_dot_product_flash_attention", 0.01, category="attention", module="layer.0.attention", shapes="1x8x64x64"),
-        row("aten::clone", 0.004, category="copy", module="layer.0.attention", shapes="1x8x64x64", kernels=(kernel("copy", 0.004),)),
-        row("aten::clone", 0.04, category="copy", module="head", shapes="1x8x64x64"),
-        row("aten::to", 0.03, category="copy", module="layer.0.attention", kernels=(kernel("Memcpy HtoD (Pinned -> Device)", 0.03),)),
-    ]
-    found = attention.conversions(case(*rows))
-    assert (found.saves_s, list(found.of)) == (0.004, [("operator", 1)])
-    assert "attention itself takes 10.0 ms" in found.evidence
-
-
-def test_copies_elsewhere_are_none_of_attentions():
-    copy = row("aten::clone", 0.04, category="copy", module="head")
-    assert attention.conversions(case(copy)) is None
-    assert (
-        attention.conversions(case(copy, row("aten::_flash_attention_forward", category="attention", module="block.attention"))) is None
-    )
 
 
 def test_a_product_whose_last_argument_is_no_matrix():

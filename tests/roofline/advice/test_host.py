@@ -6,7 +6,7 @@ import pytest
 
 from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.advice import host, small_kernels
-from rooflines.roofline.analysis import Basis, Coverage, HostWork, Synchronisation
+from rooflines.roofline.analysis import Basis, Coverage, HostWork, ServedSteps, Serving, Synchronisation
 from tests.roofline.advice.cases import case, kernel, row
 
 
@@ -50,17 +50,51 @@ def test_time_without_an_operator_is_to_be_looked_into():
     found = host.unrecorded(case(idle={"host_bound": 0.05}, host_work=stretches))
     assert found.saves_s == 0.03
     assert "with_stack=True" in found.suggestion
+    recorded = host.unrecorded(case(idle={"host_bound": 0.05}, host_work=stretches, coverage=Coverage(stacks_recorded=True)))
+    assert "with_stack" not in recorded.suggestion
     assert host.unrecorded(case(idle={"host_bound": 0.05})) is None
 
 
 @pytest.mark.parametrize(
-    ("name", "calls", "advice"),
-    [("cudaMalloc", 10, "expandable_segments"), ("cudaFree", 0.1, "a few steps before"), ("cudaLaunchKernel", 1, "a few steps before")],
+    ("kind", "name", "calls"), [("allocator", "cudaFree", 0.1), ("runtime", "cudaLaunchKernel", 1), ("runtime", "cudaModuleLoad", 9)]
 )
-def test_first_calls_and_allocations(name, calls, advice):
-    began = (HostWork(kind="runtime", name=name, calls=calls, idle_s=0.03),)
-    assert advice in host.beginning(case(idle={"host_bound": 0.05}, host_work=began)).suggestion
+def test_first_calls(kind, name, calls):
+    began = (HostWork(kind=kind, name=name, calls=calls, idle_s=0.03),)
+    assert "a few steps before" in host.beginning(case(idle={"host_bound": 0.05}, host_work=began)).suggestion
+    assert host.allocating(case(idle={"host_bound": 0.05}, host_work=began)) is None
     assert host.beginning(case(idle={"host_bound": 0.05})) is None
+
+
+def allocated(device="NVIDIA H100", steps=3, **calls):
+    environment = Environment(rooflines="0", device="cuda:0", device_name=device)
+    work = tuple(HostWork(kind="allocator", name=name, calls=number, idle_s=0.015) for name, number in calls.items())
+    made = case(idle={"host_bound": 0.05}, host_work=work, basis=Basis(steps=steps), environment=environment)
+    assert host.beginning(made) is None
+    return host.allocating(made)
+
+
+@pytest.mark.parametrize(("mallocs", "frees", "off"), [(292, 272, True), (292, 30, False), (12, 12, False)])
+def test_a_cache_that_is_off_gives_back_as_often_as_it_takes(mallocs, frees, off):
+    found = allocated(hipMalloc=mallocs, hipFree=frees)
+    assert found.saves_s == pytest.approx(0.03)
+    assert f"while {mallocs} calls a step take memory from the driver and {frees} give it back" in found.evidence
+    assert ("PYTORCH_NO_HIP_MEMORY_CACHING" in found.suggestion) == off
+    assert ("expandable_segments" in found.suggestion) != off
+    assert "empty_cache" in found.suggestion
+
+
+@pytest.mark.parametrize(
+    ("steps", "device", "begins"),
+    [
+        (3, "NVIDIA H100", "PYTORCH_CUDA_ALLOC_CONF"),
+        (3, "AMD Instinct MI300X", "PYTORCH_HIP_ALLOC_CONF"),
+        (1, "NVIDIA H100", "a few steps before the recording, which fill the cache; if the calls stay: PYTORCH_CUDA_ALLOC_CONF"),
+    ],
+)
+def test_allocations_that_recur_come_from_a_cache_that_is_short(steps, device, begins):
+    found = allocated(device, steps, cudaMalloc=2)
+    assert found.suggestion.startswith(begins)
+    assert "empty_cache" not in found.suggestion, "nothing is given back"
 
 
 def test_what_recurs_in_every_step_is_no_first_call():
@@ -79,6 +113,20 @@ def test_short_kernels_are_launched_together():
     assert found.suggestion.startswith(small_kernels.GRAPH)
     assert "a kernel runs for 10.0 µs on average" in found.evidence
     assert host.launching(launched(0.01, compiled=True)).suggestion == small_kernels.COMPILED_GRAPH
+    stacks = Coverage(modelled_time_fraction=1.0, stacks_recorded=True)
+    assert host.launching(launched(0.01, coverage=stacks)).suggestion.startswith("record again without with_stack=True")
+    assert "remove the waits (aten::item)" in host.launching(launched(0.01, synchronisations=(wait(),))).suggestion
+
+
+def test_graphs_are_suggested_to_devices_that_have_them():
+    environment = Environment(rooflines="0", device="xpu:0", device_name="Intel Data Center GPU Max 1550")
+    assert str(host.launching(launched(0.01, environment=environment)).suggestion) == "a larger batch"
+
+
+@pytest.mark.parametrize(("kind", "advice"), [("decode", small_kernels.SERVER_GRAPHS), ("prefill", "more requests in a step")])
+def test_a_server_replays_decode_steps_and_no_prefills(kind, advice):
+    step = ServedSteps(kind=kind, steps=1, requests=4, step_s=0.1, busy_s=0.06, category_breakdown={})
+    assert host.launching(launched(0.01, serving=Serving(kinds=(step,)))).suggestion.startswith(advice)
 
 
 def test_graphs_are_not_suggested_to_a_program_that_launches_graphs():

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from rooflines.profiler.records import Workload
-from rooflines.roofline.advice import categories, copies, layout, precision, small_kernels
+from rooflines.device_specs.records import Source
+from rooflines.profiler.records import Environment, Workload
+from rooflines.roofline.advice import categories, copies, fusion, layout, precision, small_kernels
 from rooflines.roofline.advice.setting import MORE_WORK
+from rooflines.roofline.findings import find
 from tests.roofline.advice.cases import CEILINGS, analysis, case, kernel, row, unmodelled
 
+CK_MOE = "_ZN2ck27kernel_moe_gemm_2lds"
+CHAINED = {"shapes": "8192x4096", "precision": "bf16", "bytes": 2**27, "category": "normalisation"}
 NCHW = "void cudnn::ops::nchwToNhwcKernel<__half, __half, float, false, true>"
 
 
-@pytest.mark.parametrize("name", [NCHW, "batched_transpose_32x32_half", "SubTensorOpWithScalar1d", "nhwcToNchwKernel"])
+@pytest.mark.parametrize("name", [NCHW, "batched_transpose_32x32_half", "SubTensorOpWithScalar1d"])
 def test_layout_conversions_are_saved_by_channels_last(name):
     convolution = {"kernels": (kernel("sm80_xmma_fprop", 0.02), kernel(name, 0.006, calls=3))}
     found = layout.conversions(
@@ -28,6 +33,78 @@ def test_a_model_in_channels_last_is_not_told_to_be():
     convolution = row("aten::conv2d", 0.02, kernels=(kernel(NCHW, 0.01),))
     assert layout.conversions(case(convolution, workload=workload)) is None
     assert layout.conversions(case(row("aten::conv2d", 0.02, kernels=(kernel("sm80_xmma_fprop", 0.02),)))) is None
+
+
+def test_images_in_channels_last_are_seen_by_the_direction_of_their_conversions():
+    back = "void cudnn::engines_precompiled::nhwcToNchwKernel<float, float, float, false, true>"
+    kernels = (kernel("xmma_fprop_nchw", 0.02), kernel(back, 0.004, calls=2), kernel(NCHW, 0.002, calls=1))
+    inside = row("aten::convolution", 0.026, 0.01, kernels=kernels, category="convolution", shapes="8x64x56x56")
+    assert layout.conversions(case(inside)) is None
+    workload = Workload(name="resnet18", mode="inference", source="model", image_size=224)
+    assert "channels" not in str(categories.slow("convolution")(case(inside, workload=workload)).suggestion)
+    outside = row("aten::convolution", 0.026, kernels=(kernel(NCHW, 0.004, calls=2), kernel(back, 0.002, calls=1)))
+    assert layout.conversions(case(outside)) is not None
+
+
+def test_results_that_are_copied_to_the_host_come_from_no_loader():
+    name = "Memcpy DtoH (Device -> Pageable)"
+    found = copies.pageable(case(row("aten::copy_", 0.02, exposed_s=0.005, kernels=(kernel(name, 0.02),))))
+    assert "DataLoader" not in found.suggestion
+    assert "copy results to pinned memory" in found.suggestion
+
+
+def test_a_copy_within_the_device_costs_its_whole_time_and_names_its_caller():
+    rows = [
+        row("aten::clone", 0.004, 0.003, category="copy", module="layer.0.attention", shapes="1x8x64x64"),
+        row("aten::_to_copy", 0.002, category="copy", shapes="1024x1024"),
+        row("aten::to", 0.03, category="copy", kernels=(kernel("Memcpy HtoD (Pinned -> Device)", 0.03),)),
+        row("aten::copy_", 0.01, phase="optimizer"),
+    ]
+    found = copies.on_device(case(*rows))
+    assert (found.saves_s, list(found.of)) == (pytest.approx(0.006), [("operator", 0), ("operator", 1)])
+    assert "layer.0.attention 4.00 ms, aten::_to_copy (1024x1024) 2.00 ms" in found.evidence
+    assert found.suggestion.startswith("check whether the caller needs the copy")
+    assert copies.on_device(case(*rows[2:])) is None
+    assert copies.on_device(case(*rows, device="cpu")) is None
+
+
+def chain(**more):
+    """Three operators over 64 MiB in one module: each reads and writes it."""
+    each = {
+        "shapes": "8192x4096",
+        "precision": "bf16",
+        "bytes": 2 * 2**26,
+        "category": "element-wise",
+        "module": "block.0.norm",
+        **more,
+    }
+    return [row(name, 0.003, 0.001, **each) for name in ("aten::pow", "aten::mul", "aten::neg")]
+
+
+@pytest.mark.parametrize(("mode", "inside"), [("inference", 4), ("training", 2)])
+def test_a_fused_chain_moves_what_comes_from_outside(mode, inside):
+    workload = Workload(name="step", mode=mode, source="trace")
+    found = fusion.chained(case(*chain(), workload=workload))
+    assert found.saves_s == pytest.approx(0.009 - (6 - inside) * 2**26 / 3e12)
+    assert sum(found.of.values()) == pytest.approx(0.009), "nothing is left for other advice"
+    assert str(found.suggestion) == "in the code: torch.compile the model"
+
+
+@pytest.mark.parametrize(
+    ("rows", "more"),
+    [
+        (chain(), {"compiled": True}),
+        (chain(), {"ceilings": ()}),
+        (chain()[:1], {}),
+        (chain(category="matmul"), {}),
+        (chain(shapes=""), {}),
+        (chain(bytes=2**40), {}),  # it cannot be faster than now
+        (chain(), {"device": "cpu"}),
+        ([row("_C::rms_norm", 0.003, **{**CHAINED, "module": f"block.{at}"}) for at in range(3)], {}),
+    ],
+)
+def test_what_does_not_form_a_chain_is_not_fused(rows, more):
+    assert fusion.chained(case(*rows, **more)) is None
 
 
 def test_a_pageable_copy_costs_what_nothing_hides():
@@ -75,7 +152,7 @@ def test_small_operators_that_cannot_be_fused_want_a_larger_batch():
 def test_a_larger_batch_is_suggested_only_where_there_can_be_one(source, batch_size, suggestion):
     workload = Workload(name="step", mode="inference", source=source, batch_size=batch_size)
     assert str(small_kernels.small_operators(case(latency("aten::mm", "matmul"), workload=workload)).suggestion) == suggestion
-    underused = row("aten::mm", 0.04, kernels=(kernel("gemm", 0.04, grid=(33, 1, 1)),))
+    underused = row("aten::mm", 0.04, 0.004, kernels=(kernel("gemm", 0.04, grid=(33, 1, 1)),))
     assert (small_kernels.larger_grids(case(underused, row("aten::add", 0.04), workload=workload)) is None) == (suggestion == MORE_WORK)
 
 
@@ -83,18 +160,68 @@ def test_a_larger_batch_is_suggested_only_where_there_can_be_one(source, batch_s
     ("category", "one", "advice"),
     [
         ("matmul", {"time_s": 20e-6}, "a larger batch"),
-        ("matmul", {"time_s": 0.01}, "multiples of 128"),
+        ("matmul", {"time_s": 0.01, "shapes": "4096x513, 513x4096"}, "multiples of 128 instead of 513"),
+        ("matmul", {"time_s": 0.01, "shapes": "4096x4096, 4096x4096"}, "max-autotune"),
+        ("matmul", {"time_s": 0.01, "shapes": "8944x1024, 1024x2816"}, "max-autotune"),
         ("matmul", {"time_s": 0.01, "kernels": (kernel("Cijk_Alik_Bljk_BBS_BH_MT256x256x64"),)}, "PYTORCH_TUNABLEOP_ENABLED"),
         ("convolution", {"time_s": 0.01}, "cudnn.benchmark"),
-        ("attention", {"time_s": 0.01, "name": "aten::_scaled_dot_product_flash_attention"}, "it runs fused already"),
+        ("attention", {"time_s": 0.01, "name": "aten::_scaled_dot_product_flash_attention"}, "FlashAttention 3"),
+        ("moe", {"time_s": 0.01, "kernels": (kernel("fused_moe_kernel"),), "bound": "compute"}, "benchmark_moe.py"),
+        ("moe", {"time_s": 0.01, "kernels": (kernel(CK_MOE),), "name": "aiter::moe", "bound": "compute"}, "Composable Kernel"),
+        ("moe", {"time_s": 0.01, "kernels": (kernel(CK_MOE),)}, "more tokens per step"),
         ("attention", {"time_s": 0.01, "name": "aten::_scaled_dot_product_attention_math"}, "sdpa_kernel"),
         ("optimizer", {"time_s": 0.01}, "fused=True"),
         ("copy", {"time_s": 0.01, "module": "DistributedDataParallel_0"}, "gradient_as_bucket_view"),
     ],
 )
 def test_what_helps_a_slow_category(category, one, advice):
-    found = categories.slow(category)(case(row(**{"name": "op", **one}, bound_s=one["time_s"] / 10, category=category)))
-    assert advice in found.suggestion
+    made = row(**{"name": "op", "bound_s": one["time_s"] / 10, **one, "bound": "memory"}, category=category)
+    made = msgspec.structs.replace(made, bound=one.get("bound", "memory"))
+    assert advice in found_of(category, made).suggestion
+
+
+def found_of(category, *rows, device="NVIDIA H100 80GB HBM3", **more):
+    environment = Environment(rooflines="0", device="cuda:0", device_name=device, device_units=132)
+    return categories.slow(category)(case(*rows, environment=environment, **more))
+
+
+FLASH = "aten::_scaled_dot_product_flash_attention"
+FLASH_3 = "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2>>>>"
+
+
+@pytest.mark.parametrize(
+    ("device", "kernels", "said", "unsaid"),
+    [
+        ("NVIDIA H100 80GB HBM3", (), "FlashAttention 3", "AITER"),
+        ("NVIDIA H100 80GB HBM3", (kernel(FLASH_3),), None, ""),
+        ("NVIDIA A100-SXM4-80GB", (), "compare the fused backends", "FlashAttention 3"),
+        ("NVIDIA B200", (kernel("sm90_gemm"),), "compare the fused backends", "FlashAttention 3"),
+        ("AMD Instinct MI300X", (), "AITER", "FlashAttention 3"),
+        ("AMD Instinct MI300X", (kernel("_ZN5aiter20fmha_fwd_hd128_bf16E"),), None, ""),
+        ("", (kernel("_ZN7ck_tile6kentry_FmhaFwdKernel"),), "AITER", "FlashAttention 3"),
+        ("", (), "compare the fused backends", "AITER"),
+    ],
+)
+def test_attention_libraries_are_those_of_the_device(device, kernels, said, unsaid):
+    found = found_of("attention", row(FLASH, 0.01, 0.001, category="attention", kernels=kernels), device=device)
+    if said is None:
+        assert found is None, "it runs already"
+    else:
+        assert said in found.suggestion
+        assert unsaid not in found.suggestion
+
+
+@pytest.mark.parametrize(
+    ("category", "one", "more"),
+    [
+        ("optimizer", {"name": "aten::_fused_adamw_"}, {}),
+        ("element-wise", {"kernels": (kernel("triton_poi_fused_add_0"),)}, {"compiled": True}),
+        ("normalisation", {"name": "aten::cudnn_batch_norm", "kernels": (kernel("bn_fw_inf_nhwc"),), "shapes": "8x64x56x56"}, {}),
+        ("matmul", {"kernels": (kernel("triton_tem_fused_mm_0"),), "shapes": "4096x4096, 4096x4096"}, {"compiled": True}),
+    ],
+)
+def test_what_is_in_use_already_is_not_suggested(category, one, more):
+    assert found_of(category, row(**{"name": "op", "time_s": 0.01, "bound_s": 0.001, "category": category, **one}), **more) is None
 
 
 def test_slow_operators_between_compiled_ones_are_graph_breaks():
@@ -116,7 +243,7 @@ def test_mostly_unmodelled_operators_are_not_judged_by_the_rest():
 
 def test_kernels_that_leave_the_device_idle_want_a_larger_batch():
     found = small_kernels.larger_grids(
-        case(row("aten::mm", 0.04, kernels=(kernel("gemm", 0.04, grid=(33, 1, 1)),)), row("aten::add", 0.04))
+        case(row("aten::mm", 0.04, 0.004, kernels=(kernel("gemm", 0.04, grid=(33, 1, 1)),)), row("aten::add", 0.04))
     )
     assert found.saves_s == pytest.approx(0.03)
     assert "fewer blocks than the device's 132 multiprocessors" in found.evidence
@@ -124,7 +251,59 @@ def test_kernels_that_leave_the_device_idle_want_a_larger_batch():
 
 @pytest.mark.parametrize("grid", [None, (132, 1, 1), (12, 11, 1)])
 def test_kernels_that_fill_the_device_do_not(grid):
-    assert small_kernels.larger_grids(case(row("aten::mm", 0.04, kernels=(kernel("gemm", 0.04, grid=grid),)))) is None
+    assert small_kernels.larger_grids(case(row("aten::mm", 0.04, 0.004, kernels=(kernel("gemm", 0.04, grid=grid),)))) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "bound_s", "exposed_s"),
+    [
+        ("gemm", 0.03, 0.04),  # 75 % of the memory roof: a decode step that streams its weights
+        ("gemm", None, 0.04),  # nothing tells how near it is
+        ("void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<Sm90, Persistent>>", 0.004, 0.04),
+        ("nvjet_tst_128x256_64x4_2x1_v_bz_coopA_TNN", 0.004, 0.04),
+        ("gemm", 0.004, 0.0),  # another kernel runs on the other multiprocessors
+    ],
+)
+def test_few_blocks_are_no_evidence_near_a_roof_by_design_or_beside_another_kernel(name, bound_s, exposed_s):
+    few = row("aten::mm", 0.04, bound_s, exposed_s=exposed_s, kernels=(kernel(name, 0.04, grid=(112, 1, 1)),))
+    assert small_kernels.larger_grids(case(few, row("aten::add", 0.01))) is None
+
+
+def test_a_larger_batch_is_not_for_short_calls_that_fill_the_device():
+    short = {"category": "matmul", "shapes": "640x128, 128x640"}
+    few, full = (row("aten::mm", 20e-6, 8e-6, kernels=(kernel("gemm", 20e-6, grid=(blocks, 1, 1)),), **short) for blocks in (8, 132))
+    assert str(categories.slow("matmul")(case(few)).suggestion) == "a larger batch"
+    assert "max-autotune" in categories.slow("matmul")(case(full)).suggestion
+
+
+def test_time_that_another_kernel_hides_is_not_saved():
+    slow = row("aten::add", 0.03, 0.01, category="element-wise", exposed_s=0.012)
+    (found,) = find(analysis(slow))
+    assert found.saves_s == pytest.approx(0.012)
+    assert found.evidence.endswith("; 18.0 ms more, while another kernel runs, are left out")
+    assert find(analysis(row("aten::add", 0.03, 0.01, category="element-wise", exposed_s=0.0))) == ()
+
+
+def product(time_s, reach, **more):
+    """A product that reaches this share of the compute roof."""
+    judged = {"lower_bound_s": reach * time_s, "efficiency": reach, "headroom_s": (1 - reach) * time_s, "bound": "compute"}
+    return row("aten::mm", time_s, category="matmul", precision="bf16", **{"shapes": "4096x4096, 4096x4096", **judged, **more})
+
+
+def test_compute_savings_are_those_against_the_best_product_of_the_trace():
+    found = categories.slow("matmul")(case(product(0.03, 0.4), product(0.01, 0.5)))
+    assert found.saves_s == pytest.approx(0.03 - 0.4 * 0.03 / 0.5)
+    assert "the roofline allows 17.0 ms, the rate that products attain on this device 34.0 ms" in found.evidence
+    assert categories.slow("matmul")(case(product(0.03, 0.4))) is None, "the only product attains its own rate"
+
+
+@pytest.mark.parametrize(("variant", "attained"), [("sustained", 0.75), ("", 1.0)])
+def test_a_measured_roof_of_products_is_attained_at_its_sustained_rate(variant, attained):
+    measured = Source(kind="measured", detail="GEMM", date="2026-01-01")
+    roof = msgspec.structs.replace(CEILINGS[0], source=measured)
+    held = msgspec.structs.replace(roof, variant=variant, value=0.75 * roof.value)
+    made = case(product(0.03, 0.4), ceilings=(roof, held) if variant else (roof,))
+    assert categories.slow("matmul")(made).saves_s == pytest.approx(0.03 - 0.4 * 0.03 / attained)
 
 
 def test_a_slow_category_names_its_worst_operator():
@@ -145,8 +324,9 @@ def test_a_category_near_its_bound_or_between_host_and_device_is_left_alone():
 def test_slow_normalisation_over_batches_and_products_are_not_compiled():
     batch_norm = row("aten::native_batch_norm", 0.01, 0.001, category="normalisation")
     product = row("aten::mm", 0.01, 0.001, category="matmul")
-    assert "compile" not in categories.slow("normalisation")(case(batch_norm)).suggestion
-    assert "torch.compile" not in categories.slow("matmul")(case(product)).suggestion
+    batch_norm = msgspec.structs.replace(batch_norm, shapes="8x64x56x56")
+    assert categories.slow("normalisation")(case(batch_norm)).suggestion == "channels-last images"
+    assert "torch.compile the model" not in categories.slow("matmul")(case(product)).suggestion
 
 
 def test_lower_precision_saves_what_the_compute_roof_explains():
@@ -156,6 +336,15 @@ def test_lower_precision_saves_what_the_compute_roof_explains():
     found = precision.lower_precision(case(*rows, workload=workload))
     assert found.saves_s == pytest.approx(0.04 * 0.5)
     assert "autocast" in str(found.suggestion)
+
+
+def test_a_product_in_half_precision_takes_at_least_as_long_as_its_bytes():
+    one = {"category": "matmul", "precision": "tf32", "matrix_flops": 10**12, "bound": "compute", "bytes": 150e9}
+    workload = Workload(name="step", mode="training", precision="tf32", source="trace")
+    found = precision.lower_precision(case(row("aten::mm", 0.04, 0.03, **one), workload=workload))
+    assert found.saves_s == pytest.approx(0.04 - 75e9 / 3e12)
+    half = row("aten::mm", 0.04, 0.03, kernels=(kernel("ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_tn", 0.04),), **one)
+    assert precision.lower_precision(case(half, workload=workload)) is None, "its kernel computes in bf16"
 
 
 def test_half_precision_is_low_enough():

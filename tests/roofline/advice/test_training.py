@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.advice import communication, input, memory, optimizer
-from rooflines.roofline.analysis import CollectiveRow, HostWork, Memory, PageFaults, Recomputation, Steps
+from rooflines.roofline.analysis import (
+    CollectiveRow,
+    HostWork,
+    Memory,
+    PageFaults,
+    Recomputation,
+    Steps,
+    Timeline,
+)
 from rooflines.roofline.step.interference import PAGE_S
 from tests.roofline.advice.cases import case, kernel, row, unmodelled
 
@@ -16,6 +25,7 @@ def test_gradients_filled_with_zeros(name):
     assert found.saves_s == 0.004
     assert "set_to_none=True" in found.suggestion
     assert optimizer.zeroed_gradients(case(row("aten::zero_", 0.01, phase="backward"))) is None
+    assert optimizer.zeroed_gradients(case(row(name, 0.004, phase="optimizer", shapes="1"))) is None, "the flag of a gradient scaler"
 
 
 def test_an_update_in_a_loop():
@@ -62,6 +72,18 @@ def test_recomputation_costs_what_runs_twice():
     assert (found.saves_s, found.of) == (0.011, {("operator", 1): 0.012})
     assert "11.0 ms a step (11 % of the step); peak memory is 8.00 GiB" in found.evidence
     assert memory.recomputed(case(*rows)) is None
+
+
+@pytest.mark.parametrize(
+    ("peak", "advice"), [(70, None), (20, "checkpoint only as many"), (None, "if the activations fit into memory")]
+)
+def test_recomputation_is_left_alone_where_memory_is_full(peak, advice):
+    rows = [row("aten::linear", 0.012, module="block.0", shapes="8x64", phase=phase) for phase in ("forward", "backward")]
+    known = Memory(peak_bytes=peak << 30) if peak else None
+    environment = Environment(rooflines="0", device="cuda:0", device_name="NVIDIA H100 80GB HBM3", device_memory_bytes=80 << 30)
+    again = Recomputation(time_s=0.011, calls=12, operators=("aten::linear",))
+    found = memory.recomputed(case(*rows, recomputation=again, memory=known, environment=environment))
+    assert found is None if advice is None else found.suggestion.startswith(advice)
 
 
 def collective(name="nccl:all_reduce", size=3_000_000, time_s=0.01, exposed_s=0.01, **more):
@@ -111,6 +133,11 @@ def test_one_reduction_for_each_parameter():
     found = communication.exposed(case(collective(), collectives=(exchange(size=None, calls=404, time_s=0.01),)))
     assert "in 404 all-reduces" in found.evidence
     assert "few buckets" in found.suggestion
+    wrapped = row("aten::mm", 0.01, module="DistributedDataParallel_0")
+    many = (exchange(size=None, calls=404, time_s=0.01),)
+    server = Workload(name="step", mode="inference", source="trace")
+    assert "gradients" not in communication.exposed(case(collective(), collectives=many, workload=server)).suggestion
+    assert "bucket_cap_mb" in communication.exposed(case(collective(), wrapped, collectives=many)).suggestion
 
 
 @pytest.mark.parametrize(
@@ -118,11 +145,24 @@ def test_one_reduction_for_each_parameter():
     [("nccl:all_reduce", "start the all-reduce earlier"), ("c10d::alltoall_base_", "overlap the all-to-all"),
      ("c10d::_allgather_base_", "FSDP"), ("nccl:broadcast", "run layers that do not need it")],
 )  # fmt: skip
-def test_exposed_communication_is_advised_by_its_kind(name, advice):
-    found = communication.exposed(case(collective(name, size=100_000_000, time_s=0.02, exposed_s=0.015)))
+def test_exposed_communication_is_advised_by_its_kind_and_the_wrapper_of_the_model(name, advice):
+    wrapped = row("aten::mm", 0.01, module="DistributedDataParallel_0.FullyShardedDataParallel_0")
+    one = collective(name, size=100_000_000, time_s=0.02, exposed_s=0.015)
+    found = communication.exposed(case(one, wrapped))
     assert found.saves_s == 0.015
     assert advice in found.suggestion
     assert "sizes are not recorded" not in found.evidence
+    alone = communication.exposed(case(one)).suggestion
+    assert "FSDP" not in alone
+    assert "DistributedDataParallel" not in alone
+
+
+def test_collectives_that_run_at_once_share_the_time_that_nothing_hides():
+    timeline = Timeline(span_s=0.1, busy_s=0.1, idle_s=0, compute_s=0.08, communication_s=0.025, exposed_communication_s=0.02)
+    two = [collective(name, time_s=0.02, exposed_s=0.02) for name in ("nccl:all_reduce", "nccl:broadcast")]
+    found = communication.exposed(case(*two, timeline=timeline))
+    assert found.saves_s == pytest.approx(0.02)
+    assert "communication takes 25.0 ms" in found.evidence
 
 
 def test_orphan_kernels_of_collectives_count_and_hidden_ones_cost_nothing():

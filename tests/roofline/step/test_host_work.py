@@ -82,9 +82,9 @@ def test_functions_that_launch_nothing_are_work_of_the_host():
 
 
 def test_long_calls_of_the_runtime_and_stretches_without_any_are_told_apart():
-    _, work = explained(*step(op("aten::empty", 200, 1600), runtime("cudaMalloc", 210, 1500)))
+    _, work = explained(*step(op("aten::empty", 200, 1600), runtime("cudaModuleLoad", 210, 1500)))
     kinds = {one.kind: one for one in work}
-    assert kinds["runtime"].name == "cudaMalloc"
+    assert kinds["runtime"].name == "cudaModuleLoad"
     assert kinds["runtime"].idle_s == pytest.approx(1500e-6)
     assert kinds["unrecorded"].idle_s == pytest.approx((3090 - 1800) * 1e-6)
 
@@ -137,3 +137,14 @@ def test_a_real_wait_has_its_line():
 )  # fmt: skip
 def test_code_of_the_compiler_is_known_by_its_names(name, compiled):
     assert is_compiled(trace(kernel(name, 0, 10, 1))) == compiled
+
+
+@pytest.mark.parametrize("of", ["cuda", "hip"])
+def test_calls_that_take_and_give_back_memory_of_the_device(of):
+    taken = [runtime(f"{of}Malloc", 200 + 100 * at, 50) for at in range(3)]
+    inside = (op("aten::empty", 1290, 1300), runtime(f"{of}Malloc", 1295, 1200))
+    others = (runtime(f"{of}MallocHost", 800, 90), runtime(f"{of}HostFree", 900, 9))
+    _, work = explained(*step(*taken, runtime(f"{of}Free", 600, 70), *inside, *others))
+    found = {one.name: (one.calls, one.idle_s) for one in work if one.kind == "allocator"}
+    assert found == {f"{of}Malloc": (4, pytest.approx(1350e-6)), f"{of}Free": (1, pytest.approx(70e-6))}
+    assert not [one for one in work if one.kind == "runtime"], "no time twice"

@@ -250,6 +250,21 @@ def test_kernels_side_by_side_count_once_in_the_class_that_comes_first():
     assert attribution.rows[0].time_ns == 80_000
 
 
+def test_time_of_computation_that_another_kernel_hides_is_not_exposed():
+    """0-60 an addition twice on two streams (40-60 again), 50-90 an all-reduce, 80-100 a product: 50, 20, 10 alone. A copy (0-65) hides
+    the all-reduce for 5 and no computation."""
+    _, attribution = divided(
+        span("ProfilerStep#1", 0, 100), add(0, 4), launch(0, 1, 1), launch(2, 1, 2), kernel("a", 0, 60, 1),
+        kernel("a", 40, 20, 2, stream=8), launch(5, 1, 3), kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 50, 40, 3, stream=20),
+        mm(10, 4, 64, 64, 64), launch(11, 1, 4), kernel("gemm", 80, 20, 4),
+        launch(15, 1, 5), copy("Memcpy HtoD (Pinned -> Device)", 0, 65, 5, stream=21),
+    )  # fmt: skip
+    rows = {row.signature.name: row.exposed_ns for row in attribution.rows}
+    gaps = {gap.name[:6]: gap.exposed_ns for gap in attribution.gaps}
+    assert rows == {"aten::add": 50_000, "aten::mm": 10_000}
+    assert gaps == {"Memcpy": 5_000, "ncclDe": 15_000}
+
+
 def test_an_operator_without_a_count_is_behind_one_with_a_count():
     """0-50 an addition, 30-70 an operator that nobody knows: 50 and 20."""
     found, _ = divided(

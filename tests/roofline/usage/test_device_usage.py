@@ -12,7 +12,7 @@ from rooflines.profiler.samplers.fields import Counter, DeviceSample
 from rooflines.reports.views.usage import usage_table
 from rooflines.reports.words.usage_sentences import usage_remarks
 from rooflines.roofline.advice.usage import find_in_usage, ranked
-from rooflines.roofline.analysis import Analysis, ModuleRow
+from rooflines.roofline.analysis import Analysis, Finding, ModuleRow
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.usage.device_usage import Window, held_down, thinned, usage, usage_of
 from tests.samples import ceilings
@@ -390,6 +390,11 @@ def test_uncorrected_errors_come_first():
     assert found[0].title == "Take this GPU out of use and check it"
     assert "cuda:0 1;" in found[0].evidence
     assert not find_in_usage(analysis_of([msgspec.structs.replace(one, ecc_uncorrected=7) for one in gpu_samples()]))
+
+
+def test_all_savings_together_are_at_most_a_step():
+    found = [Finding(title=str(saves_s), saves_s=saves_s, evidence="", suggestion="") for saves_s in (0.02, 0.07, 0.05)]
+    assert [round(one.saves_s, 6) for one in ranked(tuple(found), 0.1)] == [0.07, 0.03, 0.0]
 
 
 def test_a_gpu_that_waits_is_a_finding_where_no_trace_tells_more():
