@@ -55,6 +55,7 @@ RULES: tuple[Rule, ...] = (
     optimizer.zeroed_gradients,
     optimizer.loop,
     precision.lower_precision,
+    precision.named_in_full_precision,
     small_kernels.small_operators,
     *(categories.slow(category) for category in categories.CATEGORIES),
     small_kernels.larger_grids,

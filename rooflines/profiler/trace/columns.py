@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from rooflines.arguments import arg
 from rooflines.errors import TraceError
+from rooflines.profiler.trace.communication_kernels import communicates
 from rooflines.profiler.trace.document import Args, Event
 from rooflines.profiler.trace.numbers import correlations, integer, integers, linked, nanoseconds, ordinals
 from rooflines.profiler.trace.records import (
@@ -67,7 +68,6 @@ _ANNOTATION_PREFIXES = (MODULE_PREFIX, STEP_PREFIX, "Optimizer.", "enumerate(Dat
 # A collective in its process group: noted as an annotation, with its tensors, which older traces lack at the operator around it.
 _NCCL = "nccl:"
 _NOTE = "record_param_comms"
-_COMMUNICATION_KERNELS = ("nccl", "rccl", "msccl", "oneccl", "hccl")
 
 _RANKS = re.compile(r"\[\d{1,9}(, ?\d{1,9})*\]")
 
@@ -454,7 +454,7 @@ def _meaning(name: str) -> int:
         _IS_MARK * name.startswith(_ANNOTATION_PREFIXES)
         | _IS_NCCL * name.startswith(_NCCL)
         | _IS_DECLARED * name.startswith(RANGE_PREFIX)
-        | _COMMUNICATES * name[:16].lower().startswith(_COMMUNICATION_KERNELS)
+        | _COMMUNICATES * communicates(name)
     )
 
 

@@ -31,6 +31,7 @@ from rooflines.roofline.analysis import PARTS, StepDivision, Timeline
 from rooflines.roofline.attribution.attribute import Attribution
 from rooflines.roofline.attribution.steady import FEWEST_STEPS, steady_times
 from rooflines.roofline.bounds.transfers import FROM_HOST, TO_HOST
+from rooflines.roofline.kernel_classes import kernel_category
 
 # Classes by what bounds them, those of the busy time in the order in which they count where several run at once.
 BOUND_ORDER = ("compute", "memory", "far", "latency", "unknown", "unmodelled", "transfer", "communication", "input", "host", "idle")
@@ -81,7 +82,8 @@ class Partition(NamedTuple):
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
     def categories(self) -> dict[str, float]:
-        """Seconds of the busy time by category of operator, longest first; ``unmodelled`` are operators without a count."""
+        """Seconds of the busy time by category of operator, longest first, for kernels without a count by their names; ``unmodelled``
+        are those whose names tell none."""
         found: dict[str, float] = {}
         for (_, _, category), time_s in self.busy.items():
             found[category] = found.get(category, 0.0) + time_s
@@ -252,10 +254,12 @@ def _device_keys(trace: Trace, calls: Calls, attribution: Attribution, labels: S
     device, phase, pieces = trace.device, attribution.phase, attribution.pieces
     direction = np.array([2 * _says(name, FROM_HOST) + _says(name, TO_HOST) for name in trace.names], np.int64)
     way = np.where(device.kind == MEMCPY, direction[device.name], 0)
-    keys, which = distinct_rows(pieces.row, device.kind[pieces.event], phase[pieces.event], way[pieces.event])
+    # The operator says what a kernel does; where none has a count, the kernel's name.
+    name = np.where(pieces.row < 0, device.name[pieces.event], -1)
+    keys, which = distinct_rows(pieces.row, device.kind[pieces.event], phase[pieces.event], way[pieces.event], name)
     found: list[Key] = []
-    for row, kind, during, copied in keys.tolist():
-        label = labels[row] if row >= 0 else Label("unmodelled", "unmodelled")
+    for row, kind, during, copied, named in keys.tolist():
+        label = labels[row] if row >= 0 else Label("unmodelled", kernel_category(trace.names[named]) or "unmodelled")
         part = _PHASES.get(during, "other")
         if kind == COMMUNICATION:
             label, part = Label("communication", "communication"), "communication"
@@ -277,7 +281,7 @@ def _host_keys(trace: Trace, calls: Calls, attribution: Attribution, labels: Seq
     found: list[Key] = []
     for row, during, talking in keys.tolist():
         label = labels[row] if row >= 0 else Label("unmodelled", "unmodelled")
-        found.append(("communication",) * 3 if talking else (label.bound, _PHASES.get(during, "forward"), label.category))
+        found.append(("communication",) * 3 if talking else (label.bound, _PHASES.get(during, "other"), label.category))
     return _ranked(found, which)
 
 

@@ -71,7 +71,7 @@ def _steps(
     step_s = intervals.length(windows) / 1e9 / count
     busy_s = divided.timeline.busy_s
     categories = divided.categories()
-    modelled = 1 - categories.get("unmodelled", 0.0) / busy_s if busy_s > 0 else None
+    modelled = 1 - divided.bounds().get("unmodelled", 0.0) / busy_s if busy_s > 0 else None
     ran = [found for row, judged_row in rows if (found := _in_steps(row, judged_row, numbers, attribution.steps)).calls]
     tokens, generated = _mean([one.tokens for one in batches]), _generated(kind, batches, calls.batches)
     return ServedSteps(

@@ -39,7 +39,7 @@ def test_a_processors_step_is_its_loader_its_operators_and_the_rest():
     found = parts(
         span("ProfilerStep#0", 0, 200),
         span(LOADS, 10, 40), add(20, 10),  # collating is loading
-        add(60, 20),
+        add(60, 20, seq=1),
         op("autograd::engine::evaluate_function: AddBackward0", 90, 30), add(95, 10),
         span("Optimizer.step#SGD.step", 130, 40), add(140, 10),
     )  # fmt: skip
@@ -94,7 +94,7 @@ def test_a_devices_step_is_its_work_by_what_launched_it_and_its_idle_time_by_wha
         span("ProfilerStep#0", 0, 200),
         span(LOADS, 0, 30),
         launch(40, 2, 1), copy("Memcpy HtoD (Pageable -> Device)", 45, 15, 1),
-        add(50, 8), launch(52, 2, 2), kernel("forward", 60, 40, 2),
+        add(50, 8, seq=1), launch(52, 2, 2), kernel("forward", 60, 40, 2),
         op("autograd::engine::evaluate_function: AddBackward0", 70, 10, tid=2), launch(72, 2, 3, tid=2), kernel("backward", 100, 50, 3),
         span("Optimizer.step#SGD.step", 160, 20), launch(165, 2, 4), kernel("optimizer", 170, 20, 4),
     )  # fmt: skip
