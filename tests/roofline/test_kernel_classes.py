@@ -137,6 +137,17 @@ def test_ranges_are_phases_and_modules(tmp_path):
     assert times == {"1F1B": 30, **{f"1F1B.{name.strip('# ')}": 5 for name in layers}}
 
 
+def test_a_backward_without_its_forward_belongs_to_the_range_that_waits_for_it(tmp_path):
+    started, ran = work(36, 1)
+    ranges = [span("step", 0, 100), span("attn(F)", 2, 10), span("attn(B)", 30, 20)]
+    waits = [*ranges, *node(35), {**started, "tid": 2}, ran]
+    analysis, found = parts(tmp_path, waits)
+    assert found == {"backward": 5}
+    assert {module.path: round(module.time_s * 1e6) for module in analysis.modules}["step.attn(B)"] == 5
+    other = parts(tmp_path, waits, [span("loader", 0, 90, tid=3)])[0]
+    assert {round(module.time_s * 1e6) for module in other.modules} == {0}, "which of two threads waits is not known"
+
+
 def test_what_nothing_shows_is_in_no_known_phase(tmp_path):
     recorded = [op("MyFunction", 40, 9, seq=1), *work(41, 3)]
     _, found = parts(tmp_path, work(1, 1), node(20), work(60, 2), recorded)

@@ -134,7 +134,7 @@ def build_calls(trace: Trace) -> Calls:
         parent=np.where(is_step, -1, parents(after)),
         operator=innermost(is_operator, after),
         after=after,
-        module=_modules(host, after, is_node, marked, forward),
+        module=_modules(host, after, is_node, marked, forward, end if marks.of_ranges else None),
         phase=phase,
         begin_ns=begin,
         end_ns=end,
@@ -302,20 +302,39 @@ def _phases(host: HostEvents, after: Int64s, is_node: Mask, is_forward: Mask, ma
     return np.where(around >= 0, says[around], rest).astype(np.int8)
 
 
-def _modules(host: HostEvents, after: Int64s, is_node: Mask, marked: Int64s, forward: Int64s) -> Int64s:
-    """The module around each event; below a backward node, that of the forward operator which made the node."""
+def _modules(host: HostEvents, after: Int64s, is_node: Mask, marked: Int64s, forward: Int64s, ends_ns: Int64s | None) -> Int64s:
+    """The module around each event; below a backward node, that of the forward operator which made the node. Where modules are ranges,
+    which end at ``ends_ns``, and the forward is not in the trace, it is the range that waits for the node."""
     if not len(host):
         return np.empty(0, np.int64)
     around = innermost(is_node | (marked >= 0), after)
     module = np.where((around >= 0) & ~is_node[around], marked[around], -1)
-    nodes = np.flatnonzero(is_node)
-    nodes = nodes[forward[nodes] >= 0]
-    of_node = np.full(len(host), -1, np.int64)
-    of_node[nodes] = module[forward[nodes]]
-    known = np.zeros(len(host), bool)
-    known[nodes] = True
+    of_node = np.where(is_node & (forward >= 0), module[forward], -1)
+    known = is_node & (forward >= 0)
+    if ends_ns is not None:
+        lost = np.flatnonzero(is_node & (of_node < 0))
+        of_node[lost] = _waiting(host, after, marked, ends_ns, lost)
+        known |= of_node >= 0
     below = innermost(known, after)
     return np.where((below >= 0) & (module < 0), of_node[below], module)
+
+
+def _waiting(host: HostEvents, after: Int64s, marked: Int64s, ends_ns: Int64s, nodes: Int64s) -> Int64s:
+    """The module of the range that is open when each of ``nodes`` begins, on the one thread that has ranges: it waits for its backward.
+
+    -1 where none is open, or several threads have ranges.
+    """
+    threads, _ = distinct(host.thread[marked >= 0])
+    if len(threads) != 1:
+        return np.full(len(nodes), -1, np.int64)
+    own, starts = np.flatnonzero(host.thread == threads[0]), host.start_ns[nodes]
+    ranges = np.append(innermost(marked >= 0, after), -1)
+    above = np.append(ranges[parents(after)], -1)
+    last = np.searchsorted(host.start_ns[own], starts, side="right") - 1
+    around = np.where(last >= 0, ranges[own[last]], -1)
+    while (ended := (around >= 0) & (ends_ns[around] < starts)).any():
+        around[ended] = above[around[ended]]
+    return np.where(around >= 0, marked[around], -1)
 
 
 def _placed(marks: _Marks, marked: Int64s, after: Int64s) -> tuple[list[Module], Int64s]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 # What a kernel is stands at the beginning of its name.
 _READ = 512
@@ -27,6 +28,7 @@ def function_of(name: str) -> str:
     return re.split(r"[<(]", name[:_READ].removeprefix("void ").replace("(anonymous namespace)::", ""), maxsplit=1)[0]
 
 
+@lru_cache(maxsize=4096)
 def communicates(name: str) -> bool:
     """Whether a kernel of this name sends data to another device or waits for it."""
     return _NAMES.search(function_of(name)) is not None
