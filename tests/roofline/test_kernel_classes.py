@@ -158,9 +158,12 @@ def test_what_nothing_shows_is_in_no_known_phase(tmp_path):
 
 def test_an_inference_is_forward_but_for_graphs_without_a_mark(tmp_path):
     graph = work(1, 1, call="cudaGraphLaunch")
-    assert parts(tmp_path, work(1, 1), work(20, 2))[1] == {"forward": 10}
-    assert parts(tmp_path, graph)[1] == {"other": 5}, "a graph may hold a whole training step"
+    some = [op("aten::item", 50, 2)]
+    assert parts(tmp_path, some, work(1, 1), work(20, 2))[1] == {"forward": 10}
+    assert parts(tmp_path, some, graph)[1] == {"other": 5}, "a graph may hold a whole training step"
     assert parts(tmp_path, [span("model forward", 0, 30)], graph)[1] == {"forward": 5}
+    assert parts(tmp_path, some, work(1, 1), work(20, 2, "layer_norm_bwd_kernel"))[1] == {"other": 10}, "a kernel of training"
+    assert parts(tmp_path, work(1, 1))[1] == {"other": 5}, "without operators no backward would show"
 
 
 def test_a_range_that_counts_its_calls_is_one_module_and_those_of_libraries_are_none(tmp_path):

@@ -7,7 +7,7 @@ the modules. A backward operator has no module around it: autograd's sequence nu
 node, and so to that operator's module.
 
 A phase needs a reason. Backward: below a node of autograd, or a range that says so. Optimizer: the same by its ranges. Forward: in a
-range that says so, in a module, or recorded by autograd; and all of a trace without backward and optimizer, an inference. What has none
+range that says so, in a module, or recorded by autograd; and all operators of a trace without any sign of training. What has none
 of these is in no known phase: work that autograd does not record, and a replay of a graph, which may hold a whole training step.
 """
 
@@ -57,6 +57,8 @@ _OF_LIBRARY = re.compile(
 )
 # A number by itself counts calls (``## copy_batch_to_gpu 17 ##``); with a name it is part of that (``layer_3``).
 _COUNTER = re.compile(r"(?<![^\s#])\d+(?![^\s#])")
+# Operators and kernels that only training has; an inference runs gradients of inputs as transposed convolutions.
+_OF_TRAINING = re.compile(r"(?i:backward|bwd|wgrad|fused_?adam)")
 # What ranges call the phases: in words, or after the layer as in the traces of Megatron and DualPipe (``attn(F)``, ``mlp(B)``, and
 # ``mlp(W)`` for the gradient of the weights).
 _SAYS = {
@@ -291,7 +293,8 @@ def _phases(host: HostEvents, after: Int64s, is_node: Mask, is_forward: Mask, ma
     ranges = np.where(host.kind == ANNOTATION, marks.range_phase[host.name], -1)
     says = np.where(ranges > FORWARD, ranges, says)
     says[is_node] = BACKWARD
-    trains = bool(np.isin(says, (BACKWARD, OPTIMIZER)).any())
+    # Without operators nothing would show a backward, and kernels of one may run in a graph.
+    trains = marks.trains or not (host.kind == OPERATOR).any() or bool(np.isin(says, (BACKWARD, OPTIMIZER)).any())
     shown = innermost(is_forward | (ranges == FORWARD), after) >= 0
     rest = np.where(shown | ~(trains | marks.is_graph[host.name]), FORWARD, UNKNOWN)
     around = innermost(says >= 0, after)
@@ -439,6 +442,7 @@ class _Marks:
         self.batches: dict[int, RequestMark] = {}
         self.is_node = np.zeros(len(names), bool)
         self.is_optimizer = np.zeros(len(names), bool)
+        self.trains = any(map(_OF_TRAINING.search, names))
         self.is_graph = np.array(["GraphLaunch" in name for name in names], bool)
         self.range_phase = np.full(len(names), -1, np.int64)
         ranges: dict[str, list[int]] = {}
