@@ -142,7 +142,7 @@ class StepDivision(msgspec.Struct, frozen=True, kw_only=True):
 
     ``of`` is whose time it is. Of a ``device``: the work of forward, backward and optimizer by what launched it, then copies from the
     host and communication that no such work hides, then idle time: while the host was loading data, while it had launched nothing for
-    another reason (``host_s``), and the rest (``idle_s``). ``other_s`` is device work whose launch the trace does not show. Of a
+    another reason (``host_s``), and the rest (``idle_s``). ``other_s`` is work whose phase or launch the trace does not show. Of a
     ``host`` that computes itself: its data loader, its operators by phase, and as ``host_s`` all that runs outside of operators.
     ``loader_s`` is how long the host was in the data loader, hidden or not: in a timed step where there are any.
     """
@@ -584,8 +584,9 @@ class ServedSteps(msgspec.Struct, frozen=True, kw_only=True):
     ``tokens`` are computed, ``generated`` only those of requests in decode (absent where drafts may be rejected), ``keys`` the tokens
     that they may attend to, the KV cache included, over all requests. ``step_s`` is the time of the device from the end of the step
     before, and tokens a second are over that time. Where ``rate_doubt`` names reasons against a rate, there is a range instead: over
-    that time, and over its busy part. ``category_breakdown`` divides that time, with ``unknown`` and ``idle``, and
-    ``modelled_time_fraction`` is the share of its busy time with a work model, communication and copies included.
+    that time, and over its busy part. ``category_breakdown`` divides that time, with ``idle``; kernels without a work model are in the
+    category that their names tell, else in ``unknown``. ``modelled_time_fraction`` is the share of the busy time with a work model,
+    communication and copies included.
     """
 
     kind: Literal["prefill", "decode", "mixed"]

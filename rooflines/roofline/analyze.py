@@ -204,7 +204,7 @@ def _coverage(trace: Trace, calls: Calls, attribution: Attribution, divided: Par
     """The share of the busy time with a work model, and the time without one."""
     count, busy_s = attribution.steps or 1, divided.timeline.busy_s
     return Coverage(
-        modelled_time_fraction=1 - divided.categories().get("unknown", 0.0) / busy_s if busy_s > 0 else None,
+        modelled_time_fraction=1 - divided.uncounted_s / busy_s if busy_s > 0 else None,
         shapes_recorded=trace.shapes_recorded,
         stacks_recorded=len(trace.frames) > 0,
         unmodelled=tuple(unmodelled_row(gap, calls, count) for gap in sorted(attribution.gaps, key=lambda gap: -gap.time_ns)),

@@ -55,6 +55,7 @@ RULES: tuple[Rule, ...] = (
     optimizer.zeroed_gradients,
     optimizer.loop,
     precision.lower_precision,
+    precision.named_in_full_precision,
     fusion.chained,
     copies.on_device,
     small_kernels.small_operators,

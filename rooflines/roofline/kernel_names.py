@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
+from rooflines.profiler.trace.communication_kernels import function_of
+
 _LONGEST = 60
 # What a kernel is stands at the beginning of its name.
 _READ = 1024
@@ -33,6 +35,11 @@ _DIRECTIONS = {"fprop": "forward", "dgrad": "backward input", "wgrad": "backward
 # What stands around an element-wise functor and says nothing of it.
 _WRAPPERS = {"BinaryFunctor", "AUnaryFunctor", "BUnaryFunctor", "UnaryFunctor", "CompareFunctor", "operator", "gpu_kernel"}
 _OPERATIONS = {"plus": "add", "minus": "subtract", "multiplies": "multiply", "divides": "divide"}
+# Whose products are not those of cuBLAS, by a word in their names, and how cuBLAS's own begin.
+_MAKERS = {"cutlass": "CUTLASS", "deep_gemm": "DeepGEMM", "aiter": "AITER", "rocblas": "rocBLAS"}
+_CUBLAS = re.compile(
+    r"(?:[a-z]+_)?(?:ampere|hopper|maxwell|pascal|turing|volta|sm\d+|cublas\w*|cask\w*|[shdcz]gemm)_|gemm(?:k1|SN|v|_?[a-z]*2x2)|cublas|internal::gemm"
+)
 _GENERIC = {"kernel", "Kernel", "Kernel2", "globalKernel", "device_kernel", "operator"}
 
 
@@ -193,7 +200,8 @@ def _product(name: str) -> str | None:
         return _told("GEMV" if "gemv" in name[:60] else "dot product", _precision(name), "(cuBLAS)")
     if "splitKreduce" in name:
         return "split-K reduction (cuBLAS)"
-    if "gemm" not in name.lower() or "fbgemm" in name:
+    function = _kernel_function(name)
+    if "gemm" not in function.rpartition("::")[2].lower():
         return None
     code = re.search(r"cutlass\w*_[a-z0-9_]*gemm\w*", name)
     text = code[0] if code else name
@@ -201,8 +209,17 @@ def _product(name: str) -> str | None:
     tensor_cores = re.search(r"s1688gemm", text)
     precision = _precision(text) or ("tf32" if tensor_cores else _LETTERS[letter[1]] if letter else "")
     align = re.search(r"align([12])(?:\D|$)", text)
-    maker = "CUTLASS" if "cutlass" in name.lower() else "cuBLAS"
-    return _told("GEMM", precision, _tile(text), "SIMT" if "simt" in text else "", f"({maker}{f', align {align[1]}' if align else ''})")
+    maker = next((maker for word, maker in _MAKERS.items() if word in name.lower()), "cuBLAS" if _CUBLAS.search(function) else "")
+    note = ", ".join(filter(None, (maker, f"align {align[1]}" if align else "")))
+    return _told("GEMM", precision, _tile(text), "SIMT" if "simt" in text else "", f"({note})" if note else "")
+
+
+def _kernel_function(name: str) -> str:
+    """The qualified name of the function, or of the first template argument of a wrapper (``cutlass::device_kernel<...>``)."""
+    function = function_of(name)
+    if function.rpartition("::")[2] in _GENERIC and "<" in name:
+        return re.split(r"[<>(,]", name.partition("<")[2], maxsplit=1)[0]
+    return function
 
 
 def _layout(indices: re.Match[str]) -> str:

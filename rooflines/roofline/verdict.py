@@ -21,6 +21,8 @@ _IDLE_KINDS = {
     "runtime_s": "idle time in runtime calls", "dataloader_s": "idle time in the data loader", "cpu_s": "idle time in operators",
     "other_s": "other idle time",
 }  # fmt: skip
+# An efficiency stands for a category where this share of its time has bounds.
+_JUDGED = 0.8
 # Plural nouns for the categories, as one would say them.
 _PLURAL = {
     "convolution": "convolutions",
@@ -31,6 +33,7 @@ _PLURAL = {
     "element-wise": "element-wise operators",
     "reduction": "reductions and pooling",
     "copy": "copies",
+    "embedding": "embedding tables",
     "communication": "communication",
     "optimizer": "the optimizer",
     "other": "other operators",
@@ -166,7 +169,13 @@ def largest_category(analysis: Analysis, without: str = "") -> tuple[str, float,
     if not times:
         return None
     name = max(times, key=lambda key: times[key])
-    return name, times[name], efficiency_of(tuple(row for row in analysis.operators if row.category == name))
+    return name, times[name], category_efficiency(analysis, name, times[name])
+
+
+def category_efficiency(analysis: Analysis, category: str, time_s: float) -> float | None:
+    """The efficiency of a category that takes ``time_s``; None where operators without a bound take more than a fifth of it."""
+    rows = tuple(row for row in analysis.operators if row.category == category and row.efficiency is not None)
+    return efficiency_of(rows) if sum(row.time_s for row in rows) >= _JUDGED * time_s else None
 
 
 def efficiency_of(operators: tuple[OperatorRow, ...]) -> float | None:

@@ -2,8 +2,13 @@
 
 Modules come from annotations ``nn.Module: layer1.0.conv2 (Conv2d)`` that our own hooks write around every forward, or from the
 profiler's Python stack (``nn.Module: Conv2d_0``) in traces of others. The stack names an instance and not its place, which the nesting
-of the marks gives: ``ResNet_0.Sequential_0.Conv2d_0``. A backward operator has no module around it: autograd's sequence number ties its
-node to the forward operator that made the node, and so to that operator's module.
+of the marks gives: ``ResNet_0.Sequential_0.Conv2d_0``. Where a trace has neither, the ranges of its program (``record_function``) are
+the modules. A backward operator has no module around it: autograd's sequence number ties its node to the forward operator that made the
+node, and so to that operator's module.
+
+A phase needs a reason. Backward: below a node of autograd, or a range that says so. Optimizer: the same by its ranges. Forward: in a
+range that says so, in a module, or recorded by autograd; and all operators of a trace without any sign of training. What has none
+of these is in no known phase: work that autograd does not record, and a replay of a graph, which may hold a whole training step.
 """
 
 from __future__ import annotations
@@ -31,8 +36,8 @@ from rooflines.profiler.trace.records import (
 )
 from rooflines.profiler.trace.request_marks import RequestMark, request_mark
 
-FORWARD, BACKWARD, OPTIMIZER, OUTSIDE = 0, 1, 2, 3
-PHASES = ("forward", "backward", "optimizer", "")
+FORWARD, BACKWARD, OPTIMIZER, OUTSIDE, UNKNOWN = 0, 1, 2, 3, 4
+PHASES = ("forward", "backward", "optimizer", "", "")
 
 _NODE_PREFIX = "autograd::engine::evaluate_function: "
 _OLD_NODE = re.compile(r"[A-Z]\w*Backward\d*")
@@ -45,6 +50,22 @@ _LONGEST_PATH = 1024
 # Marks of batches are the steps where they enclose most of what the profiler's steps enclose: by this factor it may be more.
 _WHOLE = 1.1
 _MODULE = re.compile(re.escape(MODULE_PREFIX) + r"(?P<path>.*) \((?P<type>[^()]*)\)\Z")
+# Ranges of PyTorch and its libraries, which are no part of the program.
+_OF_LIBRARY = re.compile(
+    r"Optimizer\.|(?:Distributed|FullySharded)DataParallel\.|FSDP::|## Call CompiledFxGraph|Torch-Compiled Region|CUDAGraphNode"
+    r"|(?:nccl|gloo|hccl|mpi|ucc|xccl):|c10d::"
+)
+# A number by itself counts calls (``## copy_batch_to_gpu 17 ##``); with a name it is part of that (``layer_3``).
+_COUNTER = re.compile(r"(?<![^\s#])\d+(?![^\s#])")
+# Operators and kernels that only training has; an inference runs gradients of inputs as transposed convolutions.
+_OF_TRAINING = re.compile(r"(?i:backward|bwd|wgrad|fused_?adam)")
+# What ranges call the phases: in words, or after the layer as in the traces of Megatron and DualPipe (``attn(F)``, ``mlp(B)``, and
+# ``mlp(W)`` for the gradient of the weights).
+_SAYS = {
+    FORWARD: re.compile(r"(?i:forward|(?<![a-z])fwd(?![a-z]))|\(F\)"),
+    BACKWARD: re.compile(r"(?i:backward|(?<![a-z])bwd(?![a-z])|(?<![a-z])[wd]grad(?![a-z]))|\([BW]\)"),
+    OPTIMIZER: re.compile(r"(?i:optimizer|(?<![a-z])optim(?![a-z]))"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +112,17 @@ def module_annotation(path: str, kind: str) -> str:
 def build_calls(trace: Trace) -> Calls:
     """The call tree of ``trace`` by nesting of intervals within each thread."""
     host = trace.host
-    marks = _Marks(trace.names)
     is_operator, is_annotation = host.kind == OPERATOR, host.kind == ANNOTATION
+    marks = _Marks(trace.names, set(distinct(host.name[is_annotation])[0].tolist()))
     is_step = is_annotation & marks.is_step[host.name]
     after, end = _nest(host, is_step)
     is_node = is_operator & marks.is_node[host.name]
     marked = np.where(is_annotation | (host.kind == PYTHON), marks.module[host.name], -1)
+    is_forward = (marked >= 0) & (not marks.of_ranges) | is_operator & (host.sequence >= 0) & (host.forward_thread == 0)
     modules, marked = _placed(marks, marked, after)
     forward = _forward_operators(host)
     begin = _begins(host, end, innermost(is_node, after), forward, marks)
-    phase = _phases(host, after, is_node, marks, begin)
+    phase = _phases(host, after, is_node, is_forward, marks, begin)
     phase[is_step] = FORWARD
     launches = np.array([any(word in name for word in LAUNCHING) for name in trace.names], bool)[host.name]
     began = host.start_ns[is_operator | ((host.kind == RUNTIME) & launches)]
@@ -117,7 +139,7 @@ def build_calls(trace: Trace) -> Calls:
         parent=np.where(is_step, -1, parents(after)),
         operator=innermost(is_operator, after),
         after=after,
-        module=_modules(host, after, is_node, marked, forward),
+        module=_modules(host, after, is_node, marked, forward, end if marks.of_ranges else None),
         phase=phase,
         begin_ns=begin,
         end_ns=end,
@@ -278,34 +300,61 @@ def _last_inside(host: HostEvents, end: Int64s, events: Int64s, ranges: Int64s) 
     return np.where((host.start_ns[last] >= host.start_ns[ranges]) & (end[last] <= end[ranges]), last, -1)
 
 
-def _phases(host: HostEvents, after: Int64s, is_node: Mask, marks: _Marks, begin: Int64s) -> npt.NDArray[np.int8]:
-    """The phase that the innermost mark around each event says, of those that have begun; forward where there is none."""
+def _phases(host: HostEvents, after: Int64s, is_node: Mask, is_forward: Mask, marks: _Marks, begin: Int64s) -> npt.NDArray[np.int8]:
+    """The phase that the innermost mark around each event says, of those that have begun. What is computed again in a backward is not
+    forward, so that evidence of a forward counts where there is no mark; without either, events of a trace that has no other phase are
+    forward, except graphs, which may hold all."""
     if not len(host):
         return np.empty(0, np.int8)
     says = np.where((host.kind == OPERATOR) | (host.kind == ANNOTATION), marks.phase[host.name], -1)
+    ranges = np.where(host.kind == ANNOTATION, marks.range_phase[host.name], -1)
+    says = np.where(ranges > FORWARD, ranges, says)
     says[is_node] = BACKWARD
+    # Without operators nothing would show a backward, and kernels of one may run in a graph.
+    trains = marks.trains or not (host.kind == OPERATOR).any() or bool(np.isin(says, (BACKWARD, OPTIMIZER)).any())
+    shown = innermost(is_forward | (ranges == FORWARD), after) >= 0
+    rest = np.where(shown | ~(trains | marks.is_graph[host.name]), FORWARD, UNKNOWN)
     around = innermost(says >= 0, after)
     late = begin > host.start_ns
     if late.any():
         early = (around >= 0) & late[around] & (host.start_ns < begin[around]) & (around != np.arange(len(host)))
         around = np.where(early, innermost((says >= 0) & ~late, after), around)
-    return np.where(around >= 0, says[around], FORWARD).astype(np.int8)
+    return np.where(around >= 0, says[around], rest).astype(np.int8)
 
 
-def _modules(host: HostEvents, after: Int64s, is_node: Mask, marked: Int64s, forward: Int64s) -> Int64s:
-    """The module around each event; below a backward node, that of the forward operator which made the node."""
+def _modules(host: HostEvents, after: Int64s, is_node: Mask, marked: Int64s, forward: Int64s, ends_ns: Int64s | None) -> Int64s:
+    """The module around each event; below a backward node, that of the forward operator which made the node. Where modules are ranges,
+    which end at ``ends_ns``, and the forward is not in the trace, it is the range that waits for the node."""
     if not len(host):
         return np.empty(0, np.int64)
     around = innermost(is_node | (marked >= 0), after)
     module = np.where((around >= 0) & ~is_node[around], marked[around], -1)
-    nodes = np.flatnonzero(is_node)
-    nodes = nodes[forward[nodes] >= 0]
-    of_node = np.full(len(host), -1, np.int64)
-    of_node[nodes] = module[forward[nodes]]
-    known = np.zeros(len(host), bool)
-    known[nodes] = True
+    of_node = np.where(is_node & (forward >= 0), module[forward], -1)
+    known = is_node & (forward >= 0)
+    if ends_ns is not None:
+        lost = np.flatnonzero(is_node & (of_node < 0))
+        of_node[lost] = _waiting(host, after, marked, ends_ns, lost)
+        known |= of_node >= 0
     below = innermost(known, after)
     return np.where((below >= 0) & (module < 0), of_node[below], module)
+
+
+def _waiting(host: HostEvents, after: Int64s, marked: Int64s, ends_ns: Int64s, nodes: Int64s) -> Int64s:
+    """The module of the range that is open when each of ``nodes`` begins, on the one thread that has ranges: it waits for its backward.
+
+    -1 where none is open, or several threads have ranges.
+    """
+    threads, _ = distinct(host.thread[marked >= 0])
+    if len(threads) != 1:
+        return np.full(len(nodes), -1, np.int64)
+    own, starts = np.flatnonzero(host.thread == threads[0]), host.start_ns[nodes]
+    ranges = np.append(innermost(marked >= 0, after), -1)
+    above = np.append(ranges[parents(after)], -1)
+    last = np.searchsorted(host.start_ns[own], starts, side="right") - 1
+    around = np.where(last >= 0, ranges[own[last]], -1)
+    while (ended := (around >= 0) & (ends_ns[around] < starts)).any():
+        around[ended] = above[around[ended]]
+    return np.where(around >= 0, marked[around], -1)
 
 
 def _placed(marks: _Marks, marked: Int64s, after: Int64s) -> tuple[list[Module], Int64s]:
@@ -331,7 +380,9 @@ def _placed(marks: _Marks, marked: Int64s, after: Int64s) -> tuple[list[Module],
     for _ in range(2):
         found: list[int] = []
         for name, at, is_nested in zip(names, inside, nested, strict=True):
-            found.append(place.of(name, found[at]) if is_nested else place.alone(name))
+            # A range with nothing around it is where it is: its name is that of a piece of code and not of an instance.
+            around_it = found[at] if is_nested else -1
+            found.append(place.of(name, around_it) if is_nested or marks.of_ranges else place.alone(name))
     used, index = np.unique(np.array(found, np.int64), return_inverse=True)
     modules = [Module(place.paths[at], marks.modules[place.names[at]].type) for at in used.tolist()]
     result = marked.copy()
@@ -397,7 +448,8 @@ def is_backward_node(name: str) -> bool:
 class _Marks:
     """What a name means, worked out once for each distinct name."""
 
-    def __init__(self, names: list[str]) -> None:
+    def __init__(self, names: list[str], annotated: set[int]) -> None:
+        """``annotated`` are the names that ranges have: only these are ranges of the program."""
         self.modules: list[Module] = []
         self.is_instance: list[bool] = []
         self.module = np.full(len(names), -1, np.int64)
@@ -408,6 +460,10 @@ class _Marks:
         self.is_node = np.zeros(len(names), bool)
         self.is_optimizer = np.zeros(len(names), bool)
         self.is_update = np.array([name.startswith("Optimizer.step#") for name in names], bool)
+        self.trains = any(map(_OF_TRAINING.search, names))
+        self.is_graph = np.array(["GraphLaunch" in name for name in names], bool)
+        self.range_phase = np.full(len(names), -1, np.int64)
+        ranges: dict[str, list[int]] = {}
         for code, name in enumerate(names):
             if name.startswith(MODULE_PREFIX):
                 match = _MODULE.match(name)
@@ -419,11 +475,25 @@ class _Marks:
                 self.is_step[code] = True
             elif is_backward_node(name):
                 self.is_node[code] = True
-            elif name.startswith(("Optimizer.", "aten::_amp_")):  # a gradient scaler unscales outside of the optimizer's range
+            elif name.startswith(("Optimizer.", "aten::_amp_", "aten::_fused_ad", "aten::_fused_sgd")):
+                # A gradient scaler unscales outside of the optimizer's range, and not every optimizer has one.
                 self.phase[code] = OPTIMIZER
                 self.is_optimizer[code] = name.startswith("Optimizer.")
             elif name.startswith("enumerate(DataLoader)"):
                 self.phase[code] = OUTSIDE
             elif (batch := request_mark(name)) is not None:
                 self.is_batch[code] = True
+                self.range_phase[code] = FORWARD
                 self.batches[code] = batch
+            elif code in annotated:
+                said = [phase for phase, words in _SAYS.items() if words.search(name)]
+                if len(said) == 1:
+                    self.range_phase[code] = said[0]
+                if not _OF_LIBRARY.match(name):
+                    ranges.setdefault(_COUNTER.sub("", name).strip("# ") or name, []).append(code)
+        self.of_ranges = not self.modules
+        if self.of_ranges:
+            for label, codes in ranges.items():
+                self.module[codes] = len(self.modules)
+                self.modules.append(Module(label, "range"))
+                self.is_instance.append(True)

@@ -19,6 +19,8 @@ import numpy.typing as npt
 from rooflines.arguments import arg
 from rooflines.errors import TraceError
 from rooflines.profiler.trace import intervals
+from rooflines.profiler.trace.communication_kernels import communicates
+from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.document import Args, Event
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.numbers import correlations, integer, integers, linked, nanoseconds, ordinals
@@ -71,7 +73,6 @@ _ANNOTATION_PREFIXES = (MODULE_PREFIX, STEP_PREFIX, "Optimizer.", "enumerate(Dat
 # A collective in its process group: noted as an annotation, with its tensors, which older traces lack at the operator around it.
 _NCCL = "nccl:"
 _NOTE = "record_param_comms"
-_COMMUNICATION_KERNELS = ("nccl", "rccl", "msccl", "oneccl", "hccl")
 
 _RANKS = re.compile(r"\[\d{1,9}(, ?\d{1,9})*\]")
 
@@ -224,9 +225,10 @@ class Columns:
         kind = np.fromiter([DEVICE_KINDS[event.cat] for event in events], np.int8, len(events))
         args = [event.args or _NO_ARGS for event in events]
         # A kernel of any name with a collective's note belongs to it; a copy with such a note is part of it and stays a copy.
-        communicates = self.names.meanings[name] & _COMMUNICATES > 0
-        communicates |= np.array([isinstance(found.collective, str) and found.collective != "" for found in args], bool)
-        kind[(kind == KERNEL) & communicates] = COMMUNICATION
+        codes, which = distinct(name)
+        exchanges = np.array([communicates(self.names.listed[code]) for code in codes.tolist()], bool)[which]
+        exchanges |= np.array([isinstance(found.collective, str) and found.collective != "" for found in args], bool)
+        kind[(kind == KERNEL) & exchanges] = COMMUNICATION
         noted = np.full(len(events), -1, np.int32)
         for i in np.flatnonzero(kind == COMMUNICATION).tolist():
             noted[i] = self._collective(events[i].name, args[i])
@@ -456,7 +458,7 @@ class _Codes(dict[Any, int]):
         return np.frombuffer(self._meanings, np.uint8)
 
 
-_IS_MARK, _IS_NCCL, _IS_DECLARED, _COMMUNICATES = 1, 2, 4, 8
+_IS_MARK, _IS_NCCL, _IS_DECLARED = 1, 2, 4
 
 
 def _meaning(name: str) -> int:
@@ -465,7 +467,6 @@ def _meaning(name: str) -> int:
         _IS_MARK * name.startswith(_ANNOTATION_PREFIXES)
         | _IS_NCCL * name.startswith(_NCCL)
         | _IS_DECLARED * name.startswith(RANGE_PREFIX)
-        | _COMMUNICATES * name[:16].lower().startswith(_COMMUNICATION_KERNELS)
     )
 
 

@@ -79,7 +79,7 @@ def _reads(one: ServedSteps) -> str:
     """What a decode step must read, or why that is not known."""
     reads = one.reads
     if reads is None:
-        share = one.category_breakdown.get("unknown", 0.0) / one.busy_s if one.busy_s > 0 else 0.0
+        share = 1 - one.modelled_time_fraction if one.modelled_time_fraction is not None else 0.0
         why = f": {percent(share)} of the busy time is in operators without a work model" if share else ""
         also = " If the step replays graphs, add their capture trace with --capture." if share else ""
         return f"Bytes per decode step are not available{why}.{also}"

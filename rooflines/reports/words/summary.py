@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.verdict import efficiency_of
+from rooflines.roofline.verdict import category_efficiency
 
 
 class OperatorsSummary(NamedTuple):
@@ -81,12 +81,9 @@ def category_summaries(analysis: Analysis) -> list[CategorySummary]:
         times[row.category] = times.get(row.category, 0.0) + row.time_s
     times |= {name: time_s for name, time_s in (analysis.category_breakdown or {}).items() if name in times}
     summaries = [
-        CategorySummary(
-            category, time_s, time_s / whole if whole > 0 else 0.0,
-            efficiency_of(tuple(row for row in analysis.operators if row.category == category)),
-        )
+        CategorySummary(category, time_s, time_s / whole if whole > 0 else 0.0, category_efficiency(analysis, category, time_s))
         for category, time_s in times.items()
-    ]  # fmt: skip
+    ]
     return sorted(summaries, key=lambda summary: -summary.time_s)
 
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from rooflines.device_specs.records import Ceilings
+from rooflines.profiler.trace.communication_kernels import communicates
 from rooflines.roofline.advice.setting import Setting
 from rooflines.roofline.analysis import Analysis, Kernel, OperatorRow, Unmodelled
 from rooflines.units import percent, seconds
@@ -25,7 +26,6 @@ WORTH_SAYING = 0.01
 _SHAPE = re.compile(r"\d+(?:x\d+)*")
 _AMD = re.compile(r"\bAMD\b|Instinct|\bMI\d{3}|gfx\d")
 _AMD_KERNEL = re.compile(r"Cijk_|.*\bck(?:_tile)?::|.*\d+ck(?:\d|_tile)|rccl|miopen", re.IGNORECASE)
-_COMMUNICATES = re.compile(r"nccl|rccl|oneccl|msccl", re.IGNORECASE)
 
 
 class Advice(NamedTuple):
@@ -75,7 +75,8 @@ class Ran(NamedTuple):
         """Whether it exchanges data with other devices."""
         if isinstance(self.row, OperatorRow):
             return self.row.bound == "communication" or self.row.category == "communication"
-        return any(_COMMUNICATES.match(kernel.name) for kernel in self.row.kernels) or _COMMUNICATES.match(self.row.name) is not None
+        exchanging_s = sum(kernel.time_s for kernel in self.kernels if communicates(kernel.name))
+        return communicates(self.row.name) or exchanging_s > 0.5 * sum(kernel.time_s for kernel in self.kernels)
 
     @property
     def transfers(self) -> bool:

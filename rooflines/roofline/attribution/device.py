@@ -6,7 +6,7 @@ import numpy as np
 
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.breakdown import device_intervals
-from rooflines.profiler.trace.calls import FORWARD, Calls
+from rooflines.profiler.trace.calls import UNKNOWN, Calls
 from rooflines.profiler.trace.distinct import distinct, distinct_rows
 from rooflines.profiler.trace.graphs import is_graph_launch
 from rooflines.profiler.trace.intervals import Intervals
@@ -212,7 +212,7 @@ def _device_gaps(
     name = np.where(inside, at_launch(origins.name, operator), np.where(graph >= 0, -1, device.name[events]))
     # A kernel launched from Python, below no operator, belongs to the module around the launch.
     module = np.where(inside, at_launch(origins.module, operator), origins.at(origins.module)[events])
-    phase = np.where(inside, at_launch(origins.phase, operator), FORWARD)
+    phase = np.where(inside, at_launch(origins.phase, operator), UNKNOWN)
     keys, group = distinct_rows(name, variant, module, phase)
     busy_ns = intervals.lengths_by_group(group, device.start_ns[events], device.end_ns[events], len(keys))
     # A call is one of the operator, in each replay of a graph, or a launch of the graph; where there is neither, one of the kernel.

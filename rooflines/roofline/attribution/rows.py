@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from rooflines.profiler.trace.calls import FORWARD, Calls
+from rooflines.profiler.trace.calls import UNKNOWN, Calls
 from rooflines.profiler.trace.distinct import distinct_rows
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.records import Int64s, LaunchShape
@@ -65,7 +65,7 @@ class Gap:
     calls: int
     time_ns: float
     module: int = -1
-    phase: int = FORWARD
+    phase: int = UNKNOWN
     signature: Signature | None = None
     step_ns: tuple[float, ...] = ()
     kernels: tuple[LaunchedKernel, ...] = ()

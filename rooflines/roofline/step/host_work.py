@@ -215,6 +215,8 @@ def recomputation(trace: Trace, calls: Calls, attribution: Attribution) -> Recom
     host = trace.host
     is_node = _named(trace, is_backward_node)[host.name]
     graded = (host.kind == OPERATOR) & (calls.phase == BACKWARD) & (host.sequence >= 0) & (host.forward_thread == 0) & ~is_node
+    # A range that says backward may be around the loss as well; below a node nothing is forward.
+    graded &= covered(is_node, calls.after)
     if not graded.any() or (graded & _named(trace, lambda name: "_backward" in name)[host.name]).any():
         return None
     chosen = graded & ~covered(graded, calls.after)

@@ -31,9 +31,12 @@ from rooflines.roofline.analysis import PARTS, StepDivision, Timeline
 from rooflines.roofline.attribution.attribute import Attribution
 from rooflines.roofline.attribution.steady import FEWEST_STEPS, steady_times
 from rooflines.roofline.bounds.transfers import FROM_HOST, TO_HOST
+from rooflines.roofline.kernel_classes import kernel_category
 
 # Classes by what bounds them, those of the busy time in the order in which they count where several run at once.
 BOUND_ORDER = ("compute", "memory", "far", "latency", "unknown", "transfer", "communication", "input", "host", "idle")
+# Work without a count has no bound; here it is apart from work whose bound is not known for want of ceilings.
+_UNCOUNTED = "uncounted"
 # Beside a larger share of unknown time, bounds of the other operators say little of the whole.
 MOST_UNKNOWN = 0.2
 # The class of idle time, by its cause, in the breakdown by bound and in the division.
@@ -81,14 +84,20 @@ class Partition(NamedTuple):
         """Seconds by what bounds them, longest first; ``host`` is there even where it is nothing."""
         found = {"host": 0.0}
         for (bound, _, _), time_s in self.busy.items():
-            found[bound] = found.get(bound, 0.0) + time_s
+            found[_shown(bound)] = found.get(_shown(bound), 0.0) + time_s
         for cause, time_s in self.idle.items():
             name = _OF_CAUSE.get(cause, "idle")
             found[name] = found.get(name, 0.0) + time_s
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
+    @property
+    def uncounted_s(self) -> float:
+        """Seconds of the busy time in work without a count."""
+        return sum(time_s for (bound, _, _), time_s in self.busy.items() if bound == _UNCOUNTED)
+
     def categories(self) -> dict[str, float]:
-        """Seconds of the busy time by category of operator, longest first; ``unknown`` are operators without a count."""
+        """Seconds of the busy time by category of operator, longest first, for kernels without a count by their names; ``unknown``
+        are those whose names tell none."""
         found: dict[str, float] = {}
         for (_, _, category), time_s in self.busy.items():
             found[category] = found.get(category, 0.0) + time_s
@@ -244,13 +253,18 @@ def _exclusive(starts: Int64s, ends: Int64s, ranks: Int64s, window: Intervals) -
     return found, busy
 
 
+def _shown(bound: str) -> str:
+    """The class of a bound in the breakdown."""
+    return "unknown" if bound == _UNCOUNTED else bound
+
+
 def _ranked(found: Sequence[Key], which: Int64s) -> tuple[list[Key], Int64s]:
     """The distinct keys in the order in which they count, and the place of each piece's key in it."""
 
-    def order(key: Key) -> tuple[bool, int, int, str]:
+    def order(key: Key) -> tuple[bool, int, bool, int, str]:
         bound, part, category = key
         # Work of a thread that loads data ahead comes last: nothing waits for it.
-        return part == "data_loading", BOUND_ORDER.index(bound), _PART_ORDER.index(part), category
+        return part == "data_loading", BOUND_ORDER.index(_shown(bound)), bound == _UNCOUNTED, _PART_ORDER.index(part), category
 
     keys = sorted(set(found), key=order)
     place = {key: number for number, key in enumerate(keys)}
@@ -261,10 +275,12 @@ def _device_keys(trace: Trace, calls: Calls, attribution: Attribution, labels: S
     device, phase, pieces = trace.device, attribution.phase, attribution.pieces
     direction = np.array([2 * _says(name, FROM_HOST) + _says(name, TO_HOST) for name in trace.names], np.int64)
     way = np.where(device.kind == MEMCPY, direction[device.name], 0)
-    keys, which = distinct_rows(pieces.row, device.kind[pieces.event], phase[pieces.event], way[pieces.event])
+    # The operator says what a kernel does; where none has a count, the kernel's name.
+    name = np.where(pieces.row < 0, device.name[pieces.event], -1)
+    keys, which = distinct_rows(pieces.row, device.kind[pieces.event], phase[pieces.event], way[pieces.event], name)
     found: list[Key] = []
-    for row, kind, during, copied in keys.tolist():
-        label = labels[row] if row >= 0 else Label("unknown", "unknown")
+    for row, kind, during, copied, named in keys.tolist():
+        label = labels[row] if row >= 0 else Label(_UNCOUNTED, kernel_category(trace.names[named]) or "unknown")
         part = _PHASES.get(during, "other")
         if kind == COMMUNICATION:
             label, part = Label("communication", "communication"), "communication"
@@ -285,8 +301,8 @@ def _host_keys(trace: Trace, calls: Calls, attribution: Attribution, labels: Seq
     keys, which = distinct_rows(pieces.row, calls.phase[pieces.event], talks)
     found: list[Key] = []
     for row, during, talking in keys.tolist():
-        label = labels[row] if row >= 0 else Label("unknown", "unknown")
-        found.append(("communication",) * 3 if talking else (label.bound, _PHASES.get(during, "forward"), label.category))
+        label = labels[row] if row >= 0 else Label(_UNCOUNTED, "unknown")
+        found.append(("communication",) * 3 if talking else (label.bound, _PHASES.get(during, "other"), label.category))
     return _ranked(found, which)
 
 

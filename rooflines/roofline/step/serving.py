@@ -108,7 +108,7 @@ def _steps(
     step_s = divided.timeline.span_s
     busy_s = divided.timeline.busy_s
     categories = divided.categories()
-    modelled = 1 - categories.get("unknown", 0.0) / busy_s if busy_s > 0 else None
+    modelled = 1 - divided.uncounted_s / busy_s if busy_s > 0 else None
     ran = [found for row, judged_row in rows if (found := _in_steps(row, judged_row, numbers, attribution.steps)).calls]
     tokens, generated = _mean([one.tokens for one in batches]), _generated(kind, batches, calls.batches)
     doubt = _rate_doubt(trace, attribution, numbers)

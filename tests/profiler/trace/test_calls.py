@@ -65,7 +65,7 @@ def test_the_backward_of_a_thread_that_comes_first_still_finds_its_module():
 
 
 def test_what_runs_in_the_optimizer_is_its_phase():
-    found = trace(span("ProfilerStep#0", 0, 100), mm(1, 5, 2, 2, 2), span("Optimizer.step#SGD.step", 50, 20), add(51, 5))
+    found = trace(span("ProfilerStep#0", 0, 100), mm(1, 5, 2, 2, 2, seq=1), span("Optimizer.step#SGD.step", 50, 20), add(51, 5))
     calls = build_calls(found)
     assert named(found, calls)["aten::mm"][1] == "forward"
     assert named(found, calls)["aten::add"][1] == "optimizer"

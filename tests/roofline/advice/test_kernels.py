@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
+import rooflines
 from rooflines.device_specs.records import Source
 from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.advice import categories, copies, fusion, layout, precision, small_kernels
-from rooflines.roofline.advice.setting import MORE_WORK
+from rooflines.roofline.advice.setting import MORE_WORK, Setting
 from rooflines.roofline.findings import find
 from tests.roofline.advice.cases import CEILINGS, analysis, case, kernel, row, unmodelled
 
+DATA = Path(__file__).parents[2] / "data" / "traces"
 CK_MOE = "_ZN2ck27kernel_moe_gemm_2lds"
 CHAINED = {"shapes": "8192x4096", "precision": "bf16", "bytes": 2**27, "category": "normalisation"}
 NCHW = "void cudnn::ops::nchwToNhwcKernel<__half, __half, float, false, true>"
@@ -345,6 +349,39 @@ def test_a_product_in_half_precision_takes_at_least_as_long_as_its_bytes():
     assert found.saves_s == pytest.approx(0.04 - 75e9 / 3e12)
     half = row("aten::mm", 0.04, 0.03, kernels=(kernel("ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_tn", 0.04),), **one)
     assert precision.lower_precision(case(half, workload=workload)) is None, "its kernel computes in bf16"
+
+
+def test_fp32_kernels_without_a_count_are_named_without_a_saving():
+    gap = unmodelled("cuda graph", 0.04, kernels=(kernel("ampere_sgemm_128x64_nn", 0.033), kernel("fill", 0.007)))
+    found = precision.named_in_full_precision(case(gap))
+    assert found.saves_s is None
+    assert "take 33.0 ms a step (33 % of the step); the longest is GEMM fp32 128x64 (cuBLAS)" in found.evidence
+    assert "torch.bfloat16" in found.suggestion
+    assert list(found.of.values()) == [0.033]
+    unknown = precision.named_in_full_precision(case(gap, ceilings=()))
+    assert "check that it has matrix units" in unknown.evidence
+
+
+def test_fp32_kernels_are_not_named_where_a_precondition_fails():
+    sgemm = (kernel("ampere_sgemm_128x64_nn", 0.033),)
+    gap = unmodelled("cuda graph", 0.033, kernels=sgemm)
+    assert precision.named_in_full_precision(case(unmodelled("step", 0.033, phase="optimizer", kernels=sgemm))) is None
+    assert precision.named_in_full_precision(case(unmodelled("graph", 0.04, kernels=(kernel("nvjet_tst_128x64", 0.04),)))) is None
+    small = unmodelled("graph", 0.004, kernels=(kernel("ampere_sgemm_128x64_nn", 0.004),))
+    assert precision.named_in_full_precision(case(small)) is None, "below 5 % of the step"
+    vector_only = tuple(one for one in CEILINGS if one.precision != "bf16")
+    assert precision.named_in_full_precision(case(gap, ceilings=vector_only)) is None, "the device has no faster precision"
+    advised = case(gap)
+    advised.given.append(Setting("precision", "amp-bf16"))
+    assert precision.named_in_full_precision(advised) is None
+
+
+def test_real_traces_are_told_to_lower_the_precision_where_it_is_not_low():
+    told = {
+        name: any("by their names" in finding.evidence for finding in rooflines.analyze(DATA / f"{name}.json.gz").findings)
+        for name in ("nccl_collectives", "gpt-oss_b200_prefill")
+    }
+    assert told == {"nccl_collectives": True, "gpt-oss_b200_prefill": False}
 
 
 def test_half_precision_is_low_enough():

@@ -130,11 +130,12 @@ def test_on_its_own_stream_work_with_a_lower_number_is_earlier_even_while_others
     )  # fmt: skip
     assert attribution.earlier_ns == 10_000
     assert attribution.windows.tolist() == [[30_000, 100_000]]
-    assert parts(found) == {"forward": 40.0, "idle": 10.0, "host": 20.0}
+    assert parts(found) == {"other": 40.0, "idle": 10.0, "host": 20.0}
 
 
 def test_a_kernel_without_a_launch_behind_launched_work_stays_in_its_step():
-    found, attribution = divided(span("ProfilerStep#5", 0, 100), launch(4, 2, 20), kernel("d", 10, 50, 20), kernel("graph", 60, 40, 30))
+    works = op("MyFunction", 3, 4), launch(4, 2, 20), kernel("d", 10, 50, 20)
+    found, attribution = divided(span("ProfilerStep#5", 0, 100), *works, kernel("graph", 60, 40, 30))
     assert attribution.earlier_ns == 0
     assert parts(found) == {"other": 40.0, "forward": 50.0, "host": 4.0, "idle": 6.0}
 
@@ -304,7 +305,7 @@ def test_a_collective_without_a_launch_is_communication():
         kernel("a", 5, 15, 1),
         kernel("ncclKernel_AllReduce_RING_LL_Sum_float", 20, 80, 9),
     )
-    assert parts(found) == {"forward": 15.0, "communication": 80.0, "host": 1.0, "idle": 4.0}
+    assert parts(found) == {"other": 15.0, "communication": 80.0, "host": 1.0, "idle": 4.0}
 
 
 # --- 4: the profiler's own idle time -----------------------------------------------------------------------------------------------

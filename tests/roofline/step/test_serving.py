@@ -165,7 +165,8 @@ def test_reads_are_absent_without_lengths_or_with_products_that_are_not_counted(
     graph = {**launch(30, 2, 9), "name": "cudaGraphLaunch"}
     replayed = analyzed(tmp_path, step(DECODE, 0, 8, 1), graph, kernel("nvjet_hsh_64x8", 110, 50, 9))
     assert replayed.serving.kinds[0].reads is None
-    assert replayed.serving.kinds[0].category_breakdown["unknown"] == pytest.approx(50e-6)
+    assert replayed.serving.kinds[0].category_breakdown["matmul"] == pytest.approx(40e-6 + 50e-6), "by the kernel's name"
+    assert replayed.serving.kinds[0].modelled_time_fraction == pytest.approx(1 - 50 / 130)
     small = analyzed(tmp_path, step(DECODE, 0, 8, 1), graph, kernel("sampling_kernel", 110, 50, 9))
     assert small.serving.kinds[0].reads is not None, "it reads neither weights nor the KV cache"
 
