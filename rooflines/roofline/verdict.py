@@ -251,7 +251,8 @@ def _bound(analysis: Analysis) -> str:
     least = _LEAST_SHARE_BESIDE_UNKNOWN if bound == "unknown" and analysis.ceilings else _LEAST_SHARE
     where = _largest(analysis, total, whole, least, without="communication" if bound == "communication" else "")
     judged = bool(analysis.ceilings)
-    uncounted = (analysis.category_breakdown or {}).get("unknown", 0.0) > breakdown.get("unknown", 0.0) / 2
+    uncounted_s = sum(row.time_s for row in analysis.coverage.unmodelled) if analysis.coverage is not None else 0.0
+    uncounted = uncounted_s > breakdown.get("unknown", 0.0) / 2
     first = leading(shares)
     if analysis.limited_by is None and len(first) == 2 and judged and set(first) == {"memory", "compute"}:
         both = f"{percent(shares[first[0]]).removesuffix(' %')} and {percent(shares[first[1]])} of {whole}"

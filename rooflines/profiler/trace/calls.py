@@ -204,7 +204,8 @@ def _batches(host: HostEvents, marks: Int64s, began: Int64s, names: _Marks) -> _
 
 
 def _updated(host: HostEvents, updates: Int64s, nodes: Int64s, began: Int64s) -> _Steps:
-    """Steps that each end with an optimizer's step, from the end of the one before or the first operator on.
+    """Steps that each end with an optimizer's step, from the end of the one before or the first operator on; none of a single update,
+    because what follows it may be as much of the program as what precedes it.
 
     Several optimizers update in one step where no node of a backward pass, of those that begin at ``nodes``, is between them.
     """
@@ -214,6 +215,8 @@ def _updated(host: HostEvents, updates: Int64s, nodes: Int64s, began: Int64s) ->
     last = np.searchsorted(nodes, ranges[1:, 0]) > np.searchsorted(nodes, ranges[:-1, 1])
     last = np.append(last if len(nodes) else np.ones(len(last), bool), True)
     ends = ranges[last, 1]
+    if len(ends) < 2:
+        return _Steps(updates[:0], ranges[:0], 0, 0)
     return _Steps(updates[last], np.stack((np.append(min(began.min(), ranges[0, 0]), ends[:-1]), ends), axis=1), 0, 0)
 
 

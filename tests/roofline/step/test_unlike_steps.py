@@ -48,7 +48,12 @@ def test_two_optimizers_after_one_backward_pass_are_one_step_and_a_wrapped_one_i
 
 
 def test_an_optimizer_inside_of_the_backward_pass_ends_no_step():
-    assert build_calls(trace(*updating(0, 1), span("Optimizer.step#SGD.step", 35, 5))).steps.tolist() == [[0, 100_000]]
+    inside = span("Optimizer.step#SGD.step", 35, 5)
+    assert build_calls(trace(*updating(0, 1), inside, *updating(100, 3))).steps.tolist() == [[0, 100_000], [100_000, 200_000]]
+
+
+def test_a_single_update_makes_no_step():
+    assert not len(build_calls(trace(*updating(0, 1), add(150, 20))).steps)
 
 
 def test_marks_of_the_profiler_come_first():
