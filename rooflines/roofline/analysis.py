@@ -316,6 +316,20 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     block: tuple[int, int, int] | None = None
 
 
+class Example(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to find an operator in the trace, in Perfetto for example: the longest of its kernels, on a CPU of its calls.
+
+    ``ts_us`` is its begin as the file has it, ``at_s`` that after the first event of host or device, ``lasts_s`` its length as traced.
+    ``step`` is empty outside of steps, ``stream`` absent on a CPU.
+    """
+
+    ts_us: float
+    at_s: float
+    lasts_s: float
+    step: str = ""
+    stream: int | None = None
+
+
 class Unmodelled(msgspec.Struct, frozen=True, kw_only=True):
     """An operator without a count in one module and phase, with the reason: no formula, a shape that the trace does not hold.
 
@@ -332,6 +346,7 @@ class Unmodelled(msgspec.Struct, frozen=True, kw_only=True):
     step_times_s: tuple[float, ...] | None = None
     exposed_s: float | None = None
     kernels: tuple[Kernel, ...] = ()
+    example: Example | None = None
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
@@ -390,6 +405,7 @@ class OperatorRow(msgspec.Struct, frozen=True, kw_only=True):
     assumption: str | None = None
     step_times_s: tuple[float, ...] | None = None
     kernels: tuple[Kernel, ...] = ()
+    example: Example | None = None
 
 
 class ModuleRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -535,7 +551,8 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 class Finding(msgspec.Struct, frozen=True, kw_only=True, rename={"suggestion": "try"}):
     """One piece of advice: possible saving (seconds per step; 0 if unknown), evidence, suggestion.
 
-    ``option`` and ``value`` are the option of ``profile`` that ``suggestion`` names, if it names one.
+    ``option`` and ``value`` are the option of ``profile`` that ``suggestion`` names, if it names one. ``example`` is the longest
+    execution of the operator with most of the time that the advice is about.
     """
 
     title: str
@@ -544,6 +561,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, rename={"suggestion": "
     suggestion: str
     option: str | None = None
     value: bool | int | str | None = None
+    example: Example | None = None
 
 
 class ServedWork(msgspec.Struct, frozen=True, kw_only=True):

@@ -160,7 +160,7 @@ def _traced_parts(
     if devices > 1:
         notes.append(_several_devices(devices))
     count = attribution.steps or 1
-    judged = [operator_row(row, calls, roofs, count, facts) for row in attribution.rows]
+    judged = [operator_row(row, calls, roofs, count, facts, trace.began_ns) for row in attribution.rows]
     labels = [Label(row.bound, row.category) for row in judged]
     traced = partition(trace, calls, attribution, labels)
     divided, fed = _divided(traced, step_s, facts, quiet)
@@ -207,7 +207,9 @@ def _coverage(trace: Trace, calls: Calls, attribution: Attribution, divided: Par
         modelled_time_fraction=1 - divided.uncounted_s / busy_s if busy_s > 0 else None,
         shapes_recorded=trace.shapes_recorded,
         stacks_recorded=len(trace.frames) > 0,
-        unmodelled=tuple(unmodelled_row(gap, calls, count) for gap in sorted(attribution.gaps, key=lambda gap: -gap.time_ns)),
+        unmodelled=tuple(
+            unmodelled_row(gap, calls, count, trace.began_ns) for gap in sorted(attribution.gaps, key=lambda gap: -gap.time_ns)
+        ),
         orphan_device_events=attribution.orphans,
         graph_launch_time_s=attribution.graphs_ns / 1e9 / count,
         graph_matched_time_s=attribution.matched_ns / 1e9 / count,

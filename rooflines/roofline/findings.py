@@ -131,6 +131,7 @@ def _found(case: Case, rules: tuple[Rule, ...]) -> Iterator[Finding]:
             saves_s=saves_s,
             evidence=advice.evidence + case.left_out(advice),
             suggestion=str(advice.suggestion),
+            example=case.example(advice),
             **_option(advice.suggestion),
         )
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.records import RunFile
 from rooflines.profiler.trace.calls import PHASES, Calls
-from rooflines.roofline.analysis import Kernel, OperatorRow, Totals, Unmodelled
-from rooflines.roofline.attribution.rows import Gap, LaunchedKernel, Row
+from rooflines.roofline.analysis import Example, Kernel, OperatorRow, Totals, Unmodelled
+from rooflines.roofline.attribution.rows import Gap, LaunchedKernel, Longest, Row
 from rooflines.roofline.bounds.judging import judge
 from rooflines.roofline.step.times import per_step
 
@@ -16,8 +16,8 @@ from rooflines.roofline.step.times import per_step
 _LIBRARY_RNN = ("aten::_cudnn_rnn", "aten::miopen_rnn")
 
 
-def operator_row(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, facts: RunFile) -> OperatorRow:
-    """``row`` per step, judged by ``ceilings``."""
+def operator_row(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, facts: RunFile, began_ns: int) -> OperatorRow:
+    """``row`` per step, judged by ``ceilings``; ``began_ns`` is the begin of the trace."""
     work = row.count.work
     flops, matrix, size = (work.flops, work.matrix_flops, work.bytes) if work else (0, 0, 0)
     time_s = row.time_ns / 1e9
@@ -53,6 +53,7 @@ def operator_row(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, 
         assumption=(work.assumption or None) if work else None,
         exposed_s=None if row.exposed_ns is None else row.exposed_ns / 1e9 / steps,
         kernels=_kernels(row.kernels, steps),
+        example=_example(row.longest, calls, began_ns),
     )
 
 
@@ -103,7 +104,7 @@ def total(operators: Sequence[OperatorRow], facts: RunFile, *, bounded: bool) ->
     )
 
 
-def unmodelled_row(gap: Gap, calls: Calls, steps: int) -> Unmodelled:
+def unmodelled_row(gap: Gap, calls: Calls, steps: int, began_ns: int) -> Unmodelled:
     """``gap`` per step."""
     return Unmodelled(
         name=gap.name,
@@ -116,6 +117,19 @@ def unmodelled_row(gap: Gap, calls: Calls, steps: int) -> Unmodelled:
         shapes=gap.signature.shapes() if gap.signature is not None else "",
         exposed_s=None if gap.exposed_ns is None else gap.exposed_ns / 1e9 / steps,
         kernels=_kernels(gap.kernels, steps),
+        example=_example(gap.longest, calls, began_ns),
+    )
+
+
+def _example(longest: Longest | None, calls: Calls, began_ns: int) -> Example | None:
+    if longest is None:
+        return None
+    return Example(
+        ts_us=longest.start_ns // 1000 + longest.start_ns % 1000 / 1e3,  # nanoseconds since 1970 are more than a float holds
+        at_s=(longest.start_ns - began_ns) / 1e9,
+        lasts_s=longest.lasting_ns / 1e9,
+        step=calls.step_names[longest.step] if 0 <= longest.step < len(calls.step_names) else "",
+        stream=longest.stream if longest.stream >= 0 else None,
     )
 
 

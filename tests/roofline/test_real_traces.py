@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import csv
+import gzip
+import json
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from rooflines import pipeline
 from rooflines.profiler.trace.breakdown import step_breakdown
 from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.reader import read_trace
@@ -180,3 +183,21 @@ def test_products_have_the_published_flops(name):
             assert flops == int(one["flops_per_call"]), one["input_dims"]
             checked += 1
     assert checked >= 5
+
+
+@pytest.mark.parametrize("name", ["bert-small_h100_inference", RESNET, "gpt-oss_b200_prefill", "cpu_only"])
+def test_an_example_is_an_event_of_the_file(name):
+    """The begin, the length and the stream of each row's example are those of one of its kernels, on a CPU of one of its calls."""
+    events = json.loads(gzip.decompress((DATA / f"{name}.json.gz").read_bytes()))["traceEvents"]
+    there = {(event["name"], round(float(event["ts"]), 3)): event for event in events if event.get("ph") == "X"}
+    analysis = pipeline.analyze(DATA / f"{name}.json.gz")
+    found = [(row, row.example) for row in (*analysis.operators, *analysis.coverage.unmodelled) if row.example is not None]
+    assert found
+    for row, example in found:
+        names = [kernel.name for kernel in row.kernels] or [row.name]
+        (event,) = (there[key] for key in ((one, round(example.ts_us, 3)) for one in names) if key in there)
+        assert example.lasts_s * 1e6 == pytest.approx(float(event["dur"]), abs=2e-3)
+        assert example.at_s >= 0
+        assert example.stream is None or str(example.stream) in (str(event["args"].get("stream")), str(event["tid"]))
+    of_rows = [example for _, example in found]
+    assert all(finding.example is None or finding.example in of_rows for finding in analysis.findings)

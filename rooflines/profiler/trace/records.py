@@ -181,6 +181,11 @@ class Trace:
     cut_ns: int | None = None
 
     @property
+    def began_ns(self) -> int:
+        """The time of the first event of host and device."""
+        return min((int(events.start_ns.min()) for events in (self.host, self.device) if len(events)), default=0)
+
+    @property
     def shapes_recorded(self) -> bool | None:
         """Whether the arguments of operators were recorded (``record_shapes=True``); None in a trace without operators."""
         if not (self.host.kind == OPERATOR).any():

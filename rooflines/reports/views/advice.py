@@ -35,7 +35,7 @@ def findings_section(analysis: Analysis) -> Section:
     items = tuple(
         Finding(
             title=one.title, saves=sentences.saving(one.saves_s, analysis), share=share_of_step(one.saves_s, analysis),
-            evidence=one.evidence, suggestion=suggested(one, analysis.command),
+            evidence=one.evidence + sentences.example(one.example), suggestion=suggested(one, analysis.command),
         )
         for one in analysis.findings
     )  # fmt: skip

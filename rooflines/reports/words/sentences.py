@@ -11,7 +11,7 @@ from rooflines.profiler.training.records import Training
 from rooflines.reports.words.rows import TableRow, flagged, module_text, table_rows
 from rooflines.reports.words.summary import CategorySummary, PeakMemory, bound_times, share_of_step
 from rooflines.reports.words.text import INFERRED_MARK, is_kernel, operator_name
-from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.analysis import Analysis, Example
 from rooflines.roofline.bounds.transfers import way_of
 from rooflines.roofline.findings import WORTH
 from rooflines.roofline.kernel_names import short_kernel
@@ -296,6 +296,15 @@ def headline(analysis: Analysis) -> str:
 def confidence(analysis: Analysis) -> list[str]:
     """The line below the verdict on what the figures assume and how sure they are; none for a recording without doubt."""
     return [f"Assumptions and confidence: {' · '.join(analysis.caveats)}."] if analysis.caveats else []
+
+
+def example(where: Example | None) -> str:
+    """Where to look in the trace, as the end of a sentence; empty where that is not known."""
+    if where is None:
+        return ""
+    places = [where.step, f"stream {where.stream}" if where.stream is not None else ""]
+    within = ", ".join(text for text in places if text)
+    return f"; in the trace for example at {where.at_s:.6f} s{f' ({within})' if within else ''}"
 
 
 def saving(saves_s: float, analysis: Analysis) -> str:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.trace.communication_kernels import communicates
 from rooflines.roofline.advice.setting import Setting
-from rooflines.roofline.analysis import Analysis, Kernel, OperatorRow, Unmodelled
+from rooflines.roofline.analysis import Analysis, Example, Kernel, OperatorRow, Unmodelled
 from rooflines.units import percent, seconds
 
 # ("operator", index of the row), ("unmodelled", its index) or ("idle", cause).
@@ -161,6 +161,15 @@ class Case:
             self._taken[key] = self._taken.get(key, 0.0) + time_s
             if key in self._ran:
                 self._ran[key] = self._ran[key]._replace(left_s=max(0.0, self._ran[key].left_s - time_s))
+
+    def example(self, advice: Advice) -> Example | None:
+        """Where the operator with most of the time of ``advice`` runs longest; None of idle time."""
+        gaps = self.analysis.coverage.unmodelled if self.analysis.coverage else ()
+        rows: dict[str, tuple[OperatorRow | Unmodelled, ...]] = {"operator": self.analysis.operators, "unmodelled": gaps}
+        for kind, place in sorted(advice.of, key=lambda key: -advice.of[key]):
+            if kind in rows and isinstance(place, int):
+                return rows[kind][place].example
+        return None
 
     def left_out(self, advice: Advice) -> str:
         """The time of its operators that other kernels hide, if that is worth a sentence."""

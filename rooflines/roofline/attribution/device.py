@@ -14,7 +14,7 @@ from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, MEMSET, Int64s, Trace
 from rooflines.profiler.trace.windows import at_launch, step_number
 from rooflines.roofline.attribution.origins import FROM_KERNEL, FROM_RUN, Origins
-from rooflines.roofline.attribution.rows import DividedTime, Gap, LaunchedKernel, Pieces, Row, calls_by_step
+from rooflines.roofline.attribution.rows import DividedTime, Gap, LaunchedKernel, Longest, Pieces, Row, calls_by_step, longest_by_group
 from rooflines.roofline.formulas.table import NO_FORMULA
 from rooflines.roofline.resolvers.batches import StepLengths
 from rooflines.roofline.resolvers.counts import Variant
@@ -73,6 +73,7 @@ def attribute_device(
     each = _by_step(trace, owned, group_of, len(keys), step, steps)
     began = calls_by_step(group, len(keys), during, steps)
     ran, hidden = _kernels(trace, owned, group_of, len(keys)), _exposed_by_group(trace, exposed, owned, group_of, len(keys))
+    longest = _longest(trace, owned, group_of, len(keys), step)
     rows = tuple(
         Row(
             variants[variant].signature,
@@ -86,9 +87,10 @@ def attribute_device(
             kernels,
             exposed_ns,
             step_calls,
+            most,
         )
-        for (variant, module, phase, how), number, time_ns, step_ns, kernels, exposed_ns, step_calls in zip(
-            keys.tolist(), numbers.tolist(), busy_ns.tolist(), each, ran, hidden, began, strict=True
+        for (variant, module, phase, how), number, time_ns, step_ns, kernels, exposed_ns, step_calls, most in zip(
+            keys.tolist(), numbers.tolist(), busy_ns.tolist(), each, ran, hidden, began, longest, strict=True
         )
     )
     gaps = _device_gaps(trace, origins, np.flatnonzero(belongs & (owning < 0)), launch, exposed, step, steps)
@@ -125,6 +127,12 @@ def _with_lengths(origins: Origins, events: Int64s, step: Int64s, lengths: StepL
             variant_of[of_code[chosen]] = len(variants)
             variants.append(variant)
     return variants, variant_of
+
+
+def _longest(trace: Trace, events: Int64s, group: Int64s, groups: int, step: Int64s) -> list[Longest | None]:
+    device = trace.device
+    lasting_ns = device.end_ns[events] - device.start_ns[events]
+    return longest_by_group(group, groups, device.start_ns[events], lasting_ns, step[events], device.stream[events])
 
 
 def _lasting(trace: Trace, chosen: Mask) -> int:
@@ -221,6 +229,7 @@ def _device_gaps(
     numbers = np.bincount(callers[:, 0], minlength=len(keys))
     each = _by_step(trace, events, group, len(keys), step, steps)
     ran, hidden = _kernels(trace, events, group, len(keys)), _exposed_by_group(trace, exposed, events, group, len(keys))
+    longest = _longest(trace, events, group, len(keys), step)
     gaps = []
     for place, (code, which, at, during) in enumerate(keys.tolist()):
         signature = None
@@ -243,6 +252,7 @@ def _device_gaps(
                 each[place],
                 ran[place],
                 hidden[place],
+                longest[place],
             )
         )
     return tuple(gaps)

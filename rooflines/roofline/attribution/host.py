@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from rooflines.profiler.trace import intervals
@@ -10,7 +12,7 @@ from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.nesting import Mask, exclusive
 from rooflines.profiler.trace.records import OPERATOR, Int64s, Trace
 from rooflines.roofline.attribution.ownership import Ownership
-from rooflines.roofline.attribution.rows import DividedTime, Gap, Pieces, Row, calls_by_step, grouped
+from rooflines.roofline.attribution.rows import DividedTime, Gap, Longest, Pieces, Row, calls_by_step, grouped, longest_by_group
 from rooflines.roofline.attribution.steady import FEWEST_STEPS, Floats, call_sites, steady_times
 from rooflines.roofline.resolvers.counts import Counts
 
@@ -45,7 +47,8 @@ def attribute_host(
     if len(quiet) >= FEWEST_STEPS:
         site = call_sites(group, step[events], host.start_ns[events])
         steady = steady_times(site, time, quiet[np.maximum(step[events], 0)])
-    rows, gaps, row = _rows_and_gaps(calls, counts, keys, group, time, steady, step[events], len(quiet))
+    longest = longest_by_group(group, len(keys), host.start_ns[events], duration[events], step[events])
+    rows, gaps, row = _rows_and_gaps(calls, counts, keys, group, time, steady, step[events], len(quiet), longest)
     weight = np.divide(steady, time, out=np.zeros_like(steady), where=time > 0)
     counted = np.concatenate((owned, passed_through))
     busy = intervals.union(host.start_ns[counted], host.start_ns[counted] + duration[counted])
@@ -67,7 +70,15 @@ def _window_end(times_ns: Int64s, window: Intervals) -> Int64s:
 
 
 def _rows_and_gaps(
-    calls: Calls, counts: Counts, keys: Int64s, group: Int64s, time_ns: Int64s, steady_ns: Floats, step: Int64s, steps: int
+    calls: Calls,
+    counts: Counts,
+    keys: Int64s,
+    group: Int64s,
+    time_ns: Int64s,
+    steady_ns: Floats,
+    step: Int64s,
+    steps: int,
+    longest: list[Longest | None],
 ) -> tuple[tuple[Row, ...], tuple[Gap, ...], Int64s]:
     """The rows and gaps of events in groups with ``keys``, and the row of each event (-1: a gap)."""
     times = np.zeros((len(keys), max(steps, 1)), np.int64)
@@ -80,10 +91,12 @@ def _rows_and_gaps(
     row_of_key = np.full(len(keys), -1, np.int64)
     columns = zip(keys.tolist(), times.tolist(), totals.tolist(), numbers.tolist(), strict=True)
     for place, ((variant, module, phase), each, total, number) in enumerate(columns):
-        call, step_ns = counts.variants[variant], tuple(each) if steps > 1 else ()
+        call, step_ns, most = counts.variants[variant], tuple(each) if steps > 1 else (), longest[place]
         if call.count.kind == "unknown":
-            gaps.append(Gap(call.signature.name, call.count.reason, number, total, module, phase, call.signature, step_ns))
+            gap = Gap(call.signature.name, call.count.reason, number, total, module, phase, call.signature, step_ns, longest=most)
+            gaps.append(gap)
         else:
             row_of_key[place] = len(rows)
-            rows.append(Row(call.signature, call.count, module, phase, number, total, call.inferred, step_ns, step_calls=began[place]))
+            row = Row(call.signature, call.count, module, phase, number, total, call.inferred, step_ns, step_calls=began[place])
+            rows.append(replace(row, longest=most))
     return tuple(rows), tuple(gaps), row_of_key[group]

@@ -30,6 +30,18 @@ class LaunchedKernel:
     shape: LaunchShape | None = None
 
 
+class Longest(NamedTuple):
+    """The longest of the events that a row's time consists of: its begin and length in the trace, its step and its stream.
+
+    ``step`` is -1 outside of steps, ``stream`` -1 on a host.
+    """
+
+    start_ns: int
+    lasting_ns: int
+    step: int
+    stream: int = -1
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """All calls of one counted (or composite) signature in one module and phase: nanoseconds and calls over the window.
@@ -51,6 +63,7 @@ class Row:
     kernels: tuple[LaunchedKernel, ...] = ()
     exposed_ns: float | None = None
     step_calls: tuple[int, ...] = ()
+    longest: Longest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +83,7 @@ class Gap:
     step_ns: tuple[float, ...] = ()
     kernels: tuple[LaunchedKernel, ...] = ()
     exposed_ns: float | None = None
+    longest: Longest | None = None
 
 
 Timed = TypeVar("Timed", Row, Gap)
@@ -126,6 +140,19 @@ def calls_by_step(group: Int64s, groups: int, step: Int64s, steps: int) -> list[
         return [()] * groups
     numbers = np.bincount(group * steps + np.maximum(step, 0), minlength=groups * steps)
     return [tuple(each) for each in numbers.reshape(groups, steps).tolist()]
+
+
+def longest_by_group(
+    group: Int64s, groups: int, start_ns: Int64s, lasting_ns: Int64s, step: Int64s, stream: Int64s | None = None
+) -> list[Longest | None]:
+    """The longest event of each of ``groups`` groups, the earliest of equals; None of a group without events."""
+    found: list[Longest | None] = [None] * groups
+    order = np.lexsort((-start_ns, lasting_ns, group))
+    last = order[np.append(np.flatnonzero(np.diff(group[order])), len(order) - 1)] if len(order) else order
+    columns = (group[last], start_ns[last], lasting_ns[last], step[last], np.full(len(last), -1) if stream is None else stream[last])
+    for place, *values in zip(*(column.tolist() for column in columns), strict=True):
+        found[place] = Longest(*values)
+    return found
 
 
 def grouped(calls: Calls, variants: Int64s, events: Int64s) -> tuple[Int64s, Int64s]:
