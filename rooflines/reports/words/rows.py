@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from rooflines.reports.words.repeated import path_pattern, repeated_key
 from rooflines.reports.words.text import bound_words, is_kernel, operator_module
 from rooflines.roofline.analysis import Analysis, Kernel, OperatorRow, Unmodelled
 from rooflines.roofline.kernel_names import short_kernel
+from rooflines.roofline.repeated import path_pattern, repeated_key, shapes_range
 
 
 class TableRow(NamedTuple):
@@ -149,6 +149,7 @@ def _sum(members: Sequence[OperatorRow]) -> OperatorRow:
     return replace(
         leading,
         module=path_pattern([row.module for row in members]),
+        shapes=shapes_range([row.shapes for row in members]),
         calls=sum(row.calls for row in members),
         time_s=time_s,
         flops=flops,

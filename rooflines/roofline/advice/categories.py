@@ -14,6 +14,7 @@ from rooflines.roofline.advice.setting import Setting, larger_batch, setting
 from rooflines.roofline.advice.small_kernels import FUSABLE, fewer_launches, fills, of_library
 from rooflines.roofline.analysis import OperatorRow
 from rooflines.roofline.kernel_names import short_kernel
+from rooflines.roofline.repeated import path_pattern, repeated_key, shapes_range
 from rooflines.roofline.verdict import efficiency_of, plural, runs
 from rooflines.units import percent, seconds
 
@@ -45,7 +46,7 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
         lost = {one.key: _lost_s(case, one) for one in found}
         # The figures of the operators are not those of the time that other advice has left.
         entire = [one.whole() for one in found]
-        worst = max(rows, key=lambda row: row.headroom_s or 0.0)
+        worst = _worst(rows)
         saves_s, time_s = sum(lost.values()), total(entire)
         roof_s = time_s - sum(one.headroom_s or 0.0 for one in entire)
         attained_s = time_s - sum(_lost_s(case, one) for one in entire)
@@ -53,21 +54,30 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
         suggestion = _remedy(category, case, found)
         if saves_s <= 0 or suggestion is None:
             return None
-        where = f"{worst.name} in {worst.module}" if worst.module else worst.name
         name = f"{'the other ' if len(rows) < len(every) else ''}{plural(category)}".replace("other the ", "other steps of the ")
         return Advice(
             title=f"{name[0].upper()}{name[1:]} {runs(category)} at {percent(efficiency)} of the bound",
             saves_s=saves_s,
-            evidence=(
-                f"{seconds(time_s)} {case.per}, the roofline allows {seconds(roof_s)}{attained}; "
-                f"largest loss: {where} ({worst.shapes}): {seconds(worst.time_s)}, {percent(worst.efficiency or 0.0)} of its bound"
-            ),
+            evidence=(f"{seconds(time_s)} {case.per}, the roofline allows {seconds(roof_s)}{attained}; largest loss: {worst}"),
             suggestion=suggestion,
             of=lost,
         )
 
     rule.__name__ = f"slow_{category.replace('-', '_')}"
     return rule
+
+
+def _worst(rows: tuple[OperatorRow, ...]) -> str:
+    """The operator with the most headroom in all layers together: where it is, its calls, the mean time of one and its efficiency."""
+    groups: dict[tuple[object, ...], list[OperatorRow]] = {}
+    for row in rows:
+        groups.setdefault(repeated_key(row), []).append(row)
+    worst = max(groups.values(), key=lambda members: sum(row.headroom_s or 0.0 for row in members))
+    time_s, calls = sum(row.time_s for row in worst), sum(row.calls for row in worst)
+    module, shapes = path_pattern([row.module for row in worst]), shapes_range([row.shapes for row in worst])
+    where = f"{worst[0].name} in {module}" if module else worst[0].name
+    many = f"{calls:,.3g} × {seconds(time_s / calls)}" if calls > 1 else seconds(time_s)
+    return f"{where} ({shapes}): {many}, {percent(efficiency_of(tuple(worst)) or 0.0)} of its bound"
 
 
 def _is_judged(one: Ran) -> bool:

@@ -1,4 +1,4 @@
-"""Find the same operator in repeated layers: modules whose paths differ only in an index."""
+"""Find the same operator in repeated layers, whose paths differ in an index, and the same call with shapes that depend on data."""
 
 from __future__ import annotations
 
@@ -8,11 +8,17 @@ from collections.abc import Sequence
 from rooflines.roofline.analysis import OperatorRow
 from rooflines.units import significant
 
+_SIZE = re.compile(r"(\d+)")
 _INDEX = re.compile(r"\d+|(?P<instance>.*\D)_\d+")
 
 
 def repeated_key(row: OperatorRow) -> tuple[object, ...]:
-    """The key that rows of repeated layers share. Work per call differs where shapes do not, as with an argument or a dtype."""
+    """The key that rows of repeated layers share. Work per call differs where shapes do not, as with an argument or a dtype.
+
+    A row with less than one call a step is a part of a call whose shapes depend on the data, and its key is that of the call.
+    """
+    if row.calls < 1:
+        return (row.name, row.precision, row.phase, row.category, _skeleton(row.module))
     work = (significant(row.flops / row.calls, 6), significant(row.bytes / row.calls, 6)) if row.calls else (row.flops, row.bytes)
     return (row.name, row.shapes, row.precision, row.phase, row.category, *work, _skeleton(row.module))
 
@@ -20,6 +26,22 @@ def repeated_key(row: OperatorRow) -> tuple[object, ...]:
 def _skeleton(path: str) -> tuple[str, ...]:
     """The parts of a module path with a star for every index."""
     return tuple(_INDEX.sub(_starred, part) if _INDEX.fullmatch(part) else part for part in path.split("."))
+
+
+def shapes_range(shapes: Sequence[str]) -> str:
+    """One text for the shapes of several rows: a range where a size differs, their number where more does."""
+    parts = [_SIZE.split(one) for one in dict.fromkeys(shapes)]
+    if len({tuple(part[::2]) for part in parts}) > 1:
+        return f"{len(parts)} kinds of shapes"
+    columns = zip(*parts, strict=True)
+    return "".join(_between(column) for column in columns)
+
+
+def _between(column: Sequence[str]) -> str:
+    if len(set(column)) == 1:
+        return column[0]
+    sizes = [int(size) for size in column]
+    return f"{min(sizes)}–{max(sizes)}"
 
 
 def _starred(found: re.Match[str]) -> str:
