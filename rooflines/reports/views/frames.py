@@ -34,7 +34,8 @@ def operators_frame(analysis: Analysis) -> pd.DataFrame:
     """One row an operator in the analysis's order, a column for every field of ``OperatorRow`` and ``time_share`` in front.
 
     The columns and their types do not depend on what was measured: words are strings, numbers are floats, absent is missing.
-    ``kernels`` are their names, longest first, and ``step_times_s`` the times in order, each with semicolons between.
+    ``kernels`` are their names, longest first, and ``step_times_s`` the times in order, each with semicolons between. ``example`` is
+    where to look in the trace: seconds after its first event.
     """
     frame = _frame(analysis.operators, OperatorRow)
     whole = step_time(analysis)
@@ -90,5 +91,7 @@ def _frame(rows: Sequence[OperatorRow] | Sequence[ModuleRow], kind: type[Operato
             values = ["; ".join(kernel.name for kernel in ran) for ran in values]
         elif field == "step_times_s":
             values = [None if times is None else "; ".join(map(str, times)) for times in values]
+        elif field == "example":
+            values = [None if one is None else one.at_s for one in values]
         columns[field] = pd.Series(values, dtype="string" if field in _WORDS else "float64")
     return pd.DataFrame(columns)
