@@ -51,6 +51,10 @@ def test_an_optimizer_inside_of_the_backward_pass_ends_no_step():
     assert build_calls(trace(*updating(0, 1), span("Optimizer.step#SGD.step", 35, 5))).steps.tolist() == [[0, 100_000]]
 
 
+def test_a_single_step_of_an_optimizer_with_work_behind_it_is_none():
+    assert not len(build_calls(trace(*updating(0, 1), add(150, 20))).steps)
+
+
 def test_marks_of_the_profiler_come_first():
     calls = build_calls(trace(span("ProfilerStep#3", 0, 250), *updating(0, 1), *updating(100, 3)))
     assert calls.step_names == ("ProfilerStep#3",)
