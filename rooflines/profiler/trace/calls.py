@@ -204,10 +204,10 @@ def _batches(host: HostEvents, marks: Int64s, began: Int64s, names: _Marks) -> _
 
 
 def _updated(host: HostEvents, updates: Int64s, nodes: Int64s, began: Int64s) -> _Steps:
-    """Steps that each end with an optimizer's step, from the end of the one before or the first operator on; none of a single update,
-    because what follows it may be as much of the program as what precedes it.
+    """Steps that each end with an optimizer's step, from the end of the one before or the first operator on.
 
-    Several optimizers update in one step where no node of a backward pass, of those that begin at ``nodes``, is between them.
+    Several optimizers update in one step where no node of a backward pass, of those that begin at ``nodes``, is between them. A single
+    step with work behind it is none: nothing says that the step is what the trace repeats.
     """
     updates, ranges, _ = _steps(host, updates)
     if not len(ranges) or not len(began):
@@ -215,7 +215,7 @@ def _updated(host: HostEvents, updates: Int64s, nodes: Int64s, began: Int64s) ->
     last = np.searchsorted(nodes, ranges[1:, 0]) > np.searchsorted(nodes, ranges[:-1, 1])
     last = np.append(last if len(nodes) else np.ones(len(last), bool), True)
     ends = ranges[last, 1]
-    if len(ends) < 2:
+    if len(ends) == 1 and began.max() > ends[0]:
         return _Steps(updates[:0], ranges[:0], 0, 0)
     return _Steps(updates[last], np.stack((np.append(min(began.min(), ranges[0, 0]), ends[:-1]), ends), axis=1), 0, 0)
 

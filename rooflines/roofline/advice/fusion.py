@@ -10,7 +10,7 @@ from rooflines.roofline.advice.case import Advice, Case, Ran, total, whole
 from rooflines.roofline.advice.setting import setting
 from rooflines.roofline.advice.small_kernels import FUSABLE, of_library
 from rooflines.roofline.analysis import OperatorRow
-from rooflines.roofline.prediction.step import tensor_bytes, tensors
+from rooflines.roofline.tensor_sizes import tensor_bytes, tensors
 from rooflines.units import seconds, si
 
 

@@ -6,7 +6,8 @@ from rooflines.roofline.advice.fusion import chains
 from rooflines.roofline.advice.small_kernels import FUSABLE
 from rooflines.roofline.prediction.layout import reorders
 from rooflines.roofline.prediction.records import Change, Prediction
-from rooflines.roofline.prediction.step import Step, tensors
+from rooflines.roofline.prediction.step import Step
+from rooflines.roofline.tensor_sizes import tensors
 from rooflines.units import percent, seconds
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable
 
 from rooflines.device_specs.records import Ceilings
@@ -13,10 +11,8 @@ from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.roofline.bounds.model import place
 from rooflines.roofline.formulas import Work
 from rooflines.roofline.prediction.records import PageCosts
+from rooflines.roofline.tensor_sizes import tensor_bytes, tensors
 from rooflines.roofline.usage.device_usage import HOST
-
-_SHAPE = re.compile(r"\d+(?:x\d+)*")
-_ITEM_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 
 # Which of its tensors is the weight of an operator, where it is not the second.
 _WEIGHT = {"aten::addmm": 2, "aten::convolution_backward": 2, "aten::linear_backward": 2}
@@ -123,16 +119,6 @@ def _bound_s(row: OperatorRow, ceilings: Ceilings, flops: float, size: float, pr
     )  # fmt: skip
     placed = place(work, ceilings, precision=precision)
     return placed.lower_bound_s if placed is not None else None
-
-
-def tensors(row: OperatorRow) -> list[tuple[int, ...]]:
-    """Return the sizes of the tensors of ``row``, as far as they were recorded."""
-    return [tuple(map(int, part.split("x"))) for part in row.shapes.split(", ") if _SHAPE.fullmatch(part)]
-
-
-def tensor_bytes(size: tuple[int, ...], row: OperatorRow) -> int:
-    """Return the bytes of a tensor of ``size`` in the precision of ``row``."""
-    return math.prod(size) * _ITEM_BYTES.get(row.precision or "fp32", 4)
 
 
 def weight_bytes(row: OperatorRow) -> float:

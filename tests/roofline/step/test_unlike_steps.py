@@ -52,7 +52,7 @@ def test_an_optimizer_inside_of_the_backward_pass_ends_no_step():
     assert build_calls(trace(*updating(0, 1), inside, *updating(100, 3))).steps.tolist() == [[0, 100_000], [100_000, 200_000]]
 
 
-def test_a_single_update_makes_no_step():
+def test_a_single_step_of_an_optimizer_with_work_behind_it_is_none():
     assert not len(build_calls(trace(*updating(0, 1), add(150, 20))).steps)
 
 
