@@ -353,13 +353,12 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     """The share of the busy time with a work model or in communication or copies; operators without a model, longest first.
 
     ``shapes_recorded`` says whether the trace has the shapes of its operators (``record_shapes=True``); absent in one without
-    operators. ``stacks_recorded`` says whether it has the Python stack. ``graph_launch_time_s`` is the device time of work that was
-    launched as a CUDA or HIP graph, and ``graph_matched_time_s`` that whose operators are known.
+    operators. ``graph_launch_time_s`` is the device time of work that was launched as a CUDA or HIP graph, and
+    ``graph_matched_time_s`` that whose operators are known.
     """
 
     modelled_time_fraction: float | None = None
     shapes_recorded: bool | None = None
-    stacks_recorded: bool = False
     unmodelled: tuple[Unmodelled, ...] = ()
     orphan_device_events: int = 0
     graph_launch_time_s: float = 0.0

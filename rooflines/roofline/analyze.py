@@ -206,7 +206,6 @@ def _coverage(trace: Trace, calls: Calls, attribution: Attribution, divided: Par
     return Coverage(
         modelled_time_fraction=1 - divided.uncounted_s / busy_s if busy_s > 0 else None,
         shapes_recorded=trace.shapes_recorded,
-        stacks_recorded=len(trace.frames) > 0,
         unmodelled=tuple(
             unmodelled_row(gap, calls, count, trace.began_ns) for gap in sorted(attribution.gaps, key=lambda gap: -gap.time_ns)
         ),

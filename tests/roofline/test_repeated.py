@@ -23,7 +23,7 @@ def test_the_range_of_shapes(shapes, text):
 
 
 def test_a_call_whose_shapes_depend_on_the_data_has_one_key():
-    """A row with less than one call a step is a part of such a call; rows of whole calls are told apart by their shapes."""
+    """Rows with less than one call a step are parts of one call and share its key; other rows have keys with their shapes."""
     ragged = [row("aten::embedding", 0.001, 0.0005, calls=0.25, shapes=f"{rows}x64", module="lookup") for rows in (17, 4096)]
     whole = [row("aten::embedding", 0.001, 0.0005, calls=1, shapes=f"{rows}x64", module="lookup") for rows in (17, 4096)]
     assert len({repeated_key(one) for one in ragged}) == 1

@@ -6,9 +6,10 @@ of the marks gives: ``ResNet_0.Sequential_0.Conv2d_0``. Where a trace has neithe
 the modules. A backward operator has no module around it: autograd's sequence number ties its node to the forward operator that made the
 node, and so to that operator's module.
 
-A phase needs a reason. Backward: below a node of autograd, or a range that says so. Optimizer: the same by its ranges. Forward: in a
-range that says so, in a module, or recorded by autograd; and all operators of a trace without any sign of training. What has none
-of these is in no known phase: work that autograd does not record, and a replay of a graph, which may hold a whole training step.
+A phase needs evidence. Backward: an operator below a node of autograd, or in a range with such a name. Optimizer: in a range of one.
+Forward: in a range with such a name, in a module, or recorded by autograd; and all operators of a trace without any sign of training.
+The phase of everything else is unknown: work that autograd does not record, and a replay of a graph, which may hold a whole training
+step.
 """
 
 from __future__ import annotations

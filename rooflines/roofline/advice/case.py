@@ -115,11 +115,6 @@ class Case:
             return False
         return coverage is None or coverage.modelled_time_fraction is None or coverage.modelled_time_fraction >= 0.5
 
-    @property
-    def has_stacks(self) -> bool:
-        """Whether the Python stack was recorded, which slows the host down."""
-        return self.analysis.coverage is not None and self.analysis.coverage.stacks_recorded
-
     @cached_property
     def on_amd(self) -> bool:
         """Whether the device is one of AMD's, by its name or its kernels."""

@@ -17,6 +17,7 @@ SHORT_KERNEL_S = 50e-6
 # With a working cache, steps take and give back memory a few times at most; without, for every tensor.
 UNCACHED = 100
 _UNCACHED = "unset PYTORCH_NO_CUDA_MEMORY_CACHING and PYTORCH_NO_HIP_MEMORY_CACHING; no torch.cuda.empty_cache() in the step"
+_WITHOUT_STACKS = "record again without with_stack=True, which slows the host"
 _SYNCHRONISED = (
     (
         ("item", "is_nonzero", "_local_scalar_dense"),
@@ -177,7 +178,9 @@ def launching(case: Case) -> Advice | None:
             f"the device is idle for {other}{case.share(idle_s + arriving_s)} ({seconds(idle_s + arriving_s)}): the host has not "
             f"launched its next work for {seconds(idle_s)}, launched work has not begun for {seconds(arriving_s)}{each}"
         ),
-        suggestion=f"record again without with_stack=True, which slows the host; then {remedy}" if case.has_stacks else remedy,
+        suggestion=f"record again without with_stack=True, which slows the host; then {remedy}"
+        if case.analysis.basis.stacks
+        else remedy,
         of={("idle", "host_bound"): idle_s, ("idle", "kernel_wait"): arriving_s},
     )
 
@@ -212,7 +215,7 @@ def _longer_kernels(case: Case) -> Setting | str:
 def _see_lines(case: Case) -> str:
     """How to find what the host runs: the Python stack, if it is not recorded yet."""
     known = "look at the Python stack in these stretches (Perfetto)"
-    return known if case.has_stacks else "record with with_stack=True to see the lines"
+    return known if case.analysis.basis.stacks else "record with with_stack=True to see the lines"
 
 
 def between_operators(case: Case) -> Advice | None:

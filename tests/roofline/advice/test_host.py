@@ -50,7 +50,7 @@ def test_time_without_an_operator_is_to_be_looked_into():
     found = host.unrecorded(case(idle={"host_bound": 0.05}, host_work=stretches))
     assert found.saves_s == 0.03
     assert "with_stack=True" in found.suggestion
-    recorded = host.unrecorded(case(idle={"host_bound": 0.05}, host_work=stretches, coverage=Coverage(stacks_recorded=True)))
+    recorded = host.unrecorded(case(idle={"host_bound": 0.05}, host_work=stretches, basis=Basis(stacks=True)))
     assert "with_stack" not in recorded.suggestion
     assert host.unrecorded(case(idle={"host_bound": 0.05})) is None
 
@@ -113,8 +113,7 @@ def test_short_kernels_are_launched_together():
     assert found.suggestion.startswith(small_kernels.GRAPH)
     assert "a kernel runs for 10.0 µs on average" in found.evidence
     assert host.launching(launched(0.01, compiled=True)).suggestion == small_kernels.COMPILED_GRAPH
-    stacks = Coverage(modelled_time_fraction=1.0, stacks_recorded=True)
-    assert host.launching(launched(0.01, coverage=stacks)).suggestion.startswith("record again without with_stack=True")
+    assert host.launching(launched(0.01, basis=Basis(stacks=True))).suggestion.startswith("record again without with_stack=True")
     assert "remove the waits (aten::item)" in host.launching(launched(0.01, synchronisations=(wait(),))).suggestion
 
 
