@@ -16,6 +16,8 @@ from rooflines.units import binary_bytes, percent, seconds, si
 
 # A share of the time below which throttling is not worth a sentence.
 THROTTLED = 0.02
+# A clock that lost less than this was not held back, whatever reason the driver gave.
+_LOST = 0.02
 # Devices are unevenly used if the least used is busy for this much less of the time than the most used.
 UNEVEN = 0.20
 # A GPU that is busy for less of the time is waiting for something.
@@ -98,7 +100,7 @@ def _imbalance(analysis: Analysis, usage: Usage) -> Finding | None:
 
 
 def _throttling(cause: str) -> Callable[[Analysis, Usage], Finding | None]:
-    """Clocks held down for one kind of reason."""
+    """Clocks held down for one kind of reason. Precondition: the clock fell, where its readings tell that."""
 
     def rule(analysis: Analysis, usage: Usage) -> Finding | None:
         held = [(one, share) for one in usage.devices if (share := _share(one, cause)) >= THROTTLED]
@@ -109,6 +111,8 @@ def _throttling(cause: str) -> Callable[[Analysis, Usage], Finding | None]:
             f"{reason.reason} {percent(reason.fraction)}" for reason in worst.throttled if _cause(reason.reason) == cause
         )
         lost, compute = worst.clock_loss_fraction, _compute_share(analysis)
+        if lost is not None and lost < _LOST:
+            return None
         clock = f"; this lowered its clock by {percent(lost)} on average" if lost else ""
         others = f"; {len(held) - 1} more GPU{'s' if len(held) > 2 else ''} too" if len(held) > 1 else ""
         # Only what the arithmetic units bound goes as the clock; several reasons at once share what is lost.

@@ -344,6 +344,12 @@ def test_throttling_is_a_finding_with_what_compute_bound_work_could_gain():
     assert untraced.saves_s == 0
 
 
+def test_a_clock_that_did_not_fall_was_not_held_back():
+    """As on an H100 whose driver named its power limit for 11 % of the time while the clock stayed at its maximum."""
+    analysis = analysis_of(throttled_samples(clock=1.59e9))
+    assert not [one.title for one in find_in_usage(analysis) if "held back" in one.title]
+
+
 def test_heat_is_a_finding_of_its_own():
     found = finding(analysis_of(throttled_samples("software thermal slowdown")), "held back by heat")
     assert "it reached 7" in found.suggestion
