@@ -101,7 +101,8 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     ``settled`` says whether the warm-up ended because step times had settled and ``rule`` how that was decided. ``clock`` names what
     timed the steps (``perf_counter`` after a synchronise, ``cuda events``, or ``wall clock``: all of them together, so that each has
     their mean). ``timed_page_faults`` and ``traced_page_faults`` are the pages that the process took from the system in each pass, all
-    steps together (Linux, macOS), ``traced_step_faults`` those of each traced step. ``timed_began_ns`` is when the timed pass began
+    steps together (Linux, macOS), ``traced_step_faults`` those of each traced step; ``page_ns`` is what a new page took between the
+    passes. ``timed_began_ns`` is when the timed pass began
     (epoch, the clock of the device samples); its steps follow each other without a gap, except where ``timed_stretch`` names the
     longest of several stretches between which the program evaluated its model. ``traced`` says what the trace holds: the steps of the
     traced pass, one ``early`` step (before the timed ones) of a program that ended before that pass, or the ``program`` from its start
@@ -120,6 +121,7 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     timed_page_faults: int | None = None
     traced_page_faults: int | None = None
     traced_step_faults: tuple[int, ...] = ()
+    page_ns: float | None = None
     timed_began_ns: int | None = None
     timed_stretch: TimedStretch | None = None
     range_ns: float | None = None

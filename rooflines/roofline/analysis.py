@@ -284,10 +284,14 @@ class OtherPrograms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PageFaults(msgspec.Struct, frozen=True, kw_only=True):
-    """Pages of memory that a step takes from the system: the mean over the timed steps, and over the traced ones where counted."""
+    """Pages of memory that a step takes from the system: the mean over the timed steps, and over the traced ones where counted.
+
+    ``page_s`` is what one took when it was measured between the two passes.
+    """
 
     timed: float
     traced: float | None = None
+    page_s: float | None = None
 
 
 class Launches(msgspec.Struct, frozen=True, kw_only=True):

@@ -122,7 +122,8 @@ def test_a_trace_without_steps_is_the_trace():
 
 def test_new_pages_are_said_and_are_no_property_of_the_operators():
     steps = replace(sample().steps, median_s=0.02)
-    text = said({"far": 0.9, "host": 0.1}, steps=steps, page_faults=PageFaults(timed=4000))
+    text = said({"far": 0.9, "host": 0.1}, steps=steps, page_faults=PageFaults(timed=4000, page_s=1e-6))
     assert "About 20 % of the step goes into new pages of memory; which operators wait for them differs from run to run." in text
     assert text.endswith("Far from any roof for 90 % of the step.")
-    assert "pages" not in said({"far": 0.9, "host": 0.1}, steps=steps, page_faults=PageFaults(timed=1000))
+    for few in (PageFaults(timed=1000, page_s=1e-6), PageFaults(timed=4000)):  # a page that was not timed has no cost
+        assert "pages" not in said({"far": 0.9, "host": 0.1}, steps=steps, page_faults=few)

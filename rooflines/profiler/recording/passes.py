@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from rooflines.kernels.micro.page_fault import page_s
 from rooflines.profiler.compiled.inductor import InductorWatch
 from rooflines.profiler.directory import JOURNAL_FILE
 from rooflines.profiler.distributed import Agreement
@@ -129,6 +130,7 @@ class Passes:
         self._faults: int | None = None
         self._queue_ns: dict[str, list[int | None]] = {"timed": [], "traced": []}
         self._range_ns: float | None = None
+        self._page_s: float | None = None
         self._stretches: list[TimedStretch] = []
         self._timed_began_ns: int | None = None
         self._trace_bytes = 0
@@ -503,6 +505,8 @@ class Passes:
         self._loading.begin_traced(keep_batches=kind == "steps" and not probe)
         pages = self._page_faults.get("timed")
         few = kind == "steps" and not probe and pages is not None and pages < _FEW_PAGES * len(self.timed_ns)
+        if kind == "steps" and pages and not probe and not self._on_gpu:
+            self._page_s = page_s()
         reserve = HeapReserve() if few else None
         tracer = self._tracer(steps)
         self._range_ns = None if probe or self._on_gpu else range_cost_ns()
@@ -651,6 +655,7 @@ class Passes:
             timed_page_faults=self._page_faults.get("timed"),
             traced_page_faults=self._page_faults.get("traced"),
             traced_step_faults=known(self._step_faults, len(self.traced_ns)),
+            page_ns=None if self._page_s is None else self._page_s * 1e9,
             timed_began_ns=self._timed_began_ns,
             timed_stretch=longest if len(self._stretches) > 1 else None,
             range_ns=self._range_ns,

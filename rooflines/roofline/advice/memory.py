@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rooflines.roofline.advice.case import Advice, Case, Key, Ran
 from rooflines.roofline.analysis import OperatorRow
-from rooflines.roofline.step.interference import PAGE_S, paging
+from rooflines.roofline.step.interference import paging, paging_s
 from rooflines.units import binary_bytes, seconds
 
 # Memory of which more is in use has no room for the activations that checkpointing leaves out.
@@ -15,17 +15,16 @@ PAGING_FAULTS = 4000
 
 def page_faults(case: Case) -> Advice | None:
     """Memory that the C library gives back to the system after use and takes again in the next step."""
-    found = case.analysis.page_faults
-    if found is None or (found.timed < PAGING_FAULTS and not paging(case.analysis)):
+    found, cost_s = case.analysis.page_faults, paging_s(case.analysis)
+    if found is None or found.page_s is None or not cost_s or (found.timed < PAGING_FAULTS and not paging(case.analysis)):
         return None
-    cost_s = min(case.step_s, found.timed * PAGE_S)
     traced = f" (the traced ones {round(found.traced):,})" if found.traced is not None else ""
     return Advice(
         title="Keep the memory between steps",
         saves_s=cost_s,
         evidence=(
             f"the timed steps took {round(found.timed):,} pages each from the system{traced}: memory that the C library had "
-            f"returned to it; a page fault takes about {seconds(PAGE_S)}"
+            f"returned to it; one took {seconds(found.page_s)} between the passes"
         ),
         suggestion="MALLOC_TRIM_THRESHOLD_=8000000000 MALLOC_MMAP_THRESHOLD_=8000000000 in the environment (glibc), or jemalloc",
         of={("idle", "page_faults"): cost_s},

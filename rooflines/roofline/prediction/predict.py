@@ -24,7 +24,7 @@ _RULES = {
 def predict(change: Change, analysis: Analysis, costs: PageCosts | None = None) -> Prediction | None:
     """Return the gain of ``change`` for the run of ``analysis``; None where nothing in the analysis gives one.
 
-    ``costs`` are those of new memory on this machine; without them page faults take no time.
+    ``costs`` are those of new memory on this machine; without them a page costs what it did in the run.
     """
     step = Step(analysis, costs)
     if not step.whole_s:

@@ -11,8 +11,8 @@ from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.roofline.bounds.model import place
 from rooflines.roofline.formulas import Work
 from rooflines.roofline.prediction.records import PageCosts
+from rooflines.roofline.step.interference import busy_cores, paging_s
 from rooflines.roofline.tensor_sizes import tensor_bytes, tensors
-from rooflines.roofline.usage.device_usage import HOST
 
 # Which of its tensors is the weight of an operator, where it is not the second.
 _WEIGHT = {"aten::addmm": 2, "aten::convolution_backward": 2, "aten::linear_backward": 2}
@@ -39,9 +39,7 @@ class Step:
         self.rows = analysis.operators
         self.calls = sum(row.calls for row in self.rows)
         self.costs = costs
-        host = analysis.usage.of(HOST) if analysis.usage is not None and analysis.usage.window == "timed pass" else None
-        gauge = host.gauges.get("process_cpu_utilization") if host is not None else None
-        self.busy_cores = gauge.mean if gauge is not None else None
+        self.busy_cores = busy_cores(analysis)
         moving = [
             row for row in self.rows if row.category in FUSABLE and "memory" in (row.bound, row.nearest_roof) and row.lower_bound_s
         ]
@@ -78,10 +76,7 @@ class Step:
 
         The busy threads share it.
         """
-        faults = self.analysis.page_faults
-        if faults is None or self.costs is None:
-            return 0.0
-        return faults.timed * max(0.0, self.costs.page_s - left_s) / max(1.0, self.busy_cores or 1.0)
+        return paging_s(self.analysis, self.costs and self.costs.page_s, left_s) or 0.0
 
     def faults_s_of(self, row: OperatorRow) -> float:
         """The part of ``faults_s`` that falls to ``row`` by its bytes."""

@@ -13,6 +13,7 @@ from rooflines.profiler.quiet import OTHERS_CORES, alike_steps, busy_elsewhere
 from rooflines.profiler.quiet import quiet_steps as quiet
 from rooflines.profiler.records import Run, RunFile, StepTimes
 from rooflines.roofline.analysis import Analysis, OtherPrograms, PageFaults, Steps
+from rooflines.roofline.usage.device_usage import HOST
 from rooflines.units import counted, known_to, percent, seconds, significant
 
 Mask = npt.NDArray[np.bool_]
@@ -21,9 +22,6 @@ Mask = npt.NDArray[np.bool_]
 WIDE = 0.10
 # The fewest quiet timed steps that tell the time of a step, and the fewest quiet traced ones that divide it.
 FEWEST_TIMED, FEWEST_TRACED = 5, 3
-# What a page of 4 KiB costs: the system is entered, fills it with zeros, and takes it back. 0.5 us on a dedicated machine, more on a
-# virtual one.
-PAGE_S = 1e-6
 # New pages that take more of a step decide which operators it is spent in.
 _PAGING = 0.08
 
@@ -80,7 +78,8 @@ def page_faults(facts: RunFile) -> PageFaults | None:
     if steps is None or not steps.timed_ns or not steps.timed_page_faults or not _on_cpu(facts):
         return None
     traced = steps.traced_page_faults / len(steps.traced_ns) if steps.traced_page_faults is not None and steps.traced_ns else None
-    return PageFaults(timed=steps.timed_page_faults / len(steps.timed_ns), traced=traced)
+    page_s = steps.page_ns / 1e9 if steps.page_ns is not None else None
+    return PageFaults(timed=steps.timed_page_faults / len(steps.timed_ns), traced=traced, page_s=page_s)
 
 
 def shared_machine(found: OtherPrograms) -> str:
@@ -116,10 +115,30 @@ def unsteady(analysis: Analysis) -> str:
     return f"Unsteady times: {interval}." if interval else ""
 
 
+def busy_cores(analysis: Analysis) -> float | None:
+    """The processors that the process kept busy during the timed steps, on average; None where they were not sampled."""
+    usage = analysis.usage
+    host = usage.of(HOST) if usage is not None and usage.window == "timed pass" else None
+    gauge = host.gauges.get("process_cpu_utilization") if host is not None else None
+    return gauge.mean if gauge is not None else None
+
+
+def paging_s(analysis: Analysis, page_s: float | None = None, left_s: float = 0.0) -> float | None:
+    """The time of a timed step in which it takes new pages from the system, at most the step; None where that is not known.
+
+    A page costs ``page_s``, or what one took in the run, without ``left_s``; the busy threads share it.
+    """
+    found, steps = analysis.page_faults, analysis.steps
+    page_s = page_s if page_s is not None or found is None else found.page_s
+    if found is None or page_s is None or steps is None:
+        return None
+    return min(steps.median_s, found.timed * max(0.0, page_s - left_s) / max(1.0, busy_cores(analysis) or 1.0))
+
+
 def paging(analysis: Analysis) -> str:
     """A sentence on new pages that take a good part of the step: their number differs from run to run, and so does the division."""
-    found, steps = analysis.page_faults, analysis.steps
-    share = min(1.0, found.timed * PAGE_S / steps.median_s) if found is not None and steps is not None and steps.median_s else 0.0
+    steps = analysis.steps
+    share = (paging_s(analysis) or 0.0) / steps.median_s if steps is not None and steps.median_s else 0.0
     if share < _PAGING:
         return ""
     return f"About {percent(share)} of the step goes into new pages of memory; which operators wait for them differs from run to run."

@@ -15,7 +15,6 @@ from rooflines.roofline.analysis import (
     Steps,
     Timeline,
 )
-from rooflines.roofline.step.interference import PAGE_S
 from tests.roofline.advice.cases import case, kernel, row, unmodelled
 
 
@@ -51,14 +50,17 @@ def test_an_update_of_all_parameters_at_once(one):
 
 
 def test_memory_that_is_given_back_every_step():
-    found = memory.page_faults(case(device="cpu", page_faults=PageFaults(timed=21_000, traced=12_000)))
+    steps = Steps(count=50, median_s=0.1, p10_s=0.1, p90_s=0.1)
+    found = memory.page_faults(case(device="cpu", steps=steps, page_faults=PageFaults(timed=21_000, traced=12_000, page_s=2e-6)))
     assert "took 21,000 pages each from the system (the traced ones 12,000)" in found.evidence
-    assert found.saves_s == pytest.approx(21_000 * PAGE_S)
+    assert found.saves_s == pytest.approx(21_000 * 2e-6)
+    assert "one took 2.00 µs between the passes" in found.evidence
     assert "MALLOC_TRIM_THRESHOLD_" in found.suggestion
-    assert memory.page_faults(case(device="cpu", page_faults=PageFaults(timed=300))) is None
+    assert memory.page_faults(case(device="cpu", steps=steps, page_faults=PageFaults(timed=300, page_s=2e-6))) is None
     steps = Steps(count=50, median_s=0.01, p10_s=0.01, p90_s=0.01)  # few pages are many in a short step
-    assert memory.page_faults(case(device="cpu", steps=steps, page_faults=PageFaults(timed=1000))) is not None
+    assert memory.page_faults(case(device="cpu", steps=steps, page_faults=PageFaults(timed=1000, page_s=2e-6))) is not None
     assert memory.page_faults(case(device="cpu")) is None
+    assert memory.page_faults(case(device="cpu", steps=steps, page_faults=PageFaults(timed=21_000))) is None  # what a page takes is not known
 
 
 def test_recomputation_costs_what_runs_twice():

@@ -233,6 +233,9 @@ def test_pages_cost_what_they_were_measured_to_cost():
     assert predict(huge, analysis, PageCosts(4e-6)) is None
     assert predict(keep, analysis) is None
     assert predict(keep, case(product()), PageCosts(4e-6)) is None
+    # What a page took in the run, where nothing was measured afterwards.
+    known = case(product(), page_faults=PageFaults(timed=10_000.0, page_s=4e-6), usage=busy(2.0))
+    assert predict(BF16, known).speedup == pytest.approx(predict(BF16, known, PageCosts(4e-6)).speedup)
 
 
 def test_a_graph_saves_the_waits_for_launches():
