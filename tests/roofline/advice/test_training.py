@@ -60,7 +60,7 @@ def test_memory_that_is_given_back_every_step():
     steps = Steps(count=50, median_s=0.01, p10_s=0.01, p90_s=0.01)  # few pages are many in a short step
     assert memory.page_faults(case(device="cpu", steps=steps, page_faults=PageFaults(timed=1000, page_s=2e-6))) is not None
     assert memory.page_faults(case(device="cpu")) is None
-    assert memory.page_faults(case(device="cpu", steps=steps, page_faults=PageFaults(timed=21_000))) is None  # what a page takes is not known
+    assert memory.page_faults(case(device="cpu", steps=steps, page_faults=PageFaults(timed=21_000))) is None  # its time is unknown
 
 
 def test_recomputation_costs_what_runs_twice():
