@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rooflines.arguments import arg
 from rooflines.errors import UsageError
+from rooflines.pipeline.ceilings import sheet_of
 from rooflines.pipeline.reading import is_directory
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.run import RUN_FILE, load
@@ -63,7 +64,9 @@ def analyze_ranks(
     progress = progress or Silent()
     traces = find_sources(sources)
     progress.stage(f"reading traces of {len(traces)} ranks", len(traces))
-    parts = read_ranks(traces, jobs=jobs, dask=dask, partial=partial, memory_limit_bytes=memory_limit_bytes, done=progress.advance)
+    parts = read_ranks(
+        traces, jobs=jobs, dask=dask, partial=partial, memory_limit_bytes=memory_limit_bytes, judge=sheet_of, done=progress.advance
+    )  # fmt: skip
     progress.stage("matching collectives", None)
     return analyze_parts(parts)
 

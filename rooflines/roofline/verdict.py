@@ -273,13 +273,32 @@ def _bound(analysis: Analysis) -> str:
         if bound == "far" and paging(analysis):  # and not because of what the operators are
             opening = opening.partition(":")[0]
         if bound == "idle":
-            causes = {cause: time_s for cause, time_s in (analysis.idle_breakdown or {}).items() if cause in _IDLE_CAUSES}
-            opening += _IDLE_CAUSES[max(causes, key=lambda cause: causes[cause], default="unknown_s")]
+            opening += _idle_cause(analysis.idle_breakdown)
         if bound == "host" and analysis.idle_breakdown is None:
             opening = f"Host-bound: for {percent(shares[bound])} of {whole} no operator runs"
     else:
         return _sentence(where)
     return _sentence(f"{opening}; {where}" if where else opening)
+
+
+def bound_of_classes(breakdown: dict[str, float], idle: dict[str, float] | None, whole: str) -> str:
+    """The largest classes of ``whole``, of which only the times are known, as of the mean over several ranks."""
+    total_s = sum(breakdown.values())
+    shares = {name: time_s / total_s for name, time_s in breakdown.items()} if total_s else {}
+    first = leading(shares)
+    if not first:
+        return ""
+    if shares[first[0]] < _MAIN_SHARE or len(first) > 1:
+        return _several(shares, whole, 3 if shares[first[0]] < _MAIN_SHARE else len(first))
+    share = f"{percent(shares[first[0]])} of {whole}"
+    if first[0] == "input":
+        return f"The device waits for data for {share}."
+    return _sentence(_OPENINGS[first[0]].format(share) + (_idle_cause(idle) if first[0] == "idle" else ""))
+
+
+def _idle_cause(idle: dict[str, float] | None) -> str:
+    causes = {cause: time_s for cause, time_s in (idle or {}).items() if cause in _IDLE_CAUSES}
+    return _IDLE_CAUSES[max(causes, key=lambda cause: causes[cause], default="unknown_s")]
 
 
 def _is_in_graphs(analysis: Analysis) -> bool:

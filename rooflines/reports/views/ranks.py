@@ -7,16 +7,33 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from rooflines._version import __version__
-from rooflines.reports.document import Bar, BarRow, Block, Cell, Column, Page, Paragraph, Part, Row, Section, Table, Value
+from rooflines.reports.document import (
+    Bar,
+    BarRow,
+    Block,
+    Cell,
+    Column,
+    Finding,
+    Findings,
+    Page,
+    Paragraph,
+    Part,
+    Row,
+    Section,
+    Table,
+    Value,
+)
+from rooflines.reports.words.sentences import example
 from rooflines.reports.words.text import struct_csv
+from rooflines.roofline.findings import WORTH
+from rooflines.roofline.ranks.findings import EVEN, in_steps_s
 from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, UnmatchedRow
+from rooflines.roofline.verdict import bound_of_classes
 from rooflines.units import percent, seconds, si
 
 _MOST_RANKS = 24
 _MOST_COLLECTIVES = 12
 _MOST_NOTES = 8
-# Compute that differs by less is not worth a word.
-_EVEN = 0.02
 # What a bar is made of: its name, the pattern that it is drawn with, and what it says.
 PARTS = (
     ("compute", "compute", "kernels and fills ran, possibly with copies and communication"),
@@ -34,6 +51,7 @@ _RANK_COLUMNS = (
     Column("exposed", "s", "scaled", "exposed_communication"),
     Column("hidden", "%", "efficiency"),
     Column("waited", "s", "scaled", group="waits"),
+    Column("at start", "s", "scaled", priority=1, group="waits"),
     Column("caused", "s", "scaled", group="waits"),
     Column("last", format="count", key="times_last"),
 )
@@ -49,7 +67,8 @@ _COLLECTIVE_COLUMNS = (
 )
 _RANKS_NOTE = (
     "Hidden: the share of the communication during which kernels ran as well. Waited: what this rank's collectives took longer than "
-    "the shortest of each. Caused: what the others waited when this rank was the last to enter. Both over the whole trace."
+    "the shortest of each; at start: of this, because the recordings began apart. Caused: what the others waited, of the rest, when "
+    "this rank was the last to enter. All three over the whole trace."
 )
 _COLLECTIVES_NOTE = (
     "Transfer: the shortest kernel of a collective over its ranks, which is that of the rank that entered last. Skew: the longest "
@@ -73,6 +92,7 @@ def page(analysis: RankAnalysis) -> Page:
         said=tuple(said),
         sections=(
             Section(name="bars", title="Time by rank", blocks=(bars(analysis),)),
+            findings_section(analysis),
             Section(name="ranks", title="Ranks", blocks=(rank_table(analysis), *_shown(analysis), Paragraph(_RANKS_NOTE, "note"))),
             Section(
                 name="collectives",
@@ -97,21 +117,22 @@ def title(analysis: RankAnalysis) -> str:
 
 
 def sentences(analysis: RankAnalysis) -> Iterator[str]:
-    """The late rank, the balance of compute, and how much communication is hidden."""
-    late = analysis.straggler
-    if late is not None:
-        yield (
-            f"Rank {late.rank} is late: last into {late.times_last} of {late.of} matched collectives; the others together waited"
-            f" {seconds(late.waited_s)} for it, {percent(late.share)} of all waiting."
-        )
-    elif analysis.collectives:
-        yield "No late rank: no matched collective shows which rank entered last."
+    """What takes the time in the mean over the ranks, what they wait for, who is late, and the balance of compute."""
+    yield _division(analysis)
+    waiting = analysis.waiting
+    if waiting is None:
+        yield "No collective in which ranks wait for each other was matched across ranks."
     else:
-        yield "No collective was matched across ranks."
+        yield (
+            f"Collectives in which ranks wait for each other take {seconds(waiting.total_s)} of a rank's trace in the mean:"
+            f" {seconds(waiting.transfer_s)} transfer, {seconds(waiting.in_steps_s)} waiting that the steps make, and"
+            f" {seconds(waiting.at_start_s)} waiting because the recordings of the ranks began apart."
+        )
+        yield _late(analysis)
     compute = analysis.spread["compute_s"]
     if compute.imbalance is not None:
         longest = f"{seconds(compute.max)} on rank {compute.max_rank}, {seconds(compute.mean)} in the mean"
-        even = compute.imbalance < _EVEN
+        even = compute.imbalance < EVEN
         yield f"Compute is {'even' if even else f'uneven by {percent(compute.imbalance)}'}: {longest}."
     communication, exposed = analysis.spread["communication_s"].mean, analysis.spread["exposed_communication_s"].mean
     if communication > 0:
@@ -119,6 +140,51 @@ def sentences(analysis: RankAnalysis) -> Iterator[str]:
             f"Communication takes {seconds(communication)} of {seconds(analysis.spread['span_s'].mean)} in the mean;"
             f" {percent(1 - exposed / communication)} of it is hidden behind compute."
         )
+
+
+def _division(analysis: RankAnalysis) -> str:
+    """The classes of the time in the mean over the ranks, or its parts where no ceilings judge it."""
+    mean = f"in the mean over {len(analysis.ranks)} ranks"
+    whole = "the step" if analysis.per == "step" else "the trace"
+    if analysis.bound_breakdown is not None:
+        return bound_of_classes(analysis.bound_breakdown, analysis.idle_breakdown, f"{whole} {mean}")
+    parts = {name: analysis.spread[name].mean for name in ("span_s", "compute_s", "exposed_communication_s", "idle_s")}
+    span_s = parts.pop("span_s")
+    computes, communicates, idles = (percent(time_s / span_s if span_s else 0.0) for time_s in parts.values())
+    computing = f"{mean.capitalize()} the device computes for {computes} of {whole}"
+    return f"{computing}, only communicates for {communicates} and is idle for {idles}."
+
+
+def _late(analysis: RankAnalysis) -> str:
+    """The rank that the others wait for in the steps, or why none is named."""
+    late, waited_s, span_s = analysis.straggler, in_steps_s(analysis), analysis.spread["span_s"].mean
+    if waited_s < WORTH * span_s:
+        return f"No rank is late: the steps make the ranks wait for {percent(waited_s / span_s if span_s else 0.0)} of their time."
+    if late is None:
+        return "No single rank is late: the others wait now for one and now for another."
+    return (
+        f"Rank {late.rank} is late: last into {late.times_last} of {late.of} matched collectives; the others together waited"
+        f" {seconds(late.waited_s)} for it, {percent(late.share)} of all waiting that the steps make."
+    )
+
+
+def findings_section(analysis: RankAnalysis) -> Section:
+    """The recommendations for the job, each with what it could save at most in the mean over the ranks."""
+    per, span_s = "a step" if analysis.per == "step" else "of the trace", analysis.spread["span_s"].mean
+    items = tuple(
+        Finding(
+            title=one.title,
+            saves=f"up to {seconds(one.saves_s)} {per} ({percent(one.saves_s / span_s)})"
+            if one.saves_s > 0
+            else "saving not quantified",
+            share=one.saves_s / span_s if span_s else 0.0,
+            evidence=one.evidence + example(one.example),
+            suggestion=one.suggestion,
+        )
+        for one in analysis.findings
+    )
+    none = Paragraph("No single change is expected to save a noticeable part of the time.", "absent", "always")
+    return Section(name="findings", title="Recommendations", blocks=(Findings(items=items) if items else none,))
 
 
 def bars(analysis: RankAnalysis) -> Bar:
@@ -159,7 +225,7 @@ def rank_table(analysis: RankAnalysis) -> Table:
 
 
 def _rank_cells(row: RankRow) -> tuple[Value, ...]:
-    waits = (row.waited_s, row.caused_wait_s, row.times_last) if row.matched else (None, None, None)
+    waits = (row.waited_s, row.waited_at_start_s, row.caused_wait_s, row.times_last) if row.matched else (None,) * 4
     return (
         row.rank, row.span_s, row.idle_s, row.compute_s, row.memcpy_s, row.communication_s, row.exposed_communication_s,
         row.hidden_fraction, *waits,

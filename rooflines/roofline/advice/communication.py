@@ -17,6 +17,8 @@ LINK_BYTE_PER_S = 10e9
 MANY_CALLS = 100
 # No collective on a link that works takes longer to begin.
 LATENCY_S = 100e-6
+# What a job of which all ranks are given needs no more, because its ranks are compared.
+FIND_LATE_RANK, ALL_RANKS = "Find the rank that the others wait for", "; rooflines analyze on the traces of all ranks"
 _NAMES = {
     "allreduce": "an all-reduce", "allgather": "an all-gather", "reducescatter": "a reduce-scatter", "alltoall": "an all-to-all",
     "broadcast": "a broadcast", "sendrecv": "a send and receive", "reduce": "a reduce", "gather": "a gather", "scatter": "a scatter",
@@ -46,7 +48,7 @@ def late_rank(case: Case) -> Advice | None:
     assert worst.bytes is not None
     each_s = worst.time_s / worst.calls
     return Advice(
-        title="Find the rank that the others wait for",
+        title=FIND_LATE_RANK,
         saves_s=waited_s,
         evidence=(
             f"{_NAMES.get(worst.kind, worst.kind)} of {binary_bytes(worst.bytes)} takes {seconds(each_s)} "
@@ -78,7 +80,7 @@ def exposed(case: Case) -> Advice | None:
             f"{rest}communication takes {seconds(time_s)} {case.per}, of which {seconds(exposed_s)} ({case.share(exposed_s)}) run "
             f"while nothing is computed, most of it in {most.row.name}{many}{unknown}"
         ),
-        suggestion=f"{_overlap(case, most)}; rooflines analyze on the traces of all ranks",
+        suggestion=_overlap(case, most) + ALL_RANKS,
         of={one.key: part for one, part in found.items()},
     )
 

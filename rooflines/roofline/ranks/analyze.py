@@ -8,26 +8,30 @@ leave before all have entered; for broadcasts and the like, the shortest kernel 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 import numpy as np
 
+from rooflines.device_specs.records import Ceilings
 from rooflines.errors import TraceError, UsageError
 from rooflines.profiler.external_trace import run_of_trace
+from rooflines.profiler.records import Environment
 from rooflines.profiler.trace.collectives import Collectives, read_collectives
 from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
 from rooflines.profiler.trace.cut import lacks_device, whole_part
 from rooflines.profiler.trace.reader import read_trace
-from rooflines.profiler.trace.records import Rank
+from rooflines.profiler.trace.records import Int64s, Rank
 from rooflines.profiler.trace.sources import rank_in_name
 from rooflines.profiler.trace.url import shown
-from rooflines.roofline.analysis import Timeline
+from rooflines.roofline.analysis import Finding, Timeline
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.ranks.collective_matching import SYNCHRONISING, MatchedCollectives, match_collectives
-from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, Spread, Straggler, UnmatchedRow
+from rooflines.roofline.ranks.findings import find
+from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, Spread, UnmatchedRow
+from rooflines.roofline.ranks.waits import Waits, lasting_ns, waits_at_start
 
 # What ranks are compared in.
 COMPARED = ("span_s", "busy_s", "idle_s", "compute_s", "communication_s", "exposed_communication_s", "memcpy_s")
@@ -44,10 +48,23 @@ class RankPart:
     per: Literal["step", "trace"]
     steps: int
     collectives: Collectives
+    began_ns: int = 0
+    bound_breakdown: dict[str, float] | None = None
+    idle_breakdown: dict[str, float] | None = None
+    findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-def read_rank(source: str, memory_limit_bytes: int = MEMORY_LIMIT_BYTES, partial: bool = False) -> RankPart:
+# The ceilings that judge a rank by its environment, or why there are none.
+Judge: TypeAlias = "Callable[[Environment], tuple[Ceilings | None, str]]"
+
+
+def unjudged(_: Environment) -> tuple[None, str]:
+    """No ceilings, for no reason that must be told."""
+    return None, ""
+
+
+def read_rank(source: str, memory_limit_bytes: int = MEMORY_LIMIT_BYTES, partial: bool = False, judge: Judge = unjudged) -> RankPart:
     """Read and analyse the trace of one rank, with ``partial`` up to where it is cut off. Raises TraceError that names ``source``."""
     try:
         trace = whole_part(read_trace(source, memory_limit_bytes=memory_limit_bytes, partial=partial))
@@ -61,7 +78,8 @@ def read_rank(source: str, memory_limit_bytes: int = MEMORY_LIMIT_BYTES, partial
             hint="Remove it from the list, or analyze it alone.",
         )
     run = run_of_trace(source, trace)
-    analysis = analyze(run, None, trace)
+    ceilings, why_not = judge(run.facts.environment)
+    analysis = analyze(run, ceilings, trace)
     if analysis.timeline is None:
         raise TraceError(f"the trace {shown(source)!r} contains no events with a duration.")
     timeline, division = analysis.timeline, analysis.division
@@ -77,7 +95,11 @@ def read_rank(source: str, memory_limit_bytes: int = MEMORY_LIMIT_BYTES, partial
         per=analysis.basis.per,
         steps=analysis.basis.steps,
         collectives=read_collectives(trace),
-        notes=trace.notes,
+        began_ns=min(int(events.start_ns.min()) for events in (trace.host, trace.device) if len(events)),
+        bound_breakdown=analysis.bound_breakdown if analysis.ceilings else None,
+        idle_breakdown=analysis.idle_breakdown,
+        findings=analysis.findings,
+        notes=(*trace.notes, *((why_not,) if why_not else ())),
     )
 
 
@@ -88,20 +110,26 @@ def analyze_parts(parts: Sequence[RankPart]) -> RankAnalysis:
     world_size = _world_size(parts)
     collectives = {rank: part.collectives for rank, part in numbered.items()}
     matched, left = match_collectives(collectives)
-    waits = _Waits(numbered)
-    rows = _collective_rows(matched, collectives, world_size, waits)
+    waits = Waits(tuple(numbered))
+    at_start = waits_at_start(matched, collectives, {rank: part.began_ns for rank, part in numbered.items()})
+    rows = _collective_rows(matched, at_start, collectives, world_size, waits)
     ranks = tuple(_rank_row(rank, part, per, waits) for rank, part in numbered.items())
-    return RankAnalysis(
+    found = RankAnalysis(
         per=per,
         world_size=world_size,
         device_name=", ".join(sorted({part.device_name for part in parts if part.device_name})),
         ranks=ranks,
         spread={name: _spread(ranks, name) for name in COMPARED},
+        bound_breakdown=_mean_of(parts, per, "bound_breakdown"),
+        idle_breakdown=_mean_of(parts, per, "idle_breakdown"),
+        waiting=waits.mean(),
         straggler=waits.straggler(),
         collectives=rows,
         unmatched=tuple(UnmatchedRow(kind=one.kind, count=one.count, reason=one.reason, group=one.group) for one in left),
         notes=_notes(numbered, world_size, rows),
     )
+    own = {rank: tuple(_scaled(one, _factor(part, per)) for one in part.findings) for rank, part in numbered.items()}
+    return msgspec.structs.replace(found, findings=find(found, own))
 
 
 def _numbered(parts: Sequence[RankPart]) -> dict[int, RankPart]:
@@ -125,9 +153,29 @@ def _world_size(parts: Sequence[RankPart]) -> int | None:
     return said.pop() if len(said) == 1 else None
 
 
-def _rank_row(rank: int, part: RankPart, per: str, waits: _Waits) -> RankRow:
-    timeline = part.timeline
-    factor = part.steps if per == "trace" and part.per == "step" else 1
+def _factor(part: RankPart, per: str) -> int:
+    """What the times of ``part`` are multiplied by, to be of the whole trace where others have no steps."""
+    return part.steps if per == "trace" and part.per == "step" else 1
+
+
+def _scaled(one: Finding, factor: int) -> Finding:
+    return msgspec.structs.replace(one, saves_s=one.saves_s * factor)
+
+
+def _mean_of(parts: Sequence[RankPart], per: str, name: str) -> dict[str, float] | None:
+    """The mean over the ranks of the breakdown ``name``; None where a rank has none."""
+    found: list[tuple[dict[str, float] | None, int]] = [(getattr(part, name), _factor(part, per)) for part in parts]
+    total: dict[str, float] = {}
+    for own, factor in found:
+        if own is None:
+            return None
+        for key, time_s in own.items():
+            total[key] = total.get(key, 0.0) + time_s * factor / len(found)
+    return total
+
+
+def _rank_row(rank: int, part: RankPart, per: str, waits: Waits) -> RankRow:
+    timeline, factor = part.timeline, _factor(part, per)
     communication, exposed = timeline.communication_s, timeline.exposed_communication_s
     return RankRow(
         rank=rank,
@@ -138,6 +186,7 @@ def _rank_row(rank: int, part: RankPart, per: str, waits: _Waits) -> RankRow:
         collectives=len(part.collectives),
         matched=waits.matched[rank],
         waited_s=waits.waited_ns[rank] / 1e9,
+        waited_at_start_s=waits.at_start_ns[rank] / 1e9,
         times_last=waits.times_last[rank],
         caused_wait_s=waits.caused_ns[rank] / 1e9,
     )
@@ -172,56 +221,17 @@ def bus_factor(kind: str, ranks: int) -> float | None:
     return 1.0 if kind in ("broadcast", "reduce", "sendrecv") else None
 
 
-class _Waits:
-    """What each rank waited in matched collectives, and how often and how long it kept the others waiting."""
-
-    def __init__(self, ranks: dict[int, RankPart]) -> None:
-        self.matched = dict.fromkeys(ranks, 0)
-        self.waited_ns = dict.fromkeys(ranks, 0)
-        self.times_last = dict.fromkeys(ranks, 0)
-        self.caused_ns = dict.fromkeys(ranks, 0.0)
-        self.collectives = 0
-
-    def add(self, ranks: Sequence[int], lasting_ns: np.ndarray, waits: bool) -> int | None:
-        """Take in collectives: nanoseconds of each kernel by [collective, rank]. Returns the rank that made the others wait longest."""
-        for rank in ranks:
-            self.matched[rank] += len(lasting_ns)
-        if not waits:
-            return None
-        self.collectives += len(lasting_ns)
-        shortest = lasting_ns.min(axis=1, keepdims=True)
-        waited = lasting_ns - shortest
-        # Several ranks that entered last share the others' waiting time; if all entered together, none was last.
-        last = (waited == 0) & (waited.sum(axis=1, keepdims=True) > 0)
-        caused = (last * waited.sum(axis=1, keepdims=True) / np.maximum(1, last.sum(axis=1, keepdims=True))).sum(axis=0)
-        for i, rank in enumerate(ranks):
-            self.waited_ns[rank] += int(waited[:, i].sum())
-            self.times_last[rank] += int(last[:, i].sum())
-            self.caused_ns[rank] += float(caused[i])
-        return ranks[int(caused.argmax())] if caused.any() else None
-
-    def straggler(self) -> Straggler | None:
-        """The rank that the others waited for longest; None if no rank waited."""
-        total = sum(self.caused_ns.values())
-        if not total:
-            return None
-        rank = max(self.caused_ns, key=lambda rank: self.caused_ns[rank])
-        return Straggler(
-            rank=rank,
-            times_last=self.times_last[rank],
-            of=self.collectives,
-            waited_s=self.caused_ns[rank] / 1e9,
-            share=self.caused_ns[rank] / total,
-        )
-
-
 def _collective_rows(
-    matched: Sequence[MatchedCollectives], collectives: dict[int, Collectives], world_size: int | None, waits: _Waits
+    matched: Sequence[MatchedCollectives],
+    at_start: Sequence[Int64s],
+    collectives: Mapping[int, Collectives],
+    world_size: int | None,
+    waits: Waits,
 ) -> tuple[MatchedRow, ...]:
     """A row a kind, group and size, those that took longest first."""
     rows = []
-    for one in matched:
-        lasting = np.stack([collectives[rank].duration_ns[one.calls[:, i]] for i, rank in enumerate(one.ranks)], axis=1)
+    for one, at_start_ns in zip(matched, at_start, strict=True):
+        lasting = lasting_ns(one, collectives)
         what = np.stack([collectives[rank].what[one.calls[:, i]] for i, rank in enumerate(one.ranks)], axis=1)
         distinct, number = np.unique(what, axis=0, return_inverse=True)
         sizes: dict[tuple[int | None, str | None, int | None], list[int]] = {}
@@ -231,8 +241,9 @@ def _collective_rows(
             most = max((exchange.bytes for exchange in exchanges if exchange.bytes is not None), default=None)
             sizes.setdefault((most, exchanges[0].dtype, exchanges[0].group_size), []).append(row)
         for (size, dtype, group_size), chosen in sizes.items():
-            these = lasting[np.isin(number.reshape(-1), chosen)]
-            rows.append(_collective_row(one, these, size, dtype, _group_size(one, group_size, world_size), waits))
+            these = np.isin(number.reshape(-1), chosen)
+            size_of_group = _group_size(one, group_size, world_size)
+            rows.append(_collective_row(one, lasting[these], at_start_ns[these], size, dtype, size_of_group, waits))
     return tuple(sorted(rows, key=lambda row: -(row.transfer_s + row.skew_s) * row.count))
 
 
@@ -242,12 +253,18 @@ def _group_size(one: MatchedCollectives, noted: int | None, world_size: int | No
 
 
 def _collective_row(
-    one: MatchedCollectives, lasting_ns: np.ndarray, size: int | None, dtype: str | None, group_size: int | None, waits: _Waits
+    one: MatchedCollectives,
+    lasting: Int64s,
+    at_start_ns: Int64s,
+    size: int | None,
+    dtype: str | None,
+    group_size: int | None,
+    waits: Waits,
 ) -> MatchedRow:
-    transfer = lasting_ns.min(axis=1)
-    skew = lasting_ns.max(axis=1) - transfer
+    transfer = lasting.min(axis=1)
+    skew = lasting.max(axis=1) - transfer
     synchronising = one.kind in SYNCHRONISING
-    last = waits.add(one.ranks, lasting_ns, synchronising)
+    last = waits.add(one.ranks, lasting, at_start_ns, synchronising)
     total_s = int(transfer.sum()) / 1e9
     algorithm = size * len(transfer) / total_s if size and total_s > 0 else None
     factor = bus_factor(one.kind, group_size) if group_size else None
@@ -259,7 +276,7 @@ def _collective_row(
         transfer_s=total_s / len(transfer),
         skew_s=float(skew.mean()) / 1e9,
         skew_max_s=int(skew.max()) / 1e9,
-        waited_s=int((lasting_ns - transfer[:, None]).sum()) / 1e9 if synchronising else None,
+        waited_s=int((lasting - transfer[:, None]).sum()) / 1e9 if synchronising else None,
         last_rank=last,
         bytes=size,
         dtype=dtype,
@@ -284,5 +301,10 @@ def _notes(ranks: dict[int, RankPart], world_size: int | None, rows: Sequence[Ma
         notes.append("the traces of the ranks have different numbers of steps")
     if any(row.matched_by == "time" for row in rows):
         notes.append("some collectives were matched by their end times, which assumes that the ranks' clocks agree")
-    notes += [f"rank {rank}: {note}" for rank, part in ranks.items() for note in part.notes]
+    said_by: dict[str, list[int]] = {}
+    for rank, part in ranks.items():
+        for note in part.notes:
+            said_by.setdefault(note, []).append(rank)
+    for note, of in said_by.items():
+        notes.append(note if len(of) == len(ranks) else f"rank {', '.join(map(str, of))}: {note}")
     return tuple(notes)

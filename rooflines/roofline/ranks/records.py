@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from rooflines.roofline.analysis import Finding
 from rooflines.roofline.ranks.collective_matching import By
 from rooflines.shown import Shown
 
@@ -14,8 +15,9 @@ class RankRow(msgspec.Struct, frozen=True, kw_only=True):
     """One rank. The times down to ``memcpy_s`` are per step where ``RankAnalysis.per`` is ``step``, else of the whole trace.
 
     ``hidden_fraction`` is the share of the communication during which the device also computed; None where nothing was communicated.
-    Over the matched collectives of the trace: ``waited_s`` is what this rank's kernels took longer than the shortest of each,
-    ``times_last`` how often its own was the shortest, and ``caused_wait_s`` what the others together waited then.
+    Over the matched collectives of the trace: ``waited_s`` is what this rank's kernels took longer than the shortest of each, of which
+    ``waited_at_start_s`` because the recordings began apart. Of what is made in the steps, ``times_last`` is how often this rank's
+    kernel was the shortest while others waited, and ``caused_wait_s`` what the others together waited then.
     """
 
     rank: int
@@ -32,6 +34,7 @@ class RankRow(msgspec.Struct, frozen=True, kw_only=True):
     collectives: int = 0
     matched: int = 0
     waited_s: float = 0.0
+    waited_at_start_s: float = 0.0
     times_last: int = 0
     caused_wait_s: float = 0.0
 
@@ -83,9 +86,26 @@ class UnmatchedRow(msgspec.Struct, frozen=True, kw_only=True):
     group: str | None = None
 
 
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """The time of the matched collectives that no rank leaves before all have entered, in the mean over the ranks of the whole trace.
+
+    ``transfer_s`` is the shortest kernel of each; ``at_start_s`` is waited because the recordings of the ranks began apart, in the
+    first collective that brings two ranks together; ``in_steps_s`` is the rest, made by the steps. They add up to the kernels' time.
+    """
+
+    transfer_s: float
+    at_start_s: float
+    in_steps_s: float
+
+    @property
+    def total_s(self) -> float:
+        """The time of these collectives, in seconds."""
+        return self.transfer_s + self.at_start_s + self.in_steps_s
+
+
 class Straggler(msgspec.Struct, frozen=True, kw_only=True):
-    """The rank for which the others waited longest: last into ``times_last`` of ``of`` matched collectives, ``waited_s`` is what the
-    others waited then, summed over them, and ``share`` that of all such waiting."""
+    """The rank for which the others waited longest, if it stands out: last into ``times_last`` of ``of`` matched collectives,
+    ``waited_s`` is what the others waited then, summed over them, and ``share`` that of all waiting that is made in the steps."""
 
     rank: int
     times_last: int
@@ -98,6 +118,8 @@ class RankAnalysis(Shown, frozen=True, kw_only=True):
     """Several ranks of one job, each and together, as ``ranks.json`` shows it. A field that is None was not measured and is left out.
 
     ``spread`` has a key for each quantity compared, named as in ``RankRow``. ``world_size`` is the number of ranks that the job had.
+    ``bound_breakdown`` and ``idle_breakdown`` are those of ``Analysis`` in the mean over the ranks, per step where ``per`` is ``step``;
+    the former is None where no data sheet judges the ranks' device. ``findings`` are those of the ranks, with their mean saving.
     """
 
     schema: Literal["rooflines.ranks/1"] = "rooflines.ranks/1"
@@ -106,7 +128,11 @@ class RankAnalysis(Shown, frozen=True, kw_only=True):
     device_name: str = ""
     ranks: tuple[RankRow, ...] = ()
     spread: dict[str, Spread] = msgspec.field(default_factory=dict)
+    bound_breakdown: dict[str, float] | None = None
+    idle_breakdown: dict[str, float] | None = None
+    waiting: Waiting | None = None
     straggler: Straggler | None = None
+    findings: tuple[Finding, ...] = ()
     collectives: tuple[MatchedRow, ...] = ()
     unmatched: tuple[UnmatchedRow, ...] = ()
     notes: tuple[str, ...] = ()

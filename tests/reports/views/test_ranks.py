@@ -14,7 +14,7 @@ from rich.console import Console
 from rooflines.reports.render.html import render
 from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views.ranks import bars, collectives_csv, page, ranks_csv
-from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, Spread, Straggler, UnmatchedRow
+from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, Spread, Straggler, UnmatchedRow, Waiting
 
 SCRIPT = "<script>alert(1)</script>"
 
@@ -38,6 +38,7 @@ def sample(count=2, group="0", **more):
             "device_name": "NVIDIA H100",
             "ranks": (*ranks, rank(count - 1, waited_s=0.0, times_last=4, caused_wait_s=0.003)),
             "spread": dict.fromkeys(names, even),
+            "waiting": Waiting(transfer_s=0.001, at_start_s=0.0005, in_steps_s=0.0025),
             "straggler": Straggler(rank=count - 1, times_last=4, of=4, waited_s=0.003, share=1.0),
             "collectives": (
                 MatchedRow(
@@ -62,7 +63,10 @@ def test_it_fits_80_columns_and_says_who_is_late():
     text = printed(sample())
     assert all(len(line) <= 80 for line in text.splitlines())
     assert "2 ranks · NVIDIA H100 · times per step" in text
-    assert "Rank 1 is late: last into 4 of 4 matched collectives" in text
+    plain = " ".join(text.split())
+    assert "In the mean over 2 ranks the device computes for 100 % of the step" in plain
+    assert "take 4.00 ms of a rank's trace in the mean: 1.00 ms transfer, 2.50 ms waiting that the steps make, and 500 µs" in plain
+    assert "Rank 1 is late: last into 4 of 4 matched collectives" in plain
     assert "Compute is uneven by 9 %: 12.0 ms on rank 1" in text
     assert "allreduce pg 0 of 2  4.19 MB" in text
     assert "not matched: 3 send of group 0: messages between two ranks" in text
@@ -94,9 +98,10 @@ def test_a_name_cannot_steer_the_terminal_and_ascii_is_enough():
 
 
 def test_what_is_absent_is_a_dash_and_nothing_is_late_where_nobody_waited():
-    bare = msgspec.structs.replace(sample(), straggler=None, collectives=(), ranks=(rank(0, matched=0, hidden_fraction=None), rank(1)))
+    ranks = (rank(0, matched=0, hidden_fraction=None), rank(1))
+    bare = msgspec.structs.replace(sample(), waiting=None, straggler=None, collectives=(), ranks=ranks)
     text = printed(bare)
-    assert "No collective was matched across ranks." in text
+    assert "No collective in which ranks wait for each other was matched across ranks." in " ".join(text.split())
     assert [line.split()[-4:] for line in text.splitlines() if line.startswith("     0")] == [["–", "–", "–", "–"]]
 
 
@@ -128,7 +133,7 @@ def test_the_page_holds_names_as_text_and_asks_for_nothing():
     assert not re.search(r'(?:src|href)="(?!#|data:)', text)
     assert found.text.count(SCRIPT) >= 3
     assert "default-src 'none'" in text
-    assert found.tags.count("section") == 4
+    assert found.tags.count("section") == 5
 
 
 def test_bars_are_on_one_scale_and_fill_the_span():

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from rooflines.errors import TraceError, UsageError
+from rooflines.pipeline.ceilings import sheet_of
 from rooflines.roofline.ranks.analyze import analyze_parts, bus_factor, read_rank
-from rooflines.roofline.ranks.records import RankAnalysis
+from rooflines.roofline.ranks.records import RankAnalysis, Waiting
 from tests.traces import kernel, launch, span
 
 DATA = Path(__file__).parents[2] / "data" / "traces"
@@ -121,16 +122,15 @@ def test_overlap_is_what_computes_at_the_same_time(job):
 def test_groups_are_kept_apart(job):
     # the same name and order, but two groups of two: ranks 0 and 1, ranks 2 and 3
     left, right = {"group": "tp", "ranks": (0, 1)}, {"group": "tp", "ranks": (2, 3)}
-    found = job(
-        [collective(100, 30, **left)], [collective(120, 10, **left)], [collective(900, 5, **right)], [collective(880, 25, **right)]
-    )
+    calls = [collective(100, 30, **left), collective(120, 10, **left), collective(900, 5, **right), collective(880, 25, **right)]
+    found = job(*([kernel("gemm", 0, 50, 1), call] for call in calls))
     assert [(row.ranks, row.last_rank) for row in sorted(found.collectives, key=lambda row: row.last_rank)] == [(2, 1), (2, 2)]
     assert found.unmatched == ()
 
 
 def test_what_the_others_wait_is_shared_by_those_who_enter_last(job):
-    three = {"ranks": (0, 1, 2)}
-    found = job([collective(100, 50, **three)], [collective(140, 10, **three)], [collective(140, 10, **three)])
+    three, first = {"ranks": (0, 1, 2)}, kernel("gemm", 0, 80, 1)
+    found = job([first, collective(100, 50, **three)], *[[first, collective(140, 10, **three)]] * 2)
     assert [row.times_last for row in found.ranks] == [0, 1, 1]
     assert [row.caused_wait_s for row in found.ranks] == [0, pytest.approx(20e-6), pytest.approx(20e-6)]
 
@@ -186,6 +186,60 @@ def test_messages_between_two_are_not_collectives(job):
     found = job([collective(100, 50, "send")], [collective(100, 50, "recv")])
     assert found.collectives == ()
     assert [(one.kind, one.count) for one in found.unmatched] == [("send", 1), ("recv", 1)]
+
+
+def test_recordings_that_begin_apart_make_nobody_late(job):
+    # both work for 80 us before the collective, but the recording of rank 1 begins 40 us later
+    found = job([kernel("gemm", 0, 80, 1), collective(80, 60)], [kernel("gemm", 40, 80, 1), collective(120, 20)])
+    assert found.waiting == Waiting(transfer_s=pytest.approx(20e-6), at_start_s=pytest.approx(20e-6), in_steps_s=0)
+    assert [row.waited_at_start_s for row in found.ranks] == [pytest.approx(40e-6), 0]
+    assert found.straggler is None
+    # it also works 10 us longer, which the steps make
+    found = job([kernel("gemm", 0, 80, 1), collective(80, 60)], [kernel("gemm", 30, 90, 1), collective(120, 20)])
+    assert (found.waiting.at_start_s, found.waiting.in_steps_s) == (pytest.approx(15e-6), pytest.approx(5e-6))
+    assert (found.straggler.rank, found.straggler.waited_s) == (1, pytest.approx(10e-6))
+
+
+def test_what_is_waited_later_is_made_by_the_steps(job):
+    found = job([collective(80, 60), collective(500, 50)], [collective(120, 20), collective(530, 20)])
+    assert (found.waiting.at_start_s, found.waiting.in_steps_s) == (pytest.approx(20e-6), pytest.approx(15e-6))
+    # a second group of the same ranks brings nobody together for the first time
+    other = {"group": "other"}
+    found = job([collective(80, 60), collective(500, 50, **other)], [collective(120, 20), collective(530, 20, **other)])
+    assert (found.waiting.at_start_s, found.waiting.in_steps_s) == (pytest.approx(20e-6), pytest.approx(15e-6))
+
+
+def test_pairs_that_meet_later_were_apart_until_then(job):
+    # two pairs that each begin together, and all four at 500: the recordings of the second pair began 100 us later
+    left, right, every = {"group": "l", "ranks": (0, 1)}, {"group": "r", "ranks": (2, 3)}, {"group": "all", "ranks": (0, 1, 2, 3)}
+    early = [collective(0, 10, **left), collective(500, 120, **every)]
+    late = [collective(100, 10, **right), collective(600, 20, **every)]
+    found = job(early, early, late, late)
+    assert found.waiting.in_steps_s == 0
+    assert found.waiting.at_start_s == pytest.approx(2 * 100e-6 / 4)
+
+
+def test_advice_for_the_job_is_that_of_its_ranks_and_names_the_late_one(job):
+    slow = [kernel("gemm", 0, 400, 1), collective(400, 20), kernel("gemm", 430, 400, 2), collective(830, 20)]
+    fast = [kernel("gemm", 0, 200, 1), collective(200, 220), kernel("gemm", 430, 200, 2), collective(630, 220)]
+    found = job(fast, slow)
+    first, *rest = found.findings
+    assert first.title == "Let rank 1 keep up with the others"
+    assert first.saves_s == pytest.approx(200e-6)  # (200 + 200) us on one of two ranks
+    assert "computes 33 % more than the mean" in first.suggestion
+    assert all("traces of all ranks" not in one.suggestion for one in found.findings)
+    assert sum(one.saves_s for one in found.findings) <= found.spread["span_s"].mean
+    assert [one.evidence[:15] for one in rest if one.title.startswith("Hide")] in ([], ["on 2 ranks of 2"])
+
+
+def test_classes_are_the_mean_over_the_ranks(job):
+    found = job([kernel("gemm", 0, 100, 1), kernel("gemm", 200, 100, 2)], [kernel("gemm", 0, 200, 1), kernel("gemm", 200, 100, 2)])
+    assert found.bound_breakdown is None  # no data sheet
+    assert found.spread["idle_s"].mean == pytest.approx(50e-6)
+    judged = analyze_parts([read_rank(str(DATA / "dlrm_8ranks" / f"rank{rank}.json.gz"), judge=sheet_of) for rank in range(8)])
+    assert sum(judged.bound_breakdown.values()) == pytest.approx(judged.spread["span_s"].mean, rel=1e-3)
+    assert judged.bound_breakdown["communication"] == pytest.approx(judged.spread["exposed_communication_s"].mean, rel=1e-3)
+    assert sum(one.saves_s for one in judged.findings) <= judged.spread["span_s"].mean
 
 
 def test_nobody_is_late_for_a_broadcast(job):
@@ -273,6 +327,8 @@ def test_eight_ranks_of_dlrm():
     row = by_size["alltoall", 4 * 6144]
     assert (row.count, row.skew_max_s) == (2, pytest.approx(7625e-6))
     assert (found.straggler.rank, found.straggler.times_last) == (7, 5)
+    waiting = sum(rank.communication_s * rank.steps for rank in found.ranks) / 8
+    assert found.waiting.total_s == pytest.approx(waiting, rel=0.05)
     for rank in found.ranks:
         assert rank.span_s == pytest.approx(rank.busy_s + rank.idle_s)
         assert rank.matched == rank.collectives == 8
