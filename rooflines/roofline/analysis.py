@@ -602,8 +602,9 @@ class DecodeReads(msgspec.Struct, frozen=True, kw_only=True):
 class ServedSteps(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of one kind; figures are per step, the mean over them.
 
-    ``tokens`` are computed, ``generated`` only those of requests in decode (absent where drafts may be rejected), ``keys`` the tokens
-    that they may attend to, the KV cache included, over all requests. ``step_s`` is the time of the device from the end of the step
+    ``tokens`` are computed, by products with padding to ``padded_to`` rows where that is more, ``generated`` only those of requests in
+    decode (absent where drafts may be rejected), ``keys`` the tokens that they may attend to, the KV cache included, over all requests.
+    Work on padding counts as work of the operators, and not as tokens. ``step_s`` is the time of the device from the end of the step
     before, and tokens a second are over that time. Where ``rate_doubt`` names reasons against a rate, there is a range instead: over
     that time, and over its busy part. ``category_breakdown`` divides that time, with ``idle``; kernels without a work model are in the
     category that their names tell, else in ``unknown``. ``modelled_time_fraction`` is the share of the busy time with a work model,
@@ -614,6 +615,7 @@ class ServedSteps(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     requests: int | float
     tokens: int | float | None = None
+    padded_to: int | None = None
     generated: int | float | None = None
     keys: int | float | None = None
     step_s: float

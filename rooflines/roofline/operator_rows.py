@@ -11,6 +11,7 @@ from rooflines.roofline.analysis import Example, Kernel, OperatorRow, Totals, Un
 from rooflines.roofline.attribution.rows import Gap, LaunchedKernel, Longest, Row
 from rooflines.roofline.bounds.judging import judge
 from rooflines.roofline.step.times import per_step
+from rooflines.units import seconds
 
 # A whole recurrent network by cuDNN or MIOpen, forward and backward. Cells outside of these make products of their own.
 _LIBRARY_RNN = ("aten::_cudnn_rnn", "aten::miopen_rnn")
@@ -50,11 +51,20 @@ def operator_row(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, 
         engine=judged.engine,
         flag=judged.flag,
         inferred=row.inferred,
-        assumption=(work.assumption or None) if work else None,
+        assumption=_assumption(row, work.assumption) if work else None,
         exposed_s=None if row.exposed_ns is None else row.exposed_ns / 1e9 / steps,
         kernels=_kernels(row.kernels, steps),
         example=_example(row.longest, calls, began_ns),
     )
+
+
+def _assumption(row: Row, of_formula: str) -> str | None:
+    """What the formula assumed, and that calls of one shape take two times, which a window in every other layer would explain."""
+    if row.alternates_ns is None:
+        return of_formula or None
+    short, long = (seconds(time_ns / 1e9) for time_ns in row.alternates_ns)
+    text = f"no sliding window, although calls take {short} and {long} in turn"
+    return f"{of_formula}; {text}" if of_formula else text
 
 
 def _judged_precision(row: Row, facts: RunFile, ceilings: Ceilings | None) -> str | None:

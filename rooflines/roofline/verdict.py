@@ -117,6 +117,8 @@ def _kind(one: ServedSteps) -> str:
     batch = f"{one.requests:,.0f} request{'' if one.requests == 1 else 's'}"
     if one.kind != "decode" and one.tokens is not None:
         batch += f", {one.tokens:,.0f} tokens"
+    if one.padded_to is not None:
+        batch += f", padded to {one.padded_to:,} tokens"
     per = " a step" if one.steps > 1 else ""
     rate = ""
     if one.rate_doubt:

@@ -317,7 +317,8 @@ def stated(analysis: Analysis) -> list[tuple[str, str, float]]:
     whole = whole_of(analysis)
     bounds = {name: time_s / whole for name, time_s in (analysis.bound_breakdown or {}).items()}
     categories = {name: time_s / whole for name, time_s in (analysis.category_breakdown or {}).items()}
-    bounds["uncounted"] = categories.get("unknown", 0.0)
+    if analysis.coverage is not None and analysis.coverage.modelled_time_fraction is not None and analysis.timeline is not None:
+        bounds["uncounted"] = (1 - analysis.coverage.modelled_time_fraction) * analysis.timeline.busy_s / whole
     take = rf"takes? {SHARE} of {WHOLE}"
     patterns = [
         *((name, rf"\b{name}-bound for {SHARE} of", name) for name in ("compute", "memory", "latency")),

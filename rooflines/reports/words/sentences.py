@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from rooflines.device_specs.records import Ceiling, Ceilings, Conditions
 from rooflines.profiler.records import OutputError, RunFile
+from rooflines.profiler.trace.communication_kernels import communicates
 from rooflines.profiler.training.records import Training
 from rooflines.reports.words.rows import TableRow, flagged, module_text, table_rows
 from rooflines.reports.words.summary import CategorySummary, PeakMemory, bound_times, share_of_step
@@ -113,13 +114,14 @@ def coverage_sentence(analysis: Analysis, *, named: bool = True) -> str | None:
         return None
     if not coverage.unmodelled:
         return "Every operator has a work model."
-    share = share_of_step((analysis.category_breakdown or {}).get("unknown", 0.0), analysis)
+    busy_s = analysis.timeline.busy_s if analysis.timeline is not None else 0.0
+    share = share_of_step((1 - coverage.modelled_time_fraction) * busy_s, analysis)
     sentence = f"Operators without a work model take {percent(share)} of the {analysis.basis.per}"
     if not named:
         return f"{sentence}."
     times: dict[tuple[str, str], float] = {}
     for one in table_rows(analysis):
-        if one.reason:
+        if one.reason and not any(communicates(kernel.name) for kernel in one.row.kernels):
             name = short_kernel(one.row.name) if is_kernel(one.row) else one.row.name
             times[name, one.reason] = times.get((name, one.reason), 0.0) + one.row.time_s
     longest = sorted(times.items(), key=lambda one: -one[1])

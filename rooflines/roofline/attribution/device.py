@@ -13,6 +13,7 @@ from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, MEMSET, Int64s, Trace
 from rooflines.profiler.trace.windows import at_launch, step_number
+from rooflines.roofline.attribution.alternation import alternating_attention
 from rooflines.roofline.attribution.origins import FROM_KERNEL, FROM_RUN, Origins
 from rooflines.roofline.attribution.rows import DividedTime, Gap, LaunchedKernel, Longest, Pieces, Row, calls_by_step, longest_by_group
 from rooflines.roofline.formulas.table import NO_FORMULA
@@ -74,6 +75,10 @@ def attribute_device(
     began = calls_by_step(group, len(keys), during, steps)
     ran, hidden = _kernels(trace, owned, group_of, len(keys)), _exposed_by_group(trace, exposed, owned, group_of, len(keys))
     longest = _longest(trace, owned, group_of, len(keys), step)
+    first_ns = np.full(len(called), np.iinfo(np.int64).max)
+    np.minimum.at(first_ns, position, device.start_ns[owned])
+    lasting_ns = intervals.lengths_by_group(position, device.start_ns[owned], device.end_ns[owned], len(called))
+    alternates = alternating_attention(variants, variant_of[: len(called)], first_ns, lasting_ns)
     rows = tuple(
         Row(
             variants[variant].signature,
@@ -88,6 +93,7 @@ def attribute_device(
             exposed_ns,
             step_calls,
             most,
+            alternates.get(variant),
         )
         for (variant, module, phase, how), number, time_ns, step_ns, kernels, exposed_ns, step_calls, most in zip(
             keys.tolist(), numbers.tolist(), busy_ns.tolist(), each, ran, hidden, began, longest, strict=True

@@ -49,7 +49,8 @@ class Row:
     On a CPU ``time_ns`` is steady: the sum of the lower quartiles of its call sites. ``step_ns`` is the time in each step as traced and
     ``step_calls`` the calls in it, empty of a trace with fewer than two. ``inferred`` says what was inferred from other events in the
     trace, None where nothing. ``exposed_ns`` is the time of its copies and collectives that nothing of a higher priority hides
-    (``partition.py`` on the priority), of a row without any the time in which no other kernel runs; None on a CPU.
+    (``partition.py`` on the priority), of a row without any the time in which no other kernel runs; None on a CPU. ``alternates_ns``
+    are the times of calls of attention of which every other one is short, and the rest long.
     """
 
     signature: Signature
@@ -64,6 +65,7 @@ class Row:
     exposed_ns: float | None = None
     step_calls: tuple[int, ...] = ()
     longest: Longest | None = None
+    alternates_ns: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

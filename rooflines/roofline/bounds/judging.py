@@ -70,7 +70,7 @@ def _judged(row: Row, time_s: float, work: Work | None, ceilings: Ceilings | Non
         return Judgement("communication")
     if not works and ceilings is not None:
         # A view or a dispatcher does no work at all: its time is what calling it costs.
-        bound: Bound = "far" if _runs_kernels(row) and row.kernels and _is_long(time_s / row.calls, ceilings) else "latency"
+        bound: Bound = "far" if row.kernels and _is_long(time_s / row.calls, ceilings) else "latency"
         return Judgement(bound, lower_bound_s=0.0, headroom_s=time_s)
     if work is None or ceilings is None:
         return Judgement("unknown")
@@ -103,7 +103,7 @@ def bound_class(roof: Bound, efficiency: float | None) -> tuple[Bound, Literal["
 
 
 def _is_long(call_s: float, ceilings: Ceilings) -> bool:
-    """Whether a kernel without work takes too long for the latency to explain it."""
+    """Whether a call without work takes too long for the latency to explain it."""
     latency = ceilings.latency()
     return call_s * FAR > (latency.value if latency is not None else LONGEST_FLOOR_NS / 1e9)
 

@@ -6,6 +6,7 @@ Prefill computes the tokens of prompts together and decode one token of each req
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -119,6 +120,7 @@ def _steps(
         steps=count,
         requests=per_step(sum(one.requests for one in batches), count),
         tokens=tokens,
+        padded_to=_padded_to(ran, {one.tokens for one in batches}),
         generated=generated,
         keys=_mean([one.keys for one in batches]),
         step_s=step_s,
@@ -146,6 +148,18 @@ def _in_steps(row: Row, judged: OperatorRow, numbers: list[int], steps: int) -> 
 def _mean(values: Sequence[int | None]) -> int | float | None:
     known = [value for value in values if value is not None]
     return per_step(sum(known), len(values)) if len(known) == len(values) else None
+
+
+def _padded_to(ran: list[_Ran], tokens: set[int | None]) -> int | None:
+    """The rows of the products where padding makes them more than the ``tokens``, equally many in all steps; else None."""
+    number = tokens.pop() if len(tokens) == 1 else None
+    times: Counter[int] = Counter()
+    for one in ran:
+        if number is not None and one.judged.category == "matmul" and _has_weights(one):
+            rows = next(tensor.numel // max(1, tensor.shape[-1]) for tensor in one.row.signature.tensors if len(tensor.shape) >= 2)
+            times[rows] += round(one.time_ns)
+    most, time_ns = times.most_common(1)[0] if times else (0, 0)
+    return most if number is not None and most > number and 2 * time_ns > times.total() else None
 
 
 def _generated(kind: Kind, batches: list[RequestMark], every: Sequence[RequestMark]) -> int | float | None:

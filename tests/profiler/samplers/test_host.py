@@ -137,7 +137,8 @@ def test_the_machine_is_read_alike_without_proc(process, monkeypatch):
     assert fast_memory.used_bytes == pytest.approx(anywhere_memory.used_bytes, rel=0.2)
     assert len(fast.cores()) == len(anywhere.cores()) == psutil.cpu_count()
     assert fast.machine().keys() == anywhere.machine().keys()
-    assert fast.machine()["user"] - 0.1 <= anywhere.machine()["user"] <= later
+    # A virtual machine corrects its counters by ticks, in both directions.
+    assert fast.machine()["user"] - 0.1 <= anywhere.machine()["user"] <= later + 0.1
     for module, name in ((processes, "LINUX"), (processes, "SHOWS_CHILDREN")):
         monkeypatch.setattr(module, name, False)
     sampler = HostSampler(process.pid)

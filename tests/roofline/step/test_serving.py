@@ -202,11 +202,13 @@ def test_a_trace_of_vllm():
 
 def test_the_verdict_names_the_kind(tmp_path):
     analysis = analyzed(tmp_path, step(DECODE, 0, 8, 1))
+    assert analysis.serving.kinds[0].padded_to == 8
     assert analysis.verdict.startswith(
-        "Decode step (4 requests): 100 µs, of which the device is busy for 80.0 µs, 40,000 to 50,000 tokens/s (one step)."
+        "Decode step (4 requests, padded to 8 tokens): 100 µs, of "
+        "which the device is busy for 80.0 µs, 40,000 to 50,000 tokens/s (one step)."
     )
     both = analyzed(tmp_path, step(DECODE, 0, 8, 1), step(LONGER, 100, 8, 3), step(PREFILL, 200, 10, 5))
-    assert "100,000 to 125,000 tokens/s (one step); 2 decode steps (4 requests): 100 µs a step, 40,000 tokens/s" in both.verdict
+    assert "100,000 to 125,000 tokens/s (one step); 2 decode steps (4 requests, padded to 8 tokens): 100 µs a step" in both.verdict
     assert "the mean over these steps" in both.verdict
 
 
