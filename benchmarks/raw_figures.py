@@ -4,7 +4,7 @@
 ``<!-- raw: NAME -->`` and ``<!-- end -->``: the steps and their length by ``ProfilerStep`` marks, busy and idle time as unions of
 intervals, communication and the part of it that nothing else overlaps, copies, kernels by what their names say, the longest kernels,
 and device events without a launch. Events belong to the step in which the host launched them (correlation id); without marks the whole
-trace, from the first device event to the last, is one.
+trace, from the first device event to the last, is one. A folder in DIR holds the ranks of one job: transfer and waiting.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Interval = tuple[float, float]
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 HOST_CALLS = ("cuda_runtime", "cuda_driver", "runtime", "hip_runtime")
 COMMUNICATION = re.compile(
-    r"nccl|rccl|nvshmem|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|deep_ep|multimem|one_?shot|two_?shot", re.IGNORECASE
+    r"nccl|rccl|nvshmem|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|deep_ep|\bep::|multimem|one_?shot|two_?shot", re.IGNORECASE
 )
 # What the name of a kernel says; the first that fits counts.
 KINDS = (
@@ -66,6 +66,14 @@ def interval(event: dict[str, Any]) -> Interval:
     return float(event["ts"]), float(event["ts"]) + float(event["dur"])
 
 
+def category(event: dict[str, Any]) -> str:
+    return str(event.get("cat", "")).lower()
+
+
+def communicates(event: dict[str, Any]) -> bool:
+    return category(event) == "kernel" and COMMUNICATION.search(event["name"]) is not None
+
+
 def kind_of(name: str) -> str:
     return next((kind for kind, pattern in KINDS if pattern.search(name)), "other")
 
@@ -73,21 +81,20 @@ def kind_of(name: str) -> str:
 def figures(path: Path) -> dict[str, Any]:
     """The figures of one trace; times are microseconds a step, or of the whole trace where no step is marked."""
     events = read(path)
-    device = [event for event in events if str(event.get("cat", "")).lower() in DEVICE]
+    device = [event for event in events if category(event) in DEVICE]
     launched = {
         event["args"]["correlation"]: float(event["ts"])
         for event in events
-        if str(event.get("cat", "")).lower() in HOST_CALLS and "correlation" in event.get("args", {})
+        if category(event) in HOST_CALLS and "correlation" in event.get("args", {})
     }
     marks = sorted(
-        {event["name"]: interval(event) for event in events if re.fullmatch(r"ProfilerStep#\d+", str(event.get("name"))) and
-         str(event.get("cat", "")).lower() in ("user_annotation", "cpu_op", "operator")}.values()
-    )  # fmt: skip
+        interval(event)
+        for event in events
+        if re.fullmatch(r"ProfilerStep#\d+", str(event.get("name"))) and category(event) in ("user_annotation", "cpu_op", "operator")
+    )
     chosen: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    without = 0
     for event in device:
         at = launched.get(event.get("args", {}).get("correlation"))
-        without += at is None
         if not marks:
             chosen[0].append(event)
         elif at is not None and marks[0][0] <= at <= marks[-1][1]:
@@ -96,37 +103,71 @@ def figures(path: Path) -> dict[str, Any]:
     parts: Counter[str] = Counter()
     longest: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
-    for own in chosen.values():
+    # What was launched before the recording runs first.
+    first = min((float(event["ts"]) for own in chosen.values() for event in own), default=0.0)
+    earlier = [interval(event) for event in device if event.get("args", {}).get("correlation") not in launched]
+    spans, before = [], max((end for start, end in earlier if start < first), default=0.0) if marks else 0.0
+    for number, own in sorted(chosen.items()):
         every = [interval(event) for event in own]
-        talk = [interval(event) for event in own if event["cat"].lower() == "kernel" and COMMUNICATION.search(event["name"])]
-        rest = [interval(event) for event in own if not (event["cat"].lower() == "kernel" and COMMUNICATION.search(event["name"]))]
+        talks = [interval(event) for event in own if communicates(event)]
+        # A step lasts from its mark, or from the end of the work before it, to the end of its own work.
+        begin = max(before, marks[number][0] if marks else min(start for start, _ in every))
+        before = max(end for _, end in every)
+        spans.append(before - begin)
         parts["busy"] += length(every)
-        parts["communication"] += length(talk)
-        parts["exposed"] += length(every) - length(rest)
-        parts["copies"] += length([interval(event) for event in own if event["cat"].lower() == "gpu_memcpy"])
-        if not marks and every:
-            parts["span"] += max(end for _, end in every) - min(start for start, _ in every)
+        parts["communication"] += length(talks)
+        parts["exposed"] += length(every) - length([interval(event) for event in own if not communicates(event)])
+        parts["copies"] += length([interval(event) for event in own if category(event) == "gpu_memcpy"])
         for event in own:
-            if event["cat"].lower() == "kernel":
+            if category(event) == "kernel":
                 longest[event["name"]] += event["dur"]
                 kinds[kind_of(event["name"])] += event["dur"]
-    lengths = [end - start for start, end in marks]
-    kernels = [event["dur"] for own in chosen.values() for event in own if event["cat"].lower() == "kernel"]
+    kernels = [event["dur"] for own in chosen.values() for event in own if category(event) == "kernel"]
     return {
         "steps": len(marks),
-        "lengths": lengths,
-        "whole": sum(lengths) / len(lengths) if lengths else parts["span"],
+        "spans": spans,
+        "whole": sum(spans) / count,
         **{name: parts[name] / count for name in ("busy", "communication", "exposed", "copies")},
         "kinds": {name: value / count for name, value in kinds.most_common(6)},
         "longest": {name: value / count for name, value in longest.most_common(3)},
         "kernels": len(kernels) / count,
         "median": statistics.median(kernels) if kernels else 0.0,
-        "without_launch": without,
+        "without_launch": sum(event.get("args", {}).get("correlation") not in launched for event in device),
         "allocations": Counter(
             event["name"] for event in events if re.fullmatch(r"(cuda|hip)(Malloc|Free)(Async)?", str(event.get("name")))
         ),
-        "stacks": sum(str(event.get("cat")) == "python_function" for event in events),
+        "stacks": any(category(event) == "python_function" for event in events),
     }
+
+
+def waits(paths: list[Path]) -> str:
+    """What the ranks of one job wait for, where the k-th communication kernel of each is one collective.
+
+    The first collective brings the ranks together: a rank waits there because the last one's recording began later, as far as that one
+    has not worked longer since its first event.
+    """
+    ranks = []
+    for path in paths:
+        events = read(path)
+        began = min(float(event["ts"]) for event in events)
+        ranks.append((began, sorted(interval(event) for event in events if category(event) in DEVICE and communicates(event))))
+    number = min(len(calls) for _, calls in ranks)
+    transfer = start = steps = 0.0
+    for k in range(number):
+        lasting = [calls[k][1] - calls[k][0] for _, calls in ranks]
+        last = lasting.index(min(lasting))
+        transfer += lasting[last]
+        for (began, calls), own in zip(ranks, lasting, strict=True):
+            waited = own - lasting[last]
+            longer = (ranks[last][1][k][0] - ranks[last][0]) - (calls[k][0] - began)
+            apart = waited - min(waited, max(0.0, longer)) if k == 0 else 0.0
+            start, steps = start + apart, steps + waited - apart
+    each = len(ranks)
+    text = (
+        f"Raw events: {each} ranks, {number} collectives; in the mean over the ranks {time(transfer)} transfer (the shortest kernel of "
+        f"each), {time(start / each)} waiting at the first one because the recordings began apart, {time(steps / each)} other waiting"
+    )
+    return wrapped(text)
 
 
 def time(microseconds: float) -> str:
@@ -136,15 +177,19 @@ def time(microseconds: float) -> str:
     return f"{microseconds:.3g} us"
 
 
+def wrapped(line: str) -> str:
+    """An item of a Markdown list."""
+    return textwrap.fill(line, 136, initial_indent="- ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
 def block(found: dict[str, Any]) -> str:
     """The figures as two items of a Markdown list."""
-    whole = found["whole"] or 1.0
-    steps = (
-        f"{found['steps']} steps of {time(min(found['lengths']))} to {time(max(found['lengths']))}"
-        if found["lengths"]
-        else "no step marks"
-    )
-    of = f"mean {time(found['whole'])}" if found["lengths"] else f"{time(found['whole'])} from the first device event to the last"
+    whole, spans = found["whole"] or 1.0, found["spans"]
+    if found["steps"]:
+        number = f"{found['steps']} steps of {time(min(spans))} to {time(max(spans))}, mean" if found["steps"] > 1 else "one step of"
+        steps = f"{number} {time(whole)}"
+    else:
+        steps = f"no step marks, {time(whole)} from the first device event to the last"
     parts = [f"busy {time(found['busy'])} ({found['busy'] / whole:.0%})"]
     if found["communication"]:
         parts.append(f"communication {time(found['communication'])}, alone for {time(found['exposed'])}")
@@ -160,12 +205,19 @@ def block(found: dict[str, Any]) -> str:
         parts.append("Python stacks")
     kinds = ", ".join(f"{name} {time(value)}" for name, value in found["kinds"].items())
     names = "; ".join(f"`{name[:60]}` {time(value)}" for name, value in found["longest"].items())
-    lines = [f"Raw events: {steps}, {of}; {'; '.join(parts)}", f"Kernels by their names: {kinds}; longest: {names}" if kinds else ""]
-    return "\n".join(
-        textwrap.fill(line, 136, initial_indent="- ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-        for line in lines
-        if line
-    )
+    lines = [f"Raw events: {steps}; {'; '.join(parts)}"]
+    return "\n".join(map(wrapped, [*lines, f"Kernels by their names: {kinds}; longest: {names}"] if kinds else lines))
+
+
+def blocks_of(directory: Path) -> dict[str, str]:
+    """The block of every trace in ``directory``, and of every folder of ranks in it."""
+    found = {}
+    for path in sorted(directory.iterdir()):
+        if path.is_dir():
+            found[path.name] = waits(sorted(path.glob("*.json*")))
+        elif path.name.endswith((".json", ".json.gz")):
+            found[path.name.partition(".json")[0]] = block(figures(path))
+    return found
 
 
 def main() -> None:
@@ -173,8 +225,7 @@ def main() -> None:
     parser.add_argument("directory", type=Path)
     parser.add_argument("--page", type=Path, help="page whose marked blocks are replaced")
     options = parser.parse_args()
-    paths = sorted(path for path in options.directory.iterdir() if path.name.endswith((".json", ".json.gz")))
-    blocks = {path.name.partition(".json")[0].removesuffix(".pt.trace"): block(figures(path)) for path in paths}
+    blocks = blocks_of(options.directory)
     if options.page is None:
         for name, text in blocks.items():
             print(f"## {name}\n{text}\n")

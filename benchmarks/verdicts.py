@@ -1,8 +1,9 @@
 """What the analysis says of traces that other people recorded: verdicts, advice, and how many different suggestions there are.
 
-``python benchmarks/verdicts.py DIR [DIR ...]`` analyzes every ``*.json`` and ``*.json.gz`` in the directories and prints a block of
-Markdown for each. With ``--page docs/verdicts.md`` it replaces the blocks of that page: what stands between ``<!-- tool: NAME -->`` and
-``<!-- end -->``, and the counts between ``<!-- counts -->`` and ``<!-- end -->``. NAME is the file's name without its ending.
+``python benchmarks/verdicts.py DIR [DIR ...]`` analyzes every ``*.json`` and ``*.json.gz`` in the directories, and every folder with
+the traces of several ranks, and prints a block of Markdown for each. With ``--page docs/verdicts.md`` it replaces the blocks of that
+page: what stands between ``<!-- tool: NAME -->`` and ``<!-- end -->``, and the counts between ``<!-- counts -->`` and ``<!-- end -->``.
+NAME is the file's name without its ending.
 docs/verdicts.md names the traces with their sources; they are not part of the repository.
 """
 
@@ -15,29 +16,34 @@ from collections import Counter
 from pathlib import Path
 
 import rooflines
+from rooflines.reports.views.ranks import sentences
 from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.ranks.records import RankAnalysis
 from rooflines.units import percent, seconds
 
 ENDINGS = (".json.gz", ".json")
 WIDTH = 136
 
 
-def traces_in(directories: list[Path]) -> dict[str, Path]:
-    """The traces of the directories by name."""
-    found = {}
-    for path in sorted(path for directory in directories for path in directory.glob("*.json*")):
+def traces_in(directories: list[Path]) -> dict[str, Path | list[str]]:
+    """The traces of the directories by name; a folder stands for the ranks in it."""
+    found: dict[str, Path | list[str]] = {}
+    for path in sorted(path for directory in directories for path in directory.iterdir()):
         ending = next((ending for ending in ENDINGS if path.name.endswith(ending)), None)
-        if ending is not None:
+        if path.is_dir():
+            found[path.name] = sorted(str(rank) for rank in path.glob("*.json*"))
+        elif ending is not None:
             found[path.name.removesuffix(ending).removesuffix(".pt.trace")] = path
     return found
 
 
-def block(analysis: Analysis) -> str:
+def block(analysis: Analysis | RankAnalysis) -> str:
     """The verdict, the division of the time and the advice as a Markdown list."""
-    per = "a step" if analysis.basis.per == "step" else "in the trace"
+    per = "a step" if per_of(analysis) == "step" else "in the trace"
     bounds = {name: time_s for name, time_s in (analysis.bound_breakdown or {}).items() if time_s > 0}
     whole = sum(bounds.values())
-    lines = [wrapped(analysis.verdict, "> ", "> "), ""]
+    verdict = analysis.verdict if isinstance(analysis, Analysis) else " ".join(sentences(analysis))
+    lines = [wrapped(verdict, "> ", "> "), ""]
     if whole > 0:
         shares = ", ".join(f"{name} {percent(time_s / whole)}" for name, time_s in bounds.items())
         lines.append(wrapped(f"{seconds(whole)} {per}: {shares}", "- ", "  "))
@@ -49,12 +55,16 @@ def block(analysis: Analysis) -> str:
     return "\n".join(lines)
 
 
+def per_of(analysis: Analysis | RankAnalysis) -> str:
+    return analysis.basis.per if isinstance(analysis, Analysis) else analysis.per
+
+
 def wrapped(text: str, first: str, rest: str) -> str:
     """A paragraph of Markdown whose first line begins with ``first`` and all others with ``rest``."""
     return textwrap.fill(text, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False)
 
 
-def counts(analyses: dict[str, Analysis]) -> str:
+def counts(analyses: dict[str, Analysis | RankAnalysis]) -> str:
     """How many pieces of advice there are, and how many different suggestions among them."""
     suggestions = Counter(finding.suggestion for analysis in analyses.values() for finding in analysis.findings)
     return f"{len(analyses)} traces, {suggestions.total()} pieces of advice, {len(suggestions)} different suggestions"
@@ -75,7 +85,7 @@ def main() -> None:
     parser.add_argument("directories", nargs="+", type=Path, help="directories with traces")
     parser.add_argument("--page", type=Path, help="page whose marked blocks are replaced")
     options = parser.parse_args()
-    analyses = {name: rooflines.analyze(path) for name, path in traces_in(options.directories).items()}
+    analyses = {name: rooflines.analyze(source) for name, source in traces_in(options.directories).items()}
     blocks = {f"tool: {name}": block(analysis) for name, analysis in analyses.items()} | {"counts": counts(analyses)}
     if options.page is not None:
         options.page.write_text(filled(options.page.read_text(encoding="utf-8"), blocks), encoding="utf-8")

@@ -26,8 +26,8 @@ Bound = Literal["compute", "memory", "far", "latency", "transfer", "communicatio
 Limit = Literal["input", "host"]
 Phase = Literal["forward", "backward", "optimizer", ""]
 CATEGORIES = (
-    "convolution", "matmul", "attention", "moe", "normalisation", "element-wise", "reduction", "copy", "communication", "optimizer",
-    "other",
+    "convolution", "matmul", "attention", "moe", "normalisation", "element-wise", "reduction", "copy", "embedding",
+    "communication", "optimizer", "other",
 )  # fmt: skip
 
 

@@ -18,19 +18,31 @@ from rooflines.roofline.repeated import path_pattern, repeated_key, shapes_range
 from rooflines.roofline.verdict import efficiency_of, plural, runs
 from rooflines.units import percent, seconds
 
-CATEGORIES = ("convolution", "matmul", "attention", "moe", "normalisation", "element-wise", "reduction", "copy", "optimizer")
+CATEGORIES = (
+    "convolution",
+    "matmul",
+    "attention",
+    "moe",
+    "normalisation",
+    "element-wise",
+    "reduction",
+    "copy",
+    "embedding",
+    "optimizer",
+)
 # Operators that reach more of their bound than this run well.
 GOOD = 0.8
 # vLLM's compiled operators.
 _VLLM = ("_C", "_C_cache_ops", "_moe_C", "_rocm_C", "vllm")
-# Autograd's nodes and the ranges of SGLang's profiler do not name the library.
+# Autograd's nodes and the ranges of SGLang's profiler do not name the library; FBGEMM's are known by what they look up.
 _UNNAMED = ("torch", "sglang_profiler")
+_FBGEMM = re.compile("Split.*Lookup|split_embedding")
 # A call that takes longer than this fills the device: a larger batch makes it longer, not better.
 LARGE_S = 50e-6
 # A library's tiles of 128 waste so much of a size that is just above a multiple of them.
 TILE, WASTE = 128, 1.1
 _MAKER = re.compile(r"\((Tensile|CK|AITER|vLLM|TensorRT-LLM|FlashInfer|triton_kernels|cuBLAS|cuDNN|MIOpen)[,)]")
-_RENAMED = {"Tensile": "hipBLASLt", "CK": "Composable Kernel"}
+_RENAMED = {"Tensile": "hipBLASLt", "CK": "Composable Kernel", "fbgemm": "FBGEMM"}
 
 
 def slow(category: str) -> Callable[[Case], Advice | None]:
@@ -122,14 +134,17 @@ def _remedy(category: str, case: Case, found: list[Ran]) -> Setting | str | None
     return _tuned_experts(found) if category == "moe" else _faster_images(category, case, found)
 
 
-def _newer_library(found: list[Ran]) -> str:
-    """The library that the longest kernel belongs to, where its name says it, else that of the operator."""
+def _newer_library(found: list[Ran]) -> str | None:
+    """The library that the longest kernel belongs to, where its name says it, else that of the operator; None where neither does."""
     worst = max(found, key=lambda one: one.headroom_s or 0.0)
     namespace, of_operator, _ = worst.row.name.partition("::")
-    library = "vLLM" if namespace in _VLLM else "the library" if namespace in _UNNAMED else namespace
+    library = "vLLM" if namespace in _VLLM else "FBGEMM" if _FBGEMM.search(worst.row.name) else _RENAMED.get(namespace, namespace)
     named = _MAKER.search(short_kernel(worst.kernels[0].name)) if worst.kernels else None
     maker = _RENAMED.get(named[1], named[1]) if named else library
-    calls = f", whose kernel {library} calls" if of_operator and maker.casefold() != library.casefold() else ""
+    if maker in _UNNAMED:
+        return None
+    other = of_operator and library not in _UNNAMED and maker.casefold() != library.casefold()
+    calls = f", whose kernel {library} calls" if other else ""
     return f"a newer release of {maker}{calls}, or tune {maker} for these sizes (PyTorch's settings do not affect its kernels)"
 
 
@@ -158,7 +173,7 @@ def _faster_products(case: Case, found: list[Ran]) -> str | None:
     return 'torch.compile(mode="max-autotune"), which measures other kernels for each size; check the clock (nvidia-smi -q -d CLOCK)'
 
 
-def _tuned_experts(found: list[Ran]) -> str:
+def _tuned_experts(found: list[Ran]) -> str | None:
     worst = max(found, key=lambda one: one.headroom_s or 0.0)
     if isinstance(worst.row, OperatorRow) and worst.row.bound == "memory":
         return "more tokens per step, which share the weights that are read, if their latency allows it"

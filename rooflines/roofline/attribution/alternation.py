@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.records import Int64s
 from rooflines.roofline.resolvers.counts import Variant
 
@@ -28,7 +29,7 @@ def alternating_attention(
 ) -> dict[int, tuple[float, float]]:
     """The two times of every variant of attention whose calls alternate; a call has a variant, a begin, and the time of its kernels."""
     found = {}
-    for variant in np.unique(variant_of).tolist():
+    for variant in distinct(variant_of)[0].tolist():
         if variants[variant].count.category == "attention":
             calls = np.flatnonzero(variant_of == variant)
             kinds = alternating(times_ns[calls[np.argsort(began_ns[calls], kind="stable")]])

@@ -16,7 +16,7 @@ from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
 _SUM, _MEAN, _MAX = 0, 1, 2  # modes of a bag
 
 
-@formula("aten::embedding", category="copy")
+@formula("aten::embedding", category="embedding")
 def _embedding(signature: Signature) -> Work:
     args = Arguments(signature, "weight indices")
     weight, indices = args.tensor("weight"), args.tensor("indices")
@@ -24,7 +24,7 @@ def _embedding(signature: Signature) -> Work:
     return moved(selected(weight, results) + size(indices), results * size_of(weight.dtype))
 
 
-@formula("aten::embedding_dense_backward", category="copy")
+@formula("aten::embedding_dense_backward", category="embedding")
 def _embedding_backward(signature: Signature) -> Work:
     """Adds each row of the gradient, divided by how often its index occurs where asked for, to its row of a table of zeros."""
     args = Arguments(signature, "grad indices num_weights padding=-1 scaled=False")
@@ -39,7 +39,7 @@ def _embedding_backward(signature: Signature) -> Work:
     )
 
 
-@formula("aten::embedding_renorm_", "aten::embedding_renorm", category="copy")
+@formula("aten::embedding_renorm_", "aten::embedding_renorm", category="embedding")
 def _renorm(signature: Signature) -> Work:
     """The norm of each row looked up, and the row scaled: how many are too long depends on their values, so all are written."""
     args = Arguments(signature, "table indices max_norm norm_type=2.0")
@@ -58,7 +58,7 @@ def _renorm(signature: Signature) -> Work:
 _BAG: Final = "weight indices offsets scaled=False mode=0 sparse=False weights=None include_last=False"
 
 
-@hinted_formula("aten::_embedding_bag", "aten::_embedding_bag_forward_only", category="copy")
+@hinted_formula("aten::_embedding_bag", "aten::_embedding_bag_forward_only", category="embedding")
 def _embedding_bag(signature: Signature, hints: Hints) -> Work:
     """Rows added up, averaged or compared bag by bag. Besides [bags, depth] it writes which bag each index is in, how large the bags
     are, and of maxima where they came from: as much of these as the device and the mode need, which the results tell."""
@@ -81,7 +81,7 @@ _BAG_BACKWARD: Final = "grad indices offsets offset2bag bag_size maxima num_weig
 _BAG_DENSE_BACKWARD: Final = "grad indices offset2bag bag_size maxima num_weights scaled mode weights=None"
 
 
-@formula("aten::_embedding_bag_backward", category="copy")
+@formula("aten::_embedding_bag_backward", category="embedding")
 def _embedding_bag_backward(signature: Signature) -> Work:
     """The gradient of the table, or as a sparse one a row for each index, whose positions are the indices themselves."""
     args = Arguments(signature, _BAG_BACKWARD)
@@ -100,7 +100,7 @@ def _embedding_bag_backward(signature: Signature) -> Work:
     )
 
 
-@formula("aten::_embedding_bag_dense_backward", category="copy")
+@formula("aten::_embedding_bag_dense_backward", category="embedding")
 def _embedding_bag_dense_backward(signature: Signature) -> Work:
     return _table_gradient(Arguments(signature, _BAG_DENSE_BACKWARD))
 
@@ -126,7 +126,7 @@ def _table_gradient(args: Arguments) -> Work:
     return Work(0, indices.numel * depth * (1 + scale), read, result, precision_of(grad.dtype))
 
 
-@formula("aten::_embedding_bag_per_sample_weights_backward", category="copy")
+@formula("aten::_embedding_bag_per_sample_weights_backward", category="embedding")
 def _sample_weights_gradient(signature: Signature) -> Work:
     """A dot product of a row and its bag's gradient for each index."""
     args = Arguments(signature, "grad weight indices offsets offset2bag")

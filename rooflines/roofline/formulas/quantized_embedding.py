@@ -18,7 +18,7 @@ def _packing(signature: Signature) -> tuple[int, int]:
     return next(packing for kind, packing in PACKINGS.items() if f"_{kind}" in signature.name)
 
 
-@formula(*(f"quantized::embedding_bag_{kind}_rowwise_offsets" for kind in PACKINGS), category="copy")
+@formula(*(f"quantized::embedding_bag_{kind}_rowwise_offsets" for kind in PACKINGS), category="embedding")
 def _bag(signature: Signature) -> Work:
     """Rows looked up, widened to float32 and summed to one for each bag; ``offsets`` says where each begins."""
     args = Arguments(

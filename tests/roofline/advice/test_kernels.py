@@ -395,7 +395,7 @@ def test_half_precision_is_low_enough():
     [
         ("_C::rms_norm", "normalisation", "vLLM"),
         ("aiter::gemm_a16w16", "matmul", "aiter"),
-        ("torch::autograd::CppNode<SplitLookupFunction_sgd_Op>", "copy", "the library"),
+        ("torch::autograd::CppNode<SplitLookupFunction_sgd_Op>", "embedding", "FBGEMM"),
     ],
 )
 def test_operators_of_another_library_are_not_for_torch_compile(name, category, library):

@@ -131,7 +131,7 @@ formula(
 )(_reordered)
 
 
-@formula("fbgemm::permute_multi_embedding", "fbgemm::permute_multi_embedding_function", category="copy")
+@formula("fbgemm::permute_multi_embedding", "fbgemm::permute_multi_embedding_function", category="embedding")
 def _regroup(signature: Signature) -> Work:
     """Columns of several results of tables, regrouped; a node for the gradients goes the other way."""
     args = Arguments(signature, "pooled permutes in_shapes out_shapes out_lengths")

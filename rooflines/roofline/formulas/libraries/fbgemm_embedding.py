@@ -156,12 +156,14 @@ def _result_elements(args: Arguments, found: _Lookup, result: TensorArg | None =
 
 
 for _optimizer in (*_OPTIMIZERS, *_GRADIENT_ONLY):
-    hinted_formula(f"fbgemm::split_embedding_codegen_lookup_{_optimizer}_function", category="copy")(partial(_forward, schema=_LOOKUP))
-hinted_formula("fbgemm::dense_embedding_codegen_lookup_function", category="copy")(
+    hinted_formula(f"fbgemm::split_embedding_codegen_lookup_{_optimizer}_function", category="embedding")(
+        partial(_forward, schema=_LOOKUP)
+    )
+hinted_formula("fbgemm::dense_embedding_codegen_lookup_function", category="embedding")(
     partial(_forward, schema=f"dev weights_offsets D_offsets {_TAIL} feature_requires_grad output=0")
 )
-hinted_formula("fbgemm::split_embedding_codegen_forward_cpu", category="copy")(partial(_forward, schema=_CPU))
-hinted_formula("fbgemm::split_embedding_nobag_codegen_forward_cpu", category="copy")(
+hinted_formula("fbgemm::split_embedding_codegen_forward_cpu", category="embedding")(partial(_forward, schema=_CPU))
+hinted_formula("fbgemm::split_embedding_nobag_codegen_forward_cpu", category="embedding")(
     partial(_forward, schema="host weights_offsets width hash_size_cumsum indices offsets output")
 )
 for _kind, _weighted, _vbe in product(("split", "dense"), (False, True), (False, True)):
@@ -170,10 +172,10 @@ for _kind, _weighted, _vbe in product(("split", "dense"), (False, True), (False,
     _names += " vbe_row_output_offsets vbe_b_t_map vbe_output_size" if _vbe else ""
     hinted_formula(
         f"fbgemm::{_kind}_embedding_codegen_forward_{'' if _weighted else 'un'}weighted{'_vbe' if _vbe else ''}_cuda",
-        category="copy",
+        category="embedding",
     )(partial(_forward, schema=_names))
 for _kind in ("split", "dense"):
-    hinted_formula(f"fbgemm::{_kind}_embedding_nobag_codegen_forward_unweighted_cuda", category="copy")(
+    hinted_formula(f"fbgemm::{_kind}_embedding_nobag_codegen_forward_unweighted_cuda", category="embedding")(
         partial(
             _forward,
             schema=f"{'dev' if _kind == 'dense' else _TABLES} weights_offsets width indices offsets"
@@ -242,7 +244,7 @@ formula(
         for bag in ("", "NoBag")
         for optimizer in (*_OPTIMIZERS, "none", "Dense", "dense")
     ),
-    category="copy",
+    category="embedding",
 )(_node)
 
 
@@ -260,7 +262,7 @@ for _optimizer in (*_OPTIMIZERS, *_GRADIENT_ONLY):
     for _weighted, _batch in product((False, True), ("", "_vbe")):
         formula(
             f"fbgemm::{_kind}_embedding_backward_codegen_{_optimizer}_{'' if _weighted else 'un'}weighted{_batch}_exact_cuda",
-            category="copy",
+            category="embedding",
         )(
             partial(
                 _backward,
@@ -268,11 +270,11 @@ for _optimizer in (*_OPTIMIZERS, *_GRADIENT_ONLY):
                 optimizer=_optimizer,
             )
         )
-    formula(f"fbgemm::{_kind}_embedding_nobag_backward_codegen_{_optimizer}_unweighted_exact_cuda", category="copy")(
+    formula(f"fbgemm::{_kind}_embedding_nobag_backward_codegen_{_optimizer}_unweighted_exact_cuda", category="embedding")(
         partial(_backward, schema=f"{_first} width {_middle}{_last}", optimizer=_optimizer)
     )
 for _optimizer in _OPTIMIZERS:
-    formula(f"fbgemm::split_embedding_backward_codegen_{_optimizer}_cpu", category="copy")(
+    formula(f"fbgemm::split_embedding_backward_codegen_{_optimizer}_cpu", category="embedding")(
         partial(
             _backward,
             schema="grad host placements weights_offsets D_offsets max_D hash_size_cumsum total_hash_size_bits indices offsets pooling"
@@ -296,11 +298,11 @@ def _sample_weight_gradient(signature: Signature, schema: str) -> Work:
     )
 
 
-formula("fbgemm::split_embedding_codegen_grad_indice_weights_cpu", category="copy")(
+formula("fbgemm::split_embedding_codegen_grad_indice_weights_cpu", category="embedding")(
     partial(_sample_weight_gradient, schema="grad host weights_offsets D_offsets indices offsets")
 )
 for _kind, _batch in product(("split", "dense"), ("", "_vbe")):
-    formula(f"fbgemm::{_kind}_embedding_codegen_grad_indice_weights{_batch}_cuda", category="copy")(
+    formula(f"fbgemm::{_kind}_embedding_codegen_grad_indice_weights{_batch}_cuda", category="embedding")(
         partial(
             _sample_weight_gradient,
             schema=f"grad {'dev' if _kind == 'dense' else _TABLES} weights_offsets D_offsets max_D indices offsets"
@@ -316,7 +318,7 @@ _ALIGNMENT: Final = 16  # bytes of a row on a GPU
 
 
 @formula("fbgemm::int_nbit_split_embedding_codegen_lookup_function",
-         "fbgemm::int_nbit_split_embedding_uvm_caching_codegen_lookup_function", category="copy")  # fmt: skip
+         "fbgemm::int_nbit_split_embedding_uvm_caching_codegen_lookup_function", category="embedding")  # fmt: skip
 def _packed(signature: Signature) -> Work:
     """Rows of integers, each with a scale and an offset of 16 bits before it, widened and added up."""
     args = Arguments(
