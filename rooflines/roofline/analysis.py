@@ -112,6 +112,8 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     ``memcpy_s`` and ``communication_s`` count hidden time as well. ``overlap_s`` is device time that overlapped other device time.
     The invariant of the whole analysis: operators + unmodelled + idle - overlap = span.
     ``earlier_s`` is device time of work that was launched before the recording began, in the timeline of a whole trace.
+    ``ready_communication_s`` is the part of the exposed communication during which the host had launched the computation that comes
+    next: where it had not, the host sets the pace, and hiding the communication saves nothing.
     """
 
     span_s: float
@@ -124,6 +126,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     exposed_communication_s: float = 0.0
     overlap_s: float = 0.0
     earlier_s: float | None = None
+    ready_communication_s: float | None = None
 
 
 class TracedStep(msgspec.Struct, frozen=True, kw_only=True):

@@ -147,7 +147,8 @@ def _not_recorded(analysis: Analysis) -> str:
             "would show which operator and module launches each."
         )
     if coverage.shapes_recorded is False:
-        ran = "times, kernels and modules" if not environment.device.startswith("cpu") else "times and modules"
+        complete = ["times", *["kernels"] * (not environment.device.startswith("cpu")), *["modules"] * bool(analysis.modules)]
+        ran = " and ".join(text for text in (", ".join(complete[:-1]), complete[-1]) if text)
         return (
             "The trace was recorded without record_shapes=True, which would add FLOPs, bytes, bounds and possible savings of each "
             f"operator; {ran} are complete."
@@ -326,8 +327,8 @@ def _dominating(analysis: Analysis, total_s: float) -> str:
     for row in rows:
         for kernel in row.kernels:
             times[short_kernel(kernel.name)] = times.get(short_kernel(kernel.name), 0.0) + kernel.time_s
-    longest = sorted(((name, min(1.0, time_s / total_s)) for name, time_s in times.items()), key=lambda one: -one[1])[:_MOST_KERNELS]
-    named = [f"{name} ({percent(share)})" for name, share in longest if share >= _LEAST_SHARE]
+    longest = sorted(times.items(), key=lambda one: -one[1])[:_MOST_KERNELS]
+    named = [f"{name} ({seconds(time_s, 2)})" for name, time_s in longest if time_s >= _LEAST_SHARE * total_s]
     listed = " and ".join(text for text in (", ".join(named[:-1]), *named[-1:]) if text)
     return f"Longest kernels of {_whole(analysis)}: {listed}." if listed else ""
 

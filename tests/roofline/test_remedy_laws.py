@@ -65,7 +65,7 @@ def on_amd(raw: Raw, analysis) -> bool:
 # What a suggestion or its title says, and what the raw events must show for it.
 PRECONDITIONS = (
     (r"torch\.compile the model", not_compiled),
-    (r"mode=.reduce-overhead. in torch\.compile", lambda raw, _: raw.says(COMPILED) and not raw.says(GRAPH)),
+    (r"mode=.reduce-overhead. in torch\.compile", lambda raw, _: raw.ran("^triton_") and not raw.says(GRAPH)),
     (r"make_graphed_callables", no_graph),
     (r"larger CUDA graphs|graph_breaks,cudagraphs", lambda raw, _: raw.says(GRAPH)),
     (r"record with with_stack=True", lambda raw, _: not raw.has_stacks),

@@ -103,7 +103,7 @@ def test_beside_much_unknown_time_the_kernels_are_named_and_no_gain():
     changes = {"operators": (unjudged,), "findings": (gain,)}
     assert said({"host": 0.7, "unknown": 0.3}, coverage=None, **changes) == (
         "Host-bound: the device is idle for 70 % of the step, because the host has launched nothing. Longest kernels of the step: "
-        "Memcpy a (20 %), Memcpy b (5 %) and Memcpy c (4 %)."
+        "Memcpy a (200 ms), Memcpy b (50 ms) and Memcpy c (40 ms)."
     )
     assert said({"host": 0.8, "unknown": 0.2}, coverage=None, **changes).endswith(
         "Largest possible gain: keep it, up to 100 ms a step."

@@ -26,7 +26,7 @@ from rooflines.reports.document import (
 from rooflines.reports.words.sentences import example
 from rooflines.reports.words.text import struct_csv
 from rooflines.roofline.findings import WORTH
-from rooflines.roofline.ranks.findings import EVEN, in_steps_s
+from rooflines.roofline.ranks.findings import EVEN, hosts_apart, in_steps_s
 from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, UnmatchedRow
 from rooflines.roofline.verdict import bound_of_classes
 from rooflines.units import percent, seconds, si
@@ -125,8 +125,8 @@ def sentences(analysis: RankAnalysis) -> Iterator[str]:
     else:
         yield (
             f"Collectives in which ranks wait for each other take {seconds(waiting.total_s)} of a rank's trace in the mean:"
-            f" {seconds(waiting.transfer_s)} transfer, {seconds(waiting.in_steps_s)} waiting that the steps make, and"
-            f" {seconds(waiting.at_start_s)} waiting because the recordings of the ranks began apart."
+            f" {seconds(waiting.transfer_s)} transfer, {seconds(waiting.at_start_s)} waiting in the first ones because the recordings"
+            f" of the ranks began apart, and {seconds(waiting.in_steps_s)} waiting later."
         )
         yield _late(analysis)
     compute = analysis.spread["compute_s"]
@@ -159,12 +159,18 @@ def _late(analysis: RankAnalysis) -> str:
     """The rank that the others wait for in the steps, or why none is named."""
     late, waited_s, span_s = analysis.straggler, in_steps_s(analysis), analysis.spread["span_s"].mean
     if waited_s < WORTH * span_s:
-        return f"No rank is late: the steps make the ranks wait for {percent(waited_s / span_s if span_s else 0.0)} of their time."
+        share = percent(waited_s / span_s if span_s else 0.0)
+        return f"No rank is late: after the first collectives the ranks wait for {share} of their time."
+    if hosts_apart(analysis):
+        return (
+            "Which rank is late cannot be told: the recordings began further apart than the ranks wait later, and a host that began"
+            " late stays late until the others wait for their devices. Record several steps."
+        )
     if late is None:
         return "No single rank is late: the others wait now for one and now for another."
     return (
         f"Rank {late.rank} is late: last into {late.times_last} of {late.of} matched collectives; the others together waited"
-        f" {seconds(late.waited_s)} for it, {percent(late.share)} of all waiting that the steps make."
+        f" {seconds(late.waited_s)} for it, {percent(late.share)} of all later waiting."
     )
 
 

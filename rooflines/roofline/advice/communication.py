@@ -18,7 +18,7 @@ MANY_CALLS = 100
 # No collective on a link that works takes longer to begin.
 LATENCY_S = 100e-6
 # What a job of which all ranks are given needs no more, because its ranks are compared.
-FIND_LATE_RANK, ALL_RANKS = "Find the rank that the others wait for", "; rooflines analyze on the traces of all ranks"
+FIND_LATE_RANK, ALL_RANKS = "Find out what the collectives wait for", "; rooflines analyze on the traces of all ranks"
 _NAMES = {
     "allreduce": "an all-reduce", "allgather": "an all-gather", "reducescatter": "a reduce-scatter", "alltoall": "an all-to-all",
     "broadcast": "a broadcast", "sendrecv": "a send and receive", "reduce": "a reduce", "gather": "a gather", "scatter": "a scatter",
@@ -66,7 +66,14 @@ def exposed(case: Case) -> Advice | None:
     exposed_s = sum(found.values())
     if exposed_s <= 0:
         return None
-    union_s = case.analysis.timeline.communication_s if case.analysis.timeline is not None else 0.0
+    timeline = case.analysis.timeline
+    union_s = timeline.communication_s if timeline is not None else 0.0
+    saves_s, ready = exposed_s, ""
+    if timeline is not None and timeline.ready_communication_s is not None:
+        # What computes beside communication already hides nothing more.
+        left_s = timeline.compute_s - (timeline.communication_s - timeline.exposed_communication_s)
+        saves_s = min(exposed_s, timeline.ready_communication_s, max(0.0, left_s))
+        ready = f"; {seconds(saves_s)} of computation that has been launched could run meanwhile" if saves_s < exposed_s else ""
     time_s, most = min(total(list(found)), union_s or math.inf), max(found, key=lambda one: found[one])
     known = all(isinstance(one.row, OperatorRow) and one.row.bytes for one in found if found[one])
     calls = _reduced(case)
@@ -75,10 +82,10 @@ def exposed(case: Case) -> Advice | None:
     rest = "the rest of the " if time_s < sum(one.row.time_s for one in found) else ""
     return Advice(
         title="Hide the communication behind computation",
-        saves_s=exposed_s,
+        saves_s=saves_s,
         evidence=(
             f"{rest}communication takes {seconds(time_s)} {case.per}, of which {seconds(exposed_s)} ({case.share(exposed_s)}) run "
-            f"while nothing is computed, most of it in {most.row.name}{many}{unknown}"
+            f"while nothing is computed, most of it in {most.row.name}{many}{unknown}{ready}"
         ),
         suggestion=_overlap(case, most) + ALL_RANKS,
         of={one.key: part for one, part in found.items()},

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from rooflines.roofline.advice.case import Advice, Case, Key, idle_of
 from rooflines.roofline.advice.setting import Setting, larger_batch, setting
-from rooflines.roofline.advice.small_kernels import COMPILED_GRAPH, GRAPH, MORE_GRAPHS, fewer_in_server, has_graph
+from rooflines.roofline.advice.small_kernels import (
+    COMPILED_GRAPH,
+    GRAPH,
+    MORE_GRAPHS,
+    NOT_GENERATED,
+    fewer_in_server,
+    generates,
+    has_graph,
+)
 from rooflines.roofline.analysis import HostWork, Synchronisation
 from rooflines.units import seconds
 
@@ -48,9 +56,14 @@ def synchronisation(case: Case) -> Advice | None:
             f"the device is idle for {case.share(saves_s)} ({seconds(saves_s)}) because the host waited for it before"
             f"{f': {listed}' if listed else ''}"
         ),
-        suggestion=_without_waiting(found),
+        suggestion=without_stacks(case, _without_waiting(found)),
         of=of,
     )
+
+
+def without_stacks(case: Case, remedy: Setting | str) -> Setting | str:
+    """``remedy``, after a recording without Python stacks where this one has them: they slow code of many small calls most."""
+    return f"{_WITHOUT_STACKS}; then {remedy}" if case.analysis.basis.stacks else remedy
 
 
 def _wait(one: Synchronisation) -> str:
@@ -75,7 +88,9 @@ def preprocessing(case: Case) -> Advice | None:
         title="Move work of the host out of the step",
         saves_s=idle_s,
         evidence=f"the device is idle for {case.share(idle_s)} ({seconds(idle_s)}) while the host computes: {listed}",
-        suggestion="do this work ahead of the step (in training, in workers of a DataLoader), or with the same operators on the device",
+        suggestion=without_stacks(
+            case, "do this work ahead of the step or behind it, in another thread or process, or with the same operators on the device"
+        ),
         of={("idle", "host_bound"): idle_s},
     )
 
@@ -170,17 +185,16 @@ def launching(case: Case) -> Advice | None:
     mean_s = sum(kernel.time_s for kernel in kernels) / calls if calls else 0.0
     each = f"; a kernel runs for {seconds(mean_s)} on average" if calls else ""
     remedy = _launch_less(case) if mean_s < SHORT_KERNEL_S else _longer_kernels(case)
+    once = "; no step is marked, so this includes what is done only once" if case.analysis.basis.per == "trace" else ""
     other = "another " if idle_s < idle_of(case.analysis, "host_bound") else ""
     return Advice(
         title="Keep the device busy",
         saves_s=idle_s + arriving_s,
         evidence=(
             f"the device is idle for {other}{case.share(idle_s + arriving_s)} ({seconds(idle_s + arriving_s)}): the host has not "
-            f"launched its next work for {seconds(idle_s)}, launched work has not begun for {seconds(arriving_s)}{each}"
+            f"launched its next work for {seconds(idle_s)}, launched work has not begun for {seconds(arriving_s)}{each}{once}"
         ),
-        suggestion=f"record again without with_stack=True, which slows the host; then {remedy}"
-        if case.analysis.basis.stacks
-        else remedy,
+        suggestion=without_stacks(case, remedy),
         of={("idle", "host_bound"): idle_s, ("idle", "kernel_wait"): arriving_s},
     )
 
@@ -196,7 +210,7 @@ def _launch_less(case: Case) -> Setting | str:
     if has_graph(analysis):
         return MORE_GRAPHS
     if analysis.compiled:
-        return COMPILED_GRAPH
+        return COMPILED_GRAPH if generates(case) else NOT_GENERATED
     if analysis.workload.source == "model":
         return larger
     read = _SYNCHRONISED[0][0] + _SYNCHRONISED[1][0]
@@ -209,6 +223,8 @@ def _longer_kernels(case: Case) -> Setting | str:
     """Where kernels are long, it is not launching that takes the host's time."""
     if case.analysis.workload.source == "model":
         return larger_batch(case.analysis)
+    if case.analysis.compiled and generates(case) and not has_graph(case.analysis):
+        return f"{_see_lines(case)}; where they are in a compiled region, {COMPILED_GRAPH}"
     return f"{_see_lines(case)}: loops, logging, checkpoints between the launches"
 
 

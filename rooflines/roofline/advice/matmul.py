@@ -48,7 +48,7 @@ def fallback(case: Case) -> Advice | None:
             f"matrix products on fallback kernels take {seconds(time_s)} {case.per} ({case.share(time_s)}){because}; the "
             f"longest is {worst.row.name}{where} ({worst.row.shapes or 'no shapes'}) on {short_kernel(worst.kernels[0].name)}"
         ),
-        suggestion=f"pad {which} to a multiple of {MULTIPLE} (tokenizer pad_to_multiple_of={MULTIPLE}, F.pad, vocabulary size)",
+        suggestion=f"pad {which} to a multiple of {MULTIPLE} (F.pad, or the width of the layer or the vocabulary)",
         of=whole(rows),
     )
 

@@ -47,7 +47,7 @@ def loop(case: Case) -> Advice | None:
         evidence=(
             f"the optimizer makes {calls:,.0f} small calls {case.per}: {seconds(total(found))} ({case.share(total(found))}){waits}"
         ),
-        suggestion="torch.optim with foreach=True or fused=True (torch.optim.AdamW(..., fused=True)): a few kernels for all parameters",
+        suggestion="torch.optim with foreach=True or fused=True, where the optimizer has it: a few kernels for all parameters",
         of={**of, ("idle", "host_bound"): idle_s},
     )
 

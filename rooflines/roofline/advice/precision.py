@@ -78,7 +78,9 @@ def named_in_full_precision(case: Case) -> Advice | None:
             f"{short_kernel(longest.name)} ({seconds(longest.time_s)}); their operators have no work model, so the saving is not "
             f"quantified{unknown}"
         ),
-        suggestion=f"torch.autocast(dtype=torch.{'float16' if half == 'fp16' else 'bfloat16'}) around the forward pass and the loss",
+        suggestion="torch.autocast(dtype=torch.float16) around the forward pass and the loss, with torch.amp.GradScaler in training"
+        if half == "fp16"
+        else "torch.autocast(dtype=torch.bfloat16) around the forward pass and the loss",
         of={key: sum(kernel.time_s for kernel in each) for key, each in found.items() if each},
     )
 

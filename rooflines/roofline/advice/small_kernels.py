@@ -14,6 +14,7 @@ from rooflines.units import seconds
 FUSABLE = ("element-wise", "normalisation", "reduction", "copy")
 GRAPH = 'a CUDA graph where shapes do not change: torch.compile(mode="reduce-overhead") or torch.cuda.make_graphed_callables'
 COMPILED_GRAPH = 'mode="reduce-overhead" in torch.compile: a CUDA graph launches the kernels of a compiled region together'
+NOT_GENERATED = "torch.compile with a backend that generates kernels (inductor): what is compiled here runs operator by operator"
 SERVER_GRAPHS = "the server's CUDA graphs (vLLM: without --enforce-eager; SGLang: without --disable-cuda-graph)"
 MORE_GRAPHS = "larger CUDA graphs (TORCH_LOGS=graph_breaks,cudagraphs names what ends or prevents one), or a larger batch"
 # A device whose kernels fill fewer of its units for this share of the busy time could do more work in the same time.
@@ -48,7 +49,7 @@ def fewer_launches(case: Case, found: list[Ran]) -> Setting | str:
     if analysis.serving is not None:
         return fewer_in_server(analysis)
     if analysis.compiled:
-        return COMPILED_GRAPH if case.on_device and not has_graph(analysis) else larger_batch(analysis)
+        return COMPILED_GRAPH if case.on_device and generates(case) and not has_graph(analysis) else larger_batch(analysis)
     return setting(analysis, "compile", "on") if _fusable(found) else larger_batch(analysis)
 
 
@@ -101,7 +102,7 @@ def larger_grids(case: Case) -> Advice | None:
     if underused_s < UNDERUSED * total(busy):
         return None
     return Advice(
-        title="Use a larger batch",
+        title="Fill the device",
         saves_s=sum(of.values()),
         evidence=(
             f"kernels with fewer blocks than the device's {units} multiprocessors, far below their roofs, take {seconds(underused_s)} "
@@ -110,6 +111,11 @@ def larger_grids(case: Case) -> Advice | None:
         suggestion=larger,
         of=of,
     )
+
+
+def generates(case: Case) -> bool:
+    """Whether inductor generated a kernel that ran: what is compiled without runs operator by operator."""
+    return any(kernel.name.startswith("triton_") for one in case.every() for kernel in one.kernels)
 
 
 def _starves(one: Ran) -> bool:

@@ -37,10 +37,16 @@ def in_steps_s(job: RankAnalysis) -> float:
     return min(job.waiting.in_steps_s / steps, job.spread["exposed_communication_s"].mean)
 
 
+def hosts_apart(job: RankAnalysis) -> bool:
+    """Whether the recordings began further apart than the ranks wait later, and a single step followed: a host that began late stays
+    late until the others wait for the device."""
+    return job.waiting is not None and max(row.steps for row in job.ranks) < 2 and job.waiting.at_start_s > job.waiting.in_steps_s
+
+
 def _late(job: RankAnalysis) -> Iterator[Finding]:
     """The rank that the others wait for, and in what it differs from them."""
     late = job.straggler
-    if late is None:
+    if late is None or hosts_apart(job):
         return
     per = "a step" if job.per == "step" else "of the trace"
     yield Finding(

@@ -14,6 +14,7 @@ the timed steps say how much of the step waits for data.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
@@ -25,7 +26,7 @@ from rooflines.profiler.trace.calls import BACKWARD, FORWARD, OPTIMIZER, OUTSIDE
 from rooflines.profiler.trace.distinct import distinct, distinct_rows
 from rooflines.profiler.trace.idle import idle_causes
 from rooflines.profiler.trace.intervals import Intervals
-from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, MEMSET, OPERATOR, Int64s, Trace
+from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, MEMSET, OPERATOR, DeviceEvents, Int64s, Trace
 from rooflines.profiler.trace.request_marks import is_step_mark
 from rooflines.roofline.analysis import PARTS, StepDivision, Timeline
 from rooflines.roofline.attribution.attribute import Attribution
@@ -347,12 +348,29 @@ def _timeline(
     attribution: Attribution, window: Intervals, busy: Intervals, found: dict[Key, float], idle: dict[str, float], seconds: float
 ) -> Timeline:
     """The timeline of a step, on the clock of ``attribution``; of a processor the sums of what ``found`` and ``idle`` say."""
-    if len(attribution.trace.device):
-        return _timeline_of(attribution.trace, window, busy, attribution.overlap_ns * seconds, seconds * attribution.factor, None)
+    trace = attribution.trace
+    if len(trace.device):
+        found_on_device = _timeline_of(trace, window, busy, attribution.overlap_ns * seconds, seconds * attribution.factor, None)
+        ready_s = _ready_ns(attribution, window) * seconds * attribution.factor
+        return msgspec.structs.replace(found_on_device, ready_communication_s=ready_s)
     busy_s, idle_s = sum(found.values()), sum(idle.values())
     every_s = attribution.counted_ns * seconds
     overlap_s = every_s - busy_s if attribution.overlap_ns else 0.0
     return Timeline(span_s=busy_s + idle_s, busy_s=busy_s, idle_s=idle_s, compute_s=busy_s, overlap_s=overlap_s)
+
+
+def _ready_ns(attribution: Attribution, window: Intervals) -> int:
+    """The time in which only communication runs although the computation that comes next has been launched."""
+    trace = attribution.trace
+    computes = trace.device.kind != COMMUNICATION
+    gaps = intervals.subtract(window, device_intervals(trace, KERNEL, MEMSET, MEMCPY))
+    exposed = intervals.intersect(device_intervals(trace, COMMUNICATION), gaps)
+    if not len(exposed):
+        return 0
+    device = DeviceEvents(*(getattr(trace.device, name)[computes] for name in DeviceEvents.__slots__))
+    causes = idle_causes(replace(trace, device=device), attribution.calls, attribution.launch[computes], gaps)
+    launched = intervals.merge(intervals.merge(causes["kernel_wait"], causes["outside"]), causes["unknown"])
+    return intervals.length(intervals.intersect(exposed, launched))
 
 
 def _timeline_of(

@@ -102,8 +102,8 @@ def test_what_recurs_in_every_step_is_no_first_call():
     assert host.beginning(case(idle={"host_bound": 0.05}, host_work=began, basis=Basis(steps=3))) is None
 
 
-def launched(time_s, **more):
-    kernels = (kernel("gemm", time_s, calls=1000),)
+def launched(time_s, name="gemm", **more):
+    kernels = (kernel(name, time_s, calls=1000),)
     return case(row("aten::mm", time_s, kernels=kernels), idle={"host_bound": 0.04, "kernel_wait": 0.01}, **more)
 
 
@@ -112,7 +112,8 @@ def test_short_kernels_are_launched_together():
     assert found.saves_s == pytest.approx(0.05)
     assert found.suggestion.startswith(small_kernels.GRAPH)
     assert "a kernel runs for 10.0 µs on average" in found.evidence
-    assert host.launching(launched(0.01, compiled=True)).suggestion == small_kernels.COMPILED_GRAPH
+    assert host.launching(launched(0.01, "triton_poi_fused_add_0", compiled=True)).suggestion == small_kernels.COMPILED_GRAPH
+    assert host.launching(launched(0.01, compiled=True)).suggestion == small_kernels.NOT_GENERATED, "no kernel was generated"
     assert host.launching(launched(0.01, basis=Basis(stacks=True))).suggestion.startswith("record again without with_stack=True")
     assert "remove the waits (aten::item)" in host.launching(launched(0.01, synchronisations=(wait(),))).suggestion
 
@@ -135,6 +136,13 @@ def test_graphs_are_not_suggested_to_a_program_that_launches_graphs():
 
 def test_long_kernels_are_not_the_reason():
     assert "CUDA graph" not in host.launching(launched(0.1)).suggestion
+    compiled = host.launching(launched(0.1, "triton_poi_fused_add_0", compiled=True))
+    assert compiled.suggestion.endswith(f"; where they are in a compiled region, {small_kernels.COMPILED_GRAPH}")
+
+
+def test_a_trace_without_steps_says_that_its_beginning_is_part_of_it():
+    assert "includes what is done only once" in host.launching(launched(0.01, basis=Basis(per="trace"))).evidence
+    assert "only once" not in host.launching(launched(0.01)).evidence
 
 
 def test_idle_time_that_is_explained_is_not_claimed_again():

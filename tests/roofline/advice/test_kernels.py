@@ -234,8 +234,9 @@ def test_slow_operators_between_compiled_ones_are_graph_breaks():
 
 
 def test_compiled_code_is_never_told_to_be_compiled():
-    found = small_kernels.small_operators(case(latency("aten::add", "element-wise"), compiled=True))
-    assert found.suggestion == small_kernels.COMPILED_GRAPH
+    eager, generated = latency("aten::add", "element-wise"), row("triton", 0.001, kernels=(kernel("triton_poi_fused_add_0", 0.001),))
+    assert small_kernels.small_operators(case(eager, generated, compiled=True)).suggestion == small_kernels.COMPILED_GRAPH
+    assert str(small_kernels.small_operators(case(eager, compiled=True)).suggestion) == "a larger batch"
     assert small_kernels.small_operators(case(row("aten::add", 0.01, 0.001))) is None, "none is small"
 
 

@@ -175,6 +175,17 @@ def test_orphan_kernels_of_collectives_count_and_hidden_ones_cost_nothing():
     assert communication.exposed(case(collective(exposed_s=0.0))) is None
 
 
+@pytest.mark.parametrize(("ready_s", "compute_s", "saves_s"), [(0.003, 0.08, 0.003), (0.006, 0.004, 0.004), (0.006, 0.08, 0.006)])
+def test_communication_is_hidden_behind_launched_computation_that_hides_nothing_yet(ready_s, compute_s, saves_s):
+    timeline = Timeline(
+        span_s=0.1, busy_s=0.1, idle_s=0, compute_s=compute_s, communication_s=0.006, exposed_communication_s=0.006,
+        ready_communication_s=ready_s,
+    )  # fmt: skip
+    found = communication.exposed(case(collective(time_s=0.006, exposed_s=0.006), timeline=timeline))
+    assert found.saves_s == pytest.approx(saves_s)
+    assert ("could run meanwhile" in found.evidence) == (saves_s < 0.006)
+
+
 def test_a_loader_that_the_step_waits_for():
     found = input.load_faster(case(idle={"data_loading": 0.03}))
     assert found.saves_s == 0.03

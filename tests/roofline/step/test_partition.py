@@ -416,3 +416,18 @@ def test_what_is_faster_than_its_bound_counts_with_its_time_everywhere(tmp_path)
     assert re.search(r"lower bound \d+ % \(9\.00 ms\)", text)
     assert re.search(r"headroom \d+ % \(3\.00 ms\)", text)
     assert "at 75 % of" in analysis.verdict
+
+
+@pytest.mark.parametrize(("launched", "ready"), [(20, 100), (150, 50), (195, 5)])
+def test_communication_can_be_hidden_only_behind_what_has_been_launched(tmp_path, launched, ready):
+    """Only communication runs from 100 to 200; the computation that begins at 200 was launched at ``launched``."""
+    events = [
+        launch(1, 2, 1), kernel("gemm", 50, 50, 1),
+        launch(4, 2, 2), kernel("ncclDevKernel_AllReduce_Sum_f32", 100, 100, 2, stream=20),
+        launch(launched, 2, 3), kernel("gemm", 200, 50, 3),
+    ]  # fmt: skip
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    timeline = rooflines.analyze(path).timeline
+    assert timeline.exposed_communication_s == pytest.approx(100e-6)
+    assert timeline.ready_communication_s == pytest.approx(ready * 1e-6)
