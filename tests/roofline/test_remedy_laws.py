@@ -121,7 +121,7 @@ def test_no_evidence_above_the_whole(path):
 
 @every_trace
 def test_no_phase_is_called_forward_without_a_reason(path):
-    """A trace that shows training calls an operator forward only where a module, a range, or autograd says so."""
+    """Where a trace shows training, the phase forward needs a module, a range, or autograd as its reason."""
     analysis, raw = analysis_of(path), raw_of(path)
     if analysis.environment.device.startswith("cpu") or not raw.says(TRAINING):
         return

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rooflines.profiler.trace.distinct import distinct
+from rooflines.profiler.trace.intervals import lengths_by_group
 from rooflines.profiler.trace.records import Int64s
 from rooflines.roofline.resolvers.counts import Variant
 
@@ -25,14 +26,17 @@ def alternating(times_ns: Int64s) -> tuple[float, float] | None:
 
 
 def alternating_attention(
-    variants: Sequence[Variant], variant_of: Int64s, began_ns: Int64s, times_ns: Int64s
+    variants: Sequence[Variant], variant_of: Int64s, call: Int64s, start_ns: Int64s, end_ns: Int64s
 ) -> dict[int, tuple[float, float]]:
-    """The two times of every variant of attention whose calls alternate; a call has a variant, a begin, and the time of its kernels."""
+    """The two times of every variant of attention whose calls alternate; of each kernel, in order, its variant, call, begin and end."""
     found = {}
     for variant in distinct(variant_of)[0].tolist():
         if variants[variant].count.category == "attention":
-            calls = np.flatnonzero(variant_of == variant)
-            kinds = alternating(times_ns[calls[np.argsort(began_ns[calls], kind="stable")]])
+            chosen = np.flatnonzero(variant_of == variant)
+            # Calls in the order in which their first kernels begin.
+            calls, first, number = np.unique(call[chosen], return_index=True, return_inverse=True)
+            times_ns = lengths_by_group(number.reshape(-1), start_ns[chosen], end_ns[chosen], len(calls))
+            kinds = alternating(times_ns[np.argsort(first, kind="stable")])
             if kinds is not None:
                 found[variant] = kinds
     return found

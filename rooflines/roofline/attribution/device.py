@@ -75,10 +75,9 @@ def attribute_device(
     began = calls_by_step(group, len(keys), during, steps)
     ran, hidden = _kernels(trace, owned, group_of, len(keys)), _exposed_by_group(trace, exposed, owned, group_of, len(keys))
     longest = _longest(trace, owned, group_of, len(keys), step)
-    first_ns = np.full(len(called), np.iinfo(np.int64).max)
-    np.minimum.at(first_ns, position, device.start_ns[owned])
-    lasting_ns = intervals.lengths_by_group(position, device.start_ns[owned], device.end_ns[owned], len(called))
-    alternates = alternating_attention(variants, variant_of[: len(called)], first_ns, lasting_ns)
+    alternates = alternating_attention(
+        variants, variant_of[: len(called)][position], position, device.start_ns[owned], device.end_ns[owned]
+    )  # fmt: skip
     rows = tuple(
         Row(
             variants[variant].signature,

@@ -31,10 +31,8 @@ def find(job: RankAnalysis, own: Mapping[int, tuple[Finding, ...]]) -> tuple[Fin
 
 def in_steps_s(job: RankAnalysis) -> float:
     """What a rank waits in the mean for what the steps make, per step where the job's times are; at most its exposed communication."""
-    if job.waiting is None:
-        return 0.0
-    steps = max(row.steps for row in job.ranks) if job.per == "step" else 1
-    return min(job.waiting.in_steps_s / steps, job.spread["exposed_communication_s"].mean)
+    waited_s = _per(job, job.waiting.in_steps_s) if job.waiting is not None else 0.0
+    return min(waited_s, job.spread["exposed_communication_s"].mean)
 
 
 def hosts_apart(job: RankAnalysis) -> bool:
@@ -79,13 +77,14 @@ def _of_ranks(job: RankAnalysis, own: Mapping[int, tuple[Finding, ...]]) -> Iter
     for rank, findings in own.items():
         for one in findings:
             titles.setdefault(one.title, {}).setdefault(rank, one)
+    waited_s = _per(job, job.waiting.at_start_s + job.waiting.in_steps_s) if job.waiting is not None else 0.0
     for title, ranks in titles.items():
         if title == FIND_LATE_RANK:
             continue
         most = max(ranks, key=lambda rank: ranks[rank].saves_s)
         saves_s = sum(one.saves_s for one in ranks.values()) / len(own)
         if ranks[most].suggestion.endswith(ALL_RANKS):  # waiting for a rank is not hidden by computation
-            saves_s = min(saves_s, max(0.0, job.spread["exposed_communication_s"].mean - _waited_s(job)))
+            saves_s = min(saves_s, max(0.0, job.spread["exposed_communication_s"].mean - waited_s))
         yield msgspec.structs.replace(
             ranks[most],
             saves_s=saves_s,
@@ -94,7 +93,6 @@ def _of_ranks(job: RankAnalysis, own: Mapping[int, tuple[Finding, ...]]) -> Iter
         )
 
 
-def _waited_s(job: RankAnalysis) -> float:
-    """What a rank waits in the mean, at the start and in the steps; per step where the job's times are."""
-    steps = max(row.steps for row in job.ranks) if job.per == "step" else 1
-    return (job.waiting.at_start_s + job.waiting.in_steps_s) / steps if job.waiting is not None else 0.0
+def _per(job: RankAnalysis, whole_s: float) -> float:
+    """A time of the whole trace, per step where the job's times are."""
+    return whole_s / max(row.steps for row in job.ranks) if job.per == "step" else whole_s

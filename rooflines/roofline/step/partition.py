@@ -363,6 +363,8 @@ def _ready_ns(attribution: Attribution, window: Intervals) -> int:
     """The time in which only communication runs although the computation that comes next has been launched."""
     trace = attribution.trace
     computes = trace.device.kind != COMMUNICATION
+    if computes.all():
+        return 0
     gaps = intervals.subtract(window, device_intervals(trace, KERNEL, MEMSET, MEMCPY))
     exposed = intervals.intersect(device_intervals(trace, COMMUNICATION), gaps)
     if not len(exposed):

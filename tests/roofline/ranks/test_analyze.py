@@ -203,7 +203,7 @@ def test_recordings_that_begin_apart_make_nobody_late(job):
 def test_what_is_waited_later_is_made_by_the_steps(job):
     found = job([collective(80, 60), collective(500, 50)], [collective(120, 20), collective(530, 20)])
     assert (found.waiting.at_start_s, found.waiting.in_steps_s) == (pytest.approx(20e-6), pytest.approx(15e-6))
-    # a second group of the same ranks brings nobody together for the first time
+    # the ranks of a second group have met in the first one
     other = {"group": "other"}
     found = job([collective(80, 60), collective(500, 50, **other)], [collective(120, 20), collective(530, 20, **other)])
     assert (found.waiting.at_start_s, found.waiting.in_steps_s) == (pytest.approx(20e-6), pytest.approx(15e-6))
