@@ -16,7 +16,7 @@ from rooflines.units import binary_bytes, percent, seconds, si
 
 # A share of the time below which throttling is not worth a sentence.
 THROTTLED = 0.02
-# A clock that lost less than this was not held back, whatever reason the driver gave.
+# A smaller loss of clock is not throttling, even where the driver names a reason.
 _LOST = 0.02
 # Devices are unevenly used if the least used is busy for this much less of the time than the most used.
 UNEVEN = 0.20
