@@ -21,7 +21,7 @@ _IDLE_KINDS = {
     "runtime_s": "idle time in runtime calls", "dataloader_s": "idle time in the data loader", "cpu_s": "idle time in operators",
     "other_s": "other idle time",
 }  # fmt: skip
-# An efficiency stands for a category where this share of its time has bounds.
+# What is said of a category holds for this share of its time: an efficiency, the name of its operators.
 _JUDGED = 0.8
 # Plural nouns for the categories, as one would say them.
 _PLURAL = {
@@ -355,8 +355,10 @@ def _largest(analysis: Analysis, total_s: float, whole: str, least: float, witho
         return ""
     category, time_s, efficiency = found
     reach = f", at {percent(efficiency)} of the bound" if efficiency is not None else ""
-    take = "takes" if runs(category) == "runs" else "take"
-    return f"{plural(category)} {take} {percent(time_s / total_s)} of {whole}{reach}"
+    softmax_s = sum(row.time_s for row in analysis.operators if row.category == category and "softmax" in row.name)
+    named = "softmax" if softmax_s >= _JUDGED * time_s else plural(category)
+    take = "takes" if named == "softmax" or runs(category) == "runs" else "take"
+    return f"{named} {take} {percent(time_s / total_s)} of {whole}{reach}"
 
 
 def _sentence(text: str) -> str:
