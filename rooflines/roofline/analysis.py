@@ -39,7 +39,8 @@ class Basis(msgspec.Struct, frozen=True, kw_only=True):
     (``attribution/steady.py``).
     ``ranges_s`` is the time of a traced step on a CPU that the ranges of modules took, and ``overhead_s`` the time for which the device
     of a traced step ran nothing while the profiler did work of its own, such as requesting buffers; both are in no other figure.
-    ``stacks`` says that the profiler recorded Python stacks, which makes the host slower.
+    ``stacks`` says that the profiler recorded Python stacks, which makes the host slower. ``loader_workers`` says whether torch's
+    ``DataLoader`` had workers, by the names of its ranges in the trace; None without such ranges.
     ``start_up`` says that the one step is a whole program from its start, or up to the end of its first step: imports, building the
     model and all first calls are in its times.
     """
@@ -52,6 +53,7 @@ class Basis(msgspec.Struct, frozen=True, kw_only=True):
     steady: bool = False
     ranges_s: float | None = None
     overhead_s: float | None = None
+    loader_workers: bool | None = None
 
 
 class Steps(msgspec.Struct, frozen=True, kw_only=True):

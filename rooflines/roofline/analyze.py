@@ -177,6 +177,9 @@ def _traced_parts(
             ranges_s=attribution.ranges_ns / 1e9 / count or None,
             stacks=trace.has_stacks,
             overhead_s=attribution.overhead_ns / 1e9 / count or None,
+            loader_workers=next(
+                ("_MultiProcessing" in name for name in trace.names if name.startswith("enumerate(DataLoader)#_")), None
+            ),
         ),
         "timeline": divided.timeline,
         "trace_timeline": whole_trace(attribution.trace, attribution.earlier_ns),

@@ -83,6 +83,8 @@ PRECONDITIONS = (
     (r"cudnn\.benchmark", lambda raw, _: raw.says(r"(?i)conv")),
     (r"max-autotune", lambda raw, _: not raw.ran(r"^triton_tem")),
     (r"tuning script of", lambda raw, _: raw.ran("fused_moe")),
+    (r"this loader has no workers", lambda raw, _: raw.says(r"#_SingleProcessDataLoaderIter")),
+    (r"a larger num_workers and prefetch_factor", lambda raw, _: raw.says(r"#_MultiProcessingDataLoaderIter")),
     (r"non_blocking=True", lambda raw, _: raw.says(r"Memcpy|hipMemcpy|cudaMemcpy")),
     (r"autocast|bf16", lambda raw, one: any(row.precision in ("fp32", "tf32") for row in one.operators)
      or raw.ran(r"(?i)sgemm|s1688|tf32|f32f32|fp32|float")),

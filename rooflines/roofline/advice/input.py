@@ -32,7 +32,7 @@ def load_faster(case: Case) -> Advice | None:
             title=_TITLE,
             saves_s=loading_s,
             evidence=f"for {case.share(loading_s)} ({seconds(loading_s)}) {meanwhile} while the host is in the data loader",
-            suggestion="check that the loader has workers: DataLoader(num_workers=..., pin_memory=True, persistent_workers=True)",
+            suggestion=_OF_TRACES[analysis.basis.loader_workers],
             of={("idle", "data_loading"): loading_s},
         )
     slower = loader_is_slower(analysis)
@@ -52,6 +52,13 @@ def load_faster(case: Case) -> Advice | None:
 
 
 _TITLE = "Load the data ahead of the step"
+_WORKERS = "DataLoader(num_workers=..., pin_memory=True, persistent_workers=True)"
+# What is suggested for a trace of which only the loader's ranges are known: whether it has workers, but not how busy they are.
+_OF_TRACES = {
+    None: f"check that the loader has workers: {_WORKERS}",
+    False: f"{_WORKERS}: this loader has no workers and loads within the step",
+    True: "DataLoader with a larger num_workers and prefetch_factor; or decode and resize the data once, ahead of the training",
+}
 
 
 def _remedy(analysis: Analysis, found: Input, slower: bool | None) -> str:
