@@ -82,9 +82,7 @@ def scaler_at_work(label: str, found: Profiled) -> Check:
     law = "a gradient scaler is at work"
     if found.device.rehearsed:
         return left_out(law, label, "a CPU trains in fp16 without a gradient scaler")
-    names = {row.name for row in found.analysis.operators} | {
-        one.name for one in (found.analysis.coverage.unmodelled if found.analysis.coverage else ())
-    }
+    names = {row.name for row in found.analysis.rows}
     return judged(law, label, _SCALER in names, f"{_SCALER} is {'' if _SCALER in names else 'not '}in the trace")
 
 

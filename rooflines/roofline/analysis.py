@@ -702,6 +702,16 @@ class Analysis(Shown, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
     @property
+    def unmodelled(self) -> tuple[Unmodelled, ...]:
+        """The operators without a count, those of most time first."""
+        return self.coverage.unmodelled if self.coverage is not None else ()
+
+    @property
+    def rows(self) -> tuple[OperatorRow | Unmodelled, ...]:
+        """All rows that have time: operators with a count, then those without one."""
+        return (*self.operators, *self.unmodelled)
+
+    @property
     def device_untraced(self) -> bool:
         """Whether the run was on a device of which the trace has no work, so that the traced times are the host's."""
         return self.timeline is not None and self.idle_breakdown is None and not self.environment.device.startswith("cpu")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rooflines.roofline.analysis import Analysis, OperatorRow, Rate, ServedSteps, Steps, Unmodelled
+from rooflines.roofline.analysis import Analysis, OperatorRow, Rate, ServedSteps, Steps
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.roofline.step.input_pipeline import input_fraction, leading
 from rooflines.roofline.step.interference import paging, unsteady
@@ -83,9 +83,8 @@ def _differing(analysis: Analysis) -> str:
     steps = analysis.traced_steps
     lengths = [one.duration_s for one in steps]
     long, short = lengths.index(max(lengths)), lengths.index(min(lengths))
-    rows: list[OperatorRow | Unmodelled] = [*analysis.operators, *(analysis.coverage.unmodelled if analysis.coverage else ())]
     grown: dict[str, float] = {}
-    for row in rows:
+    for row in analysis.rows:
         if row.step_times_s is not None:
             name = row.name if isinstance(row, OperatorRow) or row.phase else short_kernel(row.name)
             grown[name] = grown.get(name, 0.0) + row.step_times_s[long] - row.step_times_s[short]
@@ -254,7 +253,7 @@ def _bound(analysis: Analysis) -> str:
     least = _LEAST_SHARE_BESIDE_UNKNOWN if bound == "unknown" and analysis.ceilings else _LEAST_SHARE
     where = _largest(analysis, total, whole, least, without="communication" if bound == "communication" else "")
     judged = bool(analysis.ceilings)
-    uncounted_s = sum(row.time_s for row in analysis.coverage.unmodelled) if analysis.coverage is not None else 0.0
+    uncounted_s = sum(row.time_s for row in analysis.unmodelled)
     uncounted = uncounted_s > breakdown.get("unknown", 0.0) / 2
     first = leading(shares)
     if analysis.limited_by is None and len(first) == 2 and judged and set(first) == {"memory", "compute"}:
@@ -322,9 +321,8 @@ def _dominating(analysis: Analysis, total_s: float) -> str:
     """The kernels that take the most of a step of which too much is unknown, else nothing."""
     if unknown_share(analysis) <= MOST_UNKNOWN:
         return ""
-    rows: list[OperatorRow | Unmodelled] = [*analysis.operators, *(analysis.coverage.unmodelled if analysis.coverage else ())]
     times: dict[str, float] = {}
-    for row in rows:
+    for row in analysis.rows:
         for kernel in row.kernels:
             times[short_kernel(kernel.name)] = times.get(short_kernel(kernel.name), 0.0) + kernel.time_s
     longest = sorted(times.items(), key=lambda one: -one[1])[:_MOST_KERNELS]

@@ -18,9 +18,8 @@ from rooflines.profiler.options import Value
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import OutputError, Run
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.prediction.allocator import HUGE_PAGES
 from rooflines.roofline.prediction.loading import best_split
-from rooflines.roofline.prediction.predict import predict
+from rooflines.roofline.prediction.predict import HUGE_PAGES, predict
 from rooflines.roofline.prediction.records import Change, PageCosts, Prediction
 from rooflines.roofline.prediction.step import Step
 from rooflines.roofline.step.interference import shared_by

@@ -43,8 +43,7 @@ class TableRow(NamedTuple):
 
 def table_rows(analysis: Analysis) -> list[TableRow]:
     """All rows: those with the most headroom first, where a row without a bound counts with its time; longest first without bounds."""
-    uncounted = analysis.coverage.unmodelled if analysis.coverage is not None else ()
-    rows = _folded((row, "") for row in analysis.operators) + _folded((_as_operator(item), item.reason) for item in uncounted)
+    rows = _folded((row, "") for row in analysis.operators) + _folded((_as_operator(item), item.reason) for item in analysis.unmodelled)
     judged = any(row.row.headroom_s is not None for row in rows)
     return sorted(rows, key=lambda one: (-one.gain_s if judged else 0.0, -one.row.time_s, one.row.name, one.row.module))
 

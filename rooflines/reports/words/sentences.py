@@ -65,7 +65,7 @@ def per(analysis: Analysis) -> str:
 
 def missing_operators(analysis: Analysis) -> str | None:
     """The reason why there is no operator table, or None."""
-    if analysis.operators or (analysis.coverage is not None and analysis.coverage.unmodelled):
+    if analysis.rows:
         return None
     return "No operators: this run has no trace" + (
         ", because it ended before its traced pass." if analysis.status != "complete" else "; profile it again to record one."

@@ -10,10 +10,10 @@ from rooflines.roofline.advice.matmul import MULTIPLE, culprits, is_hopper
 from rooflines.roofline.analysis import OperatorRow
 from rooflines.roofline.bounds.model import place
 from rooflines.roofline.formulas import Work
+from rooflines.roofline.tensor_sizes import tensor_bytes
 from rooflines.units import counted, seconds
 
 _SOFTMAX = ("aten::softmax", "aten::_softmax", "aten::_softmax_backward_data", "aten::_safe_softmax")
-_ITEM_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 # The backward pass of fused attention computes the scores once more: five products where the forward pass has two.
 _BACKWARD_PRODUCTS = 2.5
 
@@ -110,11 +110,10 @@ def _fused_s(case: Case, written: _Written) -> float:
     assert isinstance(row, OperatorRow)
     queries, keys, batch = scores[-2], scores[-1], math.prod(scores[:-2])
     precision = next((one.row.precision for one in written.products if isinstance(one.row, OperatorRow)), None) or "fp32"
-    item = _ITEM_BYTES.get(precision, 4)
     flops, read, wrote = 4 * batch * queries * keys * written.width, queries + 2 * keys, queries
     if row.phase == "backward":
         flops, read, wrote = round(flops * _BACKWARD_PRODUCTS), 3 * queries + 2 * keys, queries + 2 * keys
-    moved = batch * written.width * item
+    moved = tensor_bytes((batch, written.width), precision)
     judged = "fp32" if precision == "tf32" else precision
     work = Work(matrix_flops=flops, bytes_read=read * moved, bytes_written=wrote * moved, precision=judged)
     placement = place(work, case.ceilings, precision=precision)

@@ -16,6 +16,7 @@ from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.trace.communication_kernels import communicates
 from rooflines.roofline.advice.setting import Setting
 from rooflines.roofline.analysis import Analysis, Example, Kernel, OperatorRow, Unmodelled
+from rooflines.roofline.tensor_sizes import tensors
 from rooflines.units import percent, seconds
 
 # ("operator", index of the row), ("unmodelled", its index) or ("idle", cause).
@@ -23,7 +24,6 @@ Key = tuple[str, int | str]
 
 # Hidden time below this share of a step is not worth a sentence.
 WORTH_SAYING = 0.01
-_SHAPE = re.compile(r"\d+(?:x\d+)*")
 _AMD = re.compile(r"\bAMD\b|Instinct|\bMI\d{3}|gfx\d")
 _AMD_KERNEL = re.compile(r"Cijk_|.*\bck(?:_tile)?::|.*\d+ck(?:\d|_tile)|rccl|miopen", re.IGNORECASE)
 
@@ -86,7 +86,7 @@ class Ran(NamedTuple):
     @property
     def tensors(self) -> tuple[tuple[int, ...], ...]:
         """The sizes of its tensors, as far as they were recorded."""
-        return tuple(tuple(map(int, part.split("x"))) for part in self.row.shapes.split(", ") if _SHAPE.fullmatch(part))
+        return tensors(self.row)
 
 
 class Case:
@@ -159,8 +159,9 @@ class Case:
 
     def example(self, advice: Advice) -> Example | None:
         """Where the operator with most of the time of ``advice`` runs longest; None of idle time."""
-        gaps = self.analysis.coverage.unmodelled if self.analysis.coverage else ()
-        rows: dict[str, tuple[OperatorRow | Unmodelled, ...]] = {"operator": self.analysis.operators, "unmodelled": gaps}
+        rows: dict[str, tuple[OperatorRow | Unmodelled, ...]] = {
+            "operator": self.analysis.operators, "unmodelled": self.analysis.unmodelled
+        }  # fmt: skip
         for kind, place in sorted(advice.of, key=lambda key: -advice.of[key]):
             if kind in rows and isinstance(place, int):
                 return rows[kind][place].example
@@ -183,7 +184,7 @@ class Case:
 def _rows(analysis: Analysis) -> Iterator[tuple[Key, OperatorRow | Unmodelled]]:
     for place, row in enumerate(analysis.operators):
         yield ("operator", place), row
-    for place, gap in enumerate(analysis.coverage.unmodelled if analysis.coverage is not None else ()):
+    for place, gap in enumerate(analysis.unmodelled):
         yield ("unmodelled", place), gap
 
 

@@ -43,7 +43,7 @@ def chains(rows: Iterable[OperatorRow], *, training: bool) -> list[Chain]:
         kernels = max(calls.values())  # the operator that is called most often begins each chain or is in each
         fused = sum(calls.values()) - kernels
         if fused > 0:
-            each, size = tensor_bytes(shape, members[0]), sum(row.bytes for row in members)
+            each, size = tensor_bytes(shape, members[0].precision), sum(row.bytes for row in members)
             inside = min(size, (1 if training else 2) * fused * each)
             # Each kernel reads a tensor and writes one.
             found.append(Chain(tuple(members), kernels, fused, size, inside, max(size - inside, min(size, 2 * kernels * each))))

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from rooflines.roofline.analysis import Analysis, ModuleRow, OperatorRow, Unmodelled
+from rooflines.roofline.analysis import Analysis, ModuleRow, OperatorRow
 from rooflines.roofline.comparison.records import Figures, Kind, Match
 from rooflines.roofline.module_rows import with_ancestors
 
@@ -96,9 +96,8 @@ def _operators(rows: Sequence[OperatorRow], by_module: bool) -> list[SideRow]:
 
 
 def _unmodelled(analysis: Analysis) -> list[SideRow]:
-    rows: tuple[Unmodelled, ...] = analysis.coverage.unmodelled if analysis.coverage else ()
     same: dict[Hashable, list[SideRow]] = defaultdict(list)
-    for row in rows:
+    for row in analysis.unmodelled:
         figures = Figures(calls=row.calls, time_s=row.time_s, reason=row.reason)
         same[row.name, row.reason].append(SideRow("unmodelled", row.name, figures, row.step_times_s))
     return [fold(group) for group in same.values()]
@@ -107,7 +106,7 @@ def _unmodelled(analysis: Analysis) -> list[SideRow]:
 def _modules(analysis: Analysis) -> dict[str, SideRow]:
     """The modules by their path; the time of a step is that of all operators below."""
     below: dict[str, list[tuple[float, ...] | None]] = defaultdict(list)
-    for row in _rows_of(analysis):
+    for row in analysis.rows:
         if row.module:
             for path in with_ancestors(row.module):
                 below[path].append(row.step_times_s)
@@ -145,11 +144,6 @@ def fold(rows: Sequence[SideRow]) -> SideRow:
         reason=_agreed([side.reason for side in sides]),
     )
     return SideRow(rows[0].kind, rows[0].name, folded, _summed([row.step_times_s for row in rows]))
-
-
-def _rows_of(analysis: Analysis) -> tuple[OperatorRow | Unmodelled, ...]:
-    """All rows that have time: operators with a count and without one."""
-    return (*analysis.operators, *(analysis.coverage.unmodelled if analysis.coverage else ()))
 
 
 def _summed(series: Sequence[tuple[float, ...] | None]) -> tuple[float, ...] | None:

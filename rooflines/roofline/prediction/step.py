@@ -119,7 +119,7 @@ def _bound_s(row: OperatorRow, ceilings: Ceilings, flops: float, size: float, pr
 def weight_bytes(row: OperatorRow) -> float:
     """Return the bytes of the weights of all calls of ``row``; 0 where it has none."""
     sizes, place = tensors(row), _WEIGHT.get(row.name, 1)
-    return min(row.bytes, tensor_bytes(sizes[place], row) * row.calls) if row.matrix_flops and len(sizes) > place else 0.0
+    return min(row.bytes, tensor_bytes(sizes[place], row.precision) * row.calls) if row.matrix_flops and len(sizes) > place else 0.0
 
 
 def parameter_bytes(analysis: Analysis) -> float:
