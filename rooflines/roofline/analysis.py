@@ -238,12 +238,12 @@ class HostWork(msgspec.Struct, frozen=True, kw_only=True):
     """Work of the host while the device was idle: ``idle_s`` of the device's idle time.
 
     An ``operator`` that computed on the host, a function of the ``python`` stack that launched nothing, the ``runtime`` at a long call
-    that does not wait (loading a kernel), calls of any length that take memory of a device or give it back (``allocator``), the update
-    of an ``optimizer``, or stretches of a millisecond or more in which nothing was recorded (``unrecorded``). ``where`` is the line in
-    the source around an operator.
+    that does not wait or what only the first of equal calls or ranges takes (loading a kernel), calls of any length that take memory of
+    a device or give it back (``allocator``), the update of an ``optimizer``, the ranges of ``compiled`` code, or stretches of a
+    millisecond or more in which nothing was recorded (``unrecorded``). ``where`` is the line in the source around an operator.
     """
 
-    kind: Literal["operator", "python", "runtime", "allocator", "optimizer", "unrecorded"]
+    kind: Literal["operator", "python", "runtime", "allocator", "optimizer", "compiled", "unrecorded"]
     name: str
     calls: int | float
     idle_s: float
@@ -382,7 +382,8 @@ class OperatorRow(msgspec.Struct, frozen=True, kw_only=True):
     above 1 is not plausible. ``inferred`` says what was inferred from other events in the trace, ``assumption`` what was assumed about
     data that the trace does not record. ``nearest_roof`` is the roof that a row far from any roof is closest to, and ``exposed_s`` the
     part of a copy's or a collective's time that no computation hides, of computation the part in which no other kernel runs.
-    ``kernels`` are what it ran on the device, longest first.
+    ``kernels`` are what it ran on the device, longest first. ``caller`` is the nearest operator around most of its calls on a device
+    that is none of ATen's: of autograd, another library or compiled code.
     """
 
     name: str
@@ -411,6 +412,7 @@ class OperatorRow(msgspec.Struct, frozen=True, kw_only=True):
     flag: str | None = None
     inferred: str | None = None
     assumption: str | None = None
+    caller: str | None = None
     step_times_s: tuple[float, ...] | None = None
     kernels: tuple[Kernel, ...] = ()
     example: Example | None = None

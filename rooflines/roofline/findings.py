@@ -57,6 +57,7 @@ RULES: tuple[Rule, ...] = (
     precision.lower_precision,
     precision.named_in_full_precision,
     fusion.chained,
+    copies.of_ddp,
     copies.on_device,
     small_kernels.small_operators,
     *(categories.slow(category) for category in categories.CATEGORIES),

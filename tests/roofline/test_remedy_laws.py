@@ -83,6 +83,8 @@ PRECONDITIONS = (
     (r"cudnn\.benchmark", lambda raw, _: raw.says(r"(?i)conv")),
     (r"max-autotune", lambda raw, _: not raw.ran(r"^triton_tem")),
     (r"tuning script of", lambda raw, _: raw.ran("fused_moe")),
+    (r"gradient_as_bucket_view", lambda raw, _: raw.says(r"ddp\.reducer::")),
+    (r"broadcast_buffers", lambda raw, _: raw.says(r"DistributedDataParallel")),
     (r"this loader has no workers", lambda raw, _: raw.says(r"#_SingleProcessDataLoaderIter")),
     (r"a larger num_workers and prefetch_factor", lambda raw, _: raw.says(r"#_MultiProcessingDataLoaderIter")),
     (r"non_blocking=True", lambda raw, _: raw.says(r"Memcpy|hipMemcpy|cudaMemcpy")),

@@ -62,6 +62,25 @@ def test_without_shapes_the_verdict_says_so_first_and_nothing_is_guessed():
     assert "GEMM fp32 128x64 (cuBLAS)" in render(view.page(found))
 
 
+def test_an_operator_says_what_its_kernels_do_where_their_names_say_something_else():
+    """A convolution by cuDNN runs a GEMM's kernel; without shapes it has no count, but a category."""
+    found = analysed(
+        span("ProfilerStep#0", 0, 1000), op("aten::cudnn_convolution", 1, 300), launch(5, 2, 1), launch(420, 2, 2),
+        kernel("volta_sgemm_128x64_nn", 10, 300, 1), kernel("volta_sgemm_128x64_nn", 500, 200, 2),
+    )  # fmt: skip
+    assert {name: round(time_s * 1e6) for name, time_s in found.category_breakdown.items()} == {"convolution": 300, "matmul": 200}
+
+
+def test_the_caller_of_a_row_is_the_nearest_operator_that_is_not_of_aten():
+    found = analysed(
+        span("ProfilerStep#0", 0, 1000), op("torch.distributed.ddp.reducer::copy_bucket_to_grad", 0, 40), add(10, 20), launch(15, 2, 1),
+        add(100, 20), launch(105, 2, 2), kernel("k", 20, 30, 1), kernel("k", 110, 50, 2), op("aten::linear", 200, 40), add(210, 20),
+        launch(215, 2, 3), kernel("k", 220, 30, 3), op("mylib::mine", 300, 40), op("aten::add", 310, 20, dims=[[2], [2]],
+        types=["float", "float"]), launch(315, 2, 4), kernel("k", 320, 30, 4),
+    )  # fmt: skip
+    assert {row.shapes: row.caller for row in found.operators} == {found.operators[0].shapes: None, "2, 2": "mylib::mine"}
+
+
 def test_a_trace_of_the_device_alone_is_reported_by_kernel():
     found = analysed(*(kernel("ampere_sgemm_128x64_nn", 10 * i, 7, i) for i in range(5)), kernel(FILL, 100, 3, 9))
     assert found.verdict.startswith("The trace has no operators of the host, so its kernels are listed")

@@ -71,7 +71,7 @@ def exposed(case: Case) -> Advice | None:
     saves_s, ready = exposed_s, ""
     if timeline is not None and timeline.ready_communication_s is not None:
         # What computes beside communication already hides nothing more.
-        left_s = timeline.compute_s - (timeline.communication_s - timeline.exposed_communication_s)
+        left_s = _beside_s(case, found, timeline.compute_s) - (timeline.communication_s - timeline.exposed_communication_s)
         saves_s = min(exposed_s, timeline.ready_communication_s, max(0.0, left_s))
         ready = f"; {seconds(saves_s)} of computation that has been launched could run meanwhile" if saves_s < exposed_s else ""
     time_s, most = min(total(list(found)), union_s or math.inf), max(found, key=lambda one: found[one])
@@ -90,6 +90,15 @@ def exposed(case: Case) -> Advice | None:
         suggestion=_overlap(case, most) + ALL_RANKS,
         of={one.key: part for one, part in found.items()},
     )
+
+
+def _beside_s(case: Case, found: dict[Ran, float], compute_s: float) -> float:
+    """The computation that does not wait for the communication: beside that of gradients only the backward pass."""
+    division = case.analysis.division
+    gradients_s = sum(part for one, part in found.items() if one.row.phase == "backward")
+    if division is None or division.of != "device" or division.backward_s is None or gradients_s < 0.5 * sum(found.values()):
+        return compute_s
+    return min(compute_s, division.backward_s)
 
 
 def _reduced(case: Case) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from rooflines.roofline.advice.case import Advice, Case, Ran, total, whole
+from rooflines.roofline.analysis import OperatorRow
 from rooflines.units import seconds
 
 _CONVERSIONS = ("aten::to", "aten::_to_copy", "aten::clone", "aten::contiguous", "aten::copy_")
@@ -32,6 +33,29 @@ def pageable(case: Case) -> Advice | None:
     )
 
 
+def of_ddp(case: Case) -> Advice | None:
+    """Copies that DistributedDataParallel makes itself: between gradients and its buckets, and of buffers that it broadcasts."""
+    buckets = case.ran(lambda one: one.row.name in _CONVERSIONS and _caller(one).startswith("torch.distributed.ddp."))
+    wrappers = {module.path for module in case.analysis.modules if "DistributedDataParallel" in f"{module.type} {module.path}"} - {""}
+    buffers = case.ran(lambda one: one.row.name in _CONVERSIONS and one.row.module in wrappers and not one.transfers)
+    buffers = [one for one in buffers if one not in buckets]
+    parts = [
+        ("gradients and their buckets", buckets, "gradient_as_bucket_view=True"),
+        ("buffers that are broadcast", buffers, "broadcast_buffers=False if the ranks may differ in them"),
+    ]
+    said = [(what, remedy) for what, found, remedy in parts if found]
+    if not said:
+        return None
+    time_s = total(buckets + buffers)
+    return Advice(
+        title="Remove the copies of DistributedDataParallel",
+        saves_s=time_s,
+        evidence=f"copies of {' and of '.join(what for what, _ in said)} take {seconds(time_s)} {case.per} ({case.share(time_s)})",
+        suggestion=f"DistributedDataParallel with {', and '.join(remedy for _, remedy in said)}",
+        of=whole(buckets + buffers),
+    )
+
+
 def on_device(case: Case) -> Advice | None:
     """Copies within the device to another dtype or layout: a caller that needs neither saves their whole time."""
     found = case.ran(lambda one: one.row.name in _CONVERSIONS and one.row.phase != "optimizer" and not one.transfers)
@@ -39,7 +63,8 @@ def on_device(case: Case) -> Advice | None:
         return None
     time_s, callers = total(found), Counter[str]()
     for one in found:
-        callers[one.row.module or f"{one.row.name} ({one.row.shapes or 'no shapes'})"] += round(one.left_s * 1e9)
+        where = f" in {_caller(one)}" if _caller(one) else ""
+        callers[one.row.module or f"{one.row.name} ({one.row.shapes or 'no shapes'}){where}"] += round(one.left_s * 1e9)
     listed = ", ".join(f"{caller} {seconds(time_ns / 1e9)}" for caller, time_ns in callers.most_common(3))
     return Advice(
         title="Remove copies within the device",
@@ -51,6 +76,10 @@ def on_device(case: Case) -> Advice | None:
         suggestion="check whether the caller needs the copy: one dtype throughout, views instead of .contiguous() and .clone()",
         of=whole(found),
     )
+
+
+def _caller(one: Ran) -> str:
+    return (one.row.caller or "") if isinstance(one.row, OperatorRow) else ""
 
 
 def _pageable_s(one: Ran) -> float:

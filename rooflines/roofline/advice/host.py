@@ -184,7 +184,9 @@ def launching(case: Case) -> Advice | None:
     calls = sum(kernel.calls for kernel in kernels)
     mean_s = sum(kernel.time_s for kernel in kernels) / calls if calls else 0.0
     each = f"; a kernel runs for {seconds(mean_s)} on average" if calls else ""
-    remedy = _launch_less(case) if mean_s < SHORT_KERNEL_S else _longer_kernels(case)
+    compiled_s = min(idle_s, sum(one.idle_s for one in case.analysis.host_work if one.kind == "compiled"))
+    where = f", {seconds(compiled_s)} of it in compiled regions" if compiled_s > 0 else ""
+    remedy = _launch_less(case) if mean_s < SHORT_KERNEL_S else _longer_kernels(case, compiled_s > 0.5 * idle_s)
     once = "; no step is marked, so this includes what is done only once" if case.analysis.basis.per == "trace" else ""
     other = "another " if idle_s < idle_of(case.analysis, "host_bound") else ""
     return Advice(
@@ -192,7 +194,7 @@ def launching(case: Case) -> Advice | None:
         saves_s=idle_s + arriving_s,
         evidence=(
             f"the device is idle for {other}{case.share(idle_s + arriving_s)} ({seconds(idle_s + arriving_s)}): the host has not "
-            f"launched its next work for {seconds(idle_s)}, launched work has not begun for {seconds(arriving_s)}{each}{once}"
+            f"launched its next work for {seconds(idle_s)}{where}, launched work has not begun for {seconds(arriving_s)}{each}{once}"
         ),
         suggestion=without_stacks(case, remedy),
         of={("idle", "host_bound"): idle_s, ("idle", "kernel_wait"): arriving_s},
@@ -219,12 +221,12 @@ def _launch_less(case: Case) -> Setting | str:
     return f"{first}{GRAPH}; or {larger}"
 
 
-def _longer_kernels(case: Case) -> Setting | str:
-    """Where kernels are long, it is not launching that takes the host's time."""
+def _longer_kernels(case: Case, in_compiled: bool) -> Setting | str:
+    """Where kernels are long, it is not launching that takes the host's time, unless most of it passes in compiled regions."""
     if case.analysis.workload.source == "model":
         return larger_batch(case.analysis)
-    if case.analysis.compiled and generates(case) and not has_graph(case.analysis):
-        return f"{_see_lines(case)}; where they are in a compiled region, {COMPILED_GRAPH}"
+    if in_compiled and generates(case) and not has_graph(case.analysis):
+        return COMPILED_GRAPH
     return f"{_see_lines(case)}: loops, logging, checkpoints between the launches"
 
 

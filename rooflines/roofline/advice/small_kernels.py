@@ -71,9 +71,11 @@ def has_graph(analysis: Analysis) -> bool:
 
 
 def fewer_in_server(analysis: Analysis) -> Setting | str:
-    """Suggest graphs to a server that runs decode steps without; prefills differ in size."""
+    """Suggest graphs to a server that runs without: whole ones for decode steps, parts of the network for prefills of many sizes."""
+    if has_graph(analysis):
+        return larger_batch(analysis)
     decodes = analysis.serving is not None and any(one.kind == "decode" for one in analysis.serving.kinds)
-    return SERVER_GRAPHS if decodes and not has_graph(analysis) else larger_batch(analysis)
+    return SERVER_GRAPHS if decodes else f"{SERVER_GRAPHS}, of parts of the network in a prefill; or {larger_batch(analysis)}"
 
 
 def _most_in(found: list[Ran]) -> str:

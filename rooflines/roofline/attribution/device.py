@@ -78,6 +78,7 @@ def attribute_device(
     alternates = alternating_attention(
         variants, variant_of[: len(called)][position], position, device.start_ns[owned], device.end_ns[owned]
     )  # fmt: skip
+    callers = _callers(trace, calls, events, group, len(keys))
     rows = tuple(
         Row(
             variants[variant].signature,
@@ -93,18 +94,20 @@ def attribute_device(
             step_calls,
             most,
             alternates.get(variant),
+            caller,
         )
-        for (variant, module, phase, how), number, time_ns, step_ns, kernels, exposed_ns, step_calls, most in zip(
-            keys.tolist(), numbers.tolist(), busy_ns.tolist(), each, ran, hidden, began, longest, strict=True
+        for (variant, module, phase, how), number, time_ns, step_ns, kernels, exposed_ns, step_calls, most, caller in zip(
+            keys.tolist(), numbers.tolist(), busy_ns.tolist(), each, ran, hidden, began, longest, callers, strict=True
         )
     )
-    gaps = _device_gaps(trace, origins, np.flatnonzero(belongs & (owning < 0)), launch, exposed, step, steps)
+    left = np.flatnonzero(belongs & (owning < 0))
+    gaps, gap_of = _device_gaps(trace, origins, left, launch, exposed, step, steps)
     known = launch >= 0
     graphs = belongs & known & at_launch(is_graph_launch(trace), launch)
     matched = graphs & (origins.replay >= 0)
 
     row_of = np.full(len(device), -1, np.int64)
-    row_of[owned] = group_of
+    row_of[owned], row_of[left] = group_of, -2 - gap_of
     event, starts, ends = intervals.split(device.start_ns, device.end_ns, window)
     # While the device runs work launched by others, it is not idle, and the time does not belong to the steps.
     others = ~belongs[event]
@@ -132,6 +135,22 @@ def _with_lengths(origins: Origins, events: Int64s, step: Int64s, lengths: StepL
             variant_of[of_code[chosen]] = len(variants)
             variants.append(variant)
     return variants, variant_of
+
+
+def _callers(trace: Trace, calls: Calls, events: Int64s, group: Int64s, groups: int) -> list[str]:
+    """The nearest operator around the calls of each group that is none of ATen's, of most of them; empty where they have none."""
+    host, found = trace.host, [""] * groups
+    foreign = np.array([*(not name.startswith("aten::") for name in trace.names), True])
+    chosen = events < len(host)  # not of a captured graph
+    at, which = events[chosen], group[chosen]
+    while len(inner := np.flatnonzero(~foreign[np.where(at >= 0, host.name[at], -1)])):
+        parent = calls.parent[at[inner]]
+        at[inner] = np.where(parent >= 0, calls.operator[parent], -1)
+    keys, each = distinct_rows(which, np.where(at >= 0, host.name[at], -1))
+    for place in np.argsort(np.bincount(each), kind="stable").tolist():
+        of, name = keys[place].tolist()
+        found[of] = trace.names[name].removeprefix("autograd::engine::evaluate_function: ") if name >= 0 else ""
+    return found
 
 
 def _longest(trace: Trace, events: Int64s, group: Int64s, groups: int, step: Int64s) -> list[Longest | None]:
@@ -210,11 +229,11 @@ def _kernels(trace: Trace, events: Int64s, group: Int64s, groups: int) -> list[t
 
 def _device_gaps(
     trace: Trace, origins: Origins, events: Int64s, launch: Int64s, exposed: Int64s, step: Int64s, steps: int
-) -> tuple[Gap, ...]:
+) -> tuple[tuple[Gap, ...], Int64s]:
     """The device events that no counted operator owns, by the operator around their launch, by graph where it has no capture, or by
-    kernel where there is none."""
+    kernel where there is none; and the gap of each event."""
     if not len(events):
-        return ()
+        return (), events
     device = trace.device
     graph = origins.graph[events]
     operator = np.where(graph >= 0, -1, origins.at(origins.operator)[events])
@@ -237,8 +256,9 @@ def _device_gaps(
     longest = _longest(trace, events, group, len(keys), step)
     gaps = []
     for place, (code, which, at, during) in enumerate(keys.tolist()):
-        signature = None
+        signature, category = None, ""
         if which >= 0:
+            category = origins.variants[which].count.category.replace("other", "")
             signature, reason = origins.variants[which].signature, origins.variants[which].count.reason or NO_FORMULA
             called = signature.name
         elif which <= -3:
@@ -258,9 +278,10 @@ def _device_gaps(
                 ran[place],
                 hidden[place],
                 longest[place],
+                category,
             )
         )
-    return tuple(gaps)
+    return tuple(gaps), group
 
 
 def _other_gaps(trace: Trace, events: Int64s, starts: Int64s, ends: Int64s) -> tuple[Gap, ...]:

@@ -50,7 +50,8 @@ class Row:
     ``step_calls`` the calls in it, empty of a trace with fewer than two. ``inferred`` says what was inferred from other events in the
     trace, None where nothing. ``exposed_ns`` is the time of its copies and collectives that nothing of a higher priority hides
     (``partition.py`` on the priority), of a row without any the time in which no other kernel runs; None on a CPU. ``alternates_ns``
-    are the times of calls of attention of which every other one is short, and the rest long.
+    are the times of calls of attention of which every other one is short, and the rest long. ``caller`` is the nearest operator around
+    most of its calls on a device that is none of ATen's: of autograd, another library, compiled code; empty without.
     """
 
     signature: Signature
@@ -66,13 +67,15 @@ class Row:
     step_calls: tuple[int, ...] = ()
     longest: Longest | None = None
     alternates_ns: tuple[float, float] | None = None
+    caller: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
     """Time without a count: an operator's or a kernel's, with the reason.
 
-    ``signature`` is None and ``module`` -1 where no operator launched it.
+    ``signature`` is None and ``module`` -1 where no operator launched it. ``category`` is that of the operator, whose arguments are
+    not known; empty where there is none or it tells nothing.
     """
 
     name: str
@@ -86,6 +89,7 @@ class Gap:
     kernels: tuple[LaunchedKernel, ...] = ()
     exposed_ns: float | None = None
     longest: Longest | None = None
+    category: str = ""
 
 
 Timed = TypeVar("Timed", Row, Gap)
@@ -93,7 +97,8 @@ Timed = TypeVar("Timed", Row, Gap)
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """The busy time of the window in pieces: which event ran from when to when, and the index of its row (-1: a gap's).
+    """The busy time of the window in pieces: which event ran from when to when, and the index of its row (-1: a gap's; on a device,
+    -2 - the index of the gap where work of the steps has one).
 
     ``event`` indexes the device events, or on a CPU the host events. Pieces of one thread of a CPU do not overlap; those of
     streams may. On a CPU ``weight`` is the steady time of the event over its own (``steady.py``); None is 1.

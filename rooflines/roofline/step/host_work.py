@@ -31,7 +31,12 @@ _LONG_STRETCH_NS = 1_000_000
 _MOST = 12
 _COMPILED = re.compile(r"triton_(?:(?:poi|red|per|tem|for|mm)_|_\d)|CompiledF|## Call CompiledFxGraph|Torch-Compiled Region")
 _ALLOCATES = re.compile(r"(?:cuda|hip)(?:Malloc|Free)(?:Async|Managed)?(?:_v\d+)?$")
-Kind = Literal["operator", "python", "runtime", "allocator", "optimizer", "unrecorded"]
+_REGION = re.compile(r"Torch-Compiled Region|CompiledF|## Call CompiledFxGraph")
+# What only a first call does takes this many times what the next ones take.
+_FIRST = 10
+# As many equal ranges show which part of the first one they do not repeat.
+_FEWEST_RANGES = 3
+Kind = Literal["operator", "python", "runtime", "allocator", "optimizer", "compiled", "unrecorded"]
 
 
 def is_compiled(trace: Trace) -> bool:
@@ -89,13 +94,17 @@ def host_work(trace: Trace, calls: Calls, attribution: Attribution, host_bound: 
     on_launching = np.isin(trace.host.thread, threads)
     functions, inside = _functions(trace, host_bound, threads)
     left = intervals.subtract(host_bound, inside)
+    operators = _operators(trace, calls, left, on_launching)
     found = [
         *functions,
-        *_operators(trace, calls, left, on_launching),
+        *operators,
         *_allocations(trace, attribution.window, host_bound),
-        *_optimizers(trace, calls, host_bound, on_launching),
+        *_ranges(trace, calls, host_bound, on_launching, "optimizer", lambda name: name.startswith("Optimizer.step#")),
+        *_ranges(trace, calls, host_bound, on_launching, "compiled", lambda name: _REGION.match(name) is not None),
         *_unrecorded(trace, left, on_launching),
     ]
+    if not attribution.steps:
+        found += _first_ranges(trace, calls, left, on_launching, sum(one.idle_ns for one in operators if one.kind == "runtime"))
     made = _summed(found, attribution.steps or 1)
     return tuple(sorted(made, key=lambda one: (-one.idle_s, one.name)))[:_MOST]
 
@@ -145,12 +154,22 @@ def _operators(trace: Trace, calls: Calls, host_bound: Intervals, on_launching: 
     where = _Places(trace)
     found = []
     for event, idle_ns in zip(chosen[kept].tolist(), idle[kept].tolist(), strict=True):
-        kind: Kind = "operator" if alone[event] and host.kind[event] == OPERATOR else "runtime"
         signature = int(host.signature[event])
+        computes = alone[event] and host.kind[event] == OPERATOR and not _is_first(trace, calls, event)
+        kind: Kind = "operator" if computes else "runtime"
         shapes = trace.signatures[signature].shapes() if signature >= 0 else ""
         place = where.of(int(host.thread[event]), int(host.start_ns[event]))
         found.append(_Idle(kind, trace.names[host.name[event]], shapes, round(idle_ns), place))
     return found
+
+
+def _is_first(trace: Trace, calls: Calls, event: int) -> bool:
+    """Whether the operator ``event`` is the first of equal calls and takes far longer than the others."""
+    host = trace.host
+    equal = np.flatnonzero((host.signature == host.signature[event]) & (host.name == host.name[event]))
+    lasting = (calls.end_ns - host.start_ns)[equal]
+    first = int(np.argmin(host.start_ns[equal]))
+    return bool(len(equal) > 1 and equal[first] == event and lasting[first] >= _FIRST * np.delete(lasting, first).max())
 
 
 def _allocations(trace: Trace, window: Intervals, host_bound: Intervals) -> list[_Idle]:
@@ -167,17 +186,34 @@ def _is_allocation(name: str) -> bool:
     return _ALLOCATES.match(name) is not None
 
 
-def _optimizers(trace: Trace, calls: Calls, host_bound: Intervals, on_launching: Mask) -> list[_Idle]:
-    """The ranges around the updates of optimizers."""
+def _ranges(
+    trace: Trace, calls: Calls, host_bound: Intervals, on_launching: Mask, kind: Kind, test: Callable[[str], bool]
+) -> list[_Idle]:
+    """The outermost of the ranges and operators whose names pass ``test``."""
     host = trace.host
-    chosen = np.flatnonzero((host.kind == ANNOTATION) & on_launching & _named(trace, _is_update)[host.name])
+    named = on_launching & ((host.kind == ANNOTATION) | (host.kind == OPERATOR)) & _named(trace, test)[host.name]
+    chosen = np.flatnonzero(named & ~covered(named, calls.after))
     idle = intervals.covered(host_bound, np.stack((calls.begin_ns[chosen], calls.end_ns[chosen]), axis=1))
     names = [trace.names[code] for code in host.name[chosen].tolist()]
-    return [_Idle("optimizer", name, "", idle_ns) for name, idle_ns in zip(names, idle.tolist(), strict=True)]
+    return [_Idle(kind, name, "", idle_ns) for name, idle_ns in zip(names, idle.tolist(), strict=True)]
 
 
-def _is_update(name: str) -> bool:
-    return name.startswith("Optimizer.step#")
+def _first_ranges(trace: Trace, calls: Calls, host_bound: Intervals, on_launching: Mask, known_ns: int) -> list[_Idle]:
+    """What the first of equal ranges takes longer than the others do in the median: libraries and kernels that are loaded, in more
+    calls than ``known_ns`` of long ones."""
+    host = trace.host
+    ranges = on_launching & (host.kind == ANNOTATION)
+    chosen = np.flatnonzero(ranges & ~covered(ranges, calls.after))
+    found = []
+    for code in distinct(host.name[chosen])[0].tolist():
+        own = chosen[host.name[chosen] == code]
+        if len(own) < _FEWEST_RANGES:
+            continue
+        first, *others = intervals.covered(host_bound, np.stack((host.start_ns[own], calls.end_ns[own]), axis=1)).tolist()
+        more_ns = round(first - float(np.median(others))) - known_ns
+        if more_ns > max(others):
+            found.append(_Idle("runtime", f"the first of {len(own)} {trace.names[code]}", "", more_ns))
+    return found
 
 
 def _functions(trace: Trace, host_bound: Intervals, threads: Int64s) -> tuple[list[_Idle], Intervals]:

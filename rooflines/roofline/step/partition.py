@@ -276,12 +276,16 @@ def _device_keys(trace: Trace, calls: Calls, attribution: Attribution, labels: S
     device, phase, pieces = trace.device, attribution.phase, attribution.pieces
     direction = np.array([2 * _says(name, FROM_HOST) + _says(name, TO_HOST) for name in trace.names], np.int64)
     way = np.where(device.kind == MEMCPY, direction[device.name], 0)
-    # The operator says what a kernel does; where none has a count, the kernel's name.
+    # The operator says what a kernel does, counted or not; where it is not known, the kernel's name.
     name = np.where(pieces.row < 0, device.name[pieces.event], -1)
     keys, which = distinct_rows(pieces.row, device.kind[pieces.event], phase[pieces.event], way[pieces.event], name)
     found: list[Key] = []
     for row, kind, during, copied, named in keys.tolist():
-        label = labels[row] if row >= 0 else Label(_UNCOUNTED, kernel_category(trace.names[named]) or "unknown")
+        if row >= 0:
+            label = labels[row]
+        else:
+            of_gap = attribution.gaps[-2 - row].category if row <= -2 else ""
+            label = Label(_UNCOUNTED, of_gap or kernel_category(trace.names[named]) or "unknown")
         part = _PHASES.get(during, "other")
         if kind == COMMUNICATION:
             label, part = Label("communication", "communication"), "communication"

@@ -123,10 +123,15 @@ def test_graphs_are_suggested_to_devices_that_have_them():
     assert str(host.launching(launched(0.01, environment=environment)).suggestion) == "a larger batch"
 
 
-@pytest.mark.parametrize(("kind", "advice"), [("decode", small_kernels.SERVER_GRAPHS), ("prefill", "more requests in a step")])
-def test_a_server_replays_decode_steps_and_no_prefills(kind, advice):
+@pytest.mark.parametrize(
+    ("kind", "advice"), [("decode", ""), ("prefill", ", of parts of the network in a prefill; or more requests in a step")]
+)
+def test_a_server_replays_decode_steps_and_parts_of_prefills(kind, advice):
     step = ServedSteps(kind=kind, steps=1, requests=4, step_s=0.1, busy_s=0.06, category_breakdown={})
-    assert host.launching(launched(0.01, serving=Serving(kinds=(step,)))).suggestion.startswith(advice)
+    serving = Serving(kinds=(step,))
+    assert host.launching(launched(0.01, serving=serving)).suggestion.startswith(small_kernels.SERVER_GRAPHS + advice)
+    graphs = Coverage(modelled_time_fraction=1.0, graph_launch_time_s=0.02)
+    assert "CUDA graphs" not in host.launching(launched(0.01, serving=serving, coverage=graphs)).suggestion
 
 
 def test_graphs_are_not_suggested_to_a_program_that_launches_graphs():
@@ -136,8 +141,14 @@ def test_graphs_are_not_suggested_to_a_program_that_launches_graphs():
 
 def test_long_kernels_are_not_the_reason():
     assert "CUDA graph" not in host.launching(launched(0.1)).suggestion
-    compiled = host.launching(launched(0.1, "triton_poi_fused_add_0", compiled=True))
-    assert compiled.suggestion.endswith(f"; where they are in a compiled region, {small_kernels.COMPILED_GRAPH}")
+
+
+@pytest.mark.parametrize(("region_s", "is_launching"), [(0.03, True), (0.01, False)])
+def test_launching_is_the_reason_where_most_of_the_waiting_is_in_compiled_regions(region_s, is_launching):
+    region = (HostWork(kind="compiled", name="Torch-Compiled Region: 0/0", calls=1, idle_s=region_s),)
+    found = host.launching(launched(0.1, "triton_poi_fused_add_0", compiled=True, host_work=region))
+    assert (found.suggestion == small_kernels.COMPILED_GRAPH) == is_launching
+    assert f"for 40.0 ms, {round(region_s * 1e3)}.0 ms of it in compiled regions" in found.evidence
 
 
 def test_a_trace_without_steps_says_that_its_beginning_is_part_of_it():

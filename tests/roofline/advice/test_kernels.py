@@ -12,6 +12,7 @@ from rooflines.device_specs.records import Source
 from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.advice import categories, copies, fusion, layout, precision, small_kernels
 from rooflines.roofline.advice.setting import MORE_WORK, Setting
+from rooflines.roofline.analysis import ModuleRow
 from rooflines.roofline.findings import find
 from tests.roofline.advice.cases import CEILINGS, analysis, case, kernel, row, unmodelled
 
@@ -70,6 +71,18 @@ def test_a_copy_within_the_device_costs_its_whole_time_and_names_its_caller():
     assert found.suggestion.startswith("check whether the caller needs the copy")
     assert copies.on_device(case(*rows[2:])) is None
     assert copies.on_device(case(*rows, device="cpu")) is None
+
+
+def test_copies_of_ddp_are_its_buckets_and_its_buffers():
+    wrapper = ModuleRow(path="DistributedDataParallel_0", type="", calls=1, time_s=0.1, flops=0, matrix_flops=0, bytes=0, depth=0)
+    bucket = row("aten::copy_", 0.004, phase="", caller="torch.distributed.ddp.reducer::copy_bucket_to_grad", module="other")
+    buffer = row("aten::copy_", 0.002, module="DistributedDataParallel_0")
+    inside = row("aten::clone", 0.03, module="DistributedDataParallel_0.layer")
+    found = copies.of_ddp(case(bucket, buffer, inside, modules=(wrapper,)))
+    assert (found.saves_s, set(found.of)) == (pytest.approx(0.006), {("operator", 0), ("operator", 1)})
+    assert "gradient_as_bucket_view=True, and broadcast_buffers=False" in found.suggestion
+    assert "broadcast" not in copies.of_ddp(case(bucket, buffer)).suggestion, "no module is the wrapper"
+    assert copies.of_ddp(case(buffer, inside)) is None
 
 
 def chain(**more):

@@ -7,11 +7,13 @@ import pytest
 from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.advice import communication, input, memory, optimizer
 from rooflines.roofline.analysis import (
+    Basis,
     CollectiveRow,
     HostWork,
     Memory,
     PageFaults,
     Recomputation,
+    StepDivision,
     Steps,
     Timeline,
 )
@@ -184,6 +186,31 @@ def test_communication_is_hidden_behind_launched_computation_that_hides_nothing_
     found = communication.exposed(case(collective(time_s=0.006, exposed_s=0.006), timeline=timeline))
     assert found.saves_s == pytest.approx(saves_s)
     assert ("could run meanwhile" in found.evidence) == (saves_s < 0.006)
+
+
+@pytest.mark.parametrize(("phase", "saves_s"), [("backward", 0.001), ("forward", 0.006)])
+def test_gradients_are_hidden_behind_the_backward_pass_alone(phase, saves_s):
+    """Of 10 ms of computation 5 are in the backward pass, of which 4 hide communication already."""
+    timeline = Timeline(
+        span_s=0.1,
+        busy_s=0.1,
+        idle_s=0,
+        compute_s=0.01,
+        communication_s=0.01,
+        exposed_communication_s=0.006,
+        ready_communication_s=0.006,
+    )
+    division = StepDivision(of="device", step_s=0.1, forward_s=0.005, backward_s=0.005)
+    one = collective(time_s=0.01, exposed_s=0.006, phase=phase)
+    assert communication.exposed(case(one, timeline=timeline, division=division)).saves_s == pytest.approx(saves_s)
+
+
+@pytest.mark.parametrize(
+    ("workers", "said"), [(None, "check that"), (False, "has no workers"), (True, "a larger num_workers")]
+)  # fmt: skip
+def test_a_trace_tells_whether_its_loader_has_workers(workers, said):
+    found = input.load_faster(case(idle={"data_loading": 0.03}, basis=Basis(loader_workers=workers)))
+    assert said in found.suggestion
 
 
 def test_a_loader_that_the_step_waits_for():

@@ -70,6 +70,36 @@ def test_long_operators_of_the_host_are_work_and_short_ones_are_not():
     assert "aten::view" not in [one.name for one in work]
 
 
+@pytest.mark.parametrize(("again_us", "kind"), [(20, "runtime"), (1000, "operator")])
+def test_an_operator_that_is_long_in_the_first_of_equal_calls_is_a_beginning(again_us, kind):
+    equal = [op("aten::arange", at, us, dims=[[8]], types=["long"]) for at, us in ((200, 1000), (1300, again_us))]
+    _, work = explained(*step(*equal))
+    assert {one.kind for one in work if one.name == "aten::arange"} == {kind}
+
+
+@pytest.mark.parametrize(("gaps_us", "more_us"), [((900, 50, 70), 840), ((900, 50), 0), ((900, 450, 470), 0)])
+def test_what_the_first_of_equal_ranges_takes_longer_is_a_beginning(gaps_us, more_us):
+    """Each range has two kernels of 100 us with a gap between them; without steps, the first of at least three is compared."""
+    events, at = [], 0
+    for k, gap in enumerate(gaps_us):
+        length = 200 + gap
+        events += [
+            span("MoE", at, length), add(at, 2), launch(at, 1, 2 * k + 1), kernel("k", at, 100, 2 * k + 1),
+            add(at + 100 + gap - 2, 2), launch(at + 100 + gap - 1, 1, 2 * k + 2), kernel("k", at + 100 + gap, 100, 2 * k + 2),
+        ]  # fmt: skip
+        at += length + 5
+    _, work = explained(*events)
+    found = [round(one.idle_s * 1e6) for one in work if one.name.startswith("the first of")]
+    assert found == ([pytest.approx(more_us, abs=3)] if more_us else [])
+
+
+def test_the_regions_of_compiled_code_are_ranges_of_the_host():
+    region = op("Torch-Compiled Region: 0/0", 200, 2000), op("## Call CompiledFxGraph abc ##", 300, 1000)
+    _, work = explained(*step(*region))
+    (found,) = (one for one in work if one.kind == "compiled")
+    assert (found.name, round(found.idle_s * 1e6)) == ("Torch-Compiled Region: 0/0", 2000)
+
+
 def test_functions_that_launch_nothing_are_work_of_the_host():
     frames = (
         frame("train.py(3): main", 0, 4000),
