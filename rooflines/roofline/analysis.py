@@ -239,11 +239,12 @@ class HostWork(msgspec.Struct, frozen=True, kw_only=True):
 
     An ``operator`` that computed on the host, a function of the ``python`` stack that launched nothing, the ``runtime`` at a long call
     that does not wait or what only the first of equal calls or ranges takes (loading a kernel), calls of any length that take memory of
-    a device or give it back (``allocator``), the update of an ``optimizer``, the ranges of ``compiled`` code, or stretches of a
+    a device or give it back (``allocator``), the update of an ``optimizer``, the ranges of ``compiled`` code, packing tensors for a
+    ``broadcast`` as DistributedDataParallel does with buffers, or stretches of a
     millisecond or more in which nothing was recorded (``unrecorded``). ``where`` is the line in the source around an operator.
     """
 
-    kind: Literal["operator", "python", "runtime", "allocator", "optimizer", "compiled", "unrecorded"]
+    kind: Literal["operator", "python", "runtime", "allocator", "optimizer", "compiled", "broadcast", "unrecorded"]
     name: str
     calls: int | float
     idle_s: float
@@ -342,7 +343,7 @@ class Example(msgspec.Struct, frozen=True, kw_only=True):
 class Unmodelled(msgspec.Struct, frozen=True, kw_only=True):
     """An operator without a count in one module and phase, with the reason: no formula, a shape that the trace does not hold.
 
-    A kernel that no operator launched is a row of its own.
+    A kernel that no operator launched is a row of its own. ``caller`` is as in ``OperatorRow``.
     """
 
     name: str
@@ -352,6 +353,7 @@ class Unmodelled(msgspec.Struct, frozen=True, kw_only=True):
     module: str = ""
     phase: Phase = ""
     shapes: str = ""
+    caller: str | None = None
     step_times_s: tuple[float, ...] | None = None
     exposed_s: float | None = None
     kernels: tuple[Kernel, ...] = ()

@@ -69,6 +69,7 @@ RULES: tuple[Rule, ...] = (
     host.unrecorded,
     serving.eager_decode,
     host.launching,
+    host.in_graphs,
     host.between_operators,
     host.oversubscribed,
 )

@@ -126,6 +126,7 @@ def unmodelled_row(gap: Gap, calls: Calls, steps: int, began_ns: int) -> Unmodel
         module=calls.modules[gap.module].path if gap.module >= 0 else "",
         phase=PHASES[gap.phase] if gap.signature is not None else "",  # type: ignore[arg-type]
         shapes=gap.signature.shapes() if gap.signature is not None else "",
+        caller=gap.caller or None,
         exposed_s=None if gap.exposed_ns is None else gap.exposed_ns / 1e9 / steps,
         kernels=_kernels(gap.kernels, steps),
         example=_example(gap.longest, calls, began_ns),

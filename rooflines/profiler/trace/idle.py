@@ -3,7 +3,7 @@
 A gap ends when the next piece of work begins. Until the host began to launch that work the device had nothing to do: the host was
 loading data, waiting for the device itself, or too slow. From then on the device had work and did not begin it: it waited for the
 launch to arrive. A launch arrives within microseconds; a longer wait is for something that this trace does not hold, such as work
-launched before the recording began or work of another process.
+launched before the recording began or work of another process. Where the work is that of a graph, the trace may lack kernels of it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import numpy as np
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.breakdown import host_intervals
 from rooflines.profiler.trace.calls import OUTSIDE, Calls
+from rooflines.profiler.trace.graphs import is_graph_launch
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import ANNOTATION, RUNTIME, Int64s, Trace
+from rooflines.profiler.trace.windows import at_launch
 
 # Calls in which the host waits for the device, of CUDA, HIP, SYCL and Level Zero; a copy without Async waits until it is done.
 _WAITS = ("Synchronize", "cudaMemcpy", "hipMemcpy", "urEventWait", "urQueueFinish")
@@ -39,16 +41,17 @@ def idle_causes(trace: Trace, calls: Calls, launch: Int64s, gaps: Intervals) -> 
     began = np.where(ended & known & (len(trace.host) > 0), _start_of(trace, launched_by), gaps[:, 1])[known]
     began = np.where((launched_by >= 0)[known], _working_until(trace, launched_by[known], began), began)
     waiting_from = np.clip(began, gaps[known, 0], gaps[known, 1])
-    waiting = intervals.union(waiting_from, gaps[known, 1])
-    long = waiting[:, 1] - waiting[:, 0] > _LONGEST_ARRIVAL_NS
+    ends, by_graph = gaps[known, 1], at_launch(is_graph_launch(trace), launched_by)[known]
+    long = ends - waiting_from > _LONGEST_ARRIVAL_NS
     without_work = intervals.union(gaps[known, 0], waiting_from)
     loading = intervals.intersect(without_work, data_loading(trace, calls))
     rest = intervals.subtract(without_work, loading)
     synchronising = intervals.intersect(rest, _synchronisation(trace, calls))
     return {
         "host_bound": intervals.subtract(rest, synchronising),
-        "kernel_wait": waiting[~long],
-        "outside": waiting[long],
+        "kernel_wait": intervals.union(waiting_from[~long], ends[~long]),
+        "outside": intervals.union(waiting_from[long & ~by_graph], ends[long & ~by_graph]),
+        "graph": intervals.union(waiting_from[long & by_graph], ends[long & by_graph]),
         "synchronisation": synchronising,
         "data_loading": loading,
         "unknown": intervals.union(gaps[~known, 0], gaps[~known, 1]),
@@ -63,7 +66,8 @@ def unrecorded_until(trace: Trace, calls: Calls, launch: Int64s, window: Interva
     first = window[:1]
     device = trace.device
     gaps = intervals.subtract(first, intervals.union(device.start_ns, device.end_ns))
-    waits = idle_causes(trace, calls, launch, gaps)["outside"]
+    causes = idle_causes(trace, calls, launch, gaps)
+    waits = intervals.merge(causes["outside"], causes["graph"])
     if not len(waits):
         return int(first[0, 0])
     until = int(waits[-1, 1])

@@ -232,6 +232,7 @@ _RUNS_NOTHING = {
     "idle": {
         "kernel_wait_s": "launched work had not begun",
         "outside_s": "launched work was waiting for work outside this trace",
+        "graph_s": "a graph had been launched; it waits, or kernels of it were not recorded",
         "unknown_s": "the launch of the next work is not in the trace",
     },
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 from rooflines.roofline.advice.case import Advice, Case, Ran, total, whole
-from rooflines.roofline.analysis import OperatorRow
 from rooflines.units import seconds
 
 _CONVERSIONS = ("aten::to", "aten::_to_copy", "aten::clone", "aten::contiguous", "aten::copy_")
@@ -34,25 +33,29 @@ def pageable(case: Case) -> Advice | None:
 
 
 def of_ddp(case: Case) -> Advice | None:
-    """Copies that DistributedDataParallel makes itself: between gradients and its buckets, and of buffers that it broadcasts."""
-    buckets = case.ran(lambda one: one.row.name in _CONVERSIONS and _caller(one).startswith("torch.distributed.ddp."))
-    wrappers = {module.path for module in case.analysis.modules if "DistributedDataParallel" in f"{module.type} {module.path}"} - {""}
-    buffers = case.ran(lambda one: one.row.name in _CONVERSIONS and one.row.module in wrappers and not one.transfers)
-    buffers = [one for one in buffers if one not in buckets]
-    parts = [
-        ("gradients and their buckets", buckets, "gradient_as_bucket_view=True"),
-        ("buffers that are broadcast", buffers, "broadcast_buffers=False if the ranks may differ in them"),
-    ]
-    said = [(what, remedy) for what, found, remedy in parts if found]
+    """Copies that DistributedDataParallel makes itself: between gradients and its buckets, and of buffers that it broadcasts, for which
+    the device may wait as well."""
+    buckets = case.ran(lambda one: one.row.name in _CONVERSIONS and (one.row.caller or "").startswith("torch.distributed.ddp."))
+    modules = {one.row.module for one in case.every()} | {f"{module.path} {module.type}" for module in case.analysis.modules}
+    wrappers = {name.partition(" ")[0] for name in modules if "DistributedDataParallel" in name.rpartition(".")[2]} - {""}
+    buffers = case.ran(lambda one: one.row.name in _CONVERSIONS and one.row.module in wrappers and one not in buckets)
+    waits_s = sum(one.idle_s for one in case.analysis.host_work if one.kind == "broadcast") if wrappers or buckets else 0.0
+    idle_s = min(case.idle_s("host_bound"), waits_s)
+    said = [("gradients and their buckets", "gradient_as_bucket_view=True")] if buckets else []
+    if buffers or idle_s:
+        said.append(("buffers that are broadcast", "broadcast_buffers=False if the ranks may differ in them"))
     if not said:
         return None
-    time_s = total(buckets + buffers)
+    time_s = total(buckets + buffers) + idle_s
+    waits = f", of which the device waits {seconds(idle_s)} for the host to pack and unpack them" if idle_s else ""
     return Advice(
         title="Remove the copies of DistributedDataParallel",
         saves_s=time_s,
-        evidence=f"copies of {' and of '.join(what for what, _ in said)} take {seconds(time_s)} {case.per} ({case.share(time_s)})",
+        evidence=(
+            f"copies of {' and of '.join(what for what, _ in said)} take {seconds(time_s)} {case.per} ({case.share(time_s)}){waits}"
+        ),
         suggestion=f"DistributedDataParallel with {', and '.join(remedy for _, remedy in said)}",
-        of=whole(buckets + buffers),
+        of=whole(buckets + buffers) | ({("idle", "host_bound"): idle_s} if idle_s else {}),
     )
 
 
@@ -63,7 +66,7 @@ def on_device(case: Case) -> Advice | None:
         return None
     time_s, callers = total(found), Counter[str]()
     for one in found:
-        where = f" in {_caller(one)}" if _caller(one) else ""
+        where = f" in {one.row.caller}" if one.row.caller else ""
         callers[one.row.module or f"{one.row.name} ({one.row.shapes or 'no shapes'}){where}"] += round(one.left_s * 1e9)
     listed = ", ".join(f"{caller} {seconds(time_ns / 1e9)}" for caller, time_ns in callers.most_common(3))
     return Advice(
@@ -76,10 +79,6 @@ def on_device(case: Case) -> Advice | None:
         suggestion="check whether the caller needs the copy: one dtype throughout, views instead of .contiguous() and .clone()",
         of=whole(found),
     )
-
-
-def _caller(one: Ran) -> str:
-    return (one.row.caller or "") if isinstance(one.row, OperatorRow) else ""
 
 
 def _pageable_s(one: Ran) -> float:

@@ -236,6 +236,23 @@ def _see_lines(case: Case) -> str:
     return known if case.analysis.basis.stacks else "record with with_stack=True to see the lines"
 
 
+def in_graphs(case: Case) -> Advice | None:
+    """Gaps before work of graphs that had been launched: the trace does not show whether the device runs kernels meanwhile."""
+    idle_s = case.idle_s("graph")
+    if idle_s < IDLE * case.step_s:
+        return None
+    return Advice(
+        title="Record what the graphs run",
+        saves_s=None,
+        evidence=(
+            f"for {case.share(idle_s)} ({seconds(idle_s)}) no kernel is recorded although a graph had been launched: it waits, or "
+            "kernels of it were not recorded"
+        ),
+        suggestion="record a step without graphs: it shows which kernels run in these gaps, or what they wait for",
+        of={("idle", "graph"): idle_s},
+    )
+
+
 def between_operators(case: Case) -> Advice | None:
     """Python and the framework between the operators of a CPU."""
     idle_s = case.idle_s("host_bound")

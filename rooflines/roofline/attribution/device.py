@@ -101,7 +101,7 @@ def attribute_device(
         )
     )
     left = np.flatnonzero(belongs & (owning < 0))
-    gaps, gap_of = _device_gaps(trace, origins, left, launch, exposed, step, steps)
+    gaps, gap_of = _device_gaps(trace, calls, origins, left, launch, exposed, step, steps)
     known = launch >= 0
     graphs = belongs & known & at_launch(is_graph_launch(trace), launch)
     matched = graphs & (origins.replay >= 0)
@@ -141,7 +141,7 @@ def _callers(trace: Trace, calls: Calls, events: Int64s, group: Int64s, groups: 
     """The nearest operator around the calls of each group that is none of ATen's, of most of them; empty where they have none."""
     host, found = trace.host, [""] * groups
     foreign = np.array([*(not name.startswith("aten::") for name in trace.names), True])
-    chosen = events < len(host)  # not of a captured graph
+    chosen = (events >= 0) & (events < len(host))  # not of a captured graph
     at, which = events[chosen], group[chosen]
     while len(inner := np.flatnonzero(~foreign[np.where(at >= 0, host.name[at], -1)])):
         parent = calls.parent[at[inner]]
@@ -228,7 +228,7 @@ def _kernels(trace: Trace, events: Int64s, group: Int64s, groups: int) -> list[t
 
 
 def _device_gaps(
-    trace: Trace, origins: Origins, events: Int64s, launch: Int64s, exposed: Int64s, step: Int64s, steps: int
+    trace: Trace, calls: Calls, origins: Origins, events: Int64s, launch: Int64s, exposed: Int64s, step: Int64s, steps: int
 ) -> tuple[tuple[Gap, ...], Int64s]:
     """The device events that no counted operator owns, by the operator around their launch, by graph where it has no capture, or by
     kernel where there is none; and the gap of each event."""
@@ -253,7 +253,7 @@ def _device_gaps(
     numbers = np.bincount(callers[:, 0], minlength=len(keys))
     each = _by_step(trace, events, group, len(keys), step, steps)
     ran, hidden = _kernels(trace, events, group, len(keys)), _exposed_by_group(trace, exposed, events, group, len(keys))
-    longest = _longest(trace, events, group, len(keys), step)
+    longest, around = _longest(trace, events, group, len(keys), step), _callers(trace, calls, operator, group, len(keys))
     gaps = []
     for place, (code, which, at, during) in enumerate(keys.tolist()):
         signature, category = None, ""
@@ -279,6 +279,7 @@ def _device_gaps(
                 hidden[place],
                 longest[place],
                 category,
+                around[place],
             )
         )
     return tuple(gaps), group

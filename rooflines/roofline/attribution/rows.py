@@ -75,7 +75,7 @@ class Gap:
     """Time without a count: an operator's or a kernel's, with the reason.
 
     ``signature`` is None and ``module`` -1 where no operator launched it. ``category`` is that of the operator, whose arguments are
-    not known; empty where there is none or it tells nothing.
+    not known; empty where there is none or it tells nothing. ``caller`` is as that of a row.
     """
 
     name: str
@@ -90,6 +90,7 @@ class Gap:
     exposed_ns: float | None = None
     longest: Longest | None = None
     category: str = ""
+    caller: str = ""
 
 
 Timed = TypeVar("Timed", Row, Gap)

@@ -36,7 +36,7 @@ _REGION = re.compile(r"Torch-Compiled Region|CompiledF|## Call CompiledFxGraph")
 _FIRST = 10
 # As many equal ranges show which part of the first one they do not repeat.
 _FEWEST_RANGES = 3
-Kind = Literal["operator", "python", "runtime", "allocator", "optimizer", "compiled", "unrecorded"]
+Kind = Literal["operator", "python", "runtime", "allocator", "optimizer", "compiled", "broadcast", "unrecorded"]
 
 
 def is_compiled(trace: Trace) -> bool:
@@ -101,6 +101,7 @@ def host_work(trace: Trace, calls: Calls, attribution: Attribution, host_bound: 
         *_allocations(trace, attribution.window, host_bound),
         *_ranges(trace, calls, host_bound, on_launching, "optimizer", lambda name: name.startswith("Optimizer.step#")),
         *_ranges(trace, calls, host_bound, on_launching, "compiled", lambda name: _REGION.match(name) is not None),
+        *_ranges(trace, calls, host_bound, on_launching, "broadcast", lambda name: name.endswith("flatten_dense_tensors")),
         *_unrecorded(trace, left, on_launching),
     ]
     if not attribution.steps:

@@ -88,6 +88,12 @@ def test_work_that_waits_for_longer_than_a_launch_takes_waits_for_something_outs
     }  # fmt: skip
 
 
+def test_a_graph_that_had_been_launched_waits_or_lacks_kernels():
+    graph = launch(20, 5, 2) | {"name": "cudaGraphLaunch"}
+    kernels = kernel("b", 5_000, 10, 2), kernel("c", 9_010, 10, 2)
+    assert idle(launch(0, 2, 1), kernel("a", 5, 5, 1), graph, *kernels) == {"host_bound_s": 10.0, "graph_s": 4_980.0 + 4_000.0}
+
+
 def test_a_launch_that_lasts_long_is_the_hosts_time():
     """The first launch of a kernel loads it."""
     assert idle(launch(0, 2, 1), kernel("a", 5, 5, 1), launch(20, 5_000, 2), kernel("b", 5_030, 10, 2)) == {

@@ -169,6 +169,12 @@ def test_a_busy_device_and_waiting_for_others_get_no_advice():
     assert host.launching(case(idle={"outside": 0.09})) is None
 
 
+def test_a_graph_that_had_been_launched_is_recorded_again_without_a_figure():
+    found = host.in_graphs(case(idle={"graph": 0.09}))
+    assert (found.saves_s, found.of) == (None, {("idle", "graph"): 0.09})
+    assert host.in_graphs(case(idle={"graph": 0.004})) is None
+
+
 def test_python_between_the_operators_of_a_cpu():
     found = host.between_operators(case(idle={"host_bound": 0.04}, device="cpu"))
     assert found.saves_s == pytest.approx(0.04)
