@@ -50,14 +50,13 @@ def measure_cpu(plan: Plan, threads: int, *, full: bool = False) -> None:
     """
     import torch
 
-    from rooflines.kernels.micro import numa
-    from rooflines.kernels.micro.team import Team
+    from rooflines.kernels.micro.team import Team, nodes, places
 
-    nodes = numa.nodes(detect.usable_cpus())
-    places = numa.places(threads, nodes)
-    with Team(threads, places) as team, Team(1, numa.places(1, nodes)) as alone, torch_threads(threads):
+    groups = nodes(detect.usable_cpus())
+    bound = places(threads, groups)
+    with Team(threads, bound) as team, Team(1, places(1, groups)) as alone, torch_threads(threads):
         arrays = _Memory(team)
-        near = [number for number, place in enumerate(places) if place <= set(nodes[0])]
+        near = [number for number, place in enumerate(bound) if place <= set(groups[0])]
         variants: tuple[Variant, ...] = ("", "scalar", "no FMA")
         for kernel in variants:
             for vector in _VECTORS:

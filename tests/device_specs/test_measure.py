@@ -15,11 +15,10 @@ import torch
 
 from rooflines.device_specs import detect, measure
 from rooflines.device_specs.history import History, Series, best_of
-from rooflines.device_specs.marks import DISTURBED, marks_of
 from rooflines.device_specs.measure_gpu import derived_fp32
 from rooflines.device_specs.measure_torch import transfers
 from rooflines.device_specs.plan import Plan
-from rooflines.device_specs.records import Ceilings
+from rooflines.device_specs.records import DISTURBED, Ceilings, marks_of
 from rooflines.device_specs.rounds import Way, ready
 from rooflines.errors import DataError, DeviceError, UsageError
 from rooflines.kernels.micro.repeats import Timing

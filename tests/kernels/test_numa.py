@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rooflines.kernels.micro import numa
-from rooflines.kernels.micro.team import Team
+from rooflines.kernels.micro.team import Team, bind, cpu_list, nodes, places
 
 TWO_SOCKETS = ((0, 1, 4, 5), (2, 3, 6, 7))
 
@@ -20,7 +19,7 @@ TWO_SOCKETS = ((0, 1, 4, 5), (2, 3, 6, 7))
     [("0-2,8\n", (0, 1, 2, 8)), ("5", (5,)), ("", ()), ("\n", ()), ("0-1,4-5", (0, 1, 4, 5)), ("none", ())],
 )
 def test_lists_of_cpus(text, numbers):
-    assert numa.cpu_list(text) == numbers
+    assert cpu_list(text) == numbers
 
 
 def sysfs(root, lists):
@@ -33,31 +32,31 @@ def sysfs(root, lists):
 def test_nodes_hold_only_usable_cpus(tmp_path):
     # node 10 comes after node 2, node 3 has memory only
     root = sysfs(tmp_path, {0: "0-3", 2: "4-7", 10: "8-11", 3: ""})
-    assert numa.nodes((1, 2, 4, 9), root) == ((1, 2), (4,), (9,))
-    assert numa.nodes((4, 5), root) == ((4, 5),)
+    assert nodes((1, 2, 4, 9), root) == ((1, 2), (4,), (9,))
+    assert nodes((4, 5), root) == ((4, 5),)
 
 
 def test_without_nodes_all_cpus_are_one(tmp_path):
-    assert numa.nodes((0, 1), tmp_path / "missing") == ((0, 1),)
+    assert nodes((0, 1), tmp_path / "missing") == ((0, 1),)
     # a list that leaves a CPU out is not believed
-    assert numa.nodes((0, 9), sysfs(tmp_path, {0: "0-3"})) == ((0, 9),)
+    assert nodes((0, 9), sysfs(tmp_path, {0: "0-3"})) == ((0, 9),)
 
 
 def test_one_thread_per_cpu_is_bound_to_it():
-    assert numa.places(8, TWO_SOCKETS) == tuple(frozenset({cpu}) for cpu in (0, 1, 4, 5, 2, 3, 6, 7))
+    assert places(8, TWO_SOCKETS) == tuple(frozenset({cpu}) for cpu in (0, 1, 4, 5, 2, 3, 6, 7))
 
 
 def test_fewer_threads_are_bound_to_a_node_by_turns():
     first, second = (frozenset(node) for node in TWO_SOCKETS)
-    assert numa.places(3, TWO_SOCKETS) == (first, second, first)
+    assert places(3, TWO_SOCKETS) == (first, second, first)
 
 
 @given(st.integers(1, 40), st.integers(1, 4), st.integers(1, 6))
 def test_every_thread_has_a_place_and_nodes_are_shared_evenly(threads, count, size):
     groups = tuple(tuple(range(size * number, size * (number + 1))) for number in range(count))
-    places = numa.places(threads, groups)
-    assert len(places) == threads
-    on_node = [sum(place <= set(group) for place in places) for group in groups]
+    chosen = places(threads, groups)
+    assert len(chosen) == threads
+    on_node = [sum(place <= set(group) for place in chosen) for group in groups]
     assert sum(on_node) == threads
     if threads < size * count:
         assert max(on_node) - min(on_node) <= 1
@@ -81,7 +80,7 @@ def test_a_place_that_does_not_exist_is_ignored():
     found = []
 
     def bound(place):
-        numa.bind(place)
+        bind(place)
         found.append(os.sched_getaffinity(0))
 
     for place in (frozenset({100_000}), frozenset()):
