@@ -303,7 +303,7 @@ def _quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet_torchao() -> Iterator[None]:
-    """Without the warnings that torchao and torch log when torchao is imported or exports a network."""
+    """Without the warnings that torchao and torch log when torchao is imported, as transformers does, or exports a network."""
     loggers = [logging.getLogger(name) for name in ("torch.utils._pytree", "torchao")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
