@@ -28,9 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from rooflines.device_specs.history import History, best_of
-from rooflines.device_specs.marks import CONTRADICTS, marked, marks_of
 from rooflines.device_specs.measure import load_file
-from rooflines.device_specs.records import Ceiling, Ceilings
+from rooflines.device_specs.records import CONTRADICTS, Ceiling, Ceilings, marked, marks_of
 from rooflines.serial import read_json
 from rooflines.units import percent, si
 

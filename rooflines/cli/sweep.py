@@ -75,11 +75,11 @@ def sweep(
     name = plan.name or (file.stem if file is not None else "-".join(given["model"]))
     place = here
     if dask is not None:
-        from rooflines.sweeps.dask import on_dask
+        from rooflines.sweeps.places import on_dask
 
         place = on_dask(dask)
     if slurm is not None:
-        from rooflines.sweeps.slurm import on_slurm, parameters
+        from rooflines.sweeps.places import on_slurm, parameters
 
         place = on_slurm((output or Path("runs")) / "slurm", parameters(slurm))
     with progress_bar(quiet) as progress:

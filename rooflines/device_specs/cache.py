@@ -11,8 +11,7 @@ from pathlib import Path
 import msgspec
 
 from rooflines.device_specs.history import History, Session
-from rooflines.device_specs.marks import DISTURBED, marks_of
-from rooflines.device_specs.records import Ceilings
+from rooflines.device_specs.records import DISTURBED, Ceilings, marks_of
 from rooflines.errors import DataError
 from rooflines.serial import from_plain, read_json, write_json
 

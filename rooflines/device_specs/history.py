@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from rooflines.device_specs import detect, laws
-from rooflines.device_specs.marks import CONTRADICTS, DISTURBED, UNCONFIRMED
-from rooflines.device_specs.records import Ceiling, Ceilings
+from rooflines.device_specs.records import CONTRADICTS, DISTURBED, UNCONFIRMED, Ceiling, Ceilings
 from rooflines.device_specs.rounds import Round, fastest, summary
 
 # Older measurements are dropped, so that the file stays small.

@@ -10,8 +10,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from rooflines.device_specs.marks import DISTURBED, marks_of
-from rooflines.device_specs.records import Ceiling
+from rooflines.device_specs.records import DISTURBED, Ceiling, marks_of
 from rooflines.units import percent, si
 
 Key = tuple[str, str, str, int | None]

@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from rooflines.arguments import arg
 from rooflines.device_specs import detect
-from rooflines.device_specs.cache import add_session, age, answering, load_file, read_history
+from rooflines.device_specs.cache import add_session, answering, read_history
 from rooflines.device_specs.history import History, Session
-from rooflines.device_specs.measure_cpu import measure_cpu
-from rooflines.device_specs.measure_gpu import measure_cuda, measure_mps
 from rooflines.device_specs.plan import Plan, Progress
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import DeviceError, UsageError
@@ -26,8 +24,6 @@ from rooflines.serial import to_plain
 
 if TYPE_CHECKING:
     import torch
-
-__all__ = ["BUDGET_S", "FULL_BUDGET_S", "METHOD", "age", "load_file", "measure", "sessions"]
 
 # Part of the fingerprint: raise it when a kernel or the way it is timed changes, so that older cached figures are measured again.
 METHOD = 6
@@ -81,6 +77,10 @@ def measure(
         if known is not None:
             return known
     begin = time.perf_counter()
+    # Not at the top of the file: they import Numba, which takes half a second that an answer from the cache is spared.
+    from rooflines.device_specs.measure_cpu import measure_cpu
+    from rooflines.device_specs.measure_gpu import measure_cuda, measure_mps
+
     usual = (GPU_FULL_BUDGET_S if full else GPU_BUDGET_S) if target.type == "cuda" else FULL_BUDGET_S if full else BUDGET_S
     plan = Plan(budget_s or usual, progress, threads)
     with torch.no_grad():

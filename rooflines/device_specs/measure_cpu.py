@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from rooflines.device_specs import detect
 from rooflines.device_specs.measure_torch import cpu_reference, emulated, fits, gemm, torch_threads
 from rooflines.device_specs.plan import Plan
 from rooflines.device_specs.records import Precision
 from rooflines.device_specs.rounds import Way, ready
+from rooflines.kernels.micro import clock, cycles, dispatch, fma, int8, ladder, matmul, stream, vectors
+from rooflines.kernels.micro.fma import Variant
+from rooflines.kernels.micro.repeats import Run, Timing
+from rooflines.kernels.micro.team import Team, nodes, places
 from rooflines.units import binary_bytes
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from rooflines.kernels.micro.fma import Variant
-    from rooflines.kernels.micro.repeats import Run, Timing
-    from rooflines.kernels.micro.team import Team
 
 Access = Literal["read", "write", "update", "copy", "triad"]
 _Vector = Literal["fp32", "fp64"]
@@ -48,16 +49,11 @@ def measure_cpu(plan: Plan, threads: int, *, full: bool = False) -> None:
     check the others. ``full`` adds writes, the sizes of the caches checked against a curve, the sustained clock, and as variants memory
     on one thread, the slower kind of stores to memory, and dispatch by NumPy and by Numba.
     """
-    import torch
-
-    from rooflines.kernels.micro import numa
-    from rooflines.kernels.micro.team import Team
-
-    nodes = numa.nodes(detect.usable_cpus())
-    places = numa.places(threads, nodes)
-    with Team(threads, places) as team, Team(1, numa.places(1, nodes)) as alone, torch_threads(threads):
+    groups = nodes(detect.usable_cpus())
+    bound = places(threads, groups)
+    with Team(threads, bound) as team, Team(1, places(1, groups)) as alone, torch_threads(threads):
         arrays = _Memory(team)
-        near = [number for number, place in enumerate(places) if place <= set(nodes[0])]
+        near = [number for number, place in enumerate(bound) if place <= set(groups[0])]
         variants: tuple[Variant, ...] = ("", "scalar", "no FMA")
         for kernel in variants:
             for vector in _VECTORS:
@@ -82,10 +78,6 @@ def measure_cpu(plan: Plan, threads: int, *, full: bool = False) -> None:
 
 
 def _fma(plan: Plan, team: Team, precision: _Vector, kernel: Variant, variant: str = "") -> None:
-    import numpy as np
-
-    from rooflines.kernels.micro import fma, vectors
-
     dtype = {"fp32": np.float32, "fp64": np.float64}[precision]
     lanes = fma.lanes(dtype, kernel)
     # a page for each thread's values: stores of one thread never touch another thread's cache lines
@@ -115,8 +107,6 @@ class _Memory:
     """
 
     def __init__(self, team: Team) -> None:
-        from rooflines.kernels.micro import stream
-
         last_cache_bytes = max((cache.size_bytes * cache.instances for cache in detect.cpu().caches), default=0)
         wanted = max(_SMALLEST_DRAM, _CACHES_PER_DRAM * last_cache_bytes)
         size = min(wanted, detect.memory_available_bytes() // 4)
@@ -165,8 +155,6 @@ class _Place(NamedTuple):
 
         Each visit takes another place in memory: where a system gives out small pages, how they fall into the sets of a cache is luck.
         """
-        from rooflines.kernels.micro import stream
-
         count, step = _ARRAYS[access], stream.granule()
         whole = len(self.slices[0][0])
         length = min(_whole(size_bytes // 8 // count // self.team.size, step), _whole(whole // count, step))
@@ -187,8 +175,6 @@ def _whole(elements: int, step: int) -> int:
 
 def _kernel(access: Access, past_caches: bool) -> tuple[Any, tuple[float, ...]]:
     """The kernel of an access, and the scalars it takes after its arrays."""
-    from rooflines.kernels.micro import stream
-
     return getattr(stream, f"{access}_past_caches" if past_caches else access), (3.0,) if access == "triad" else ()
 
 
@@ -239,8 +225,6 @@ def working_sets(number: int, threads: int) -> tuple[int, ...]:
 
 def _check_caches(plan: Plan, team: Team) -> None:
     """Compare the sizes of the caches with a measured curve; figures of a level that ends elsewhere are marked in their detail."""
-    from rooflines.kernels.micro import ladder
-
     caches = [(cache.level, cache.capacity_bytes(team.size)) for cache in detect.cpu().caches]
     if not caches:
         return
@@ -257,10 +241,6 @@ def _check_caches(plan: Plan, team: Team) -> None:
 
 def _int8(plan: Plan, threads: int) -> None:
     """int8 products by the operators and shapes there are."""
-    import torch
-
-    from rooflines.kernels.micro import clock, int8, matmul
-
     device = torch.device("cpu")
     small = (256, 256, 256)
     with torch_threads(1):
@@ -284,8 +264,6 @@ def _int8(plan: Plan, threads: int) -> None:
 
 
 def _dispatch(plan: Plan, full: bool) -> None:
-    from rooflines.kernels.micro import dispatch
-
     kinds: list[tuple[str, str, Callable[[], Run]]] = [("", "aten::zero_", dispatch.operator)]
     if full:
         kinds += [("NumPy", "numpy.negative", dispatch.ufunc), ("Numba", "a compiled function", dispatch.compiled_function)]
@@ -299,8 +277,6 @@ def _clock(plan: Plan, team: Team) -> None:
 
     Vector units that draw more power may run slower.
     """
-    from rooflines.kernels.micro import cycles
-
     per_call = 10_000
 
     def run(calls: int) -> Timing:
@@ -311,8 +287,6 @@ def _clock(plan: Plan, team: Team) -> None:
 
 def _blas() -> str:
     """The library behind torch's float32 and float64 products on this CPU."""
-    import torch
-
     if torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
         return "MKL"
     return "Accelerate" if detect.cpu().machine == "arm64" else "BLAS"

@@ -6,7 +6,9 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import torch
 
 from rooflines.device_specs import detect, measure_kernels
 from rooflines.device_specs.conditions import GpuState, Watch, refuse_if_busy
@@ -18,13 +20,10 @@ from rooflines.device_specs.plan import Plan
 from rooflines.device_specs.records import Precision
 from rooflines.device_specs.rounds import Way
 from rooflines.errors import DeviceError
+from rooflines.kernels.micro import clock, dispatch, transfer
+from rooflines.kernels.micro.matmul import Scaling, Shape, Side
+from rooflines.kernels.micro.repeats import Run, Timing
 from rooflines.units import binary_bytes, si
-
-if TYPE_CHECKING:
-    import torch
-
-    from rooflines.kernels.micro.matmul import Scaling, Shape, Side
-    from rooflines.kernels.micro.repeats import Run, Timing
 
 _LARGEST_MPS = 256 << 20  # bytes a tensor at most
 # Rounds of a GPU that nothing else uses differ by less than this, so a way further behind will not be the fastest.
@@ -46,8 +45,6 @@ def measure_cuda(
     GPUs. With ``sustained_s`` every compute and memory figure is also measured over this many seconds. Raises DeviceError where other
     processes keep the device busy, naming them; with ``force`` it is measured all the same and every figure says "disturbed".
     """
-    import torch
-
     with torch.cuda.device(device), _state(device) as state:
         torch.zeros(1, device=device)  # a context of this process on the device, which NVML then lists
         torch.cuda.empty_cache()  # what a run before left with the allocator is free for the measurement
@@ -81,18 +78,12 @@ def measure_cuda(
 
 def _spin(device: torch.device) -> Callable[[], object]:
     """Some milliseconds of copies, which raise the clocks of the multiprocessors and of the memory and draw little power."""
-    import torch
-
-    from rooflines.kernels.micro import clock
-
     source, target = (torch.empty(min(_SPIN_BYTES, free_bytes(device) // 8) // 4, device=device) for _ in range(2))
     return lambda: clock.timed(device, lambda: target.copy_(source), 32)
 
 
 def _ours(plan: Plan, device: torch.device) -> bool:
     """Whether our own kernels can be compiled; a message where not."""
-    import torch
-
     why_not = measure_kernels.unusable(device)
     if why_not and torch.version.hip is None:
         extra = cuda_extra(torch.version.cuda, None)
@@ -103,8 +94,6 @@ def _ours(plan: Plan, device: torch.device) -> bool:
 
 def _vectors(plan: Plan, device: torch.device, facts: detect.Gpu, ours: bool) -> None:
     """Plan the FMA peaks by our own kernels, else derive one."""
-    import torch
-
     if not ours:
         if torch.version.hip is None:
             derived_fp32(plan, facts)
@@ -117,8 +106,6 @@ def _vectors(plan: Plan, device: torch.device, facts: detect.Gpu, ours: bool) ->
 
 def _products(plan: Plan, device: torch.device, facts: detect.Gpu, full: bool) -> None:
     """Plan matrix products in every precision the device may have."""
-    import torch
-
     nvidia = torch.version.hip is None
     library = "cuBLAS" if nvidia else "hipBLAS"
     for precision in product_precisions(facts.compute_capability if nvidia else None):
@@ -194,8 +181,6 @@ def product_precisions(capability: tuple[int, int] | None) -> tuple[Precision, .
 @contextlib.contextmanager
 def _state(device: torch.device) -> Iterator[GpuState | None]:
     """What NVML knows of ``device`` meanwhile; None where NVML is not there or does not know it."""
-    import torch
-
     try:
         state = GpuState(str(getattr(torch.cuda.get_device_properties(device), "uuid", "")))
     except DeviceError:
@@ -221,8 +206,6 @@ def _why(device: torch.device, error: Exception) -> str:
 
     Raises ``error`` where the device itself has failed: then nothing after it could be measured either.
     """
-    import torch
-
     if isinstance(error, torch.cuda.OutOfMemoryError):
         return "not enough free memory on the device"
     try:
@@ -251,10 +234,6 @@ def derived_fp32(plan: Plan, gpu: detect.Gpu) -> None:
 
 def _gpu_l2(plan: Plan, device: torch.device, l2_bytes: int) -> None:
     """Plan the read bandwidth of the L2 cache by torch."""
-    import torch
-
-    from rooflines.kernels.micro import clock, transfer
-
     size = l2_bytes // 2 // 4 * 4
 
     def make() -> tuple[Run, float]:
@@ -273,7 +252,6 @@ def _kernel_launch(plan: Plan, device: torch.device) -> None:
 
     The first is the time from start to start, the second the pace at which Python can feed the device.
     """
-    from rooflines.kernels.micro import clock, dispatch
 
     def graph() -> tuple[Run, float]:
         return partial(clock.timed, device, dispatch.launch_graph(device, _LAUNCHES)), _LAUNCHES
@@ -288,17 +266,12 @@ def _traced_launch(plan: Plan, device: torch.device) -> None:
     The roof bounds durations of a trace, from a kernel's start to its end. Those leave the gap between two kernels out, which the time
     from start to start in a graph has. The shorter of the two is the roof.
     """
-    from rooflines.kernels.micro import dispatch
-
     detail = f"shortest kernel in a trace of aten::add_ and aten::zero_ on one element, {_TRACED} times each"
     plan.measure_apart(detail, lambda: dispatch.shortest_kernel_s(dispatch.traced_launches(device, _TRACED)), _TRACES, **_KERNEL_LAUNCH)
 
 
 def _dispatch(plan: Plan, device: torch.device) -> None:
     """Plan the pace of eager operators, many in a row, so that the host never waits for the device's answer."""
-    import torch
-
-    from rooflines.kernels.micro import clock, dispatch
 
     def make() -> tuple[Run, float]:
         tensor = dispatch.smallest_kernel(device)

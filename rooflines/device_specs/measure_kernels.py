@@ -9,17 +9,19 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rooflines.device_specs.measure_torch import free_bytes
+import numpy as np
+import torch
+
+from rooflines.device_specs.measure_torch import TRANSFERS, free_bytes, transfer_run
 from rooflines.device_specs.plan import Plan
 from rooflines.device_specs.rounds import Way
+from rooflines.kernels.micro import clock, transfer
+from rooflines.kernels.micro.repeats import Run
 from rooflines.units import binary_bytes, significant
 
 if TYPE_CHECKING:
-    import torch
-
     from rooflines.kernels.micro.cuda_fma import Precision
     from rooflines.kernels.micro.cuda_stream import Access, Pattern, WorkingSet
-    from rooflines.kernels.micro.repeats import Run
 
 # Steps of the recurrences and passes over a memory in one launch: some milliseconds on a small GPU and on a large one, much longer
 # than it takes to start a kernel.
@@ -30,8 +32,6 @@ _SHARED_PASSES = 4000
 
 def unusable(device: torch.device) -> str:
     """The reason why our CUDA kernels cannot run on ``device``, in one line; empty if one ran with a correct result."""
-    import torch
-
     if torch.version.hip is not None:
         return "Numba compiles for NVIDIA GPUs only"
     try:
@@ -56,10 +56,7 @@ def unusable(device: torch.device) -> str:
 
 def fma(plan: Plan, device: torch.device, precision: Precision) -> None:
     """Plan the FMA peak of the vector units, all threads that the device holds at once."""
-    import numpy as np
-    import torch
-
-    from rooflines.kernels.micro import clock, cuda_fma
+    from rooflines.kernels.micro import cuda_fma
     from rooflines.kernels.micro.cuda_vectors import THREADS, launcher
 
     kernel = cuda_fma.kernel_of(precision)
@@ -88,22 +85,12 @@ def streams(plan: Plan, device: torch.device, l2_bytes: int | None, *, full: boo
 
     ``full`` tries more patterns.
     """
-    from rooflines.kernels.micro import clock, cuda_stream, transfer
+    from rooflines.kernels.micro import cuda_stream
 
     size = cuda_stream.array_bytes(free_bytes(device), l2_bytes)
     vectors = size // 16
     patterns = cuda_stream.PATTERNS + (cuda_stream.MORE_PATTERNS if full else ())
 
-    def torchs(access: Access) -> tuple[Run, float]:
-        first, second, target = transfer.operands(size, device)
-        calls = {
-            "write": lambda: transfer.write(target),
-            "copy": lambda: transfer.copy(first, target),
-            "triad": lambda: transfer.triad(first, second, target),
-        }
-        return partial(clock.timed, device, calls[access]()[0]), cuda_stream.moved_bytes(access, size)
-
-    operator = {"write": "Tensor.fill_", "copy": "Tensor.copy_", "triad": "torch.add(alpha=)"}
     arrays = f"arrays of {binary_bytes(size)}"
     for access, signature in cuda_stream.SIGNATURES.items():
         ways: dict[str, Way] = {}  # by what they say: on a small device some patterns have the same grid
@@ -115,17 +102,14 @@ def streams(plan: Plan, device: torch.device, l2_bytes: int | None, *, full: boo
             grid = _grid(device, blocks, pattern.threads)
             detail = f"{access} kernel, {pattern.unroll} vectors a thread at once, {grid}, {arrays}"
             ways[detail] = Way(detail, partial(_stream, device, access, pattern, blocks, size))
-        if access in operator:
-            ways[access] = Way(f"{operator[access]}, {arrays}", partial(torchs, access))
+        if access != "read":
+            ways[access] = Way(f"{TRANSFERS[access]}, {arrays}", partial(transfer_run, device, access, size))
         plan.figure(*ways.values(), kind="memory", name=f"HBM {access}", unit="B/s", level="HBM", access=access)
 
 
 def _stream(device: torch.device, access: Access, pattern: Pattern, blocks: int, size: int) -> tuple[Run, float]:
     """The run of one access in one pattern over arrays of ``size`` bytes, and the bytes of one launch."""
-    import numpy as np
-    import torch
-
-    from rooflines.kernels.micro import clock, cuda_stream, transfer
+    from rooflines.kernels.micro import cuda_stream
     from rooflines.kernels.micro.cuda_vectors import launcher
 
     vectors = size // 16
@@ -144,9 +128,7 @@ def _stream(device: torch.device, access: Access, pattern: Pattern, blocks: int,
 
 def l2(plan: Plan, device: torch.device, l2_bytes: int) -> None:
     """Plan the read bandwidth of the L2 cache by several grids and working sets of up to half of it."""
-    import torch
-
-    from rooflines.kernels.micro import clock, cuda_stream
+    from rooflines.kernels.micro import cuda_stream
     from rooflines.kernels.micro.cuda_vectors import THREADS, launcher
 
     facts = torch.cuda.get_device_properties(device)
@@ -169,9 +151,7 @@ def l2(plan: Plan, device: torch.device, l2_bytes: int) -> None:
 
 def shared(plan: Plan, device: torch.device) -> None:
     """Plan the read bandwidth of all shared memories together: a variant, because nothing stays there from one kernel to the next."""
-    import torch
-
-    from rooflines.kernels.micro import clock, cuda_shared
+    from rooflines.kernels.micro import cuda_shared
     from rooflines.kernels.micro.cuda_vectors import launcher
 
     blocks = _fill(device, cuda_shared.read, cuda_shared.SIGNATURE, cuda_shared.THREADS)
@@ -188,8 +168,6 @@ def shared(plan: Plan, device: torch.device) -> None:
 
 def _fill(device: torch.device, kernel: Any, signature: tuple[Any, ...], threads: int) -> int:
     """How many blocks of ``threads`` threads of ``kernel`` the device holds at once; compiles it."""
-    import torch
-
     from rooflines.kernels.micro.cuda_vectors import resident_blocks
 
     facts = torch.cuda.get_device_properties(device)
@@ -198,8 +176,6 @@ def _fill(device: torch.device, kernel: Any, signature: tuple[Any, ...], threads
 
 def _grid(device: torch.device, blocks: int, threads: int) -> str:
     """A launch in words."""
-    import torch
-
     count = torch.cuda.get_device_properties(device).multi_processor_count
     return f"{threads} threads x {significant(blocks / count)} blocks a multiprocessor (Numba)"
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import torch
 
 from rooflines.device_specs import detect
 from rooflines.device_specs.measure_torch import free_bytes
@@ -11,10 +13,8 @@ from rooflines.device_specs.nvml import find_gpu, start_nvml
 from rooflines.device_specs.plan import Plan
 from rooflines.device_specs.rounds import Way, ready
 from rooflines.errors import DeviceError
+from rooflines.kernels.micro import clock, transfer
 from rooflines.units import binary_bytes
-
-if TYPE_CHECKING:
-    import torch
 
 Peer = Literal["NVLink", "peer", "PCIe"]
 
@@ -26,10 +26,6 @@ def host_links(plan: Plan, device: torch.device, *, pageable: bool) -> None:
 
     With ``pageable`` also by pageable memory: variants, because the driver copies them through its own pinned memory.
     """
-    import torch
-
-    from rooflines.kernels.micro import clock, transfer
-
     size = copy_bytes(free_bytes(device), detect.memory_available_bytes())
     here = torch.empty(size // 4, device=device)
     # an Apple GPU shares the host's memory, and torch pins none of it there
@@ -47,10 +43,6 @@ def host_links(plan: Plan, device: torch.device, *, pageable: bool) -> None:
 
 def peer_links(plan: Plan, device: torch.device) -> None:
     """Plan copies between ``device`` and every other GPU that torch sees, each way."""
-    import torch
-
-    from rooflines.kernels.micro import clock, transfer
-
     for index in range(torch.cuda.device_count()):
         other = torch.device("cuda", index)
         if other == device:
@@ -75,8 +67,6 @@ def copy_bytes(*free: int) -> int:
 
 def peer_level(device: torch.device, other: torch.device) -> Peer:
     """The link between two GPUs: NVLink; a bus with access to each other's memory ("peer"); or the host's memory ("PCIe")."""
-    import torch
-
     if _nvlink(*(str(getattr(torch.cuda.get_device_properties(end), "uuid", "")) for end in (device, other))):
         return "NVLink"
     return "peer" if torch.cuda.can_device_access_peer(device, other) else "PCIe"

@@ -5,21 +5,21 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+import torch
 
 from rooflines.device_specs import detect
 from rooflines.device_specs.plan import Plan
 from rooflines.device_specs.records import Precision
 from rooflines.device_specs.rounds import Way
+from rooflines.kernels.micro import clock, matmul, transfer
+from rooflines.kernels.micro.matmul import Scaling, Shape, Side
+from rooflines.kernels.micro.repeats import Run, Timing
 from rooflines.units import binary_bytes
 
-if TYPE_CHECKING:
-    import torch
-
-    from rooflines.kernels.micro.matmul import Scaling, Shape, Side
-    from rooflines.kernels.micro.repeats import Run, Timing
-
 Access = Literal["read", "write", "copy", "triad"]
+TRANSFERS: dict[Access, str] = {"read": "torch.sum", "write": "Tensor.fill_", "copy": "Tensor.copy_", "triad": "torch.add(alpha=)"}
 
 _SLOWEST_GEMM = 1 / 20  # of fp32, for the narrow precisions on a CPU; slower means emulated element by element
 _TRIAL_S, _TRIAL_CALLS = 5e-3, 64  # a trial is that long, so that starting a kernel does not matter, but no more calls than that
@@ -46,7 +46,6 @@ def gemm(
     A product of ``trial_side`` cubed tells first whether the device has the precision at all; it is measured where no other fits.
     ``scaling`` is that of fp8. A ``variant`` is a further roof below the main one.
     """
-    from rooflines.kernels.micro import clock, matmul
 
     def make(shape: Shape, side: Side) -> tuple[Run, float]:
         with matmul.float32_matmul(precision):
@@ -89,34 +88,22 @@ def gemm(
 
 def cpu_reference(shape: Shape) -> float:
     """The rate of an fp32 product of ``shape`` on this CPU, by which an emulated precision is known."""
-    import torch
-
-    from rooflines.kernels.micro import matmul
-
     device = torch.device("cpu")
     return matmul.flops(shape) / quickest(device, matmul.multiplication(shape, "fp32", device))
 
 
 def emulated(shape: Shape, multiply: Callable[[], object], reference: float) -> bool:
     """Whether a product of ``shape`` is so slow compared with the ``reference`` that it cannot use matrix units."""
-    import torch
-
-    from rooflines.kernels.micro import matmul
-
     return matmul.flops(shape) / quickest(torch.device("cpu"), multiply) < _SLOWEST_GEMM * reference
 
 
 def fits(shape: Shape, free: int) -> bool:
     """Whether the matrices of a product take less than half of ``free`` bytes while they are made, which is in fp32 and one by one."""
-    from rooflines.kernels.micro import matmul
-
     return matmul.footprint_bytes(shape, "fp32") * 2 < free / 2
 
 
 def quickest(device: torch.device, call: Callable[[], object]) -> float:
     """Seconds of one call at best: of three tries of some milliseconds each, after a first call that chooses and loads its kernel."""
-    from rooflines.kernels.micro import clock
-
     call()
     once = clock.timed(device, call, 1).seconds
     calls = max(1, min(_TRIAL_CALLS, int(_TRIAL_S / max(once, 1e-9))))
@@ -125,8 +112,6 @@ def quickest(device: torch.device, call: Callable[[], object]) -> float:
 
 def free_bytes(device: torch.device) -> int:
     """The memory that a measurement may use."""
-    import torch
-
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return detect.memory_available_bytes()
@@ -134,30 +119,27 @@ def free_bytes(device: torch.device) -> int:
 
 def transfers(plan: Plan, device: torch.device, level: str, size_bytes: int, accesses: tuple[Access, ...]) -> None:
     """Plan the bandwidth of the device's outermost memory by torch operators on float32 tensors of ``size_bytes``."""
-    from rooflines.kernels.micro import clock, transfer
-
-    def make(access: Access) -> tuple[Run, float]:
-        first, second, target = transfer.operands(size_bytes, device)
-        calls = {
-            "read": lambda: transfer.read(first),
-            "write": lambda: transfer.write(target),
-            "copy": lambda: transfer.copy(first, target),
-            "triad": lambda: transfer.triad(first, second, target),
-        }
-        call, work = calls[access]()
-        return partial(clock.timed, device, call), work
-
-    operator = {"read": "torch.sum", "write": "Tensor.fill_", "copy": "Tensor.copy_", "triad": "torch.add(alpha=)"}
     for access in accesses:
-        plan.figure(Way(f"{operator[access]} on tensors of {binary_bytes(size_bytes)}", partial(make, access)), kind="memory",
-                    name=f"{level} {access}", unit="B/s", level=level, access=access)  # fmt: skip
+        way = Way(f"{TRANSFERS[access]} on tensors of {binary_bytes(size_bytes)}", partial(transfer_run, device, access, size_bytes))
+        plan.figure(way, kind="memory", name=f"{level} {access}", unit="B/s", level=level, access=access)
+
+
+def transfer_run(device: torch.device, access: Access, size_bytes: int) -> tuple[Run, float]:
+    """A run of the operator for ``access`` on float32 tensors of ``size_bytes``, and the bytes of one call."""
+    first, second, target = transfer.operands(size_bytes, device)
+    calls = {
+        "read": lambda: transfer.read(first),
+        "write": lambda: transfer.write(target),
+        "copy": lambda: transfer.copy(first, target),
+        "triad": lambda: transfer.triad(first, second, target),
+    }
+    call, work = calls[access]()
+    return partial(clock.timed, device, call), work
 
 
 @contextlib.contextmanager
 def torch_threads(threads: int) -> Iterator[None]:
     """Inside, torch's operators use ``threads`` threads."""
-    import torch
-
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

@@ -11,8 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rooflines.device_specs.history import Series, Session, best_of, broken_laws
-from rooflines.device_specs.marks import DISTURBED
-from rooflines.device_specs.records import Ceiling, Source
+from rooflines.device_specs.records import DISTURBED, Ceiling, Source
 from rooflines.device_specs.rounds import BEHIND, PlannedFigure, Round, Way, summary, take
 from rooflines.kernels.micro.repeats import Run, Timing, calls_for
 from rooflines.units import si

@@ -15,6 +15,18 @@ Precision = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"]
 Engine = Literal["vector", "matrix"]
 SourceKind = Literal["measured", "spec", "derived", "user", "trace"]
 
+# The words in a ceiling's source that say why the figure should be read with care, and what each of them means.
+DISTURBED = "disturbed"
+UNCONFIRMED = "unconfirmed"
+CONTRADICTS = "contradicts"
+THROTTLED = "throttled"
+MARKS = {
+    UNCONFIRMED: "no second round came within 5 % of the best",
+    DISTURBED: "other processes used the same cores, so it may be too low",
+    CONTRADICTS: "it contradicts another figure, so it may be too low",
+    THROTTLED: "the device ran below the requested clock",
+}
+
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
     """The source of a figure: the kind, the method or document, and the ISO date. ``trace`` is the trace that it judges."""
@@ -138,3 +150,17 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
     def latency(self) -> Ceiling | None:
         """The shortest time this device takes to run an operator that does nothing."""
         return min(self.main("latency"), key=lambda c: c.value, default=None)
+
+
+def marks_of(ceiling: Ceiling) -> list[str]:
+    """The words of ``MARKS`` that belong to a ceiling."""
+    found = [word for word in MARKS if f", {word}" in ceiling.source.detail]
+    return [*found, THROTTLED] if ceiling.conditions and ceiling.conditions.throttled else found
+
+
+def marked(ceiling: Ceiling, word: str) -> str:
+    """The text after one of these words in the source of ``ceiling``; empty without it."""
+    for part in ceiling.source.detail.split(", "):
+        if part.startswith(word):
+            return part.removeprefix(word).lstrip(": ")
+    return ""

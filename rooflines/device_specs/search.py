@@ -55,14 +55,11 @@ def only(name: str, facts: Facts | None = None) -> Match:
     """
     found = _named(name)
     if len(found) > 1 and facts is not None:
-        found = tuple(match for match in found if any(match.sheet == one.sheet for one in _of_sheet(match, facts))) or found
+        alike = [(match, catalog.matching(match.sheet.names[0], facts) if match.sheet.names else ()) for match in found]
+        found = tuple(match for match, ones in alike if any(match.sheet == one.sheet for one in ones)) or found
     if len(found) > 1:
         raise UsageError(f"{name!r} may be {', '.join(match.sheet.name for match in found)}.", hint="Give one of these names.")
     return found[0]
-
-
-def _of_sheet(match: Match, facts: Facts) -> tuple[Match, ...]:
-    return catalog.matching(match.sheet.names[0], facts) if match.sheet.names else ()
 
 
 def _named(name: str) -> tuple[Match, ...]:

@@ -23,106 +23,57 @@ Call = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class Operator(NamedTuple):
-    """One call to count, made of ``elements`` of 4 bytes (twice as many of 2 bytes) on a device.
+    """How far the hardware's counters may be from our count of an operator (None: only reported)."""
 
-    ``bytes_within`` and ``flops_within`` are how far the hardware's counters may be from our count (None: only reported).
-    """
-
-    make: Callable[[int, str], Call]
     bytes_within: float | None = _BYTES
     flops_within: float | None = None
-
-
-def _random(device: str, *sizes: int, **options: Any) -> Any:
-    import torch
-
-    return torch.rand(*sizes, device=device, **options)
-
-
-def _add(elements: int, device: str) -> Call:
-    import torch
-
-    return torch.add, (_random(device, elements), _random(device, elements))
-
-
-def _sum(elements: int, device: str) -> Call:
-    import torch
-
-    return torch.sum, (_random(device, 2 * elements),)
-
-
-def _relu(elements: int, device: str) -> Call:
-    import torch
-
-    return torch.relu, (_random(device, 2 * elements, dtype=torch.bfloat16),)
-
-
-def _convert(elements: int, device: str) -> Call:
-    """A copy of one type into another: a copy of the same type is no kernel, but a transfer of the driver's that ncu does not count."""
-    import torch
-
-    return torch.Tensor.to, (_random(device, 2 * elements), torch.bfloat16)
-
-
-def _layer_norm(elements: int, device: str) -> Call:
-    import torch
-
-    return torch.nn.functional.layer_norm, (_random(device, elements // _ROW, _ROW), (_ROW,))
-
-
-def _softmax(elements: int, device: str) -> Call:
-    import torch
-
-    return torch.softmax, (_random(device, elements // _ROW, _ROW), -1)
-
-
-def _convolution(elements: int, device: str) -> Call:
-    """3 x 3 on each channel by itself, by a kernel of torch's own: cuDNN may change the layout first, which moves everything again."""
-    import torch
-
-    side = 256 if device == "cuda" else 16
-    images = _random(device, elements // (64 * side * side), 64, side, side)
-    weight = _random(device, 64, 1, 3, 3)
-    return torch.nn.functional.conv2d, (images, weight, None, 1, 1, 1, 64)
-
-
-def _embedding(elements: int, device: str) -> Call:
-    """Every row of a table once, in random order."""
-    import torch
-
-    rows = elements // _ROW
-    return torch.nn.functional.embedding, (torch.randperm(rows, device=device), _random(device, rows, _ROW))
-
-
-def _product(elements: int, device: str) -> Call:
-    import torch
-
-    return torch.mm, (_random(device, elements // _WIDTH, _WIDTH), _random(device, _WIDTH, _WIDTH))
-
-
-def _product_bf16(elements: int, device: str) -> Call:
-    import torch
-
-    return torch.mm, (
-        _random(device, 2 * elements // _WIDTH, _WIDTH, dtype=torch.bfloat16),
-        _random(device, _WIDTH, _WIDTH, dtype=torch.bfloat16),
-    )
 
 
 # The FLOPs of an addition are not compared, because torch compiles ``a + alpha * b`` to FMAs; those of functions of an element
 # (softmax) are counted by convention. Products of bf16 run on tensor cores, whose instructions these counters do not see.
 OPERATORS = {
-    "add fp32": Operator(_add),
-    "sum fp32": Operator(_sum, flops_within=_FLOPS),
-    "relu bf16": Operator(_relu),
-    "fp32 to bf16": Operator(_convert),
-    "layer_norm fp32": Operator(_layer_norm),
-    "softmax fp32": Operator(_softmax),
-    "depthwise conv fp32": Operator(_convolution),
-    "embedding fp32": Operator(_embedding),
-    "mm fp32": Operator(_product, flops_within=_FLOPS),
-    "mm bf16": Operator(_product_bf16),
+    "add fp32": Operator(),
+    "sum fp32": Operator(flops_within=_FLOPS),
+    "relu bf16": Operator(),
+    "fp32 to bf16": Operator(),
+    "layer_norm fp32": Operator(),
+    "softmax fp32": Operator(),
+    "depthwise conv fp32": Operator(),
+    "embedding fp32": Operator(),
+    "mm fp32": Operator(flops_within=_FLOPS),
+    "mm bf16": Operator(),
 }
+
+
+def _calls(elements: int, device: str) -> dict[str, Callable[[], Call]]:
+    """What makes the call of each of ``OPERATORS``, of ``elements`` of 4 bytes (twice as many of 2 bytes) on ``device``."""
+    import torch
+    from torch.nn import functional
+
+    def random(*sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return torch.rand(*sizes, device=device, dtype=dtype)
+
+    half, rows, side = torch.bfloat16, elements // _ROW, 256 if device == "cuda" else 16
+    return {
+        "add fp32": lambda: (torch.add, (random(elements), random(elements))),
+        "sum fp32": lambda: (torch.sum, (random(2 * elements),)),
+        "relu bf16": lambda: (torch.relu, (random(2 * elements, dtype=half),)),
+        # A copy of one type into another: a copy of the same type is no kernel, but a transfer of the driver's that ncu does not count.
+        "fp32 to bf16": lambda: (torch.Tensor.to, (random(2 * elements), half)),
+        "layer_norm fp32": lambda: (functional.layer_norm, (random(rows, _ROW), (_ROW,))),
+        "softmax fp32": lambda: (torch.softmax, (random(rows, _ROW), -1)),
+        # 3 x 3 on each channel by itself, by a kernel of torch's own: cuDNN may change the layout first, which moves everything again.
+        "depthwise conv fp32": lambda: (
+            functional.conv2d,
+            (random(elements // (64 * side * side), 64, side, side), random(64, 1, 3, 3), None, 1, 1, 1, 64),
+        ),
+        # Every row of a table once, in random order.
+        "embedding fp32": lambda: (functional.embedding, (torch.randperm(rows, device=device), random(rows, _ROW))),
+        "mm fp32": lambda: (torch.mm, (random(elements // _WIDTH, _WIDTH), random(_WIDTH, _WIDTH))),
+        "mm bf16": lambda: (
+            torch.mm, (random(2 * elements // _WIDTH, _WIDTH, dtype=half), random(_WIDTH, _WIDTH, dtype=half))
+        ),
+    }  # fmt: skip
 
 
 def count_operators(torch_device: str) -> Iterator[dict[str, Any]]:
@@ -135,17 +86,17 @@ def count_operators(torch_device: str) -> Iterator[dict[str, Any]]:
     torch.set_float32_matmul_precision("highest")
     device = torch_device.partition(":")[0]
     with torch.no_grad():
-        for name, operator in OPERATORS.items():
-            yield {"operator": name, **_count(name, operator, device)}
+        for name, call in _calls(ELEMENTS[device], device).items():
+            yield {"operator": name, **_count(name, call, device)}
 
 
-def _count(name: str, operator: Operator, device: str) -> dict[str, Any]:
+def _count(name: str, call: Callable[[], Call], device: str) -> dict[str, Any]:
     import torch
 
     from rooflines.roofline.counting.count import count
 
     try:
-        function, inputs = operator.make(ELEMENTS[device], device)
+        function, inputs = call()
         counted = count(function, *inputs)
         if device == "cuda":
             _profile(name, function, inputs)

@@ -1,4 +1,4 @@
-"""Run a part in a process of its own, for as long as its limit."""
+"""Run a part in a process of its own, for as long as its limit. ``main`` is what that process does."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import msgspec
 
+from rooflines.errors import RooflinesError
 from rooflines.gpu_check.commands import environment
-from rooflines.gpu_check.parts import PartPlan
-from rooflines.gpu_check.recorder import FINDINGS_FILE
-from rooflines.gpu_check.records import Findings, Outcome, Part
+from rooflines.gpu_check.parts import PARTS, PartPlan
+from rooflines.gpu_check.recorder import DEVICE_FILE, FINDINGS_FILE, Recorder
+from rooflines.gpu_check.records import Device, Findings, Outcome, Part
 from rooflines.serial import read_json
 
 LOG_FILE = "log.txt"
@@ -27,7 +31,7 @@ def run_part(part: PartPlan, folder: Path, limit_s: float) -> Part:
     begun = time.monotonic()
     with (folder / LOG_FILE).open("wb") as log:
         worker = subprocess.Popen(
-            [sys.executable, "-m", "rooflines.gpu_check.worker", part.name, str(folder), str(limit_s)],
+            [sys.executable, "-m", "rooflines.gpu_check.process", part.name, str(folder), str(limit_s)],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment(), start_new_session=True,
         )  # fmt: skip
         try:
@@ -78,3 +82,28 @@ def _end(worker: subprocess.Popen[bytes]) -> None:
             os.killpg(worker.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             worker.wait(_END_S)
+
+
+def main(name: str, folder: str, limit_s: str) -> int:
+    """Run the part ``name`` for at most ``limit_s`` seconds, with its raw files in ``folder``, next to the file of the device."""
+    (part,) = (part for part in PARTS if part.name == name)
+    recorder = Recorder(Path(folder), read_json(Path(folder).with_name(DEVICE_FILE), Device), float(limit_s))
+    try:
+        function_of(part)(recorder)
+    except RooflinesError as error:
+        recorder.fail(str(error))
+    except Exception as error:  # whatever it is, the other parts are still worth having
+        traceback.print_exc()
+        recorder.fail(f"{type(error).__name__}: {error}")
+    return 0
+
+
+def function_of(part: PartPlan) -> Callable[[Recorder], None]:
+    """The function that runs ``part``."""
+    module, _, name = part.function.partition(":")
+    function: Callable[[Recorder], None] = getattr(import_module(module), name)
+    return function
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rooflines.device_specs.nvml import start_nvml
 from rooflines.errors import DeviceError
-from rooflines.gpu_check import case_laws, laws, monitored
+from rooflines.gpu_check import case_laws, laws
 from rooflines.gpu_check.case_laws import Profiled
 from rooflines.gpu_check.cases import Case, cases
 from rooflines.gpu_check.commands import rooflines_command, run_logged
 from rooflines.gpu_check.recorder import Recorder
 from rooflines.gpu_check.records import Check
-from rooflines.pipeline import ANALYSIS_FILE
+from rooflines.pipeline.reporting import ANALYSIS_FILE
 from rooflines.profiler.directory import file_stem
 from rooflines.profiler.run import load
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.profiler.trace.records import KERNEL, Trace
 from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.usage.monitored import MonitorAnalysis
 from rooflines.serial import read_json, to_plain
 
 # The ceilings are those of the part before; where that part did not run, the first case measures them.
@@ -33,6 +35,11 @@ _KEPT = (
 _ROWS = 15
 # A case is not begun with less time than torch takes to load, and ends before the part does.
 _LEAST_S, _MARGIN_S = 15.0, 3.0
+MONITOR = "monitor of a training script"
+SCRIPT = Path(__file__).with_name("workloads") / "train.py"
+# Long enough for tens of readings of a busy GPU; a rehearsal needs one reading.
+_SECONDS, _REHEARSED_SECONDS = 4.0, 0.3
+_MONITOR_LIMIT_S = 60.0
 
 Launch = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -53,9 +60,9 @@ def run(recorder: Recorder, launch: Launch = run_logged) -> None:
         found[case.name] = run_case(recorder, case, launch, limit_s)
         recorder.figure("runs", found)
     if recorder.left_s < _LEAST_S:
-        recorder.leave_out(monitored.NAME, "no time was left")
+        recorder.leave_out(MONITOR, "no time was left")
     else:
-        monitored.run(recorder, launch)
+        run_monitor(recorder, launch)
 
 
 def run_case(recorder: Recorder, case: Case, launch: Launch, limit_s: float) -> dict[str, Any]:
@@ -148,3 +155,23 @@ def summary(analysis: Analysis) -> dict[str, Any]:
     kept = {key: plain[key] for key in _KEPT if key in plain}
     steps = {key: value for key, value in plain.get("steps", {}).items() if key != "durations_s"}
     return {**kept, "steps": steps, "operators": plain["operators"][:_ROWS]}
+
+
+def run_monitor(recorder: Recorder, launch: Launch) -> None:
+    """Run ``rooflines monitor`` on a script that uses the GPU: its exit code comes back, and the GPU that worked was sampled."""
+    directory = recorder.folder / "monitor"
+    seconds = _REHEARSED_SECONDS if recorder.device.rehearsed else _SECONDS
+    program = (sys.executable, str(SCRIPT), "--device", recorder.torch_device, "--seconds", str(seconds))
+    command = rooflines_command("monitor", "--output", str(directory), "--formats", "json", "--quiet", "--", *program)
+    try:
+        done = launch(command, recorder.folder / "monitor.txt", timeout_s=_MONITOR_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        recorder.check(laws.judged("rooflines monitor succeeds", MONITOR, False, f"stopped after {_MONITOR_LIMIT_S:.0f} s"))
+        return
+    file = directory / ANALYSIS_FILE
+    if not file.exists():
+        recorder.check(laws.judged("rooflines monitor succeeds", MONITOR, False, f"exit code {done.returncode}: {done.stderr[-400:]}"))
+        return
+    analysis = read_json(file, MonitorAnalysis)
+    recorder.check(*case_laws.program_monitored(MONITOR, done.returncode, analysis, recorder.device))
+    recorder.figure("monitor", to_plain(analysis))

@@ -14,9 +14,9 @@ import msgspec
 from rooflines.errors import DataError, TraceError
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.records import Run
-from rooflines.profiler.trace.capture import CaptureTrace
 from rooflines.profiler.trace.cut import whole_part
 from rooflines.profiler.trace.reader import read_trace
+from rooflines.profiler.trace.records import CaptureTrace
 from rooflines.profiler.trace.sources import find_traces, rank_in_name
 from rooflines.profiler.trace.url import is_url, shown
 

@@ -30,8 +30,8 @@ from rooflines.profiler.directory import check_directory, default_directory, dir
 from rooflines.profiler.options import Mode, Options, Precision, Value, find_device
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.recording.collect import Recording, collect, quiet_profiler
+from rooflines.profiler.recording.device import program_device
 from rooflines.profiler.recording.passes import TRACED_STEPS
-from rooflines.profiler.recording.program_device import program_device
 from rooflines.profiler.records import Run, Settings, Workload
 from rooflines.profiler.run import saved_with
 from rooflines.profiler.workloads.memory_shortage import memory_shortage

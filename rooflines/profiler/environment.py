@@ -35,21 +35,18 @@ def collect_environment(device: str) -> Environment:
 
     Driver, CUDA and cuDNN belong to CUDA devices and are absent for others. Raises DeviceError when torch cannot use ``device``.
     """
+    import torch
+
     device = _checked(device)
     return Environment(
         host=platform.node(),
         os=os_name(),
         python=platform.python_version(),
         rooflines=__version__,
-        torch=torch_version(),
+        torch=str(torch.__version__),  # the metadata of the distribution leaves the build out: 2.6.0+cu124
         torchvision=package_version("torchvision"),
         device=device,
         device_name=device_name(device),
-        device_memory_bytes=device_memory_bytes(device),
-        device_units=device_units(device),
-        driver=driver_version(device),
-        cuda=cuda_version(device),
-        cudnn=cudnn_version(device),
         cpu=detect.cpu_name(),
         cpu_cores=detect.physical_cores(),
         cpu_threads=os.cpu_count(),
@@ -57,6 +54,7 @@ def collect_environment(device: str) -> Environment:
         memory_bytes=memory_bytes(),
         threads=thread_count(),
         git_commit=git_commit(),
+        **(_cuda_facts(device) if device.startswith("cuda") else {}),
     )
 
 
@@ -78,43 +76,28 @@ def package_version(name: str) -> str | None:
         return None
 
 
-def torch_version() -> str:
-    """Torch's version with its build, ``2.6.0+cu124``: the installed distribution's metadata leaves the build out."""
-    import torch
-
-    return str(torch.__version__)
-
-
 def device_name(device: str) -> str:
     """The device as its driver prints it; for the CPU and for Apple's GPU, which is part of it, the CPU's name."""
-    if _kind(device) != "cuda":
+    if not device.startswith("cuda"):
         return detect.cpu_name()
     import torch
 
     return torch.cuda.get_device_name(device)
 
 
-def device_units(device: str) -> int | None:
-    """The multiprocessors of a CUDA device, of a slice (MIG) its own; None for others."""
-    if _kind(device) != "cuda":
-        return None
+def _cuda_facts(device: str) -> dict[str, Any]:
+    """What only a CUDA device has. A slice (MIG) has its own memory and units; ROCm calls its devices ``cuda`` and has no CUDA."""
     import torch
 
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)
-
-
-def device_memory_bytes(device: str) -> int | None:
-    """The memory of a discrete GPU."""
-    if _kind(device) != "cuda":
-        return None
-    import torch
-
-    return int(torch.cuda.get_device_properties(device).total_memory)
-
-
-def driver_version(device: str) -> str | None:
-    """The NVIDIA driver's version."""
-    return nvidia_driver().version if _kind(device) == "cuda" else None
+    properties = torch.cuda.get_device_properties(device)
+    cudnn: int | None = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
+    return {
+        "device_memory_bytes": int(properties.total_memory),
+        "device_units": int(properties.multi_processor_count),
+        "driver": nvidia_driver().version,
+        "cuda": torch.version.cuda,
+        "cudnn": None if cudnn is None else dotted_cudnn(cudnn),
+    }
 
 
 def nvidia_driver() -> Driver:
@@ -151,25 +134,6 @@ def _newest_cuda(nvml: Any) -> tuple[int, int] | None:
     except nvml.NVMLError:  # a driver from before this question
         return None
     return version // 1000, version % 1000 // 10
-
-
-def cuda_version(device: str) -> str | None:
-    """The CUDA version torch was built with; None for a ROCm build as well, which calls its devices ``cuda`` too."""
-    if _kind(device) != "cuda":
-        return None
-    import torch
-
-    return torch.version.cuda
-
-
-def cudnn_version(device: str) -> str | None:
-    """The cuDNN that torch uses: ``9.1.0``."""
-    if _kind(device) != "cuda":
-        return None
-    import torch
-
-    number: int | None = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
-    return None if number is None else dotted_cudnn(number)
 
 
 def dotted_cudnn(number: int) -> str:
@@ -215,10 +179,6 @@ def git_commit() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return answer.stdout.strip() or None
-
-
-def _kind(device: str) -> str:
-    return device.partition(":")[0]
 
 
 def _checked(device: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from rooflines.device_specs.marks import DISTURBED
+from rooflines.device_specs.records import DISTURBED
 from rooflines.reports.words.text import Scale, efficiency_text
 from rooflines.units import scale, significant
 

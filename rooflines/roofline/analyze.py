@@ -11,19 +11,17 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rooflines.device_specs.marks import CONTRADICTS, DISTURBED, UNCONFIRMED, marked, marks_of
-from rooflines.device_specs.records import Ceilings
+from rooflines.device_specs.records import CONTRADICTS, DISTURBED, UNCONFIRMED, Ceilings, marked, marks_of
 from rooflines.profiler.compiled.inductor_cache import read_cache
 from rooflines.profiler.compiled.records import read_compiled
 from rooflines.profiler.records import Run, RunFile, Workload
 from rooflines.profiler.trace.breakdown import step_breakdown
 from rooflines.profiler.trace.calls import Calls, build_calls
-from rooflines.profiler.trace.capture import CaptureTrace
 from rooflines.profiler.trace.cut import whole_part
 from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.launches import launches
 from rooflines.profiler.trace.reader import read_trace
-from rooflines.profiler.trace.records import Int64s, Trace
+from rooflines.profiler.trace.records import CaptureTrace, Int64s, Trace
 from rooflines.roofline.advice.usage import find_in_usage, ranked
 from rooflines.roofline.analysis import Analysis, Basis, Coverage, Input, Launches, Memory, Steps, TracedStep
 from rooflines.roofline.attribution.attribute import Attribution, attribute

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from rooflines._version import __version__
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import RooflinesError
@@ -151,7 +153,7 @@ def curves_section(rows: Sequence[Line], paper: Paper) -> Section:
     for name, figure, y_title, fraction in _CURVES:
         series = [one for curve, colour in zip(found, colours(found), strict=True) if (one := _series(curve, axis, name, colour))]
         theirs = paper.get(name, {})
-        series = [_with_paper(one, theirs) for one in series]
+        series = [replace(one, paper_points=tuple(theirs[one.backend])) if one.backend in theirs else one for one in series]
         if series and any(len(one.x) > 1 for one in series):
             drawing = Curves(
                 x_title=_LABELS.get(axis, axis.replace("_", " ")), y_title=y_title, series=tuple(series), fraction=fraction, log_x=True
@@ -184,12 +186,6 @@ def _series(curve: Curve, axis: str, name: str, colour: str) -> Series | None:
         low=tuple(one.value if one.low is None else one.low for _, one in placed),
         high=tuple(one.value if one.high is None else one.high for _, one in placed),
     )  # fmt: skip
-
-
-def _with_paper(series: Series, theirs: Mapping[str, Sequence[tuple[float, float]]]) -> Series:
-    from msgspec.structs import replace
-
-    return replace(series, paper_points=tuple(theirs[series.backend])) if series.backend in theirs else series
 
 
 def paths_section(rows: Sequence[Line]) -> Section:

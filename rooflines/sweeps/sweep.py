@@ -39,7 +39,7 @@ def sweep(
     points = make_points((kind, setting) for setting in grid({"model": models, **options}, kind))
     place: Place = here
     if dask is not None:
-        from rooflines.sweeps.dask import on_dask
+        from rooflines.sweeps.places import on_dask
 
         place = on_dask(dask)
     where = Path(output) if output is not None else None

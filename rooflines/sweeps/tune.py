@@ -240,13 +240,10 @@ def _open(tuning: Tuning, directory: Path, url: str | None) -> Study:
     return study
 
 
-def _abandoned(trial: Any) -> bool:
-    """Whether a trial does not count: its process died or was interrupted, or it was one too many. One that failed has a reason."""
-    return trial.state.name == "FAIL" and "reason" not in trial.user_attrs
-
-
 def _live(study: Study) -> list[Any]:
-    return [trial for trial in study.get_trials(deepcopy=False) if not _abandoned(trial)]
+    """The trials but those whose process died or was interrupted, or that were one too many: one that failed has a reason."""
+    trials = study.get_trials(deepcopy=False)
+    return [trial for trial in trials if trial.state.name != "FAIL" or "reason" in trial.user_attrs]
 
 
 def _with_trials(tuning: Tuning, study: Study) -> Tuning:

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from rooflines import pipeline
-from rooflines.device_specs import detect, measure
+from rooflines.device_specs import detect, measure, measure_cpu
+from rooflines.device_specs.cache import load_file
 from rooflines.device_specs.history import History, Series, Session
 from rooflines.device_specs.records import Conditions
 from rooflines.errors import UsageError
@@ -50,7 +51,7 @@ def instant(monkeypatch):
             others = 0.8 if ceiling is FURTHER else 1.0
             plan.series.append(Series(ceiling=ceiling, values=(ceiling.value, *[others * ceiling.value] * 3), quiet=(True,) * 4))
 
-    monkeypatch.setattr(measure, "measure_cpu", found)
+    monkeypatch.setattr(measure_cpu, "measure_cpu", found)
     return asked
 
 
@@ -149,7 +150,7 @@ def test_json_is_a_file_for_ceilings(ask, place):
     answer = ask("--format", "json")
     assert ask("-o", "mine.json").out == ""
     assert (place / "mine.json").read_text() == answer.out
-    found = measure.load_file(place / "mine.json")
+    found = load_file(place / "mine.json")
     assert [(one.key, one.value) for one in found.ceilings] == [(one.key, one.value) for one in (*samples.ceilings(), FURTHER)]
     assert found.full
     (session,) = json.loads(answer.out)["sessions"]
@@ -192,7 +193,7 @@ def test_measured_beside_the_sheet(ask, place, monkeypatch):
     first = next(csv.DictReader(io.StringIO(ask("--threads", "1", "--compare", "--format", "csv").out)))
     assert float(first["fraction"]) == pytest.approx(row["fraction"])
     assert ask("--threads", "1", "--compare", "-o", "both.json").code == 0
-    assert len(measure.load_file(place / "both.json").ceilings) == len(samples.ceilings()) + 1
+    assert len(load_file(place / "both.json").ceilings) == len(samples.ceilings()) + 1
 
 
 def test_without_a_sheet_it_says_so(ask, monkeypatch):
@@ -263,7 +264,7 @@ def test_ctrl_c_leaves_the_cache_as_it_was(ask, place, monkeypatch):
         plan.keep(samples.ceilings()[0])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(measure, "measure_cpu", stopped)
+    monkeypatch.setattr(measure_cpu, "measure_cpu", stopped)
     answer = ask("--remeasure")
     assert answer.code == 130
     assert answer.complaint[0].startswith("rooflines: interrupted")

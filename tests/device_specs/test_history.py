@@ -7,8 +7,7 @@ import pytest
 
 from rooflines.device_specs import detect, history
 from rooflines.device_specs.history import MOST_SESSIONS, History, Series, Session, best_of
-from rooflines.device_specs.marks import marked, marks_of
-from rooflines.device_specs.records import Ceiling, Source
+from rooflines.device_specs.records import Ceiling, Source, marked, marks_of
 from rooflines.serial import from_plain, to_plain
 
 EMPTY = History(device="laptop", kind="cpu", fingerprint="f", method=4, threads=2)

@@ -13,13 +13,13 @@ import msgspec
 import pytest
 import torch
 
-from rooflines.device_specs import detect, measure
+from rooflines.device_specs import detect, measure, measure_cpu
+from rooflines.device_specs.cache import age, load_file
 from rooflines.device_specs.history import History, Series, best_of
-from rooflines.device_specs.marks import DISTURBED, marks_of
 from rooflines.device_specs.measure_gpu import derived_fp32
 from rooflines.device_specs.measure_torch import transfers
 from rooflines.device_specs.plan import Plan
-from rooflines.device_specs.records import Ceilings
+from rooflines.device_specs.records import DISTURBED, Ceilings, marks_of
 from rooflines.device_specs.rounds import Way, ready
 from rooflines.errors import DataError, DeviceError, UsageError
 from rooflines.kernels.micro.repeats import Timing
@@ -48,7 +48,7 @@ def instant(monkeypatch):
         for ceiling in samples.ceilings():
             plan.series.append(Series(ceiling=ceiling, values=(ceiling.value,) * 2, quiet=(True, True)))
 
-    monkeypatch.setattr(measure, "measure_cpu", fake)
+    monkeypatch.setattr(measure_cpu, "measure_cpu", fake)
     return asked
 
 
@@ -135,7 +135,7 @@ def test_what_is_interrupted_leaves_the_cache_as_it_was(cache, instant, monkeypa
         plan.keep(samples.ceilings()[0])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(measure, "measure_cpu", stopped)
+    monkeypatch.setattr(measure_cpu, "measure_cpu", stopped)
     before = {path.name: path.read_bytes() for path in cache.iterdir()}
     for full in (False, True):
         with pytest.raises(KeyboardInterrupt):
@@ -228,14 +228,14 @@ def test_what_only_a_full_set_has_is_not_measured_again_for_a_quick_request(cach
 
 
 def test_what_others_measured_meanwhile_is_kept(cache, instant, monkeypatch):
-    fake = measure.measure_cpu
+    fake = measure_cpu.measure_cpu
 
     def beside(plan, threads, *, full=False):
         fake(plan, threads, full=full)
         if len(instant) == 1:
             measure.measure("cpu", threads=2, remeasure=True)
 
-    monkeypatch.setattr(measure, "measure_cpu", beside)
+    monkeypatch.setattr(measure_cpu, "measure_cpu", beside)
     assert measure.measure("cpu", threads=2).measurements == 2
     assert instant == [2, 2]
 
@@ -284,7 +284,7 @@ def test_load_file_reads_what_rooflines_writes(tmp_path, shape):
         "run": {"environment": environment, "ceilings": record},
     }[shape]
     path.write_text(json.dumps(plain))
-    found = measure.load_file(path)
+    found = load_file(path)
     assert found.ceilings == STORED.ceilings
     assert (found.device, found.kind) == (("NVIDIA H200", "cuda") if shape == "analysis" else ("laptop", "cpu"))
 
@@ -292,7 +292,7 @@ def test_load_file_reads_what_rooflines_writes(tmp_path, shape):
 def test_load_file_needs_no_more_than_the_list(tmp_path):
     path = tmp_path / "mine.json"
     path.write_text(json.dumps({"ceilings": msgspec.to_builtins(STORED)["ceilings"]}))
-    assert measure.load_file(path).device == "mine"
+    assert load_file(path).device == "mine"
 
 
 @pytest.mark.parametrize(
@@ -311,22 +311,22 @@ def test_load_file_says_what_is_wrong(tmp_path, text, message):
     path = tmp_path / "bad.json"
     path.write_text(text)
     with pytest.raises(DataError, match=message) as caught:
-        measure.load_file(path)
+        load_file(path)
     assert str(path) in caught.value.message
     assert caught.value.exit_code == 2
 
 
 def test_load_file_that_is_not_there(tmp_path):
     with pytest.raises(DataError, match="No such file"):
-        measure.load_file(tmp_path / "missing.json")
+        load_file(tmp_path / "missing.json")
 
 
 def test_age():
     then = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(hours=3)
-    found = measure.age(msgspec.structs.replace(STORED, measured_at=then.isoformat()))
+    found = age(msgspec.structs.replace(STORED, measured_at=then.isoformat()))
     assert datetime.timedelta(hours=3) <= found < datetime.timedelta(hours=3, minutes=5)
-    assert measure.age(msgspec.structs.replace(STORED, measured_at="")) is None
-    assert measure.age(msgspec.structs.replace(STORED, measured_at="yesterday")) is None
+    assert age(msgspec.structs.replace(STORED, measured_at="")) is None
+    assert age(msgspec.structs.replace(STORED, measured_at="yesterday")) is None
 
 
 def test_derived_fp32_is_multiprocessors_times_rate_times_clock():

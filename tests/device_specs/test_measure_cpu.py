@@ -11,9 +11,8 @@ import torch
 from rooflines.device_specs import detect, measure_cpu
 from rooflines.device_specs.detect import Cache
 from rooflines.device_specs.history import best_of
-from rooflines.device_specs.marks import marks_of
 from rooflines.device_specs.plan import Plan
-from rooflines.device_specs.records import Ceilings
+from rooflines.device_specs.records import Ceilings, marks_of
 from rooflines.device_specs.rounds import Way, ready
 from rooflines.kernels.micro import ladder, stream
 from rooflines.kernels.micro.repeats import Timing

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torchvision
 
-from rooflines.gpu_check import device, monitored, profiles
+from rooflines.gpu_check import device, profiles
 from rooflines.gpu_check.cases import cases, resnet_flops
 from rooflines.gpu_check.commands import run_logged
 from rooflines.gpu_check.recorder import Recorder
@@ -95,13 +95,13 @@ def test_a_case_that_is_not_traced_has_the_laws_of_its_times(rehearsal, in_this_
 def quickly(command, log, **options):
     """Runs ``rooflines monitor`` on a program that does not take seconds to load torch."""
     program = command.index("--") + 1
-    assert command[program:] == [sys.executable, str(monitored.SCRIPT), "--device", "cpu", "--seconds", "0.3"]
+    assert command[program:] == [sys.executable, str(profiles.SCRIPT), "--device", "cpu", "--seconds", "0.3"]
     return run_logged([*command[:program], sys.executable, "-c", "import time; time.sleep(0.3)"], log, **options)
 
 
 @pytest.mark.parametrize("launch", [quickly, pytest.param(run_logged, marks=pytest.mark.slow)])
 def test_monitor_watches_a_program(rehearsal, launch):
-    monitored.run(rehearsal.recorder, launch)
+    profiles.run_monitor(rehearsal.recorder, launch)
     outcomes = rehearsal.outcomes()
     assert outcomes.pop("the GPU that was sampled did the work") == "left out"
     assert set(outcomes.values()) == {"ok"}, rehearsal.findings.checks
@@ -206,7 +206,7 @@ def test_without_time_cases_are_left_out_and_not_begun(tmp_path):
     recorder = Recorder(tmp_path, CPU, limit_s=10.0)
     profiles.run(recorder, lambda *_, **__: pytest.fail("a case was begun"))
     reasons = {one.what: one.reason for one in read_json(tmp_path / "findings.json", Findings).left_out}
-    assert reasons["LSTM training fp32"] == reasons[monitored.NAME] == "no time was left"
+    assert reasons["LSTM training fp32"] == reasons[profiles.MONITOR] == "no time was left"
 
 
 def test_a_case_ends_before_its_part(tmp_path):

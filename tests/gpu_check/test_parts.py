@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from rooflines.errors import UsageError
-from rooflines.gpu_check import parts, process, worker
+from rooflines.gpu_check import parts, process
 from rooflines.gpu_check.parts import EVIDENCE_S, PARTS, TOTAL_S, PartPlan, chosen, limit_s
 from rooflines.gpu_check.process import result, run_part
 from rooflines.gpu_check.records import Check, Device, Findings, LeftOut
@@ -75,7 +75,7 @@ def test_order_and_time_of_a_whole_check():
     assert [one.name for one in PARTS] == ["ceilings", "profiles", "energy", "networks", "counters", "tests"]
     assert sum(one.share_s for one in PARTS) + EVIDENCE_S <= TOTAL_S == 600
     for one in PARTS:
-        assert callable(worker.function_of(one))
+        assert callable(process.function_of(one))
 
 
 def test_the_documentation_has_the_parts_and_their_time():

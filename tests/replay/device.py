@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import torch
 
-from rooflines.profiler.environment import collect_environment, driver_version
+from rooflines.profiler.environment import collect_environment, nvidia_driver
 from rooflines.profiler.module_hooks import ModuleRanges
 from rooflines.profiler.recording.device import RecordedDevice
 from rooflines.profiler.records import Environment
@@ -65,7 +65,7 @@ class ReplayDevice(RecordedDevice):
             device_name=facts.name,
             device_memory_bytes=facts.memory_bytes,
             device_units=facts.units,
-            driver=driver_version(NAME),
+            driver=nvidia_driver().version,
             cuda=facts.cuda,
         )
 

@@ -24,7 +24,7 @@ _FIND_DEVICE = (
     "rooflines.pipeline.recording",
     "rooflines.pipeline.ceilings",
     "rooflines.profiler.workloads.prepare",
-    "rooflines.profiler.recording.program_device",
+    "rooflines.profiler.recording.device",
 )
 WORKLOAD = "def step():\n    from tests.replay import fixtures\n    return lambda: fixtures.replayed.run_step()\n"
 

@@ -14,11 +14,11 @@ import psutil
 import pytest
 
 from rooflines.errors import Interrupted, OutputError, RunError, UsageError
+from rooflines.sweeps.places import parameters
 from rooflines.sweeps.process import JobError, run_job
 from rooflines.sweeps.records import Estimate, Job, Point, Result, Sweep
 from rooflines.sweeps.results import estimate, frame, read_results, row_of, rows
 from rooflines.sweeps.run import in_rounds, load_sweep, run_sweep
-from rooflines.sweeps.slurm import parameters
 from tests.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -182,7 +182,7 @@ def test_throughput_agrees_with_the_step_and_two_rounds_take_the_widest_interval
 
 def test_a_dask_cluster_gives_the_same_table(tmp_path):
     distributed = pytest.importorskip("distributed")
-    from rooflines.sweeps.dask import on_dask
+    from rooflines.sweeps.places import on_dask
 
     with contextlib.closing(
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None)
@@ -198,7 +198,7 @@ def test_a_dask_cluster_gives_the_same_table(tmp_path):
 
 def test_jobs_of_submitit_give_the_same_results(tmp_path):
     pytest.importorskip("submitit")
-    from rooflines.sweeps.slurm import on_slurm
+    from rooflines.sweeps.places import on_slurm
 
     place = on_slurm(tmp_path / "jobs", {}, cluster="local")
     sweep, directory = run_sweep("s", points("plain", "killed", sizes=(2,)), repeats=1, output=tmp_path / "s", place=place)
@@ -212,7 +212,7 @@ def test_slurm_is_asked_for_with_its_own_parameters(tmp_path):
     with pytest.raises(UsageError, match="'gpu' is not a parameter"):
         parameters("gpu")
     pytest.importorskip("submitit")
-    from rooflines.sweeps.slurm import on_slurm
+    from rooflines.sweeps.places import on_slurm
 
     with pytest.raises(UsageError, match="jobs cannot be submitted"):
         run_sweep("s", points("plain"), repeats=1, output=tmp_path / "s", place=on_slurm(tmp_path / "jobs", {}))

@@ -121,14 +121,7 @@ def work(batch: int, index_bytes: int = 8) -> tuple[Operator, ...]:
 def sgd() -> Operator:
     """The optimizer's update of all parameters in one pass: reads parameter, gradient and momentum, writes the first and the last."""
     count = sum(prod(shape) for shape in PARAMETERS.values())
-    return Operator(
-        name="sgd with momentum",
-        layer="",
-        phase="optimizer",
-        other_flops=_SGD_MOMENTUM * count,
-        bytes_read=3 * _FLOAT * count,
-        bytes_written=2 * _FLOAT * count,
-    )
+    return _operator("sgd with momentum", "", "optimizer", 3 * _FLOAT * count, 2 * _FLOAT * count, other=_SGD_MOMENTUM * count)
 
 
 def parameter_bytes(layer: str) -> int:
@@ -136,32 +129,25 @@ def parameter_bytes(layer: str) -> int:
     return _FLOAT * (prod(PARAMETERS[f"{layer}.weight"]) + prod(PARAMETERS[f"{layer}.bias"]))
 
 
+def _operator(name: str, layer: str, phase: Phase, read: int, written: int, *, matrix: int = 0, other: int = 0) -> Operator:
+    """``read`` and ``written`` are bytes, ``matrix`` and ``other`` FLOPs."""
+    return Operator(name=name, layer=layer, phase=phase, matrix_flops=matrix, other_flops=other, bytes_read=read, bytes_written=written)
+
+
 def _weighted(name: str, layer: str, batch: int) -> Operator:
-    # every output gets one bias
-    return Operator(
-        name=name,
-        layer=layer,
-        phase="forward",
-        matrix_flops=products(layer, batch),
-        other_flops=elements(layer, batch),
-        bytes_read=_FLOAT * elements(_BEFORE[layer], batch) + parameter_bytes(layer),
-        bytes_written=_FLOAT * elements(layer, batch),
-    )
+    size = elements(layer, batch)
+    read = _FLOAT * elements(_BEFORE[layer], batch) + parameter_bytes(layer)
+    return _operator(name, layer, "forward", read, _FLOAT * size, matrix=products(layer, batch), other=size)  # a bias for each output
 
 
 def _convolution_gradients(layer: str, batch: int, of_input: bool) -> Operator:
     """Gradients of weight and bias, and of the input if requested; conv1's input is the image, which is not trained."""
     inputs = _FLOAT * elements(_BEFORE[layer], batch)
     weight = _FLOAT * prod(PARAMETERS[f"{layer}.weight"])
-    return Operator(
-        name="convolution gradients",
-        layer=layer,
-        phase="backward",
-        matrix_flops=products(layer, batch) * (2 if of_input else 1),
-        other_flops=elements(layer, batch),
-        bytes_read=_FLOAT * elements(layer, batch) + inputs + (weight if of_input else 0),
-        bytes_written=parameter_bytes(layer) + (inputs if of_input else 0),
-    )
+    read = _FLOAT * elements(layer, batch) + inputs + (weight if of_input else 0)
+    written = parameter_bytes(layer) + (inputs if of_input else 0)
+    matrix = products(layer, batch) * (2 if of_input else 1)
+    return _operator("convolution gradients", layer, "backward", read, written, matrix=matrix, other=elements(layer, batch))
 
 
 def _linear_gradients(layer: str, batch: int) -> tuple[Operator, Operator, Operator]:
@@ -170,68 +156,40 @@ def _linear_gradients(layer: str, batch: int) -> tuple[Operator, Operator, Opera
     matrix = products(layer, batch)
     return (
         # [N, out] @ [out, in]
-        Operator(
-            name="linear input gradient", layer=layer, phase="backward", matrix_flops=matrix,
-            bytes_read=gradient + weight, bytes_written=inputs,
-        ),
+        _operator("linear input gradient", layer, "backward", gradient + weight, inputs, matrix=matrix),
         # [out, N] @ [N, in]
-        Operator(
-            name="linear weight gradient", layer=layer, phase="backward", matrix_flops=matrix,
-            bytes_read=gradient + inputs, bytes_written=weight,
-        ),
-        Operator(
-            name="linear bias gradient", layer=layer, phase="backward", other_flops=elements(layer, batch),
-            bytes_read=gradient, bytes_written=bias,
-        ),
-    )  # fmt: skip
+        _operator("linear weight gradient", layer, "backward", gradient + inputs, weight, matrix=matrix),
+        _operator("linear bias gradient", layer, "backward", gradient, bias, other=elements(layer, batch)),
+    )
 
 
 def _elementwise(name: str, layer: str, phase: Phase, batch: int) -> Operator:
     """ReLU, which reads its input, or its gradient, which reads the gradient above and the output."""
     size = elements(layer, batch)
     operands = 1 if phase == "forward" else 2
-    return Operator(
-        name=name, layer=layer, phase=phase, other_flops=size, bytes_read=operands * _FLOAT * size, bytes_written=_FLOAT * size
-    )
+    return _operator(name, layer, phase, operands * _FLOAT * size, _FLOAT * size, other=size)
 
 
 def _pool(layer: str, batch: int, index_bytes: int) -> Operator:
     """A window of 4 costs 4; positions in no window are not read."""
     size = elements(layer, batch)
-    return Operator(
-        name="maxpool", layer=layer, phase="forward", other_flops=4 * size,
-        bytes_read=4 * _FLOAT * size, bytes_written=(_FLOAT + index_bytes) * size,
-    )  # fmt: skip
+    return _operator("maxpool", layer, "forward", 4 * _FLOAT * size, (_FLOAT + index_bytes) * size, other=4 * size)
 
 
 def _pool_gradient(layer: str, batch: int, index_bytes: int) -> Operator:
     """One addition for each maximum; the whole gradient is written, zeros included."""
-    size = elements(layer, batch)
-    return Operator(
-        name="maxpool gradient", layer=layer, phase="backward", other_flops=size,
-        bytes_read=(_FLOAT + index_bytes) * size, bytes_written=_FLOAT * elements(_POOLED[layer], batch),
-    )  # fmt: skip
+    size, whole = elements(layer, batch), elements(_POOLED[layer], batch)
+    return _operator("maxpool gradient", layer, "backward", (_FLOAT + index_bytes) * size, _FLOAT * whole, other=size)
 
 
 def _loss(batch: int) -> tuple[Operator, Operator, Operator, Operator]:
     """The logarithm of the softmax, the likelihood of the right class, and their gradients."""
     logits = batch * CLASSES
-    scores, classes = _FLOAT * logits, _CLASS * batch
+    scores, classes, sums = _FLOAT * logits, _CLASS * batch, 2 * _FLOAT
     return (
-        Operator(
-            name="log_softmax", layer="loss", phase="forward", other_flops=_SOFTMAX * logits, bytes_read=scores, bytes_written=scores
-        ),
+        _operator("log_softmax", "loss", "forward", scores, scores, other=_SOFTMAX * logits),
         # of each sample one score, and its sum with the others; the mean loss and the sum of the classes' weights are written
-        Operator(
-            name="nll_loss", layer="loss", phase="forward", other_flops=2 * batch,
-            bytes_read=_FLOAT * batch + classes, bytes_written=2 * _FLOAT,
-        ),
-        Operator(
-            name="nll_loss gradient", layer="loss", phase="backward", other_flops=batch,
-            bytes_read=classes + 2 * _FLOAT, bytes_written=scores,
-        ),
-        Operator(
-            name="log_softmax gradient", layer="loss", phase="backward", other_flops=_LOG_SOFTMAX_BACKWARD * logits,
-            bytes_read=2 * scores, bytes_written=scores,
-        ),
-    )  # fmt: skip
+        _operator("nll_loss", "loss", "forward", _FLOAT * batch + classes, sums, other=2 * batch),
+        _operator("nll_loss gradient", "loss", "backward", classes + sums, scores, other=batch),
+        _operator("log_softmax gradient", "loss", "backward", 2 * scores, scores, other=_LOG_SOFTMAX_BACKWARD * logits),
+    )

@@ -169,13 +169,13 @@ class NumbaCuda:
 
     def step(self, x: Array, y: Array) -> float:
         """One training step; returns the mean loss before it. Waits for the device."""
-        self._run(x, y, self._update)
+        self._run(x, y, train=True)
         self._loss_there.copy_to_host(self._loss)
         return float(self._loss[0])
 
     def gradients(self, x: Array, y: Array) -> dict[str, NDArray[np.float32]]:
         """The gradient of the mean loss for each parameter; nothing is updated."""
-        self._run(x, y, self._add_up)
+        self._run(x, y, train=False)
         return self._by_name(self._sums)
 
     def predict(self, x: Array) -> NDArray[np.int64]:
@@ -187,7 +187,7 @@ class NumbaCuda:
             images = self._images(part)
             for launch in self._plan(len(part))[:_FORWARD]:
                 launch.call(images, images)
-            logits = self._held.logits[: len(part) * self.classes].copy_to_host()
+            logits = self._grown(len(part)).logits[: len(part) * self.classes].copy_to_host()
             found[begin : begin + len(part)] = logits.reshape(len(part), self.classes).argmax(axis=1)
         return found
 
@@ -216,7 +216,7 @@ class NumbaCuda:
             raise UsageError("work is declared for the default network sizes only.")
         work = declared(len(x))
         images, classes = self._images(x), self._classes(y)
-        plan = (*self._plan(len(x)), _Launch("update", self._update))
+        plan = (*self._plan(len(x)), _Launch("update", lambda x, _: self._finish(len(x), train=True)))
         saved = [(array, array.copy_to_host()) for array in (self._parameters, self._velocity)]
         for launch in plan:
             launch.call(images, classes)
@@ -253,14 +253,14 @@ class NumbaCuda:
         self._buffers = None
         del self._parameters, self._velocity, self._sums, self._loss_there, self._table, self._partials
 
-    def _run(self, x: Array, y: Array, finish: _Call) -> None:
-        """All launches of a step, the last being ``finish``."""
+    def _run(self, x: Array, y: Array, *, train: bool) -> None:
+        """All launches of a step; the last one adds up the gradients, and with ``train`` updates the parameters."""
         images, classes = self._images(x), self._classes(y)
         if len(images) != len(classes):
             raise UsageError(f"images and classes must have the same length, got {len(images)} and {len(classes)}")
         for launch in self._plan(len(x)):
             launch.call(images, classes)
-        finish(images, classes)
+        self._finish(len(images), train=train)
 
     def _images(self, x: Array) -> Resident:
         if len(x) < 1 or x.shape[1:] != self._image:
@@ -280,11 +280,6 @@ class NumbaCuda:
         flat = np.ascontiguousarray(array).reshape(-1)
         buffers.given[which][: flat.size].copy_to_device(flat)
         return Resident(buffers.given[which], 0, array.shape)
-
-    @property
-    def _held(self) -> _Buffers:
-        assert self._buffers is not None
-        return self._buffers
 
     def _grown(self, samples: int) -> _Buffers:
         """Buffers for at least ``samples`` samples."""
@@ -312,16 +307,10 @@ class NumbaCuda:
             begin += prod(shape)
         return found
 
-    def _update(self, images: Resident, classes: Resident) -> None:
-        self._finish(len(images), 1)
-
-    def _add_up(self, images: Resident, classes: Resident) -> None:
-        self._finish(len(images), 0)
-
-    def _finish(self, samples: int, train: int) -> None:
+    def _finish(self, samples: int, *, train: bool) -> None:
         call, rows = self._ends[samples]
         rates = self._learning_rate, self._momentum
-        call(self._partials, self._table, rows, self._sums, self._parameters, self._velocity, *rates, train)
+        call(self._partials, self._table, rows, self._sums, self._parameters, self._velocity, *rates, int(train))
 
     def _plan(self, samples: int) -> tuple[_Launch, ...]:
         """The launches of a step for a batch of ``samples``, without the update."""

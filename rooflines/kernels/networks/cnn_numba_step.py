@@ -370,7 +370,7 @@ def update(threads: int, weights: Weights, gradient: Floats, learning_rate: np.f
 def operator_part(
     number: int, x: Floats, y: NDArray[np.int64], thread: int, threads: int, weights: Weights, kept: Activations, sums: Gradients
 ) -> None:
-    """A thread's part of the ``number``-th operator of ``cnn_numba_work.work``, over the whole batch: image i is kept at i."""
+    """A thread's part of the ``number``-th operator of ``cnn_numba.work``, over the whole batch: image i is kept at i."""
     begin, end = part(thread, threads, y.size, ROWS)
     count, at, conv1_at = end - begin, thread * SIZE, thread * CONV1_SUMS
     if number == 0:
@@ -402,7 +402,7 @@ def operator_part(
 
 @_parallel
 def operator(number: int, x: Floats, y: NDArray[np.int64], threads: int, weights: Weights, kept: Activations, sums: Gradients) -> None:
-    """The ``number``-th operator of ``cnn_numba_work.work`` on all threads; of the last one what comes before ``update``."""
+    """The ``number``-th operator of ``cnn_numba.work`` on all threads; of the last one what comes before ``update``."""
     for thread in prange(threads):
         operator_part(number, x, y, thread, threads, weights, kept, sums)
 

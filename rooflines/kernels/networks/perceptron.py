@@ -22,7 +22,6 @@ WIDTHS: Final = (784, 10, 10)
 LEARNING_RATE: Final = 0.1
 SAMPLES: Final = 59_000
 VALIDATION_SAMPLES: Final = 1_000
-ITERATIONS: Final = 500
 
 # FLOPs an element, as docs/counting.md has them.
 _SOFTMAX: Final = 14  # max, subtract, exp (10), sum, divide
@@ -93,28 +92,30 @@ class Perceptron:
         for number in range(1, self.layers + 1):
             layer, inputs = f"dense{number}", self._outputs[-1]
             sums = self._run(self._product("matrix product", layer, "forward", x), module.matmul, inputs, self._weight(number).T)
-            self._run(self._bias(layer, x), _add_in_place, sums, self._parameters[f"{layer}.bias"])
+            self._run(self._on_scores("bias", layer, x), _add_in_place, sums, self._parameters[f"{layer}.bias"])
             self._sums.append(sums)
             if number < self.layers:
-                self._outputs.append(self._run(self._relu(layer, x), module.clip, sums, 0, None))
-        probabilities, totals, shifted = self._run(self._softmax(x), self._normalise, sums)
+                self._outputs.append(self._run(self._on_scores("relu", layer, x), module.clip, sums, 0, None))
+        probabilities, totals, shifted = self._run(self._on_scores("softmax", "loss", x), self._normalise, sums)
         self._outputs.append(probabilities)
-        return self._run(self._loss(x), self._likelihood, shifted, totals, y)
+        return self._run(self._on_scores("cross-entropy", "loss", x), self._likelihood, shifted, totals, y)
 
     def backward(self, x: Array, y: Array) -> None:
         """The gradient of the mean loss for each parameter, kept for ``update``."""
         module = self.library.module
-        gradient = self._run(self._softmax_gradient(x), self._from_probabilities, self._outputs[-1], y)
+        gradient = self._run(self._on_scores("softmax gradient", "loss", x), self._from_probabilities, self._outputs[-1], y)
         self._gradients, self._errors = {}, [gradient]
         for number in range(self.layers, 0, -1):
             layer, inputs = f"dense{number}", self._outputs[number - 1]
             self._gradients[f"{layer}.weight"] = self._run(
                 self._product("weight gradient", layer, "backward", x), module.matmul, gradient.T, inputs
             )
-            self._gradients[f"{layer}.bias"] = self._run(self._bias_gradient(layer, x), _sum_of_rows, module, gradient)
+            self._gradients[f"{layer}.bias"] = self._run(self._on_scores("bias gradient", layer, x), _sum_of_rows, module, gradient)
             if number > 1:
                 before = self._run(self._product("input gradient", layer, "backward", x), module.matmul, gradient, self._weight(number))
-                gradient = self._run(self._relu_gradient(f"dense{number - 1}", x), _where_positive, before, self._sums[number - 2])
+                gradient = self._run(
+                    self._on_scores("relu gradient", f"dense{number - 1}", x), _where_positive, before, self._sums[number - 2]
+                )
                 self._errors.append(gradient)
 
     def update(self) -> None:
@@ -262,37 +263,21 @@ class Perceptron:
             name, layer, phase, sum(sizes.values()) - result, result, matrix=2 * count * inner * outer
         )  # fmt: skip
 
-    def _bias(self, layer: str, x: Array) -> Operator:
-        size, outer = len(x) * self._wide(layer)[1], self._wide(layer)[1]
-        return self._operator("bias", layer, "forward", size + outer, size, other=size)
-
-    def _bias_gradient(self, layer: str, x: Array) -> Operator:
-        size, outer = len(x) * self._wide(layer)[1], self._wide(layer)[1]
-        return self._operator("bias gradient", layer, "backward", size, outer, other=size)
-
-    def _relu(self, layer: str, x: Array) -> Operator:
-        size = len(x) * self._wide(layer)[1]
-        return self._operator("relu", layer, "forward", size, size, other=size)
-
-    def _relu_gradient(self, layer: str, x: Array) -> Operator:
-        size = len(x) * self._wide(layer)[1]
-        return self._operator("relu gradient", layer, "backward", 2 * size, size, other=size)
-
-    def _softmax(self, x: Array) -> Operator:
-        size = len(x) * self.widths[-1]
-        return self._operator("softmax", "loss", "forward", size, size, other=_SOFTMAX * size)
-
-    def _loss(self, x: Array) -> Operator:
-        count = len(x)
-        return self._operator(
-            "cross-entropy", "loss", "forward", 2 * count, 1, other=(_LOGARITHM + 2) * count, more_read=_CLASS * count
-        )  # fmt: skip
-
-    def _softmax_gradient(self, x: Array) -> Operator:
-        count, size = len(x), len(x) * self.widths[-1]
-        return self._operator(
-            "softmax gradient", "loss", "backward", size, size, other=size + count, more_read=_CLASS * count
-        )  # fmt: skip
+    def _on_scores(self, name: str, layer: str, x: Array) -> Operator:
+        """An operator on the [N, out] of ``layer``, element by element or row by row."""
+        count, width = len(x), self.widths[-1] if layer == "loss" else self._wide(layer)[1]
+        size = count * width
+        declared: dict[str, tuple[Phase, int, int, int, int]] = {  # elements read and written, FLOPs, class numbers read
+            "bias": ("forward", size + width, size, size, 0),
+            "bias gradient": ("backward", size, width, size, 0),
+            "relu": ("forward", size, size, size, 0),
+            "relu gradient": ("backward", 2 * size, size, size, 0),
+            "softmax": ("forward", size, size, _SOFTMAX * size, 0),
+            "cross-entropy": ("forward", 2 * count, 1, (_LOGARITHM + 2) * count, count),
+            "softmax gradient": ("backward", size, size, size + count, count),
+        }
+        phase, read, written, other, classes = declared[name]
+        return self._operator(name, layer, phase, read, written, other=other, more_read=_CLASS * classes)
 
     def _descent(self, name: str) -> Operator:
         layer = name.partition(".")[0]

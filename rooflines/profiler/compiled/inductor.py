@@ -211,3 +211,9 @@ def _event_name(source: str, name: str, function: str) -> str | None:
 
     found = re.search(r'(?:RAIIAtenRecordFunctionHandle [\w.]+|RECORD_FUNCTION)\("([^"]+)"', source)
     return found[1].replace(str(Placeholder.DESCRIPTIVE_NAME), name).replace(str(Placeholder.KERNEL_NAME), function) if found else None
+
+
+def compile_seconds() -> float:
+    """Return the seconds that this process has spent compiling so far; 0 where nothing was compiled."""
+    utils: Any = sys.modules.get("torch._dynamo.utils")
+    return float(utils.calculate_time_spent().get("total_wall_time", 0.0)) if utils is not None else 0.0

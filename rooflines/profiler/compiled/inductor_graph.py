@@ -10,7 +10,7 @@ import itertools
 import math
 import operator
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -354,15 +354,11 @@ def _fixed(value: Any) -> bool:
     for leaf in tree_leaves(value):
         if isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return False
-        if isinstance(leaf, torch.Tensor) and any(isinstance(size, torch.SymInt) for size in (*leaf.shape, *_strides(leaf))):
-            return False
+        if isinstance(leaf, torch.Tensor):
+            sizes = (*leaf.shape, *(leaf.stride() if leaf.layout is torch.strided else ()))
+            if any(isinstance(size, torch.SymInt) for size in sizes):
+                return False
     return True
-
-
-def _strides(tensor: Any) -> Iterable[Any]:
-    import torch
-
-    return tensor.stride() if tensor.layout is torch.strided else ()
 
 
 def _bias_of(node: Any) -> StoredCall | None:

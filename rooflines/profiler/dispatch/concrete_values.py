@@ -141,7 +141,8 @@ class Building(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.parameter_bytes = 0
 
     def __enter__(self) -> Self:
-        self._around.enter_context(_without_rejection())
+        # trunc_normal_ draws until all values fit, which fake ones never tell: it leaves them as they are.
+        self._around.enter_context(_replaced(torch.nn.init, "_no_grad_trunc_normal_", lambda _: lambda tensor, *_, **__: tensor))
         self._around.callback(register_module_parameter_registration_hook(self._registered).remove)
         self._around.enter_context(one_thread())
         super().__enter__()  # type: ignore[no-untyped-call]
@@ -178,11 +179,6 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _without_rejection() -> contextlib.AbstractContextManager[None]:
-    """``torch.nn.init.trunc_normal_`` draws until all values fit, which fake ones never tell: it leaves them as they are."""
-    return _replaced(torch.nn.init, "_no_grad_trunc_normal_", lambda _: lambda tensor, *_, **__: tensor)
 
 
 @contextlib.contextmanager

@@ -1,16 +1,19 @@
-"""Fake tensors, which have shapes and no data: their mode, and when they will not do."""
+"""Fake tensors, which have shapes and no data: their mode, when they will not do, and rules for results that torch's own rules miss."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import gc
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import FunctionType, ModuleType
 from typing import Any, Final
 
 import torch
 from torch._guards import detect_fake_mode
 from torch._subclasses import fake_tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
 # How torch says that a fake tensor will not do.
@@ -34,6 +37,8 @@ _RULES_OF_TORCH: Final = (
     "torch._meta_registrations", "torch._refs", "torch._decomp", "torch._prims", "torch._subclasses.fake_impls",
     "torch._subclasses.meta_utils", "torch._higher_order_ops",
 )  # fmt: skip
+_CACHED: Final = type(functools.lru_cache(lambda: None))
+_DEPTH: Final = 4  # the function, its entries, an entry, the result, what the result holds
 
 
 def fake_tensors() -> FakeTensorMode:
@@ -89,3 +94,60 @@ def quiet_refusals() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
+
+
+def empty_caches_of_fakes() -> None:
+    """Empty every cache of a function that has a fake tensor in it: the next call on real tensors would get that one."""
+    for found in gc.get_objects():
+        if type(found) is _CACHED and _holds_fake(found, _DEPTH):
+            found.cache_clear()
+
+
+def _holds_fake(value: Any, depth: int) -> bool:
+    if isinstance(value, FakeTensor):
+        return True
+    if not depth or isinstance(value, (FunctionType, ModuleType, type)):
+        return False
+    return any(_holds_fake(held, depth - 1) for held in gc.get_referents(value))
+
+
+def _grouped_mm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    offs: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """torch's rule (2.14) is that of the CUDA kernel for 16-bit numbers; all others run a matrix product a group.
+
+    [m, k] @ [g, k, n], rows in groups: [m, n]. [g, m, k] @ [k, n], columns in groups: [m, n]. [m, k] @ [k, n], both along k: [g, m, n].
+    """
+    m, n = a.shape[-2], b.shape[-1]
+    if a.dim() == b.dim() == 3:
+        return a.new_empty((a.shape[0], m, n), dtype=out_dtype)
+    if a.dim() == b.dim() == 2 and offs is not None:
+        return a.new_empty((offs.numel(), m, n), dtype=out_dtype)
+    return a.new_empty((m, n), dtype=out_dtype)
+
+
+def _layer_norm_backward(
+    grad: torch.Tensor,
+    inputs: torch.Tensor,
+    shape: list[int],
+    mean: torch.Tensor,
+    rstd: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    mask: list[bool],
+) -> tuple[torch.Tensor | None, ...]:
+    """Kernels return a contiguous gradient, torch's rule one that is laid out as ``grad``, which then seems to need a copy."""
+    of = (inputs, weight, bias)
+    return tuple(
+        inputs.new_empty(x.shape, dtype=x.dtype) if x is not None and wanted else None for x, wanted in zip(of, mask, strict=True)
+    )
+
+
+# What is called in place of an operator whose rule in torch is not that of its kernels, by the operator's name.
+RULES: Final[dict[str, Callable[..., Any]]] = {
+    "aten::_grouped_mm": _grouped_mm, "aten::native_layer_norm_backward": _layer_norm_backward,
+}  # fmt: skip

@@ -18,9 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rooflines.profiler.dispatch.concrete_values import ConcreteValues, as_fake, one_thread, seen_by_transformers
-from rooflines.profiler.dispatch.fake_caches import empty_caches_of_fakes
-from rooflines.profiler.dispatch.fake_rules import RULES
-from rooflines.profiler.dispatch.fakes import quiet_refusals
+from rooflines.profiler.dispatch.fakes import RULES, empty_caches_of_fakes, quiet_refusals
 from rooflines.profiler.dispatch.signatures import (
     COMPOSITE,
     any_nested,

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rooflines.errors import Interrupted, OutputError, RooflinesError, UsageError, WorkloadError
-from rooflines.profiler.compiled.compile_time import compile_seconds
-from rooflines.profiler.compiled.inductor import InductorWatch
+from rooflines.profiler.compiled.inductor import InductorWatch, compile_seconds
 from rooflines.profiler.compiled.records import write_compiled
 from rooflines.profiler.directory import JOURNAL_FILE, create_directory, discard, file_stem
 from rooflines.profiler.module_hooks import ModuleRanges

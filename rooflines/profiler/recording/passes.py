@@ -25,10 +25,8 @@ from rooflines.profiler.others import OthersMeter
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.recording.data_loading import DataLoading
 from rooflines.profiler.recording.device import RecordedDevice
-from rooflines.profiler.recording.heap_reserve import HeapReserve
-from rooflines.profiler.recording.pass_length import PROGRAM_WARMUP_STEPS, TIMED_MIN_STEPS, planned_steps
-from rooflines.profiler.recording.patience import Patience, known, quiet
-from rooflines.profiler.recording.peak_memory import page_faults, since
+from rooflines.profiler.recording.patience import PROGRAM_WARMUP_STEPS, TIMED_MIN_STEPS, Patience, known, planned_steps, quiet
+from rooflines.profiler.recording.process_memory import HeapReserve, page_faults, since
 from rooflines.profiler.recording.run_queue import RunQueue
 from rooflines.profiler.recording.step_clock import wall_step_ns
 from rooflines.profiler.recording.trace_bound import TraceBound

@@ -1,4 +1,4 @@
-"""How long a run goes on because other programs delay its steps."""
+"""The number of timed steps: from the time that one takes, and more because other programs delay them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,44 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from rooflines.profiler.others import OthersMeter
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.quiet import OTHERS_CORES, busy_elsewhere, is_quiet, is_shared
-from rooflines.profiler.recording.pass_length import TIMED_S
+from rooflines.profiler.recording.warmup import WARMUP_MAX_S
 from rooflines.profiler.records import Settings
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.units import seconds
 
+# The timed pass aims at this many seconds, within these numbers of steps; short ones go on until half a second is over, because other
+# programs come and go in less.
+TIMED_S: Final = 5.0
+TIMED_MIN_STEPS, TIMED_MAX_STEPS = 5, 100
+TIMED_LEAST_S, TIMED_SHORT_STEPS = 0.5, 5000
+TIMED_LEAST_STEPS: Final = 3  # if five steps take longer than the limit of the warm-up
+# Steps on a GPU are short, and its counter of energy, which moves every 20 to 100 ms, needs two seconds of them. Two and a half are
+# planned, because warm-up, which waits for every step, makes them look longer than they are.
+GPU_TIMED_STEPS, GPU_TIMED_MOST = 2000, 10_000
+GPU_ENERGY_S: Final = 2.5
+# Of a program that may end at any step, so that it still reaches the traced pass. On a GPU it is timed further afterwards.
+PROGRAM_WARMUP_STEPS, PROGRAM_TIMED_STEPS = 20, 50
 # Timing and tracing go on for this long, or until this many timed steps are quiet; much longer if the user waits for it.
 PATIENCE_S, WAIT_QUIET_S, QUIET_STEPS = 10.0, 60.0, 10
 _IDLE_S = 0.5
+
+
+def planned_steps(step_s: float | None, *, gpu: bool, program: bool) -> int:
+    """The steps of a timed pass whose steps take ``step_s`` seconds (None: unknown); those of a ``program`` may end at any time."""
+    if step_s is None:
+        return TIMED_MIN_STEPS
+    least = TIMED_MIN_STEPS if step_s * TIMED_MIN_STEPS <= WARMUP_MAX_S else TIMED_LEAST_STEPS
+    most = max(TIMED_MAX_STEPS, min(TIMED_SHORT_STEPS, round(TIMED_LEAST_S / step_s)))
+    if program:
+        most = PROGRAM_TIMED_STEPS
+    elif gpu:
+        most = min(GPU_TIMED_MOST, max(GPU_TIMED_STEPS, math.ceil(GPU_ENERGY_S / step_s)))
+    return max(least, min(most, round(TIMED_S / step_s)))
 
 
 class Patience:

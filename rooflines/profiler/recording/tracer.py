@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rooflines.errors import OutputError
 from rooflines.profiler.module_hooks import ModuleRanges
-from rooflines.profiler.recording.peak_memory import page_faults, since
+from rooflines.profiler.recording.process_memory import page_faults, since
 from rooflines.profiler.recording.run_queue import RunQueue
 from rooflines.profiler.trace.records import STEP_PREFIX
 from rooflines.profiler.trace.stored_call import LOSSY

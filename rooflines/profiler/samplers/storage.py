@@ -41,16 +41,12 @@ def read_samples(path: Path) -> tuple[DeviceSample, ...]:
     try:
         table = pq.read_table(path, memory_map=False)
         declared = [column.name for column in table.schema if column.name not in COLUMNS and pa.types.is_floating(column.type)]
-        return tuple(msgspec.convert(_sample(row, declared), DeviceSample) for row in table.to_pylist())
+        rows = [row | {"more": {key: row[key] for key in declared if row[key] is not None}} for row in table.to_pylist()]
+        return tuple(msgspec.convert(row, DeviceSample) for row in rows)
     except (pa.ArrowInvalid, msgspec.ValidationError) as error:
         raise RunError(
             f"{str(path)!r} contains no valid device samples: {error}.", hint="Delete it; the rest of the run stays usable."
         ) from None
-
-
-def _sample(row: dict[str, Any], declared: Sequence[str]) -> dict[str, Any]:
-    """A row of the table as the parts of a sample."""
-    return row | {"more": {key: row[key] for key in declared if row[key] is not None}}
 
 
 def _schema(declared: Sequence[str]) -> Any:

@@ -84,13 +84,10 @@ def step(values: Sequence[int], candidates: Sequence[int], scale: int = 1) -> in
     """
     if len(set(values)) < FEWEST_VALUES:
         return None
-    fitting = (size for size in sorted(candidates, reverse=True) if all(_is_multiple(value, size, scale) for value in values))
-    return next(fitting, None)
-
-
-def _is_multiple(value: int, size: int, scale: int) -> bool:
-    count = -(-value * scale // size)
-    return count * size // scale == value
+    for size in sorted(candidates, reverse=True):
+        if all(-(-value * scale // size) * size // scale == value for value in values):
+            return size
+    return None
 
 
 def _intervals(moments: Sequence[float]) -> list[float]:

@@ -154,7 +154,8 @@ class _Told:
             return Exchange(by_name)
         # The innermost operator says what is done; the one that knows most says with how much.
         kind = around[0].kind
-        return max((found for found in around if found.kind == kind), key=_knowledge)
+        alike = [found for found in around if found.kind == kind]
+        return max(alike, key=lambda one: (one.bytes is not None) + (one.elements_in is not None) + (one.elements_out is not None))
 
     def _operators(self, kernel: int) -> list[Signature]:
         """The signatures of the operators around the kernel's launch, the innermost first."""
@@ -183,7 +184,3 @@ class _Told:
         elements = sum(tensor.numel for tensor in tensors) or None
         both = kind in ("allreduce", "broadcast", "reduce")
         return _sized(Exchange(kind, None, elements, elements if both else None, dtype))
-
-
-def _knowledge(one: Exchange) -> int:
-    return sum(value is not None for value in (one.bytes, one.elements_in, one.elements_out))

@@ -134,7 +134,8 @@ class Document:
             buffer += piece
             if len(buffer) < enough:
                 continue
-            cut = _last_boundary(buffer)
+            # The end of the last event that is known, or else seems, to be followed by another; 0 where there is none.
+            cut = _last_match(_BOUNDARY, buffer) or _last_match(_ANY_BOUNDARY, buffer)
             events = self._decoded(b"[", buffer[:cut], b"]") if cut else None
             if events is None:
                 # The boundary lies deeper than an event, or this is the long tail of the file, or none of it is JSON.
@@ -339,11 +340,6 @@ def _ends(buffer: bytearray) -> tuple[list[int], int]:
             if not depth and not lowest:
                 ends.append(token.end())
     return ends, lowest
-
-
-def _last_boundary(buffer: bytearray) -> int:
-    """The end of the last event that is known, or else seems, to be followed by another; 0 where there is none."""
-    return _last_match(_BOUNDARY, buffer) or _last_match(_ANY_BOUNDARY, buffer)
 
 
 def _last_match(pattern: re.Pattern[bytes], buffer: bytearray) -> int:

@@ -192,3 +192,13 @@ class Trace:
             return None
         native = [signature for signature in self.signatures if signature.name.startswith("aten::")]
         return not native or any(signature.args for signature in native)
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureTrace:
+    """A trace in which CUDA or HIP graphs were captured. ``name`` is used in errors, ``tokens`` is the batch of its graphs if a
+    record next to the file has it."""
+
+    trace: Trace
+    name: str
+    tokens: int | None = None

@@ -126,14 +126,11 @@ def _vllm(name: str) -> RequestMark | None:
     if match is None:
         return None
     numbers = [None if text is None else int(text) for text in match.groups()]
-    prefill, decode = (_vllm_group(*numbers[at : at + 6]) for at in (0, 6))
+    prefill, decode = (
+        _Group(requests or 0, queries if tokens is None else tokens, keys, squared, product)
+        for requests, queries, keys, squared, product, tokens in (numbers[:6], numbers[6:])
+    )
     return _mark(prefill, decode)
-
-
-def _vllm_group(
-    requests: int | None, queries: int | None, keys: int | None, squared: int | None, product: int | None, tokens: int | None
-) -> _Group:
-    return _Group(requests or 0, queries if tokens is None else tokens, keys, squared, product)
 
 
 # --- SGLang ------------------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from rooflines.arguments import arg
 from rooflines.errors import RooflinesError, WorkloadError, writing
 from rooflines.profiler.options import Options
 from rooflines.profiler.progress import Progress
-from rooflines.profiler.recording.peak_memory import PeakMemory
+from rooflines.profiler.recording.process_memory import PeakMemory
 from rooflines.profiler.recording.step_clock import synchronise
 from rooflines.profiler.training.options import TrainOptions
 from rooflines.profiler.training.records import Epoch, Failure

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 from rooflines.arguments import arg
@@ -37,16 +38,12 @@ class Feed:
         self.loader = make_loader(images, batch_size, workers=workers, pin_memory=pin_memory, seed=seed, training=True)
         self._device = device
         self._move = move
-        self._batches = self._forever()
+        self._batches = chain.from_iterable(repeat(self.loader))
 
     def __call__(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the next batch: images [N, C, H, W] and labels [N]."""
         images, labels = next(self._batches)
         return self._move(images), labels.to(self._device, non_blocking=True)
-
-    def _forever(self) -> Iterator[Any]:
-        while True:
-            yield from self.loader
 
 
 def make_loader(images: Any, batch_size: int, *, workers: int, pin_memory: bool, seed: int, training: bool) -> Any:

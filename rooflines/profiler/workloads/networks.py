@@ -19,7 +19,7 @@ from rooflines.errors import WorkloadError
 from rooflines.profiler.options import Options, find_device
 from rooflines.profiler.records import Workload
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
-from rooflines.profiler.workloads.torchao_log import quiet_torchao
+from rooflines.profiler.workloads.quantization import quiet_torchao
 
 if TYPE_CHECKING:
     import torch

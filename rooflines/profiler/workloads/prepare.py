@@ -21,14 +21,13 @@ from rooflines.profiler.options import Options, find_device
 from rooflines.profiler.records import Workload
 from rooflines.profiler.workloads import quantization
 from rooflines.profiler.workloads.checkpointing import checkpoint_blocks
-from rooflines.profiler.workloads.cuda_graph import captured, check_cuda_graph
 from rooflines.profiler.workloads.datasets import DataSet, find_dataset
 from rooflines.profiler.workloads.factory import call_factory
 from rooflines.profiler.workloads.feed import Feed
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
 from rooflines.profiler.workloads.networks import Task, classification_loss, find_network, sum_of_outputs, tensors_in
 from rooflines.profiler.workloads.optimizers import shown_name
-from rooflines.profiler.workloads.steps import Batch, inference_step, make_autocast, training_step
+from rooflines.profiler.workloads.steps import Batch, captured, check_cuda_graph, inference_step, make_autocast, training_step
 
 if TYPE_CHECKING:
     import torch

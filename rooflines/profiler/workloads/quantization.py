@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import logging
 import platform
 import warnings
 from collections.abc import Iterable, Iterator
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 from rooflines.arguments import arg
 from rooflines.errors import RooflinesError, WorkloadError
 from rooflines.profiler.options import Quantization
-from rooflines.profiler.workloads.torchao_log import quiet_torchao
 from rooflines.units import percent
 
 if TYPE_CHECKING:
@@ -299,3 +299,17 @@ def _quiet() -> Iterator[None]:
     with quiet_torchao(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+@contextlib.contextmanager
+def quiet_torchao() -> Iterator[None]:
+    """Without the warnings that torchao and torch log when torchao is imported, as transformers does, or exports a network."""
+    loggers = [logging.getLogger(name) for name in ("torch.utils._pytree", "torchao")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

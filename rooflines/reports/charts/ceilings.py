@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rooflines.device_specs.compare import RoofComparison
-from rooflines.device_specs.marks import marks_of
-from rooflines.device_specs.records import Ceiling, Ceilings
+from rooflines.device_specs.records import Ceiling, Ceilings, marks_of
 from rooflines.reports.charts.palette import INK, Theme
 from rooflines.reports.charts.paper import POINTS_PER_INCH, SANS, SMALL, TEXT, axes_at, paper
 from rooflines.reports.words.ceilings import ABOVE, heading

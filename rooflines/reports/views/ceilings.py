@@ -9,8 +9,7 @@ from typing import Any
 
 from rooflines.device_specs.compare import References, RoofComparison, without_reference
 from rooflines.device_specs.history import Session
-from rooflines.device_specs.marks import CONTRADICTS, MARKS, THROTTLED, marked, marks_of
-from rooflines.device_specs.records import Ceiling, Ceilings, Conditions
+from rooflines.device_specs.records import CONTRADICTS, MARKS, THROTTLED, Ceiling, Ceilings, Conditions, marked, marks_of
 from rooflines.reports.charts.kinds import CeilingMarks
 from rooflines.reports.document import ABSENT, Cell, Column, Facts, Figure, Page, Paragraph, Row, Section, Show, Table, or_absent
 from rooflines.reports.words.ceilings import ABOVE, heading

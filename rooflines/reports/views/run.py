@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rooflines.device_specs.marks import DISTURBED, MARKS, marks_of
+from rooflines.device_specs.records import DISTURBED, MARKS, marks_of
 from rooflines.reports.charts.kinds import Rooflines, StepTimes
 from rooflines.reports.charts.palette import BOUNDS, bound_style
 from rooflines.reports.charts.roofline import chart_caption, off_chart_sentences, roofline_chart

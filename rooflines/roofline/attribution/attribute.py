@@ -15,13 +15,12 @@ from rooflines.errors import TraceError
 from rooflines.profiler.compiled.inductor_cache import CachedKernel
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.calls import Calls, build_calls
-from rooflines.profiler.trace.capture import CaptureTrace
 from rooflines.profiler.trace.collectives import launched_by_collectives
 from rooflines.profiler.trace.idle import unrecorded_until
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.launches import launching
 from rooflines.profiler.trace.nesting import Mask
-from rooflines.profiler.trace.records import Int64s, Trace
+from rooflines.profiler.trace.records import CaptureTrace, Int64s, Trace
 from rooflines.profiler.trace.stored_call import StoredCall
 from rooflines.profiler.trace.windows import at_launch, belonging, earlier, lasting, launched_ns, step_number, step_window, whole_window
 from rooflines.profiler.trace.windows import inside as in_windows

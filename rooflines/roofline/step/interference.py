@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rooflines.device_specs.marks import DISTURBED
+from rooflines.device_specs.records import DISTURBED
 from rooflines.profiler.quiet import OTHERS_CORES, alike_steps, busy_elsewhere
 from rooflines.profiler.quiet import quiet_steps as quiet
 from rooflines.profiler.records import Run, RunFile, StepTimes

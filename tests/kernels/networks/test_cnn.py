@@ -14,7 +14,7 @@ import rooflines
 from rooflines.kernels.networks import cnn
 from rooflines.kernels.networks.base import Operator, fastest, fused
 from rooflines.kernels.networks.cnn_numba import NumbaCpu
-from rooflines.kernels.networks.cnn_numba_work import work as numba_work
+from rooflines.kernels.networks.cnn_numba import work as numba_work
 from rooflines.kernels.networks.cnn_torch import TorchCnn
 
 

@@ -12,7 +12,7 @@ import torch
 from rooflines.errors import DeviceError, UsageError
 from rooflines.kernels.networks import cnn
 from rooflines.kernels.networks.cnn_numba import NumbaCpu
-from rooflines.kernels.networks.cnn_numba_work import work as numba_work
+from rooflines.kernels.networks.cnn_numba import work as numba_work
 from rooflines.kernels.networks.cnn_torch import TorchCnn
 from rooflines.kernels.tf32 import tf32
 from tests.kernels.networks import reference

@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from rooflines.profiler.environment import collect_environment
-from rooflines.profiler.recording import pass_length, passes, step_clock, warmup
+from rooflines.profiler.recording import passes, patience, step_clock, warmup
 from rooflines.profiler.recording.collect import Recording, collect
 from rooflines.profiler.recording.device import RecordedDevice
-from rooflines.profiler.recording.pass_length import planned_steps
 from rooflines.profiler.recording.passes import TRACED_STEPS
+from rooflines.profiler.recording.patience import planned_steps
 from rooflines.profiler.recording.step_clock import StepClock, wall_step_ns
 from rooflines.profiler.recording.tracer import Tracer
 from rooflines.profiler.recording.warmup import WarmUp
@@ -120,8 +120,8 @@ def _short(monkeypatch):
     monkeypatch.setattr(passes, "BUSY_S", 1e-9)  # one step
     monkeypatch.setattr(step_clock, "SYNCHRONISE_NS", 10**12)  # other processes do not make wall time of events
     monkeypatch.setattr(warmup, "SETTLE_LIMIT", 1e9)  # settled as soon as there are six to compare
-    monkeypatch.setattr(pass_length, "GPU_TIMED_STEPS", 300)
-    monkeypatch.setattr(pass_length, "GPU_ENERGY_S", 0.0)
+    monkeypatch.setattr(patience, "GPU_TIMED_STEPS", 300)
+    monkeypatch.setattr(patience, "GPU_ENERGY_S", 0.0)
 
 
 def put(device, monkeypatch):

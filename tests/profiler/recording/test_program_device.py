@@ -15,7 +15,7 @@ from rooflines.pipeline.recording import profile_script, record
 from rooflines.profiler import options
 from rooflines.profiler.module_hooks import ModuleRanges
 from rooflines.profiler.progress import Silent
-from rooflines.profiler.recording.program_device import ProgramFacts, gpus_of, program_device
+from rooflines.profiler.recording.device import ProgramFacts, gpus_of, program_device
 from rooflines.profiler.recording.tracer import Tracer
 from rooflines.profiler.records import Environment, Run, RunFile, Workload
 from tests.samples import ceilings

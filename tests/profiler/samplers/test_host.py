@@ -13,10 +13,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rooflines.profiler.samplers import cpu_times, machine_memory, processes
-from rooflines.profiler.samplers.cpu_times import CpuClock
-from rooflines.profiler.samplers.host import SHORTEST_INTERVAL_S, SLOW_EVERY_S, HostSampler
-from rooflines.profiler.samplers.machine_memory import MachineMemory, Memory
+from rooflines.profiler.samplers import host, processes
+from rooflines.profiler.samplers.host import (
+    SHORTEST_INTERVAL_S,
+    SLOW_EVERY_S,
+    CpuClock,
+    CpuTemperature,
+    HostSampler,
+    MachineMemory,
+    Memory,
+)
 from rooflines.profiler.samplers.processes import (
     USS_EVERY_S,
     ProcessReading,
@@ -29,7 +35,6 @@ from rooflines.profiler.samplers.processes import (
 )
 from rooflines.profiler.samplers.procfs import LINUX
 from rooflines.profiler.samplers.rate_limit import RateLimited
-from rooflines.profiler.samplers.temperature import CpuTemperature
 from tests.processes import wait_until
 
 linux = pytest.mark.skipif(not LINUX, reason="/proc is Linux's")
@@ -129,8 +134,7 @@ def test_both_ways_to_read_a_process_agree():
 @linux
 def test_the_machine_is_read_alike_without_proc(process, monkeypatch):
     fast, fast_memory = CpuClock().read(), MachineMemory().read()
-    for module in (cpu_times, machine_memory):
-        monkeypatch.setattr(module, "LINUX", False)
+    monkeypatch.setattr(host, "LINUX", False)
     anywhere, anywhere_memory = CpuClock().read(), MachineMemory().read()
     later = psutil.cpu_times().user
     assert fast_memory.total_bytes == anywhere_memory.total_bytes == psutil.virtual_memory().total

@@ -16,9 +16,8 @@ import pytest
 from rooflines.errors import DeviceError, RunError, UsageError
 from rooflines.profiler.samplers import clock
 from rooflines.profiler.samplers.clock import now_ns
-from rooflines.profiler.samplers.cpu_times import busy_fraction
 from rooflines.profiler.samplers.fields import DeviceSample
-from rooflines.profiler.samplers.host import HostSampler
+from rooflines.profiler.samplers.host import HostSampler, busy_fraction
 from rooflines.profiler.samplers.journal import Entry, read_journal, write_entry
 from rooflines.profiler.samplers.nvml import NvmlSampler, all_gpus, open_gpus
 from rooflines.profiler.samplers.process import SamplerProcess

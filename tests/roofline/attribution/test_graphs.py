@@ -6,7 +6,7 @@ import pytest
 
 from rooflines.errors import TraceError
 from rooflines.profiler.trace.calls import FORWARD, OPTIMIZER, build_calls, module_annotation
-from rooflines.profiler.trace.capture import CaptureTrace
+from rooflines.profiler.trace.records import CaptureTrace
 from rooflines.roofline.attribution.attribute import attribute
 from rooflines.roofline.attribution.graphs import NO_CAPTURE
 from tests.traces import add, kernel, launch, mm, op, span, trace
