@@ -1,9 +1,11 @@
-"""vLLM's products of quantized numbers (``_C``) and of few rows on ROCm (``_rocm_C``).
+"""vLLM's products of quantized numbers (``_C``), of few rows on ROCm (``_rocm_C``), and with low-rank adapters (LoRA).
 
 Order of arguments: vLLM, ``csrc/torch_bindings.cpp`` (commit 00256d5), ``csrc/libtorch_stable/torch_bindings.cpp`` (commit 0135b6c) and
-``csrc/rocm/torch_bindings.cpp`` (commit 001cd45), compared with the schemas in vLLM 0.11.0, 0.14.0, 0.19.0, 0.25.0 and 0.33.0.
+``csrc/rocm/torch_bindings.cpp`` (commit 001cd45), compared with the schemas in vLLM 0.11.0, 0.14.0, 0.19.0, 0.25.0 and 0.33.0;
+``vllm/lora/ops/triton_ops/lora_shrink_op.py`` and ``lora_expand_op.py`` of 0.11.0 to 0.33.0.
 
-Weights of 4 or 8 bits are widened: the precision is that of the activations.
+Weights of 4 or 8 bits are widened: the precision is that of the activations. Which tokens have which adapter is in tensors, and the
+dtypes of lists of weights are not in traces: weights of adapters have the dtype of the activations on their way to the narrow matrix.
 """
 
 from __future__ import annotations
@@ -180,4 +182,47 @@ def _ggml_dequantize(signature: Signature) -> Work:
         bytes_read=size(args.tensor("weight")),
         bytes_written=results * size_of(dtype),
         precision=precision_of(dtype),
+    )
+
+
+# --- low-rank adapters: to the narrow matrix, and back to the width of a layer -------------------------------------------------------
+
+_ONE: Final = "every token has an adapter, all the same"
+
+
+@formula("vllm::lora_shrink", category="matmul")
+def _shrink(signature: Signature) -> Work:
+    """[tokens, width] to [slices, tokens, rank], with a weight [rank, width] a slice, and a scale for each result."""
+    args = Arguments(signature, "input weights out mapping")
+    inputs, out = args.tensor("input"), args.tensor("out")
+    if len(inputs.shape) != 2 or len(out.shape) != 3:
+        raise NotCounted("shapes of the adapter not understood")
+    (tokens, width), (slices, _, rank) = inputs.shape, out.shape
+    return Work(
+        matrix_flops=product_flops(slices, tokens, width, rank),
+        other_flops=out.numel,
+        bytes_read=size(inputs) + slices * rank * width * size_of(inputs.dtype),
+        bytes_written=written(out),
+        precision=matrix_precision_of(inputs.dtype),
+        assumption=_ONE,
+    )
+
+
+@formula("vllm::lora_expand", category="matmul")
+def _expand(signature: Signature) -> Work:
+    """[slices, tokens, rank] to the columns of [tokens, width] from the first one on, perhaps added to what is there."""
+    active = "" if isinstance(signature.arg(10, None), bool) else "active "  # the number of adapters, which older versions lack
+    args = Arguments(signature, f"input weights out mapping order counts starts ids none {active}first=0 adds=False")
+    inputs, out = args.tensor("input"), args.tensor("out")
+    if len(inputs.shape) != 3 or len(out.shape) != 2 or args.integer("first"):
+        raise NotCounted("shapes of the adapter not understood")
+    _, tokens, rank = inputs.shape
+    width = out.shape[-1]
+    return Work(
+        matrix_flops=product_flops(1, tokens, rank, width),
+        other_flops=out.numel * args.flag("adds"),
+        bytes_read=size(inputs) + rank * width * size_of(out.dtype) + (size(out) if args.flag("adds") else 0),
+        bytes_written=written(out),
+        precision=matrix_precision_of(out.dtype),
+        assumption=_ONE,
     )
