@@ -18,6 +18,7 @@ from rooflines.roofline.formulas.copies import moved
 from rooflines.roofline.formulas.costs import DEQUANTIZE, QUANTIZE, SOFTMAX, SOFTMAX_BACKWARD
 from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.matmul import product_flops
+from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
 
@@ -64,12 +65,8 @@ def _bucketize(signature: Signature) -> Work:
     )
 
 
-@formula("fbgemm::bounds_check_indices", category="element-wise")
-def _check_bounds(signature: Signature) -> Work:
-    """Two compares an index; only indices out of bounds are written."""
-    args = Arguments(signature, "rows indices offsets")
-    indices = args.tensor("indices")
-    return Work(other_flops=2 * indices.numel, bytes_read=size(args.tensor("rows"), indices, args.tensor("offsets")))
+# Two compares an index; only indices out of bounds are written.
+register({"fbgemm::bounds_check_indices": Pass("read rows, read indices, read offsets", 2, per="indices")}, "element-wise")
 
 
 @formula("fbgemm::asynchronous_complete_cumsum", "fbgemm::asynchronous_inclusive_cumsum", "fbgemm::asynchronous_exclusive_cumsum",
@@ -95,10 +92,7 @@ def _ranges(signature: Signature) -> Work:
     return moved(size(offsets), args.integer("range_size") * size_of(offsets.dtype))
 
 
-@formula("fbgemm::invert_permute", category="copy")
-def _invert(signature: Signature) -> Work:
-    permute = Arguments(signature, "permute").tensor("permute")
-    return moved(size(permute), written(permute))
+register({"fbgemm::invert_permute": Pass("read permute", 0, "permute", result="permute")}, "copy")
 
 
 @formula("fbgemm::expand_into_jagged_permute", category="copy")
@@ -288,18 +282,15 @@ for _name, _cost in _PAIRED.items():
     formula(f"fbgemm::{_name}", category="element-wise")(partial(_paired, cost=_cost))
 
 
-@formula("fbgemm::jagged_softmax", "fbgemm::jagged_softmax_forward", "fbgemm::jagged_softmax_backward", category="reduction")
-def _softmax(signature: Signature) -> Work:
-    """Over each row's values, column by column."""
-    backward = signature.name.endswith("backward")
-    args = Arguments(signature, "grad output offsets" if backward else "output offsets")
-    values = args.tensor("output")
-    return Work(
-        other_flops=values.numel * (SOFTMAX_BACKWARD if backward else SOFTMAX),
-        bytes_read=size(values, args.optional("grad"), args.tensor("offsets")),
-        bytes_written=written(values),
-        precision=precision_of(values.dtype),
-    )
+# Over each row's values, column by column.
+_JAGGED_SOFTMAX: Final = Pass("read output, read offsets", SOFTMAX, "output", result="output")
+_SOFTMAXES: Final[dict[str, Pass]] = {
+    "fbgemm::jagged_softmax": _JAGGED_SOFTMAX,
+    "fbgemm::jagged_softmax_forward": _JAGGED_SOFTMAX,
+    "fbgemm::jagged_softmax_backward": Pass("read grad?, read output, read offsets", SOFTMAX_BACKWARD, "output", result="output",
+                                            precision="output"),
+}  # fmt: skip
+register(_SOFTMAXES, "reduction")
 
 
 @formula("fbgemm::jagged_dense_bmm", "fbgemm::jagged_dense_bmm_forward", category="matmul")

@@ -12,12 +12,12 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Dispatches, NotCounted, size, written
+from rooflines.roofline.formulas.arguments import NotCounted, size, written
 from rooflines.roofline.formulas.libraries.norms import Norm, norm_backward, norm_forward, register
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.table import formula
+from rooflines.roofline.formulas.table import dispatches, formula
 
 _GRADIENTS: Final = "gradients computed in the forward"
 
@@ -219,8 +219,8 @@ def _linear_divergence(signature: Signature) -> Work:
     )
 
 
-@formula(*(f"Liger{name}FunctionBackward" for name in ("CrossEntropy", "JSD", "TVDLoss", "FusedLinearCrossEntropy", "FusedLinearJSD")),
-         category="element-wise")  # fmt: skip
-def _scaled_gradients(_: Signature) -> Work:
-    """Whether the gradients are scaled depends on the value of the gradient that is given."""
-    raise Dispatches
+# Whether the gradients are scaled depends on the value of the gradient that is given.
+dispatches(
+    *(f"Liger{name}FunctionBackward" for name in ("CrossEntropy", "JSD", "TVDLoss", "FusedLinearCrossEntropy", "FusedLinearJSD")),
+    category="element-wise",
+)

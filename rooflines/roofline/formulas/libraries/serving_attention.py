@@ -17,12 +17,12 @@ from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas.arguments import Arguments, Dispatches, size, size_of
+from rooflines.roofline.formulas.arguments import Arguments, size, size_of
 from rooflines.roofline.formulas.attention import Attention
 from rooflines.roofline.formulas.costs import SOFTMAX
 from rooflines.roofline.formulas.packed_attention import Layout, forward, merge, register, unified
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
-from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.table import Hints, dispatches, formula, hinted_formula
 
 _CACHE: Final = "query key value heads scale pages used_k page_size max_k alibi"
 
@@ -47,17 +47,11 @@ def _merge(signature: Signature) -> Work:
     return merge(signature, "out out_log_sum prefix prefix_log_sum suffix suffix_log_sum")
 
 
-@formula("vllm::unified_mla_attention", "vllm::unified_mla_attention_with_output", category="attention")
-def _latent(signature: Signature) -> Work:
-    """Projections from and to the latent space, and attention in it, all of them operators of their own."""
-    raise Dispatches
-
-
-@formula("vllm::flash_attn_maxseqlen_wrapper", "vllm::flashinfer_wrapper", "vllm::torch_sdpa_wrapper", "vllm::triton_attn_wrapper",
-         "vllm::aiter_fp8_attn_wrapper", category="attention")  # fmt: skip
-def _of_images(_: Signature) -> Work:
-    """Attention of encoders of images, by one of several libraries."""
-    raise Dispatches("the longest sequence is the value of a tensor")
+# Projections from and to the latent space, and attention in it, all of them operators of their own.
+dispatches("vllm::unified_mla_attention", "vllm::unified_mla_attention_with_output", category="attention")
+# Attention of encoders of images, by one of several libraries.
+dispatches("vllm::flash_attn_maxseqlen_wrapper", "vllm::flashinfer_wrapper", "vllm::torch_sdpa_wrapper", "vllm::triton_attn_wrapper",
+           "vllm::aiter_fp8_attn_wrapper", category="attention", reason="the longest sequence is the value of a tensor")  # fmt: skip
 
 
 @hinted_formula("vllm::unified_attention_with_output", category="attention")

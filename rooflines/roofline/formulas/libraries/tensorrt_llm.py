@@ -15,17 +15,17 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE, fused_experts
 from rooflines.roofline.formulas.libraries.vllm_experts import trtllm_experts
-from rooflines.roofline.formulas.libraries.vllm_operators import to_8_bits, to_blocks
-from rooflines.roofline.formulas.matmul import layer_work, linear_work
+from rooflines.roofline.formulas.libraries.vllm_operators import narrowed_product, to_8_bits, to_blocks
+from rooflines.roofline.formulas.matmul import layer_work
 from rooflines.roofline.formulas.passes import Pass, register
-from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
+from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.rotary import rotary_work
 from rooflines.roofline.formulas.scaled import register as register_products
 from rooflines.roofline.formulas.scaled import scaled_work
-from rooflines.roofline.formulas.table import formula, words
+from rooflines.roofline.formulas.table import dispatches, formula, words
 
 # --- products ----------------------------------------------------------------------------------------------------------------------
 
@@ -55,20 +55,7 @@ def _fp4_product(signature: Signature) -> Work:
     return scaled_work(signature, f"{_SCALED}, read alpha, {flag}out_dtype")
 
 
-@formula("trtllm::fp8_swap_ab_gemm", category="matmul")
-def _narrowed(signature: Signature) -> Work:
-    """Activations [m, k] become fp8 on the way to a weight [n, k]."""
-    args = Arguments(signature, "input weight scale dtype=15")
-    inputs, weight = args.tensor("input"), args.tensor("weight")
-    work = linear_work(inputs, weight, None)
-    results = inputs.numel // inputs.shape[-1] * weight.shape[0]
-    return Work(
-        matrix_flops=work.matrix_flops,
-        other_flops=inputs.numel * DYNAMIC_QUANTIZE + results,
-        bytes_read=work.bytes_read + size(args.tensor("scale")),
-        bytes_written=results * size_of(args.dtype("dtype", "bfloat16")),
-        precision=matrix_precision_of(weight.dtype),
-    )
+formula("trtllm::fp8_swap_ab_gemm", category="matmul")(partial(narrowed_product, schema="input weight scale dtype=15"))
 
 
 @formula("trtllm::finegrained_mixed_dtype_gemm", "trtllm::weight_only_quant_gemm", category="matmul")
@@ -190,10 +177,9 @@ def _joined(signature: Signature) -> Work:
 # --- layers ------------------------------------------------------------------------------------------------------------------------
 
 
-@formula("trtllm::attn_custom_op_inplace", "trtllm::mla_custom_op_inplace", category="attention")
-def _layer(_: Signature) -> Work:
-    """The layer is found by its number; attention itself is a function without an operator."""
-    raise Dispatches("weights and the KV cache of the layer are not arguments")
+# The layer is found by its number; attention itself is a function without an operator.
+dispatches("trtllm::attn_custom_op_inplace", "trtllm::mla_custom_op_inplace",
+           category="attention", reason="weights and the KV cache of the layer are not arguments")  # fmt: skip
 
 
 # --- mixtures of experts -----------------------------------------------------------------------------------------------------------

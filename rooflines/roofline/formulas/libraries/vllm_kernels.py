@@ -8,16 +8,17 @@ Strings, such as the dtype of a cache, are not in traces; the cache's tensor has
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
-from rooflines.roofline.formulas.kv_cache import stored
+from rooflines.roofline.formulas.kv_cache import store, stored
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.rotary import rotary_work
+from rooflines.roofline.formulas.rotary import rotary_work, rotate_in_place
 from rooflines.roofline.formulas.table import formula
 
 # A gate and a factor lie side by side in the input: one activation and one product for each element of the result.
@@ -118,13 +119,8 @@ def _reference(_: Signature) -> Work:
 # --- positions ---------------------------------------------------------------------------------------------------------------------
 
 
-@formula("_C::rotary_embedding", "_C::batched_rotary_embedding", "sgl_kernel::rotary_embedding", "sglang::rotary_embedding_with_key",
-         category="element-wise")  # fmt: skip
-def rotary(signature: Signature) -> Work:
-    """Query and key rotate in place; a row of the table has the cosines and the sines of half a head each."""
-    args = Arguments(signature, "positions query key head_size cos_sin_cache is_neox")
-    rotated = (args.tensor("query"), args.optional("key"))
-    return rotary_work(args.tensor("positions"), rotated, args.tensor("cos_sin_cache"), args.integer("head_size"))
+formula("_C::rotary_embedding", "_C::batched_rotary_embedding", "sgl_kernel::rotary_embedding", "sglang::rotary_embedding_with_key",
+        category="element-wise")(rotate_in_place)  # fmt: skip
 
 
 @formula("_C::fused_qk_norm_rope", category="normalisation")
@@ -146,6 +142,7 @@ def _normalised_and_rotated(signature: Signature) -> Work:
 COPIES: Final[dict[str, Pass]] = {
     "_C_cache_ops::concat_mla_q": Pass("read input, read rotated, write out", 0),
     "sgl_kernel::concat_mla_absorb_q": Pass("read input, read rotated, write out", 0),
+    "_C_cache_ops::convert_fp8": Pass("write out, read input", costs.QUANTIZE, precision="input out"),
 }
 register(COPIES, "copy")
 
@@ -154,13 +151,10 @@ _GATHERED: Final = "every row of the result is gathered"
 # --- the KV cache ------------------------------------------------------------------------------------------------------------------
 
 
-@formula("_C_cache_ops::reshape_and_cache", "_C_cache_ops::reshape_and_cache_flash", "aiter::reshape_and_cache",
-         "aiter::reshape_and_cache_flash", category="copy")  # fmt: skip
-def _reshape_and_cache(signature: Signature) -> Work:
-    args = Arguments(signature, "key value key_cache value_cache slots dtype k_scale v_scale")
-    slots = args.tensor("slots")
-    new, caches = (args.tensor("key"), args.tensor("value")), (args.tensor("key_cache"), args.tensor("value_cache"))
-    return stored(slots.numel, new, caches, slots, args.optional("k_scale"), args.optional("v_scale"))
+formula("_C_cache_ops::reshape_and_cache", "_C_cache_ops::reshape_and_cache_flash", "aiter::reshape_and_cache",
+        "aiter::reshape_and_cache_flash", category="copy")(
+    partial(store, schema="key value key_cache value_cache slots dtype k_scale v_scale")
+)  # fmt: skip
 
 
 @formula("_C_cache_ops::concat_and_cache_mla", "aiter::concat_and_cache_mla", "aiter::concat_and_cache_mla_seg", category="copy")
@@ -233,18 +227,6 @@ def _gather_index(signature: Signature) -> Work:
         bytes_read=written(keys, scales) + size(args.tensor("table"), args.tensor("lengths")),
         bytes_written=written(keys, scales),
         assumption=_GATHERED,
-    )
-
-
-@formula("_C_cache_ops::convert_fp8", category="copy")
-def _convert(signature: Signature) -> Work:
-    args = Arguments(signature, "out input scale dtype")
-    out, inputs = args.tensor("out"), args.tensor("input")
-    return Work(
-        other_flops=inputs.numel * costs.QUANTIZE,
-        bytes_read=size(inputs),
-        bytes_written=written(out),
-        precision=precision_of(inputs.dtype) or precision_of(out.dtype),
     )
 
 

@@ -8,22 +8,23 @@ and 0.25.0.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, Dispatches, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, size, size_of, written
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.kv_cache import stored
 from rooflines.roofline.formulas.libraries.aiter_products import to_fp4 as products_in_fp4
-from rooflines.roofline.formulas.libraries.vllm_kernels import rotary, to_fp4
+from rooflines.roofline.formulas.libraries.vllm_kernels import to_fp4
 from rooflines.roofline.formulas.matmul import linear_work
 from rooflines.roofline.formulas.passes import Pass, pass_work, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.rotary import rotary_work
+from rooflines.roofline.formulas.rotary import rotary_work, rotate_in_place
 from rooflines.roofline.formulas.scaled import register as register_products
-from rooflines.roofline.formulas.table import formula, words
+from rooflines.roofline.formulas.table import LAYER, dispatches, formula, words
 
 _SAME: Final = "the cache has the dtype of the keys"
 
@@ -57,19 +58,24 @@ def _linear(signature: Signature) -> Work:
     return linear_work(args.tensor("input"), args.tensor("weight"), args.optional("bias"))
 
 
-@formula("vllm::flashinfer_fp8_blockscale_gemm", "vllm::dynamic_flashinfer_deepgemm_blockscale_gemm", category="matmul", wraps=True)
-def _narrowed_product(signature: Signature) -> Work:
-    """Activations [m, k] become fp8 on the way to a weight [n, k] of fp8."""
-    args = Arguments(signature, "input weight scale")
-    inputs, weight = args.tensor("input"), args.tensor("weight")
-    work = linear_work(inputs, weight, None)
-    return Work(
-        matrix_flops=work.matrix_flops,
-        other_flops=inputs.numel * DYNAMIC_QUANTIZE + inputs.numel // inputs.shape[-1] * weight.shape[0],
-        bytes_read=work.bytes_read + size(args.tensor("scale")),
-        bytes_written=work.bytes_written,
+def narrowed_product(signature: Signature, schema: str = "input weight scale") -> Work:
+    """Activations [m, k] become fp8 on the way to a weight [n, k] of fp8; the result has their dtype, or the one that is given."""
+    args = Arguments(signature, schema)
+    inputs, weight, scale = args.tensor("input"), args.tensor("weight"), args.tensor("scale")
+    dtype = args.dtype("dtype", "bfloat16") if args.has("dtype") else inputs.dtype
+    work = linear_work(inputs, weight, None, fused=1)
+    return replace(
+        work,
+        other_flops=inputs.numel * DYNAMIC_QUANTIZE + work.other_flops,
+        bytes_read=work.bytes_read + size(scale),
+        bytes_written=inputs.numel // inputs.shape[-1] * weight.shape[0] * size_of(dtype),
         precision=matrix_precision_of(weight.dtype),
     )
+
+
+formula("vllm::flashinfer_fp8_blockscale_gemm", "vllm::dynamic_flashinfer_deepgemm_blockscale_gemm", category="matmul", wraps=True)(
+    narrowed_product
+)
 
 
 @formula("vllm::gemm_with_dynamic_quant", category="matmul", wraps=True)
@@ -215,7 +221,9 @@ def _to_fp4(signature: Signature) -> Work:
     return to_fp4(signature, "input scale out=None block_scale=None")
 
 
-formula("vllm::flashinfer_rotary_embedding", "vllm::rocm_aiter_triton_rotary_embedding", category="element-wise", wraps=True)(rotary)
+formula("vllm::flashinfer_rotary_embedding", "vllm::rocm_aiter_triton_rotary_embedding", category="element-wise", wraps=True)(
+    rotate_in_place
+)
 
 
 @formula("vllm::mrope", category="element-wise")
@@ -249,6 +257,7 @@ def _cache_update(signature: Signature) -> Work:
     return Work(bytes_read=work.bytes_read, bytes_written=work.bytes_written, assumption=_SAME)
 
 
+# Layers, and choices between operators.
 _LAYERS: Final = words(
     "mamba_mixer mamba_mixer2 plamo2_mamba_mixer linear_attention short_conv gdn_attention gdn_attention_core qwen_gdn_attention_core"
     " apply_w8a8_block_fp8_linear _fused_mul_mat_gguf _fused_moe_gguf _apply_gguf_embedding apply_bnb_4bit kda_attention"
@@ -257,9 +266,4 @@ _LAYERS: Final = words(
     " fused_qk_norm_rope_and_unified_kv_cache_update fused_qk_norm_mrope_and_unified_kv_cache_update"
     " fused_rope_unified_mla_kv_cache_update"
 )
-
-
-@formula(*(f"vllm::{name}" for name in _LAYERS), category="other")
-def _wrapper(_: Signature) -> Work:
-    """A layer, or a choice between operators."""
-    raise Dispatches("weights and states of the layer are not arguments")
+dispatches(*(f"vllm::{name}" for name in _LAYERS), category="other", reason=LAYER)

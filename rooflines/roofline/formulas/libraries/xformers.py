@@ -67,12 +67,9 @@ def _sparsify(signature: Signature) -> Work:
     )
 
 
-@formula("xformers::sparse24_apply_dense_output", "xformers::sparseNM_dense", category="element-wise")
-def _sparsify_in_place(signature: Signature) -> Work:
-    """Zeros in place of the other elements."""
-    args = Arguments(signature, "input mask=None")
-    inputs = args.tensor("input")
-    return Work(0, inputs.numel, size(inputs, args.optional("mask")), written(inputs), precision_of(inputs.dtype))
+# Zeros in place of the other elements.
+_MASKED: Final = Pass("read input, read mask?", 1, result="input")
+register({"xformers::sparse24_apply_dense_output": _MASKED, "xformers::sparseNM_dense": _MASKED}, "element-wise")
 
 
 @formula("xformers::_sparse24_sm90_cutlass_compress", category="copy")
