@@ -16,6 +16,7 @@ from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCoun
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.libraries.aiter_kernels import LAYER_NORM
 from rooflines.roofline.formulas.libraries.aiter_products import to_fp4
+from rooflines.roofline.formulas.narrow import narrowed
 from rooflines.roofline.formulas.packed_attention import unified
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, precision_of
@@ -83,13 +84,8 @@ def _narrow_norm(signature: Signature) -> Work:
 def _gated(signature: Signature) -> Work:
     """SiLU of the gate times the factor in fp4, with a scale for each 32."""
     inputs = Arguments(signature, "input").tensor("input")
-    results = inputs.numel // 2
-    return Work(
-        other_flops=results * (costs.SILU + 1 + DYNAMIC_QUANTIZE),
-        bytes_read=size(inputs),
-        bytes_written=results // 2 + results // 32,
-        precision=precision_of(inputs.dtype),
-    )
+    made = inputs.numel // 2
+    return narrowed(inputs, scales=made // 32, bits=4, cost=costs.SILU + 1 + DYNAMIC_QUANTIZE, numbers=made)
 
 
 _SCALED: Final = "left, right, read scale_a, read scale_b"

@@ -15,9 +15,10 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.copies import moved
-from rooflines.roofline.formulas.costs import DEQUANTIZE, QUANTIZE, SOFTMAX, SOFTMAX_BACKWARD
+from rooflines.roofline.formulas.costs import QUANTIZE, SOFTMAX, SOFTMAX_BACKWARD
 from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.matmul import product_flops
+from rooflines.roofline.formulas.narrow import widened
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
@@ -179,10 +180,6 @@ def _to_bfloat16(signature: Signature) -> Work:
     return _quantized(signature, 2 * Arguments(signature, "self").tensor("self").numel, searched=False)
 
 
-def _widened(inputs: TensorArg, elements: int, dtype: str, cost: int = DEQUANTIZE) -> Work:
-    return Work(0, elements * cost, size(inputs), elements * size_of(dtype), precision_of(dtype))
-
-
 _FROM_BYTES: Final = {
     "FP8RowwiseQuantizedToFloat": "self forward output_dtype=0",
     "Fused8BitRowwiseQuantizedToFloatOrHalf": "self output_dtype=0",
@@ -198,7 +195,7 @@ def _from_bytes(signature: Signature) -> Work:
     inputs = args.tensor("self")
     named = "float16" if signature.name.endswith("ToHalf") else "bfloat16" if signature.name.endswith("16") else "float32"
     dtype = _FLOATS.get(args.integer("output_dtype"), "") if args.has("output_dtype") and args.recorded("output_dtype") else named
-    return _widened(inputs, _rows(inputs) * (inputs.shape[-1] - 8), dtype)
+    return widened(inputs, dtype=dtype, numbers=_rows(inputs) * (inputs.shape[-1] - 8))
 
 
 @formula("fbgemm::FusedNBitRowwiseQuantizedSBHalfToFloat", "fbgemm::FusedNBitRowwiseQuantizedSBHalfToHalf",
@@ -209,13 +206,12 @@ def _from_bits(signature: Signature) -> Work:
     dtype = _FLOATS.get(args.integer("output_dtype"), "") if args.has("output_dtype") else "float32"
     if signature.name.endswith("ToHalf"):
         dtype = "float16"
-    return _widened(inputs, _rows(inputs) * (inputs.shape[-1] - 4) * 8 // args.integer("bit_rate"), dtype)
+    return widened(inputs, dtype=dtype, numbers=_rows(inputs) * (inputs.shape[-1] - 4) * 8 // args.integer("bit_rate"))
 
 
 @formula("fbgemm::HFP8QuantizedToFloat", "fbgemm::Bfloat16QuantizedToFloat", category="element-wise")
 def _from_narrow(signature: Signature) -> Work:
-    inputs = Arguments(signature, "self").tensor("self")
-    return _widened(inputs, inputs.numel, "float32", cost=1)
+    return widened(Arguments(signature, "self").tensor("self"), dtype="float32", cost=1)
 
 
 # --- jagged tensors ----------------------------------------------------------------------------------------------------------------

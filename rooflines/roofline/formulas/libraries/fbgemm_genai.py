@@ -21,6 +21,7 @@ from rooflines.roofline.formulas.costs import DEQUANTIZE, QUANTIZE, SILU
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.matmul import grouped_product, layer_work, product_flops
+from rooflines.roofline.formulas.narrow import narrowed
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision
 from rooflines.roofline.formulas.table import formula, words
@@ -194,12 +195,7 @@ def _quantize(signature: Signature) -> Work:
     """The largest magnitude of each row, of each column or of all, and a byte an element."""
     inputs = Arguments(signature, "self").tensor("self")
     scales = prod(inputs.shape[:-1]) if "row" in signature.name else inputs.shape[-1] if "_col" in signature.name else 1
-    return Work(
-        other_flops=inputs.numel * (QUANTIZE + 2),
-        bytes_read=size(inputs),
-        bytes_written=inputs.numel + 4 * scales,
-        precision=precision_of(inputs.dtype),
-    )
+    return narrowed(inputs, scales=4 * scales)
 
 
 @formula("triton::quantize_fp8_block", category="element-wise")
@@ -208,7 +204,7 @@ def _quantize_blocks(signature: Signature) -> Work:
     inputs = args.tensor("self")
     rows, columns = prod(inputs.shape[:-1]), inputs.shape[-1]
     scales = -(-rows // args.integer("block_m")) * -(-columns // args.integer("block_k"))
-    return Work(0, inputs.numel * (QUANTIZE + 2), size(inputs), inputs.numel + 4 * scales, precision_of(inputs.dtype))
+    return narrowed(inputs, scales=4 * scales)
 
 
 @formula("fbgemm::get_fp8_per_tensor_scale", category="reduction")
@@ -220,8 +216,7 @@ def _scale(signature: Signature) -> Work:
 
 @formula("fbgemm::quantize_fp8_per_tensor_fixed_scale", "fbgemm::per_tensor_quantize_i8", category="element-wise")
 def _quantize_by(signature: Signature) -> Work:
-    inputs = Arguments(signature, "self").tensor("self")
-    return Work(0, inputs.numel * QUANTIZE, size(inputs), inputs.numel, precision_of(inputs.dtype))
+    return narrowed(Arguments(signature, "self").tensor("self"), scales=0, cost=QUANTIZE)
 
 
 @formula("fbgemm::silu_mul_quantize_i8", category="element-wise")

@@ -17,7 +17,8 @@ from rooflines.roofline.formulas.arguments import Arguments, size, size_of, writ
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.kv_cache import store
 from rooflines.roofline.formulas.libraries.vllm_experts import grouped_work
-from rooflines.roofline.formulas.libraries.vllm_kernels import GATED, to_fp4
+from rooflines.roofline.formulas.libraries.vllm_kernels import GATED
+from rooflines.roofline.formulas.narrow import to_fp4
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.rotary import normalise_and_rotate, rotary_work
@@ -113,9 +114,7 @@ def _tensor_quantization(signature: Signature) -> Work:
     )
 
 
-@formula("sgl_kernel::scaled_fp4_quant", category="element-wise")
-def _to_fp4(signature: Signature) -> Work:
-    return to_fp4(signature, "out input block_scale scale")
+formula("sgl_kernel::scaled_fp4_quant", category="element-wise")(partial(to_fp4, schema="out input block_scale scale"))
 
 
 @formula("sgl_kernel::apply_rope_pos_ids_cos_sin_cache", category="element-wise")

@@ -18,6 +18,7 @@ from rooflines.roofline.formulas.kv_cache import stored
 from rooflines.roofline.formulas.libraries.aiter_kernels import LAYER_NORM
 from rooflines.roofline.formulas.libraries.aiter_products import to_fp4
 from rooflines.roofline.formulas.matmul import layer_work
+from rooflines.roofline.formulas.narrow import to_blocks
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.rotary import normalise_and_rotate, rotary_work, rotate_in_place
@@ -135,17 +136,9 @@ register(
 )  # fmt: skip
 
 
-@formula("sglang::flashinfer_fp4_quantize", "flashinfer::fp4_quantize", "trtllm::fp4_quantize", category="element-wise", wraps=True)
-def _to_fp4(signature: Signature) -> Work:
-    """Two numbers a byte, and a scale of a byte for each block, without padding."""
-    args = Arguments(signature, "input scale=None block=16")
-    inputs = args.tensor("input")
-    return Work(
-        other_flops=inputs.numel * DYNAMIC_QUANTIZE,
-        bytes_read=size(inputs, args.optional("scale")),
-        bytes_written=inputs.numel // 2 + inputs.numel // args.integer("block"),
-        precision=precision_of(inputs.dtype),
-    )
+formula("sglang::flashinfer_fp4_quantize", "flashinfer::fp4_quantize", "trtllm::fp4_quantize", category="element-wise", wraps=True)(
+    partial(to_blocks, bits=4, group=16, schema="input scale=None block=16")
+)
 
 
 # --- norms and positions of queries and keys ---------------------------------------------------------------------------------------

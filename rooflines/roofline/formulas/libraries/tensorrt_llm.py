@@ -18,8 +18,9 @@ from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE, fused_experts
 from rooflines.roofline.formulas.libraries.vllm_experts import trtllm_experts
-from rooflines.roofline.formulas.libraries.vllm_operators import narrowed_product, to_8_bits, to_blocks
+from rooflines.roofline.formulas.libraries.vllm_operators import narrowed_product
 from rooflines.roofline.formulas.matmul import layer_work
+from rooflines.roofline.formulas.narrow import narrowed, to_8_bits, to_blocks
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.rotary import rotary_work
@@ -96,12 +97,10 @@ def _fp4_norm(signature: Signature) -> Work:
     added = "add" in signature.name
     args = Arguments(signature, f"input {'residual ' if added else ''}weight scale eps both")
     inputs, residual = args.tensor("input"), args.optional("residual")
-    return Work(
-        other_flops=inputs.numel * (costs.RMS_NORM + added + DYNAMIC_QUANTIZE),
-        bytes_read=size(inputs, residual, args.tensor("weight"), args.tensor("scale")),
-        bytes_written=inputs.numel // 2 + inputs.numel // 16 + written(residual) + (written(inputs) if args.flag("both") else 0),
-        precision=precision_of(inputs.dtype),
-    )
+    others = (residual, args.tensor("weight"), args.tensor("scale"))
+    wide = Work(bytes_written=written(residual, inputs if args.flag("both") else None))
+    cost = costs.RMS_NORM + added + DYNAMIC_QUANTIZE
+    return narrowed(inputs, *others, scales=inputs.numel // 16, bits=4, cost=cost) + wide
 
 
 @formula("trtllm::flashinfer_silu_and_mul", "trtllm::flashinfer_gelu_tanh_and_mul", "trtllm::silu_and_mul", category="element-wise")
@@ -143,8 +142,8 @@ def _latent_rotary(signature: Signature) -> Work:
 
 formula("trtllm::mxfp8_quantize", category="element-wise")(partial(to_blocks, bits=8, group=32))
 formula("trtllm::fp8_quantize_1x128_packed_ue8m0", category="element-wise")(partial(to_blocks, bits=8, group=128))
-formula("trtllm::fp8_quantize_1x128", category="element-wise")(partial(to_8_bits, schema="input e8m0=False group_size=128", cost=0))
-formula("tensorrt_llm::quantize_e4m3_activation", category="element-wise")(partial(to_8_bits, schema="input", cost=0))
+formula("trtllm::fp8_quantize_1x128", category="element-wise")(partial(to_8_bits, schema="input e8m0=False group_size=128"))
+formula("tensorrt_llm::quantize_e4m3_activation", category="element-wise")(partial(to_8_bits, schema="input"))
 
 
 @formula("tensorrt_llm::quantize_e4m3_per_tensor", "tensorrt_llm::static_quantize_e4m3_per_tensor", category="element-wise")
@@ -152,12 +151,8 @@ def _of_tensor(signature: Signature) -> Work:
     """Returns the scale too, one number, which a static conversion is given."""
     args = Arguments(signature, "input scale=None")
     inputs, scale = args.tensor("input"), args.optional("scale")
-    return Work(
-        other_flops=inputs.numel * (costs.QUANTIZE if scale else DYNAMIC_QUANTIZE),
-        bytes_read=size(inputs, scale),
-        bytes_written=inputs.numel + size_of(scale.dtype if scale else inputs.dtype),
-        precision=precision_of(inputs.dtype),
-    )
+    made = size_of(scale.dtype if scale else inputs.dtype)
+    return narrowed(inputs, scale, scales=made, cost=costs.QUANTIZE if scale else DYNAMIC_QUANTIZE)
 
 
 @formula("trtllm::fused_cat_fp8", category="element-wise")
@@ -165,13 +160,8 @@ def _joined(signature: Signature) -> Work:
     """Two parts of each head side by side in fp8, with a scale for each head."""
     args = Arguments(signature, "first second")
     first, second = args.tensor("first"), args.tensor("second")
-    numbers = first.numel + second.numel
-    return Work(
-        other_flops=numbers * DYNAMIC_QUANTIZE,
-        bytes_read=size(first, second),
-        bytes_written=numbers + first.numel // first.shape[-1] * size_of("float32"),
-        precision=precision_of(first.dtype),
-    )
+    heads = first.numel // first.shape[-1]
+    return narrowed(first, second, scales=heads * size_of("float32"), numbers=first.numel + second.numel)
 
 
 # --- layers ------------------------------------------------------------------------------------------------------------------------

@@ -15,12 +15,12 @@ from functools import partial
 from math import prod
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.arguments import Arguments, size, size_of, written
 from rooflines.roofline.formulas.costs import DEQUANTIZE
-from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.matmul import layer_work, product_flops, product_work
+from rooflines.roofline.formulas.narrow import narrowed, widened
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.table import formula, words
 
@@ -180,12 +180,8 @@ def _conversion(signature: Signature, schema: str, scales: Callable[[tuple[int, 
     inputs = [args.tensor(name) for name in ("input", "second") if args.has(name)]
     groups = args.tensor("groups") if args.has("groups") else None
     parameter = args.integer("block") if args.has("block") else groups.numel if groups is not None else 1
-    return _converted(inputs, sum(scales(one.shape, parameter) for one in inputs) * item, groups)
-
-
-def _converted(inputs: list[TensorArg], scales: int, *others: TensorArg | None) -> Work:
-    elements = sum(one.numel for one in inputs)
-    return Work(0, elements * DYNAMIC_QUANTIZE, size(*inputs, *others), elements + scales, precision_of(inputs[0].dtype))
+    made = sum(scales(one.shape, parameter) for one in inputs) * item
+    return narrowed(*inputs, groups, scales=made, numbers=sum(one.numel for one in inputs))
 
 
 for _names, _schema, _scales, _item in _CONVERSIONS:
@@ -199,7 +195,7 @@ def _weights(signature: Signature) -> Work:
     """A scale for each block of 32 by 1 or of 32 by 32."""
     args = Arguments(signature, "input block=32 height=32 width=1")
     inputs = args.tensor("input")
-    return _converted([inputs], inputs.numel // (args.integer("height") * args.integer("width")))
+    return narrowed(inputs, scales=inputs.numel // (args.integer("height") * args.integer("width")))
 
 
 @formula("torchao::mxfp8_quantize", category="element-wise")
@@ -207,12 +203,7 @@ def _both_ways(signature: Signature) -> Work:
     """With a scale for 32 elements of a row, of a column, or once with each."""
     args = Arguments(signature, "input rowwise colwise")
     inputs, ways = args.tensor("input"), args.flag("rowwise") + args.flag("colwise")
-    return Work(
-        other_flops=inputs.numel * DYNAMIC_QUANTIZE * ways,
-        bytes_read=size(inputs),
-        bytes_written=ways * (inputs.numel + inputs.numel // 32),
-        precision=precision_of(inputs.dtype),
-    )
+    return narrowed(inputs, scales=ways * (inputs.numel // 32), numbers=ways * inputs.numel)
 
 
 @formula("ao::mslk_quantize_nvfp4", "ao::mslk_quantize_nvfp4_stacked", category="element-wise")
@@ -221,12 +212,7 @@ def _fp4(signature: Signature) -> Work:
     stacked = signature.name.endswith("stacked")
     args = Arguments(signature, "sizes input scale" if stacked else "input scale=None")
     inputs = args.tensor("input")
-    return Work(
-        other_flops=inputs.numel * DYNAMIC_QUANTIZE,
-        bytes_read=size(inputs, args.optional("scale"), args.optional("sizes")),
-        bytes_written=inputs.numel // 2 + inputs.numel // 16,
-        precision=precision_of(inputs.dtype),
-    )
+    return narrowed(inputs, args.optional("scale"), args.optional("sizes"), scales=inputs.numel // 16, bits=4)
 
 
 @formula("ao::mslk_calculate_group_max", category="reduction")
@@ -241,12 +227,7 @@ def _widen(signature: Signature) -> Work:
     args = Arguments(signature, "input scales out_dtype")
     inputs = args.tensor("input")
     dtype = args.dtype("out_dtype", "bfloat16")
-    return Work(
-        other_flops=inputs.numel * (DEQUANTIZE - 1),  # no zero point
-        bytes_read=size(inputs, args.tensor("scales")),
-        bytes_written=inputs.numel * size_of(dtype),
-        precision=precision_of(dtype),
-    )
+    return widened(inputs, args.tensor("scales"), dtype=dtype, cost=DEQUANTIZE - 1)  # no zero point
 
 
 @formula("torchao::triton_mx_block_rearrange", "torchao::triton_mx_block_rearrange_2d_M_groups",

@@ -16,6 +16,7 @@ from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.kv_cache import store, stored
+from rooflines.roofline.formulas.narrow import narrowed, to_fp4
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.rotary import rotary_work, rotate_in_place
@@ -82,18 +83,6 @@ def _to_fp4(signature: Signature) -> Work:
     return to_fp4(signature, "input scale swizzled out=None block_scale=None")
 
 
-def to_fp4(signature: Signature, schema: str) -> Work:
-    """The work of a conversion to NVFP4; results that are not arguments have no padding."""
-    args = Arguments(signature, schema)
-    inputs, out, block_scale = args.tensor("input"), args.optional("out"), args.optional("block_scale")
-    return Work(
-        other_flops=inputs.numel * DYNAMIC_QUANTIZE,
-        bytes_read=size(inputs, args.tensor("scale")),
-        bytes_written=written(out, block_scale) if out else inputs.numel // 2 + inputs.numel // 16,
-        precision=precision_of(inputs.dtype),
-    )
-
-
 @formula("_C::scaled_fp4_experts_quant", "sgl_kernel::scaled_fp4_experts_quant", "_C::silu_and_mul_scaled_fp4_experts_quant",
          "sglang::scaled_fp4_experts_quant", category="element-wise")  # fmt: skip
 def _experts_to_fp4(signature: Signature) -> Work:
@@ -102,12 +91,8 @@ def _experts_to_fp4(signature: Signature) -> Work:
     args = Arguments(signature, "out block_scale input scale offsets block_scale_offsets")
     inputs, gated = args.tensor("input"), "silu_and_mul" in signature.name
     made = inputs.numel // (2 if gated else 1)
-    return Work(
-        other_flops=made * (DYNAMIC_QUANTIZE + (costs.SILU + 1) * gated),
-        bytes_read=size(inputs, *(args.tensor(name) for name in ("scale", "offsets", "block_scale_offsets"))),
-        bytes_written=made // 2 + made // 16,
-        precision=precision_of(inputs.dtype),
-    )
+    others = (args.tensor(name) for name in ("scale", "offsets", "block_scale_offsets"))
+    return narrowed(inputs, *others, scales=made // 16, bits=4, cost=DYNAMIC_QUANTIZE + (costs.SILU + 1) * gated, numbers=made)
 
 
 @formula("_C::weak_ref_tensor", "sgl_kernel::weak_ref_tensor", "_C::get_cuda_view_from_cpu_tensor", category="other")

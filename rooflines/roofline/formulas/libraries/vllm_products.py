@@ -17,6 +17,7 @@ from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, s
 from rooflines.roofline.formulas.costs import DEQUANTIZE
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE, INTEGERS
 from rooflines.roofline.formulas.matmul import layer_work, product_flops
+from rooflines.roofline.formulas.narrow import widened
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.scaled import FOUR_BIT, register
 from rooflines.roofline.formulas.table import formula
@@ -92,12 +93,7 @@ def _awq_dequantize(signature: Signature) -> Work:
     args = Arguments(signature, "weight scales zeros")
     weight, scales = args.tensor("weight"), args.tensor("scales")
     results = weight.shape[0] * scales.shape[-1]
-    return Work(
-        other_flops=results * DEQUANTIZE,
-        bytes_read=size(weight, scales, args.tensor("zeros")),
-        bytes_written=results * size_of(scales.dtype),
-        precision=precision_of(scales.dtype),
-    )
+    return widened(weight, scales, args.tensor("zeros"), dtype=scales.dtype, numbers=results)
 
 
 @formula("_C::marlin_gemm", "_C::gptq_marlin_gemm", "_C::fp8_marlin_gemm", "_C::awq_marlin_gemm",
@@ -177,12 +173,7 @@ def _ggml(signature: Signature) -> Work:
 def _ggml_dequantize(signature: Signature) -> Work:
     args = Arguments(signature, "weight type m n dtype=None")
     dtype, results = args.dtype("dtype", "float16"), args.integer("m") * args.integer("n")
-    return Work(
-        other_flops=results * DEQUANTIZE,
-        bytes_read=size(args.tensor("weight")),
-        bytes_written=results * size_of(dtype),
-        precision=precision_of(dtype),
-    )
+    return widened(args.tensor("weight"), dtype=dtype, numbers=results)
 
 
 # --- low-rank adapters: to the narrow matrix, and back to the width of a layer -------------------------------------------------------
