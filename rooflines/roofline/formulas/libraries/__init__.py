@@ -73,8 +73,8 @@ _NAMESPACES: Final[dict[str, str]] = {
 }  # fmt: skip
 # A module -> how the names of its operators without a namespace, and of its autograd nodes, start.
 _STARTS: Final[dict[str, str]] = {
-    "activations": "BiasGeGLU BiasSwiGLU FastGeLUFunction GeGLUFunction GeLUFunction LogSigmoidFunction SigmoidFunction SigmoidGLU"
-    " SquaredReLUFunction SwiGLUFunction SwiGLULinearFunction SwishFunction Weighted",
+    "activations": "BiasGeGLU BiasSwiGLU FastGeLUFunction GeGLUFunction GeLUFunction LigerGELUMul LigerReLUSquared LigerSiLUMul"
+    " LogSigmoidFunction SigmoidFunction SigmoidGLU SquaredReLUFunction SwiGLU SwishFunction Weighted",
     "aiter_attention": "sage_",
     "apex": "CrossEntropyLoss Fast_CrossEntropyLoss FastLayerNormFN FusedDense FusedLayerNorm FusedRMSNorm"
     " GenericScaledMaskedSoftmax MlpFunction Scaled SoftmaxCrossEntropyLoss",
@@ -89,7 +89,7 @@ _STARTS: Final[dict[str, str]] = {
     "flash_attention": "FlashAttn",
     "liger": "Liger",
     "linear_attention": "Chunk FusedChunk FusedRecurrent",
-    "mamba": "CausalConv1dFn CausalConv1dFunction LayerNormFn Mamba SelectiveScanFn SwiGLU",
+    "mamba": "CausalConv1dFn CausalConv1dFunction LayerNormFn Mamba SelectiveScanFn",
     "primus": "_RMSNormFunction _RMSNormResidualFunction GLUWithProbs",
     "token_permutation": "_moe_ SortTokens TokenPermuteMaskMap TokenUnpermuteMaskMap TopK",
     "training_attention": "FusedAttnFunc",

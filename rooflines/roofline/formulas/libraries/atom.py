@@ -8,6 +8,7 @@ Layers only call other operators. The others count if nothing below them is coun
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
@@ -98,9 +99,7 @@ PRODUCTS: Final[dict[str, str]] = {
 register_products({f"aiter::{name}": schema for name, schema in PRODUCTS.items()}, wraps=True)
 
 
-@formula("aiter::gemm_a4w4_quant", category="matmul", wraps=True)
-def _fp4_product(signature: Signature) -> Work:
-    return to_fp4(signature, "left left_scale right dtype scale")
+formula("aiter::gemm_a4w4_quant", category="matmul", wraps=True)(partial(to_fp4, schema="left left_scale right dtype scale"))
 
 
 # --- layers ------------------------------------------------------------------------------------------------------------------------

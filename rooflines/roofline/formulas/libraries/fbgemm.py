@@ -170,14 +170,13 @@ def _to_bits(signature: Signature) -> Work:
     return _quantized(signature, _rows(inputs) * (-(-inputs.shape[-1] * args.integer("bit_rate") // 8) + 4))
 
 
-@formula("fbgemm::FloatToHFP8Quantized", category="element-wise")
-def _to_hybrid(signature: Signature) -> Work:
-    return _quantized(signature, Arguments(signature, "self").tensor("self").numel, searched=False)
+def _cast(signature: Signature, width: int) -> Work:
+    """To ``width`` bytes an element, without a search for the range."""
+    return _quantized(signature, width * Arguments(signature, "self").tensor("self").numel, searched=False)
 
 
-@formula("fbgemm::FloatToBfloat16Quantized", category="element-wise")
-def _to_bfloat16(signature: Signature) -> Work:
-    return _quantized(signature, 2 * Arguments(signature, "self").tensor("self").numel, searched=False)
+formula("fbgemm::FloatToHFP8Quantized", category="element-wise")(partial(_cast, width=1))
+formula("fbgemm::FloatToBfloat16Quantized", category="element-wise")(partial(_cast, width=2))
 
 
 _FROM_BYTES: Final = {

@@ -59,42 +59,6 @@ def _group_norm_gradient(signature: Signature) -> Work:
 
 # --- element by element ------------------------------------------------------------------------------------------------------------
 
-# Function -> FLOPs an element of the result, and of its backward, which computes the activation again.
-_GATED: Final = {
-    "LigerSiLUMulFunction": (costs.SILU + 1, costs.SILU + 7),  # a: s * (1 + a * (1 - s)) * b * g; b: silu(a) * g
-    "LigerGELUMulFunction": (costs.TANH + 9, costs.TANH + 20),
-}
-
-
-def _gated(signature: Signature, cost: int) -> Work:
-    """act(a) * b."""
-    first, second = _tensors(signature, 2)[:2]
-    return Work(0, first.numel * cost, size(first, second), written(first), precision_of(first.dtype))
-
-
-def _gated_gradient(signature: Signature, cost: int) -> Work:
-    (grad, *_), forward = parts(signature)
-    first, second = _tensors(forward, 2)[:2]
-    return Work(0, first.numel * cost, size(grad, first, second), written(first, second), precision_of(first.dtype))
-
-
-for _name, (_forward, _backward) in _GATED.items():
-    formula(_name, category="element-wise")(partial(_gated, cost=_forward))
-    formula(f"{_name}Backward", category="element-wise")(partial(_gated_gradient, cost=_backward))
-
-
-@formula("LigerReLUSquaredFunction", category="element-wise")
-def _squared(signature: Signature) -> Work:
-    (inputs, *_) = _tensors(signature, 1)
-    return Work(0, 2 * inputs.numel, size(inputs), written(inputs), precision_of(inputs.dtype))
-
-
-@formula("LigerReLUSquaredFunctionBackward", category="element-wise")
-def _squared_gradient(signature: Signature) -> Work:
-    (grad, *_), forward = parts(signature)
-    (inputs, *_) = _tensors(forward, 1)
-    return Work(0, 3 * inputs.numel, size(grad, inputs), written(inputs), precision_of(inputs.dtype))
-
 
 @formula("LigerDyTFunction", category="element-wise")
 def _dynamic_tanh(signature: Signature) -> Work:

@@ -13,6 +13,7 @@ starts (csrc/rocm/attention.cu). Where the cache is written by ``vllm::unified_k
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Final
 
@@ -42,11 +43,12 @@ FORWARD: Final = {
 register(FORWARD, {})
 
 
-@formula("_C::merge_attn_states", category="attention")
-def _merge(signature: Signature) -> Work:
-    return merge(signature, "out out_log_sum prefix prefix_log_sum suffix suffix_log_sum")
-
-
+formula("_C::merge_attn_states", category="attention")(
+    partial(merge, schema="out out_log_sum prefix prefix_log_sum suffix suffix_log_sum")
+)
+formula("sgl_kernel::merge_state", "sgl_kernel::merge_state_v2", category="attention")(
+    partial(merge, schema="prefix prefix_log_sum suffix suffix_log_sum out out_log_sum")
+)
 # Projections from and to the latent space, and attention in it, all of them operators of their own.
 dispatches("vllm::unified_mla_attention", "vllm::unified_mla_attention_with_output", category="attention")
 # Attention of encoders of images, by one of several libraries.
@@ -54,19 +56,10 @@ dispatches("vllm::flash_attn_maxseqlen_wrapper", "vllm::flashinfer_wrapper", "vl
            "vllm::aiter_fp8_attn_wrapper", category="attention", reason="the longest sequence is the value of a tensor")  # fmt: skip
 
 
-@hinted_formula("vllm::unified_attention_with_output", category="attention")
-def _with_output(signature: Signature, hints: Hints) -> Work:
-    return unified(signature, hints, "query key value out layer scale=None block_scale=None updated=None")
-
-
-@hinted_formula("vllm::unified_attention", category="attention")
-def _unified(signature: Signature, hints: Hints) -> Work:
-    return unified(signature, hints, "query key value layer updated=None")
-
-
-@formula("sgl_kernel::merge_state", "sgl_kernel::merge_state_v2", category="attention")
-def _merge_into(signature: Signature) -> Work:
-    return merge(signature, "prefix prefix_log_sum suffix suffix_log_sum out out_log_sum")
+hinted_formula("vllm::unified_attention_with_output", category="attention")(
+    partial(unified, schema="query key value out layer scale=None block_scale=None updated=None")
+)
+hinted_formula("vllm::unified_attention", category="attention")(partial(unified, schema="query key value layer updated=None"))
 
 
 @hinted_formula("sglang::unified_attention_with_output", category="attention")

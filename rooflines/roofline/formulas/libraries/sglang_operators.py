@@ -50,9 +50,9 @@ register_products({f"sglang::{name}": schema for name, schema in KERNELS.items()
 register_products({f"sglang::{name}": schema for name, schema in WRAPPERS.items()}, wraps=True)
 
 
-@formula("sglang::aiter_gemm_afp4wfp4_pre_quant", "sglang::mxfp4_diffusion_quant_gemm", category="matmul", wraps=True)
-def _fp4_product(signature: Signature) -> Work:
-    return to_fp4(signature, "left right scale out=None dtype=None")
+formula("sglang::aiter_gemm_afp4wfp4_pre_quant", "sglang::mxfp4_diffusion_quant_gemm", category="matmul", wraps=True)(
+    partial(to_fp4, schema="left right scale out=None dtype=None")
+)
 
 
 # Repacked weights: the width of the result is an argument.

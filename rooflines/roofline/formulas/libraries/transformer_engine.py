@@ -201,14 +201,8 @@ _SOFTMAXES: Final = ("scaled_softmax", "scaled_masked_softmax", "scaled_upper_tr
                      "scaled_aligned_causal_masked_softmax")  # fmt: skip
 
 
-@formula(*(f"te_softmax::{name}_fwd" for name in _SOFTMAXES), category="reduction")
-def _softmax(signature: Signature) -> Work:
-    return softmax_forward(signature.tensors)
-
-
-@formula(*(f"te_softmax::{name}_bwd" for name in _SOFTMAXES), category="reduction")
-def _softmax_gradient(signature: Signature) -> Work:
-    return softmax_backward(signature.tensors)
+formula(*(f"te_softmax::{name}_fwd" for name in _SOFTMAXES), category="reduction")(softmax_forward)
+formula(*(f"te_softmax::{name}_bwd" for name in _SOFTMAXES), category="reduction")(softmax_backward)
 
 
 @formula("FusedRoPEFunc", category="element-wise")

@@ -237,10 +237,6 @@ def _fused_marlin(signature: Signature) -> Work:
 
 
 @formula("vllm::rocm_aiter_fused_moe", "vllm::rocm_aiter_asm_moe_tkw1", "sglang::rocm_aiter_asm_moe_tkw1", category="moe", wraps=True)
-def _aiter(signature: Signature) -> Work:
-    return aiter_experts(signature)
-
-
 def aiter_experts(signature: Signature) -> Work:
     """AITER's whole layer: hidden, w1, w2, weights and ids of the experts, perhaps the mask of those on this rank, and scales."""
     args = Arguments(signature, "hidden w1 w2 topk_weights topk_ids")
@@ -269,10 +265,6 @@ _TRTLLM: Final = (
 
 
 @formula(*_TRTLLM, category="moe")
-def _flashinfer(signature: Signature) -> Work:
-    return trtllm_experts(signature)
-
-
 def trtllm_experts(signature: Signature) -> Work:
     """TensorRT-LLM's layer with its routing: scores [tokens, experts], or the experts that were chosen, a bias, the activations (with a
     scale if they are narrow), then the weights, which may lie in blocks [experts, k / block, n, block].

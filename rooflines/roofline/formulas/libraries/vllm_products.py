@@ -96,18 +96,7 @@ def _awq_dequantize(signature: Signature) -> Work:
     return widened(weight, scales, args.tensor("zeros"), dtype=scales.dtype, numbers=results)
 
 
-@formula("_C::marlin_gemm", "_C::gptq_marlin_gemm", "_C::fp8_marlin_gemm", "_C::awq_marlin_gemm",
-         "sgl_kernel::gptq_marlin_gemm", category="matmul")  # fmt: skip
 def _marlin(signature: Signature) -> Work:
-    return marlin_work(signature)
-
-
-@formula("vllm::marlin_gemm", category="matmul", wraps=True)
-def _calls_marlin(signature: Signature) -> Work:
-    return marlin_work(signature)
-
-
-def marlin_work(signature: Signature) -> Work:
     """The weight is repacked, so the sizes are arguments: m, n and k are the last integers before the first flag.
 
     The tensors before them differ between versions: activations, perhaps the result, the weight (the first one of integers or fp8),
@@ -127,6 +116,11 @@ def marlin_work(signature: Signature) -> Work:
         raise NotCounted("arguments of another version")
     scales = [tensor for tensor in others if tensor is not weight]
     return layer_work(inputs, n, weight, *scales, unpack=DEQUANTIZE, dtype=marlin_dtype(inputs, scales))
+
+
+formula("_C::marlin_gemm", "_C::gptq_marlin_gemm", "_C::fp8_marlin_gemm", "_C::awq_marlin_gemm", "sgl_kernel::gptq_marlin_gemm",
+        category="matmul")(_marlin)  # fmt: skip
+formula("vllm::marlin_gemm", category="matmul", wraps=True)(_marlin)
 
 
 def marlin_dtype(inputs: TensorArg, scales: list[TensorArg]) -> str:
