@@ -1,4 +1,5 @@
-"""Formulas for the operators of other libraries, one module a library, imported when one of its operators is first counted.
+"""Formulas for the operators of other libraries. A module has a library, a part of one, or one subject of several, and is imported when
+one of its operators is first counted.
 
 A module states for each formula the version and the file that its order of arguments comes from. To add a library, add its module here
 and the namespace of its operators to ``_NAMESPACES``; operators without a namespace, such as Python's autograd functions, are found by
