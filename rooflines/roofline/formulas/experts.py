@@ -21,6 +21,18 @@ INTEGERS: Final = ("int64", "int32", "int16", "uint32", "uint16")
 SPREAD: Final = "all experts that the rows can reach are used"
 EVEN: Final = "tokens are spread evenly over the ranks"
 LOCAL: Final = "all rows belong to experts of this rank"
+# Bytes of one element in the formats that names of kernels have, with the scales of their blocks: one byte for 32 elements of the MX
+# formats (OCP Microscaling Formats 1.0), for 16 elements of NVFP4.
+ELEMENT_BYTES: Final[dict[str, float]] = {
+    "mxfp4": 0.5 + 1 / 32, "mxe2m1": 0.5 + 1 / 32, "e2m1": 0.5 + 1 / 16,
+    "mxe4m3": 1 + 1 / 32, "e4m3": 1, "fp8e4nv": 1, "fp8e4b8": 1, "fp8e5": 1, "fp8e5b16": 1,
+    "bf16": 2, "bfloat16": 2, "fp16": 2, "fp32": 4,
+}  # fmt: skip
+PRECISIONS: Final[dict[str, str]] = {
+    "mxfp4": "fp8", "mxe2m1": "fp8", "e2m1": "fp8", "mxe4m3": "fp8", "e4m3": "fp8",
+    "fp8e4nv": "fp8", "fp8e4b8": "fp8", "fp8e5": "fp8", "fp8e5b16": "fp8",
+    "bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "fp32": "fp32",
+}  # fmt: skip
 
 
 def used(experts: int, rows: int) -> int:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from rooflines.profiler.trace.signature import TensorArg
-from rooflines.roofline.formulas.arguments import NotCounted, size, size_of
+from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of
 from rooflines.roofline.formulas.costs import QUANTIZE
 from rooflines.roofline.formulas.record import Work, precision_of
+
+
+def store(signature: Signature, schema: str) -> Work:
+    """``key`` and ``value`` of each of the ``slots`` into their caches, perhaps by a scale each."""
+    args = Arguments(signature, schema)
+    slots = args.tensor("slots")
+    new, caches = (args.tensor("key"), args.tensor("value")), (args.tensor("key_cache"), args.tensor("value_cache"))
+    return stored(slots.numel, new, caches, slots, args.optional("k_scale"), args.optional("v_scale"))
 
 
 def stored(tokens: int, new: tuple[TensorArg, ...], caches: tuple[TensorArg, ...], *others: TensorArg | None) -> Work:

@@ -22,15 +22,16 @@ _VERBS: Final = ("read", "write", "update")
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """``cost`` FLOPs for each element of the argument ``per``. ``result`` names the arguments whose shape and dtype returned tensors
-    have; empty where all results are arguments. ``precision`` names the argument in whose precision it computes; empty for the first
-    that is read."""
+    """``cost`` FLOPs for each element of the arguments ``per``. ``result`` names the arguments whose shape and dtype returned tensors
+    have; empty where all results are arguments. ``precision`` names the arguments of which the first with numbers of a precision says
+    in which it computes; empty for the first that is read. ``assumption`` is that of ``Work``."""
 
     schema: str
     cost: int
     per: str = "input"
     result: str = ""
     precision: str = ""
+    assumption: str = ""
 
 
 @cache
@@ -54,14 +55,14 @@ def pass_work(signature: Signature, one: Pass) -> Work:
         name: args.optional(name) if absent else args.tensor(name) for name, (_, absent) in verbs.items()
     }
     results = [args.tensor(name) for name in one.result.split()]
-    per = args.tensor(one.per)
     computing = one.precision or next((name for name, (verb, _) in verbs.items() if verb != "write"), "")
-    source = tensors.get(computing)
+    found = (precision_of(source.dtype) for name in computing.split() if (source := tensors.get(name)) is not None)
     return Work(
-        other_flops=per.numel * one.cost,
+        other_flops=sum(args.tensor(name).numel for name in one.per.split()) * one.cost,
         bytes_read=size(*(tensors[name] for name, (verb, _) in verbs.items() if verb != "write")),
         bytes_written=written(*(tensors[name] for name, (verb, _) in verbs.items() if verb != "read"), *results),
-        precision=precision_of(source.dtype) if source and one.cost else None,
+        precision=next(filter(None, found), None) if one.cost else None,
+        assumption=one.assumption,
     )
 
 

@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
-from rooflines.profiler.trace.signature import TensorArg
-from rooflines.roofline.formulas.arguments import NotCounted, size, size_of
-from rooflines.roofline.formulas.costs import ROTARY_EMBEDDING
+from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of
+from rooflines.roofline.formulas.costs import RMS_NORM, ROTARY_EMBEDDING
 from rooflines.roofline.formulas.record import Work, precision_of
+
+
+def rotate_in_place(signature: Signature, schema: str = "positions query key head_size table is_neox") -> Work:
+    """``query`` and perhaps ``key`` rotate in place; a row of ``table`` has the cosines and the sines of half a head each."""
+    args = Arguments(signature, schema)
+    rotated = (args.tensor("query"), args.optional("key"))
+    return rotary_work(args.tensor("positions"), rotated, args.tensor("table"), args.integer("head_size"))
+
+
+def normalise_and_rotate(signature: Signature, schema: str) -> Work:
+    """Queries and keys inside ``qkv`` [tokens, heads * head] in place; cosines and sines are computed from a base."""
+    args = Arguments(signature, schema)
+    qkv, positions = args.tensor("qkv"), args.tensor("positions")
+    part = TensorArg((positions.numel, (args.integer("heads_q") + args.integer("heads_k")) * args.integer("head")), qkv.dtype)
+    return Work(
+        other_flops=part.numel * (RMS_NORM + ROTARY_EMBEDDING),
+        bytes_read=size(part, args.tensor("q_weight"), args.tensor("k_weight"), positions),
+        bytes_written=size(part),
+        precision=precision_of(qkv.dtype),
+    )
 
 
 def rotary_work(

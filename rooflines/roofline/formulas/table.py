@@ -81,6 +81,8 @@ class _Entry:
 _FORMULAS: Final[dict[str, _Entry]] = {}
 # The reason of an operator that nobody has written a formula for.
 NO_FORMULA: Final = "no formula"
+# Why kernels of a layer that is found by its name or number have no work.
+LAYER: Final = "weights and states of the layer are not arguments"
 IS_COMMUNICATION: Final = "communication is bound by the link, not by the device"
 # FLOPs or bytes of one call. More is a corrupt trace: at 1e18 FLOP/s this takes two weeks.
 _MOST: Final = 1 << 80
@@ -141,6 +143,14 @@ def formula(*names: str, category: str, wraps: bool = False) -> Callable[[Formul
         return function
 
     return register
+
+
+def dispatches(*names: str, category: str, reason: str = "") -> None:
+    """Register operators that only hand their work to others; ``reason`` says why kernels that one launches itself have no work."""
+
+    @formula(*names, category=category)
+    def handed_on(_: Signature) -> Work:
+        raise Dispatches(reason)
 
 
 def hinted_formula(*names: str, category: str, wraps: bool = False) -> Callable[[HintedFormula], HintedFormula]:

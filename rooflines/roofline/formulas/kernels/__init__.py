@@ -18,10 +18,11 @@ from rooflines.roofline.formulas.table import CallCount, count_by
 
 # The pattern of a kernel's name -> the module of its family.
 _FAMILIES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
-    (re.compile(r"_(p_)?matmul(_ogs)?_[NT]{3}_"), "triton_kernels_matmul"),
-    (re.compile(r"_finalize_matmul_scatter|_topk_forward|_sum_bitmatrix_rows|_combined_routing_"), "triton_kernels_routing"),
-    (re.compile(r"bmm_\w+_t\d+x\d+x\d+"), "tensorrt_llm_bmm"),
-    (re.compile(r"(void )?(moe::dev::|tensorrt_llm::kernels::quantize_with_block_size)"), "tensorrt_llm_moe"),
+    (
+        re.compile(r"_(p_)?matmul(_ogs)?_[NT]{3}_|_finalize_matmul_scatter|_topk_forward|_sum_bitmatrix_rows|_combined_routing_"),
+        "triton_kernels",
+    ),
+    (re.compile(r"bmm_\w+_t\d+x\d+x\d+|(void )?(moe::dev::|tensorrt_llm::kernels::quantize_with_block_size)"), "tensorrt_llm"),
 )
 
 

@@ -2,8 +2,9 @@
 
 Order of arguments: fla-org/flash-linear-attention bc3b101 (fla/modules/activations.py), Dao-AILab/flash-attention 0251105
 (flash_attn/ops/activations.py), NVIDIA/Megatron-LM d98e8a6 (megatron/core/fusions/fused_bias_swiglu.py, fused_bias_geglu.py,
-fused_bias_gelu.py, fused_weighted_squared_relu.py). A gate takes the two halves of the last dimension, or two tensors. A bias or the
-weights of a routing follow. Where operators below such a function are counted, these count.
+fused_bias_gelu.py, fused_weighted_squared_relu.py), Liger Kernel 0.8.5 (liger_kernel/ops), mamba-ssm 2.3.2
+(mamba_ssm/ops/triton/k_activations.py). A gate takes the two halves of the last dimension, or two tensors. A bias or the
+weights of a routing follow. Where operators below such a function are counted, these count, except below those of Liger and Mamba.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ _GATES: Final[dict[str, tuple[int, int]]] = {
     **dict.fromkeys(("SwiGLUFunction", "BiasSwiGLUFunction", "WeightedSwiGLUFunction"), _SWIGLU),
     **dict.fromkeys(("GeGLUFunction", "BiasGeGLUFunction"), _GEGLU),
     **dict.fromkeys(("WeightedQuickGeGLUFunction", "WeightedBiasQuickGeGLUFunction"), (_SWIGLU[0] + 1, _SWIGLU[1] + 2)),
+    **dict.fromkeys(("LigerSiLUMulFunction", "SwiGLU"), _SWIGLU),
+    "LigerGELUMulFunction": _GEGLU,
     "SigmoidGLUFunction": (costs.SIGMOID + 1, costs.SIGMOID + 5),
 }
 _PLAIN: Final[dict[str, tuple[int, int]]] = {
@@ -38,6 +41,7 @@ _PLAIN: Final[dict[str, tuple[int, int]]] = {
     "LogSigmoidFunction": (costs.SOFTPLUS + 1, costs.SIGMOID + 2),
     "SquaredReLUFunction": (2, 3),
     "WeightedSquaredReLUFunction": (2, 3),
+    "LigerReLUSquaredFunction": (2, 3),
 }
 
 
@@ -48,6 +52,8 @@ def _operands(signature: Signature, gate: bool) -> tuple[tuple[TensorArg, ...], 
         raise NotCounted("shapes not recorded")
     inputs = tensors[0]
     pair = gate and len(tensors) > 1 and tensors[1].shape == inputs.shape
+    if gate and not pair and signature.name.startswith("Liger"):  # whose gates take two tensors
+        raise NotCounted("shapes not recorded")
     if gate and not pair and inputs.shape[-1] % 2:
         raise NotCounted("shapes not understood")
     return tensors, inputs.numel // (2 if gate and not pair else 1), len(tensors) - 1 - pair
@@ -68,8 +74,9 @@ def _backward(signature: Signature, cost: int, gate: bool) -> Work:
 
 for _costs, _gate in ((_GATES, True), (_PLAIN, False)):
     for _name, (_one, _two) in _costs.items():
-        formula(_name, category="element-wise", wraps=True)(partial(_forward, cost=_one, gate=_gate))
-        formula(f"{_name}Backward", category="element-wise", wraps=True)(partial(_backward, cost=_two, gate=_gate))
+        _wraps = not _name.startswith("Liger") and _name != "SwiGLU"
+        formula(_name, category="element-wise", wraps=_wraps)(partial(_forward, cost=_one, gate=_gate))
+        formula(f"{_name}Backward", category="element-wise", wraps=_wraps)(partial(_backward, cost=_two, gate=_gate))
 
 
 # --- a gate and the layer behind it ------------------------------------------------------------------------------------------------

@@ -47,16 +47,9 @@ ROUTING: Final[dict[str, Pass]] = {
 register({f"aiter::{name}": one for name, one in ROUTING.items()}, "moe")
 
 
-@formula("aiter::fused_moe_", "aiter::fused_moe", "aiter::asm_moe_tkw1", category="moe")
-def _fused(signature: Signature) -> Work:
-    return aiter_experts(signature)
-
-
-@formula("aiter::rocm_aiter_fused_moe", category="moe", wraps=True)
-def _calls_fused(signature: Signature) -> Work:
-    """ATOM's, with the same arguments (``atom/model_ops/moe.py``, ffdf3bb)."""
-    return aiter_experts(signature)
-
+formula("aiter::fused_moe_", "aiter::fused_moe", "aiter::asm_moe_tkw1", category="moe")(aiter_experts)
+# ATOM's, with the same arguments (atom/model_ops/moe.py, ffdf3bb).
+formula("aiter::rocm_aiter_fused_moe", category="moe", wraps=True)(aiter_experts)
 
 _SORTED: Final = "sorted_ids sorted_weights expert_ids count top_k"
 _LAYERS: Final = words("fmoe fmoe_int8_g1u0 fmoe_g1u1 fmoe_g1u1_tkw1 fmoe_int8_g1u0_a16 fmoe_g1u1_a16 fmoe_fp8_blockscale_g1u1")

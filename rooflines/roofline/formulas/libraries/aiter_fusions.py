@@ -14,6 +14,7 @@ from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.kv_cache import stored
+from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.rotary import rotary_work
 from rooflines.roofline.formulas.table import formula
@@ -184,17 +185,11 @@ def _out_of_place(signature: Signature) -> Work:
     )
 
 
-@formula("aiter::fused_qk_norm_rope_1way", category="normalisation")
-def _pair(signature: Signature) -> Work:
-    args = Arguments(signature, "q k q_weight k_weight table batch tokens heads_q heads_k head interleaved eps q_out k_out")
-    q, k, table = args.tensor("q"), args.tensor("k"), args.tensor("table")
-    numbers = q.numel + k.numel
-    return Work(
-        other_flops=numbers * (costs.RMS_NORM + costs.ROTARY_EMBEDDING),
-        bytes_read=size(q, k, table, args.tensor("q_weight"), args.tensor("k_weight")),
-        bytes_written=written(args.tensor("q_out"), args.tensor("k_out")),
-        precision=precision_of(q.dtype),
-    )
+_ONE_WAY: Final = Pass(
+    "read q, read k, read q_weight, read k_weight, read table, batch, tokens, heads_q, heads_k, head, interleaved, eps, write q_out,"
+    " write k_out", costs.RMS_NORM + costs.ROTARY_EMBEDDING, per="q k",
+)  # fmt: skip
+register({"aiter::fused_qk_norm_rope_1way": _ONE_WAY}, "normalisation")
 
 
 @formula("aiter::_fused_qk_rmsnorm_kernel", "aiter::_fused_qk_rmsnorm_group_quant_kernel",

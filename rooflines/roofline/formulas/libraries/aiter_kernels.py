@@ -13,7 +13,7 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
-from rooflines.roofline.formulas.passes import Pass, register
+from rooflines.roofline.formulas.passes import Pass, pass_work, register
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.rotary import rotary_work
 from rooflines.roofline.formulas.table import formula
@@ -69,14 +69,8 @@ register({f"aiter::{name}": one for name, one in NORMS.items()}, "normalisation"
 def _group_norm(signature: Signature) -> Work:
     """The result and a workspace come first in newer versions; older ones return it."""
     older = not isinstance(signature.arg(1), TensorArg)
-    args = Arguments(signature, "input groups weight bias" if older else "out workspace input groups weight bias")
-    inputs = args.tensor("input")
-    return Work(
-        other_flops=inputs.numel * LAYER_NORM,
-        bytes_read=size(inputs, args.tensor("weight"), args.tensor("bias")),
-        bytes_written=written(inputs),
-        precision=precision_of(inputs.dtype),
-    )
+    leading = "" if older else "out, workspace, "
+    return pass_work(signature, Pass(f"{leading}read input, groups, read weight, read bias", LAYER_NORM, result="input"))
 
 
 # --- activations and quantization --------------------------------------------------------------------------------------------------

@@ -107,17 +107,11 @@ _SOFTMAXES: Final = ("ScaledSoftmax", "ScaledMaskedSoftmax", "ScaledUpperTriangM
                      "GenericScaledMaskedSoftmax")  # fmt: skip
 
 
-@formula(*_SOFTMAXES, category="reduction", wraps=True)
-def _scaled_softmax(signature: Signature) -> Work:
+def softmax_forward(signature: Signature) -> Work:
     """softmax(scale * x) with a mask, or below the diagonal; the whole is written."""
-    return softmax_forward(signature.tensors)
-
-
-def softmax_forward(tensors: tuple[TensorArg, ...]) -> Work:
-    """A scaled softmax of the first tensor, with a mask behind it if there is one."""
-    if not tensors:
+    if not signature.tensors:
         raise NotCounted("shapes not recorded")
-    scores, *mask = tensors
+    scores, *mask = signature.tensors
     return Work(
         other_flops=scores.numel * (costs.SOFTMAX + 1 + bool(mask)),
         bytes_read=size(scores, *mask[:1]),
@@ -126,23 +120,21 @@ def softmax_forward(tensors: tuple[TensorArg, ...]) -> Work:
     )
 
 
-@formula(*(f"{name}Backward" for name in _SOFTMAXES), category="reduction", wraps=True)
-def _scaled_softmax_gradient(signature: Signature) -> Work:
-    """The gradient has the shape of the result, which is kept."""
-    return softmax_backward(signature.tensors)
-
-
-def softmax_backward(tensors: tuple[TensorArg, ...]) -> Work:
-    """Of the gradient of the result, and the result, which has the same shape."""
-    if not tensors:
+def softmax_backward(signature: Signature) -> Work:
+    """Of the gradient of the result, and the result, which is kept and has the same shape."""
+    if not signature.tensors:
         raise NotCounted("shapes not recorded")
-    grad = tensors[0]
+    grad = signature.tensors[0]
     return Work(
         other_flops=grad.numel * (costs.SOFTMAX_BACKWARD + 1),
         bytes_read=2 * size(grad),
         bytes_written=written(grad),
         precision=precision_of(grad.dtype),
     )
+
+
+formula(*_SOFTMAXES, category="reduction", wraps=True)(softmax_forward)
+formula(*(f"{name}Backward" for name in _SOFTMAXES), category="reduction", wraps=True)(softmax_backward)
 
 
 # Those of flash-linear-attention, flash-attn and Unsloth have the same arguments.

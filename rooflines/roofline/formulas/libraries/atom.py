@@ -8,6 +8,7 @@ Layers only call other operators. The others count if nothing below them is coun
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
@@ -16,11 +17,12 @@ from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCoun
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.libraries.aiter_kernels import LAYER_NORM
 from rooflines.roofline.formulas.libraries.aiter_products import to_fp4
+from rooflines.roofline.formulas.narrow import narrowed
 from rooflines.roofline.formulas.packed_attention import unified
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.scaled import register as register_products
-from rooflines.roofline.formulas.table import Hints, formula, hinted_formula, words
+from rooflines.roofline.formulas.table import LAYER, Hints, dispatches, formula, hinted_formula, words
 
 PASSES: Final[dict[str, Pass]] = {
     "rmsnorm2d_fwd_": Pass("read input, read weight, eps", costs.RMS_NORM, result="input"),
@@ -32,6 +34,9 @@ PASSES: Final[dict[str, Pass]] = {
         "read input, read weight, read residual, read bias, eps", LAYER_NORM + 1, result="input residual"
     ),
     "fused_add_rmsnorm_pad_": Pass("read input, read weight, eps, read residual", costs.RMS_NORM + 1, result="input residual"),
+    "fused_dual_rmsnorm_cat": Pass(  # side by side
+        "read first, read first_weight, read second, read second_weight, eps", costs.RMS_NORM, "first second", result="first second"
+    ),
 }
 register({f"aiter::{name}": one for name, one in PASSES.items()}, "normalisation", wraps=True)
 
@@ -76,29 +81,12 @@ def _narrow_norm(signature: Signature) -> Work:
     )
 
 
-@formula("aiter::fused_dual_rmsnorm_cat", category="normalisation", wraps=True)
-def _side_by_side(signature: Signature) -> Work:
-    args = Arguments(signature, "first first_weight second second_weight eps")
-    first, second = args.tensor("first"), args.tensor("second")
-    return Work(
-        other_flops=(first.numel + second.numel) * costs.RMS_NORM,
-        bytes_read=size(first, second, args.tensor("first_weight"), args.tensor("second_weight")),
-        bytes_written=written(first, second),
-        precision=precision_of(first.dtype),
-    )
-
-
 @formula("aiter::mxfp4_act_mul_quant_fuse", category="element-wise", wraps=True)
 def _gated(signature: Signature) -> Work:
     """SiLU of the gate times the factor in fp4, with a scale for each 32."""
     inputs = Arguments(signature, "input").tensor("input")
-    results = inputs.numel // 2
-    return Work(
-        other_flops=results * (costs.SILU + 1 + DYNAMIC_QUANTIZE),
-        bytes_read=size(inputs),
-        bytes_written=results // 2 + results // 32,
-        precision=precision_of(inputs.dtype),
-    )
+    made = inputs.numel // 2
+    return narrowed(inputs, scales=made // 32, bits=4, cost=costs.SILU + 1 + DYNAMIC_QUANTIZE, numbers=made)
 
 
 _SCALED: Final = "left, right, read scale_a, read scale_b"
@@ -111,9 +99,7 @@ PRODUCTS: Final[dict[str, str]] = {
 register_products({f"aiter::{name}": schema for name, schema in PRODUCTS.items()}, wraps=True)
 
 
-@formula("aiter::gemm_a4w4_quant", category="matmul", wraps=True)
-def _fp4_product(signature: Signature) -> Work:
-    return to_fp4(signature, "left left_scale right dtype scale")
+formula("aiter::gemm_a4w4_quant", category="matmul", wraps=True)(partial(to_fp4, schema="left left_scale right dtype scale"))
 
 
 # --- layers ------------------------------------------------------------------------------------------------------------------------
@@ -127,15 +113,11 @@ def _attention(signature: Signature, hints: Hints) -> Work:
     return unified(signature, hints, schema)
 
 
+# Layers, which are found by their names, and choices between operators.
 _LAYERS: Final = words(
     "atom_vllm_mha_attention atom_vllm_mla_attention dspark_block_attention indexer_score_topk indexer_with_output"
     " kda_attention_with_output linear_attention_with_output_base maybe_dual_stream_forward minimax_m3_sparse_attention moe_forward"
     " sparse_attn_indexer sparse_attn_indexer_plugin_mode sparse_attn_indexer_sglang_plugin_mode v4_attention_with_output"
     " v4_core_attention"
 )
-
-
-@formula(*(f"aiter::{name}" for name in _LAYERS), category="other")
-def _layer(_: Signature) -> Work:
-    """A layer, which is found by its name, or a choice between operators."""
-    raise Dispatches("weights and states of the layer are not arguments")
+dispatches(*(f"aiter::{name}" for name in _LAYERS), category="other", reason=LAYER)

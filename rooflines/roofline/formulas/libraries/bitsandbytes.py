@@ -14,6 +14,7 @@ from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.costs import DEQUANTIZE, QUANTIZE
 from rooflines.roofline.formulas.matmul import layer_work, product_flops
+from rooflines.roofline.formulas.narrow import narrowed, widened
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.table import formula
 
@@ -56,19 +57,14 @@ def _quantize_rows(signature: Signature) -> Work:
     rows, columns = prod(inputs.shape[:-1]), inputs.shape[-1]
     double = signature.name.endswith("double_quant")
     passes = 2 if double else 1
-    return Work(
-        other_flops=inputs.numel * (QUANTIZE + 2) * passes,
-        bytes_read=size(inputs),
-        bytes_written=inputs.numel * passes + 4 * (rows + (columns if double else 0)),
-        precision=precision_of(inputs.dtype),
-    )
+    return narrowed(inputs, scales=4 * (rows + (columns if double else 0)), numbers=inputs.numel * passes)
 
 
 @formula("bitsandbytes::int8_vectorwise_dequant", category="element-wise")
 def _dequantize_rows(signature: Signature) -> Work:
     args = Arguments(signature, "self stats")
     inputs = args.tensor("self")
-    return Work(0, inputs.numel * DEQUANTIZE, size(inputs, args.tensor("stats")), 4 * inputs.numel, "fp32")
+    return widened(inputs, args.tensor("stats"), dtype="float32")
 
 
 @formula("bitsandbytes::int8_mm_dequant", category="element-wise")
@@ -99,29 +95,21 @@ def _quantize_half_bytes(signature: Signature) -> Work:
 def _dequantize_half_bytes(signature: Signature) -> Work:
     args = Arguments(signature, "self absmax blocksize quant_type shape dtype")
     elements, dtype = prod(args.sizes("shape")), args.dtype("dtype", "")
-    return Work(
-        other_flops=elements * DEQUANTIZE,
-        bytes_read=size(args.tensor("self"), args.tensor("absmax")),
-        bytes_written=elements * size_of(dtype),
-        precision=precision_of(dtype),
-    )
+    return widened(args.tensor("self"), args.tensor("absmax"), dtype=dtype, numbers=elements)
 
 
 @formula("bitsandbytes::quantize_blockwise", category="element-wise")
 def _quantize_blocks(signature: Signature) -> Work:
     args = Arguments(signature, "self code blocksize")
     inputs = args.tensor("self")
-    blocks = -(-inputs.numel // args.integer("blocksize"))
-    read = size(inputs, args.tensor("code"))
-    return Work(0, inputs.numel * (QUANTIZE + 2), read, inputs.numel + 4 * blocks, precision_of(inputs.dtype))
+    return narrowed(inputs, args.tensor("code"), scales=4 * -(-inputs.numel // args.integer("blocksize")))
 
 
 @formula("bitsandbytes::dequantize_blockwise", category="element-wise")
 def _dequantize_blocks(signature: Signature) -> Work:
     args = Arguments(signature, "self absmax code blocksize dtype")
     inputs, dtype = args.tensor("self"), args.dtype("dtype", "")
-    read = size(inputs, args.tensor("absmax"), args.tensor("code"))
-    return Work(0, inputs.numel * DEQUANTIZE, read, inputs.numel * size_of(dtype), precision_of(dtype))
+    return widened(inputs, args.tensor("absmax"), args.tensor("code"), dtype=dtype)
 
 
 _FOUR_BIT: Final = {

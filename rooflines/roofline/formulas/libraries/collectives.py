@@ -23,13 +23,13 @@ from rooflines.roofline.formulas.table import formula, words
 # --- alone -------------------------------------------------------------------------------------------------------------------------
 
 
-@formula("vllm::all_reduce", "vllm::all_reduce_symmetric_with_copy", "sglang::outplace_all_reduce", "sglang::inplace_all_reduce",
-         "sglang::flashinfer_allreduce", "sglang::diffusion_all_reduce", "aiter::all_reduce_", "aiter::tbo_all_reduce",
-         "trtllm::userbuffers_allreduce_finalize", category="communication", wraps=True)  # fmt: skip
-def _all_reduce(signature: Signature) -> Work:
-    """Returns a new tensor, or writes in place. Copies to and from shared memory and the collective below have their own rows."""
-    inputs = Arguments(signature, "input").tensor("input")
-    return Work(bytes_read=size(inputs), bytes_written=written(inputs))
+# Return a new tensor, or write in place. Copies to and from shared memory and the collective below have their own rows.
+_REDUCED: Final = words(
+    "vllm::all_reduce vllm::all_reduce_symmetric_with_copy sglang::outplace_all_reduce sglang::inplace_all_reduce"
+    " sglang::flashinfer_allreduce sglang::diffusion_all_reduce aiter::all_reduce_ aiter::tbo_all_reduce"
+    " trtllm::userbuffers_allreduce_finalize"
+)
+register(dict.fromkeys(_REDUCED, Pass("read input", 0, result="input")), "communication", wraps=True)
 
 
 @formula("vllm::all_gather", category="communication", wraps=True)
@@ -168,10 +168,8 @@ def _of_tensorrt(signature: Signature) -> Work:
     return _with_fusion(args, args.integer("fusion"))
 
 
-@formula("trtllm::tunable_allreduce", category="communication", wraps=True)
-def _tuned(signature: Signature) -> Work:
-    """Calls ``trtllm::allreduce`` with the fastest strategy."""
-    return _of_tensorrt(signature)
+# Calls trtllm::allreduce with the fastest strategy.
+formula("trtllm::tunable_allreduce", category="communication", wraps=True)(_of_tensorrt)
 
 
 @formula("trtllm::mnnvl_fusion_allreduce", category="communication")

@@ -15,9 +15,11 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.copies import moved
-from rooflines.roofline.formulas.costs import DEQUANTIZE, QUANTIZE, SOFTMAX, SOFTMAX_BACKWARD
+from rooflines.roofline.formulas.costs import QUANTIZE, SOFTMAX, SOFTMAX_BACKWARD
 from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.matmul import product_flops
+from rooflines.roofline.formulas.narrow import widened
+from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
 
@@ -64,12 +66,8 @@ def _bucketize(signature: Signature) -> Work:
     )
 
 
-@formula("fbgemm::bounds_check_indices", category="element-wise")
-def _check_bounds(signature: Signature) -> Work:
-    """Two compares an index; only indices out of bounds are written."""
-    args = Arguments(signature, "rows indices offsets")
-    indices = args.tensor("indices")
-    return Work(other_flops=2 * indices.numel, bytes_read=size(args.tensor("rows"), indices, args.tensor("offsets")))
+# Two compares an index; only indices out of bounds are written.
+register({"fbgemm::bounds_check_indices": Pass("read rows, read indices, read offsets", 2, per="indices")}, "element-wise")
 
 
 @formula("fbgemm::asynchronous_complete_cumsum", "fbgemm::asynchronous_inclusive_cumsum", "fbgemm::asynchronous_exclusive_cumsum",
@@ -95,10 +93,7 @@ def _ranges(signature: Signature) -> Work:
     return moved(size(offsets), args.integer("range_size") * size_of(offsets.dtype))
 
 
-@formula("fbgemm::invert_permute", category="copy")
-def _invert(signature: Signature) -> Work:
-    permute = Arguments(signature, "permute").tensor("permute")
-    return moved(size(permute), written(permute))
+register({"fbgemm::invert_permute": Pass("read permute", 0, "permute", result="permute")}, "copy")
 
 
 @formula("fbgemm::expand_into_jagged_permute", category="copy")
@@ -175,18 +170,13 @@ def _to_bits(signature: Signature) -> Work:
     return _quantized(signature, _rows(inputs) * (-(-inputs.shape[-1] * args.integer("bit_rate") // 8) + 4))
 
 
-@formula("fbgemm::FloatToHFP8Quantized", category="element-wise")
-def _to_hybrid(signature: Signature) -> Work:
-    return _quantized(signature, Arguments(signature, "self").tensor("self").numel, searched=False)
+def _cast(signature: Signature, width: int) -> Work:
+    """To ``width`` bytes an element, without a search for the range."""
+    return _quantized(signature, width * Arguments(signature, "self").tensor("self").numel, searched=False)
 
 
-@formula("fbgemm::FloatToBfloat16Quantized", category="element-wise")
-def _to_bfloat16(signature: Signature) -> Work:
-    return _quantized(signature, 2 * Arguments(signature, "self").tensor("self").numel, searched=False)
-
-
-def _widened(inputs: TensorArg, elements: int, dtype: str, cost: int = DEQUANTIZE) -> Work:
-    return Work(0, elements * cost, size(inputs), elements * size_of(dtype), precision_of(dtype))
+formula("fbgemm::FloatToHFP8Quantized", category="element-wise")(partial(_cast, width=1))
+formula("fbgemm::FloatToBfloat16Quantized", category="element-wise")(partial(_cast, width=2))
 
 
 _FROM_BYTES: Final = {
@@ -204,7 +194,7 @@ def _from_bytes(signature: Signature) -> Work:
     inputs = args.tensor("self")
     named = "float16" if signature.name.endswith("ToHalf") else "bfloat16" if signature.name.endswith("16") else "float32"
     dtype = _FLOATS.get(args.integer("output_dtype"), "") if args.has("output_dtype") and args.recorded("output_dtype") else named
-    return _widened(inputs, _rows(inputs) * (inputs.shape[-1] - 8), dtype)
+    return widened(inputs, dtype=dtype, numbers=_rows(inputs) * (inputs.shape[-1] - 8))
 
 
 @formula("fbgemm::FusedNBitRowwiseQuantizedSBHalfToFloat", "fbgemm::FusedNBitRowwiseQuantizedSBHalfToHalf",
@@ -215,13 +205,12 @@ def _from_bits(signature: Signature) -> Work:
     dtype = _FLOATS.get(args.integer("output_dtype"), "") if args.has("output_dtype") else "float32"
     if signature.name.endswith("ToHalf"):
         dtype = "float16"
-    return _widened(inputs, _rows(inputs) * (inputs.shape[-1] - 4) * 8 // args.integer("bit_rate"), dtype)
+    return widened(inputs, dtype=dtype, numbers=_rows(inputs) * (inputs.shape[-1] - 4) * 8 // args.integer("bit_rate"))
 
 
 @formula("fbgemm::HFP8QuantizedToFloat", "fbgemm::Bfloat16QuantizedToFloat", category="element-wise")
 def _from_narrow(signature: Signature) -> Work:
-    inputs = Arguments(signature, "self").tensor("self")
-    return _widened(inputs, inputs.numel, "float32", cost=1)
+    return widened(Arguments(signature, "self").tensor("self"), dtype="float32", cost=1)
 
 
 # --- jagged tensors ----------------------------------------------------------------------------------------------------------------
@@ -288,18 +277,15 @@ for _name, _cost in _PAIRED.items():
     formula(f"fbgemm::{_name}", category="element-wise")(partial(_paired, cost=_cost))
 
 
-@formula("fbgemm::jagged_softmax", "fbgemm::jagged_softmax_forward", "fbgemm::jagged_softmax_backward", category="reduction")
-def _softmax(signature: Signature) -> Work:
-    """Over each row's values, column by column."""
-    backward = signature.name.endswith("backward")
-    args = Arguments(signature, "grad output offsets" if backward else "output offsets")
-    values = args.tensor("output")
-    return Work(
-        other_flops=values.numel * (SOFTMAX_BACKWARD if backward else SOFTMAX),
-        bytes_read=size(values, args.optional("grad"), args.tensor("offsets")),
-        bytes_written=written(values),
-        precision=precision_of(values.dtype),
-    )
+# Over each row's values, column by column.
+_JAGGED_SOFTMAX: Final = Pass("read output, read offsets", SOFTMAX, "output", result="output")
+_SOFTMAXES: Final[dict[str, Pass]] = {
+    "fbgemm::jagged_softmax": _JAGGED_SOFTMAX,
+    "fbgemm::jagged_softmax_forward": _JAGGED_SOFTMAX,
+    "fbgemm::jagged_softmax_backward": Pass("read grad?, read output, read offsets", SOFTMAX_BACKWARD, "output", result="output",
+                                            precision="output"),
+}  # fmt: skip
+register(_SOFTMAXES, "reduction")
 
 
 @formula("fbgemm::jagged_dense_bmm", "fbgemm::jagged_dense_bmm_forward", category="matmul")

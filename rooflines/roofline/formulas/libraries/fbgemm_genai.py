@@ -1,9 +1,12 @@
-"""FBGEMM's GenAI operators: products of fp8, fp6, fp4, int8 and int4 numbers, grouped products, and quantization.
+"""FBGEMM's GenAI operators: products of fp8, fp6, fp4, int8 and int4 numbers, grouped products, quantization, and moves of tokens
+to the experts of a mixture and back.
 
 Order of arguments: FBGEMM 1.9 (commit 71d6f8b22): ``fbgemm_gpu/experimental/gen_ai/src/quantize/quantize_defs.cpp``,
-``fbgemm_gpu/experimental/gemm/triton_gemm/fp8_gemm.py``; MSLK (meta-pytorch/MSLK 2a3c897: ``csrc/gemm/gemm_ops.cpp``,
-``mslk/quantize/triton/fp8_quantize.py``) has the same operators in its namespace ``mslk``. A weight is [n, k]. How many tokens each
-group of a grouped product has is data; together they are the rows of the input, which the stacked forms hold packed.
+``fbgemm_gpu/experimental/gemm/triton_gemm/fp8_gemm.py``, ``fbgemm_gpu/experimental/gen_ai/gen_ai/moe`` and
+``gen_ai/src/gather_scatter``; MSLK (meta-pytorch/MSLK 2a3c897: ``csrc/gemm/gemm_ops.cpp``, ``mslk/quantize/triton/fp8_quantize.py``,
+``mslk/moe``, ``csrc/moe/moe_ops.cpp``) has the same operators in its namespace ``mslk``. A weight is [n, k]. How many tokens each
+group of a grouped product has is data; together they are the rows of the input, which the stacked forms hold packed. Of moves, an
+argument may say how many rows are no padding.
 """
 
 from __future__ import annotations
@@ -13,13 +16,17 @@ from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.costs import DEQUANTIZE, QUANTIZE, SILU
+from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
+from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.matmul import grouped_product, layer_work, product_flops
+from rooflines.roofline.formulas.narrow import narrowed
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision
 from rooflines.roofline.formulas.table import formula, words
 
+PADDING: Final = "no row is padding"
 _RESULT: Final = 2  # bytes of a float16 or bfloat16 result
 _BYTES_OF_TWO: Final = (*FOUR_BIT, "int8")  # a weight of a grouped product that holds two numbers in a byte
 
@@ -54,7 +61,7 @@ def _scaled(signature: Signature) -> Work:
 @formula("fbgemm::bf16bf16bf16_grouped_dynamic", "fbgemm::f8f8bf16_rowwise_grouped_dynamic", category="matmul")
 def _padded(signature: Signature) -> Work:
     """[groups, m, k] with [groups, n, k]; where each group's padding starts is data."""
-    work = replace(_scaled(signature), assumption="no row is padding")
+    work = replace(_scaled(signature), assumption=PADDING)
     return replace(work, other_flops=0) if work.precision == "bf16" else work
 
 
@@ -188,12 +195,7 @@ def _quantize(signature: Signature) -> Work:
     """The largest magnitude of each row, of each column or of all, and a byte an element."""
     inputs = Arguments(signature, "self").tensor("self")
     scales = prod(inputs.shape[:-1]) if "row" in signature.name else inputs.shape[-1] if "_col" in signature.name else 1
-    return Work(
-        other_flops=inputs.numel * (QUANTIZE + 2),
-        bytes_read=size(inputs),
-        bytes_written=inputs.numel + 4 * scales,
-        precision=precision_of(inputs.dtype),
-    )
+    return narrowed(inputs, scales=4 * scales)
 
 
 @formula("triton::quantize_fp8_block", category="element-wise")
@@ -202,7 +204,7 @@ def _quantize_blocks(signature: Signature) -> Work:
     inputs = args.tensor("self")
     rows, columns = prod(inputs.shape[:-1]), inputs.shape[-1]
     scales = -(-rows // args.integer("block_m")) * -(-columns // args.integer("block_k"))
-    return Work(0, inputs.numel * (QUANTIZE + 2), size(inputs), inputs.numel + 4 * scales, precision_of(inputs.dtype))
+    return narrowed(inputs, scales=4 * scales)
 
 
 @formula("fbgemm::get_fp8_per_tensor_scale", category="reduction")
@@ -214,11 +216,107 @@ def _scale(signature: Signature) -> Work:
 
 @formula("fbgemm::quantize_fp8_per_tensor_fixed_scale", "fbgemm::per_tensor_quantize_i8", category="element-wise")
 def _quantize_by(signature: Signature) -> Work:
-    inputs = Arguments(signature, "self").tensor("self")
-    return Work(0, inputs.numel * QUANTIZE, size(inputs), inputs.numel, precision_of(inputs.dtype))
+    return narrowed(Arguments(signature, "self").tensor("self"), scales=0, cost=QUANTIZE)
 
 
 @formula("fbgemm::silu_mul_quantize_i8", category="element-wise")
 def _gated(signature: Signature) -> Work:
     gate = Arguments(signature, "gate up scale").tensor("gate")
     return Work(0, gate.numel * (SILU + 1 + QUANTIZE), 2 * size(gate), gate.numel, precision_of(gate.dtype))
+
+
+# --- tokens of experts -------------------------------------------------------------------------------------------------------------
+
+_INT32: Final = 4
+
+
+def _assumed(args: Arguments) -> str:
+    return PADDING if args.optional("valid") is not None else ""
+
+
+_GATHERS: Final = {
+    "gather_along_first_dim": "source index",
+    "gather_scale_dense_tokens": "source index experts scores valid=None",
+    "gather_scale_quant_dense_tokens": "source index experts scores bound=None valid=None",
+}
+
+
+@formula(*(f"fbgemm::{name}" for name in _GATHERS), category="copy")
+def _gather(signature: Signature) -> Work:
+    """Rows of [tokens, k], perhaps times a score of [tokens, experts] each, perhaps as fp8 with a scale for each row."""
+    args = Arguments(signature, _GATHERS[signature.name.rpartition("::")[2]])
+    source, index, scores = args.tensor("source"), args.tensor("index"), args.optional("scores")
+    rows, elements = index.numel, index.numel * source.shape[-1]
+    quantized = "quant" in signature.name
+    return Work(
+        other_flops=elements * ((scores is not None) + DYNAMIC_QUANTIZE * quantized),
+        bytes_read=selected(source, elements) + size(index, args.optional("experts")) + (selected(scores, rows) if scores else 0),
+        bytes_written=elements + 4 * rows if quantized else elements * size_of(source.dtype),
+        precision=precision_of(source.dtype) if scores else None,
+        assumption=_assumed(args),
+    )
+
+
+_SCATTERS: Final = {
+    "scatter_add_along_first_dim": "target source index",
+    "scatter_add_dense_tokens": "target source index valid=None",
+    "scatter_add_padded_tokens": "source counts index target",
+}
+
+
+@formula(*(f"fbgemm::{name}" for name in _SCATTERS), category="copy")
+def _scatter(signature: Signature) -> Work:
+    """Rows added to those of [tokens, k]; of [ranks, rows, k] each row is of one rank, and the others' is padding."""
+    args = Arguments(signature, _SCATTERS[signature.name.rpartition("::")[2]])
+    source, index, target = args.tensor("source"), args.tensor("index"), args.tensor("target")
+    elements = index.numel * source.shape[-1]
+    changed = selected(target, elements)
+    return Work(
+        other_flops=elements,
+        bytes_read=elements * size_of(source.dtype) + size(index, args.optional("counts")) + changed,
+        bytes_written=changed,
+        precision=precision_of(target.dtype),
+        assumption=_assumed(args),
+    )
+
+
+@formula("fbgemm::combine_shuffling", "fbgemm::split_shuffling", category="copy")
+def _shuffle(signature: Signature) -> Work:
+    """Rows of [tokens, k] from the order of ranks to that of experts, or back; [ranks, experts] says how many each has."""
+    args = Arguments(signature, "tokens counts first=None last=None padded=False zeros=False")
+    tokens, counts = args.tensor("tokens"), args.tensor("counts")
+    made = counts.shape[-1] + 1 if signature.name.endswith("combine_shuffling") else 0  # how many each expert has
+    return Work(
+        bytes_read=size(tokens, counts),
+        bytes_written=written(tokens) + made * size_of(counts.dtype),
+        assumption=PADDING if args.flag("padded") else "",
+    )
+
+
+@formula("fbgemm::index_shuffling", category="moe")
+def _route(signature: Signature) -> Work:
+    """The best experts of each token, sorted by expert: for each of the pairs an expert and a token, and how many each expert has."""
+    args = Arguments(signature, "scores first=None last=None valid=None top_k=1")
+    scores = args.tensor("scores")
+    pairs = scores.shape[0] * args.integer("top_k")
+    return Work(
+        other_flops=scores.numel,
+        bytes_read=size(scores),
+        bytes_written=_INT32 * (2 * pairs + scores.shape[-1] + 2),
+        precision=precision_of(scores.dtype),
+        assumption=_assumed(args),
+    )
+
+
+@formula("fbgemm::silu_mul", "fbgemm::silu_mul_quant", category="element-wise")
+def _gated_tokens(signature: Signature) -> Work:
+    quantized = signature.name.endswith("quant")
+    args = Arguments(signature, "gate up bound=None valid=None" if quantized else "gate up valid=None")
+    gate, up = args.tensor("gate"), args.tensor("up")
+    return Work(
+        other_flops=gate.numel * (SILU + 1 + DYNAMIC_QUANTIZE * quantized),
+        bytes_read=size(gate, up),
+        bytes_written=gate.numel + 4 * gate.shape[0] if quantized else written(gate),
+        precision=precision_of(gate.dtype),
+        assumption=_assumed(args),
+    )

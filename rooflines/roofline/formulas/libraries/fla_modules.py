@@ -14,12 +14,12 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Dispatches, NotCounted, floating, size, written
+from rooflines.roofline.formulas.arguments import NotCounted, floating, size, written
 from rooflines.roofline.formulas.libraries.norms import KIND, Norm, norm_backward, norm_forward, norm_of, register
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.table import formula
+from rooflines.roofline.formulas.table import dispatches, formula
 
 # --- norms -------------------------------------------------------------------------------------------------------------------------
 
@@ -162,7 +162,5 @@ def _linear_cross_entropy(signature: Signature) -> Work:
     )
 
 
-@formula("FusedLinearCrossEntropyFunctionBackward", category="element-wise")
-def _scaled_gradients(_: Signature) -> Work:
-    """Whether the gradients are scaled depends on the value of the gradient that is given."""
-    raise Dispatches
+# Whether the gradients are scaled depends on the value of the gradient that is given.
+dispatches("FusedLinearCrossEntropyFunctionBackward", category="element-wise")

@@ -11,6 +11,7 @@ Order of arguments: flashinfer-ai/flashinfer v0.2.2, v0.2.5 and 86d3e13~1 (``csr
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
@@ -94,16 +95,15 @@ def _tokens_first(tensor: object) -> TensorArg:
     return TensorArg((*pages, tokens, heads, head), tensor.dtype)
 
 
-@formula("flashinfer::merge_state", category="attention")
-def _merge(signature: Signature) -> Work:
-    return merge(signature, "prefix prefix_log_sum suffix suffix_log_sum out out_log_sum")
+_MERGED: Final = "prefix prefix_log_sum suffix suffix_log_sum out out_log_sum"
+formula("flashinfer::merge_state", category="attention")(partial(merge, schema=_MERGED))
 
 
 @formula("flashinfer::merge_state_in_place", category="attention")
 def _merge_in_place(signature: Signature) -> Work:
     args = Arguments(signature, "out out_log_sum suffix suffix_log_sum")
     tensors = [args.tensor(name) for name in ("out", "out_log_sum", "suffix", "suffix_log_sum")]
-    return merge(replace(signature, args=(*tensors, *tensors[:2])), "prefix prefix_log_sum suffix suffix_log_sum out out_log_sum")
+    return merge(replace(signature, args=(*tensors, *tensors[:2])), _MERGED)
 
 
 # --- the KV cache and positions ----------------------------------------------------------------------------------------------------

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.table import formula
+from rooflines.roofline.formulas.table import dispatches, formula
 
 
 def _streams(residual: TensorArg) -> tuple[int, int, int]:
@@ -125,8 +125,6 @@ def _layer(signature: Signature) -> Work:
     )
 
 
-@formula("aiter::mhc_pre", "aiter::mhc_fused_post_pre", "aiter::mhc_fused_post_pre_large_m", "vllm::mhc_pre_aiter",
-         "vllm::mhc_post_aiter", "vllm::mhc_fused_post_pre_aiter", category="element-wise")  # fmt: skip
-def _calls(_: Signature) -> Work:
-    """Each of their parts is an operator of AITER."""
-    raise Dispatches
+# Each of their parts is an operator of AITER.
+dispatches("aiter::mhc_pre", "aiter::mhc_fused_post_pre", "aiter::mhc_fused_post_pre_large_m", "vllm::mhc_pre_aiter",
+           "vllm::mhc_post_aiter", "vllm::mhc_fused_post_pre_aiter", category="element-wise")  # fmt: skip

@@ -12,12 +12,12 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Dispatches, NotCounted, size, written
+from rooflines.roofline.formulas.arguments import NotCounted, size, written
 from rooflines.roofline.formulas.libraries.norms import Norm, norm_backward, norm_forward, register
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.table import formula
+from rooflines.roofline.formulas.table import dispatches, formula
 
 _GRADIENTS: Final = "gradients computed in the forward"
 
@@ -58,42 +58,6 @@ def _group_norm_gradient(signature: Signature) -> Work:
 
 
 # --- element by element ------------------------------------------------------------------------------------------------------------
-
-# Function -> FLOPs an element of the result, and of its backward, which computes the activation again.
-_GATED: Final = {
-    "LigerSiLUMulFunction": (costs.SILU + 1, costs.SILU + 7),  # a: s * (1 + a * (1 - s)) * b * g; b: silu(a) * g
-    "LigerGELUMulFunction": (costs.TANH + 9, costs.TANH + 20),
-}
-
-
-def _gated(signature: Signature, cost: int) -> Work:
-    """act(a) * b."""
-    first, second = _tensors(signature, 2)[:2]
-    return Work(0, first.numel * cost, size(first, second), written(first), precision_of(first.dtype))
-
-
-def _gated_gradient(signature: Signature, cost: int) -> Work:
-    (grad, *_), forward = parts(signature)
-    first, second = _tensors(forward, 2)[:2]
-    return Work(0, first.numel * cost, size(grad, first, second), written(first, second), precision_of(first.dtype))
-
-
-for _name, (_forward, _backward) in _GATED.items():
-    formula(_name, category="element-wise")(partial(_gated, cost=_forward))
-    formula(f"{_name}Backward", category="element-wise")(partial(_gated_gradient, cost=_backward))
-
-
-@formula("LigerReLUSquaredFunction", category="element-wise")
-def _squared(signature: Signature) -> Work:
-    (inputs, *_) = _tensors(signature, 1)
-    return Work(0, 2 * inputs.numel, size(inputs), written(inputs), precision_of(inputs.dtype))
-
-
-@formula("LigerReLUSquaredFunctionBackward", category="element-wise")
-def _squared_gradient(signature: Signature) -> Work:
-    (grad, *_), forward = parts(signature)
-    (inputs, *_) = _tensors(forward, 1)
-    return Work(0, 3 * inputs.numel, size(grad, inputs), written(inputs), precision_of(inputs.dtype))
 
 
 @formula("LigerDyTFunction", category="element-wise")
@@ -219,8 +183,8 @@ def _linear_divergence(signature: Signature) -> Work:
     )
 
 
-@formula(*(f"Liger{name}FunctionBackward" for name in ("CrossEntropy", "JSD", "TVDLoss", "FusedLinearCrossEntropy", "FusedLinearJSD")),
-         category="element-wise")  # fmt: skip
-def _scaled_gradients(_: Signature) -> Work:
-    """Whether the gradients are scaled depends on the value of the gradient that is given."""
-    raise Dispatches
+# Whether the gradients are scaled depends on the value of the gradient that is given.
+dispatches(
+    *(f"Liger{name}FunctionBackward" for name in ("CrossEntropy", "JSD", "TVDLoss", "FusedLinearCrossEntropy", "FusedLinearJSD")),
+    category="element-wise",
+)

@@ -374,19 +374,3 @@ for _kind in _CAUSAL:
 # --- norms and gates ---------------------------------------------------------------------------------------------------------------
 
 register("LayerNormFn", rms=None)  # mamba-ssm's and flash-attn's, with a residual or a gate of the input's shape
-
-
-@formula("SwiGLU", category="element-wise")
-def _swiglu(signature: Signature) -> Work:
-    """silu(x) * y of the two halves of the last dimension."""
-    if not signature.tensors:
-        raise NotCounted("shapes not recorded")
-    inputs = signature.tensors[0]
-    return Work(0, inputs.numel // 2 * (costs.SILU + 1), size(inputs), written(inputs) // 2, precision_of(inputs.dtype))
-
-
-@formula("SwiGLUBackward", category="element-wise")
-def _swiglu_gradient(signature: Signature) -> Work:
-    (grad, *_), forward = parts(signature)
-    inputs = forward.tensors[0]
-    return Work(0, inputs.numel // 2 * (costs.SILU + 7), size(grad, inputs), written(inputs), precision_of(inputs.dtype))

@@ -306,6 +306,8 @@ _MOVES: Final = {
     f"{_KERNELS}transpose_2d": Pass("read x, dim0, dim1", 0, "x", result="x"),
     f"{_KERNELS}shuffle_scale": Pass("read x, layout", 0, "x", result="x"),
     f"{_KERNELS}shuffle_weight": Pass("read x, layout", 0, "x", result="x"),
+    # The rows of each token added up.
+    f"{_KERNELS}unpermute": Pass("read source, write target, read weights?, write weights_out?, read map", 1, "source"),
 }
 register(_MOVES, "copy")
 
@@ -318,17 +320,4 @@ def _permuted(signature: Signature) -> Work:
     return Work(
         bytes_read=min(size(source), written(target)) + size(*(args.optional(name) for name in ("scale", "weights", "map"))),
         bytes_written=written(target, args.optional("scale_out"), args.optional("weights_out")),
-    )
-
-
-@formula(f"{_KERNELS}unpermute", category="copy")
-def _unpermuted(signature: Signature) -> Work:
-    """The rows of each token added up."""
-    args = Arguments(signature, "source target weights weights_out map")
-    source = args.tensor("source")
-    return Work(
-        other_flops=source.numel,
-        bytes_read=size(source, args.optional("weights"), args.tensor("map")),
-        bytes_written=written(args.tensor("target"), args.optional("weights_out")),
-        precision=precision_of(source.dtype),
     )

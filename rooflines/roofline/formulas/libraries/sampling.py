@@ -9,13 +9,12 @@ Probabilities are read once, as if a row fitted into a cache: algorithms that se
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, floating, size, size_of, written
-from rooflines.roofline.formulas.passes import Pass, parse, register
+from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.table import formula, words
 
@@ -65,6 +64,10 @@ LOGITS: Final[dict[str, Pass]] = {
         Pass("write out, read input, read temperature", _RACE + _EXPONENTIAL),
     ),
     **dict.fromkeys(("aiter::exponential", "aiter::_exponential"), Pass("write out", _EXPONENTIAL, per="out")),
+    # A bit says whether a token is allowed; the scores of others are overwritten.
+    "sgl_kernel::apply_token_bitmask_inplace_cuda": Pass(
+        "write logits, read mask, read rows?", 0, per="mask", assumption="no token is allowed"
+    ),
     "_C::apply_repetition_penalties_": Pass("update input, read prompt_mask, read output_mask, read penalties", 3),
 }
 register(LOGITS, "other")
@@ -81,17 +84,6 @@ def _returned(signature: Signature) -> Work:
         bytes_read=size(*signature.tensors),
         bytes_written=written(inputs) if renormalised else rows * size_of("int32"),
         precision=precision_of(inputs.dtype),
-    )
-
-
-@formula("sgl_kernel::apply_token_bitmask_inplace_cuda", category="other")
-def _masked(signature: Signature) -> Work:
-    """A bit says whether a token is allowed; the scores of others are overwritten."""
-    args = Arguments(signature, "logits mask rows=None")
-    return Work(
-        bytes_read=size(args.tensor("mask"), args.optional("rows")),
-        bytes_written=written(args.tensor("logits")),
-        assumption="no token is allowed",
     )
 
 
@@ -118,20 +110,5 @@ LARGEST: Final[dict[str, str]] = {
 }  # fmt: skip
 
 
-def _largest(signature: Signature, schema: str) -> Work:
-    """One comparison for each score. How many a row has is in a tensor."""
-    names, verbs = parse(schema)
-    args = Arguments(signature, names)
-    inputs = args.tensor("input")
-    found = {name: args.optional(name) if absent else args.tensor(name) for name, (_, absent) in verbs.items()}
-    return Work(
-        other_flops=inputs.numel,
-        bytes_read=size(*(found[name] for name, (verb, _) in verbs.items() if verb == "read")),
-        bytes_written=written(*(found[name] for name, (verb, _) in verbs.items() if verb == "write")),
-        precision=precision_of(inputs.dtype),
-        assumption="every row of scores is full",
-    )
-
-
-for _name, _schema in LARGEST.items():
-    formula(_name, category="other")(partial(_largest, schema=_schema))
+# One comparison for each score. How many a row has is in a tensor.
+register({name: Pass(schema, 1, assumption="every row of scores is full") for name, schema in LARGEST.items()}, "other")

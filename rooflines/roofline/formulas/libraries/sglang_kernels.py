@@ -15,12 +15,13 @@ from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, size, size_of, written
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
-from rooflines.roofline.formulas.kv_cache import stored
+from rooflines.roofline.formulas.kv_cache import store
 from rooflines.roofline.formulas.libraries.vllm_experts import grouped_work
-from rooflines.roofline.formulas.libraries.vllm_kernels import GATED, to_fp4
+from rooflines.roofline.formulas.libraries.vllm_kernels import GATED
+from rooflines.roofline.formulas.narrow import to_fp4
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.rotary import rotary_work
+from rooflines.roofline.formulas.rotary import normalise_and_rotate, rotary_work
 from rooflines.roofline.formulas.scaled import register as register_products
 from rooflines.roofline.formulas.table import formula
 
@@ -113,9 +114,7 @@ def _tensor_quantization(signature: Signature) -> Work:
     )
 
 
-@formula("sgl_kernel::scaled_fp4_quant", category="element-wise")
-def _to_fp4(signature: Signature) -> Work:
-    return to_fp4(signature, "out input block_scale scale")
+formula("sgl_kernel::scaled_fp4_quant", category="element-wise")(partial(to_fp4, schema="out input block_scale scale"))
 
 
 @formula("sgl_kernel::apply_rope_pos_ids_cos_sin_cache", category="element-wise")
@@ -138,18 +137,9 @@ def _rotary(signature: Signature) -> Work:
     )
 
 
-@formula("sgl_kernel::fused_qk_norm_rope", "trtllm::fused_qk_norm_rope", category="normalisation")
-def _normalised_and_rotated(signature: Signature) -> Work:
-    """As vLLM's, but the cosines and sines are computed from a base."""
-    args = Arguments(signature, "qkv heads_q heads_k heads_v head_dim eps q_weight k_weight base is_neox positions")
-    qkv, positions = args.tensor("qkv"), args.tensor("positions")
-    numbers = positions.numel * (args.integer("heads_q") + args.integer("heads_k")) * args.integer("head_dim")
-    return Work(
-        other_flops=numbers * (costs.RMS_NORM + costs.ROTARY_EMBEDDING),
-        bytes_read=numbers * size_of(qkv.dtype) + size(args.tensor("q_weight"), args.tensor("k_weight"), positions),
-        bytes_written=numbers * size_of(qkv.dtype),
-        precision=precision_of(qkv.dtype),
-    )
+formula("sgl_kernel::fused_qk_norm_rope", "trtllm::fused_qk_norm_rope", category="normalisation")(
+    partial(normalise_and_rotate, schema="qkv heads_q heads_k heads_v head eps q_weight k_weight base is_neox positions")
+)
 
 
 @formula("sgl_kernel::kimi_k2_moe_fused_gate", category="moe")
@@ -165,18 +155,8 @@ def _gate(signature: Signature) -> Work:
     )
 
 
-@formula("sglang::store_cache", category="copy")
-def _store_cache(signature: Signature) -> Work:
-    args = Arguments(signature, "key value key_cache value_cache slots")
-    slots, new = args.tensor("slots"), (args.tensor("key"), args.tensor("value"))
-    return stored(slots.numel, new, (args.tensor("key_cache"), args.tensor("value_cache")), slots)
-
-
-@formula("sgl_kernel::store_kv_cache", category="copy")
-def _store_kv_cache(signature: Signature) -> Work:
-    args = Arguments(signature, "key_cache value_cache slots key value")
-    slots, new = args.tensor("slots"), (args.tensor("key"), args.tensor("value"))
-    return stored(slots.numel, new, (args.tensor("key_cache"), args.tensor("value_cache")), slots)
+formula("sglang::store_cache", category="copy")(partial(store, schema="key value key_cache value_cache slots"))
+formula("sgl_kernel::store_kv_cache", category="copy")(partial(store, schema="key_cache value_cache slots key value"))
 
 
 @formula("sgl_kernel::fp8_blockwise_scaled_grouped_mm", category="moe")

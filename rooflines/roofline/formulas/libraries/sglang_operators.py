@@ -10,19 +10,20 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.kv_cache import stored
 from rooflines.roofline.formulas.libraries.aiter_kernels import LAYER_NORM
 from rooflines.roofline.formulas.libraries.aiter_products import to_fp4
 from rooflines.roofline.formulas.matmul import layer_work
+from rooflines.roofline.formulas.narrow import to_blocks
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.rotary import rotary_work
+from rooflines.roofline.formulas.rotary import normalise_and_rotate, rotary_work, rotate_in_place
 from rooflines.roofline.formulas.scaled import register as register_products
-from rooflines.roofline.formulas.table import formula, words
+from rooflines.roofline.formulas.table import LAYER, dispatches, formula, words
 
 # --- products ----------------------------------------------------------------------------------------------------------------------
 
@@ -49,9 +50,9 @@ register_products({f"sglang::{name}": schema for name, schema in KERNELS.items()
 register_products({f"sglang::{name}": schema for name, schema in WRAPPERS.items()}, wraps=True)
 
 
-@formula("sglang::aiter_gemm_afp4wfp4_pre_quant", "sglang::mxfp4_diffusion_quant_gemm", category="matmul", wraps=True)
-def _fp4_product(signature: Signature) -> Work:
-    return to_fp4(signature, "left right scale out=None dtype=None")
+formula("sglang::aiter_gemm_afp4wfp4_pre_quant", "sglang::mxfp4_diffusion_quant_gemm", category="matmul", wraps=True)(
+    partial(to_fp4, schema="left right scale out=None dtype=None")
+)
 
 
 # Repacked weights: the width of the result is an argument.
@@ -98,6 +99,10 @@ NORMS: Final[dict[str, Pass]] = {
     "triton_group_norm_silu_cuda": Pass("read input, read weight, read bias", LAYER_NORM + costs.SILU, result="input"),
 }
 ELEMENT_WISE: Final[dict[str, Pass]] = {
+    **dict.fromkeys(  # the name of the activation is not in a trace
+        words("_run_activation_inplace _run_activation_filtered_inplace _run_activation_with_rounding_inplace"),
+        Pass("name, read input, write out, read experts?", costs.SILU + 1, per="out", assumption="the activation is SiLU"),
+    ),
     "_bias_gelu_tanh": Pass("read input, read bias, write out", costs.GELU + 1),
     "diffusion_modulate_scale_shift": Pass("read input, read scale, read shift", 3, result="input"),  # x * (1 + scale) + shift
     "diffusion_residual_gate_add": Pass("read input, read update, read gate", 2, result="input"),
@@ -131,32 +136,9 @@ register(
 )  # fmt: skip
 
 
-@formula("sglang::_run_activation_inplace", "sglang::_run_activation_filtered_inplace", "sglang::_run_activation_with_rounding_inplace",
-         category="element-wise")  # fmt: skip
-def _gated(signature: Signature) -> Work:
-    """The name of the activation is not in a trace."""
-    args = Arguments(signature, "name input out experts=None")
-    inputs, out = args.tensor("input"), args.tensor("out")
-    return Work(
-        other_flops=out.numel * (costs.SILU + 1),
-        bytes_read=size(inputs, args.optional("experts")),
-        bytes_written=written(out),
-        precision=precision_of(inputs.dtype),
-        assumption="the activation is SiLU",
-    )
-
-
-@formula("sglang::flashinfer_fp4_quantize", "flashinfer::fp4_quantize", "trtllm::fp4_quantize", category="element-wise", wraps=True)
-def _to_fp4(signature: Signature) -> Work:
-    """Two numbers a byte, and a scale of a byte for each block, without padding."""
-    args = Arguments(signature, "input scale=None block=16")
-    inputs = args.tensor("input")
-    return Work(
-        other_flops=inputs.numel * DYNAMIC_QUANTIZE,
-        bytes_read=size(inputs, args.optional("scale")),
-        bytes_written=inputs.numel // 2 + inputs.numel // args.integer("block"),
-        precision=precision_of(inputs.dtype),
-    )
+formula("sglang::flashinfer_fp4_quantize", "flashinfer::fp4_quantize", "trtllm::fp4_quantize", category="element-wise", wraps=True)(
+    partial(to_blocks, bits=4, group=16, schema="input scale=None block=16")
+)
 
 
 # --- norms and positions of queries and keys ---------------------------------------------------------------------------------------
@@ -196,37 +178,23 @@ for _name, _schema in _HEADS.items():
     formula(f"sglang::{_name}", category="normalisation" if "norm" in _name else "element-wise")(partial(_heads, schema=_schema))
 
 
-@formula("sglang::rotary_embedding_without_key", category="element-wise")
-def _rotary(signature: Signature) -> Work:
-    args = Arguments(signature, "positions query head_size table")
-    return rotary_work(args.tensor("positions"), (args.tensor("query"),), args.tensor("table"), args.integer("head_size"))
+formula("sglang::rotary_embedding_without_key", category="element-wise")(
+    partial(rotate_in_place, schema="positions query head_size table")
+)
 
 
-@formula("sglang::fused_qk_norm_rope_out", category="normalisation")
-def _normalised_and_rotated(signature: Signature) -> Work:
-    """Queries and keys inside [tokens, heads * head] in place; cosines and sines are computed from a base."""
-    args = Arguments(signature, "qkv q_weight k_weight positions heads_q heads_k heads_v head")
-    qkv, positions = args.tensor("qkv"), args.tensor("positions")
-    part = TensorArg((positions.numel, (args.integer("heads_q") + args.integer("heads_k")) * args.integer("head")), qkv.dtype)
-    return Work(
-        other_flops=part.numel * (costs.RMS_NORM + costs.ROTARY_EMBEDDING),
-        bytes_read=size(part, args.tensor("q_weight"), args.tensor("k_weight"), positions),
-        bytes_written=written(part),
-        precision=precision_of(qkv.dtype),
-    )
+formula("sglang::fused_qk_norm_rope_out", category="normalisation")(
+    partial(normalise_and_rotate, schema="qkv q_weight k_weight positions heads_q heads_k heads_v head")
+)
 
 
 # --- layers ------------------------------------------------------------------------------------------------------------------------
 
+# Layers, which are found by their number, and choices between operators.
 _LAYERS: Final = words(
     "apply_bnb_4bit broadcast_indexer_topk_from_rank0_ deepseek_v4_attention_with_output flash_attn_varlen_func_op"
     " flash_attn_varlen_func_op_lse gdn_with_output mla_bmm_then_unified_attention nemotron_mamba2_with_output"
     " pcg_dsa_indexer_prefill_split unified_attention_with_output_and_lse unified_linear_attention_with_output"
     " unified_sparse_attention_with_output triton_mxfp8_blockscaled_linear"
 )
-
-
-@formula(*(f"sglang::{name}" for name in _LAYERS), category="other")
-def _layer(_: Signature) -> Work:
-    """A layer, which is found by its number, or a choice between operators."""
-    raise Dispatches("weights and states of the layer are not arguments")
+dispatches(*(f"sglang::{name}" for name in _LAYERS), category="other", reason=LAYER)

@@ -1,7 +1,9 @@
-"""Tokens put in the order of their experts and back: operators and autograd functions of TransformerEngine and Primus-Turbo.
+"""Tokens put in the order of their experts and back: operators and autograd functions of TransformerEngine and Primus-Turbo, and the
+routing of OpenAI's ``triton_kernels``, which vLLM and SGLang use for gpt-oss.
 
 Order of arguments: NVIDIA/TransformerEngine d0067d0 (2.20), transformer_engine/pytorch/permutation.py: operators ``te_moe``; 2.9 and
-earlier, the same file: functions ``_moe_...``; AMD-AGI/Primus-Turbo a6a16cd, primus_turbo/pytorch/ops/moe/permutation.py. An index
+earlier, the same file: functions ``_moe_...``; AMD-AGI/Primus-Turbo a6a16cd, primus_turbo/pytorch/ops/moe/permutation.py; triton 3.4,
+python/triton_kernels/triton_kernels/topk.py and routing.py, whose products (``_matmul_ogs``) have no event of their own. An index
 [tokens, experts of a token] makes a map of as many int32; a mask [tokens, experts] one of [tokens, 2 * experts + 1].
 """
 
@@ -10,6 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, floating, size, size_of, written
 from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.nodes import parts
@@ -148,3 +151,33 @@ def _sort_chunks_node(signature: Signature) -> Work:
     (grad, *rest), forward = parts(signature)
     weights = rest[:1] if _tensors(forward)[2] else ()
     return _spread(grad, grad.shape[0], 4 * grad.shape[0] + size(*weights), written(*weights))
+
+
+# --- triton_kernels ----------------------------------------------------------------------------------------------------------------
+
+
+@formula("TopK", category="moe")
+def _top_k(signature: Signature) -> Work:
+    """Of [tokens, experts] the k largest, a softmax over them if asked for; their places as int16, and a bit for each expert."""
+    args = Arguments(signature, "scores k softmax dim")
+    scores, k = args.tensor("scores"), args.integer("k")
+    if len(scores.shape) != 2 or not isinstance(args.value("softmax"), bool):
+        raise NotCounted("arguments of another library's function")
+    tokens, experts = scores.shape
+    return Work(
+        other_flops=scores.numel + tokens * k * costs.SOFTMAX * args.flag("softmax"),
+        bytes_read=size(scores),
+        bytes_written=tokens * (k * (size_of(scores.dtype) + 2) + 4 * -(-experts // 32)),
+        precision=precision_of(scores.dtype),
+    )
+
+
+@formula("SortTokens", category="moe")
+def _sort_tokens(signature: Signature) -> Work:
+    """[tokens, k] weights and experts in the order of the experts: that order and its inverse (int32), the weights, rows of each."""
+    args = Arguments(signature, "weights ids experts")
+    weights, ids = args.tensor("weights"), args.tensor("ids")
+    return Work(
+        bytes_read=size(weights, ids),
+        bytes_written=weights.numel * (size_of(weights.dtype) + 2 * 4) + 4 * args.integer("experts"),
+    )

@@ -16,14 +16,14 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Dispatches, NotCounted, every, size, size_of, written
+from rooflines.roofline.formulas.arguments import NotCounted, every, size, size_of, written
 from rooflines.roofline.formulas.experts import SPREAD, used
 from rooflines.roofline.formulas.libraries.apex import softmax_backward, softmax_forward
 from rooflines.roofline.formulas.libraries.norms import Norm, norm_backward, norm_forward, norm_of, register
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.table import Hints, dispatches, formula, hinted_formula
 
 _RECIPE: Final = "counted in the dtype of the tensors, because fp8 recipes are not recorded"
 _WHOLE: Final = "the sequence is not split over ranks"
@@ -201,14 +201,8 @@ _SOFTMAXES: Final = ("scaled_softmax", "scaled_masked_softmax", "scaled_upper_tr
                      "scaled_aligned_causal_masked_softmax")  # fmt: skip
 
 
-@formula(*(f"te_softmax::{name}_fwd" for name in _SOFTMAXES), category="reduction")
-def _softmax(signature: Signature) -> Work:
-    return softmax_forward(signature.tensors)
-
-
-@formula(*(f"te_softmax::{name}_bwd" for name in _SOFTMAXES), category="reduction")
-def _softmax_gradient(signature: Signature) -> Work:
-    return softmax_backward(signature.tensors)
+formula(*(f"te_softmax::{name}_fwd" for name in _SOFTMAXES), category="reduction")(softmax_forward)
+formula(*(f"te_softmax::{name}_bwd" for name in _SOFTMAXES), category="reduction")(softmax_backward)
 
 
 @formula("FusedRoPEFunc", category="element-wise")
@@ -250,10 +244,8 @@ def _rotate_packed_back(signature: Signature) -> Work:
     return Work(0, flops, size(*gradients, *angles), written(*gradients), precision_of(gradients[0].dtype))
 
 
-@formula("CrossEntropyFunctionBackward", category="element-wise")
-def _scaled_gradient(_: Signature) -> Work:
-    """Whether the gradient is scaled depends on the value of the one that is given."""
-    raise Dispatches
+# Whether the gradient is scaled depends on the value of the one that is given.
+dispatches("CrossEntropyFunctionBackward", category="element-wise")
 
 
 @formula("CrossEntropyFunction", category="reduction")

@@ -15,6 +15,7 @@ from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.libraries.norms import norm_forward, norm_of
 from rooflines.roofline.formulas.matmul import product_flops
+from rooflines.roofline.formulas.narrow import narrowed, widened
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.table import formula
@@ -103,15 +104,13 @@ _RANGE: Final = 2  # the largest magnitude, for the scales of later steps
 
 @formula("tex_ts::cast_to_fp8_ts", "tex_ts::cast_to_fp8_noalloc_ts", category="element-wise")
 def _narrow(signature: Signature) -> Work:
-    inputs = Arguments(signature, "self").tensor("self")
-    return Work(0, inputs.numel * (costs.QUANTIZE + _RANGE), size(inputs), inputs.numel, precision_of(inputs.dtype))
+    return narrowed(Arguments(signature, "self").tensor("self"), scales=0, cost=costs.QUANTIZE + _RANGE)
 
 
 @formula("tex_ts::cast_from_fp8_ts", category="element-wise")
 def _widen(signature: Signature) -> Work:
     args = Arguments(signature, "self inverse index from_type dtype")
-    inputs, dtype = args.tensor("self"), _dtype(args, "dtype")
-    return Work(0, inputs.numel, size(inputs), inputs.numel * size_of(dtype), precision_of(dtype))
+    return widened(args.tensor("self"), dtype=_dtype(args, "dtype"), cost=1)
 
 
 # Operator -> FLOPs for an element of the result, and whether a gate halves the last dimension.

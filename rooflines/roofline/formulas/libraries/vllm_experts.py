@@ -13,13 +13,13 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import SCALAR_TYPES, Argument, Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, floating, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, floating, size, size_of, written
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE, INTEGERS, fused_experts, product_of_experts
 from rooflines.roofline.formulas.libraries.vllm_products import marlin_dtype
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision
-from rooflines.roofline.formulas.table import formula, words
+from rooflines.roofline.formulas.table import dispatches, formula, words
 
 # The largest of the scores of all experts are searched once for each token.
 ROUTING: Final[dict[str, Pass]] = {
@@ -50,14 +50,12 @@ ROUTING: Final[dict[str, Pass]] = {
 register(ROUTING, "moe")
 
 
-@formula("vllm::moe_forward", "vllm::moe_forward_shared", "vllm::transformers_moe_forward", "sglang::transformers_moe_forward",
+# The layer is found by its name. What it calls has the work.
+dispatches("vllm::moe_forward", "vllm::moe_forward_shared", "vllm::transformers_moe_forward", "sglang::transformers_moe_forward",
          "sglang::moe_forward_piecewise_cuda_graph_impl", "sglang::fused_moe_bypassed_piecewise_cuda_graph_impl",
          "sglang::flashinfer_fp4_moe_forward_piecewise_cuda_graph_impl", "sglang::moe_impl", "sglang::humming_moe_runner_core_run",
          "sglang::dsv2_flashinfer_moe_dual_stream_graph", "sglang::dsv4_flashinfer_moe_dual_stream_outputs",
-         category="moe")  # fmt: skip
-def _wrapper(_: Signature) -> Work:
-    """The layer is found by its name: the weights are not arguments. What it calls has the work."""
-    raise Dispatches("the layer's weights are not arguments")
+         category="moe", reason="the layer's weights are not arguments")  # fmt: skip
 
 
 @formula("_moe_C::shuffle_rows", "sgl_kernel::shuffle_rows", category="moe")
@@ -239,10 +237,6 @@ def _fused_marlin(signature: Signature) -> Work:
 
 
 @formula("vllm::rocm_aiter_fused_moe", "vllm::rocm_aiter_asm_moe_tkw1", "sglang::rocm_aiter_asm_moe_tkw1", category="moe", wraps=True)
-def _aiter(signature: Signature) -> Work:
-    return aiter_experts(signature)
-
-
 def aiter_experts(signature: Signature) -> Work:
     """AITER's whole layer: hidden, w1, w2, weights and ids of the experts, perhaps the mask of those on this rank, and scales."""
     args = Arguments(signature, "hidden w1 w2 topk_weights topk_ids")
@@ -271,10 +265,6 @@ _TRTLLM: Final = (
 
 
 @formula(*_TRTLLM, category="moe")
-def _flashinfer(signature: Signature) -> Work:
-    return trtllm_experts(signature)
-
-
 def trtllm_experts(signature: Signature) -> Work:
     """TensorRT-LLM's layer with its routing: scores [tokens, experts], or the experts that were chosen, a bias, the activations (with a
     scale if they are narrow), then the weights, which may lie in blocks [experts, k / block, n, block].

@@ -8,16 +8,18 @@ Strings, such as the dtype of a cache, are not in traces; the cache's tensor has
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
-from rooflines.roofline.formulas.kv_cache import stored
+from rooflines.roofline.formulas.kv_cache import store, stored
+from rooflines.roofline.formulas.narrow import narrowed, to_fp4
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.rotary import rotary_work
+from rooflines.roofline.formulas.rotary import rotary_work, rotate_in_place
 from rooflines.roofline.formulas.table import formula
 
 # A gate and a factor lie side by side in the input: one activation and one product for each element of the result.
@@ -81,18 +83,6 @@ def _to_fp4(signature: Signature) -> Work:
     return to_fp4(signature, "input scale swizzled out=None block_scale=None")
 
 
-def to_fp4(signature: Signature, schema: str) -> Work:
-    """The work of a conversion to NVFP4; results that are not arguments have no padding."""
-    args = Arguments(signature, schema)
-    inputs, out, block_scale = args.tensor("input"), args.optional("out"), args.optional("block_scale")
-    return Work(
-        other_flops=inputs.numel * DYNAMIC_QUANTIZE,
-        bytes_read=size(inputs, args.tensor("scale")),
-        bytes_written=written(out, block_scale) if out else inputs.numel // 2 + inputs.numel // 16,
-        precision=precision_of(inputs.dtype),
-    )
-
-
 @formula("_C::scaled_fp4_experts_quant", "sgl_kernel::scaled_fp4_experts_quant", "_C::silu_and_mul_scaled_fp4_experts_quant",
          "sglang::scaled_fp4_experts_quant", category="element-wise")  # fmt: skip
 def _experts_to_fp4(signature: Signature) -> Work:
@@ -101,12 +91,8 @@ def _experts_to_fp4(signature: Signature) -> Work:
     args = Arguments(signature, "out block_scale input scale offsets block_scale_offsets")
     inputs, gated = args.tensor("input"), "silu_and_mul" in signature.name
     made = inputs.numel // (2 if gated else 1)
-    return Work(
-        other_flops=made * (DYNAMIC_QUANTIZE + (costs.SILU + 1) * gated),
-        bytes_read=size(inputs, *(args.tensor(name) for name in ("scale", "offsets", "block_scale_offsets"))),
-        bytes_written=made // 2 + made // 16,
-        precision=precision_of(inputs.dtype),
-    )
+    others = (args.tensor(name) for name in ("scale", "offsets", "block_scale_offsets"))
+    return narrowed(inputs, *others, scales=made // 16, bits=4, cost=DYNAMIC_QUANTIZE + (costs.SILU + 1) * gated, numbers=made)
 
 
 @formula("_C::weak_ref_tensor", "sgl_kernel::weak_ref_tensor", "_C::get_cuda_view_from_cpu_tensor", category="other")
@@ -118,13 +104,8 @@ def _reference(_: Signature) -> Work:
 # --- positions ---------------------------------------------------------------------------------------------------------------------
 
 
-@formula("_C::rotary_embedding", "_C::batched_rotary_embedding", "sgl_kernel::rotary_embedding", "sglang::rotary_embedding_with_key",
-         category="element-wise")  # fmt: skip
-def rotary(signature: Signature) -> Work:
-    """Query and key rotate in place; a row of the table has the cosines and the sines of half a head each."""
-    args = Arguments(signature, "positions query key head_size cos_sin_cache is_neox")
-    rotated = (args.tensor("query"), args.optional("key"))
-    return rotary_work(args.tensor("positions"), rotated, args.tensor("cos_sin_cache"), args.integer("head_size"))
+formula("_C::rotary_embedding", "_C::batched_rotary_embedding", "sgl_kernel::rotary_embedding", "sglang::rotary_embedding_with_key",
+        category="element-wise")(rotate_in_place)  # fmt: skip
 
 
 @formula("_C::fused_qk_norm_rope", category="normalisation")
@@ -146,6 +127,7 @@ def _normalised_and_rotated(signature: Signature) -> Work:
 COPIES: Final[dict[str, Pass]] = {
     "_C_cache_ops::concat_mla_q": Pass("read input, read rotated, write out", 0),
     "sgl_kernel::concat_mla_absorb_q": Pass("read input, read rotated, write out", 0),
+    "_C_cache_ops::convert_fp8": Pass("write out, read input", costs.QUANTIZE, precision="input out"),
 }
 register(COPIES, "copy")
 
@@ -154,13 +136,10 @@ _GATHERED: Final = "every row of the result is gathered"
 # --- the KV cache ------------------------------------------------------------------------------------------------------------------
 
 
-@formula("_C_cache_ops::reshape_and_cache", "_C_cache_ops::reshape_and_cache_flash", "aiter::reshape_and_cache",
-         "aiter::reshape_and_cache_flash", category="copy")  # fmt: skip
-def _reshape_and_cache(signature: Signature) -> Work:
-    args = Arguments(signature, "key value key_cache value_cache slots dtype k_scale v_scale")
-    slots = args.tensor("slots")
-    new, caches = (args.tensor("key"), args.tensor("value")), (args.tensor("key_cache"), args.tensor("value_cache"))
-    return stored(slots.numel, new, caches, slots, args.optional("k_scale"), args.optional("v_scale"))
+formula("_C_cache_ops::reshape_and_cache", "_C_cache_ops::reshape_and_cache_flash", "aiter::reshape_and_cache",
+        "aiter::reshape_and_cache_flash", category="copy")(
+    partial(store, schema="key value key_cache value_cache slots dtype k_scale v_scale")
+)  # fmt: skip
 
 
 @formula("_C_cache_ops::concat_and_cache_mla", "aiter::concat_and_cache_mla", "aiter::concat_and_cache_mla_seg", category="copy")
@@ -233,18 +212,6 @@ def _gather_index(signature: Signature) -> Work:
         bytes_read=written(keys, scales) + size(args.tensor("table"), args.tensor("lengths")),
         bytes_written=written(keys, scales),
         assumption=_GATHERED,
-    )
-
-
-@formula("_C_cache_ops::convert_fp8", category="copy")
-def _convert(signature: Signature) -> Work:
-    args = Arguments(signature, "out input scale dtype")
-    out, inputs = args.tensor("out"), args.tensor("input")
-    return Work(
-        other_flops=inputs.numel * costs.QUANTIZE,
-        bytes_read=size(inputs),
-        bytes_written=written(out),
-        precision=precision_of(inputs.dtype) or precision_of(out.dtype),
     )
 
 

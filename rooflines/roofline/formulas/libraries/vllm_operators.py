@@ -8,22 +8,23 @@ and 0.25.0.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, Dispatches, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, size, size_of, written
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.kv_cache import stored
 from rooflines.roofline.formulas.libraries.aiter_products import to_fp4 as products_in_fp4
-from rooflines.roofline.formulas.libraries.vllm_kernels import rotary, to_fp4
 from rooflines.roofline.formulas.matmul import linear_work
+from rooflines.roofline.formulas.narrow import to_8_bits, to_blocks, to_fp4, widened
 from rooflines.roofline.formulas.passes import Pass, pass_work, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.rotary import rotary_work
+from rooflines.roofline.formulas.rotary import rotary_work, rotate_in_place
 from rooflines.roofline.formulas.scaled import register as register_products
-from rooflines.roofline.formulas.table import formula, words
+from rooflines.roofline.formulas.table import LAYER, dispatches, formula, words
 
 _SAME: Final = "the cache has the dtype of the keys"
 
@@ -57,19 +58,24 @@ def _linear(signature: Signature) -> Work:
     return linear_work(args.tensor("input"), args.tensor("weight"), args.optional("bias"))
 
 
-@formula("vllm::flashinfer_fp8_blockscale_gemm", "vllm::dynamic_flashinfer_deepgemm_blockscale_gemm", category="matmul", wraps=True)
-def _narrowed_product(signature: Signature) -> Work:
-    """Activations [m, k] become fp8 on the way to a weight [n, k] of fp8."""
-    args = Arguments(signature, "input weight scale")
+def narrowed_product(signature: Signature, schema: str = "input weight scale") -> Work:
+    """Activations [m, k] become fp8 on the way to a weight [n, k] of fp8; the result has their dtype, or the one that is given."""
+    args = Arguments(signature, schema)
     inputs, weight = args.tensor("input"), args.tensor("weight")
-    work = linear_work(inputs, weight, None)
-    return Work(
-        matrix_flops=work.matrix_flops,
-        other_flops=inputs.numel * DYNAMIC_QUANTIZE + inputs.numel // inputs.shape[-1] * weight.shape[0],
+    work = linear_work(inputs, weight, None, fused=1)
+    dtype = args.dtype("dtype", "bfloat16") if args.has("dtype") else inputs.dtype
+    return replace(
+        work,
+        other_flops=inputs.numel * DYNAMIC_QUANTIZE + work.other_flops,
         bytes_read=work.bytes_read + size(args.tensor("scale")),
-        bytes_written=work.bytes_written,
+        bytes_written=work.other_flops * size_of(dtype),  # one FLOP a result
         precision=matrix_precision_of(weight.dtype),
     )
+
+
+formula("vllm::flashinfer_fp8_blockscale_gemm", "vllm::dynamic_flashinfer_deepgemm_blockscale_gemm", category="matmul", wraps=True)(
+    narrowed_product
+)
 
 
 @formula("vllm::gemm_with_dynamic_quant", category="matmul", wraps=True)
@@ -125,21 +131,6 @@ _TO_8_BITS: Final[dict[str, tuple[str, int]]] = {
 }
 
 
-def to_8_bits(signature: Signature, schema: str, cost: int) -> Work:
-    """The work of an operator that returns a byte for each number, scales where none was given (of rows or groups), and the sum with
-    the residual; ``gate`` is a second operand."""
-    args = Arguments(signature, schema)
-    inputs, residual, scale = args.tensor("input"), args.optional("residual"), args.optional("scale")
-    results = inputs.numel // 2 if "act_mul" in signature.name else inputs.numel
-    scales = results // (args.integer("group_size") if args.has("group_size") else inputs.shape[-1])
-    return Work(
-        other_flops=results * (cost + (costs.QUANTIZE if scale else DYNAMIC_QUANTIZE)),
-        bytes_read=size(inputs, residual, args.optional("weight"), args.optional("gate"), scale),
-        bytes_written=results + size_of("float32") * (0 if scale else scales) + written(residual),
-        precision=precision_of(inputs.dtype),
-    )
-
-
 for _name, (_schema, _cost) in _TO_8_BITS.items():
     formula(f"vllm::{_name}", category="normalisation" if "rms" in _name else "element-wise", wraps=True)(
         partial(to_8_bits, schema=_schema, cost=_cost)
@@ -151,7 +142,7 @@ def _to_8_bits_by_tensor(signature: Signature) -> Work:
     """Given the result and its scale; older versions return them, computed unless a scale is given."""
     if isinstance(signature.arg(1), TensorArg):
         return pass_work(signature, Pass("write out, read input, read scale", costs.QUANTIZE))
-    return to_8_bits(signature, "input dtype scale=None", 0)
+    return to_8_bits(signature, "input dtype scale=None")
 
 
 # Conversions with a scale of a byte for each block: bits of a number, numbers of a block.
@@ -165,18 +156,6 @@ _TO_BLOCKS: Final[dict[str, tuple[int, int]]] = {
 }
 
 
-def to_blocks(signature: Signature, bits: int, group: int, schema: str = "input", cost: int = 0) -> Work:
-    """The work of such a conversion, after ``cost`` FLOPs for each number. Padding is not counted."""
-    args = Arguments(signature, schema)
-    inputs = args.tensor("input")
-    return Work(
-        other_flops=inputs.numel * (DYNAMIC_QUANTIZE + cost),
-        bytes_read=size(inputs, args.optional("scale")),
-        bytes_written=inputs.numel * bits // 8 + inputs.numel // group,
-        precision=precision_of(inputs.dtype),
-    )
-
-
 for _name, (_bits, _group) in _TO_BLOCKS.items():
     formula(_name, category="element-wise", wraps=True)(partial(to_blocks, bits=_bits, group=_group))
 
@@ -186,12 +165,7 @@ def _from_fp4(signature: Signature) -> Work:
     """Two numbers a byte."""
     args = Arguments(signature, "input scale dtype")
     inputs, dtype = args.tensor("input"), args.dtype("dtype", "bfloat16")
-    return Work(
-        other_flops=2 * inputs.numel * costs.DEQUANTIZE,
-        bytes_read=size(inputs, args.tensor("scale")),
-        bytes_written=2 * inputs.numel * size_of(dtype),
-        precision=precision_of(dtype),
-    )
+    return widened(inputs, args.tensor("scale"), dtype=dtype, numbers=2 * inputs.numel)
 
 
 @formula("vllm::fused_mla_dual_rms_norm", "vllm::fused_mla_dual_rms_norm_group_quant", "vllm::fused_mla_dual_rms_norm_per_token_quant",
@@ -210,12 +184,12 @@ def _two_norms(signature: Signature) -> Work:
     )
 
 
-@formula("vllm::flashinfer_nvfp4_quantize", category="element-wise", wraps=True)
-def _to_fp4(signature: Signature) -> Work:
-    return to_fp4(signature, "input scale out=None block_scale=None")
-
-
-formula("vllm::flashinfer_rotary_embedding", "vllm::rocm_aiter_triton_rotary_embedding", category="element-wise", wraps=True)(rotary)
+formula("vllm::flashinfer_nvfp4_quantize", category="element-wise", wraps=True)(
+    partial(to_fp4, schema="input scale out=None block_scale=None")
+)
+formula("vllm::flashinfer_rotary_embedding", "vllm::rocm_aiter_triton_rotary_embedding", category="element-wise", wraps=True)(
+    rotate_in_place
+)
 
 
 @formula("vllm::mrope", category="element-wise")
@@ -249,6 +223,7 @@ def _cache_update(signature: Signature) -> Work:
     return Work(bytes_read=work.bytes_read, bytes_written=work.bytes_written, assumption=_SAME)
 
 
+# Layers, and choices between operators.
 _LAYERS: Final = words(
     "mamba_mixer mamba_mixer2 plamo2_mamba_mixer linear_attention short_conv gdn_attention gdn_attention_core qwen_gdn_attention_core"
     " apply_w8a8_block_fp8_linear _fused_mul_mat_gguf _fused_moe_gguf _apply_gguf_embedding apply_bnb_4bit kda_attention"
@@ -257,9 +232,4 @@ _LAYERS: Final = words(
     " fused_qk_norm_rope_and_unified_kv_cache_update fused_qk_norm_mrope_and_unified_kv_cache_update"
     " fused_rope_unified_mla_kv_cache_update"
 )
-
-
-@formula(*(f"vllm::{name}" for name in _LAYERS), category="other")
-def _wrapper(_: Signature) -> Work:
-    """A layer, or a choice between operators."""
-    raise Dispatches("weights and states of the layer are not arguments")
+dispatches(*(f"vllm::{name}" for name in _LAYERS), category="other", reason=LAYER)

@@ -1,9 +1,11 @@
-"""vLLM's products of quantized numbers (``_C``) and of few rows on ROCm (``_rocm_C``).
+"""vLLM's products of quantized numbers (``_C``), of few rows on ROCm (``_rocm_C``), and with low-rank adapters (LoRA).
 
 Order of arguments: vLLM, ``csrc/torch_bindings.cpp`` (commit 00256d5), ``csrc/libtorch_stable/torch_bindings.cpp`` (commit 0135b6c) and
-``csrc/rocm/torch_bindings.cpp`` (commit 001cd45), compared with the schemas in vLLM 0.11.0, 0.14.0, 0.19.0, 0.25.0 and 0.33.0.
+``csrc/rocm/torch_bindings.cpp`` (commit 001cd45), compared with the schemas in vLLM 0.11.0, 0.14.0, 0.19.0, 0.25.0 and 0.33.0;
+``vllm/lora/ops/triton_ops/lora_shrink_op.py`` and ``lora_expand_op.py`` of 0.11.0 to 0.33.0.
 
-Weights of 4 or 8 bits are widened: the precision is that of the activations.
+Weights of 4 or 8 bits are widened: the precision is that of the activations. Which tokens have which adapter is in tensors, and the
+dtypes of lists of weights are not in traces: weights of adapters have the dtype of the activations on their way to the narrow matrix.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, s
 from rooflines.roofline.formulas.costs import DEQUANTIZE
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE, INTEGERS
 from rooflines.roofline.formulas.matmul import layer_work, product_flops
+from rooflines.roofline.formulas.narrow import widened
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.scaled import FOUR_BIT, register
 from rooflines.roofline.formulas.table import formula
@@ -90,26 +93,10 @@ def _awq_dequantize(signature: Signature) -> Work:
     args = Arguments(signature, "weight scales zeros")
     weight, scales = args.tensor("weight"), args.tensor("scales")
     results = weight.shape[0] * scales.shape[-1]
-    return Work(
-        other_flops=results * DEQUANTIZE,
-        bytes_read=size(weight, scales, args.tensor("zeros")),
-        bytes_written=results * size_of(scales.dtype),
-        precision=precision_of(scales.dtype),
-    )
+    return widened(weight, scales, args.tensor("zeros"), dtype=scales.dtype, numbers=results)
 
 
-@formula("_C::marlin_gemm", "_C::gptq_marlin_gemm", "_C::fp8_marlin_gemm", "_C::awq_marlin_gemm",
-         "sgl_kernel::gptq_marlin_gemm", category="matmul")  # fmt: skip
 def _marlin(signature: Signature) -> Work:
-    return marlin_work(signature)
-
-
-@formula("vllm::marlin_gemm", category="matmul", wraps=True)
-def _calls_marlin(signature: Signature) -> Work:
-    return marlin_work(signature)
-
-
-def marlin_work(signature: Signature) -> Work:
     """The weight is repacked, so the sizes are arguments: m, n and k are the last integers before the first flag.
 
     The tensors before them differ between versions: activations, perhaps the result, the weight (the first one of integers or fp8),
@@ -129,6 +116,11 @@ def marlin_work(signature: Signature) -> Work:
         raise NotCounted("arguments of another version")
     scales = [tensor for tensor in others if tensor is not weight]
     return layer_work(inputs, n, weight, *scales, unpack=DEQUANTIZE, dtype=marlin_dtype(inputs, scales))
+
+
+formula("_C::marlin_gemm", "_C::gptq_marlin_gemm", "_C::fp8_marlin_gemm", "_C::awq_marlin_gemm", "sgl_kernel::gptq_marlin_gemm",
+        category="matmul")(_marlin)  # fmt: skip
+formula("vllm::marlin_gemm", category="matmul", wraps=True)(_marlin)
 
 
 def marlin_dtype(inputs: TensorArg, scales: list[TensorArg]) -> str:
@@ -175,9 +167,47 @@ def _ggml(signature: Signature) -> Work:
 def _ggml_dequantize(signature: Signature) -> Work:
     args = Arguments(signature, "weight type m n dtype=None")
     dtype, results = args.dtype("dtype", "float16"), args.integer("m") * args.integer("n")
+    return widened(args.tensor("weight"), dtype=dtype, numbers=results)
+
+
+# --- low-rank adapters: to the narrow matrix, and back to the width of a layer -------------------------------------------------------
+
+_ONE: Final = "every token has an adapter, all the same"
+
+
+@formula("vllm::lora_shrink", category="matmul")
+def _shrink(signature: Signature) -> Work:
+    """[tokens, width] to [slices, tokens, rank], with a weight [rank, width] a slice, and a scale for each result."""
+    args = Arguments(signature, "input weights out mapping")
+    inputs, out = args.tensor("input"), args.tensor("out")
+    if len(inputs.shape) != 2 or len(out.shape) != 3:
+        raise NotCounted("shapes of the adapter not understood")
+    (tokens, width), (slices, _, rank) = inputs.shape, out.shape
     return Work(
-        other_flops=results * DEQUANTIZE,
-        bytes_read=size(args.tensor("weight")),
-        bytes_written=results * size_of(dtype),
-        precision=precision_of(dtype),
+        matrix_flops=product_flops(slices, tokens, width, rank),
+        other_flops=out.numel,
+        bytes_read=size(inputs) + slices * rank * width * size_of(inputs.dtype),
+        bytes_written=written(out),
+        precision=matrix_precision_of(inputs.dtype),
+        assumption=_ONE,
+    )
+
+
+@formula("vllm::lora_expand", category="matmul")
+def _expand(signature: Signature) -> Work:
+    """[slices, tokens, rank] to the columns of [tokens, width] from the first one on, perhaps added to what is there."""
+    active = "" if isinstance(signature.arg(10, None), bool) else "active "  # the number of adapters, which older versions lack
+    args = Arguments(signature, f"input weights out mapping order counts starts ids none {active}first=0 adds=False")
+    inputs, out = args.tensor("input"), args.tensor("out")
+    if len(inputs.shape) != 3 or len(out.shape) != 2 or args.integer("first"):
+        raise NotCounted("shapes of the adapter not understood")
+    _, tokens, rank = inputs.shape
+    width = out.shape[-1]
+    return Work(
+        matrix_flops=product_flops(1, tokens, rank, width),
+        other_flops=out.numel * args.flag("adds"),
+        bytes_read=size(inputs) + rank * width * size_of(out.dtype) + (size(out) if args.flag("adds") else 0),
+        bytes_written=written(out),
+        precision=matrix_precision_of(out.dtype),
+        assumption=_ONE,
     )
