@@ -12,7 +12,7 @@ from rooflines.device_specs.records import Source
 from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.advice import categories, copies, fusion, layout, precision, small_kernels
 from rooflines.roofline.advice.setting import MORE_WORK, Setting
-from rooflines.roofline.analysis import ModuleRow
+from rooflines.roofline.analysis import HostWork, ModuleRow
 from rooflines.roofline.findings import find
 from tests.roofline.advice.cases import CEILINGS, analysis, case, kernel, row, unmodelled
 
@@ -81,8 +81,16 @@ def test_copies_of_ddp_are_its_buckets_and_its_buffers():
     found = copies.of_ddp(case(bucket, buffer, inside, modules=(wrapper,)))
     assert (found.saves_s, set(found.of)) == (pytest.approx(0.006), {("operator", 0), ("operator", 1)})
     assert "gradient_as_bucket_view=True, and broadcast_buffers=False" in found.suggestion
-    assert "broadcast" not in copies.of_ddp(case(bucket, buffer)).suggestion, "no module is the wrapper"
-    assert copies.of_ddp(case(buffer, inside)) is None
+    assert "broadcast" not in copies.of_ddp(case(bucket, inside)).suggestion
+    assert copies.of_ddp(case(inside)) is None
+
+
+def test_a_device_that_waits_for_the_packing_of_buffers_counts_where_there_is_ddp():
+    packing = (HostWork(kind="broadcast", name="aten::unflatten_dense_tensors", calls=1, idle_s=0.02),)
+    bucket = unmodelled("aten::copy_", 0.004, caller="torch.distributed.ddp.reducer::copy_bucket_to_grad")
+    found = copies.of_ddp(case(bucket, idle={"host_bound": 0.03}, host_work=packing))
+    assert (found.saves_s, found.of) == (pytest.approx(0.024), {("unmodelled", 0): 0.004, ("idle", "host_bound"): 0.02})
+    assert copies.of_ddp(case(row("aten::copy_", 0.004), idle={"host_bound": 0.03}, host_work=packing)) is None
 
 
 def chain(**more):
