@@ -37,6 +37,8 @@ class RooflinesError(Exception):
     reported: Path | None = None
 
     def __init__(self, message: str, *, hint: str = "") -> None:
+        # torch makes the errors of a loader's workers anew, with their traceback as the message.
+        message = message.rpartition(f"{type(self).__name__}: ")[2].strip() if message.startswith("Caught ") else message
         super().__init__(in_python(message))
         self.marked_message = message
         self.marked_hint = hint

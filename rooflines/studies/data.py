@@ -1,12 +1,11 @@
 """The images that studies train on: MNIST from a folder, scikit-learn's digits scaled up, or synthetic ones; always labelled.
 
-Nothing is downloaded. MNIST is what torchvision's data set class finds. Where there is none, accuracy is measured on the digits, which
-are real but few, and speed on synthetic images of MNIST's size, which are many but mean nothing.
+Nothing is downloaded. MNIST is read in every layout of ``image_files.py``. Where there is none, accuracy is measured on the digits,
+which are real but few, and speed on synthetic images of MNIST's size, which are many but mean nothing.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -14,16 +13,14 @@ from numpy.typing import NDArray
 
 from rooflines.arguments import arg
 from rooflines.errors import DataError
+from rooflines.profiler.workloads.datasets import held_out_digits
+from rooflines.profiler.workloads.image_files import read_images
 from rooflines.studies.records import DataFacts, DataName
 
 MEAN: Final = 0.1307
 STANDARD_DEVIATION: Final = 0.3081
 MNIST_TRAIN: Final = 60_000
 MNIST_TEST: Final = 10_000
-_FILES: Final = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
-# A fifth of the digits is held out; which, is the same on every machine.
-DIGITS_TEST: Final = 360
-_SPLIT_SEED: Final = 7
 # MNIST's digits are 20 pixels high in an image of 28.
 _INNER: Final = 20
 
@@ -42,13 +39,13 @@ class DataSet(NamedTuple):
     train_classes: NDArray[np.int64]
     test_images: NDArray[np.uint8]
     test_classes: NDArray[np.int64]
+    remark: str = ""
 
     @property
     def facts(self) -> DataFacts:
         """What a report says of it."""
-        return DataFacts(
-            name=self.name, label=LABELS[self.name], train_samples=len(self.train_images), test_samples=len(self.test_images)
-        )
+        label = LABELS[self.name] + (f" ({self.remark})" if self.remark else "")
+        return DataFacts(name=self.name, label=label, train_samples=len(self.train_images), test_samples=len(self.test_images))
 
 
 def load(
@@ -64,10 +61,9 @@ def load(
         found = _digits()
     else:
         return _synthetic(seed, train_samples or MNIST_TRAIN, test_samples or MNIST_TEST)
-    return DataSet(
-        name,
-        found.train_images[:train_samples], found.train_classes[:train_samples],
-        found.test_images[:test_samples], found.test_classes[:test_samples],
+    return found._replace(
+        train_images=found.train_images[:train_samples], train_classes=found.train_classes[:train_samples],
+        test_images=found.test_images[:test_samples], test_classes=found.test_classes[:test_samples],
     )  # fmt: skip
 
 
@@ -97,55 +93,17 @@ def why_no_digits() -> str | None:
 
 
 def _mnist(data_dir: str | None) -> DataSet:
-    hint = "Download it to FOLDER/MNIST/raw: torchvision.datasets.MNIST(FOLDER, download=True)"
     if data_dir is None:
         raise DataError("MNIST requires a folder.", hint=f"Give it as {arg('data_dir')}.")
-    if not Path(data_dir).is_dir():
-        raise DataError(f"{arg('data_dir', data_dir)} is not a directory.", hint=hint)
-    from torchvision.datasets import MNIST
-
-    sets = []
-    for train in (True, False):
-        what = f"no MNIST {'training' if train else 'test'} set can be read in {data_dir!r}"
-        try:
-            one = MNIST(data_dir, train=train, download=False)
-        except Exception as error:  # torchvision believes what a header says: each kind of corruption raises another exception
-            raise DataError(f"{what}: {_why_unreadable(data_dir, error)}.", hint=hint) from None
-        images, classes = one.data.numpy(), one.targets.numpy().astype(np.int64)
-        if images.shape[1:] != (28, 28) or not len(images):
-            raise DataError(f"{what}: its images are {images.shape}, not [N, 28, 28].", hint=hint)
-        if classes.shape != images.shape[:1]:
-            raise DataError(f"{what}: it has {len(images):,} images and {len(classes):,} labels.", hint=hint)
-        if classes.max() > 9:
-            raise DataError(f"{what}: label {classes.max()} is not one of 10 classes.", hint=hint)
-        sets.append((images, classes))
-    (train_images, train_classes), (test_images, test_classes) = sets
-    return DataSet("mnist", train_images, train_classes, test_images, test_classes)
-
-
-def _why_unreadable(data_dir: str, error: Exception) -> str:
-    """The files that are not there, or else how reading them failed."""
-    raw = Path(data_dir) / "MNIST" / "raw"
-    missing = [name for name in _FILES if not (raw / name).is_file()]
-    if missing:
-        return f"{str(raw)!r} lacks {', '.join(missing)}"
-    said = next(iter(str(error).splitlines()), "").rstrip(".")
-    return f"a file in {str(raw)!r} is corrupt ({type(error).__name__}{': ' if said else ''}{said})"
+    train, test, remark = read_images("mnist", data_dir, "MNIST")
+    images, classes = [np.asarray(one.images) for one in (train, test)], [np.asarray(one.labels) for one in (train, test)]
+    return DataSet("mnist", images[0], classes[0], images[1], classes[1], remark)
 
 
 def _digits() -> DataSet:
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        raise DataError(
-            f"scikit-learn's digits are not available: {why_no_digits()}.", hint=f"Or use MNIST with {arg('data_dir')}."
-        ) from None
-    digits = load_digits()
-    images = scaled_up(digits.images.astype(np.float32) * (255 / 16))
-    order = np.random.default_rng(_SPLIT_SEED).permutation(len(images))
-    test, train = order[:DIGITS_TEST], order[DIGITS_TEST:]
-    classes = digits.target.astype(np.int64)
-    return DataSet("digits", images[train], classes[train], images[test], classes[test])
+    (train, train_classes), (test, test_classes) = held_out_digits()
+    images = [scaled_up(one.astype(np.float32)) for one in (train, test)]
+    return DataSet("digits", images[0], train_classes, images[1], test_classes)
 
 
 def scaled_up(images: NDArray[np.float32]) -> NDArray[np.uint8]:

@@ -8,9 +8,9 @@ import signal
 
 import pytest
 
+from tests import image_data
 from tests.commands import call, run, start, write_ceilings
 from tests.processes import wait_until
-from tests.studies.test_data import write_mnist
 
 EPOCH_COLUMNS = [
     "backend", "data", "epoch", "epoch_s", "samples_per_s", "test_accuracy", "train_loss", "process_memory_bytes",
@@ -35,7 +35,7 @@ def details(row, out):
 
 def test_backends_on_mnist_from_a_folder(tmp_path):
     """The whole command on two backends and 90 images: the same data, order and losses in both, and every file."""
-    write_mnist(tmp_path / "data", train=90, test=20)
+    image_data.mnist(tmp_path / "data", train=90, test=20)
     answer = run(
         "study", "backends", "--repeats", "1", "--set", "backend=numba-cpu,torch-cpu,torch-mps", "--data-dir", "data", "--set",
         "epochs=2", "--set", "batch_size=32", "--threads", "1", "--ceilings", write_ceilings(tmp_path), "--output", "out", "--formats",

@@ -8,7 +8,7 @@ from rooflines.errors import DataError, UsageError
 from rooflines.studies.backends.loader import LoaderOptions, batches_of
 from rooflines.studies.networks import BACKENDS
 from rooflines.studies.study import StudyOptions, find_study, study_points
-from tests.studies.test_data import write_mnist
+from tests import image_data
 
 
 def chosen(name="backends", **options):
@@ -40,7 +40,7 @@ def test_what_is_not_here_is_missing_with_its_reason():
 
 
 def test_mnist_gives_the_accuracy_too_and_is_looked_for_before_anything_runs(tmp_path):
-    points, _ = chosen(settings={"backend": "numba-cpu"}, data_dir=str(write_mnist(tmp_path)))
+    points, _ = chosen(settings={"backend": "numba-cpu"}, data_dir=str(image_data.mnist(tmp_path)))
     assert points == [("speed", "numba-cpu")]
     with pytest.raises(DataError, match="is not a directory"):
         chosen(data_dir=str(tmp_path / "absent"))

@@ -7,21 +7,20 @@ wherever a figure of it is shown.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from rooflines.arguments import arg
 from rooflines.errors import DataError, WorkloadError
+from rooflines.profiler.workloads.image_files import SPLIT_SEED, Images, read_images
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-DataName: TypeAlias = Literal["cifar10", "tiny-imagenet", "mnist", "folder", "digits"]
+DataName: TypeAlias = Literal["cifar10", "cifar100", "tiny-imagenet", "mnist", "folder", "digits"]
 Transform: TypeAlias = Callable[[Any], Any]
-# Which samples are taken of a larger set, and which digits are held out, is the same on every machine.
-_SPLIT_SEED: Final = 7
 DIGITS_TEST: Final = 360
 # Networks for photographs halve an image five times; smaller ones are scaled up.
 SMALLEST: Final = 32
@@ -54,9 +53,12 @@ KINDS: Final[dict[str, Kind]] = {
     "cifar10": Kind(
         "CIFAR-10", 32, 3, 10, 50_000, 10_000, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), crop=4, flip=True
     ),
+    "cifar100": Kind(
+        "CIFAR-100", 32, 3, 100, 50_000, 10_000, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), crop=4, flip=True
+    ),
     "tiny-imagenet": Kind("Tiny-ImageNet", 64, 3, 200, 100_000, 10_000, *_IMAGENET, flip=True, encoded=True),
     "mnist": Kind("MNIST", 28, 1, 10, 60_000, 10_000, (0.1307,), (0.3081,)),
-    "folder": Kind("an image folder", 224, 3, 2, 8_000, 2_000, *_IMAGENET, flip=True, encoded=True),
+    "folder": Kind("image folder", 224, 3, 2, 8_000, 2_000, *_IMAGENET, flip=True, encoded=True),
     "digits": Kind("scikit-learn's digits", 8, 1, 10, 1_437, DIGITS_TEST, (0.305,), (0.376,)),
 }  # fmt: skip
 
@@ -97,14 +99,15 @@ def find_dataset(
         raise WorkloadError(f"unknown data {name!r}.", hint=f"Choose one of {', '.join(get_args(DataName))}.")
     kind = KINDS[name]
     real = name == "digits" or data_dir is not None
+    remark = ""
     if name == "digits":
         train, test = _digits()
     elif data_dir is not None:
-        train, test = _from_folder(name, kind, data_dir)
+        train, test, remark = read_images(name, data_dir, kind.title)
     else:
         train = _synthetic(kind, train_samples or kind.train, seed)
         test = _synthetic(kind, test_samples or kind.test, seed, offset=1)
-    classes = len(train.classes) if name == "folder" and real else kind.classes
+    classes = len(train.classes) or kind.classes
     size = image_size or max(kind.size, SMALLEST)
     label = kind.title if real else f"synthetic images of the size of {kind.title} (accuracy not meaningful)"
     if name == "digits":
@@ -113,67 +116,30 @@ def find_dataset(
         label = f"images in {Path(str(data_dir)).name}"
     elif name == "folder":
         label = "synthetic JPEG images of 224x224 (accuracy not meaningful)"
+    label += f" ({remark})" if remark else ""
     return DataSet(
         name=name, label=label, real=real, classes=classes, channels=max(channels, kind.channels), size=size,
-        train=_Transformed(_some(train, train_samples), _transform(kind, size, channels, training=True)),
-        test=_Transformed(_some(test, test_samples), _transform(kind, size, channels, training=False)),
+        train=_Transformed(train, train_samples, _transform(kind, size, channels, training=True)),
+        test=_Transformed(test, test_samples, _transform(kind, size, channels, training=False)),
     )  # fmt: skip
 
 
-class _Images:
-    """Stored images, decoded one by one: arrays [H, W] or [H, W, C] of bytes, or JPEG files in memory."""
-
-    def __init__(self, images: Sequence[Any], labels: Any, count: int | None = None) -> None:
-        self._images, self._labels = images, labels
-        self._count = count or len(labels)
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index: int) -> tuple[Any, int]:
-        from PIL import Image
-
-        if index >= self._count:
-            raise IndexError(index)
-        one = self._images[index % len(self._images)]
-        image = Image.open(io.BytesIO(one)).convert("RGB") if isinstance(one, bytes) else Image.fromarray(one)
-        return image, int(self._labels[index % len(self._labels)])
-
-
-class _Some:
-    """A part of a data set."""
-
-    def __init__(self, whole: Any, indices: Sequence[int]) -> None:
-        self._whole, self._indices = whole, indices
-
-    def __len__(self) -> int:
-        return len(self._indices)
-
-    def __getitem__(self, index: int) -> Any:
-        return self._whole[self._indices[index]]
-
-
 class _Transformed:
-    """A data set of images as tensors."""
+    """At most ``samples`` of the images, as tensors."""
 
-    def __init__(self, images: Any, transform: Transform) -> None:
+    def __init__(self, images: Images, samples: int | None, transform: Transform) -> None:
+        import numpy as np
+
         self._images, self._transform = images, transform
+        few = samples is not None and samples < len(images)
+        self._chosen = np.random.default_rng(SPLIT_SEED).permutation(len(images))[:samples] if few else range(len(images))
 
     def __len__(self) -> int:
-        return len(self._images)
+        return len(self._chosen)
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
-        image, label = self._images[index]
-        return self._transform(image), int(label)
-
-
-def _some(whole: Any, samples: int | None) -> Any:
-    if samples is None or samples >= len(whole):
-        return whole
-    import numpy as np
-
-    order = np.random.default_rng(_SPLIT_SEED).permutation(len(whole))
-    return _Some(whole, [int(index) for index in order[:samples]])
+        image, label = self._images[int(self._chosen[index])]
+        return self._transform(image), label
 
 
 def _transform(kind: Kind, size: int, channels: int, *, training: bool) -> Transform:
@@ -200,24 +166,31 @@ def _transform(kind: Kind, size: int, channels: int, *, training: bool) -> Trans
     return composed
 
 
-def _digits() -> tuple[Any, Any]:
+def _digits() -> tuple[Images, Images]:
+    import numpy as np
+
+    parts = (Images(images.round().astype(np.uint8), labels) for images, labels in held_out_digits())
+    return next(parts), next(parts)
+
+
+def held_out_digits() -> tuple[tuple[NDArray[np.float64], NDArray[np.int64]], ...]:
+    """scikit-learn's digits [N, 8, 8] from 0 to 255 with their classes: those to train with, and those to test with."""
     try:
         from sklearn.datasets import load_digits
     except ImportError:
         raise DataError(
-            "scikit-learn's digits are not available: scikit-learn is not installed.", hint="pip install 'rooflines[studies]'"
+            "scikit-learn's digits are not available: scikit-learn is not installed.",
+            hint=f"pip install 'rooflines[studies]', or {arg('data_dir')} with a data set.",
         ) from None
     import numpy as np
 
     digits = load_digits()
-    images = (digits.images * (255 / 16)).round().astype(np.uint8)
-    labels = digits.target.astype(np.int64)
-    order = np.random.default_rng(_SPLIT_SEED).permutation(len(images))
-    test, train = order[:DIGITS_TEST], order[DIGITS_TEST:]
-    return _Images(images[train], labels[train]), _Images(images[test], labels[test])
+    images, labels = digits.images * (255 / 16), digits.target.astype(np.int64)
+    order = np.random.default_rng(SPLIT_SEED).permutation(len(images))
+    return tuple((images[part], labels[part]) for part in (order[DIGITS_TEST:], order[:DIGITS_TEST]))
 
 
-def _synthetic(kind: Kind, count: int, seed: int, offset: int = 0) -> _Images:
+def _synthetic(kind: Kind, count: int, seed: int, offset: int = 0) -> Images:
     """A blurred random picture for each class, with noise: separable, so that a loss falls."""
     import numpy as np
 
@@ -227,8 +200,8 @@ def _synthetic(kind: Kind, count: int, seed: int, offset: int = 0) -> _Images:
     labels = generator.integers(0, kind.classes, distinct)
     images = pictures[labels] + generator.integers(0, 64, (distinct, kind.size, kind.size, kind.channels), np.uint8)
     if kind.channels == 1:
-        return _Images(images[..., 0], labels, count)
-    return _Images([_jpeg(image) for image in images] if kind.encoded else images, labels, count)
+        return Images(images[..., 0], labels, count=count)
+    return Images([_jpeg(image) for image in images] if kind.encoded else images, labels, count=count)
 
 
 def _pictures(kind: Kind, generator: np.random.Generator) -> NDArray[np.uint8]:
@@ -245,55 +218,3 @@ def _jpeg(image: NDArray[np.uint8]) -> bytes:
     file = io.BytesIO()
     Image.fromarray(image).save(file, "JPEG", quality=90)
     return file.getvalue()
-
-
-def _from_folder(name: str, kind: Kind, data_dir: str) -> tuple[Any, Any]:
-    """The training and the test set in ``data_dir``, without transforms."""
-    from torchvision import datasets
-
-    folder = Path(data_dir)
-    if not folder.is_dir():
-        raise DataError(f"{arg('data_dir', data_dir)} is not a directory.", hint=f"Give the folder that contains {kind.title}.")
-    try:
-        if name == "cifar10":
-            return tuple(datasets.CIFAR10(data_dir, train=train) for train in (True, False))
-        if name == "mnist":
-            return tuple(datasets.MNIST(data_dir, train=train) for train in (True, False))
-        if name == "tiny-imagenet":
-            folder = next((one for one in (folder / "tiny-imagenet-200", folder) if (one / "train").is_dir()), folder)
-            train = datasets.ImageFolder(str(folder / "train"))
-            annotations = folder / "val" / "val_annotations.txt"
-            test = _annotated(folder / "val" / "images", annotations, train.class_to_idx) if annotations.is_file() else None
-            return train, test or datasets.ImageFolder(str(folder / "val"))
-        tests = next((one for one in ("test", "val", "valid", "validation") if (folder / one).is_dir()), "test")
-        return datasets.ImageFolder(str(folder / "train")), datasets.ImageFolder(str(folder / tests))
-    except Exception as error:  # torchvision raises a different type for each kind of missing or corrupt file
-        raise DataError(f"no {kind.title} can be read in {data_dir!r}: {_first_line(error)}.", hint=_LAYOUTS[name]) from None
-
-
-_LAYOUTS: Final = {
-    "cifar10": "Expected FOLDER/cifar-10-batches-py, as torchvision.datasets.CIFAR10(FOLDER, download=True) writes it.",
-    "mnist": "Expected FOLDER/MNIST/raw, as torchvision.datasets.MNIST(FOLDER, download=True) writes it.",
-    "tiny-imagenet": "Expected FOLDER/tiny-imagenet-200/train and val, as in the archive.",
-    "folder": "Expected FOLDER/train/CLASS/IMAGE and FOLDER/test/CLASS/IMAGE.",
-}
-
-
-class _Files(_Images):
-    """Image files with their classes."""
-
-    def __getitem__(self, index: int) -> tuple[Any, int]:
-        from PIL import Image
-
-        with Image.open(self._images[index]) as image:
-            return image.convert("RGB"), int(self._labels[index])
-
-
-def _annotated(images: Path, annotations: Path, classes: dict[str, int]) -> _Files:
-    """The validation images of Tiny-ImageNet, whose classes are in a file: ``val_0.JPEG<TAB>n03444034<TAB>...``."""
-    rows = [line.split("\t")[:2] for line in annotations.read_text().splitlines() if line.strip()]
-    return _Files([images / name for name, _ in rows], [classes[label] for _, label in rows])
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__

@@ -1,0 +1,169 @@
+"""Data sets as they are distributed: each layout is found, each broken file is named, and what is not as published is said."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from rooflines.errors import DataError
+from rooflines.profiler.workloads.datasets import find_dataset
+from rooflines.profiler.workloads.feed import make_loader
+from rooflines.profiler.workloads.image_files import _MNIST, read_images
+from tests import image_data
+
+
+@pytest.mark.parametrize(("where", "packed"), [("MNIST/raw", False), ("MNIST/raw", True), ("raw", False), ("", True), ("MNIST", False)])
+def test_mnist_is_found_where_its_files_are(tmp_path, where, packed):
+    found = read_images("mnist", str(image_data.mnist(tmp_path, where=where, packed=packed)), "MNIST")
+    images, classes = image_data.digits(30)
+    np.testing.assert_array_equal(found.train.images, images)
+    np.testing.assert_array_equal(found.train.labels, classes)
+    assert (len(found.train), len(found.test), len(found.train.classes)) == (30, 12, 10)
+    assert found.remark.startswith("not the published files by their checksums: train-images-idx3-ubyte")
+
+
+def test_the_published_files_need_no_remark(tmp_path, monkeypatch):
+    folder = image_data.mnist(tmp_path, packed=True)
+    for name in list(_MNIST):
+        content = gzip.decompress((folder / "MNIST" / "raw" / f"{name}.gz").read_bytes())
+        monkeypatch.setitem(_MNIST, name, hashlib.md5(content).hexdigest())
+    assert read_images("mnist", str(folder), "MNIST").remark == ""
+
+
+@pytest.mark.parametrize(("tests", "sizes", "remark"), [(False, (48, 12), "12 images held out for tests"), (True, (60, 20), "")])
+def test_mnist_as_csv_has_its_labelled_test_file_or_a_part_held_out(tmp_path, tests, sizes, remark):
+    found = read_images("mnist", str(image_data.mnist_csv(tmp_path, tests=tests)), "MNIST")
+    assert (len(found.train), len(found.test)) == sizes
+    assert found.remark.endswith(remark)
+    whole = np.concatenate((found.train.images, found.test.images[: 60 - sizes[0]]))
+    assert whole.sum() == image_data.digits(60)[0].sum()
+
+
+@pytest.mark.parametrize(("name", "classes", "count"), [("cifar10", 10, 100), ("cifar100", 100, 20)])
+def test_cifar_is_read_with_other_checksums_and_says_so(tmp_path, name, classes, count):
+    folder = image_data.cifar(tmp_path, classes)
+    data = find_dataset(name, str(folder), test_samples=5)
+    assert (len(data.train), len(data.test), data.classes, data.real) == (count, 5, classes, True)
+    assert "not the published files by their checksums" in data.label
+    again = find_dataset(name, str(next(folder.iterdir())), test_samples=5)  # the inner folder is found as well
+    assert [data.test[index][1] for index in range(5)] == [again.test[index][1] for index in range(5)]
+
+
+def test_tiny_imagenet_has_its_validation_classes_in_a_file(tmp_path):
+    folder = image_data.tiny_imagenet(tmp_path)
+    for given in (folder, folder / "tiny-imagenet-200"):
+        data = find_dataset("tiny-imagenet", str(given))
+        assert [data.test[index][1] for index in range(3)] == [0, 1, 0]
+        assert data.test[0][0].shape == (3, 64, 64)
+        assert data.classes == 2
+
+
+@pytest.mark.parametrize(
+    ("layout", "tests", "sizes"),
+    [
+        ("train/{name}/{index}.jpg", "val/{name}/{index}.png", (16, 8)),
+        ("training_set/training_set/{name}s/{name}.{index}.jpg", "test_set/test_set/{name}s/{name}.{index}.jpg", (16, 8)),
+        ("PetImages/{Name}/{index}.jpg", "", (13, 3)),
+        ("train/{name}.{index}.jpg", "", (13, 3)),
+        ("{name}/{index}.jpg", "", (13, 3)),
+    ],
+)
+def test_photographs_are_found_in_the_layouts_of_their_archives(tmp_path, layout, tests, sizes):
+    data = find_dataset("folder", str(image_data.photographs(tmp_path, layout, tests)), image_size=32)
+    assert (len(data.train), len(data.test), data.classes) == (*sizes, 2)
+    assert ("held out" in data.label) == (not tests)
+    assert {data.train[index][1] for index in range(sizes[0])} == {0, 1}
+
+
+def test_an_unlabelled_test_folder_is_none(tmp_path):
+    """Kaggle's dogs-vs-cats has test1 with numbers for names."""
+    folder = image_data.photographs(tmp_path, "train/{name}.{index}.jpg", "")
+    for index in range(3):
+        image_data.picture(folder / "test" / f"{index}.jpg")
+    assert "a fifth (3) held out for tests" in find_dataset("folder", str(folder)).label
+
+
+# --- broken ------------------------------------------------------------------------------------------------------------------------
+
+
+def of(name, make, *broken):
+    return pytest.param(name, make, *broken, id=f"{name}-{broken[1][:30]}")
+
+
+def raw(name, change):
+    def broken(folder):
+        path = folder / "MNIST" / "raw" / name
+        path.write_bytes(change(path.read_bytes()))
+
+    return broken
+
+
+def csv(change):
+    def broken(folder):
+        path = folder / "train.csv"
+        path.write_text(change(path.read_text()))
+
+    return broken
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "broken", "said"),
+    [
+        of("mnist", image_data.mnist, lambda folder: shutil.rmtree(folder / "MNIST"), "none of its files is there"),
+        *(
+            of("mnist", image_data.mnist, lambda folder, name=name: (folder / "MNIST" / "raw" / name).unlink(), f"lacks {name}")
+            for name in image_data.MNIST_FILES
+        ),
+        *(
+            of("mnist", image_data.mnist, raw(name, lambda _, content=content: content), f"{name}' is corrupt: {len(content)} bytes")
+            for name in image_data.MNIST_FILES[:2]
+            for content in (b"", b"\0\0", b"\0\0\x0a\3", b"\0\0\x09\1\0\0\0\x1e" + bytes(30), bytes(60))
+        ),
+        of("mnist", image_data.mnist, raw("train-images-idx3-ubyte", lambda _: b"\0\0\x08\2" + bytes(8)), "not [N, 28, 28]"),
+        of("mnist", image_data.mnist, raw("t10k-labels-idx1-ubyte", lambda b: b[:7] + b"\x0b" + b[8:-1]), "12 images and 11 labels"),
+        of("mnist", image_data.mnist, raw("t10k-labels-idx1-ubyte", lambda b: b[:-1] + b"\x0a"), "label 10 of t10k"),
+        of("mnist", image_data.mnist_csv, csv(lambda text: text.replace("label", "digit")), "does not have the columns label, pixel0"),
+        of("mnist", image_data.mnist_csv, csv(lambda text: text.replace("255", "256")), "values that are no pixels"),
+        of("mnist", image_data.mnist_csv, csv(lambda text: text.partition("\n")[0]), "does not have the columns label, pixel0"),
+        of("mnist", image_data.mnist_csv, csv(lambda _: ""), "cannot be read as CSV"),
+        of("cifar10", image_data.cifar, lambda f: (f / "cifar-10-batches-py" / "data_batch_3").unlink(), "lacks data_batch_3"),
+        of("cifar10", image_data.cifar, lambda f: (f / "cifar-10-batches-py" / "test_batch").write_bytes(b"?"), "is corrupt"),
+        of("folder", image_data.photographs, lambda f: (f / "test" / "dog").rename(f / "test" / "bird"), "are not those to test on"),
+        of("folder", image_data.photographs, lambda f: shutil.rmtree(f / "train" / "cat"), "are not those to test on"),
+        of("folder", image_data.photographs, lambda f: shutil.rmtree(f / "train"), "it has a folder test, but none to train on"),
+        of("folder", lambda f: image_data.photographs(f, "{name}/{index}.jpg", ""),
+           lambda f: shutil.rmtree(f / "cat"), "one class only (dog)"),
+        of("folder", image_data.photographs, lambda f: [p.unlink() for p in (f / "train" / "cat").iterdir()], "cat' has no image"),
+        of("tiny-imagenet", image_data.tiny_imagenet, lambda f: shutil.rmtree(f / "tiny-imagenet-200" / "train"), "no images in"),
+        of("tiny-imagenet", image_data.tiny_imagenet,
+           lambda f: (f / "tiny-imagenet-200" / "val" / "images" / "val_2.JPEG").unlink(), "val_2.JPEG' is missing"),
+        of("tiny-imagenet", image_data.tiny_imagenet,
+           lambda f: (f / "tiny-imagenet-200" / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn7\n"), "no class of the"),
+    ],
+)  # fmt: skip
+def test_what_is_broken_is_named_in_one_line_with_the_layout(tmp_path, name, make, broken, said):
+    folder = make(tmp_path)
+    broken(folder)
+    with pytest.raises(DataError, match=r"holds no .* that can be read") as refused:
+        find_dataset(name, str(folder))
+    assert said in refused.value.message
+    assert "\n" not in str(refused.value)
+    assert "FOLDER" in refused.value.hint
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_file_that_is_no_image_is_named_by_the_loader(tmp_path, workers):
+    folder = image_data.photographs(tmp_path)
+    (folder / "train" / "cat" / "cat.3.jpg").write_bytes(b"\xff\xd8\xff\xe0 no image")
+    images = find_dataset("folder", str(folder), image_size=32).train
+    loader = make_loader(images, 4, workers=workers, pin_memory=False, seed=0, training=True)
+    with pytest.raises(DataError) as refused:
+        list(loader)
+    assert "cat.3.jpg' cannot be decoded as an image" in refused.value.message
+    assert "\n" not in refused.value.message
+    assert not torch.is_tensor(refused.value)
