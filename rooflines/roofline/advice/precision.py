@@ -81,8 +81,8 @@ def named_in_full_precision(case: Case) -> Advice | None:
         saves_s=None,
         evidence=(
             f"{other}matrix kernels in fp32 or TF32, by their names, take {seconds(time_s)} {case.per} ({case.share(time_s)}); the "
-            f"longest is {short_kernel(longest.name)} ({seconds(longest.time_s)}); their operators have no work model, so the saving is "
-            f"not quantified{unknown}"
+            f"longest is {short_kernel(longest.name)} ({seconds(longest.time_s)}); their operators have no work model, so the saving "
+            f"is not quantified{unknown}"
         ),
         suggestion="torch.autocast(dtype=torch.float16) around the forward pass and the loss, with torch.amp.GradScaler in training"
         if half == "fp16"
