@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # The columns that hold words; every other column holds a number.
 _WORDS = {
     "name", "module", "phase", "shapes", "precision", "category", "bound", "memory_level", "engine", "flag", "inferred",
-    "assumption", "path", "type", "nearest_roof", "kernels", "step_times_s",
+    "assumption", "caller", "path", "type", "nearest_roof", "kernels", "step_times_s",
 }  # fmt: skip
 
 

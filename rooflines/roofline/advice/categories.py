@@ -127,11 +127,18 @@ def _remedy(category: str, case: Case, found: list[Ran]) -> Setting | str | None
         return breaks if sum(one.headroom_s or 0.0 for one in outside) > 0.5 * lost_s else None
     calls = sum(one.row.calls for one in found)
     short = sum(one.row.time_s for one in found) < LARGE_S * calls
-    if not case.on_device or (short and not fills(case, found)):
+    if not case.on_device or (short and not fills(case, found) and not _by_channel(found)):
         return larger_batch(analysis)
     if category == "matmul":
         return _faster_products(case, found)
     return _tuned_experts(found) if category == "moe" else _faster_images(category, case, found)
+
+
+def _by_channel(found: list[Ran]) -> bool:
+    """Whether most of the loss is in kernels with a block for each channel, whose number does not grow with the batch."""
+    rows = [one for one in found if one.kernels and one.tensors and len(one.tensors[0]) == 4]
+    alone = [one for one in rows if math.prod(one.kernels[0].grid or ()) == one.tensors[0][1]]
+    return sum(one.headroom_s or 0.0 for one in alone) > 0.5 * sum(one.headroom_s or 0.0 for one in found)
 
 
 def _newer_library(found: list[Ran]) -> str | None:

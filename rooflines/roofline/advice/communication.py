@@ -11,8 +11,8 @@ from rooflines.units import binary_bytes, seconds, si
 
 # Below this rate, which every link between devices exceeds (PCIe, NVLink, networks of 25 Gbit/s or more), something else takes time.
 SLOW_BYTE_PER_S = 2e9
-# What a collective would take is put at this rate: one direction of PCIe 3.0 x16, or a network of 100 Gbit/s.
-LINK_BYTE_PER_S = 10e9
+# A saving is an upper bound: what a collective would take is put at the rate of PCIe 5.0 x16 or a network of 400 Gbit/s.
+LINK_BYTE_PER_S = 50e9
 # More all-reduces in a step than a model of any size has buckets of DistributedDataParallel (25 MB each).
 MANY_CALLS = 100
 # No collective on a link that works takes longer to begin.

@@ -8,6 +8,11 @@ from rooflines.roofline.advice.case import Advice, Case, Ran, total, whole
 from rooflines.units import seconds
 
 _CONVERSIONS = ("aten::to", "aten::_to_copy", "aten::clone", "aten::contiguous", "aten::copy_")
+_CONVERTED = "check whether the caller needs the copy: one dtype throughout, views instead of .contiguous() and .clone()"
+_OWN_COPY = (
+    "check whether the caller needs a copy of its own: gradients that another tensor shares, inputs that a graph keeps "
+    "(torch._dynamo.mark_static_address leaves them in place), .clone()"
+)
 _TO_DEVICE = "DataLoader(pin_memory=True) and .to(device, non_blocking=True), so that the copy overlaps with the previous step"
 _TO_HOST = "copy results to pinned memory with non_blocking=True (torch.empty(..., pin_memory=True).copy_), and read them a step later"
 
@@ -41,9 +46,11 @@ def of_ddp(case: Case) -> Advice | None:
     buffers = case.ran(lambda one: one.row.name in _CONVERSIONS and one.row.module in wrappers and one not in buckets)
     waits_s = sum(one.idle_s for one in case.analysis.host_work if one.kind == "broadcast") if wrappers or buckets else 0.0
     idle_s = min(case.idle_s("host_bound"), waits_s)
-    said = [("gradients and their buckets", "gradient_as_bucket_view=True")] if buckets else []
-    if buffers or idle_s:
-        said.append(("buffers that are broadcast", "broadcast_buffers=False if the ranks may differ in them"))
+    parts = [
+        (total(buckets), "gradients and their buckets", "gradient_as_bucket_view=True"),
+        (total(buffers) + idle_s, "buffers that are broadcast", "broadcast_buffers=False if the ranks may differ in them"),
+    ]
+    said = [(what, remedy) for part_s, what, remedy in sorted(parts, reverse=True) if part_s]
     if not said:
         return None
     time_s = total(buckets + buffers) + idle_s
@@ -60,7 +67,7 @@ def of_ddp(case: Case) -> Advice | None:
 
 
 def on_device(case: Case) -> Advice | None:
-    """Copies within the device to another dtype or layout: a caller that needs neither saves their whole time."""
+    """Copies within the device: to another dtype or layout, or as they are. A caller that needs none saves their whole time."""
     found = case.ran(lambda one: one.row.name in _CONVERSIONS and one.row.phase != "optimizer" and not one.transfers)
     if not case.on_device or not found:
         return None
@@ -69,14 +76,21 @@ def on_device(case: Case) -> Advice | None:
         where = f" in {one.row.caller}" if one.row.caller else ""
         callers[one.row.module or f"{one.row.name} ({one.row.shapes or 'no shapes'}){where}"] += round(one.left_s * 1e9)
     listed = ", ".join(f"{caller} {seconds(time_ns / 1e9)}" for caller, time_ns in callers.most_common(3))
+    # What the runtime copies has one dtype and one layout.
+    same_s = total([one for one in found if one.kernels and all(kernel.name.startswith("Memcpy") for kernel in one.kernels)])
+    kinds = ", ".join(
+        f"{seconds(part_s)} {what}"
+        for part_s, what in ((time_s - same_s, "to another dtype or layout"), (same_s, "of the same dtype and layout"))
+        if part_s > 0
+    )
     return Advice(
         title="Remove copies within the device",
         saves_s=time_s,
         evidence=(
-            f"{sum(one.row.calls for one in found):,.0f} copies to another dtype or layout take {seconds(time_s)} {case.per} "
-            f"({case.share(time_s)}), most of it in {listed}"
+            f"{sum(one.row.calls for one in found):,.0f} copies take {seconds(time_s)} {case.per} ({case.share(time_s)}; {kinds}), "
+            f"most of it in {listed}"
         ),
-        suggestion="check whether the caller needs the copy: one dtype throughout, views instead of .contiguous() and .clone()",
+        suggestion=_OWN_COPY if same_s > 0.5 * time_s else _CONVERTED,
         of=whole(found),
     )
 

@@ -14,10 +14,12 @@ from rooflines.roofline.advice.small_kernels import (
     has_graph,
 )
 from rooflines.roofline.analysis import HostWork, Synchronisation
+from rooflines.roofline.step.partition import MOST_UNKNOWN
 from rooflines.units import seconds
 
 # A device that is idle for less of a step is as busy as one can ask.
 IDLE = 0.05
+GRAPHS_UNRECORDED = "Record what the graphs run"
 # An allocation that lasts longer than this initialises the device.
 FIRST_CALL_S = 0.1
 # Kernels that are shorter than this on average are over before the host has launched the next one.
@@ -239,10 +241,10 @@ def _see_lines(case: Case) -> str:
 def in_graphs(case: Case) -> Advice | None:
     """Gaps before work of graphs that had been launched: the trace does not show whether the device runs kernels meanwhile."""
     idle_s = case.idle_s("graph")
-    if idle_s < IDLE * case.step_s:
+    if idle_s < MOST_UNKNOWN * case.step_s:
         return None
     return Advice(
-        title="Record what the graphs run",
+        title=GRAPHS_UNRECORDED,
         saves_s=None,
         evidence=(
             f"for {case.share(idle_s)} ({seconds(idle_s)}) no kernel is recorded although a graph had been launched: it waits, or "

@@ -58,8 +58,14 @@ def named_in_full_precision(case: Case) -> Advice | None:
     if any(isinstance(one, Setting) and one.option == "precision" for one in case.given):
         return None
     found: dict[Key, list[Kernel]] = {}
-    for one in case.ran(lambda one: not isinstance(one.row, OperatorRow) and one.row.phase != "optimizer"):
-        found[one.key] = [kernel for kernel in one.kernels if matrix_precision(kernel.name) in ("fp32", "tf32")]
+    other = ""
+    for one in case.every():
+        if not isinstance(one.row, OperatorRow) and one.row.phase != "optimizer":
+            named = [kernel for kernel in one.kernels if matrix_precision(kernel.name) in ("fp32", "tf32")]
+            if one.left_s > 0:
+                found[one.key] = named
+            elif named:
+                other = "other "  # further advice is about these
     kernels = sorted((kernel for each in found.values() for kernel in each), key=lambda kernel: -kernel.time_s)
     time_s = sum(kernel.time_s for kernel in kernels)
     if not time_s or time_s < WORTH_UNKNOWN * case.step_s:
@@ -74,9 +80,9 @@ def named_in_full_precision(case: Case) -> Advice | None:
         title=f"Run the matrix work in {half}",
         saves_s=None,
         evidence=(
-            f"matrix kernels in fp32 or TF32, by their names, take {seconds(time_s)} {case.per} ({case.share(time_s)}); the longest is "
-            f"{short_kernel(longest.name)} ({seconds(longest.time_s)}); their operators have no work model, so the saving is not "
-            f"quantified{unknown}"
+            f"{other}matrix kernels in fp32 or TF32, by their names, take {seconds(time_s)} {case.per} ({case.share(time_s)}); the "
+            f"longest is {short_kernel(longest.name)} ({seconds(longest.time_s)}); their operators have no work model, so the saving "
+            f"is not quantified{unknown}"
         ),
         suggestion="torch.autocast(dtype=torch.float16) around the forward pass and the loss, with torch.amp.GradScaler in training"
         if half == "fp16"

@@ -21,6 +21,8 @@ MORE_GRAPHS = "larger CUDA graphs (TORCH_LOGS=graph_breaks,cudagraphs names what
 UNDERUSED = 0.30
 # What reaches this share of its memory or compute roof does not lack blocks.
 SATURATED = 0.5
+# What torch.compile calls as it is and does not generate (torch/_inductor/lowering.py, make_fallback).
+_KEPT = re.compile(r"(?:topk|sort|kthvalue|median|mode|unique\w*|nonzero|histc|searchsorted|bincount)$")
 _PERSISTENT = re.compile(r"persistent|cluster|stream_?k|_SK\d|nvjet|sm90|sm1\d0|deep_gemm|matmul_ogs|GemmUniversal|cooperative", re.I)
 
 
@@ -55,7 +57,7 @@ def fewer_launches(case: Case, found: list[Ran]) -> Setting | str:
 
 def _fusable(found: list[Ran]) -> bool:
     """Whether most of the time is in operators that can be fused with their neighbours."""
-    fusable = [one for one in found if one.category in FUSABLE and not of_library(one)]
+    fusable = [one for one in found if one.category in FUSABLE and not of_library(one) and not _KEPT.search(one.row.name)]
     return sum(one.row.time_s for one in fusable) > 0.5 * sum(one.row.time_s for one in found)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from rooflines.roofline.advice.host import GRAPHS_UNRECORDED
 from rooflines.roofline.analysis import Analysis, DeviceUsage, Finding, Usage
 from rooflines.roofline.usage.device_usage import HOST
 from rooflines.units import binary_bytes, percent, seconds, si
@@ -52,7 +53,7 @@ def find_in_usage(analysis: Analysis) -> tuple[Finding, ...]:
 def ranked(findings: tuple[Finding, ...], step_s: float = math.inf) -> tuple[Finding, ...]:
     """Sort findings: doubts about the results first, then by saving, together at most a step; unknown savings last."""
     left_s, found = step_s, list[Finding]()
-    for one in sorted(findings, key=lambda finding: (finding.title != _ECC, -finding.saves_s)):
+    for one in sorted(findings, key=lambda finding: (finding.title not in (_ECC, GRAPHS_UNRECORDED), -finding.saves_s)):
         found.append(replace(one, saves_s=min(one.saves_s, left_s)))
         left_s -= found[-1].saves_s
     return tuple(found)

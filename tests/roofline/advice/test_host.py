@@ -6,7 +6,8 @@ import pytest
 
 from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.advice import host, small_kernels
-from rooflines.roofline.analysis import Basis, Coverage, HostWork, ServedSteps, Serving, Synchronisation
+from rooflines.roofline.advice.usage import ranked
+from rooflines.roofline.analysis import Basis, Coverage, Finding, HostWork, ServedSteps, Serving, Synchronisation
 from tests.roofline.advice.cases import case, kernel, row
 
 
@@ -172,7 +173,10 @@ def test_a_busy_device_and_waiting_for_others_get_no_advice():
 def test_a_graph_that_had_been_launched_is_recorded_again_without_a_figure():
     found = host.in_graphs(case(idle={"graph": 0.09}))
     assert (found.saves_s, found.of) == (None, {("idle", "graph"): 0.09})
-    assert host.in_graphs(case(idle={"graph": 0.004})) is None
+    assert host.in_graphs(case(idle={"graph": 0.01})) is None
+    other = Finding(title="another", saves_s=1.0, evidence="", suggestion="")
+    doubt = Finding(title=host.GRAPHS_UNRECORDED, saves_s=0.0, evidence="", suggestion="")
+    assert ranked((other, doubt))[0] is not other, "a doubt about the results comes first"
 
 
 def test_python_between_the_operators_of_a_cpu():

@@ -73,6 +73,30 @@ def test_a_copy_within_the_device_costs_its_whole_time_and_names_its_caller():
     assert copies.on_device(case(*rows, device="cpu")) is None
 
 
+def test_copies_as_they_are_need_another_remedy_than_conversions():
+    same = row(
+        "aten::copy_", 0.004, shapes="64, 64", caller="CompiledFunction", kernels=(kernel("Memcpy DtoD (Device -> Device)", 0.004),)
+    )
+    converted = row("aten::_to_copy", 0.001, shapes="8", kernels=(kernel("direct_copy_kernel", 0.001),))
+    found = copies.on_device(case(same, converted))
+    assert "1.00 ms to another dtype or layout, 4.00 ms of the same dtype and layout" in found.evidence
+    assert "aten::copy_ (64, 64) in CompiledFunction 4.00 ms" in found.evidence
+    assert "mark_static_address" in found.suggestion
+
+
+@pytest.mark.parametrize(("grid", "advice"), [((64, 1, 1), "channels-last images"), ((65, 1, 1), "a larger batch")])
+def test_a_larger_batch_is_no_remedy_for_kernels_with_a_block_for_each_channel(grid, advice):
+    kernels = (kernel("batch_norm_collect_statistics", 0.001, calls=100, grid=grid),)
+    one = row("aten::native_batch_norm", 0.001, 0.0001, category="normalisation", calls=100, shapes="10x64x56x56", kernels=kernels)
+    assert str(categories.slow("normalisation")(case(one)).suggestion) == advice
+
+
+def test_what_inductor_does_not_generate_is_not_told_to_compile():
+    one = row("aten::topk", 0.01, 0.001, category="reduction", calls=1000)
+    assert "compile" not in str(categories.slow("reduction")(case(one)).suggestion)
+    assert "compile" in str(categories.slow("reduction")(case(row("aten::sum", 0.01, 0.001, category="reduction"))).suggestion)
+
+
 def test_copies_of_ddp_are_its_buckets_and_its_buffers():
     wrapper = ModuleRow(path="DistributedDataParallel_0", type="", calls=1, time_s=0.1, flops=0, matrix_flops=0, bytes=0, depth=0)
     bucket = row("aten::copy_", 0.004, phase="", caller="torch.distributed.ddp.reducer::copy_bucket_to_grad", module="other")
