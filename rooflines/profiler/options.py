@@ -23,7 +23,7 @@ Quantization = Literal["none", "dynamic-int8", "static-int8", "int8-weight", "in
 Optimizer = Literal["sgd", "sgd,fused", "sgd,foreach", "adam", "adam,fused", "adam,foreach", "adamw", "adamw,fused", "adamw,foreach"]
 Parallel = Literal["none", "dp"]
 # Where the inputs of a step come from: random ones that stay in memory, or a data set through a loader.
-Data = Literal["resident", "cifar10", "tiny-imagenet", "mnist", "folder", "digits"]
+Data = Literal["resident", "cifar10", "cifar100", "tiny-imagenet", "mnist", "folder", "digits"]
 # The value of an option as it is stored.
 Value: TypeAlias = bool | int | float | str
 # Groups of options.

@@ -38,8 +38,9 @@ RECORD_FILE = "study.json"
 SCHEMA = "rooflines.study/2"
 HERE = Path(__file__).parent
 NO_GPU = "this machine has no GPU that torch can use"
-# In a study's points, the GPU of the machine, whatever its kind.
-GPU = "gpu"
+# In a study's points, the GPU of the machine, whatever its kind, and the data with labels that mean something.
+GPU, REAL = "gpu", "real"
+_WITHOUT_FOLDER = ("digits", "resident", None)
 
 
 class StudyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -49,6 +50,7 @@ class StudyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     options that replace its own in a quick study (``skip = true`` leaves it out). ``search`` makes each point a search over the options
     in it, which it gives as text, with its ``objective``, ``trials`` and ``repeats``; ``function`` runs what is neither a profile nor a
     training. ``options`` are those of all points, with those of ``quick`` in a quick study, where a table does not say otherwise.
+    ``data = "real"`` is the data of ``options`` where the user gave its folder, else scikit-learn's digits, whose labels are real too.
     """
 
     name: str
@@ -175,6 +177,8 @@ def study_points(folder: Path, options: StudyOptions) -> tuple[tuple[Point, ...]
             missing.append(Missing(what=part, reason="skipped in a quick study"))
             continue
         asked = {**file.options, **(file.quick if options.quick else {}), **own, **(quick if options.quick else {})}
+        if asked.get("data") == REAL:
+            asked["data"] = "digits" if options.data_dir is None else file.options["data"]
         search = asked.pop("search", None)
         for name, text in options.settings.items():
             key = name.removeprefix(f"{part}.")
@@ -191,6 +195,7 @@ def study_points(folder: Path, options: StudyOptions) -> tuple[tuple[Point, ...]
         settings = grid(asked, kind) if function == RUN_POINT else crossed(asked)
         made = search_points(settings, search, kind) if search else make_points(((kind, one) for one in settings), function)
         points += [msgspec.structs.replace(point, part=part, id=f"{part}-{point.id}") for point in made]
+    _check_data(points)
     for name, text in options.settings.items():
         if name not in used:
             raise UsageError(f"{arg('set', f'{name}={text}')}: the study has no option {name!r}.")
@@ -200,6 +205,16 @@ def study_points(folder: Path, options: StudyOptions) -> tuple[tuple[Point, ...]
         points = [one for one in chosen if isinstance(one, Point)]
         missing += [one for one in chosen if isinstance(one, Missing)]
     return tuple({point.id: point for point in points}.values()), tuple(dict.fromkeys(missing))
+
+
+def _check_data(points: Iterable[Point]) -> None:
+    """Read the folders of data sets once; raises DataError before anything runs where one cannot be read."""
+    kinds = {(one.options.get("data"), one.options.get("data_dir")) for one in points if one.function == RUN_POINT}
+    for data, folder in kinds:
+        if isinstance(data, str) and isinstance(folder, str):
+            from rooflines.profiler.workloads.datasets import find_dataset
+
+            find_dataset(data, folder)
 
 
 def _value(text: str) -> Value:
@@ -212,9 +227,9 @@ def _value(text: str) -> Value:
 
 def _common(options: StudyOptions, asked: Mapping[str, Any]) -> dict[str, Value]:
     """What the options of the study give to a table."""
+    folder = options.data_dir if asked.get("data") not in _WITHOUT_FOLDER else None
     given: dict[str, Value | None] = {
-        "data_dir": options.data_dir if asked.get("data") != "digits" else None, "threads": options.threads, "seed": options.seed,
-        "ceilings": options.ceilings,
+        "data_dir": folder, "threads": options.threads, "seed": options.seed, "ceilings": options.ceilings,
     }  # fmt: skip
     return {name: value for name, value in given.items() if value is not None}
 

@@ -7,7 +7,7 @@ import pytest
 from rooflines.errors import DataError, UsageError
 from rooflines.studies.backends.loader import LoaderOptions, batches_of
 from rooflines.studies.networks import BACKENDS
-from rooflines.studies.study import StudyOptions, find_study, study_points
+from rooflines.studies.study import StudyOptions, find_study, read_study, study_points
 from tests import image_data
 
 
@@ -44,6 +44,30 @@ def test_mnist_gives_the_accuracy_too_and_is_looked_for_before_anything_runs(tmp
     assert points == [("speed", "numba-cpu")]
     with pytest.raises(DataError, match="is not a directory"):
         chosen(data_dir=str(tmp_path / "absent"))
+
+
+DATA = {"optimizations": image_data.cifar, "environments": image_data.tiny_imagenet, "training-profile": image_data.photographs}
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_a_folder_is_for_the_points_with_the_data_of_the_study(tmp_path, name):
+    file = read_study(find_study(name))
+    points, _ = study_points(find_study(name), StudyOptions(device="cpu", data_dir=str(DATA[name](tmp_path))))
+    given = {point.part: point.options.get("data") for point in points if point.options.get("data_dir")}
+    assert set(given.values()) == {file.options["data"]}
+    without = {point.part: point.options["data"] for point in points if not point.options.get("data_dir")}
+    assert set(without.values()) <= {"resident"}
+    # Without a folder, what needs labels that mean something has digits.
+    points, _ = study_points(find_study(name), StudyOptions(device="cpu"))
+    real = {point.part for table in file.points for point in points if table["part"] == point.part and table.get("data") == "real"}
+    assert {point.options["data"] for point in points if point.part in real} <= {"digits"}
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_a_folder_without_the_data_is_refused_before_anything_runs(tmp_path, name):
+    with pytest.raises(DataError, match=r"holds no .* that can be read") as refused:
+        study_points(find_study(name), StudyOptions(device="cpu", data_dir=str(tmp_path)))
+    assert "FOLDER" in refused.value.hint
 
 
 def test_settings_replace_options_of_all_parts_or_of_one():
