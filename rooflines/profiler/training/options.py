@@ -30,7 +30,7 @@ class TrainOptions(Options):
     """Options of training a network on labelled images."""
 
     mode: Mode = "training"
-    data: Annotated[Data, Option("Data set: cifar10, tiny-imagenet, mnist, folder or digits.", "Data")] = "cifar10"
+    data: Annotated[Data, Option("Data set: cifar10, cifar100, tiny-imagenet, mnist, folder or digits.", "Data")] = "cifar10"
     train_samples: Annotated[int | None, Option("Maximum number of training images.", "Data", "all")] = None
     test_samples: Annotated[int | None, Option("Maximum number of test images.", "Data", "all")] = None
     epochs: Annotated[int, Option("Number of epochs.", TRAINING)] = 5

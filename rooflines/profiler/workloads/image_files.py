@@ -64,7 +64,7 @@ class Images:
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
         """The image at ``index``, as PIL has it, and its class; raises DataError for a file that is no image."""
-        from PIL import Image
+        from PIL import Image, UnidentifiedImageError
 
         if index >= len(self):
             raise IndexError(index)
@@ -76,9 +76,8 @@ class Images:
             with Image.open(io.BytesIO(found) if isinstance(found, bytes) else found) as image:
                 return image.convert("RGB"), label
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise DataError(
-                f"{str(found)!r} cannot be decoded as an image ({_first_line(error)}).", hint="Remove the file, or replace it."
-            ) from None
+            why = "its format is not known" if isinstance(error, UnidentifiedImageError) else _first_line(error)
+            raise DataError(f"{str(found)!r} cannot be decoded as an image: {why}.", hint="Remove the file, or replace it.") from None
 
 
 class Read(NamedTuple):
