@@ -19,8 +19,11 @@ def alternating(times_ns: Int64s) -> tuple[float, float] | None:
     """The medians in nanoseconds of the shorter and the longer kind if every other one of ``times_ns`` is of one kind, else None."""
     if len(times_ns) < _FEWEST:
         return None
-    kinds = [np.percentile(times_ns[first::2], (25, 50, 75)) for first in (0, 1)]
-    (_, short, _), (_, long, _) = sorted(kinds, key=lambda kind: float(kind[1]))
+    # Not numpy.percentile, which imports numpy's masked arrays.
+    ordered = [np.sort(times_ns[first::2]).tolist() for first in (0, 1)]
+    (_, short, _), (_, long, _) = kinds = sorted(
+        ((each[len(each) // 4], each[len(each) // 2], each[3 * len(each) // 4]) for each in ordered), key=lambda kind: kind[1]
+    )
     tight = all(high - low <= _TOGETHER * median for low, median, high in kinds)
     return (float(short), float(long)) if tight and long >= _APART * short > 0 else None
 
@@ -34,8 +37,10 @@ def alternating_attention(
         if variants[variant].count.category == "attention":
             chosen = np.flatnonzero(variant_of == variant)
             # Calls in the order in which their first kernels begin.
-            calls, first, number = np.unique(call[chosen], return_index=True, return_inverse=True)
-            times_ns = lengths_by_group(number.reshape(-1), start_ns[chosen], end_ns[chosen], len(calls))
+            calls, number = distinct(call[chosen])
+            first = np.full(len(calls), len(chosen))
+            np.minimum.at(first, number, np.arange(len(chosen)))
+            times_ns = lengths_by_group(number, start_ns[chosen], end_ns[chosen], len(calls))
             kinds = alternating(times_ns[np.argsort(first, kind="stable")])
             if kinds is not None:
                 found[variant] = kinds
