@@ -46,6 +46,9 @@ class Options:
     mode: Annotated[Mode, Option("Inference or training.", WHAT)] = "inference"
     batch_size: Annotated[int | None, Option("Samples per step.", WHAT, "1")] = None
     image_size: Annotated[int | None, Option("Image height and width in pixels.", WHAT, "size of the published weights")] = None
+    classes: Annotated[
+        int | None, Option("Number of classes that an image classifier tells apart.", WHAT, "that of the published weights")
+    ] = None
     sequence_length: Annotated[int, Option("Tokens per sequence (language models).", WHAT)] = 128
     precision: Annotated[Precision, Option("Precision of the network, or of autocast (amp-*).", HOW)] = "fp32"
     device: Annotated[Device | str, Option("Device: auto, cpu, cuda, cuda:N or mps.", HOW)] = "auto"
@@ -72,7 +75,7 @@ class Options:
 
     def check(self) -> None:
         """Raise WorkloadError or DeviceError for a value that no machine accepts; needs no torch."""
-        for name, example in (("batch_size", 8), ("image_size", 224), ("sequence_length", 128), ("threads", 2)):
+        for name, example in (("batch_size", 8), ("image_size", 224), ("classes", 10), ("sequence_length", 128), ("threads", 2)):
             value: int | None = getattr(self, name)
             if value is not None and value < 1:
                 raise WorkloadError(f"{arg(name)} must be at least 1, got {value}.", hint=f"For example: {arg(name, example)}")

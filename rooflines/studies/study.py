@@ -46,7 +46,8 @@ _WITHOUT_FOLDER = ("digits", "resident", None)
 class StudyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The file of a study.
 
-    ``points`` are tables whose lists are crossed; each has a ``part``, by which the page finds its rows, and may have ``quick``, the
+    ``parts`` are the options that all tables of a part share, with those of their ``quick``. ``points`` are tables whose lists are
+    crossed; each has a ``part``, by which the page finds its rows, and may have ``quick``, the
     options that replace its own in a quick study (``skip = true`` leaves it out). ``search`` makes each point a search over the options
     in it, which it gives as text, with its ``objective``, ``trials`` and ``repeats``; ``function`` runs what is neither a profile nor a
     training. ``options`` are those of all points, with those of ``quick`` in a quick study, where a table does not say otherwise.
@@ -59,6 +60,7 @@ class StudyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     repeats: int = 3
     options: dict[str, Any] = {}
     quick: dict[str, Any] = {}
+    parts: dict[str, dict[str, Any]] = {}
     points: list[dict[str, Any]]
 
 
@@ -167,8 +169,10 @@ def study_points(folder: Path, options: StudyOptions) -> tuple[tuple[Point, ...]
         if name not in parts:
             raise UsageError(f"the study has no part {name!r}.", hint=f"Choose from {', '.join(dict.fromkeys(parts))}.")
     for table in file.points:
-        own = dict(table)
-        part, kind, quick = own.pop("part", ""), own.pop("kind", "profile"), own.pop("quick", {})
+        shared = dict(file.parts.get(table.get("part", ""), {}))
+        quick = {**shared.pop("quick", {}), **table.get("quick", {})}
+        own = {name: value for name, value in {**shared, **table}.items() if name != "quick"}
+        part, kind = own.pop("part", ""), own.pop("kind", "profile")
         function = own.pop("function", RUN_POINT)
         known = swept(kind) if function == RUN_POINT else {}
         if options.parts is not None and part not in options.parts:

@@ -46,8 +46,9 @@ class Task:
 def find_network(name: str, options: Options, classes: int | None = None) -> Task:
     """The network called ``name``: torchvision's, ``timm:NAME`` or ``hf:NAME``; WorkloadError names the nearest when there is none.
 
-    ``classes`` is the number of classes that an image classifier tells apart; None is that of the published weights.
+    ``classes`` is the number of classes that an image classifier tells apart, by default that of ``options``.
     """
+    classes = classes or options.classes
     prefix, colon, rest = name.partition(":")
     if not colon:
         return _torchvision(name, options, classes)

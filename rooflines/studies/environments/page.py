@@ -13,6 +13,7 @@ from rooflines.reports.charts.palette import SERIES
 from rooflines.reports.document import ABSENT, Block, Column, Figure, Paragraph, Row, Section, Table, or_absent
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.studies.environments import paper
+from rooflines.studies.environments.memory import SIZES
 from rooflines.studies.study import Study, device_of, model_of
 from rooflines.sweeps.page import curves_section, roofline
 from rooflines.sweeps.records import Row as Line
@@ -31,6 +32,7 @@ def findings(study: Study) -> Iterator[str]:
     if trained:
         yield _verdict(study, trained)
     yield from _input(study)
+    yield from _image_size(study)
     yield _unit()
     yield from _own_proxy()
     yield from _real_intensity(study)
@@ -71,6 +73,27 @@ def _rates(study: Study, part: str) -> dict[tuple[str, str], float | None]:
     return {(model_of(row), device_of(row)): row.value("samples_per_s") for row in study.part(part)}
 
 
+def _image_size(study: Study) -> Iterator[str]:
+    """The size of images that the paper's peaks of memory fit."""
+    found = [(counted, printed) for counted, printed in _peaks(study).values() if printed]
+    if found:
+        lower = 1 - max(counted[SIZES[0]] / printed for counted, printed in found)
+        near = max(abs(counted[SIZES[1]] / printed - 1) for counted, printed in found)
+        small, large = (f"{size}x{size}" for size in SIZES)
+        yield (
+            f"The paper calls its images {small}. Its peaks of memory on the T4 are within {percent(near)} of those counted for "
+            f"{large}, and those for {small} are at least {percent(lower)} lower: its images were scaled up, so each is "
+            f"{round((SIZES[1] / SIZES[0]) ** 2)} times the work. The points here have --image-size {SIZES[1]}."
+        )
+
+
+def _peaks(study: Study) -> dict[str, tuple[dict[int, float], float | None]]:
+    """By network the counted peaks by image size, and the one that the paper printed for its T4."""
+    printed = {one.model: one.peak_memory_bytes for one in paper.throughput() if one.device == "t4"}
+    counted = {model_of(row): {size: row.value(f"peak_{size}_bytes") or 0.0 for size in SIZES} for row in study.part("memory")}
+    return {model: (counted[model], printed.get(model)) for model in MODELS if all(counted.get(model, {0: 0.0}).values())}
+
+
 def _unit() -> str:
     found = paper.complexity()["resnet18"]
     return (
@@ -86,7 +109,7 @@ def _own_proxy() -> Iterator[str]:
         count = f"{len(compute)} of {len(paper.complexity())}"
         yield (
             f"{paper.DEVICES[device]}: the ridge is at {significant(roofs.ridge)} FLOP/byte, so by the paper's own proxy {count} "
-            f"networks are bound by arithmetic ({', '.join(compute) or 'none'}); the paper says that all are bound by memory."
+            f"networks are bound by arithmetic ({', '.join(compute) or 'none'}); the paper's conclusion: {paper.BOUNDS[device]}."
         )
 
 
@@ -123,7 +146,8 @@ def _sweep(study: Study) -> Iterator[str]:
     if ran:
         sizes = ", ".join(str(row.point.options["batch_size"]) for row in ran)
         yield (
-            f"SqueezeNet 1.1 runs at batch {sizes} here. In the paper its loss became NaN at batch 128, and the throughput is missing: "
+            f"SqueezeNet 1.1 runs at batch {sizes} here. In the paper its loss became NaN at batch 128, and the throughput is missing "
+            "(the text has a sweep of 128, 256 and 512 on the M3 Pro, the table 32, 64 and 128, and its caption names the T4): "
             "'rooflines train' names the step and the operator of such a failure."
         )
     for row in failed:
@@ -138,6 +162,7 @@ def sections(study: Study) -> tuple[Section, ...]:
     return (
         Section(name="complexity", title="Complexity and intensity", blocks=(_complexity(study),)),
         Section(name="throughput", title="Throughput", blocks=(_throughput(study), _epoch_times(study), *_speedups(study))),
+        Section(name="memory", title="Peak memory by image size", blocks=_memory(study)),
         Section(name="rooflines", title="One roofline per device", blocks=tuple(_by_device(study))),
         Section(name="networks", title="One roofline per network", blocks=tuple(_by_network(study))),
         _batch_sweep(study),
@@ -172,49 +197,49 @@ def _complexity(study: Study) -> Table:
 
 
 def _throughput(study: Study) -> Table:
-    validation = _rates(study, "validation")
+    validation = {(model_of(row), device_of(row)): row for row in study.part("validation")}
     rows = []
     for model in MODELS:
         for row in (one for one in study.part("training") if model_of(one) == model and one.value("samples_per_s")):
-            rate = row.value("samples_per_s") or 0.0
-            busy = row.value("device_gpu_utilization") or row.value("host_cpu_utilization")
-            rows.append(
-                Row(
-                    (
-                        model, device_of(row), significant(rate), or_absent(validation.get((model, device_of(row))), significant),
-                        or_absent((row.value("flop_per_s") or 0.0) / 1e12 or None, significant),
-                        or_absent(row.value("peak_memory_bytes"), binary_bytes), or_absent(row.value("input_fraction"), ".0f", 100),
-                        or_absent(busy, ".0f", 100), row.facts.get("limited_by", ""),
-                    ),
-                    colour=SERIES[MODELS.index(model)],
-                )
-            )  # fmt: skip
-        for one in paper.throughput():
-            if one.model == model:
-                busy = one.gpu_busy if one.gpu_busy is not None else one.cpu_busy
-                rows.append(
-                    Row(
-                        (
-                            model, paper.DEVICES[one.device], significant(one.train_per_s), significant(one.validation_per_s),
-                            significant(one.train_flop_per_s / 1e12), or_absent(one.peak_memory_bytes, binary_bytes), ABSENT,
-                            or_absent(busy, ".0f", 100), "",
-                        ),
-                        muted=True,
-                    )
-                )  # fmt: skip
+            tested = validation.get((model, device_of(row)))
+            cells = [
+                *(or_absent(one.value("samples_per_s") if one is not None else None, significant) for one in (row, tested)),
+                *(or_absent((one.value("flop_per_s") if one is not None else None), significant, 1e-12) for one in (row, tested)),
+                or_absent(row.value("peak_memory_bytes"), binary_bytes), or_absent(row.value("input_fraction"), ".0f", 100),
+                *(or_absent(row.value(name), ".0f", 100) for name in ("device_gpu_utilization", "host_cpu_utilization")),
+            ]  # fmt: skip
+            rows.append(Row((model, device_of(row), *cells, row.facts.get("limited_by", "")), colour=SERIES[MODELS.index(model)]))
+        for printed in (one for one in paper.throughput() if one.model == model):
+            cells = [
+                significant(printed.train_per_s), significant(printed.validation_per_s), significant(printed.train_flop_per_s / 1e12),
+                significant(printed.validation_flop_per_s / 1e12), or_absent(printed.peak_memory_bytes, binary_bytes), ABSENT,
+                or_absent(printed.gpu_busy, ".0f", 100), or_absent(printed.cpu_busy, ".0f", 100),
+            ]  # fmt: skip
+            rows.append(Row((model, paper.DEVICES[printed.device], *cells, ""), muted=True))
     columns = (
         Column("network", format="text"), Column("device", format="text", least=14), Column("training", "images/s"),
         Column("validation", "images/s"), Column("training", "TFLOP/s", key="tflop_per_s", priority=1),
-        Column("peak memory", priority=2),
-        Column("waiting for input", "%", priority=1), Column("busy", "%", priority=2, note="Busy: the GPU, or the processors."),
+        Column("validation", "TFLOP/s", key="validation_tflop_per_s", priority=2), Column("peak memory", priority=2),
+        Column("waiting for input", "%", priority=1), Column("GPU busy", "%", priority=2), Column("processors busy", "%", priority=2),
         Column("limited by", format="text", priority=1),
     )  # fmt: skip
     shares = [one.train_flop_per_s / one.train_per_s / paper.complexity()[one.model].flops for one in paper.throughput()]
     note = (
-        f"The paper's TFLOP/s are its throughput times {min(shares):.1f} to {max(shares):.1f} × the multiply-adds of a forward pass; "
-        "here they are the counted FLOPs of forward, backward and optimizer."
+        f"The paper's tables 3 and 5. Its TFLOP/s are its throughput times {min(shares):.1f} to {max(shares):.1f} × the multiply-adds "
+        "of a forward pass; here they are the counted FLOPs of forward, backward and optimizer."
     )
     return Table(name="throughput", columns=columns, rows=tuple(rows), note=note, show="always")
+
+
+def _memory(study: Study) -> tuple[Block, ...]:
+    """The counted peaks beside the printed ones."""
+    rows = [
+        Row((model, *(binary_bytes(counted[size]) for size in SIZES), or_absent(printed, binary_bytes)))
+        for model, (counted, printed) in _peaks(study).items()
+    ]
+    columns = (Column("network", format="text"), *(Column(f"counted at {size} px") for size in SIZES), Column("T4 (paper)"))
+    note = "Counted: parameters, gradients, momentum, activations and inputs at the peak of a step, of batch 128 (SqueezeNet 64)."
+    return (Table(name="memory", columns=columns, rows=tuple(rows), note=note, show="always"),) if rows else ()
 
 
 def _epoch_times(study: Study) -> Table:
@@ -224,28 +249,31 @@ def _epoch_times(study: Study) -> Table:
         validated = validation.get(network)
         epoch = or_absent(VALIDATION_IMAGES / validated if validated else None, significant)
         rows.append(Row((*network, significant(TRAIN_IMAGES / rate), epoch)))
+    rows += [
+        Row((one.model, paper.DEVICES[one.device], significant(one.train_epoch_s), significant(one.validation_epoch_s)), muted=True)
+        for one in paper.throughput()
+    ]
     columns = (
         Column("network", format="text"), Column("device", format="text"), Column("training epoch", "s"), Column("validation", "s")
     )  # fmt: skip
     title = f"Projected epoch of {TRAIN_IMAGES:,} training and {VALIDATION_IMAGES:,} validation images"
-    return Table(name="epochs", title=title, columns=columns, rows=tuple(rows))
+    note = "The paper's table 4 is of epochs of 6,400 images (SqueezeNet 3,200): throughput × time."
+    return Table(name="epochs", title=title, columns=columns, rows=tuple(rows), note=note)
 
 
 def _speedups(study: Study) -> list[Block]:
     """Training throughput of every device over the first one's, ours and the paper's."""
     rates = _rates(study, "training")
-    theirs = {(one.model, one.device): one.train_per_s for one in paper.throughput()}
     devices = study.devices
     rows = []
     for model in MODELS:
         ours = [rates.get((model, device)) for device in devices]
         base = ours[0] if ours else None
         cells = [_times(one, base) for one in ours[1:]]
-        paper_cells = [_times(theirs.get((model, device)), theirs.get((model, "cpu"))) for device in ("mps", "t4")]
-        rows.append(Row((model, *cells, *paper_cells)))
+        rows.append(Row((model, *cells, *paper.speedups()[model])))
     columns = (
         Column("network", format="text"), *(Column(device, "×", key=f"speedup_{index}") for index, device in enumerate(devices[1:], 1)),
-        Column("M3 Pro / cloud CPU (paper)", "×"), Column("T4 / cloud CPU (paper)", "×"),
+        Column("M3 Pro / cloud CPU (paper)", "×"), Column("T4 / cloud CPU (paper)", "×"), Column("T4 / M3 Pro (paper)", "×"),
     )  # fmt: skip
     base_name = f"over {devices[0]}" if len(devices) > 1 else "of the paper; results of other machines are added with --merge"
     return [Table(name="speedups", title=f"Speedups {base_name}", columns=columns, rows=tuple(rows))]
@@ -271,6 +299,11 @@ def _by_device(study: Study) -> Iterator[Block]:
 
 
 def _by_network(study: Study) -> Iterator[Block]:
+    for index, model in enumerate(MODELS):
+        proxy, theirs = paper.complexity()[model].proxy, [one for one in paper.throughput() if one.model == model]
+        points = [(paper.DEVICES[one.device], SERIES[index], proxy, one.train_flop_per_s) for one in theirs]
+        caption = f"{model} on the paper's devices (its figure 2), at its proxy with the unit put right; the roofs are those of the T4."
+        yield Figure(name=f"paper-{model}", caption=caption, drawing=_paper_roofline("t4", points))
     if len(study.devices) < 2:
         yield Paragraph("One device here: a roofline per network needs results of several machines (--merge A B C).", "note")
         return

@@ -11,6 +11,8 @@ from rooflines.studies.study import number, paper_rows
 
 _FOLDER = Path(__file__).parent
 DEVICES = {"mps": "Apple M3 Pro (paper)", "cpu": "4-vCPU cloud (paper)", "t4": "Tesla T4 (paper)"}
+# What its roofline plots reveal by its conclusion 5.
+BOUNDS = {"mps": "mixed, by network", "cpu": "always memory-bound", "t4": "compute-bound for deep networks"}
 
 
 class Complexity(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,8 +37,10 @@ class Throughput(msgspec.Struct, frozen=True, kw_only=True):
     train_per_s: float
     validation_per_s: float
     train_flop_per_s: float
+    validation_flop_per_s: float
     peak_memory_bytes: float | None
     train_epoch_s: float
+    validation_epoch_s: float
     gpu_busy: float | None
     cpu_busy: float | None
 
@@ -72,11 +76,19 @@ def throughput() -> tuple[Throughput, ...]:
         Throughput(
             model=row["model"], device=row["device"], train_per_s=float(row["train_images_per_s"]),
             validation_per_s=float(row["val_images_per_s"]), train_flop_per_s=float(row["train_tflops"]) * 1e12,
+            validation_flop_per_s=float(row["val_tflops"]) * 1e12, validation_epoch_s=float(row["val_epoch_s"]),
             peak_memory_bytes=number(row["peak_gpu_memory_mb"], 1e6), train_epoch_s=float(row["train_epoch_s"]),
             gpu_busy=number(row["gpu_util_percent"], 0.01), cpu_busy=number(row["cpu_util_percent"], 0.01),
         )
         for row in paper_rows(_FOLDER / "environments_throughput.csv")
     )  # fmt: skip
+
+
+@cache
+def speedups() -> dict[str, tuple[str, str, str]]:
+    """Return the speedups by network as printed: M3 Pro over CPU, T4 over CPU, T4 over M3 Pro."""
+    rows = paper_rows(_FOLDER / "environments_speedups.csv")
+    return {row["model"]: (row["m3_over_cpu"], row["t4_over_cpu"], row["t4_over_m3"]) for row in rows}
 
 
 @cache
