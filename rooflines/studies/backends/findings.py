@@ -103,7 +103,8 @@ def contradiction(paper: Mapping[str, PaperBackend]) -> Iterator[str]:
     rest = {name: row.epoch_s - loader_s for name, row in torch.items() if row.epoch_s > loader_s}
     slowest = max(rest, key=lambda name: rest[name])
     yield (
-        "The paper contradicts itself: its text calls PyTorch CUDA the fastest; its table has Numba CUDA at "
+        "The paper contradicts itself: its text gives the highest throughput to Numba CUDA and, some sentences on, calls it notably "
+        "slower than PyTorch CUDA; its table has Numba CUDA at "
         f"{numba.samples_per_s:,.0f} samples/s and PyTorch CUDA at {cuda.samples_per_s:,.0f}, "
         f"{numba.samples_per_s / cuda.samples_per_s:.1f} times slower. PyTorch has {min(rates):,.0f} to {max(rates):,.0f} samples/s "
         "on a CPU, an NVIDIA GPU and an Apple GPU alike. This is the rate of the data loader, which prepared the images one by one in "

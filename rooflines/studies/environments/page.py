@@ -38,8 +38,10 @@ def findings(study: Study) -> Iterator[str]:
     yield from _real_intensity(study)
     yield _epochs()
     yield from _sweep(study)
+    busy = [(one.gpu_busy, one.train_per_s) for one in paper.throughput() if one.gpu_busy is not None]
     yield (
-        "The paper reads a GPU utilization of 0 to 3 % on a T4 that trains 98 to 347 images/s: the GPU waited for its input pipeline, "
+        f"The paper reads a GPU utilization of {min(busy)[0]:.0%} to {percent(max(busy)[0])} on a T4 that trains "
+        f"{min(rate for _, rate in busy):.0f} to {max(rate for _, rate in busy):.0f} images/s: the GPU waited for its input pipeline, "
         "or it was read while idle. Its throughput is not that of the device."
     )
 

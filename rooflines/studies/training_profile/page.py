@@ -8,13 +8,13 @@ from pathlib import Path
 
 from rooflines.pipeline.reporting import ANALYSIS_FILE
 from rooflines.reports.charts.usage import timeline_caption, usage_timeline
-from rooflines.reports.document import Block, Column, Figure, Paragraph, Row, Section, Table, or_absent
+from rooflines.reports.document import ABSENT, Block, Column, Figure, Paragraph, Row, Section, Table, or_absent
 from rooflines.reports.views.operators import operator_table
 from rooflines.reports.views.run import division_table, steps_table
 from rooflines.reports.views.usage import usage_table
 from rooflines.roofline.analysis import Analysis
 from rooflines.serial import read_json
-from rooflines.studies.study import Study, decided, device_of, number, paper_rows
+from rooflines.studies.study import Study, decided, device_of, paper_rows
 from rooflines.sweeps.records import Row as Line
 from rooflines.units import binary_bytes, percent, seconds, significant
 
@@ -26,14 +26,9 @@ _WAITS = 0.3
 
 
 @cache
-def paper() -> Mapping[str, Mapping[str, float | None]]:
-    """Return the paper's table: by quantity (with its unit), then by column."""
-    rows = paper_rows(_FOLDER / "training_profile_densenet121.csv")
-    units = {"percent": "%", "C": "°C"}
-    return {
-        f"{row['quantity'].replace('_', ' ')}, {units.get(row['unit'], row['unit'])}": {name: number(row[name]) for name in _COLUMNS}
-        for row in rows
-    }
+def paper() -> Mapping[str, Mapping[str, str]]:
+    """Return the values of the paper as printed: by quantity, then by column, with the unit and the place."""
+    return {row["quantity"]: row for row in paper_rows(_FOLDER / "training_profile_densenet121.csv")}
 
 
 def analysis_of(row: Line) -> Analysis | None:
@@ -54,7 +49,12 @@ def findings(study: Study) -> Iterator[str]:
     yield from _several_gpus(study)
     for row in study.part("inference"):
         if row.value("sample_s"):
-            yield f"Inference on {device_of(row)}: {seconds(row.value('sample_s') or 0.0)} per image at batch 1."
+            printed = paper()["inference of one image"]
+            yield (
+                f"Inference on {device_of(row)}: {seconds(row.value('sample_s') or 0.0)} per image at batch 1, first step "
+                f"{or_absent(row.value('first_step_s'), seconds)}. The paper's {printed['cpu']} s on a CPU and "
+                f"{printed['gpu_batch_64']} s on a GPU are start-up: they include loading the network and its weights."
+            )
     for row in study.part("accuracy"):
         if row.reason:
             yield f"Learning rate {row.point.options.get('learning_rate')} on {row.facts.get('device', 'this machine')}: {row.reason}"
@@ -129,12 +129,13 @@ def _several_gpus(study: Study) -> Iterator[str]:
                 "that one works and holds more than the others."
             )
     if not any(row.value("samples_per_s") for row in study.part("two GPUs")):
-        found = paper()["gpu0 utilization, %"], paper()["gpu1 utilization, %"]
-        held = paper()["gpu0 memory used, GB"], paper()["gpu1 memory used, GB"]
+        used, held = ([values for name, values in paper().items() if name.startswith(word)] for word in ("use of GPU", "memory of GPU"))
+        percents, gigabytes = ([one["gpu_batch_128"] for one in rows] for rows in (used, held))
         yield (
-            f"In the paper GPU 0 was busy for {found[0]['gpu_batch_128']:g} % and GPU 1 for {found[1]['gpu_batch_128']:g} %, with "
-            f"{held[0]['gpu_batch_128']:g} and {held[1]['gpu_batch_128']:g} GB. That is what DataParallel does: scatter, copies of the "
-            "parameters, loss and gradients are all on GPU 0. Distributed data parallelism divides them evenly."
+            f'The paper\'s figures of its two GPUs at batch 128 clash: {percents[0]} and {percents[1]} % "of total memory" in one '
+            f"section, {gigabytes[0]} and {gigabytes[1]} of 48 GB in another ({percents[0]} is also GPU 0's temperature). Both say "
+            "that GPU 0 has more to do, as with DataParallel: scatter, copies of the parameters, loss and gradients are all on GPU 0. "
+            "Distributed data parallelism divides them evenly."
         )
 
 
@@ -182,8 +183,14 @@ def _summary(study: Study) -> Table:
 
 
 def _paper_table() -> Table:
-    rows = tuple(Row((name, *(or_absent(values[column], "g") for column in _COLUMNS)), muted=True) for name, values in paper().items())
-    columns = (Column("the paper", format="text"), Column("GPU, batch 64"), Column("GPU, batch 128"), Column("CPU"))
+    rows = tuple(
+        Row((name, values["unit"], *(values[column] or ABSENT for column in _COLUMNS), values["where"]), muted=True)
+        for name, values in paper().items()
+    )
+    columns = (
+        Column("the paper", format="text"), Column("unit", format="text"), Column("GPU, batch 64"), Column("GPU, batch 128"),
+        Column("CPU"), Column("where", format="text", priority=2),
+    )  # fmt: skip
     return Table(name="paper", columns=columns, rows=rows)
 
 
