@@ -20,8 +20,11 @@ exits with ``exit_code``; from Python they are ordinary exceptions. Both name ar
 from __future__ import annotations
 
 import contextlib
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 from rooflines.arguments import in_python
 
@@ -88,6 +91,23 @@ def writing(action: str, hint: str = "") -> Iterator[None]:
         yield
     except OSError as error:
         raise OutputError(f"cannot {action}: {error.strerror or error}.", hint=hint) from None
+
+
+@contextlib.contextmanager
+def terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM, which ends a job at its time limit, raises KeyboardInterrupt in the block, as Ctrl-C does."""
+
+    def interrupt(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    # Python leaves signals to the main thread.
+    ours = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, interrupt) if ours else None
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGTERM, before)
 
 
 class DataError(RooflinesError):

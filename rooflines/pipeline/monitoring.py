@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from rooflines.arguments import arg, escaped
-from rooflines.errors import DeviceError, OutputError, UsageError
+from rooflines.errors import DeviceError, OutputError, UsageError, terminated_as_interrupted
 from rooflines.profiler.directory import JOURNAL_FILE, create_directory, default_directory, discard
 from rooflines.profiler.monitor.command import HeldCommand, find_program
 from rooflines.profiler.monitor.monitored import (
@@ -122,7 +120,7 @@ def attach(
     with SamplerProcess(pid, directory / JOURNAL_FILE, period_s, chosen) as sampler:
         facts = msgspec.structs.replace(facts, began_ns=now_ns())
         save(directory, facts)
-        with _until_interrupted():
+        with contextlib.suppress(KeyboardInterrupt), terminated_as_interrupted():
             _watch(process, sampler, duration_s)
         ended_ns = now_ns()
     return _finish(directory, msgspec.structs.replace(facts, ended_ns=ended_ns), sampler, chosen, False)
@@ -280,25 +278,6 @@ def _watch(process: psutil.Process, sampler: SamplerProcess, duration_s: float |
         except psutil.NoSuchProcess:
             return
         time.sleep(min(_LOOK_EVERY_S, left_s))
-
-
-@contextlib.contextmanager
-def _until_interrupted() -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the block and nothing else."""
-
-    def interrupt(*_: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    # Python leaves signals to the main thread.
-    ours = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGTERM, interrupt) if ours else None
-    try:
-        yield
-    except KeyboardInterrupt:
-        pass
-    finally:
-        if ours:
-            signal.signal(signal.SIGTERM, before)
 
 
 def _now() -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +21,8 @@ from rooflines.sweeps.worker import Failed, Found, Message, Stage
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 _END_S = 5.0
+# A job's time limit ends all of its processes: where another one was terminated first, this one is told in a moment.
+_TOGETHER_S = 0.5
 
 
 class JobError(RooflinesError):
@@ -73,7 +77,9 @@ def messages(job: Job, log: Path | None = None) -> Iterator[Message]:
                     yield Failed(f"its process sent an invalid message ({error}).")
                     return
                 yield message
-            if worker.wait() != 0:
+            if worker.wait() == -signal.SIGTERM:
+                time.sleep(_TOGETHER_S)
+            if worker.returncode != 0:
                 printed.seek(0)
                 yield Failed(_last_words(printed.read().decode(errors="replace"), worker.returncode))
         finally:

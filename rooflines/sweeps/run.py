@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from rooflines.arguments import arg
-from rooflines.errors import Interrupted, OutputError, RunError, UsageError, writing
+from rooflines.errors import Interrupted, OutputError, RunError, UsageError, terminated_as_interrupted, writing
 from rooflines.pipeline.reading import default_command
 from rooflines.profiler.directory import check_directory, create_directory, default_directory, read_facts
 from rooflines.profiler.progress import Progress, Silent
@@ -69,7 +69,7 @@ def run_sweep(
     """Run every point ``repeats`` times, in rounds, and store each result; returns the plan and the directory.
 
     A directory that holds an earlier sweep keeps its results and gets what is missing. Points that cannot be run are rows with their
-    reason. Raises Interrupted on Ctrl-C; what has ended is kept.
+    reason. Raises Interrupted on Ctrl-C and SIGTERM; what has ended is kept.
     """
     if repeats < 1:
         raise UsageError(f"{arg('repeats')} must be at least 1, got {repeats}.")
@@ -86,7 +86,7 @@ def run_sweep(
     for task in tasks:  # what a killed process left of a round is of no use
         shutil.rmtree(task.directory, ignore_errors=True)
     try:
-        with contextlib.closing((place or here)(tasks, progress or Silent())) as results:  # type: ignore[type-var]
+        with terminated_as_interrupted(), contextlib.closing((place or here)(tasks, progress or Silent())) as results:  # type: ignore[type-var]
             for task, result in results:
                 store(task, result)
     except KeyboardInterrupt:

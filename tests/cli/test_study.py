@@ -99,7 +99,8 @@ def test_from_scratch_on_synthetic_images_is_continued_with_another_library(tmp_
     assert len(results(out, "sizes")) == 2
 
 
-def test_ctrl_c_keeps_the_epochs_that_ended(tmp_path):
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_the_end_of_a_job_keep_the_epochs_that_ended(tmp_path, sign):
     process = start(
         "study", "backends", "--set", "backend=numba-cpu", *SMALL, "--set", "epochs=100000", "--threads", "1", "--ceilings",
         write_ceilings(tmp_path), "--output", "out", cwd=tmp_path,
@@ -111,12 +112,14 @@ def test_ctrl_c_keeps_the_epochs_that_ended(tmp_path):
                 break
         # The first epochs are in the file before the process that is interrupted has read of them.
         wait_until(lambda: any(len(json.loads(path.read_text())["epochs"]) > 50 for path in tmp_path.glob("out/**/measured.json")))
-        process.send_signal(signal.SIGINT)
+        process.send_signal(sign)
         out, err = process.communicate(timeout=120)
     finally:
         process.kill()
     assert process.returncode == 130, err
     assert "interrupted; the report contains the results so far" in err
+    assert "--output out continues it" in err
+    assert (tmp_path / "out" / "report.pdf").read_bytes().startswith(b"%PDF")
     (row,) = results(tmp_path / "out", "speed")
     assert row["reason"] == "interrupted"
     assert len(rows(tmp_path / "out" / "epochs.csv")) == len(details(row, tmp_path / "out")["epochs"]) >= 1

@@ -96,9 +96,9 @@ def _half(study: Study) -> Iterator[str]:
         stuck = next(one for one in _printed() if one["quantity"].startswith("accuracy with AMP"))
         listed = ", ".join(f"{model_of(row)} {percent(row.value('accuracy') or 0.0, 1)} in {configuration(row)}" for row in half)
         yield (
-            f"The paper's AMP run on a GTX 1660 Ti stays at {stuck['value']} % accuracy, chance for ten classes. Half precision alone does "
-            f"not do that: here {listed}. 'rooflines train --precision amp-fp16' names the step and the operator from which values are "
-            "not finite."
+            f"The paper's AMP run on a GTX 1660 Ti stays at {stuck['value']} % accuracy, chance for ten classes. Half precision alone "
+            f"does not do that: here {listed}. 'rooflines train --precision amp-fp16' names the step and the operator from which values "
+            "are not finite."
         )
 
 
