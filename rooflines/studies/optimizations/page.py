@@ -97,8 +97,8 @@ def _half(study: Study) -> Iterator[str]:
         listed = ", ".join(f"{model_of(row)} {percent(row.value('accuracy') or 0.0, 1)} in {configuration(row)}" for row in half)
         yield (
             f"The paper's AMP run on a GTX 1660 Ti stays at {stuck['value']} % accuracy, chance for ten classes. Half precision alone "
-            f"does not do that: here {listed}. 'rooflines train --precision amp-fp16' names the step and the operator from which values "
-            "are not finite."
+            f"does not do that: here {listed}. 'rooflines train --precision amp-fp16' names the step and the operator from which "
+            "values are not finite."
         )
 
 
@@ -179,9 +179,7 @@ def _setting(row: Line) -> str:
 
 def _text(study: Study) -> Table:
     """The values in the paper's text, with what was measured here in the same configuration."""
-    rows = []
-    for one in _printed():
-        rows.append(Row((one["quantity"], f"{one['value']} {one['unit']}", _here(study, one), one["where"])))
+    rows = [Row((one["quantity"], f"{one['value']} {one['unit']}", _here(study, one), one["where"])) for one in _printed()]
     columns = (
         Column("quantity", format="text"), Column("paper", format="text"), Column("here", format="text"),
         Column("where", format="text", priority=2),
