@@ -22,6 +22,7 @@ from rooflines.pipeline.reading import default_command
 from rooflines.profiler.directory import default_directory
 from rooflines.profiler.options import Value
 from rooflines.profiler.progress import Progress
+from rooflines.profiler.quiet import OTHERS_CORES
 from rooflines.reports.document import ABSENT, Facts, Page, Paragraph, Section
 from rooflines.serial import write_json, write_text
 from rooflines.sweeps.page import ceilings_of
@@ -319,7 +320,20 @@ def _study(
         name=file.name, title=file.title, created=f"{datetime.now():%Y-%m-%d %H:%M}", command=default_command(), quick=quick,
         rows=tuple(rows), ceilings=ceilings, missing=(*missing, *failed), data=_data(rows),
     )  # fmt: skip
-    return msgspec.structs.replace(study, findings=tuple(page_module(folder).findings(study)))
+    return msgspec.structs.replace(study, findings=tuple(_findings(study, folder)))
+
+
+def _findings(study: Study, folder: Path) -> Iterator[str]:
+    """What the page finds, and a word on points beside other programs; the pages of rooflines find nothing in those."""
+    quiet = tuple(row for row in study.rows if (row.value("others_cores") or 0.0) < OTHERS_CORES)
+    yield from page_module(folder).findings(msgspec.structs.replace(study, rows=quiet) if folder.parent == HERE else study)
+    if others := [row for row in study.rows if row not in quiet]:
+        most = max(row.value("others_cores") or 0.0 for row in others)
+        yield (
+            f"Shared machine: other programs used up to {significant(most, 2)} processors while {len(others)} of {len(study.rows)} "
+            f"points ran. The tables show these points{', and no finding rests on them' * (folder.parent == HERE)}. On an idle machine "
+            "the same command with a new output measures them."
+        )
 
 
 def _other_name(name: str, taken: set[str]) -> str:

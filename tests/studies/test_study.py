@@ -54,7 +54,7 @@ def test_parts_and_quick_options():
         study_points(folder, StudyOptions(parts=("sweeps",)))
 
 
-def results_of(points, directory, device, factor):
+def results_of(points, directory, device, factor, others=0.0):
     """Plausible results of every point as a machine called ``device`` would leave them."""
     sweep = Sweep(name="s", repeats=1, points=tuple(points))
     directory.mkdir()
@@ -64,6 +64,7 @@ def results_of(points, directory, device, factor):
             "samples_per_s": 10.0 * number * factor, "step_s": 0.1 / factor, "sample_s": 0.01 / factor, "peak_memory_bytes": 1e9,
             "flops": 1e9, "matrix_flops": 1e9, "bytes": 1e8, "intensity_flop_per_byte": 10.0, "flop_per_s": 1e10 * factor,
             "efficiency": 0.5, "lower_bound_s": 0.05, "first_step_s": 1.0, "input_fraction": 0.4, "epoch_s": 2.0, "accuracy": 0.9,
+            "others_cores": others,
         }  # fmt: skip
         folder = round_directory(directory, point, 0)
         folder.mkdir(parents=True)
@@ -88,6 +89,20 @@ def test_the_page_of_a_study_has_its_sections_and_merges_machines(name, tmp_path
             draw(figure.drawing)
         assert "fast" in render(made) or found is alone
     assert msgspec.json.decode(msgspec.json.encode(both), type=studies.Study) == both
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_finding_rests_on_points_beside_other_programs(name, tmp_path):
+    folder = find_study(name)
+    points, _ = study_points(folder, StudyOptions(device="cpu"))
+    for machine, others in (("quiet", 0.0), ("shared", 1.5)):
+        results_of(points, tmp_path / machine, machine, 1.0, others)
+    quiet, shared = (merge_studies(folder, [tmp_path / machine]) for machine in ("quiet", "shared"))
+    assert not any("Shared machine" in text for text in quiet.findings)
+    *others, last = shared.findings
+    assert last.startswith(f"Shared machine: other programs used up to 1.5 processors while {len(points)} of {len(points)} points ran.")
+    assert not any("shared" in text for text in others), "what is left are findings about the paper"
+    assert len(shared.rows) == len(points)
 
 
 def test_the_same_machine_twice_keeps_two_names(tmp_path):

@@ -83,8 +83,8 @@ def _static(study: Study) -> Iterator[str]:
         if 0 < plain < static:
             memory = next(one for one in _printed() if one["quantity"].startswith("peak memory with dynamic"))
             yield (
-                f"{model} in static int8 takes more memory of the process, {binary_bytes(static)} instead of {binary_bytes(plain)}: "
-                f"its libraries outweigh the smaller weights. The paper finds the least memory in int8, about {memory['value']} MB."
+                f"{model} in static int8 takes more memory of the process, {binary_bytes(static)} instead of {binary_bytes(plain)}. "
+                f"The paper finds the least memory in int8, about {memory['value']} MB."
             )
 
 
@@ -125,6 +125,8 @@ def _gains(rows: Sequence[Line], name: str, what: str, study: Study) -> Iterator
 def _sure(base: Line, row: Line, name: str) -> str:
     """A remark unless the intervals are apart."""
     a, b = base.estimates[name], row.estimates[name]
+    if min(base.rounds, row.rounds) < 2 and row.point.kind == "profile":
+        return " (one round: --repeats 3 tells whether another one agrees)"
     if a.low is None or a.high is None or b.low is None or b.high is None:
         return " (noise unknown: needs --repeats 3)"
     return "" if a.high < b.low or b.high < a.low else " (within the noise)"
