@@ -200,6 +200,7 @@ def _complexity(study: Study) -> Table:
 
 def _throughput(study: Study) -> Table:
     validation = {(model_of(row), device_of(row)): row for row in study.part("validation")}
+    resident = _rates(study, "resident")
     rows = []
     for model in MODELS:
         for row in (one for one in study.part("training") if model_of(one) == model and one.value("samples_per_s")):
@@ -209,13 +210,14 @@ def _throughput(study: Study) -> Table:
                 *(or_absent((one.value("flop_per_s") if one is not None else None), significant, 1e-12) for one in (row, tested)),
                 or_absent(row.value("peak_memory_bytes"), binary_bytes), or_absent(row.value("input_fraction"), ".0f", 100),
                 *(or_absent(row.value(name), ".0f", 100) for name in ("device_gpu_utilization", "host_cpu_utilization")),
+                or_absent(resident.get((model, device_of(row))), significant),
             ]  # fmt: skip
             rows.append(Row((model, device_of(row), *cells, row.facts.get("limited_by", "")), colour=SERIES[MODELS.index(model)]))
         for printed in (one for one in paper.throughput() if one.model == model):
             cells = [
                 significant(printed.train_per_s), significant(printed.validation_per_s), significant(printed.train_flop_per_s / 1e12),
                 significant(printed.validation_flop_per_s / 1e12), or_absent(printed.peak_memory_bytes, binary_bytes), ABSENT,
-                or_absent(printed.gpu_busy, ".0f", 100), or_absent(printed.cpu_busy, ".0f", 100),
+                or_absent(printed.gpu_busy, ".0f", 100), or_absent(printed.cpu_busy, ".0f", 100), ABSENT,
             ]  # fmt: skip
             rows.append(Row((model, paper.DEVICES[printed.device], *cells, ""), muted=True))
     columns = (
@@ -223,6 +225,7 @@ def _throughput(study: Study) -> Table:
         Column("validation", "images/s"), Column("training", "TFLOP/s", key="tflop_per_s", priority=1),
         Column("validation", "TFLOP/s", key="validation_tflop_per_s", priority=2), Column("peak memory", priority=2),
         Column("waiting for input", "%", priority=1), Column("GPU busy", "%", priority=2), Column("processors busy", "%", priority=2),
+        Column("inputs in memory", "images/s", priority=2, note="Training on inputs in memory has batches of 64, without a loader."),
         Column("limited by", format="text", priority=1),
     )  # fmt: skip
     shares = [one.train_flop_per_s / one.train_per_s / paper.complexity()[one.model].flops for one in paper.throughput()]

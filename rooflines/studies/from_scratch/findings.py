@@ -37,6 +37,7 @@ def sentences(results: Sequence[LibraryResult]) -> Iterator[str]:
     yield from (sentence for one in timed if (sentence := _where(one)))
     yield from _memory(results)
     yield from _papers()
+    yield from _gradients(timed)
     yield from _curves(results)
 
 
@@ -152,6 +153,20 @@ def _papers() -> Iterator[str]:
         f"must move {si(paper_bytes(), 'B')}; in {seconds(iteration)} this is {si(rate, 'B/s')}, {link} the bandwidth of a PCIe 3.0 "
         f"x16 link ({si(_PCIE_3, 'B/s')}) and a small part of that of GPU memory. Most of the time must be launches, copies and "
         "synchronization."
+    )
+
+
+def _gradients(timed: Sequence[LibraryResult]) -> Iterator[str]:
+    """What of the backward pass is left when its products count as matrix multiplication, here and in the paper's table 4."""
+    numpy = next((one for one in timed if one.backend == "numpy" and one.operators and one.speed is not None), None)
+    if numpy is None or numpy.speed is None or (numpy.speed.widths, numpy.speed.data.train_samples) != (_PAPER_WIDTHS, _PAPER_SAMPLES):
+        return
+    paper, rest_s = papers.libraries()["numpy"], grouped(numpy.operators)[GRADIENTS]
+    beyond_s = sum(paper[name] for name in ("matrix_multiplication", "relu", "softmax")) - paper["forward_pass"]
+    yield (
+        f"Gradient computation takes {seconds(paper['gradient_computation'])} in the paper's table 4 and {seconds(rest_s)} here, where "
+        "the products of the backward pass count as matrix multiplication. In the table only some of them do: its products, ReLU and "
+        f"softmax exceed the forward pass by {seconds(beyond_s)}, of a backward pass of {seconds(paper['backward_pass'])}."
     )
 
 
