@@ -1,0 +1,56 @@
+"""Which tables, figures, modes and metrics of the five papers the studies show, as a table in ``docs/studies.md``.
+
+``python benchmarks/study_coverage.py`` reads ``docs/study_coverage.csv``: an item of a paper, the sections, tables or figures of the
+study's page that show it, what it needs that not every machine has, and what is missing. It refuses a name that the page has not, and
+replaces the table between ``<!-- coverage -->`` and ``<!-- end -->``.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "studies.md"
+BLOCK = re.compile(r"(<!-- coverage -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def names_of(study: str) -> set[str]:
+    """The names of sections, tables and figures in the modules of a study, and of those that it takes from the sweeps' page."""
+    folder = ROOT / "rooflines" / "studies" / study.replace("-", "_")
+    modules = [*folder.glob("*.py"), *folder.parent.glob("*_page.py")]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in modules)
+    return set(re.findall(r'name="([\w-]+)"', text)) | set(re.findall(r'\("([\w-]+)", ', text))
+
+
+def rows() -> list[dict[str, str]]:
+    """The rows of the file; raises ValueError for one whose page does not have what it names."""
+    with (ROOT / "docs" / "study_coverage.csv").open(newline="", encoding="utf-8") as file:
+        found = list(csv.DictReader(file))
+    for row in found:
+        unknown = set(row["shown"].split(";")) - names_of(row["study"])
+        if unknown:
+            raise ValueError(f"{row['study']}: {row['item']} names {', '.join(sorted(unknown))}, which its page has not")
+    return found
+
+
+def table() -> str:
+    """The table in Markdown."""
+    lines = ["| study | of the paper | here |", "|---|---|---|"]
+    for row in rows():
+        state = f"partly: {row['missing']}" if row["missing"] else f"yes, with {row['needs']}" if row["needs"] else "yes"
+        lines.append(f"| `{row['study']}` | {row['item']} | {state} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Replace the table in the page."""
+    text = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(BLOCK.sub(lambda found: found[1] + table() + found[2], text), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
