@@ -119,14 +119,16 @@ def _gains(rows: Sequence[Line], name: str, what: str, study: Study) -> Iterator
             parts = [
                 f"{label} {significant(value / (row.value(name) or 1.0))} ×{_sure(base, row, name)}" for label, row in ours.items()
             ]
-            yield f"{model} on {device}, speed-up of the {what} over the default ({seconds(value)}): {', '.join(parts)}."
+            once = min(row.rounds for row in (base, *ours.values())) < 2 and base.point.kind == "profile"
+            yield (
+                f"{model} on {device}, speed-up of the {what} over the default ({seconds(value)}): {', '.join(parts)}."
+                + " One round: --repeats 3 tells whether others agree." * once
+            )
 
 
 def _sure(base: Line, row: Line, name: str) -> str:
     """A remark unless the intervals are apart."""
     a, b = base.estimates[name], row.estimates[name]
-    if min(base.rounds, row.rounds) < 2 and row.point.kind == "profile":
-        return " (one round: --repeats 3 tells whether another one agrees)"
     if a.low is None or a.high is None or b.low is None or b.high is None:
         return " (noise unknown: needs --repeats 3)"
     return "" if a.high < b.low or b.high < a.low else " (within the noise)"
