@@ -16,7 +16,7 @@ from rooflines.sweeps.page import curves_section
 from rooflines.sweeps.pairs import Compared
 from rooflines.sweeps.records import Row as Line
 from rooflines.sweeps.tune import load_tuning
-from rooflines.units import binary_bytes, percent, seconds, significant
+from rooflines.units import binary_bytes, counted, percent, seconds, significant
 
 _WAITS = 0.1  # waiting for less of an epoch is not worth a sentence
 _MEMORY = "Memory: the allocator's peak on a GPU, the process's on a CPU."
@@ -76,7 +76,7 @@ def _dynamic(study: Study) -> Iterator[str]:
 
 def _static(study: Study) -> Iterator[str]:
     """What static int8 needs in memory beside the default."""
-    on_cpu = [row for row in study.part("latency") if str(row.point.options.get("device", "cpu")).startswith("cpu")]
+    on_cpu = [row for row in study.part("latency") if _on_cpu(row)]
     for model in dict.fromkeys(map(model_of, on_cpu)):
         sizes = {configuration(row): row.value("peak_memory_bytes") or 0.0 for row in on_cpu if model_of(row) == model}
         plain, static = sizes.get("default", 0.0), sizes.get("static-int8", 0.0)
@@ -86,6 +86,10 @@ def _static(study: Study) -> Iterator[str]:
                 f"{model} in static int8 takes more memory of the process, {binary_bytes(static)} instead of {binary_bytes(plain)}. "
                 f"The paper finds the least memory in int8, about {memory['value']} MB."
             )
+
+
+def _on_cpu(row: Line) -> bool:
+    return str(row.point.options.get("device", "cpu")).startswith("cpu")
 
 
 def _half(study: Study) -> Iterator[str]:
@@ -177,8 +181,9 @@ def _table(study: Study) -> Table:
 def _setting(row: Line) -> str:
     """What an accuracy depends on: batch, learning rate, epochs, seeds."""
     options = row.point.options
-    seeds = f"{options.get('seeds', 1)} seeds from {options.get('seed', 0)}"
-    return f"batch {options['batch_size']}, learning rate {options['learning_rate']}, {options['epochs']} epochs, {seeds}"
+    seeds = f"{counted(int(options.get('seeds', 1)), 'seed')} from {options.get('seed', 0)}"
+    epochs = counted(int(options["epochs"]), "epoch")
+    return f"batch {options['batch_size']}, learning rate {options['learning_rate']}, {epochs}, {seeds}"
 
 
 def _text(study: Study) -> Table:
@@ -197,20 +202,18 @@ def _printed() -> list[dict[str, str]]:
 
 
 def _here(study: Study, one: Mapping[str, str]) -> str:
-    """The measurement of the same kind in the same configuration, by network; absent without one."""
+    """The measurement of the same kind in the same configuration on the same kind of device, by network; absent without one."""
     kinds = {
         "latency": ("latency", "sample_s", seconds), "peak memory": ("latency", "peak_memory_bytes", binary_bytes),
         "time": ("train", "epoch_s", seconds), "accuracy": ("train", "accuracy", lambda value: percent(value, 1)),
     }  # fmt: skip
     part, name, shown = next((kind for word, kind in kinds.items() if one["quantity"].startswith(word)), ("", "", seconds))
     models = [model for model, word in (("resnet18", "ResNet-18"), ("mobilenet_v2", "MobileNetV2")) if word in one["quantity"]]
-    real = name != "accuracy"
-    found = [
-        f"{model_of(row)} {shown(value)}"
-        for row in study.part(part)
-        if configuration(row) == one["configuration"] and (not models or model_of(row) in models) and (value := row.value(name))
-        and (real or not row.facts.get("data", "").startswith("synthetic"))
-    ]  # fmt: skip
+    rows = [row for row in study.part(part) if configuration(row) == one["configuration"] and _on_cpu(row) == (one["device"] == "cpu")]
+    rows = [row for row in rows if not models or model_of(row) in models]
+    if name == "accuracy":
+        rows = [row for row in rows if not row.facts.get("data", "").startswith("synthetic")]
+    found = [f"{model_of(row)} {shown(value)}" for row in rows if (value := row.value(name))]
     return ", ".join(found) if found and "saved" not in one["quantity"] else ABSENT
 
 
