@@ -40,7 +40,7 @@ def findings(study: Study) -> Iterator[str]:
     yield from _sweep(study)
     busy = [(one.gpu_busy, one.train_per_s) for one in paper.throughput() if one.gpu_busy is not None]
     yield (
-        f"The paper reads a GPU utilization of {min(busy)[0]:.0%} to {percent(max(busy)[0])} on a T4 that trains "
+        f"The paper reads a GPU utilization of {min(busy)[0] * 100:.0f} to {percent(max(busy)[0])} on a T4 that trains "
         f"{min(rate for _, rate in busy):.0f} to {max(rate for _, rate in busy):.0f} images/s: the GPU waited for its input pipeline, "
         "or it was read while idle. Its throughput is not that of the device."
     )
@@ -82,10 +82,11 @@ def _image_size(study: Study) -> Iterator[str]:
         lower = 1 - max(counted[SIZES[0]] / printed for counted, printed in found)
         near = max(abs(counted[SIZES[1]] / printed - 1) for counted, printed in found)
         small, large = (f"{size}x{size}" for size in SIZES)
+        ours = " and ".join(dict.fromkeys(str(row.point.options["image_size"]) for row in study.part("training")))
         yield (
             f"The paper calls its images {small}. Its peaks of memory on the T4 are within {percent(near)} of those counted for "
             f"{large}, and those for {small} are at least {percent(lower)} lower: its images were scaled up, so each is "
-            f"{round((SIZES[1] / SIZES[0]) ** 2)} times the work. The points here have --image-size {SIZES[1]}."
+            f"{round((SIZES[1] / SIZES[0]) ** 2)} times the work.{f' Here --image-size is {ours}.' if ours else ''}"
         )
 
 
@@ -100,7 +101,7 @@ def _unit() -> str:
     found = paper.complexity()["resnet18"]
     return (
         f"The paper prints an intensity of {found.intensity_as_printed:g} FLOP/byte for ResNet-18: it divided GFLOP by MB. The same "
-        f"numbers are {found.proxy:.1f} FLOP/byte ({found.flops:.4g} / {found.model_bytes:.4g})."
+        f"numbers are {found.proxy:.1f} FLOP/byte ({found.flops / 1e9:.4g} GFLOP / {found.model_bytes / 1e6:.4g} MB)."
     )
 
 
@@ -224,8 +225,10 @@ def _throughput(study: Study) -> Table:
         Column("network", format="text"), Column("device", format="text", least=14), Column("training", "images/s"),
         Column("validation", "images/s"), Column("training", "TFLOP/s", key="tflop_per_s", priority=1),
         Column("validation", "TFLOP/s", key="validation_tflop_per_s", priority=2), Column("peak memory", priority=2),
-        Column("waiting for input", "%", priority=1), Column("GPU busy", "%", priority=2), Column("processors busy", "%", priority=2),
-        Column("inputs in memory", "images/s", priority=2, note="Training on inputs in memory has batches of 64, without a loader."),
+        Column("waiting", "%", priority=1, help="waiting for input"),
+        Column("GPU", "%", priority=2, help="share of the time in which the GPU is busy"),
+        Column("CPU", "%", priority=2, help="share of the time in which the processors are busy"),
+        Column("in memory", "images/s", priority=2, note="In memory: training without a loader, in batches of 64."),
         Column("limited by", format="text", priority=1),
     )  # fmt: skip
     shares = [one.train_flop_per_s / one.train_per_s / paper.complexity()[one.model].flops for one in paper.throughput()]
