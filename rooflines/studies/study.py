@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import msgspec
 
@@ -399,18 +399,21 @@ def page(study: Study, folder: Path) -> Page:
     )  # fmt: skip
 
 
-def paper_rows(file: Path) -> list[dict[str, str]]:
-    """Return the rows of a CSV file with a paper's numbers, as text."""
+T = TypeVar("T")
+
+
+@overload
+def paper_rows(file: Path) -> list[dict[str, str]]: ...
+@overload
+def paper_rows(file: Path, kind: type[T]) -> list[T]: ...
+def paper_rows(file: Path, kind: Any = None) -> Any:
+    """Return the rows of a CSV file with a paper's numbers, as text, or as records without the cells that are empty or no number."""
     import csv
 
     with file.open(newline="", encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))
-
-
-def number(text: str, factor: float = 1.0) -> float | None:
-    """Return ``factor`` times the number in a cell of such a file; None for one that is empty or not a number."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return None if value != value else factor * value
+        rows = list(csv.DictReader(stream))
+    if kind is None:
+        return rows
+    return msgspec.convert(
+        [{name: cell for name, cell in row.items() if cell not in ("", "nan")} for row in rows], list[kind], strict=False
+    )

@@ -123,7 +123,7 @@ def test_the_paper_s_peaks_of_memory_fit_images_of_224_pixels():
         def stage(self, *_):
             pass
 
-    printed = {one.model: one.peak_memory_bytes for one in paper.throughput() if one.device == "t4"}
+    printed = {one.model: 1e6 * one.peak_memory_mb for one in paper.throughput() if one.device == "t4"}
     point = {"id": "memory-1", "options": {"model": "squeezenet1_1", "batch_size": 64}}
     found = memory.count_memory({"point": point, "round": 0}, None, Silent()).values
     assert found["peak_224_bytes"] == pytest.approx(printed["squeezenet1_1"], rel=0.1)
@@ -134,7 +134,7 @@ def test_the_unit_of_the_paper_s_intensity_is_put_right():
     from rooflines.studies.environments import paper
 
     for one in paper.complexity().values():
-        assert one.proxy == pytest.approx(one.flops / 1e9 / (one.model_bytes / 1e6) * 1e3)
+        assert one.proxy == pytest.approx(one.gflop / one.model_mb * 1e3)
         assert one.proxy / 1e3 == pytest.approx(one.intensity_as_printed, rel=0.02)
     assert paper.complexity()["resnet18"].proxy == pytest.approx(1.824e9 / 44.67e6)
     images = {round(row.train_per_s * row.train_epoch_s, -2) for row in paper.throughput()}

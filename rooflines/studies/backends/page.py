@@ -107,8 +107,8 @@ def _values(one: BackendResult) -> dict[str, Any]:
 def _paper_values(row: papers.PaperBackend) -> dict[str, float | None]:
     return {
         "epoch_s": row.epoch_s, "total_s": row.total_10_epochs_s, "samples_per_s": row.samples_per_s,
-        "final": row.final_accuracy * 100, "best": row.max_accuracy * 100, "process_mb": row.process_memory_bytes / 1e6,
-        "device_mb": None if row.device_memory_bytes is None else row.device_memory_bytes / 1e6,
+        "final": row.final_test_accuracy_percent, "best": row.max_test_accuracy_percent, "process_mb": row.process_ram_mb,
+        "device_mb": row.max_gpu_memory_mb or None,
     }  # fmt: skip
 
 

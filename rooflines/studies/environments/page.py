@@ -38,9 +38,9 @@ def findings(study: Study) -> Iterator[str]:
     yield from _real_intensity(study)
     yield _epochs()
     yield from _sweep(study)
-    busy = [(one.gpu_busy, one.train_per_s) for one in paper.throughput() if one.gpu_busy is not None]
+    busy = [(one.gpu_percent, one.train_per_s) for one in paper.throughput() if one.gpu_percent is not None]
     yield (
-        f"The paper reads a GPU utilization of {min(busy)[0] * 100:.0f} to {percent(max(busy)[0])} on a T4 that trains "
+        f"The paper reads a GPU utilization of {min(busy)[0]:g} to {max(busy)[0]:g} % on a T4 that trains "
         f"{min(rate for _, rate in busy):.0f} to {max(rate for _, rate in busy):.0f} images/s: the GPU waited for its input pipeline, "
         "or it was read while idle. Its throughput is not that of the device."
     )
@@ -92,7 +92,7 @@ def _image_size(study: Study) -> Iterator[str]:
 
 def _peaks(study: Study) -> dict[str, tuple[dict[int, float], float | None]]:
     """By network the counted peaks by image size, and the one that the paper printed for its T4."""
-    printed = {one.model: one.peak_memory_bytes for one in paper.throughput() if one.device == "t4"}
+    printed = {one.model: one.peak_memory_mb * 1e6 for one in paper.throughput() if one.peak_memory_mb is not None}
     counted = {model_of(row): {size: row.value(f"peak_{size}_bytes") or 0.0 for size in SIZES} for row in study.part("memory")}
     return {model: (counted[model], printed.get(model)) for model in MODELS if all(counted.get(model, {0: 0.0}).values())}
 
@@ -101,7 +101,7 @@ def _unit() -> str:
     found = paper.complexity()["resnet18"]
     return (
         f"The paper prints an intensity of {found.intensity_as_printed:g} FLOP/byte for ResNet-18: it divided GFLOP by MB. The same "
-        f"numbers are {found.proxy:.1f} FLOP/byte ({found.flops / 1e9:.4g} GFLOP / {found.model_bytes / 1e6:.4g} MB)."
+        f"numbers are {found.proxy:.1f} FLOP/byte ({found.gflop:g} GFLOP / {found.model_mb:g} MB)."
     )
 
 
@@ -182,7 +182,7 @@ def _complexity(study: Study) -> Table:
         rows.append(
             Row(
                 (
-                    model, f"{one.parameters / 1e6:.2f}", f"{one.flops / 1e9:.3g}", f"{one.intensity_as_printed:g}", f"{one.proxy:.1f}",
+                    model, f"{one.parameters_m:.2f}", f"{one.gflop:.3g}", f"{one.intensity_as_printed:g}", f"{one.proxy:.1f}",
                     ABSENT if flops is None else f"{flops / batch / 1e9:.3g}",
                     ABSENT if ours is None else significant(ours.value("intensity_flop_per_byte") or 0.0),
                 )
@@ -216,9 +216,9 @@ def _throughput(study: Study) -> Table:
             rows.append(Row((model, device_of(row), *cells, row.facts.get("limited_by", "")), colour=SERIES[MODELS.index(model)]))
         for printed in (one for one in paper.throughput() if one.model == model):
             cells = [
-                significant(printed.train_per_s), significant(printed.validation_per_s), significant(printed.train_flop_per_s / 1e12),
-                significant(printed.validation_flop_per_s / 1e12), or_absent(printed.peak_memory_bytes, binary_bytes), ABSENT,
-                or_absent(printed.gpu_busy, ".0f", 100), or_absent(printed.cpu_busy, ".0f", 100), ABSENT,
+                significant(printed.train_per_s), significant(printed.validation_per_s), significant(printed.train_tflop_per_s),
+                significant(printed.validation_tflop_per_s), or_absent(printed.peak_memory_mb, binary_bytes, 1e6), ABSENT,
+                or_absent(printed.gpu_percent, ".0f"), or_absent(printed.cpu_percent, ".0f"), ABSENT,
             ]  # fmt: skip
             rows.append(Row((model, paper.DEVICES[printed.device], *cells, ""), muted=True))
     columns = (
@@ -231,7 +231,7 @@ def _throughput(study: Study) -> Table:
         Column("in memory", "images/s", priority=2, note="In memory: training without a loader, in batches of 64."),
         Column("limited by", format="text", priority=1),
     )  # fmt: skip
-    shares = [one.train_flop_per_s / one.train_per_s / paper.complexity()[one.model].flops for one in paper.throughput()]
+    shares = [1e3 * one.train_tflop_per_s / one.train_per_s / paper.complexity()[one.model].gflop for one in paper.throughput()]
     note = (
         f"The paper's tables 3 and 5. Its TFLOP/s are its throughput times {min(shares):.1f} to {max(shares):.1f} × the multiply-adds "
         "of a forward pass; here they are the counted FLOPs of forward, backward and optimizer."
@@ -278,7 +278,8 @@ def _speedups(study: Study) -> list[Block]:
         ours = [rates.get((model, device)) for device in devices]
         base = ours[0] if ours else None
         cells = [_times(one, base) for one in ours[1:]]
-        rows.append(Row((model, *cells, *paper.speedups()[model])))
+        printed = paper.speedups()[model]
+        rows.append(Row((model, *cells, printed.m3_over_cpu, printed.t4_over_cpu, printed.t4_over_m3)))
     columns = (
         Column("network", format="text"), *(Column(device, "×", key=f"speedup_{index}") for index, device in enumerate(devices[1:], 1)),
         Column("M3 Pro / cloud CPU (paper)", "×"), Column("T4 / cloud CPU (paper)", "×"), Column("T4 / M3 Pro (paper)", "×"),
@@ -300,7 +301,8 @@ def _by_device(study: Study) -> Iterator[Block]:
     for device in paper.roofs():
         rows = [one for one in paper.throughput() if one.device == device]
         points = [
-            (one.model, SERIES[MODELS.index(one.model)], paper.complexity()[one.model].proxy, one.train_flop_per_s) for one in rows
+            (one.model, SERIES[MODELS.index(one.model)], paper.complexity()[one.model].proxy, 1e12 * one.train_tflop_per_s)
+            for one in rows
         ]
         caption = f"{paper.DEVICES[device]}: the paper's throughput at its proxy of intensity, with the unit put right."
         yield Figure(name=f"paper-{device}", caption=caption, drawing=_paper_roofline(device, points))
@@ -309,7 +311,7 @@ def _by_device(study: Study) -> Iterator[Block]:
 def _by_network(study: Study) -> Iterator[Block]:
     for index, model in enumerate(MODELS):
         proxy, theirs = paper.complexity()[model].proxy, [one for one in paper.throughput() if one.model == model]
-        points = [(paper.DEVICES[one.device], SERIES[index], proxy, one.train_flop_per_s) for one in theirs]
+        points = [(paper.DEVICES[one.device], SERIES[index], proxy, 1e12 * one.train_tflop_per_s) for one in theirs]
         caption = f"{model} on the paper's devices (its figure 2), at its proxy with the unit put right; the roofs are those of the T4."
         yield Figure(name=f"paper-{model}", caption=caption, drawing=_paper_roofline("t4", points))
     if len(study.devices) < 2:
@@ -326,20 +328,19 @@ def _by_network(study: Study) -> Iterator[Block]:
 def _paper_roofline(device: str, points: list[tuple[str, str, float, float]]) -> Rooflines:
     """Points of the paper on the roofs that it gives for a device."""
     roofs, source = paper.roofs()[device], Source(kind="spec", detail="the paper")
+    peak, bandwidth = 1e9 * roofs.gflop_per_s, 1e9 * roofs.gbyte_per_s
     ceilings = Ceilings(
         device=paper.DEVICES[device], kind="cpu" if device == "cpu" else "gpu",
         ceilings=(
-            Ceiling(
-                name="peak", kind="compute", value=roofs.flop_per_s, unit="FLOP/s", precision="fp32", engine="vector", source=source
-            ),
-            Ceiling(name="DRAM", kind="memory", value=roofs.byte_per_s, unit="B/s", source=source),
+            Ceiling(name="peak", kind="compute", value=peak, unit="FLOP/s", precision="fp32", engine="vector", source=source),
+            Ceiling(name="DRAM", kind="memory", value=bandwidth, unit="B/s", source=source),
         ),
     )  # fmt: skip
     rows = tuple(
         OperatorRow(
             name=model, module="", phase="", shapes="", precision="fp32", category=colour, calls=1, time_s=1.0, flops=rate,
             matrix_flops=rate, bytes=rate / intensity, intensity_flop_per_byte=intensity, flop_per_s=rate, engine="vector",
-            headroom_s=1 - rate / min(roofs.flop_per_s, roofs.byte_per_s * intensity),
+            headroom_s=1 - rate / min(peak, bandwidth * intensity),
         )
         for model, colour, intensity, rate in points
     )  # fmt: skip
@@ -354,7 +355,7 @@ def _paper_roofline(device: str, points: list[tuple[str, str, float, float]]) ->
 def _batch_sweep(study: Study) -> Section:
     from msgspec.structs import replace
 
-    found = curves_section(study.part("batch sweep"), {"samples_per_s": {"squeezenet1_1": paper.batch_sweep()["squeezenet1_1"]}})
+    found = curves_section(study.part("batch sweep"), {"samples_per_s": {"squeezenet1_1": paper.batch_sweep()}})
     return replace(found, name="batch-sweep", title="SqueezeNet 1.1 by batch size")
 
 
