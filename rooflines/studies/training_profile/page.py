@@ -16,7 +16,7 @@ from rooflines.roofline.analysis import Analysis
 from rooflines.serial import read_json
 from rooflines.studies.study import Study, decided, device_of, paper_rows
 from rooflines.sweeps.records import Row as Line
-from rooflines.units import binary_bytes, percent, seconds, significant
+from rooflines.units import binary_bytes, counted, percent, seconds, significant
 
 _FOLDER = Path(__file__).parent
 TRAIN_IMAGES, EPOCHS = 8_000, 20
@@ -228,4 +228,6 @@ def _accuracy(study: Study) -> tuple[Block, ...]:
         Column("learning rate"), Column("device", format="text"), Column("epoch", "s"), Column("accuracy", "%"),
         Column("data", format="text", priority=1),
     )  # fmt: skip
-    return (Table(name="accuracy", columns=columns, rows=tuple(rows), show="always"),)
+    one = study.part("accuracy")[0].point.options
+    note = f"Batch {one['batch_size']}, {counted(int(one['epochs']), 'epoch')}, Adam, seed {one.get('seed', 0)}."
+    return (Table(name="accuracy", columns=columns, rows=tuple(rows), note=note, show="always"),)
