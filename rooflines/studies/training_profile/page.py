@@ -53,8 +53,8 @@ def findings(study: Study) -> Iterator[str]:
             yield (
                 f"Inference on {device_of(row)}: {seconds(row.value('sample_s') or 0.0)} per image at batch 1, first step "
                 f"{or_absent(row.value('first_step_s'), seconds)}. The paper's {printed['cpu']} s on a CPU and "
-                f"{printed['gpu_batch_64']} s on a GPU are far more than a forward pass takes, so they must contain something else, such "
-                "as start-up."
+                f"{printed['gpu_batch_64']} s on a GPU are far more than a forward pass takes, so they must contain something else, "
+                "such as start-up."
             )
     for row in study.part("accuracy"):
         if row.reason:
