@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from rooflines.profiler.quiet import OTHERS_CORES
 from rooflines.studies.backends import paper as papers
 from rooflines.studies.backends.paper import PaperBackend
 from rooflines.studies.backends.records import BackendResult
@@ -119,7 +120,7 @@ def _loaders(timed: Sequence[BackendResult], paper: Mapping[str, PaperBackend]) 
     """The same here: a resident backend, and the same one behind the paper's loader."""
     for one in timed:
         through = one.loader
-        if through is None:
+        if through is None or one.speed.others_cores >= OTHERS_CORES:
             continue
         waited, alone = through.input_fraction, one.rate.value
         predicted = 1 / (1 / alone + 1 / through.alone_samples_per_s)

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rooflines.profiler.others import OthersMeter
 from rooflines.studies import data, network_result, networks
 from rooflines.sweeps.records import Result
 
@@ -28,7 +29,7 @@ def train_through_loader(task: dict[str, Any], directory: Path, channel: Channel
     batches = batches_of(job)
     channel.stage("the paper's loader alone", batches)
     loader, label = papers_loader(job, batches)
-    begun = time.perf_counter()
+    others, begun = OthersMeter(), time.perf_counter()
     alone = 0
     for x, _ in loader:
         alone += len(x)
@@ -51,7 +52,7 @@ def train_through_loader(task: dict[str, Any], directory: Path, channel: Channel
     network.close()
     values = {
         "samples_per_s": samples / seconds, "input_fraction": input_s / seconds, "alone_samples_per_s": alone / alone_s,
-        "timed_samples": samples,
+        "timed_samples": samples, "others_cores": others.cores(),
     }  # fmt: skip
     return network_result.make_result(task, directory, values, data=label)
 
