@@ -40,7 +40,7 @@ class RooflinesError(Exception):
     reported: Path | None = None
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        # torch makes the errors of a loader's workers anew, with their traceback as the message.
+        # torch raises an error of a loader's worker again with the worker's traceback as its message.
         message = message.rpartition(f"{type(self).__name__}: ")[2].strip() if message.startswith("Caught ") else message
         super().__init__(in_python(message))
         self.marked_message = message

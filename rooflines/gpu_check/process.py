@@ -92,14 +92,14 @@ def main(name: str, folder: str, limit_s: str) -> int:
         function_of(part)(recorder)
     except RooflinesError as error:
         recorder.fail(str(error))
-    except Exception as error:  # whatever it is, the other parts are still worth having
+    except Exception as error:  # the other parts run in any case
         traceback.print_exc()
         recorder.fail(f"{type(error).__name__}: {error}")
     return 0
 
 
 def function_of(part: PartPlan) -> Callable[[Recorder], None]:
-    """The function that runs ``part``."""
+    """The function that runs ``part``. It is named as text, so that the process that only starts the parts imports none of them."""
     module, _, name = part.function.partition(":")
     function: Callable[[Recorder], None] = getattr(import_module(module), name)
     return function

@@ -130,6 +130,25 @@ def test_the_paper_s_peaks_of_memory_fit_images_of_224_pixels():
     assert found["peak_64_bytes"] < 0.1 * printed["squeezenet1_1"]
 
 
+@pytest.mark.parametrize(("times", "fits"), [(1.0, True), (2.0, False)])
+def test_the_size_of_images_is_found_only_where_the_counted_memory_fits(times, fits):
+    from rooflines.studies.environments import page, paper
+    from rooflines.sweeps.records import Estimate, Point, Row
+
+    rows = tuple(
+        Row(
+            point=Point(id=one.model, label="", part="memory", options={"model": one.model}), rounds=1,
+            estimates={
+                "peak_64_bytes": Estimate(value=1e5 * one.peak_memory_mb),
+                "peak_224_bytes": Estimate(value=times * 1e6 * one.peak_memory_mb),
+            },
+        )
+        for one in paper.throughput() if one.peak_memory_mb
+    )  # fmt: skip
+    found = studies.Study(name="environments", title="", created="", command="", rows=rows)
+    assert any("its images were scaled up" in text for text in page._image_size(found)) == fits
+
+
 def test_the_unit_of_the_paper_s_intensity_is_put_right():
     from rooflines.studies.environments import paper
 

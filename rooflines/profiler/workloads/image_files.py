@@ -1,7 +1,7 @@
 """Labelled images in the folders and files in which data sets are distributed: MNIST, CIFAR, Tiny-ImageNet, folders of photographs.
 
-Each reader returns a training and a test set without transforms. An error names the file and the layout that was expected. A file that
-differs from the published one is read, and a remark says so.
+Each reader returns a training and a test set without transforms. An error names the file and the expected layout. A file whose checksum
+is not the published one is read, with a remark.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Which samples are held out where a data set has no test set is the same on every machine.
 SPLIT_SEED: Final = 7
-# The validation set that the from-scratch paper takes of MNIST's CSV file; of images, one in so many is held out.
+# Held out for tests: of MNIST's CSV file as many images as in the from-scratch paper, of other images one in five.
 _CSV_TEST: Final = 1000
 _HELD_OUT: Final = 5
 _SUFFIXES: Final = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")

@@ -153,10 +153,11 @@ def _operators(trace: Trace, calls: Calls, host_bound: Intervals, on_launching: 
         & (idle > 0)
     )
     where = _Places(trace)
+    first = _firsts(trace, calls, chosen[kept & alone[chosen] & (host.kind[chosen] == OPERATOR)])
     found = []
     for event, idle_ns in zip(chosen[kept].tolist(), idle[kept].tolist(), strict=True):
         signature = int(host.signature[event])
-        computes = alone[event] and host.kind[event] == OPERATOR and not _is_first(trace, calls, event)
+        computes = alone[event] and host.kind[event] == OPERATOR and event not in first
         kind: Kind = "operator" if computes else "runtime"
         shapes = trace.signatures[signature].shapes() if signature >= 0 else ""
         place = where.of(int(host.thread[event]), int(host.start_ns[event]))
@@ -164,13 +165,15 @@ def _operators(trace: Trace, calls: Calls, host_bound: Intervals, on_launching: 
     return found
 
 
-def _is_first(trace: Trace, calls: Calls, event: int) -> bool:
-    """Whether the operator ``event`` is the first of equal calls and takes far longer than the others."""
-    host = trace.host
-    equal = np.flatnonzero((host.signature == host.signature[event]) & (host.name == host.name[event]))
-    lasting = (calls.end_ns - host.start_ns)[equal]
-    first = int(np.argmin(host.start_ns[equal]))
-    return bool(len(equal) > 1 and equal[first] == event and lasting[first] >= _FIRST * np.delete(lasting, first).max())
+def _firsts(trace: Trace, calls: Calls, events: Int64s) -> set[int]:
+    """Those of the operators ``events`` that are the first of equal calls and take far longer than all others."""
+    host, found = trace.host, set()
+    for code in distinct(host.signature[events])[0].tolist():
+        equal = np.flatnonzero(host.signature == code)
+        lasting, first = calls.end_ns[equal] - host.start_ns[equal], int(np.argmin(host.start_ns[equal]))
+        if code >= 0 and len(equal) > 1 and lasting[first] >= _FIRST * np.delete(lasting, first).max():
+            found.add(int(equal[first]))
+    return found
 
 
 def _allocations(trace: Trace, window: Intervals, host_bound: Intervals) -> list[_Idle]:
