@@ -117,8 +117,6 @@ def _remedy(category: str, case: Case, found: list[Ran]) -> Setting | str | None
         return _faster_attention(case, found)
     if category == "optimizer":
         return None if all(map(updates_at_once, found)) else "torch.optim with fused=True: one pass over parameters and states"
-    if category == "copy" and all(one.row.module.startswith("DistributedDataParallel") and "." not in one.row.module for one in found):
-        return "DistributedDataParallel(gradient_as_bucket_view=True, broadcast_buffers=False)"
     if category in FUSABLE and not batch_norm:
         if not analysis.compiled:
             return fewer_launches(case, found)

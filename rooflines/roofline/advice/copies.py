@@ -43,7 +43,8 @@ def of_ddp(case: Case) -> Advice | None:
     buckets = case.ran(lambda one: one.row.name in _CONVERSIONS and (one.row.caller or "").startswith("torch.distributed.ddp."))
     modules = {one.row.module for one in case.every()} | {f"{module.path} {module.type}" for module in case.analysis.modules}
     wrappers = {name.partition(" ")[0] for name in modules if "DistributedDataParallel" in name.rpartition(".")[2]} - {""}
-    buffers = case.ran(lambda one: one.row.name in _CONVERSIONS and one.row.module in wrappers and one not in buckets)
+    own = (*_CONVERSIONS, "aten::cat")  # buffers are packed for the broadcast
+    buffers = case.ran(lambda one: one.row.name in own and one.row.module in wrappers and one not in buckets)
     waits_s = sum(one.idle_s for one in case.analysis.host_work if one.kind == "broadcast") if wrappers or buckets else 0.0
     idle_s = min(case.idle_s("host_bound"), waits_s)
     parts = [

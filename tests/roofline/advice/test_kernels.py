@@ -100,10 +100,10 @@ def test_what_inductor_does_not_generate_is_not_told_to_compile():
 def test_copies_of_ddp_are_its_buckets_and_its_buffers():
     wrapper = ModuleRow(path="DistributedDataParallel_0", type="", calls=1, time_s=0.1, flops=0, matrix_flops=0, bytes=0, depth=0)
     bucket = row("aten::copy_", 0.004, phase="", caller="torch.distributed.ddp.reducer::copy_bucket_to_grad", module="other")
-    buffer = row("aten::copy_", 0.002, module="DistributedDataParallel_0")
+    buffer, packed = (row(f"aten::{name}", 0.001, module="DistributedDataParallel_0") for name in ("copy_", "cat"))
     inside = row("aten::clone", 0.03, module="DistributedDataParallel_0.layer")
-    found = copies.of_ddp(case(bucket, buffer, inside, modules=(wrapper,)))
-    assert (found.saves_s, set(found.of)) == (pytest.approx(0.006), {("operator", 0), ("operator", 1)})
+    found = copies.of_ddp(case(bucket, buffer, packed, inside, modules=(wrapper,)))
+    assert (found.saves_s, set(found.of)) == (pytest.approx(0.006), {("operator", place) for place in range(3)})
     assert "gradient_as_bucket_view=True, and broadcast_buffers=False" in found.suggestion
     assert "broadcast" not in copies.of_ddp(case(bucket, inside)).suggestion
     assert copies.of_ddp(case(inside)) is None
@@ -220,7 +220,6 @@ def test_a_larger_batch_is_suggested_only_where_there_can_be_one(source, batch_s
         ("moe", {"time_s": 0.01, "kernels": (kernel(CK_MOE),)}, "more tokens per step"),
         ("attention", {"time_s": 0.01, "name": "aten::_scaled_dot_product_attention_math"}, "sdpa_kernel"),
         ("optimizer", {"time_s": 0.01}, "fused=True"),
-        ("copy", {"time_s": 0.01, "module": "DistributedDataParallel_0"}, "gradient_as_bucket_view"),
     ],
 )
 def test_what_helps_a_slow_category(category, one, advice):
