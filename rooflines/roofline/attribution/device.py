@@ -258,8 +258,9 @@ def _device_gaps(
     for place, (code, which, at, during) in enumerate(keys.tolist()):
         signature, category = None, ""
         if which >= 0:
-            category = origins.variants[which].count.category.replace("other", "")
-            signature, reason = origins.variants[which].signature, origins.variants[which].count.reason or NO_FORMULA
+            counted = origins.variants[which].count
+            category = counted.category if counted.category != "other" else ""
+            signature, reason = origins.variants[which].signature, counted.reason or NO_FORMULA
             called = signature.name
         elif which <= -3:
             called, reason = origins.graphs[-3 - which]

@@ -375,8 +375,8 @@ def _ready_ns(attribution: Attribution, window: Intervals) -> int:
         return 0
     device = DeviceEvents(*(getattr(trace.device, name)[computes] for name in DeviceEvents.__slots__))
     causes = idle_causes(replace(trace, device=device), attribution.calls, attribution.launch[computes], gaps)
-    launched = intervals.merge(intervals.merge(causes["kernel_wait"], causes["outside"]), causes["unknown"])
-    return intervals.length(intervals.intersect(exposed, launched))
+    launched = np.concatenate([causes[name] for name in ("kernel_wait", "outside", "graph", "unknown")])
+    return intervals.length(intervals.intersect(exposed, intervals.union(launched[:, 0], launched[:, 1])))
 
 
 def _timeline_of(

@@ -418,6 +418,18 @@ def test_what_is_faster_than_its_bound_counts_with_its_time_everywhere(tmp_path)
     assert "at 75 % of" in analysis.verdict
 
 
+@pytest.mark.parametrize("name", ["cudaLaunchKernel", "cudaGraphLaunch"])
+def test_communication_can_be_hidden_behind_computation_that_waits_for_longer_than_a_launch_takes(tmp_path, name):
+    """Only communication runs from 100 to 3,100; the computation behind it was launched at 20, as a graph or not."""
+    events = [
+        launch(1, 2, 1), kernel("gemm", 50, 50, 1), launch(4, 2, 2),
+        kernel("ncclDevKernel_AllReduce_Sum_f32", 100, 3000, 2, stream=20), launch(20, 2, 3) | {"name": name}, kernel("gemm", 3100, 50, 3),
+    ]  # fmt: skip
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    assert rooflines.analyze(path).timeline.ready_communication_s == pytest.approx(3000e-6)
+
+
 @pytest.mark.parametrize(("launched", "ready"), [(20, 100), (150, 50), (195, 5)])
 def test_communication_can_be_hidden_only_behind_what_has_been_launched(tmp_path, launched, ready):
     """Only communication runs from 100 to 200; the computation that begins at 200 was launched at ``launched``."""
