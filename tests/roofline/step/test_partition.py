@@ -423,7 +423,8 @@ def test_communication_can_be_hidden_behind_computation_that_waits_for_longer_th
     """Only communication runs from 100 to 3,100; the computation behind it was launched at 20, as a graph or not."""
     events = [
         launch(1, 2, 1), kernel("gemm", 50, 50, 1), launch(4, 2, 2),
-        kernel("ncclDevKernel_AllReduce_Sum_f32", 100, 3000, 2, stream=20), launch(20, 2, 3) | {"name": name}, kernel("gemm", 3100, 50, 3),
+        kernel("ncclDevKernel_AllReduce_Sum_f32", 100, 3000, 2, stream=20),
+        launch(20, 2, 3) | {"name": name}, kernel("gemm", 3100, 50, 3),
     ]  # fmt: skip
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"traceEvents": events}))
