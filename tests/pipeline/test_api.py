@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import time
@@ -13,7 +14,6 @@ from torch import nn
 import rooflines
 from rooflines.errors import OutOfMemoryError, OutputError, UsageError, WorkloadError
 from rooflines.pipeline import default_command
-from rooflines.profiler.recording.passes import TRACED_STEPS
 from tests.commands import TIMEOUT_S, environment, write_ceilings
 
 
@@ -94,10 +94,11 @@ def test_out_of_memory_is_an_exception_of_its_own(asked):
 # --- a loop that the caller owns ---------------------------------------------------------------------------------------------------
 
 
-def train(recording, steps):
+def train(recording, steps=None):
+    """As many steps as asked for, or until the recording is done: beside other programs it takes more of them."""
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(steps):
+    for _ in itertools.takewhile(lambda _: not recording.done, itertools.count()) if steps is None else range(steps):
         optimizer.zero_grad()
         model(torch.randn(4, 8)).sum().backward()
         optimizer.step()
@@ -107,7 +108,7 @@ def train(recording, steps):
 def test_record_a_loop(asked):
     with rooflines.record(name="mine", batch_size=4, **asked, **FEW) as r:
         assert r.run is None
-        train(r, 4 + TRACED_STEPS)
+        train(r)
         assert r.done
     assert r.run.facts.status == "complete"
     assert r.run.facts.workload.name == "mine"
@@ -149,7 +150,7 @@ def test_nothing_of_torchs_log_is_on_the_terminal(tmp_path):
 
 def test_record_writes_the_reports(asked):
     with rooflines.record(**{**asked, "formats": ("html", "csv", "tensorboard")}, **FEW) as r:
-        train(r, 7)
+        train(r)
     names = {path.name.partition(".")[0] for path in r.run.directory.iterdir()}
     assert {"report", "operators", "events"} <= names
 
@@ -185,7 +186,7 @@ def test_ctrl_c_in_the_loop_stays_ctrl_c(asked):
 
 def test_steps_after_the_end_cost_and_change_nothing(asked):
     with rooflines.record(**asked, **FEW) as r:
-        train(r, 9)
+        train(r)
     r.step()
     assert r.run.facts.status == "complete"
 
@@ -197,7 +198,7 @@ def test_a_record_in_a_record_and_a_profile_in_a_record_are_refused(asked, tmp_p
             pass
         with pytest.raises(UsageError, match="already being recorded"):
             rooflines.profile(lambda: None, **inner)
-        train(r, 7)
+        train(r)
     assert r.run.facts.status == "complete"
     assert not (tmp_path / "inner").exists()
 
