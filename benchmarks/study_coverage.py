@@ -12,17 +12,21 @@ import re
 import sys
 from pathlib import Path
 
+from rooflines.studies.study import read_study
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "studies.md"
 BLOCK = re.compile(r"(<!-- coverage -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def names_of(study: str) -> set[str]:
-    """The names of sections, tables and figures in the modules of a study, and of those that it takes from the sweeps' page."""
+    """The names of sections, tables and figures in the file and the modules of a study, and of those from the sweeps' page."""
     folder = ROOT / "rooflines" / "studies" / study.replace("-", "_")
     modules = [*folder.glob("*.py"), *folder.parent.glob("*_page.py")]
     text = "\n".join(path.read_text(encoding="utf-8") for path in modules)
-    return set(re.findall(r'name="([\w-]+)"', text)) | set(re.findall(r'\("([\w-]+)", ', text))
+    file = read_study(folder)
+    listed = (*file.sections, *(table.name for table in file.tables))
+    return {*listed, *re.findall(r'name="([\w-]+)"', text), *re.findall(r'\("([\w-]+)", ', text)}
 
 
 def rows() -> list[dict[str, str]]:

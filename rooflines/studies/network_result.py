@@ -14,6 +14,7 @@ from rooflines.errors import RooflinesError
 from rooflines.kernels.networks.base import Array, Network
 from rooflines.pipeline.ceilings import ceilings_of_device
 from rooflines.profiler.environment import device_name
+from rooflines.profiler.others import OthersMeter
 from rooflines.profiler.progress import Progress
 from rooflines.serial import write_json
 from rooflines.studies import networks
@@ -50,10 +51,12 @@ def process_facts(backend: str) -> dict[str, Any]:
     return {"device": device, "threads": _threads(backend) if device == "cpu" else None, "versions": networks.versions_of(backend)}
 
 
-def time_operators(network: Network, x: Array, y: Array) -> tuple[TimedOperator, ...]:
-    """Time every operator of a step on ``x`` and ``y`` alone."""
+def with_operators(detail: D, network: Network, x: Array, y: Array) -> D:
+    """Return ``detail`` with every operator of a step on ``x`` and ``y``, timed alone, and what others computed meanwhile."""
+    others = OthersMeter()
     timed = network.operators(x, y, rounds=OPERATOR_ROUNDS)
-    return tuple(
+    busy = max(detail.others_cores, others.cores())
+    operators = tuple(
         TimedOperator(
             name=one.operator.name, layer=one.operator.layer, phase=one.operator.phase, time_s=one.seconds, rounds=one.rounds,
             calls=one.operator.calls, flops=one.operator.flops, matrix_flops=one.operator.matrix_flops, bytes=one.operator.bytes,
@@ -61,6 +64,7 @@ def time_operators(network: Network, x: Array, y: Array) -> tuple[TimedOperator,
         )
         for one in timed
     )  # fmt: skip
+    return msgspec.structs.replace(detail, operators=operators, others_cores=busy)
 
 
 def with_bounds(detail: D, choice: str, threads: int | None, progress: Progress) -> tuple[D, str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar, overload
+from typing import Any
 
 import msgspec
 
@@ -23,8 +23,9 @@ from rooflines.profiler.directory import default_directory
 from rooflines.profiler.options import Value
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.quiet import OTHERS_CORES
-from rooflines.reports.document import ABSENT, Facts, Page, Paragraph, Section
+from rooflines.reports.document import ABSENT, Block, Facts, Page, Paragraph, Section
 from rooflines.serial import write_json, write_text
+from rooflines.studies.tables import TableFile, make_table
 from rooflines.sweeps.page import ceilings_of
 from rooflines.sweeps.points import crossed, grid, make_points, parse, swept
 from rooflines.sweeps.records import RUN_POINT, Estimate, Point, Row
@@ -53,6 +54,7 @@ class StudyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     in it, which it gives as text, with its ``objective``, ``trials`` and ``repeats``; ``function`` runs what is neither a profile nor a
     training. ``options`` are those of all points, with those of ``quick`` in a quick study, where a table does not say otherwise.
     ``data = "real"`` is the data of ``options`` where the user gave its folder, else scikit-learn's digits, whose labels are real too.
+    ``sections`` are names with titles in the order of the page, ``tables`` what stands first in them.
     """
 
     name: str
@@ -63,6 +65,8 @@ class StudyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     quick: dict[str, Any] = {}
     parts: dict[str, dict[str, Any]] = {}
     points: list[dict[str, Any]]
+    sections: dict[str, str] = {}
+    tables: tuple[TableFile, ...] = ()
 
 
 class Missing(msgspec.Struct, frozen=True, kw_only=True):
@@ -325,15 +329,20 @@ def _study(
 
 def _findings(study: Study, folder: Path) -> Iterator[str]:
     """What the page finds, and a word on points beside other programs; the pages of rooflines find nothing in those."""
-    quiet = tuple(row for row in study.rows if (row.value("others_cores") or 0.0) < OTHERS_CORES)
-    yield from page_module(folder).findings(msgspec.structs.replace(study, rows=quiet) if folder.parent == HERE else study)
-    if others := [row for row in study.rows if row not in quiet]:
-        most = max(row.value("others_cores") or 0.0 for row in others)
-        yield (
-            f"Shared machine: other programs used up to {significant(most, 2)} processors while {len(others)} of {len(study.rows)} "
-            f"points ran. The tables show these points{', and no finding rests on them' * (folder.parent == HERE)}. On an idle machine "
+    measured = [row for row in study.rows if row.estimates]
+    quiet = [row for row in measured if (row.value("others_cores") or 0.0) < OTHERS_CORES]
+    own = folder.parent == HERE
+    found: Iterable[str] = page_module(folder).findings(msgspec.structs.replace(study, rows=tuple(quiet)) if own else study)
+    said = list(found) if measured else []
+    if len(quiet) < len(measured):
+        most = max(row.value("others_cores") or 0.0 for row in measured)
+        notice = (
+            f"Shared machine: other programs used up to {significant(most, 2)} processors while {len(measured) - len(quiet)} of "
+            f"{len(study.rows)} points ran. The tables show these points{', and no finding rests on them' * own}. On an idle machine "
             "the same command with a new output measures them."
         )
+        said.insert(len(said) if quiet else 0, notice)
+    yield from said
 
 
 def _other_name(name: str, taken: set[str]) -> str:
@@ -355,26 +364,42 @@ def _data(rows: Iterable[Row]) -> str:
 
 
 def page_module(folder: Path) -> ModuleType:
-    """Return the module ``page.py`` of a study: its functions ``findings(study)`` and ``sections(study)``.
+    """Return the module ``page.py`` of a study: its ``findings(study)`` and ``sections(study)``; without one those of a sweep.
 
-    It may also have ``choose(points, options)``, which yields the points to run and a ``Missing`` for what cannot run, and
-    ``tables(study)``, the rows of further CSV files by name.
+    It may also have ``choose(points, options)``, which yields the points to run and a ``Missing`` for what cannot run,
+    ``tables(study)``, the rows of further CSV files by name, ``VALUES``, functions of a row by the name that a table calls them, and
+    ``notes(study)``, what stands behind the notes of tables by name.
     """
     if folder.parent == HERE:
         return importlib.import_module(f"rooflines.studies.{folder.name}.page")
     path = folder / "page.py"
     spec = importlib.util.spec_from_file_location(f"study_{folder.name}", path)
     if not path.is_file() or spec is None or spec.loader is None:
-        raise DataError(f"{str(folder)!r} has no page.py.", hint="See docs/studies.md.")
+        return importlib.import_module("rooflines.studies.plain")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
+def _sections(study: Study, folder: Path) -> Iterator[Section]:
+    """The sections of the study's file with its tables, and those of its page, of which some have tables in front."""
+    file, module = read_study(folder), page_module(folder)
+    notes: Mapping[str, str] = getattr(module, "notes", lambda _: {})(study)
+    own: dict[str, Section] = {section.name: section for section in module.sections(study)}
+    made: dict[str, list[Block]] = {}
+    for table in file.tables:
+        found = make_table(table, study.rows, folder, getattr(module, "VALUES", {}), notes.get(table.name, ""))
+        made.setdefault(table.section, []).extend([] if found is None else [found])
+    for name in dict.fromkeys((*file.sections, *own, *made)):
+        section = own.get(name, Section(name=name, title=""))
+        title = file.sections.get(name) or section.title or name.capitalize()
+        yield msgspec.structs.replace(section, title=title, blocks=(*made.get(name, ()), *section.blocks))
+
+
 def page(study: Study, folder: Path) -> Page:
     """Return the page of ``study``, with the sections of its folder."""
     verdict, *said = study.findings or ("Nothing was measured.",)
-    sections: Sequence[Section] = page_module(folder).sections(study)
+    sections = _sections(study, folder)
     unfinished = any(row.unfinished for row in study.rows)
     missing = Facts(rows=tuple((one.what, one.reason) for one in study.missing), kind="definitions", show="always")
     method = f"Each point runs in its own process.{' A quick study: fewer steps, images and epochs.' * study.quick}"
@@ -397,23 +422,3 @@ def page(study: Study, folder: Path) -> Page:
             Section(name="method", title="Method", blocks=(Paragraph(method), Paragraph(study.command, "code"))),
         ),
     )  # fmt: skip
-
-
-T = TypeVar("T")
-
-
-@overload
-def paper_rows(file: Path) -> list[dict[str, str]]: ...
-@overload
-def paper_rows(file: Path, kind: type[T]) -> list[T]: ...
-def paper_rows(file: Path, kind: Any = None) -> Any:
-    """Return the rows of a CSV file with a paper's numbers, as text, or as records without the cells that are empty or no number."""
-    import csv
-
-    with file.open(newline="", encoding="utf-8") as stream:
-        rows = list(csv.DictReader(stream))
-    if kind is None:
-        return rows
-    return msgspec.convert(
-        [{name: cell for name, cell in row.items() if cell not in ("", "nan")} for row in rows], list[kind], strict=False
-    )

@@ -101,8 +101,10 @@ def _of_training(training: Training, point: Point, number: int) -> Result:
     epochs = [epoch for one in training.results for epoch in one.epochs]
     later = [epoch for one in training.results for epoch in one.epochs[1:]] or epochs
     total = sum(epoch.epoch_s for epoch in later)
+    # Labels of synthetic images mean nothing.
     values: dict[str, float | None] = {
-        "epochs": len(epochs), "accuracy": training.accuracy, "epoch_s": training.epoch_s,
+        "epochs": len(epochs), "accuracy": training.accuracy if training.data.real else None,
+        "epoch_s": training.epoch_s,
         "peak_memory_bytes": training.peak_memory_bytes,
     }  # fmt: skip
     if later:

@@ -7,9 +7,11 @@ import msgspec
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.serial import write_json
 from rooflines.studies.backends.records import BackendResult, Epoch, ThroughLoader, Training
+from rooflines.studies.backends.train import values_of as backends_values
 from rooflines.studies.from_scratch.records import Iterations, LibraryResult, MemoryParts, SizePoint
+from rooflines.studies.from_scratch.train import values_of as libraries_values
 from rooflines.studies.records import DETAIL_FILE, DataFacts, TimedOperator
-from rooflines.studies.study import Missing, Study, find_study, page, page_module
+from rooflines.studies.study import Missing, Study, _findings, find_study, page
 from rooflines.sweeps.records import Estimate, Point, Row
 
 SYNTHETIC = DataFacts(name="synthetic", label="synthetic images of MNIST's size", train_samples=60_000, test_samples=10_000)
@@ -89,7 +91,8 @@ def rows(one, directory):
 
     def row(part, values, detail=None, facts=None, **options):
         number = len(list(directory.iterdir()))
-        estimates = {name: value if isinstance(value, Estimate) else Estimate(value=value) for name, value in values.items()}
+        known = {name: value for name, value in values.items() if value is not None}
+        estimates = {name: value if isinstance(value, Estimate) else Estimate(value=value) for name, value in known.items()}
         data = {} if detail is None else {"data": detail.data.label}
         run = directory / str(number)
         run.mkdir()
@@ -102,10 +105,12 @@ def rows(one, directory):
         )  # fmt: skip
 
     backend = isinstance(one, BackendResult)
+    values_of = backends_values if backend else libraries_values
     times = {"epoch_s": one.epoch_s, "samples_per_s": one.rate} if backend else {"iteration_s": one.iteration}
-    yield row("speed", times, one.speed)
+    options = {} if backend else {"iterations": len(one.speed.losses)}
+    yield row("speed", {**values_of(one.speed), **times}, one.speed, **options)
     if one.accuracy is not None:
-        yield row("accuracy", {"accuracy": 0.9}, one.accuracy)
+        yield row("accuracy", values_of(one.accuracy), one.accuracy)
     if backend and one.loader is not None:
         yield row("loader", msgspec.to_builtins(one.loader))
     if not backend and one.memory is not None:
@@ -127,7 +132,7 @@ def study(directory, *results, name="backends", missing=(MISSING,)):
         name=name, title="A study", created="2026-11-22 09:00", command=f"rooflines study {name}", missing=missing,
         rows=tuple(row for one in results for row in rows(one, directory)), data="Speed: synthetic images of MNIST's size.",
     )  # fmt: skip
-    made = msgspec.structs.replace(made, findings=tuple(page_module(folder).findings(made)))
+    made = msgspec.structs.replace(made, findings=tuple(_findings(made, folder)))
     return made, page(made, folder)
 
 

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from rooflines.errors import UsageError
-from rooflines.studies.from_scratch.findings import GRADIENTS, MATRIX, RELU, SOFTMAX, UPDATE, grouped, paper_bytes, sentences
-from rooflines.studies.from_scratch.page import sections_of
-from rooflines.studies.from_scratch.widths import parse_size, parse_widths
+from rooflines.studies.from_scratch.findings import paper_bytes, sentences
+from rooflines.studies.from_scratch.records import GRADIENTS, MATRIX, RELU, SOFTMAX, UPDATE, grouped
+from rooflines.studies.from_scratch.size import parse_size, parse_widths
 from rooflines.studies.operator_bounds import bounded
 from rooflines.units import seconds
-from tests.studies.samples import CEILINGS, MEMORY, SIZES, around, library_result, operator
+from tests.studies.samples import CEILINGS, MEMORY, SIZES, around, library_result, operator, study
 
 OPERATORS = bounded(
     (
@@ -44,12 +44,12 @@ def test_the_papers_bytes_are_those_of_five_products():
 def test_findings():
     numpy = library_result(operators=OPERATORS, memory=MEMORY, sizes=SIZES)
     said = list(sentences([numpy, library_result("torch-cpu", iteration_s=0.08)]))
-    assert said[0].startswith("numpy takes 40.0 ms per iteration of 59,000 samples. Matrix products take 70 % of its time")
+    assert said[0].startswith("numpy takes 40.0 ms per iteration of 59,000 samples. Matrix products take 70 % of the time of its operators")
     text = "\n".join(said)
-    assert "numpy, time per iteration: matrix multiplication 70 %" in text
+    assert "numpy, time of the operators of an iteration: matrix multiplication 70 %" in text
     assert "the components add up to the total growth of 230 MB (0.2 % difference)" in text
-    assert "7.9 MB of parameters are the 7,960 parameters of the network, which take 31.8 kB in float32" in text
-    assert "47.1 MB of input are one byte per pixel of 60,000 images" in text
+    assert "7.9 MB of parameters are the 7,940 weights of the network, which take 31.8 kB in float32" in text
+    assert "47.1 MB of input are one byte for each value of 60,000 rows of 785, pixels and class" in text
     assert "59,000 images take 185 MB" in text
     # Intervals of a factor of 1.05 to either side: those of a ratio are a factor of 1.05 * 1.05.
     assert "torch-cpu takes 2.00 (1.81 to 2.21) times as long as numpy." in text
@@ -75,12 +75,13 @@ def test_what_the_rounds_do_not_decide_is_no_finding(spread):
 
 
 @pytest.mark.parametrize(("count", "paper"), [(500, True), (60, False)])
-def test_totals_stand_next_to_the_papers_only_for_as_many_iterations(count, paper):
-    section = sections_of([library_result(losses=(1.0,) * count)])[0]
-    total = section.blocks[0].rows[0]
-    assert total.cells[0] == f"total, {count} iterations"
-    assert ("42.3 s" in total.cells) is paper
-    assert seconds(count * 0.04) in total.cells
+def test_totals_stand_next_to_the_papers_only_for_as_many_iterations(count, paper, tmp_path):
+    _, page = study(tmp_path, library_result(losses=(1.0,) * count), name="from-scratch")
+    times = next(table for table in page.tables() if table.name == "times")
+    assert [(column.label, column.unit) for column in times.columns[1:]] == [("numpy", "here"), ("numpy", "paper"), ("cupy", "paper")]
+    total, iteration = times.rows[:2]
+    assert total.cells == ("500 iterations", seconds(count * 0.04) if paper else None, "42.3 s", "15.1 s")
+    assert iteration.cells == ("an iteration", "40.0 ms", "84.6 ms", "30.2 ms")
 
 
 def test_memory_that_does_not_add_up_is_said():

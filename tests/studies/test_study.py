@@ -8,10 +8,11 @@ import torch
 
 from rooflines.errors import DataError, DeviceError, UsageError
 from rooflines.reports.charts.draw import draw
+from rooflines.reports.document import texts
 from rooflines.reports.render.html import render
 from rooflines.serial import write_json
 from rooflines.studies import study as studies
-from rooflines.studies.study import StudyOptions, find_study, merge_studies, page, page_module, read_study, run_study, study_points
+from rooflines.studies.study import StudyOptions, find_study, merge_studies, page, read_study, run_study, study_points
 from rooflines.sweeps.records import RUN_POINT, Result, Sweep
 from rooflines.sweeps.results import round_directory
 from tests.commands import call, write_ceilings
@@ -99,8 +100,10 @@ def test_no_finding_rests_on_points_beside_other_programs(name, tmp_path):
         results_of(points, tmp_path / machine, machine, 1.0, others)
     quiet, shared = (merge_studies(folder, [tmp_path / machine]) for machine in ("quiet", "shared"))
     assert not any("Shared machine" in text for text in quiet.findings)
-    *others, last = shared.findings
-    assert last.startswith(f"Shared machine: other programs used up to 1.5 processors while {len(points)} of {len(points)} points ran.")
+    first, *others = shared.findings
+    assert first.startswith(
+        f"Shared machine: other programs used up to 1.5 processors while {len(points)} of {len(points)} points ran."
+    )
     assert not any("shared" in text for text in others), "what is left are findings about the paper"
     assert len(shared.rows) == len(points)
 
@@ -123,7 +126,7 @@ def test_the_paper_s_peaks_of_memory_fit_images_of_224_pixels():
         def stage(self, *_):
             pass
 
-    printed = {one.model: 1e6 * one.peak_memory_mb for one in paper.throughput() if one.device == "t4"}
+    printed = {one["model"]: 1e6 * (one["peak_gpu_memory_mb"] or 0) for one in paper.table("throughput")}
     point = {"id": "memory-1", "options": {"model": "squeezenet1_1", "batch_size": 64}}
     found = memory.count_memory({"point": point, "round": 0}, None, Silent()).values
     assert found["peak_224_bytes"] == pytest.approx(printed["squeezenet1_1"], rel=0.1)
@@ -137,13 +140,13 @@ def test_the_size_of_images_is_found_only_where_the_counted_memory_fits(times, f
 
     rows = tuple(
         Row(
-            point=Point(id=one.model, label="", part="memory", options={"model": one.model}), rounds=1,
+            point=Point(id=one["model"], label="", part="memory", options={"model": one["model"]}), rounds=1,
             estimates={
-                "peak_64_bytes": Estimate(value=1e5 * one.peak_memory_mb),
-                "peak_224_bytes": Estimate(value=times * 1e6 * one.peak_memory_mb),
+                "peak_64_bytes": Estimate(value=1e5 * one["peak_gpu_memory_mb"]),
+                "peak_224_bytes": Estimate(value=times * 1e6 * one["peak_gpu_memory_mb"]),
             },
         )
-        for one in paper.throughput() if one.peak_memory_mb
+        for one in paper.table("throughput") if one["peak_gpu_memory_mb"]
     )  # fmt: skip
     found = studies.Study(name="environments", title="", created="", command="", rows=rows)
     assert any("its images were scaled up" in text for text in page._image_size(found)) == fits
@@ -153,10 +156,9 @@ def test_the_unit_of_the_paper_s_intensity_is_put_right():
     from rooflines.studies.environments import paper
 
     for one in paper.complexity().values():
-        assert one.proxy == pytest.approx(one.gflop / one.model_mb * 1e3)
-        assert one.proxy / 1e3 == pytest.approx(one.intensity_as_printed, rel=0.02)
-    assert paper.complexity()["resnet18"].proxy == pytest.approx(1.824e9 / 44.67e6)
-    images = {round(row.train_per_s * row.train_epoch_s, -2) for row in paper.throughput()}
+        assert paper.proxy(one) / 1e3 == pytest.approx(one["intensity_as_printed"], rel=0.02)
+    assert paper.proxy(paper.complexity()["resnet18"]) == pytest.approx(1.824e9 / 44.67e6)
+    images = {round(row["train_images_per_s"] * row["train_epoch_s"], -2) for row in paper.table("throughput")}
     assert images == {6400, 3200}
 
 
@@ -208,11 +210,46 @@ def test_a_study_of_one_s_own_is_a_folder(tmp_path, capsys, monkeypatch):
     assert (tmp_path / "out" / "results.csv").is_file()
     with pytest.raises(DeviceError, match="nothing of own can run here"):
         run_study(folder, StudyOptions(device="cuda"), output=tmp_path / "none")
-    (folder / "page.py").unlink()
-    with pytest.raises(DataError, match=r"has no page\.py"):
-        page_module(folder)
     (folder / "study.toml").write_text("name = 3")
     with pytest.raises(DataError, match="is not a study"):
         read_study(folder)
     with pytest.raises(UsageError, match="unknown study 'nothing'"):
         find_study("nothing")
+
+
+TABLES = """
+name = "own"
+title = "A study without a page of its own"
+
+[[points]]
+part = "steps"
+model = ["resnet18", "squeezenet1_1"]
+batch_size = [2, 4]
+
+[[tables]]
+section = "rates"
+name = "rates"
+parts = ["steps"]
+names = 2
+columns = [
+  { label = "network", format = "text", here = "model" },
+  { label = "batch", format = "text", here = "batch_size" },
+  { label = "rate", unit = "images/s", here = "samples_per_s" },
+]
+"""
+
+
+def test_a_study_without_a_page_shows_its_tables_and_what_a_sweep_shows(tmp_path):
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "study.toml").write_text(TABLES)
+    points, _ = study_points(folder, StudyOptions())
+    results_of(points, tmp_path / "out", "here", 1.0)
+    found = merge_studies(folder, [tmp_path / "out"])
+    made = page(found, folder)
+    assert [section.name for section in made.sections] == ["points", "curves", "rates", "missing", "method"]
+    rates = next(table for table in made.tables() if table.name == "rates")
+    assert texts(rates).rows == (
+        ("resnet18", "2", "10.0"), ("resnet18", "4", "20.0"), ("squeezenet1_1", "2", "30.0"), ("squeezenet1_1", "4", "40.0"),
+    )  # fmt: skip
+    assert made.verdict.startswith("Highest throughput: squeezenet1_1")

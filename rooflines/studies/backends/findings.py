@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import msgspec
 
-from rooflines.profiler.quiet import OTHERS_CORES
-from rooflines.studies.backends import paper as papers
-from rooflines.studies.backends.paper import PaperBackend
 from rooflines.studies.backends.records import BackendResult
-from rooflines.studies.other_programs import shared_machine
 from rooflines.studies.records import TimedOperator
 from rooflines.studies.study import decided
+from rooflines.studies.tables import printed
 from rooflines.sweeps.records import Estimate
 from rooflines.units import percent, seconds, significant
 
 MNIST_TRAIN = 60_000
+Paper: TypeAlias = Mapping[str, Mapping[str, Any]]
 # What may set the pace of a training, and how it is called.
 PACES = {
     "compute": "bound by arithmetic", "memory": "bound by memory", "latency": "bound by launches", "host": "between operators",
@@ -44,18 +44,21 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         return self.parts[self.limit] / sum(self.parts.values())
 
 
+def paper_table() -> Paper:
+    """Return the paper's table of results by backend, in its units; GPU memory is 0 where it was not measured."""
+    return {one["backend"]: one for one in printed(Path(__file__).parent / "backends_mnist_cnn.csv")}
+
+
 def sentences(results: Sequence[BackendResult]) -> Iterator[str]:
-    """Yield the sentences. Without a single result there are none."""
+    """Yield the sentences. Without a result there are those about the paper."""
     timed = sorted(results, key=lambda one: one.rate.value, reverse=True)
-    if not timed:
-        return
-    yield _verdict(timed[0])
-    yield from decided(_compared(timed, papers.backends()), "trains", "many samples/s")
-    yield from shared_machine((one.name, one.speed.others_cores) for one in timed)
-    yield from (sentence for one in timed if (sentence := _why(one)))
-    yield from _convolutions(timed)
-    yield from contradiction(papers.backends())
-    yield from _loaders(timed, papers.backends())
+    if timed:
+        yield _verdict(timed[0])
+        yield from decided(_compared(timed, paper_table()), "trains", "many samples/s")
+        yield from (sentence for one in timed if (sentence := _why(one)))
+        yield from _convolutions(timed)
+    yield from contradiction(paper_table())
+    yield from _loaders(timed, paper_table())
     yield (
         f"The paper's Numba backends omit the gradients of the convolutions, {percent(unlearned_share())} of the FLOPs of a step; "
         "here every backend computes all gradients."
@@ -93,38 +96,38 @@ def _reached(operators: Iterable[TimedOperator]) -> float | None:
     return sum(lower_s for lower_s, _ in bounded) / time_s if time_s > 0 else None
 
 
-def contradiction(paper: Mapping[str, PaperBackend]) -> Iterator[str]:
+def contradiction(paper: Paper) -> Iterator[str]:
     """Why the paper's text and its table name different winners: its PyTorch rows do not measure PyTorch."""
     torch = {name: row for name, row in paper.items() if name.startswith("torch")}
-    rates = [row.samples_per_s for row in torch.values()]
+    rates = [row["samples_per_s"] for row in torch.values()]
     numba, cuda = paper["numba-cuda"], paper["torch-cuda"]
     if max(rates) / min(rates) > _ALIKE:
         return
-    loader_s = min(row.epoch_s for row in torch.values())
-    rest = {name: row.epoch_s - loader_s for name, row in torch.items() if row.epoch_s > loader_s}
+    loader_s = min(row["epoch_s"] for row in torch.values())
+    rest = {name: row["epoch_s"] - loader_s for name, row in torch.items() if row["epoch_s"] > loader_s}
     slowest = max(rest, key=lambda name: rest[name])
     yield (
         "The paper contradicts itself: its text gives the highest throughput to Numba CUDA and, some sentences on, calls it notably "
         "slower than PyTorch CUDA; its table has Numba CUDA at "
-        f"{numba.samples_per_s:,.0f} samples/s and PyTorch CUDA at {cuda.samples_per_s:,.0f}, "
-        f"{numba.samples_per_s / cuda.samples_per_s:.1f} times slower. PyTorch has {min(rates):,.0f} to {max(rates):,.0f} samples/s "
-        "on a CPU, an NVIDIA GPU and an Apple GPU alike. This is the rate of the data loader, which prepared the images one by one in "
-        f"{significant(1e6 / max(rates))} µs each, not of the devices. If the loader took the whole epoch of the fastest of them "
+        f"{numba['samples_per_s']:,.0f} samples/s and PyTorch CUDA at {cuda['samples_per_s']:,.0f}, "
+        f"{numba['samples_per_s'] / cuda['samples_per_s']:.1f} times slower. PyTorch has {min(rates):,.0f} to {max(rates):,.0f} "
+        "samples/s on a CPU, an NVIDIA GPU and an Apple GPU alike. This must be the rate of the data loader, which prepared the images "
+        f"in {significant(1e6 / max(rates))} µs each, not of the devices. If the loader took the whole epoch of the fastest of them "
         f"({seconds(loader_s)}), {slowest} itself computed for {seconds(rest[slowest])} "
         f"({MNIST_TRAIN / rest[slowest]:,.0f} samples/s), and the rate of PyTorch CUDA cannot be derived from the table. Neither the "
         "text nor the table compares the backends."
     )
 
 
-def _loaders(timed: Sequence[BackendResult], paper: Mapping[str, PaperBackend]) -> Iterator[str]:
+def _loaders(timed: Sequence[BackendResult], paper: Paper) -> Iterator[str]:
     """The same here: a resident backend, and the same one behind the paper's loader."""
     for one in timed:
         through = one.loader
-        if through is None or one.speed.others_cores >= OTHERS_CORES:
+        if through is None:
             continue
         waited, alone = through.input_fraction, one.rate.value
         predicted = 1 / (1 / alone + 1 / through.alone_samples_per_s)
-        had = f" (paper: {paper[one.backend].samples_per_s:,.0f})" if one.backend in paper else ""
+        had = f" (paper: {paper[one.backend]['samples_per_s']:,.0f})" if one.backend in paper else ""
         yield (
             f"{one.name} trains {alone:,.0f} samples/s on data in memory and {through.samples_per_s:,.0f} "
             f"with a loader like the paper's{had}, waiting for input {percent(waited)} of the time. The "
@@ -166,12 +169,12 @@ def _convolutions(timed: Sequence[BackendResult]) -> Iterator[str]:
         yield f"Efficiency of the convolutions (forward and backward): {listed}."
 
 
-def _compared(timed: Sequence[BackendResult], paper: Mapping[str, PaperBackend]) -> Iterator[tuple[str, Estimate, str, Estimate]]:
+def _compared(timed: Sequence[BackendResult], paper: Paper) -> Iterator[tuple[str, Estimate, str, Estimate]]:
     """The fastest backend and the others, each and the paper's."""
     yield from ((timed[0].name, timed[0].rate, one.name, one.rate) for one in timed[1:])
     for one in timed:
         if one.backend in paper:
-            theirs = paper[one.backend].samples_per_s
+            theirs = paper[one.backend]["samples_per_s"]
             yield one.name, one.rate, f"the paper's ({theirs:,.0f})", Estimate(value=theirs, low=theirs, high=theirs)
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from rooflines.reports.charts.kinds import Beam, Beams, Curves, Series
-from rooflines.reports.document import ABSENT, Block, Column, Facts, Figure, Row, Section, Table, or_absent
+from rooflines.reports.document import ABSENT, Block, Column, Facts, Figure, Row, Section, Table
 from rooflines.studies import networks
 from rooflines.studies.backend_rows import by_backend
-from rooflines.studies.backends import paper as papers
-from rooflines.studies.backends.findings import MNIST_TRAIN, PACES, Pace, pace, sentences
+from rooflines.studies.backends.findings import MNIST_TRAIN, PACES, Pace, pace, paper_table, sentences
 from rooflines.studies.backends.loader import LoaderOptions
 from rooflines.studies.backends.records import BackendResult, ThroughLoader, Training
 from rooflines.studies.backends.train import TrainOptions
@@ -75,7 +74,7 @@ def sections(study: Study) -> tuple[Section, ...]:
 
 def sections_of(results: Sequence[BackendResult]) -> tuple[Section, ...]:
     """The sections for ``results``."""
-    return tuple(make(results) for make in (_table, _plots, _input, _operators, _setup))
+    return tuple(make(results) for make in (_plots, _input, _operators, _setup))
 
 
 def tables(study: Study) -> dict[str, list[dict[str, Any]]]:
@@ -91,81 +90,29 @@ def tables(study: Study) -> dict[str, list[dict[str, Any]]]:
     return {"epochs": epochs, "operators": operator_records(results)}
 
 
-def _values(one: BackendResult) -> dict[str, Any]:
-    """A backend's numbers in the paper's columns and units."""
-    found: dict[str, Any] = {
-        "epoch_s": one.epoch_s, "total_s": sum(epoch.epoch_s for epoch in one.speed.epochs), "samples_per_s": one.rate.value,
-        "process_mb": one.speed.process_memory_bytes / 1e6,
-        "device_mb": None if one.speed.device_memory_bytes is None else one.speed.device_memory_bytes / 1e6,
-    }  # fmt: skip
-    if one.accuracy is not None:
-        accuracies = [epoch.test_accuracy * 100 for epoch in one.accuracy.epochs]
-        found |= {"final": accuracies[-1], "best": max(accuracies)}
-    return found
+VALUES = {
+    "fed": lambda row: "paper's loader" if row.point.part == "loader" else "in place",
+    "epoch": lambda row: MNIST_TRAIN / (row.value("samples_per_s") or 1.0) if row.point.part == "loader" else row.value("epoch_s"),
+}
 
 
-def _paper_values(row: papers.PaperBackend) -> dict[str, float | None]:
-    return {
-        "epoch_s": row.epoch_s, "total_s": row.total_10_epochs_s, "samples_per_s": row.samples_per_s,
-        "final": row.final_test_accuracy_percent, "best": row.max_test_accuracy_percent, "process_mb": row.process_ram_mb,
-        "device_mb": row.max_gpu_memory_mb or None,
-    }  # fmt: skip
-
-
-def _table(results: Sequence[BackendResult]) -> Section:
-    paper = papers.backends()
-    epochs = max((len(one.speed.epochs) for one in results), default=0)
-    rows = []
-    for backend in dict.fromkeys((*(one.backend for one in results), *paper)):
-        ours = [one for one in results if one.backend == backend]
-        for one in ours:
-            fewer = f" ({len(one.speed.epochs)})" if len(one.speed.epochs) < epochs else ""
-            rows.append(Row((one.name, *_cells(_values(one), fewer)), colour=backend))
-        if backend in paper:
-            rows.append(Row(("  paper" if ours else f"{backend}, paper", *_cells(_paper_values(paper[backend]))), muted=True))
-        for one in ours:
-            if one.loader is not None:
-                through = {"epoch_s": MNIST_TRAIN / one.loader.samples_per_s, "samples_per_s": one.loader.samples_per_s}
-                rows.append(Row(("  paper's loader", *_cells(through)), colour=backend))
-    table = Table(
-        name="backends",
-        title="The paper's table, with this machine",
-        show="always",
-        rows=tuple(rows),
-        columns=(
-            Column("backend", format="text"), Column("epoch", "s"), Column("total", "s"), Column("samples/s"),
-            Column("final", "% right"), Column("best", "% right"), Column("process", "MB"), Column("device", "MB"),
-        ),
-        note=f"This machine: median epoch, and total of {epochs} epochs or of the number in parentheses (paper: 10 epochs of "
-        f"{MNIST_TRAIN:,} images). With the paper's loader: {MNIST_TRAIN:,} samples at the measured rate. MB is 1e6 bytes; a dash "
-        f"means not measured.{_device_memory(results)}",
-    )  # fmt: skip
-    return Section(name="side-by-side", title="Side by side", blocks=(table,) if results else ())
-
-
-def _device_memory(results: Sequence[BackendResult]) -> str:
-    """What the column of the device holds that the paper's does not: the training set."""
+def notes(study: Study) -> dict[str, str]:
+    """Of how many epochs a total is, and what the memory of the device holds that the paper's does not: the training set."""
+    results = results_of(study)
+    counts = ", ".join(dict.fromkeys(str(len(one.speed.epochs)) for one in results))
+    note = f"Total: of {counts} epochs (paper: 10)." if counts else ""
     trained = next((one.speed for one in results if one.speed.device_memory_bytes is not None), None)
-    if trained is None:
-        return ""
-    images = len(padded(trained.data.train_samples, trained.batch_size)) * _IMAGE_BYTES
-    return (
-        f" Device memory includes the whole training set (images: {images / 1e6:,.0f} MB); the paper's PyTorch received it batch by "
-        "batch."
-    )
-
-
-def _cells(values: Mapping[str, Any], fewer: str = "") -> tuple[str, ...]:
-    """The cells of a row; ``fewer`` stands behind a total of fewer epochs than the others'."""
-    forms: dict[str, str | Callable[[float], str]] = {
-        "epoch_s": significant, "total_s": lambda total: significant(total) + fewer, "samples_per_s": ",.0f", "final": ".2f",
-        "best": ".2f", "process_mb": ",.0f", "device_mb": ",.1f",
-    }  # fmt: skip
-    return tuple(or_absent(values.get(name), form) for name, form in forms.items())
+    if trained is not None:
+        images = len(padded(trained.data.train_samples, trained.batch_size)) * _IMAGE_BYTES
+        note += (
+            f" Device memory includes the whole training set (images: {images / 1e6:,.0f} MB); the paper's PyTorch received "
+            "it batch by batch."
+        )
+    return {"backends": note}
 
 
 def _plots(results: Sequence[BackendResult]) -> Section:
-    paper = papers.backends()
+    paper = paper_table()
     accuracies = [(one, one.accuracy) for one in results if one.accuracy is not None]
     if not results:
         return Section(name="plots", title="Plots")
@@ -176,7 +123,7 @@ def _plots(results: Sequence[BackendResult]) -> Section:
         return Series(
             backend=one.name, colour=one.backend, x=tuple(float(epoch.epoch) for epoch in training.epochs),
             y=tuple(float(getattr(epoch, name)) for epoch in training.epochs),
-            paper=float(getattr(paper[one.backend], paper_name)) if paper_name and one.backend in paper else None,
+            paper=float(paper[one.backend][paper_name]) if paper_name and one.backend in paper else None,
         )  # fmt: skip
 
     def figure(name: str, caption: str, y_title: str, series: Iterable[Series], fraction: bool = False) -> Figure:
@@ -203,8 +150,8 @@ def _plots(results: Sequence[BackendResult]) -> Section:
     bars = [
         Beam(
             backend=one.backend, label=one.name, value=one.rate.value, text=f"{one.rate.value:,.0f}",
-            paper=paper[one.backend].samples_per_s if one.backend in paper else None,
-            paper_text=f"paper {paper[one.backend].samples_per_s:,.0f}" if one.backend in paper else "",
+            paper=paper[one.backend]["samples_per_s"] if one.backend in paper else None,
+            paper_text=f"paper {paper[one.backend]['samples_per_s']:,.0f}" if one.backend in paper else "",
         )
         for one in sorted(results, key=lambda one: -one.rate.value)
     ]  # fmt: skip
@@ -218,8 +165,8 @@ def _plots(results: Sequence[BackendResult]) -> Section:
     ]  # fmt: skip
     bars += [
         Beam(
-            backend=name, label=name, value=0.0, text="", paper=row.samples_per_s,
-            paper_text=f"paper {row.samples_per_s:,.0f}, not run here",
+            backend=name, label=name, value=0.0, text="", paper=row["samples_per_s"],
+            paper_text=f"paper {row['samples_per_s']:,.0f}, not run here",
         )
         for name, row in paper.items()
         if name not in {one.backend for one in results}

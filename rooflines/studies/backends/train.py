@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 
 from rooflines.profiler.others import OthersMeter
@@ -101,20 +100,26 @@ def train(task: dict[str, Any], directory: Path, channel: Channel) -> Result:
     remark = ""
     if job.operators and not networks.is_compiled(job.backend):
         channel.stage("timing its operators")
-        timed = network_result.time_operators(network, x[: job.batch_size], y[: job.batch_size])
-        training = msgspec.structs.replace(training, operators=timed)
+        training = network_result.with_operators(training, network, x[: job.batch_size], y[: job.batch_size])
         channel.found(_result(task, directory, training))
         training, remark = network_result.with_bounds(training, job.ceilings, job.threads, channel)
     network.close()
     return _result(task, directory, training, remark)
 
 
-def _result(task: dict[str, Any], directory: Path, training: Training, remark: str = "") -> Result:
-    values = {
+def values_of(training: Training) -> dict[str, float | None]:
+    """The values of a result; an accuracy on synthetic images means nothing."""
+    accuracies = [epoch.test_accuracy for epoch in training.epochs] if training.data.name != "synthetic" else []
+    return {
         "epoch_s": statistics.median(epoch.epoch_s for epoch in training.epochs),
+        "total_s": sum(epoch.epoch_s for epoch in training.epochs),
         "samples_per_s": statistics.median(epoch.samples_per_s for epoch in training.epochs),
-        "input_fraction": training.input_fraction, "accuracy": training.epochs[-1].test_accuracy,
-        "train_loss": training.epochs[-1].train_loss, "fastest_step_s": training.step_s, "setup_s": training.setup_s,
-        "process_memory_bytes": training.process_memory_bytes, "device_memory_bytes": training.device_memory_bytes,
+        "input_fraction": training.input_fraction, "accuracy": accuracies[-1] if accuracies else None,
+        "best_accuracy": max(accuracies, default=None), "train_loss": training.epochs[-1].train_loss,
+        "fastest_step_s": training.step_s, "setup_s": training.setup_s, "process_memory_bytes": training.process_memory_bytes,
+        "device_memory_bytes": training.device_memory_bytes, "others_cores": training.others_cores,
     }  # fmt: skip
-    return network_result.make_result(task, directory, values, training, remark=remark)
+
+
+def _result(task: dict[str, Any], directory: Path, training: Training, remark: str = "") -> Result:
+    return network_result.make_result(task, directory, values_of(training), training, remark=remark)

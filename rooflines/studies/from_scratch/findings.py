@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-from rooflines.studies.from_scratch import paper as papers
-from rooflines.studies.from_scratch.records import Iterations, LibraryResult
-from rooflines.studies.other_programs import shared_machine
-from rooflines.studies.records import TimedOperator
+from rooflines.studies.from_scratch.records import GRADIENTS, MATRIX, Iterations, LibraryResult, group, grouped
 from rooflines.studies.study import decided
+from rooflines.studies.tables import by_name
 from rooflines.sweeps.records import Estimate
 from rooflines.units import percent, seconds, si, significant
 
-MATRIX, RELU, SOFTMAX, GRADIENTS, BIAS, UPDATE = "matrix multiplication", "ReLU", "softmax", "gradient computation", "bias", "update"
-GROUPS = (MATRIX, RELU, SOFTMAX, GRADIENTS, BIAS, UPDATE)
 # The paper's network, which its numbers are of.
 _PAPER_WIDTHS, _PAPER_SAMPLES = (784, 10, 10), 59_000
 _FLOAT = 4
-# Bytes a second over 16 lanes of PCIe 3.0, the link of the GPUs of its time: 8e9 transfers, 128 of 130 bits payload, 8 bits a byte.
+# Bytes a second over 16 lanes of PCIe 3.0: 8e9 transfers, 128 of 130 bits payload, 8 bits a byte.
 _PCIE_3 = 16 * 8e9 * 128 / 130 / 8
 _ADDS_UP = 0.05
 # Losses of libraries that compute the same differ by the order in which they add float32 numbers up, 6e-8 a sum, and training carries
@@ -25,41 +22,23 @@ _ADDS_UP = 0.05
 _SAME = 1e-3
 
 
+def libraries() -> dict[str, dict[str, float]]:
+    """Return the tables of the paper: by ``numpy`` and ``cupy``, by quantity, in seconds and bytes."""
+    return by_name(Path(__file__).parent / "from_scratch_mlp.csv")
+
+
 def sentences(results: Sequence[LibraryResult]) -> Iterator[str]:
-    """Yield the sentences. Without a training for speed there are none."""
+    """Yield the sentences. Without a result there are those about the paper."""
     timed = [one for one in results if one.speed is not None]
-    if not timed:
-        return
-    fastest = min(timed, key=lambda one: _iteration(one).value)
-    yield _verdict(fastest)
-    yield from decided((*_compared(timed, fastest), *_sizes(results)), "takes", "long")
-    yield from shared_machine((one.name, one.speed.others_cores) for one in timed if one.speed is not None)
-    yield from (sentence for one in timed if (sentence := _where(one)))
+    if timed:
+        fastest = min(timed, key=lambda one: _iteration(one).value)
+        yield _verdict(fastest)
+        yield from decided((*_compared(timed, fastest), *_sizes(results)), "takes", "long")
+        yield from (sentence for one in timed if (sentence := _where(one)))
     yield from _memory(results)
     yield from _papers()
     yield from _gradients(timed)
     yield from _curves(results)
-
-
-def group(operator: TimedOperator) -> str:
-    """Under which of the paper's headings an operator is: products forward and backward are matrix multiplication."""
-    if operator.matrix_flops:
-        return MATRIX
-    if operator.phase == "optimizer":
-        return UPDATE
-    if operator.name.startswith("relu"):
-        return RELU
-    if operator.name in ("softmax", "cross-entropy"):
-        return SOFTMAX
-    return BIAS if operator.name == "bias" else GRADIENTS
-
-
-def grouped(operators: Iterable[TimedOperator]) -> dict[str, float]:
-    """Seconds an iteration under each heading."""
-    found = dict.fromkeys(GROUPS, 0.0)
-    for one in operators:
-        found[group(one)] += one.time_s
-    return found
 
 
 def paper_bytes() -> int:
@@ -77,7 +56,7 @@ def _iteration(one: LibraryResult) -> Estimate:
 
 def _compared(timed: Sequence[LibraryResult], fastest: LibraryResult) -> Iterator[tuple[str, Estimate, str, Estimate]]:
     """The libraries and the fastest, NumPy and the paper's."""
-    paper = Estimate(**dict.fromkeys(("value", "low", "high"), papers.libraries()["numpy"]["time_per_iteration"]))
+    paper = Estimate(**dict.fromkeys(("value", "low", "high"), libraries()["numpy"]["time_per_iteration"]))
     for one in timed:
         if one is not fastest:
             yield one.name, _iteration(one), fastest.name, _iteration(fastest)
@@ -99,7 +78,7 @@ def _limit(one: LibraryResult) -> str:
     products = [each for each in one.operators if group(each) == MATRIX]
     share = sum(each.time_s for each in products) / total
     longest = max(one.operators, key=lambda each: each.time_s)
-    said = f"Matrix products take {percent(share)} of its time; the longest operator, the {longest.layer} {longest.name}, "
+    said = f"Matrix products take {percent(share)} of the time of its operators; the longest operator, the {longest.layer} {longest.name}, "
     said += f"moves {si(longest.bytes / longest.time_s, 'B/s')} at {significant(longest.executed / longest.bytes)} FLOP/byte"
     if longest.efficiency is not None:
         said += f", {percent(longest.efficiency)} of its {longest.bound} roof"
@@ -116,7 +95,7 @@ def _where(one: LibraryResult) -> str:
     parts = ", ".join(f"{name} {percent(time / total)}" for name, time in largest)
     launch = sum(1 for each in one.operators if each.bound == "latency")
     few = f"; {launch} of its {len(one.operators)} operators are so small that launching them dominates their time" if launch else ""
-    return f"{one.name}, time per iteration: {parts}{few}."
+    return f"{one.name}, time of the operators of an iteration: {parts}{few}."
 
 
 def _memory(results: Sequence[LibraryResult]) -> Iterator[str]:
@@ -135,24 +114,24 @@ def _memory(results: Sequence[LibraryResult]) -> Iterator[str]:
 
 
 def _papers() -> Iterator[str]:
-    paper = papers.libraries()
+    paper = libraries()
     pixels, hidden, classes = _PAPER_WIDTHS
-    count = pixels * hidden + hidden + hidden * classes + classes
+    weights = pixels * hidden + hidden * classes
     parameters, images = paper["numpy"]["memory_parameters"], paper["numpy"]["memory_input_data"]
     yield (
-        f"The units in the paper's memory table are wrong: its {parameters / 1e6:.1f} MB of parameters are the {count:,} parameters of "
-        f"the network, which take {si(count * _FLOAT, 'B')} in float32. Its {images / 1e6:.1f} MB of input are one byte per pixel of "
-        f"{round(images / pixels, -3):,.0f} images; in float32, {_PAPER_SAMPLES:,} images take "
-        f"{si(_PAPER_SAMPLES * pixels * _FLOAT, 'B')}."
+        f"The units in the paper's memory table are wrong: its {parameters / 1e6:.1f} MB of parameters are the {weights:,} weights of "
+        f"the network, which take {si(weights * _FLOAT, 'B')} in float32. Its {images / 1e6:.1f} MB of input are one byte for each "
+        f"value of {round(images / (pixels + 1), -3):,.0f} rows of {pixels + 1}, pixels and class; in float32, {_PAPER_SAMPLES:,} "
+        f"images take {si(_PAPER_SAMPLES * pixels * _FLOAT, 'B')}."
     )
     iteration = paper["cupy"]["time_per_iteration"]
     rate = paper_bytes() / iteration
     link = "no more than" if rate <= _PCIE_3 else "more than"
     yield (
         f"The paper's GPU is only {paper['numpy']['time_per_iteration'] / iteration:.1f} times as fast as its CPU. The matrix products "
-        f"must move {si(paper_bytes(), 'B')}; in {seconds(iteration)} this is {si(rate, 'B/s')}, {link} the bandwidth of a PCIe 3.0 "
-        f"x16 link ({si(_PCIE_3, 'B/s')}) and a small part of that of GPU memory. Most of the time must be launches, copies and "
-        "synchronization."
+        f"must move {si(paper_bytes(), 'B')} in float32; in {seconds(iteration)} this is {si(rate, 'B/s')}, {link} the bandwidth of a "
+        f"PCIe 3.0 x16 link ({si(_PCIE_3, 'B/s')}) and a small part of that of GPU memory. Most of the time must be launches, copies "
+        "and synchronization."
     )
 
 
@@ -161,12 +140,17 @@ def _gradients(timed: Sequence[LibraryResult]) -> Iterator[str]:
     numpy = next((one for one in timed if one.backend == "numpy" and one.operators and one.speed is not None), None)
     if numpy is None or numpy.speed is None or (numpy.speed.widths, numpy.speed.data.train_samples) != (_PAPER_WIDTHS, _PAPER_SAMPLES):
         return
-    paper, rest_s = papers.libraries()["numpy"], grouped(numpy.operators)[GRADIENTS]
-    beyond_s = sum(paper[name] for name in ("matrix_multiplication", "relu", "softmax")) - paper["forward_pass"]
+    paper, rest_s = libraries(), grouped(numpy.operators)[GRADIENTS]
+    beyond_s = {
+        name: sum(one[each] for each in ("matrix_multiplication", "relu", "softmax")) - one["forward_pass"]
+        for name, one in paper.items()
+    }
+    most = max(beyond_s, key=lambda name: beyond_s[name])
     yield (
-        f"Gradient computation takes {seconds(paper['gradient_computation'])} in the paper's table 4 and {seconds(rest_s)} here, where "
-        "the products of the backward pass count as matrix multiplication. In the table only some of them do: its products, ReLU and "
-        f"softmax exceed the forward pass by {seconds(beyond_s)}, of a backward pass of {seconds(paper['backward_pass'])}."
+        f"Gradient computation takes {seconds(paper['numpy']['gradient_computation'])} in the NumPy column of the paper's table 4 and "
+        f"{seconds(rest_s)} here, where the products of the backward pass count as matrix multiplication. There few of them can: "
+        f"products, ReLU and softmax exceed the forward pass by {seconds(max(0.0, beyond_s[most]))} at most ({most}), of a backward "
+        f"pass of {seconds(paper[most]['backward_pass'])}."
     )
 
 

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rooflines.reports.charts.kinds import Curves, Series
-from rooflines.reports.document import Block, Column, Facts, Figure, Row, Section, Table, or_absent
+from rooflines.reports.document import Block, Column, Facts, Figure, Row, Section, Table
 from rooflines.studies import networks
 from rooflines.studies.backend_rows import BackendRows, by_backend
-from rooflines.studies.from_scratch import paper as papers
-from rooflines.studies.from_scratch.findings import BIAS, GRADIENTS, MATRIX, RELU, SOFTMAX, UPDATE, grouped, learned_on, sentences
+from rooflines.studies.from_scratch.findings import learned_on, sentences
 from rooflines.studies.from_scratch.memory import PARTS, MemoryOptions
 from rooflines.studies.from_scratch.records import Iterations, LibraryResult, MemoryParts, SizePoint
-from rooflines.studies.from_scratch.size import SizeOptions
+from rooflines.studies.from_scratch.size import SizeOptions, parse_size, parse_widths
 from rooflines.studies.from_scratch.train import PerceptronOptions
-from rooflines.studies.from_scratch.widths import parse_size, parse_widths
 from rooflines.studies.operators_page import operator_records, operators_section, process_text
 from rooflines.studies.study import Missing, Study, StudyOptions
 from rooflines.sweeps.records import Point
-from rooflines.units import binary_bytes, seconds, si, significant
+from rooflines.sweeps.records import Row as Line
+from rooflines.units import binary_bytes, si
 
 _MOST_POINTS = 200
 _PAPER_ITERATIONS = 500
@@ -75,7 +74,7 @@ def sections(study: Study) -> tuple[Section, ...]:
 
 def sections_of(results: Sequence[LibraryResult]) -> tuple[Section, ...]:
     """The sections for ``results``."""
-    return tuple(make(results) for make in (_papers_tables, _convergence, _operators, _sizes, _setup))
+    return tuple(make(results) for make in (_convergence, _operators, _sizes, _setup))
 
 
 def tables(study: Study) -> dict[str, list[dict[str, Any]]]:
@@ -94,87 +93,20 @@ def tables(study: Study) -> dict[str, list[dict[str, Any]]]:
     return {"iterations": iterations, "operators": operator_records(results)}
 
 
-def _papers_tables(results: Sequence[LibraryResult]) -> Section:
-    columns = [Column("", format="text")]
-    paper = papers.libraries()
-    order: list[LibraryResult | str] = []  # a result, or a library of the paper
-    for backend in dict.fromkeys((*(one.backend for one in results), *paper)):
-        ours = [one for one in results if one.backend == backend]
-        order += [*ours, *([backend] if backend in paper else [])]
-        columns += [Column(one.name, "here") for one in ours]
-        columns += [Column(backend, "paper")] if backend in paper else []
-
-    def row(label: str, quantity: str, value: Callable[[LibraryResult], float | None], form: Callable[[float], str]) -> Row:
-        cells = [label]
-        for one in order:
-            found = paper[one].get(quantity) if isinstance(one, str) else value(one)
-            cells.append(or_absent(found, form))
-        return Row(tuple(cells))
-
-    def phase(name: str) -> Callable[[LibraryResult], float | None]:
-        return lambda one: sum(each.time_s for each in one.operators if each.phase == name) or None
-
-    def heading(name: str) -> Callable[[LibraryResult], float | None]:
-        return lambda one: grouped(one.operators)[name] if one.operators else None
-
-    def part(name: str) -> Callable[[LibraryResult], float | None]:
-        return lambda one: getattr(one.memory, name) if one.memory else None
-
-    def milliseconds(value: float) -> str:
-        return f"{significant(value * 1e3)} ms"
-
-    count = next((len(one.speed.losses) for one in results if one.speed), _PAPER_ITERATIONS)
-    times = (
-        row(
-            f"total, {count} iterations",
-            "total_training_time_500_iterations" if count == _PAPER_ITERATIONS else "",
-            lambda one: one.speed.total_s if one.speed and len(one.speed.losses) == count else None,
-            seconds,
-        ),
-        row("an iteration", "time_per_iteration", lambda one: one.iteration.value if one.iteration else None, milliseconds),
-        row("forward pass", "forward_pass", phase("forward"), milliseconds),
-        row("backward pass", "backward_pass", phase("backward"), milliseconds),
-        row("update", "", phase("optimizer"), milliseconds),
-    )
-    operations = (
-        row(MATRIX, "matrix_multiplication", heading(MATRIX), milliseconds),
-        row(RELU, "relu", heading(RELU), milliseconds),
-        row(SOFTMAX, "softmax", heading(SOFTMAX), milliseconds),
-        row(GRADIENTS, "gradient_computation", heading(GRADIENTS), milliseconds),
-        row(BIAS, "", heading(BIAS), milliseconds),
-        row(UPDATE, "", heading(UPDATE), milliseconds),
-    )
-    memory = tuple(
-        row(label, quantity, part(name), lambda value: si(value, "B"))
-        for label, name, quantity in (
-            ("parameters", "parameters", "memory_parameters"),
-            ("input", "input", "memory_input_data"),
-            ("activations", "activations", "memory_activations"),
-            ("gradients", "gradients", "memory_gradients"),
-            ("library and buffers", "overhead", "memory_framework_overhead"),
-            ("total growth", "total", "memory_total"),
-        )
-    )
+def notes(study: Study) -> dict[str, str]:
+    """How the memory of each library was measured."""
+    results = results_of(study)
     how = "; ".join(f"{one.name}: {one.memory.how}" for one in results if one.memory)
     without = [f"{one.name}: {_NO_MEMORY}." for one in results if one.backend.startswith("torch")]
-    blocks: list[Block] = []
-    if results:
-        columns_given = tuple(columns)
-        blocks = [
-            Table(
-                name="times", title="Times", columns=columns_given, rows=times, show="always",
-                note="Iteration: median. Passes: sum of operators, each timed alone, fastest of 15 rounds.",
-            ),
-            Table(
-                name="operations", title="By operation", columns=columns_given, rows=operations, show="always",
-                note="Matrix products of the backward pass count as matrix multiplication; the paper does not list bias and update.",
-            ),
-            Table(
-                name="memory", title="Memory by component", columns=columns_given, rows=memory, show="always",
-                note=" ".join(filter(None, (f"Measured ({how})." if how else "", *without, "MB is 1e6 bytes."))),
-            ),
-        ]  # fmt: skip
-    return Section(name="papers-tables", title="The paper's tables", blocks=tuple(blocks))
+    return {"memory": " ".join((*([f"Measured ({how})."] if how else ()), *without))}
+
+
+def _whole(row: Line) -> float | None:
+    """The seconds of as many iterations as the paper's."""
+    return row.value("total_s") if row.point.options["iterations"] == _PAPER_ITERATIONS else None
+
+
+VALUES = {"whole_s": _whole}
 
 
 def _convergence(results: Sequence[LibraryResult]) -> Section:

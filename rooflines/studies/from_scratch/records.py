@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
-from rooflines.studies.records import Detail, NetworkResult
+from rooflines.studies.records import Detail, NetworkResult, TimedOperator
 from rooflines.sweeps.records import Estimate
+
+# The paper's headings, and two that it does not list.
+MATRIX, RELU, SOFTMAX, GRADIENTS, BIAS, UPDATE = "matrix multiplication", "ReLU", "softmax", "gradient computation", "bias", "update"
+GROUPS = (MATRIX, RELU, SOFTMAX, GRADIENTS, BIAS, UPDATE)
 
 
 class Iterations(Detail, frozen=True, kw_only=True):
@@ -60,3 +66,24 @@ class LibraryResult(NetworkResult, frozen=True, kw_only=True):
     accuracy: Iterations | None = None
     memory: MemoryParts | None = None
     sizes: tuple[SizePoint, ...] = ()
+
+
+def group(operator: TimedOperator) -> str:
+    """Under which of the paper's headings an operator is: products forward and backward are matrix multiplication."""
+    if operator.matrix_flops:
+        return MATRIX
+    if operator.phase == "optimizer":
+        return UPDATE
+    if operator.name.startswith("relu"):
+        return RELU
+    if operator.name in ("softmax", "cross-entropy"):
+        return SOFTMAX
+    return BIAS if operator.name == "bias" else GRADIENTS
+
+
+def grouped(operators: Iterable[TimedOperator]) -> dict[str, float]:
+    """Seconds an iteration under each heading."""
+    found = dict.fromkeys(GROUPS, 0.0)
+    for one in operators:
+        found[group(one)] += one.time_s
+    return found

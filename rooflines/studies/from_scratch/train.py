@@ -7,15 +7,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from rooflines.kernels.networks import perceptron
 from rooflines.profiler.others import OthersMeter
 from rooflines.studies import data, network_result, networks
-from rooflines.studies.from_scratch.records import Iterations
-from rooflines.studies.from_scratch.widths import parse_widths
+from rooflines.studies.from_scratch.records import Iterations, grouped
+from rooflines.studies.from_scratch.size import parse_widths
 from rooflines.studies.records import DataFacts
 from rooflines.sweeps.records import Result
 
@@ -70,7 +69,7 @@ def train(task: dict[str, Any], directory: Path, channel: Channel) -> Result:
     if job.operators:
         channel.found(_result(task, directory, iterations))
         channel.stage("timing its operators")
-        iterations = msgspec.structs.replace(iterations, operators=network_result.time_operators(network, x, y))
+        iterations = network_result.with_operators(iterations, network, x, y)
         channel.found(_result(task, directory, iterations))
         iterations, remark = network_result.with_bounds(iterations, job.ceilings, job.threads, channel)
     network.close()
@@ -87,7 +86,7 @@ def load_samples(
         count = min(job.samples, len(images.train_images))
         tests = images.test_images, images.test_classes
     else:
-        # The paper holds the last thousand of MNIST's 60,000 training images out; of few images it is a sixth.
+        # The paper holds a thousand of MNIST's 60,000 training images out, here the last; of few images it is a sixth.
         count = len(images.train_images)
         count = min(count - min(perceptron.VALIDATION_SAMPLES, -(-count // 6)), job.samples)
         tests = images.train_images[count:], images.train_classes[count:]
@@ -105,11 +104,19 @@ def _pixels(images: NDArray[np.uint8], width: int) -> NDArray[np.float32]:
     return scaled
 
 
-def _result(task: dict[str, Any], directory: Path, iterations: Iterations, remark: str = "") -> Result:
-    values = {
+def values_of(iterations: Iterations) -> dict[str, float | None]:
+    """The values of a result, with the operators by pass and by the paper's headings; an accuracy on synthetic images means nothing."""
+    timed = iterations.operators
+    passes = {f"{name}_s": sum(one.time_s for one in timed if one.phase == name) for name in ("forward", "backward")}
+    return {
         "iteration_s": iterations.iteration_s, "fastest_s": iterations.fastest_s, "total_s": iterations.total_s,
-        "samples_per_s": iterations.data.train_samples / iterations.iteration_s, "accuracy": iterations.accuracies[-1],
+        "samples_per_s": iterations.data.train_samples / iterations.iteration_s,
+        "accuracy": iterations.accuracies[-1] if iterations.data.name != "synthetic" else None,
         "train_loss": iterations.losses[-1], "process_memory_bytes": iterations.process_memory_bytes,
-        "device_memory_bytes": iterations.device_memory_bytes,
+        "device_memory_bytes": iterations.device_memory_bytes, "others_cores": iterations.others_cores,
+        **({**passes, **{f"{name.replace(' ', '_').lower()}_s": time for name, time in grouped(timed).items()}} if timed else {}),
     }  # fmt: skip
-    return network_result.make_result(task, directory, values, iterations, remark=remark)
+
+
+def _result(task: dict[str, Any], directory: Path, iterations: Iterations, remark: str = "") -> Result:
+    return network_result.make_result(task, directory, values_of(iterations), iterations, remark=remark)

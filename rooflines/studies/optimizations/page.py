@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rooflines.errors import RooflinesError
 from rooflines.pipeline.training import load_training
@@ -11,7 +12,8 @@ from rooflines.profiler.training.records import VariantResult
 from rooflines.reports.charts.kinds import Beam, Beams
 from rooflines.reports.charts.palette import SERIES
 from rooflines.reports.document import ABSENT, Block, Column, Figure, Row, Section, Table, or_absent
-from rooflines.studies.study import Study, device_of, model_of, paper_rows
+from rooflines.studies.study import Study, device_of, model_of
+from rooflines.studies.tables import printed
 from rooflines.sweeps.page import curves_section
 from rooflines.sweeps.pairs import Compared
 from rooflines.sweeps.records import Row as Line
@@ -21,15 +23,16 @@ from rooflines.units import binary_bytes, counted, percent, seconds, significant
 # More right than this of ten classes is no chance.
 _LEARNED = 0.2
 _WAITS = 0.1  # waiting for less of an epoch is not worth a sentence
-_MEMORY = "Memory: the allocator's peak on a GPU, the process's on a CPU."
 _OVER = "Over default: mean of the pairs and its 95 % interval."
 
 
 def configuration(row: Line) -> str:
-    """``default``, ``bf16``, ``tuned`` (compiled, as the paper's tuned ones): what is special about a row."""
+    """``default``, ``bf16``, ``compiled``, ``tuned`` (the best trial of a search): what is special about a row."""
     options = row.point.options
+    if row.point.part == "tune":
+        return "tuned"
     parts = [str(options.get(name, "")) for name in ("precision", "quantize") if options.get(name, "fp32") not in ("fp32", "none")]
-    parts += ["tuned"] if options.get("compile", "off") != "off" else []
+    parts += ["compiled"] if options.get("compile", "off") != "off" else []
     return " · ".join(part for part in parts if part) or "default"
 
 
@@ -71,7 +74,7 @@ def _dynamic(study: Study) -> Iterator[str]:
     saved = next(one for one in _printed() if one["configuration"] == "dynamic-int8" and "saved" in one["quantity"])
     yield (
         f"Dynamic int8 converts the linear layers of a trained network: {percent(linear / counted.flops, 2)} of ResNet-18's FLOPs. "
-        f"Here the speed-up per image is {significant(ratio)} ×{_sure(base, converted, 'sample_s')}. The {saved['value']} % of "
+        f"Here the speed-up per image is {significant(ratio)} ×{_sure(base, converted, 'sample_s')}. The {_plain(saved)} % of "
         "training time that the paper gives it cannot come from there: training does not run the converted network."
     )
 
@@ -86,7 +89,7 @@ def _static(study: Study) -> Iterator[str]:
             memory = next(one for one in _printed() if one["quantity"].startswith("peak memory with dynamic"))
             yield (
                 f"{model} in static int8 takes more memory of the process, {binary_bytes(static)} instead of {binary_bytes(plain)}. "
-                f"The paper finds the least memory in int8, about {memory['value']} MB."
+                f"The paper finds the least memory in dynamic int8, about {_plain(memory)} MB."
             )
 
 
@@ -96,13 +99,13 @@ def _on_cpu(row: Line) -> bool:
 
 def _half(study: Study) -> Iterator[str]:
     """Training in half precision beside the paper's failure on a GTX 1660 Ti."""
-    real = [row for row in study.part("train") if row.value("accuracy") and not row.facts["data"].startswith("synthetic")]
+    real = [row for row in study.part("train") if row.value("accuracy")]
     half = [row for row in real if configuration(row).startswith("amp")]
     if half and all((row.value("accuracy") or 0.0) > _LEARNED for row in half):
         stuck = next(one for one in _printed() if one["quantity"].startswith("accuracy with AMP"))
         listed = ", ".join(f"{model_of(row)} {percent(row.value('accuracy') or 0.0, 1)} in {configuration(row)}" for row in half)
         yield (
-            f"The paper's AMP run on a GTX 1660 Ti stays at {stuck['value']} % accuracy, chance for ten classes. Half precision alone "
+            f"The paper's AMP run on a GTX 1660 Ti stays at {_plain(stuck)} % accuracy, chance for ten classes. Half precision alone "
             f"does not do that: here {listed}. 'rooflines train --precision amp-fp16' names the step and the operator from which "
             "values are not finite."
         )
@@ -141,43 +144,23 @@ def _sure(base: Line, row: Line, name: str) -> str:
 
 
 def sections(study: Study) -> tuple[Section, ...]:
-    """The paper's figures and the tables behind them."""
+    """The values of the paper's text, its figures, and what the tables of the file do not show."""
     return (
-        Section(name="summary", title="All configurations", blocks=(_table(study), _text(study))),
-        Section(name="figures", title="The paper's four figures", blocks=tuple(_figures(study))),
-        Section(name="variants", title="Accuracy of the variants on real labels", blocks=_variant_blocks(study)),
+        Section(name="summary", title="", blocks=(_text(study),)),
+        Section(name="figures", title="", blocks=tuple(_figures(study))),
+        Section(name="variants", title="", blocks=_variant_blocks(study)),
         curves_section(study.part("sweep"), {}),
-        Section(name="tuned", title="Batch size and learning rate, tuned", blocks=tuple(_searches(study))),
+        Section(name="tuned", title="", blocks=tuple(_searches(study))),
     )
 
 
-def _table(study: Study) -> Table:
-    latency = {(model_of(row), device_of(row), configuration(row)): row for row in study.part("latency")}
-    trained = {(model_of(row), device_of(row), configuration(row)): row for row in study.part("train")}
-    rows = []
-    for key in sorted(dict.fromkeys((*trained, *latency)), key=lambda key: key[:2]):
-        model, device, name = key
-        if not device:
-            continue
-        one, other = trained.get(key), latency.get(key)
-        real = one is not None and not one.facts["data"].startswith("synthetic")
-        rows.append(
-            Row(
-                (
-                    model, name, device, _cell(one if real else None, "accuracy", ".1f", 100), _cell(one, "epoch_s", significant),
-                    _cell(other, "sample_s", significant, 1e3), _cell(one, "peak_memory_bytes", binary_bytes),
-                    _cell(other, "peak_memory_bytes", binary_bytes),
-                )
-            )
-        )  # fmt: skip
-    columns = (
-        Column("network", format="text"), Column("configuration", format="text"), Column("device", format="text", priority=1),
-        Column("accuracy", "%"), Column("epoch", "s"), Column("latency", "ms/image"),
-        Column("training memory", priority=1, note=_MEMORY), Column("inference memory", priority=2),
-    )  # fmt: skip
-    settings = dict.fromkeys(map(_setting, study.part("train")))
-    note = f"Accuracy after the last epoch, median of the seeds; absent on synthetic images. Training: {'; '.join(settings)}."
-    return Table(name="configurations", columns=columns, rows=tuple(rows), note=note, show="always")
+VALUES = {"configuration": configuration}
+
+
+def notes(study: Study) -> dict[str, str]:
+    """What the accuracies depend on."""
+    settings = "; ".join(dict.fromkeys(map(_setting, study.part("train"))))
+    return {"configurations": f"Training: {settings}."} if settings else {}
 
 
 def _setting(row: Line) -> str:
@@ -190,41 +173,49 @@ def _setting(row: Line) -> str:
 
 def _text(study: Study) -> Table:
     """The values in the paper's text, with what was measured here in the same configuration."""
-    rows = [Row((one["quantity"], f"{one['value']} {one['unit']}", _here(study, one), one["where"])) for one in _printed()]
+    rows = [Row((one["quantity"], f"{_plain(one)} {one['unit']}", _here(study, one), one["where"])) for one in _printed()]
     columns = (
         Column("quantity", format="text"), Column("paper", format="text"), Column("here", format="text"),
         Column("where", format="text", priority=2),
     )  # fmt: skip
-    note = "The paper's figures are pictures without numbers; these are the values that its text gives."
+    note = "The paper's figures are pictures without numbers; these are the values that its text gives. Here: lowest to highest."
     return Table(name="text", title="Values of the paper's text", columns=columns, rows=tuple(rows), note=note, show="always")
 
 
-def _printed() -> list[dict[str, str]]:
-    return paper_rows(Path(__file__).parent / "optimizations_text.csv")
+def _printed() -> tuple[Mapping[str, Any], ...]:
+    return printed(Path(__file__).parent / "optimizations_text.csv")
 
 
-def _here(study: Study, one: Mapping[str, str]) -> str:
-    """The measurement of the same kind in the same configuration on the same kind of device, by network; absent without one."""
-    kinds = {
-        "latency": ("latency", "sample_s", seconds), "peak memory": ("latency", "peak_memory_bytes", binary_bytes),
-        "time": ("train", "epoch_s", seconds), "accuracy": ("train", "accuracy", lambda value: percent(value, 1)),
-    }  # fmt: skip
-    part, name, shown = next((kind for word, kind in kinds.items() if one["quantity"].startswith(word)), ("", "", seconds))
+def _plain(one: Mapping[str, Any]) -> str:
+    value = one["value"]
+    return value if isinstance(value, str) else f"{value:g}"
+
+
+def _here(study: Study, one: Mapping[str, Any]) -> str:
+    """What the row says to stand beside it, on the same kind of device and, where the text names one, in the same configuration."""
+    part, _, name = (one["beside"] or "").partition(".")
     models = [model for model, word in (("resnet18", "ResNet-18"), ("mobilenet_v2", "MobileNetV2")) if word in one["quantity"]]
-    rows = [row for row in study.part(part) if configuration(row) == one["configuration"] and _on_cpu(row) == (one["device"] == "cpu")]
-    rows = [row for row in rows if not models or model_of(row) in models]
-    if name == "accuracy":
-        rows = [row for row in rows if not row.facts.get("data", "").startswith("synthetic")]
-    found = [f"{model_of(row)} {shown(value)}" for row in rows if (value := row.value(name))]
-    return ", ".join(found) if found and "saved" not in one["quantity"] else ABSENT
+    rows = [
+        row
+        for row in study.part(part)
+        if _on_cpu(row) == (one["device"] == "cpu")
+        and one["configuration"] in (configuration(row), "all", "not given")
+        and (not models or model_of(row) in models)
+        and row.value(name)
+    ]
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        found.setdefault(model_of(row), []).append(row.value(name) or 0.0)
+    ranges = {model: dict.fromkeys(_shown(name, end) for end in (min(values), max(values))) for model, values in found.items()}
+    return ", ".join(f"{model} {' to '.join(ends)}" for model, ends in ranges.items()) or ABSENT
 
 
 def _figures(study: Study) -> Iterator[Block]:
-    trained = [row for row in study.part("train") if device_of(row)]
     timed = [row for row in study.part("latency") if device_of(row)]
-    real = [row for row in trained if not row.facts["data"].startswith("synthetic")] or [
-        row for row in study.part("accuracy") if device_of(row)
-    ]
+    data = {row.facts["data"] for row in study.part("train") if device_of(row)}
+    # A search stands beside the trainings where it had the same data, and as many images of it.
+    trained = [row for row in (*study.part("train"), *study.part("tune")) if row.facts.get("data") in data]
+    real = [row for row in trained if row.value("accuracy")] or [row for row in study.part("accuracy") if device_of(row)]
     for name, rows, value, x_title, caption in (
         ("epoch-time", trained, "epoch_s", "time per epoch", "Time per epoch of training."),
         ("accuracy", real, "accuracy", "share of the test images that are right", "Accuracy after training."),
@@ -240,8 +231,8 @@ def _figures(study: Study) -> Iterator[Block]:
             if row.value(value)
         )  # fmt: skip
         if beams:
-            data = dict.fromkeys(row.facts["data"] for row in rows if row.facts.get("data"))
-            text = f"{caption}{f' Data: {chr(59).join(data)}.' if data else ''}"
+            labels = "; ".join(dict.fromkeys(row.facts["data"] for row in rows if row.facts.get("data")))
+            text = f"{caption}{f' Data: {labels}.' if labels else ''}"
             yield Figure(name=name, caption=text, drawing=Beams(x_title=x_title, beams=beams))
 
 

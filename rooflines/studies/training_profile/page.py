@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cache
 from pathlib import Path
+from typing import Any
 
 from rooflines.pipeline.reporting import ANALYSIS_FILE
 from rooflines.reports.charts.usage import timeline_caption, usage_timeline
-from rooflines.reports.document import ABSENT, Block, Column, Figure, Paragraph, Row, Section, Table, or_absent
+from rooflines.reports.document import Block, Figure, Section
 from rooflines.reports.views.operators import operator_table
 from rooflines.reports.views.run import division_table, steps_table
 from rooflines.reports.views.usage import usage_table
 from rooflines.roofline.analysis import Analysis
 from rooflines.serial import read_json
-from rooflines.studies.study import Study, decided, device_of, paper_rows
+from rooflines.studies.study import Study, decided, device_of
+from rooflines.studies.tables import printed
 from rooflines.sweeps.records import Row as Line
-from rooflines.units import binary_bytes, counted, percent, seconds, significant
+from rooflines.units import counted, percent, seconds, significant
 
 _FOLDER = Path(__file__).parent
 TRAIN_IMAGES, EPOCHS = 8_000, 20
-_COLUMNS = ("gpu_batch_64", "gpu_batch_128", "cpu")
 # Waiting for data for this share of a step is what sets its pace.
 _WAITS = 0.3
 
 
-@cache
-def paper() -> Mapping[str, Mapping[str, str]]:
+def paper() -> dict[str, Mapping[str, Any]]:
     """Return the values of the paper as printed: by quantity, then by column, with the unit and the place."""
-    return {row["quantity"]: row for row in paper_rows(_FOLDER / "training_profile_densenet121.csv")}
+    return {row["quantity"]: row for row in printed(_FOLDER / "training_profile_densenet121.csv")}
 
 
 def analysis_of(row: Line) -> Analysis | None:
@@ -49,11 +48,11 @@ def findings(study: Study) -> Iterator[str]:
     yield from _several_gpus(study)
     for row in study.part("inference"):
         if row.value("sample_s"):
-            longest_s, printed = max(row.value("sample_s") or 0.0, row.value("first_step_s") or 0.0), paper()["inference of one image"]
+            longest_s, theirs = max(row.value("sample_s") or 0.0, row.value("first_step_s") or 0.0), paper()["inference of one image"]
             text = f"Inference on {device_of(row)}: {seconds(row.value('sample_s') or 0.0)} per image at batch 1"
-            if longest_s < float(printed["gpu_batch_64"].partition(" ")[0]):
+            if longest_s < float(theirs["gpu_batch_64"].partition(" ")[0]):
                 text += (
-                    f", first step {seconds(longest_s)}. The paper's {printed['cpu']} s on a CPU and {printed['gpu_batch_64']} s on a "
+                    f", first step {seconds(longest_s)}. The paper's {theirs['cpu']:g} s on a CPU and {theirs['gpu_batch_64']} s on a "
                     "GPU are longer than that, so they must contain something else, such as start-up"
                 )
             yield f"{text}."
@@ -79,7 +78,7 @@ def by_name(analysis: Analysis) -> dict[str, float]:
 
 def _verdict(row: Line, analysis: Analysis) -> str:
     rate = row.value("samples_per_s") or 0.0
-    hours = TRAIN_IMAGES * EPOCHS / rate / 3600 if rate else 0.0
+    hours = _hours(row) or 0.0
     shares = analysis.category_breakdown or {}
     whole = sum(shares.values())
     most = max(shares, key=lambda name: shares[name]) if shares else ""
@@ -95,7 +94,8 @@ def _first_step(row: Line) -> Iterator[str]:
     if first is not None and step:
         yield (
             f"The first step takes {seconds(first)}, {significant(first / step)} × a later one ({seconds(step)}): libraries load and "
-            "memory is allocated. It is in no operator's time here; the paper's list includes it, which is why aten::to leads it."
+            "memory is allocated. It is in no operator's time here. The paper's list, which the copies of data and model lead, "
+            "probably includes it."
         )
 
 
@@ -133,67 +133,38 @@ def _several_gpus(study: Study) -> Iterator[str]:
     if not any(row.value("samples_per_s") for row in study.part("two GPUs")):
         used, held = ([values for name, values in paper().items() if name.startswith(word)] for word in ("use of GPU", "memory of GPU"))
         percents, gigabytes = ([one["gpu_batch_128"] for one in rows] for rows in (used, held))
+        less = [one["gpu_batch_64"] for one in used]
         yield (
-            f'The paper\'s figures of its two GPUs at batch 128 clash: {percents[0]} and {percents[1]} % "of total memory" in one '
-            f"section, {gigabytes[0]} and {gigabytes[1]} of 48 GB in another ({percents[0]} is also GPU 0's temperature). Both say "
-            "that GPU 0 has more to do, as with DataParallel: scatter, copies of the parameters, loss and gradients are all on GPU 0. "
+            f'The paper\'s figures of its two GPUs at batch 128 clash: {percents[0]:g} and {percents[1]:g} % "of its total memory" in '
+            f"one section, {gigabytes[0]:g} and {gigabytes[1]:g} of 48 GB in another ({percents[0]:g} is also GPU 0's temperature). "
+            "Both say that GPU 0 has more to do, as with DataParallel: scatter, copies of the parameters, loss and gradients are all "
+            f"on GPU 0. At batch 64 the use is the other way round ({less[0]:g} and {less[1]:g} %). "
             "Distributed data parallelism divides them evenly."
         )
 
 
 def sections(study: Study) -> tuple[Section, ...]:
-    """The paper's tables with this machine, and the operators, steps and utilization of one run in detail."""
+    """The operators, steps and utilization of one run in detail."""
     traced = _traced(study)
-    detail = traced[-1][1] if traced else None
-    return (
-        Section(name="summary", title="The paper's table, with this machine", blocks=(_summary(study), _paper_table())),
-        *(_details(detail, traced[-1][0]) if detail is not None else ()),
-        Section(name="accuracy", title="Accuracy", blocks=_accuracy(study)),
-    )
+    return _details(traced[-1][1], traced[-1][0]) if traced else ()
 
 
-def _summary(study: Study) -> Table:
-    rows = []
-    for part in ("training", "two GPUs", "inference"):
-        for row in study.part(part):
-            if not row.value("step_s"):
-                continue
-            rate = row.value("samples_per_s") or 0.0
-            hours = TRAIN_IMAGES * EPOCHS / rate / 3600 if rate and part != "inference" else None
-            device, host = row.value("device_gpu_utilization"), row.value("host_cpu_utilization")
-            rows.append(
-                Row(
-                    (
-                        part, int(row.point.options["batch_size"]), device_of(row), significant(rate),
-                        or_absent(hours, ".1f"), seconds(row.value("step_s") or 0.0), or_absent(row.value("first_step_s"), seconds),
-                        binary_bytes(row.value("peak_memory_bytes") or 0.0), or_absent(device, ".0f", 100), or_absent(host, ".0f", 100),
-                        or_absent(row.value("device_power_w"), significant),
-                        or_absent(row.value("device_gpu_temperature_c"), significant),
-                        or_absent(row.value("input_fraction"), ".0f", 100),
-                    )
-                )
-            )  # fmt: skip
-    columns = (
-        Column("run", format="text"), Column("batch", format="count"), Column("device", format="text", priority=2),
-        Column("rate", "images/s"),
-        Column("20 epochs", "h", priority=1), Column("step"), Column("first step"), Column("peak memory", priority=1),
-        Column("GPU", "%", priority=2), Column("CPU", "%", priority=2), Column("power", "W", priority=2),
-        Column("temperature", "°C", priority=3), Column("waiting", "%", priority=1),
-    )  # fmt: skip
-    note = f"20 epochs of {TRAIN_IMAGES:,} images are projected from the rate. A dash: not measured on this machine."
-    return Table(name="summary", columns=columns, rows=tuple(rows), note=note, show="always")
+def notes(study: Study) -> dict[str, str]:
+    """What an accuracy depends on."""
+    options = next((row.point.options for row in study.part("accuracy")), None)
+    if options is None:
+        return {}
+    epochs = counted(int(options["epochs"]), "epoch")
+    return {"accuracy": f"Batch {options['batch_size']}, {epochs}, Adam, seed {options.get('seed', 0)}."}
 
 
-def _paper_table() -> Table:
-    rows = tuple(
-        Row((name, values["unit"], *(values[column] or ABSENT for column in _COLUMNS), values["where"]), muted=True)
-        for name, values in paper().items()
-    )
-    columns = (
-        Column("the paper", format="text"), Column("unit", format="text"), Column("GPU, batch 64"), Column("GPU, batch 128"),
-        Column("CPU"), Column("where", format="text", priority=2),
-    )  # fmt: skip
-    return Table(name="paper", columns=columns, rows=rows)
+def _hours(row: Line) -> float | None:
+    """The hours of the paper's training at the rate of a row."""
+    rate = row.value("samples_per_s")
+    return TRAIN_IMAGES * EPOCHS / rate / 3600 if rate and row.point.part != "inference" else None
+
+
+VALUES = {"hours": _hours, "remark": lambda row: row.reason or row.facts.get("data", "")}
 
 
 def _details(analysis: Analysis, row: Line) -> tuple[Section, ...]:
@@ -209,27 +180,3 @@ def _details(analysis: Analysis, row: Line) -> tuple[Section, ...]:
         Section(name="operators", title=f"Operators, {of}", blocks=(operators,) if operators is not None else ()),
         Section(name="usage", title=f"Utilization during the timed steps, {of}", blocks=tuple(usage)),
     )
-
-
-def _accuracy(study: Study) -> tuple[Block, ...]:
-    rows = []
-    for row in study.part("accuracy"):
-        synthetic = row.facts.get("data", "").startswith("synthetic")
-        accuracy = row.value("accuracy")
-        rows.append(
-            Row(
-                (
-                    str(row.point.options.get("learning_rate", "")), device_of(row), or_absent(row.value("epoch_s"), significant),
-                    or_absent(None if synthetic else accuracy, ".1f", 100), row.reason or row.facts.get("data", ""),
-                )
-            )
-        )  # fmt: skip
-    if not rows:
-        return (Paragraph("Accuracy was not measured.", "note"),)
-    columns = (
-        Column("learning rate"), Column("device", format="text"), Column("epoch", "s"), Column("accuracy", "%"),
-        Column("data", format="text", priority=1),
-    )  # fmt: skip
-    one = study.part("accuracy")[0].point.options
-    note = f"Batch {one['batch_size']}, {counted(int(one['epochs']), 'epoch')}, Adam, seed {one.get('seed', 0)}."
-    return (Table(name="accuracy", columns=columns, rows=tuple(rows), note=note, show="always"),)
