@@ -68,7 +68,7 @@ def _of_run(analysis: Analysis, point: Point, number: int) -> Result:
         values |= {"energy_per_step_j": usage.energy_per_step_j, "energy_per_sample_j": usage.energy_per_sample_j}
         for one in usage.devices:
             where = "host" if one.device == "host" else "device"
-            for gauge in ("gpu_utilization", "cpu_utilization", "gpu_temperature_c", "cpu_temperature_c"):
+            for gauge in ("gpu_utilization", "cpu_utilization", "temperature_c", "process_threads", "process_count"):
                 if gauge in one.gauges:
                     values[f"{where}_{gauge}"] = one.gauges[gauge].mean
             values[f"{where}_power_w"] = one.mean_power_w

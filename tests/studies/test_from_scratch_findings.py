@@ -44,7 +44,9 @@ def test_the_papers_bytes_are_those_of_five_products():
 def test_findings():
     numpy = library_result(operators=OPERATORS, memory=MEMORY, sizes=SIZES)
     said = list(sentences([numpy, library_result("torch-cpu", iteration_s=0.08)]))
-    assert said[0].startswith("numpy takes 40.0 ms per iteration of 59,000 samples. Matrix products take 70 % of the time of its operators")
+    assert said[0].startswith(
+        "numpy takes 40.0 ms per iteration of 59,000 samples. Matrix products take 70 % of the time of its operators"
+    )
     text = "\n".join(said)
     assert "numpy, time of the operators of an iteration: matrix multiplication 70 %" in text
     assert "the components add up to the total growth of 230 MB (0.2 % difference)" in text

@@ -3,8 +3,9 @@
 ``python -m rooflines.kernels.networks.perceptron_memory --library numpy`` prints it as JSON. It is a program because only a fresh
 process can say what importing a library costs; nothing heavy may be imported here before ``main`` has looked.
 
-On the host NumPy's arrays are those that it reports to ``tracemalloc`` under a separate domain, and the total is the growth of the
-resident set. On a GPU they are what hooks on CuPy's memory pool saw, and the total is what the driver says the device gave away.
+On the host NumPy's arrays are those that it reports to ``tracemalloc`` under a separate domain, PyTorch's the storages that its
+operators returned and that are alive, and the total is the growth of the resident set. On a GPU they are what hooks on CuPy's memory
+pool saw, and the total is what the driver says the device gave away.
 The components are read one by one and the total apart from them: that they add up is a check, not a definition.
 """
 
@@ -67,6 +68,45 @@ class _Host:
     def kept(self) -> int:
         current, _ = tracemalloc.get_traced_memory()
         return current - self.arrays() + tracemalloc.get_tracemalloc_memory() - self._traced
+
+    def grown(self) -> int:
+        return resident_bytes() - self._before
+
+
+class _TorchHost:
+    how = "arrays: storages of the operators' results; total: growth of the resident set since before the import, without the meter's"
+
+    def __init__(self) -> None:
+        self._before = resident_bytes()
+        self._live: dict[int, tuple[Any, int]] = {}
+        self._mode: Any = None
+
+    def started(self) -> int:
+        import torch
+        from torch.utils._python_dispatch import TorchDispatchMode
+        from torch.utils._pytree import tree_leaves
+
+        reference: Any = torch.multiprocessing.reductions.StorageWeakRef
+        live, framework = self._live, self.grown()
+
+        class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                made = func(*args, **(kwargs or {}))
+                for storage in (one.untyped_storage() for one in tree_leaves(made) if isinstance(one, torch.Tensor)):
+                    live[storage.data_ptr()] = reference(storage), storage.nbytes()
+                return made
+
+        self._mode = Mode()  # type: ignore[no-untyped-call]
+        self._mode.__enter__()
+        torch.zeros(1).add_(1)  # what the mode imports at its first operator is not the library's
+        self._before += self.grown() - framework
+        return framework
+
+    def arrays(self) -> int:
+        return sum(size for storage, size in self._live.values() if not storage.expired())
+
+    def kept(self) -> int:
+        return 0
 
     def grown(self) -> int:
         return resident_bytes() - self._before
@@ -148,7 +188,8 @@ def measure(library: str, widths: Sequence[int], samples: int) -> dict[str, Any]
 
     The input is random: its values do not change what it takes. To be called once, in a process that has not imported the library.
     """
-    meter: _Meter = _Device() if library == "cupy" else _Host()
+    meters: dict[str, type[_Meter]] = {"cupy": _Device, "torch-cpu": _TorchHost}
+    meter = meters.get(library, _Host)()
     from rooflines.kernels.networks.perceptron import Perceptron
     from rooflines.kernels.networks.perceptron_library import library as load
 
@@ -219,7 +260,7 @@ def _pci(bus_id: str) -> Pci:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; 0 when it went well."""
     parser = argparse.ArgumentParser(description="Memory of one iteration of the perceptron by component, in bytes, as JSON.")
-    parser.add_argument("--library", choices=("numpy", "cupy"), default="numpy")
+    parser.add_argument("--library", choices=("numpy", "cupy", "torch-cpu"), default="numpy")
     parser.add_argument("--widths", default="784,10,10")
     parser.add_argument("--samples", type=int, default=59_000)
     options = parser.parse_args(arguments)

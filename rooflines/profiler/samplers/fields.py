@@ -74,6 +74,7 @@ class DeviceSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     core_utilization: Annotated[tuple[float, ...] | None, Field("core busy", "1", ("mean",), shown=())] = None
     gpu_memory_utilization: Annotated[float | None, Field("memory busy", "1", ("mean",), shown=())] = None
     process_threads: Annotated[int | None, Field("threads", "", program=True, shown=())] = None
+    process_count: Annotated[int | None, Field("processes", "", program=True, shown=())] = None
     # memory
     memory_used_bytes: Annotated[int | None, Field("memory", "B", ("highest",))] = None
     memory_total_bytes: Annotated[int | None, Field("memory size", "B", ("end",), shown=())] = None

@@ -117,6 +117,7 @@ class HostSampler(Sampler):
                 process_rss_bytes=tree and tree.rss_bytes,
                 process_uss_bytes=self.tree.uss_bytes(),
                 process_threads=tree and tree.threads,
+                process_count=tree and tree.processes,
                 process_read_bytes=tree and tree.spent.read_bytes,
                 process_written_bytes=tree and tree.spent.written_bytes,
                 process_minor_faults=tree and tree.spent.minor_faults,

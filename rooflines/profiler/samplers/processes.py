@@ -57,6 +57,7 @@ class TreeReading(NamedTuple):
 
     rss_bytes: int
     threads: int
+    processes: int
     spent: Spent
 
 
@@ -98,9 +99,8 @@ class ProcessTree:
             self._listed_at = now_at
         if not now:
             return None
-        return TreeReading(
-            rss_bytes=sum(one.rss_bytes for one in now.values()), threads=sum(one.threads for one in now.values()), spent=self._total
-        )
+        rss_bytes, threads = sum(one.rss_bytes for one in now.values()), sum(one.threads for one in now.values())
+        return TreeReading(rss_bytes=rss_bytes, threads=threads, processes=len(now), spent=self._total)
 
     def _readings(self) -> dict[int, ProcessReading]:
         readings = {}

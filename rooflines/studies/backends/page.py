@@ -19,7 +19,8 @@ from rooflines.studies.data import padded
 from rooflines.studies.operators_page import operator_records, operators_section, process_text
 from rooflines.studies.study import Missing, Study, StudyOptions
 from rooflines.sweeps.records import Point
-from rooflines.units import binary_bytes, seconds, significant
+from rooflines.sweeps.records import Row as Line
+from rooflines.units import binary_bytes, seconds
 
 _IMAGE_BYTES = 28 * 28 * 4
 _SLOW = "skipped in a quick study because compiling takes longer than running; select it by name to include it"
@@ -74,7 +75,7 @@ def sections(study: Study) -> tuple[Section, ...]:
 
 def sections_of(results: Sequence[BackendResult]) -> tuple[Section, ...]:
     """The sections for ``results``."""
-    return tuple(make(results) for make in (_plots, _input, _operators, _setup))
+    return tuple(make(results) for make in (_plots, _paces, _operators, _setup))
 
 
 def tables(study: Study) -> dict[str, list[dict[str, Any]]]:
@@ -90,7 +91,15 @@ def tables(study: Study) -> dict[str, list[dict[str, Any]]]:
     return {"epochs": epochs, "operators": operator_records(results)}
 
 
+def _each(row: Line, waiting: bool) -> float | None:
+    """The seconds of input or of computing for each sample."""
+    rate, share = row.value("samples_per_s"), row.value("input_fraction")
+    return (share if waiting else 1 - share) / rate if rate and share is not None else None
+
+
 VALUES = {
+    "input_s": lambda row: _each(row, True),
+    "compute_s": lambda row: _each(row, False),
     "fed": lambda row: "paper's loader" if row.point.part == "loader" else "in place",
     "epoch": lambda row: MNIST_TRAIN / (row.value("samples_per_s") or 1.0) if row.point.part == "loader" else row.value("epoch_s"),
 }
@@ -176,28 +185,9 @@ def _plots(results: Sequence[BackendResult]) -> Section:
     return Section(name="plots", title="The paper's plots", blocks=tuple(blocks))
 
 
-def _input(results: Sequence[BackendResult]) -> Section:
-    """Input apart from compute, for the data in place and behind the loader."""
-
-    def row(one: BackendResult, fed: str, samples_per_s: float, waited: float) -> Row:
-        parts = (significant(share / samples_per_s * 1e6) for share in (waited, 1 - waited))
-        return Row((one.name, fed, f"{samples_per_s:,.0f}", f"{100 * waited:.1f}", *parts), colour=one.backend)
-
-    rows = []
-    for one in results:
-        rows.append(row(one, "in place", one.rate.value, one.speed.input_fraction))
-        if one.loader is not None:
-            rows.append(row(one, "paper's loader", one.loader.samples_per_s, one.loader.input_fraction))
+def _paces(results: Sequence[BackendResult]) -> Section:
+    """Where the time of a step goes by what bounds it."""
     blocks: list[Block] = []
-    if rows:
-        blocks.append(
-            Table(
-                name="input", title="Waiting for input", rows=tuple(rows), show="always",
-                columns=(Column("backend", format="text"), Column("data", format="text"), Column("samples/s"), Column("waiting", "%"),
-                         Column("input", "µs/sample"), Column("compute", "µs/sample")),
-                note="Input: time that a step waits for its batch. In place: each batch is a slice of data in device memory.",
-            )
-        )  # fmt: skip
     paces = [(one, found) for one in results if (found := pace(one)) is not None]
     if paces:
         names = [name for name in PACES if any(name in found.parts for _, found in paces)]

@@ -78,7 +78,7 @@ def _limit(one: LibraryResult) -> str:
     products = [each for each in one.operators if group(each) == MATRIX]
     share = sum(each.time_s for each in products) / total
     longest = max(one.operators, key=lambda each: each.time_s)
-    said = f"Matrix products take {percent(share)} of the time of its operators; the longest operator, the {longest.layer} {longest.name}, "
+    said = f"Matrix products take {percent(share)} of the time of its operators; the longest one, the {longest.layer} {longest.name}, "
     said += f"moves {si(longest.bytes / longest.time_s, 'B/s')} at {significant(longest.executed / longest.bytes)} FLOP/byte"
     if longest.efficiency is not None:
         said += f", {percent(longest.efficiency)} of its {longest.bound} roof"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rooflines.reports.charts.kinds import Curves, Series
-from rooflines.reports.document import Block, Column, Facts, Figure, Row, Section, Table
+from rooflines.reports.document import Facts, Figure, Section
 from rooflines.studies import networks
 from rooflines.studies.backend_rows import BackendRows, by_backend
 from rooflines.studies.from_scratch.findings import learned_on, sentences
@@ -18,15 +18,16 @@ from rooflines.studies.operators_page import operator_records, operators_section
 from rooflines.studies.study import Missing, Study, StudyOptions
 from rooflines.sweeps.records import Point
 from rooflines.sweeps.records import Row as Line
-from rooflines.units import binary_bytes, si
+from rooflines.units import binary_bytes
 
 _MOST_POINTS = 200
 _PAPER_ITERATIONS = 500
-_NO_MEMORY = "PyTorch's allocators do not record which array they serve"
+# What the memory of can be told by component.
+_BY_COMPONENT = ("numpy", "cupy", "torch-cpu")
 
 
 def choose(points: Sequence[Point], options: StudyOptions) -> Iterator[Point | Missing]:
-    """Yield the points to run, and why others cannot: MNIST also gives the accuracy, and PyTorch's memory is not known by array."""
+    """Yield the points to run, and why others cannot: MNIST also gives the accuracy; PyTorch's memory on a GPU is not told apart."""
     kinds = {"speed": PerceptronOptions, "accuracy": PerceptronOptions, "memory": MemoryOptions, "sizes": SizeOptions}
     for one in networks.available(points, networks.LIBRARIES, kinds, options):
         if isinstance(one, Point):
@@ -36,7 +37,7 @@ def choose(points: Sequence[Point], options: StudyOptions) -> Iterator[Point | M
                 parse_widths(str(one.options["widths"]))
             if one.part == "accuracy" and options.data_dir is not None:
                 continue
-            if one.part == "memory" and str(one.options["backend"]).startswith("torch"):
+            if one.part == "memory" and one.options["backend"] not in _BY_COMPONENT:
                 continue
         yield one
 
@@ -97,8 +98,10 @@ def notes(study: Study) -> dict[str, str]:
     """How the memory of each library was measured."""
     results = results_of(study)
     how = "; ".join(f"{one.name}: {one.memory.how}" for one in results if one.memory)
-    without = [f"{one.name}: {_NO_MEMORY}." for one in results if one.backend.startswith("torch")]
-    return {"memory": " ".join((*([f"Measured ({how})."] if how else ()), *without))}
+    without = ", ".join(one.name for one in results if one.backend not in _BY_COMPONENT)
+    said = [f"Measured ({how})."] if how else []
+    said += [f"Not told apart by component: {without}."] if without else []
+    return {"memory": " ".join(said)}
 
 
 def _whole(row: Line) -> float | None:
@@ -138,38 +141,17 @@ def _operators(results: Sequence[LibraryResult]) -> Section:
 
 
 def _sizes(results: Sequence[LibraryResult]) -> Section:
-    rows = tuple(
-        Row(
-            (one.name, "-".join(map(str, size.widths)), f"{size.samples:,}", f"{size.iteration.value * 1e3:.3g}",
-             si(size.flops / size.iteration.value, "FLOP/s"), si(size.bytes / size.iteration.value, "B/s")),
-            colour=one.backend,
-        )
-        for one in results
-        for size in one.sizes
-    )  # fmt: skip
-    blocks: list[Block] = []
+    """The speed by width of the only hidden layer, for the number of samples that has most widths."""
     series = []
     for one in results:
-        counts = [size.samples for size in one.sizes if len(size.widths) == 3]
+        shallow = [size for size in one.sizes if len(size.widths) == 3]
+        counts = [size.samples for size in shallow]
         most = max(set(counts), key=counts.count, default=0)
-        points = sorted(
-            (size.widths[1], size.flops / size.iteration.value) for size in one.sizes if len(size.widths) == 3 and size.samples == most
-        )
-        if len(points) > 1:
-            series.append(_series(one, points))
-    if series:
-        drawing = Curves(x_title="width of the hidden layer", y_title="speed, FLOP/s", series=tuple(series), log_x=True)
-        blocks.append(Figure(name="sizes", caption="Speed by width of the hidden layer.", drawing=drawing))
-    if rows:
-        blocks.append(
-            Table(
-                name="sizes", title="Other widths and sample counts", rows=rows, show="always",
-                columns=(Column("library", format="text"), Column("network", format="text"), Column("samples"),
-                         Column("iteration", "ms"), Column("speed"), Column("traffic")),
-                note="Random samples; the time does not depend on their values.",
-            )
-        )  # fmt: skip
-    return Section(name="other-sizes", title="Other sizes", blocks=tuple(blocks))
+        points = sorted((size.widths[1], size.flops / size.iteration.value) for size in shallow if size.samples == most)
+        series += [_series(one, points)] if len(points) > 1 else []
+    drawing = Curves(x_title="width of the hidden layer", y_title="speed, FLOP/s", series=tuple(series), log_x=True)
+    figure = Figure(name="sizes-by-width", caption="Speed by width of the hidden layer.", drawing=drawing)
+    return Section(name="other-sizes", title="Other sizes", blocks=(figure,) if series else ())
 
 
 def _setup(results: Sequence[LibraryResult]) -> Section:

@@ -24,9 +24,10 @@ def measured(library, *arguments):
     return json.loads(done.stdout)
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch-cpu"])
 @pytest.mark.parametrize("samples", [2_000, 30_000])
-def test_the_components_add_up_to_the_growth_of_the_process(samples):
-    found = measured("numpy", "--samples", str(samples))
+def test_the_components_add_up_to_the_growth_of_the_process(samples, library):
+    found = measured(library, "--samples", str(samples))
     assert sum(found[part] for part in PARTS) == pytest.approx(found["total"], rel=0.05)
     # What NumPy reported is what the arrays of these shapes hold: float32, and int64 classes.
     assert found["input"] == pytest.approx(samples * (784 * 4 + 8), rel=0.01)

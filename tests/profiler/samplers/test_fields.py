@@ -25,7 +25,7 @@ SAMPLERS = Path(rooflines.profiler.samplers.__file__).parent
 # What a field's name ends with for its unit.
 ENDINGS = {
     "W": "_w", "J": "_j", "°C": "_c", "Hz": "_hz", "B": "_bytes", "B/s": "_bytes_per_s", "1": ("_utilization", "_reasons"),
-    "cores": "_utilization", "": ("_threads", "_faults", "_corrected", "_uncorrected"),
+    "cores": "_utilization", "": ("_threads", "_count", "_faults", "_corrected", "_uncorrected"),
 }  # fmt: skip
 
 
