@@ -27,6 +27,7 @@ MODELS = ("resnet18", "mobilenet_v2", "resnet50", "squeezenet1_1")
 _NEAR = 0.15
 # A step that waits for its input for this share of the time is set by the input pipeline.
 _WAITS = 0.3
+_LIMITS = {"input": "the input pipeline", "far": "kernels far from any roof"}
 # Forward, and twice that backward; a multiply-add is two.
 _FLOPS_PER_MAC = 6
 
@@ -67,7 +68,7 @@ def _verdict(study: Study, trained: list[Line]) -> str:
     limits = [row.facts.get("limited_by", "") for row in trained]
     low, high = min(row.value("efficiency") or 0.0 for row in trained), max(row.value("efficiency") or 0.0 for row in trained)
     limit = statistics.mode(limits)
-    what = {"input": "the input pipeline", "far": "kernels far from any roof"}.get(limit, limit)
+    what = _LIMITS.get(limit, limit)
     return (
         f"Training on {' and '.join(study.devices)} is limited by {what} for {limits.count(limit)} of {len(limits)} networks, at "
         f"{percent(low)} to {percent(high)} of their bounds."
@@ -105,7 +106,7 @@ def _image_size(study: Study) -> Iterator[str]:
         yield (
             f"The paper calls its images {small}. Its peaks of memory on the T4 are within {percent(near)} of those counted for "
             f"{large}, and those for {small} are at least {math.floor(100 * lower)} % lower: its images were scaled up, so each is "
-            f"{round((SIZES[1] / SIZES[0]) ** 2)} times the work.{f' Here --image-size is {ours}.' if ours else ''}"
+            f"{round((SIZES[1] / SIZES[0]) ** 2)} times the work.{f' Here they have {ours} pixels a side.' if ours else ''}"
         )
 
 
@@ -205,7 +206,10 @@ def _flop_per_image(row: Line) -> float | None:
     return None if flops is None else flops / int(row.point.options["batch_size"])
 
 
-VALUES = {"flop_per_image": _flop_per_image}
+VALUES = {
+    "flop_per_image": _flop_per_image,
+    "limited_by": lambda row: _LIMITS.get(row.facts.get("limited_by", ""), row.facts.get("limited_by")),
+}
 
 
 def _speedups(study: Study) -> list[Block]:
@@ -217,7 +221,7 @@ def _speedups(study: Study) -> list[Block]:
         ours = [rates.get((model, device)) for device in devices]
         base = ours[0] if ours else None
         cells = [_times(one, base) for one in ours[1:]]
-        rows.append(Row((model, *cells, *(theirs[model][name] for name in ("m3_over_cpu", "t4_over_cpu", "t4_over_m3")))))
+        rows.append(Row((model, *cells, *(f"{theirs[model][name]:g}" for name in ("m3_over_cpu", "t4_over_cpu", "t4_over_m3")))))
     columns = (
         Column("network", format="text"), *(Column(device, "×", key=f"speedup_{index}") for index, device in enumerate(devices[1:], 1)),
         Column("M3 Pro / cloud CPU (paper)", "×"), Column("T4 / cloud CPU (paper)", "×"), Column("T4 / M3 Pro (paper)", "×"),
