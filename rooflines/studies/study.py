@@ -341,7 +341,7 @@ def _findings(study: Study, folder: Path) -> Iterator[str]:
             f"{len(study.rows)} points ran. The tables show these points{', and no finding rests on them' * own}. On an idle machine "
             "the same command with a new output measures them."
         )
-        said.insert(len(said) if quiet else 0, notice)
+        said.insert(len(said) if 2 * len(quiet) >= len(measured) else 0, notice)
     yield from said
 
 
