@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import psutil
@@ -36,9 +37,14 @@ class OthersMeter:
 
 
 def _others_s() -> float:
-    """Processor time of all programs but this one. A hypervisor's other guests (steal) are not programs of this machine."""
-    whole, own = psutil.cpu_times(), psutil.Process().cpu_times()
-    return float(whole.user + whole.system + getattr(whole, "nice", 0.0) - own.user - own.system)
+    """Processor time of all programs but this one and its children, such as the workers of a data loader. A hypervisor's other guests
+    (steal) are not programs of this machine."""
+    whole, own, ours = psutil.cpu_times(), psutil.Process(), 0.0
+    for process in (own, *own.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):  # its time is then in its parent's
+            times = process.cpu_times()
+            ours += times.user + times.system + getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
+    return float(whole.user + whole.system + getattr(whole, "nice", 0.0) - ours)
 
 
 def _spent_s() -> dict[tuple[int, str], float]:

@@ -105,7 +105,7 @@ def _of_training(training: Training, point: Point, number: int) -> Result:
     values: dict[str, float | None] = {
         "epochs": len(epochs), "accuracy": training.accuracy if training.data.real else None,
         "epoch_s": training.epoch_s,
-        "peak_memory_bytes": training.peak_memory_bytes,
+        "peak_memory_bytes": training.peak_memory_bytes, "others_cores": training.others_cores,
     }  # fmt: skip
     if later:
         values |= {

@@ -253,3 +253,12 @@ def test_a_study_without_a_page_shows_its_tables_and_what_a_sweep_shows(tmp_path
         ("resnet18", "2", "10.0"), ("resnet18", "4", "20.0"), ("squeezenet1_1", "2", "30.0"), ("squeezenet1_1", "4", "40.0"),
     )  # fmt: skip
     assert made.verdict.startswith("Highest throughput: squeezenet1_1")
+
+
+def test_one_epoch_each_does_not_tell_which_training_is_faster(tmp_path):
+    folder = find_study("optimizations")
+    points, _ = study_points(folder, StudyOptions(device="cpu", parts=("train",)))
+    results_of(points, tmp_path / "out", "here", 1.0)
+    text = "\n".join(merge_studies(folder, [tmp_path / "out"]).findings)
+    assert "speed-up of the time per epoch" not in text
+    assert "one epoch of training each of the default and amp-bf16 and compiled, so which is faster is not known" in text

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rooflines.arguments import arg
 from rooflines.errors import RooflinesError, WorkloadError, writing
 from rooflines.profiler.options import Options
+from rooflines.profiler.others import OthersMeter
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.recording.process_memory import PeakMemory
 from rooflines.profiler.recording.step_clock import synchronise
@@ -94,6 +95,7 @@ class Trainer:
         pending: list[torch.Tensor] = []
         first_s, skipped, input_s = None, 0, 0.0
         scale = self.scaler.get_scale()
+        others = OthersMeter()
         began = last = time.perf_counter()
         for step, batch in enumerate(self._batches(number), 1):
             input_s += time.perf_counter() - last
@@ -109,12 +111,12 @@ class Trainer:
             progress.advance()
             last = time.perf_counter()
         synchronise(self.device)
-        epoch_s = time.perf_counter() - began
+        epoch_s, others_cores = time.perf_counter() - began, others.cores()
         test_loss, accuracy, test_s = self.test()
         return Epoch(
             epoch=number, epoch_s=epoch_s, input_s=input_s, test_s=test_s, samples_per_s=self.steps * self.batch_size / epoch_s,
             train_loss=sum(self.losses) / len(self.losses), test_loss=test_loss, test_accuracy=accuracy, learning_rate=rate,
-            peak_memory_bytes=self._peak.bytes(), first_step_s=first_s, skipped_steps=skipped,
+            peak_memory_bytes=self._peak.bytes(), first_step_s=first_s, skipped_steps=skipped, others_cores=others_cores,
         )  # fmt: skip
 
     def _begin(self, number: int) -> float:

@@ -29,6 +29,7 @@ class Epoch(msgspec.Struct, frozen=True, kw_only=True):
 
     ``first_step_s`` is the first step of the process, in which libraries load and code is compiled; it is part of the first epoch's
     ``epoch_s`` only. ``skipped_steps`` are those that a gradient scaler left out. ``test_loss`` is absent if it is not finite.
+    ``others_cores`` is how many processors other programs kept busy while the steps ran.
     """
 
     epoch: int
@@ -43,6 +44,7 @@ class Epoch(msgspec.Struct, frozen=True, kw_only=True):
     peak_memory_bytes: int | None = None
     first_step_s: float | None = None
     skipped_steps: int = 0
+    others_cores: float | None = None
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,6 +118,12 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
         """The median time of an epoch without the first of each seed, which includes start-up, unless there is no other."""
         later = [epoch.epoch_s for one in self.results for epoch in one.epochs[1:]]
         return statistics.median(later or [epoch.epoch_s for one in self.results for epoch in one.epochs] or [0.0]) or None
+
+    @property
+    def others_cores(self) -> float | None:
+        """The most processors that other programs kept busy during an epoch."""
+        found = [epoch.others_cores for one in self.results for epoch in one.epochs if epoch.others_cores is not None]
+        return max(found, default=None)
 
     @property
     def peak_memory_bytes(self) -> int | None:

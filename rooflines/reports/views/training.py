@@ -9,6 +9,7 @@ from rooflines.profiler.training.records import Epoch, Training, VariantResult
 from rooflines.reports.charts.kinds import Curves, Series
 from rooflines.reports.document import Block, Column, Figure, Page, Paragraph, Row, Section, Table
 from rooflines.reports.words.sentences import subject
+from rooflines.roofline.step.interference import shared_by
 from rooflines.units import binary_bytes, counted, percent, seconds, significant
 
 _INPUT_SHARE = 0.05  # waiting below this share of an epoch is not worth a sentence
@@ -26,7 +27,9 @@ def page(training: Training) -> Page:
         rooflines=__version__,
         verdict=verdict,
         said=tuple(said),
-        status=("interrupted", "The training has not ended: the report covers the epochs so far.") if interrupted else None,
+        status=("interrupted", "The training has not ended: the report covers the epochs so far.")
+        if interrupted
+        else shared_by([epoch.others_cores for one in training.results for epoch in one.epochs], "epochs"),
         label="" if training.data.real else training.data.label[0].upper() + training.data.label[1:] + ".",
         sections=tuple(
             section for section in (_failures(training), _epochs(training), _variants(training), _method(training)) if section.blocks

@@ -125,22 +125,32 @@ def _gains(rows: Sequence[Line], name: str, what: str, study: Study) -> Iterator
             if base is None or not ours:
                 continue
             value = base.value(name) or 1.0
+            judged = {label: row for label, row in ours.items() if _interval(base, name) and _interval(row, name)}
             parts = [
-                f"{label} {significant(value / (row.value(name) or 1.0))} ×{_sure(base, row, name)}" for label, row in ours.items()
+                f"{label} {significant(value / (row.value(name) or 1.0))} ×{_sure(base, row, name)}" for label, row in judged.items()
             ]
             once = min(row.rounds for row in (base, *ours.values())) < 2 and base.point.kind == "profile"
-            yield (
-                f"{model} on {device}, speed-up of the {what} over the default ({seconds(value)}): {', '.join(parts)}."
-                + " One round: --repeats 3 tells whether others agree." * once
-            )
+            if parts:
+                yield (
+                    f"{model} on {device}, speed-up of the {what} over the default ({seconds(value)}): {', '.join(parts)}."
+                    + " One round: --repeats 3 tells whether others agree." * once
+                )
+            if unknown := [label for label in ours if label not in judged]:
+                yield (
+                    f"{model} on {device}: one {what.removeprefix('time per ')} each of the default and {' and '.join(unknown)}, so "
+                    "which is faster is not known. At least three rounds (--repeats) on an idle machine can tell."
+                )
+
+
+def _interval(row: Line, name: str) -> tuple[float, float] | None:
+    found = row.estimates[name]
+    return None if found.low is None or found.high is None else (found.low, found.high)
 
 
 def _sure(base: Line, row: Line, name: str) -> str:
-    """A remark unless the intervals are apart."""
-    a, b = base.estimates[name], row.estimates[name]
-    if a.low is None or a.high is None or b.low is None or b.high is None:
-        return " (noise unknown: needs --repeats 3)"
-    return "" if a.high < b.low or b.high < a.low else " (within the noise)"
+    """A remark unless the intervals are known and apart."""
+    a, b = _interval(base, name), _interval(row, name)
+    return "" if a and b and (a[1] < b[0] or b[1] < a[0]) else " (within the noise)"
 
 
 def sections(study: Study) -> tuple[Section, ...]:
