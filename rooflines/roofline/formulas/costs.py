@@ -65,6 +65,7 @@ RNN_CELL: Final = TANH + 1  # tanh of a sum of two products; with relu 2; biases
 RNN_CELL_BACKWARD: Final = 4  # g * (1 - h²) 3, joining two gradients of h 1; with relu 2
 
 QUANTIZE: Final = 5  # x * (1 / scale), round, add the zero point, minimum, maximum
+DYNAMIC_QUANTIZE: Final = QUANTIZE + 2  # a range and a scale for each block, then the number itself
 DEQUANTIZE: Final = 2  # (q - zero) * scale
 FAKE_QUANTIZE: Final = QUANTIZE + DEQUANTIZE + 3  # to integers and back; was it inside: two compares, one and
 FAKE_QUANTIZE_BACKWARD: Final = QUANTIZE + 10  # the integers again, inside 3; g for x 1, for the scale 4, for the zero point 2

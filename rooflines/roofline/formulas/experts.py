@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from typing import Final
 
 from rooflines.profiler.trace.signature import TensorArg
+from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import NotCounted, size, size_of
-from rooflines.roofline.formulas.costs import QUANTIZE, SILU
+from rooflines.roofline.formulas.costs import SILU
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.scaled import FOUR_BIT, packing
 
-# A range and a scale for each block, then the number itself.
-DYNAMIC_QUANTIZE: Final = QUANTIZE + 2
+DYNAMIC_QUANTIZE: Final = costs.DYNAMIC_QUANTIZE
 INTEGERS: Final = ("int64", "int32", "int16", "uint32", "uint16")
 SPREAD: Final = "all experts that the rows can reach are used"
 EVEN: Final = "tokens are spread evenly over the ranks"

@@ -28,3 +28,28 @@ def parts(signature: Signature) -> tuple[tuple[TensorArg, ...], Signature]:
     if not gradients:
         raise NotCounted("shapes of the gradients not recorded")
     return gradients, Signature(signature.name, signature.args[1:])
+
+
+# What the rows of ``passes.py`` are given of such calls.
+
+
+def tensors_only(signature: Signature) -> Signature:
+    """A call of a function with nothing but its tensors, which old traces record alone."""
+    return Signature(signature.name, signature.tensors)
+
+
+def with_gradients(node: Signature) -> Signature:
+    """A node with the list of its gradients and the arguments of its forward call, as it is."""
+    parts(node)
+    return node
+
+
+def with_gradient(node: Signature) -> Signature:
+    """A node with the first of its gradients and the arguments of its forward call."""
+    gradients, forward = parts(node)
+    return Signature(node.name, (gradients[0], *forward.args))
+
+
+def gradients_and_forward(signature: Signature) -> tuple[tuple[TensorArg, ...], Signature]:
+    """The ``parts`` of a backward node; of a forward call, which has no gradients, itself."""
+    return parts(signature) if signature.name.endswith("Backward") else ((), signature)

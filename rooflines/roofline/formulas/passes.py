@@ -1,72 +1,320 @@
-"""Operators that make one pass over their tensors, at a fixed cost for each element of one of them.
+"""Rows of operators: what a call computes and moves as one typed row of its arguments.
 
-Their schema says what happens to each argument: ``"write out, read input, read weight, eps"``. ``update`` reads and writes, a ``?``
-marks a tensor that may be absent, and an argument without a verb is no tensor or its values are not needed. Libraries for inference
-consist mostly of such operators: norms, activations, conversions and their fusions.
+A schema says what happens to each argument: ``"write out, read input[b t d], read weight?, eps=0"``. ``update`` reads and writes,
+``view`` only names a tensor for expressions. ``?`` marks a tensor that may be absent, ``*`` a list of tensors (``+`` one that is never
+empty), and an argument without a verb is a value, ``name*`` a list of values. A single tensor or value counts as a list of one.
+Names in brackets are bound to the sizes of the dimensions, or to the integers of a list (``shape[n k]``), ``*rows`` to the product of
+several. A name in two places is one size, and ``=k`` is that of the argument ``k``; a call in which they differ is not counted.
+Libraries for inference consist mostly of such operators.
+
+An expression is Python on these names (``"2 * b * t * d"``): an integer argument is its value, a tensor has ``n`` elements, ``size``
+bytes to read, ``item`` bytes an element, a ``dtype``, ``rank`` dimensions and these as ``x[0]``; it is false where it is absent, and
+its dimensions are then 0. The costs of ``costs.py`` have their names; further functions are those of ``_FUNCTIONS``. ``item(name,
+dtype)`` is the size of an element of the dtype argument ``name``, or else of ``dtype`` if there is one, ``recorded(name)`` says
+whether the argument was recorded, and ``returned(reason)`` is the bytes of results whose sizes depend on values, which a recording
+has; the reason says what is missing where nothing has them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Final
+from math import prod
+from types import CodeType
+from typing import Any, Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas.arguments import Arguments, size, written
-from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.table import formula
+from rooflines.roofline.formulas import costs
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, distinct, size, size_of, written
+from rooflines.roofline.formulas.copies import result_bytes
+from rooflines.roofline.formulas.nodes import parts
+from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
+from rooflines.roofline.formulas.table import Hints, hinted_formula
 
-_VERBS: Final = ("read", "write", "update")
+_FIELD: Final = re.compile(r"(?:(read|write|update|view) )?(\w+)(?:\[([^\]]*)\])?([?*+]?)(=.*)?$")
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """``cost`` FLOPs for each element of the arguments ``per``. ``result`` names the arguments whose shape and dtype returned tensors
-    have; empty where all results are arguments. ``precision`` names the arguments of which the first with numbers of a precision says
-    in which it computes; empty for the first that is read. ``assumption`` is that of ``Work``."""
+    """``cost`` FLOPs for each element of the arguments ``per``, or as many as ``other`` says, and the products ``matrix``.
+
+    ``result`` names the arguments whose shape and dtype returned tensors have; empty where all results are arguments. ``writes`` are
+    the bytes of results that have no such argument, ``reads`` those of operands of which not all is read. ``precision`` names the
+    arguments, tensors or dtypes (with a default: ``out_dtype=bfloat16``), of which the first with a precision says in which it
+    computes; empty for the first that is read, or is ``=fp32`` (``=`` for none); a call for which the expressions yield 0 has none.
+    ``assumption`` is that of ``Work``, where ``given`` is true. ``where`` names what several expressions need:
+    ``"made = 2 * n; kept = made // k"``.
+    """
 
     schema: str
-    cost: int
+    cost: int = 0
     per: str = "input"
     result: str = ""
     precision: str = ""
     assumption: str = ""
+    matrix: str = ""
+    other: str = ""
+    reads: str = ""
+    writes: str = ""
+    where: str = ""
+    given: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    name: str
+    verb: str
+    dims: tuple[str, ...]
+    kind: str
 
 
 @cache
 def parse(schema: str) -> tuple[str, dict[str, tuple[str, bool]]]:
     """The schema as ``Arguments`` reads it, and of each tensor the verb and whether it may be absent."""
-    names, tensors = [], {}
-    for field in schema.split(","):
-        verb, _, name = field.strip().partition(" ")
-        name = name or verb
-        if verb in _VERBS:
-            tensors[name.rstrip("?")] = (verb, name.endswith("?"))
-        names.append(name.rstrip("?"))
-    return " ".join(names), tensors
+    plain, fields = _fields(schema)
+    return plain, {one.name: (one.verb, one.kind == "?") for one in fields if one.verb}
 
 
-def pass_work(signature: Signature, one: Pass) -> Work:
+@cache
+def _fields(schema: str) -> tuple[str, tuple[_Field, ...]]:
+    plain, fields = [], []
+    for text in schema.split(","):
+        found = _FIELD.match(text.strip())
+        if found is None:
+            raise ValueError(f"{text!r} is no argument of a schema")
+        verb, name, dims, kind, default = found.groups()
+        plain.append(name + (default or ""))
+        fields.append(_Field(name, verb or "", tuple((dims or "").split()), kind))
+    return " ".join(plain), tuple(fields)
+
+
+class _Tensors:
+    """One argument's tensors in an expression: none, one or those of a list."""
+
+    def __init__(self, *tensors: TensorArg) -> None:
+        self.tensors = tensors
+
+    def __bool__(self) -> bool:
+        return bool(self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+    def __getitem__(self, index: int) -> int:
+        try:
+            return self.tensors[0].shape[index] if self.tensors else 0
+        except IndexError:
+            raise NotCounted("shapes not recorded") from None
+
+    @property
+    def n(self) -> int:
+        return sum(one.numel for one in self.tensors)
+
+    @property
+    def size(self) -> int:
+        return size(*self.tensors)
+
+    @property
+    def rank(self) -> int:
+        return len(self.tensors[0].shape) if self.tensors else 0
+
+    @property
+    def dtype(self) -> str:
+        return self.tensors[0].dtype if self.tensors else ""
+
+    @property
+    def item(self) -> int:
+        return size_of(self.tensors[0].dtype) if self.tensors else 0
+
+
+def _selected(source: _Tensors, elements: int) -> int:
+    """Bytes of ``elements`` of each tensor, or of all that it has."""
+    return sum(min(elements, distinct(one)) * size_of(one.dtype) for one in source.tensors)
+
+
+def _first(source: _Tensors, rows: int) -> int:
+    """Elements of the first ``rows`` rows: a captured graph pads its batch with more."""
+    found = source.tensors[0] if source.tensors else None
+    if found is None or not found.shape or found.shape[0] < rows:
+        raise NotCounted("more tokens than keys")
+    return found.numel // max(found.shape[0], 1) * rows
+
+
+def _up(number: int, step: int) -> int:
+    """Parts of ``step`` that ``number`` needs."""
+    if step < 1:
+        raise NotCounted("invalid size")
+    return -(-number // step)
+
+
+def _item(args: Arguments, name: str, dtype: str = "") -> int:
+    found = args.dtype(name, dtype)
+    if not found:
+        raise NotCounted("dtype of the result not recorded")
+    return size_of(found)
+
+
+_FUNCTIONS: Final[dict[str, Any]] = {
+    **{name: value for name, value in vars(costs).items() if name.isupper()},
+    "__builtins__": {}, "min": min, "max": max, "sum": sum, "len": len, "bool": bool, "prod": prod, "selected": _selected, "up": _up,
+    "first": _first,
+}  # fmt: skip
+
+
+class _Names(dict[str, Any]):
+    """What an expression may name: tensors and dimensions, and the values of arguments when they are asked for."""
+
+    def __init__(self, arguments: Arguments, hints: Hints, lists: frozenset[str]) -> None:
+        super().__init__()
+        self._arguments, self._lists = arguments, lists
+        self["item"] = partial(_item, arguments)
+        self["recorded"] = arguments.recorded
+        self["returned"] = lambda reason: result_bytes(hints, reason)
+
+    def __missing__(self, name: str) -> Any:
+        if not self._arguments.has(name):
+            raise KeyError(name)
+        if name in self._lists and not isinstance(self._arguments.value(name), int):
+            return self._arguments.sizes(name)
+        found = self._arguments.integer(name)
+        return (found,) if name in self._lists else found
+
+
+def _bind(names: _Names, dims: tuple[str, ...], shape: tuple[int, ...] | None) -> None:
+    """The names of dimensions, of which one may stand for several; raises NotCounted for another rank."""
+    if shape is None:
+        names.update({name.strip("*="): 0 for name in dims if name.strip("*=") not in names})
+        return
+    many = next((index for index, name in enumerate(dims) if name.startswith("*")), None)
+    if len(shape) < len(dims) - 1 or (many is None and len(shape) != len(dims)):
+        raise NotCounted("shapes not recorded")
+    if many is not None:
+        end = len(shape) - (len(dims) - 1 - many)
+        shape = (*shape[:many], prod(shape[many:end]), *shape[end:])
+    for dim, extent in zip(dims, shape, strict=True):
+        name = dim.strip("*=")
+        known = names[name] if dim.strip("*") != name else names.setdefault(name, extent)
+        if known != extent:
+            raise NotCounted(f"dimensions {known} and {extent} differ")
+
+
+@cache
+def _compiled(expression: str) -> CodeType:
+    return compile(expression, expression, "eval")
+
+
+def _evaluate(expression: str, names: _Names) -> int:
+    try:
+        return int(eval(_compiled(expression), _FUNCTIONS, names))
+    except ZeroDivisionError:
+        raise NotCounted("invalid size") from None
+
+
+@cache
+def _steps(where: str) -> tuple[tuple[str, str], ...]:
+    """The names of ``Pass.where``, each with its expression."""
+    steps = (step.partition(" = ") for step in where.split("; ") if step)
+    return tuple((name.strip(), expression) for name, _, expression in steps)
+
+
+def _tensors(args: Arguments, field: _Field) -> tuple[TensorArg, ...]:
+    if field.kind in ("?", "*", "+"):
+        found = args.optional(field.name)
+        several = args.tensors(field.name) if found is None and field.kind != "?" else ()
+        if field.kind == "+" and found is None and not several:
+            raise NotCounted("tensors of the list not recorded")
+        return several if found is None else (found,)
+    return (args.tensor(field.name),)
+
+
+def pass_work(signature: Signature, one: Pass, hints: Hints | None = None) -> Work:
     """The work of a call; raises NotCounted where a tensor was not recorded."""
-    schema, verbs = parse(one.schema)
-    args = Arguments(signature, schema)
-    tensors: dict[str, TensorArg | None] = {
-        name: args.optional(name) if absent else args.tensor(name) for name, (_, absent) in verbs.items()
-    }
-    results = [args.tensor(name) for name in one.result.split()]
-    computing = one.precision or next((name for name, (verb, _) in verbs.items() if verb != "write"), "")
-    found = (precision_of(source.dtype) for name in computing.split() if (source := tensors.get(name)) is not None)
+    plain, fields = _fields(one.schema)
+    args = Arguments(signature, plain)
+    names = _Names(args, hints or Hints(), frozenset(field.name for field in fields if field.kind == "*" and not field.verb))
+    tensors: dict[str, tuple[TensorArg, ...]] = {}
+    for field in fields:
+        if not field.verb:
+            if field.dims:
+                _bind(names, field.dims, args.sizes(field.name))
+            continue
+        tensors[field.name] = _tensors(args, field)
+        names[field.name] = _Tensors(*tensors[field.name])
+        if field.dims:
+            _bind(names, field.dims, next((each.shape for each in tensors[field.name]), None))
+    verbs = {field.name: field.verb for field in fields if field.verb}
+    read = [each for name, verb in verbs.items() if verb in ("read", "update") for each in tensors[name]]
+    results = [each for name, verb in verbs.items() if verb in ("write", "update") for each in tensors[name]]
+
+    def named(names: str) -> list[TensorArg]:
+        return [each for name in names.split() for each in (tensors[name] if name in tensors else (args.tensor(name),))]
+
+    results += named(one.result)
+    for name, expression in _steps(one.where):
+        names[name] = _evaluate(expression, names)
+    other = sum(each.numel for each in named(one.per)) * one.cost if one.cost else 0
+    other += _evaluate(one.other, names) if one.other else 0
+    matrix = _evaluate(one.matrix, names) if one.matrix else 0
     return Work(
-        other_flops=sum(args.tensor(name).numel for name in one.per.split()) * one.cost,
-        bytes_read=size(*(tensors[name] for name, (verb, _) in verbs.items() if verb != "write")),
-        bytes_written=written(*(tensors[name] for name, (verb, _) in verbs.items() if verb != "read"), *results),
-        precision=next(filter(None, found), None) if one.cost else None,
-        assumption=one.assumption,
+        matrix_flops=matrix,
+        other_flops=other,
+        bytes_read=_evaluate(one.reads, names) if one.reads else size(*read),
+        bytes_written=written(*results) + (_evaluate(one.writes, names) if one.writes else 0),
+        precision=_precision(one, args, tensors, verbs) if one.cost or other or matrix or one.precision.startswith("=") else None,
+        assumption=one.assumption if not one.given or _evaluate(f"bool({one.given})", names) else "",
     )
 
 
-def register(passes: Mapping[str, Pass], category: str, wraps: bool = False) -> None:
-    """Register the formulas of ``passes``, operators by their names."""
-    for name, one in passes.items():
-        formula(name, category=category, wraps=wraps)(partial(pass_work, one=one))
+def function_work(signature: Signature, one: Pass, hints: Hints | None = None) -> Work:
+    """The work of an autograd function, of whose arguments a trace may have the tensors alone: the schema has those in their order, and
+    a list as the last for the rest. That of a backward node has the gradient first, or as a list all of them, then the forward's; one
+    that has nothing else needs no forward."""
+    _, fields = _fields(one.schema)
+    gradients: tuple[Any, ...] = ()
+    tensors: tuple[Any, ...] = signature.tensors
+    if signature.name.endswith("Backward") and len(fields) > 1:
+        found, forward = parts(signature)
+        gradients, tensors = (found if fields[0].kind == "*" else found[0],), forward.tensors
+    if fields[-1].kind == "*":
+        named = len(fields) - 1 - len(gradients)
+        tensors = (*tensors[:named], tensors[named:])
+    return pass_work(replace(signature, args=(*gradients, *tensors)), one, hints)
+
+
+def _precision(one: Pass, args: Arguments, tensors: Mapping[str, tuple[TensorArg, ...]], verbs: Mapping[str, str]) -> str | None:
+    if one.precision.startswith("="):
+        return one.precision[1:] or None
+    of = matrix_precision_of if one.matrix else precision_of
+    computing = one.precision or next((name for name, verb in verbs.items() if verb in ("read", "update")), "")
+    dtypes = (
+        dtype
+        for name, _, default in (each.partition("=") for each in computing.split())
+        for dtype in ([each.dtype for each in tensors[name][:1]] if name in tensors else [args.dtype(name, default)])
+    )
+    return next(filter(None, map(of, dtypes)), None)
+
+
+def register(
+    passes: Mapping[str, Pass],
+    category: str,
+    wraps: bool = False,
+    namespace: str = "",
+    functions: bool = False,
+    given: Callable[[Signature], Signature] | None = None,
+) -> None:
+    """Register the formulas of ``passes``, operators by their names; several with one row stand in one string, and without their
+    ``namespace`` where it is given (``"aiter::"``). ``functions`` says that these are autograd functions, as ``function_work`` has
+    them; otherwise the schemas are those of what ``given`` makes of a call (``nodes.py``)."""
+    work_of = function_work if functions else pass_work
+    for names, one in passes.items():
+        work = partial(_hinted, work_of, one, given)
+        hinted_formula(*(namespace + name for name in names.split()), category=category, wraps=wraps)(work)
+
+
+def _hinted(
+    work_of: Callable[[Signature, Pass, Hints], Work], one: Pass, given: Callable[[Signature], Signature] | None,
+    signature: Signature, hints: Hints,
+) -> Work:  # fmt: skip
+    return work_of(signature if given is None else given(signature), one, hints)

@@ -5,6 +5,7 @@ Numbers of 4 bits lie two in an element (uint8, ``float4_e2m1fn_x2``), or eight 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from math import prod
 from typing import Final
@@ -12,7 +13,7 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.matmul import product_flops
-from rooflines.roofline.formulas.passes import parse
+from rooflines.roofline.formulas.passes import Pass, parse
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.table import formula
 
@@ -78,6 +79,13 @@ def scaled_work(signature: Signature, schema: str) -> Work:
     )
 
 
+def product_pass(schema: str, item: str, each: str = "", besides: str = "", n: str = "n", precision: str = "") -> Pass:
+    """The row of a product whose schema binds m rows of k numbers and perhaps ``n``: ``each`` FLOPs a result, which has ``item`` bytes,
+    and what is done ``besides``."""
+    other = f"m * ({n}) * ({each or 0}) + {besides or 0}" if each or besides else ""
+    return Pass(schema, matrix=f"2 * m * k * ({n})", other=other, writes=f"m * ({n}) * {item}", precision=precision)
+
+
 def _out_dtype(args: Arguments, left: TensorArg) -> str:
     default = left.dtype if precision_of(left.dtype) not in (None, "fp8", "fp4") else ""
     dtype = args.dtype("out_dtype", default) if args.has("out_dtype") else default
@@ -86,7 +94,7 @@ def _out_dtype(args: Arguments, left: TensorArg) -> str:
     return dtype
 
 
-def register(schemas: dict[str, str], wraps: bool = False) -> None:
-    """Register the formulas of products: operator -> schema."""
-    for name, schema in schemas.items():
-        formula(name, category="matmul", wraps=wraps)(partial(scaled_work, schema=schema))
+def register(schemas: Mapping[str, str], wraps: bool = False, namespace: str = "") -> None:
+    """Register the formulas of products: operators, several in one string, perhaps all of one namespace -> schema."""
+    for names, schema in schemas.items():
+        formula(*(namespace + name for name in names.split()), category="matmul", wraps=wraps)(partial(scaled_work, schema=schema))

@@ -17,7 +17,7 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 
 # The namespace of an operator (``vllm::unified_attention``) -> the modules with its formulas.
 _NAMESPACES: Final[dict[str, str]] = {
-    "_C": "serving_attention vllm_kernels vllm_products vllm_experts mamba_kernels sampling hadamard",
+    "_C": "serving_attention vllm_kernels vllm_products vllm_experts mamba sampling hadamard",
     "_C_cache_ops": "vllm_kernels",
     "_C_custom_ar": "collectives",
     "_diffusers_flash_attn_3": "flash_attention",
@@ -28,7 +28,7 @@ _NAMESPACES: Final[dict[str, str]] = {
     "_rocm_C": "serving_attention vllm_products",
     "_vllm_fa2_C": "flash_attention",
     "_vllm_fa3_C": "flash_attention",
-    "aiter": "aiter_attention aiter_experts aiter_fusions aiter_kernels aiter_products atom collectives hadamard hyper_connections"
+    "aiter": "aiter_attention aiter_experts aiter_kernels aiter_products atom collectives hadamard hyper_connections"
     " sampling vllm_kernels vllm_products",
     "ao": "torchao",
     "apex": "apex",
@@ -39,7 +39,7 @@ _NAMESPACES: Final[dict[str, str]] = {
     "flash_attn": "flash_attention",
     "flash_attn_2_cuda": "flash_attention",
     "flash_attn_3": "flash_attention",
-    "flashinfer": "flashinfer sampling sglang_operators",
+    "flashinfer": "flashinfer sampling sglang",
     "mslk_flash": "training_attention",
     "mslk_flash3": "training_attention",
     "mslk_flydsl": "fbgemm_attention",
@@ -49,9 +49,9 @@ _NAMESPACES: Final[dict[str, str]] = {
     "primus_turbo_cpp_extension": "primus",
     "pyg": "pyg",
     "quack": "quack",
-    "sgl_kernel": "flash_attention serving_attention sglang_kernels vllm_kernels vllm_products vllm_experts mamba_kernels"
+    "sgl_kernel": "flash_attention serving_attention sglang vllm_kernels vllm_products vllm_experts mamba"
     " collectives hadamard sampling",
-    "sglang": "serving_attention sglang_kernels sglang_operators vllm_operators vllm_experts vllm_kernels mamba_kernels collectives"
+    "sglang": "serving_attention sglang vllm_operators vllm_experts vllm_kernels mamba collectives"
     " hadamard sampling",
     "sglang_profiler": "aiter_attention",
     "te_attention": "transformer_engine_operators",
@@ -66,8 +66,8 @@ _NAMESPACES: Final[dict[str, str]] = {
     "torchao": "torchao",
     "torchaudio": "torchaudio",
     "triton": "fbgemm_genai",
-    "trtllm": "tensorrt_llm mamba_kernels collectives hyper_connections sampling sglang_kernels sglang_operators",
-    "vllm": "serving_attention vllm_operators vllm_products vllm_experts collectives hyper_connections sglang_operators",
+    "trtllm": "tensorrt_llm mamba collectives hyper_connections sampling sglang",
+    "vllm": "serving_attention vllm_operators vllm_products vllm_experts collectives hyper_connections sglang",
     "xformers": "training_attention xformers",
     "xformers_flash": "training_attention",
     "xformers_flash3": "training_attention",

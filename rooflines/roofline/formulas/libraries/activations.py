@@ -15,9 +15,9 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import NotCounted, floating, size, size_of, written
-from rooflines.roofline.formulas.matmul import layer_work, product_flops
 from rooflines.roofline.formulas.nodes import parts
-from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
+from rooflines.roofline.formulas.passes import Pass, register
+from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.table import formula
 
 # silu(a) * b; backward: a: s * (1 + a * (1 - s)) * b * g; b: silu(a) * g.
@@ -81,31 +81,18 @@ for _costs, _gate in ((_GATES, True), (_PLAIN, False)):
 
 # --- a gate and the layer behind it ------------------------------------------------------------------------------------------------
 
-
-def _layer(signature: Signature) -> tuple[tuple[TensorArg, ...], int]:
-    """a and b [..., in], a weight [out, in], perhaps a bias [out]; FLOPs of the product."""
-    tensors = signature.tensors[:4]
-    if len(tensors) < 3 or tensors[0].shape != tensors[1].shape or tensors[2].shape[1:] != tensors[0].shape[-1:]:
-        raise NotCounted("shapes not recorded")
-    outputs, width = tensors[2].shape
-    return tensors, product_flops(1, tensors[0].numel // max(width, 1), width, outputs)
-
-
-@formula("SwiGLULinearFunction", category="matmul")
-def _gated_layer(signature: Signature) -> Work:
-    """(silu(a) * b) @ weight^T; what is between is not kept."""
-    (gate, up, weight, *bias), _ = _layer(signature)
-    return layer_work(gate, weight.shape[0], up, weight, *bias, each=len(bias), besides=gate.numel * _SWIGLU[0])
-
-
-@formula("SwiGLULinearFunctionBackward", category="matmul")
-def _gated_layer_gradient(signature: Signature) -> Work:
-    (grad, *_), forward = parts(signature)
-    tensors, flops = _layer(forward)
-    return Work(
-        matrix_flops=2 * flops,
-        other_flops=tensors[0].numel * _SWIGLU[1] + grad.numel * (len(tensors) > 3),
-        bytes_read=size(grad, *tensors[:3]),
-        bytes_written=written(*tensors),
-        precision=matrix_precision_of(grad.dtype),
-    )
+# (silu(a) * b) @ weight^T, perhaps with a bias; what is between is not kept.
+_LAYERS: Final[dict[str, Pass]] = {
+    "SwiGLULinearFunction": Pass(
+        "read gate[*rows k], read up[*=rows =k], read weight[n =k], read bias?",
+        matrix="2 * rows * k * n",
+        other=f"gate.n * {_SWIGLU[0]} + rows * n * len(bias)",
+        writes="rows * n * gate.item",
+    ),
+    "SwiGLULinearFunctionBackward": Pass(
+        "read grad, update gate[*rows k], update up[*=rows =k], update weight[n =k], write bias?",
+        matrix="2 * 2 * rows * k * n",
+        other=f"gate.n * {_SWIGLU[1]} + grad.n * len(bias)",
+    ),
+}
+register(_LAYERS, "matmul", functions=True)

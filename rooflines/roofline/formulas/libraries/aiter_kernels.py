@@ -1,68 +1,76 @@
-"""AITER's norms, activations, positions and quantization (``aiter``), each alone; ``aiter_fusions.py`` has several in one kernel.
+"""AITER's norms, activations, positions and quantization (``aiter``), and its kernels that join several with the KV cache.
 
-Order of arguments: AITER, ``aiter/ops/*.py`` (commit e4048607; earlier names 9a9f684, 6dc68e5); ``rms_norm`` and ``rmsnorm2d_*_ck``
-also as in 2025's versions. The name of an operator is that of the function in Python.
+Order of arguments: AITER, ``aiter/ops/*.py`` with ``triton/fusions/fused_kv_cache.py`` and ``triton/kv_cache.py`` (commits e4048607
+and 6e50988; earlier names 9a9f684, 6dc68e5); ``rms_norm`` and ``rmsnorm2d_*_ck`` also as in 2025's versions. The name of an operator is
+that of the function in Python.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
-from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
+from rooflines.roofline.formulas.arguments import NotCounted, size, size_of, written
+from rooflines.roofline.formulas.costs import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.passes import Pass, pass_work, register
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.rotary import rotary_work
 from rooflines.roofline.formulas.table import formula
 
 # --- norms -------------------------------------------------------------------------------------------------------------------------
 
 LAYER_NORM: Final = costs.MEAN_AND_VARIANCE + costs.SCALE_AND_SHIFT + 2  # a weight, a bias
 _ADDED: Final = "write out, read input, read residual, write residual_out"
+_SMOOTH: Final = "read x_scale, write y_scale"
+_BIASES: Final = "read weight, read bias, eps, read x_bias?"
 
 
 def _norms(name: str, cost: int, parameters: str) -> dict[str, Pass]:
     """The norm and its fusions with an addition and a quantization, which AITER names alike for both kinds of norms."""
-    return {
-        name: Pass(f"read input, {parameters}", cost, result="input"),
-        f"{name}_with_add": Pass(f"{_ADDED}, {parameters}", cost + 1),
-        f"{name}_with_smoothquant": Pass(
-            f"write out, read input, read x_scale, write y_scale, {parameters}", cost + 1 + DYNAMIC_QUANTIZE
-        ),
-        f"{name}_with_add_smoothquant": Pass(f"{_ADDED}, read x_scale, write y_scale, {parameters}", cost + 2 + DYNAMIC_QUANTIZE),
-        f"{name}_with_dynamicquant": Pass(f"write out, read input, write y_scale, {parameters}", cost + DYNAMIC_QUANTIZE),
-        f"{name}_with_add_dynamicquant": Pass(f"{_ADDED}, write y_scale, {parameters}", cost + 1 + DYNAMIC_QUANTIZE),
-    }
+    return {f"{name}{end} {name}{end}_ck": row for end, row in {
+        "": Pass(f"read input, {parameters}", cost, result="input"),
+        "_with_add": Pass(f"{_ADDED}, {parameters}", cost + 1),
+        "_with_smoothquant": Pass(f"write out, read input, {_SMOOTH}, {parameters}", cost + 1 + DYNAMIC_QUANTIZE),
+        "_with_add_smoothquant": Pass(f"{_ADDED}, {_SMOOTH}, {parameters}", cost + 2 + DYNAMIC_QUANTIZE),
+        "_with_dynamicquant": Pass(f"write out, read input, write y_scale, {parameters}", cost + DYNAMIC_QUANTIZE),
+        "_with_add_dynamicquant": Pass(f"{_ADDED}, write y_scale, {parameters}", cost + 1 + DYNAMIC_QUANTIZE),
+    }.items()}  # fmt: skip
 
 
-_RMS: Final = _norms("rmsnorm2d_fwd", costs.RMS_NORM, "read weight, eps")
-_LAYER: Final = _norms("layernorm2d_fwd", LAYER_NORM, "read weight, read bias?, eps, read x_bias?")
-NORMS: Final[dict[str, Pass]] = {
-    **_RMS, **{f"{name}_ck": one for name, one in _RMS.items()},
-    **_LAYER, **{f"{name}_ck": one for name, one in _LAYER.items()},
-    "rms_norm": Pass("read input, read weight, eps", costs.RMS_NORM, result="input"),
+_NORMS: Final[dict[str, Pass]] = {
+    **_norms("rmsnorm2d_fwd", costs.RMS_NORM, "read weight, eps"),
+    **_norms("layernorm2d_fwd", LAYER_NORM, "read weight, read bias?, eps, read x_bias?"),
+    "rms_norm _fused_rmsnorm": Pass("read input, read weight, eps", costs.RMS_NORM, result="input"),
     "layer_norm": Pass("read input, read weight?, read bias?, eps, read x_bias?", LAYER_NORM, result="input"),
-    "rms_norm_cu": Pass("write out, read input, read weight, eps", costs.RMS_NORM),
+    "rms_norm_cu rmsnorm": Pass("write out, read input, read weight, eps", costs.RMS_NORM),
     "fused_add_rms_norm_cu": Pass("update input, update residual, read weight, eps", costs.RMS_NORM + 1),
-    "rmsnorm": Pass("write out, read input, read weight, eps", costs.RMS_NORM),
     "add_rmsnorm": Pass(f"{_ADDED}, read weight, eps", costs.RMS_NORM + 1),
     "rmsnorm_quant": Pass("write out, read input, write scale, read weight, eps", costs.RMS_NORM + DYNAMIC_QUANTIZE),
     "add_rmsnorm_quant": Pass(f"{_ADDED}, write scale, read weight, eps", costs.RMS_NORM + 1 + DYNAMIC_QUANTIZE),
-    "_fused_rmsnorm": Pass("read input, read weight, eps", costs.RMS_NORM, result="input"),
     "_fused_rmsnorm_add": Pass("read input, read weight, eps, read residual", costs.RMS_NORM + 1, result="input residual"),
-    "layernorm2d_with_add_asm": Pass(f"{_ADDED}, read weight, read bias, eps, read x_bias?", LAYER_NORM + 1),
-    "layernorm2d_with_add_smoothquant_asm": Pass(
-        f"{_ADDED}, read x_scale, write y_scale, read weight, read bias, eps, read x_bias?", LAYER_NORM + 2 + DYNAMIC_QUANTIZE
+    "layernorm2d_with_add_asm": Pass(f"{_ADDED}, {_BIASES}", LAYER_NORM + 1),
+    "layernorm2d_with_add_smoothquant_asm": Pass(f"{_ADDED}, {_SMOOTH}, {_BIASES}", LAYER_NORM + 2 + DYNAMIC_QUANTIZE),
+    "gated_rmsnorm_fp8_group_quant gated_rmsnorm_fp8_per_token_quant": Pass(
+        "write out, write scale, read input, read gate, read weight, eps", costs.RMS_NORM + costs.SILU + 1 + DYNAMIC_QUANTIZE
     ),
-    **dict.fromkeys(
-        ("gated_rmsnorm_fp8_group_quant", "gated_rmsnorm_fp8_per_token_quant"),
-        Pass("write out, write scale, read input, read gate, read weight, eps", costs.RMS_NORM + costs.SILU + 1 + DYNAMIC_QUANTIZE),
+    "_fused_qk_rmsnorm_kernel": Pass(
+        "read q, read q_weight, q_eps, read k?, read k_weight?, k_eps, write q_out?, write k_out?", costs.RMS_NORM, per="q k"
+    ),
+    # of the queries also of their sum with a residual, and in 8 or 4 bits with scales
+    "_fused_qk_rmsnorm_group_quant_kernel _fused_qk_rmsnorm_per_token_quant_kernel": Pass(
+        "write q_narrow?, write q_scale?, read q, read q_weight, q_eps, write q_out?, write k_out?, write q_sum?, read k?,"
+        " read k_weight?, k_eps, read residual?",
+        costs.RMS_NORM, per="q k", other="q.n * (bool(residual) + bool(q_scale) * DYNAMIC_QUANTIZE)",
+    ),
+    "fused_qk_norm_rope_1way": Pass(
+        "read q, read k, read q_weight, read k_weight, read table, batch, tokens, heads_q, heads_k, head, interleaved, eps,"
+        " write q_out, write k_out",
+        costs.RMS_NORM + costs.ROTARY_EMBEDDING, per="q k",
     ),
 }  # fmt: skip
-register({f"aiter::{name}": one for name, one in NORMS.items()}, "normalisation")
+register(_NORMS, "normalisation", namespace="aiter::")
 
 
 @formula("aiter::_groupnorm_run", "aiter::groupnorm_run", category="normalisation")
@@ -73,60 +81,67 @@ def _group_norm(signature: Signature) -> Work:
     return pass_work(signature, Pass(f"{leading}read input, groups, read weight, read bias", LAYER_NORM, result="input"))
 
 
-# --- activations and quantization --------------------------------------------------------------------------------------------------
+# --- activations, quantization, arithmetic -----------------------------------------------------------------------------------------
 
-_UNARY: Final = {"sigmoid": costs.SIGMOID, "tanh": costs.TANH}
-ELEMENT_WISE: Final[dict[str, Pass]] = {
-    "silu_and_mul": Pass("write out, read input, limit", costs.SILU + 1, per="out"),
-    "swiglu_and_mul": Pass("write out, read input", costs.SILU + 6, per="out"),
-    "gelu_and_mul": Pass("write out, read input", costs.GELU + 1, per="out"),
-    "gelu_tanh_and_mul": Pass("write out, read input", costs.GELU + 1, per="out"),
-    "gelu_fast": Pass("write out, read input", costs.GELU, per="out"),
-    "scaled_silu_and_mul": Pass("write out, read input, read scale", costs.SILU + 1 + costs.QUANTIZE, per="out"),
-    "silu_and_mul_quant": Pass("write out, read input, write scale, group_size", costs.SILU + 1 + DYNAMIC_QUANTIZE, per="out"),
-    "static_per_tensor_quant": Pass("write out, read input, read scale", costs.QUANTIZE),
-    "dynamic_per_tensor_quant": Pass("write out, read input, write scale", DYNAMIC_QUANTIZE),
-    "dynamic_per_token_scaled_quant": Pass("write out, read input, write scale, read scale_ub?", DYNAMIC_QUANTIZE),
-    "dynamic_per_group_scaled_quant": Pass("write out, read input, write scale, group_size", DYNAMIC_QUANTIZE),
-    "dynamic_per_group_scaled_quant_fp4": Pass("write out, read input, write scale, group_size", DYNAMIC_QUANTIZE),
-    "smoothquant_fwd": Pass("write out, read input, read x_scale, write y_scale", 1 + DYNAMIC_QUANTIZE),
-    "smooth_per_token_scaled_quant": Pass("write out, read input, write scale, read smooth_scale, read map?", 1 + DYNAMIC_QUANTIZE),
-    "partial_transpose": Pass("write out, read input, read rows", 0),
-    **{
-        f"{name}_and_mul_bias": Pass("write out, read input, read expert_ids, read bias", cost + 3, per="out")  # a bias for each half
-        for name, cost in (("silu", costs.SILU), ("gelu", costs.GELU), ("swiglu", costs.SILU + 5))
-    },
+_RESULT: Final = "write out, read input"
+_ELEMENT_WISE: Final[dict[str, Pass]] = {
+    "silu_and_mul": Pass(_RESULT, costs.SILU + 1, per="out"),
+    "swiglu_and_mul": Pass(_RESULT, costs.SILU + 6, per="out"),
+    "gelu_and_mul gelu_tanh_and_mul": Pass(_RESULT, costs.GELU + 1, per="out"),
+    "gelu_fast": Pass(_RESULT, costs.GELU, per="out"),
+    "scaled_silu_and_mul": Pass(f"{_RESULT}, read scale", costs.SILU + 1 + costs.QUANTIZE, per="out"),
+    "silu_and_mul_quant": Pass(f"{_RESULT}, write scale", costs.SILU + 1 + DYNAMIC_QUANTIZE, per="out"),
+    # a bias for each half
+    "silu_and_mul_bias": Pass(f"{_RESULT}, read expert_ids, read bias", costs.SILU + 3, per="out"),
+    "gelu_and_mul_bias": Pass(f"{_RESULT}, read expert_ids, read bias", costs.GELU + 3, per="out"),
+    "swiglu_and_mul_bias": Pass(f"{_RESULT}, read expert_ids, read bias", costs.SILU + 8, per="out"),
+    "static_per_tensor_quant": Pass(f"{_RESULT}, read scale", costs.QUANTIZE),
+    "dynamic_per_tensor_quant dynamic_per_group_scaled_quant dynamic_per_group_scaled_quant_fp4": Pass(
+        f"{_RESULT}, write scale", DYNAMIC_QUANTIZE
+    ),
+    "dynamic_per_token_scaled_quant": Pass(f"{_RESULT}, write scale, read scale_ub?", DYNAMIC_QUANTIZE),
     "quant_mxfp4": Pass("read input, write out, write scale", DYNAMIC_QUANTIZE),
-    "moe_smoothquant_fwd": Pass("write out, read input, read x_scale, read ids, write y_scale", 1 + DYNAMIC_QUANTIZE, per="out"),
+    "smoothquant_fwd": Pass(f"{_RESULT}, {_SMOOTH}", 1 + DYNAMIC_QUANTIZE),
+    "smooth_per_token_scaled_quant": Pass(f"{_RESULT}, write scale, read smooth_scale, read map?", 1 + DYNAMIC_QUANTIZE),
+    "moe_smoothquant_fwd": Pass(f"{_RESULT}, read x_scale, read ids, write y_scale", 1 + DYNAMIC_QUANTIZE, per="out"),
     "moe_smooth_per_token_scaled_quant_v1": Pass(
-        "write out, read input, write scale, read smooth_scale, read map", 1 + DYNAMIC_QUANTIZE, per="out"
+        f"{_RESULT}, write scale, read smooth_scale, read map", 1 + DYNAMIC_QUANTIZE, per="out"
     ),
     "moe_smooth_per_token_scaled_quant_v2": Pass(
-        "write out, read input, write scale, read smooth_scale, read ids, read expert_ids, read count", 1 + DYNAMIC_QUANTIZE, per="out"
+        f"{_RESULT}, write scale, read smooth_scale, read ids, read expert_ids, read count", 1 + DYNAMIC_QUANTIZE, per="out"
     ),
-    **{name: Pass("read input, read other", 1, result="input") for name in ("add", "sub", "mul", "div")},
-    **{f"{name}_": Pass("update input, read other", 1) for name in ("add", "sub", "mul", "div")},
-    **{f"_{name}_kernel": Pass("read input, read other, write out", 1, per="out") for name in ("add", "sub", "mul", "div")},
-    **{f"_{name}_kernel_": Pass("update input, read other", 1) for name in ("add", "sub", "mul", "div")},
-    **{f"_{name}": Pass("write out, read input", cost) for name, cost in _UNARY.items()},
-    **{name: Pass("read input", cost, result="input") for name, cost in _UNARY.items()},
+    "partial_transpose": Pass(f"{_RESULT}, read rows"),
+    "add sub mul div": Pass("read input, read other", 1, result="input"),
+    "add_ sub_ mul_ div_ _add_kernel_ _sub_kernel_ _mul_kernel_ _div_kernel_": Pass("update input, read other", 1),
+    "_add_kernel _sub_kernel _mul_kernel _div_kernel": Pass("read input, read other, write out", 1, per="out"),
+    "_sigmoid": Pass(_RESULT, costs.SIGMOID),
+    "_tanh": Pass(_RESULT, costs.TANH),
+    "sigmoid": Pass("read input", costs.SIGMOID, result="input"),
+    "tanh": Pass("read input", costs.TANH, result="input"),
 }
-register({f"aiter::{name}": one for name, one in ELEMENT_WISE.items()}, "element-wise")
 
 # --- positions ---------------------------------------------------------------------------------------------------------------------
 
-
-@formula("aiter::rotary_embedding_fwd", "aiter::batched_rotary_embedding", category="element-wise")
-def _rotary(signature: Signature) -> Work:
-    """In place; cosines and sines of half a head each in a table of their own."""
-    args = Arguments(signature, "positions query key head_size cos sin")
-    return _with_two_tables(args, (args.tensor("query"), args.optional("key")), args.integer("head_size"), args.tensor("positions"))
-
-
-def _with_two_tables(args: Arguments, rotated: tuple[TensorArg | None, ...], head_size: int, positions: TensorArg) -> Work:
-    cos, sin = args.tensor("cos"), args.tensor("sin")
-    table = TensorArg((cos.numel // cos.shape[-1], cos.shape[-1] + sin.shape[-1]), cos.dtype)
-    return rotary_work(positions, rotated, table, head_size)
+# A token has a row of each table, with one number for two of a head; of a head they may rotate only a part.
+_ANGLES: Final = "positions.size + selected(cos, positions.n * cos[-1]) + selected(sin, positions.n * sin[-1])"
+_ROTATED: Final = "min(cos[-1] + sin[-1], head)"
+_POSITIONS: Final[dict[str, Pass]] = {
+    # In place; cosines and sines of half a head each in a table of their own.
+    "rotary_embedding_fwd batched_rotary_embedding": Pass(
+        "read positions, view query, view key?, head, read cos, read sin",
+        other=f"(query.n + key.n) // head * {_ROTATED} * ROTARY_EMBEDDING",
+        reads=f"(query.n * query.item + key.n * key.item) // head * {_ROTATED} + {_ANGLES}",
+        writes=f"(query.n * query.item + key.n * key.item) // head * {_ROTATED}",
+        precision="query",
+    ),
+    "_inverse_rope_group_quant_kernel": Pass(
+        "read input[*heads head], write out, write scale, read positions, read cos, read sin",
+        DYNAMIC_QUANTIZE,
+        other=f"heads * {_ROTATED} * ROTARY_EMBEDDING",
+        reads=f"input.size + {_ANGLES}",
+    ),
+}
+register(_ELEMENT_WISE | _POSITIONS, "element-wise", namespace="aiter::")
 
 
 def _rope(signature: Signature, pairs: int, tables: int, *, at_positions: bool = False, starts: bool = False) -> Work:
@@ -155,12 +170,107 @@ def _rope(signature: Signature, pairs: int, tables: int, *, at_positions: bool =
     )
 
 
-for _pairs, _infix in ((1, ""), (2, "2c_")):
-    for _way in ("fwd", "bwd"):
+for _way in ("fwd", "bwd"):
+    for _pairs, _infix in ((1, ""), (2, "2c_")):
         formula(f"aiter::rope_{_infix}{_way}_impl", category="element-wise")(partial(_rope, pairs=_pairs, tables=1))
         formula(f"aiter::rope_cached_{_infix}{_way}_impl", category="element-wise")(partial(_rope, pairs=_pairs, tables=2))
-    for _name in (f"rope_cached_positions_{_infix}fwd_impl", f"rope_cached_positions_offsets_{_infix}fwd_impl"):
-        formula(f"aiter::{_name}", category="element-wise")(partial(_rope, pairs=_pairs, tables=2, at_positions=True))
-for _way in ("fwd", "bwd"):
     formula(f"aiter::rope_thd_{_way}_impl", category="element-wise")(partial(_rope, pairs=1, tables=1, starts=True))
     formula(f"aiter::rope_2d_{_way}_impl", category="element-wise")(partial(_rope, pairs=1, tables=4))
+for _pairs, _infix in ((1, ""), (2, "2c_")):
+    formula(f"aiter::rope_cached_positions_{_infix}fwd_impl", f"aiter::rope_cached_positions_offsets_{_infix}fwd_impl",
+            category="element-wise")(partial(_rope, pairs=_pairs, tables=2, at_positions=True))  # fmt: skip
+
+# --- norms, positions and the KV cache ---------------------------------------------------------------------------------------------
+
+_PACKED: Final = "read qkv, read q_weight, read k_weight, read table, read positions, tokens"
+_HEADS: Final = "heads_q, heads_k, heads_v, head"
+_CACHES: Final = "view k_cache, view v_cache, read slots"
+_SCALES: Final = "read k_scale?, read v_scale?"
+# Queries and keys of the tokens are normalised and rotated,
+_NORMALISED: Final = "tokens * (heads_q + heads_k) * head"
+_FLOPS: Final = "tokens * (heads_q + heads_k) * (head * RMS_NORM + min(table[-1], head) * ROTARY_EMBEDDING)"
+_READ: Final = f"{_NORMALISED} * qkv.item + q_weight.size + k_weight.size + positions.size + selected(table, positions.n * table[-1])"
+# keys and values go into caches after a scale.
+_CACHED: Final = "slots.n * head * (heads_k * k_cache.item + heads_v * v_cache.item)"
+_NARROW: Final = "heads_k * (k_cache.item < qkv.item) + heads_v * (v_cache.item < qkv.item)"
+_CACHED_FLOPS: Final = f"{_FLOPS} + QUANTIZE * slots.n * head * ({_NARROW})"
+_CACHED_READ: Final = f"{_READ} + tokens * heads_v * head * qkv.item + slots.size + k_scale.size + v_scale.size"
+# Queries and keys are written in place too,
+_IN_PLACE: Final = Pass(
+    f"read qkv, {_HEADS}, eps, read q_weight, read k_weight, read table, is_neox, read positions[*tokens], {_CACHES}, dtype, {_SCALES}",
+    other=_CACHED_FLOPS, reads=_CACHED_READ, writes=f"{_NORMALISED} * qkv.item + {_CACHED}",
+)  # fmt: skip
+# or queries into a tensor of their own, keys and values where they are asked for.
+_OUT_OF_PLACE: Final = Pass(
+    f"{_PACKED}, {_HEADS}, is_neox, eps, write q_out, {_CACHES}, {_SCALES}, view k_out?, view v_out?, returns=False",
+    other=_CACHED_FLOPS, reads=_CACHED_READ, writes=f"bool(returns) * (k_out.n * k_out.item + v_out.n * v_out.item) + {_CACHED}",
+)  # fmt: skip
+_NORMS_AND_POSITIONS: Final[dict[str, Pass]] = {
+    "fused_rope_rms fused_mrope_3d_rms": Pass(f"{_PACKED}, {_HEADS}", other=_FLOPS, reads=_READ, writes=f"{_NORMALISED} * qkv.item"),
+    "fused_qk_norm_rope_cache_quant_shuffle": _IN_PLACE,
+    # newer: three tensors
+    "_fused_qk_norm_rope_cache_quant_shuffle_hip": replace(_IN_PLACE, schema=_IN_PLACE.schema.replace("qkv", "qkv, k, v", 1)),
+    "fused_qk_norm_rope_cache_pts_quant_shuffle": _OUT_OF_PLACE,
+    "fused_qk_norm_mrope_3d_cache_pts_quant_shuffle": replace(
+        _OUT_OF_PLACE, schema=_OUT_OF_PLACE.schema.replace("eps", "sections, interleaved, eps")
+    ),
+}
+register(_NORMS_AND_POSITIONS, "normalisation", namespace="aiter::")
+
+# The compressed keys and values and the rotated part of each token go into a row of the cache, which may hold scales too.
+_LATENT: Final = "first(k, slots.n) * k.item + first(k_pe, slots.n) * k_pe.item + slots.size + k_scale.size"
+_LATENT_FLOPS: Final = "QUANTIZE * (first(k, slots.n) * (cache.item < k.item) + first(k_pe, slots.n) * (cache.item < k_pe.item))"
+_LATENT_ROWS: Final = "slots.n * cache[-1] * cache.item"
+_ROTATION: Final = f"(q_pe.n + k_pe.n) // head * {_ROTATED} * ROTARY_EMBEDDING"
+_INTO_CACHES: Final[dict[str, Pass]] = {
+    "cat_and_cache_mla": Pass(
+        "read k, read k_pe, view cache, read slots, read k_scale?", other=_LATENT_FLOPS, reads=_LATENT, writes=_LATENT_ROWS
+    ),
+    # Queries [tokens, heads, ..] of both kinds rotate into one tensor.
+    "fused_qk_rope_concat_and_cache_mla fused_qk_rope_concat_and_cache_mla_seg": Pass(
+        "read q, read q_pe[*heads head], read k, read k_pe, view cache, write q_out, read slots, read k_scale?, read q_scale?,"
+        " read positions, read cos, read sin",
+        other=f"{_ROTATION} + q_out.n * QUANTIZE * (q_out.item < q.item) + {_LATENT_FLOPS}",
+        reads=f"q.size + q_pe.size + q_scale.size + {_ANGLES} + {_LATENT}",
+        writes=_LATENT_ROWS,
+    ),
+    # With new tensors for the queries, the rotated keys, the rotated part of the first queries again, and zeros as large as their other
+    # part.
+    "fused_qk_rope_cat_and_cache_mla": Pass(
+        "read q, read q_pe[*heads head], read k, read k_pe, view cache, read slots, read positions, read cos, read sin,"
+        " read k_scale?, is_neox, firsts=0, apply=True, write q_out?, pe_out=None, k_pe_out=None, dtype=None",
+        result="k_pe",
+        other=f"{_ROTATION} + {_LATENT_FLOPS} + "
+        "(q_out.n or q.n + q_pe.n) * QUANTIZE * ((q_out.item or item('dtype', q.dtype)) < q.item)",
+        reads=f"q.size + q_pe.size + {_ANGLES} + {_LATENT}",
+        writes=f"(0 if q_out else (q.n + q_pe.n) * item('dtype', q.dtype)) + firsts * q[-2] * (head + k[-1]) * q.item + {_LATENT_ROWS}",
+    ),
+    # Keys and values [tokens, heads, head] with a scale for each token and head.
+    "reshape_and_cache_with_pertoken_quant": Pass(
+        "read key, read value, view key_cache, view value_cache, view k_scales, v_scales, read slots",
+        other="(first(key, slots.n) + first(value, slots.n)) * DYNAMIC_QUANTIZE",
+        reads="first(key, slots.n) * key.item + first(value, slots.n) * value.item + slots.size",
+        writes="first(key, slots.n) * key_cache.item + first(value, slots.n) * value_cache.item"
+        " + 2 * slots.n * key[-2] * k_scales.item",
+    ),
+}
+register(_INTO_CACHES, "copy", namespace="aiter::")
+
+_INDEX: Final = Pass(
+    "read q[*heads head], write q_out, read weights, write weights_out, read k[*tokens width], cache, read slots, read weight,"
+    " read bias, read positions, read cos, read sin, eps, block",
+    DYNAMIC_QUANTIZE,
+    per="q",
+    other=f"(q.n + k.n) // head * {_ROTATED} * ROTARY_EMBEDDING + 2 * weights.n + slots.n * width * {LAYER_NORM + DYNAMIC_QUANTIZE}",
+    reads=f"q.size + weights.size + slots.size + weight.size + bias.size + first(k, slots.n) * k.item + {_ANGLES}",
+    writes="slots.n * (width + 4 * (width // block))",
+)
+
+
+@formula("aiter::indexer_qk_rope_quant_and_cache", category="copy")
+def _index(signature: Signature) -> Work:
+    """The index of a sparse attention: queries rotate and become fp8, their weights are scaled, and the normalised, rotated key of each
+    token goes into the cache as fp8, with a float32 scale for each block."""
+    if signature.arg(13) == 0:
+        raise NotCounted("more tokens than keys")
+    return pass_work(signature, _INDEX)

@@ -18,56 +18,36 @@ from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision, regi
 from rooflines.roofline.formulas.table import formula
 
 _SCALED: Final = "left, right, read scale_a, read scale_b"
-PRODUCTS: Final[dict[str, str]] = {
+_OUT: Final = "left, right, write out"
+_PRODUCTS: Final[dict[str, str]] = {
     "gemm_a16w16_": "left, right, read bias?, out_dtype=15, write out?",
     "gemm_a16w16_atomic_": "left, right, out_dtype=15, write out?",
-    **dict.fromkeys(("_opus_gemm_a16w16_tune_raw", "batched_gemm_bf16_tune"), "left, right, write out, read bias?"),
-    "_opus_gemm_bf16_dispatch": "left, right, write out, groups, read scale_a?, read scale_b?, read bias?",
     "gemm_a16w16": "left, right, read bias?, out_dtype=None, read scale_a?, read scale_b?, read scale_c?",
-    "_gemm_a16w16_asm": "left, right, write out, semaphore, read bias?",
-    "gemm_a16w16_asm": "left, right, write out, semaphore, read bias?",
-    **dict.fromkeys(("gemm_a8w8", "gemm_a8w8_CK", "gemm_a8w8_bpreshuffle"), f"{_SCALED}, read bias?, out_dtype=15"),
-    **dict.fromkeys(
-        ("gemm_a8w8_blockscale", "gemm_a8w8_blockscale_bpreshuffle", "batched_gemm_a8w8_mxscale"), f"{_SCALED}, out_dtype=15"
-    ),
-    **dict.fromkeys(
-        (
-            "gemm_a8w8_bpreshuffle_ck", "gemm_a8w8_bpreshuffle_cktile", "gemm_a8w8_blockscale_ck", "gemm_a8w8_blockscale_cktile",
-            "gemm_a8w8_blockscale_bpreshuffle_ck", "gemm_a8w8_blockscale_bpreshuffle_cktile", "_flatmm_a8w8_blockscale_asm",
-            "flatmm_a8w8_blockscale_asm", "mi350_a8w8_blockscale_asm", "gfx950_a8w8_blockscale_asm", "gemm_a4w4_blockscale",
-            "gemm_a8w8_tune", "gemm_a8w8_bpreshuffle_tune", "gemm_a8w8_bpreshuffle_cktile_tune", "gemm_a8w8_blockscale_tune",
-            "gemm_a8w8_blockscale_cktile_tune", "gemm_a8w8_blockscale_bpreshuffle_tune",
-            "gemm_a8w8_blockscale_bpreshuffle_cktile_tune", "gemm_a4w4_blockscale_tune", "batched_gemm_a8w8_tune",
-            "_opus_gemm_a8w8_blockscale_bpreshuffle_tune_raw",
-        ), f"{_SCALED}, write out",
-    ),
-    **dict.fromkeys(("gemm_a8w8_ck", "batched_gemm_a8w8"), f"{_SCALED}, write out, read bias?"),
-    **dict.fromkeys(
-        ("_gemm_a8w8_asm", "gemm_a8w8_asm", "_gemm_a4w4_asm", "gemm_a4w4_asm"), f"{_SCALED}, write out, kernel, read bias?"
-    ),
-    **dict.fromkeys(
-        ("_gemm_a8w8_blockscale_bpreshuffle_asm", "gemm_a8w8_blockscale_bpreshuffle_asm"),
-        "left, right, write out, read scale_a, read scale_b, read bias?",
-    ),
-    "_opus_bmm_a8w8_mxscale_raw": "left, right, write out, read scale_a, read scale_b",
-    "_nvfp4_gemm_asm": f"{_SCALED}, global_a, global_b, write out",
+    "_opus_gemm_a16w16_tune_raw batched_gemm_bf16_tune batched_gemm_bf16": f"{_OUT}, read bias?",
+    "_opus_gemm_bf16_dispatch": f"{_OUT}, groups, read scale_a?, read scale_b?, read bias?",
+    "_gemm_a16w16_asm gemm_a16w16_asm": f"{_OUT}, semaphore, read bias?",
+    "gemm_a8w8 gemm_a8w8_CK gemm_a8w8_bpreshuffle gemm_a4w4": f"{_SCALED}, read bias?, out_dtype=15",
+    "gemm_a8w8_blockscale gemm_a8w8_blockscale_bpreshuffle batched_gemm_a8w8_mxscale": f"{_SCALED}, out_dtype=15",
     "gemm_afp4wfp4_": f"{_SCALED}, out_dtype=15, write out?",
-    **dict.fromkeys(("_mxfp4_gemm_asm", "_mxfp8_mxfp8_gemm_asm", "_mxfp8_mxfp4_gemm_asm"), f"{_SCALED}, write out"),
-    "gemm_a4w4": f"{_SCALED}, read bias?, out_dtype=15",
-    "batched_gemm_bf16": "left, right, write out, read bias?",
+    "gemm_a8w8_bpreshuffle_ck gemm_a8w8_bpreshuffle_cktile gemm_a8w8_blockscale_ck gemm_a8w8_blockscale_cktile"
+    " gemm_a8w8_blockscale_bpreshuffle_ck gemm_a8w8_blockscale_bpreshuffle_cktile _flatmm_a8w8_blockscale_asm"
+    " flatmm_a8w8_blockscale_asm mi350_a8w8_blockscale_asm gfx950_a8w8_blockscale_asm gemm_a4w4_blockscale gemm_a8w8_tune"
+    " gemm_a8w8_bpreshuffle_tune gemm_a8w8_bpreshuffle_cktile_tune gemm_a8w8_blockscale_tune gemm_a8w8_blockscale_cktile_tune"
+    " gemm_a8w8_blockscale_bpreshuffle_tune gemm_a8w8_blockscale_bpreshuffle_cktile_tune gemm_a4w4_blockscale_tune"
+    " batched_gemm_a8w8_tune _opus_gemm_a8w8_blockscale_bpreshuffle_tune_raw _mxfp4_gemm_asm _mxfp8_mxfp8_gemm_asm"
+    " _mxfp8_mxfp4_gemm_asm": f"{_SCALED}, write out",
+    "gemm_a8w8_ck batched_gemm_a8w8": f"{_SCALED}, write out, read bias?",
+    "_gemm_a8w8_asm gemm_a8w8_asm _gemm_a4w4_asm gemm_a4w4_asm": f"{_SCALED}, write out, kernel, read bias?",
+    "_nvfp4_gemm_asm": f"{_SCALED}, global_a, global_b, write out",
+    "_gemm_a8w8_blockscale_bpreshuffle_asm gemm_a8w8_blockscale_bpreshuffle_asm": f"{_OUT}, read scale_a, read scale_b, read bias?",
+    "_opus_bmm_a8w8_mxscale_raw": f"{_OUT}, read scale_a, read scale_b",
     "hipb_mm": "left, right, solution, read bias?, out_dtype=None, read scale_a?, read scale_b?, read scale_out?",
-    "rocb_mm": "left, right, solution",
-}  # fmt: skip
-register({f"aiter::{name}": schema for name, schema in PRODUCTS.items()})
+    "rocb_mm": "left, right",
+}
+register(_PRODUCTS, namespace="aiter::")
 
 
 # --- activations that become fp4 on the way ----------------------------------------------------------------------------------------
-
-_FP4: Final[dict[str, str]] = {
-    **dict.fromkeys(("gemm_a16wfp4", "gemm_a16wfp4_"), "left right scale atomic=False dtype=15 out=None"),
-    "gemm_a16wfp4_preshuffle_": "left right scale prequant=True dtype=15 out=None",
-    **dict.fromkeys(("batched_gemm_a16wfp4", "batched_gemm_a16wfp4_"), "left right scale dtype=15 out=None"),
-}
 
 
 def to_fp4(signature: Signature, schema: str) -> Work:
@@ -90,5 +70,12 @@ def to_fp4(signature: Signature, schema: str) -> Work:
     )
 
 
-for _name, _schema in _FP4.items():
-    formula(f"aiter::{_name}", category="matmul")(partial(to_fp4, schema=_schema))
+formula("aiter::gemm_a16wfp4", "aiter::gemm_a16wfp4_", category="matmul")(
+    partial(to_fp4, schema="left right scale atomic=False dtype=15 out=None")
+)
+formula("aiter::gemm_a16wfp4_preshuffle_", category="matmul")(
+    partial(to_fp4, schema="left right scale prequant=True dtype=15 out=None")
+)
+formula("aiter::batched_gemm_a16wfp4", "aiter::batched_gemm_a16wfp4_", category="matmul")(
+    partial(to_fp4, schema="left right scale dtype=15 out=None")
+)

@@ -15,36 +15,31 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, written
-from rooflines.roofline.formulas.libraries.norms import norm_backward, norm_of, norm_work, register
-from rooflines.roofline.formulas.matmul import linear_work, product_flops
+from rooflines.roofline.formulas.libraries import norms
+from rooflines.roofline.formulas.libraries.norms import norm_backward, norm_of, norm_work
+from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import parts
-from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
+from rooflines.roofline.formulas.passes import Pass, function_work, register
+from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.table import formula
 
 # --- norms -------------------------------------------------------------------------------------------------------------------------
 
-register("FusedLayerNormAffineFunction", "FusedLayerNormAffineMixedDtypesFunction", "FusedLayerNormFunction", "FastLayerNormFN",
-         rms=False, wraps=True)  # fmt: skip
-register("FusedRMSNormAffineFunction", "FusedRMSNormAffineMixedDtypesFunction", "FusedRMSNormFunction", rms=True, wraps=True)
-for _kind, _rms in {"layer": False, "rms": True}.items():
-    formula(f"apex::fused_{_kind}_norm_affine_fwd", f"apex::fused_{_kind}_norm_fwd", category="normalisation")(
-        partial(norm_work, rms=_rms)
-    )
-
-_SAVED: Final = {"layer": "grad mean invvar self normalized_shape", "rms": "grad invvar self normalized_shape"}
+norms.register("FusedLayerNormAffineFunction", "FusedLayerNormAffineMixedDtypesFunction", "FusedLayerNormFunction", "FastLayerNormFN",
+               rms=False, wraps=True)  # fmt: skip
+norms.register("FusedRMSNormAffineFunction", "FusedRMSNormAffineMixedDtypesFunction", "FusedRMSNormFunction", rms=True, wraps=True)
 
 
 def _saved_gradient(signature: Signature, rms: bool) -> Work:
-    args = Arguments(signature, f"{_SAVED['rms' if rms else 'layer']} weight=None bias=None")
-    inputs = args.tensor("self")
+    args = Arguments(signature, f"grad {'' if rms else 'mean '}invvar self normalized_shape weight=None bias=None")
     parameters = [one for name in ("weight", "bias") if (one := args.optional(name)) is not None]
-    return norm_backward(norm_of((inputs, *parameters), rms), (args.tensor("grad"),))
+    return norm_backward(norm_of((args.tensor("self"), *parameters), rms), (args.tensor("grad"),))
 
 
 for _kind, _rms in {"layer": False, "rms": True}.items():
-    formula(f"apex::fused_{_kind}_norm_affine_bwd", f"apex::fused_{_kind}_norm_bwd", category="normalisation")(
-        partial(_saved_gradient, rms=_rms)
-    )
+    _name = f"apex::fused_{_kind}_norm"
+    formula(f"{_name}_affine_fwd", f"{_name}_fwd", category="normalisation")(partial(norm_work, rms=_rms))
+    formula(f"{_name}_affine_bwd", f"{_name}_bwd", category="normalisation")(partial(_saved_gradient, rms=_rms))
 
 
 # --- dense layers ------------------------------------------------------------------------------------------------------------------
@@ -59,12 +54,6 @@ def _layers(signature: Signature) -> tuple[TensorArg, list[TensorArg], list[Tens
     if not weights or weights[0].shape[1] != inputs.shape[-1]:
         raise NotCounted("shapes of the weights not recorded")
     return inputs, weights, [one for one in rest if len(one.shape) == 1]
-
-
-@formula("FusedDenseFunc", category="matmul")
-def _dense(signature: Signature) -> Work:
-    inputs, (weight, *_), biases = _layers(signature)
-    return linear_work(inputs, weight, biases[0] if biases else None)
 
 
 def _stack(signature: Signature, activation: int) -> Work:
@@ -95,8 +84,8 @@ def _stack_gradient(signature: Signature, activation: int) -> Work:
     )
 
 
+formula("FusedDenseFunc", "MlpFunction", category="matmul")(partial(_stack, activation=1))
 formula("FusedDenseGeluDenseFunc", category="matmul")(partial(_stack, activation=costs.GELU))
-formula("MlpFunction", category="matmul")(partial(_stack, activation=1))
 formula("FusedDenseFuncBackward", "MlpFunctionBackward", category="matmul")(partial(_stack_gradient, activation=1))
 formula("FusedDenseGeluDenseFuncBackward", category="matmul")(partial(_stack_gradient, activation=costs.GELU + 6))
 
@@ -105,54 +94,26 @@ formula("FusedDenseGeluDenseFuncBackward", category="matmul")(partial(_stack_gra
 
 _SOFTMAXES: Final = ("ScaledSoftmax", "ScaledMaskedSoftmax", "ScaledUpperTriangMaskedSoftmax", "ScaledAlignedCausalMaskedSoftmax",
                      "GenericScaledMaskedSoftmax")  # fmt: skip
-
-
-def softmax_forward(signature: Signature) -> Work:
-    """softmax(scale * x) with a mask, or below the diagonal; the whole is written."""
-    if not signature.tensors:
-        raise NotCounted("shapes not recorded")
-    scores, *mask = signature.tensors
-    return Work(
-        other_flops=scores.numel * (costs.SOFTMAX + 1 + bool(mask)),
-        bytes_read=size(scores, *mask[:1]),
-        bytes_written=written(scores),
-        precision=precision_of(scores.dtype),
-    )
-
-
-def softmax_backward(signature: Signature) -> Work:
-    """Of the gradient of the result, and the result, which is kept and has the same shape."""
-    if not signature.tensors:
-        raise NotCounted("shapes not recorded")
-    grad = signature.tensors[0]
-    return Work(
-        other_flops=grad.numel * (costs.SOFTMAX_BACKWARD + 1),
-        bytes_read=2 * size(grad),
-        bytes_written=written(grad),
-        precision=precision_of(grad.dtype),
-    )
-
-
+# softmax(scale * x) with a mask, or below the diagonal; the whole is written.
+_SOFTMAX: Final = Pass("read scores, read mask?", other="scores.n * (SOFTMAX + 1 + len(mask))", result="scores")
+# Of the gradient of the result, and the result, which is kept and has the same shape.
+_SOFTMAX_GRADIENT: Final = Pass("read grad", costs.SOFTMAX_BACKWARD + 1, "grad", result="grad", reads="2 * grad.size")
+softmax_forward: Final = partial(function_work, one=_SOFTMAX)
+softmax_backward: Final = partial(function_work, one=_SOFTMAX_GRADIENT)
 formula(*_SOFTMAXES, category="reduction", wraps=True)(softmax_forward)
 formula(*(f"{name}Backward" for name in _SOFTMAXES), category="reduction", wraps=True)(softmax_backward)
 
-
 # Those of flash-linear-attention, flash-attn and Unsloth have the same arguments.
 _LOSSES: Final = ("SoftmaxCrossEntropyLoss", "CrossEntropyLossFunction", "CrossEntropyLoss", "Fast_CrossEntropyLoss")
-
-
-@formula(*_LOSSES, category="reduction")
-def _cross_entropy(signature: Signature) -> Work:
-    """Losses, and the logarithm of each row's sum for the backward, in float32."""
-    if len(signature.tensors) < 2:
-        raise NotCounted("shapes not recorded")
-    logits, labels = signature.tensors[:2]
-    return Work(0, costs.SOFTMAX * logits.numel, size(logits, labels), 8 * labels.numel, precision_of(logits.dtype))
-
-
-@formula(*(f"{name}Backward" for name in _LOSSES), category="reduction")
-def _cross_entropy_gradient(signature: Signature) -> Work:
-    (grad, *_), forward = parts(signature)
-    logits, labels = forward.tensors[:2]
-    flops = logits.numel * (costs.SOFTMAX_FROM_LOG_SUM + 2)
-    return Work(0, flops, size(grad, logits, labels) + 4 * labels.numel, written(logits), precision_of(logits.dtype))
+_ENTROPIES: Final[dict[str, Pass]] = {
+    # Losses, and the logarithm of each row's sum for the backward, in float32.
+    " ".join(_LOSSES): Pass("read logits, read labels", costs.SOFTMAX, "logits", writes="8 * labels.n"),
+    " ".join(f"{name}Backward" for name in _LOSSES): Pass(
+        "read grad, update logits, read labels",
+        costs.SOFTMAX_FROM_LOG_SUM + 2,
+        "logits",
+        reads="grad.size + logits.size + labels.size + 4 * labels.n",
+        precision="logits",
+    ),
+}
+register(_ENTROPIES, "reduction", functions=True)

@@ -8,7 +8,6 @@ Order of arguments: vLLM 0.11.0 and 0.33.0 (``vllm/distributed/parallel_state.py
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
@@ -24,31 +23,18 @@ from rooflines.roofline.formulas.table import formula, words
 
 
 # Return a new tensor, or write in place. Copies to and from shared memory and the collective below have their own rows.
-_REDUCED: Final = words(
+_REDUCED: Final = (
     "vllm::all_reduce vllm::all_reduce_symmetric_with_copy sglang::outplace_all_reduce sglang::inplace_all_reduce"
     " sglang::flashinfer_allreduce sglang::diffusion_all_reduce aiter::all_reduce_ aiter::tbo_all_reduce"
     " trtllm::userbuffers_allreduce_finalize"
 )
-register(dict.fromkeys(_REDUCED, Pass("read input", 0, result="input")), "communication", wraps=True)
-
-
-@formula("vllm::all_gather", category="communication", wraps=True)
-def _all_gather(signature: Signature) -> Work:
-    args = Arguments(signature, "input dim world_size")
-    inputs = args.tensor("input")
-    return Work(bytes_read=size(inputs), bytes_written=written(inputs) * args.integer("world_size"))
-
-
-@formula("vllm::reduce_scatter", category="communication", wraps=True)
-def _reduce_scatter(signature: Signature) -> Work:
-    args = Arguments(signature, "input dim world_size")
-    inputs = args.tensor("input")
-    return Work(bytes_read=size(inputs), bytes_written=written(inputs) // args.integer("world_size"))
-
-
-_INTO: Final = Pass("write out, read input", 0)
-register({f"sglang::{name}": _INTO for name in words("reg_all_gather_into_tensor reg_reduce_scatter_tensor reg_all_to_all_single")},
-         "communication", wraps=True)  # fmt: skip
+_WRAPPERS: Final[dict[str, Pass]] = {
+    _REDUCED: Pass("read input", result="input"),
+    "vllm::all_gather": Pass("read input, dim, world_size", writes="world_size * input.n * input.item"),
+    "vllm::reduce_scatter": Pass("read input, dim, world_size", writes="input.n * input.item // world_size"),
+    "sglang::reg_all_gather_into_tensor sglang::reg_reduce_scatter_tensor sglang::reg_all_to_all_single": Pass("write out, read input"),
+}
+register(_WRAPPERS, "communication", wraps=True)
 
 
 @formula("trtllm::allgather", "trtllm::allgather_pg", "trtllm::reducescatter", "trtllm::reducescatter_pg", category="communication")
@@ -83,14 +69,15 @@ def _custom(signature: Signature) -> Work:
     return Work(bytes_read=size(inputs), bytes_written=out.numel * size_of(out.dtype))
 
 
-_OF_AITER: Final = words(
-    "all_reduce all_reduce_reg all_reduce_gfx1250 qr_all_reduce all_gather_reg all_gather_gfx1250 reduce_scatter reduce_scatter_gfx1250"
+_OF_AITER: Final = (
+    "aiter::all_reduce aiter::all_reduce_reg aiter::all_reduce_gfx1250 aiter::qr_all_reduce aiter::all_gather_reg"
+    " aiter::all_gather_gfx1250 aiter::reduce_scatter aiter::reduce_scatter_gfx1250"
 )
-register({f"aiter::{name}": Pass("handle, read input, write out", 0) for name in _OF_AITER}, "communication")
-register(
-    {f"aiter::{name}": Pass("handle, read input, buffer, write out", 0) for name in ("all_reduce_unreg", "all_gather_unreg")},
-    "communication",
-)
+_AITER: Final[dict[str, Pass]] = {
+    _OF_AITER: Pass("handle, read input, write out"),
+    "aiter::all_reduce_unreg aiter::all_gather_unreg": Pass("handle, read input, buffer, write out"),
+}
+register(_AITER, "communication")
 
 # --- with a norm -------------------------------------------------------------------------------------------------------------------
 
@@ -126,38 +113,23 @@ FUSED: Final[dict[str, Pass]] = {
 register({f"aiter::{name}": one for name, one in FUSED.items()}, "communication")
 
 
-# Operators that return the norm, the sum with the residual, and the scales of narrow results: their arguments after the norm's.
-_RETURNED: Final[dict[str, str]] = {
-    "aiter::fused_allreduce_rmsnorm_": "",
-    "aiter::fused_allreduce_rmsnorm_quant_": "",
-    "aiter::fused_allreduce_rmsnorm_quant_emit_bf16_": "",
-    "aiter::fused_allreduce_rmsnorm_quant_per_group_": "name group=128",
-    "aiter::fused_allreduce_rmsnorm_quant_per_group_emit_bf16_": "name group=128",
-    "sglang::flashinfer_allreduce_residual_rmsnorm": "",
-    "vllm::rocm_aiter_fused_allreduce_rmsnorm": "",
-    "vllm::rocm_aiter_fused_allreduce_rmsnorm_quant_per_group": "group",
-    "vllm::rocm_aiter_fused_allreduce_rmsnorm_quant_per_group_with_bf16_norm": "group",
+# Operators that return the norm, the sum with the residual, and the scales of narrow results; "bf16" has the norm as well.
+_SUMMED: Final = "read input[*rows k], update residual, read weight, eps"
+_GROUPS: Final = "input.n + 4 * (input.n // group)"
+_EMITTING: Final = "aiter::fused_allreduce_rmsnorm_quant_{}emit_bf16_"
+_FROM_VLLM: Final = "vllm::rocm_aiter_fused_allreduce_rmsnorm"
+_RETURNED: Final[dict[str, Pass]] = {
+    f"aiter::fused_allreduce_rmsnorm_ sglang::flashinfer_allreduce_residual_rmsnorm {_FROM_VLLM}": Pass(
+        _SUMMED, costs.RMS_NORM + 1, result="input"
+    ),
+    "aiter::fused_allreduce_rmsnorm_quant_": Pass(_SUMMED, _NARROW, writes="input.n + 4 * rows"),
+    "aiter::fused_allreduce_rmsnorm_quant_per_group_": Pass(f"{_SUMMED}, name, group=128", _NARROW, writes=_GROUPS),
+    f"{_FROM_VLLM}_quant_per_group": Pass(f"{_SUMMED}, group", _NARROW, writes=_GROUPS),
+    _EMITTING.format(""): Pass(_SUMMED, _NARROW, result="input", writes="input.n + 4 * rows"),
+    _EMITTING.format("per_group_"): Pass(f"{_SUMMED}, name, group=128", _NARROW, result="input", writes=_GROUPS),
+    f"{_FROM_VLLM}_quant_per_group_with_bf16_norm": Pass(f"{_SUMMED}, group", _NARROW, result="input", writes=_GROUPS),
 }
-
-
-def _returned(signature: Signature, rest: str) -> Work:
-    args = Arguments(signature, f"input residual weight eps {rest}")
-    inputs, residual, weight = args.tensor("input"), args.tensor("residual"), args.tensor("weight")
-    made, cost = inputs.numel * size_of(inputs.dtype), costs.RMS_NORM + 1
-    if "quant" in signature.name:
-        scales = inputs.numel // (args.integer("group") if args.has("group") else inputs.shape[-1])
-        made = (made if "bf16" in signature.name else 0) + inputs.numel + scales * size_of("float32")
-        cost = _NARROW
-    return Work(
-        other_flops=inputs.numel * cost,
-        bytes_read=size(inputs, residual, weight),
-        bytes_written=made + written(residual),
-        precision=precision_of(inputs.dtype),
-    )
-
-
-for _name, _rest in _RETURNED.items():
-    formula(_name, category="communication", wraps=True)(partial(_returned, rest=_rest))
+register(_RETURNED, "communication", wraps=True)
 
 
 @formula("trtllm::allreduce", "trtllm::autotuned_allreduce", "trtllm::allreduce_pg", "trtllm::allreduce_pg_by_name",
@@ -200,19 +172,16 @@ def _with_fusion(args: Arguments, fusion: int) -> Work:
     )
 
 
-@formula("trtllm::moe_finalize_allreduce", category="communication")
-def _of_experts(signature: Signature) -> Work:
-    """The rows of each token's experts, weighted and added, the row of a shared expert, the sum with the residual and its norm."""
-    args = Arguments(signature, "input residual weight places shared scale")
-    inputs, residual, places = (args.tensor(name) for name in ("input", "residual", "places"))
-    shared, scale = args.optional("shared"), args.optional("scale")
-    rows = places.numel * residual.shape[-1]
-    return Work(
-        other_flops=rows * (1 + (scale is not None)) + residual.numel * (costs.RMS_NORM + 1 + (shared is not None)),
-        bytes_read=rows * size_of(inputs.dtype) + size(residual, args.tensor("weight"), places, shared, scale),
-        bytes_written=2 * written(residual),
-        precision=precision_of(inputs.dtype),
-    )
+# The rows of each token's experts, weighted and added, the row of a shared expert, the sum with the residual and its norm.
+_OF_EXPERTS: Final = Pass(
+    "read input, read residual[*tokens k], read weight, read places, read shared?, read scale?",
+    costs.RMS_NORM + 1,
+    per="residual",
+    other="places.n * k * (1 + bool(scale)) + residual.n * bool(shared)",
+    reads="places.n * k * input.item + residual.size + weight.size + places.size + shared.size + scale.size",
+    result="residual residual",
+)
+register({"trtllm::moe_finalize_allreduce": _OF_EXPERTS}, "communication")
 
 
 @formula("aiter::fused_qknorm_allreduce", "aiter::fused_qknorm_allreduce_rope", category="communication")

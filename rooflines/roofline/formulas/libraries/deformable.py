@@ -6,14 +6,13 @@ fundamentalvision/Deformable-DETR (models/ops/functions/ms_deform_attn_func.py),
 
 from __future__ import annotations
 
-from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
-from rooflines.roofline.formulas.gather import selected
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted
 from rooflines.roofline.formulas.nodes import parts
-from rooflines.roofline.formulas.record import Work, precision_of
+from rooflines.roofline.formulas.passes import Pass, register
+from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.resample import point_cost
 from rooflines.roofline.formulas.table import formula
 from rooflines.roofline.formulas.vision import CORNERS, Deformable, deformable_gradient_work, deformable_work
@@ -49,29 +48,24 @@ def _backward(signature: Signature) -> Work:
 
 
 _ATTENTION: Final = ("MultiScaleDeformableAttnFunction", "MultiScaleDeformableAttentionFunction", "MSDeformAttnFunction")
-
-
-@formula(*_ATTENTION, *(f"{name}Backward" for name in _ATTENTION), category="attention")
-def _attention(signature: Signature) -> Work:
-    """Bilinear samples of ``values`` [b, places, h, d] at ``points`` [b, queries, h, levels, points, 2], each with a weight.
-
-    The backward pass takes the samples again: for the gradient of a weight their product with the gradient, which goes to each sample's
-    corners, and for that of a point what moving it would change.
-    """
-    back = signature.name.endswith("Backward")
-    gradients, call = parts(signature) if back else ((), signature)
-    args = Arguments(call, "values shapes starts points weights")
-    values, points, weights = args.tensor("values"), args.tensor("points"), args.tensor("weights")
-    if len(values.shape) != 4 or len(points.shape) != 6:
-        raise NotCounted("arguments of another version of this operator")
-    elements = weights.numel * values.shape[-1]
-    sampled = 2 * CORNERS + 2
-    moved = CORNERS * (1 + 2 * 2)
-    results = prod(points.shape[:3]) * values.shape[-1]
-    return Work(
-        other_flops=elements * (sampled + (2 * CORNERS + 1 + moved) * back) + weights.numel * point_cost(2),
-        bytes_read=selected(values, elements * CORNERS)
-        + size(args.optional("shapes"), args.optional("starts"), points, weights, *gradients[:1]),
-        bytes_written=written(values, points, weights) if back else results * size_of(values.dtype),
-        precision=precision_of(values.dtype),
-    )
+_SAMPLE: Final = 2 * CORNERS + 2
+_POINTS: Final = "points[batch queries heads levels taps two]"
+_READ: Final = f"selected(values, weights.n * d * {CORNERS}) + shapes.size + starts.size + points.size + weights.size"
+_SAMPLED: Final[dict[str, Pass]] = {
+    # Bilinear samples of ``values`` [b, places, h, d] at ``points`` [b, queries, h, levels, points, 2], each with a weight.
+    " ".join(_ATTENTION): Pass(
+        f"read values[b places h d], read shapes, read starts, read {_POINTS}, read weights",
+        other=f"weights.n * (d * {_SAMPLE} + {point_cost(2)})",
+        reads=_READ,
+        writes="batch * queries * heads * d * values.item",
+    ),
+    # The samples again: for the gradient of a weight their product with the gradient, which goes to each sample's corners, and for that
+    # of a point what moving it would change.
+    " ".join(f"{name}Backward" for name in _ATTENTION): Pass(
+        f"read grad, update values[b places h d], read shapes, read starts, update {_POINTS}, update weights",
+        other=f"weights.n * (d * {_SAMPLE + 2 * CORNERS + 1 + CORNERS * (1 + 2 * 2)} + {point_cost(2)})",
+        reads=f"grad.size + {_READ}",
+        precision="values",
+    ),
+}
+register(_SAMPLED, "attention", functions=True)

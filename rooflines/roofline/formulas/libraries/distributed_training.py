@@ -10,63 +10,35 @@ from __future__ import annotations
 
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas.arguments import NotCounted, size, size_of, written
-from rooflines.roofline.formulas.matmul import layer_work, product_flops
-from rooflines.roofline.formulas.nodes import parts
-from rooflines.roofline.formulas.record import Work, matrix_precision_of
-from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
+from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline.formulas.arguments import NotCounted, size, written
+from rooflines.roofline.formulas.nodes import tensors_only, with_gradient, with_gradients
+from rooflines.roofline.formulas.passes import Pass, register
+from rooflines.roofline.formulas.record import Work
+from rooflines.roofline.formulas.table import Hints, hinted_formula
 
-
-def _layer(signature: Signature) -> tuple[tuple[TensorArg, ...], int, int]:
-    """The input [..., in], the weight [out, in] and perhaps a bias; rows, and the FLOPs of a product."""
-    tensors = signature.tensors[:3]
-    if len(tensors) < 2 or len(tensors[1].shape) != 2 or tensors[0].shape[-1:] != tensors[1].shape[1:]:
-        raise NotCounted("shapes of the weight not recorded")
-    outputs, width = tensors[1].shape
-    rows = tensors[0].numel // max(width, 1)
-    return tensors, rows, product_flops(1, rows, width, outputs)
-
-
-@formula("LinearFunctionForZeroStage3", category="matmul", wraps=True)
-def _linear(signature: Signature) -> Work:
-    (inputs, weight, *bias), _, _ = _layer(signature)
-    return layer_work(inputs, weight.shape[0], weight, *bias, each=len(bias))
-
-
-@formula("LinearFunctionForZeroStage3Backward", category="matmul", wraps=True)
-def _linear_gradient(signature: Signature) -> Work:
-    """A product for the gradient of the input and one for that of the weight."""
-    (grad, *_), forward = parts(signature)
-    tensors, rows, flops = _layer(forward)
-    return Work(
-        matrix_flops=2 * flops,
-        other_flops=rows * tensors[1].shape[0] * (len(tensors) > 2),
-        bytes_read=size(grad, *tensors[:2]),
-        bytes_written=written(*tensors),
-        precision=matrix_precision_of(grad.dtype),
-    )
-
-
-@formula("LinearWithGradAccumulationAndAsyncCommunicationBackward", category="matmul")
-def _accumulated_gradient(signature: Signature) -> Work:
-    """Gradients of the input and of the weight [out, in], for as many rows as the result has: with sequence parallelism those of all
-    ranks. The fourth argument of the forward says that the weight's is added to one in float32, by a kernel that is no operator. The
-    forward is an operator of PyTorch."""
-    (grad, *_), forward = parts(signature)
-    if len(forward.tensors) < 2 or len(forward.tensors[1].shape) != 2 or grad.shape[-1:] != forward.tensors[1].shape[:1]:
-        raise NotCounted("shapes of the weight not recorded")
-    inputs, weight, *bias = forward.tensors[:3]
-    outputs, width = weight.shape
-    rows = grad.numel // max(outputs, 1)
-    item, added = size_of(inputs.dtype), forward.arg(3, False) is True
-    return Work(
-        matrix_flops=2 * product_flops(1, rows, width, outputs),
-        other_flops=grad.numel * bool(bias) + weight.numel * added,
-        bytes_read=size(grad, weight) + rows * width * item + 4 * weight.numel * added,
-        bytes_written=rows * width * item + (4 * weight.numel if added else written(weight)) + written(*bias),
-        precision=matrix_precision_of(grad.dtype),
-    )
+_LINEAR: Final = Pass(
+    "read x[*rows k], read weight[n k], read bias?",
+    matrix="2 * rows * k * n",
+    other="rows * n * bool(bias)",
+    writes="rows * n * x.item",
+)
+# A product for the gradient of the input and one for that of the weight.
+_GRADIENT: Final = Pass(
+    "read grad, update x[*rows k], update weight[n k], write bias?", matrix="4 * rows * k * n", other="rows * n * bool(bias)"
+)
+# The same for as many rows as the result has: with sequence parallelism those of all ranks. The fourth argument of the forward says
+# that the weight's is added to one in float32, by a kernel that is no operator. The forward is an operator of PyTorch.
+_ACCUMULATED: Final = Pass(
+    "read grad[*rows n], read x, read weight[outputs k], read bias?, added=False",
+    matrix="4 * rows * k * n",
+    other="grad.n * bool(bias) + weight.n * (recorded('added') and added)",
+    reads="grad.size + weight.size + rows * k * x.item + 4 * weight.n * (recorded('added') and added)",
+    writes="rows * k * x.item + weight.n * (4 if recorded('added') and added else weight.item) + bias.n * bias.item",
+)
+register({"LinearFunctionForZeroStage3": _LINEAR}, "matmul", wraps=True, given=tensors_only)
+register({"LinearFunctionForZeroStage3Backward": _GRADIENT}, "matmul", wraps=True, given=with_gradient)
+register({"LinearWithGradAccumulationAndAsyncCommunicationBackward": _ACCUMULATED}, "matmul", given=with_gradient)
 
 
 # --- experts on other ranks --------------------------------------------------------------------------------------------------------
@@ -82,9 +54,4 @@ def _exchange(signature: Signature, hints: Hints) -> Work:
     return Work(bytes_read=size(*signature.tensors), bytes_written=written(hints.outputs[0]))
 
 
-@formula(*(f"{name}Backward" for name in _EXCHANGES), category="communication")
-def _exchange_back(signature: Signature) -> Work:
-    gradients, forward = parts(signature)
-    if not forward.tensors:
-        raise NotCounted("shapes not recorded")
-    return Work(bytes_read=size(*gradients), bytes_written=written(forward.tensors[0]))
+register({f"{name}Backward": Pass("read gradients*, write x") for name in _EXCHANGES}, "communication", given=with_gradients)

@@ -8,25 +8,70 @@ is, the values of the offsets say. Kernels of jagged tensors touch what the valu
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
+from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of
 from rooflines.roofline.formulas.copies import moved
 from rooflines.roofline.formulas.costs import QUANTIZE, SOFTMAX, SOFTMAX_BACKWARD
 from rooflines.roofline.formulas.gather import selected
-from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.narrow import widened
-from rooflines.roofline.formulas.passes import Pass, register
-from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
+from rooflines.roofline.formulas.passes import Pass, pass_work, register
+from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
 
-# --- sparse features ---------------------------------------------------------------------------------------------------------------
+# --- copies ------------------------------------------------------------------------------------------------------------------------
 
-_PERMUTED: Final = "permute lengths values weights=None permuted_lengths_sum=None"
-_EVEN: Final = "features have equally many values"
+# Blocks of columns, or the parts of ranks, in another order; a node is given the gradient, which goes back.
+_REORDERED: Final = Pass("read self, read sizes?, read order?, read sizes_back?, read order_back?", result="self")
+# [total, ...] -> [rows, longest, ...], filled up; what is longer is cut off.
+_TO_DENSE: Final = Pass(
+    "read values[total *inner], read offsets+, longest*",
+    where="made = (offsets[0] - 1) * prod(longest) * inner",
+    reads="selected(values, made) + offsets.size",
+    writes="made * values.item",
+)
+_COPIES: Final[dict[str, Pass]] = {
+    # Indices sorted into a bucket for each rank: a division and a remainder an index, a length for each bucket and row.
+    "fbgemm::block_bucketize_sparse_features fbgemm::block_bucketize_sparse_features_inference": Pass(
+        "read lengths, read indices, bucketize_pos, sequence, read block_sizes?, my_size, read weights?",
+        other="2 * indices.n",
+        writes="my_size * lengths.n * lengths.item + weights.n * weights.item"
+        " + indices.n * indices.item * (1 + bool(bucketize_pos) + bool(sequence))",
+        precision="=",
+    ),
+    # The position of each value in its row.
+    "fbgemm::offsets_range": Pass("read offsets, range_size", writes="range_size * offsets.item"),
+    "fbgemm::invert_permute": Pass("read permute", result="permute"),
+    "fbgemm::expand_into_jagged_permute": Pass(
+        "read permute, read input_offset, read output_offset, output_size", writes="output_size * output_offset.item"
+    ),
+    "fbgemm::permute_pooled_embs fbgemm::permute_pooled_embs_auto_grad fbgemm::permute_pooled_embs_split": _REORDERED,
+    "fbgemm::permute_pooled_embs_auto_grad_split fbgemm::recat_embedding_grad_output_mixed_D_batch": _REORDERED,
+    "fbgemm::recat_embedding_grad_output_mixed_D fbgemm::recat_embedding_grad_output": _REORDERED,
+    "fbgemm::jagged_to_padded_dense fbgemm::jagged_to_padded_dense_forward": _TO_DENSE,
+    "fbgemm::jagged_2d_to_dense fbgemm::jagged_1d_to_dense": _TO_DENSE,
+    "fbgemm::index_select_dim0": Pass(
+        "read self[rows *rest], read indices",
+        reads="selected(self, indices.n * rest) + indices.size",
+        writes="indices.n * rest * self.item",
+    ),
+}
+register(_COPIES, "copy")
+for _device in ("_gpu", "_cpu", "_split_gpu", "_split_cpu"):
+    _node = f"torch::autograd::CppNode<fbgemm_gpu::PermutePooledEmbsFunction<&fbgemm_gpu::permute_pooled_embs{_device}"
+    formula(f"{_node}> >", f"{_node}>>", category="copy")(partial(pass_work, one=_REORDERED))
+# Columns of several results of tables, regrouped; a node for the gradients goes the other way.
+_REGROUPED: Final = Pass(
+    "read pooled+, read permutes, in_shapes, out_shapes, out_lengths*",
+    where="made = pooled[0] * sum(out_lengths) * pooled.item",
+    reads="min(pooled.size, made) + permutes.size",
+    writes="made",
+)
+register({"fbgemm::permute_multi_embedding fbgemm::permute_multi_embedding_function": _REGROUPED}, "embedding")
 
 
 @hinted_formula("fbgemm::permute_2D_sparse_data", "fbgemm::permute_1D_sparse_data", "fbgemm::permute_sparse_data",
@@ -34,18 +79,17 @@ _EVEN: Final = "features have equally many values"
 def _permute_features(signature: Signature, hints: Hints) -> Work:
     """Rows of lengths and the values of each in another order. ``permute`` may leave rows out or repeat them; the sum of the lengths
     then says how many values there are."""
-    args = Arguments(signature, _PERMUTED)
+    args = Arguments(signature, "permute lengths values weights=None permuted_lengths_sum=None")
     permute, lengths, values = args.tensor("permute"), args.tensor("lengths"), args.tensor("values")
-    weights, assumption = args.optional("weights"), ""
     total = args.value("permuted_lengths_sum") if args.recorded("permuted_lengths_sum") else None
-    rows = lengths.shape[0] if lengths.shape else 0
+    rows, assumption = lengths.shape[0] if lengths.shape else 0, ""
     if hints.outputs is not None and len(hints.outputs) > 1:
         total = hints.outputs[1].numel
     elif not isinstance(total, int):
         total = values.numel * permute.numel // rows if rows else 0
-        assumption = _EVEN if permute.numel != rows else ""
+        assumption = "features have equally many values" if permute.numel != rows else ""
     kept = permute.numel * (lengths.numel // rows if rows else 0)
-    parts = [part for part in (values, weights) if part is not None]
+    parts = [part for part in (values, args.optional("weights")) if part is not None]
     return Work(
         bytes_read=size(permute) + selected(lengths, kept) + sum(selected(part, total) for part in parts),
         bytes_written=kept * size_of(lengths.dtype) + total * sum(size_of(part.dtype) for part in parts),
@@ -53,312 +97,124 @@ def _permute_features(signature: Signature, hints: Hints) -> Work:
     )
 
 
-@formula("fbgemm::block_bucketize_sparse_features", "fbgemm::block_bucketize_sparse_features_inference", category="copy")
-def _bucketize(signature: Signature) -> Work:
-    """Indices sorted into a bucket for each rank: a division and a remainder an index, a length for each bucket and row."""
-    args = Arguments(signature, "lengths indices bucketize_pos sequence block_sizes my_size weights=None")
-    lengths, indices, weights = args.tensor("lengths"), args.tensor("indices"), args.optional("weights")
-    positions = indices.numel * (args.flag("bucketize_pos") + args.flag("sequence")) * size_of(indices.dtype)
-    return Work(
-        other_flops=2 * indices.numel,
-        bytes_read=size(lengths, indices, weights, args.optional("block_sizes")),
-        bytes_written=lengths.numel * args.integer("my_size") * size_of(lengths.dtype) + written(indices, weights) + positions,
-    )
-
-
-# Two compares an index; only indices out of bounds are written.
-register({"fbgemm::bounds_check_indices": Pass("read rows, read indices, read offsets", 2, per="indices")}, "element-wise")
-
-
-@formula("fbgemm::asynchronous_complete_cumsum", "fbgemm::asynchronous_inclusive_cumsum", "fbgemm::asynchronous_exclusive_cumsum",
-         "fbgemm::asynchronous_batched_complete_cumsum", category="reduction")  # fmt: skip
-def _offsets(signature: Signature) -> Work:
-    """Offsets from lengths; the complete form has the total as well."""
-    inputs = Arguments(signature, "self").tensor("self")
-    rows = prod(inputs.shape[:-1])
-    results = inputs.numel + (rows if "complete" in signature.name else 0)
-    return Work(
-        other_flops=inputs.numel,
-        bytes_read=size(inputs),
-        bytes_written=results * size_of(inputs.dtype),
-        precision=precision_of(inputs.dtype),
-    )
-
-
-@formula("fbgemm::offsets_range", category="copy")
-def _ranges(signature: Signature) -> Work:
-    """The position of each value in its row."""
-    args = Arguments(signature, "offsets range_size")
-    offsets = args.tensor("offsets")
-    return moved(size(offsets), args.integer("range_size") * size_of(offsets.dtype))
-
-
-register({"fbgemm::invert_permute": Pass("read permute", 0, "permute", result="permute")}, "copy")
-
-
-@formula("fbgemm::expand_into_jagged_permute", category="copy")
-def _expand(signature: Signature) -> Work:
-    args = Arguments(signature, "permute input_offset output_offset output_size")
-    offsets = args.tensor("output_offset")
-    read = size(args.tensor("permute"), args.tensor("input_offset"), offsets)
-    return moved(read, args.integer("output_size") * size_of(offsets.dtype))
-
-
-# --- pooled embeddings -------------------------------------------------------------------------------------------------------------
-
-
-def _reordered(signature: Signature) -> Work:
-    """Blocks of columns, or the parts of ranks, in another order; a node is given the gradient, which goes back."""
-    return moved(size(*signature.tensors), written(Arguments(signature, "self").tensor("self")))
-
-
-formula(
-    *(f"fbgemm::permute_pooled_embs{suffix}" for suffix in ("", "_auto_grad", "_split", "_auto_grad_split")),
-    "fbgemm::recat_embedding_grad_output_mixed_D_batch",
-    "fbgemm::recat_embedding_grad_output_mixed_D",
-    "fbgemm::recat_embedding_grad_output",
-    *(
-        f"torch::autograd::CppNode<fbgemm_gpu::PermutePooledEmbsFunction<&fbgemm_gpu::permute_pooled_embs{device}{close}"
-        for device in ("_gpu", "_cpu", "_split_gpu", "_split_cpu")
-        for close in ("> >", ">>")
-    ),
-    category="copy",
-)(_reordered)
-
-
-@formula("fbgemm::permute_multi_embedding", "fbgemm::permute_multi_embedding_function", category="embedding")
-def _regroup(signature: Signature) -> Work:
-    """Columns of several results of tables, regrouped; a node for the gradients goes the other way."""
-    args = Arguments(signature, "pooled permutes in_shapes out_shapes out_lengths")
-    pooled = args.tensors("pooled")
-    if not pooled:
-        raise NotCounted("tensors of the list not recorded")
-    results = pooled[0].shape[0] * sum(args.sizes("out_lengths")) * size_of(pooled[0].dtype)
-    return moved(min(size(*pooled), results) + size(args.tensor("permutes")), results)
-
-
-# --- numbers of few bits -----------------------------------------------------------------------------------------------------------
-
-_FLOATS: Final = {0: "float32", 1: "float16", 5: "bfloat16"}
-
-
-def _rows(tensor: TensorArg) -> int:
-    return prod(tensor.shape[:-1])
-
-
-def _quantized(signature: Signature, results: int, searched: bool = True) -> Work:
-    """``results`` bytes of integers or narrow floats; the range of each row is searched for."""
-    inputs = Arguments(signature, "self").tensor("self")
-    cost = QUANTIZE + 2 if searched else 1
-    return Work(0, inputs.numel * cost, size(inputs), results, precision_of(inputs.dtype))
-
-
-@formula("fbgemm::FloatToFP8RowwiseQuantized", "fbgemm::FloatToFused8BitRowwiseQuantized", "fbgemm::HalfToFused8BitRowwiseQuantized",
-         "fbgemm::FloatOrHalfToFused8BitRowwiseQuantized", category="element-wise")  # fmt: skip
-def _to_bytes(signature: Signature) -> Work:
-    """A byte an element, in rows filled up to four, and two float32 behind each."""
-    inputs = Arguments(signature, "self").tensor("self")
-    return _quantized(signature, _rows(inputs) * (-(-inputs.shape[-1] // 4) * 4 + 8))
-
-
-@formula("fbgemm::FloatToFusedNBitRowwiseQuantizedSBHalf", "fbgemm::HalfToFusedNBitRowwiseQuantizedSBHalf",
-         "fbgemm::FloatOrHalfToFusedNBitRowwiseQuantizedSBHalf", category="element-wise")  # fmt: skip
-def _to_bits(signature: Signature) -> Work:
-    """``bit_rate`` bits an element, and two float16 behind each row."""
-    args = Arguments(signature, "self bit_rate")
-    inputs = args.tensor("self")
-    return _quantized(signature, _rows(inputs) * (-(-inputs.shape[-1] * args.integer("bit_rate") // 8) + 4))
-
-
-def _cast(signature: Signature, width: int) -> Work:
-    """To ``width`` bytes an element, without a search for the range."""
-    return _quantized(signature, width * Arguments(signature, "self").tensor("self").numel, searched=False)
-
-
-formula("fbgemm::FloatToHFP8Quantized", category="element-wise")(partial(_cast, width=1))
-formula("fbgemm::FloatToBfloat16Quantized", category="element-wise")(partial(_cast, width=2))
-
-
-_FROM_BYTES: Final = {
-    "FP8RowwiseQuantizedToFloat": "self forward output_dtype=0",
-    "Fused8BitRowwiseQuantizedToFloatOrHalf": "self output_dtype=0",
-    "Fused8BitRowwiseQuantizedToFloat": "self",
-    "Fused8BitRowwiseQuantizedToHalf": "self",
-    "Fused8BitRowwiseQuantizedToBfloat16": "self",
-}
-
-
-@formula(*(f"fbgemm::{name}" for name in _FROM_BYTES), category="element-wise")
-def _from_bytes(signature: Signature) -> Work:
-    args = Arguments(signature, _FROM_BYTES[signature.name.removeprefix("fbgemm::")])
-    inputs = args.tensor("self")
-    named = "float16" if signature.name.endswith("ToHalf") else "bfloat16" if signature.name.endswith("16") else "float32"
-    dtype = _FLOATS.get(args.integer("output_dtype"), "") if args.has("output_dtype") and args.recorded("output_dtype") else named
-    return widened(inputs, dtype=dtype, numbers=_rows(inputs) * (inputs.shape[-1] - 8))
-
-
-@formula("fbgemm::FusedNBitRowwiseQuantizedSBHalfToFloat", "fbgemm::FusedNBitRowwiseQuantizedSBHalfToHalf",
-         "fbgemm::FusedNBitRowwiseQuantizedSBHalfToFloatOrHalf", category="element-wise")  # fmt: skip
-def _from_bits(signature: Signature) -> Work:
-    args = Arguments(signature, "self bit_rate" + (" output_dtype=0" if signature.name.endswith("FloatOrHalf") else ""))
-    inputs = args.tensor("self")
-    dtype = _FLOATS.get(args.integer("output_dtype"), "") if args.has("output_dtype") else "float32"
-    if signature.name.endswith("ToHalf"):
-        dtype = "float16"
-    return widened(inputs, dtype=dtype, numbers=_rows(inputs) * (inputs.shape[-1] - 4) * 8 // args.integer("bit_rate"))
-
-
-@formula("fbgemm::HFP8QuantizedToFloat", "fbgemm::Bfloat16QuantizedToFloat", category="element-wise")
-def _from_narrow(signature: Signature) -> Work:
-    return widened(Arguments(signature, "self").tensor("self"), dtype="float32", cost=1)
-
-
-# --- jagged tensors ----------------------------------------------------------------------------------------------------------------
-
-
-@formula("fbgemm::jagged_to_padded_dense", "fbgemm::jagged_to_padded_dense_forward", "fbgemm::jagged_2d_to_dense",
-         "fbgemm::jagged_1d_to_dense", category="copy")  # fmt: skip
-def _to_dense(signature: Signature) -> Work:
-    """[total, ...] -> [rows, longest, ...], filled up; what is longer is cut off."""
-    args = Arguments(signature, "values offsets longest")
-    values, listed = args.tensor("values"), args.value("offsets")
-    offsets = listed if isinstance(listed, tuple) else (args.tensor("offsets"),)
-    longest = args.value("longest")
-    lengths = longest if isinstance(longest, tuple) else (args.integer("longest"),)
-    if not offsets or not isinstance(offsets[0], TensorArg):
-        raise NotCounted("tensors of the list not recorded")
-    results = (offsets[0].numel - 1) * prod(lengths) * prod(values.shape[1:])
-    return moved(selected(values, results) + size(*offsets), results * size_of(values.dtype))
-
-
-def _to_values(dense: TensorArg, total: int, offsets: tuple[TensorArg, ...]) -> Work:
-    results = total * prod(dense.shape[1 + max(len(offsets), 1) :])
-    return moved(selected(dense, results) + size(*offsets), results * size_of(dense.dtype))
-
-
 @hinted_formula("fbgemm::dense_to_jagged", "fbgemm::dense_to_jagged_forward", "fbgemm::jagged_to_padded_dense_backward",
                 category="copy")  # fmt: skip
 def _to_jagged(signature: Signature, hints: Hints) -> Work:
     """[rows, longest, ...] -> [total, ...]."""
     args = Arguments(signature, "dense offsets total=None")
-    dense, total = args.tensor("dense"), args.value("total")
+    dense, total, offsets = args.tensor("dense"), args.value("total"), args.tensors("offsets")
     if not isinstance(total, int):
         if hints.outputs is None:
             raise NotCounted("sum of the lengths not recorded")
         total = hints.outputs[0].shape[0]
-    return _to_values(dense, total, args.tensors("offsets"))
+    results = total * prod(dense.shape[1 + max(len(offsets), 1) :])
+    return moved(selected(dense, results) + size(*offsets), results * size_of(dense.dtype))
 
 
-_PAIRED: Final = {
-    "jagged_dense_elementwise_add": 1,
-    "jagged_dense_elementwise_add_jagged_output": 1,
-    "jagged_dense_elementwise_mul": 1,
-    "jagged_dense_elementwise_mul_forward": 1,
-    "jagged_dense_dense_elementwise_add_jagged_output": 2,
-    "jagged_dense_dense_elementwise_add_jagged_output_forward": 2,
+# --- element-wise ------------------------------------------------------------------------------------------------------------------
+
+_TO_BYTES: Final = "FloatToFP8 FloatToFused8Bit HalfToFused8Bit FloatOrHalfToFused8Bit"
+# Elements of a jagged tensor with those of dense ones; the result is jagged, or dense.
+_PAIRED: Final = Pass(
+    "read values, read offsets*, read y, read y_1?", 1, "values",
+    reads="values.size + offsets.size + selected(y, values.n) + selected(y_1, values.n)", result="values",
+)  # fmt: skip
+_ELEMENTWISE: Final[dict[str, Pass]] = {
+    # Two compares an index; only indices out of bounds are written.
+    "fbgemm::bounds_check_indices": Pass("read rows, read indices, read offsets", 2, "indices"),
+    # A byte an element, in rows filled up to four, and two float32 behind each; the range of each row is searched for.
+    " ".join(f"fbgemm::{name}RowwiseQuantized" for name in _TO_BYTES.split()): Pass(
+        "read self[*rows k]", QUANTIZE + 2, "self", writes="rows * (up(k, 4) * 4 + 8)"
+    ),
+    # ``bit_rate`` bits an element, and two float16 behind each row.
+    " ".join(f"fbgemm::{name}ToFusedNBitRowwiseQuantizedSBHalf" for name in ("Float", "Half", "FloatOrHalf")): Pass(
+        "read self[*rows k], bit_rate", QUANTIZE + 2, "self", writes="rows * (up(k * bit_rate, 8) + 4)"
+    ),
+    "fbgemm::FloatToHFP8Quantized": Pass("read self", 1, "self", writes="self.n"),
+    "fbgemm::FloatToBfloat16Quantized": Pass("read self", 1, "self", writes="2 * self.n"),
+    "fbgemm::HFP8QuantizedToFloat fbgemm::Bfloat16QuantizedToFloat": Pass(
+        "read self", 1, "self", writes="4 * self.n", precision="=fp32"
+    ),
+    "fbgemm::jagged_dense_elementwise_add": replace(_PAIRED, result="y"),
+    "fbgemm::jagged_dense_elementwise_add_jagged_output": _PAIRED,
+    "fbgemm::jagged_dense_elementwise_mul fbgemm::jagged_dense_elementwise_mul_forward": _PAIRED,
+    "fbgemm::jagged_dense_dense_elementwise_add_jagged_output"
+    " fbgemm::jagged_dense_dense_elementwise_add_jagged_output_forward": replace(_PAIRED, cost=2),
+}
+register(_ELEMENTWISE, "element-wise")
+
+# The result's dtype as a number, and operators with the dtype that they have without one.
+_DTYPES: Final = {0: "float32", 1: "float16", 5: "bfloat16"}
+_WIDENED: Final = {
+    "FP8RowwiseQuantizedToFloat": ("self forward output_dtype=0", "float32"),
+    "Fused8BitRowwiseQuantizedToFloatOrHalf": ("self output_dtype=0", "float32"),
+    "Fused8BitRowwiseQuantizedToFloat": ("self", "float32"),
+    "Fused8BitRowwiseQuantizedToHalf": ("self", "float16"),
+    "Fused8BitRowwiseQuantizedToBfloat16": ("self", "bfloat16"),
+    "FusedNBitRowwiseQuantizedSBHalfToFloat": ("self bit_rate", "float32"),
+    "FusedNBitRowwiseQuantizedSBHalfToHalf": ("self bit_rate", "float16"),
+    "FusedNBitRowwiseQuantizedSBHalfToFloatOrHalf": ("self bit_rate output_dtype=0", "float32"),
 }
 
 
-def _paired(signature: Signature, cost: int) -> Work:
-    """Elements of a jagged tensor with those of dense ones; the result is jagged, or dense."""
-    args = Arguments(signature, "values offsets y y_1=None")
-    values, dense, second = args.tensor("values"), args.tensor("y"), args.optional("y_1")
-    result = dense if signature.name.endswith("elementwise_add") else values
-    read = selected(dense, values.numel) + (selected(second, values.numel) if second is not None else 0)
-    return Work(
-        other_flops=values.numel * cost,
-        bytes_read=size(values, *args.tensors("offsets")) + read,
-        bytes_written=written(result),
-        precision=precision_of(values.dtype),
-    )
+@formula(*(f"fbgemm::{name}" for name in _WIDENED), category="element-wise")
+def _from_few_bits(signature: Signature) -> Work:
+    """Rows of bytes with two float32 behind each, or of fewer bits with two float16."""
+    schema, dtype = _WIDENED[signature.name.removeprefix("fbgemm::")]
+    args = Arguments(signature, schema)
+    inputs, bits = args.tensor("self"), args.integer("bit_rate", absent=8)
+    if args.has("output_dtype") and (args.has("bit_rate") or args.recorded("output_dtype")):
+        dtype = _DTYPES.get(args.integer("output_dtype"), "")
+    columns = inputs.shape[-1] - (4 if args.has("bit_rate") else 8)
+    return widened(inputs, dtype=dtype, numbers=prod(inputs.shape[:-1]) * columns * 8 // bits)
 
 
-for _name, _cost in _PAIRED.items():
-    formula(f"fbgemm::{_name}", category="element-wise")(partial(_paired, cost=_cost))
-
+# --- reductions and products -------------------------------------------------------------------------------------------------------
 
 # Over each row's values, column by column.
-_JAGGED_SOFTMAX: Final = Pass("read output, read offsets", SOFTMAX, "output", result="output")
-_SOFTMAXES: Final[dict[str, Pass]] = {
-    "fbgemm::jagged_softmax": _JAGGED_SOFTMAX,
-    "fbgemm::jagged_softmax_forward": _JAGGED_SOFTMAX,
-    "fbgemm::jagged_softmax_backward": Pass("read grad?, read output, read offsets", SOFTMAX_BACKWARD, "output", result="output",
-                                            precision="output"),
-}  # fmt: skip
-register(_SOFTMAXES, "reduction")
-
-
-@formula("fbgemm::jagged_dense_bmm", "fbgemm::jagged_dense_bmm_forward", category="matmul")
-def _jagged_product(signature: Signature) -> Work:
-    """[total, k] @ [rows, k, n] -> [total, n]: each row's values with its own matrix."""
-    args = Arguments(signature, "values offsets y")
-    values, other = args.tensor("values"), args.tensor("y")
-    total, inner = values.shape
-    return Work(
-        matrix_flops=product_flops(1, total, inner, other.shape[-1]),
-        bytes_read=size(values, other, args.tensor("offsets")),
-        bytes_written=total * other.shape[-1] * size_of(values.dtype),
-        precision=matrix_precision_of(values.dtype),
-    )
-
-
-@formula("fbgemm::jagged_jagged_bmm", "fbgemm::jagged_jagged_bmm_forward", category="matmul")
-def _jagged_products(signature: Signature) -> Work:
-    """[k, total] @ [total, n] row by row -> [rows, k, n]."""
-    args = Arguments(signature, "x y offsets")
-    left, right, offsets = args.tensor("x"), args.tensor("y"), args.tensor("offsets")
-    columns, depth = left.shape[-1], right.shape[-1]
-    return Work(
-        matrix_flops=product_flops(1, columns, left.shape[0], depth),
-        bytes_read=size(left, right, offsets),
-        bytes_written=(offsets.numel - 1) * columns * depth * size_of(left.dtype),
-        precision=matrix_precision_of(left.dtype),
-    )
-
-
-@formula("fbgemm::batched_dense_vec_jagged_2d_mul", "fbgemm::batched_dense_vec_jagged_2d_mul_forward", category="matmul")
-def _vector_product(signature: Signature) -> Work:
-    """A vector [rows * heads, longest] with each row's matrix [length, heads * d] -> [rows * heads, d]."""
-    args = Arguments(signature, "v values offsets")
-    vector, values, offsets = args.tensor("v"), args.tensor("values"), args.tensor("offsets")
-    rows = offsets.numel - 1
-    heads = vector.shape[0] // rows if rows else 1
-    results = vector.shape[0] * (values.shape[-1] // heads if heads else 0)
-    return Work(
-        matrix_flops=2 * values.numel,
-        bytes_read=selected(vector, heads * values.shape[0]) + size(values, offsets),
-        bytes_written=results * size_of(values.dtype),
-        precision=matrix_precision_of(values.dtype),
-    )
-
-
-@formula("fbgemm::segment_sum_csr", category="reduction")
-def _segment_sum(signature: Signature) -> Work:
-    args = Arguments(signature, "batch_size segments values")
-    segments, values = args.tensor("segments"), args.tensor("values")
-    results = (segments.numel - 1) * size_of(values.dtype)
-    return Work(0, values.numel, size(segments, values), results, precision_of(values.dtype))
-
-
-@formula("fbgemm::index_select_dim0", category="copy")
-def _select_rows(signature: Signature) -> Work:
-    args = Arguments(signature, "self indices")
-    inputs, indices = args.tensor("self"), args.tensor("indices")
-    results = indices.numel * prod(inputs.shape[1:])
-    return moved(selected(inputs, results) + size(indices), results * size_of(inputs.dtype))
-
-
-@formula("fbgemm::permute102_baddbmm_permute102", category="matmul")
-def _transposed_product(signature: Signature) -> Work:
-    """[m, b, k] @ [b, k, n] + [b, n] -> [m, b, n]."""
-    args = Arguments(signature, "bias left right")
-    bias, left, right = args.tensor("bias"), args.tensor("left"), args.tensor("right")
-    rows, batch, inner = left.shape
-    results = rows * batch * right.shape[-1]
-    return Work(
-        product_flops(batch, rows, inner, right.shape[-1]),
-        results,
-        size(bias, left, right),
-        results * size_of(left.dtype),
-        matrix_precision_of(left.dtype),
-    )
+_SOFTMAX: Final = Pass("read output, read offsets", SOFTMAX, "output", result="output")
+_REDUCTIONS: Final[dict[str, Pass]] = {
+    # Offsets from lengths; the complete forms have the total as well.
+    "fbgemm::asynchronous_inclusive_cumsum fbgemm::asynchronous_exclusive_cumsum": Pass("read self", 1, "self", result="self"),
+    "fbgemm::asynchronous_complete_cumsum fbgemm::asynchronous_batched_complete_cumsum": Pass(
+        "read self[*rows n]", 1, "self", result="self", writes="rows * self.item"
+    ),
+    "fbgemm::jagged_softmax fbgemm::jagged_softmax_forward": _SOFTMAX,
+    "fbgemm::jagged_softmax_backward": replace(
+        _SOFTMAX, schema="read grad?, read output, read offsets", cost=SOFTMAX_BACKWARD, precision="output"
+    ),
+    "fbgemm::segment_sum_csr": Pass(
+        "batch_size, read segments, read values", 1, "values", writes="(segments.n - 1) * values.item", precision="values"
+    ),
+}
+register(_REDUCTIONS, "reduction")
+_PRODUCTS: Final[dict[str, Pass]] = {
+    # [total, k] @ [rows, k, n] -> [total, n]: each row's values with its own matrix
+    "fbgemm::jagged_dense_bmm fbgemm::jagged_dense_bmm_forward": Pass(
+        "read values[t k], read offsets, read y[*rows n]", matrix="2 * t * k * n", writes="t * n * values.item"
+    ),
+    # [k, total] @ [total, n] row by row -> [rows, k, n]
+    "fbgemm::jagged_jagged_bmm fbgemm::jagged_jagged_bmm_forward": Pass(
+        "read x[t *k], read y[total *n], read offsets",
+        matrix="2 * x[-1] * t * y[-1]",
+        writes="(offsets.n - 1) * x[-1] * y[-1] * x.item",
+    ),
+    # [m, b, k] @ [b, k, n] + [b, n] -> [m, b, n]
+    "fbgemm::permute102_baddbmm_permute102": Pass(
+        "read bias, read left[m b k], read right[*inner n]",
+        matrix="2 * b * m * k * n",
+        other="m * b * n",
+        writes="m * b * n * left.item",
+        precision="left",
+    ),
+    # A vector [rows * heads, longest] with each row's matrix [length, heads * d] -> [rows * heads, d]
+    "fbgemm::batched_dense_vec_jagged_2d_mul fbgemm::batched_dense_vec_jagged_2d_mul_forward": Pass(
+        "read v, read values, read offsets",
+        where="heads = v[0] // max(offsets.n - 1, 1)",
+        matrix="2 * values.n",
+        reads="selected(v, heads * values[0]) + values.size + offsets.size",
+        writes="v[0] * (values[-1] // max(heads, 1)) * values.item",
+        precision="values",
+    ),
+}
+register(_PRODUCTS, "matmul")

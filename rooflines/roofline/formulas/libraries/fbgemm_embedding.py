@@ -21,7 +21,7 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
@@ -35,21 +35,19 @@ _WIDTHS: Final = "indices spread evenly over tables of different widths"
 # Optimizer -> FLOPs an element, elements of state for each element of a row, and for each row.
 _OPTIMIZERS: Final[dict[str, tuple[int, int, int]]] = {
     "sgd": (costs.SGD, 0, 0),
-    "approx_sgd": (costs.SGD, 0, 0),
     "lars_sgd": (costs.SGD_MOMENTUM + costs.SGD + 4, 1, 0),  # two norms
     "adagrad": (costs.ADAGRAD, 1, 0),
     "rowwise_adagrad": (costs.SGD + 2, 0, 1),  # the mean of the squares of a row
-    "approx_rowwise_adagrad": (costs.SGD + 2, 0, 1),
     "rowwise_adagrad_with_weight_decay": (costs.SGD + 2 + costs.WEIGHT_DECAY, 0, 1),
-    "approx_rowwise_adagrad_with_weight_decay": (costs.SGD + 2 + costs.WEIGHT_DECAY, 0, 1),
     "rowwise_adagrad_with_counter": (costs.SGD + 2 + costs.WEIGHT_DECAY, 0, 3),
-    "approx_rowwise_adagrad_with_counter": (costs.SGD + 2 + costs.WEIGHT_DECAY, 0, 3),
     "rowwise_weighted_adagrad": (costs.SGD + 2, 0, 1),
     "adam": (costs.ADAM, 2, 0),
     "partial_rowwise_adam": (costs.ADAM, 1, 1),
     "lamb": (costs.ADAM + 5, 2, 0),  # two norms, the ratio
     "partial_rowwise_lamb": (costs.ADAM + 5, 1, 1),
 }
+for _exact in ("sgd", "rowwise_adagrad", "rowwise_adagrad_with_weight_decay", "rowwise_adagrad_with_counter"):
+    _OPTIMIZERS[f"approx_{_exact}"] = _OPTIMIZERS[_exact]
 _GRADIENT_ONLY: Final = ("dense", "none")  # these return a gradient and update nothing
 
 
@@ -114,9 +112,26 @@ def _lookup(args: Arguments, result: TensorArg | None) -> _Lookup:
 # --- forward -----------------------------------------------------------------------------------------------------------------------
 
 _TABLES: Final = "dev uvm cache placements"
+_KINDS: Final = {"split": (_TABLES, " locations"), "dense": ("dev", "")}
+_WEIGHTED: Final = {"unweighted": "", "weighted": " indice_weights"}
+_BATCHES: Final = {"": "", "_vbe": " vbe_row_output_offsets vbe_b_t_map vbe_output_size"}  # of one size for all tables, or not
 _TAIL: Final = "total_D max_D hash_size_cumsum total_hash_size_bits indices offsets pooling indice_weights"
 _LOOKUP: Final = f"placeholder {_TABLES} weights_offsets D_offsets {_TAIL} feature_requires_grad locations"
-_CPU: Final = "host weights_offsets D_offsets total_D hash_size_cumsum indices offsets pooling indice_weights output"
+_FORWARD: Final = {
+    "dense_embedding_codegen_lookup_function": f"dev weights_offsets D_offsets {_TAIL} feature_requires_grad output=0",
+    "split_embedding_codegen_forward_cpu": "host weights_offsets D_offsets total_D hash_size_cumsum indices offsets pooling"
+    " indice_weights output",
+    "split_embedding_nobag_codegen_forward_cpu": "host weights_offsets width hash_size_cumsum indices offsets output",
+}
+for _optimizer in (*_OPTIMIZERS, *_GRADIENT_ONLY):
+    _FORWARD[f"split_embedding_codegen_lookup_{_optimizer}_function"] = _LOOKUP
+for _kind, (_tables, _locations) in _KINDS.items():
+    _last = f"{_locations}{' uvm_cache_stats' if _locations else ''} output"
+    _FORWARD[f"{_kind}_embedding_nobag_codegen_forward_unweighted_cuda"] = f"{_tables} weights_offsets width indices offsets{_last}"
+    for (_weighted, _factors), (_batch, _sizes) in product(_WEIGHTED.items(), _BATCHES.items()):
+        _FORWARD[f"{_kind}_embedding_codegen_forward_{_weighted}{_batch}_cuda"] = (
+            f"{_tables} weights_offsets D_offsets total_D max_D indices offsets pooling{_factors}{_last}{_sizes}"
+        )
 
 
 def _forward(signature: Signature, hints: Hints, schema: str) -> Work:
@@ -126,62 +141,33 @@ def _forward(signature: Signature, hints: Hints, schema: str) -> Work:
     found = _lookup(args, result)
     assumption = found.assumption
     if result is not None:
-        results = written(result)
+        results, dtype = result.numel, result.dtype
     else:
-        dtype = "float32"
+        results, dtype = _result_elements(args, found), "float32"
         if args.has("output"):
             dtype = _RESULTS.get(args.integer("output"), "")
         elif hints.output_bytes is None:
             assumption += "; results of float32"
-        results = _result_elements(args, found) * size_of(dtype)
     cost = 0 if found.pooling == _NO_BAG else 2 if found.weighted else 1
     return Work(
-        other_flops=found.elements * cost + (_result_elements(args, found, result) if found.pooling == _MEAN else 0),
+        other_flops=found.elements * cost + (results if found.pooling == _MEAN else 0),
         bytes_read=found.row_bytes + found.read,
-        bytes_written=results,
+        bytes_written=results * size_of(dtype),
         precision=precision_of(found.weights[0].dtype) if cost else None,
         assumption=assumption,
     )
 
 
-def _result_elements(args: Arguments, found: _Lookup, result: TensorArg | None = None) -> int:
-    if result is not None:
-        return result.numel
+def _result_elements(args: Arguments, found: _Lookup) -> int:
     if found.pooling == _NO_BAG:
         return found.elements
     if args.has("vbe_output_size"):
         return args.integer("vbe_output_size")
-    tables = args.tensor("D_offsets").numel - 1
-    return found.bags // tables * args.integer("total_D")
+    return found.bags // (args.tensor("D_offsets").numel - 1) * args.integer("total_D")
 
 
-for _optimizer in (*_OPTIMIZERS, *_GRADIENT_ONLY):
-    hinted_formula(f"fbgemm::split_embedding_codegen_lookup_{_optimizer}_function", category="embedding")(
-        partial(_forward, schema=_LOOKUP)
-    )
-hinted_formula("fbgemm::dense_embedding_codegen_lookup_function", category="embedding")(
-    partial(_forward, schema=f"dev weights_offsets D_offsets {_TAIL} feature_requires_grad output=0")
-)
-hinted_formula("fbgemm::split_embedding_codegen_forward_cpu", category="embedding")(partial(_forward, schema=_CPU))
-hinted_formula("fbgemm::split_embedding_nobag_codegen_forward_cpu", category="embedding")(
-    partial(_forward, schema="host weights_offsets width hash_size_cumsum indices offsets output")
-)
-for _kind, _weighted, _vbe in product(("split", "dense"), (False, True), (False, True)):
-    _names = f"{'dev' if _kind == 'dense' else _TABLES} weights_offsets D_offsets total_D max_D indices offsets pooling"
-    _names += (" indice_weights" if _weighted else "") + ("" if _kind == "dense" else " locations uvm_cache_stats") + " output"
-    _names += " vbe_row_output_offsets vbe_b_t_map vbe_output_size" if _vbe else ""
-    hinted_formula(
-        f"fbgemm::{_kind}_embedding_codegen_forward_{'' if _weighted else 'un'}weighted{'_vbe' if _vbe else ''}_cuda",
-        category="embedding",
-    )(partial(_forward, schema=_names))
-for _kind in ("split", "dense"):
-    hinted_formula(f"fbgemm::{_kind}_embedding_nobag_codegen_forward_unweighted_cuda", category="embedding")(
-        partial(
-            _forward,
-            schema=f"{'dev' if _kind == 'dense' else _TABLES} weights_offsets width indices offsets"
-            + (" output" if _kind == "dense" else " locations uvm_cache_stats output"),
-        )
-    )
+for _name, _schema in _FORWARD.items():
+    hinted_formula(f"fbgemm::{_name}", category="embedding")(partial(_forward, schema=_schema))
 
 
 # --- backward ----------------------------------------------------------------------------------------------------------------------
@@ -192,24 +178,18 @@ def _update(args: Arguments, optimizer: str, grad: TensorArg) -> Work:
     found = _lookup(args, grad)
     width = found.elements / max(found.indices.numel, 1)
     rows = int(found.row_bytes / (width * size_of(found.weights[0].dtype))) if width else 0
-    summed = found.elements * (2 if found.weighted else 1)
-    weight_gradient = 2 * found.elements if found.weighted else 0
-    read = size(grad) + found.read
-    if optimizer in _GRADIENT_ONLY:
-        return Work(
-            other_flops=summed + weight_gradient,
-            bytes_read=read + (found.row_bytes if found.weighted else 0),
-            bytes_written=size(*found.weights),
-            precision=precision_of(grad.dtype),
-            assumption=found.assumption,
-        )
-    cost, each, of_row = _OPTIMIZERS[optimizer]
+    cost, each, of_row = _OPTIMIZERS.get(optimizer, (0, 0, 0))
     updated = int(rows * width)
-    state = 4 * (updated * each + rows * of_row)
+    if optimizer in _GRADIENT_ONLY:
+        read, results = found.row_bytes if found.weighted else 0, size(*found.weights)
+    else:
+        read = found.row_bytes + 4 * (updated * each + rows * of_row)
+        results = read + (4 * found.indices.numel if found.weighted else 0)
+    # The sum, of weighted rows a product each as well, and these weights' gradients.
     return Work(
-        other_flops=summed + weight_gradient + updated * cost,
-        bytes_read=read + found.row_bytes + state,
-        bytes_written=found.row_bytes + state + (4 * found.indices.numel if found.weighted else 0),
+        other_flops=found.elements * (4 if found.weighted else 1) + updated * cost,
+        bytes_read=size(grad) + found.read + read,
+        bytes_written=results,
         precision=precision_of(grad.dtype),
         assumption=found.assumption,
     )
@@ -224,9 +204,9 @@ def forward_of(node: str) -> str | None:
     if match is None:
         return None
     optimizer = match[1].lower()
-    return f"fbgemm::{'dense' if optimizer == 'dense' else 'split'}_embedding_codegen_lookup_" + (
-        "function" if optimizer == "dense" else f"{optimizer}_function"
-    )
+    if optimizer == "dense":
+        return "fbgemm::dense_embedding_codegen_lookup_function"
+    return f"fbgemm::split_embedding_codegen_lookup_{optimizer}_function"
 
 
 def _node(signature: Signature) -> Work:
@@ -253,37 +233,6 @@ def _backward(signature: Signature, schema: str, optimizer: str) -> Work:
     return _update(args, optimizer, args.tensor("grad"))
 
 
-for _optimizer in (*_OPTIMIZERS, *_GRADIENT_ONLY):
-    _dense = _optimizer == "dense"
-    _kind = "dense" if _dense else "split"
-    _first = f"grad {'dev' if _dense else _TABLES} weights_offsets"
-    _middle = "hash_size_cumsum total_hash_size_bits indices offsets"
-    _last = "" if _dense else " locations"
-    for _weighted, _batch in product((False, True), ("", "_vbe")):
-        formula(
-            f"fbgemm::{_kind}_embedding_backward_codegen_{_optimizer}_{'' if _weighted else 'un'}weighted{_batch}_exact_cuda",
-            category="embedding",
-        )(
-            partial(
-                _backward,
-                schema=f"{_first} D_offsets max_D mixed_D {_middle} pooling{' indice_weights' if _weighted else ''}{_last}",
-                optimizer=_optimizer,
-            )
-        )
-    formula(f"fbgemm::{_kind}_embedding_nobag_backward_codegen_{_optimizer}_unweighted_exact_cuda", category="embedding")(
-        partial(_backward, schema=f"{_first} width {_middle}{_last}", optimizer=_optimizer)
-    )
-for _optimizer in _OPTIMIZERS:
-    formula(f"fbgemm::split_embedding_backward_codegen_{_optimizer}_cpu", category="embedding")(
-        partial(
-            _backward,
-            schema="grad host placements weights_offsets D_offsets max_D hash_size_cumsum total_hash_size_bits indices offsets pooling"
-            " indice_weights",
-            optimizer=_optimizer,
-        )
-    )
-
-
 def _sample_weight_gradient(signature: Signature, schema: str) -> Work:
     """A dot product of a row and the gradient of its bag for each index."""
     args = Arguments(signature, schema)
@@ -298,17 +247,31 @@ def _sample_weight_gradient(signature: Signature, schema: str) -> Work:
     )
 
 
-formula("fbgemm::split_embedding_codegen_grad_indice_weights_cpu", category="embedding")(
-    partial(_sample_weight_gradient, schema="grad host weights_offsets D_offsets indices offsets")
-)
-for _kind, _batch in product(("split", "dense"), ("", "_vbe")):
-    formula(f"fbgemm::{_kind}_embedding_codegen_grad_indice_weights{_batch}_cuda", category="embedding")(
-        partial(
-            _sample_weight_gradient,
-            schema=f"grad {'dev' if _kind == 'dense' else _TABLES} weights_offsets D_offsets max_D indices offsets"
-            + ("" if _kind == "dense" else " locations"),
-        )
+_SIZES: Final = "hash_size_cumsum total_hash_size_bits indices offsets"
+for _optimizer in (*_OPTIMIZERS, *_GRADIENT_ONLY):
+    _kind = "dense" if _optimizer == "dense" else "split"
+    _tables, _locations = _KINDS[_kind]
+    _BACKWARD = {
+        f"{_kind}_embedding_backward_codegen_{_optimizer}_{_weighted}{_batch}_exact_cuda": f"grad {_tables} weights_offsets D_offsets"
+        f" max_D mixed_D {_SIZES} pooling{_factors}{_locations}"
+        for (_weighted, _factors), _batch in product(_WEIGHTED.items(), _BATCHES)
+    }
+    _BACKWARD[f"{_kind}_embedding_nobag_backward_codegen_{_optimizer}_unweighted_exact_cuda"] = (
+        f"grad {_tables} weights_offsets width {_SIZES}{_locations}"
     )
+    if _optimizer in _OPTIMIZERS:
+        _BACKWARD[f"split_embedding_backward_codegen_{_optimizer}_cpu"] = (
+            f"grad host placements weights_offsets D_offsets max_D {_SIZES} pooling indice_weights"
+        )
+    for _name, _schema in _BACKWARD.items():
+        formula(f"fbgemm::{_name}", category="embedding")(partial(_backward, schema=_schema, optimizer=_optimizer))
+_OF_WEIGHTS: Final = {"split_embedding_codegen_grad_indice_weights_cpu": "grad host weights_offsets D_offsets indices offsets"}
+for (_kind, (_tables, _locations)), _batch in product(_KINDS.items(), _BATCHES):
+    _OF_WEIGHTS[f"{_kind}_embedding_codegen_grad_indice_weights{_batch}_cuda"] = (
+        f"grad {_tables} weights_offsets D_offsets max_D indices offsets{_locations}"
+    )
+for _name, _schema in _OF_WEIGHTS.items():
+    formula(f"fbgemm::{_name}", category="embedding")(partial(_sample_weight_gradient, schema=_schema))
 
 
 # --- inference: tables of packed rows ----------------------------------------------------------------------------------------------

@@ -16,13 +16,12 @@ from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size
 from rooflines.roofline.formulas.costs import DEQUANTIZE, QUANTIZE, SILU
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
-from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.matmul import grouped_product, layer_work, product_flops
-from rooflines.roofline.formulas.narrow import narrowed
-from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
+from rooflines.roofline.formulas.passes import Pass, register
+from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision
 from rooflines.roofline.formulas.table import formula, words
 
@@ -65,25 +64,20 @@ def _padded(signature: Signature) -> Work:
     return replace(work, other_flops=0) if work.precision == "bf16" else work
 
 
-# Products of numbers with a scale for each block -> how many numbers a byte of the left operand holds.
-_BLOCK_SCALED: Final = {"f4f4bf16": 2, "mx8mx4bf16": 1, "mx8mx6bf16": 1}
-
-
-@formula(*(f"fbgemm::{name}" for name in _BLOCK_SCALED), category="matmul")
-def _block_scaled(signature: Signature) -> Work:
-    """[m, k] @ [n, k]^T with scales that the product applies, perhaps one more for all results."""
-    args = Arguments(signature, "left right left_scale right_scale out=None global_scale=None")
-    left, right, whole = args.tensor("left"), args.tensor("right"), args.optional("global_scale")
-    numbers = _BLOCK_SCALED[signature.name.rpartition("::")[2]]
-    rows, outputs = left.shape[0], right.shape[0]
-    return Work(
-        matrix_flops=product_flops(1, rows, left.shape[-1] * numbers, outputs),
-        other_flops=rows * outputs * (whole is not None),
-        bytes_read=size(left, right, args.tensor("left_scale"), args.tensor("right_scale"), whole),
-        bytes_written=rows * outputs * _RESULT,
-        precision="fp4" if numbers == 2 else "fp8",
-    )
-
+# [m, k] @ [n, k]^T with scales that the product applies, perhaps one more for all results; two numbers of four bits in a byte.
+_BLOCK_SCALED: Final = Pass(
+    "read left[m k], read right[n packed], read left_scale, read right_scale, out=None, read global_scale?",
+    matrix="2 * m * k * n", other="m * n * bool(global_scale)", writes="2 * m * n", precision="=fp8",
+)  # fmt: skip
+_PRODUCTS: Final[dict[str, Pass]] = {
+    "fbgemm::mx8mx4bf16 fbgemm::mx8mx6bf16": _BLOCK_SCALED,
+    "fbgemm::f4f4bf16": replace(_BLOCK_SCALED, matrix="2 * m * 2 * k * n", precision="=fp4"),
+    # [tokens, n] of each group with its [tokens, k]: a gradient [n, k] for each group
+    "fbgemm::bf16bf16bf16_grouped_wgrad": Pass(
+        "read left[t n], read right[t k], read sizes", matrix="2 * n * t * k", writes="sizes.n * n * k * left.item"
+    ),
+}
+register(_PRODUCTS, "matmul")
 
 # Grouped products -> how many tensors after the two operands they read: scales and sizes, before a result.
 _STACKED: Final = {
@@ -150,19 +144,6 @@ def _grouped(signature: Signature) -> Work:
     )
 
 
-@formula("fbgemm::bf16bf16bf16_grouped_wgrad", category="matmul")
-def _weight_gradient(signature: Signature) -> Work:
-    """[tokens, n] of each group with its [tokens, k]: a gradient [n, k] for each group."""
-    args = Arguments(signature, "left right sizes")
-    left, right, sizes = args.tensor("left"), args.tensor("right"), args.tensor("sizes")
-    return Work(
-        matrix_flops=product_flops(1, left.shape[-1], left.shape[0], right.shape[-1]),
-        bytes_read=size(left, right, sizes),
-        bytes_written=sizes.numel * left.shape[-1] * right.shape[-1] * left.itemsize,
-        precision=matrix_precision_of(left.dtype),
-    )
-
-
 @formula(
     *(f"fbgemm::{kind}_grouped{form}" for kind in ("bf16bf16bf16", "f8f8bf16_rowwise") for form in ("", "_cat")), category="matmul"
 )
@@ -187,136 +168,95 @@ def _listed(signature: Signature) -> Work:
 
 # --- quantization ------------------------------------------------------------------------------------------------------------------
 
-
-@formula("fbgemm::quantize_fp8_per_row", "fbgemm::quantize_fp8_per_tensor", "fbgemm::quantize_fp8_per_col",
-         "fbgemm::per_tensor_dynamic_quantize_i8", "triton::quantize_fp8_row", "triton::quantize_fp8_packed_row",
-         "triton::quantize_fp8_packed_row_raw", "triton::quantize_fp8_tensor", category="element-wise")  # fmt: skip
-def _quantize(signature: Signature) -> Work:
-    """The largest magnitude of each row, of each column or of all, and a byte an element."""
-    inputs = Arguments(signature, "self").tensor("self")
-    scales = prod(inputs.shape[:-1]) if "row" in signature.name else inputs.shape[-1] if "_col" in signature.name else 1
-    return narrowed(inputs, scales=4 * scales)
-
-
-@formula("triton::quantize_fp8_block", category="element-wise")
-def _quantize_blocks(signature: Signature) -> Work:
-    args = Arguments(signature, "self block_m=256 block_k=256")
-    inputs = args.tensor("self")
-    rows, columns = prod(inputs.shape[:-1]), inputs.shape[-1]
-    scales = -(-rows // args.integer("block_m")) * -(-columns // args.integer("block_k"))
-    return narrowed(inputs, scales=4 * scales)
-
-
-@formula("fbgemm::get_fp8_per_tensor_scale", category="reduction")
-def _scale(signature: Signature) -> Work:
-    """The largest magnitude."""
-    inputs = Arguments(signature, "self").tensor("self")
-    return Work(0, inputs.numel * 2, size(inputs), 4, precision_of(inputs.dtype))
-
-
-@formula("fbgemm::quantize_fp8_per_tensor_fixed_scale", "fbgemm::per_tensor_quantize_i8", category="element-wise")
-def _quantize_by(signature: Signature) -> Work:
-    return narrowed(Arguments(signature, "self").tensor("self"), scales=0, cost=QUANTIZE)
-
-
-@formula("fbgemm::silu_mul_quantize_i8", category="element-wise")
-def _gated(signature: Signature) -> Work:
-    gate = Arguments(signature, "gate up scale").tensor("gate")
-    return Work(0, gate.numel * (SILU + 1 + QUANTIZE), 2 * size(gate), gate.numel, precision_of(gate.dtype))
-
+# The largest magnitude of each row, of each column, of each block or of all, and a byte an element; a scale is float32.
+_QUANTIZED: Final = Pass("read self[*rows k]", DYNAMIC_QUANTIZE, "self", writes="self.n + 4 * rows")
+_BY_SCALE: Final = Pass("read self", QUANTIZE, "self", writes="self.n")
+# SiLU of the gate times the other half; ``valid`` says how many rows are no padding.
+_GATED: Final = Pass("read gate, read up, view valid?", SILU + 1, "gate", result="gate", assumption=PADDING, given="valid")
+_ELEMENTWISE: Final[dict[str, Pass]] = {
+    "fbgemm::quantize_fp8_per_row triton::quantize_fp8_row triton::quantize_fp8_packed_row": _QUANTIZED,
+    "triton::quantize_fp8_packed_row_raw": _QUANTIZED,
+    "fbgemm::quantize_fp8_per_col": replace(_QUANTIZED, writes="self.n + 4 * k"),
+    "fbgemm::quantize_fp8_per_tensor fbgemm::per_tensor_dynamic_quantize_i8 triton::quantize_fp8_tensor": replace(
+        _QUANTIZED, schema="read self", writes="self.n + 4"
+    ),
+    "triton::quantize_fp8_block": replace(
+        _QUANTIZED,
+        schema="read self[*rows k], block_m=256, block_k=256",
+        writes="self.n + 4 * up(rows, block_m) * up(k, block_k)",
+    ),
+    "fbgemm::quantize_fp8_per_tensor_fixed_scale fbgemm::per_tensor_quantize_i8": _BY_SCALE,
+    "fbgemm::silu_mul": _GATED,
+    "fbgemm::silu_mul_quant": replace(
+        _GATED,
+        schema="read gate[rows *k], read up, bound=None, view valid?",
+        cost=SILU + 1 + DYNAMIC_QUANTIZE,
+        result="",
+        writes="gate.n + 4 * rows",
+    ),
+    "fbgemm::silu_mul_quantize_i8": Pass("read gate", SILU + 1 + QUANTIZE, "gate", reads="2 * gate.size", writes="gate.n"),
+}
+register(_ELEMENTWISE, "element-wise")
+# The largest magnitude.
+register({"fbgemm::get_fp8_per_tensor_scale": Pass("read self", 2, "self", writes="4")}, "reduction")
 
 # --- tokens of experts -------------------------------------------------------------------------------------------------------------
 
-_INT32: Final = 4
-
-
-def _assumed(args: Arguments) -> str:
-    return PADDING if args.optional("valid") is not None else ""
-
-
-_GATHERS: Final = {
-    "gather_along_first_dim": "source index",
-    "gather_scale_dense_tokens": "source index experts scores valid=None",
-    "gather_scale_quant_dense_tokens": "source index experts scores bound=None valid=None",
+# Rows of [tokens, k], perhaps times a score of [tokens, experts] each, perhaps as fp8 with a scale for each row.
+_GATHERED: Final = Pass(
+    "read source[*tokens k], read index",
+    where="made = index.n * k", reads="selected(source, made) + index.size", writes="made * source.item",
+)  # fmt: skip
+_SCALED_ROWS: Final = replace(
+    _GATHERED,
+    schema="read source[*tokens k], read index, read experts?, read scores, view valid?",
+    other="made",
+    reads=f"{_GATHERED.reads} + experts.size + selected(scores, index.n)",
+    assumption=PADDING,
+    given="valid",
+)
+# Rows added to those of [tokens, k].
+_ADDED: Final = Pass(
+    "read target, read source[*rows k], read index, view valid?",
+    where="taken = index.n * k; changed = selected(target, taken)",
+    other="taken",
+    reads="taken * source.item + index.size + changed",
+    writes="changed",
+    precision="target",
+    assumption=PADDING,
+    given="valid",
+)
+# Rows of [tokens, k] from the order of ranks to that of experts, or back; [ranks, experts] says how many each has.
+_SHUFFLED: Final = Pass(
+    "read tokens, read counts[*ranks experts], first=None, last=None, padded=False",
+    result="tokens", assumption=PADDING, given="padded",
+)  # fmt: skip
+_MOVES: Final[dict[str, Pass]] = {
+    "fbgemm::gather_along_first_dim": _GATHERED,
+    "fbgemm::gather_scale_dense_tokens": _SCALED_ROWS,
+    "fbgemm::gather_scale_quant_dense_tokens": replace(
+        _SCALED_ROWS,
+        schema="read source[*tokens k], read index, read experts?, read scores, bound=None, view valid?",
+        other=f"made * {1 + DYNAMIC_QUANTIZE}",
+        writes="made + 4 * index.n",
+    ),
+    "fbgemm::scatter_add_along_first_dim fbgemm::scatter_add_dense_tokens": _ADDED,
+    # Of [ranks, rows, k] each row is of one rank, and the others' is padding.
+    "fbgemm::scatter_add_padded_tokens": replace(
+        _ADDED,
+        schema="read source[*rows k], read counts?, read index, read target",
+        reads=f"{_ADDED.reads} + counts.size",
+        assumption="",
+        given="",
+    ),
+    "fbgemm::split_shuffling": _SHUFFLED,
+    # And how many each expert has.
+    "fbgemm::combine_shuffling": replace(_SHUFFLED, writes="(experts + 1) * counts.item"),
 }
-
-
-@formula(*(f"fbgemm::{name}" for name in _GATHERS), category="copy")
-def _gather(signature: Signature) -> Work:
-    """Rows of [tokens, k], perhaps times a score of [tokens, experts] each, perhaps as fp8 with a scale for each row."""
-    args = Arguments(signature, _GATHERS[signature.name.rpartition("::")[2]])
-    source, index, scores = args.tensor("source"), args.tensor("index"), args.optional("scores")
-    rows, elements = index.numel, index.numel * source.shape[-1]
-    quantized = "quant" in signature.name
-    return Work(
-        other_flops=elements * ((scores is not None) + DYNAMIC_QUANTIZE * quantized),
-        bytes_read=selected(source, elements) + size(index, args.optional("experts")) + (selected(scores, rows) if scores else 0),
-        bytes_written=elements + 4 * rows if quantized else elements * size_of(source.dtype),
-        precision=precision_of(source.dtype) if scores else None,
-        assumption=_assumed(args),
-    )
-
-
-_SCATTERS: Final = {
-    "scatter_add_along_first_dim": "target source index",
-    "scatter_add_dense_tokens": "target source index valid=None",
-    "scatter_add_padded_tokens": "source counts index target",
-}
-
-
-@formula(*(f"fbgemm::{name}" for name in _SCATTERS), category="copy")
-def _scatter(signature: Signature) -> Work:
-    """Rows added to those of [tokens, k]; of [ranks, rows, k] each row is of one rank, and the others' is padding."""
-    args = Arguments(signature, _SCATTERS[signature.name.rpartition("::")[2]])
-    source, index, target = args.tensor("source"), args.tensor("index"), args.tensor("target")
-    elements = index.numel * source.shape[-1]
-    changed = selected(target, elements)
-    return Work(
-        other_flops=elements,
-        bytes_read=elements * size_of(source.dtype) + size(index, args.optional("counts")) + changed,
-        bytes_written=changed,
-        precision=precision_of(target.dtype),
-        assumption=_assumed(args),
-    )
-
-
-@formula("fbgemm::combine_shuffling", "fbgemm::split_shuffling", category="copy")
-def _shuffle(signature: Signature) -> Work:
-    """Rows of [tokens, k] from the order of ranks to that of experts, or back; [ranks, experts] says how many each has."""
-    args = Arguments(signature, "tokens counts first=None last=None padded=False zeros=False")
-    tokens, counts = args.tensor("tokens"), args.tensor("counts")
-    made = counts.shape[-1] + 1 if signature.name.endswith("combine_shuffling") else 0  # how many each expert has
-    return Work(
-        bytes_read=size(tokens, counts),
-        bytes_written=written(tokens) + made * size_of(counts.dtype),
-        assumption=PADDING if args.flag("padded") else "",
-    )
-
-
-@formula("fbgemm::index_shuffling", category="moe")
-def _route(signature: Signature) -> Work:
-    """The best experts of each token, sorted by expert: for each of the pairs an expert and a token, and how many each expert has."""
-    args = Arguments(signature, "scores first=None last=None valid=None top_k=1")
-    scores = args.tensor("scores")
-    pairs = scores.shape[0] * args.integer("top_k")
-    return Work(
-        other_flops=scores.numel,
-        bytes_read=size(scores),
-        bytes_written=_INT32 * (2 * pairs + scores.shape[-1] + 2),
-        precision=precision_of(scores.dtype),
-        assumption=_assumed(args),
-    )
-
-
-@formula("fbgemm::silu_mul", "fbgemm::silu_mul_quant", category="element-wise")
-def _gated_tokens(signature: Signature) -> Work:
-    quantized = signature.name.endswith("quant")
-    args = Arguments(signature, "gate up bound=None valid=None" if quantized else "gate up valid=None")
-    gate, up = args.tensor("gate"), args.tensor("up")
-    return Work(
-        other_flops=gate.numel * (SILU + 1 + DYNAMIC_QUANTIZE * quantized),
-        bytes_read=size(gate, up),
-        bytes_written=gate.numel + 4 * gate.shape[0] if quantized else written(gate),
-        precision=precision_of(gate.dtype),
-        assumption=_assumed(args),
-    )
+register(_MOVES, "copy")
+# The best experts of each token, sorted by expert: for each of the pairs an expert and a token, and how many each expert has; int32.
+_ROUTED: Final = Pass(
+    "read scores[tokens experts], first=None, last=None, view valid?, top_k=1", 1, "scores",
+    writes="4 * (2 * tokens * top_k + experts + 2)", assumption=PADDING, given="valid",
+)  # fmt: skip
+register({"fbgemm::index_shuffling": _ROUTED}, "moe")

@@ -12,84 +12,61 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import NotCounted, floating, size, written
-from rooflines.roofline.formulas.libraries.norms import KIND, Norm, norm_backward, norm_forward, norm_of, register
+from rooflines.roofline.formulas.libraries.norms import KIND, norm_backward, norm_forward, norm_of
+from rooflines.roofline.formulas.libraries.norms import register as register_norms
 from rooflines.roofline.formulas.matmul import product_flops
-from rooflines.roofline.formulas.nodes import parts
+from rooflines.roofline.formulas.nodes import gradients_and_forward
+from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.table import dispatches, formula
 
 # --- norms -------------------------------------------------------------------------------------------------------------------------
 
-
 _SILU: Final = "a gate of SiLU, because the name of the activation is not recorded"
 
+register_norms("LayerNormFunction", "RMSNormFunction", rms=None)
 
-register("LayerNormFunction", "RMSNormFunction", rms=None)
 
-
-def _gated(signature: Signature) -> tuple[TensorArg, Norm]:
-    """x, the gate, a weight and a bias, a residual: the gate and the norm without it."""
-    tensors = signature.tensors
+@formula("LayerNormGatedFunction", "LayerNormGatedFunctionBackward", category="normalisation")
+def _gated_norm(signature: Signature) -> Work:
+    """norm(x) * silu(gate) of x, the gate, a weight and a bias, a residual; the gradient of the gate needs the normalized input."""
+    gradients, forward = gradients_and_forward(signature)
+    tensors = forward.tensors
     if len(tensors) < 2 or tensors[0].numel != tensors[1].numel:
         raise NotCounted("shapes not recorded")
-    return tensors[1], norm_of((tensors[0], *tensors[2:]), None)
+    gate, norm = tensors[1], norm_of((tensors[0], *tensors[2:]), None)
+    assumption = f"{KIND}; {_SILU}"
+    cost, results = (costs.SILU + 7, written(gate)) if gradients else (costs.SILU + 1, 0)
+    gated = Work(0, gate.numel * cost, size(gate), results, precision_of(gate.dtype))
+    return (norm_backward(norm, gradients, assumption) if gradients else norm_forward(norm, assumption=assumption)) + gated
 
 
-@formula("LayerNormGatedFunction", category="normalisation")
-def _gated_norm(signature: Signature) -> Work:
-    """norm(x) * silu(gate)."""
-    gate, norm = _gated(signature)
-    gated = Work(0, gate.numel * (costs.SILU + 1), size(gate), 0, precision_of(gate.dtype))
-    return norm_forward(norm, assumption=f"{KIND}; {_SILU}") + gated
+_UNITS: Final[dict[str, Pass]] = {
+    # x / |x|, and 1 / |x| of each row for the backward.
+    "L2NormFunction": Pass("read x[*rows k]", costs.WEIGHT_NORM, "x", result="x", writes="4 * rows"),
+    # (g - y * sum(g * y)) / |x|.
+    "L2NormFunctionBackward": Pass(
+        "read grad[*rows k], x", costs.WEIGHT_NORM_BACKWARD, "grad", result="grad", reads="2 * grad.size + 4 * rows"
+    ),
+}
+register(_UNITS, "normalisation", functions=True)
 
 
-@formula("LayerNormGatedFunctionBackward", category="normalisation")
-def _gated_norm_gradient(signature: Signature) -> Work:
-    """The normalized input once more, for the gradient of the gate."""
-    gradients, forward = parts(signature)
-    gate, norm = _gated(forward)
-    gated = Work(0, gate.numel * (costs.SILU + 7), size(gate), written(gate), precision_of(gate.dtype))
-    return norm_backward(norm, gradients, assumption=f"{KIND}; {_SILU}") + gated
-
-
-@formula("L2NormFunction", category="normalisation")
-def _unit(signature: Signature) -> Work:
-    """x / |x|, and 1 / |x| of each row for the backward."""
-    if not signature.tensors:
-        raise NotCounted("shapes not recorded")
-    inputs = signature.tensors[0]
-    rows = inputs.numel // max(inputs.shape[-1], 1)
-    return Work(0, inputs.numel * costs.WEIGHT_NORM, size(inputs), written(inputs) + 4 * rows, precision_of(inputs.dtype))
-
-
-@formula("L2NormFunctionBackward", category="normalisation")
-def _unit_gradient(signature: Signature) -> Work:
-    """(g - y * sum(g * y)) / |x|."""
-    (grad, *_), _ = parts(signature)
-    rows = grad.numel // max(grad.shape[-1], 1)
-    return Work(0, grad.numel * costs.WEIGHT_NORM_BACKWARD, 2 * size(grad) + 4 * rows, written(grad), precision_of(grad.dtype))
-
-
-def _frozen(signature: Signature, rms: bool) -> Work:
-    """Of Unsloth: the gradient of the input alone; of the weight it would be a product and a sum, of the bias a sum."""
-    gradients, forward = parts(signature)
+def _unsloth(signature: Signature, rms: bool) -> Work:
+    """Back the gradient of the input alone; of the weight it would be a product and a sum, of the bias a sum."""
+    gradients, forward = gradients_and_forward(signature)
     norm = norm_of(forward.tensors, rms)
-    work = norm_backward(norm, gradients)
-    return replace(
-        work, other_flops=work.other_flops - norm.inputs.numel * (2 if rms else 3), bytes_written=written(norm.inputs)
-    )  # fmt: skip
-
-
-def _affine(signature: Signature, rms: bool) -> Work:
-    return norm_forward(norm_of(signature.tensors, rms))
+    if not gradients:
+        return norm_forward(norm)
+    work, saved = norm_backward(norm, gradients), norm.inputs.numel * (2 if rms else 3)
+    return replace(work, other_flops=work.other_flops - saved, bytes_written=written(norm.inputs))
 
 
 for _name, _rms in {"Fast_RMS_Layernorm": True, "Fast_Layernorm": False}.items():
-    formula(_name, category="normalisation")(partial(_affine, rms=_rms))
-    formula(f"{_name}Backward", category="normalisation")(partial(_frozen, rms=_rms))
+    formula(_name, f"{_name}Backward", category="normalisation")(partial(_unsloth, rms=_rms))
 
 # --- rotary embeddings -------------------------------------------------------------------------------------------------------------
 
@@ -117,7 +94,10 @@ _ROPES: Final[dict[str, _Rope]] = {
 
 def _rotate(signature: Signature, rope: _Rope) -> Work:
     """x * cos - y * sin; a function that copies writes what does not turn as well, unless its fifth argument asks for ``inplace``."""
-    tensors = signature.tensors
+    gradients, forward = gradients_and_forward(signature)
+    if gradients:
+        forward = replace(forward, args=(*gradients[: rope.count], *forward.args[rope.count :]))
+    tensors = forward.tensors
     if len(tensors) < rope.count + 2 or not tensors[rope.count].shape:
         raise NotCounted("shapes not recorded")
     rotating, angles = tensors[: rope.count], tensors[rope.count : rope.count + 2]
@@ -127,19 +107,13 @@ def _rotate(signature: Signature, rope: _Rope) -> Work:
             raise NotCounted("number of heads that rotate not recorded")
         width = min(angles[0].shape[-1] * (1 if rope.twice else 2), one.shape[-1])
         turned += one.numel // one.shape[-1] * width * (one.shape[2] - 1 if rope.packed else 1) // (one.shape[2] if rope.packed else 1)
-    copied = rope.copies and signature.arg(4, False) is not True
+    copied = rope.copies and forward.arg(4, False) is not True
     moved = written(*rotating) if copied else turned * rotating[0].itemsize
     return Work(0, turned * costs.ROTARY_EMBEDDING, moved + size(*angles), moved, precision_of(rotating[0].dtype))
 
 
-def _rotate_back(signature: Signature, rope: _Rope) -> Work:
-    gradients, forward = parts(signature)
-    return _rotate(Signature(signature.name, (*gradients[: rope.count], *forward.args[rope.count :])), rope)
-
-
 for _name, _rope in _ROPES.items():
-    formula(_name, category="element-wise")(partial(_rotate, rope=_rope))
-    formula(f"{_name}Backward", category="element-wise")(partial(_rotate_back, rope=_rope))
+    formula(_name, f"{_name}Backward", category="element-wise")(partial(_rotate, rope=_rope))
 
 # --- losses ------------------------------------------------------------------------------------------------------------------------
 

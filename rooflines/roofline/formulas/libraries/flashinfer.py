@@ -16,27 +16,19 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
-from rooflines.roofline.formulas.kv_cache import stored
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted
 from rooflines.roofline.formulas.libraries.vllm_kernels import GATED
 from rooflines.roofline.formulas.packed_attention import Layout, forward, merge
 from rooflines.roofline.formulas.passes import Pass, register
-from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.rotary import rotary_work
+from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.scaled import register as register_products
 from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
 
-NORMS: Final[dict[str, Pass]] = {
-    **dict.fromkeys(("rmsnorm", "gemma_rmsnorm"), Pass("write out, read input, read weight, eps", costs.RMS_NORM)),
-    **dict.fromkeys(
-        ("fused_add_rmsnorm", "gemma_fused_add_rmsnorm"), Pass("update input, update residual, read weight, eps", costs.RMS_NORM + 1)
-    ),
+_NORMS: Final[dict[str, Pass]] = {
+    "rmsnorm gemma_rmsnorm": Pass("write out, read input, read weight, eps", costs.RMS_NORM),
+    "fused_add_rmsnorm gemma_fused_add_rmsnorm": Pass("update input, update residual, read weight, eps", costs.RMS_NORM + 1),
 }
-register({f"flashinfer::{name}": one for name, one in NORMS.items()}, "normalisation")
-register(
-    {f"flashinfer::{name}": Pass("write out, read input", GATED[name], per="out")
-     for name in ("silu_and_mul", "gelu_and_mul", "gelu_tanh_and_mul")}, "element-wise",
-)  # fmt: skip
+register(_NORMS, "normalisation", namespace="flashinfer::")
 register_products({"flashinfer::bmm_fp8": "left, right, write out, read scale_a, read scale_b"})
 
 # --- attention ---------------------------------------------------------------------------------------------------------------------
@@ -109,41 +101,31 @@ def _merge_in_place(signature: Signature) -> Work:
 # --- the KV cache and positions ----------------------------------------------------------------------------------------------------
 
 
-@formula("flashinfer::append_paged_kv_cache", "flashinfer::append_paged_mla_kv_cache", category="copy")
-def _append(signature: Signature) -> Work:
-    """Keys and values, or the two parts of latent ones, of each token into its page."""
-    args = Arguments(signature, "key value sequences positions key_cache value_cache page_list page_ends last_pages")
-    key, sequences = args.tensor("key"), args.tensor("sequences")
-    small = [args.tensor(name) for name in ("sequences", "positions", "page_ends")]
-    pages = args.tensor("page_list")
-    read = min(pages.numel, sequences.numel) * size_of(pages.dtype)
-    work = stored(sequences.numel, (key, args.tensor("value")), (args.tensor("key_cache"), args.tensor("value_cache")), *small)
-    return work + Work(bytes_read=read)
+# Keys and values, or the two parts of latent ones, of each token into its page.
+_APPEND: Final = Pass(
+    "view key, view value, read sequences, read positions, view key_cache, view value_cache, view page_list, read page_ends",
+    other="QUANTIZE * (first(key, sequences.n) * (key_cache.item < key.item)"
+    " + first(value, sequences.n) * (value_cache.item < value.item))",
+    reads="first(key, sequences.n) * key.item + first(value, sequences.n) * value.item + sequences.size + positions.size"
+    " + page_ends.size + min(page_list.n, sequences.n) * page_list.item",
+    writes="first(key, sequences.n) * key_cache.item + first(value, sequences.n) * value_cache.item",
+    precision="key",
+)
+register({"flashinfer::append_paged_kv_cache flashinfer::append_paged_mla_kv_cache": _APPEND}, "copy")
 
-
-@formula("flashinfer::apply_rope_pos_ids_cos_sin_cache", category="element-wise")
-def _rotary(signature: Signature) -> Work:
-    """Query and key [tokens, heads, head], read whole and written to ``q_rope`` and ``k_rope``, which may be the same memory."""
-    args = Arguments(signature, "q k q_rope k_rope table positions")
-    q, k = args.tensor("q"), args.tensor("k")
-    rotated = rotary_work(args.tensor("positions"), (q, k), args.tensor("table"), q.shape[-1])
-    return _whole(rotated, q, k, args)
-
-
-@formula("flashinfer::apply_rope_pos_ids", "flashinfer::apply_llama31_rope_pos_ids", category="element-wise")
-def _rotary_from_base(signature: Signature) -> Work:
-    """Cosines and sines are computed from a base."""
-    args = Arguments(signature, "q k q_rope k_rope positions rotary")
-    q, k, rotary = args.tensor("q"), args.tensor("k"), args.integer("rotary")
-    heads = (q.numel + k.numel) // q.shape[-1]
-    flops = heads * min(rotary, q.shape[-1]) * costs.ROTARY_EMBEDDING
-    return _whole(Work(other_flops=flops, bytes_read=size(args.tensor("positions"))), q, k, args)
-
-
-def _whole(rotated: Work, q: TensorArg, k: TensorArg, args: Arguments) -> Work:
-    return Work(
-        other_flops=rotated.flops,
-        bytes_read=rotated.bytes_read - rotated.bytes_written + size(q, k),
-        bytes_written=written(args.tensor("q_rope"), args.tensor("k_rope")),
-        precision=precision_of(q.dtype),
-    )
+_HEADS: Final = "read q[*heads head], read k, write q_rope, write k_rope"
+_ELEMENT_WISE: Final[dict[str, Pass]] = {
+    "silu_and_mul": Pass("write out, read input", GATED["silu_and_mul"], per="out"),
+    "gelu_and_mul gelu_tanh_and_mul": Pass("write out, read input", GATED["gelu_and_mul"], per="out"),
+    # Query and key [tokens, heads, head], read whole and written to other tensors, which may be the same memory.
+    "apply_rope_pos_ids_cos_sin_cache": Pass(
+        f"{_HEADS}, read table, read positions",
+        other="(q.n + k.n) // head * min(table[-1], head) * ROTARY_EMBEDDING",
+        reads="q.size + k.size + positions.size + selected(table, positions.n * table[-1])",
+    ),
+    # Cosines and sines are computed from a base.
+    "apply_rope_pos_ids apply_llama31_rope_pos_ids": Pass(
+        f"{_HEADS}, read positions, rotary", other="(q.n + k.n) // head * min(rotary, head) * ROTARY_EMBEDDING"
+    ),
+}
+register(_ELEMENT_WISE, "element-wise", namespace="flashinfer::")

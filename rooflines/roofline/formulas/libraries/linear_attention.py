@@ -16,8 +16,9 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import NotCounted, floating, size, size_of, written
-from rooflines.roofline.formulas.nodes import parts
-from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
+from rooflines.roofline.formulas.nodes import gradients_and_forward
+from rooflines.roofline.formulas.passes import Pass, register
+from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.table import formula
 
 _CHUNK: Final = 64
@@ -69,6 +70,11 @@ class _Sizes:
         """Steps of all heads."""
         return self.batch * self.steps * self.heads
 
+    @property
+    def sequences(self) -> int:
+        """Sequences, perhaps packed."""
+        return self.packed.numel - 1 if self.packed else self.batch
+
 
 def _sizes(tensors: tuple[TensorArg, ...], recurrent: bool = False) -> _Sizes:
     """Queries, keys and values come first; where sequences end is an integer tensor behind them."""
@@ -98,50 +104,36 @@ def _inverse(rows: int) -> int:
     return rows * (rows - 1) * (rows - 2) // 3
 
 
-def _read_and_results(signature: Signature, sizes: _Sizes) -> tuple[int, int]:
-    """Bytes of what is given, and of the result and the last state, which is float32 if it is returned."""
-    tensors = signature.tensors
-    result = sizes.tokens * sizes.value_depth * size_of(tensors[0].dtype)
+def _results(signature: Signature, sizes: _Sizes) -> int:
+    """Bytes of the result and the last state, which is float32 if it is returned."""
+    result = sizes.tokens * sizes.value_depth * size_of(signature.tensors[0].dtype)
     asked = next((one for one in signature.args if isinstance(one, bool)), False)
-    sequences = sizes.packed.numel - 1 if sizes.packed else sizes.batch
-    return size(*tensors), result + 4 * asked * sequences * sizes.heads * sizes.key_depth * sizes.value_depth
+    return result + 4 * asked * sizes.sequences * sizes.heads * sizes.key_depth * sizes.value_depth
 
 
-def _products(signature: Signature, kind: _Kind) -> tuple[int, int, _Sizes]:
-    """FLOPs of products, and besides."""
-    sizes, chunk = _sizes(signature.tensors), _chunk(signature)
+def _chunked(signature: Signature, kind: _Kind) -> Work:
+    gradients, forward = gradients_and_forward(signature)
+    tensors = forward.tensors
+    sizes, chunk = _sizes(tensors), _chunk(forward)
     chunks, rest = divmod(sizes.steps, chunk)
     heads = sizes.batch * sizes.heads
     pairs = heads * (chunks * _triangle(chunk) + _triangle(rest))
-    inverses = heads * (chunks * _inverse(chunk) + _inverse(rest))
-    products = 2 * pairs * (kind.keys * sizes.key_depth + kind.values * sizes.value_depth) + kind.inverses * inverses
+    products = 2 * pairs * (kind.keys * sizes.key_depth + kind.values * sizes.value_depth)
+    products += kind.inverses * heads * (chunks * _inverse(chunk) + _inverse(rest))
     products += kind.states * 2 * sizes.tokens * sizes.key_depth * sizes.value_depth
-    return products, pairs * kind.gate + sizes.tokens * sizes.key_depth * kind.channel_gate, sizes
-
-
-def _forward(signature: Signature, kind: _Kind) -> Work:
-    products, other, sizes = _products(signature, kind)
-    read, results = _read_and_results(signature, sizes)
-    return Work(products, other, read, results, matrix_precision_of(signature.tensors[0].dtype), _FULL if sizes.packed else "")
-
-
-def _backward(signature: Signature, kind: _Kind) -> Work:
-    gradients, forward = parts(signature)
-    products, other, sizes = _products(forward, kind)
-    tensors = forward.tensors
+    times = 3 if gradients else 1
     return Work(
-        matrix_flops=3 * products,
-        other_flops=3 * other,
+        matrix_flops=times * products,
+        other_flops=times * (pairs * kind.gate + sizes.tokens * sizes.key_depth * kind.channel_gate),
         bytes_read=size(*gradients, *tensors),
-        bytes_written=written(*(one for one in tensors if floating(one.dtype))),
+        bytes_written=written(*(one for one in tensors if floating(one.dtype))) if gradients else _results(forward, sizes),
         precision=matrix_precision_of(tensors[0].dtype),
         assumption=_FULL if sizes.packed else "",
     )
 
 
 for _name, _one in _CHUNKED.items():
-    formula(_name, category="attention")(partial(_forward, kind=_one))
-    formula(f"{_name}Backward", category="attention")(partial(_backward, kind=_one))
+    formula(_name, f"{_name}Backward", category="attention")(partial(_chunked, kind=_one))
 
 # --- step by step ------------------------------------------------------------------------------------------------------------------
 
@@ -166,9 +158,8 @@ def _recurrence(signature: Signature) -> Work:
     tensors, sizes = signature.tensors, _sizes(signature.tensors, recurrent=True)
     depths = {sizes.key_depth, sizes.value_depth}
     state = next((one for one in tensors[3:] if len(one.shape) == 4 and set(one.shape[2:]) == depths), None)
-    sequences = sizes.packed.numel - 1 if sizes.packed else sizes.batch
     numbers = sizes.key_depth * sizes.value_depth
-    states = sequences * sizes.heads * numbers * (size_of(state.dtype) if state else 4)
+    states = sizes.sequences * sizes.heads * numbers * (size_of(state.dtype) if state else 4)
     return Work(
         other_flops=sizes.tokens * numbers * (_STEP + _TAKEN * _is_delta(signature)),
         bytes_read=size(*(one for one in tensors if one is not state)) + (states if state else 0),
@@ -177,24 +168,15 @@ def _recurrence(signature: Signature) -> Work:
     )
 
 
-_HGRN: Final = ("ChunkHGRNFunction", "FusedRecurrentHGRNFunction")
-
-
-@formula(*_HGRN, category="attention")
-def _gated_recurrence(signature: Signature) -> Work:
-    """h = exp(g) * h + x, channel by channel."""
-    if len(signature.tensors) < 2:
-        raise NotCounted("shapes not recorded")
-    inputs = signature.tensors[0]
-    return Work(
-        0, inputs.numel * (costs.TRANSCENDENTAL + 2), size(*signature.tensors), written(inputs), precision_of(inputs.dtype)
-    )  # fmt: skip
-
-
-@formula(*(f"{name}Backward" for name in _HGRN), category="attention")
-def _gated_recurrence_back(signature: Signature) -> Work:
-    """The same from the end, and g: that times exp(g) * h."""
-    (grad, *_), forward = parts(signature)
-    inputs, gate = forward.tensors[:2]
-    flops = inputs.numel * (costs.TRANSCENDENTAL + 4)
-    return Work(0, flops, size(grad, gate) + written(inputs), written(inputs, gate), precision_of(inputs.dtype))
+# h = exp(g) * h + x, channel by channel; back the same from the end, and g: that times exp(g) * h.
+_GATED: Final[dict[str, Pass]] = {
+    "ChunkHGRNFunction FusedRecurrentHGRNFunction": Pass("read x, read gate, read rest*=()", costs.TRANSCENDENTAL + 2, "x", result="x"),
+    "ChunkHGRNFunctionBackward FusedRecurrentHGRNFunctionBackward": Pass(
+        "read grad, update x, update gate",
+        costs.TRANSCENDENTAL + 4,
+        "x",
+        reads="grad.size + gate.size + x.n * x.item",
+        precision="x",
+    ),
+}
+register(_GATED, "attention", functions=True)

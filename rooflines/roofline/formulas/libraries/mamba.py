@@ -1,23 +1,28 @@
-"""Mamba's selective scans and the causal convolution before them, with their norms, as autograd functions and operators.
+"""Mamba's selective scans and the causal convolution before them, with their norms, as autograd functions and operators, those of
+servers too.
 
 Order of arguments: mamba-ssm 2.3.2 (commit e9594ce): ``mamba_ssm/ops/selective_scan_interface.py``, ``ops/triton/ssd_combined.py``,
 ``ops/triton/layer_norm.py``, ``ops/triton/layernorm_gated.py``, ``ops/triton/k_activations.py``; causal-conv1d 1.6.1 (commit 0d2252d):
 ``causal_conv1d/causal_conv1d_interface.py``, ``causal_conv1d/cpp_functions.py``. The functions call their kernels through extensions
 that are no operators; products that ``MambaInnerFn`` and ``MambaSplitConv1dScanCombinedFn`` make in between belong to them.
+
+Operators of servers: the schemas in vLLM 0.11.0 and 0.33.0 (``_C``) and in sgl-kernel 0.3.21; SGLang 0.5.23 (``kernels/ops/mamba``);
+TensorRT-LLM 00d6f28 (``_torch/custom_ops/cpp_custom_ops.py``). Sequences are packed along the last dimension; their states lie in a
+cache, of which each sequence reads and writes one slot.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
-from rooflines.roofline.formulas.libraries.norms import register
+from rooflines.roofline.formulas.libraries.norms import register as register_norms
 from rooflines.roofline.formulas.matmul import product_flops
-from rooflines.roofline.formulas.nodes import parts
+from rooflines.roofline.formulas.nodes import gradients_and_forward
+from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.table import formula
 
@@ -26,206 +31,154 @@ _SCAN: Final = costs.TRANSCENDENTAL + 6
 # The states again 14; of C 2, of h 3, of B 2, of delta * u 2, of a 1, of A 3, of delta 2.
 _SCAN_BACKWARD: Final = costs.TRANSCENDENTAL + 4 + 15
 _SPLIT: Final = 2048  # steps after which a scan keeps its states for the backward
+_STORED: Final = "every sequence has a state"
 
 
 # --- selective scan ----------------------------------------------------------------------------------------------------------------
 
 
-def _scan_sizes(tensors: tuple[TensorArg, ...]) -> tuple[TensorArg, int]:
-    """The input [batch, depth, steps] of a scan and how many states each of its channels has."""
+@formula("SelectiveScanFn", "SelectiveScanFnBackward", category="other")
+def _selective_scan(signature: Signature) -> Work:
+    """u, delta [batch, depth, steps], A [depth, states], B, C, and perhaps D [depth], a gate z like u, the bias of delta [depth].
+
+    The backward reads what the forward did, the states that it kept and its result, and writes a gradient of each operand.
+    """
+    gradients, forward = gradients_and_forward(signature)
+    tensors = forward.tensors
     if len(tensors) < 5 or len(tensors[0].shape) != 3 or tensors[2].shape[:1] != tensors[0].shape[1:2]:
         raise NotCounted("shapes not recorded")
-    return tensors[0], tensors[2].shape[-1]
-
-
-@formula("SelectiveScanFn", category="other")
-def _selective_scan(signature: Signature) -> Work:
-    """u, delta [batch, depth, steps], A [depth, states], B, C, and perhaps D [depth], a gate z like u, the bias of delta [depth]."""
-    tensors = signature.tensors
-    inputs, states = _scan_sizes(tensors)
+    inputs, states = tensors[0], tensors[2].shape[-1]
     batch, depth, steps = inputs.shape
     gated = any(one.shape == inputs.shape for one in tensors[5:])
+    kept = batch * depth * -(-steps // _SPLIT) * states * 2 * 4
+    if gradients:
+        cost = states * _SCAN_BACKWARD + (costs.SILU + 7) * gated
+        read = size(gradients[0], *tensors) + written(inputs) * gated + kept
+        return Work(0, inputs.numel * cost, read, written(*tensors), "fp32")
     small = sum(len(one.shape) == 1 for one in tensors[5:])
-    kept = batch * depth * -(-steps // _SPLIT) * states * 2 * 4
-    return Work(
-        other_flops=inputs.numel * (states * _SCAN + 2 * small + (costs.SILU + 1) * gated),
-        bytes_read=size(*tensors),
-        bytes_written=written(inputs) * (2 if gated else 1) + kept,
-        precision="fp32",
+    cost = states * _SCAN + 2 * small + (costs.SILU + 1) * gated
+    return Work(0, inputs.numel * cost, size(*tensors), written(inputs) * (1 + gated) + kept, "fp32")
+
+
+_SLOTS: Final = "(slots.n if slots else starts.n - 1 if starts else u[0]) * a.n * states.item"
+_SERVED: Final[dict[str, Pass]] = {
+    # Inputs [channels, tokens] or [batch, channels, tokens], A [channels, states]; the result replaces ``delta`` or ``z``.
+    "_C::selective_scan_fwd": Pass(
+        "read u, read delta, read a, read b, read c, read d?, read z?, read bias?, softplus, read starts?, read slots?, initial,"
+        " read states",
+        other=f"u.n * (a[-1] * {_SCAN} + 1 + 2 * bool(d) + bool(bias) + (SILU + 1) * bool(z) + SOFTPLUS * bool(softplus))",
+        reads=f"u.size + delta.size + a.size + b.size + c.size + d.size + z.size + bias.size + {_SLOTS}",
+        result="u",
+        writes=_SLOTS,
+        assumption=_STORED,
     )
+}
+register(_SERVED, "other")
 
 
-@formula("SelectiveScanFnBackward", category="other")
-def _selective_scan_gradient(signature: Signature) -> Work:
-    """Reads what the forward did, the states that it kept and its result; writes a gradient of each operand."""
-    (grad, *_), forward = parts(signature)
-    tensors = forward.tensors
-    inputs, states = _scan_sizes(tensors)
-    batch, depth, steps = inputs.shape
-    gated = any(one.shape == inputs.shape for one in tensors[5:])
-    kept = batch * depth * -(-steps // _SPLIT) * states * 2 * 4
-    return Work(
-        other_flops=inputs.numel * (states * _SCAN_BACKWARD + (costs.SILU + 7) * gated),
-        bytes_read=size(grad, *tensors) + written(inputs) * gated + kept,
-        bytes_written=written(*tensors),
-        precision="fp32",
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """A whole block of Mamba: projections of ``rows`` tokens and a scan of ``depth`` channels."""
-
-    rows: int
-    depth: int
-    states: int
-    products: int
-    taps: int
-    tensors: tuple[TensorArg, ...]
-    out: int
-
-
-def _block(tensors: tuple[TensorArg, ...]) -> _Block:
+@formula("MambaInnerFn", "MambaInnerFnBackward", category="matmul")
+def _block(signature: Signature) -> Work:
     """xz [batch, 2 * depth, steps], the convolution [depth, 1, taps] and its bias, the projections to (delta, B, C), of delta, and
-    back, A [depth, states], and small tensors."""
+    back, A [depth, states], and small tensors. Back two products for each of the forward's."""
+    gradients, forward = gradients_and_forward(signature)
+    tensors = forward.tensors
     matrices = [one for one in tensors[1:] if len(one.shape) == 2]
     if len(tensors) < 6 or len(tensors[0].shape) != 3 or len(matrices) < 4:
         raise NotCounted("shapes not recorded")
     (batch, _, steps), convolution = tensors[0].shape, tensors[1]
-    inner, of_delta, back, decay = matrices[:4]
-    rows = batch * steps
-    products = sum(product_flops(1, rows, one.shape[1], one.shape[0]) for one in (inner, of_delta, back))
-    return _Block(rows, convolution.shape[0], decay.shape[-1], products, convolution.shape[-1], tensors, back.shape[0])
-
-
-@formula("MambaInnerFn", category="matmul")
-def _inner(signature: Signature) -> Work:
-    found = _block(signature.tensors)
-    inputs = found.tensors[0]
-    scanned = found.rows * found.depth
+    *projections, decay = matrices[:4]
+    rows, states = batch * steps, decay.shape[-1]
+    scanned = rows * convolution.shape[0]
+    products = sum(product_flops(1, rows, one.shape[1], one.shape[0]) for one in projections) + 2 * scanned * convolution.shape[-1]
+    cost = states * _SCAN_BACKWARD + 14 if gradients else states * _SCAN + costs.SOFTPLUS + 4
+    results = rows * projections[-1].shape[0] * size_of(tensors[0].dtype)
     return Work(
-        matrix_flops=found.products + 2 * scanned * found.taps,
-        other_flops=scanned * (found.states * _SCAN + 2 * costs.SILU + costs.SOFTPLUS + 4),
-        bytes_read=size(*found.tensors),
-        bytes_written=found.rows * found.out * size_of(inputs.dtype),
-        precision=matrix_precision_of(inputs.dtype),
-    )
-
-
-@formula("MambaInnerFnBackward", category="matmul")
-def _inner_gradient(signature: Signature) -> Work:
-    """Two products for each of the forward's, and one of the convolution's for each operand."""
-    (grad, *_), forward = parts(signature)
-    found = _block(forward.tensors)
-    scanned = found.rows * found.depth
-    return Work(
-        matrix_flops=2 * found.products + 4 * scanned * found.taps,
-        other_flops=scanned * (found.states * _SCAN_BACKWARD + 2 * costs.SILU + 14),
-        bytes_read=size(grad, *found.tensors),
-        bytes_written=written(*found.tensors),
-        precision=matrix_precision_of(grad.dtype),
+        matrix_flops=(2 if gradients else 1) * products,
+        other_flops=scanned * (cost + 2 * costs.SILU),
+        bytes_read=size(*gradients[:1], *tensors),
+        bytes_written=written(*tensors) if gradients else results,
+        precision=matrix_precision_of((*gradients, tensors[0])[0].dtype),
     )
 
 
 # --- state space duality: scans as products of chunks ------------------------------------------------------------------------------
 
-
-def _duality_flops(batch: int, steps: int, heads: int, depth: int, groups: int, states: int, chunk: int) -> int:
-    """Within a chunk C B^T and its product with x, on and below the diagonal; the states of each chunk; their product with C."""
-    chunks, rest = divmod(steps, chunk)
-    pairs = batch * (chunks * (chunk * (chunk + 1) // 2) + rest * (rest + 1) // 2)
-    return 2 * pairs * (groups * states + heads * depth) + 4 * batch * steps * heads * depth * states
-
-
+_DELTA: Final = costs.SOFTPLUS + costs.TRANSCENDENTAL + 2  # for each step of a head
 _RECURRENCE: Final = "chunk size not recorded: counted as a recurrence"
 
 
-def _combined(signature: Signature) -> tuple[Work, tuple[TensorArg, ...]]:
-    """x [batch, steps, heads, depth], dt [batch, steps, heads], A [heads], B, C [batch, steps, groups, states], D, z, ..."""
-    tensors = signature.tensors
+def _duality(batch: int, steps: int, heads: int, depth: int, groups: int, states: int, chunk: Argument) -> tuple[int, str]:
+    """FLOPs, and what they assume. Within a chunk C B^T and its product with x, on and below the diagonal; the states of each chunk;
+    their product with C."""
+    scan = 4 * batch * steps * heads * depth * states
+    if not isinstance(chunk, int) or isinstance(chunk, bool):
+        return scan, _RECURRENCE
+    chunks, rest = divmod(steps, chunk)
+    pairs = batch * (chunks * (chunk * (chunk + 1) // 2) + rest * (rest + 1) // 2)
+    return 2 * pairs * (groups * states + heads * depth) + scan, ""
+
+
+@formula("MambaChunkScanCombinedFn", "MambaChunkScanCombinedFnBackward", category="matmul")
+def _chunk_scan(signature: Signature) -> Work:
+    """x [batch, steps, heads, depth], dt [batch, steps, heads], A [heads], B, C [batch, steps, groups, states], D, z, ...
+
+    Back every product again, and two for each: its operands' gradients.
+    """
+    gradients, forward = gradients_and_forward(signature)
+    tensors = forward.tensors
     if len(tensors) < 5 or len(tensors[0].shape) != 4 or len(tensors[3].shape) != 4:
         raise NotCounted("shapes not recorded")
-    inputs, key = tensors[0], tensors[3]
-    batch, steps, heads, depth = inputs.shape
-    groups, states = key.shape[2:]
-    chunk = signature.arg(5, None)
-    known = isinstance(chunk, int) and not isinstance(chunk, bool)
+    inputs = tensors[0]
+    (batch, steps, heads, depth), (groups, states) = inputs.shape, tensors[3].shape[2:]
+    flops, assumption = _duality(batch, steps, heads, depth, groups, states, forward.arg(5, None))
     gated = any(one.shape == inputs.shape for one in tensors[5:])
-    flops = _duality_flops(batch, steps, heads, depth, groups, states, int(chunk)) if known else 4 * inputs.numel * states
-    work = Work(
-        matrix_flops=flops,
-        other_flops=batch * steps * heads * (costs.SOFTPLUS + costs.TRANSCENDENTAL + 2) + inputs.numel * (2 + (costs.SILU + 1) * gated),
-        bytes_read=size(*tensors),
-        bytes_written=written(inputs) * (2 if gated else 1),
-        precision=matrix_precision_of(inputs.dtype),
-        assumption="" if known else _RECURRENCE,
-    )
-    return work, tensors
-
-
-@formula("MambaChunkScanCombinedFn", category="matmul")
-def _chunk_scan(signature: Signature) -> Work:
-    return _combined(signature)[0]
-
-
-@formula("MambaChunkScanCombinedFnBackward", category="matmul")
-def _chunk_scan_gradient(signature: Signature) -> Work:
-    """Every product again, and two for each: its operands' gradients."""
-    gradients, forward = parts(signature)
-    work, tensors = _combined(forward)
+    other = batch * steps * heads * _DELTA + inputs.numel * (2 + (costs.SILU + 1) * gated)
+    times, again = (3, written(inputs)) if gradients else (1, 0)
     return Work(
-        matrix_flops=3 * work.matrix_flops,
-        other_flops=3 * work.other_flops,
-        bytes_read=size(*gradients, *tensors) + written(tensors[0]),
-        bytes_written=written(*tensors),
-        precision=work.precision,
-        assumption=work.assumption,
+        matrix_flops=times * flops,
+        other_flops=times * other,
+        bytes_read=size(*gradients, *tensors) + again,
+        bytes_written=written(*tensors) if gradients else written(inputs) * (1 + gated),
+        precision=matrix_precision_of(inputs.dtype),
+        assumption=assumption,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Split:
-    """A block of Mamba 2 behind its first projection: sizes of its convolution, scan, gates and last projection."""
-
-    tokens: int
-    channels: int  # of the convolution: those of the scan, B and C
-    taps: int
-    scanned: int
-    beside: int  # channels that a gate takes past the scan
-    scan: int  # FLOPs of the scan's products
-    heads: int
-    normed: bool
-    projection: TensorArg | None
-    biased: bool
-    tensors: tuple[TensorArg, ...]
-    assumption: str
-
-    @property
-    def convolution(self) -> int:
-        """FLOPs of the convolution's products."""
-        return 2 * self.tokens * self.channels * self.taps
-
-    @property
-    def projected(self) -> int:
-        """FLOPs of the last projection's products."""
-        return product_flops(1, self.tokens, self.projection.shape[1], self.projection.shape[0]) if self.projection else 0
-
-    @property
-    def other(self) -> int:
-        """FLOPs besides products, without the projection's bias."""
-        gate = (costs.SILU + 1) * (self.scanned + self.beside) + costs.RMS_NORM * self.normed * self.scanned
-        steps = self.heads * (costs.SOFTPLUS + costs.TRANSCENDENTAL + 2)
-        return self.tokens * (steps + 2 * self.scanned + gate + costs.SILU * self.channels)
 
 
 _GROUP: Final = "one group of B and C"
 _PLAIN: Final = "no channels beside the scan"
 
 
-def _split(signature: Signature) -> _Split:
-    """zxbcdt [batch, steps, 2 * beside + scanned + channels + heads], the convolution [channels, taps] and its bias, the bias of dt
-    [heads], A [heads], D [heads] or [heads, depth], and perhaps states, a norm [scanned], and a projection [out, beside + scanned]."""
-    tensors = signature.tensors
+def _scanned(
+    columns: int, heads: int, skip: TensorArg, start: TensorArg | None, projection: TensorArg | None, vectors: Sequence[TensorArg]
+) -> tuple[int, str]:
+    """Channels of the scan, and what that assumes; ``columns`` has these and twice those beside it."""
+    if len(skip.shape) == 2:
+        return skip.numel, ""
+    if start is not None:
+        return heads * start.shape[2], ""
+    if projection is not None:
+        return 2 * projection.shape[1] - columns, ""
+    return (vectors[0].numel, "") if vectors else (columns, _PLAIN)
+
+
+def _states(grouped: int, start: TensorArg | None, groups: Argument) -> tuple[int, str]:
+    """States of each channel, and what that assumes; ``grouped`` are those of all groups."""
+    if start is not None:
+        return start.shape[3], ""
+    return (grouped // groups, "") if isinstance(groups, int) and groups > 0 else (grouped, _GROUP)
+
+
+@formula("MambaSplitConv1dScanCombinedFn", "MambaSplitConv1dScanCombinedFnBackward", category="matmul")
+def _split_block(signature: Signature) -> Work:
+    """A block of Mamba 2 behind its first projection: convolution, scan, gates and last projection.
+
+    zxbcdt [batch, steps, 2 * beside + scanned + channels + heads], the convolution [channels, taps] and its bias, the bias of dt
+    [heads], A [heads], D [heads] or [heads, depth], and perhaps states, a norm [scanned], and a projection [out, beside + scanned].
+    Writes its result, and the scan's for the backward. That has the convolution and the scan again, and two products for each; of the
+    projection two.
+    """
+    gradients, forward = gradients_and_forward(signature)
+    tensors = forward.tensors
     if len(tensors) < 5 or len(tensors[0].shape) != 3 or len(tensors[1].shape) != 2:
         raise NotCounted("shapes not recorded")
     (batch, steps, width), (channels, taps) = tensors[0].shape, tensors[1].shape
@@ -233,144 +186,97 @@ def _split(signature: Signature) -> _Split:
     if len(rest) < 3 or rest[0].shape != rest[1].shape or rest[2].shape[:1] != rest[0].shape:
         raise NotCounted("shapes not recorded")
     (heads,), skip, more = rest[0].shape, rest[2], rest[3:]
-    matrices = [one for one in more if len(one.shape) == 2 and not one.dtype.startswith(("int", "uint"))]
+    integers = tuple(one for one in tensors if one.dtype.startswith(("int", "uint")))
+    projection = next((one for one in more if len(one.shape) == 2 and one not in integers), None)
     vectors = [one for one in more if len(one.shape) == 1]
     start = next((one for one in more if len(one.shape) == 4), None)
-    projection = matrices[0] if matrices else None
-    assumptions = []
-    if len(skip.shape) == 2:
-        scanned = skip.numel
-    elif start is not None:
-        scanned = heads * start.shape[2]
-    elif projection is not None:
-        scanned = 2 * projection.shape[1] + channels + heads - width
-    elif vectors:
-        scanned = vectors[0].numel
-    else:
-        scanned = width - channels - heads
-        assumptions.append(_PLAIN)
-    beside, odd = divmod(width - scanned - channels - heads, 2)
+    columns = width - channels - heads
+    scanned, plain = _scanned(columns, heads, skip, start, projection, vectors)
+    beside, odd = divmod(columns - scanned, 2)  # channels that a gate takes past the scan
     grouped, uneven = divmod(channels - scanned, 2)
     if odd or uneven or beside < 0 or grouped <= 0 or scanned <= 0 or scanned % heads:
         raise NotCounted("shapes not understood")
-    groups = signature.arg(17, None)
-    if start is not None:
-        states = start.shape[3]
-    elif isinstance(groups, int) and groups > 0:
-        states = grouped // groups
-    else:
-        states = grouped
-        assumptions.append(_GROUP)
-    chunk = signature.arg(6, None)
-    if isinstance(chunk, int) and not isinstance(chunk, bool):
-        scan = _duality_flops(batch, steps, heads, scanned // heads, grouped // states, states, chunk)
-    else:
-        scan = 4 * batch * steps * scanned * states
-        assumptions.append(_RECURRENCE)
-    normed = any(one.numel == scanned for one in (vectors[:1] if projection is None else _before(more, projection)))
-    return _Split(
-        batch * steps, channels, taps, scanned, beside, scan, heads, normed, projection,
-        projection is not None and len(vectors) > normed, tensors, "; ".join(assumptions),
-    )  # fmt: skip
-
-
-def _before(tensors: tuple[TensorArg, ...], last: TensorArg) -> list[TensorArg]:
-    """The vectors in front of ``last``."""
-    return [one for one in tensors[: tensors.index(last)] if len(one.shape) == 1]
-
-
-def _split_results(found: _Split) -> int:
-    """Elements that the block returns."""
-    return found.tokens * (found.projection.shape[0] if found.projection else found.beside + found.scanned)
-
-
-@formula("MambaSplitConv1dScanCombinedFn", category="matmul")
-def _split_block(signature: Signature) -> Work:
-    """Writes its result, and the scan's for the backward."""
-    found = _split(signature)
-    inputs, results = found.tensors[0], _split_results(found)
+    states, group = _states(grouped, start, forward.arg(17, None))
+    scan, recurrence = _duality(batch, steps, heads, scanned // heads, grouped // states, states, forward.arg(6, None))
+    before = vectors[:1] if projection is None else [one for one in more[: more.index(projection)] if len(one.shape) == 1]
+    normed = any(one.numel == scanned for one in before)
+    biased = projection is not None and len(vectors) > normed
+    tokens = batch * steps
+    outputs = projection.shape[0] if projection else beside + scanned
+    projected = product_flops(1, tokens, projection.shape[1], outputs) if projection else 0
+    gate = (costs.SILU + 1) * (scanned + beside) + costs.RMS_NORM * normed * scanned
+    other = tokens * (heads * _DELTA + 2 * scanned + gate + costs.SILU * channels)
+    kept, results = (tokens * numbers * size_of(tensors[0].dtype) for numbers in (scanned, outputs))
+    times = 3 if gradients else 1
     return Work(
-        matrix_flops=found.convolution + found.scan + found.projected,
-        other_flops=found.other + results * found.biased,
-        bytes_read=size(*found.tensors),
-        bytes_written=(results + found.tokens * found.scanned) * size_of(inputs.dtype),
-        precision=matrix_precision_of(inputs.dtype),
-        assumption=found.assumption,
-    )
-
-
-@formula("MambaSplitConv1dScanCombinedFnBackward", category="matmul")
-def _split_gradient(signature: Signature) -> Work:
-    """The convolution and the scan again, and two products for each; of the projection two."""
-    gradients, forward = parts(signature)
-    found = _split(forward)
-    inputs = found.tensors[0]
-    return Work(
-        matrix_flops=3 * (found.convolution + found.scan) + 2 * found.projected,
-        other_flops=3 * found.other + _split_results(found) * found.biased,
-        bytes_read=size(*gradients, *found.tensors) + found.tokens * found.scanned * size_of(inputs.dtype),
-        bytes_written=written(*(one for one in found.tensors if not one.dtype.startswith(("int", "uint")))),
-        precision=matrix_precision_of(inputs.dtype),
-        assumption=found.assumption,
+        matrix_flops=times * (2 * tokens * channels * taps + scan) + (2 if gradients else 1) * projected,
+        other_flops=times * other + tokens * outputs * biased,
+        bytes_read=size(*gradients, *tensors) + (kept if gradients else 0),
+        bytes_written=written(*tensors) - written(*integers) if gradients else results + kept,
+        precision=matrix_precision_of(tensors[0].dtype),
+        assumption="; ".join(filter(None, (plain, group, recurrence))),
     )
 
 
 # --- causal convolution ------------------------------------------------------------------------------------------------------------
 
-
-def _convolved(inputs: TensorArg, weight: TensorArg, silu: bool, read: int, results: int, cost: int = 1) -> Work:
-    """A tap of each channel for each step before it: [batch, depth, steps] with [depth, taps]."""
-    return Work(
-        matrix_flops=cost * 2 * inputs.numel * weight.shape[-1],
-        other_flops=inputs.numel * (costs.SILU if silu else 0),
-        bytes_read=read,
-        bytes_written=results,
-        precision=precision_of(inputs.dtype),
-    )
-
-
-@formula("CausalConv1dFn", "CausalConv1dFunction", category="convolution", wraps=True)
-def _causal(signature: Signature) -> Work:
-    """Up to causal-conv1d 1.4 this calls its kernel directly; later versions have an operator, below. ``...Function`` is that of
-    flash-linear-attention (bc3b101, fla/modules/conv)."""
-    tensors = signature.tensors
-    if len(tensors) < 2 or len(tensors[1].shape) != 2:
-        raise NotCounted("shapes not recorded")
-    return _convolved(tensors[0], tensors[1], False, size(*tensors), written(tensors[0]))
-
-
-@formula("CausalConv1dFnBackward", "CausalConv1dFunctionBackward", category="convolution", wraps=True)
-def _causal_gradient(signature: Signature) -> Work:
-    gradients, forward = parts(signature)
-    tensors = forward.tensors
-    if len(tensors) < 2 or len(tensors[1].shape) != 2:
-        raise NotCounted("shapes not recorded")
-    return _convolved(tensors[0], tensors[1], False, size(*gradients, *tensors), written(*tensors[:3]), cost=2)
-
-
-_CAUSAL: Final[dict[str, str]] = {
-    "fwd": "x weight bias seq_idx initial_states out final_states_out silu",
-    "bwd": "x weight bias dout seq_idx initial_states dfinal_states dx dweight dbias dinitial_states silu",
-    "update": "x conv_state weight bias out silu cache_seqlens conv_state_indices",
+# A tap of each channel for each step before it: [batch, depth, steps] with [depth, taps]. Up to causal-conv1d 1.4 these functions call
+# their kernel; later versions have an operator, below. ``...Function`` is that of flash-linear-attention (bc3b101, fla/modules/conv).
+_CAUSAL: Final[dict[str, Pass]] = {
+    "CausalConv1dFn CausalConv1dFunction": Pass("read x, read weight[depth taps], read rest*=()", matrix="2 * x.n * taps", result="x"),
+    "CausalConv1dFnBackward CausalConv1dFunctionBackward": Pass(
+        "read grads*, update x, update weight[depth taps], update bias?, read rest*=()", matrix="4 * x.n * taps", precision="x"
+    ),
 }
-_WRITTEN: Final = ("out", "final_states_out", "dx", "dweight", "dbias", "dinitial_states")
+register(_CAUSAL, "convolution", wraps=True, functions=True)
+_SILU: Final = "x.n * SILU * bool(silu)"
+_WEIGHT: Final = "read weight[*depth taps], read bias?"
+# The last steps of each sequence.
+_STEPS: Final = "x[0] * weight.n * x.item"
+_OPERATORS: Final[dict[str, Pass]] = {
+    "DaoAILab::_causal_conv1d_fwd_cpp": Pass(
+        f"read x, {_WEIGHT}, read seq_idx?, read initial_states?, write out?, write final_states_out?, silu",
+        matrix="2 * x.n * taps",
+        other=_SILU,
+    ),
+    "DaoAILab::_causal_conv1d_bwd_cpp": Pass(
+        f"read x, {_WEIGHT}, read dout?, read seq_idx?, read initial_states?, read dfinal_states?,"
+        " write dx?, write dweight?, write dbias?, write dinitial_states?, silu",
+        matrix="4 * x.n * taps",
+        other=_SILU,
+    ),
+    # Shifts the steps that it keeps, and adds one.
+    "DaoAILab::_causal_conv1d_update_cpp": Pass(
+        f"read x, conv_state, {_WEIGHT}, write out?, silu, read cache_seqlens?, read conv_state_indices?",
+        matrix="2 * x.n * taps",
+        other=_SILU,
+        reads=f"x.size + weight.size + bias.size + cache_seqlens.size + conv_state_indices.size + {_STEPS}",
+        writes=_STEPS,
+    ),
+}
+register(_OPERATORS, "convolution")
 
 
-def _causal_operator(signature: Signature, kind: str) -> Work:
-    """``update`` shifts the last steps of each sequence, which it keeps, and adds a step."""
-    args = Arguments(signature, _CAUSAL[kind])
-    results = [one for name in _WRITTEN if (one := args.optional(name)) is not None]
-    names = ("x", "weight", "bias", "dout", "seq_idx", "initial_states", "dfinal_states", "cache_seqlens", "conv_state_indices")
-    read = size(*(args.optional(name) for name in names))
-    inputs, weight = args.tensor("x"), args.tensor("weight")
-    state = inputs.shape[0] * weight.numel * size_of(inputs.dtype) if kind == "update" else 0
-    return _convolved(inputs, weight, args.flag("silu"), read + state, written(*results) + state, cost=2 if kind == "bwd" else 1)
-
-
-for _kind in _CAUSAL:
-    formula(f"DaoAILab::_causal_conv1d_{_kind}_cpp", category="convolution")(partial(_causal_operator, kind=_kind))
+@formula(*(f"{name}causal_conv1d_{step}" for name in ("sgl_kernel::", "sglang::mamba_", "trtllm::") for step in ("fwd", "update")),
+         category="convolution")  # fmt: skip
+def _causal_convolution(signature: Signature) -> Work:
+    """Each channel with a filter of its own, [channels, width], in place; perhaps a SiLU. The last inputs are the next call's state."""
+    step = signature.name.endswith("update")
+    args = Arguments(signature, "x states weight bias silu lengths slots" if step else "x weight bias states starts slots initial silu")
+    inputs, weight, bias, states = args.tensor("x"), args.tensor("weight"), args.optional("bias"), args.optional("states")
+    slots, starts = args.optional("slots"), args.optional("starts")
+    count = slots.numel if slots is not None else starts.numel - 1 if starts is not None else inputs.shape[0]
+    stored = count * weight.shape[0] * (weight.shape[1] - 1) * size_of(states.dtype) if states else 0
+    return Work(
+        matrix_flops=2 * inputs.numel * weight.shape[1],
+        other_flops=inputs.numel * ((bias is not None) + costs.SILU * args.flag("silu")),
+        bytes_read=size(inputs, weight, bias) + stored,
+        bytes_written=written(inputs) + stored,
+        precision=precision_of(inputs.dtype),
+        assumption=_STORED if states else "",
+    )
 
 
 # --- norms and gates ---------------------------------------------------------------------------------------------------------------
 
-register("LayerNormFn", rms=None)  # mamba-ssm's and flash-attn's, with a residual or a gate of the input's shape
+register_norms("LayerNormFn", rms=None)  # mamba-ssm's and flash-attn's, with a residual or a gate of the input's shape

@@ -15,12 +15,11 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, written
 from rooflines.roofline.formulas.experts import SPREAD, share
-from rooflines.roofline.formulas.libraries.norms import Norm, norm_backward, norm_forward
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.passes import Pass, register
-from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
+from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.table import formula
 
 # --- products ----------------------------------------------------------------------------------------------------------------------
@@ -83,73 +82,45 @@ for _name, _one in _PRODUCTS.items():
     formula(_name, category="matmul")(partial(_product, one=_one))
 
 
-@formula("quack::gemm", "quack::gemm_add", category="matmul")
-def _returned(signature: Signature) -> Work:
-    """Forms that return their result."""
-    added = signature.name.endswith("add")
-    args = Arguments(signature, "left right c bias=None" if added else "left right bias=None")
-    left, right, bias = args.tensor("left"), args.tensor("right"), args.optional("bias")
-    more = [tensor for tensor in (args.tensor("c") if added else None, bias) if tensor is not None]
-    inner, columns = right.shape[-2:]
-    rows = prod(left.shape[:-1])
-    dtype = args.tensor("c").dtype if added else left.dtype
-    return Work(
-        matrix_flops=product_flops(1, rows, inner, columns),
-        other_flops=rows * columns * len(more),
-        bytes_read=size(left, right, *more),
-        bytes_written=rows * columns * size_of(dtype),
-        precision=matrix_precision_of(left.dtype),
-    )
+_OPERANDS: Final = "read left[*m k], read right[*b k n]"
+# Forms that return their result.
+_RETURNED: Final[dict[str, Pass]] = {
+    "quack::gemm": Pass(f"{_OPERANDS}, read bias?", matrix="2 * m * k * n", other="m * n * bool(bias)", writes="m * n * left.item"),
+    "quack::gemm_add": Pass(
+        f"{_OPERANDS}, read c, read bias?", matrix="2 * m * k * n", other="m * n * (1 + bool(bias))", writes="m * n * c.item"
+    ),
+}
+register(_RETURNED, "matmul")
 
+# --- norms, softmaxes, losses, choices ---------------------------------------------------------------------------------------------
 
-# --- norms -------------------------------------------------------------------------------------------------------------------------
-
-
-@formula("quack::_rmsnorm_fwd", category="normalisation")
-def _norm(signature: Signature) -> Work:
-    """An RMS norm, or with a mean a layer norm."""
-    args = Arguments(signature, "x weight out bias deviation mean residual residual_out eps=0.0 centred=False")
-    x, residual = args.tensor("x"), args.optional("residual")
-    parameters = tuple(one for name in ("weight", "bias") if (one := args.optional(name)) is not None)
-    norm = Norm(x, (residual,) if residual else (), parameters, rms=not args.flag("centred"))
-    results = (args.tensor("out"), *(args.optional(name) for name in ("deviation", "mean", "residual_out")))
-    return Work(0, norm_forward(norm).other_flops, size(x, residual, *parameters), written(*results), precision_of(x.dtype))
-
-
-@formula("quack::_rmsnorm_bwd", category="normalisation")
-def _norm_gradient(signature: Signature) -> Work:
-    """Each processor sums its part of the gradient of the weight; what joins these sums is an operator of its own."""
-    args = Arguments(signature, "x weight grad deviation dx of_weight of_bias of_sum of_residual units=None mean=None")
-    x, weight = args.tensor("x"), args.optional("weight")
-    gradients = (args.tensor("grad"), *(one for one in (args.optional("of_sum"),) if one is not None))
-    parameters = tuple(one for one in (weight, weight if args.optional("of_bias") else None) if one is not None)
-    work = norm_backward(Norm(x, (), parameters, rms=args.optional("mean") is None), gradients)
-    results = (args.tensor("dx"), *(args.optional(name) for name in ("of_weight", "of_bias", "of_residual")))
-    return Work(0, work.other_flops, work.bytes_read, written(*results), precision_of(x.dtype))
-
-
-# --- softmaxes, losses, choices ------------------------------------------------------------------------------------------------------
-
-register(
-    {
-        "quack::_softmax_fwd": Pass("read x, write out", costs.SOFTMAX, "x"),
-        "quack::_softmax_backward": Pass("read grad, read y, write dx", costs.SOFTMAX_BACKWARD, "grad"),
-        "quack::cross_entropy_bwd_out": Pass("read x, read target, read grad, read sums, write dx, read weight?",
-                                             costs.SOFTMAX_FROM_LOG_SUM + 2, "x"),
-        "quack::_topk_fwd": Pass("read x, k, softmax, write values, write indices", costs.BASIC, "x"),
-    },
-    "reduction",
-)  # fmt: skip
-
-
-@formula("quack::cross_entropy_fwd_out", category="reduction")
-def _loss(signature: Signature) -> Work:
-    """The loss of each row, perhaps its log-sum-exp and the gradient of the logits."""
-    args = Arguments(signature, "x target target_logit loss sums dx weight=None")
-    x, dx = args.tensor("x"), args.optional("dx")
-    return Work(
-        other_flops=x.numel * (costs.SOFTMAX + 2 * (dx is not None)),
-        bytes_read=size(x, args.tensor("target"), args.optional("weight")),
-        bytes_written=written(args.tensor("loss"), args.optional("sums"), dx),
-        precision=precision_of(x.dtype),
-    )
+_NORMS: Final[dict[str, Pass]] = {
+    # An RMS norm, or with a mean a layer norm.
+    "quack::_rmsnorm_fwd": Pass(
+        "read x, read weight?, write out, read bias?, write deviation?, write mean?, read residual?, write residual_out?,"
+        " eps=0.0, centred=False",
+        other="x.n * bool(residual) + x.n * (MEAN_AND_VARIANCE + SCALE_AND_SHIFT + bool(weight) + bool(bias) if centred"
+        " else RMS_NORM - (not (weight or bias)))",
+    ),
+    # Each processor sums its part of the gradient of the weight; what joins these sums is an operator of its own.
+    "quack::_rmsnorm_bwd": Pass(
+        "read x, read weight?, read grad, read deviation, write dx, write of_weight?, write of_bias?, read of_sum?,"
+        " write of_residual?, units=None, read mean?",
+        other="x.n * (bool(of_sum) - 3 * (not weight))"
+        " + x.n * (LAYER_NORM_BACKWARD - (not (weight and of_bias)) if mean else RMS_NORM_BACKWARD)",
+    ),
+}
+register(_NORMS, "normalisation")
+_REDUCTIONS: Final[dict[str, Pass]] = {
+    "quack::_softmax_fwd": Pass("read x, write out", costs.SOFTMAX, "x"),
+    "quack::_softmax_backward": Pass("read grad, read y, write dx", costs.SOFTMAX_BACKWARD, "grad"),
+    # The loss of each row, perhaps its log-sum-exp and the gradient of the logits.
+    "quack::cross_entropy_fwd_out": Pass(
+        "read x, read target, target_logit, write loss, write sums?, write dx?, read weight?", other="x.n * (SOFTMAX + 2 * bool(dx))"
+    ),
+    "quack::cross_entropy_bwd_out": Pass(
+        "read x, read target, read grad, read sums, write dx, read weight?", costs.SOFTMAX_FROM_LOG_SUM + 2, "x"
+    ),
+    "quack::_topk_fwd": Pass("read x, k, softmax, write values, write indices", costs.BASIC, "x"),
+}
+register(_REDUCTIONS, "reduction")

@@ -14,26 +14,25 @@ from functools import partial
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted
+from rooflines.roofline.formulas.costs import QUANTIZE, RMS_NORM, SOFTMAX
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE, fused_experts
 from rooflines.roofline.formulas.libraries.vllm_experts import trtllm_experts
 from rooflines.roofline.formulas.libraries.vllm_operators import narrowed_product
-from rooflines.roofline.formulas.matmul import layer_work
-from rooflines.roofline.formulas.narrow import narrowed, to_8_bits, to_blocks
+from rooflines.roofline.formulas.narrow import to_8_bits, to_blocks
 from rooflines.roofline.formulas.passes import Pass, register
-from rooflines.roofline.formulas.record import Work, precision_of
+from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.rotary import rotary_work
+from rooflines.roofline.formulas.scaled import product_pass, scaled_work
 from rooflines.roofline.formulas.scaled import register as register_products
-from rooflines.roofline.formulas.scaled import scaled_work
-from rooflines.roofline.formulas.table import dispatches, formula, words
+from rooflines.roofline.formulas.table import dispatches, formula
 
 # --- products ----------------------------------------------------------------------------------------------------------------------
 
 _SCALED: Final = "left, right, read scale_a, read scale_b"
 KERNELS: Final[dict[str, str]] = {
-    **dict.fromkeys(words("cublas_scaled_mm cuda_scaled_mm"), f"{_SCALED}, read bias?, out_dtype"),
-    **dict.fromkeys(words("cublas_mm dsv3_router_gemm_op dsv3_fused_a_gemm_op"), "left, right, read bias?, out_dtype=None"),
+    "cublas_scaled_mm cuda_scaled_mm": f"{_SCALED}, read bias?, out_dtype",
+    "cublas_mm dsv3_router_gemm_op dsv3_fused_a_gemm_op": "left, right, read bias?, out_dtype=None",
     "fp4_gemm": f"{_SCALED}, read alpha, e8m0, out_dtype",
     "cuda_core_nvfp4_gemm": f"{_SCALED}, read alpha, read bias?, out_dtype",
     "mxfp8_mxfp8_gemm": "left, read scale_a, right, read scale_b, read alpha, out_dtype=15",
@@ -45,8 +44,8 @@ WRAPPERS: Final[dict[str, str]] = {
     "fp8_rowwise_gemm": f"{_SCALED}, out_dtype",
     "nvfp4_gemm_cublaslt": f"{_SCALED}, read alpha, out_dtype",
 }
-register_products({f"trtllm::{name}": schema for name, schema in KERNELS.items()})
-register_products({f"trtllm::{name}": schema for name, schema in WRAPPERS.items()}, wraps=True)
+register_products(KERNELS, namespace="trtllm::")
+register_products(WRAPPERS, wraps=True, namespace="trtllm::")
 
 
 @formula("trtllm::nvfp4_gemm", category="matmul", wraps=True)
@@ -58,64 +57,72 @@ def _fp4_product(signature: Signature) -> Work:
 
 formula("trtllm::fp8_swap_ab_gemm", category="matmul")(partial(narrowed_product, schema="input weight scale dtype=15"))
 
-
-@formula("trtllm::finegrained_mixed_dtype_gemm", "trtllm::weight_only_quant_gemm", category="matmul")
-def _widened(signature: Signature) -> Work:
-    """A repacked weight of 4 or 8 bits with a scale for each column, or for each group of a column [k / group, n]."""
-    groups = "finegrained" in signature.name
-    args = Arguments(
-        signature,
-        "input weight scales group zero_point dtype alpha=None bias=None zeros=None" if groups else "input weight type scales dtype",
-    )
-    inputs, scales, bias = args.tensor("input"), args.tensor("scales"), args.optional("bias")
-    others = (args.tensor("weight"), scales, bias, args.optional("zeros"))
-    each, unpack = (bias is not None) + (not groups), costs.DEQUANTIZE * groups
-    return layer_work(inputs, scales.shape[-1], *others, each=each, unpack=unpack, dtype=args.dtype("dtype", inputs.dtype))
-
-
-# --- norms, activations, positions -------------------------------------------------------------------------------------------------
-
-NORMS: Final[dict[str, Pass]] = {
-    **dict.fromkeys(
-        ("flashinfer_rmsnorm", "flashinfer_gemma_rmsnorm"), Pass("read input, read weight, eps", costs.RMS_NORM, result="input")
+# A repacked weight of 4 or 8 bits with a scale for each column, or for each group of a column [k / group, n].
+_WIDENED: Final[dict[str, Pass]] = {
+    "finegrained_mixed_dtype_gemm": product_pass(
+        "read input[*m k], read weight, read scales[*groups n], group, zero_point, dtype, alpha=None, read bias?, read zeros?",
+        "item('dtype', input.dtype)",
+        each="bool(bias)",
+        besides="DEQUANTIZE * k * n",
     ),
-    **dict.fromkeys(
-        ("flashinfer_fused_add_rmsnorm", "flashinfer_gemma_fused_add_rmsnorm"),
-        Pass("update input, update residual, read weight, eps", costs.RMS_NORM + 1),
-    ),
-    "flashinfer_fused_add_add_rmsnorm": Pass("update input, read more, update residual, read weight, eps", costs.RMS_NORM + 2),
-    "flashinfer_fused_add_rmsnorm_quant": Pass(
-        "write out, read input, update residual, read weight, read scale, eps", costs.RMS_NORM + 1 + costs.QUANTIZE
+    "weight_only_quant_gemm": product_pass(
+        "read input[*m k], read weight, type, read scales[*groups n], dtype", "item('dtype', input.dtype)", each="1"
     ),
 }
-register({f"trtllm::{name}": one for name, one in NORMS.items()}, "normalisation", wraps=True)
+register(_WIDENED, "matmul", namespace="trtllm::")
+
+# --- norms, activations, conversions, positions ----------------------------------------------------------------------------------
+
+NORMS: Final[dict[str, Pass]] = {
+    "flashinfer_rmsnorm flashinfer_gemma_rmsnorm": Pass("read input, read weight, eps", RMS_NORM, result="input"),
+    "flashinfer_fused_add_rmsnorm flashinfer_gemma_fused_add_rmsnorm": Pass(
+        "update input, update residual, read weight, eps", RMS_NORM + 1
+    ),
+    "flashinfer_fused_add_add_rmsnorm": Pass("update input, read more, update residual, read weight, eps", RMS_NORM + 2),
+    "flashinfer_fused_add_rmsnorm_quant": Pass(
+        "write out, read input, update residual, read weight, read scale, eps", RMS_NORM + 1 + QUANTIZE
+    ),
+}
+# NVFP4 with a scale of a byte for each 16, the sum with the residual, and the norm itself if a flag is set
+_FP4: Final = "input.n // 2 + input.n // 16 + bool(both) * input.n * input.item"
+_FP4_NORMS: Final[dict[str, Pass]] = {
+    "fused_rmsnorm_fp4_quantize": Pass("read input, read weight, read scale, eps, both", RMS_NORM + DYNAMIC_QUANTIZE, writes=_FP4),
+    "fused_add_rmsnorm_fp4_quantize": Pass(
+        "read input, update residual, read weight, read scale, eps, both", RMS_NORM + 1 + DYNAMIC_QUANTIZE, writes=_FP4
+    ),
+}
+register(NORMS, "normalisation", wraps=True, namespace="trtllm::")
+register(_FP4_NORMS, "normalisation", namespace="trtllm::")
 
 
-@formula("trtllm::fused_add_rmsnorm_fp4_quantize", "trtllm::fused_rmsnorm_fp4_quantize", category="normalisation")
-def _fp4_norm(signature: Signature) -> Work:
-    """NVFP4 with a scale of a byte for each 16, the sum with the residual, and the norm itself if a flag is set."""
-    added = "add" in signature.name
-    args = Arguments(signature, f"input {'residual ' if added else ''}weight scale eps both")
-    inputs, residual = args.tensor("input"), args.optional("residual")
-    others = (residual, args.tensor("weight"), args.tensor("scale"))
-    wide = Work(bytes_written=written(residual, inputs if args.flag("both") else None))
-    cost = costs.RMS_NORM + added + DYNAMIC_QUANTIZE
-    return narrowed(inputs, *others, scales=inputs.numel // 16, bits=4, cost=cost) + wide
-
-
-@formula("trtllm::flashinfer_silu_and_mul", "trtllm::flashinfer_gelu_tanh_and_mul", "trtllm::silu_and_mul", category="element-wise")
-def _gated(signature: Signature) -> Work:
+def _gated(activation: str) -> Pass:
     """Returns half as many numbers, narrow ones after a scale."""
-    args = Arguments(signature, "input scale=None dtype=None")
-    inputs, scale = args.tensor("input"), args.optional("scale")
-    results = inputs.numel // 2
-    cost = (costs.GELU if "gelu" in signature.name else costs.SILU) + 1 + costs.QUANTIZE * (scale is not None)
-    return Work(
-        other_flops=results * cost,
-        bytes_read=size(inputs, scale),
-        bytes_written=results * size_of(args.dtype("dtype", inputs.dtype)),
-        precision=precision_of(inputs.dtype),
+    return Pass(
+        "read input, read scale?, dtype=None",
+        other=f"input.n // 2 * ({activation} + 1 + QUANTIZE * bool(scale))",
+        writes="input.n // 2 * item('dtype', input.dtype)",
     )
+
+
+_ELEMENT_WISE: Final[dict[str, Pass]] = {
+    "trtllm::flashinfer_silu_and_mul trtllm::silu_and_mul": _gated("SILU"),
+    "trtllm::flashinfer_gelu_tanh_and_mul": _gated("GELU"),
+    # the scale is returned too, one number, which a static conversion is given
+    "tensorrt_llm::quantize_e4m3_per_tensor tensorrt_llm::static_quantize_e4m3_per_tensor": Pass(
+        "read input, read scale?",
+        other="input.n * (QUANTIZE if scale else QUANTIZE + 2)",
+        writes="input.n + (scale.item or input.item)",
+    ),
+    # two parts of each head side by side in fp8, with a scale for each head
+    "trtllm::fused_cat_fp8": Pass(
+        "read first[*heads size], read second", DYNAMIC_QUANTIZE, per="first second", writes="first.n + second.n + 4 * heads"
+    ),
+}
+register(_ELEMENT_WISE, "element-wise")
+formula("trtllm::mxfp8_quantize", category="element-wise")(partial(to_blocks, bits=8, group=32))
+formula("trtllm::fp8_quantize_1x128_packed_ue8m0", category="element-wise")(partial(to_blocks, bits=8, group=128))
+formula("trtllm::fp8_quantize_1x128", category="element-wise")(partial(to_8_bits, schema="input e8m0=False group_size=128"))
+formula("tensorrt_llm::quantize_e4m3_activation", category="element-wise")(partial(to_8_bits, schema="input"))
 
 
 @formula("trtllm::flashinfer_apply_rope_with_cos_sin_cache_inplace", category="element-wise")
@@ -129,48 +136,15 @@ def _rotary(signature: Signature) -> Work:
 def _latent_rotary(signature: Signature) -> Work:
     """The last ``rope`` numbers of each head rotate in place."""
     args = Arguments(signature, "data positions table heads nope rope")
-    return rotary_work(
-        args.tensor("positions"),
-        (args.tensor("data"),),
-        args.tensor("table"),
-        args.integer("nope") + args.integer("rope"),
-        args.integer("rope"),
-    )
-
-
-# --- conversions -------------------------------------------------------------------------------------------------------------------
-
-formula("trtllm::mxfp8_quantize", category="element-wise")(partial(to_blocks, bits=8, group=32))
-formula("trtllm::fp8_quantize_1x128_packed_ue8m0", category="element-wise")(partial(to_blocks, bits=8, group=128))
-formula("trtllm::fp8_quantize_1x128", category="element-wise")(partial(to_8_bits, schema="input e8m0=False group_size=128"))
-formula("tensorrt_llm::quantize_e4m3_activation", category="element-wise")(partial(to_8_bits, schema="input"))
-
-
-@formula("tensorrt_llm::quantize_e4m3_per_tensor", "tensorrt_llm::static_quantize_e4m3_per_tensor", category="element-wise")
-def _of_tensor(signature: Signature) -> Work:
-    """Returns the scale too, one number, which a static conversion is given."""
-    args = Arguments(signature, "input scale=None")
-    inputs, scale = args.tensor("input"), args.optional("scale")
-    made = size_of(scale.dtype if scale else inputs.dtype)
-    return narrowed(inputs, scale, scales=made, cost=costs.QUANTIZE if scale else DYNAMIC_QUANTIZE)
-
-
-@formula("trtllm::fused_cat_fp8", category="element-wise")
-def _joined(signature: Signature) -> Work:
-    """Two parts of each head side by side in fp8, with a scale for each head."""
-    args = Arguments(signature, "first second")
-    first, second = args.tensor("first"), args.tensor("second")
-    heads = first.numel // first.shape[-1]
-    return narrowed(first, second, scales=heads * size_of("float32"), numbers=first.numel + second.numel)
+    rope = args.integer("rope")
+    return rotary_work(args.tensor("positions"), (args.tensor("data"),), args.tensor("table"), args.integer("nope") + rope, rope)
 
 
 # --- layers ------------------------------------------------------------------------------------------------------------------------
 
-
 # The layer is found by its number; attention itself is a function without an operator.
 dispatches("trtllm::attn_custom_op_inplace", "trtllm::mla_custom_op_inplace",
            category="attention", reason="weights and the KV cache of the layer are not arguments")  # fmt: skip
-
 
 # --- mixtures of experts -----------------------------------------------------------------------------------------------------------
 
@@ -190,13 +164,10 @@ def _fused(signature: Signature) -> Work:
     )  # fmt: skip
 
 
-_RUNNERS: Final = (
-    "fp8_block_scale_moe_runner", "fp4_block_scale_moe_runner", "bf16_mxe2m1_block_scale_moe_runner",
-    "mxe4m3_mxe2m1_block_scale_moe_runner", "e4m3_mxe2m1_block_scale_moe_runner",
-)  # fmt: skip
+_RUNNERS: Final = "fp8 fp4 bf16_mxe2m1 mxe4m3_mxe2m1 e4m3_mxe2m1"
 
 
-@formula(*(f"trtllm::{name}" for name in _RUNNERS), category="moe", wraps=True)
+@formula(*(f"trtllm::{types}_block_scale_moe_runner" for types in _RUNNERS.split()), category="moe", wraps=True)
 def _runner(signature: Signature) -> Work:
     """With the routing, whose scores come first; without them the chosen experts are among the last arguments."""
     if not isinstance(signature.arg(0), TensorArg):
@@ -204,42 +175,23 @@ def _runner(signature: Signature) -> Work:
     return trtllm_experts(signature)
 
 
-@formula("trtllm::renorm_moe_routing_op", "trtllm::default_moe_routing_op", category="moe")
-def _chosen(signature: Signature) -> Work:
-    """Returns ids and weights of the experts of a token."""
-    args = Arguments(signature, "scores kept dtype=None")
-    scores, kept = args.tensor("scores"), args.tensor("scores").shape[0] * args.integer("kept")
-    return Work(
-        other_flops=scores.numel * (costs.SOFTMAX + 1),
-        bytes_read=size(scores),
-        bytes_written=kept * (size_of("int32") + size_of(args.dtype("dtype", "float32"))),
-        precision=precision_of(scores.dtype),
-    )
-
-
-@formula("trtllm::noaux_tc_op", category="moe")
-def _of_groups(signature: Signature) -> Work:
-    """Scores and scores with a bias, one comparison each; weights and ids are returned."""
-    args = Arguments(signature, "scores biased groups groups_kept kept")
-    scores, biased = args.tensor("scores"), args.tensor("biased")
-    kept = scores.shape[0] * args.integer("kept")
-    return Work(
-        other_flops=scores.numel + 2 * kept,
-        bytes_read=size(scores, biased),
-        bytes_written=kept * (size_of(biased.dtype) + size_of("int32")),
-        precision=precision_of(scores.dtype),
-    )
-
-
-@formula("trtllm::moe_unpermute", category="moe")
-def _unpermute(signature: Signature) -> Work:
-    """The rows of each token, weighted and added; ids of padding are not read."""
-    args = Arguments(signature, "rows places weights")
-    rows, places = args.tensor("rows"), args.tensor("places")
-    numbers = places.numel * rows.shape[-1]
-    return Work(
-        other_flops=2 * numbers,
-        bytes_read=numbers * size_of(rows.dtype) + size(places, args.tensor("weights")),
-        bytes_written=places.shape[0] * rows.shape[-1] * size_of(rows.dtype),
-        precision=precision_of(rows.dtype),
-    )
+_ROUTING: Final[dict[str, Pass]] = {
+    # ids and weights of the experts of a token are returned
+    "renorm_moe_routing_op default_moe_routing_op": Pass(
+        "read scores, kept, dtype=None", SOFTMAX + 1, per="scores", writes="scores[0] * kept * (4 + item('dtype', 'float32'))"
+    ),
+    # scores and scores with a bias, one comparison each; weights and ids are returned
+    "noaux_tc_op": Pass(
+        "read scores, read biased, groups, groups_kept, kept",
+        other="scores.n + 2 * scores[0] * kept",
+        writes="scores[0] * kept * (4 + biased.item)",
+    ),
+    # the rows of each token, weighted and added; ids of padding are not read
+    "moe_unpermute": Pass(
+        "read rows, read places, read weights",
+        other="2 * places.n * rows[-1]",
+        reads="places.n * rows[-1] * rows.item + places.size + weights.size",
+        writes="places[0] * rows[-1] * rows.item",
+    ),
+}
+register(_ROUTING, "moe", namespace="trtllm::")

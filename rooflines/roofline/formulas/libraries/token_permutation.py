@@ -16,6 +16,7 @@ from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, floating, size, size_of, written
 from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.nodes import parts
+from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
 
@@ -70,16 +71,6 @@ def _permute(signature: Signature, hints: Hints) -> Work:
     return _spread(tokens, rows, size(index, weights), results)
 
 
-@formula("te_moe::permute_index_map_bwd", "te_moe::permute_mask_map_bwd", category="copy")
-def _permute_gradient(signature: Signature) -> Work:
-    """The gradient of the tokens, and of a mask those of the weights [tokens, experts]."""
-    indexed = "index" in signature.name
-    args = Arguments(signature, "grad map tokens" if indexed else "grad weights map offsets tokens experts")
-    rows, weights, tokens = args.tensor("grad"), args.optional("weights"), args.integer("tokens")
-    results = tokens * args.integer("experts") * size_of(weights.dtype) if weights else 0
-    return _gathered(rows, tokens, size(args.tensor("map"), weights), results)
-
-
 @formula(*_named("permute", "Backward"), category="copy")
 def _permute_node(signature: Signature) -> Work:
     gradients, forward = parts(signature)
@@ -89,13 +80,10 @@ def _permute_node(signature: Signature) -> Work:
     return _gathered(gradients[0], tokens.shape[0], read, written(weights))
 
 
-@formula("te_moe::unpermute_index_map_fwd", "te_moe::unpermute_mask_map_fwd", *_named("unpermute"), category="copy")
+@formula(*_named("unpermute"), category="copy")
 def _unpermute(signature: Signature) -> Work:
     rows, order, weights = _tensors(signature)
-    tokens = signature.arg(3, None) if signature.name.startswith("te_moe::") else (weights or order).shape[0]
-    if type(tokens) is not int:
-        raise NotCounted("number of tokens not recorded")
-    return _gathered(rows, tokens, size(order, weights), 0, weighted=weights is not None)
+    return _gathered(rows, (weights or order).shape[0], size(order, weights), 0, weighted=weights is not None)
 
 
 def _unpermute_gradient(grad: TensorArg, rows: TensorArg, order: TensorArg, weights: TensorArg | None) -> Work:
@@ -117,33 +105,39 @@ def _unpermute_operator(signature: Signature) -> Work:
     return _unpermute_gradient(args.tensor("grad"), args.tensor("inp"), args.tensor("map"), weights if weights.numel else None)
 
 
-@formula("te_moe::unpermute_mask_map_bwd_no_probs", category="copy")
-def _unpermute_unweighted(signature: Signature) -> Work:
-    args = Arguments(signature, "grad map offsets tokens experts rows")
-    return _spread(args.tensor("grad"), args.integer("rows"), size(args.tensor("map")), 0)
-
-
 @formula(*_named("unpermute", "Backward"), category="copy")
 def _unpermute_node(signature: Signature) -> Work:
     (grad, *_), forward = parts(signature)
     return _unpermute_gradient(grad, *_tensors(forward))
 
 
-# --- whole chunks ------------------------------------------------------------------------------------------------------------------
-
-
-@formula("te_moe::chunk_sort_fwd", "_moe_chunk_sort", category="copy")
-def _sort_chunks(signature: Signature) -> Work:
-    """Tokens and their weights in another order of chunks; where each of them goes is kept."""
-    tokens, sizes, weights = _tensors(signature)
-    return _spread(tokens, tokens.shape[0], 2 * size(sizes) + size(weights), 4 * tokens.shape[0] + written(weights))
-
-
-@formula("te_moe::chunk_sort_bwd", category="copy")
-def _sort_chunks_back(signature: Signature) -> Work:
-    args = Arguments(signature, "grad weights map")
-    tokens, weights = args.tensor("grad"), args.optional("weights")
-    return _spread(tokens, tokens.shape[0], size(args.tensor("map"), weights), written(weights))
+_PERMUTATIONS: Final[dict[str, Pass]] = {
+    # The gradient of the tokens, and of a mask those of the weights [tokens, experts].
+    "te_moe::permute_index_map_bwd": Pass("read grad[rows k], read map, tokens", 1, "grad", writes="tokens * k * grad.item"),
+    "te_moe::permute_mask_map_bwd": Pass(
+        "read grad[rows k], read weights?, read map, offsets, tokens, experts",
+        1,
+        "grad",
+        writes="tokens * k * grad.item + (tokens * experts * weights.item if weights else 0)",
+    ),
+    # The rows of each token added up, perhaps weighted.
+    "te_moe::unpermute_index_map_fwd te_moe::unpermute_mask_map_fwd": Pass(
+        "read rows[_ k], read map, read weights?, tokens", other="rows.n * (1 + bool(weights.n))", writes="tokens * k * rows.item"
+    ),
+    "te_moe::unpermute_mask_map_bwd_no_probs": Pass(
+        "read grad[_ k], read map, offsets, tokens, experts, rows",
+        reads="selected(grad, rows * k) + map.size",
+        writes="rows * k * grad.item",
+    ),
+    # Whole chunks of tokens and their weights in another order; where each of them goes is kept.
+    "te_moe::chunk_sort_fwd _moe_chunk_sort": Pass(
+        "read tokens[n k], read sizes, read more_sizes, read weights?",
+        reads="tokens.size + 2 * sizes.size + weights.size",
+        writes="tokens.n * tokens.item + 4 * n + weights.n * weights.item",
+    ),
+    "te_moe::chunk_sort_bwd": Pass("update grad, update weights?, read map"),
+}
+register(_PERMUTATIONS, "copy")
 
 
 @formula("_moe_chunk_sortBackward", category="copy")
@@ -172,12 +166,6 @@ def _top_k(signature: Signature) -> Work:
     )
 
 
-@formula("SortTokens", category="moe")
-def _sort_tokens(signature: Signature) -> Work:
-    """[tokens, k] weights and experts in the order of the experts: that order and its inverse (int32), the weights, rows of each."""
-    args = Arguments(signature, "weights ids experts")
-    weights, ids = args.tensor("weights"), args.tensor("ids")
-    return Work(
-        bytes_read=size(weights, ids),
-        bytes_written=weights.numel * (size_of(weights.dtype) + 2 * 4) + 4 * args.integer("experts"),
-    )
+# [tokens, k] weights and experts in the order of the experts: that order and its inverse (int32), the weights, rows of each.
+_SORT: Final = Pass("read weights, read ids, experts", result="weights", writes="2 * 4 * weights.n + 4 * experts")
+register({"SortTokens": _SORT}, "moe")

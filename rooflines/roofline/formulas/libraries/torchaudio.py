@@ -12,6 +12,7 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.arguments import Arguments, size, size_of, written
 from rooflines.roofline.formulas.costs import LOG_ADD, TRANSCENDENTAL
+from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.table import formula
 
@@ -34,31 +35,18 @@ def _transducer(signature: Signature) -> Work:
     )
 
 
-@formula("torchaudio::forced_align", category="other")
-def _align(signature: Signature) -> Work:
-    """The best path through the symbols and the blanks between them, of all times [b, times, classes]: which of three came before, and
-    the largest sum, which is subtracted."""
-    args = Arguments(signature, "log_probs targets input_lengths target_lengths")
-    log_probs, targets = args.tensor("log_probs"), args.tensor("targets")
-    batch, times, _ = log_probs.shape
-    states = batch * times * (2 * targets.shape[-1] + 1)
-    used = min(log_probs.numel, batch * times * (targets.shape[-1] + 1))
-    return Work(
-        other_flops=states * 5,
-        bytes_read=used * size_of(log_probs.dtype) + size(targets),
-        bytes_written=batch * times * size_of(targets.dtype),
-        precision=precision_of(log_probs.dtype),
-    )
-
-
-@formula("torchaudio::_lfilter_core_loop", category="other")
-def _filter(signature: Signature) -> Work:
-    """[b, channels, samples], each less its predecessors times coefficients [channels, order]."""
-    args = Arguments(signature, "input coefficients out")
-    inputs, coefficients = args.tensor("input"), args.tensor("coefficients")
-    return Work(
-        other_flops=inputs.numel * 2 * (coefficients.shape[-1] - 1),
-        bytes_read=size(inputs, coefficients),
-        bytes_written=written(inputs),
-        precision=precision_of(inputs.dtype),
-    )
+_ROWS: Final[dict[str, Pass]] = {
+    # The best path through the symbols and the blanks between them, of all times [b, times, classes]: which of three came before, and
+    # the largest sum, which is subtracted.
+    "torchaudio::forced_align": Pass(
+        "read log_probs[b times classes], read targets[*rows symbols]",
+        other="b * times * (2 * symbols + 1) * 5",
+        reads="min(log_probs.n, b * times * (symbols + 1)) * log_probs.item + targets.size",
+        writes="b * times * targets.item",
+    ),
+    # [b, channels, samples], each less its predecessors times coefficients [channels, order].
+    "torchaudio::_lfilter_core_loop": Pass(
+        "read input, read coefficients[*channels order]", other="input.n * 2 * (order - 1)", result="input"
+    ),
+}
+register(_ROWS, "other")

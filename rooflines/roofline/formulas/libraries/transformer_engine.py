@@ -19,9 +19,11 @@ from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import NotCounted, every, size, size_of, written
 from rooflines.roofline.formulas.experts import SPREAD, used
 from rooflines.roofline.formulas.libraries.apex import softmax_backward, softmax_forward
-from rooflines.roofline.formulas.libraries.norms import Norm, norm_backward, norm_forward, norm_of, register
+from rooflines.roofline.formulas.libraries.norms import Norm, norm_backward, norm_forward, norm_of
+from rooflines.roofline.formulas.libraries.norms import register as register_norms
 from rooflines.roofline.formulas.matmul import product_flops
-from rooflines.roofline.formulas.nodes import parts
+from rooflines.roofline.formulas.nodes import parts, tensors_only, with_gradient
+from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.table import Hints, dispatches, formula, hinted_formula
 
@@ -94,11 +96,7 @@ def _layers(tensors: tuple[TensorArg, ...], weight_first: bool, normed: bool, co
 
 
 # Function -> is the weight before the input, is there a norm, how many layers.
-_MODULES: Final = {
-    "_Linear": (True, False, 1),
-    "_LayerNormLinear": (False, True, 1),
-    "_LayerNormMLP": (False, True, 2),
-}
+_MODULES: Final = {"_Linear": (True, False, 1), "_LayerNormLinear": (False, True, 1), "_LayerNormMLP": (False, True, 2)}
 
 
 def _hidden(found: _Layers) -> tuple[int, int]:
@@ -109,8 +107,8 @@ def _hidden(found: _Layers) -> tuple[int, int]:
     return found.rows * used, found.rows * used * (costs.SILU + 1 if made == 2 * used else costs.GELU)
 
 
-def _forward(signature: Signature, hints: Hints, weight_first: bool, normed: bool, count: int) -> Work:
-    found = _layers(signature.tensors, weight_first, normed, count)
+def _forward(signature: Signature, hints: Hints, facts: tuple[bool, bool, int]) -> Work:
+    found = _layers(signature.tensors, *facts)
     if hints.outputs:
         found = found.returning(hints.outputs[0])
     norm = norm_forward(found.norm, kept=True) if found.norm is not None else Work()
@@ -124,10 +122,10 @@ def _forward(signature: Signature, hints: Hints, weight_first: bool, normed: boo
     )
 
 
-def _backward(signature: Signature, weight_first: bool, normed: bool, count: int) -> Work:
+def _backward(signature: Signature, facts: tuple[bool, bool, int]) -> Work:
     """Gradients of the input and of every parameter: two products for each of the forward's."""
     gradients, forward = parts(signature)
-    found = _layers(forward.tensors, weight_first, normed, count).returning(gradients[0])
+    found = _layers(forward.tensors, *facts).returning(gradients[0])
     norm = norm_backward(found.norm, gradients[:1]) if found.norm is not None else Work()
     parameters = (*found.weights, *found.biases, *(found.norm.parameters if found.norm else ()))
     return Work(
@@ -141,10 +139,8 @@ def _backward(signature: Signature, weight_first: bool, normed: bool, count: int
 
 
 for _name, _facts in _MODULES.items():
-    hinted_formula(_name, category="matmul", wraps=True)(partial(_forward, weight_first=_facts[0], normed=_facts[1], count=_facts[2]))
-    formula(f"{_name}Backward", category="matmul", wraps=True)(
-        partial(_backward, weight_first=_facts[0], normed=_facts[1], count=_facts[2])
-    )
+    hinted_formula(_name, category="matmul", wraps=True)(partial(_forward, facts=_facts))
+    formula(f"{_name}Backward", category="matmul", wraps=True)(partial(_backward, facts=_facts))
 
 
 def _groups(tensors: tuple[TensorArg, ...]) -> tuple[TensorArg, list[TensorArg], list[TensorArg]]:
@@ -162,65 +158,40 @@ def _groups(tensors: tuple[TensorArg, ...]) -> tuple[TensorArg, list[TensorArg],
     return inputs, weights, [one for one in tensors[1:] if one.shape == weights[0].shape[:1] and one.numel]
 
 
-@formula("_GroupedLinear", category="matmul", wraps=True)
-def _grouped(signature: Signature) -> Work:
-    inputs, weights, biases = _groups(signature.tensors)
-    rows, outputs = inputs.numel // max(inputs.shape[-1], 1), weights[0].shape[0]
-    return Work(
-        matrix_flops=product_flops(1, rows, inputs.shape[-1], outputs),
-        other_flops=rows * outputs * bool(biases),
-        bytes_read=size(inputs) + size(*weights, *biases) * used(len(weights), rows) // len(weights),
-        bytes_written=rows * outputs * size_of(inputs.dtype),
-        precision=matrix_precision_of(inputs.dtype),
-        assumption=f"{_RECIPE}; {SPREAD}",
-    )
-
-
-@formula("_GroupedLinearBackward", category="matmul", wraps=True)
-def _grouped_gradient(signature: Signature) -> Work:
-    (grad, *_), forward = parts(signature)
+def _grouped(signature: Signature, backward: bool) -> Work:
+    gradients, forward = parts(signature) if backward else ((), signature)
     inputs, weights, biases = _groups(forward.tensors)
     rows, outputs = inputs.numel // max(inputs.shape[-1], 1), weights[0].shape[0]
+    parameters = size(*weights) if backward else size(*weights, *biases)
     return Work(
-        matrix_flops=2 * product_flops(1, rows, inputs.shape[-1], outputs),
+        matrix_flops=(1 + backward) * product_flops(1, rows, inputs.shape[-1], outputs),
         other_flops=rows * outputs * bool(biases),
-        bytes_read=size(grad, inputs) + size(*weights) * used(len(weights), rows) // len(weights),
-        bytes_written=written(inputs, *weights, *biases),
+        bytes_read=size(inputs, *gradients[:1]) + parameters * used(len(weights), rows) // len(weights),
+        bytes_written=written(inputs, *weights, *biases) if backward else rows * outputs * size_of(inputs.dtype),
         precision=matrix_precision_of(inputs.dtype),
         assumption=f"{_RECIPE}; {SPREAD}",
     )
+
+
+formula("_GroupedLinear", category="matmul", wraps=True)(partial(_grouped, backward=False))
+formula("_GroupedLinearBackward", category="matmul", wraps=True)(partial(_grouped, backward=True))
 
 
 # --- norms, softmaxes, rotary embedding, losses ------------------------------------------------------------------------------------
 
 
-register("_LayerNorm", rms=False)  # TransformerEngine 1
-register("_RMSNorm", rms=True)
+register_norms("_LayerNorm", rms=False)  # TransformerEngine 1
+register_norms("_RMSNorm", rms=True)
 
-_SOFTMAXES: Final = ("scaled_softmax", "scaled_masked_softmax", "scaled_upper_triang_masked_softmax",
-                     "scaled_aligned_causal_masked_softmax")  # fmt: skip
+_SOFTMAXES: Final = ("scaled", "scaled_masked", "scaled_upper_triang_masked", "scaled_aligned_causal_masked")
+formula(*(f"te_softmax::{name}_softmax_fwd" for name in _SOFTMAXES), category="reduction")(softmax_forward)
+formula(*(f"te_softmax::{name}_softmax_bwd" for name in _SOFTMAXES), category="reduction")(softmax_backward)
 
-
-formula(*(f"te_softmax::{name}_fwd" for name in _SOFTMAXES), category="reduction")(softmax_forward)
-formula(*(f"te_softmax::{name}_bwd" for name in _SOFTMAXES), category="reduction")(softmax_backward)
-
-
-@formula("FusedRoPEFunc", category="element-wise")
-def _rotate(signature: Signature) -> Work:
-    """Two multiplications and an addition an element; the sine and cosine of each angle."""
-    if len(signature.tensors) < 2:
-        raise NotCounted("shapes not recorded")
-    inputs, angles = signature.tensors[:2]
-    flops = 3 * inputs.numel + 2 * costs.TRANSCENDENTAL * angles.numel
-    return Work(0, flops, size(*signature.tensors), written(inputs), precision_of(inputs.dtype))
-
-
-@formula("FusedRoPEFuncBackward", category="element-wise")
-def _rotate_back(signature: Signature) -> Work:
-    (grad, *_), forward = parts(signature)
-    angles = forward.tensors[1]
-    flops = 3 * grad.numel + 2 * costs.TRANSCENDENTAL * angles.numel
-    return Work(0, flops, size(grad, angles), written(grad), precision_of(grad.dtype))
+# Two multiplications and an addition an element; the sine and cosine of each angle.
+_ROTATED: Final = Pass("read x, read angles, read starts?, read ends?", 3, "x", "x", other=f"{2 * costs.TRANSCENDENTAL} * angles.n")
+_ROTATED_BACK: Final = Pass("update grad, inputs, read angles", 3, "grad", other=f"{2 * costs.TRANSCENDENTAL} * angles.n")
+register({"FusedRoPEFunc": _ROTATED}, "element-wise", given=tensors_only)
+register({"FusedRoPEFuncBackward": _ROTATED_BACK}, "element-wise", given=with_gradient)
 
 
 @hinted_formula("FusedQKVRoPEFunc", category="element-wise")

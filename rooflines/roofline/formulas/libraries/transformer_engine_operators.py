@@ -13,10 +13,10 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
-from rooflines.roofline.formulas.libraries.norms import norm_forward, norm_of
 from rooflines.roofline.formulas.matmul import product_flops
-from rooflines.roofline.formulas.narrow import narrowed, widened
-from rooflines.roofline.formulas.nodes import parts
+from rooflines.roofline.formulas.narrow import widened
+from rooflines.roofline.formulas.nodes import tensors_only, with_gradient
+from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.table import formula
 
@@ -98,13 +98,9 @@ for _name, _schema in _GROUPED.items():
 
 # --- conversions, activations and norms --------------------------------------------------------------------------------------------
 
-_META: Final = "scale range inverse index dtype"
-_RANGE: Final = 2  # the largest magnitude, for the scales of later steps
-
-
-@formula("tex_ts::cast_to_fp8_ts", "tex_ts::cast_to_fp8_noalloc_ts", category="element-wise")
-def _narrow(signature: Signature) -> Work:
-    return narrowed(Arguments(signature, "self").tensor("self"), scales=0, cost=costs.QUANTIZE + _RANGE)
+_NARROW: Final = costs.QUANTIZE + 2  # and the largest magnitude, for the scales of later steps
+_CAST: Final = Pass("read self", _NARROW, "self", writes="self.n")
+register({"tex_ts::cast_to_fp8_ts tex_ts::cast_to_fp8_noalloc_ts": _CAST}, "element-wise")
 
 
 @formula("tex_ts::cast_from_fp8_ts", category="element-wise")
@@ -122,10 +118,10 @@ _ACTIVATIONS: Final = {
 
 def _activation(signature: Signature, cost: int, gated: bool) -> Work:
     """Quantized as well where the result is fp8."""
-    args = Arguments(signature, f"self {_META}")
+    args = Arguments(signature, "self scale range inverse index dtype")
     inputs, dtype = args.tensor("self"), _dtype(args, "dtype")
     results = inputs.numel // (1 + gated)
-    cost += (costs.QUANTIZE + _RANGE) * dtype.startswith("float8")
+    cost += _NARROW * dtype.startswith("float8")
     return Work(0, results * cost, size(inputs), results * size_of(dtype), precision_of(inputs.dtype))
 
 
@@ -133,103 +129,68 @@ for _kind, (_cost, _gated) in _ACTIVATIONS.items():
     formula(f"tex_ts::{_kind}_ts", category="element-wise")(partial(_activation, cost=_cost, gated=_gated))
 
 
-def _norm(signature: Signature, rms: bool) -> Work:
-    """Of inference: without statistics; those with ``fp8`` in their names are quantized as well."""
-    args = Arguments(signature, "self weight" if rms else "self weight bias")
-    tensors = tuple(args.tensor(name) for name in ("self", "weight", *(() if rms else ("bias",))))
-    norm = norm_forward(norm_of(tensors, rms), kept=False)
-    if "fp8" not in signature.name:
-        return norm
-    inputs = tensors[0]
-    narrowed = Work(other_flops=inputs.numel * (costs.QUANTIZE + _RANGE), bytes_written=inputs.numel - written(inputs))
-    return norm + narrowed
-
-
-for _kind, _rms in {"layernorm": False, "rmsnorm": True}.items():
-    formula(f"tex_ts::{_kind}_fwd_inf_ts", f"tex_ts::{_kind}_fwd_fp8_inf_ts", category="normalisation")(partial(_norm, rms=_rms))
+_LAYER_NORM: Final = costs.MEAN_AND_VARIANCE + costs.SCALE_AND_SHIFT + 2
+_NORMS: Final[dict[str, Pass]] = {  # of inference: without statistics
+    "tex_ts::layernorm_fwd_inf_ts": Pass("read self, read weight, read bias", _LAYER_NORM, "self", "self"),
+    "tex_ts::layernorm_fwd_fp8_inf_ts": Pass("read self, read weight, read bias", _LAYER_NORM + _NARROW, "self", writes="self.n"),
+    "tex_ts::rmsnorm_fwd_inf_ts": Pass("read self, read weight", costs.RMS_NORM, "self", "self"),
+    "tex_ts::rmsnorm_fwd_fp8_inf_ts": Pass("read self, read weight", costs.RMS_NORM + _NARROW, "self", writes="self.n"),
+}
+register(_NORMS, "normalisation")
 
 # --- layouts of attention ----------------------------------------------------------------------------------------------------------
 
-
-@formula("te_attention::fa_prepare_fwd", category="copy")
-def _split(signature: Signature) -> Work:
-    """Queries, keys and values that lie together in [s, b, heads, 3 * depth], of which the argument is a view of the queries."""
-    queries = Arguments(signature, "queries").tensor("queries")
-    return Work(bytes_read=3 * written(queries), bytes_written=3 * written(queries))
-
-
-@formula("te_attention::fa_prepare_bwd", category="copy")
-def _join(signature: Signature) -> Work:
-    args = Arguments(signature, "queries keys values")
-    moved = written(*(args.tensor(name) for name in ("queries", "keys", "values")))
-    return Work(bytes_read=moved, bytes_written=moved)
-
-
-@formula("te_attention::convert_thd_to_bshd", "te_kv_cache::convert_thd_to_bshd", "te_attention::convert_bshd_to_thd",
-         "te_kv_cache::convert_bshd_to_thd", category="copy")  # fmt: skip
-def _convert(signature: Signature) -> Work:
-    """Packed sequences [tokens, ...] from or to [batch, longest, ...]; places beyond the end of a sequence are not moved."""
-    packed = "thd_to_bshd" in signature.name
-    args = Arguments(signature, "self ends" if packed else "self ends tokens")
-    inputs, ends = args.tensor("self"), args.tensor("ends")
-    moved = written(inputs)
-    if not packed:
-        moved = moved // (inputs.shape[0] * inputs.shape[1]) * args.integer("tokens")
-    return Work(bytes_read=moved + size(ends), bytes_written=moved)
-
-
-@formula("te_kv_cache::copy_to_kv_cache", category="copy")
-def _cache(signature: Signature) -> Work:
-    """New keys and values into the pages of a cache."""
-    args = Arguments(signature, "keys values key_cache value_cache pages new_lengths lengths")
-    keys, values = args.tensor("keys"), args.tensor("values")
-    small = size(*(args.optional(name) for name in ("pages", "new_lengths", "lengths")))
-    return Work(bytes_read=size(keys, values) + small, bytes_written=written(keys, values))
-
+_CONVERT: Final = "te_attention::convert_{0} te_kv_cache::convert_{0}"
+_LAYOUTS: Final[dict[str, Pass]] = {
+    # Queries, keys and values that lie together in [s, b, heads, 3 * depth], of which the argument is a view of the queries.
+    "te_attention::fa_prepare_fwd": Pass("read queries", reads="3 * queries.n * queries.item", writes="3 * queries.n * queries.item"),
+    "te_attention::fa_prepare_bwd": Pass(
+        "read queries, read keys, read values",
+        reads="queries.n * queries.item + keys.n * keys.item + values.n * values.item",
+        result="queries keys values",
+    ),
+    # Packed sequences [tokens, ...] from or to [batch, longest, ...]; places beyond the end of a sequence are not moved.
+    _CONVERT.format("thd_to_bshd"): Pass("read self, read ends", reads="self.n * self.item + ends.size", result="self"),
+    _CONVERT.format("bshd_to_thd"): Pass(
+        "read self[batch longest *rest], read ends, tokens",
+        reads="tokens * rest * self.item + ends.size",
+        writes="tokens * rest * self.item",
+    ),
+    # New keys and values into the pages of a cache.
+    "te_kv_cache::copy_to_kv_cache": Pass(
+        "read keys, read values, key_cache, value_cache, read pages?, read new_lengths?, read lengths?", result="keys values"
+    ),
+}
+register(_LAYOUTS, "copy")
 
 # --- routing of tokens -------------------------------------------------------------------------------------------------------------
 
-
-def _scores(signature: Signature) -> tuple[TensorArg, int]:
-    """Logits [tokens, experts], and FLOPs of a softmax over them and the choice of the best."""
-    if not signature.tensors or len(signature.tensors[0].shape) < 2:
-        raise NotCounted("shapes not recorded")
-    logits = signature.tensors[0]
-    return logits, logits.numel * (costs.SOFTMAX + 1)
-
-
-@formula("FusedTopkScoreFunction", "FusedComputeScoresForMoEAuxLoss", category="moe")
-def _route(signature: Signature) -> Work:
-    """Scores like the logits, a byte that says whether a token goes to an expert, and scores in float32 for the backward."""
-    logits, flops = _scores(signature)
-    scores = 4 * logits.numel if signature.name.endswith("AuxLoss") else written(logits)
-    kept = scores + logits.numel + 4 * logits.numel
-    return Work(0, flops, size(*signature.tensors[:2]), kept, precision_of(logits.dtype), _SOFTMAX)
-
-
-@formula("FusedTopkScoreFunctionBackward", "FusedComputeScoresForMoEAuxLossBackward", category="moe")
-def _route_gradient(signature: Signature) -> Work:
-    gradients, forward = parts(signature)
-    logits, _ = _scores(forward)
-    saved = 4 * logits.numel + (0 if "AuxLoss" in signature.name else logits.numel)
-    flops = logits.numel * (costs.SOFTMAX_BACKWARD + 1)
-    return Work(0, flops, size(gradients[-1]) + saved, written(logits), precision_of(logits.dtype), _SOFTMAX)
-
-
 _SOFTMAX: Final = "scores by a softmax, because the name of the function is not recorded"
-
-
-@formula("FusedAuxLoss", category="moe")
-def _balance(signature: Signature) -> Work:
-    """The sum over experts of their tokens times the sum of their probabilities."""
-    if len(signature.tensors) < 2:
-        raise NotCounted("shapes not recorded")
-    scores, counts = signature.tensors[:2]
-    return Work(0, scores.numel + 2 * counts.numel, size(scores, counts), 8, precision_of(scores.dtype))
-
-
-@formula("FusedAuxLossBackward", category="moe")
-def _balance_gradient(signature: Signature) -> Work:
-    _, forward = parts(signature)
-    scores, counts = forward.tensors[:2]
-    return Work(0, scores.numel, size(counts) + 8, written(scores), precision_of(scores.dtype))
+_ROUTE: Final = costs.SOFTMAX + 1  # and the choice of the best
+_ROUTE_GRADIENT: Final = costs.SOFTMAX_BACKWARD + 1
+# Logits [tokens, experts]. Scores like these, a byte that says whether a token goes to an expert, scores in float32 for the backward.
+_ROUTINGS: Final[dict[str, Pass]] = {
+    "FusedTopkScoreFunction": Pass(
+        "read logits[tokens experts], read bias?", _ROUTE, "logits", "logits", assumption=_SOFTMAX, writes="(1 + 4) * logits.n"
+    ),
+    "FusedComputeScoresForMoEAuxLoss": Pass(
+        "read logits[tokens experts], read bias?", _ROUTE, "logits", assumption=_SOFTMAX, writes="(4 + 1 + 4) * logits.n"
+    ),
+    # The sum over experts of their tokens times the sum of their probabilities.
+    "FusedAuxLoss": Pass("read scores, read counts", 1, "scores counts counts", writes="8"),
+}
+_GRADIENTS: Final[dict[str, Pass]] = {
+    "FusedTopkScoreFunctionBackward": Pass(
+        "read grad, write logits[tokens experts]", _ROUTE_GRADIENT, "logits", precision="logits", assumption=_SOFTMAX,
+        reads="grad.size + (4 + 1) * logits.n",
+    ),
+    "FusedComputeScoresForMoEAuxLossBackward": Pass(
+        "read grad, write logits[tokens experts]", _ROUTE_GRADIENT, "logits", precision="logits", assumption=_SOFTMAX,
+        reads="grad.size + 4 * logits.n",
+    ),
+    "FusedAuxLossBackward": Pass(
+        "grad, write scores, read counts", 1, "scores", precision="scores", reads="counts.size + 8"
+    ),
+}  # fmt: skip
+register(_ROUTINGS, "moe", given=tensors_only)
+register(_GRADIENTS, "moe", given=with_gradient)

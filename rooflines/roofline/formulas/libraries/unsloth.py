@@ -8,190 +8,112 @@ so that its sizes are those of A [rank, in] and B [out, rank].
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import NotCounted, size, size_of, written
 from rooflines.roofline.formulas.experts import SPREAD, share
-from rooflines.roofline.formulas.matmul import layer_work, product_flops
+from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import parts
+from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.table import formula
 
 # --- layers with adapters ----------------------------------------------------------------------------------------------------------
 
-
-@dataclass(frozen=True, slots=True)
-class _Adapted:
-    """A layer: its weight, perhaps with scales, and its adapter."""
-
-    weight: tuple[TensorArg, ...]
-    down: TensorArg
-    up: TensorArg
-
-    @property
-    def sizes(self) -> tuple[int, int, int]:
-        """Inner width, rank and outputs."""
-        return self.down.shape[1], self.down.shape[0], self.up.shape[0]
-
-    @property
-    def widening(self) -> int:
-        """FLOPs of widening a packed weight."""
-        inner, _, outputs = self.sizes
-        return inner * outputs * costs.DEQUANTIZE if self.weight[0].numel < inner * outputs else 0
-
-
-def _layers(signature: Signature, count: int) -> tuple[TensorArg, int, list[_Adapted]]:
-    """The input, its rows, and ``count`` layers of a weight, perhaps its scales, and two matrices."""
-    if not signature.tensors:
-        raise NotCounted("shapes not recorded")
-    inputs, *rest = signature.tensors
-    each, left = divmod(len(rest), count)
-    if left or each not in (3, 4):
-        raise NotCounted("a layer without an adapter")
-    layers = [_Adapted(tuple(group[:-2]), *group[-2:]) for group in (rest[place * each : (place + 1) * each] for place in range(count))]
-    if any(one.down.shape[0] != one.up.shape[1] for one in layers):
-        raise NotCounted("shapes not understood")
-    return inputs, inputs.numel // max(inputs.shape[-1], 1), layers
-
-
 _LAYERS: Final = {"LoRA_MLP": 3, "LoRA_QKV": 3, "LoRA_W": 1}
 _GATE: Final = (costs.SILU + 1, costs.SILU + 7)
 
 
-@formula(*_LAYERS, category="matmul")
+def _layers(tensors: tuple[TensorArg, ...], count: int) -> list[tuple[TensorArg, TensorArg, TensorArg]]:
+    """Weight, A and B of ``count`` layers, each of a weight, perhaps its scales, and two matrices."""
+    each, left = divmod(len(tensors), count)
+    if left or each not in (3, 4):
+        raise NotCounted("a layer without an adapter")
+    layers = list(zip(tensors[::each], tensors[each - 2 :: each], tensors[each - 1 :: each], strict=True))
+    if any(down.shape[0] != up.shape[1] for _, down, up in layers):
+        raise NotCounted("shapes not understood")
+    return layers
+
+
+@formula(*_LAYERS, *(f"{name}Backward" for name in _LAYERS), category="matmul")
 def _adapted(signature: Signature) -> Work:
-    """``LoRA_MLP`` has the gate, the layer up and the one down, and keeps the results of the first two."""
-    inputs, rows, layers = _layers(signature, _LAYERS[signature.name])
-    gated = rows * layers[0].sizes[2] * (signature.name == "LoRA_MLP")
-    outputs = rows * sum(one.sizes[2] for one in layers)
+    """``LoRA_MLP`` has the gate, the layer up and the one down, and keeps the results of the first two. Multiplies in fp8 with fp8
+    weights.
+
+    Backward, gradients of the input and the adapters, none of the weights: g @ W, g @ B and that times A and x, x @ A^T again and that
+    with g.
+    """
+    name, back = signature.name.removesuffix("Backward"), signature.name.endswith("Backward")
+    gradients, call = parts(signature) if back else ((), signature)
+    if not call.tensors:
+        raise NotCounted("shapes not recorded")
+    inputs = call.tensors[0]
+    layers = _layers(call.tensors[1:], _LAYERS[name])
+    rows = inputs.numel // max(inputs.shape[-1], 1)
+    sizes = [(down.shape[1], down.shape[0], up.shape[0]) for _, down, up in layers]
+    of_down, of_up = (3, 2) if back else (1, 1)
+    products = sum(inner * outer + of_down * inner * rank + of_up * rank * outer for inner, rank, outer in sizes)
+    whole = [(weight.numel, inner * outer) for (weight, *_), (inner, _, outer) in zip(layers, sizes, strict=True)]
+    widened = costs.DEQUANTIZE * sum(numbers for packed, numbers in whole if packed < numbers)
+    gated = rows * sizes[0][2] * (name == "LoRA_MLP")
+    outputs = rows * sum(outer for *_, outer in sizes)
+    weight = layers[0][0].dtype
+    operand = weight if weight.startswith("float8") and not back else inputs.dtype
     return Work(
-        matrix_flops=sum(
-            product_flops(1, rows, inner, outer) + product_flops(1, rows, inner, rank) + product_flops(1, rows, rank, outer)
-            for inner, rank, outer in (one.sizes for one in layers)
-        ),
-        other_flops=gated * _GATE[0] + sum(one.widening for one in layers) + outputs,
-        bytes_read=size(*signature.tensors),
-        bytes_written=outputs * size_of(inputs.dtype),
-        precision=matrix_precision_of(_operand(inputs, layers)),
-    )
-
-
-def _operand(inputs: TensorArg, layers: list[_Adapted]) -> str:
-    """The dtype that a weight is multiplied in: fp8 of the forward with fp8 weights, else that of the input."""
-    weight = layers[0].weight[0]
-    return weight.dtype if weight.dtype.startswith("float8") else inputs.dtype
-
-
-@formula(*(f"{name}Backward" for name in _LAYERS), category="matmul")
-def _adapted_gradient(signature: Signature) -> Work:
-    """Gradients of the input and the adapters, none of the weights: g @ W, g @ B and that times A and x, x @ A^T again and that with
-    g."""
-    gradients, forward = parts(signature)
-    name = signature.name.removesuffix("Backward")
-    inputs, rows, layers = _layers(forward, _LAYERS[name])
-    gated = rows * layers[0].sizes[2] * (name == "LoRA_MLP")
-    item = size_of(inputs.dtype)
-    return Work(
-        matrix_flops=sum(
-            product_flops(1, rows, inner, outer) + 3 * product_flops(1, rows, inner, rank) + 2 * product_flops(1, rows, rank, outer)
-            for inner, rank, outer in (one.sizes for one in layers)
-        ),
-        other_flops=gated * _GATE[1] + sum(one.widening for one in layers),
-        bytes_read=size(*gradients, *forward.tensors) + 2 * gated * item,
-        bytes_written=written(inputs, *(matrix for one in layers for matrix in (one.down, one.up))),
-        precision=matrix_precision_of(inputs.dtype),
+        matrix_flops=2 * rows * products,
+        other_flops=gated * _GATE[back] + widened + outputs * (not back),
+        bytes_read=size(*gradients, *call.tensors) + 2 * gated * size_of(inputs.dtype) * back,
+        bytes_written=written(inputs, *(one for layer in layers for one in layer[1:])) if back else outputs * size_of(inputs.dtype),
+        precision=matrix_precision_of(operand),
     )
 
 
 # --- layers in fp8 -----------------------------------------------------------------------------------------------------------------
 
 _FP8: Final = ("FP8BlockQuantLinear", "FbgemmFp8Linear_matmul", "FP8_fbgemm_block_linear")
-
-
-def _fp8_layer(signature: Signature) -> tuple[tuple[TensorArg, ...], int]:
-    """x [..., in], a weight [out, in] with its scales, perhaps a bias; FLOPs of the product."""
-    tensors = signature.tensors
-    if len(tensors) < 3 or len(tensors[1].shape) != 2 or tensors[0].shape[-1] != tensors[1].shape[1]:
-        raise NotCounted("shapes not recorded")
-    outputs, width = tensors[1].shape
-    return tensors, product_flops(1, tensors[0].numel // max(width, 1), width, outputs)
-
-
-@formula(*_FP8, category="matmul")
-def _narrow(signature: Signature) -> Work:
-    """The input becomes fp8 first."""
-    (inputs, weight, *small), _ = _fp8_layer(signature)
-    each, besides = 1 + (len(small) > 1), inputs.numel * (costs.QUANTIZE + 2)
-    precision = matrix_precision_of(weight.dtype)
-    return layer_work(inputs, weight.shape[0], weight, *small, each=each, besides=besides, precision=precision)
-
-
-@formula(*(f"{name}Backward" for name in _FP8), category="matmul")
-def _narrow_gradient(signature: Signature) -> Work:
-    """Of the input alone, with the weight widened."""
-    (grad, *_), forward = parts(signature)
-    (inputs, weight, scale, *_), flops = _fp8_layer(forward)
-    return Work(flops, weight.numel, size(grad, weight, scale), written(inputs), matrix_precision_of(grad.dtype))
+_NARROW: Final[dict[str, Pass]] = {
+    # x [..., in], a weight [out, in] with its scales, perhaps a bias; the input becomes fp8 first.
+    " ".join(_FP8): Pass(
+        "read input[*rows k], read weight[n =k], read scale, read bias*",
+        costs.QUANTIZE + 2,
+        matrix="2 * rows * k * n",
+        other="rows * n * (1 + bool(bias))",
+        writes="rows * n * input.item",
+        precision="weight",
+    ),
+    # Of the input alone, with the weight widened.
+    " ".join(f"{name}Backward" for name in _FP8): Pass(
+        "read grad, write input[*rows k], read weight[n =k], read scale", 1, "weight", matrix="2 * rows * k * n"
+    ),
+}
+register(_NARROW, "matmul", functions=True)
 
 
 # --- grouped products --------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Groups:
-    """Rows of all groups, of which the input has one for each or one for each token; a weight for each group."""
+@formula("GroupedGemm", "GroupedGemmBackward", category="matmul")
+def _grouped(signature: Signature) -> Work:
+    """[rows or tokens, in], [groups, out, in] or [groups, in, out], the sizes of the groups, perhaps which token a row is of.
 
-    inputs: TensorArg
-    weight: TensorArg
-    small: tuple[TensorArg, ...]
-    rows: int
-    outputs: int
-
-    @property
-    def flops(self) -> int:
-        """Those of the product."""
-        return product_flops(1, self.rows, self.inputs.shape[-1], self.outputs)
-
-
-def _groups(signature: Signature) -> _Groups:
-    """[rows or tokens, in], [groups, out, in] or [groups, in, out], the sizes of the groups, perhaps which token a row is of."""
-    if len(signature.tensors) < 3 or len(signature.tensors[1].shape) != 3:
+    Backward, a product for each operand; the rows of a token are added up.
+    """
+    gradients, call = parts(signature) if signature.name.endswith("Backward") else ((), signature)
+    if len(call.tensors) < 3 or len(call.tensors[1].shape) != 3:
         raise NotCounted("shapes not recorded")
-    inputs, weight, *small = signature.tensors
-    first, second = weight.shape[1:]
+    inputs, weight, *small = call.tensors
+    groups, first, second = weight.shape
     if inputs.shape[-1] not in (first, second):
         raise NotCounted("shapes not understood")
     order = max((one.numel for one in small[1:] if one.dtype.startswith("int")), default=0)
     tokens = inputs.numel // max(inputs.shape[-1], 1)
-    return _Groups(inputs, weight, tuple(small), max(tokens, order), first if inputs.shape[-1] == second else second)
-
-
-@formula("GroupedGemm", category="matmul")
-def _grouped(signature: Signature) -> Work:
-    one = _groups(signature)
-    return Work(
-        matrix_flops=one.flops,
-        bytes_read=size(one.inputs, *one.small) + share((one.weight,), one.weight.shape[0], one.rows),
-        bytes_written=one.rows * one.outputs * size_of(one.inputs.dtype),
-        precision=matrix_precision_of(one.inputs.dtype),
-        assumption=SPREAD,
-    )
-
-
-@formula("GroupedGemmBackward", category="matmul")
-def _grouped_gradient(signature: Signature) -> Work:
-    """A product for each operand; the rows of a token are added up."""
-    (grad, *_), forward = parts(signature)
-    one = _groups(forward)
-    tokens = one.inputs.numel // max(one.inputs.shape[-1], 1)
-    return Work(
-        matrix_flops=2 * one.flops,
-        other_flops=one.rows * one.inputs.shape[-1] * (one.rows > tokens),
-        bytes_read=size(grad, one.inputs, *one.small) + share((one.weight,), one.weight.shape[0], one.rows),
-        bytes_written=written(one.inputs, one.weight),
-        precision=precision_of(one.inputs.dtype),
-        assumption=SPREAD,
-    )
+    rows = max(tokens, order)
+    flops = product_flops(1, rows, first, second)
+    read = size(*gradients[:1], inputs, *small) + share((weight,), groups, rows)
+    if gradients:
+        added = rows * inputs.shape[-1] * (rows > tokens)
+        return Work(2 * flops, added, read, written(inputs, weight), precision_of(inputs.dtype), SPREAD)
+    outputs = first if inputs.shape[-1] == second else second
+    return Work(flops, 0, read, rows * outputs * size_of(inputs.dtype), matrix_precision_of(inputs.dtype), SPREAD)

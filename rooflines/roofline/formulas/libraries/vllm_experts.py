@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from rooflines.profiler.trace.signature import SCALAR_TYPES, Argument, Signature, TensorArg
-from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, floating, size, size_of, written
+from rooflines.roofline.formulas.costs import SIGMOID, SOFTMAX, SOFTPLUS
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE, INTEGERS, fused_experts, product_of_experts
 from rooflines.roofline.formulas.libraries.vllm_products import marlin_dtype
 from rooflines.roofline.formulas.passes import Pass, register
@@ -22,32 +22,33 @@ from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision
 from rooflines.roofline.formulas.table import dispatches, formula, words
 
 # The largest of the scores of all experts are searched once for each token.
-ROUTING: Final[dict[str, Pass]] = {
-    "_moe_C::topk_softmax": Pass("write weights, write ids, write places, read input, renormalize, read bias?", costs.SOFTMAX + 1),
-    "_moe_C::topk_sigmoid": Pass("write weights, write ids, write places, read input, renormalize, read bias?", costs.SIGMOID + 1),
-    "_moe_C::topk_softplus_sqrt": Pass(
-        "write weights, write ids, write places, read input, renormalize, factor, read bias?", costs.SOFTPLUS + 2
-    ),
-    "_moe_C::moe_align_block_size": Pass("read input, experts, block, write sorted_ids, write expert_ids, write count", 0),
-    "_moe_C::sgl_moe_align_block_size": Pass("read input, experts, block, write sorted_ids, write expert_ids, write count", 0),
-    "_moe_C::moe_sum": Pass("read input, write out", 1),
-    "_moe_C::batched_moe_align_block_size": Pass("most, block, read input, write sorted_ids, write expert_ids, write count", 0),
+_ROUTED: Final = "write weights, write ids, write places, read input, renormalize"
+_ALIGNED: Final = "write sorted_ids, write expert_ids, write count"
+_ROUTING: Final[dict[str, Pass]] = {
+    "_moe_C::topk_softmax": Pass(f"{_ROUTED}, read bias?", SOFTMAX + 1),
+    "_moe_C::topk_sigmoid": Pass(f"{_ROUTED}, read bias?", SIGMOID + 1),
+    "_moe_C::topk_softplus_sqrt": Pass(f"{_ROUTED}, factor, read bias?", SOFTPLUS + 2),
+    "_moe_C::moe_align_block_size _moe_C::sgl_moe_align_block_size": Pass(f"read input, experts, block, {_ALIGNED}"),
+    "_moe_C::batched_moe_align_block_size": Pass(f"most, block, read input, {_ALIGNED}"),
     "_moe_C::moe_lora_align_block_size": Pass(
-        "read input, read mapping, experts, block, adapters, rows, blocks, write sorted_ids, write expert_ids, write count,"
-        " write enabled, write adapter_ids, read map?", 0
+        f"read input, read mapping, experts, block, adapters, rows, blocks, {_ALIGNED}, write enabled, write adapter_ids, read map?"
     ),
-    **dict.fromkeys(
-        ("_C::get_cutlass_moe_mm_data", "sgl_kernel::get_cutlass_w4a8_moe_mm_data"),
-        Pass("read input, write offsets, write sizes1, write sizes2, write order, write back", 0),
+    "_moe_C::moe_sum": Pass("read input, write out", 1),
+    # The rows that the map names, once for each row of the result.
+    "_moe_C::shuffle_rows sgl_kernel::shuffle_rows": Pass(
+        "read input, read map, write out", reads="min(input.size, out.n * input.item) + map.size"
     ),
-    "_C::get_cutlass_moe_mm_problem_sizes": Pass("read input, write sizes1, write sizes2", 0),
-    "_C::get_cutlass_moe_mm_problem_sizes_from_expert_offsets": Pass("read input, write sizes1, write sizes2", 0),
-    **dict.fromkeys(
-        ("_C::get_cutlass_pplx_moe_mm_data", "_C::get_cutlass_batched_moe_mm_data"),
-        Pass("write offsets, write sizes1, write sizes2, read input", 0),
+    "_C::get_cutlass_moe_mm_data sgl_kernel::get_cutlass_w4a8_moe_mm_data": Pass(
+        "read input, write offsets, write sizes1, write sizes2, write order, write back"
     ),
-}  # fmt: skip
-register(ROUTING, "moe")
+    "_C::get_cutlass_moe_mm_problem_sizes _C::get_cutlass_moe_mm_problem_sizes_from_expert_offsets": Pass(
+        "read input, write sizes1, write sizes2"
+    ),
+    "_C::get_cutlass_pplx_moe_mm_data _C::get_cutlass_batched_moe_mm_data": Pass(
+        "write offsets, write sizes1, write sizes2, read input"
+    ),
+}
+register(_ROUTING, "moe")
 
 
 # The layer is found by its name. What it calls has the work.
@@ -56,14 +57,6 @@ dispatches("vllm::moe_forward", "vllm::moe_forward_shared", "vllm::transformers_
          "sglang::flashinfer_fp4_moe_forward_piecewise_cuda_graph_impl", "sglang::moe_impl", "sglang::humming_moe_runner_core_run",
          "sglang::dsv2_flashinfer_moe_dual_stream_graph", "sglang::dsv4_flashinfer_moe_dual_stream_outputs",
          category="moe", reason="the layer's weights are not arguments")  # fmt: skip
-
-
-@formula("_moe_C::shuffle_rows", "sgl_kernel::shuffle_rows", category="moe")
-def _rows(signature: Signature) -> Work:
-    """The rows that the map names, once for each row of the result."""
-    args = Arguments(signature, "input map out")
-    inputs, out = args.tensor("input"), args.tensor("out")
-    return Work(bytes_read=min(size(inputs), out.numel * size_of(inputs.dtype)) + size(args.tensor("map")), bytes_written=written(out))
 
 
 @formula("_moe_C::grouped_topk", "sgl_kernel::moe_fused_gate", category="moe")
@@ -76,7 +69,7 @@ def _grouped_topk(signature: Signature) -> Work:
         raise NotCounted("number of experts kept not recorded")
     kept = tensors[0].shape[0] * numbers[2]
     return Work(
-        other_flops=tensors[0].numel * (costs.SIGMOID + 2),
+        other_flops=tensors[0].numel * (SIGMOID + 2),
         bytes_read=size(*tensors),
         bytes_written=kept * (size_of("float32") + size_of("int32")),
         precision=precision_of(tensors[0].dtype),
@@ -275,7 +268,7 @@ def trtllm_experts(signature: Signature) -> Work:
     rows = [tensor for tensor in others if len(tensor.shape) == 2 and tensor.shape[0] == logits.shape[0]]
     large = sorted((tensor for tensor in others if len(tensor.shape) > 2), key=lambda tensor: tensor.numel)[-2:]
     weights = [tensor for tensor in others if tensor in large]
-    numbers = [arg for arg in signature.args if isinstance(arg, int) and not isinstance(arg, bool)]
+    numbers = _integers(signature.args)
     if not rows or len(weights) != 2 or len(numbers) < 2:
         raise NotCounted("shapes of the experts not understood")
     hidden = max(rows, key=lambda tensor: tensor.numel)
@@ -287,4 +280,4 @@ def trtllm_experts(signature: Signature) -> Work:
     )
     work = fused_experts(hidden, first, second, routing, scales, global_experts=numbers[0], out="bfloat16")
     scored = floating(logits.dtype)
-    return work + Work(other_flops=logits.numel * (costs.SIGMOID + 2) * scored, bytes_read=size(logits) - size(*routing))
+    return work + Work(other_flops=logits.numel * (SIGMOID + 2) * scored, bytes_read=size(logits) - size(*routing))

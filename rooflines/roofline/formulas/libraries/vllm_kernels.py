@@ -7,72 +7,70 @@ Strings, such as the dtype of a cache, are not in traces; the cache's tensor has
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
-from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of
+from rooflines.roofline.formulas.costs import DYNAMIC_QUANTIZE, GELU, QUANTIZE, RMS_NORM, SIGMOID, SILU
 from rooflines.roofline.formulas.kv_cache import store, stored
-from rooflines.roofline.formulas.narrow import narrowed, to_fp4
+from rooflines.roofline.formulas.narrow import to_fp4
 from rooflines.roofline.formulas.passes import Pass, register
-from rooflines.roofline.formulas.record import Work, precision_of
+from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.rotary import rotary_work, rotate_in_place
 from rooflines.roofline.formulas.table import formula
 
 # A gate and a factor lie side by side in the input: one activation and one product for each element of the result.
 GATED: Final[dict[str, int]] = {
-    "silu_and_mul": costs.SILU + 1, "mul_and_silu": costs.SILU + 1, "gelu_and_mul": costs.GELU + 1, "gelu_tanh_and_mul": costs.GELU + 1,
-    "fatrelu_and_mul": 2, "swigluoai_and_mul": costs.SILU + 6,  # two clamps, 1.702 * x, (up + 1) * glu
-    "silu_and_mul_with_clamp": costs.SILU + 4,
+    "silu_and_mul": SILU + 1, "mul_and_silu": SILU + 1, "gelu_and_mul": GELU + 1, "gelu_tanh_and_mul": GELU + 1,
+    "fatrelu_and_mul": 2, "swigluoai_and_mul": SILU + 6,  # two clamps, 1.702 * x, (up + 1) * glu
+    "silu_and_mul_with_clamp": SILU + 4,
 }  # fmt: skip
-PLAIN: Final[dict[str, int]] = {"relu_squared": 2, "gelu_new": costs.GELU, "gelu_fast": costs.GELU, "gelu_quick": costs.SIGMOID + 2}
+_PLAIN: Final[dict[str, int]] = {"relu_squared": 2, "gelu_new": GELU, "gelu_fast": GELU, "gelu_quick": SIGMOID + 2}
+_INTO: Final = "write out, read input"
+_NORMS: Final[dict[str, Pass]] = {
+    "rms_norm": Pass(f"{_INTO}, read weight", RMS_NORM),
+    "rms_norm_weightless": Pass(_INTO, RMS_NORM - 1),
+    "fused_add_rms_norm": Pass("update input, update residual, read weight", RMS_NORM + 1),
+    "fused_add_rms_norm_weightless": Pass("update input, update residual", RMS_NORM),
+    "rms_norm_static_fp8_quant": Pass(f"{_INTO}, read weight, read scale", RMS_NORM + QUANTIZE),
+    "fused_add_rms_norm_static_fp8_quant": Pass(f"{_INTO}, update residual, read weight, read scale", RMS_NORM + 1 + QUANTIZE),
+    "rms_norm_dynamic_per_token_quant rms_norm_per_block_quant": Pass(
+        f"{_INTO}, read weight, write scale, eps, read scale_ub?, update residual?", RMS_NORM + DYNAMIC_QUANTIZE
+    ),
+}
+register(_NORMS, "normalisation", namespace="_C::")
 
-NORMS: Final[dict[str, Pass]] = {
-    "rms_norm": Pass("write out, read input, read weight, eps", costs.RMS_NORM),
-    "rms_norm_weightless": Pass("write out, read input, eps", costs.RMS_NORM - 1),
-    "fused_add_rms_norm": Pass("update input, update residual, read weight, eps", costs.RMS_NORM + 1),
-    "fused_add_rms_norm_weightless": Pass("update input, update residual, eps", costs.RMS_NORM),
-    "rms_norm_static_fp8_quant": Pass("write out, read input, read weight, read scale, eps", costs.RMS_NORM + costs.QUANTIZE),
-    "fused_add_rms_norm_static_fp8_quant": Pass(
-        "write out, read input, update residual, read weight, read scale, eps", costs.RMS_NORM + 1 + costs.QUANTIZE
+_ELEMENTWISE: Final[dict[str, Pass]] = {
+    # The activation is per element of the result, and so is the search for a block's range.
+    **{name: Pass(_INTO, cost, per="out") for name, cost in (GATED | _PLAIN).items()},
+    "silu_and_mul_quant": Pass(f"{_INTO}, read scale", SILU + 1 + QUANTIZE, per="out"),
+    "silu_and_mul_per_block_quant": Pass(f"{_INTO}, write scales, group_size, read scale_ub?", SILU + 1 + DYNAMIC_QUANTIZE, per="out"),
+    "static_scaled_fp8_quant": Pass(f"{_INTO}, read scale", QUANTIZE),
+    "dynamic_scaled_fp8_quant": Pass(f"{_INTO}, write scale", DYNAMIC_QUANTIZE),
+    "dynamic_per_token_scaled_fp8_quant": Pass(f"{_INTO}, write scale, read scale_ub?", DYNAMIC_QUANTIZE),
+    "static_scaled_int8_quant": Pass(f"{_INTO}, read scale, read azp?", QUANTIZE),
+    "dynamic_scaled_int8_quant": Pass(f"{_INTO}, write scale, write azp?", DYNAMIC_QUANTIZE),
+    "per_token_group_fp8_quant per_token_group_fp8_quant_packed per_token_group_quant_int8": Pass(
+        "read input, write out, write scale", DYNAMIC_QUANTIZE
     ),
-    "rms_norm_dynamic_per_token_quant": Pass(
-        "write out, read input, read weight, write scale, eps, read scale_ub?, update residual?", costs.RMS_NORM + DYNAMIC_QUANTIZE
-    ),
-    "rms_norm_per_block_quant": Pass(
-        "write out, read input, read weight, write scale, eps, read scale_ub?, update residual?, group_size",
-        costs.RMS_NORM + DYNAMIC_QUANTIZE,
-    ),
-}
-# The activation is per element of the result, and so is the search for a block's range.
-ACTIVATIONS: Final[dict[str, Pass]] = {
-    **{name: Pass("write out, read input", cost, per="out") for name, cost in (GATED | PLAIN).items()},
-    "silu_and_mul_quant": Pass("write out, read input, read scale", costs.SILU + 1 + costs.QUANTIZE, per="out"),
-    "silu_and_mul_per_block_quant": Pass(
-        "write out, read input, write scales, group_size, read scale_ub?", costs.SILU + 1 + DYNAMIC_QUANTIZE, per="out"
-    ),
-}
-QUANTIZATIONS: Final[dict[str, Pass]] = {
-    "static_scaled_fp8_quant": Pass("write out, read input, read scale, group_shape", costs.QUANTIZE),
-    "dynamic_scaled_fp8_quant": Pass("write out, read input, write scale", DYNAMIC_QUANTIZE),
-    "dynamic_per_token_scaled_fp8_quant": Pass("write out, read input, write scale, read scale_ub?", DYNAMIC_QUANTIZE),
-    "static_scaled_int8_quant": Pass("write out, read input, read scale, read azp?", costs.QUANTIZE),
-    "dynamic_scaled_int8_quant": Pass("write out, read input, write scale, write azp?", DYNAMIC_QUANTIZE),
-    "per_token_group_fp8_quant": Pass("read input, write out, write scale", DYNAMIC_QUANTIZE),
-    "per_token_group_fp8_quant_packed": Pass("read input, write out, write scale", DYNAMIC_QUANTIZE),
-    "per_token_group_quant_int8": Pass("read input, write out, write scale", DYNAMIC_QUANTIZE),
     "mxfp8_experts_quant": Pass("read input, read sizes, read offsets, read scale_offsets, write out, write scale", DYNAMIC_QUANTIZE),
-    # two numbers of 4 bits in an element of the result
-    "silu_and_mul_nvfp4_quant": Pass(
-        "write out, write block_scale, read input, read scale", 2 * (costs.SILU + 1 + DYNAMIC_QUANTIZE), per="out"
+    # Two numbers of 4 bits in an element of the result.
+    "silu_and_mul_nvfp4_quant": Pass("write out, write scales, read input, read scale", 2 * (SILU + 1 + DYNAMIC_QUANTIZE), per="out"),
+}
+register(_ELEMENTWISE, "element-wise", namespace="_C::")
+_EXPERTS: Final = "out, scales, read input, read scale, read offsets, read scale_offsets"
+_EXPERTS_TO_FP4: Final[dict[str, Pass]] = {
+    # The rows of all experts as NVFP4, each with its expert's scale. The result's rows and scales are padded, which is not counted.
+    "_C::scaled_fp4_experts_quant sgl_kernel::scaled_fp4_experts_quant sglang::scaled_fp4_experts_quant": Pass(
+        _EXPERTS, DYNAMIC_QUANTIZE, writes="input.n // 2 + input.n // 16"
+    ),
+    # Behind a gate half as many numbers.
+    "_C::silu_and_mul_scaled_fp4_experts_quant": Pass(
+        _EXPERTS, other="input.n // 2 * (SILU + 1 + DYNAMIC_QUANTIZE)", writes="input.n // 4 + input.n // 32"
     ),
 }
-
-register({f"_C::{name}": one for name, one in NORMS.items()}, "normalisation")
-register({f"_C::{name}": one for name, one in (ACTIVATIONS | QUANTIZATIONS).items()}, "element-wise")
+register(_EXPERTS_TO_FP4, "element-wise")
 
 
 @formula("_C::scaled_fp4_quant", category="element-wise")
@@ -83,22 +81,8 @@ def _to_fp4(signature: Signature) -> Work:
     return to_fp4(signature, "input scale swizzled out=None block_scale=None")
 
 
-@formula("_C::scaled_fp4_experts_quant", "sgl_kernel::scaled_fp4_experts_quant", "_C::silu_and_mul_scaled_fp4_experts_quant",
-         "sglang::scaled_fp4_experts_quant", category="element-wise")  # fmt: skip
-def _experts_to_fp4(signature: Signature) -> Work:
-    """The rows of all experts as NVFP4, each with its expert's scale; behind a gate there are half as many numbers. The result's rows
-    and scales are padded, which is not counted."""
-    args = Arguments(signature, "out block_scale input scale offsets block_scale_offsets")
-    inputs, gated = args.tensor("input"), "silu_and_mul" in signature.name
-    made = inputs.numel // (2 if gated else 1)
-    others = (args.tensor(name) for name in ("scale", "offsets", "block_scale_offsets"))
-    return narrowed(inputs, *others, scales=made // 16, bits=4, cost=DYNAMIC_QUANTIZE + (costs.SILU + 1) * gated, numbers=made)
-
-
-@formula("_C::weak_ref_tensor", "sgl_kernel::weak_ref_tensor", "_C::get_cuda_view_from_cpu_tensor", category="other")
-def _reference(_: Signature) -> Work:
-    """The same memory."""
-    return Work()
+# The same memory.
+register({"_C::weak_ref_tensor sgl_kernel::weak_ref_tensor _C::get_cuda_view_from_cpu_tensor": Pass("input")}, "other")
 
 
 # --- positions ---------------------------------------------------------------------------------------------------------------------
@@ -108,30 +92,16 @@ formula("_C::rotary_embedding", "_C::batched_rotary_embedding", "sgl_kernel::rot
         category="element-wise")(rotate_in_place)  # fmt: skip
 
 
-@formula("_C::fused_qk_norm_rope", category="normalisation")
-def _normalised_and_rotated(signature: Signature) -> Work:
-    """Queries and keys inside [tokens, heads * head_dim] are normalised and rotated in place; the values stay."""
-    args = Arguments(signature, "qkv heads_q heads_k heads_v head_dim eps q_weight k_weight cos_sin_cache is_neox positions")
-    qkv, positions, head_dim = args.tensor("qkv"), args.tensor("positions"), args.integer("head_dim")
-    heads = args.integer("heads_q") + args.integer("heads_k")
-    part = TensorArg((positions.numel, heads * head_dim), qkv.dtype)
-    rotated = rotary_work(positions, (part,), args.tensor("cos_sin_cache"), head_dim)
-    return Work(
-        other_flops=rotated.other_flops + part.numel * costs.RMS_NORM,
-        bytes_read=rotated.bytes_read + written(part) - rotated.bytes_written + size(args.tensor("q_weight"), args.tensor("k_weight")),
-        bytes_written=written(part),
-        precision=precision_of(qkv.dtype),
-    )
-
-
-COPIES: Final[dict[str, Pass]] = {
-    "_C_cache_ops::concat_mla_q": Pass("read input, read rotated, write out", 0),
-    "sgl_kernel::concat_mla_absorb_q": Pass("read input, read rotated, write out", 0),
-    "_C_cache_ops::convert_fp8": Pass("write out, read input", costs.QUANTIZE, precision="input out"),
-}
-register(COPIES, "copy")
-
-_GATHERED: Final = "every row of the result is gathered"
+# Queries and keys inside [tokens, heads * head] are normalised and rotated in place; the values stay.
+_NORMALISED_AND_ROTATED: Final = Pass(
+    "view qkv, heads_q, heads_k, heads_v, head, eps, read q_weight, read k_weight, view table[places rotary], is_neox, read positions",
+    other="positions.n * (heads_q + heads_k) * (head * RMS_NORM + min(rotary, head) * ROTARY_EMBEDDING)",
+    reads="positions.n * (heads_q + heads_k) * head * qkv.item + selected(table, positions.n * rotary)"
+    " + q_weight.size + k_weight.size + positions.size",
+    writes="positions.n * (heads_q + heads_k) * head * qkv.item",
+    precision="qkv",
+)
+register({"_C::fused_qk_norm_rope": _NORMALISED_AND_ROTATED}, "normalisation")
 
 # --- the KV cache ------------------------------------------------------------------------------------------------------------------
 
@@ -142,13 +112,40 @@ formula("_C_cache_ops::reshape_and_cache", "_C_cache_ops::reshape_and_cache_flas
 )  # fmt: skip
 
 
-@formula("_C_cache_ops::concat_and_cache_mla", "aiter::concat_and_cache_mla", "aiter::concat_and_cache_mla_seg", category="copy")
-def _concat_and_cache(signature: Signature) -> Work:
-    """The compressed keys and values and the rotated part, side by side; a row of the cache may hold scales too."""
-    args = Arguments(signature, "kv_c k_pe cache slots dtype scale")
-    cache, slots = args.tensor("cache"), args.tensor("slots")
-    work = stored(slots.numel, (args.tensor("kv_c"), args.tensor("k_pe")), (cache, cache), slots, args.optional("scale"))
-    return replace(work, bytes_written=slots.numel * cache.shape[-1] * size_of(cache.dtype))
+_GATHERED: Final = "every row of the result is gathered"
+_COPIES: Final[dict[str, Pass]] = {
+    "_C_cache_ops::concat_mla_q sgl_kernel::concat_mla_absorb_q": Pass("read input, read rotated, write out"),
+    "_C_cache_ops::convert_fp8": Pass(_INTO, QUANTIZE, precision="input out"),
+    # The compressed keys and values and the rotated part, side by side; a row of the cache may hold scales too.
+    "_C_cache_ops::concat_and_cache_mla aiter::concat_and_cache_mla aiter::concat_and_cache_mla_seg": Pass(
+        "read kv_c, read k_pe, view cache[*places width], read slots, dtype, read scale?",
+        other="QUANTIZE * (first(kv_c, slots.n) * (cache.item < kv_c.item) + first(k_pe, slots.n) * (cache.item < k_pe.item))",
+        reads="first(kv_c, slots.n) * kv_c.item + first(k_pe, slots.n) * k_pe.item + slots.size + scale.size",
+        writes="slots.n * width * cache.item",
+    ),
+    # The key [tokens, width] of a sparse attention's index as fp8, with a float32 scale for each block of it.
+    "_C_cache_ops::indexer_k_quant_and_cache aiter::indexer_k_quant_and_cache": Pass(
+        "read k[tokens width], cache, read slots, block",
+        other="slots.n * width * DYNAMIC_QUANTIZE",
+        reads="first(k, slots.n) * k.item + slots.size",
+        writes="slots.n * (width + 4 * (width // block))",
+    ),
+    # Keys of the index and their scales, from pages of both to rows of each.
+    "_C_cache_ops::cp_gather_indexer_k_quant_cache aiter::cp_gather_indexer_k_quant_cache": Pass(
+        "cache, write keys, write scales, read table, read lengths",
+        reads="keys.n * keys.item + scales.n * scales.item + table.size + lengths.size",
+        assumption=_GATHERED,
+    ),
+    # Pages of the cache into consecutive rows; the lengths are data.
+    "_C_cache_ops::gather_cache _C_cache_ops::cp_gather_cache _C_cache_ops::gather_and_maybe_dequant_cache": Pass(
+        "view cache, write out, read table, read lengths",
+        other="out.n * (cache.item < out.item)",
+        reads="out.n * cache.item + table.size + lengths.size",
+        precision="out",
+        assumption=_GATHERED,
+    ),
+}
+register(_COPIES, "copy")
 
 
 @formula("_C_cache_ops::concat_and_cache_mla_rope_fused", category="copy")
@@ -185,46 +182,3 @@ def _copy_blocks(signature: Signature) -> Work:
         raise NotCounted("tensors of the list not recorded")
     moved = mapping.numel // 2 * sum(one.numel // one.shape[0] * size_of(one.dtype) for one in caches)
     return Work(bytes_read=moved + size(mapping), bytes_written=moved)
-
-
-@formula("_C_cache_ops::indexer_k_quant_and_cache", "aiter::indexer_k_quant_and_cache", category="copy")
-def _index_key(signature: Signature) -> Work:
-    """The key [tokens, head_dim] of a sparse attention's index as fp8, with a float32 scale for each block of it."""
-    args = Arguments(signature, "k cache slots block dtype")
-    key, slots, block = args.tensor("k"), args.tensor("slots"), args.integer("block")
-    tokens, width = slots.numel, key.shape[-1]
-    if block <= 0 or key.numel < tokens * width:
-        raise NotCounted("more tokens than keys")
-    return Work(
-        other_flops=tokens * width * DYNAMIC_QUANTIZE,
-        bytes_read=tokens * width * size_of(key.dtype) + size(slots),
-        bytes_written=tokens * (width + 4 * (width // block)),
-        precision=precision_of(key.dtype),
-    )
-
-
-@formula("_C_cache_ops::cp_gather_indexer_k_quant_cache", "aiter::cp_gather_indexer_k_quant_cache", category="copy")
-def _gather_index(signature: Signature) -> Work:
-    """Keys of the index and their scales, from pages of both to rows of each."""
-    args = Arguments(signature, "cache keys scales table lengths")
-    keys, scales = args.tensor("keys"), args.tensor("scales")
-    return Work(
-        bytes_read=written(keys, scales) + size(args.tensor("table"), args.tensor("lengths")),
-        bytes_written=written(keys, scales),
-        assumption=_GATHERED,
-    )
-
-
-@formula("_C_cache_ops::gather_cache", "_C_cache_ops::cp_gather_cache", "_C_cache_ops::gather_and_maybe_dequant_cache", category="copy")
-def _gather(signature: Signature) -> Work:
-    """Pages of the cache into consecutive rows; the lengths are data."""
-    args = Arguments(signature, "cache out block_table lengths")
-    cache, out = args.tensor("cache"), args.tensor("out")
-    narrow = size_of(cache.dtype) < size_of(out.dtype)
-    return Work(
-        other_flops=out.numel * narrow,
-        bytes_read=out.numel * size_of(cache.dtype) + size(args.tensor("block_table"), args.tensor("lengths")),
-        bytes_written=written(out),
-        precision=precision_of(out.dtype) if narrow else None,
-        assumption=_GATHERED,
-    )

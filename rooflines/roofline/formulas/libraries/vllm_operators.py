@@ -13,15 +13,13 @@ from functools import partial
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, size, size_of, written
-from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
-from rooflines.roofline.formulas.kv_cache import stored
+from rooflines.roofline.formulas.costs import DYNAMIC_QUANTIZE, QUANTIZE, RMS_NORM, SIGMOID, SILU, SOFTMAX
 from rooflines.roofline.formulas.libraries.aiter_products import to_fp4 as products_in_fp4
 from rooflines.roofline.formulas.matmul import linear_work
-from rooflines.roofline.formulas.narrow import to_8_bits, to_blocks, to_fp4, widened
+from rooflines.roofline.formulas.narrow import to_8_bits, to_fp4, widened
 from rooflines.roofline.formulas.passes import Pass, pass_work, register
-from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
+from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.rotary import rotary_work, rotate_in_place
 from rooflines.roofline.formulas.scaled import register as register_products
 from rooflines.roofline.formulas.table import LAYER, dispatches, formula, words
@@ -31,7 +29,7 @@ _SAME: Final = "the cache has the dtype of the keys"
 # --- products ----------------------------------------------------------------------------------------------------------------------
 
 _SCALED: Final = "left, right, read scale_a, read scale_b"
-_SCHEMAS: Final[dict[str, str]] = {
+_PRODUCTS: Final[dict[str, str]] = {
     f"{_SCALED}, out_dtype": "rocm_aiter_gemm_a8w8_blockscale rocm_aiter_gemm_a8w8_blockscale_bpreshuffle rocm_aiter_gemm_a8wfp4"
     " rocm_aiter_triton_gemm_a8w8_blockscale rocm_aiter_triton_gemm_a8w8_blockscale_preshuffle mm_mxfp8 bmm_fp8",
     f"{_SCALED}, read bias?, out_dtype": "rocm_aiter_gemm_w8a8 rocm_aiter_w8a8_gemm rocm_aiter_hipb_mm_fp8"
@@ -45,11 +43,11 @@ _SCHEMAS: Final[dict[str, str]] = {
     f"{_SCALED}, read scale, out_dtype": "flashinfer_mm_fp4",
     "left, right, read scale_b, read scale": "flashinfer_mm_bf16_fp4",
     "left, right, read bias?": "cuda_flashinfer_bf16_gemm gpt_oss_router_gemm min_latency_fused_qkv_a_proj",
-    "left, right, read scale_a, read scale_b, read alpha, out_dtype=15": "matmul_mxf4_bf16 matmul_nvf4_bf16",
+    f"{_SCALED}, read alpha, out_dtype=15": "matmul_mxf4_bf16 matmul_nvf4_bf16",
     "left, right, more, out_dtype=6": "bf16x3_router_gemm fp32_router_gemm_dispatch",
     "left, read scale_a, right, read scale_b, out_dtype": "rocm_mxfp8_block32_gemm",
 }
-register_products({f"vllm::{name}": schema for schema, names in _SCHEMAS.items() for name in words(names)}, wraps=True)
+register_products({names: schema for schema, names in _PRODUCTS.items()}, wraps=True, namespace="vllm::")
 
 
 @formula("vllm::rocm_unquantized_gemm", "vllm::rocm_unquantized_gemm_impl", category="matmul", wraps=True)
@@ -87,45 +85,62 @@ def _fp4_product(signature: Signature) -> Work:
 
 # --- norms, routing, conversions, positions ----------------------------------------------------------------------------------------
 
-NORMS: Final[dict[str, Pass]] = {
-    "vllm::rocm_aiter_rms_norm": Pass("read input, read weight, eps", costs.RMS_NORM, result="input"),
+_PAIR: Final = "read first[*rows width], read first_weight, read second, read second_weight"
+_NORMS: Final[dict[str, Pass]] = {
+    "rocm_aiter_rms_norm": Pass("read input, read weight", RMS_NORM, result="input"),
     # returns the norm and the sum
-    "vllm::rocm_aiter_rmsnorm2d_fwd_with_add": Pass(
-        "update input, read residual, read weight, eps", costs.RMS_NORM + 1, result="residual"
-    ),
+    "rocm_aiter_rmsnorm2d_fwd_with_add": Pass("update input, read residual, read weight", RMS_NORM + 1, result="residual"),
     # returns the norm, whose rows may be padded, and the sum
-    "vllm::rocm_aiter_triton_add_rmsnorm_pad": Pass(
-        "read input, read weight, eps, read residual", costs.RMS_NORM + 1, result="input residual"
+    "rocm_aiter_triton_add_rmsnorm_pad": Pass("read input, read weight, eps, read residual", RMS_NORM + 1, result="input residual"),
+    "fla_rms_norm_gated": Pass("read input, read gate, read weight", RMS_NORM + SILU + 1, result="input"),
+    "flashinfer_fused_add_rms_norm_nvfp4_quant": Pass(
+        "write out, write block_scale, update residual, read input, read weight, read scale", RMS_NORM + 1 + DYNAMIC_QUANTIZE
     ),
-    "vllm::fla_rms_norm_gated": Pass("read input, read gate, read weight, eps", costs.RMS_NORM + costs.SILU + 1, result="input"),
-    "vllm::flashinfer_fused_add_rms_norm_nvfp4_quant": Pass(
-        "write out, write block_scale, update residual, read input, read weight, read scale", costs.RMS_NORM + 1 + DYNAMIC_QUANTIZE
+    "fused_mla_dual_rms_norm": Pass(_PAIR, RMS_NORM, per="first second", result="first second"),
+    # The first becomes fp8.
+    "fused_mla_dual_rms_norm_group_quant fused_mla_dual_rms_norm_per_token_quant": Pass(
+        f"{_PAIR}, first_eps, second_eps, group=0",
+        RMS_NORM,
+        per="first second",
+        result="second",
+        other="first.n * DYNAMIC_QUANTIZE",
+        writes="first.n + 4 * (first.n // (group or width))",
     ),
 }
-ROUTING: Final[dict[str, Pass]] = {
-    "vllm::rocm_aiter_topk_softmax": Pass("write weights, write ids, write places, read input", costs.SOFTMAX + 1),
-    "vllm::rocm_aiter_topk_gating": Pass("write weights, write ids, write places, read input", costs.SIGMOID + 2),
-    "vllm::rocm_aiter_topk_sigmoid": Pass("write weights, write ids, read input", costs.SIGMOID + 1),
-    "vllm::rocm_aiter_biased_grouped_topk": Pass("read input, read bias, write weights, write ids", costs.SIGMOID + 2),
-    "vllm::rocm_aiter_grouped_topk": Pass("read input, write weights, write ids", costs.SOFTMAX + 1),
+_ROUTING: Final[dict[str, Pass]] = {
+    "rocm_aiter_topk_softmax": Pass("write weights, write ids, write places, read input", SOFTMAX + 1),
+    "rocm_aiter_topk_gating": Pass("write weights, write ids, write places, read input", SIGMOID + 2),
+    "rocm_aiter_topk_sigmoid": Pass("write weights, write ids, read input", SIGMOID + 1),
+    "rocm_aiter_biased_grouped_topk": Pass("read input, read bias, write weights, write ids", SIGMOID + 2),
+    "rocm_aiter_grouped_topk": Pass("read input, write weights, write ids", SOFTMAX + 1),
 }
-register(NORMS, "normalisation", wraps=True)
-register(ROUTING, "moe", wraps=True)
+# Conversions with a scale of a byte for each block of 32 numbers.
+_BLOCKS: Final[dict[str, Pass]] = {
+    "vllm::mxfp8_quantize vllm::flashinfer_mxfp8_quantize_8x4 sglang::flashinfer_mxfp8_quantize": Pass(
+        "read input", DYNAMIC_QUANTIZE, writes="input.n + input.n // 32"
+    ),
+    "vllm::flashinfer_mxfp4_quantize sglang::aiter_dynamic_mxfp4_quant sglang::aiter_per_1x32_f4_quant": Pass(
+        "read input", DYNAMIC_QUANTIZE, writes="input.n // 2 + input.n // 32"
+    ),
+}
+register(_NORMS, "normalisation", wraps=True, namespace="vllm::")
+register(_ROUTING, "moe", wraps=True, namespace="vllm::")
+register(_BLOCKS, "element-wise", wraps=True)
 
 # Operators that return 8-bit numbers: their arguments, and FLOPs of what comes before the conversion.
 _TO_8_BITS: Final[dict[str, tuple[str, int]]] = {
     "rocm_aiter_per_token_quant": ("input dtype scale=None", 0),
     "rocm_aiter_group_fp8_quant": ("input group_size", 0),
-    "rocm_aiter_rmsnorm_fp8_group_quant": ("input weight eps group_size", costs.RMS_NORM),
-    "rocm_aiter_rmsnorm_with_add_fp8_group_quant": ("input residual weight eps group_size", costs.RMS_NORM + 1),
-    "rocm_aiter_rmsnorm_fused_dynamic_quant": ("input weight eps dtype", costs.RMS_NORM),
-    "rocm_aiter_rmsnorm_fused_add_dynamic_quant": ("input residual weight eps dtype", costs.RMS_NORM + 1),
-    "rocm_aiter_fused_rms_fp8_per_tensor_static_quant": ("input weight eps scale dtype", costs.RMS_NORM),
-    "rocm_aiter_fused_add_rms_fp8_per_tensor_static_quant": ("input residual weight eps scale dtype", costs.RMS_NORM + 1),
-    "rocm_aiter_act_mul_and_fp8_group_quant": ("input group_size", costs.SILU + 1),
+    "rocm_aiter_rmsnorm_fp8_group_quant": ("input weight eps group_size", RMS_NORM),
+    "rocm_aiter_rmsnorm_with_add_fp8_group_quant": ("input residual weight eps group_size", RMS_NORM + 1),
+    "rocm_aiter_rmsnorm_fused_dynamic_quant": ("input weight eps dtype", RMS_NORM),
+    "rocm_aiter_rmsnorm_fused_add_dynamic_quant": ("input residual weight eps dtype", RMS_NORM + 1),
+    "rocm_aiter_fused_rms_fp8_per_tensor_static_quant": ("input weight eps scale dtype", RMS_NORM),
+    "rocm_aiter_fused_add_rms_fp8_per_tensor_static_quant": ("input residual weight eps scale dtype", RMS_NORM + 1),
+    "rocm_aiter_act_mul_and_fp8_group_quant": ("input group_size", SILU + 1),
     "rocm_aiter_fused_rms_gated_fp8_group_quant": (
         "input weight bias gate eps before activation group_size",
-        costs.RMS_NORM + costs.SILU + 1,
+        RMS_NORM + SILU + 1,
     ),
     "triton_per_token_group_quant_fp8": ("input group_size", 0),
 }
@@ -141,23 +156,8 @@ for _name, (_schema, _cost) in _TO_8_BITS.items():
 def _to_8_bits_by_tensor(signature: Signature) -> Work:
     """Given the result and its scale; older versions return them, computed unless a scale is given."""
     if isinstance(signature.arg(1), TensorArg):
-        return pass_work(signature, Pass("write out, read input, read scale", costs.QUANTIZE))
+        return pass_work(signature, Pass("write out, read input, read scale", QUANTIZE))
     return to_8_bits(signature, "input dtype scale=None")
-
-
-# Conversions with a scale of a byte for each block: bits of a number, numbers of a block.
-_TO_BLOCKS: Final[dict[str, tuple[int, int]]] = {
-    "vllm::mxfp8_quantize": (8, 32),
-    "vllm::flashinfer_mxfp8_quantize_8x4": (8, 32),
-    "vllm::flashinfer_mxfp4_quantize": (4, 32),
-    "sglang::flashinfer_mxfp8_quantize": (8, 32),
-    "sglang::aiter_dynamic_mxfp4_quant": (4, 32),
-    "sglang::aiter_per_1x32_f4_quant": (4, 32),
-}
-
-
-for _name, (_bits, _group) in _TO_BLOCKS.items():
-    formula(_name, category="element-wise", wraps=True)(partial(to_blocks, bits=_bits, group=_group))
 
 
 @formula("vllm::dequant_mxfp4", "sglang::dequant_mxfp4", category="element-wise", wraps=True)
@@ -166,22 +166,6 @@ def _from_fp4(signature: Signature) -> Work:
     args = Arguments(signature, "input scale dtype")
     inputs, dtype = args.tensor("input"), args.dtype("dtype", "bfloat16")
     return widened(inputs, args.tensor("scale"), dtype=dtype, numbers=2 * inputs.numel)
-
-
-@formula("vllm::fused_mla_dual_rms_norm", "vllm::fused_mla_dual_rms_norm_group_quant", "vllm::fused_mla_dual_rms_norm_per_token_quant",
-         category="normalisation", wraps=True)  # fmt: skip
-def _two_norms(signature: Signature) -> Work:
-    """Norms of two tensors, of which the first may become fp8."""
-    args = Arguments(signature, "first first_weight second second_weight first_eps second_eps group=0")
-    first, second = args.tensor("first"), args.tensor("second")
-    narrow = signature.name.endswith("_quant")
-    scales = first.numel // (args.integer("group") or first.shape[-1])
-    return Work(
-        other_flops=(first.numel + second.numel) * costs.RMS_NORM + first.numel * DYNAMIC_QUANTIZE * narrow,
-        bytes_read=size(first, second, args.tensor("first_weight"), args.tensor("second_weight")),
-        bytes_written=written(second) + (first.numel + scales * size_of("float32") if narrow else written(first)),
-        precision=precision_of(first.dtype),
-    )
 
 
 formula("vllm::flashinfer_nvfp4_quantize", category="element-wise", wraps=True)(
@@ -213,16 +197,14 @@ def _rotated_update(signature: Signature) -> Work:
 
 # --- what is found by the name of a layer ------------------------------------------------------------------------------------------
 
-
-@formula("vllm::unified_kv_cache_update", "vllm::unified_mla_kv_cache_update", category="copy", wraps=True)
-def _cache_update(signature: Signature) -> Work:
-    """The cache is found by the layer's name; the operator below has it as an argument."""
-    args = Arguments(signature, "key value")
-    new = (args.tensor("key"), args.tensor("value"))
-    work = stored(new[0].shape[0], new, new)
-    return Work(bytes_read=work.bytes_read, bytes_written=work.bytes_written, assumption=_SAME)
-
-
+# The cache is found by the layer's name; the operator below has it as an argument.
+_CACHE_UPDATE: Final = Pass(
+    "read key[tokens *rest], read value",
+    reads="key.n * key.item + first(value, tokens) * value.item",
+    writes="key.n * key.item + first(value, tokens) * value.item",
+    assumption=_SAME,
+)
+register({"vllm::unified_kv_cache_update vllm::unified_mla_kv_cache_update": _CACHE_UPDATE}, "copy", wraps=True)
 # Layers, and choices between operators.
 _LAYERS: Final = words(
     "mamba_mixer mamba_mixer2 plamo2_mamba_mixer linear_attention short_conv gdn_attention gdn_attention_core qwen_gdn_attention_core"

@@ -14,39 +14,33 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
-from rooflines.roofline.formulas.costs import DEQUANTIZE
-from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE, INTEGERS
+from rooflines.roofline.formulas.costs import DEQUANTIZE, DYNAMIC_QUANTIZE
+from rooflines.roofline.formulas.experts import INTEGERS
 from rooflines.roofline.formulas.matmul import layer_work, product_flops
 from rooflines.roofline.formulas.narrow import widened
+from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.scaled import FOUR_BIT, register
+from rooflines.roofline.formulas.scaled import FOUR_BIT
+from rooflines.roofline.formulas.scaled import register as register_products
 from rooflines.roofline.formulas.table import formula
 
 _SCALED: Final = "write out, left, right, read scale_a, read scale_b"
-PRODUCTS: Final[dict[str, str]] = {
+_PRODUCTS: Final[dict[str, str]] = {
     "_C::cutlass_scaled_mm": f"{_SCALED}, read bias?",
     "_C::cutlass_scaled_mm_azp": f"{_SCALED}, read azp_adj, read azp?, read bias?",
     "_C::cutlass_scaled_fp4_mm": f"{_SCALED}, read alpha",
     "_C::cutlass_w4a8_mm": "left, right, read group_scales, group_size, read channel_scales, read token_scales, out_dtype",
-    "_C::dsv3_fused_a_gemm": "write out, left, right",
-    "_moe_C::dsv3_router_gemm": "write out, left, right",
-    "_C::fp32_router_gemm": "write out, left, right",
+    "_C::dsv3_fused_a_gemm _moe_C::dsv3_router_gemm _C::fp32_router_gemm": "write out, left, right",
     "_moe_C::router_gemm_bf16_fp32": "left, right, out_dtype=6",
     "_moe_C::gpt_oss_router_gemm": "write out, left, right, read bias",
-    **{
-        f"{library}::{name}": "left, right, read scale_a, read scale_b, read alpha, out_dtype=15"
-        for library in ("_C", "_qutlass_C")
-        for name in ("matmul_mxf4_bf16_tn", "matmul_nvf4_bf16_tn", "matmul_ada_mxf4_bf16_tn")
-    },
-    "_qutlass_C::matmul_mxf8_bf16_tn": "left, right, read scale_a, read scale_b, read alpha, out_dtype=15",
-    "_qutlass_C::matmul_mxf8_bf16_nn": "left, right, read scale_a, read scale_b, read alpha, out_dtype=15",
-    # the weight comes first: weight [n, k], activations [m, k]
-    "_rocm_C::LLMM1": "right, left, rows_per_block",
-    "aiter::LLMM1": "right, left, write out, rows_per_block",
-    "aiter::wvSpltK": "right, left, write out, N_in, CuCount",
-    "aiter::wv_splitk_small_fp16_bf16": "right, left, write out, N_in, CuCount",
+    "_C::matmul_mxf4_bf16_tn _C::matmul_nvf4_bf16_tn _C::matmul_ada_mxf4_bf16_tn _qutlass_C::matmul_mxf4_bf16_tn"
+    " _qutlass_C::matmul_nvf4_bf16_tn _qutlass_C::matmul_ada_mxf4_bf16_tn _qutlass_C::matmul_mxf8_bf16_tn"
+    " _qutlass_C::matmul_mxf8_bf16_nn": "left, right, read scale_a, read scale_b, read alpha, out_dtype=15",
+    # The weight comes first: weight [n, k], activations [m, k].
+    "_rocm_C::LLMM1": "right, left",
+    "aiter::LLMM1 aiter::wvSpltK aiter::wv_splitk_small_fp16_bf16": "right, left, write out",
 }
-register(PRODUCTS)
+register_products(_PRODUCTS)
 _HALF: Final = ("fp16", "bf16")
 
 
@@ -70,30 +64,49 @@ def _few_rows(signature: Signature) -> Work:
 # --- weights of 4 or 8 bits --------------------------------------------------------------------------------------------------------
 
 
-@formula("_C::gptq_gemm", "sgl_kernel::gptq_gemm", category="matmul")
-def _gptq(signature: Signature) -> Work:
-    """Weight [k / 8, n] of int32."""
-    args = Arguments(signature, "a weight zeros scales g_idx")
-    inputs, weight, scales = args.tensor("a"), args.tensor("weight"), args.tensor("scales")
-    return layer_work(inputs, weight.shape[-1], weight, args.tensor("zeros"), scales, args.optional("g_idx"), unpack=DEQUANTIZE)
+def _widening(schema: str) -> Pass:
+    """Activations [m, k] with a weight of k * n numbers, which are widened."""
+    return Pass(schema, matrix="2 * m * k * n", other="DEQUANTIZE * k * n", writes="m * n * a.item")
 
 
-@formula("_C::awq_gemm", "vllm::triton_w4a16_gemm", category="matmul")
-def _awq(signature: Signature) -> Work:
-    """Weight [k, n / 8] of int32, scales [k / group, n]."""
-    args = Arguments(signature, "a weight scales zeros")
-    scales = args.tensor("scales")
-    others = (args.tensor("weight"), scales, args.optional("zeros"))
-    return layer_work(args.tensor("a"), scales.shape[-1], *others, unpack=DEQUANTIZE)
+_NARROW: Final[dict[str, Pass]] = {
+    # Weight [k / 8, n] of int32.
+    "_C::gptq_gemm sgl_kernel::gptq_gemm": _widening("read a[*m k], read weight[*depth n], read zeros, read scales, read g_idx?"),
+    # Weight [k, n / 8] of int32, scales [k / group, n].
+    "_C::awq_gemm vllm::triton_w4a16_gemm": _widening("read a[*m k], read weight, read scales[*groups n], read zeros?"),
+    # Weight [k / 8, n] of int32, repacked.
+    "_C::machete_mm": _widening(
+        "read a[*m k], read weight[*depth n], type, out_type, read group_scales?, read group_zeros?, group_size,"
+        " read channel_scales?, read token_scales?"
+    ),
+    "_C::allspark_w8a16_gemm": _widening("read a[*m k], read weight, read scales, read zeros?, n"),
+    # The activations become 8-bit integers; a row of the weight is a row of blocks of bytes.
+    "_C::ggml_mul_mat_vec_a8 _C::ggml_mul_mat_a8 sgl_kernel::ggml_mul_mat_vec_a8 sgl_kernel::ggml_mul_mat_a8": Pass(
+        "read weight, read x[*m k], type, n",
+        DYNAMIC_QUANTIZE,
+        "x",
+        matrix="2 * m * k * n",
+        other="m * n",
+        writes="m * n * x.item",
+        precision="=int8",
+    ),
+}
+register(_NARROW, "matmul")
+# [k, n / 8] of int32 -> [k, n] of the dtype of the scales.
+_AWQ: Final = Pass(
+    "read weight[k *words], read scales[*groups n], read zeros",
+    other="DEQUANTIZE * k * n",
+    writes="k * n * scales.item",
+    precision="scales",
+)
+register({"_C::awq_dequantize sgl_kernel::awq_dequantize": _AWQ}, "element-wise")
 
 
-@formula("_C::awq_dequantize", "sgl_kernel::awq_dequantize", category="element-wise")
-def _awq_dequantize(signature: Signature) -> Work:
-    """[k, n / 8] of int32 -> [k, n] of the dtype of the scales."""
-    args = Arguments(signature, "weight scales zeros")
-    weight, scales = args.tensor("weight"), args.tensor("scales")
-    results = weight.shape[0] * scales.shape[-1]
-    return widened(weight, scales, args.tensor("zeros"), dtype=scales.dtype, numbers=results)
+@formula("_C::ggml_dequantize", "sgl_kernel::ggml_dequantize", category="element-wise")
+def _ggml_dequantize(signature: Signature) -> Work:
+    args = Arguments(signature, "weight type m n dtype=None")
+    dtype, results = args.dtype("dtype", "float16"), args.integer("m") * args.integer("n")
+    return widened(args.tensor("weight"), dtype=dtype, numbers=results)
 
 
 def _marlin(signature: Signature) -> Work:
@@ -133,64 +146,21 @@ def marlin_dtype(inputs: TensorArg, scales: list[TensorArg]) -> str:
     return found
 
 
-@formula("_C::machete_mm", category="matmul")
-def _machete(signature: Signature) -> Work:
-    """Weight [k / 8, n] of int32, repacked."""
-    args = Arguments(signature, "a weight type out_type group_scales group_zeros group_size channel_scales token_scales")
-    others = [args.optional(name) for name in ("group_scales", "group_zeros", "channel_scales", "token_scales")]
-    weight = args.tensor("weight")
-    return layer_work(args.tensor("a"), weight.shape[-1], weight, *others, unpack=DEQUANTIZE)
-
-
-@formula("_C::allspark_w8a16_gemm", category="matmul")
-def _allspark(signature: Signature) -> Work:
-    args = Arguments(signature, "a weight scales zeros n")
-    weight, inputs, n = args.tensor("weight"), args.tensor("a"), args.integer("n")
-    return layer_work(inputs, n, weight, args.tensor("scales"), args.optional("zeros"), unpack=DEQUANTIZE)
-
-
-@formula(
-    "_C::ggml_mul_mat_vec_a8",
-    "_C::ggml_mul_mat_a8",
-    "sgl_kernel::ggml_mul_mat_vec_a8",
-    "sgl_kernel::ggml_mul_mat_a8",
-    category="matmul",
-)
-def _ggml(signature: Signature) -> Work:
-    """The activations become 8-bit integers; a row of the weight is a row of blocks of bytes."""
-    args = Arguments(signature, "weight x type rows")
-    weight, inputs, outputs = args.tensor("weight"), args.tensor("x"), args.integer("rows")
-    return layer_work(inputs, outputs, weight, each=1, besides=inputs.numel * DYNAMIC_QUANTIZE, precision="int8")
-
-
-@formula("_C::ggml_dequantize", "sgl_kernel::ggml_dequantize", category="element-wise")
-def _ggml_dequantize(signature: Signature) -> Work:
-    args = Arguments(signature, "weight type m n dtype=None")
-    dtype, results = args.dtype("dtype", "float16"), args.integer("m") * args.integer("n")
-    return widened(args.tensor("weight"), dtype=dtype, numbers=results)
-
-
 # --- low-rank adapters: to the narrow matrix, and back to the width of a layer -------------------------------------------------------
 
 _ONE: Final = "every token has an adapter, all the same"
 
 
-@formula("vllm::lora_shrink", category="matmul")
-def _shrink(signature: Signature) -> Work:
-    """[tokens, width] to [slices, tokens, rank], with a weight [rank, width] a slice, and a scale for each result."""
-    args = Arguments(signature, "input weights out mapping")
-    inputs, out = args.tensor("input"), args.tensor("out")
-    if len(inputs.shape) != 2 or len(out.shape) != 3:
-        raise NotCounted("shapes of the adapter not understood")
-    (tokens, width), (slices, _, rank) = inputs.shape, out.shape
-    return Work(
-        matrix_flops=product_flops(slices, tokens, width, rank),
-        other_flops=out.numel,
-        bytes_read=size(inputs) + slices * rank * width * size_of(inputs.dtype),
-        bytes_written=written(out),
-        precision=matrix_precision_of(inputs.dtype),
-        assumption=_ONE,
-    )
+# [tokens, width] to [slices, tokens, rank], with a weight [rank, width] a slice, and a scale for each result.
+_SHRINK: Final = Pass(
+    "read input[tokens width], weights, write out[slices rows rank]",
+    1,
+    "out",
+    matrix="2 * slices * tokens * width * rank",
+    reads="input.size + slices * rank * width * input.item",
+    assumption=_ONE,
+)
+register({"vllm::lora_shrink": _SHRINK}, "matmul")
 
 
 @formula("vllm::lora_expand", category="matmul")
