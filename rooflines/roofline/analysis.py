@@ -7,14 +7,15 @@ it is ``trace``; ``basis.steps`` is the number of steps in the trace.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from rooflines.device_specs.records import Ceiling
+from rooflines.errors import UsageError
 from rooflines.profiler.records import Environment, MemoryAtPeak, OutputError, Workload
 from rooflines.profiler.samplers.fields import Field
+from rooflines.roofline.frames import struct_frame
 from rooflines.shown import Shown
 
 if TYPE_CHECKING:
@@ -716,11 +717,33 @@ class Analysis(Shown, frozen=True, kw_only=True):
         return (*self.operators, *self.unmodelled)
 
     @property
+    def whole_s(self) -> float:
+        """The time that is 100 %: the step including idle time, or the sum of the operators if the span is unknown."""
+        if self.timeline is not None and self.timeline.span_s > 0:
+            return self.timeline.span_s
+        return sum(self.bound_breakdown.values()) if self.bound_breakdown else sum(row.time_s for row in self.operators)
+
+    @property
     def device_untraced(self) -> bool:
         """Whether the run was on a device of which the trace has no work, so that the traced times are the host's."""
         return self.timeline is not None and self.idle_breakdown is None and not self.environment.device.startswith("cpu")
 
     def to_dataframe(self, rows: Literal["operators", "modules", "steps"] = "operators") -> pd.DataFrame:
-        """Return the operators, modules or timed steps as a DataFrame: a row each, a column for each field."""
-        frame: pd.DataFrame = import_module("rooflines.reports.views.frames").frame(self, rows)
-        return frame
+        """Return the operators, modules or timed steps as a DataFrame: a row each, a column for each field.
+
+        Operators are in the order of the analysis, with ``time_share`` in front; steps are in the order run, ``step`` from 0 and
+        ``time_s``. Raises UsageError for other ``rows``.
+        """
+        if rows == "modules":
+            return struct_frame(self.modules, ModuleRow)
+        if rows == "operators":
+            frame = struct_frame(self.operators, OperatorRow)
+            whole = self.whole_s
+            frame.insert(0, "time_share", frame["time_s"] / whole if whole > 0 else float("nan"))
+            return frame
+        if rows != "steps":
+            raise UsageError(f"unknown rows {rows!r}.", hint="Choose from operators, modules, steps.")
+        import pandas as pd
+
+        durations = self.steps.durations_s if self.steps else ()
+        return pd.DataFrame({"step": pd.Series(range(len(durations)), dtype="int64"), "time_s": pd.Series(durations, dtype="float64")})

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from rooflines.reports.document import Section
-from rooflines.studies.study import Study
 from rooflines.sweeps.page import curves_section, points_table, sentences
+
+if TYPE_CHECKING:
+    from rooflines.studies.study import Study
 
 
 def findings(study: Study) -> Iterator[str]:

@@ -25,6 +25,7 @@ from rooflines.profiler.progress import Progress
 from rooflines.profiler.quiet import OTHERS_CORES
 from rooflines.reports.document import ABSENT, Block, Facts, Page, Paragraph, Section
 from rooflines.serial import write_json, write_text
+from rooflines.studies import plain
 from rooflines.studies.tables import TableFile, make_table
 from rooflines.sweeps.page import ceilings_of
 from rooflines.sweeps.points import crossed, grid, make_points, parse, swept
@@ -375,7 +376,7 @@ def page_module(folder: Path) -> ModuleType:
     path = folder / "page.py"
     spec = importlib.util.spec_from_file_location(f"study_{folder.name}", path)
     if not path.is_file() or spec is None or spec.loader is None:
-        return importlib.import_module("rooflines.studies.plain")
+        return plain
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

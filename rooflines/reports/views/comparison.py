@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from rooflines.reports.charts.palette import BOUNDS
 from rooflines.reports.document import Bar, BarRow, Block, Cell, Column, Facts, Page, Paragraph, Part, Row, Section, Table, or_absent
@@ -12,12 +12,12 @@ from rooflines.reports.words.sentences import subject
 from rooflines.reports.words.text import Scale, column_scale, csv_text, short_name, shorten_shapes
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.comparison.compare import count_of_calls, signed_seconds
-from rooflines.roofline.comparison.records import Change, Comparison, Figures, Subject
+from rooflines.roofline.comparison.records import CHANGE_COLUMNS, Change, Comparison, Figures, Subject
 from rooflines.roofline.step.interference import shared_by
 from rooflines.units import interval, percent, seconds, significant
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 By = Literal["operator", "module"]
 # In the order of the page.
@@ -225,29 +225,7 @@ def _sum(comparison: Comparison) -> Table:
     )
 
 
-def frame(comparison: Comparison, rows: str) -> pd.DataFrame:
-    """The changes of ``operators`` or ``modules``: what was compared, the change, and the figures of both sides."""
-    import pandas as pd
-
-    changes = comparison.modules if rows == "modules" else comparison.rows
-    return pd.DataFrame([_cells(comparison, row) for row in changes], columns=_columns())
-
-
 def comparison_csv(comparisons: Sequence[Comparison], by: By) -> str:
-    """The rows of ``frame`` of all comparisons as CSV."""
+    """The changes of operators or modules of all comparisons as CSV."""
     changes = ((one, row) for one in comparisons for row in (one.modules if by == "module" else one.rows))
-    return csv_text(_columns(), (_cells(one, row) for one, row in changes))
-
-
-_FACTS = tuple(name for name in Change.__struct_fields__ if name not in ("before", "after"))
-
-
-def _columns() -> list[str]:
-    return ["a", "b", *_FACTS, *(f"{side}_{name}" for side in ("before", "after") for name in Figures.__struct_fields__)]
-
-
-def _cells(comparison: Comparison, row: Change) -> list[Any]:
-    cells = [comparison.a.source, comparison.b.source, *(getattr(row, name) for name in _FACTS)]
-    for side in (row.before, row.after):
-        cells += [None if side is None else getattr(side, name) for name in Figures.__struct_fields__]
-    return cells
+    return csv_text(CHANGE_COLUMNS, (one.cells(row) for one, row in changes))

@@ -30,7 +30,7 @@ from rooflines.reports.views.advice import findings_section, trials_section
 from rooflines.reports.views.division import division_rows, division_title, input_sentences
 from rooflines.reports.views.usage import usage_table
 from rooflines.reports.words import sentences
-from rooflines.reports.words.summary import bound_times, operators_summary, peak_memory, share_of_step, step_time
+from rooflines.reports.words.summary import bound_times, operators_summary, peak_memory, share_of_step
 from rooflines.reports.words.text import size_text
 from rooflines.reports.words.usage_sentences import missing_usage, usage_remarks, usage_title
 from rooflines.roofline.analysis import Analysis
@@ -93,7 +93,7 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
 
 
 def _where(analysis: Analysis) -> Section:
-    whole = step_time(analysis)
+    whole = analysis.whole_s
     of = "traced" if analysis.basis.per == "trace" else "a step" if analysis.basis.timed else "a traced step"
     classes = bound_bar(analysis)
     blocks: list[Block] = [classes] if classes else [Paragraph(sentences.missing_bounds(analysis), "absent", "always")]
@@ -131,12 +131,12 @@ def _basis(analysis: Analysis) -> str:
     if analysis.idle_breakdown is not None:
         return f"{text}; idle time is what the median timed step leaves."
     whole = f"median {'timed' if basis.timed else 'traced'} step"
-    return f"{text}; all times together are scaled to the {whole} ({seconds(step_time(analysis))})."
+    return f"{text}; all times together are scaled to the {whole} ({seconds(analysis.whole_s)})."
 
 
 def bound_bar(analysis: Analysis) -> Bar | None:
     """The step by bound class, in the order of the palette, empty classes left out; None where it is not divided."""
-    times, whole = bound_times(analysis), step_time(analysis)
+    times, whole = bound_times(analysis), analysis.whole_s
     if not times or whole <= 0:
         return None
     whole = max(whole, sum(times.values()))
@@ -155,7 +155,7 @@ def bound_bar(analysis: Analysis) -> Bar | None:
 def against_bar(analysis: Analysis) -> Bar | None:
     """Lower bound and headroom of the operators that have a bound, on the scale of the step; None where too much of it is unknown."""
     operators = operators_summary(analysis)
-    whole = max(step_time(analysis), sum((analysis.bound_breakdown or {}).values()))
+    whole = max(analysis.whole_s, sum((analysis.bound_breakdown or {}).values()))
     if not operators.is_judged or whole <= 0:
         return None
     lower, headroom = operators.lower_bound_s, max(0.0, operators.headroom_s)

@@ -41,18 +41,9 @@ class PeakMemory(NamedTuple):
     available_bytes: int | None
 
 
-def step_time(analysis: Analysis) -> float:
-    """The time that is 100 %: the step including idle time, or the sum of the operators if the span is unknown."""
-    if analysis.timeline is not None and analysis.timeline.span_s > 0:
-        return analysis.timeline.span_s
-    if analysis.bound_breakdown:
-        return sum(analysis.bound_breakdown.values())
-    return sum(row.time_s for row in analysis.operators)
-
-
 def share_of_step(time_s: float, analysis: Analysis) -> float:
     """``time_s`` as a share of the step, 0 where no step time is known."""
-    whole = step_time(analysis)
+    whole = analysis.whole_s
     return max(0.0, time_s / whole) if whole > 0 else 0.0
 
 
@@ -75,7 +66,7 @@ def operators_summary(analysis: Analysis) -> OperatorsSummary:
 
 def category_summaries(analysis: Analysis) -> list[CategorySummary]:
     """The categories that operators are in, longest first, with their share of the step."""
-    whole = step_time(analysis)
+    whole = analysis.whole_s
     times: dict[str, float] = {}
     for row in analysis.operators:
         times[row.category] = times.get(row.category, 0.0) + row.time_s

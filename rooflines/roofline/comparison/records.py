@@ -7,8 +7,7 @@ None is not known and is left out of the JSON.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -143,6 +142,10 @@ def _sure_s(row: Change) -> float:
     return row.difference_s if row.direction in ("new", "gone") else 0.0
 
 
+_FACTS = tuple(name for name in Change.__struct_fields__ if name not in ("before", "after"))
+CHANGE_COLUMNS = ["a", "b", *_FACTS, *(f"{side}_{name}" for side in ("before", "after") for name in Figures.__struct_fields__)]
+
+
 class Comparison(Shown, frozen=True, kw_only=True):
     """A comparison of B with the baseline A. ``verdict`` is the sentence that every report opens with.
 
@@ -194,5 +197,13 @@ class Comparison(Shown, frozen=True, kw_only=True):
 
     def to_dataframe(self, rows: Literal["operators", "modules"] = "operators") -> pd.DataFrame:
         """Return the changes of operators (with idle time and the rest) or of modules: ``before_`` and ``after_`` figures of each."""
-        frame: pd.DataFrame = import_module("rooflines.reports.views.comparison").frame(self, rows)
-        return frame
+        import pandas as pd
+
+        return pd.DataFrame([self.cells(row) for row in (self.modules if rows == "modules" else self.rows)], columns=CHANGE_COLUMNS)
+
+    def cells(self, row: Change) -> list[Any]:
+        """What was compared, a change, and the figures of both sides, as ``CHANGE_COLUMNS`` names them."""
+        cells = [self.a.source, self.b.source, *(getattr(row, name) for name in _FACTS)]
+        for side in (row.before, row.after):
+            cells += [None if side is None else getattr(side, name) for name in Figures.__struct_fields__]
+        return cells

@@ -14,7 +14,7 @@ FORMULAS = ("=cmd()", "+1", "-1", "@SUM(A1)", "\tx", "\rx")
 
 
 def test_the_frame_has_a_column_for_every_field():
-    frame = frames.operators_frame(samples.analysis())
+    frame = samples.analysis().to_dataframe("operators")
     assert list(frame.columns) == ["time_share", *OperatorRow.__struct_fields__]
     assert len(frame) == 12
     # 12.1 ms of a span of 73.33 ms
@@ -23,13 +23,13 @@ def test_the_frame_has_a_column_for_every_field():
 
 def test_types_do_not_depend_on_what_was_measured():
     empty = frames.operators_frame(replace(samples.analysis(), operators=()))
-    assert dict(empty.dtypes) == dict(frames.operators_frame(samples.analysis()).dtypes)
+    assert dict(empty.dtypes) == dict(samples.analysis().to_dataframe("operators").dtypes)
 
 
 def test_what_was_not_measured_is_missing_and_not_zero():
     sample = samples.analysis()
     row = replace(sample.operators[0], efficiency=None, precision=None)
-    frame = frames.operators_frame(replace(sample, operators=(row,)))
+    frame = replace(sample, operators=(row,)).to_dataframe("operators")
     assert frame["efficiency"].isna().all()
     assert frame["precision"].isna().all()
 

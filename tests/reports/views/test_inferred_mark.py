@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from rooflines.reports.render import html, terminal
-from rooflines.reports.views import frames
 from rooflines.reports.views import run as view
 from rooflines.reports.views.operators import operator_table
 from rooflines.reports.words.sentences import inferred_sentence
@@ -56,4 +55,4 @@ def test_the_json_and_the_table_hold_it_where_it_is():
     first, second, *_ = marked().to_dict()["operators"]
     assert first["inferred"] == SOURCE
     assert "inferred" not in second
-    assert frames.operators_frame(marked())["inferred"].dropna().tolist() == [SOURCE]
+    assert marked().to_dataframe("operators")["inferred"].dropna().tolist() == [SOURCE]
