@@ -182,11 +182,8 @@ class _Names(dict[str, Any]):
         return (found,) if name in self._lists else found
 
 
-def _bind(names: _Names, dims: tuple[str, ...], shape: tuple[int, ...] | None) -> None:
+def _bind(names: _Names, dims: tuple[str, ...], shape: tuple[int, ...]) -> None:
     """The names of dimensions, of which one may stand for several; raises NotCounted for another rank."""
-    if shape is None:
-        names.update({name.strip("*="): 0 for name in dims if name.strip("*=") not in names})
-        return
     many = next((index for index, name in enumerate(dims) if name.startswith("*")), None)
     if len(shape) < len(dims) - 1 or (many is None and len(shape) != len(dims)):
         raise NotCounted("shapes not recorded")
@@ -242,8 +239,10 @@ def pass_work(signature: Signature, one: Pass, hints: Hints | None = None) -> Wo
             continue
         tensors[field.name] = _tensors(args, field)
         names[field.name] = _Tensors(*tensors[field.name])
-        if field.dims:
-            _bind(names, field.dims, next((each.shape for each in tensors[field.name]), None))
+        if field.dims and tensors[field.name]:
+            _bind(names, field.dims, tensors[field.name][0].shape)
+    for name in (dim.strip("*=") for field in fields if field.verb and not tensors[field.name] for dim in field.dims):
+        names.setdefault(name, 0)  # of a tensor that is absent
     verbs = {field.name: field.verb for field in fields if field.verb}
     read = [each for name, verb in verbs.items() if verb in ("read", "update") for each in tensors[name]]
     results = [each for name, verb in verbs.items() if verb in ("write", "update") for each in tensors[name]]
