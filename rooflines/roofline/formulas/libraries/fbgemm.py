@@ -201,7 +201,7 @@ _PRODUCTS: Final[dict[str, Pass]] = {
     ),
     # [m, b, k] @ [b, k, n] + [b, n] -> [m, b, n]
     "fbgemm::permute102_baddbmm_permute102": Pass(
-        "read bias, read left[m b k], read right[*inner n]",
+        "read bias, read left[m b k], read right[b k n]",
         matrix="2 * b * m * k * n",
         other="m * b * n",
         writes="m * b * n * left.item",
