@@ -20,7 +20,6 @@ from rooflines.sweeps.records import Point
 from rooflines.sweeps.records import Row as Line
 from rooflines.units import binary_bytes
 
-_MOST_POINTS = 200
 _PAPER_ITERATIONS = 500
 # What the memory of can be told by component.
 _BY_COMPONENT = ("numpy", "cupy", "torch-cpu")
@@ -117,11 +116,7 @@ def _convergence(results: Sequence[LibraryResult]) -> Section:
     if not found:
         return Section(name="convergence", title="Convergence")
     label = learned_on(found[0][1])
-    losses = tuple(
-        _series(one, points)
-        for one, trained in found
-        if (points := _thinned([(float(i + 1), loss) for i, loss in enumerate(trained.losses)]))
-    )
+    losses = tuple(_series(one, [(i, loss) for i, loss in enumerate(trained.losses, 1)]) for one, trained in found)
     accuracies = tuple(_series(one, tuple(zip(trained.checked_at, trained.accuracies, strict=True))) for one, trained in found)
     blocks = (
         Figure(
@@ -171,10 +166,3 @@ def _setup(results: Sequence[LibraryResult]) -> Section:
 
 def _series(one: LibraryResult, points: Sequence[tuple[float, float]]) -> Series:
     return Series(backend=one.name, colour=one.backend, x=tuple(float(x) for x, _ in points), y=tuple(y for _, y in points))
-
-
-def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """At most ``_MOST_POINTS`` of the points, evenly, with the last."""
-    every = -(-len(points) // _MOST_POINTS)
-    kept = list(points[::every]) if every else []
-    return kept if not points or kept[-1] == points[-1] else [*kept, points[-1]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,9 @@ def configuration(row: Line) -> str:
 
 def findings(study: Study) -> Iterator[str]:
     """What each optimization gave, beside the default on the same device."""
-    yield from _gains(study.part("latency"), "sample_s", "time per image in inference", study)
-    yield from _gains(study.part("train"), "epoch_s", "time per epoch of training", study)
+    gains = [("latency", "sample_s", "time per image in inference"), ("train", "epoch_s", "time per epoch of training")]
+    for part, name, what in gains:
+        yield from _gains(study, part, name, what)
     yield from _dynamic(study)
     yield from _static(study)
     yield from _half(study)
@@ -57,6 +58,8 @@ def findings(study: Study) -> Iterator[str]:
         waits = row.value("input_fraction") or 0.0
         if waits >= _WAITS:
             yield f"{row.point.label} on {device_of(row)} waits for the data loader for {percent(waits)} of an epoch."
+    for part, name, what in gains:
+        yield from _undecided(study, part, name, what)
 
 
 def _dynamic(study: Study) -> Iterator[str]:
@@ -71,10 +74,12 @@ def _dynamic(study: Study) -> Iterator[str]:
     _, counted = count_network("resnet18", Options(device="cpu", classes=10, image_size=32))
     linear = sum(row.flops or 0 for row in counted.operators if row.name in ("aten::addmm", "aten::linear"))
     ratio = (base.value("sample_s") or 0.0) / (converted.value("sample_s") or 1.0)
+    judged = _interval(base, "sample_s") and _interval(converted, "sample_s")
+    here = f"Here the speed-up per image is {significant(ratio)} ×{_sure(base, converted, 'sample_s')}. " if judged else ""
     saved = next(one for one in _printed() if one["configuration"] == "dynamic-int8" and "saved" in one["quantity"])
     yield (
         f"Dynamic int8 converts the linear layers of a trained network: {percent(linear / counted.flops, 2)} of ResNet-18's FLOPs. "
-        f"Here the speed-up per image is {significant(ratio)} ×{_sure(base, converted, 'sample_s')}. The {_plain(saved)} % of "
+        f"{here}The {_plain(saved)} % of "
         "training time that the paper gives it cannot come from there: training does not run the converted network."
     )
 
@@ -116,39 +121,53 @@ def _shown_variant(name: str) -> str:
     return {"fp32": "in fp32", "qat": "as int8 after one more epoch with rounding", "compile": "compiled"}.get(name, f"as {name}")
 
 
-def _gains(rows: Sequence[Line], name: str, what: str, study: Study) -> Iterator[str]:
-    """The variants of each network and device over its default."""
-    for device in study.devices:
-        for model in dict.fromkeys(map(model_of, rows)):
-            ours = {configuration(row): row for row in rows if device_of(row) == device and model_of(row) == model and row.value(name)}
-            base = ours.pop("default", None)
-            if base is None or not ours:
-                continue
-            value = base.value(name) or 1.0
-            judged = {label: row for label, row in ours.items() if _interval(base, name) and _interval(row, name)}
-            parts = [
-                f"{label} {significant(value / (row.value(name) or 1.0))} ×{_sure(base, row, name)}" for label, row in judged.items()
-            ]
-            once = min(row.rounds for row in (base, *ours.values())) < 2 and base.point.kind == "profile"
-            if parts:
-                yield (
-                    f"{model} on {device}, speed-up of the {what} over the default ({seconds(value)}): {', '.join(parts)}."
-                    + " One round: --repeats 3 tells whether others agree." * once
-                )
-            if unknown := [label for label in ours if label not in judged]:
-                yield (
-                    f"{model} on {device}: one {what.removeprefix('time per ')} each of the default and {' and '.join(unknown)}, so "
-                    "which is faster is not known. At least three rounds (--repeats) on an idle machine can tell."
-                )
+def _compared(study: Study, part: str, name: str) -> Iterator[tuple[str, str, Line, dict[str, Line]]]:
+    """Network, device, its default and the variants that have the value ``name`` as well."""
+    found: dict[tuple[str, str], dict[str, Line]] = {}
+    for row in study.part(part):
+        if row.value(name):
+            found.setdefault((model_of(row), device_of(row)), {})[configuration(row)] = row
+    for (model, device), ours in found.items():
+        base = ours.pop("default", None)
+        if base is not None and ours:
+            yield model, device, base, ours
+
+
+def _gains(study: Study, part: str, name: str, what: str) -> Iterator[str]:
+    """The variants of each network and device over its default, where there is an interval over rounds."""
+    for model, device, base, ours in _compared(study, part, name):
+        value = base.value(name) or 1.0
+        parts = [
+            f"{label} {significant(value / (row.value(name) or 1.0))} ×{_sure(base, row, name)}"
+            for label, row in ours.items()
+            if _interval(base, name) and _interval(row, name)
+        ]
+        if parts:
+            yield f"{model} on {device}, speed-up of the {what} over the default ({seconds(value)}): {', '.join(parts)}."
+
+
+def _undecided(study: Study, part: str, name: str, what: str) -> Iterator[str]:
+    """The networks whose variants have no interval over rounds: processes of one network differ by more than its steps do."""
+    unknown = [
+        f"{model} on {device}"
+        for model, device, base, ours in _compared(study, part, name)
+        if not all(_interval(row, name) for row in (base, *ours.values()))
+    ]
+    if unknown:
+        yield (
+            f"The rounds do not decide by how much the {what} differs between configurations of {', '.join(unknown)}. At least three "
+            "rounds (--repeats) on an idle machine can."
+        )
 
 
 def _interval(row: Line, name: str) -> tuple[float, float] | None:
+    """The interval over several rounds."""
     found = row.estimates[name]
-    return None if found.low is None or found.high is None else (found.low, found.high)
+    return None if found.low is None or found.high is None or row.rounds < 2 else (found.low, found.high)
 
 
 def _sure(base: Line, row: Line, name: str) -> str:
-    """A remark unless the intervals are known and apart."""
+    """A remark unless the intervals are apart."""
     a, b = _interval(base, name), _interval(row, name)
     return "" if a and b and (a[1] < b[0] or b[1] < a[0]) else " (within the noise)"
 
@@ -234,8 +253,9 @@ def _figures(study: Study) -> Iterator[Block]:
     ):
         beams = tuple(
             Beam(
-                backend=configuration(row), colour=_colour(study, row), label=f"{model_of(row)} {configuration(row)}",
-                value=row.value(value) or 0.0, text=_shown(value, row.value(value) or 0.0) + _where(study, row),
+                backend=configuration(row), colour=SERIES[study.devices.index(device_of(row)) % len(SERIES)],
+                label=f"{model_of(row)} {configuration(row)}", value=row.value(value) or 0.0,
+                text=_shown(value, row.value(value) or 0.0) + f", {device_of(row)}" * (len(study.devices) > 1),
             )
             for row in sorted(rows, key=lambda row: (study.devices.index(device_of(row)), model_of(row)))
             if row.value(value)
@@ -244,14 +264,6 @@ def _figures(study: Study) -> Iterator[Block]:
             labels = "; ".join(dict.fromkeys(row.facts["data"] for row in rows if row.facts.get("data")))
             text = f"{caption}{f' Data: {labels}.' if labels else ''}"
             yield Figure(name=name, caption=text, drawing=Beams(x_title=x_title, beams=beams))
-
-
-def _where(study: Study, row: Line) -> str:
-    return f", {device_of(row)}" if len(study.devices) > 1 else ""
-
-
-def _colour(study: Study, row: Line) -> str:
-    return SERIES[study.devices.index(device_of(row)) % len(SERIES)]
 
 
 def _shown(name: str, value: float) -> str:
