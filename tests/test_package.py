@@ -84,25 +84,12 @@ def imports(path, *, for_types=True):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not for_types:
             continue
         nodes.extend(ast.iter_child_nodes(node))
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            yield from strings(node, path)
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "rooflines")
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             if node.module and node.module.split(".")[0] == "rooflines":
                 yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-# The hook by which records, at the bottom, are shown by reports.
-HOOK = {"shown": "rooflines.reports.glance"}
-
-
-def strings(call, path):
-    """The modules of ours that a call of ``import_module`` names as a whole: not those that it composes of parts."""
-    for node in ast.walk(call):
-        if isinstance(node, ast.Constant) and str(node.value).startswith("rooflines.") and "{" not in ast.unparse(call):
-            yield node.value
 
 
 def layer(name):
