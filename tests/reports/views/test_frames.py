@@ -22,7 +22,7 @@ def test_the_frame_has_a_column_for_every_field():
 
 
 def test_types_do_not_depend_on_what_was_measured():
-    empty = frames.operators_frame(replace(samples.analysis(), operators=()))
+    empty = replace(samples.analysis(), operators=()).to_dataframe("operators")
     assert dict(empty.dtypes) == dict(samples.analysis().to_dataframe("operators").dtypes)
 
 
