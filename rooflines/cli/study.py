@@ -85,7 +85,7 @@ DataDir = Annotated[
 
 @study.command("run")
 def run(
-    folder: Annotated[Path, typer.Argument(help="Folder with study.toml and page.py.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(help="Folder with study.toml and, optionally, page.py.", show_default=False)],
     quick: Quick = False, data_dir: DataDir = None, device: Device = None, threads: Threads = None, seed: Seed = 0,
     ceilings: Ceilings = "measured", repeats: Repeats = None, parts: Parts = None, settings: Settings = None, merge: Merge = None,
     output: Output = None, formats: Reports = "html,pdf", quiet: Quiet = False,

@@ -148,7 +148,7 @@ def _lines(file: TableFile, rows: Sequence[Line], folder: Path, functions: Funct
 
 
 def _printed_lines(file: TableFile, folder: Path) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
-    """The names of the paper's lines, by which they are told from ours, and their values."""
+    """The names and values of the paper's lines; the names differ from ours unless the table is joined."""
     if not file.paper:
         return
     if file.turned:
@@ -177,8 +177,8 @@ def _measured(
         for row in (parts[one] for one in ((part,) if part else file.parts) if one in parts):
             value = look(row, value_name, functions)
             if value is not None:
-                if column.over is not None and isinstance(value, int | float) and value:
-                    value = column.over / value
+                if column.over is not None and isinstance(value, int | float):
+                    value = column.over / value if value else None
                 return _shown(value, column, column.factor)
     return None
 

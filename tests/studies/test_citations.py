@@ -17,7 +17,7 @@ from rooflines.studies.study import HERE
 FILES = sorted(HERE.glob("*/*.csv"))
 PAPERS = os.environ.get("ROOFLINES_PAPERS")
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
-# A row's numbers stand together in the text: those of tables 3, 4 and 5 of the environments paper within so many lines.
+# All numbers of a row must be within this many lines of the text: the environments paper has those of one row in tables 3, 4 and 5.
 NEAR = 60
 
 

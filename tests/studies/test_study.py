@@ -264,3 +264,21 @@ def test_one_round_does_not_tell_which_configuration_is_faster(tmp_path):
     for what in ("time per epoch of training", "time per image in inference"):
         assert f"The rounds do not decide by how much the {what} differs between configurations of resnet18 on here" in text
     assert "Dynamic int8 converts the linear layers" in text
+
+
+@pytest.mark.parametrize(("samples", "shown"), [(5000, True), (1500, False)])
+def test_a_search_stands_beside_trainings_of_as_many_images_only(tmp_path, samples, shown):
+    from rooflines.sweeps.records import Estimate, Point, Row
+
+    def row(part, count):
+        options = {"model": "resnet18", "device": "cpu", "train_samples": count, "batch_size": 32, "learning_rate": 0.1, "epochs": 1}
+        return Row(
+            point=Point(id=part, label=part, part=part, kind="train", options=options), rounds=3,
+            estimates={"epoch_s": Estimate(value=1.0)}, facts={"device_name": "here", "data": "CIFAR-10", "best": "batch 16"},
+        )  # fmt: skip
+
+    study = studies.Study(
+        name="optimizations", title="", created="", command="", rows=(row("train", 5000), row("tune", samples)), findings=("x",)
+    )
+    figure = next(one for one in page(study, find_study("optimizations")).figures() if one.name == "epoch-time")
+    assert any("tuned" in beam.label for beam in figure.drawing.beams) is shown

@@ -5,7 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from rooflines.profiler.samplers.fields import FIELDS
 from rooflines.reports.document import texts
+from rooflines.studies.environments.memory import SIZES
+from rooflines.studies.from_scratch.memory import PARTS
+from rooflines.studies.study import HERE, page_module, read_study
 from rooflines.studies.tables import TableFile, by_name, make_table, printed
 from rooflines.sweeps.records import Estimate, Point, Row
 
@@ -61,6 +65,11 @@ def test_a_joined_table_has_one_line_for_a_name(tmp_path):
     assert not any(one.muted for one in made.rows)
 
 
+def test_a_rate_of_zero_has_no_time(tmp_path):
+    made = table(tmp_path, rows=(row("train", "small", 0.0),), paper="")
+    assert texts(made).rows == (("small", "here", "0", "–", "–", "–"),)
+
+
 def test_a_function_of_the_page_goes_before_a_value(tmp_path):
     made = table(tmp_path, paper="", functions={"samples_per_s": lambda one: 7.0 if one.point.options["model"] == "small" else None})
     assert [cells[2] for cells in texts(made).rows] == ["–", "7.00"]
@@ -82,6 +91,32 @@ def test_a_turned_table_has_the_lines_side_by_side_with_their_units(tmp_path):
     ]  # fmt: skip
     assert [one.label for one in both.columns] == ["", "small (here)", "small (other)", "small", "tiny"]
     assert by_name(tmp_path / "turned.csv")["tiny"] == {"step": pytest.approx(30.2e-3), "memory": pytest.approx(7.9e6)}
+
+
+OURS = sorted(path.parent for path in HERE.glob("*/study.toml"))
+
+
+@pytest.mark.parametrize("folder", OURS, ids=lambda folder: folder.name)
+def test_every_column_of_a_study_names_something_that_exists(folder):
+    """A misspelt name would be a column of dashes. Values stand in the sources or are fields of samples, a paper's in its file."""
+    source = "".join(path.read_text(encoding="utf-8") for path in (*HERE.rglob("*.py"), HERE.parent / "sweeps" / "point.py"))
+    file, values = read_study(folder), getattr(page_module(folder), "VALUES", {})
+    options = {name for point in (file.options, *file.parts.values(), *file.points) for name in point}
+    own = {"device_name", "limited_by", "part", "model", "backend", *values, *options}
+    printed_units = {f"{name}_s" for name in ("matrix_multiplication", "relu", "softmax", "gradient_computation", "bias", "update")}
+    passes = {"forward_s", "backward_s"}
+    memory = {f"{name}_bytes" for name in (*PARTS, "total")} | {f"peak_{size}_bytes" for size in SIZES}
+    for table in file.tables:
+        for column in table.columns:
+            for name in (column.here or ("" if column.paper else column.label)).split(" or "):
+                plain = name.rpartition(".")[2]
+                field = plain.removeprefix("device_").removeprefix("host_")
+                known = own | printed_units | passes | memory | set(FIELDS)
+                assert not plain or plain in known or field in known or f'"{plain}"' in source, f"{table.name}: {name}"
+        if table.paper:
+            rows = printed(folder / table.paper)
+            columns = {row["quantity"] for row in rows} if table.turned else set(rows[0])
+            assert {column.paper for column in table.columns if column.paper} <= columns, table.name
 
 
 def test_nothing_measured_and_nothing_printed_is_no_table(tmp_path):

@@ -45,7 +45,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def paper_table() -> Paper:
-    """Return the paper's table of results by backend, in its units; GPU memory is 0 where it was not measured."""
+    """Return the paper's table of results by backend, in its units; GPU memory is None where it was not measured."""
     return {one["backend"]: one for one in printed(Path(__file__).parent / "backends_mnist_cnn.csv")}
 
 

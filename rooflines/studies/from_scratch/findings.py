@@ -148,9 +148,9 @@ def _gradients(timed: Sequence[LibraryResult]) -> Iterator[str]:
     most = max(beyond_s, key=lambda name: beyond_s[name])
     yield (
         f"Gradient computation takes {seconds(paper['numpy']['gradient_computation'])} in the NumPy column of the paper's table 4 and "
-        f"{seconds(rest_s)} here, where the products of the backward pass count as matrix multiplication. There few of them can: "
-        f"products, ReLU and softmax exceed the forward pass by {seconds(max(0.0, beyond_s[most]))} at most ({most}), of a backward "
-        f"pass of {seconds(paper[most]['backward_pass'])}."
+        f"{seconds(rest_s)} here, where the products of the backward pass count as matrix multiplication. In that table at most a part "
+        f"of them can: products, ReLU and softmax exceed the forward pass by {seconds(max(0.0, beyond_s[most]))} at most ({most}), of "
+        f"a backward pass of {seconds(paper[most]['backward_pass'])}."
     )
 
 

@@ -241,9 +241,9 @@ def _here(study: Study, one: Mapping[str, Any]) -> str:
 
 def _figures(study: Study) -> Iterator[Block]:
     timed = [row for row in study.part("latency") if device_of(row)]
-    data = {row.facts["data"] for row in study.part("train") if device_of(row)}
+    data = {_images(row) for row in study.part("train") if device_of(row)}
     # A search stands beside the trainings where it had the same data, and as many images of it.
-    trained = [row for row in (*study.part("train"), *study.part("tune")) if row.facts.get("data") in data]
+    trained = [row for row in (*study.part("train"), *study.part("tune")) if device_of(row) and _images(row) in data]
     real = [row for row in trained if row.value("accuracy")] or [row for row in study.part("accuracy") if device_of(row)]
     for name, rows, value, x_title, caption in (
         ("epoch-time", trained, "epoch_s", "time per epoch", "Time per epoch of training."),
@@ -264,6 +264,10 @@ def _figures(study: Study) -> Iterator[Block]:
             labels = "; ".join(dict.fromkeys(row.facts["data"] for row in rows if row.facts.get("data")))
             text = f"{caption}{f' Data: {labels}.' if labels else ''}"
             yield Figure(name=name, caption=text, drawing=Beams(x_title=x_title, beams=beams))
+
+
+def _images(row: Line) -> tuple[Any, ...]:
+    return row.facts.get("data"), row.point.options.get("train_samples")
 
 
 def _shown(name: str, value: float) -> str:
