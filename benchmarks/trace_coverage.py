@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import rooflines
 from rooflines.errors import RooflinesError
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.formulas.table import IS_COMMUNICATION
+from rooflines.roofline.formulas.counter import IS_COMMUNICATION
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.units import percent, seconds
 

@@ -35,6 +35,9 @@ LAYERS = (
     "kernels",
 )
 FOR_ALL = ("arguments", "errors", "installed", "units", "serial", "shown", "_version")
+# Upward on purpose: a record shows itself by the report for it, which it asks for by name ("Records show themselves through a name",
+# docs/design.md).
+HOOKS = ("rooflines.reports.glance",)
 COMMAND = "import sys; sys.argv = {}; import rooflines.cli\ntry: rooflines.cli.main()\nexcept SystemExit: pass"
 HEAVY = (
     "torch",
@@ -77,7 +80,8 @@ def test_public_names():
 
 
 def imports(path, *, for_types=True):
-    """The names of ours that the module at ``path`` imports, also inside functions; ``for_types``: also under ``TYPE_CHECKING``."""
+    """The names of ours that the module at ``path`` imports, also inside functions, and the modules that a text in it names
+    (``"rooflines.a.b"``, ``"rooflines.a.b:function"``); ``for_types``: also under ``TYPE_CHECKING``."""
     nodes = [ast.parse(path.read_text(encoding="utf-8"))]
     while nodes:
         node = nodes.pop()
@@ -90,6 +94,9 @@ def imports(path, *, for_types=True):
             assert node.level == 0, f"{path}: relative import"
             if node.module and node.module.split(".")[0] == "rooflines":
                 yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value not in HOOKS:
+            named = node.value.partition(":")[0]
+            yield from [named] if "." in named and named in NAMES else []
 
 
 def layer(name):

@@ -29,7 +29,7 @@ from rooflines.studies import plain
 from rooflines.studies.tables import TableFile, make_table
 from rooflines.sweeps.page import ceilings_of
 from rooflines.sweeps.points import crossed, grid, make_points, parse, swept
-from rooflines.sweeps.records import RUN_POINT, Estimate, Point, Row
+from rooflines.sweeps.records import Estimate, Point, Row
 from rooflines.sweeps.results import rows as rows_in
 from rooflines.sweeps.run import Place, load_sweep, run_sweep
 from rooflines.sweeps.search_point import search_points
@@ -179,8 +179,8 @@ def study_points(folder: Path, options: StudyOptions) -> tuple[tuple[Point, ...]
         quick = {**shared.pop("quick", {}), **table.get("quick", {})}
         own = {name: value for name, value in {**shared, **table}.items() if name != "quick"}
         part, kind = own.pop("part", ""), own.pop("kind", "profile")
-        function = own.pop("function", RUN_POINT)
-        known = swept(kind) if function == RUN_POINT else {}
+        function = own.pop("function", "")
+        known = swept(kind) if not function else {}
         if options.parts is not None and part not in options.parts:
             continue
         if options.quick and quick.get("skip"):
@@ -196,13 +196,13 @@ def study_points(folder: Path, options: StudyOptions) -> tuple[tuple[Point, ...]
                 asked[key] = parse(key, text, kind) if key in known else [_value(one.strip()) for one in text.split(",")]
                 used.add(name)
         for name, value in _common(options, asked).items():
-            if name in known or function != RUN_POINT:
+            if name in known or function:
                 asked.setdefault(name, value)
-        if function == RUN_POINT:
+        if not function:
             asked.setdefault("device", "cpu")
         asked, without = _on_this_machine(asked, options)
         missing += [Missing(what=f"{part} on a GPU", reason=reason) for reason in without]
-        settings = grid(asked, kind) if function == RUN_POINT else crossed(asked)
+        settings = grid(asked, kind) if not function else crossed(asked)
         made = search_points(settings, search, kind) if search else make_points(((kind, one) for one in settings), function)
         points += [msgspec.structs.replace(point, part=part, id=f"{part}-{point.id}") for point in made]
     _check_data(points)
@@ -219,7 +219,7 @@ def study_points(folder: Path, options: StudyOptions) -> tuple[tuple[Point, ...]
 
 def _check_data(points: Iterable[Point]) -> None:
     """Read the folders of data sets once; raises DataError before anything runs where one cannot be read."""
-    kinds = {(one.options.get("data"), one.options.get("data_dir")) for one in points if one.function == RUN_POINT}
+    kinds = {(one.options.get("data"), one.options.get("data_dir")) for one in points if not one.function}
     for data, folder in kinds:
         if isinstance(data, str) and isinstance(folder, str):
             from rooflines.profiler.workloads.datasets import find_dataset

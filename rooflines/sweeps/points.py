@@ -19,7 +19,7 @@ from rooflines.pipeline.options import ProfileOptions
 from rooflines.profiler.directory import file_stem
 from rooflines.profiler.options import Options, Value
 from rooflines.profiler.training.options import TrainOptions
-from rooflines.sweeps.records import RUN_POINT, Kind, Point
+from rooflines.sweeps.records import Kind, Point
 
 RECORDS: dict[Kind, type[Options]] = {"profile": ProfileOptions, "train": TrainOptions}
 # Options of one run that are those of the whole sweep here.
@@ -114,14 +114,14 @@ def crossed(options: Mapping[str, Value | Sequence[Value]]) -> list[dict[str, Va
     return [dict(zip(options, values, strict=True)) for values in itertools.product(*lists)]
 
 
-def make_points(settings: Iterable[tuple[Kind, dict[str, Value]]], function: str = RUN_POINT) -> tuple[Point, ...]:
+def make_points(settings: Iterable[tuple[Kind, dict[str, Value]]], function: str = "") -> tuple[Point, ...]:
     """Return the points of ``settings``, each once, labelled by what differs between them.
 
     Raises UsageError for a setting that no machine can run; another ``function`` checks its options itself.
     """
     unique: dict[str, tuple[Kind, dict[str, Value]]] = {}
     for kind, options in settings:
-        if function == RUN_POINT:
+        if not function:
             if "model" not in options:
                 raise UsageError("a sweep requires a model.", hint=f"For example: {arg('model', 'resnet18,mobilenet_v2')}")
             record = RECORDS[kind](**{name: value for name, value in options.items() if name != "model"})  # type: ignore[arg-type]

@@ -12,22 +12,21 @@ SWEEP_SCHEMA = "rooflines.sweep/1"
 SWEEP_FILE = "sweep.json"
 RESULT_FILE = "result.json"
 Kind = Literal["profile", "train"]
-RUN_POINT = "rooflines.sweeps.point:run_point"
 NOT_RUN, INTERRUPTED = "not run yet", "interrupted"
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
     """One setting. ``options`` are those of ``profile`` or ``train`` and the ``model``; ``label`` names what differs between points.
 
-    ``function`` (``package.module:name``) is what runs it, ``part`` the part of a study that it belongs to, ``environment`` the
-    variables that its process has in addition. With ``once`` it runs in the first round only.
+    ``function`` (``package.module:name``) is what runs it where that is not ``run_point``, ``part`` the part of a study that it
+    belongs to, ``environment`` the variables that its process has in addition. With ``once`` it runs in the first round only.
     """
 
     id: str
     label: str
     part: str = ""
     kind: Kind = "profile"
-    function: str = RUN_POINT
+    function: str = ""
     options: dict[str, Value]
     environment: dict[str, str] = {}
     once: bool = False

@@ -22,6 +22,8 @@ from rooflines.sweeps.records import INTERRUPTED, RESULT_FILE, SWEEP_FILE, SWEEP
 from rooflines.sweeps.results import read_results, round_directory
 
 LOG_FILE = "log.txt"
+# What runs a point that names no function.
+RUN_POINT = "rooflines.sweeps.point:run_point"
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +38,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         """Return what its process is asked to do, in its own or another ``directory``."""
         threads = self.point.options.get("threads")
         return Job(
-            function=self.point.function,
+            function=self.point.function or RUN_POINT,
             options={"point": msgspec.to_builtins(self.point), "round": self.round},
             directory=str((directory or Path(self.directory)).absolute()),
             folder=self.folder,

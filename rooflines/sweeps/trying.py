@@ -25,7 +25,7 @@ from rooflines.roofline.prediction.step import Step
 from rooflines.roofline.step.interference import shared_by
 from rooflines.roofline.trials import TRIALS_FILE, WORTH, Speedup, Trial, Trials, helped
 from rooflines.sweeps.points import hash_of, point_id
-from rooflines.sweeps.records import RUN_POINT, Point, Result, Sweep
+from rooflines.sweeps.records import Point, Result, Sweep
 from rooflines.sweeps.results import estimate, read_results
 from rooflines.sweeps.run import load_sweep, run_sweep, write_record
 from rooflines.units import counted
@@ -151,7 +151,7 @@ def try_changes(
     rounds: int = ROUNDS,
     output: Path | None = None,
     progress: Progress | None = None,
-    function: str = RUN_POINT,
+    function: str = "",
 ) -> Trials:
     """Measure ``chosen`` in rounds with the run as it was, then the best combination; stored in the run's directory.
 

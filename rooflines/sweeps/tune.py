@@ -72,7 +72,7 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     objectives: tuple[str, ...]
     budget: int = 20
     repeats: int = 5
-    function: str = "rooflines.sweeps.point:run_point"
+    function: str = ""
     status: Literal["running", "complete", "interrupted"] = "running"
     trials: tuple[Trial, ...] = ()
     importance: dict[str, dict[str, float]] = msgspec.field(default_factory=dict)

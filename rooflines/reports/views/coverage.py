@@ -11,7 +11,7 @@ from rooflines.reports.words.rows import TableRow, table_rows
 from rooflines.reports.words.summary import share_of_step
 from rooflines.reports.words.text import is_graph, is_kernel
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.formulas.table import NO_FORMULA
+from rooflines.roofline.formulas.counter import NO_FORMULA
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.units import percent, seconds
 

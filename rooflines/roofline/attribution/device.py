@@ -16,7 +16,7 @@ from rooflines.profiler.trace.windows import at_launch, step_number
 from rooflines.roofline.attribution.alternation import alternating_attention
 from rooflines.roofline.attribution.origins import FROM_KERNEL, FROM_RUN, Origins
 from rooflines.roofline.attribution.rows import DividedTime, Gap, LaunchedKernel, Longest, Pieces, Row, calls_by_step, longest_by_group
-from rooflines.roofline.formulas.table import NO_FORMULA
+from rooflines.roofline.formulas.counter import NO_FORMULA
 from rooflines.roofline.resolvers.batches import StepLengths
 from rooflines.roofline.resolvers.counts import Variant
 

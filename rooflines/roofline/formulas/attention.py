@@ -18,7 +18,7 @@ from rooflines.roofline.formulas.costs import GELU, MEAN_AND_VARIANCE, SCALE_AND
 from rooflines.roofline.formulas.lengths import Lengths, packed_lengths, pairs, recorded_lengths
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
-from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
 
 _NO_MASK: Final = 1 << 30  # the block size of flex attention's mask that masks nothing
 

@@ -18,7 +18,7 @@ from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.matmul import product, product_work
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
-from rooflines.roofline.formulas.table import Hints, formula, hinted_formula, words
+from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula, words
 
 # Operators by their first arguments: what they read, what they write, and what they read and write in place.
 _BY_SCHEMA: Final[dict[str, str]] = {

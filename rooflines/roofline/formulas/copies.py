@@ -11,7 +11,7 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, distinct, every, promote, size, size_of, written
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.table import Hints, aten, formula, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, aten, formula, hinted_formula
 
 
 def moved(read: int, written_bytes: int) -> Work:

@@ -23,7 +23,7 @@ from rooflines.roofline.formulas.arguments import (
 )
 from rooflines.roofline.formulas.passes import Pass, pass_work
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.table import Hints, formula, hinted_formula, words
+from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula, words
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from rooflines.roofline.formulas.copies import moved
 from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.reduction import norm_cost
-from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
 
 _SUM, _MEAN, _MAX = 0, 1, 2  # modes of a bag
 

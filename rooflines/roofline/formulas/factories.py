@@ -9,7 +9,7 @@ from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, every, size, size_of, written
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
 
 _OPTIONS: Final = 4  # a factory's schema ends with dtype, layout, device, pin_memory
 

@@ -14,8 +14,9 @@ from typing import Final
 from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, broadcast, distinct, size, size_of, written
 from rooflines.roofline.formulas.copies import moved, result_bytes
+from rooflines.roofline.formulas.elementwise import RULES, rule_work
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.table import Hints, count, formula, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
 
 _NO_INDEX: Final = "index shapes not recorded"
 MASKS: Final = ("bool", "uint8")
@@ -113,10 +114,7 @@ def _index_put(signature: Signature, in_place: bool) -> Work:
     indices = args.value("indices") if args.recorded("indices") else None
     mask = None if adds else _fills_by_mask(target, indices, values)
     if mask is not None:
-        filled = count(Signature("aten::masked_fill_" if in_place else "aten::masked_fill", (target, mask, 0)))
-        if filled.work is None:
-            raise NotCounted(filled.reason)
-        return filled.work
+        return rule_work(Signature("aten::masked_fill", (target, mask, 0)), RULES["masked_fill"], in_place, mask=1)
     elements = _put_elements(target, indices, values)
     return _scattered(target, elements, size(values, *_index_tensors(indices)), adds, in_place)
 

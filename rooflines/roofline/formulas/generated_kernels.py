@@ -26,7 +26,7 @@ from rooflines.roofline.formulas.arguments import NotCounted, distinct, floating
 from rooflines.roofline.formulas.elementwise import RULES as ELEMENTWISE
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.reduction import RULES as REDUCTIONS
-from rooflines.roofline.formulas.table import words
+from rooflines.roofline.formulas.registry import words
 from rooflines.roofline.formulas.views import VIEWS
 
 NAME: Final = re.compile(r"(?:triton_(?P<kind>[a-z]+)|(?:graph_\d+_)?cpp)_fused_?(?P<operators>\w*?)_?\d*\Z")

@@ -13,8 +13,9 @@ from typing import Final
 from rooflines.profiler.compiled.records import Access, Buffer, Kernel
 from rooflines.profiler.trace.stored_call import StoredCall
 from rooflines.roofline.formulas.arguments import NotCounted, distinct, size_of
+from rooflines.roofline.formulas.counter import count
 from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.table import CallCount, count
+from rooflines.roofline.formulas.registry import CallCount
 
 # Operators that are calls of others where they run, and views of memory in a graph.
 _VIEWS: Final = frozenset({"aten::reshape"})

@@ -10,7 +10,7 @@ from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, broadcast, distinct, elements, every, size, size_of, written
 from rooflines.roofline.formulas.passes import Pass, pass_work
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
 
 _NO_REDUCTION: Final = 0  # at::Reduction: None, Mean, Sum
 _MEAN: Final = 1

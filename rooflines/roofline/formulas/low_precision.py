@@ -27,7 +27,7 @@ from rooflines.roofline.formulas.matmul import (
     product_work,
 )
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.table import Hints, aten, formula, hinted_formula, words
+from rooflines.roofline.formulas.registry import Hints, aten, formula, hinted_formula, words
 
 INTEGERS: Final = frozenset({"int8", "uint8", "qint8", "quint8"})
 

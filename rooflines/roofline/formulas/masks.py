@@ -9,7 +9,7 @@ from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.arguments import Arguments, broadcast, size, size_of
 from rooflines.roofline.formulas.copies import moved, result_bytes
 from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
 
 
 @hinted_formula("aten::masked_select", category="copy")

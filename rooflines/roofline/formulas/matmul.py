@@ -14,7 +14,7 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, broadcast, size, size_of
 from rooflines.roofline.formulas.costs import COMPLEX_ADD, COMPLEX_MULTIPLY, GELU, HARDSWISH, SIGMOID, SILU, TANH
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
-from rooflines.roofline.formulas.table import aten, formula
+from rooflines.roofline.formulas.registry import aten, formula
 
 # What a fused linear layer or convolution does to each result, by the name it is given. Traces do not record names: there the product
 # and the bias are counted, the activation is not.

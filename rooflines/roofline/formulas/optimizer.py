@@ -13,7 +13,7 @@ from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, s
 from rooflines.roofline.formulas.elementwise import RULES, adjusted, real, rule_work
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.reduction import norm_cost
-from rooflines.roofline.formulas.table import Hints, formula, hinted_formula, words
+from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula, words
 
 
 def _list(args: Arguments, name: str) -> tuple[TensorArg, ...]:

@@ -19,7 +19,7 @@ from rooflines.roofline.formulas.costs import SOFTMAX, TANH, TRANSCENDENTAL
 from rooflines.roofline.formulas.lengths import Lengths, packed_lengths, recorded_lengths
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
-from rooflines.roofline.formulas.table import Hints, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, hinted_formula
 
 LONGEST: Final = "KV length of every sequence is the largest that the arguments allow"
 NEW_ONLY: Final = "KV lengths not recorded: only the new tokens are counted"

@@ -31,7 +31,7 @@ from rooflines.roofline.formulas.arguments import Arguments, NotCounted, distinc
 from rooflines.roofline.formulas.copies import result_bytes
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.table import Hints, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, hinted_formula
 
 _FIELD: Final = re.compile(r"(?:(read|write|update|view) )?(\w+)(?:\[([^\]]*)\])?([?*+]?)(=.*)?$")
 
@@ -307,13 +307,9 @@ def register(
     ``namespace`` where it is given (``"aiter::"``). ``functions`` says that these are autograd functions, as ``function_work`` has
     them; otherwise the schemas are those of what ``given`` makes of a call (``nodes.py``)."""
     work_of = function_work if functions else pass_work
-    for names, one in passes.items():
-        work = partial(_hinted, work_of, one, given)
+    for names, row in passes.items():
+
+        def work(signature: Signature, hints: Hints, row: Pass = row) -> Work:
+            return work_of(signature if given is None else given(signature), row, hints)
+
         hinted_formula(*(namespace + name for name in names.split()), category=category, wraps=wraps)(work)
-
-
-def _hinted(
-    work_of: Callable[[Signature, Pass, Hints], Work], one: Pass, given: Callable[[Signature], Signature] | None,
-    signature: Signature, hints: Hints,
-) -> Work:  # fmt: skip
-    return work_of(signature if given is None else given(signature), one, hints)

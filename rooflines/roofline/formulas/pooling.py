@@ -11,7 +11,7 @@ from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.arguments import Arguments, distinct, size, size_of, written
 from rooflines.roofline.formulas.convolution import touched
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
 
 _INDEX_BYTES: Final = 8  # max-pooling writes where each maximum was, as int64
 _MAX: Final = "self kernel stride=() padding=0 dilation=1 ceil=False"

@@ -11,7 +11,7 @@ from rooflines.roofline.formulas.arguments import Arguments, NotCounted, broadca
 from rooflines.roofline.formulas.copies import moved
 from rooflines.roofline.formulas.random import RANDOM
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
 
 _MODES: Final = {"rand": RANDOM["uniform"], "randn": RANDOM["normal"]}
 

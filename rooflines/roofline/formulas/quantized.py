@@ -25,7 +25,7 @@ from rooflines.roofline.formulas.costs import (
 )
 from rooflines.roofline.formulas.pooling import pooled_size
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.table import Hints, aten, formula, hinted_formula, words
+from rooflines.roofline.formulas.registry import Hints, aten, formula, hinted_formula, words
 
 # --- to and from integers ----------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size
 from rooflines.roofline.formulas.costs import DEQUANTIZE, QUANTIZE
 from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.table import formula
+from rooflines.roofline.formulas.registry import formula
 
 # Kind -> elements a byte, and bytes of a row's scale and offset.
 PACKINGS: Final[dict[str, tuple[int, int]]] = {"byte": (1, 8), "4bit": (2, 4), "2bit": (4, 4)}

@@ -13,7 +13,7 @@ from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCoun
 from rooflines.roofline.formulas.copies import moved
 from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.table import Hints, aten, formula, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, aten, formula, hinted_formula
 
 
 @hinted_formula("aten::_pack_padded_sequence", category="copy")

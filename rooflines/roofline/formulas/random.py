@@ -10,7 +10,7 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, broadcast, size, size_of, written
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.table import aten, formula
+from rooflines.roofline.formulas.registry import aten, formula
 
 _UNIFORM: Final = 2 * costs.BASIC  # from the generator's bits to between two bounds
 _NORMAL: Final = 2 * costs.TRANSCENDENTAL + 2  # Box and Muller, mean and deviation

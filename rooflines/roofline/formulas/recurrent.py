@@ -26,7 +26,7 @@ from rooflines.roofline.formulas.costs import (
 from rooflines.roofline.formulas.low_precision import packed
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.table import formula
+from rooflines.roofline.formulas.registry import formula
 
 
 @dataclass(frozen=True, slots=True)

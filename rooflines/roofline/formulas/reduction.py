@@ -13,7 +13,7 @@ from rooflines.roofline.formulas.arguments import Arguments, NotCounted, broadca
 from rooflines.roofline.formulas.elementwise import RULES as ELEMENTWISE
 from rooflines.roofline.formulas.elementwise import real, rule_work
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.table import Hints, aten, formula, hinted_formula, words
+from rooflines.roofline.formulas.registry import Hints, aten, formula, hinted_formula, words
 
 INDEX_BYTES: Final = 8
 

@@ -19,7 +19,7 @@ from rooflines.roofline.formulas.convolution import output_size, touched
 from rooflines.roofline.formulas.copies import moved
 from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.table import formula
+from rooflines.roofline.formulas.registry import formula
 
 # Interpolation. Operator -> kind; each has a ``_backward``.
 _INTERPOLATIONS: Final[dict[str, str]] = {

@@ -15,7 +15,7 @@ from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, s
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.passes import Pass, parse
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.table import formula
+from rooflines.roofline.formulas.registry import formula
 
 FOUR_BIT: Final = ("uint8", "float4_e2m1fn_x2")
 # How many numbers an element of a weight may hold, where the activations hold one. Bytes are mostly two numbers of 4 bits.

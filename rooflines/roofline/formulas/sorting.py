@@ -9,7 +9,7 @@ from rooflines.profiler.trace.signature import MISSING, Argument, Signature, Ten
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, distinct, size, size_of, written
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.reduction import INDEX_BYTES
-from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
 
 
 def _axis_length(tensor: TensorArg, axis: int) -> int:

@@ -11,7 +11,7 @@ from math import log2, prod
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.table import formula
+from rooflines.roofline.formulas.registry import formula
 
 _PARTS = {"complex128": "float64", "complex64": "float32", "complex32": "float16"}
 _WHOLE = {part: whole for whole, part in _PARTS.items()}

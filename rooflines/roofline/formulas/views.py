@@ -6,7 +6,7 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.table import aten, formula
+from rooflines.roofline.formulas.registry import aten, formula
 
 VIEWS: Final = aten(
     "view view_as view_as_real view_as_complex _unsafe_view _reshape_alias reshape_alias t t_ transpose transpose_ permute movedim"

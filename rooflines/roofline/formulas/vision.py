@@ -18,9 +18,9 @@ from rooflines.roofline.formulas.arguments import Arguments, size, size_of, writ
 from rooflines.roofline.formulas.copies import result_bytes
 from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
+from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
 from rooflines.roofline.formulas.resample import point_cost
 from rooflines.roofline.formulas.sorting import compares
-from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
 
 _INDEX_BYTES: Final = 8
 _MAPPING_BYTES: Final = 4  # where a pooled value came from, as int32

@@ -18,8 +18,9 @@ from rooflines.profiler.compiled.records import CompiledCode, Graph, Kernel
 from rooflines.profiler.trace.calls import BACKWARD, Calls, Module
 from rooflines.profiler.trace.records import OPERATOR, Trace
 from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline.formulas.counter import count
 from rooflines.roofline.formulas.graph import count_kernel, count_node
-from rooflines.roofline.formulas.table import CallCount, count
+from rooflines.roofline.formulas.registry import CallCount
 from rooflines.roofline.resolvers.counts import DISPATCHES, CompiledCalls, Context, Counts, Variant
 
 _REGION: Final = re.compile(r"Torch-Compiled Region: (\S+)")

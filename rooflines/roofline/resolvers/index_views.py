@@ -18,7 +18,7 @@ from rooflines.profiler.trace.records import OPERATOR, Int64s
 from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.arguments import broadcast
-from rooflines.roofline.formulas.table import aten
+from rooflines.roofline.formulas.registry import aten
 from rooflines.roofline.resolvers.counts import Context, Counts, Variant
 
 _READS: Final = aten("index _unsafe_index")

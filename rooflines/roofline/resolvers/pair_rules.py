@@ -13,7 +13,7 @@ from typing import Final
 from rooflines.profiler.trace.signature import MISSING, Argument, Signature, TensorArg
 from rooflines.roofline.formulas.convolution import BACKWARD, BACKWARD_TRANSPOSED, FORWARD, TRANSPOSED
 from rooflines.roofline.formulas.normalization import BATCH_NORM
-from rooflines.roofline.formulas.table import aten
+from rooflines.roofline.formulas.registry import aten
 
 JOINS: Final = frozenset(aten("cat _cat concat stack _stack"))
 REDUCTIONS: Final = frozenset(aten(

@@ -24,7 +24,7 @@ from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.convolution import BACKWARD, BACKWARD_TRANSPOSED, FORWARD, TRANSPOSED
 from rooflines.roofline.formulas.normalization import BATCH_NORM
-from rooflines.roofline.formulas.table import aten
+from rooflines.roofline.formulas.registry import aten
 from rooflines.roofline.resolvers import pair_rules
 from rooflines.roofline.resolvers.counts import Context, Counts, Variant
 from rooflines.roofline.resolvers.gradient_consumers import GradientConsumers

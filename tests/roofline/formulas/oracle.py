@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rooflines.profiler.dispatch.signatures import call_signature, tensor_arg
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import count
-from rooflines.roofline.formulas.table import CallCount
+from rooflines.roofline.formulas.registry import CallCount
 
 # Arguments that an operator reads only in part, by operator (overload and trailing underscore dropped) and argument name: decided
 # element by element. Everywhere else one element that matters makes the whole argument read, because which elements matter depends on

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from rooflines.roofline.formulas import costs
+from rooflines.roofline.formulas.counter import registered
 from rooflines.roofline.formulas.libraries import modules_of
 from rooflines.roofline.formulas.ragged import NESTED
 from rooflines.roofline.formulas.sparse import SEARCH, SPARSE
-from rooflines.roofline.formulas.table import registered
 from rooflines.roofline.formulas.views import ALLOCATIONS, METADATA, VIEWS
 
 DOCS = Path(__file__).parents[3] / "docs"

@@ -22,11 +22,11 @@ from torch.ops import aten
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import CallCount, Work, count, table
+from rooflines.roofline.formulas.counter import registered
 from rooflines.roofline.formulas.decomposed import DECOMPOSED, SOMETIMES_DECOMPOSED
 from rooflines.roofline.formulas.libraries import modules_of
 from rooflines.roofline.formulas.ragged import NESTED
 from rooflines.roofline.formulas.sparse import SEARCH, SPARSE
-from rooflines.roofline.formulas.table import registered
 from rooflines.roofline.formulas.views import ALLOCATIONS, METADATA, VIEWS
 from tests.roofline.formulas import answers, samples
 from tests.roofline.formulas.answers import INDUCTOR

@@ -9,7 +9,7 @@ from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import NotCounted
 from rooflines.roofline.formulas.passes import Pass, function_work, pass_work
 from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.table import Hints
+from rooflines.roofline.formulas.registry import Hints
 
 LEFT, RIGHT, BIAS = TensorArg((4, 6), "bfloat16"), TensorArg((6, 5), "bfloat16"), TensorArg((5,), "float32")
 PRODUCT = Pass(

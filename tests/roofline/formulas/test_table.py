@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rooflines.profiler.trace.signature import DTYPE_BYTES, MISSING, Signature, TensorArg
 from rooflines.roofline.analysis import CATEGORIES
 from rooflines.roofline.formulas import CallCount, Work, count, formula, table
-from rooflines.roofline.formulas.table import registered
+from rooflines.roofline.formulas.counter import registered
 from tests.roofline.formulas.helpers import tensor
 
 

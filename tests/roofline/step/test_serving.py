@@ -10,7 +10,7 @@ import pytest
 import rooflines
 from rooflines.profiler.trace.signature import TensorArg
 from rooflines.roofline.formulas import Work
-from rooflines.roofline.formulas.table import hinted_formula
+from rooflines.roofline.formulas.registry import hinted_formula
 from tests.traces import kernel, launch, mm, op, span
 
 TRACES = Path(__file__).parents[2] / "data" / "traces"

@@ -14,7 +14,7 @@ from typing import Final, cast
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.kernels.launch import Launch
 from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.table import CallCount, count_by
+from rooflines.roofline.formulas.registry import CallCount, count_by
 
 # The pattern of a kernel's name -> the module of its family.
 _FAMILIES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (

@@ -118,10 +118,6 @@ _FLASHINFER_NAMES: Final = {
 _HUB: Final = re.compile(r"_(?:vllm_)?flash_attn(?P<version>[23]?)_\w+::")
 
 
-# How many imports of the modules here are under way.
-_loading = 0
-
-
 def canonical(name: str) -> str:
     """The name of an operator without what a profiler, a compiler or a build adds to it.
 
@@ -172,16 +168,6 @@ def load_all() -> None:
     _load((*" ".join(_NAMESPACES.values()).split(), *_STARTS))
 
 
-def is_loading() -> bool:
-    """Whether a module with formulas for a library is being imported."""
-    return _loading > 0
-
-
 def _load(modules: tuple[str, ...]) -> None:
-    global _loading
     for module in modules:
-        _loading += 1
-        try:
-            import_module(f"{__name__}.{module}")
-        finally:
-            _loading -= 1
+        import_module(f"{__name__}.{module}")

@@ -18,7 +18,7 @@ from rooflines.roofline.formulas.arguments import NotCounted, floating, size, si
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.table import formula
+from rooflines.roofline.formulas.registry import formula
 
 # silu(a) * b; backward: a: s * (1 + a * (1 - s)) * b * g; b: silu(a) * g.
 _SWIGLU: Final = (costs.SILU + 1, costs.SILU + 7)

@@ -18,7 +18,7 @@ from rooflines.roofline.formulas.packed_attention import Layout
 from rooflines.roofline.formulas.packed_attention import register as register_layouts
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.table import formula
+from rooflines.roofline.formulas.registry import formula
 
 _BASE: Final = "query key value dropout scale causal left right"
 _SCALES: Final = "q_scale=None k_scale=None v_scale=None"

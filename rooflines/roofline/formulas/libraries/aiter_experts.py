@@ -15,8 +15,8 @@ from rooflines.roofline.formulas.experts import fused_experts, product_of_expert
 from rooflines.roofline.formulas.libraries.vllm_experts import aiter_experts
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work
+from rooflines.roofline.formulas.registry import formula, words
 from rooflines.roofline.formulas.scaled import FOUR_BIT
-from rooflines.roofline.formulas.table import formula, words
 
 _CHOSEN: Final = "write weights, write ids"
 _BIASED: Final = Pass(f"read input, read bias, {_CHOSEN}", costs.SIGMOID + 2)

@@ -17,7 +17,7 @@ from rooflines.roofline.formulas.arguments import NotCounted, size, size_of, wri
 from rooflines.roofline.formulas.costs import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.passes import Pass, pass_work, register
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.table import formula
+from rooflines.roofline.formulas.registry import formula
 
 # --- norms -------------------------------------------------------------------------------------------------------------------------
 

@@ -14,8 +14,8 @@ from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, s
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.record import Work
+from rooflines.roofline.formulas.registry import formula
 from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision, register
-from rooflines.roofline.formulas.table import formula
 
 _SCALED: Final = "left, right, read scale_a, read scale_b"
 _OUT: Final = "left, right, write out"

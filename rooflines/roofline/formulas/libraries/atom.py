@@ -20,8 +20,8 @@ from rooflines.roofline.formulas.libraries.aiter_products import to_fp4
 from rooflines.roofline.formulas.packed_attention import unified
 from rooflines.roofline.formulas.passes import Pass, parse, pass_work, register
 from rooflines.roofline.formulas.record import Work
+from rooflines.roofline.formulas.registry import LAYER, Hints, dispatches, formula, hinted_formula, words
 from rooflines.roofline.formulas.scaled import register as register_products
-from rooflines.roofline.formulas.table import LAYER, Hints, dispatches, formula, hinted_formula, words
 
 _SUM: Final = "input residual"
 _NORMS: Final[dict[str, Pass]] = {

@@ -14,8 +14,8 @@ from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.passes import Pass, pass_work, register
 from rooflines.roofline.formulas.record import Work
+from rooflines.roofline.formulas.registry import formula
 from rooflines.roofline.formulas.scaled import product_pass
-from rooflines.roofline.formulas.table import formula
 
 # [..., k] @ [n, k]^T of int8; a scaled one multiplies each result by the scales of its row and its column.
 _INT8: Final = "read left[*m k], read right[n =k]"

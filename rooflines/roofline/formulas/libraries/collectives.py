@@ -16,8 +16,8 @@ from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, s
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, precision_of
+from rooflines.roofline.formulas.registry import formula, words
 from rooflines.roofline.formulas.rotary import rotary_work
-from rooflines.roofline.formulas.table import formula, words
 
 # --- alone -------------------------------------------------------------------------------------------------------------------------
 

@@ -13,8 +13,8 @@ from rooflines.roofline.formulas.arguments import Arguments, NotCounted
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work
+from rooflines.roofline.formulas.registry import formula
 from rooflines.roofline.formulas.resample import point_cost
-from rooflines.roofline.formulas.table import formula
 from rooflines.roofline.formulas.vision import CORNERS, Deformable, deformable_gradient_work, deformable_work
 
 _CONVOLUTIONS: Final = {

@@ -15,7 +15,7 @@ from rooflines.roofline.formulas.arguments import NotCounted, size, written
 from rooflines.roofline.formulas.nodes import tensors_only, with_gradient, with_gradients
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.table import Hints, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, hinted_formula
 
 _LINEAR: Final = Pass(
     "read x[*rows k], read weight[n k], read bias?",

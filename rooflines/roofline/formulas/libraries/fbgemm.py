@@ -21,7 +21,7 @@ from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.narrow import widened
 from rooflines.roofline.formulas.passes import Pass, pass_work, register
 from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
 
 # --- copies ------------------------------------------------------------------------------------------------------------------------
 

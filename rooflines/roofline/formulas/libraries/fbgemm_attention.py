@@ -16,7 +16,7 @@ from rooflines.roofline.formulas.arguments import Arguments, NotCounted
 from rooflines.roofline.formulas.costs import SILU
 from rooflines.roofline.formulas.packed_attention import Layout, backward, forward, register
 from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.table import Hints, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, hinted_formula
 
 _FORWARD: Final = (
     "query key value cum_q=None cum_k=None max_q=None max_k=None scale=None causal=False used_k=None pages=None longest=None left=-1"

@@ -22,8 +22,8 @@ from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.matmul import grouped_product, layer_work, product_flops
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
+from rooflines.roofline.formulas.registry import formula, words
 from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision
-from rooflines.roofline.formulas.table import formula, words
 
 PADDING: Final = "no row is padding"
 _RESULT: Final = 2  # bytes of a float16 or bfloat16 result

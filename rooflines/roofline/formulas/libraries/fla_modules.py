@@ -21,7 +21,7 @@ from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import gradients_and_forward
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.table import dispatches, formula
+from rooflines.roofline.formulas.registry import dispatches, formula
 
 # --- norms -------------------------------------------------------------------------------------------------------------------------
 

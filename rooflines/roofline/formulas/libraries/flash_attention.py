@@ -23,7 +23,7 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import NotCounted
 from rooflines.roofline.formulas.packed_attention import NO_WINDOW, Layout, forward, function_backward, gradient_first, register
 from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.table import Hints, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, hinted_formula
 
 _OPTIONS: Final = "dropout scale causal left right softcap alibi"
 _FORWARD: Final = f"query key value {_OPTIONS} debug"

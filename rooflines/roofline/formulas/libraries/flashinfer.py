@@ -21,8 +21,8 @@ from rooflines.roofline.formulas.libraries.vllm_kernels import GATED
 from rooflines.roofline.formulas.packed_attention import Layout, forward, merge
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work
+from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
 from rooflines.roofline.formulas.scaled import register as register_products
-from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
 
 _NORMS: Final[dict[str, Pass]] = {
     "rmsnorm gemma_rmsnorm": Pass("write out, read input, read weight, eps", costs.RMS_NORM),

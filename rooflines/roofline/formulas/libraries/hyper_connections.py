@@ -16,7 +16,7 @@ from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, written
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.table import dispatches, formula
+from rooflines.roofline.formulas.registry import dispatches, formula
 
 # n streams of w numbers for each of batch * steps tokens.
 _STREAMS: Final = "read residual[batch *steps n w]"

@@ -17,7 +17,7 @@ from rooflines.roofline.formulas.libraries.norms import Norm, norm_backward, nor
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.table import dispatches, formula
+from rooflines.roofline.formulas.registry import dispatches, formula
 
 # --- norms -------------------------------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from rooflines.roofline.formulas.arguments import NotCounted, floating, size, si
 from rooflines.roofline.formulas.nodes import gradients_and_forward
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
-from rooflines.roofline.formulas.table import formula
+from rooflines.roofline.formulas.registry import formula
 
 _CHUNK: Final = 64
 _FULL: Final = "packed sequences fill their chunks"

@@ -17,7 +17,7 @@ from rooflines.roofline.formulas.attention import Attention, backward_work
 from rooflines.roofline.formulas.costs import SOFTMAX
 from rooflines.roofline.formulas.packed_attention import Layout, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
-from rooflines.roofline.formulas.table import formula
+from rooflines.roofline.formulas.registry import formula
 
 _TILES: Final = "q_tile k_tile"
 _PACKED: Final = "cum_q cum_k max_q max_k"

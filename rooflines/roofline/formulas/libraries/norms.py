@@ -15,7 +15,7 @@ from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import NotCounted, size, written
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.table import formula
+from rooflines.roofline.formulas.registry import formula
 
 KIND: Final = "an RMS norm where there is no bias"
 

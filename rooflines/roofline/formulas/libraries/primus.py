@@ -21,8 +21,8 @@ from rooflines.roofline.formulas.matmul import grouped_product, product
 from rooflines.roofline.formulas.nodes import tensors_only, with_gradient
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work
+from rooflines.roofline.formulas.registry import formula
 from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision
-from rooflines.roofline.formulas.table import formula
 
 _KERNELS: Final = "primus_turbo_cpp_extension::"
 _PADDED: Final = "rows that pad the groups count"

@@ -20,7 +20,7 @@ from rooflines.roofline.formulas.costs import SOFTMAX, SOFTMAX_BACKWARD
 from rooflines.roofline.formulas.matmul import product_work
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
 
 _INDEX: Final = 8  # bytes of an int64
 

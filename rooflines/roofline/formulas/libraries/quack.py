@@ -20,7 +20,7 @@ from rooflines.roofline.formulas.experts import SPREAD, share
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
-from rooflines.roofline.formulas.table import formula
+from rooflines.roofline.formulas.registry import formula
 
 # --- products ----------------------------------------------------------------------------------------------------------------------
 

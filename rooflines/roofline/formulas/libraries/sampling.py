@@ -16,7 +16,7 @@ from rooflines.roofline.formulas.arguments import Arguments, NotCounted, floatin
 from rooflines.roofline.formulas.costs import SOFTMAX, TRANSCENDENTAL
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.table import formula
+from rooflines.roofline.formulas.registry import formula
 
 # --- tokens ------------------------------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from rooflines.roofline.formulas.arguments import Arguments
 from rooflines.roofline.formulas.packed_attention import Layout, forward, merge, register, unified
 from rooflines.roofline.formulas.passes import Pass, pass_work
 from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.table import Hints, dispatches, formula, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, dispatches, formula, hinted_formula
 
 _CACHE: Final = "query key value heads scale pages used_k page_size max_k alibi"
 

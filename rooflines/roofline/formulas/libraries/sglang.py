@@ -26,10 +26,10 @@ from rooflines.roofline.formulas.libraries.vllm_kernels import GATED
 from rooflines.roofline.formulas.narrow import to_blocks, to_fp4
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, precision_of
+from rooflines.roofline.formulas.registry import LAYER, dispatches, formula, words
 from rooflines.roofline.formulas.rotary import normalise_and_rotate, rotary_work, rotate_in_place
 from rooflines.roofline.formulas.scaled import product_pass
 from rooflines.roofline.formulas.scaled import register as register_products
-from rooflines.roofline.formulas.table import LAYER, dispatches, formula, words
 
 # --- products ----------------------------------------------------------------------------------------------------------------------
 

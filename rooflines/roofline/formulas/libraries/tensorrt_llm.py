@@ -22,10 +22,10 @@ from rooflines.roofline.formulas.libraries.vllm_operators import narrowed_produc
 from rooflines.roofline.formulas.narrow import to_8_bits, to_blocks
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work
+from rooflines.roofline.formulas.registry import dispatches, formula
 from rooflines.roofline.formulas.rotary import rotary_work
 from rooflines.roofline.formulas.scaled import product_pass, scaled_work
 from rooflines.roofline.formulas.scaled import register as register_products
-from rooflines.roofline.formulas.table import dispatches, formula
 
 # --- products ----------------------------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
 
 _FUNCTIONS: Final = {"permute": "TokenPermuteMaskMap", "unpermute": "TokenUnpermuteMaskMap"}
 

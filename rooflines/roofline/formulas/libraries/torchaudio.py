@@ -14,7 +14,7 @@ from rooflines.roofline.formulas.arguments import Arguments, size, size_of, writ
 from rooflines.roofline.formulas.costs import LOG_ADD, TRANSCENDENTAL
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.table import formula
+from rooflines.roofline.formulas.registry import formula
 
 LONGEST: Final = "all sequences are as long as the longest"
 

@@ -32,7 +32,7 @@ from rooflines.roofline.formulas.packed_attention import (
     register,
 )
 from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.table import Hints, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, hinted_formula
 
 _PACKED: Final = "query key value cum_q cum_k"
 _SHARED: Final = "grads_share_storage grad query key value out log_sum cum_q cum_k max_q max_k"

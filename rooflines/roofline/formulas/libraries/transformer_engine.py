@@ -25,7 +25,7 @@ from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import parts, tensors_only, with_gradient
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.table import Hints, dispatches, formula, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, dispatches, formula, hinted_formula
 
 _RECIPE: Final = "counted in the dtype of the tensors, because fp8 recipes are not recorded"
 _WHOLE: Final = "the sequence is not split over ranks"

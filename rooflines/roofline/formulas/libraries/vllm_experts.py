@@ -18,8 +18,8 @@ from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE, INTEGERS, fuse
 from rooflines.roofline.formulas.libraries.vllm_products import marlin_dtype
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, precision_of
+from rooflines.roofline.formulas.registry import dispatches, formula, words
 from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision
-from rooflines.roofline.formulas.table import dispatches, formula, words
 
 # The largest of the scores of all experts are searched once for each token.
 _ROUTED: Final = "write weights, write ids, write places, read input, renormalize"

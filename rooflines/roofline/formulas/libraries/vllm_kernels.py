@@ -17,8 +17,8 @@ from rooflines.roofline.formulas.kv_cache import store, stored
 from rooflines.roofline.formulas.narrow import to_fp4
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work
+from rooflines.roofline.formulas.registry import formula
 from rooflines.roofline.formulas.rotary import rotary_work, rotate_in_place
-from rooflines.roofline.formulas.table import formula
 
 # A gate and a factor lie side by side in the input: one activation and one product for each element of the result.
 GATED: Final[dict[str, int]] = {

@@ -20,9 +20,9 @@ from rooflines.roofline.formulas.matmul import linear_work
 from rooflines.roofline.formulas.narrow import to_8_bits, to_fp4, widened
 from rooflines.roofline.formulas.passes import Pass, pass_work, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
+from rooflines.roofline.formulas.registry import LAYER, dispatches, formula, words
 from rooflines.roofline.formulas.rotary import rotary_work, rotate_in_place
 from rooflines.roofline.formulas.scaled import register as register_products
-from rooflines.roofline.formulas.table import LAYER, dispatches, formula, words
 
 _SAME: Final = "the cache has the dtype of the keys"
 

@@ -20,9 +20,9 @@ from rooflines.roofline.formulas.matmul import layer_work, product_flops
 from rooflines.roofline.formulas.narrow import widened
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
+from rooflines.roofline.formulas.registry import formula
 from rooflines.roofline.formulas.scaled import FOUR_BIT
 from rooflines.roofline.formulas.scaled import register as register_products
-from rooflines.roofline.formulas.table import formula
 
 _SCALED: Final = "write out, left, right, read scale_a, read scale_b"
 _PRODUCTS: Final[dict[str, str]] = {

@@ -6,7 +6,7 @@ import pytest
 
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.formulas import count
-from rooflines.roofline.formulas.table import registered
+from rooflines.roofline.formulas.counter import registered
 
 
 def bf16(*shape):

@@ -6,7 +6,7 @@ import pytest
 
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import count
-from rooflines.roofline.formulas.table import words
+from rooflines.roofline.formulas.registry import words
 from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp8, fp32, int32, int64, reason, uint8
 
 T, WIDTH, RANK, SLICES = 7, 48, 5, 3

@@ -1,0 +1,163 @@
+"""The registry of formulas: what one is, and the decorators that enter it. It imports no formula.
+
+An operator is in one of four places. *Counted*: a formula, registered by ``@formula``. *Zero on purpose*: a formula too, which returns
+``Work()`` (views, allocation, metadata). *Composite*: it only calls other operators; they are counted, it is not. *Unknown*: everything
+else, said with a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.roofline.formulas import shapes
+from rooflines.roofline.formulas.arguments import Dispatches, NotCounted
+from rooflines.roofline.formulas.families import operators
+from rooflines.roofline.formulas.record import Work
+from rooflines.roofline.formulas.sequences import Sequences
+
+Formula = Callable[[Signature], Work]
+
+
+@dataclass(frozen=True, slots=True)
+class CallCount:
+    """The answer for one signature: its work, or that it dispatches to other operators, or why it is unknown.
+
+    ``decomposes`` says that the work counts only where no operator below the call is counted.
+    """
+
+    kind: Literal["counted", "composite", "unknown"]
+    work: Work | None
+    category: str
+    reason: str = ""
+    decomposes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """Known facts about a call besides its arguments; an unknown field is None.
+
+    ``outputs`` are the tensors that it returned, which a recording has and a trace has not. ``output_bytes`` is what the call
+    allocated. ``parameter_elements`` is how many elements of parameters it updates and ``parameter_dtype`` their dtype. ``sequences``
+    are the lengths of the packed sequences of a server's step.
+    """
+
+    outputs: tuple[TensorArg, ...] | None = None
+    output_bytes: int | None = None
+    parameter_elements: int | None = None
+    parameter_dtype: str = "float32"
+    sequences: Sequences | None = None
+
+    def results(self, signature: Signature) -> tuple[TensorArg, ...]:
+        """The tensors that the call returns: as recorded, else as torch's own shape inference has them; raises NotCounted."""
+        found = self.outputs if self.outputs is not None else shapes.infer(signature)
+        if found is None:
+            raise NotCounted("output shapes not known")
+        return found
+
+
+HintedFormula = Callable[[Signature, Hints], Work]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A registered formula. ``origin`` is the author: this package for PyTorch's operators or for those of a library, or a user."""
+
+    category: str
+    formula: HintedFormula
+    wraps: bool
+    origin: Literal["torch", "library", "user"]
+
+
+FORMULAS: Final[dict[str, Entry]] = {}
+# Why kernels of a layer that is found by its name or number have no work.
+LAYER: Final = "weights and states of the layer are not arguments"
+# FLOPs or bytes of one call. More is a corrupt trace: at 1e18 FLOP/s this takes two weeks.
+_MOST: Final = 1 << 80
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Names written one after the other, as the long tables have them."""
+    return tuple(text.split())
+
+
+def aten(text: str) -> tuple[str, ...]:
+    """``"relu gelu"`` -> ``("aten::relu", "aten::gelu")``."""
+    return tuple(f"aten::{name}" for name in words(text))
+
+
+def _register(names: tuple[str, ...], category: str, function: Formula | HintedFormula, hinted: HintedFormula, wraps: bool) -> None:
+    home = getattr(function, "func", function).__module__  # ``func``: of functools.partial
+    ours = home.startswith(f"{__name__.partition('.')[0]}.")
+    origin: Literal["torch", "library", "user"] = "user" if not ours else "torch" if names[0] in operators() else "library"
+    for name in names:
+        before = FORMULAS.get(name)
+        if before is not None and (before.origin, origin) == ("user", "library"):
+            continue  # a user's formula, which came first
+        replaces = before is None or (before.origin, origin) == ("library", "user")
+        if not replaces or (origin == "user" and name in operators()):
+            raise ValueError(f"operator '{name}' is registered twice")
+        FORMULAS[name] = Entry(category, hinted, wraps, origin)
+
+
+def formula(*names: str, category: str, wraps: bool = False) -> Callable[[Formula], Formula]:
+    """Register ``f(signature) -> Work`` for these operators; ValueError names an operator that has one already, unless it is one of
+    the formulas for other libraries (``libraries/``), which a user's formula replaces.
+
+    ``wraps`` says that they may call other operators for all of their work: where an operator below is counted, only that one counts.
+    """
+
+    def register(function: Formula) -> Formula:
+        _register(names, category, function, lambda signature, _: function(signature), wraps)
+        return function
+
+    return register
+
+
+def dispatches(*names: str, category: str, reason: str = "") -> None:
+    """Register operators that only hand their work to others; ``reason`` says why kernels that one launches itself have no work."""
+
+    @formula(*names, category=category)
+    def handed_on(_: Signature) -> Work:
+        raise Dispatches(reason)
+
+
+def hinted_formula(*names: str, category: str, wraps: bool = False) -> Callable[[HintedFormula], HintedFormula]:
+    """Register ``f(signature, hints) -> Work`` for operators whose recorded arguments do not determine what they move."""
+
+    def register(function: HintedFormula) -> HintedFormula:
+        _register(names, category, function, function, wraps)
+        return function
+
+    return register
+
+
+def count_by(work_of: Callable[[], Work], category: str) -> CallCount:
+    """The count of a call whose work ``work_of`` returns: unknown, with the reason, where it raises or no call can have that much."""
+    try:
+        work = work_of()
+    except NotCounted as error:
+        return CallCount("unknown", None, category, str(error))
+    except Dispatches as error:
+        return CallCount("composite", None, category, str(error))
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        # A signature that no call of this operator can have: another schema, a corrupt trace.
+        return CallCount("unknown", None, category, f"arguments not understood ({type(error).__name__})")
+    numbers = _numbers(work)
+    if numbers is None:
+        return CallCount("unknown", None, category, "its formula does not return rooflines.Work with whole numbers")
+    if min(numbers) < 0:
+        return CallCount("unknown", None, category, "arguments not understood (negative size)")
+    if max(numbers) > _MOST:
+        return CallCount("unknown", None, category, "arguments not understood (invalid size)")
+    return CallCount("counted", work, category)
+
+
+def _numbers(work: object) -> tuple[int, ...] | None:
+    """FLOPs and bytes of what a formula returned; None for what is not ``Work`` of whole numbers (formulas may be a user's)."""
+    if not isinstance(work, Work):
+        return None
+    numbers = (work.matrix_flops, work.other_flops, work.bytes_read, work.bytes_written)
+    return numbers if all(isinstance(number, int) for number in numbers) else None
