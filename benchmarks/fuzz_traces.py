@@ -202,7 +202,7 @@ def attempt(data: bytes) -> str:
     from rooflines import serial
     from rooflines.errors import TraceError
     from rooflines.profiler.external_trace import run_of_trace
-    from rooflines.profiler.trace.calls import build_calls
+    from rooflines.profiler.trace.calls import tree
     from rooflines.profiler.trace.cut import whole_part
     from rooflines.profiler.trace.reader import parse_trace
     from rooflines.roofline.analyze import analyze
@@ -212,7 +212,7 @@ def attempt(data: bytes) -> str:
         trace = whole_part(parse_trace(data, memory_limit_bytes=MEMORY_LIMIT_BYTES, partial=zlib.crc32(data) % 8 < 4))
     except TraceError as error:
         return "refused: " + "".join("#" if letter.isdigit() else letter for letter in error.message)[:60]
-    calls = build_calls(trace)
+    calls = tree(trace)
     attribution = attribute(trace, calls)
     assert 0 <= attribution.busy_ns <= attribution.span_ns, "busy for longer than the span"
     assert all(row.time_ns >= 0 for row in attribution.rows), "an operator with less than no time"

@@ -16,7 +16,7 @@ from rooflines.profiler.compiled.inductor_cache import read_cache
 from rooflines.profiler.compiled.records import read_compiled
 from rooflines.profiler.records import Run, RunFile, Workload
 from rooflines.profiler.trace.breakdown import step_breakdown
-from rooflines.profiler.trace.calls import Calls, build_calls
+from rooflines.profiler.trace.calls import Calls, tree
 from rooflines.profiler.trace.cut import whole_part
 from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.launches import launches
@@ -132,7 +132,7 @@ def _traced_parts(
     """The fields of the analysis that come from the trace; ``notes`` are those about the trace."""
     facts = run.facts
     notes: list[str] = []
-    calls, compiled = build_calls(trace), None
+    calls, compiled = tree(trace), None
     code = read_compiled(run.compiled_path) if run.compiled_path is not None else None
     if code:
         compiled = find_compiled_calls(trace, calls, code)

@@ -13,7 +13,7 @@ import pytest
 
 from rooflines import pipeline
 from rooflines.profiler.trace.breakdown import step_breakdown
-from rooflines.profiler.trace.calls import build_calls
+from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.roofline.attribution.attribute import attribute
 from rooflines.roofline.step.partition import whole_trace
@@ -36,7 +36,7 @@ def rows(name):
 
 def attributed(name):
     trace = read_trace(DATA / f"{name}.json.gz")
-    calls = build_calls(trace)
+    calls = tree(trace)
     return trace, attribute(trace, calls)
 
 
@@ -149,7 +149,7 @@ def test_operators_of_resnet50_have_the_published_device_time(resnet):
 
 def test_the_step_breakdown_of_resnet50_is_the_published_one(resnet):
     trace, found = resnet
-    calls = build_calls(trace)
+    calls = tree(trace)
     expected = {row["quantity"]: float(row["value"]) for row in rows("resnet50_v100_step_breakdown.csv")}
     ours = {kind: ns / 1e3 for kind, ns in step_breakdown(trace, calls, found.windows).items()}
     kinds = ("kernel", "memcpy", "memset", "runtime", "dataloader", "other")

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.distinct import distinct
-from rooflines.profiler.trace.launches import LAUNCHING
+from rooflines.profiler.trace.launches import LAUNCHING, launched_by_collectives, launching
 from rooflines.profiler.trace.nesting import Mask, innermost, nest, parents
 from rooflines.profiler.trace.records import (
     ANNOTATION,
@@ -79,8 +79,10 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Columns parallel to ``trace.host``, one entry per event.
+    """The call tree of ``trace``: columns parallel to ``trace.host``, one entry per event.
 
+    ``trace`` has all that a collective launched marked as communication. ``launch`` is the host event that launched each device event
+    (-1: not in the trace), ``shared_ids`` the number of correlation ids that several calls could have launched with.
     ``parent`` is the enclosing host event (-1: none), ``operator`` the innermost operator that is or encloses the event (-1: none),
     ``after`` the first event behind everything below this one: what event ``i`` encloses are the events ``i + 1`` to ``after[i] - 1``.
     ``module`` indexes ``modules`` (-1: none), ``phase`` indexes ``PHASES``, ``end_ns`` is the event's end clipped to its parent's, and
@@ -90,6 +92,9 @@ class Calls:
     marked them, otherwise empty. ``notes`` are sentences about marks that were left out.
     """
 
+    trace: Trace
+    launch: Int64s
+    shared_ids: int
     parent: Int64s
     operator: Int64s
     after: Int64s
@@ -110,8 +115,8 @@ def module_annotation(path: str, kind: str) -> str:
     return f"{MODULE_PREFIX}{path} ({kind})"
 
 
-def build_calls(trace: Trace) -> Calls:
-    """The call tree of ``trace`` by nesting of intervals within each thread."""
+def tree(trace: Trace) -> Calls:
+    """The call tree of ``trace`` by nesting of intervals within each thread: the second room (docs/design.md)."""
     host = trace.host
     is_operator, is_annotation = host.kind == OPERATOR, host.kind == ANNOTATION
     marks = _Marks(trace.names, set(distinct(host.name[is_annotation])[0].tolist()))
@@ -136,7 +141,11 @@ def build_calls(trace: Trace) -> Calls:
     if not len(found.marks):
         updates = np.flatnonzero(is_annotation & marks.is_update[host.name] & (innermost(is_node, after) < 0))
         found = _updated(host, updates, np.sort(host.start_ns[is_node]), began)
+    launch, shared_ids = launching(trace)
     return Calls(
+        trace=launched_by_collectives(trace, after, launch),
+        launch=launch,
+        shared_ids=shared_ids,
         parent=np.where(is_step, -1, parents(after)),
         operator=innermost(is_operator, after),
         after=after,

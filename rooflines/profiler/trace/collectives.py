@@ -12,9 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rooflines.profiler.trace.calls import Calls, build_calls
-from rooflines.profiler.trace.launches import launching
-from rooflines.profiler.trace.nesting import covered
+from rooflines.profiler.trace.calls import Calls, tree
 from rooflines.profiler.trace.records import COMMUNICATION, OPERATOR, Collective, Int32s, Int64s, Trace
 from rooflines.profiler.trace.signature import COLLECTIVE_DTYPES, DTYPE_BYTES, SCALAR_TYPES, Signature
 
@@ -23,8 +21,6 @@ _KINDS = (
     "allreduce", "allgather", "reducescatter", "alltoall", "sendrecv", "broadcast", "reduce", "gather", "scatter", "send", "recv",
     "barrier",
 )  # fmt: skip
-# How the names of operators and ranges begin that exchange data; all that is launched inside of one is communication.
-_EXCHANGING = ("c10d::", "_c10d_functional::", "c10d_functional::", "nccl:", "record_param_comms", "symm_mem::")
 _NO_LETTERS = re.compile(r"[^a-z]+")
 
 
@@ -76,26 +72,11 @@ def read_collectives(trace: Trace, calls: Calls | None = None) -> Collectives:
     known = noted >= 0
     what[known] = np.array(of_noted, np.int32)[noted[known]] if of_noted else 0
     if not known.all():
-        told = _Told(trace, calls or build_calls(trace))
+        told = _Told(trace, calls or tree(trace))
         for i in np.flatnonzero(~known).tolist():
             what[i] = numbers.setdefault(told.of(int(kernels[i])), len(numbers))
     device = trace.device
     return Collectives(what, device.stream[kernels], device.start_ns[kernels], device.end_ns[kernels], tuple(numbers))
-
-
-def launched_by_collectives(trace: Trace, calls: Calls, launch: Int64s) -> Trace:
-    """``trace`` with the kernels and copies that a collective launched marked as communication, regardless of their names.
-
-    ``launch`` is the host event that launched each device event, -1 where it is not in the trace.
-    """
-    host, device = trace.host, trace.device
-    named = np.array([name.startswith(_EXCHANGING) for name in trace.names], bool)
-    if not named.any() or not len(host):
-        return trace
-    exchanging = named[host.name]
-    exchanging |= covered(exchanging, calls.after)
-    kind = np.where((launch >= 0) & exchanging[launch], COMMUNICATION, device.kind).astype(device.kind.dtype)
-    return replace(trace, device=replace(device, kind=kind))
 
 
 def kind_of(name: str) -> str:
@@ -145,7 +126,6 @@ class _Told:
 
     def __init__(self, trace: Trace, calls: Calls) -> None:
         self._trace, self._calls = trace, calls
-        self._launch, _ = launching(trace)
 
     def of(self, kernel: int) -> Exchange:
         around = [found for found in map(self._told_by, self._operators(kernel)) if found.kind != "other"]
@@ -160,7 +140,7 @@ class _Told:
     def _operators(self, kernel: int) -> list[Signature]:
         """The signatures of the operators around the kernel's launch, the innermost first."""
         host, parent = self._trace.host, self._calls.parent
-        at = int(self._launch[kernel])
+        at = int(self._calls.launch[kernel])
         found = []
         while at >= 0:
             if host.kind[at] == OPERATOR and host.signature[at] >= 0:

@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from rooflines.profiler.trace.calls import build_calls
+from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.launches import launching
 from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, RUNTIME, Trace
@@ -59,5 +59,5 @@ def _launches(trace: Trace) -> Mask:
     """Which host events launched a device event that was read, or enclose one that did."""
     launch = launching(trace)[0]
     before = np.concatenate(([0], np.cumsum(np.bincount(launch[launch >= 0], minlength=len(trace.host)))))
-    found: Mask = before[build_calls(trace).after] > before[:-1]
+    found: Mask = before[tree(trace).after] > before[:-1]
     return found

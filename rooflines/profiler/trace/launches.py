@@ -5,16 +5,21 @@ A long queue is a host that is ahead of the device, as it should be; an empty on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.intervals import Intervals
-from rooflines.profiler.trace.records import RUNTIME, Int64s, Trace
+from rooflines.profiler.trace.nesting import covered
+from rooflines.profiler.trace.records import COMMUNICATION, RUNTIME, Int64s, Trace
 
 # Runtime and driver calls that launch work, of CUDA, HIP and Level Zero; others have correlation ids as well.
 LAUNCHING = ("Launch", "Memcpy", "Memset", "Enqueue")
+
+
+# How the names of operators and ranges begin that exchange data; all that is launched inside of one is communication.
+_EXCHANGING = ("c10d::", "_c10d_functional::", "c10d_functional::", "nccl:", "record_param_comms", "symm_mem::")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +114,18 @@ def _quantile(values: Int64s, share: float) -> float:
     part = at - int(at)
     low, high = (float(value) for value in np.sort(values)[[int(at), min(int(at) + 1, len(values) - 1)]])
     return high - (high - low) * (1 - part) if part >= 0.5 else low + (high - low) * part
+
+
+def launched_by_collectives(trace: Trace, after: Int64s, launch: Int64s) -> Trace:
+    """``trace`` with the kernels and copies that a collective launched marked as communication, regardless of their names.
+
+    ``after`` and ``launch`` are those of ``Calls``.
+    """
+    host, device = trace.host, trace.device
+    named = np.array([name.startswith(_EXCHANGING) for name in trace.names], bool)
+    if not named.any() or not len(host):
+        return trace
+    exchanging = named[host.name]
+    exchanging |= covered(exchanging, after)
+    kind = np.where((launch >= 0) & exchanging[launch], COMMUNICATION, device.kind).astype(device.kind.dtype)
+    return replace(trace, device=replace(device, kind=kind))

@@ -14,7 +14,7 @@ import numpy as np
 from rooflines.errors import TraceError
 from rooflines.profiler.compiled.inductor_cache import CachedKernel
 from rooflines.profiler.trace import intervals
-from rooflines.profiler.trace.calls import Calls, build_calls
+from rooflines.profiler.trace.calls import Calls, tree
 from rooflines.profiler.trace.collectives import launched_by_collectives
 from rooflines.profiler.trace.idle import unrecorded_until
 from rooflines.profiler.trace.intervals import Intervals
@@ -199,7 +199,7 @@ def attribute(
 
 def _counted(capture: CaptureTrace, context: Context) -> CountedTrace:
     """The calls of a capture, counted like those of any trace."""
-    calls = build_calls(capture.trace)
+    calls = tree(capture.trace)
     known = Context(capture.trace, calls, parameter_dtype=context.parameter_dtype, inductor_cache=context.inductor_cache)
     counts = count_calls(known)
     owners = find_owners(capture.trace, calls, counts)

@@ -11,7 +11,7 @@ from collections import defaultdict
 import pytest
 
 from rooflines.profiler.dispatch.recorder import record
-from rooflines.profiler.trace.calls import build_calls
+from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.profiler.workloads.prepare import prepare
 from rooflines.roofline.attribution.attribute import attribute
@@ -37,7 +37,7 @@ def summed(found, steps) -> Figures:
 
 def traced(run) -> Figures:
     trace = read_trace(run.directory / run.facts.trace)
-    found = attribute(trace, build_calls(trace), run.facts.parameter_elements, stored_calls=run.facts.noted_calls)
+    found = attribute(trace, tree(trace), run.facts.parameter_elements, stored_calls=run.facts.noted_calls)
     assert found.gaps == ()
     steps = len(run.facts.steps.traced_ns)
     return summed(((row.signature.name, row.count.work, row.calls) for row in found.rows if row.count.work), steps)

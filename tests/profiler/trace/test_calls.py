@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rooflines.profiler.trace.calls import PHASES, build_calls, module_annotation
+from rooflines.profiler.trace.calls import PHASES, tree, module_annotation
 from rooflines.profiler.trace.records import OPERATOR
 from tests.traces import add, mm, op, span, trace
 
@@ -23,7 +23,7 @@ def named(found, calls):
 
 def test_an_event_belongs_to_the_shortest_interval_around_it():
     found = trace(op("a", 0, 10), op("b", 1, 5), op("c", 2, 1), op("d", 7, 2), op("e", 20, 1))
-    calls = build_calls(found)
+    calls = tree(found)
     by_name = {found.names[code]: i for i, code in enumerate(found.host.name)}
     parent = {name: (found.names[found.host.name[calls.parent[i]]] if calls.parent[i] >= 0 else None) for name, i in by_name.items()}
     assert parent == {"a": None, "b": "a", "c": "b", "d": "a", "e": None}
@@ -31,11 +31,11 @@ def test_an_event_belongs_to_the_shortest_interval_around_it():
 
 def test_threads_do_not_nest_in_each_other():
     found = trace(op("a", 0, 10), op("b", 1, 5, tid=2))
-    assert build_calls(found).parent.tolist() == [-1, -1]
+    assert tree(found).parent.tolist() == [-1, -1]
 
 
 def test_a_child_that_outlives_its_caller_by_rounding_is_clipped():
-    calls = build_calls(trace(op("a", 0, 10), op("b", 9, 1.001)))
+    calls = tree(trace(op("a", 0, 10), op("b", 9, 1.001)))
     assert calls.end_ns.tolist() == [10_000, 10_000]
 
 
@@ -48,7 +48,7 @@ def test_forward_operators_take_the_innermost_module_and_backward_ones_its_by_se
         op(NODE + "ConvolutionBackward0", 220, 10, tid=2, seq=5, fwd=1), op("aten::convolution_backward", 221, 8, tid=2),
         op(NODE + "torch::autograd::AccumulateGrad", 240, 10, tid=2, seq=-1), op("aten::add_", 241, 8, tid=2),
     )  # fmt: skip
-    where = named(found, build_calls(found))
+    where = named(found, tree(found))
     assert where["aten::conv2d"] == ("layer1.0.conv2", "forward")
     assert where["aten::addmm"] == ("fc", "forward")
     assert where["aten::mm"] == ("fc", "backward")
@@ -61,12 +61,12 @@ def test_the_backward_of_a_thread_that_comes_first_still_finds_its_module():
         op(NODE + "MmBackward0", 200, 10, tid=1, seq=3, fwd=1), op("aten::mm", 201, 5, tid=1),
         span(module_annotation("fc", "Linear"), 0, 20, tid=9), op("aten::linear", 1, 15, tid=9, seq=3),
     )  # fmt: skip
-    assert named(found, build_calls(found))["aten::mm"] == ("fc", "backward")
+    assert named(found, tree(found))["aten::mm"] == ("fc", "backward")
 
 
 def test_what_runs_in_the_optimizer_is_its_phase():
     found = trace(span("ProfilerStep#0", 0, 100), mm(1, 5, 2, 2, 2, seq=1), span("Optimizer.step#SGD.step", 50, 20), add(51, 5))
-    calls = build_calls(found)
+    calls = tree(found)
     assert named(found, calls)["aten::mm"][1] == "forward"
     assert named(found, calls)["aten::add"][1] == "optimizer"
     assert calls.steps.tolist() == [[0, 100_000]]
@@ -80,7 +80,7 @@ def test_what_a_closure_runs_in_the_optimizer_is_forward_and_backward():
         span(STEP, 0, 100), mm(5, 5, 2, 2, 2, seq=1), op("MmBackward0", 20, 20, seq=1, fwd=1), op("aten::t", 22, 3),
         span("Optimizer.zero_grad#SGD.zero_grad", 2, 2), op("aten::zero_", 2.5, 1), add(50, 5),
     )  # fmt: skip
-    calls = build_calls(found)
+    calls = tree(found)
     assert {name: phase for name, (_, phase) in named(found, calls).items()} == {
         "aten::mm": "forward", "MmBackward0": "backward", "aten::t": "backward", "aten::zero_": "optimizer",
         "aten::add": "optimizer", STEP: "optimizer", "Optimizer.zero_grad#SGD.zero_grad": "optimizer",
@@ -93,26 +93,26 @@ def test_a_closure_s_backward_may_run_on_the_engine_s_thread():
         mm(0, 1, 2, 2, 2, tid=3, seq=9), op("SinBackward0", 60, 9, tid=4, seq=9, fwd=3),  # of another thread's forward
         span(STEP, 10, 90), mm(15, 5, 2, 2, 2, seq=1), op("MmBackward0", 30, 15, tid=2, seq=1, fwd=1), add(50, 5),
     )  # fmt: skip
-    assert build_calls(found).begin_ns[found.host.name == found.names.index(STEP)].tolist() == [45_000]
+    assert tree(found).begin_ns[found.host.name == found.names.index(STEP)].tolist() == [45_000]
 
 
 def test_a_closure_that_the_recording_stops_in_was_in_its_forward():
     events = (span("ProfilerStep#0", 0, 99), op("aten::zero_", 12, 2), mm(15, 5, 2, 2, 2, seq=1), span(STEP, 10, 90))
     found = trace(*events)
-    assert named(found, build_calls(found))["aten::mm"][1] == "forward"
+    assert named(found, tree(found))["aten::mm"][1] == "forward"
     # What follows says that the range was whole: an optimizer that leaves gradients on.
     found = trace(*events, op("later", 120, 5))
-    assert named(found, build_calls(found))["aten::mm"][1] == "optimizer"
+    assert named(found, tree(found))["aten::mm"][1] == "optimizer"
     # And a whole one at the end has an update without gradients.
     found = trace(span(STEP, 10, 90), add(20, 10))
-    assert named(found, build_calls(found))["aten::add"][1] == "optimizer"
+    assert named(found, tree(found))["aten::add"][1] == "optimizer"
 
 
 def test_an_optimizer_that_a_node_calls_runs_no_closure():
     found = trace(
         op(NODE + "torch::autograd::AccumulateGrad", 0, 50), span(STEP, 10, 30), add(12, 5), op(NODE + "SinBackward0", 15, 5, tid=2),
     )  # fmt: skip
-    assert named(found, build_calls(found))["aten::add"][1] == "optimizer"
+    assert named(found, tree(found))["aten::add"][1] == "optimizer"
 
 
 def test_a_step_that_begins_inside_of_a_range_cuts_nothing_off():
@@ -121,7 +121,7 @@ def test_a_step_that_begins_inside_of_a_range_cuts_nothing_off():
         span("ProfilerStep#0", 0, 30), span("ProfilerStep#1", 30, 170),
         span(STEP, 5, 145), mm(10, 10, 2, 2, 2, seq=1), op("MmBackward0", 40, 20, seq=1, fwd=1), add(100, 10),
     )  # fmt: skip
-    calls = build_calls(found)
+    calls = tree(found)
     where = named(found, calls)
     assert {name: where[name][1] for name in ("aten::mm", "MmBackward0", "aten::add")} == {
         "aten::mm": "forward", "MmBackward0": "backward", "aten::add": "optimizer",
@@ -134,7 +134,7 @@ def test_a_step_that_begins_inside_of_a_range_cuts_nothing_off():
 
 
 def test_a_step_that_begins_inside_of_an_operator_lasts_until_its_own_end():
-    calls = build_calls(trace(op("a", 0, 80), span("ProfilerStep#0", 50, 100), op("b", 60, 10), op("c", 90, 30)))
+    calls = tree(trace(op("a", 0, 80), span("ProfilerStep#0", 50, 100), op("b", 60, 10), op("c", 90, 30)))
     assert calls.steps.tolist() == [[50_000, 150_000]]
     assert calls.parent.tolist() == [-1, -1, 0, -1]
     assert calls.operator.tolist()[2:] == [2, 3]
@@ -151,7 +151,7 @@ def test_a_step_that_begins_inside_of_an_operator_lasts_until_its_own_end():
     ],
 )
 def test_steps_do_not_overlap(marks, steps, left_out):
-    calls = build_calls(trace(*(span(f"ProfilerStep#{i}", ts, dur, tid=tid) for i, (ts, dur, tid) in enumerate(marks))))
+    calls = tree(trace(*(span(f"ProfilerStep#{i}", ts, dur, tid=tid) for i, (ts, dur, tid) in enumerate(marks))))
     assert (calls.steps / 1e3).tolist() == steps
     assert len(calls.step_names) == len(steps)
     assert [note.split()[-1] for note in calls.notes] == ([f"{left_out}."] if left_out else [])
@@ -159,7 +159,7 @@ def test_steps_do_not_overlap(marks, steps, left_out):
 
 def test_module_calls_are_counted_and_types_kept():
     found = trace(*(span(module_annotation("act", "ReLU"), ts, 1) for ts in (0, 5, 9)))
-    calls = build_calls(found)
+    calls = tree(found)
     assert [(m.path, m.type) for m in calls.modules] == [("act", "ReLU")]
     assert calls.module_calls.tolist() == [3]
 
@@ -175,7 +175,7 @@ def test_module_instances_get_the_path_of_their_nesting():
         instance("Layer_1", 40, 20), instance("Linear_0", 41, 8), op("aten::mm", 42, 5, seq=2), op("aten::add", 55, 2),
         op("autograd::engine::evaluate_function: MmBackward0", 200, 9, tid=2, seq=2, fwd=1), op("aten::mm", 201, 5, tid=2),
     )  # fmt: skip
-    calls = build_calls(found)
+    calls = tree(found)
     layer = "Bert_0.Encoder_0.Layer"
     assert [(module.path, module.type) for module in calls.modules] == [
         ("Bert_0", "Bert"), ("Bert_0.Encoder_0", "Encoder"), (f"{layer}_0", "Layer"), (f"{layer}_1", "Layer"),
@@ -194,17 +194,17 @@ def test_an_instance_with_nothing_around_it_is_where_it_is_called_otherwise():
         instance("Net_0", 0, 100), instance("Layer_0", 10, 20), instance("Linear_0", 11, 8), instance("Head_0", 50, 20),
         instance("Linear_0", 51, 8),
     )  # fmt: skip
-    calls = build_calls(found)
+    calls = tree(found)
     numbers = {module.path: number for module, number in zip(calls.modules, calls.module_calls.tolist(), strict=True)}
     assert numbers == {"Net_0": 1, "Net_0.Layer_0": 2, "Net_0.Layer_0.Linear_0": 2, "Net_0.Head_0": 1, "Net_0.Head_0.Linear_0": 1}
 
 
 def test_marks_with_paths_name_the_instances_below_them():
-    calls = build_calls(trace(span(module_annotation("fc", "Linear"), 0, 20), instance("Linear_0", 1, 18), op("aten::mm", 2, 10)))
+    calls = tree(trace(span(module_annotation("fc", "Linear"), 0, 20), instance("Linear_0", 1, 18), op("aten::mm", 2, 10)))
     assert [calls.modules[at].path for at in set(calls.module.tolist())] == ["fc"]
 
 
 def test_a_deep_nesting_keeps_paths_short():
-    calls = build_calls(trace(*(instance(f"Module_{depth}", depth, 10_000 - 2 * depth) for depth in range(3000))))
+    calls = tree(trace(*(instance(f"Module_{depth}", depth, 10_000 - 2 * depth) for depth in range(3000))))
     assert max(len(module.path) for module in calls.modules) <= 1024
     assert len(calls.modules) == 3000

@@ -28,7 +28,7 @@ from rooflines.device_specs.records import Ceilings
 from rooflines.errors import TraceError
 from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.trace import document, stream
-from rooflines.profiler.trace.calls import build_calls
+from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.cut import whole_part
 from rooflines.profiler.trace.nesting import nest, parents
 from rooflines.profiler.trace.reader import _read, parse_trace, read_trace
@@ -52,7 +52,7 @@ def _sheet() -> Ceilings:
 def _analysed(data: bytes, **limits: int) -> tuple[Trace, Analysis]:
     """The trace and its analysis, which holds together and can be written."""
     found = parse_trace(data, **limits)
-    calls = build_calls(found)
+    calls = tree(found)
     attribution = attribute(found, calls)
     assert 0 <= attribution.busy_ns <= attribution.span_ns
     assert all(row.time_ns >= 0 for row in attribution.rows)
@@ -421,7 +421,7 @@ def test_sizes_that_a_formula_walks_through_are_bounded(name):
     found = trace(op(name, 0, 5, dims=[[most, 1, 1], [most, 1, 1], [], [], [], [], [], []],
                      types=["float", "float", "Scalar", "Scalar", "Scalar", "Scalar", "Scalar", "Scalar"],
                      concrete=["", "", str(most), str(most), str(most), "1", "1", "1"]))  # fmt: skip
-    attribution = attribute(found, build_calls(found))
+    attribution = attribute(found, tree(found))
     assert len(attribution.rows) + len(attribution.gaps) == 1
 
 
@@ -478,7 +478,7 @@ def test_a_hundred_thousand_threads_that_allocate():
     events = '{"ph":"i","name":"[memory]","tid":%,"ts":%,"args":{"Bytes":8}},'
     events += '{"ph":"X","cat":"cpu_op","name":"aten::index","tid":%,"ts":%,"dur":1}'
     found = parse_trace(_many(events, 30_000))
-    assert len(attribute(found, build_calls(found)).gaps) >= 1
+    assert len(attribute(found, tree(found)).gaps) >= 1
 
 
 def test_steps_and_modules_by_the_thousand():

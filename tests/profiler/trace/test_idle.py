@@ -8,7 +8,7 @@ import pytest
 
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.breakdown import step_breakdown
-from rooflines.profiler.trace.calls import build_calls
+from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.idle import idle_causes
 from rooflines.profiler.trace.launches import launches
 from rooflines.profiler.trace.reader import read_trace
@@ -25,7 +25,7 @@ def runtime(name, ts, dur):
 def idle(*events):
     """Microseconds of idle time by cause; they sum to the device's idle time."""
     found = trace(*events)
-    calls = build_calls(found)
+    calls = tree(found)
     divided = attribute(found, calls)
     causes = idle_causes(found, calls, divided.launch, intervals.subtract(divided.window, divided.busy))
     times = {cause: intervals.length(gaps) for cause, gaps in causes.items()}
@@ -35,7 +35,7 @@ def idle(*events):
 
 def queue(*events):
     found = trace(*events)
-    divided = attribute(found, build_calls(found))
+    divided = attribute(found, tree(found))
     return launches(found, divided.launch, divided.busy)
 
 
@@ -70,7 +70,7 @@ def test_which_calls_wait_for_the_device(name, waits):
 
 def test_the_copy_of_rocm_on_a_stream_returns_when_it_is_done():
     found = read_trace(DATA / "toy_mi250_training.json.gz")
-    launch = attribute(found, build_calls(found)).launch
+    launch = attribute(found, tree(found)).launch
     copies = [i for i, by in enumerate(launch) if by >= 0 and found.names[found.host.name[by]] == "hipMemcpyWithStream"]
     assert len(copies) == 2
     assert all(found.host.end_ns[launch[i]] > found.device.end_ns[i] for i in copies)
@@ -128,7 +128,7 @@ def test_a_step_on_a_device_lasts_until_what_it_launched_has_ended():
         span("ProfilerStep#1", 0, 20), mm(1, 5, 8, 8, 8), launch(2, 2, 1), kernel("a", 10, 30, 1),
         span("ProfilerStep#2", 20, 20), mm(21, 5, 8, 8, 8), launch(22, 2, 2), kernel("b", 50, 10, 2),
     )  # fmt: skip
-    calls = build_calls(found)
+    calls = tree(found)
     divided = attribute(found, calls)
     assert divided.windows.tolist() == [[0, 40_000], [40_000, 60_000]]
     assert calls.step_names == ("ProfilerStep#1", "ProfilerStep#2")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rooflines.profiler.trace.calls import build_calls
+from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.collectives import read_collectives
 from rooflines.profiler.trace.launches import _quantile, launching
 from rooflines.roofline.attribution.attribute import attribute
@@ -68,7 +68,7 @@ def test_two_processes_with_the_same_ids_have_each_their_own_kernel():
         add(3, 10, tid=2), launch(4, 2, 2, tid=2), kernel("add", 55, 30, 2) | {"pid": 1},
     ]  # fmt: skip
     found = trace(*events)
-    result = attribute(found, build_calls(found))
+    result = attribute(found, tree(found))
     assert {row.signature.name: row.time_ns for row in result.rows} == {"aten::mm": 10_000, "aten::add": 30_000}
     assert [note.split()[-1] for note in result.notes] == ["1."]
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rooflines.errors import TraceError
-from rooflines.profiler.trace.calls import build_calls
+from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.reader import parse_trace, read_trace
 from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, OPERATOR
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg, from_kineto
@@ -97,7 +97,7 @@ def test_old_and_new_categories_mean_the_same():
 @pytest.mark.parametrize("category", ["cuda_driver", "xpu_runtime", "xpu_driver"])
 def test_the_launch_of_a_kernel_may_be_the_driver_s(category):
     found = trace({**launch(0, 2, 3), "cat": category, "name": "zeCommandListAppendLaunchKernel"}, kernel("gemm", 5, 1, 3))
-    assert attribute(found, build_calls(found)).launch.tolist() == [0]
+    assert attribute(found, tree(found)).launch.tolist() == [0]
 
 
 def test_kinds_of_device_events():
@@ -177,14 +177,14 @@ _JSON = st.recursive(
                          "Sequence number"]), _JSON, max_size=5),
 }), max_size=8))  # fmt: skip
 def test_nothing_inside_an_event_makes_the_reader_crash(events):
-    from rooflines.profiler.trace.calls import build_calls
+    from rooflines.profiler.trace.calls import tree
     from rooflines.roofline.attribution.attribute import attribute
 
     try:
         found = parse_trace(json.dumps({"traceEvents": events}).encode())
     except TraceError:
         return
-    calls = build_calls(found)
+    calls = tree(found)
     attribution = attribute(found, calls)
     assert attribution.busy_ns <= attribution.span_ns
 

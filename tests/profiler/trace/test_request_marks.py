@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rooflines.profiler.trace.calls import build_calls
+from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.cut import whole_part
 from rooflines.profiler.trace.request_marks import RequestMark, request_mark
 from tests.traces import add, kernel, launch, span, trace
@@ -76,7 +76,7 @@ def test_numbers_that_no_batch_has_are_no_mark(name):
 
 
 def steps(*events):
-    calls = build_calls(trace(*events))
+    calls = tree(trace(*events))
     return list(zip(calls.step_names, calls.steps.tolist(), calls.batches or [None] * len(calls.steps), strict=True))
 
 
@@ -111,8 +111,8 @@ def test_steps_of_the_profiler_count_where_they_enclose_more():
 def test_no_step_of_a_trace_that_is_cut_off_counts():
     """Device events of a step may be missing."""
     events = trace(span(DECODE, 0, 100), add(10, 50), launch(20, 5, 1), kernel("k", 60, 5, 1))
-    assert len(build_calls(events).steps) == 1
-    assert not len(build_calls(whole_part(replace(events, cut_ns=100_000))).steps)
+    assert len(tree(events).steps) == 1
+    assert not len(tree(whole_part(replace(events, cut_ns=100_000))).steps)
 
 
 def test_marks_of_the_device_and_marks_without_work_are_no_steps():

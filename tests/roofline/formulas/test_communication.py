@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rooflines.profiler.dispatch.recorder import record
-from rooflines.profiler.trace.calls import build_calls
+from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.attribution.attribute import attribute
@@ -145,7 +145,7 @@ def test_older_traces_have_the_tensors_at_nccl_s_annotation():
     for args, owner in (({}, "nccl:all_reduce"), (noted, "record_param_comms")):
         events = op("c10d::allreduce_", 1, 20), op("record_param_comms", 2, 15) | {"args": args}, inside
         read = trace(*events, *kernels)
-        (row,) = attribute(read, build_calls(read)).rows
+        (row,) = attribute(read, tree(read)).rows
         assert (row.signature.name, row.time_ns) == (owner, 30_000)
         assert row.count.work == Work(bytes_read=PART, bytes_written=PART)
 

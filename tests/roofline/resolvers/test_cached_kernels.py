@@ -9,7 +9,7 @@ import pytest
 import rooflines
 from rooflines.errors import UsageError
 from rooflines.profiler.compiled.inductor_cache import read_cache
-from rooflines.profiler.trace.calls import build_calls
+from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.attribution.attribute import attribute
 from rooflines.roofline.formulas import count
@@ -84,7 +84,7 @@ NORM_CALL = {
 
 def divided(cache, *events):
     found = trace(*events)
-    return attribute(found, build_calls(found), inductor_cache=cache)
+    return attribute(found, tree(found), inductor_cache=cache)
 
 
 def test_a_trace_is_counted_with_the_cache(cache):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rooflines.profiler.compiled.records import Access, Buffer, CompiledCode, Graph, Kernel
-from rooflines.profiler.trace.calls import BACKWARD, FORWARD, build_calls, module_annotation
+from rooflines.profiler.trace.calls import BACKWARD, FORWARD, tree, module_annotation
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.profiler.trace.stored_call import StoredCall
 from rooflines.roofline.attribution.attribute import attribute
@@ -41,7 +41,7 @@ def region(ts, dur, name="0/0", **more):
 
 def divide(code, *events):
     found = trace(*events)
-    compiled = find_compiled_calls(found, build_calls(found), code)
+    compiled = find_compiled_calls(found, tree(found), code)
     result = attribute(found, compiled.calls, compiled=compiled)
     parts = [row.time_ns for row in result.rows] + [gap.time_ns for gap in result.gaps]
     assert sum(parts) + result.idle_ns - result.overlap_ns == result.span_ns
@@ -79,7 +79,7 @@ def test_a_kernel_has_its_facts_and_what_is_around_it_dispatches():
 
 def test_without_facts_it_stays_unknown_with_a_reason():
     found = trace(region(10, 100), op("graph_0_cpp_fused_relu_0", 20, 60))
-    reasons = gaps(attribute(found, build_calls(found)))
+    reasons = gaps(attribute(found, tree(found)))
     assert "traces do not record its arguments" in reasons["graph_0_cpp_fused_relu_0"]
     assert "not compiled by inductor in this recording" in reasons["Torch-Compiled Region: 0/0"]
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import rooflines
-from rooflines.profiler.trace.calls import build_calls
+from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.reader import parse_trace
 from rooflines.roofline.attribution.attribute import attribute
 
@@ -36,7 +36,7 @@ def recorded(tmp_path, run):
         run()
     profiler.export_chrome_trace(str(tmp_path / "trace.json"))
     trace = parse_trace(json.dumps(json.loads((tmp_path / "trace.json").read_text())).encode())
-    return attribute(trace, build_calls(trace))
+    return attribute(trace, tree(trace))
 
 
 def index_bytes(index):

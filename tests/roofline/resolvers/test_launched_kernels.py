@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import rooflines
-from rooflines.profiler.trace.calls import build_calls
+from rooflines.profiler.trace.calls import tree
 from rooflines.roofline.attribution.attribute import attribute
 from tests.traces import add, kernel, launch, op, span, trace
 
@@ -57,7 +57,7 @@ def moe(ts, at=1):
 
 def divide(*events):
     found = trace(*events)
-    result = attribute(found, build_calls(found))
+    result = attribute(found, tree(found))
     parts = [row.time_ns for row in result.rows] + [gap.time_ns for gap in result.gaps]
     assert sum(parts) + result.idle_ns - result.overlap_ns == result.span_ns
     return result

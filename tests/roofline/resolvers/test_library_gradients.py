@@ -62,12 +62,12 @@ def test_the_gradient_shows_how_many_tokens_a_layer_gathered():
 
 
 def _all(*events):
-    from rooflines.profiler.trace.calls import build_calls
+    from rooflines.profiler.trace.calls import tree
     from rooflines.roofline.attribution.attribute import attribute
     from tests.traces import trace
 
     found = trace(*events)
-    return attribute(found, build_calls(found)).rows
+    return attribute(found, tree(found)).rows
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rooflines.profiler.trace.calls import build_calls
+from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.attribution.attribute import attribute
 from rooflines.roofline.formulas import count
@@ -35,12 +35,12 @@ def node(name, ts, dur, *shapes, seq):
 
 def rows(*events):
     found = trace(*events)
-    return {row.signature.name: row for row in attribute(found, build_calls(found)).rows}
+    return {row.signature.name: row for row in attribute(found, tree(found)).rows}
 
 
 def reasons(*events):
     found = trace(*events)
-    return {gap.name: gap.reason for gap in attribute(found, build_calls(found)).gaps}
+    return {gap.name: gap.reason for gap in attribute(found, tree(found)).gaps}
 
 
 # --- results -----------------------------------------------------------------------------------------------------------------------

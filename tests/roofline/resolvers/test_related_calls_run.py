@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from rooflines.profiler.trace.calls import build_calls
+from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.reader import parse_trace
 from rooflines.roofline.attribution.attribute import attribute
 
@@ -41,7 +41,7 @@ def network():
 def work(document):
     """Calls, matrix FLOPs, other FLOPs and bytes of each operator with these shapes; which of them were inferred; what has no count."""
     trace = parse_trace(json.dumps(document).encode())
-    found = attribute(trace, build_calls(trace))
+    found = attribute(trace, tree(trace))
     sums, inferred = {}, set()
     for row in found.rows:
         key = row.signature.name, row.signature.shapes()

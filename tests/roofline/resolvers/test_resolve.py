@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rooflines.profiler.trace.calls import build_calls
+from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.roofline.resolvers.counts import Context, Variant, count_signatures
 from rooflines.roofline.resolvers.resolve import RESOLVERS, count_calls
@@ -18,7 +18,7 @@ TRACE = Path(__file__).parents[2] / "data" / "traces" / "resnet50_v100_training_
 @pytest.fixture(scope="module")
 def context():
     trace = read_trace(TRACE)
-    return Context(trace, build_calls(trace), parameter_elements=25_557_032)
+    return Context(trace, tree(trace), parameter_elements=25_557_032)
 
 
 def test_every_resolver_returns_counts_of_its_own(context):

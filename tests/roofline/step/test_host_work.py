@@ -8,7 +8,7 @@ import pytest
 
 from rooflines.pipeline.reading import analyze_trace
 from rooflines.profiler.trace import intervals
-from rooflines.profiler.trace.calls import build_calls
+from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.idle import idle_causes
 from rooflines.roofline.attribution.attribute import attribute
 from rooflines.roofline.step.host_work import host_work, is_compiled, recomputation, synchronisations
@@ -28,7 +28,7 @@ def runtime(name, ts, dur, correlation=0):
 def explained(*events):
     """The waits and the work of the host in a trace of these events."""
     made = trace(*events)
-    calls = build_calls(made)
+    calls = tree(made)
     found = attribute(made, calls)
     causes = idle_causes(found.trace, calls, found.launch, intervals.subtract(found.window, found.busy))
     return synchronisations(made, calls, found, causes), host_work(made, calls, found, causes["host_bound"])
@@ -135,7 +135,7 @@ def recomputing(*more):
         kernel("gradient", 160, 10, 3),
         *more,
     )
-    calls = build_calls(made)
+    calls = tree(made)
     return recomputation(made, calls, attribute(made, calls))
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 import rooflines
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.profiler.records import Environment, Run, RunFile, StepTimes, Workload
-from rooflines.profiler.trace.calls import build_calls
+from rooflines.profiler.trace.calls import tree
 from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views import run as view
 from rooflines.roofline.analysis import PARTS
@@ -40,7 +40,7 @@ FACTS = RunFile(
 def divided(*events):
     """What ``events`` are divided into, their attribution, and the labels of its rows by their categories."""
     found = trace(*events)
-    calls = build_calls(found)
+    calls = tree(found)
     attribution = attribute(found, calls)
     return partition(found, calls, attribution, [Label("unknown", row.count.category) for row in attribution.rows]), attribution
 

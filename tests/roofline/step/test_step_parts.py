@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rooflines.profiler.trace.breakdown import step_breakdown
-from rooflines.profiler.trace.calls import build_calls
+from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.roofline.analysis import PARTS
 from rooflines.roofline.attribution.attribute import attribute
@@ -19,7 +19,7 @@ LOADS = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
 def divided(found):
-    calls = build_calls(found)
+    calls = tree(found)
     attribution = attribute(found, calls)
     return partition(found, calls, attribution, [Label("unknown", row.count.category) for row in attribution.rows])
 
@@ -54,7 +54,7 @@ def test_the_forward_and_backward_of_a_closure_are_not_the_optimizers():
     # the optimizer begins at 600, where the backward has ended
     assert parts(*events) == ("host", {"forward": 100.0, "backward": 400.0, "optimizer": 100.0, "host": 400.0})
     found = trace(*events)
-    calls = build_calls(found)
+    calls = tree(found)
     assert step_breakdown(found, calls, calls.steps)["cpu_s"].tolist() == [895_000]
 
 
@@ -133,7 +133,7 @@ def test_work_without_a_launch_has_no_phase():
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name)
 def test_the_parts_of_real_traces_sum_to_the_step(path):
     found = read_trace(path)
-    calls = build_calls(found)
+    calls = tree(found)
     attribution = attribute(found, calls)
     divided = partition(found, calls, attribution, [Label("unknown", row.count.category) for row in attribution.rows])
     record, timeline = divided.division(), divided.timeline

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import rooflines
-from rooflines.profiler.trace.calls import build_calls
+from rooflines.profiler.trace.calls import tree
 from tests.traces import add, kernel, launch, op, span, trace
 
 NODE = "autograd::engine::evaluate_function: AddBackward0"
@@ -43,21 +43,21 @@ def test_without_marks_each_step_of_an_optimizer_ends_a_step(tmp_path):
 
 def test_two_optimizers_after_one_backward_pass_are_one_step_and_a_wrapped_one_is_none():
     wrapped, second = span("Optimizer.step#EMA.step", 59, 42), span("Optimizer.step#Adam.step", 105, 20)
-    calls = build_calls(trace(wrapped, *updating(0, 1), second, *updating(200, 3)))
+    calls = tree(trace(wrapped, *updating(0, 1), second, *updating(200, 3)))
     assert calls.steps.tolist() == [[0, 125_000], [125_000, 300_000]]
 
 
 def test_an_optimizer_inside_of_the_backward_pass_ends_no_step():
     inside = span("Optimizer.step#SGD.step", 35, 5)
-    assert build_calls(trace(*updating(0, 1), inside, *updating(100, 3))).steps.tolist() == [[0, 100_000], [100_000, 200_000]]
+    assert tree(trace(*updating(0, 1), inside, *updating(100, 3))).steps.tolist() == [[0, 100_000], [100_000, 200_000]]
 
 
 def test_a_single_step_of_an_optimizer_with_work_behind_it_is_none():
-    assert not len(build_calls(trace(*updating(0, 1), add(150, 20))).steps)
+    assert not len(tree(trace(*updating(0, 1), add(150, 20))).steps)
 
 
 def test_marks_of_the_profiler_come_first():
-    calls = build_calls(trace(span("ProfilerStep#3", 0, 250), *updating(0, 1), *updating(100, 3)))
+    calls = tree(trace(span("ProfilerStep#3", 0, 250), *updating(0, 1), *updating(100, 3)))
     assert calls.step_names == ("ProfilerStep#3",)
 
 

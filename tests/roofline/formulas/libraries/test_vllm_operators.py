@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rooflines.profiler.trace.calls import build_calls
+from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import Work, count
 from rooflines.roofline.resolvers.counts import Context
@@ -119,7 +119,7 @@ def test_layers_that_are_found_by_name_only_call_others(name):
 
 def counted_names(*events):
     found = trace(*events)
-    counts = count_calls(Context(found, build_calls(found)))
+    counts = count_calls(Context(found, tree(found)))
     own = counts.where(lambda variant: variant.count.kind == "counted" and variant.count.work != Work())
     return [found.names[code] for code in found.host.name[own]]
 
