@@ -14,28 +14,41 @@ import numpy as np
 from rooflines.device_specs.records import CONTRADICTS, DISTURBED, UNCONFIRMED, Ceilings, marked, marks_of
 from rooflines.profiler.compiled.inductor_cache import read_cache
 from rooflines.profiler.compiled.records import read_compiled
+from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.records import Run, RunFile, Workload
 from rooflines.profiler.trace.breakdown import step_breakdown
 from rooflines.profiler.trace.calls import Calls, tree
 from rooflines.profiler.trace.cut import whole_part
 from rooflines.profiler.trace.distinct import distinct
-from rooflines.profiler.trace.launches import launches
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.profiler.trace.records import CaptureTrace, Int64s, Trace
 from rooflines.roofline.advice.usage import find_in_usage, ranked
-from rooflines.roofline.analysis import Analysis, Basis, Coverage, Input, Launches, Memory, Steps, TracedStep
-from rooflines.roofline.attribution.attribute import Attribution, attribute
+from rooflines.roofline.analysis import (
+    Analysis,
+    Basis,
+    Coverage,
+    HostWork,
+    Input,
+    Memory,
+    OperatorRow,
+    Steps,
+    Synchronisation,
+    TracedStep,
+)
+from rooflines.roofline.attribution.attribute import Attribution, own
 from rooflines.roofline.attribution.steady import FEWEST_STEPS
 from rooflines.roofline.bounds.judging import with_shortest_kernel
 from rooflines.roofline.caveats import caveats
 from rooflines.roofline.findings import find
 from rooflines.roofline.module_rows import module_rows
 from rooflines.roofline.operator_rows import operator_row, total, unmodelled_row
-from rooflines.roofline.resolvers.compiled import find_compiled_calls
+from rooflines.roofline.resolvers.counts import Known
+from rooflines.roofline.resolvers.resolve import count
 from rooflines.roofline.step.collectives import collective_rows
 from rooflines.roofline.step.host_work import host_work, is_compiled, recomputation, synchronisations
 from rooflines.roofline.step.input_pipeline import delayed, feeding, limited_by
 from rooflines.roofline.step.interference import QuietSteps, page_faults, quiet_steps
+from rooflines.roofline.step.launch_queue import launch_queue
 from rooflines.roofline.step.partition import Label, Partition, clock_factor, partition, whole_trace
 from rooflines.roofline.step.serving import serving
 from rooflines.roofline.step.times import summarize_steps
@@ -60,59 +73,161 @@ def analyze(
     ``partial``, a trace that is cut off is read up to the cut. A run without a trace (interrupted before the traced pass) still has
     its step times. ``inductor_cache`` has the code that inductor generated. Raises TraceError when the trace is corrupt.
     """
-    facts = run.facts
-    ceilings = ceilings or facts.ceilings
-    quiet = quiet_steps(run)
-    others = quiet.others
-    steps = summarize_steps(facts.steps, facts.workload, facts.compile_s, quiet.timed, quiet.traced) if facts.steps else None
-    notes = [*_notes(facts), *_doubtful(ceilings)]
-    parts: dict[str, Any] = {
-        "ceilings": ceilings.ceilings if ceilings else (),
-        "compiled": facts.workload.compiled,
-        "input": feeding(facts, None, quiet.timed),
-    }
     if trace is None and run.trace_path is not None:
-        trace = whole_part(read_trace(run.trace_path, _list_dtype(facts.workload), partial=partial))
-        notes += trace.notes if trace.cut_ns is not None else ()
-    if trace is not None:
-        if facts.environment.device != "cpu" and not len(trace.device):
-            # What is left are the times of dispatching on the host, which the device's roofs do not bound.
-            ceilings = None
-            notes.append(_no_device_events(facts, trace))
-        parts |= _traced_parts(run, trace, ceilings, steps, quiet, captures, inductor_cache)
-        notes += parts.pop("notes")
-        parts["totals"] = total(parts["operators"], facts, bounded=parts.pop("bounded"))
-    flops = sum(row.flops for row in parts["operators"]) if trace is not None and parts["basis"].per == "step" else None
-    used = usage(run, flops, ceilings)
-    if used is not None and flops is not None:
-        parts["totals"] = msgspec.structs.replace(parts["totals"], energy_j=used.energy_per_step_j)
-    measured = Analysis(
-        workload=_workload(facts.workload, parts),
-        environment=facts.environment,
-        command=facts.settings.command,
-        created=facts.created,
-        status=facts.status,
-        steps=steps,
-        memory=_memory(facts),
-        other_programs=others,
-        page_faults=page_faults(facts),
-        output_error=facts.output_error,
-        usage=used,
-        notes=tuple(notes),
-        **parts,
+        trace = whole_part(read_trace(run.trace_path, _list_dtype(run.facts.workload), partial=partial))
+    if trace is None:
+        return _judge_times(run, ceilings)
+    return judge(own(count(tree(trace), _known(run, captures, inductor_cache))), run, ceilings)
+
+
+def _known(run: Run, captures: Sequence[CaptureTrace], inductor_cache: Path | str | None) -> Known:
+    facts = run.facts
+    return Known(
+        parameter_elements=facts.parameter_elements,
+        parameter_dtype=_list_dtype(facts.workload),
+        stored_calls=facts.noted_calls,
+        code=(read_compiled(run.compiled_path) or None) if run.compiled_path is not None else None,
+        inductor_cache=read_cache(inductor_cache) if inductor_cache is not None else None,
+        captures=tuple(captures),
+        quiet=quiet_steps(run).traced,
+        range_ns=facts.steps.range_ns or 0.0 if facts.steps is not None else 0.0,
     )
-    return _with_conclusions(measured)
 
 
-def _workload(recorded: Workload, parts: dict[str, Any]) -> Workload:
+def _judge_times(run: Run, ceilings: Ceilings | None) -> Analysis:
+    """The analysis of a run without a trace."""
+    facts, quiet = run.facts, quiet_steps(run)
+    roofs = ceilings or facts.ceilings
+    return _concluded(
+        Analysis(
+            workload=facts.workload,
+            environment=facts.environment,
+            command=facts.settings.command,
+            created=facts.created,
+            status=facts.status,
+            ceilings=roofs.ceilings if roofs else (),
+            compiled=facts.workload.compiled,
+            steps=_steps(facts, quiet),
+            input=feeding(facts, None, quiet.timed),
+            memory=_memory(facts),
+            other_programs=quiet.others,
+            page_faults=page_faults(facts),
+            output_error=facts.output_error,
+            usage=usage(run, None, roofs),
+            notes=(*_notes(facts), *_doubtful(roofs)),
+        )
+    )
+
+
+def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings | None = None) -> Analysis:
+    """Judge the divided time by ``ceilings``, by default those stored with ``run``: the fifth room (docs/design.md).
+
+    ``run`` has the facts recorded with the trace; without one they are those that the trace itself tells.
+    """
+    trace = attribution.trace
+    run = run or run_of_trace("", trace)
+    facts, quiet = run.facts, quiet_steps(run)
+    steps = _steps(facts, quiet)
+    stored = roofs = ceilings or facts.ceilings
+    code = attribution.counts.known.code
+    notes = [*_notes(facts), *_doubtful(roofs), *(trace.notes if trace.cut_ns is not None and facts.workload.source != "trace" else ())]
+    if facts.environment.device != "cpu" and not len(trace.device):
+        # What is left are the times of dispatching on the host, which the device's roofs do not bound.
+        roofs = None
+        notes.append(_no_device_events(facts, trace))
+    notes += code.problems if code is not None else ()
+    used_roofs = roofs
+    # What other programs did to the times is no property of the operators: where they cannot be told apart, nothing is judged.
+    roofs = roofs if quiet.others is None or quiet.others.judged else None
+    if roofs is not None and len(trace.device):
+        roofs = with_shortest_kernel(roofs, trace)
+    start_up = facts.steps is not None and facts.steps.traced == "program"
+    step_s = _clock(attribution, steps) if attribution.steps and not start_up else None
+    waits = fed.delay_fraction if (fed := feeding(facts, None, quiet.timed)) is not None else None
+    if step_s is not None:
+        attribution = attribution.scaled(clock_factor(attribution, step_s, waits))
+    notes += (*attribution.notes, *_kinds(attribution), *_several_devices(trace))
+    per_step = attribution.steps or 1
+    rows = [operator_row(row, attribution.calls, roofs, per_step, facts, trace.began_ns) for row in attribution.rows]
+    labels = [Label(row.bound, row.category) for row in rows]
+    traced = partition(attribution, labels)
+    divided, fed = _divided(traced, step_s, facts, quiet)
+    breakdown = step_breakdown(attribution.calls, attribution.windows, attribution.overhead)
+    waits_for, works = _on_host(attribution, traced, divided)
+    coverage = _coverage(attribution, divided)
+    operators = tuple(sorted(rows, key=lambda row: (-row.time_s, row.name, row.module)))
+    used = usage(run, sum(row.flops for row in rows) if attribution.steps else None, used_roofs)
+    totals = total(operators, facts, bounded=divided.is_bounded)
+    if used is not None and attribution.steps:
+        totals = msgspec.structs.replace(totals, energy_j=used.energy_per_step_j)
+    return _concluded(
+        Analysis(
+            workload=_workload(facts.workload, operators, coverage),
+            environment=facts.environment,
+            command=facts.settings.command,
+            created=facts.created,
+            status=facts.status,
+            basis=_basis(attribution, start_up=start_up, timed=step_s is not None and steps is not None),
+            ceilings=roofs.ceilings if roofs else stored.ceilings if stored else (),
+            steps=steps,
+            totals=totals,
+            timeline=divided.timeline,
+            trace_timeline=whole_trace(trace, attribution.earlier_ns),
+            step_breakdown={kind: int(in_steps.sum()) / 1e9 / per_step for kind, in_steps in breakdown.items()},
+            bound_breakdown=divided.bounds(),
+            category_breakdown=divided.categories(),
+            division=divided.division(),
+            input=fed or feeding(facts, None, quiet.timed),
+            traced_steps=_traced_steps(attribution.calls, breakdown) if attribution.steps else (),
+            serving=serving(attribution, rows, labels, roofs),
+            idle_breakdown={f"{cause}_s": time_s for cause, time_s in divided.idle.items()} if len(trace.device) else None,
+            launches=launch_queue(attribution),
+            synchronisations=waits_for,
+            host_work=works,
+            recomputation=recomputation(attribution),
+            collectives=collective_rows(attribution),
+            compiled=facts.workload.compiled or is_compiled(trace),
+            output_error=facts.output_error,
+            other_programs=quiet.others,
+            page_faults=page_faults(facts),
+            coverage=coverage,
+            operators=operators,
+            modules=module_rows(attribution, rows, per_step, roofs is not None and divided.is_bounded),
+            memory=_memory(facts),
+            usage=used,
+            notes=tuple(notes),
+        )
+    )
+
+
+def _steps(facts: RunFile, quiet: QuietSteps) -> Steps | None:
+    return summarize_steps(facts.steps, facts.workload, facts.compile_s, quiet.timed, quiet.traced) if facts.steps else None
+
+
+def _basis(attribution: Attribution, *, start_up: bool, timed: bool) -> Basis:
+    trace, steps = attribution.trace, attribution.steps or 1
+    loaders = [name for name in trace.names if name.startswith("enumerate(DataLoader)#_")]
+    return Basis(
+        per="step" if attribution.steps else "trace",
+        steps=steps,
+        start_up=start_up,
+        timed=timed,
+        steady=len(attribution.quiet) >= FEWEST_STEPS,
+        ranges_s=attribution.ranges_ns / 1e9 / steps or None,
+        stacks=trace.has_stacks,
+        overhead_s=attribution.overhead_ns / 1e9 / steps or None,
+        loader_workers="_MultiProcessing" in loaders[0] if loaders else None,
+    )
+
+
+def _workload(recorded: Workload, operators: tuple[OperatorRow, ...], coverage: Coverage) -> Workload:
     """The workload, for the trace of another program in the precision of its matrix work."""
-    if recorded.source != "trace" or "operators" not in parts:
+    if recorded.source != "trace":
         return recorded
-    found = traced_precision(parts["operators"], parts["coverage"].unmodelled)
-    return msgspec.structs.replace(recorded, precision=found or recorded.precision)
+    return msgspec.structs.replace(recorded, precision=traced_precision(operators, coverage.unmodelled) or recorded.precision)
 
 
-def _with_conclusions(measured: Analysis) -> Analysis:
+def _concluded(measured: Analysis) -> Analysis:
     """The analysis with what follows from it; the verdict names the largest finding."""
     step_s = measured.division.step_s if measured.division is not None else math.inf
     findings = ranked((*find(measured), *find_in_usage(measured)), step_s)
@@ -120,95 +235,15 @@ def _with_conclusions(measured: Analysis) -> Analysis:
     return msgspec.structs.replace(judged, verdict=verdict(judged), caveats=caveats(judged))
 
 
-def _traced_parts(
-    run: Run,
-    trace: Trace,
-    ceilings: Ceilings | None,
-    steps: Steps | None,
-    quiet: QuietSteps,
-    captures: Sequence[CaptureTrace],
-    inductor_cache: Path | str | None,
-) -> dict[str, Any]:
-    """The fields of the analysis that come from the trace; ``notes`` are those about the trace."""
-    facts = run.facts
-    notes: list[str] = []
-    calls, compiled = tree(trace), None
-    code = read_compiled(run.compiled_path) if run.compiled_path is not None else None
-    if code:
-        compiled = find_compiled_calls(trace, calls, code)
-        calls = compiled.calls
-        notes += code.problems
-    # What other programs did to the times is no property of the operators: where they cannot be told apart, nothing is judged.
-    roofs = ceilings if quiet.others is None or quiet.others.judged else None
-    if roofs is not None and len(trace.device):
-        roofs = with_shortest_kernel(roofs, trace)
-    cache = read_cache(inductor_cache) if inductor_cache is not None else None
-    start_up = facts.steps is not None and facts.steps.traced == "program"
-    attribution = attribute(
-        trace, calls, facts.parameter_elements, _list_dtype(facts.workload), facts.noted_calls, compiled, captures, cache,
-        quiet.traced, facts.steps.range_ns or 0.0 if facts.steps is not None else 0.0,
-    )  # fmt: skip
-    step_s = _clock(attribution, steps) if attribution.steps and not start_up else None
-    waits = fed.delay_fraction if (fed := feeding(facts, None, quiet.timed)) is not None else None
-    if step_s is not None:
-        attribution = attribution.scaled(clock_factor(attribution, step_s, waits))
-    calls = attribution.calls
-    notes += (*attribution.notes, *_kinds(attribution))
-    devices = len(distinct(trace.device.device)[0])
-    if devices > 1:
-        notes.append(_several_devices(devices))
-    count = attribution.steps or 1
-    judged = [operator_row(row, calls, roofs, count, facts, trace.began_ns) for row in attribution.rows]
-    labels = [Label(row.bound, row.category) for row in judged]
-    traced = partition(trace, calls, attribution, labels)
-    divided, fed = _divided(traced, step_s, facts, quiet)
-    breakdown = step_breakdown(attribution.trace, calls, attribution.windows, attribution.overhead)
-    return {
-        "notes": notes,
-        "bounded": divided.is_bounded,
-        "basis": Basis(
-            per="step" if attribution.steps else "trace",
-            steps=count,
-            start_up=start_up,
-            timed=step_s is not None and steps is not None,
-            steady=len(attribution.quiet) >= FEWEST_STEPS,
-            ranges_s=attribution.ranges_ns / 1e9 / count or None,
-            stacks=trace.has_stacks,
-            overhead_s=attribution.overhead_ns / 1e9 / count or None,
-            loader_workers=next(
-                ("_MultiProcessing" in name for name in trace.names if name.startswith("enumerate(DataLoader)#_")), None
-            ),
-        ),
-        "timeline": divided.timeline,
-        "trace_timeline": whole_trace(attribution.trace, attribution.earlier_ns),
-        "step_breakdown": {kind: int(in_steps.sum()) / 1e9 / count for kind, in_steps in breakdown.items()},
-        "traced_steps": _traced_steps(calls, breakdown) if attribution.steps else (),
-        "idle_breakdown": {f"{cause}_s": time_s for cause, time_s in divided.idle.items()} if len(trace.device) else None,
-        "launches": _launches(trace, attribution),
-        "serving": serving(trace, calls, attribution, judged, labels, roofs),
-        **_on_host(attribution, calls, traced, divided),
-        "recomputation": recomputation(attribution.trace, calls, attribution),
-        "collectives": collective_rows(calls, attribution),
-        "bound_breakdown": divided.bounds(),
-        "category_breakdown": divided.categories(),
-        "division": divided.division(),
-        "coverage": _coverage(trace, calls, attribution, divided),
-        "operators": tuple(sorted(judged, key=lambda row: (-row.time_s, row.name, row.module))),
-        "modules": module_rows(attribution, judged, calls, count, roofs is not None and divided.is_bounded),
-        **({"ceilings": roofs.ceilings} if roofs is not None else {}),
-        **({"input": fed} if fed is not None else {}),
-        **({"compiled": True} if is_compiled(trace) else {}),
-    }
-
-
-def _coverage(trace: Trace, calls: Calls, attribution: Attribution, divided: Partition) -> Coverage:
+def _coverage(attribution: Attribution, divided: Partition) -> Coverage:
     """The share of the busy time with a work model, and the time without one."""
     count, busy_s = attribution.steps or 1, divided.timeline.busy_s
     return Coverage(
         modelled_time_fraction=1 - divided.uncounted_s / busy_s if busy_s > 0 else None,
-        shapes_recorded=trace.shapes_recorded,
+        shapes_recorded=attribution.trace.shapes_recorded,
         unmodelled=tuple(
-            unmodelled_row(gap, calls, count, trace.began_ns) for gap in sorted(attribution.gaps, key=lambda gap: -gap.time_ns)
+            unmodelled_row(gap, attribution.calls, count, attribution.trace.began_ns)
+            for gap in sorted(attribution.gaps, key=lambda gap: -gap.time_ns)
         ),
         orphan_device_events=attribution.orphans,
         graph_launch_time_s=attribution.graphs_ns / 1e9 / count,
@@ -255,17 +290,19 @@ def _divided(traced: Partition, step_s: float | None, facts: RunFile, quiet: Qui
     return divided._replace(loader_s=fed.wait_s), fed
 
 
-def _on_host(attribution: Attribution, calls: Calls, traced: Partition, divided: Partition) -> dict[str, Any]:
-    """The host's work during the device's idle time in the step."""
+def _on_host(
+    attribution: Attribution, traced: Partition, divided: Partition
+) -> tuple[tuple[Synchronisation, ...], tuple[HostWork, ...]]:
+    """The host's waits and work during the device's idle time in the step."""
     if traced.of != "device" or traced.causes is None or not traced.timeline.idle_s:
-        return {}
+        return (), ()
     left = min(1.0, divided.timeline.idle_s / traced.timeline.idle_s)
-    waits = synchronisations(attribution.trace, calls, attribution, traced.causes)
-    works = host_work(attribution.trace, calls, attribution, traced.causes["host_bound"])
-    return {
-        "synchronisations": tuple(msgspec.structs.replace(one, idle_s=one.idle_s * left) for one in waits),
-        "host_work": tuple(msgspec.structs.replace(one, idle_s=one.idle_s * left) for one in works),
-    }
+    waits = synchronisations(attribution, traced.causes)
+    works = host_work(attribution, traced.causes["host_bound"])
+    return (
+        tuple(msgspec.structs.replace(wait, idle_s=wait.idle_s * left) for wait in waits),
+        tuple(msgspec.structs.replace(work, idle_s=work.idle_s * left) for work in works),
+    )
 
 
 def _traced_steps(calls: Calls, breakdown: dict[str, Int64s]) -> tuple[TracedStep, ...]:
@@ -273,20 +310,6 @@ def _traced_steps(calls: Calls, breakdown: dict[str, Int64s]) -> tuple[TracedSte
     return tuple(
         TracedStep(name=name, duration_s=length / 1e9, breakdown={kind: int(in_steps[i]) / 1e9 for kind, in_steps in breakdown.items()})
         for i, (name, length) in enumerate(zip(calls.step_names, lengths, strict=True))
-    )
-
-
-def _launches(trace: Trace, attribution: Attribution) -> Launches | None:
-    found = launches(trace, attribution.launch, attribution.busy)
-    if found is None:
-        return None
-    return Launches(
-        count=found.count,
-        delay_median_s=found.delay_median_ns / 1e9,
-        delay_p90_s=found.delay_p90_ns / 1e9,
-        queue_mean=found.queue_mean,
-        queue_max=found.queue_max,
-        queue_empty_fraction=found.queue_empty_fraction,
     )
 
 
@@ -299,10 +322,12 @@ def _no_device_events(facts: RunFile, trace: Trace) -> str:
     )
 
 
-def _several_devices(count: int) -> str:
-    return (
-        f"the trace has work of {count} devices: times are the union over them, FLOPs and bytes the sum, so efficiencies are too high"
-    )
+def _several_devices(trace: Trace) -> tuple[str, ...]:
+    devices = len(distinct(trace.device.device)[0])
+    if devices < 2:
+        return ()
+    sums = "times are the union over them, FLOPs and bytes the sum, so efficiencies are too high"
+    return (f"the trace has work of {devices} devices: {sums}",)
 
 
 def _memory(facts: RunFile) -> Memory | None:

@@ -16,8 +16,9 @@ from rooflines.errors import UsageError
 from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.profiler.work_ranges import PRECISIONS, RANGE_PREFIX, DeclaredWork, active, from_range_name, listening, range_name
-from rooflines.roofline.attribution.attribute import attribute
+from rooflines.roofline.attribution.attribute import own
 from rooflines.roofline.formulas import Work
+from rooflines.roofline.resolvers.resolve import count as count_calls
 from tests.traces import kernel, launch, mm, op, span, trace
 
 NUMBERS = st.integers(0, 2**63 - 1)
@@ -32,7 +33,7 @@ def declared(name="user kernel", **numbers):
 
 def divide(*events):
     found = trace(*events)
-    return attribute(found, tree(found))
+    return own(count_calls(tree(found)))
 
 
 def test_what_is_said_is_what_is_declared():
@@ -116,7 +117,7 @@ def test_the_profiler_s_trace_gives_the_declaration_back(tmp_path, name):
             pass
     recorded.export_chrome_trace(str(tmp_path / "trace.json"))
     found = read_trace(tmp_path / "trace.json")
-    rows = attribute(found, tree(found)).rows
+    rows = own(count_calls(tree(found))).rows
     assert sorted((row.signature.name, row.calls, row.count.work) for row in rows) == [
         (name, 1, Work(1, 1, 1, 1)), (name, 2, Work(5, 7, 7, 0, "fp16")),
     ]  # fmt: skip

@@ -15,7 +15,8 @@ from rooflines import pipeline
 from rooflines.profiler.trace.breakdown import step_breakdown
 from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.reader import read_trace
-from rooflines.roofline.attribution.attribute import attribute
+from rooflines.roofline.attribution.attribute import own
+from rooflines.roofline.resolvers.resolve import count as count_calls
 from rooflines.roofline.step.partition import whole_trace
 
 RESNET = "resnet50_v100_training_2021_schema"
@@ -37,7 +38,7 @@ def rows(name):
 def attributed(name):
     trace = read_trace(DATA / f"{name}.json.gz")
     calls = tree(trace)
-    return trace, attribute(trace, calls)
+    return trace, own(count_calls(calls))
 
 
 @pytest.mark.parametrize("name", ["bert-small_h100_inference", "vit-b16_mi300x_inference"])
@@ -151,7 +152,7 @@ def test_the_step_breakdown_of_resnet50_is_the_published_one(resnet):
     trace, found = resnet
     calls = tree(trace)
     expected = {row["quantity"]: float(row["value"]) for row in rows("resnet50_v100_step_breakdown.csv")}
-    ours = {kind: ns / 1e3 for kind, ns in step_breakdown(trace, calls, found.windows).items()}
+    ours = {kind: ns / 1e3 for kind, ns in step_breakdown(calls, found.windows).items()}
     kinds = ("kernel", "memcpy", "memset", "runtime", "dataloader", "other")
     names = {**{kind: f"{kind}_s" for kind in kinds}, "cpu_exec": "cpu_s"}
     assert (found.windows[:, 1] - found.windows[:, 0]).mean() / 1e3 == pytest.approx(expected["average_step_us"], rel=0.005)

@@ -22,22 +22,22 @@ def device_intervals(trace: Trace, *kinds: int) -> Intervals:
     return intervals.union(trace.device.start_ns[chosen], trace.device.end_ns[chosen])
 
 
-def host_intervals(trace: Trace, calls: Calls, chosen: np.ndarray) -> Intervals:
+def host_intervals(calls: Calls, chosen: np.ndarray) -> Intervals:
     """The union of the chosen host events over all threads."""
     return intervals.union(calls.begin_ns[chosen], calls.end_ns[chosen])
 
 
-def step_breakdown(trace: Trace, calls: Calls, windows: Intervals, without: Intervals = _NOTHING) -> dict[str, Int64s]:
+def step_breakdown(calls: Calls, windows: Intervals, without: Intervals = _NOTHING) -> dict[str, Int64s]:
     """Nanoseconds of each of ``windows`` by kind, leaving out ``without``; over the kinds they sum to the length that is left."""
-    host = trace.host
+    host = calls.trace.host
     sets = {
-        "kernel_s": device_intervals(trace, KERNEL),
-        "memcpy_s": device_intervals(trace, MEMCPY),
-        "memset_s": device_intervals(trace, MEMSET),
-        "communication_s": device_intervals(trace, COMMUNICATION),
-        "runtime_s": host_intervals(trace, calls, host.kind == RUNTIME),
-        "dataloader_s": host_intervals(trace, calls, (host.kind == ANNOTATION) & (calls.phase == OUTSIDE)),
-        "cpu_s": host_intervals(trace, calls, (host.kind == OPERATOR) | ((host.kind == ANNOTATION) & (calls.phase == OPTIMIZER))),
+        "kernel_s": device_intervals(calls.trace, KERNEL),
+        "memcpy_s": device_intervals(calls.trace, MEMCPY),
+        "memset_s": device_intervals(calls.trace, MEMSET),
+        "communication_s": device_intervals(calls.trace, COMMUNICATION),
+        "runtime_s": host_intervals(calls, host.kind == RUNTIME),
+        "dataloader_s": host_intervals(calls, (host.kind == ANNOTATION) & (calls.phase == OUTSIDE)),
+        "cpu_s": host_intervals(calls, (host.kind == OPERATOR) | ((host.kind == ANNOTATION) & (calls.phase == OPTIMIZER))),
     }
     taken = without
     left = windows[:, 1] - windows[:, 0] - intervals.covered(without, windows)

@@ -49,20 +49,22 @@ class Replay:
     step: int = -1
 
 
-def captured_graphs(trace: Trace, calls: Calls, launch: Int64s) -> list[CapturedGraph]:
+def captured_graphs(
+    calls: Calls,
+) -> list[CapturedGraph]:
     """The graphs captured in the trace, in the order of time; ``launch`` is the host event that launched each device event."""
-    host = trace.host
-    begins, ends = (np.flatnonzero(_calls(trace, word)) for word in (_BEGIN, _END))
+    host = calls.trace.host
+    begins, ends = (np.flatnonzero(_calls(calls.trace, word)) for word in (_BEGIN, _END))
     if not len(begins) or not len(ends):
         return []
     ran = np.zeros(len(host), bool)
-    ran[launch[launch >= 0]] = True
-    launches = _calls(trace, *LAUNCHING) & ~_calls(trace, _HOST)
+    ran[calls.launch[calls.launch >= 0]] = True
+    launches = _calls(calls.trace, *LAUNCHING) & ~_calls(calls.trace, _HOST)
     # A runtime call and the driver's call in it are one launch.
     nodes = np.flatnonzero(launches & ~ran & ~covered(launches, calls.after))
     nodes = nodes[np.argsort(host.start_ns[nodes], kind="stable")]
-    joins = np.flatnonzero(_calls(trace, _JOIN))
-    tokens, marks = _tokens(trace, calls, begins, _captured_tokens)
+    joins = np.flatnonzero(_calls(calls.trace, _JOIN))
+    tokens, marks = _tokens(calls, begins, _captured_tokens)
     found: list[tuple[int, int, int, int, int]] = []
     for number, begin in enumerate(begins.tolist()):
         at = int(np.searchsorted(ends, begin))
@@ -78,22 +80,24 @@ def captured_graphs(trace: Trace, calls: Calls, launch: Int64s) -> list[Captured
         alone = np.searchsorted(opened, stop) - np.searchsorted(closed, start, side="right") == 1
         chosen = chosen if alone else chosen[host.thread[chosen] == thread]
         size, mark = tokens[number], marks[number]
-        name = trace.names[host.name[mark]] if mark >= 0 else ""
+        name = calls.trace.names[host.name[mark]] if mark >= 0 else ""
         graphs.append(CapturedGraph(chosen, (begin, end + 1), bool(((joins > begin) & (joins < end)).any()), size, name))
     return graphs
 
 
-def replays(trace: Trace, calls: Calls, launch: Int64s) -> list[Replay]:
+def replays(
+    calls: Calls,
+) -> list[Replay]:
     """The launches of graphs that ran something, in the order of time."""
-    host = trace.host
-    launched = is_graph_launch(trace)
-    events = np.flatnonzero((launch >= 0) & (launched[launch] if len(host) else False))
+    host = calls.trace.host
+    launched = is_graph_launch(calls.trace)
+    events = np.flatnonzero((calls.launch >= 0) & (launched[calls.launch] if len(host) else False))
     if not len(events):
         return []
-    order = events[np.argsort(launch[events], kind="stable")]
-    which, first = np.unique(launch[order], return_index=True)
+    order = events[np.argsort(calls.launch[events], kind="stable")]
+    which, first = np.unique(calls.launch[order], return_index=True)
     parts = np.split(order, first[1:])
-    tokens, steps = _tokens(trace, calls, which, _step_tokens)
+    tokens, steps = _tokens(calls, which, _step_tokens)
     found = [Replay(*of) for of in zip(which.tolist(), parts, tokens, steps, strict=True)]
     return sorted(found, key=lambda replay: int(host.start_ns[replay.launch]))
 
@@ -113,15 +117,15 @@ def _calls(trace: Trace, *words: str) -> Mask:
     return found
 
 
-def _tokens(trace: Trace, calls: Calls, events: Int64s, tokens_of: Callable[[str], int | None]) -> tuple[list[int | None], list[int]]:
+def _tokens(calls: Calls, events: Int64s, tokens_of: Callable[[str], int | None]) -> tuple[list[int | None], list[int]]:
     """Return the number of tokens in the innermost mark around each host event (None: no mark), and this mark (-1: none)."""
-    codes = distinct(trace.host.name[trace.host.kind == ANNOTATION])[0].tolist()
-    sizes = {code: tokens for code in codes if (tokens := tokens_of(trace.names[code])) is not None}
+    codes = distinct(calls.trace.host.name[calls.trace.host.kind == ANNOTATION])[0].tolist()
+    sizes = {code: tokens for code in codes if (tokens := tokens_of(calls.trace.names[code])) is not None}
     if not sizes:
         return [None] * len(events), [-1] * len(events)
-    marked = (trace.host.kind == ANNOTATION) & np.isin(trace.host.name, list(sizes))
+    marked = (calls.trace.host.kind == ANNOTATION) & np.isin(calls.trace.host.name, list(sizes))
     around = innermost(marked, calls.after)[events]
-    return [sizes[int(trace.host.name[one])] if one >= 0 else None for one in around.tolist()], around.tolist()
+    return [sizes[int(calls.trace.host.name[one])] if one >= 0 else None for one in around.tolist()], around.tolist()
 
 
 def _captured_tokens(name: str) -> int | None:

@@ -28,25 +28,25 @@ _LONGEST_ARRIVAL_NS = 1_000_000
 _LITTLE = 0.05
 
 
-def idle_causes(trace: Trace, calls: Calls, launch: Int64s, gaps: Intervals) -> dict[str, Intervals]:
+def idle_causes(calls: Calls, gaps: Intervals) -> dict[str, Intervals]:
     """``gaps``, in which no device event lies, by cause: together they are all of it. After a gap that no device event ends, such as
     the last one of a step, nothing had been launched."""
-    first = np.searchsorted(trace.device.start_ns, gaps[:, 1], side="left")
-    ended = first < len(trace.device)
+    first = np.searchsorted(calls.trace.device.start_ns, gaps[:, 1], side="left")
+    ended = first < len(calls.trace.device)
     first = np.where(ended, first, 0)
-    if len(trace.device):
-        ended &= trace.device.start_ns[first] == gaps[:, 1]
-    launched_by = np.where(ended, launch[first] if len(launch) else -1, -1)
+    if len(calls.trace.device):
+        ended &= calls.trace.device.start_ns[first] == gaps[:, 1]
+    launched_by = np.where(ended, calls.launch[first] if len(calls.launch) else -1, -1)
     known = (launched_by >= 0) | ~ended
-    began = np.where(ended & known & (len(trace.host) > 0), _start_of(trace, launched_by), gaps[:, 1])[known]
-    began = np.where((launched_by >= 0)[known], _working_until(trace, launched_by[known], began), began)
+    began = np.where(ended & known & (len(calls.trace.host) > 0), _start_of(calls.trace, launched_by), gaps[:, 1])[known]
+    began = np.where((launched_by >= 0)[known], _working_until(calls.trace, launched_by[known], began), began)
     waiting_from = np.clip(began, gaps[known, 0], gaps[known, 1])
-    ends, by_graph = gaps[known, 1], at_launch(is_graph_launch(trace), launched_by)[known]
+    ends, by_graph = gaps[known, 1], at_launch(is_graph_launch(calls.trace), launched_by)[known]
     long = ends - waiting_from > _LONGEST_ARRIVAL_NS
     without_work = intervals.union(gaps[known, 0], waiting_from)
-    loading = intervals.intersect(without_work, data_loading(trace, calls))
+    loading = intervals.intersect(without_work, data_loading(calls))
     rest = intervals.subtract(without_work, loading)
-    synchronising = intervals.intersect(rest, _synchronisation(trace, calls))
+    synchronising = intervals.intersect(rest, _synchronisation(calls))
     return {
         "host_bound": intervals.subtract(rest, synchronising),
         "kernel_wait": intervals.union(waiting_from[~long], ends[~long]),
@@ -58,15 +58,15 @@ def idle_causes(trace: Trace, calls: Calls, launch: Int64s, gaps: Intervals) -> 
     }
 
 
-def unrecorded_until(trace: Trace, calls: Calls, launch: Int64s, window: Intervals, belongs: Mask) -> int:
+def unrecorded_until(calls: Calls, window: Intervals, belongs: Mask) -> int:
     """When the device has done what it was launched before the recording began, as far as the waiting of the first of ``window`` shows.
 
     That is the end of the step's last wait for work that is not in the trace, if little of its own work runs before, else its begin.
     """
     first = window[:1]
-    device = trace.device
+    device = calls.trace.device
     gaps = intervals.subtract(first, intervals.union(device.start_ns, device.end_ns))
-    causes = idle_causes(trace, calls, launch, gaps)
+    causes = idle_causes(calls, gaps)
     waits = intervals.merge(causes["outside"], causes["graph"])
     if not len(waits):
         return int(first[0, 0])
@@ -95,11 +95,11 @@ def _start_of(trace: Trace, events: Int64s) -> Int64s:
     return trace.host.start_ns[events] if len(trace.host) else np.zeros(len(events), np.int64)
 
 
-def data_loading(trace: Trace, calls: Calls) -> Intervals:
+def data_loading(calls: Calls) -> Intervals:
     """The intervals in which any thread was in a data loader."""
-    return host_intervals(trace, calls, (trace.host.kind == ANNOTATION) & (calls.phase == OUTSIDE))
+    return host_intervals(calls, (calls.trace.host.kind == ANNOTATION) & (calls.phase == OUTSIDE))
 
 
-def _synchronisation(trace: Trace, calls: Calls) -> Intervals:
-    waits = np.array([is_wait(name) for name in trace.names], bool)
-    return host_intervals(trace, calls, (trace.host.kind == RUNTIME) & waits[trace.host.name])
+def _synchronisation(calls: Calls) -> Intervals:
+    waits = np.array([is_wait(name) for name in calls.trace.names], bool)
+    return host_intervals(calls, (calls.trace.host.kind == RUNTIME) & waits[calls.trace.host.name])

@@ -16,12 +16,12 @@ from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.calls import Calls
 from rooflines.profiler.trace.distinct import distinct_rows
 from rooflines.profiler.trace.intervals import Intervals
-from rooflines.profiler.trace.records import OPERATOR, Int64s, Trace
+from rooflines.profiler.trace.records import OPERATOR, Int64s
 
 Mask = npt.NDArray[np.bool_]
 
 
-def step_window(trace: Trace, calls: Calls) -> Intervals | None:
+def step_window(calls: Calls) -> Intervals | None:
     """The profiler steps of the trace as intervals; None when it has none, or when most of its operators lie outside them, by their
     time and by their number.
 
@@ -33,19 +33,19 @@ def step_window(trace: Trace, calls: Calls) -> Intervals | None:
     steps = intervals.union(calls.steps[:, 0], calls.steps[:, 1])
     if not len(steps):
         return None
-    operators = trace.host.kind == OPERATOR
-    every = intervals.union(trace.host.start_ns[operators], calls.end_ns[operators])
+    operators = calls.trace.host.kind == OPERATOR
+    every = intervals.union(calls.trace.host.start_ns[operators], calls.end_ns[operators])
     mostly = 2 * intervals.length(intervals.intersect(every, steps)) >= intervals.length(every)
-    return steps if mostly or inside(trace.host.start_ns[operators], steps).mean() > 0.5 else None
+    return steps if mostly or inside(calls.trace.host.start_ns[operators], steps).mean() > 0.5 else None
 
 
-def whole_window(trace: Trace, calls: Calls) -> Intervals:
+def whole_window(calls: Calls) -> Intervals:
     """From the first to the last event: of the device where the trace has device events, else of the operators."""
-    if len(trace.device):
-        starts, ends = trace.device.start_ns, trace.device.end_ns
+    if len(calls.trace.device):
+        starts, ends = calls.trace.device.start_ns, calls.trace.device.end_ns
     else:
-        operators = trace.host.kind == OPERATOR
-        starts, ends = trace.host.start_ns[operators], calls.end_ns[operators]
+        operators = calls.trace.host.kind == OPERATOR
+        starts, ends = calls.trace.host.start_ns[operators], calls.end_ns[operators]
     if not len(starts):
         return np.empty((0, 2), np.int64)
     return np.array([[starts.min(), ends.max()]], np.int64)
@@ -57,13 +57,13 @@ def inside(times_ns: Int64s, window: Intervals) -> Mask:
     return (at >= 0) & (times_ns < window[np.maximum(at, 0), 1]) if len(window) else np.zeros(len(times_ns), bool)
 
 
-def earlier(trace: Trace, launch: Int64s) -> Mask:
+def earlier(calls: Calls) -> Mask:
     """Mask of the device events that were launched before the recording began.
 
     Their launch is not in the trace, and they run before the first work whose launch is: before all such work, or before that on their
     own stream, which runs in order, with a lower correlation id.
     """
-    device, known = trace.device, launch >= 0
+    device, known = calls.trace.device, calls.launch >= 0
     if not known.any():
         return np.zeros(len(device), bool)
     before = device.start_ns < device.start_ns[known].min()
@@ -76,13 +76,14 @@ def earlier(trace: Trace, launch: Int64s) -> Mask:
     return found
 
 
-def belonging(trace: Trace, window: Intervals, launched_inside: Mask, launch: Int64s, before: Mask) -> Mask:
+def belonging(calls: Calls, window: Intervals, launched_inside: Mask, before: Mask) -> Mask:
     """Mask of the device events of the window: work launched in a step belongs to it, whenever it runs.
 
     ``launched_inside`` says of each host event whether it lies in the window, ``before`` which device events are ``earlier`` work. Of
     other work without a launch in the trace only the begin is known, and the device runs behind the host: it is taken for the steps'
     from the begin of the first one until the device comes to what was launched behind the last one.
     """
+    trace, launch = calls.trace, calls.launch
     device, known = trace.device, launch >= 0
     if not len(window):
         return np.zeros(len(device), bool)
@@ -92,13 +93,13 @@ def belonging(trace: Trace, window: Intervals, launched_inside: Mask, launch: In
     return belongs
 
 
-def lasting(steps: Intervals, trace: Trace, launch: Int64s, belongs: Mask, before: Mask) -> Intervals:
+def lasting(calls: Calls, steps: Intervals, belongs: Mask, before: Mask) -> Intervals:
     """The steps, each from the end of the one before to the end of what it launched (as PyTorch's TensorBoard profiler draws them).
 
     The first begins when earlier work has ended, unless that outlasts all that the step launched.
     """
-    device = trace.device
-    number = step_number(launched_ns(trace, launch), steps)
+    device = calls.trace.device
+    number = step_number(launched_ns(calls), steps)
     of_step = belongs & (number >= 0)
     ends = steps[:, 1].copy()
     np.maximum.at(ends, number[of_step], device.end_ns[of_step])
@@ -110,8 +111,9 @@ def lasting(steps: Intervals, trace: Trace, launch: Int64s, belongs: Mask, befor
     return np.stack((np.minimum(starts, ends), ends), axis=1)
 
 
-def launched_ns(trace: Trace, launch: Int64s) -> Int64s:
+def launched_ns(calls: Calls) -> Int64s:
     """When each device event was launched; its own begin where the launch is not in the trace."""
+    trace, launch = calls.trace, calls.launch
     return np.where(launch >= 0, at_launch(trace.host.start_ns, launch), trace.device.start_ns)
 
 

@@ -6,22 +6,17 @@ Calls are counted (``resolvers/``), counted calls own what runs below them (``ow
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from rooflines.errors import TraceError
-from rooflines.profiler.compiled.inductor_cache import CachedKernel
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.calls import Calls, tree
-from rooflines.profiler.trace.collectives import launched_by_collectives
 from rooflines.profiler.trace.idle import unrecorded_until
 from rooflines.profiler.trace.intervals import Intervals
-from rooflines.profiler.trace.launches import launching
 from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import CaptureTrace, Int64s, Trace
-from rooflines.profiler.trace.stored_call import StoredCall
 from rooflines.profiler.trace.windows import at_launch, belonging, earlier, lasting, launched_ns, step_number, step_window, whole_window
 from rooflines.profiler.trace.windows import inside as in_windows
 from rooflines.roofline.attribution.device import attribute_device
@@ -31,8 +26,8 @@ from rooflines.roofline.attribution.origins import FROM_KERNEL, CountedTrace
 from rooflines.roofline.attribution.ownership import find_owners
 from rooflines.roofline.attribution.rows import Gap, Pieces, Row, scaled, traced_ns
 from rooflines.roofline.resolvers.cached_kernels import missing_kernels
-from rooflines.roofline.resolvers.counts import CompiledCalls, Context
-from rooflines.roofline.resolvers.resolve import count_calls
+from rooflines.roofline.resolvers.counts import Counts, Known
+from rooflines.roofline.resolvers.resolve import count as count_calls
 from rooflines.units import counted, seconds
 
 # A note says what of the device's time is left out, from this share of the time that is counted.
@@ -46,17 +41,15 @@ class Attribution:
     ``windows`` has a row for each profiler step, or one for the whole trace, and ``span_ns`` is their length: that of the steps
     (``trace/windows.py``), or from the first to the last event. What else ran meanwhile is among the gaps. ``steps`` is the number of
     profiler steps, 0 when there are none; ``graphs_ns`` the device time of what was launched as a graph, ``matched_ns`` that with
-    known operators. ``launch`` is the host event that launched each device event (-1: not in the trace), ``phase`` the phase of what
-    it launched (-1: not known), ``earlier_ns`` the device time of work launched before the recording, which is in no step. ``trace``
-    is the trace with all that a collective launched marked as communication, ``calls`` its call tree with the modules of captured
+    known operators. ``phase`` is the phase of what launched each device event (-1: not known), ``earlier_ns`` the device time of work
+    launched before the recording, which is in no step. ``counts`` are those that were divided, their calls with the modules of captured
     graphs. ``notes`` are sentences about what was left out or inferred with doubt. ``factor`` is what all times of rows and gaps were
     multiplied by (``scaled``); windows and intervals stay as traced. ``quiet`` has an entry for each step of a processor,
     and ``ranges_ns`` is its time outside of operators that went into the ranges of modules. ``overhead`` is when the profiler
     worked and the device did not: it is in no window's time.
     """
 
-    trace: Trace
-    calls: Calls
+    counts: Counts
     rows: tuple[Row, ...]
     gaps: tuple[Gap, ...]
     pieces: Pieces
@@ -64,7 +57,6 @@ class Attribution:
     steps: int
     span_ns: int
     busy: Intervals
-    launch: Int64s
     phase: Int64s
     orphans: int
     graphs_ns: int
@@ -76,6 +68,16 @@ class Attribution:
     overlap_ns: float = 0
     ranges_ns: float = 0.0
     overhead: Intervals = field(default_factory=lambda: np.empty((0, 2), np.int64))
+
+    @property
+    def calls(self) -> Calls:
+        """The call tree, with the modules of captured graphs."""
+        return self.counts.calls
+
+    @property
+    def trace(self) -> Trace:
+        """The trace of the calls."""
+        return self.counts.trace
 
     def scaled(self, factor: float) -> Attribution:
         """Return the same division with every time multiplied by ``factor``."""
@@ -116,94 +118,69 @@ class Attribution:
         return sum(row.time_ns for row in self.rows) + sum(gap.time_ns for gap in self.gaps)
 
 
-def attribute(
-    trace: Trace,
-    calls: Calls,
-    parameter_elements: int | None = None,
-    parameter_dtype: str = "float32",
-    stored_calls: tuple[StoredCall, ...] = (),
-    compiled: CompiledCalls | None = None,
-    captures: Sequence[CaptureTrace] = (),
-    inductor_cache: dict[str, tuple[CachedKernel, ...]] | None = None,
-    quiet: Mask | None = None,
-    range_ns: float = 0.0,
-) -> Attribution:
+def own(counts: Counts) -> Attribution:
     """Divide the time of the trace's steps, or of the whole trace when it has none: the time of the device when the trace has device
-    events, else that of the CPU.
+    events, else that of the CPU. The fourth room (docs/design.md).
 
-    ``captures`` are traces of the capture of its graphs. ``quiet`` says which steps on a CPU count where others were disturbed,
-    ``range_ns`` what the range of a module took the host. The other arguments are those of ``Context``. Raises TraceError for captures
-    of other graphs.
+    Raises TraceError for captures of other graphs.
     """
-    context = Context(trace, calls, parameter_elements, parameter_dtype, stored_calls, compiled, inductor_cache)
-    counts = count_calls(context)
-    ownership = find_owners(trace, calls, counts)
-    steps = step_window(trace, calls)
-    window = whole_window(trace, calls) if steps is None else steps
+    calls, known = counts.calls, counts.known
+    trace, launch = calls.trace, calls.launch
+    ownership = find_owners(calls, counts)
+    steps = step_window(calls)
+    window = whole_window(calls) if steps is None else steps
     inside = np.ones(len(trace.host), bool) if steps is None else in_windows(trace.host.start_ns, steps)
-    launch, doubtful = launching(trace)
     count = 0 if steps is None else len(calls.steps)
-    phase = np.full(len(launch), -1, np.int64)
-    if captures and not len(trace.device):
+    windows = window if steps is None else calls.steps
+    if known.captures and not len(trace.device):
         raise TraceError("the trace has no device events, so a capture trace does not apply to it.")
-    kept = np.zeros(0, bool)
-    overhead = np.empty((0, 2), np.int64)
-    windows, earlier_ns, notes = (
-        window if steps is None else calls.steps,
-        0,
-        (*calls.notes, *_ambiguous(doubtful), *missing_kernels(counts, context)),
-    )
+    notes = (*calls.notes, *_ambiguous(calls.shared_ids), *missing_kernels(counts))
+    kept, phase, overhead, earlier_ns = np.zeros(0, bool), np.zeros(0, np.int64), np.empty((0, 2), np.int64), 0
     if len(trace.device):
-        first = CountedTrace.of(trace, calls, counts, ownership, launch)
-        origins, calls, about_graphs = find_origins(first, [_counted(one, context) for one in captures], launch, inside)
+        captures = [_counted(capture, known) for capture in known.captures]
+        origins, calls, about_graphs = find_origins(CountedTrace.of(counts, ownership), captures, inside)
         phase = np.where(origins.inferred == FROM_KERNEL, at_launch(calls.phase, launch), origins.at(origins.phase))
-        trace = launched_by_collectives(trace, calls, launch)
-        before = earlier(trace, launch) if steps is not None else np.zeros(len(trace.device), bool)
-        belongs = belonging(trace, window, inside, launch, before)
+        before = earlier(calls) if steps is not None else np.zeros(len(trace.device), bool)
+        belongs = belonging(calls, window, inside, before)
         if steps is not None:
-            windows = lasting(windows, trace, launch, belongs, before)
+            windows = lasting(calls, windows, belongs, before)
             if calls.batches:
                 # A server prepares a step while the device is at the one before, which a recording of single steps leaves out.
-                windows[0, 0] = unrecorded_until(trace, calls, launch, windows, belongs)
+                windows[0, 0] = unrecorded_until(calls, windows, belongs)
                 beside = belongs & (trace.device.start_ns < windows[0, 0])
                 belongs &= ~beside
                 owners = ownership.owner[launch[beside & (launch >= 0)]]
                 inside[owners[owners >= 0]] = False
         overhead = intervals.subtract(trace.overhead, intervals.union(trace.device.start_ns, trace.device.end_ns))
         window = intervals.subtract(intervals.union(windows[:, 0], windows[:, 1]), overhead)
-        step = step_number(launched_ns(trace, launch), calls.steps)
-        divided = attribute_device(trace, calls, origins, inside, launch, belongs, window, step, count)
+        step = step_number(launched_ns(calls), calls.steps)
+        divided = attribute_device(calls, origins, inside, belongs, window, step, count)
         earlier_ns = intervals.length(intervals.union(trace.device.start_ns[before], trace.device.end_ns[before]))
         notes += (*about_graphs, *_earlier_work(int(before.sum()), earlier_ns), *_left_out(trace, before, window))
     else:
         step = step_number(trace.host.start_ns, calls.steps[:count])
-        kept = quiet if quiet is not None and len(quiet) == count else np.ones(count, bool)
-        divided = attribute_host(trace, calls, window, counts, ownership, inside, step, kept)
+        kept = known.quiet if known.quiet is not None and len(known.quiet) == count else np.ones(count, bool)
+        divided = attribute_host(calls, window, counts, ownership, inside, step, kept)
     return Attribution(
-        trace=trace,
-        calls=calls,
+        counts=replace(counts, calls=calls),
         windows=windows,
         steps=count,
         span_ns=intervals.length(window),
-        launch=launch,
         phase=phase,
         earlier_ns=earlier_ns,
         notes=notes,
         quiet=kept,
         overhead=overhead,
-        ranges_ns=range_ns * float(calls.module_calls.sum()),
+        ranges_ns=known.range_ns * float(calls.module_calls.sum()),
         overlap_ns=sum(map(traced_ns, divided.rows)) + sum(map(traced_ns, divided.gaps)) - intervals.length(divided.busy),
         **divided._asdict(),
     )
 
 
-def _counted(capture: CaptureTrace, context: Context) -> CountedTrace:
+def _counted(capture: CaptureTrace, known: Known) -> CountedTrace:
     """The calls of a capture, counted like those of any trace."""
-    calls = tree(capture.trace)
-    known = Context(capture.trace, calls, parameter_dtype=context.parameter_dtype, inductor_cache=context.inductor_cache)
-    counts = count_calls(known)
-    owners = find_owners(capture.trace, calls, counts)
-    return CountedTrace.of(capture.trace, calls, counts, owners, name=capture.name, tokens=capture.tokens)
+    counts = count_calls(tree(capture.trace), Known(parameter_dtype=known.parameter_dtype, inductor_cache=known.inductor_cache))
+    return CountedTrace.of(counts, find_owners(counts.calls, counts), name=capture.name, tokens=capture.tokens)
 
 
 def _ambiguous(ids: int) -> tuple[str, ...]:

@@ -30,21 +30,18 @@ OUTSIDE_STEPS = "ran during the steps, but they did not launch it"
 
 
 def attribute_device(
-    trace: Trace,
     calls: Calls,
     origins: Origins,
     inside: Mask,
-    launch: Int64s,
     belongs: Mask,
     window: Intervals,
     step: Int64s,
     steps: int,
 ) -> DividedTime:
-    """Divide the time of the device events that belong to the window; ``launch`` is the host event that launched each, ``step`` the
-    number of its step."""
-    device, owner = trace.device, origins.owner
+    """Divide the time of the device events that belong to the window; ``step`` is the number of each one's step."""
+    device, owner = calls.trace.device, origins.owner
     owning = origins.at(owner)
-    exposed = _exposed(trace)
+    exposed = _exposed(calls.trace)
 
     owned = np.flatnonzero(belongs & (owning >= 0))
     # An owner in a captured graph is called once in every replay.
@@ -59,26 +56,26 @@ def attribute_device(
     unheard = np.flatnonzero(silent)
     events = np.concatenate((called[:, 0], unheard))
     inferred = np.concatenate((called[:, 2], np.zeros(len(unheard), np.int64)))
-    during = np.concatenate((step[owned][one], step_number(trace.host.start_ns[unheard], calls.steps)))
+    during = np.concatenate((step[owned][one], step_number(calls.trace.host.start_ns[unheard], calls.steps)))
     # A captured call had the lengths of its capture, which are not those of the replay.
     replayed = np.concatenate((called[:, 1] >= 0, np.zeros(len(unheard), bool)))
     # An eager call of the same kernel does not say where in the network the graph calls it.
     place = events.copy()
     elsewhere = np.flatnonzero(inferred == FROM_KERNEL)
-    place[elsewhere] = launch[called[elsewhere, 1] - len(trace.host)]
+    place[elsewhere] = calls.launch[called[elsewhere, 1] - len(calls.trace.host)]
     variants, variant_of = _with_lengths(origins, events, np.where(replayed, during, -1), StepLengths(calls))
     keys, group = distinct_rows(variant_of, origins.module[place], origins.phase[place], inferred)
     group_of = group[position]
     busy_ns = intervals.lengths_by_group(group_of, device.start_ns[owned], device.end_ns[owned], len(keys))
     numbers = np.bincount(group, minlength=len(keys))
-    each = _by_step(trace, owned, group_of, len(keys), step, steps)
+    each = _by_step(calls.trace, owned, group_of, len(keys), step, steps)
     began = calls_by_step(group, len(keys), during, steps)
-    ran, hidden = _kernels(trace, owned, group_of, len(keys)), _exposed_by_group(trace, exposed, owned, group_of, len(keys))
-    longest = _longest(trace, owned, group_of, len(keys), step)
+    ran, hidden = _kernels(calls.trace, owned, group_of, len(keys)), _exposed_by_group(calls.trace, exposed, owned, group_of, len(keys))
+    longest = _longest(calls.trace, owned, group_of, len(keys), step)
     alternates = alternating_attention(
         variants, variant_of[: len(called)][position], position, device.start_ns[owned], device.end_ns[owned]
     )  # fmt: skip
-    callers = _callers(trace, calls, events, group, len(keys))
+    callers = _callers(calls, events, group, len(keys))
     rows = tuple(
         Row(
             variants[variant].signature,
@@ -101,9 +98,9 @@ def attribute_device(
         )
     )
     left = np.flatnonzero(belongs & (owning < 0))
-    gaps, gap_of = _device_gaps(trace, calls, origins, left, launch, exposed, step, steps)
-    known = launch >= 0
-    graphs = belongs & known & at_launch(is_graph_launch(trace), launch)
+    gaps, gap_of = _device_gaps(calls, origins, left, exposed, step, steps)
+    known = calls.launch >= 0
+    graphs = belongs & known & at_launch(is_graph_launch(calls.trace), calls.launch)
     matched = graphs & (origins.replay >= 0)
 
     row_of = np.full(len(device), -1, np.int64)
@@ -111,15 +108,15 @@ def attribute_device(
     event, starts, ends = intervals.split(device.start_ns, device.end_ns, window)
     # While the device runs work launched by others, it is not idle, and the time does not belong to the steps.
     others = ~belongs[event]
-    gaps += _other_gaps(trace, event[others], starts[others], ends[others])
+    gaps += _other_gaps(calls.trace, event[others], starts[others], ends[others])
     return DividedTime(
         rows,
         gaps,
         Pieces(event, starts, ends, row_of[event]),
         busy=intervals.union(starts, ends),
         orphans=int((belongs & ~known).sum()),
-        graphs_ns=_lasting(trace, graphs),
-        matched_ns=_lasting(trace, matched),
+        graphs_ns=_lasting(calls.trace, graphs),
+        matched_ns=_lasting(calls.trace, matched),
     )
 
 
@@ -137,10 +134,10 @@ def _with_lengths(origins: Origins, events: Int64s, step: Int64s, lengths: StepL
     return variants, variant_of
 
 
-def _callers(trace: Trace, calls: Calls, events: Int64s, group: Int64s, groups: int) -> list[str]:
+def _callers(calls: Calls, events: Int64s, group: Int64s, groups: int) -> list[str]:
     """The nearest operator around the calls of each group that is none of ATen's, of most of them; empty where they have none."""
-    host, found = trace.host, [""] * groups
-    foreign = np.array([*(not name.startswith("aten::") for name in trace.names), True])
+    host, found = calls.trace.host, [""] * groups
+    foreign = np.array([*(not name.startswith("aten::") for name in calls.trace.names), True])
     chosen = (events >= 0) & (events < len(host))  # not of a captured graph
     at, which = events[chosen], group[chosen]
     while len(inner := np.flatnonzero(~foreign[np.where(at >= 0, host.name[at], -1)])):
@@ -149,7 +146,7 @@ def _callers(trace: Trace, calls: Calls, events: Int64s, group: Int64s, groups: 
     keys, each = distinct_rows(which, np.where(at >= 0, host.name[at], -1))
     for place in np.argsort(np.bincount(each), kind="stable").tolist():
         of, name = keys[place].tolist()
-        found[of] = trace.names[name].removeprefix("autograd::engine::evaluate_function: ") if name >= 0 else ""
+        found[of] = calls.trace.names[name].removeprefix("autograd::engine::evaluate_function: ") if name >= 0 else ""
     return found
 
 
@@ -228,17 +225,17 @@ def _kernels(trace: Trace, events: Int64s, group: Int64s, groups: int) -> list[t
 
 
 def _device_gaps(
-    trace: Trace, calls: Calls, origins: Origins, events: Int64s, launch: Int64s, exposed: Int64s, step: Int64s, steps: int
+    calls: Calls, origins: Origins, events: Int64s, exposed: Int64s, step: Int64s, steps: int
 ) -> tuple[tuple[Gap, ...], Int64s]:
     """The device events that no counted operator owns, by the operator around their launch, by graph where it has no capture, or by
     kernel where there is none; and the gap of each event."""
     if not len(events):
         return (), events
-    device = trace.device
+    device = calls.trace.device
     graph = origins.graph[events]
     operator = np.where(graph >= 0, -1, origins.at(origins.operator)[events])
     inside = operator >= 0
-    known = launch[events] >= 0
+    known = calls.launch[events] >= 0
     # What decides: the operator's variant, module and phase, the graph, or the kernel's name and whether its launch is known.
     variant = np.where(inside, at_launch(origins.variant, operator), np.where(graph >= 0, -3 - graph, np.where(known, -1, -2)))
     name = np.where(inside, at_launch(origins.name, operator), np.where(graph >= 0, -1, device.name[events]))
@@ -248,12 +245,12 @@ def _device_gaps(
     keys, group = distinct_rows(name, variant, module, phase)
     busy_ns = intervals.lengths_by_group(group, device.start_ns[events], device.end_ns[events], len(keys))
     # A call is one of the operator, in each replay of a graph, or a launch of the graph; where there is neither, one of the kernel.
-    caller = np.where(inside, operator, np.where(graph >= 0, launch[events], -1 - events))
+    caller = np.where(inside, operator, np.where(graph >= 0, calls.launch[events], -1 - events))
     callers, _ = distinct_rows(group, caller, origins.replay[events])
     numbers = np.bincount(callers[:, 0], minlength=len(keys))
-    each = _by_step(trace, events, group, len(keys), step, steps)
-    ran, hidden = _kernels(trace, events, group, len(keys)), _exposed_by_group(trace, exposed, events, group, len(keys))
-    longest, around = _longest(trace, events, group, len(keys), step), _callers(trace, calls, operator, group, len(keys))
+    each = _by_step(calls.trace, events, group, len(keys), step, steps)
+    ran, hidden = _kernels(calls.trace, events, group, len(keys)), _exposed_by_group(calls.trace, exposed, events, group, len(keys))
+    longest, around = _longest(calls.trace, events, group, len(keys), step), _callers(calls, operator, group, len(keys))
     gaps = []
     for place, (code, which, at, during) in enumerate(keys.tolist()):
         signature, category = None, ""
@@ -265,7 +262,7 @@ def _device_gaps(
         elif which <= -3:
             called, reason = origins.graphs[-3 - which]
         else:
-            called, reason = trace.names[code], NO_OPERATOR if which == -1 else NO_LAUNCH
+            called, reason = calls.trace.names[code], NO_OPERATOR if which == -1 else NO_LAUNCH
         gaps.append(
             Gap(
                 called,

@@ -26,9 +26,10 @@ _MOST_PLACES = 4096
 
 
 class EagerCalls:
-    """The calls of the trace that launched their kernels themselves; ``launch`` is the host event that launched each device event."""
+    """The calls of the trace that launched their kernels themselves."""
 
-    def __init__(self, one: CountedTrace, launch: Int64s) -> None:
+    def __init__(self, one: CountedTrace) -> None:
+        launch = one.calls.launch
         trace, host, device = one.trace, one.trace.host, one.trace.device
         eager = np.flatnonzero((launch >= 0) & (~is_graph_launch(trace)[launch] if len(host) else False))
         order = np.lexsort((device.start_ns[eager], host.start_ns[launch[eager]], host.thread[launch[eager]]))

@@ -32,23 +32,21 @@ class _Found:
     numbers: dict[int, int]
 
 
-def find_origins(
-    first: CountedTrace, captures: Sequence[CountedTrace], launch: Int64s, inside: Mask
-) -> tuple[Origins, Calls, tuple[str, ...]]:
+def find_origins(first: CountedTrace, captures: Sequence[CountedTrace], inside: Mask) -> tuple[Origins, Calls, tuple[str, ...]]:
     """Return the origins of the device events of ``first``, its calls with the modules of replayed captures, and notes.
 
-    ``launch`` is the host event that launched each device event, ``inside`` says which host events are in the window. ``captures`` are
-    traces in which graphs were captured. Raises TraceError where these belong to another trace.
+    ``inside`` says which host events are in the window. ``captures`` are traces in which graphs were captured. Raises TraceError where
+    these belong to another trace.
     """
-    trace = first.trace
+    trace, launch = first.trace, first.calls.launch
     for one in captures:
         if not one.graphs:
             raise TraceError(f"the capture trace {one.name!r} contains no captured graph.", hint=_HINT)
-    ran = [one for one in replays(trace, first.calls, launch) if first.ownership.owner[one.launch] < 0]
+    ran = [replay for replay in replays(first.calls) if first.ownership.owner[replay.launch] < 0]
     if captures and not ran:
         raise TraceError("the trace launches no graph, so a capture trace does not apply to it.", hint="Analyze it without a capture.")
     traces = (first, *captures)
-    origins, calls, before, placed = joined(traces, launch)
+    origins, calls, before, placed = joined(traces)
     if not ran:
         return origins, calls, ()
     found = _matched(trace, traces, ran)
@@ -75,7 +73,7 @@ def find_origins(
         if inside[replay.launch]:
             np.add.at(module_calls, marks[key], 1)
         _number(graph, graphs, match.events[~known], (_name(trace, found, replay), ADDED))
-    eager = EagerCalls(first, launch) if found.differences else None
+    eager = EagerCalls(first) if found.differences else None
     for replay, difference in found.differences:
         reason = f"fits no captured graph: {difference.text}" if difference.place >= 0 else NO_CAPTURE
         assert eager is not None

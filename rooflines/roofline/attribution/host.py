@@ -10,7 +10,7 @@ from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.calls import Calls
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.nesting import Mask, exclusive
-from rooflines.profiler.trace.records import OPERATOR, Int64s, Trace
+from rooflines.profiler.trace.records import OPERATOR, Int64s
 from rooflines.roofline.attribution.ownership import Ownership
 from rooflines.roofline.attribution.rows import DividedTime, Gap, Longest, Pieces, Row, calls_by_step, grouped, longest_by_group
 from rooflines.roofline.attribution.steady import FEWEST_STEPS, Floats, call_sites, steady_times
@@ -18,13 +18,13 @@ from rooflines.roofline.resolvers.counts import Counts
 
 
 def attribute_host(
-    trace: Trace, calls: Calls, window: Intervals, counts: Counts, ownership: Ownership, inside: Mask, step: Int64s, quiet: Mask
+    calls: Calls, window: Intervals, counts: Counts, ownership: Ownership, inside: Mask, step: Int64s, quiet: Mask
 ) -> DividedTime:
     """Divide the time of the operators that begin ``inside`` the window; ``step`` is the number of each host event's step.
 
     ``quiet`` has an entry for each step: whether its times count where others were disturbed (``steady.py``).
     """
-    host, owner = trace.host, ownership.owner
+    host, owner = calls.trace.host, ownership.owner
     until = _window_end(host.start_ns, window)
     duration = np.minimum(calls.end_ns, until) - host.start_ns
     operators = np.flatnonzero((host.kind == OPERATOR) & inside)

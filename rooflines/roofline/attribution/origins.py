@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from rooflines.profiler.trace.calls import Calls
 from rooflines.profiler.trace.graphs import CapturedGraph, captured_graphs
-from rooflines.profiler.trace.launches import launching
 from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import ANNOTATION, MODULE_PREFIX, PYTHON, RUNTIME, Int64s, Trace
 from rooflines.roofline.attribution.ownership import Ownership
@@ -24,25 +23,29 @@ from rooflines.roofline.resolvers.counts import Counts, Variant
 
 @dataclass(frozen=True, slots=True)
 class CountedTrace:
-    """A trace with its call tree, the counts and owners of its calls, and the graphs captured in it. ``tokens`` is the batch of
-    graphs without a mark."""
+    """A trace with the counts and owners of its calls, and the graphs captured in it."""
 
-    trace: Trace
-    calls: Calls
     counts: Counts
     ownership: Ownership
     graphs: tuple[CapturedGraph, ...] = ()
     name: str = ""
 
     @classmethod
-    def of(
-        cls, trace: Trace, calls: Calls, counts: Counts, ownership: Ownership, launch: Int64s | None = None, name: str = "",
-        tokens: int | None = None,
-    ) -> CountedTrace:  # fmt: skip
-        """The trace with the graphs that were captured in it."""
-        graphs = captured_graphs(trace, calls, launching(trace)[0] if launch is None else launch)
+    def of(cls, counts: Counts, ownership: Ownership, name: str = "", tokens: int | None = None) -> CountedTrace:
+        """The trace with the graphs that were captured in it; ``tokens`` is the batch of graphs without a mark."""
+        graphs = captured_graphs(counts.calls)
         sized = (graph if graph.tokens is not None else replace(graph, tokens=tokens) for graph in graphs)
-        return cls(trace, calls, counts, ownership, tuple(sized), name)
+        return cls(counts, ownership, tuple(sized), name)
+
+    @property
+    def calls(self) -> Calls:
+        """The call tree."""
+        return self.counts.calls
+
+    @property
+    def trace(self) -> Trace:
+        """The trace of the calls."""
+        return self.counts.trace
 
 
 T = TypeVar("T")
@@ -82,11 +85,12 @@ class Origins:
         return np.where(self.event >= 0, column[self.event], otherwise) if len(column) else np.full(len(self.event), otherwise)
 
 
-def joined(traces: Sequence[CountedTrace], launch: Int64s) -> tuple[Origins, Calls, list[int], list[Int64s]]:
-    """The origins of the first trace's device events, each its ``launch``, with the host events of all ``traces`` numbered one after
+def joined(traces: Sequence[CountedTrace]) -> tuple[Origins, Calls, list[int], list[Int64s]]:
+    """The origins of the first trace's device events, each its launch, with the host events of all ``traces`` numbered one after
     the other; the first one's calls with the modules of all; the number of the first host event of each trace; and the modules of
     each."""
     first = traces[0]
+    launch = first.calls.launch
     names = _Numbers(first.trace.names)
     variants = _Numbers(first.counts.variants)
     modules = _Numbers(first.calls.modules)

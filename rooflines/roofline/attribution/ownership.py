@@ -15,7 +15,7 @@ import numpy as np
 
 from rooflines.profiler.trace.calls import Calls
 from rooflines.profiler.trace.nesting import covered
-from rooflines.profiler.trace.records import OPERATOR, Int64s, Trace
+from rooflines.profiler.trace.records import OPERATOR, Int64s
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import Work
 from rooflines.roofline.resolvers.counts import Counts
@@ -32,7 +32,7 @@ class Ownership:
     saved: Int64s
 
 
-def find_owners(trace: Trace, calls: Calls, counts: Counts) -> Ownership:
+def find_owners(calls: Calls, counts: Counts) -> Ownership:
     """Find the owner of each host event."""
     after = calls.after
     owning = counts.where(lambda variant: variant.count.kind == "counted")
@@ -57,19 +57,19 @@ def find_owners(trace: Trace, calls: Calls, counts: Counts) -> Ownership:
     # Every event from an outermost one up to the end of what it encloses.
     events = np.arange(lengths.sum()) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
     owner[events] = np.repeat(whose, lengths)
-    saved = _saved(trace, calls, owner)
+    saved = _saved(calls, owner)
     for event in saved.tolist():
         owner[event : after[event]] = event
     return Ownership(owner, outermost, saved)
 
 
-def _saved(trace: Trace, calls: Calls, owner: Int64s) -> Int64s:
+def _saved(calls: Calls, owner: Int64s) -> Int64s:
     """The copies of an operand that autograd keeps for the backward before an owner changes the operand in place.
 
     They come first inside the owner's event and are not part of its work: a dispatch mode sees a separate call.
     """
-    host, signatures = trace.host, trace.signatures
-    clones = np.flatnonzero((host.kind == OPERATOR) & np.array([name == "aten::clone" for name in trace.names], bool)[host.name])
+    host, signatures = calls.trace.host, calls.trace.signatures
+    clones = np.flatnonzero((host.kind == OPERATOR) & np.array([name == "aten::clone" for name in calls.trace.names], bool)[host.name])
     clones = clones[(calls.parent[clones] == clones - 1) & (clones > 0)]
     clones = clones[owner[clones - 1] == clones - 1]
     pairs = zip(clones.tolist(), host.signature[clones - 1].tolist(), host.signature[clones].tolist(), strict=True)

@@ -10,12 +10,12 @@ import numpy as np
 
 from rooflines.profiler.trace.signature import TensorArg
 from rooflines.roofline.formulas import count
-from rooflines.roofline.resolvers.counts import Context, Counts, Variant
+from rooflines.roofline.resolvers.counts import Counts, Variant
 
 
-def from_allocations(counts: Counts, context: Context) -> Counts:
+def from_allocations(counts: Counts) -> Counts:
     """Count calls whose output is not determined by their inputs with what they allocated."""
-    trace = context.trace
+    trace = counts.trace
     # Without recorded shapes, the few operators with known allocations would represent all.
     unclear = [code for code, variant in enumerate(counts.variants) if _needs_output(variant)] if trace.shapes_recorded else []
     host, memory = trace.host, trace.memory
@@ -36,7 +36,7 @@ def from_allocations(counts: Counts, context: Context) -> Counts:
         if thread not in by_thread:
             continue
         times, total = by_thread[thread]
-        first, last = np.searchsorted(times, (host.start_ns[event], context.calls.end_ns[event]))
+        first, last = np.searchsorted(times, (host.start_ns[event], counts.calls.end_ns[event]))
         kept = int(total[last - 1] if last else 0) - int(total[first - 1] if first else 0)
         if kept > 0:
             groups.setdefault((int(host.signature[event]), kept), []).append(event)

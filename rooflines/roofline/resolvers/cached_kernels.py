@@ -20,7 +20,7 @@ from rooflines.roofline.formulas.generated_kernels import ONE_EACH, category_of,
 from rooflines.roofline.formulas.graph import count_kernel
 from rooflines.roofline.formulas.record import precision_of
 from rooflines.roofline.formulas.reduction import RULES as REDUCTIONS
-from rooflines.roofline.resolvers.counts import Context, Counts, Variant
+from rooflines.roofline.resolvers.counts import Counts, Variant
 
 _GRAPH: Final = re.compile(r"graph_\d+_")
 _GENERATED: Final = re.compile(r"triton_[a-z]+_|(graph_\d+_)?cpp_\w*fused")
@@ -29,12 +29,12 @@ _ELSEWHERE: Final = re.compile(r"aten::(_?scaled_\w+|mm|bmm|addmm|baddbmm|convol
 _BIASED: Final = {"aten::addmm": 0, "aten::baddbmm": 0, "aten::convolution": 2}
 
 
-def from_inductor_cache(counts: Counts, context: Context) -> Counts:
+def from_inductor_cache(counts: Counts) -> Counts:
     """Count the kernels that the cache has. A call that is counted by what the run itself recorded stays as it is."""
-    cache = context.inductor_cache
+    cache = counts.known.inductor_cache
     if not cache:
         return counts
-    known = context.compiled.of_event >= 0 if context.compiled is not None else np.zeros(len(counts.of_event), bool)
+    known = np.zeros(len(counts.of_event), bool) if counts.of_code is None else counts.of_code
     groups = []
     for code, variant in enumerate(counts.variants):
         kernels = cached(variant.signature.name, cache)
@@ -44,12 +44,12 @@ def from_inductor_cache(counts: Counts, context: Context) -> Counts:
     return counts.recounted(groups)
 
 
-def missing_kernels(counts: Counts, context: Context) -> tuple[str, ...]:
+def missing_kernels(counts: Counts) -> tuple[str, ...]:
     """A note on generated kernels of the trace that are not in the cache, if one was given."""
-    if context.inductor_cache is None:
+    if counts.known.inductor_cache is None:
         return ()
     called = {variant.signature.name for variant in counts.variants if _GENERATED.match(variant.signature.name)}
-    missing = sorted(name for name in called if not cached(name, context.inductor_cache))
+    missing = sorted(name for name in called if not cached(name, counts.known.inductor_cache))
     if not missing:
         return ()
     return (

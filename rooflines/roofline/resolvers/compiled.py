@@ -16,35 +16,30 @@ import numpy as np
 
 from rooflines.profiler.compiled.records import CompiledCode, Graph, Kernel
 from rooflines.profiler.trace.calls import BACKWARD, Calls, Module
-from rooflines.profiler.trace.records import OPERATOR, Trace
+from rooflines.profiler.trace.records import OPERATOR, Int64s
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.counter import count
 from rooflines.roofline.formulas.graph import count_kernel, count_node
 from rooflines.roofline.formulas.registry import CallCount
-from rooflines.roofline.resolvers.counts import DISPATCHES, CompiledCalls, Context, Counts, Variant
+from rooflines.roofline.resolvers.counts import DISPATCHES, Counts, Variant
 
 _REGION: Final = re.compile(r"Torch-Compiled Region: (\S+)")
 _FORWARD: Final = "CompiledFunction"
 _BACKWARD: Final = "CompiledFunctionBackward"
 
 
-def from_compiled_code(counts: Counts, context: Context) -> Counts:
-    """Count the kernels of compiled code by what they compute rather than by their names."""
-    compiled = context.compiled
-    if compiled is None:
+def from_compiled_code(counts: Counts) -> Counts:
+    """Count the kernels of compiled code by what they compute rather than by their names, and give them the modules of the code."""
+    if counts.known.code is None:
         return counts
-    of_event = np.where(compiled.of_event >= 0, compiled.of_event + len(counts.variants), counts.of_event)
-    return replace(counts, variants=(*counts.variants, *compiled.variants), of_event=of_event)
-
-
-def find_compiled_calls(trace: Trace, calls: Calls, code: CompiledCode) -> CompiledCalls:
-    """Find the calls that ``code`` knows in ``trace``."""
-    return _KernelSearch(trace, calls, code).run()
+    calls, variants, of_code = _KernelSearch(counts.calls, counts.known.code).run()
+    of_event = np.where(of_code >= 0, of_code + len(counts.variants), counts.of_event)
+    return replace(counts, calls=calls, variants=(*counts.variants, *variants), of_event=of_event, of_code=of_code >= 0)
 
 
 class _KernelSearch:
-    def __init__(self, trace: Trace, calls: Calls, code: CompiledCode) -> None:
-        self._trace = trace
+    def __init__(self, calls: Calls, code: CompiledCode) -> None:
+        self._trace = trace = calls.trace
         self._calls = calls
         self._code = code
         self._names = [trace.names[name] for name in trace.host.name.tolist()]
@@ -56,7 +51,8 @@ class _KernelSearch:
         self._module_calls = calls.module_calls.tolist()
         self._paths = {module.path: index for index, module in reversed(list(enumerate(calls.modules)))}
 
-    def run(self) -> CompiledCalls:
+    def run(self) -> tuple[Calls, list[Variant], Int64s]:
+        """The calls with the modules of the code, the counts of its kernels, and that of each event (-1: not of the code)."""
         runs, regions = self._runs()
         known = {*(graph.region for graph in self._code.graphs), *self._code.empty}
         for event in regions:
@@ -65,7 +61,7 @@ class _KernelSearch:
         for run, events in runs.items():
             self._find_run(run, regions.get(run, ""), events)
         calls = replace(self._calls, module=self._module, modules=self._modules, module_calls=np.array(self._module_calls, np.int64))
-        return CompiledCalls(calls, self._variants, self._of_event)
+        return calls, self._variants, self._of_event
 
     def _runs(self) -> tuple[dict[int, list[int]], dict[int, str]]:
         """The operators that compiled code calls, by the event of the compilation around them (-1: none), and the region of every event

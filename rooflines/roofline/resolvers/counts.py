@@ -1,4 +1,4 @@
-"""The count of every operator event of a trace, and what resolvers improve it with."""
+"""The count of every operator event of a trace, and what resolvers improve it with: the record of the third room."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import TypeAlias
 import numpy as np
 
 from rooflines.profiler.compiled.inductor_cache import CachedKernel
+from rooflines.profiler.compiled.records import CompiledCode
 from rooflines.profiler.trace.calls import Calls
 from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.nesting import Mask
-from rooflines.profiler.trace.records import Int64s, Trace
+from rooflines.profiler.trace.records import CaptureTrace, Int64s, Trace
 from rooflines.profiler.trace.signature import Signature
 from rooflines.profiler.trace.stored_call import StoredCall
 from rooflines.roofline.formulas import CallCount, count
@@ -30,11 +31,46 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """The count of every host event: ``of_event`` indexes ``variants``, -1 for an event that is not an operator."""
+class Known:
+    """What is known of a trace besides the trace itself, for the rooms after the tree.
 
+    ``parameter_elements`` is how many elements of parameters the optimizers of one step update together, None where that is not known,
+    and ``parameter_dtype`` the dtype of lists of tensors. ``stored_calls`` are the calls of one step that were stored with the
+    arguments that the trace leaves out, in order. ``code`` is what ``torch.compile`` generated for the run, ``inductor_cache`` the
+    kernels of a cache of inductor by name, None where none was given. ``captures`` are traces of the capture of its graphs. ``quiet``
+    says which steps on a CPU count where others were disturbed, ``range_ns`` what the range of a module took the host.
+    """
+
+    parameter_elements: int | None = None
+    parameter_dtype: str = "float32"
+    stored_calls: tuple[StoredCall, ...] = ()
+    code: CompiledCode | None = None
+    inductor_cache: dict[str, tuple[CachedKernel, ...]] | None = None
+    captures: tuple[CaptureTrace, ...] = ()
+    quiet: Mask | None = None
+    range_ns: float = 0.0
+
+
+NOTHING = Known()
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The count of every host event of ``calls``: ``of_event`` indexes ``variants``, -1 for an event that is not an operator.
+
+    ``of_code`` says which events were counted by the code of the run; None without such code.
+    """
+
+    calls: Calls
+    known: Known
     variants: tuple[Variant, ...]
     of_event: Int64s
+    of_code: Mask | None = None
+
+    @property
+    def trace(self) -> Trace:
+        """The trace of the calls."""
+        return self.calls.trace
 
     def where(self, test: Callable[[Variant], bool]) -> Mask:
         """The events whose variant passes ``test``."""
@@ -56,37 +92,11 @@ class Counts:
         return self.recounted((events[group == place], Variant(signature, DISPATCHES)) for place, signature in enumerate(signatures))
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledCalls:
-    """The calls with the modules of compiled code. ``of_event`` indexes ``variants``; -1 for an event outside of compiled code."""
-
-    calls: Calls
-    variants: list[Variant]
-    of_event: Int64s
+Resolver: TypeAlias = Callable[[Counts], Counts]
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
-    """The trace as resolvers see it.
-
-    ``parameter_elements`` is how many elements of parameters the optimizers of one step update together, None where that is not known,
-    and ``parameter_dtype`` the dtype of lists of tensors. ``stored_calls`` are the calls of one step that were stored with the
-    arguments that the trace leaves out, in order. ``compiled`` knows the kernels of compiled code, ``inductor_cache`` those of
-    a cache of inductor by name, None where none was given.
-    """
-
-    trace: Trace
-    calls: Calls
-    parameter_elements: int | None = None
-    parameter_dtype: str = "float32"
-    stored_calls: tuple[StoredCall, ...] = ()
-    compiled: CompiledCalls | None = None
-    inductor_cache: dict[str, tuple[CachedKernel, ...]] | None = None
-
-
-Resolver: TypeAlias = Callable[[Counts, Context], Counts]
-
-
-def count_signatures(trace: Trace) -> Counts:
+def count_signatures(calls: Calls, known: Known = NOTHING) -> Counts:
     """The counts from the recorded signatures alone, each distinct one counted once."""
-    return Counts(tuple(Variant(signature, count(signature)) for signature in trace.signatures), trace.host.signature.astype(np.int64))
+    trace = calls.trace
+    variants = tuple(Variant(signature, count(signature)) for signature in trace.signatures)
+    return Counts(calls, known, variants, trace.host.signature.astype(np.int64))

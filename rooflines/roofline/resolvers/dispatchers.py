@@ -10,13 +10,13 @@ from rooflines.profiler.trace.records import OPERATOR, Int64s
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import Work
 from rooflines.roofline.formulas.decomposed import SOMETIMES_DECOMPOSED
-from rooflines.roofline.resolvers.counts import Context, Counts, Variant
+from rooflines.roofline.resolvers.counts import Counts, Variant
 
 
-def pass_repeated_calls(counts: Counts, context: Context) -> Counts:
+def pass_repeated_calls(counts: Counts) -> Counts:
     """Pass through an operator that calls one of the same name: under autocast the same call with other dtypes, else the overload with
     a kernel."""
-    host, calls, signatures = context.trace.host, context.calls, context.trace.signatures
+    host, calls, signatures = counts.trace.host, counts.calls, counts.trace.signatures
     if not len(host):
         return counts
     above = np.where(calls.parent >= 0, calls.operator[np.maximum(calls.parent, 0)], -1)
@@ -35,12 +35,12 @@ def _hands_on(outer: Signature, inner: Signature) -> bool:
     return cast and [tensor.shape for tensor in before] == [tensor.shape for tensor in after]
 
 
-def pass_decomposed_calls(counts: Counts, context: Context) -> Counts:
+def pass_decomposed_calls(counts: Counts) -> Counts:
     """Pass through what PyTorch decomposes itself, where something below it has work: a dispatch mode sees only that.
 
     A library's product is passed only where a product is below it: it may copy its operands and launch a kernel of its own.
     """
-    after = context.calls.after
+    after = counts.calls.after
     counted = counts.where(lambda variant: variant.count.kind == "counted")
     working = counted & counts.where(lambda variant: variant.count.work != Work())
     decomposes = counted & counts.where(lambda variant: variant.count.decomposes)
@@ -51,17 +51,17 @@ def pass_decomposed_calls(counts: Counts, context: Context) -> Counts:
     return counts.dispatching(np.flatnonzero(decomposes & (parts > 0)))
 
 
-def pass_wrapped_attention(counts: Counts, context: Context) -> Counts:
+def pass_wrapped_attention(counts: Counts) -> Counts:
     """Pass through a library's attention where an operator below it is counted as attention: the one inside records more.
 
     ``vllm::unified_attention`` is given neither KV cache nor window, ``FlashAttnFunc`` no window; the kernel's operator has both.
     """
-    names, host = context.trace.names, context.trace.host
+    names, host = counts.trace.names, counts.trace.host
     products = counts.where(_is_attention) & (host.kind == OPERATOR)
     library = np.array([not name.startswith("aten::") for name in names] + [False], bool)[host.name]
     if not (products & library).any():
         return counts
-    return counts.dispatching(np.flatnonzero(products & library & (enclosed(products, context.calls.after) > 0)))
+    return counts.dispatching(np.flatnonzero(products & library & (enclosed(products, counts.calls.after) > 0)))
 
 
 def _is_attention(variant: Variant) -> bool:

@@ -19,7 +19,7 @@ from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.arguments import broadcast
 from rooflines.roofline.formulas.registry import aten
-from rooflines.roofline.resolvers.counts import Context, Counts, Variant
+from rooflines.roofline.resolvers.counts import Counts, Variant
 
 _READS: Final = aten("index _unsafe_index")
 _PUTS: Final = aten("index_put index_put_ _unsafe_index_put")
@@ -29,13 +29,13 @@ _SOURCE: Final = "its indices from the views inside it"
 _INDICES: Final = 1  # the position of the argument
 
 
-def from_index_views(counts: Counts, context: Context) -> Counts:
+def from_index_views(counts: Counts) -> Counts:
     """Count selections by index whose indices were not recorded."""
-    return counts.recounted(_groups(context))
+    return counts.recounted(_groups(counts))
 
 
-def _groups(context: Context) -> Iterator[tuple[Int64s, Variant]]:
-    trace, calls = context.trace, context.calls
+def _groups(counts: Counts) -> Iterator[tuple[Int64s, Variant]]:
+    trace, calls = counts.trace, counts.calls
     host, signatures = trace.host, trace.signatures
 
     def named(names: tuple[str, ...]) -> Mask:

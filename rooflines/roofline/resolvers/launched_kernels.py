@@ -19,21 +19,21 @@ from rooflines.roofline.formulas.kernels import count_launch, family_of
 from rooflines.roofline.formulas.kernels.launch import Launch
 from rooflines.roofline.formulas.registry import CallCount
 from rooflines.roofline.kernel_names import short_kernel
-from rooflines.roofline.resolvers.counts import Context, Counts, Variant
+from rooflines.roofline.resolvers.counts import Counts, Variant
 
 # Operators before a launch that are looked at.
 _BEFORE = 512
 _COMPILED_REASON = "launched by torch.compile, which recorded none of its arguments"
 
 
-def from_launched_kernels(counts: Counts, context: Context) -> Counts:
+def from_launched_kernels(counts: Counts) -> Counts:
     """Count the launches that no counted operator encloses and whose kernels are of a known family."""
-    trace, calls = context.trace, context.calls
+    trace, calls = counts.trace, counts.calls
     counted = counts.where(lambda variant: variant.count.kind == "counted")
     wrapping = counted & counts.where(lambda variant: variant.count.decomposes)
     free, wrapped = ~covered(counted & ~wrapping, calls.after), covered(wrapping, calls.after)
-    compiled = _compiled(context) & ~wrapped
-    chains = _Chains(context)
+    compiled = _compiled(counts) & ~wrapped
+    chains = _Chains(counts)
     found: dict[int, Variant] = {}
     for event, (kernel, grid) in sorted(_kernels(trace, free, compiled).items()):
         call = count_launch(chains.launch(event, kernel, grid), short_kernel(kernel))
@@ -55,11 +55,11 @@ def from_launched_kernels(counts: Counts, context: Context) -> Counts:
     return counts.recounted((np.array(group), variant) for variant, group in groups.items())
 
 
-def _compiled(context: Context) -> Mask:
+def _compiled(counts: Counts) -> Mask:
     """The events of which the innermost operator is compiled code as a whole."""
-    named = np.array([*(bool(COMPILED.match(name)) for name in context.trace.names), False])
-    operator = context.calls.operator
-    found: Mask = named[np.where(operator >= 0, context.trace.host.name[np.maximum(operator, 0)], -1)]
+    named = np.array([*(bool(COMPILED.match(name)) for name in counts.trace.names), False])
+    operator = counts.calls.operator
+    found: Mask = named[np.where(operator >= 0, counts.trace.host.name[np.maximum(operator, 0)], -1)]
     return found
 
 
@@ -91,11 +91,11 @@ def _kernels(trace: Trace, free: Mask, compiled: Mask) -> dict[int, tuple[str, L
 class _Chains:
     """The events around a launch."""
 
-    def __init__(self, context: Context) -> None:
-        self._trace = context.trace
-        self._host = context.trace.host
-        self._parent = context.calls.parent
-        self._operator = context.calls.operator
+    def __init__(self, counts: Counts) -> None:
+        self._trace = counts.trace
+        self._host = counts.trace.host
+        self._parent = counts.calls.parent
+        self._operator = counts.calls.operator
 
     def launch(self, event: int, kernel: str, shape: LaunchShape | None) -> Launch:
         """The launch with the operators around and before it."""

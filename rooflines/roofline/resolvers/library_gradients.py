@@ -18,32 +18,32 @@ from rooflines.profiler.trace.records import OPERATOR, Int64s
 from rooflines.profiler.trace.signature import TensorArg
 from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.nodes import FORWARD_NEEDED, with_forward
-from rooflines.roofline.resolvers.counts import Context, Counts, Variant
+from rooflines.roofline.resolvers.counts import Counts, Variant
 from rooflines.roofline.resolvers.dispatchers import enclosed
 
 _NATIVE = "torch::autograd::CppNode<"
 _BACKWARD = "Backward"
 
 
-def from_forward_calls(counts: Counts, context: Context) -> Counts:
+def from_forward_calls(counts: Counts) -> Counts:
     """Count nodes with the arguments of their forward calls, and forward calls with the results that their gradients show."""
     waiting = counts.where(lambda variant: variant.count.reason == FORWARD_NEEDED)
-    return counts.recounted(_groups(counts, context, waiting)) if waiting.any() else counts
+    return counts.recounted(_groups(counts, waiting)) if waiting.any() else counts
 
 
-def _groups(counts: Counts, context: Context, waiting: Mask) -> Iterator[tuple[Int64s, Variant]]:
-    trace, host = context.trace, context.trace.host
+def _groups(counts: Counts, waiting: Mask) -> Iterator[tuple[Int64s, Variant]]:
+    trace, host = counts.trace, counts.trace.host
     operators = host.kind == OPERATOR
     # What libraries register as operators of their own has the work of a node that calls it.
     own = counts.where(lambda variant: variant.count.kind == "counted" and variant.signature.name.startswith("fbgemm::"))
-    waiting = waiting & operators & (host.sequence >= 0) & (enclosed(own, context.calls.after) == 0)
+    waiting = waiting & operators & (host.sequence >= 0) & (enclosed(own, counts.calls.after) == 0)
     codes = {name: code for code, name in enumerate(trace.names)}
     pairs: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for code in np.unique(host.name[waiting]).tolist():
         name = trace.names[code]
         nodes = np.flatnonzero(waiting & (host.name == code))
         calls = np.flatnonzero(operators & (host.name == codes.get(_forward_of(name), -1)))
-        found = _between_numbers(context, nodes, calls) if name.startswith(_NATIVE) else _by_number(context, nodes, calls)
+        found = _between_numbers(counts, nodes, calls) if name.startswith(_NATIVE) else _by_number(counts, nodes, calls)
         for node, call in found:
             pairs.setdefault((int(host.signature[node]), int(host.signature[call])), []).append((node, call))
     for (node_code, call_code), events in pairs.items():
@@ -65,9 +65,9 @@ def _forward_of(node: str) -> str:
     return forward_of(node) or ""
 
 
-def _by_number(context: Context, nodes: Int64s, calls: Int64s) -> Iterator[tuple[int, int]]:
+def _by_number(counts: Counts, nodes: Int64s, calls: Int64s) -> Iterator[tuple[int, int]]:
     """Nodes with the one call of the same sequence number."""
-    host = context.trace.host
+    host = counts.trace.host
     numbers, first, times = np.unique(host.sequence[calls], return_index=True, return_counts=True)
     of = {
         number: int(calls[at]) for number, at, many in zip(numbers.tolist(), first.tolist(), times.tolist(), strict=True) if many == 1
@@ -77,9 +77,9 @@ def _by_number(context: Context, nodes: Int64s, calls: Int64s) -> Iterator[tuple
             yield node, of[number]
 
 
-def _between_numbers(context: Context, nodes: Int64s, calls: Int64s) -> Iterator[tuple[int, int]]:
+def _between_numbers(counts: Counts, nodes: Int64s, calls: Int64s) -> Iterator[tuple[int, int]]:
     """Nodes with the calls that lie where their numbers were counted."""
-    host = context.trace.host
+    host = counts.trace.host
     if not len(calls) or len(np.unique(host.thread[calls])) != 1:
         return
     # The numbers that the thread of the calls shows as time goes on: each is the next one that it gives to a node.
@@ -93,17 +93,17 @@ def _between_numbers(context: Context, nodes: Int64s, calls: Int64s) -> Iterator
     nodes = nodes[np.argsort(host.sequence[nodes], kind="stable")]
     given = host.sequence[nodes]
     first = limits[np.searchsorted(times, host.start_ns[calls], side="right")]
-    last = limits[np.searchsorted(times, context.calls.end_ns[calls], side="left") + 1]
+    last = limits[np.searchsorted(times, counts.calls.end_ns[calls], side="left") + 1]
     for low, high in sorted(set(zip(first.tolist(), last.tolist(), strict=True))):
         made = calls[(first == low) & (last == high)].tolist()
         theirs = nodes[(given >= low) & (given < high)].tolist()
-        if len(made) == len(theirs) and all(_fits(context, *pair) for pair in zip(theirs, made, strict=True)):
+        if len(made) == len(theirs) and all(_fits(counts, *pair) for pair in zip(theirs, made, strict=True)):
             yield from zip(theirs, made, strict=True)
 
 
-def _fits(context: Context, node: int, call: int) -> bool:
+def _fits(counts: Counts, node: int, call: int) -> bool:
     """Whether the gradient has as many rows as the call has indices, or a number by which its offsets divide into bags."""
-    signatures, codes = context.trace.signatures, context.trace.host.signature
+    signatures, codes = counts.trace.signatures, counts.trace.host.signature
     gradient, forward = signatures[codes[node]].arg(0), signatures[codes[call]]
     if not isinstance(gradient, TensorArg) or not gradient.shape:
         return False

@@ -9,23 +9,23 @@ import numpy as np
 from rooflines.profiler.trace.calls import OPTIMIZER
 from rooflines.profiler.trace.records import Int64s
 from rooflines.roofline.formulas import count
-from rooflines.roofline.resolvers.counts import Context, Counts, Variant
+from rooflines.roofline.resolvers.counts import Counts, Variant
 
 _OF_LISTS = ("aten::_foreach_", "aten::_fused_", "aten::_amp_foreach_")
 
 
-def from_parameters(counts: Counts, context: Context) -> Counts:
+def from_parameters(counts: Counts) -> Counts:
     """Count the optimizer's calls whose lists were left out with the parameters, shared among the calls that a step makes."""
-    return counts if context.parameter_elements is None else counts.recounted(_groups(context, context.parameter_elements))
+    return counts if counts.known.parameter_elements is None else counts.recounted(_groups(counts, counts.known.parameter_elements))
 
 
-def _groups(context: Context, elements: int) -> Iterator[tuple[Int64s, Variant]]:
-    host, calls = context.trace.host, context.calls
+def _groups(counts: Counts, elements: int) -> Iterator[tuple[Int64s, Variant]]:
+    host, calls = counts.trace.host, counts.calls
     steps = max(1, len(calls.steps))
-    for code, signature in enumerate(context.trace.signatures):
+    for code, signature in enumerate(counts.trace.signatures):
         if signature.arg(0) != () or not signature.name.startswith(_OF_LISTS):
             continue
         events = np.flatnonzero((host.signature == code) & (calls.phase == OPTIMIZER))
         if len(events):
             each = elements * steps // len(events)
-            yield events, Variant(signature, count(signature, parameter_elements=each, parameter_dtype=context.parameter_dtype))
+            yield events, Variant(signature, count(signature, parameter_elements=each, parameter_dtype=counts.known.parameter_dtype))

@@ -26,7 +26,7 @@ from rooflines.roofline.formulas.convolution import BACKWARD, BACKWARD_TRANSPOSE
 from rooflines.roofline.formulas.normalization import BATCH_NORM
 from rooflines.roofline.formulas.registry import aten
 from rooflines.roofline.resolvers import pair_rules
-from rooflines.roofline.resolvers.counts import Context, Counts, Variant
+from rooflines.roofline.resolvers.counts import Counts, Variant
 from rooflines.roofline.resolvers.gradient_consumers import GradientConsumers
 from rooflines.roofline.resolvers.pair_rules import Evidence
 
@@ -59,18 +59,18 @@ _HANDLED: Final = (
 )
 
 
-def from_related_calls(counts: Counts, context: Context) -> Counts:
+def from_related_calls(counts: Counts) -> Counts:
     """Count unknown calls with the arguments and outputs that other calls of the trace record."""
-    return counts.recounted(_groups(counts, context))
+    return counts.recounted(_groups(counts))
 
 
-def _groups(counts: Counts, context: Context) -> Iterator[tuple[Int64s, Variant]]:
-    trace = context.trace
+def _groups(counts: Counts) -> Iterator[tuple[Int64s, Variant]]:
+    trace = counts.trace
     handled = np.array([*(name in _HANDLED for name in trace.names), False])
     wanted = counts.where(lambda variant: variant.count.kind == "unknown") & (trace.host.kind == OPERATOR) & handled[trace.host.name]
     if not wanted.any():
         return
-    for events, found in _EvidenceSearch(trace, context.calls, wanted).run():
+    for events, found in _EvidenceSearch(trace, counts.calls, wanted).run():
         signature, outputs = trace.signatures[int(trace.host.signature[events[0]])], None
         for evidence in found:
             signature, outputs = evidence.fill(signature), evidence.outputs or outputs

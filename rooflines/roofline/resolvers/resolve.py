@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import reduce
 from typing import Final
 
+from rooflines.profiler.trace.calls import Calls
 from rooflines.roofline.resolvers.allocations import from_allocations
 from rooflines.roofline.resolvers.batches import from_batches
 from rooflines.roofline.resolvers.cached_kernels import from_inductor_cache
 from rooflines.roofline.resolvers.compiled import from_compiled_code
-from rooflines.roofline.resolvers.counts import Context, Counts, Resolver, count_signatures
+from rooflines.roofline.resolvers.counts import NOTHING, Counts, Known, Resolver, count_signatures
 from rooflines.roofline.resolvers.dispatchers import pass_decomposed_calls, pass_repeated_calls, pass_wrapped_attention
 from rooflines.roofline.resolvers.index_views import from_index_views
 from rooflines.roofline.resolvers.launched_kernels import from_launched_kernels
@@ -36,6 +37,6 @@ RESOLVERS: Final[tuple[Resolver, ...]] = (
 )
 
 
-def count_calls(context: Context) -> Counts:
-    """Count every operator event of ``context.trace``."""
-    return reduce(lambda counts, resolve: resolve(counts, context), RESOLVERS, count_signatures(context.trace))
+def count(calls: Calls, known: Known = NOTHING) -> Counts:
+    """Count every operator event of ``calls``: the third room (docs/design.md)."""
+    return reduce(lambda counts, resolve: resolve(counts), RESOLVERS, count_signatures(calls, known))

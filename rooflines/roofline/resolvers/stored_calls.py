@@ -10,19 +10,19 @@ from rooflines.profiler.trace.nesting import covered
 from rooflines.profiler.trace.records import OPERATOR, Int64s
 from rooflines.profiler.trace.windows import inside, step_window
 from rooflines.roofline.formulas import count
-from rooflines.roofline.resolvers.counts import Context, Counts, Variant
+from rooflines.roofline.resolvers.counts import Counts, Variant
 
 
-def from_stored_calls(counts: Counts, context: Context) -> Counts:
+def from_stored_calls(counts: Counts) -> Counts:
     """Count the k-th call of an operator in each step as the k-th stored one. An operator that is called another number of times in the
     trace stays as it is."""
-    return counts.recounted(_groups(counts, context)) if context.stored_calls and len(context.trace.host) else counts
+    return counts.recounted(_groups(counts)) if counts.known.stored_calls and len(counts.trace.host) else counts
 
 
-def _groups(counts: Counts, context: Context) -> Iterator[tuple[Int64s, Variant]]:
-    trace, calls, stored = context.trace, context.calls, context.stored_calls
+def _groups(counts: Counts) -> Iterator[tuple[Int64s, Variant]]:
+    trace, calls, stored = counts.trace, counts.calls, counts.known.stored_calls
     host = trace.host
-    steps = step_window(trace, calls)
+    steps = step_window(calls)
     in_steps = (host.kind == OPERATOR) & (True if steps is None else inside(host.start_ns, steps))
     explicit = counts.where(lambda variant: variant.count.kind == "counted" and not variant.count.decomposes)
     names = sorted({call.name for call in stored})

@@ -6,7 +6,6 @@ import numpy as np
 
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.breakdown import device_intervals
-from rooflines.profiler.trace.calls import Calls
 from rooflines.profiler.trace.collectives import read_collectives
 from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, MEMSET
@@ -18,13 +17,13 @@ from rooflines.roofline.step.times import per_step
 _MOST_LOOKED_UP = 20_000
 
 
-def collective_rows(calls: Calls, attribution: Attribution) -> tuple[CollectiveRow, ...]:
+def collective_rows(attribution: Attribution) -> tuple[CollectiveRow, ...]:
     """The collectives of ``attribution``'s steps, per step, those that are exposed longest first."""
     trace = attribution.trace
     kernels = np.flatnonzero(trace.device.kind == COMMUNICATION)
     if not len(kernels) or (trace.device.collective[kernels] < 0).sum() > _MOST_LOOKED_UP:
         return ()
-    found = read_collectives(trace, calls)
+    found = read_collectives(trace, attribution.calls)
     hiding = intervals.merge(device_intervals(trace, KERNEL, MEMSET), device_intervals(trace, MEMCPY))
     alone = intervals.subtract(device_intervals(trace, COMMUNICATION), hiding)
     exposed = intervals.covered(alone, np.stack((found.start_ns, found.end_ns), axis=1))

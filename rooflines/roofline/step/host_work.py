@@ -44,13 +44,13 @@ def is_compiled(trace: Trace) -> bool:
     return any(_COMPILED.match(name) for name in trace.names)
 
 
-def synchronisations(trace: Trace, calls: Calls, attribution: Attribution, causes: dict[str, Intervals]) -> tuple[Synchronisation, ...]:
+def synchronisations(attribution: Attribution, causes: dict[str, Intervals]) -> tuple[Synchronisation, ...]:
     """The waits for the device by call, operator and place, those that leave it idle the longest first.
 
     ``causes`` are the idle times of the device by cause.
     """
-    host, steps = trace.host, attribution.steps or 1
-    waits = np.flatnonzero((host.kind == RUNTIME) & _named(trace, is_wait)[host.name])
+    host, steps = attribution.trace.host, attribution.steps or 1
+    waits = np.flatnonzero((host.kind == RUNTIME) & _named(attribution.trace, is_wait)[host.name])
     if not len(waits):
         return ()
     start, end = host.start_ns[waits], host.end_ns[waits]
@@ -64,11 +64,13 @@ def synchronisations(trace: Trace, calls: Calls, attribution: Attribution, cause
     follows = (gaps[at, 0] >= start) & (gaps[at, 0] <= end)
     own = intervals.merge(causes["synchronisation"], causes["host_bound"])
     idle = np.where(follows, np.minimum(end - start, intervals.covered(own, gaps[at])), 0)
-    where = _Places(trace)
+    where = _Places(attribution.trace)
     found: dict[tuple[str, str, str], list[int]] = {}
     for event, lasting_ns, idle_ns in zip(waits.tolist(), (end - start).tolist(), idle.tolist(), strict=True):
         place = where.of(int(host.thread[event]), int(host.start_ns[event]))
-        sums = found.setdefault((trace.names[host.name[event]], _operator_around(trace, calls, event), place), [0, 0, 0])
+        sums = found.setdefault(
+            (attribution.trace.names[host.name[event]], _operator_around(attribution.calls, event), place), [0, 0, 0]
+        )
         for at_sum, value in enumerate((1, lasting_ns, idle_ns)):
             sums[at_sum] += value
     made = [
@@ -85,27 +87,27 @@ def synchronisations(trace: Trace, calls: Calls, attribution: Attribution, cause
     return tuple(sorted(made, key=lambda one: (-one.idle_s, -one.wait_s, one.call, one.operator, one.where)))[:_MOST]
 
 
-def host_work(trace: Trace, calls: Calls, attribution: Attribution, host_bound: Intervals) -> tuple[HostWork, ...]:
+def host_work(attribution: Attribution, host_bound: Intervals) -> tuple[HostWork, ...]:
     """Work of the launching threads in ``host_bound``, while the device had nothing to do, longest first."""
-    launched = attribution.launch[attribution.launch >= 0]
+    launched = attribution.calls.launch[attribution.calls.launch >= 0]
     if not len(launched) or not len(host_bound):
         return ()
-    threads, _ = distinct(trace.host.thread[launched])
-    on_launching = np.isin(trace.host.thread, threads)
-    functions, inside = _functions(trace, host_bound, threads)
+    threads, _ = distinct(attribution.trace.host.thread[launched])
+    on_launching = np.isin(attribution.trace.host.thread, threads)
+    functions, inside = _functions(attribution.trace, host_bound, threads)
     left = intervals.subtract(host_bound, inside)
-    operators = _operators(trace, calls, left, on_launching)
+    operators = _operators(attribution.calls, left, on_launching)
     found = [
         *functions,
         *operators,
-        *_allocations(trace, attribution.window, host_bound),
-        *_ranges(trace, calls, host_bound, on_launching, "optimizer", lambda name: name.startswith("Optimizer.step#")),
-        *_ranges(trace, calls, host_bound, on_launching, "compiled", lambda name: _REGION.match(name) is not None),
-        *_ranges(trace, calls, host_bound, on_launching, "broadcast", lambda name: name.endswith("flatten_dense_tensors")),
-        *_unrecorded(trace, left, on_launching),
+        *_allocations(attribution.trace, attribution.window, host_bound),
+        *_ranges(attribution.calls, host_bound, on_launching, "optimizer", lambda name: name.startswith("Optimizer.step#")),
+        *_ranges(attribution.calls, host_bound, on_launching, "compiled", lambda name: _REGION.match(name) is not None),
+        *_ranges(attribution.calls, host_bound, on_launching, "broadcast", lambda name: name.endswith("flatten_dense_tensors")),
+        *_unrecorded(attribution.trace, left, on_launching),
     ]
     if not attribution.steps:
-        found += _first_ranges(trace, calls, left, on_launching, sum(one.idle_ns for one in operators if one.kind == "runtime"))
+        found += _first_ranges(attribution.calls, left, on_launching, sum(one.idle_ns for one in operators if one.kind == "runtime"))
     made = _summed(found, attribution.steps or 1)
     return tuple(sorted(made, key=lambda one: (-one.idle_s, one.name)))[:_MOST]
 
@@ -131,14 +133,14 @@ def _summed(pieces: Iterable[_Idle], steps: int) -> list[HostWork]:
     ]
 
 
-def _operators(trace: Trace, calls: Calls, host_bound: Intervals, on_launching: Mask) -> list[_Idle]:
+def _operators(calls: Calls, host_bound: Intervals, on_launching: Mask) -> list[_Idle]:
     """Operators that compute on the host, with no call of a device's runtime below them, and long calls of that runtime or operators
     around them that wait for nothing: they load a library or a kernel, or allocate. All by their own time, without what they call."""
-    host = trace.host
+    host = calls.trace.host
     before = np.concatenate(([0], np.cumsum(host.kind == RUNTIME)))
     alone = before[calls.after] == before[:-1]
-    waits = _named(trace, lambda name: is_wait(name) or name.startswith(COMMUNICATION_CALLS) or is_backward_node(name))[host.name]
-    library = alone | (host.kind == RUNTIME) | _named(trace, lambda name: name.startswith("aten::"))[host.name]
+    waits = _named(calls.trace, lambda name: is_wait(name) or name.startswith(COMMUNICATION_CALLS) or is_backward_node(name))[host.name]
+    library = alone | (host.kind == RUNTIME) | _named(calls.trace, lambda name: name.startswith("aten::"))[host.name]
     # Keep long operators and those inside them.
     lasting = calls.end_ns - host.start_ns >= _LONG_OPERATOR_NS
     chosen = np.flatnonzero(
@@ -148,26 +150,26 @@ def _operators(trace: Trace, calls: Calls, host_bound: Intervals, on_launching: 
     own = np.bincount(which, weights=ends - starts, minlength=len(chosen))
     idle = np.bincount(which, weights=intervals.covered(host_bound, np.stack((starts, ends), axis=1)), minlength=len(chosen))
     kept = (
-        ~_named(trace, _is_allocation)[host.name[chosen]]
+        ~_named(calls.trace, _is_allocation)[host.name[chosen]]
         & (own >= np.where(alone[chosen] & (host.kind[chosen] == OPERATOR), _LONG_OPERATOR_NS, _LONG_STRETCH_NS))
         & (idle > 0)
     )
-    where = _Places(trace)
-    first = _firsts(trace, calls, chosen[kept & alone[chosen] & (host.kind[chosen] == OPERATOR)])
+    where = _Places(calls.trace)
+    first = _firsts(calls, chosen[kept & alone[chosen] & (host.kind[chosen] == OPERATOR)])
     found = []
     for event, idle_ns in zip(chosen[kept].tolist(), idle[kept].tolist(), strict=True):
         signature = int(host.signature[event])
         computes = alone[event] and host.kind[event] == OPERATOR and event not in first
         kind: Kind = "operator" if computes else "runtime"
-        shapes = trace.signatures[signature].shapes() if signature >= 0 else ""
+        shapes = calls.trace.signatures[signature].shapes() if signature >= 0 else ""
         place = where.of(int(host.thread[event]), int(host.start_ns[event]))
-        found.append(_Idle(kind, trace.names[host.name[event]], shapes, round(idle_ns), place))
+        found.append(_Idle(kind, calls.trace.names[host.name[event]], shapes, round(idle_ns), place))
     return found
 
 
-def _firsts(trace: Trace, calls: Calls, events: Int64s) -> set[int]:
+def _firsts(calls: Calls, events: Int64s) -> set[int]:
     """Those of the operators ``events`` that are the first of equal calls and take far longer than all others."""
-    host, found = trace.host, set()
+    host, found = calls.trace.host, set()
     for code in distinct(host.signature[events])[0].tolist():
         equal = np.flatnonzero(host.signature == code)
         lasting, first = calls.end_ns[equal] - host.start_ns[equal], int(np.argmin(host.start_ns[equal]))
@@ -190,22 +192,20 @@ def _is_allocation(name: str) -> bool:
     return _ALLOCATES.match(name) is not None
 
 
-def _ranges(
-    trace: Trace, calls: Calls, host_bound: Intervals, on_launching: Mask, kind: Kind, test: Callable[[str], bool]
-) -> list[_Idle]:
+def _ranges(calls: Calls, host_bound: Intervals, on_launching: Mask, kind: Kind, test: Callable[[str], bool]) -> list[_Idle]:
     """The outermost of the ranges and operators whose names pass ``test``."""
-    host = trace.host
-    named = on_launching & ((host.kind == ANNOTATION) | (host.kind == OPERATOR)) & _named(trace, test)[host.name]
+    host = calls.trace.host
+    named = on_launching & ((host.kind == ANNOTATION) | (host.kind == OPERATOR)) & _named(calls.trace, test)[host.name]
     chosen = np.flatnonzero(named & ~covered(named, calls.after))
     idle = intervals.covered(host_bound, np.stack((calls.begin_ns[chosen], calls.end_ns[chosen]), axis=1))
-    names = [trace.names[code] for code in host.name[chosen].tolist()]
+    names = [calls.trace.names[code] for code in host.name[chosen].tolist()]
     return [_Idle(kind, name, "", idle_ns) for name, idle_ns in zip(names, idle.tolist(), strict=True)]
 
 
-def _first_ranges(trace: Trace, calls: Calls, host_bound: Intervals, on_launching: Mask, known_ns: int) -> list[_Idle]:
+def _first_ranges(calls: Calls, host_bound: Intervals, on_launching: Mask, known_ns: int) -> list[_Idle]:
     """What the first of equal ranges takes longer than the others do in the median: libraries and kernels that are loaded, in more
     calls than ``known_ns`` of long ones."""
-    host = trace.host
+    host = calls.trace.host
     ranges = on_launching & (host.kind == ANNOTATION)
     chosen = np.flatnonzero(ranges & ~covered(ranges, calls.after))
     found = []
@@ -216,7 +216,7 @@ def _first_ranges(trace: Trace, calls: Calls, host_bound: Intervals, on_launchin
         first, *others = intervals.covered(host_bound, np.stack((host.start_ns[own], calls.end_ns[own]), axis=1)).tolist()
         more_ns = round(first - float(np.median(others))) - known_ns
         if more_ns > max(others):
-            found.append(_Idle("runtime", f"the first of {len(own)} {trace.names[code]}", "", more_ns))
+            found.append(_Idle("runtime", f"the first of {len(own)} {calls.trace.names[code]}", "", more_ns))
     return found
 
 
@@ -246,39 +246,41 @@ def _unrecorded(trace: Trace, host_bound: Intervals, on_launching: Mask) -> list
     return [_Idle("unrecorded", "", "", length_ns) for length_ns in lasting[lasting >= _LONG_STRETCH_NS].tolist()]
 
 
-def recomputation(trace: Trace, calls: Calls, attribution: Attribution) -> Recomputation | None:
+def recomputation(attribution: Attribution) -> Recomputation | None:
     """Operators of the forward pass that ran inside the backward pass, as checkpointing makes them; None where there are none.
 
     Only a forward pass gives operators autograd's numbers. Where operators of the backward pass have them as well, its own gradient is
     wanted, and the two cannot be told apart.
     """
-    host = trace.host
-    is_node = _named(trace, is_backward_node)[host.name]
-    graded = (host.kind == OPERATOR) & (calls.phase == BACKWARD) & (host.sequence >= 0) & (host.forward_thread == 0) & ~is_node
+    host = attribution.trace.host
+    is_node = _named(attribution.trace, is_backward_node)[host.name]
+    graded = (
+        (host.kind == OPERATOR) & (attribution.calls.phase == BACKWARD) & (host.sequence >= 0) & (host.forward_thread == 0) & ~is_node
+    )
     # A range that says backward may be around the loss as well; below a node nothing is forward.
-    graded &= covered(is_node, calls.after)
-    if not graded.any() or (graded & _named(trace, lambda name: "_backward" in name)[host.name]).any():
+    graded &= covered(is_node, attribution.calls.after)
+    if not graded.any() or (graded & _named(attribution.trace, lambda name: "_backward" in name)[host.name]).any():
         return None
-    chosen = graded & ~covered(graded, calls.after)
+    chosen = graded & ~covered(graded, attribution.calls.after)
     events = np.flatnonzero(chosen)
-    if len(trace.device):
-        time_ns = _launched_below(trace, calls, attribution, events)
+    if len(attribution.trace.device):
+        time_ns = _launched_below(attribution, events)
     else:
         time_ns = intervals.length(
-            intervals.intersect(intervals.union(host.start_ns[events], calls.end_ns[events]), attribution.window)
+            intervals.intersect(intervals.union(host.start_ns[events], attribution.calls.end_ns[events]), attribution.window)
         )
     steps = attribution.steps or 1
     names, numbers = np.unique(host.name[events], return_counts=True)
-    most = [trace.names[code] for code in names[np.argsort(-numbers, kind="stable")][:_MOST].tolist()]
+    most = [attribution.trace.names[code] for code in names[np.argsort(-numbers, kind="stable")][:_MOST].tolist()]
     time_s = time_ns * attribution.pace / 1e9 / steps
     return Recomputation(time_s=time_s, calls=per_step(len(events), steps), operators=tuple(most)) if time_ns else None
 
 
-def _launched_below(trace: Trace, calls: Calls, attribution: Attribution, events: Int64s) -> int:
+def _launched_below(attribution: Attribution, events: Int64s) -> int:
     """Nanoseconds of the window in which device work runs that was launched below one of the host ``events``."""
-    at = np.maximum(np.searchsorted(events, attribution.launch, side="right") - 1, 0)
-    below = (attribution.launch >= events[at]) & (attribution.launch < calls.after[events[at]])
-    ran = intervals.union(trace.device.start_ns[below], trace.device.end_ns[below])
+    at = np.maximum(np.searchsorted(events, attribution.calls.launch, side="right") - 1, 0)
+    below = (attribution.calls.launch >= events[at]) & (attribution.calls.launch < attribution.calls.after[events[at]])
+    ran = intervals.union(attribution.trace.device.start_ns[below], attribution.trace.device.end_ns[below])
     return intervals.length(intervals.intersect(ran, attribution.window))
 
 
@@ -286,12 +288,12 @@ def _named(trace: Trace, test: Callable[[str], bool]) -> Mask:
     return np.array([test(name) for name in trace.names], bool)
 
 
-def _operator_around(trace: Trace, calls: Calls, event: int) -> str:
+def _operator_around(calls: Calls, event: int) -> str:
     """The outermost of the ATen operators directly around ``event``: ``aten::item`` rather than ``aten::_local_scalar_dense``."""
     found = ""
     at = int(calls.operator[event])
-    while at >= 0 and trace.names[trace.host.name[at]].startswith("aten::"):
-        found = trace.names[trace.host.name[at]]
+    while at >= 0 and calls.trace.names[calls.trace.host.name[at]].startswith("aten::"):
+        found = calls.trace.names[calls.trace.host.name[at]]
         parent = int(calls.parent[at])
         at = int(calls.operator[parent]) if parent >= 0 else -1
     return found

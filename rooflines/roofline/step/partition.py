@@ -139,13 +139,13 @@ class Partition(NamedTuple):
         )
 
 
-def partition(trace: Trace, calls: Calls, attribution: Attribution, labels: Sequence[Label]) -> Partition:
+def partition(attribution: Attribution, labels: Sequence[Label]) -> Partition:
     """Divide the steps of ``attribution``, or the whole trace where it has none, per step; ``labels`` go with its rows."""
     seconds = 1 / 1e9 / (attribution.steps or 1)
-    trace, window = attribution.trace, attribution.window
-    loading = intervals.intersect(_in_loader(trace, calls), window)
-    on_device = len(trace.device) > 0
-    keys, ranks = _device_keys(trace, calls, attribution, labels) if on_device else _host_keys(trace, calls, attribution, labels)
+    window = attribution.window
+    loading = intervals.intersect(_in_loader(attribution.calls), window)
+    on_device = len(attribution.trace.device) > 0
+    keys, ranks = _device_keys(attribution, labels) if on_device else _host_keys(attribution, labels)
     starts, ends = attribution.pieces.start_ns, attribution.pieces.end_ns
     if not on_device:  # what runs in the loader is the loader's
         loaded = intervals.intersect(loading, attribution.busy)
@@ -157,7 +157,7 @@ def partition(trace: Trace, calls: Calls, attribution: Attribution, labels: Sequ
     for rank, time_ns in lasting.items():
         found[keys[rank]] = found.get(keys[rank], 0.0) + time_ns * seconds * attribution.factor * weights.get(rank, 1.0)
     whole = intervals.merge(window, intervals.intersect(attribution.overhead, attribution.windows))
-    idle, causes = _idle(trace, calls, attribution, intervals.subtract(whole, busy), loading)
+    idle, causes = _idle(attribution, intervals.subtract(whole, busy), loading)
     return Partition(
         of="device" if on_device else "cpu",
         timeline=_timeline(attribution, window, busy, found, idle, seconds),
@@ -178,9 +178,9 @@ def clock_factor(attribution: Attribution, step_s: float, waits: float | None = 
     busy_s = attribution.busy_ns / 1e9 / count
     if len(trace.device):
         return min(1.0, step_s / busy_s) if busy_s > 0 else 1.0
-    loading = intervals.intersect(_in_loader(trace, calls), attribution.window)
+    loading = intervals.intersect(_in_loader(calls), attribution.window)
     outside = intervals.subtract(attribution.busy, loading)
-    idle, _ = _idle(trace, calls, attribution, intervals.subtract(attribution.window, attribution.busy), loading)
+    idle, _ = _idle(attribution, intervals.subtract(attribution.window, attribution.busy), loading)
     pace = _weights(attribution, loading, np.ones(len(attribution.pieces.row), np.int64)).get(1, 1.0)
     works_s = intervals.length(outside) / 1e9 / count * pace + sum(idle.values()) - idle.get("data_loading", 0.0)
     if waits is None:
@@ -200,20 +200,18 @@ def _weights(attribution: Attribution, loading: Intervals, ranks: Int64s) -> dic
     return {rank: after / before for rank, (before, after) in enumerate(zip(traced.tolist(), steady.tolist(), strict=True)) if before}
 
 
-def _idle(
-    trace: Trace, calls: Calls, attribution: Attribution, gaps: Intervals, loading: Intervals
-) -> tuple[dict[str, float], dict[str, Intervals]]:
+def _idle(attribution: Attribution, gaps: Intervals, loading: Intervals) -> tuple[dict[str, float], dict[str, Intervals]]:
     """Seconds of a step by cause in which nothing runs, and when that was.
 
     The time of a processor outside of operators is steady, as theirs is, and without that of the ranges of modules; waiting for data is
     not the same in every step, and has its mean.
     """
     seconds = attribution.factor / 1e9 / (attribution.steps or 1)
-    if len(trace.device):
-        causes = idle_causes(trace, calls, attribution.launch, gaps)
+    if len(attribution.trace.device):
+        causes = idle_causes(attribution.calls, gaps)
         causes = {cause: intervals.subtract(times, attribution.overhead) for cause, times in causes.items()}
         return {cause: time_ns * seconds for cause, times in causes.items() if (time_ns := intervals.length(times))}, causes
-    causes = _host_causes(trace, calls, gaps, loading)
+    causes = _host_causes(attribution.calls, gaps, loading)
     found = {}
     for cause, times in causes.items():
         lasting = float(intervals.length(times))
@@ -272,9 +270,9 @@ def _ranked(found: Sequence[Key], which: Int64s) -> tuple[list[Key], Int64s]:
     return keys, np.array([place[key] for key in found], np.int64)[which] if len(found) else which
 
 
-def _device_keys(trace: Trace, calls: Calls, attribution: Attribution, labels: Sequence[Label]) -> tuple[list[Key], Int64s]:
-    device, phase, pieces = trace.device, attribution.phase, attribution.pieces
-    direction = np.array([2 * _says(name, FROM_HOST) + _says(name, TO_HOST) for name in trace.names], np.int64)
+def _device_keys(attribution: Attribution, labels: Sequence[Label]) -> tuple[list[Key], Int64s]:
+    device, phase, pieces = attribution.trace.device, attribution.phase, attribution.pieces
+    direction = np.array([2 * _says(name, FROM_HOST) + _says(name, TO_HOST) for name in attribution.trace.names], np.int64)
     way = np.where(device.kind == MEMCPY, direction[device.name], 0)
     # The operator says what a kernel does, counted or not; where it is not known, the kernel's name.
     name = np.where(pieces.row < 0, device.name[pieces.event], -1)
@@ -285,7 +283,7 @@ def _device_keys(trace: Trace, calls: Calls, attribution: Attribution, labels: S
             label = labels[row]
         else:
             of_gap = attribution.gaps[-2 - row].category if row <= -2 else ""
-            label = Label(_UNCOUNTED, of_gap or kernel_category(trace.names[named]) or "unknown")
+            label = Label(_UNCOUNTED, of_gap or kernel_category(attribution.trace.names[named]) or "unknown")
         part = _PHASES.get(during, "other")
         if kind == COMMUNICATION:
             label, part = Label("communication", "communication"), "communication"
@@ -300,10 +298,12 @@ def _says(name: str, words: Sequence[str]) -> bool:
     return any(word in name for word in words)
 
 
-def _host_keys(trace: Trace, calls: Calls, attribution: Attribution, labels: Sequence[Label]) -> tuple[list[Key], Int64s]:
+def _host_keys(attribution: Attribution, labels: Sequence[Label]) -> tuple[list[Key], Int64s]:
     pieces = attribution.pieces
-    talks = np.array([name.startswith(COMMUNICATION_CALLS) for name in trace.names], bool)[trace.host.name[pieces.event]]
-    keys, which = distinct_rows(pieces.row, calls.phase[pieces.event], talks)
+    talks = np.array([name.startswith(COMMUNICATION_CALLS) for name in attribution.trace.names], bool)[
+        attribution.trace.host.name[pieces.event]
+    ]
+    keys, which = distinct_rows(pieces.row, attribution.calls.phase[pieces.event], talks)
     found: list[Key] = []
     for row, during, talking in keys.tolist():
         label = labels[row] if row >= 0 else Label(_UNCOUNTED, "unknown")
@@ -311,14 +311,14 @@ def _host_keys(trace: Trace, calls: Calls, attribution: Attribution, labels: Seq
     return _ranked(found, which)
 
 
-def _host_causes(trace: Trace, calls: Calls, gaps: Intervals, loading: Intervals) -> dict[str, Intervals]:
+def _host_causes(calls: Calls, gaps: Intervals, loading: Intervals) -> dict[str, Intervals]:
     """The time of a CPU outside of operators: in the data loader, while other threads exchange data, and the rest."""
-    host = trace.host
-    talks = np.array([name.startswith(COMMUNICATION_CALLS) for name in trace.names], bool)[host.name]
+    host = calls.trace.host
+    talks = np.array([name.startswith(COMMUNICATION_CALLS) for name in calls.trace.names], bool)[host.name]
     # Nothing waits for a thread that loads data ahead.
-    loads, _ = distinct(host.thread[(host.kind == ANNOTATION) & (calls.phase == OUTSIDE) & (host.thread != _main_thread(trace, calls))])
+    loads, _ = distinct(host.thread[(host.kind == ANNOTATION) & (calls.phase == OUTSIDE) & (host.thread != _main_thread(calls))])
     rest = intervals.subtract(gaps, loading)
-    exchanging = intervals.intersect(rest, host_intervals(trace, calls, talks & ~np.isin(host.thread, loads)))
+    exchanging = intervals.intersect(rest, host_intervals(calls, talks & ~np.isin(host.thread, loads)))
     return {
         "data_loading": intervals.intersect(gaps, loading),
         "communication": exchanging,
@@ -326,21 +326,21 @@ def _host_causes(trace: Trace, calls: Calls, gaps: Intervals, loading: Intervals
     }
 
 
-def _in_loader(trace: Trace, calls: Calls) -> Intervals:
+def _in_loader(calls: Calls) -> Intervals:
     """When the thread that makes the steps was in a data loader; in a trace without steps, when any thread was."""
-    host = trace.host
+    host = calls.trace.host
     chosen = (host.kind == ANNOTATION) & (calls.phase == OUTSIDE)
     if len(calls.steps):
-        chosen &= host.thread == _main_thread(trace, calls)
-    return host_intervals(trace, calls, chosen)
+        chosen &= host.thread == _main_thread(calls)
+    return host_intervals(calls, chosen)
 
 
-def _main_thread(trace: Trace, calls: Calls) -> int:
+def _main_thread(calls: Calls) -> int:
     """The thread that makes the steps; without steps the one with the most operators' time."""
-    host = trace.host
+    host = calls.trace.host
     if not len(host):
         return -1
-    steps = (host.kind == ANNOTATION) & np.array([is_step_mark(name) for name in trace.names], bool)[host.name]
+    steps = (host.kind == ANNOTATION) & np.array([is_step_mark(name) for name in calls.trace.names], bool)[host.name]
     if steps.any():
         return int(np.bincount(host.thread[steps]).argmax())
     outermost = (host.kind == OPERATOR) & (calls.parent < 0)
@@ -374,7 +374,8 @@ def _ready_ns(attribution: Attribution, window: Intervals) -> int:
     if not len(exposed):
         return 0
     device = DeviceEvents(*(getattr(trace.device, name)[computes] for name in DeviceEvents.__slots__))
-    causes = idle_causes(replace(trace, device=device), attribution.calls, attribution.launch[computes], gaps)
+    computing = replace(trace, device=device)
+    causes = idle_causes(replace(attribution.calls, trace=computing, launch=attribution.calls.launch[computes]), gaps)
     launched = np.concatenate([causes[name] for name in ("kernel_wait", "outside", "graph", "unknown")])
     return intervals.length(intervals.intersect(exposed, intervals.union(launched[:, 0], launched[:, 1])))
 

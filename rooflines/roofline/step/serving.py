@@ -14,8 +14,6 @@ import numpy as np
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.trace import intervals
-from rooflines.profiler.trace.calls import Calls
-from rooflines.profiler.trace.records import Trace
 from rooflines.profiler.trace.request_marks import KINDS, Kind, RequestMark
 from rooflines.profiler.trace.windows import launched_ns, step_number
 from rooflines.roofline.analysis import DecodeReads, OperatorRow, ServedSteps, ServedWork, Serving
@@ -44,23 +42,21 @@ class _Ran:
     time_ns: float
 
 
-def serving(
-    trace: Trace, calls: Calls, attribution: Attribution, judged: Sequence[OperatorRow], labels: Sequence[Label], roofs: Ceilings | None
-) -> Serving | None:
+def serving(attribution: Attribution, judged: Sequence[OperatorRow], labels: Sequence[Label], roofs: Ceilings | None) -> Serving | None:
     """The steps that a server marked; None for a trace without such marks. ``judged`` and ``labels`` go with the attribution's rows."""
-    if not attribution.steps or not calls.batches:
+    if not attribution.steps or not attribution.calls.batches:
         return None
     rows = list(zip(attribution.rows, judged, strict=True))
     found = []
     for kind in KINDS:
-        numbers = [number for number, one in enumerate(calls.batches) if one.kind == kind]
+        numbers = [number for number, one in enumerate(attribution.calls.batches) if one.kind == kind]
         if numbers:
-            found.append(_steps(kind, numbers, trace, calls, attribution, rows, labels, roofs))
+            found.append(_steps(kind, numbers, attribution, rows, labels, roofs))
     generated = [one.generated for one in found if one.kind != "prefill"]
     known = [one for one in generated if one is not None]
     total_s, busy_s = sum(one.step_s * one.steps for one in found), sum(one.busy_s * one.steps for one in found)
     tokens = sum(one.generated * one.steps for one in found if one.generated is not None)
-    doubt = _rate_doubt(trace, attribution, range(attribution.steps))
+    doubt = _rate_doubt(attribution, range(attribution.steps))
     rate, between = _rate(tokens if known and len(known) == len(generated) else None, total_s, busy_s, doubt)
     return Serving(kinds=tuple(found), generated_per_s=rate, generated_per_s_range=between)
 
@@ -74,10 +70,10 @@ def _rate(tokens: float | None, span_s: float, busy_s: float, doubt: str) -> tup
     return None, (tokens / span_s, tokens / busy_s) if busy_s > 0 else None
 
 
-def _rate_doubt(trace: Trace, attribution: Attribution, numbers: Sequence[int]) -> str:
+def _rate_doubt(attribution: Attribution, numbers: Sequence[int]) -> str:
     """The reasons why the steps of these numbers have no rate; empty if there is none."""
-    device, marks, windows = trace.device, attribution.calls.steps, attribution.windows[numbers]
-    step = step_number(launched_ns(trace, attribution.launch), marks)
+    device, marks, windows = attribution.trace.device, attribution.calls.steps, attribution.windows[numbers]
+    step = step_number(launched_ns(attribution.trace, attribution.calls.launch), marks)
     own = step >= 0
     start, end = (np.clip(times[own], *marks[step[own]].T) for times in (device.start_ns, device.end_ns))
     own_ns = intervals.lengths_by_group(step[own], start, end, len(marks))
@@ -87,7 +83,7 @@ def _rate_doubt(trace: Trace, attribution: Attribution, numbers: Sequence[int]) 
     reasons = {
         "one step": len(numbers) < 2,
         "marks overlap the work of other steps": overlaps,
-        "Python stacks recorded": trace.has_stacks,
+        "Python stacks recorded": attribution.trace.has_stacks,
         "profiler overhead": overhead_ns > _LITTLE_OVERHEAD * intervals.length(windows),
     }
     return ", ".join(reason for reason, applies in reasons.items() if applies)
@@ -96,23 +92,21 @@ def _rate_doubt(trace: Trace, attribution: Attribution, numbers: Sequence[int]) 
 def _steps(
     kind: Kind,
     numbers: list[int],
-    trace: Trace,
-    calls: Calls,
     attribution: Attribution,
     rows: list[tuple[Row, OperatorRow]],
     labels: Sequence[Label],
     roofs: Ceilings | None,
 ) -> ServedSteps:
-    count, batches = len(numbers), [calls.batches[number] for number in numbers]
+    count, batches = len(numbers), [attribution.calls.batches[number] for number in numbers]
     windows = attribution.windows[numbers]
-    divided = partition(trace, calls, replace(attribution, windows=windows, steps=count), labels)
+    divided = partition(replace(attribution, windows=windows, steps=count), labels)
     step_s = divided.timeline.span_s
     busy_s = divided.timeline.busy_s
     categories = divided.categories()
     modelled = 1 - divided.uncounted_s / busy_s if busy_s > 0 else None
     ran = [found for row, judged_row in rows if (found := _in_steps(row, judged_row, numbers, attribution.steps)).calls]
-    tokens, generated = _mean([one.tokens for one in batches]), _generated(kind, batches, calls.batches)
-    doubt = _rate_doubt(trace, attribution, numbers)
+    tokens, generated = _mean([one.tokens for one in batches]), _generated(kind, batches, attribution.calls.batches)
+    doubt = _rate_doubt(attribution, numbers)
     tokens_per_s, tokens_range = _rate(tokens, step_s, busy_s, doubt)
     generated_per_s, generated_range = _rate(generated, step_s, busy_s, doubt)
     return ServedSteps(

@@ -14,9 +14,11 @@ from rooflines.profiler.dispatch.recorder import record
 from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.profiler.workloads.prepare import prepare
-from rooflines.roofline.attribution.attribute import attribute
+from rooflines.roofline.attribution.attribute import own
 from rooflines.roofline.counting.count import record_network
 from rooflines.roofline.formulas import count
+from rooflines.roofline.resolvers.counts import Known
+from rooflines.roofline.resolvers.resolve import count as count_calls
 from tests.pipeline.networks.recordings import CASES, full_name, options
 
 # Matrix FLOPs, other FLOPs, bytes read, bytes written, calls of one step.
@@ -37,7 +39,7 @@ def summed(found, steps) -> Figures:
 
 def traced(run) -> Figures:
     trace = read_trace(run.directory / run.facts.trace)
-    found = attribute(trace, tree(trace), run.facts.parameter_elements, stored_calls=run.facts.noted_calls)
+    found = own(count_calls(tree(trace), Known(parameter_elements=run.facts.parameter_elements, stored_calls=run.facts.noted_calls)))
     assert found.gaps == ()
     steps = len(run.facts.steps.traced_ns)
     return summed(((row.signature.name, row.count.work, row.calls) for row in found.rows if row.count.work), steps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rooflines.profiler.trace.calls import PHASES, tree, module_annotation
+from rooflines.profiler.trace.calls import PHASES, module_annotation, tree
 from rooflines.profiler.trace.records import OPERATOR
 from tests.traces import add, mm, op, span, trace
 

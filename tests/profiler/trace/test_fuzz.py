@@ -36,7 +36,8 @@ from rooflines.profiler.trace.records import Trace
 from rooflines.profiler.trace.signature import MISSING, TensorArg, from_kineto
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze
-from rooflines.roofline.attribution.attribute import attribute
+from rooflines.roofline.attribution.attribute import own
+from rooflines.roofline.resolvers.resolve import count as count_calls
 from tests.traces import add, allocation, kernel, launch, mm, op, span, trace
 
 DATA = Path(__file__).parents[2] / "data" / "traces"
@@ -53,7 +54,7 @@ def _analysed(data: bytes, **limits: int) -> tuple[Trace, Analysis]:
     """The trace and its analysis, which holds together and can be written."""
     found = parse_trace(data, **limits)
     calls = tree(found)
-    attribution = attribute(found, calls)
+    attribution = own(count_calls(calls))
     assert 0 <= attribution.busy_ns <= attribution.span_ns
     assert all(row.time_ns >= 0 for row in attribution.rows)
     assert (calls.after > np.arange(len(calls.after))).all()
@@ -421,7 +422,7 @@ def test_sizes_that_a_formula_walks_through_are_bounded(name):
     found = trace(op(name, 0, 5, dims=[[most, 1, 1], [most, 1, 1], [], [], [], [], [], []],
                      types=["float", "float", "Scalar", "Scalar", "Scalar", "Scalar", "Scalar", "Scalar"],
                      concrete=["", "", str(most), str(most), str(most), "1", "1", "1"]))  # fmt: skip
-    attribution = attribute(found, tree(found))
+    attribution = own(count_calls(tree(found)))
     assert len(attribution.rows) + len(attribution.gaps) == 1
 
 
@@ -478,7 +479,7 @@ def test_a_hundred_thousand_threads_that_allocate():
     events = '{"ph":"i","name":"[memory]","tid":%,"ts":%,"args":{"Bytes":8}},'
     events += '{"ph":"X","cat":"cpu_op","name":"aten::index","tid":%,"ts":%,"dur":1}'
     found = parse_trace(_many(events, 30_000))
-    assert len(attribute(found, tree(found)).gaps) >= 1
+    assert len(own(count_calls(tree(found))).gaps) >= 1
 
 
 def test_steps_and_modules_by_the_thousand():

@@ -10,9 +10,10 @@ from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.breakdown import step_breakdown
 from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.idle import idle_causes
-from rooflines.profiler.trace.launches import launches
 from rooflines.profiler.trace.reader import read_trace
-from rooflines.roofline.attribution.attribute import attribute
+from rooflines.roofline.attribution.attribute import own
+from rooflines.roofline.resolvers.resolve import count as count_calls
+from rooflines.roofline.step.launch_queue import launch_queue
 from tests.traces import add, kernel, launch, mm, span, trace
 
 DATA = Path(__file__).parent.parent.parent / "data" / "traces"
@@ -26,8 +27,8 @@ def idle(*events):
     """Microseconds of idle time by cause; they sum to the device's idle time."""
     found = trace(*events)
     calls = tree(found)
-    divided = attribute(found, calls)
-    causes = idle_causes(found, calls, divided.launch, intervals.subtract(divided.window, divided.busy))
+    divided = own(count_calls(calls))
+    causes = idle_causes(calls, intervals.subtract(divided.window, divided.busy))
     times = {cause: intervals.length(gaps) for cause, gaps in causes.items()}
     assert sum(times.values()) == divided.idle_ns
     return {f"{cause}_s": time_ns / 1e3 for cause, time_ns in times.items() if time_ns}
@@ -35,8 +36,8 @@ def idle(*events):
 
 def queue(*events):
     found = trace(*events)
-    divided = attribute(found, tree(found))
-    return launches(found, divided.launch, divided.busy)
+    divided = own(count_calls(tree(found)))
+    return launch_queue(divided)
 
 
 def test_until_the_launch_the_host_was_late_and_from_then_on_the_kernel_waited():
@@ -70,7 +71,7 @@ def test_which_calls_wait_for_the_device(name, waits):
 
 def test_the_copy_of_rocm_on_a_stream_returns_when_it_is_done():
     found = read_trace(DATA / "toy_mi250_training.json.gz")
-    launch = attribute(found, tree(found)).launch
+    launch = own(count_calls(tree(found))).calls.launch
     copies = [i for i, by in enumerate(launch) if by >= 0 and found.names[found.host.name[by]] == "hipMemcpyWithStream"]
     assert len(copies) == 2
     assert all(found.host.end_ns[launch[i]] > found.device.end_ns[i] for i in copies)
@@ -109,13 +110,13 @@ def test_the_queue_is_what_is_launched_and_has_not_begun():
     # Launched at 0, 1, 2; begun at 5, 15, 25; the span is 5 to 35.
     found = queue(*(launch(i, 1, i + 1) for i in range(3)), *(kernel("k", 5 + 10 * i, 10, i + 1) for i in range(3)))
     assert found.count == 3
-    assert found.delay_median_ns == 14_000
+    assert found.delay_median_s == pytest.approx(14e-6)
     assert found.queue_mean == pytest.approx((2 * 10 + 1 * 10) / 30)
     assert (found.queue_max, found.queue_empty_fraction) == (2, pytest.approx(1 / 3))
 
 
 def test_a_device_clock_that_is_ahead_makes_no_negative_delay():
-    assert queue(launch(10, 2, 1), kernel("a", 9, 5, 1)).delay_median_ns == 0
+    assert queue(launch(10, 2, 1), kernel("a", 9, 5, 1)).delay_median_s == 0
 
 
 def test_nothing_launched_is_no_queue():
@@ -129,10 +130,10 @@ def test_a_step_on_a_device_lasts_until_what_it_launched_has_ended():
         span("ProfilerStep#2", 20, 20), mm(21, 5, 8, 8, 8), launch(22, 2, 2), kernel("b", 50, 10, 2),
     )  # fmt: skip
     calls = tree(found)
-    divided = attribute(found, calls)
+    divided = own(count_calls(calls))
     assert divided.windows.tolist() == [[0, 40_000], [40_000, 60_000]]
     assert calls.step_names == ("ProfilerStep#1", "ProfilerStep#2")
-    breakdown = step_breakdown(found, calls, divided.windows)
+    breakdown = step_breakdown(calls, divided.windows)
     assert breakdown["kernel_s"].tolist() == [30_000, 10_000]
     assert sum(breakdown.values()).tolist() == [40_000, 20_000]
     assert divided.span_ns == 60_000

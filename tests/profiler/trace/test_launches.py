@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.collectives import read_collectives
-from rooflines.profiler.trace.launches import _quantile, launching
-from rooflines.roofline.attribution.attribute import attribute
+from rooflines.profiler.trace.launches import launching
+from rooflines.roofline.attribution.attribute import own
+from rooflines.roofline.resolvers.resolve import count as count_calls
+from rooflines.roofline.step.launch_queue import _quantile
 from tests.traces import add, kernel, launch, mm, op, trace
 
 
@@ -68,7 +70,7 @@ def test_two_processes_with_the_same_ids_have_each_their_own_kernel():
         add(3, 10, tid=2), launch(4, 2, 2, tid=2), kernel("add", 55, 30, 2) | {"pid": 1},
     ]  # fmt: skip
     found = trace(*events)
-    result = attribute(found, tree(found))
+    result = own(count_calls(tree(found)))
     assert {row.signature.name: row.time_ns for row in result.rows} == {"aten::mm": 10_000, "aten::add": 30_000}
     assert [note.split()[-1] for note in result.notes] == ["1."]
 

@@ -14,7 +14,8 @@ from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.reader import parse_trace, read_trace
 from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, OPERATOR
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg, from_kineto
-from rooflines.roofline.attribution.attribute import attribute
+from rooflines.roofline.attribution.attribute import own
+from rooflines.roofline.resolvers.resolve import count as count_calls
 from tests.traces import add, allocation, kernel, launch, mm, op, span, trace
 
 
@@ -97,7 +98,7 @@ def test_old_and_new_categories_mean_the_same():
 @pytest.mark.parametrize("category", ["cuda_driver", "xpu_runtime", "xpu_driver"])
 def test_the_launch_of_a_kernel_may_be_the_driver_s(category):
     found = trace({**launch(0, 2, 3), "cat": category, "name": "zeCommandListAppendLaunchKernel"}, kernel("gemm", 5, 1, 3))
-    assert attribute(found, tree(found)).launch.tolist() == [0]
+    assert own(count_calls(tree(found))).calls.launch.tolist() == [0]
 
 
 def test_kinds_of_device_events():
@@ -178,14 +179,14 @@ _JSON = st.recursive(
 }), max_size=8))  # fmt: skip
 def test_nothing_inside_an_event_makes_the_reader_crash(events):
     from rooflines.profiler.trace.calls import tree
-    from rooflines.roofline.attribution.attribute import attribute
+    from rooflines.roofline.attribution.attribute import own
 
     try:
         found = parse_trace(json.dumps({"traceEvents": events}).encode())
     except TraceError:
         return
     calls = tree(found)
-    attribution = attribute(found, calls)
+    attribution = own(count_calls(calls))
     assert attribution.busy_ns <= attribution.span_ns
 
 

@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rooflines.profiler.trace import intervals
-from rooflines.profiler.trace.calls import tree, module_annotation
+from rooflines.profiler.trace.calls import module_annotation, tree
 from rooflines.profiler.trace.records import OPERATOR
-from rooflines.roofline.attribution.attribute import attribute
+from rooflines.roofline.attribution.attribute import own
+from rooflines.roofline.resolvers.counts import Known
+from rooflines.roofline.resolvers.resolve import count as count_calls
 from tests.traces import add, allocation, kernel, launch, mm, op, span, trace
 
 
@@ -20,7 +22,7 @@ def divide(*events):
     """The attribution of these events, with what holds for every one: all time is divided, and none of it twice within a thread."""
     found = trace(*events)
     calls = tree(found)
-    result = attribute(found, calls)
+    result = own(count_calls(calls))
     parts = [row.time_ns for row in result.rows] + [gap.time_ns for gap in result.gaps]
     assert sum(parts) + result.idle_ns - result.overlap_ns == result.span_ns
     assert all(part >= 0 for part in parts)
@@ -321,7 +323,7 @@ def test_an_operator_that_outlasts_a_step_ends_with_it_and_what_it_calls_later_c
         span("ProfilerStep#0", 0, 100), span("ProfilerStep#1", 120, 180),
         op("mylib::block", 10, 250), mm(20, 30, 8, 8, 8), mm(105, 10, 8, 8, 8), mm(130, 100, 8, 8, 8),
     )  # fmt: skip
-    result = attribute(found, tree(found))
+    result = own(count_calls(tree(found)))
     assert times(result) == ({"aten::mm": 130_000}, {"mylib::block": 60_000})
     assert (result.busy_ns, result.overlap_ns) == (190_000, 0)
 
@@ -464,7 +466,7 @@ def test_a_step_begins_when_the_work_before_it_has_ended():
         kernel("a", 10, 20, 2), kernel("b", 85, 15, 3),
     )  # fmt: skip
     calls = tree(found)
-    result = attribute(found, calls)
+    result = own(count_calls(calls))
     # The step lasts from 80 to 200, and "a" ran beside the work of another one.
     assert result.windows.tolist() == [[80_000, 200_000]]
     assert (result.span_ns, result.busy_ns) == (120_000, 15_000)
@@ -482,7 +484,7 @@ def test_work_launched_before_the_recording_is_in_no_step():
         span("ProfilerStep#1", 60, 10), mm(60, 5, 8, 8, 8), launch(61, 2, 101), kernel("a", 80, 20, 101),
         kernel("late", 90, 5, 102, stream=9),
     )  # fmt: skip
-    result = attribute(found, tree(found))
+    result = own(count_calls(tree(found)))
     assert result.windows.tolist() == [[50_000, 80_000], [80_000, 100_000]]
     assert (result.earlier_ns, result.orphans) == (50_000, 1)
     assert times(result) == ({"aten::mm": 40_000}, {"late": 5_000})
@@ -493,7 +495,7 @@ def test_a_mark_of_a_step_without_work_is_no_step():
     found = trace(
         span("ProfilerStep#0", 0, 100), mm(5, 5, 8, 8, 8), launch(6, 2, 1), kernel("a", 10, 50, 1), span("ProfilerStep#1", 100, 49)
     )
-    result = attribute(found, tree(found))
+    result = own(count_calls(tree(found)))
     assert (result.steps, result.span_ns) == (1, 100_000)
     assert result.notes == ("Step marks not counted because no operator ran in them: 1.",)
 
@@ -505,8 +507,8 @@ def test_the_optimizer_s_long_lists_are_the_parameters():
     counter = op("aten::_foreach_add_", 58, 5, dims=[[], []], types=["TensorList", "Scalar"], concrete=["", "1"])
     found = trace(span("Optimizer.step#Adam.step", 50, 20), update, counter)
     calls = tree(found)
-    assert {gap.name for gap in attribute(found, calls).gaps} == {"aten::_foreach_add_"}
-    known = attribute(found, calls, parameter_elements=1000)
+    assert {gap.name for gap in own(count_calls(calls)).gaps} == {"aten::_foreach_add_"}
+    known = own(count_calls(calls, Known(parameter_elements=1000)))
     (row,) = known.rows
     # p += -0.1 * g: a multiplication and an addition an element; p and g read, p written.
     assert (row.count.work.other_flops, row.count.work.bytes) == (2 * 1000, 3 * 4 * 1000)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from rooflines.errors import TraceError
-from rooflines.profiler.trace.calls import FORWARD, OPTIMIZER, tree, module_annotation
+from rooflines.profiler.trace.calls import FORWARD, OPTIMIZER, module_annotation, tree
 from rooflines.profiler.trace.records import CaptureTrace
-from rooflines.roofline.attribution.attribute import attribute
+from rooflines.roofline.attribution.attribute import own
 from rooflines.roofline.attribution.graphs import NO_CAPTURE
+from rooflines.roofline.resolvers.counts import Known
+from rooflines.roofline.resolvers.resolve import count as count_calls
 from tests.traces import add, kernel, launch, mm, op, span, trace
 
 
@@ -51,7 +53,7 @@ def divide(events, *captures, tokens=None):
     """The attribution of ``events``, with what holds for every one."""
     found = trace(*events)
     given = [CaptureTrace(trace(*one), f"capture{number}", tokens) for number, one in enumerate(captures)]
-    result = attribute(found, tree(found), captures=given)
+    result = own(count_calls(tree(found), Known(captures=given)))
     parts = [row.time_ns for row in result.rows] + [gap.time_ns for gap in result.gaps]
     assert sum(parts) + result.idle_ns - result.overlap_ns == result.span_ns
     return result

@@ -14,8 +14,9 @@ from rooflines.profiler.dispatch.recorder import record
 from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.analyze import analyze
-from rooflines.roofline.attribution.attribute import attribute
+from rooflines.roofline.attribution.attribute import own
 from rooflines.roofline.formulas import Work, count
+from rooflines.roofline.resolvers.resolve import count as count_calls
 from tests.roofline.formulas.traces import operator_events
 from tests.roofline.test_analyze import run_of
 from tests.traces import add, kernel, launch, op, span, trace
@@ -145,7 +146,7 @@ def test_older_traces_have_the_tensors_at_nccl_s_annotation():
     for args, owner in (({}, "nccl:all_reduce"), (noted, "record_param_comms")):
         events = op("c10d::allreduce_", 1, 20), op("record_param_comms", 2, 15) | {"args": args}, inside
         read = trace(*events, *kernels)
-        (row,) = attribute(read, tree(read)).rows
+        (row,) = own(count_calls(tree(read))).rows
         assert (row.signature.name, row.time_ns) == (owner, 30_000)
         assert row.count.work == Work(bytes_read=PART, bytes_written=PART)
 

@@ -11,9 +11,11 @@ from rooflines.errors import UsageError
 from rooflines.profiler.compiled.inductor_cache import read_cache
 from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.attribution.attribute import attribute
+from rooflines.roofline.attribution.attribute import own
 from rooflines.roofline.formulas import count
 from rooflines.roofline.resolvers.cached_kernels import count_cached
+from rooflines.roofline.resolvers.counts import Known
+from rooflines.roofline.resolvers.resolve import count as count_calls
 from tests.traces import kernel, launch, op, trace
 
 DATA = Path(__file__).parents[2] / "data" / "inductor"
@@ -84,7 +86,7 @@ NORM_CALL = {
 
 def divided(cache, *events):
     found = trace(*events)
-    return attribute(found, tree(found), inductor_cache=cache)
+    return own(count_calls(tree(found), Known(inductor_cache=cache)))
 
 
 def test_a_trace_is_counted_with_the_cache(cache):

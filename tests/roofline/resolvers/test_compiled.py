@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from rooflines.profiler.compiled.records import Access, Buffer, CompiledCode, Graph, Kernel
-from rooflines.profiler.trace.calls import BACKWARD, FORWARD, tree, module_annotation
+from rooflines.profiler.trace.calls import BACKWARD, FORWARD, module_annotation, tree
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.profiler.trace.stored_call import StoredCall
-from rooflines.roofline.attribution.attribute import attribute
+from rooflines.roofline.attribution.attribute import own
 from rooflines.roofline.resolvers.compiled import find_compiled_calls
+from rooflines.roofline.resolvers.counts import Known
+from rooflines.roofline.resolvers.resolve import count as count_calls
 from tests.traces import add, kernel, launch, mm, op, span, trace
 
 N = 100
@@ -41,8 +43,8 @@ def region(ts, dur, name="0/0", **more):
 
 def divide(code, *events):
     found = trace(*events)
-    compiled = find_compiled_calls(found, tree(found), code)
-    result = attribute(found, compiled.calls, compiled=compiled)
+    compiled = find_compiled_calls(tree(found), code)
+    result = own(count_calls(compiled.calls, Known(compiled=compiled)))
     parts = [row.time_ns for row in result.rows] + [gap.time_ns for gap in result.gaps]
     assert sum(parts) + result.idle_ns - result.overlap_ns == result.span_ns
     return result, compiled.calls
@@ -79,7 +81,7 @@ def test_a_kernel_has_its_facts_and_what_is_around_it_dispatches():
 
 def test_without_facts_it_stays_unknown_with_a_reason():
     found = trace(region(10, 100), op("graph_0_cpp_fused_relu_0", 20, 60))
-    reasons = gaps(attribute(found, tree(found)))
+    reasons = gaps(own(count_calls(tree(found))))
     assert "traces do not record its arguments" in reasons["graph_0_cpp_fused_relu_0"]
     assert "not compiled by inductor in this recording" in reasons["Torch-Compiled Region: 0/0"]
 

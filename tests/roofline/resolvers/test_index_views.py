@@ -11,7 +11,8 @@ import torch
 import rooflines
 from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.reader import parse_trace
-from rooflines.roofline.attribution.attribute import attribute
+from rooflines.roofline.attribution.attribute import own
+from rooflines.roofline.resolvers.resolve import count as count_calls
 
 TRACES = Path(__file__).parents[2] / "data" / "traces"
 ROWS, COLUMNS, DEPTH = 61, 47, 19
@@ -36,7 +37,7 @@ def recorded(tmp_path, run):
         run()
     profiler.export_chrome_trace(str(tmp_path / "trace.json"))
     trace = parse_trace(json.dumps(json.loads((tmp_path / "trace.json").read_text())).encode())
-    return attribute(trace, tree(trace))
+    return own(count_calls(tree(trace)))
 
 
 def index_bytes(index):

@@ -8,7 +8,8 @@ import pytest
 
 import rooflines
 from rooflines.profiler.trace.calls import tree
-from rooflines.roofline.attribution.attribute import attribute
+from rooflines.roofline.attribution.attribute import own
+from rooflines.roofline.resolvers.resolve import count as count_calls
 from tests.traces import add, kernel, launch, op, span, trace
 
 TRACES = Path(__file__).parents[2] / "data" / "traces"
@@ -57,7 +58,7 @@ def moe(ts, at=1):
 
 def divide(*events):
     found = trace(*events)
-    result = attribute(found, tree(found))
+    result = own(count_calls(tree(found)))
     parts = [row.time_ns for row in result.rows] + [gap.time_ns for gap in result.gaps]
     assert sum(parts) + result.idle_ns - result.overlap_ns == result.span_ns
     return result

@@ -63,11 +63,12 @@ def test_the_gradient_shows_how_many_tokens_a_layer_gathered():
 
 def _all(*events):
     from rooflines.profiler.trace.calls import tree
-    from rooflines.roofline.attribution.attribute import attribute
+    from rooflines.roofline.attribution.attribute import own
+    from rooflines.roofline.resolvers.resolve import count as count_calls
     from tests.traces import trace
 
     found = trace(*events)
-    return attribute(found, tree(found)).rows
+    return own(count_calls(tree(found))).rows
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,10 @@ import pytest
 
 from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
-from rooflines.roofline.attribution.attribute import attribute
+from rooflines.roofline.attribution.attribute import own
 from rooflines.roofline.formulas import count
 from rooflines.roofline.resolvers.pair_rules import Evidence
+from rooflines.roofline.resolvers.resolve import count as count_calls
 from tests.traces import op, span, trace
 
 IMAGES, FILTERS, MAPS = [8, 16, 28, 28], [32, 16, 3, 3], [8, 32, 14, 14]
@@ -35,12 +36,12 @@ def node(name, ts, dur, *shapes, seq):
 
 def rows(*events):
     found = trace(*events)
-    return {row.signature.name: row for row in attribute(found, tree(found)).rows}
+    return {row.signature.name: row for row in own(count_calls(tree(found))).rows}
 
 
 def reasons(*events):
     found = trace(*events)
-    return {gap.name: gap.reason for gap in attribute(found, tree(found)).gaps}
+    return {gap.name: gap.reason for gap in own(count_calls(tree(found))).gaps}
 
 
 # --- results -----------------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ from torch import nn
 
 from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.reader import parse_trace
-from rooflines.roofline.attribution.attribute import attribute
+from rooflines.roofline.attribution.attribute import own
+from rooflines.roofline.resolvers.resolve import count as count_calls
 
 
 class Block(nn.Module):
@@ -41,7 +42,7 @@ def network():
 def work(document):
     """Calls, matrix FLOPs, other FLOPs and bytes of each operator with these shapes; which of them were inferred; what has no count."""
     trace = parse_trace(json.dumps(document).encode())
-    found = attribute(trace, tree(trace))
+    found = own(count_calls(tree(trace)))
     sums, inferred = {}, set()
     for row in found.rows:
         key = row.signature.name, row.signature.shapes()

@@ -9,41 +9,40 @@ import pytest
 
 from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.reader import read_trace
-from rooflines.roofline.resolvers.counts import Context, Variant, count_signatures
-from rooflines.roofline.resolvers.resolve import RESOLVERS, count_calls
+from rooflines.roofline.resolvers.counts import Known, Variant, count_signatures
+from rooflines.roofline.resolvers.resolve import RESOLVERS, count
 
 TRACE = Path(__file__).parents[2] / "data" / "traces" / "resnet50_v100_training_2021_schema.json.gz"
 
 
 @pytest.fixture(scope="module")
-def context():
-    trace = read_trace(TRACE)
-    return Context(trace, tree(trace), parameter_elements=25_557_032)
+def counted():
+    return count_signatures(tree(read_trace(TRACE)), Known(parameter_elements=25_557_032))
 
 
-def test_every_resolver_returns_counts_of_its_own(context):
-    counts = count_signatures(context.trace)
+def test_every_resolver_returns_counts_of_its_own(counted):
+    counts = counted
     for resolve in RESOLVERS:
         variants, of_event = counts.variants, counts.of_event.copy()
-        found = resolve(counts, context)
+        found = resolve(counts)
         assert counts.variants == variants
         assert np.array_equal(counts.of_event, of_event), resolve.__name__
         assert found.variants[: len(variants)] == variants, "what other events refer to stays in its place"
         counts = found
-    every = count_calls(context)
+    every = count(counted.calls, counted.known)
     assert every.variants == counts.variants
     assert np.array_equal(every.of_event, counts.of_event)
 
 
-def test_fewer_calls_are_unknown_with_every_call_that_was_resolved(context):
+def test_fewer_calls_are_unknown_with_every_call_that_was_resolved(counted):
     def unknown(counts):
         return int(counts.where(lambda variant: variant.count.kind == "unknown").sum())
 
-    assert unknown(count_calls(context)) < unknown(count_signatures(context.trace)) / 2
+    assert unknown(count(counted.calls, counted.known)) < unknown(counted) / 2
 
 
-def test_recounted_groups_leave_other_events_as_they_were(context):
-    counts = count_signatures(context.trace)
+def test_recounted_groups_leave_other_events_as_they_were(counted):
+    counts = counted
     (event, *_) = np.flatnonzero(counts.of_event >= 0)
     found = counts.recounted([(np.array([event]), Variant(counts.variants[0].signature, counts.variants[0].count, "a test"))])
     assert found.variants[found.of_event[event]].inferred == "a test"
@@ -51,6 +50,6 @@ def test_recounted_groups_leave_other_events_as_they_were(context):
     assert np.array_equal(found.of_event[others], counts.of_event[others])
 
 
-def test_an_event_that_is_no_operator_passes_no_test(context):
-    counts = count_signatures(context.trace)
+def test_an_event_that_is_no_operator_passes_no_test(counted):
+    counts = counted
     assert not counts.where(lambda _: True)[counts.of_event < 0].any()

@@ -7,15 +7,14 @@ import torch
 
 from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.reader import read_trace
-from rooflines.roofline.resolvers.counts import Context
-from rooflines.roofline.resolvers.resolve import count_calls
+from rooflines.roofline.resolvers.resolve import count as count_calls
 from tests.roofline.formulas.traces import record_trace
 from tests.traces import mm, op, trace
 
 
 def counted(recorded):
     """Names of the events that are counted, with their counts."""
-    counts = count_calls(Context(recorded, tree(recorded)))
+    counts = count_calls(tree(recorded))
     events = ((recorded.names[recorded.host.name[event]], counts.variants[code]) for event, code in enumerate(counts.of_event))
     return {name: variant for name, variant in events if variant.count.work is not None and variant.count.work.flops}
 

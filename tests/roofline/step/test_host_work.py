@@ -10,7 +10,8 @@ from rooflines.pipeline.reading import analyze_trace
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.idle import idle_causes
-from rooflines.roofline.attribution.attribute import attribute
+from rooflines.roofline.attribution.attribute import own
+from rooflines.roofline.resolvers.resolve import count as count_calls
 from rooflines.roofline.step.host_work import host_work, is_compiled, recomputation, synchronisations
 from tests.traces import add, kernel, launch, op, span, trace
 
@@ -29,9 +30,9 @@ def explained(*events):
     """The waits and the work of the host in a trace of these events."""
     made = trace(*events)
     calls = tree(made)
-    found = attribute(made, calls)
-    causes = idle_causes(found.trace, calls, found.launch, intervals.subtract(found.window, found.busy))
-    return synchronisations(made, calls, found, causes), host_work(made, calls, found, causes["host_bound"])
+    found = own(count_calls(calls))
+    causes = idle_causes(calls, intervals.subtract(found.window, found.busy))
+    return synchronisations(found, causes), host_work(found, causes["host_bound"])
 
 
 def step(*events):
@@ -136,7 +137,7 @@ def recomputing(*more):
         *more,
     )
     calls = tree(made)
-    return recomputation(made, calls, attribute(made, calls))
+    return recomputation(own(count_calls(calls)))
 
 
 def test_a_forward_pass_inside_the_backward_pass_is_recomputation():

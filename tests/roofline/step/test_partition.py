@@ -19,8 +19,9 @@ from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views import run as view
 from rooflines.roofline.analysis import PARTS
 from rooflines.roofline.analyze import analyze
-from rooflines.roofline.attribution.attribute import attribute
+from rooflines.roofline.attribution.attribute import own
 from rooflines.roofline.attribution.device import NO_LAUNCH
+from rooflines.roofline.resolvers.resolve import count as count_calls
 from rooflines.roofline.step.partition import Label, partition, whole_trace
 from tests.traces import add, kernel, launch, mm, op, span, trace
 
@@ -41,8 +42,8 @@ def divided(*events):
     """What ``events`` are divided into, their attribution, and the labels of its rows by their categories."""
     found = trace(*events)
     calls = tree(found)
-    attribution = attribute(found, calls)
-    return partition(found, calls, attribution, [Label("unknown", row.count.category) for row in attribution.rows]), attribution
+    attribution = own(count_calls(calls))
+    return partition(attribution, [Label("unknown", row.count.category) for row in attribution.rows]), attribution
 
 
 def microseconds(times):

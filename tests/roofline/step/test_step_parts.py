@@ -10,7 +10,8 @@ from rooflines.profiler.trace.breakdown import step_breakdown
 from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.roofline.analysis import PARTS
-from rooflines.roofline.attribution.attribute import attribute
+from rooflines.roofline.attribution.attribute import own
+from rooflines.roofline.resolvers.resolve import count as count_calls
 from rooflines.roofline.step.partition import Label, partition
 from tests.traces import add, kernel, launch, op, span, trace
 
@@ -20,8 +21,8 @@ LOADS = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 def divided(found):
     calls = tree(found)
-    attribution = attribute(found, calls)
-    return partition(found, calls, attribution, [Label("unknown", row.count.category) for row in attribution.rows])
+    attribution = own(count_calls(calls))
+    return partition(attribution, [Label("unknown", row.count.category) for row in attribution.rows])
 
 
 def parts(*events):
@@ -55,7 +56,7 @@ def test_the_forward_and_backward_of_a_closure_are_not_the_optimizers():
     assert parts(*events) == ("host", {"forward": 100.0, "backward": 400.0, "optimizer": 100.0, "host": 400.0})
     found = trace(*events)
     calls = tree(found)
-    assert step_breakdown(found, calls, calls.steps)["cpu_s"].tolist() == [895_000]
+    assert step_breakdown(calls, calls.steps)["cpu_s"].tolist() == [895_000]
 
 
 def test_a_kernel_that_a_closure_launches_is_the_forwards():
@@ -134,8 +135,8 @@ def test_work_without_a_launch_has_no_phase():
 def test_the_parts_of_real_traces_sum_to_the_step(path):
     found = read_trace(path)
     calls = tree(found)
-    attribution = attribute(found, calls)
-    divided = partition(found, calls, attribution, [Label("unknown", row.count.category) for row in attribution.rows])
+    attribution = own(count_calls(calls))
+    divided = partition(attribution, [Label("unknown", row.count.category) for row in attribution.rows])
     record, timeline = divided.division(), divided.timeline
     times = [value for part in PARTS if (value := getattr(record, f"{part}_s")) is not None]
     assert sum(times) == pytest.approx(record.step_s)

@@ -7,8 +7,7 @@ import pytest
 from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import Work, count
-from rooflines.roofline.resolvers.counts import Context
-from rooflines.roofline.resolvers.resolve import count_calls
+from rooflines.roofline.resolvers.resolve import count as count_calls
 from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp8, fp32, int64, uint8
 from tests.traces import mm, op, trace
 
@@ -119,7 +118,7 @@ def test_layers_that_are_found_by_name_only_call_others(name):
 
 def counted_names(*events):
     found = trace(*events)
-    counts = count_calls(Context(found, tree(found)))
+    counts = count_calls(tree(found))
     own = counts.where(lambda variant: variant.count.kind == "counted" and variant.count.work != Work())
     return [found.names[code] for code in found.host.name[own]]
 
