@@ -73,7 +73,7 @@ def _rate(tokens: float | None, span_s: float, busy_s: float, doubt: str) -> tup
 def _rate_doubt(attribution: Attribution, numbers: Sequence[int]) -> str:
     """The reasons why the steps of these numbers have no rate; empty if there is none."""
     device, marks, windows = attribution.trace.device, attribution.calls.steps, attribution.windows[numbers]
-    step = step_number(launched_ns(attribution.trace, attribution.calls.launch), marks)
+    step = step_number(launched_ns(attribution.calls), marks)
     own = step >= 0
     start, end = (np.clip(times[own], *marks[step[own]].T) for times in (device.start_ns, device.end_ns))
     own_ns = intervals.lengths_by_group(step[own], start, end, len(marks))

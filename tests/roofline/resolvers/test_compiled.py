@@ -7,7 +7,6 @@ from rooflines.profiler.trace.calls import BACKWARD, FORWARD, module_annotation,
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.profiler.trace.stored_call import StoredCall
 from rooflines.roofline.attribution.attribute import own
-from rooflines.roofline.resolvers.compiled import find_compiled_calls
 from rooflines.roofline.resolvers.counts import Known
 from rooflines.roofline.resolvers.resolve import count as count_calls
 from tests.traces import add, kernel, launch, mm, op, span, trace
@@ -42,12 +41,10 @@ def region(ts, dur, name="0/0", **more):
 
 
 def divide(code, *events):
-    found = trace(*events)
-    compiled = find_compiled_calls(tree(found), code)
-    result = own(count_calls(compiled.calls, Known(compiled=compiled)))
+    result = own(count_calls(tree(trace(*events)), Known(code=code)))
     parts = [row.time_ns for row in result.rows] + [gap.time_ns for gap in result.gaps]
     assert sum(parts) + result.idle_ns - result.overlap_ns == result.span_ns
-    return result, compiled.calls
+    return result, result.calls
 
 
 def flops(result):
