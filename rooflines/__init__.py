@@ -17,17 +17,17 @@ Public names load on first use: importing ``rooflines`` imports neither torch no
 ``measure_ceilings``  the peak rates of this device, measured or from the cache; returns ``Ceilings``
 ``devices``           data sheets of GPUs and CPUs
 ``formula``           register a formula for a custom operator, which returns ``Work`` or raises ``NotCounted``
-``work``              declare the work of a kernel that is not an operator: ``with work("name", flops=..., bytes=...)``
+``declare_work``      of a kernel that is not an operator: ``with declare_work("name", flops=..., bytes=...)``
 ``RooflinesError``    base class of all errors raised on purpose
 ====================  ==============================================================================================================
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rooflines._version import __version__
+from rooflines.lazy import lazy
 
 if TYPE_CHECKING:
     from rooflines.device_specs.measure import measure as measure_ceilings
@@ -35,13 +35,18 @@ if TYPE_CHECKING:
     from rooflines.device_specs.search import search as devices
     from rooflines.errors import RooflinesError
     from rooflines.pipeline import ProfileOptions, analyze, compare, monitor, profile, record, report, train
+    from rooflines.profiler.monitor.monitored import Monitored
     from rooflines.profiler.records import Run
     from rooflines.profiler.run import load
-    from rooflines.profiler.work_ranges import work
-    from rooflines.roofline.analysis import Analysis
+    from rooflines.profiler.trace.signature import Signature, TensorArg
+    from rooflines.profiler.training.records import Training
+    from rooflines.profiler.work_ranges import declare_work
+    from rooflines.roofline.analysis import Analysis, Finding
     from rooflines.roofline.comparison.records import Comparison
     from rooflines.roofline.counting.count import Count, count
     from rooflines.roofline.formulas import NotCounted, Work, formula
+    from rooflines.roofline.ranks.records import RankAnalysis
+    from rooflines.roofline.usage.monitored import MonitorAnalysis
     from rooflines.sweeps.sweep import sweep
 
 __all__ = [
@@ -49,15 +54,23 @@ __all__ = [
     "Ceilings",
     "Comparison",
     "Count",
+    "Finding",
+    "MonitorAnalysis",
+    "Monitored",
     "NotCounted",
     "ProfileOptions",
+    "RankAnalysis",
     "RooflinesError",
     "Run",
+    "Signature",
+    "TensorArg",
+    "Training",
     "Work",
     "__version__",
     "analyze",
     "compare",
     "count",
+    "declare_work",
     "devices",
     "formula",
     "load",
@@ -68,43 +81,41 @@ __all__ = [
     "report",
     "sweep",
     "train",
-    "work",
 ]
 
 _HOMES = {
-    "Analysis": ("rooflines.roofline.analysis", "Analysis"),
-    "Ceilings": ("rooflines.device_specs.records", "Ceilings"),
-    "Comparison": ("rooflines.roofline.comparison.records", "Comparison"),
-    "Count": ("rooflines.roofline.counting.count", "Count"),
-    "NotCounted": ("rooflines.roofline.formulas", "NotCounted"),
-    "ProfileOptions": ("rooflines.pipeline.options", "ProfileOptions"),
-    "RooflinesError": ("rooflines.errors", "RooflinesError"),
-    "Run": ("rooflines.profiler.records", "Run"),
-    "Work": ("rooflines.roofline.formulas", "Work"),
-    "analyze": ("rooflines.pipeline", "analyze"),
-    "compare": ("rooflines.pipeline", "compare"),
-    "count": ("rooflines.roofline.counting.count", "count"),
-    "devices": ("rooflines.device_specs.search", "search"),
-    "formula": ("rooflines.roofline.formulas", "formula"),
-    "load": ("rooflines.profiler.run", "load"),
-    "measure_ceilings": ("rooflines.device_specs.measure", "measure"),
-    "monitor": ("rooflines.pipeline", "monitor"),
-    "profile": ("rooflines.pipeline", "profile"),
-    "record": ("rooflines.pipeline", "record"),
-    "report": ("rooflines.pipeline", "report"),
-    "sweep": ("rooflines.sweeps.sweep", "sweep"),
-    "train": ("rooflines.pipeline", "train"),
-    "work": ("rooflines.profiler.work_ranges", "work"),
+    "Analysis": "rooflines.roofline.analysis",
+    "Ceilings": "rooflines.device_specs.records",
+    "Comparison": "rooflines.roofline.comparison.records",
+    "Count": "rooflines.roofline.counting.count",
+    "Finding": "rooflines.roofline.analysis",
+    "MonitorAnalysis": "rooflines.roofline.usage.monitored",
+    "Monitored": "rooflines.profiler.monitor.monitored",
+    "NotCounted": "rooflines.roofline.formulas",
+    "ProfileOptions": "rooflines.pipeline.options",
+    "RankAnalysis": "rooflines.roofline.ranks.records",
+    "RooflinesError": "rooflines.errors",
+    "Run": "rooflines.profiler.records",
+    "Signature": "rooflines.profiler.trace.signature",
+    "TensorArg": "rooflines.profiler.trace.signature",
+    "Training": "rooflines.profiler.training.records",
+    "Work": "rooflines.roofline.formulas",
+    "analyze": "rooflines.pipeline",
+    "compare": "rooflines.pipeline",
+    "count": "rooflines.roofline.counting.count",
+    "declare_work": "rooflines.profiler.work_ranges",
+    "devices": "rooflines.device_specs.search:search",
+    "formula": "rooflines.roofline.formulas",
+    "load": "rooflines.profiler.run",
+    "measure_ceilings": "rooflines.device_specs.measure:measure",
+    "monitor": "rooflines.pipeline",
+    "profile": "rooflines.pipeline",
+    "record": "rooflines.pipeline",
+    "report": "rooflines.pipeline",
+    "sweep": "rooflines.sweeps.sweep",
+    "train": "rooflines.pipeline",
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'rooflines' has no attribute {name!r}")
-    module, attribute = _HOMES[name]
-    value = getattr(importlib.import_module(module), attribute)
-    globals()[name] = value
-    return value
+__getattr__ = lazy(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -60,9 +60,7 @@ def sampler_module(body):
     """The files of a package whose sampler has ``body`` as the code of its class."""
     start = (
         "import sys\n"
-        "from rooflines.profiler.samplers.base import Sampler\n"
-        "from rooflines.profiler.samplers.clock import now_ns\n"
-        "from rooflines.profiler.samplers.fields import DeviceSample, Field\n"
+        "from rooflines.ext import DeviceSample, Field, Sampler, now_ns\n"
         "class Mine(Sampler):\n    def __init__(self, pid, period_s): pass\n"
     )
     pyproject = '[project]\nname = "mine"\nversion = "1"\n[project.entry-points."rooflines.samplers"]\nmine = "mine_sampler:Mine"\n'

@@ -7,8 +7,9 @@ stored baselines. Names load on first use: reading a trace needs nothing that re
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rooflines.lazy import lazy
 
 if TYPE_CHECKING:
     from rooflines.pipeline.any_source import analyze, find_source, report
@@ -77,10 +78,4 @@ __all__ = [
     "write_reports",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'rooflines.pipeline' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"rooflines.pipeline.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy(__name__, {name: f"{__name__}.{home}" for name, home in _HOMES.items()})

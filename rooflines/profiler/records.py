@@ -6,8 +6,9 @@ left out of the file.
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
@@ -21,6 +22,10 @@ from rooflines.shown import Shown
 if TYPE_CHECKING:
     import pandas as pd
 
+    from rooflines.roofline.analysis import Analysis
+
+# Analyses of runs lie above their records (docs/design.md, "Records show themselves through a name").
+_READING: Final = "rooflines.pipeline.reading"
 # The clock of steps whose events do not see all of their work: the time of all steps divided by their number.
 WALL_CLOCK = "wall clock"
 RUN_SCHEMA = "rooflines.run/1"
@@ -282,6 +287,12 @@ class Run(Shown, frozen=True, kw_only=True):
     def compiled_path(self) -> Path | None:
         """The code compiled while the run was recorded, or None."""
         return self.directory / Path(self.facts.compiled_code).name if self.facts.compiled_code else None
+
+    @property
+    def analysis(self) -> Analysis:
+        """Its analysis, derived from the stored files with the formulas of this version; ``rooflines.analyze`` has options."""
+        found: Analysis = import_module(_READING).analyze(self)
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Return the directory and the facts in ``run.json`` as plain Python containers."""

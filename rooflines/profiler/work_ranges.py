@@ -37,7 +37,7 @@ class DeclaredWork:
     precision: str | None = None
 
 
-def work(
+def declare_work(
     name: str = "user kernel",
     *,
     flops: int | None = None,
@@ -54,7 +54,7 @@ def work(
     ``precision`` (fp64 fp32 tf32 bf16 fp16 fp8 int8) chooses the compute roof; without it only bytes are judged. Operators inside
     are part of the declared work and are not counted again. Costs about two microseconds when no profiler runs.
 
-    >>> with rooflines.work("histogram", flops=image.size, bytes=image.nbytes):
+    >>> with rooflines.declare_work("histogram", flops=image.size, bytes=image.nbytes):
     ...     histogram(image, bins)
 
     Raises UsageError for an invalid count of FLOPs or bytes.

@@ -260,3 +260,12 @@ def test_the_timed_pass_times_the_step_and_little_else(asked):
     steps = rooflines.profile(step, **asked, steps=9, warmup=1).facts.steps
     ratios = sorted(timed / slept for timed, slept in zip(steps.timed_ns, own[1:10], strict=True))
     assert 1 <= ratios[0] < 1.1
+
+
+def test_a_run_has_its_analysis(tmp_path):
+    torch.manual_seed(0)
+    run = rooflines.profile(
+        torch.nn.Linear(8, 8), torch.rand(4, 8), device="cpu", steps=2, warmup=1, formats=(), output=tmp_path / "run",
+        ceilings=str(write_ceilings(tmp_path)),
+    )  # fmt: skip
+    assert run.analysis == rooflines.analyze(run)

@@ -28,7 +28,7 @@ DECLARED = st.builds(
 
 
 def declared(name="user kernel", **numbers):
-    return rooflines.work(name, **numbers).declared
+    return rooflines.declare_work(name, **numbers).declared
 
 
 def divide(*events):
@@ -60,7 +60,7 @@ def test_what_is_said_is_what_is_declared():
 ])  # fmt: skip
 def test_what_is_no_count_is_refused(arguments, said):
     with pytest.raises(UsageError, match=said):
-        rooflines.work(**arguments)
+        rooflines.declare_work(**arguments)
 
 
 @given(DECLARED)
@@ -111,7 +111,7 @@ def test_on_a_device_the_kernels_launched_inside_are_its_time():
 def test_the_profiler_s_trace_gives_the_declaration_back(tmp_path, name):
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as recorded:
         for _ in range(2):
-            with rooflines.work(name, flops=12, matrix_flops=5, bytes=7, precision="fp16"):
+            with rooflines.declare_work(name, flops=12, matrix_flops=5, bytes=7, precision="fp16"):
                 torch.rand(10).sort()
         with record_function(range_name(DeclaredWork(name, 1, 1, 1, 1))):  # as an older torch would write it
             pass
@@ -124,12 +124,12 @@ def test_the_profiler_s_trace_gives_the_declaration_back(tmp_path, name):
 
 
 def test_a_thread_knows_what_it_is_in():
-    mine = rooflines.work("mine", flops=1)
+    mine = rooflines.declare_work("mine", flops=1)
     other, seen = [], []
     assert active() is None
     with mine as found:
         assert active() == found == mine.declared
-        with rooflines.work("inner", flops=2), mine:
+        with rooflines.declare_work("inner", flops=2), mine:
             assert active() == mine.declared
         thread = threading.Thread(target=lambda: other.append(active()))
         thread.start()
@@ -142,9 +142,9 @@ def test_a_thread_knows_what_it_is_in():
 
 def test_who_listens_hears_of_the_outermost_declarations_of_its_thread():
     heard: list[DeclaredWork] = []
-    mine = rooflines.work("mine", flops=1)
+    mine = rooflines.declare_work("mine", flops=1)
     with listening(heard.append):
-        with mine, rooflines.work("inner", flops=2):
+        with mine, rooflines.declare_work("inner", flops=2):
             pass
         with mine:
             pass

@@ -89,8 +89,8 @@ def aten(text: str) -> tuple[str, ...]:
 
 
 def _register(names: tuple[str, ...], category: str, function: Formula | HintedFormula, hinted: HintedFormula, wraps: bool) -> None:
-    home = getattr(function, "func", function).__module__  # ``func``: of functools.partial
-    ours = home.startswith(f"{__name__.partition('.')[0]}.")
+    # ``func``: of functools.partial; code that ``exec`` runs has no module
+    ours = str(getattr(function, "func", function).__module__).startswith(f"{__name__.partition('.')[0]}.")
     origin: Literal["torch", "library", "user"] = "user" if not ours else "torch" if names[0] in operators() else "library"
     for name in names:
         before = FORMULAS.get(name)

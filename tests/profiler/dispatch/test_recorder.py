@@ -179,7 +179,7 @@ def test_lossy_calls_keep_their_order():
 def test_declared_work_stands_for_what_is_inside():
     class Own(nn.Module):
         def forward(self, x):
-            with rooflines.work("own", flops=7, bytes=20):
+            with rooflines.declare_work("own", flops=7, bytes=20):
                 return x * 2 + 1
 
     model = nn.Sequential(Own(), nn.ReLU())

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import rooflines.roofline.formulas
-from rooflines.roofline.formulas import families, table
+from rooflines.roofline.formulas import families, registry
 
 PACKAGE = rooflines.roofline.formulas.__name__
 
@@ -18,16 +18,16 @@ PACKAGE = rooflines.roofline.formulas.__name__
 def registered_by_module() -> dict[str, list[str]]:
     """Import every module of the package in a process that has imported none, and note what each registers."""
     found: dict[str, list[str]] = {}
-    register = table._register
+    register = registry._register
 
-    def noting(names, entry):
+    def noting(names, *entry):
         frame = sys._getframe()
-        while frame.f_globals["__name__"] in (__name__, table.__name__):
+        while frame.f_globals["__name__"] in (__name__, registry.__name__):
             frame = frame.f_back
         found.setdefault(frame.f_globals["__name__"].removeprefix(f"{PACKAGE}."), []).extend(names)
-        register(names, entry)
+        register(names, *entry)
 
-    table._register = noting
+    registry._register = noting
     families.operators = dict
     for path in sorted(Path(families.__file__).parent.glob("*.py")):
         families.load(path.stem)

@@ -67,6 +67,6 @@ def test_the_first_example_runs():
     first, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     code, _, shown = first.partition("\n# CallCount")
     scope: dict[str, object] = {}
-    exec(code.replace("\ncount(", "\nresult = count("), scope)
+    exec(code.replace("\ncount_call(", "\nresult = count_call("), scope)
     printed = "CallCount" + shown.replace("\n#      ", "")
     assert repr(scope["result"]) == " ".join(printed.split())

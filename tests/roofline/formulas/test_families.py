@@ -15,11 +15,11 @@ WRITER = Path(__file__).with_name("families.py")
 ASKED = """
 import json, sys
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas import table
+from rooflines.roofline.formulas import counter
 if sys.argv[1] == "all":
-    table.registered()
+    counter.registered()
 calls = [(name, Signature(name, (TensorArg((4, 4), "float32"),) * 2)) for name in sys.argv[2:]]
-counts = {name: repr(table.count(signature)) for name, signature in calls}
+counts = {name: repr(counter.count(signature)) for name, signature in calls}
 print(json.dumps([counts, sorted(name.rpartition(".")[2] for name in sys.modules if name.startswith("rooflines.roofline.formulas."))]))
 """
 

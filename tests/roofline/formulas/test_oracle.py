@@ -21,11 +21,12 @@ import torchvision  # noqa: F401 (registers its operators)
 from torch.ops import aten
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas import CallCount, Work, count, table
+from rooflines.roofline.formulas import CallCount, Work, count
 from rooflines.roofline.formulas.counter import registered
 from rooflines.roofline.formulas.decomposed import DECOMPOSED, SOMETIMES_DECOMPOSED
 from rooflines.roofline.formulas.libraries import modules_of
 from rooflines.roofline.formulas.ragged import NESTED
+from rooflines.roofline.formulas.registry import FORMULAS
 from rooflines.roofline.formulas.sparse import SEARCH, SPARSE
 from rooflines.roofline.formulas.views import ALLOCATIONS, METADATA, VIEWS
 from tests.roofline.formulas import answers, samples
@@ -370,8 +371,8 @@ def runs_on_a_cpu(name: str) -> bool:
 
 def formula_of(name: str) -> Any:
     """The function behind an operator's formula. That the argument names it was given are torch's is tested where they are."""
-    table.registered()
-    function: Any = table._FORMULAS[name].formula
+    registered()
+    function: Any = FORMULAS[name].formula
     cells = [cell.cell_contents for cell in getattr(function, "__closure__", None) or () if callable(cell.cell_contents)]
     function = cells[0] if cells else function
     return function.func if isinstance(function, partial) else function
@@ -399,7 +400,7 @@ def sibling(name: str) -> str:
 @pytest.fixture(scope="module")
 def exercised(collected):
     """The formulas of operators that some sample calls."""
-    return {formula_of(name) for name in collected if name in table.registered()}
+    return {formula_of(name) for name in collected if name in registered()}
 
 
 @pytest.mark.parametrize("name", COUNTED)
