@@ -44,7 +44,7 @@ profile: $(STAMP)
 
 # Tests that others would disturb run afterwards.
 test: $(VENV)/.installed-dev
-	$(SHARING) $(PYTEST) $(TOGETHER) -m "not slow"
+	$(SHARING) $(PYTEST) $(TOGETHER) --durations=30 -m "not slow"
 	$(PYTEST) -m "not slow" tests/alone
 
 # The oracle measures its answers again, every network runs at full size, and Hypothesis draws new examples.

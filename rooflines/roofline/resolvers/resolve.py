@@ -19,22 +19,22 @@ from rooflines.roofline.resolvers.parameters import from_parameters
 from rooflines.roofline.resolvers.related_calls import from_related_calls
 from rooflines.roofline.resolvers.stored_calls import from_stored_calls
 
-# In this order: later ones know better, and those that pass calls through ask what the others have counted.
-RESOLVERS: Final[tuple[Resolver, ...]] = (
-    from_allocations,
-    from_related_calls,
-    from_index_views,
-    from_forward_calls,
-    from_parameters,
-    from_stored_calls,
-    from_batches,
-    pass_repeated_calls,
-    from_compiled_code,
-    pass_wrapped_attention,
-    from_inductor_cache,
-    from_launched_kernels,
-    pass_decomposed_calls,
-)
+# Each with the earlier ones that it needs: whose counts it reads, or knows better. ``count`` goes from the first to the last.
+RESOLVERS: Final[dict[Resolver, tuple[Resolver, ...]]] = {
+    from_allocations: (),
+    from_related_calls: (from_allocations,),  # looks only for what is still unknown
+    from_index_views: (from_allocations, from_related_calls),
+    from_forward_calls: (),
+    from_parameters: (),
+    from_stored_calls: (from_allocations, from_related_calls, from_index_views, from_parameters),  # the very arguments
+    from_batches: (from_stored_calls,),
+    pass_repeated_calls: (from_stored_calls, from_batches),
+    from_compiled_code: (from_allocations,),
+    pass_wrapped_attention: (from_related_calls, from_batches),
+    from_inductor_cache: (from_compiled_code,),  # leaves alone what the run itself recorded
+    from_launched_kernels: (from_compiled_code, from_inductor_cache, pass_wrapped_attention),  # kernels that nobody owns yet
+    pass_decomposed_calls: (from_launched_kernels, pass_repeated_calls, from_forward_calls),  # asks what anything below has counted
+}
 
 
 def count(calls: Calls, known: Known = NOTHING) -> Counts:

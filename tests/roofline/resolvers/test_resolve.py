@@ -53,3 +53,9 @@ def test_recounted_groups_leave_other_events_as_they_were(counted):
 def test_an_event_that_is_no_operator_passes_no_test(counted):
     counts = counted
     assert not counts.where(lambda _: True)[counts.of_event < 0].any()
+
+
+def test_what_a_resolver_needs_comes_before_it():
+    order = list(RESOLVERS)
+    for resolve, needed in RESOLVERS.items():
+        assert all(order.index(other) < order.index(resolve) for other in needed), resolve.__name__
