@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from rooflines.profiler.trace import intervals
@@ -9,11 +11,10 @@ from rooflines.profiler.trace.breakdown import device_intervals
 from rooflines.profiler.trace.calls import UNKNOWN, Calls
 from rooflines.profiler.trace.distinct import distinct, distinct_rows
 from rooflines.profiler.trace.graphs import is_graph_launch
-from rooflines.profiler.trace.intervals import Intervals
+from rooflines.profiler.trace.intervals import Intervals, lengths_by_group
 from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, MEMSET, Int64s, Trace
 from rooflines.profiler.trace.windows import at_launch, step_number
-from rooflines.roofline.attribution.alternation import alternating_attention
 from rooflines.roofline.attribution.origins import FROM_KERNEL, FROM_RUN, Origins
 from rooflines.roofline.attribution.rows import DividedTime, Gap, LaunchedKernel, Longest, Pieces, Row, calls_by_step, longest_by_group
 from rooflines.roofline.formulas.counter import NO_FORMULA
@@ -292,3 +293,41 @@ def _other_gaps(trace: Trace, events: Int64s, starts: Int64s, ends: Int64s) -> t
         Gap(trace.names[code], OUTSIDE_STEPS, number, time_ns)
         for code, number, time_ns in zip(names.tolist(), numbers.tolist(), busy_ns.tolist(), strict=True)
     )
+
+
+# Calls of one signature that take turns in being short and long, as those of layers with and without a sliding window do.
+
+# Fewer calls than this show no pattern; the longer kind takes this many times as long; half of each kind lies this near together.
+_FEWEST, _APART, _TOGETHER = 8, 1.5, 0.2
+
+
+def alternating(times_ns: Int64s) -> tuple[float, float] | None:
+    """The medians in nanoseconds of the shorter and the longer kind if every other one of ``times_ns`` is of one kind, else None."""
+    if len(times_ns) < _FEWEST:
+        return None
+    # Not numpy.percentile, which imports numpy's masked arrays.
+    ordered = [np.sort(times_ns[first::2]).tolist() for first in (0, 1)]
+    (_, short, _), (_, long, _) = kinds = sorted(
+        ((each[len(each) // 4], each[len(each) // 2], each[3 * len(each) // 4]) for each in ordered), key=lambda kind: kind[1]
+    )
+    tight = all(high - low <= _TOGETHER * median for low, median, high in kinds)
+    return (float(short), float(long)) if tight and long >= _APART * short > 0 else None
+
+
+def alternating_attention(
+    variants: Sequence[Variant], variant_of: Int64s, call: Int64s, start_ns: Int64s, end_ns: Int64s
+) -> dict[int, tuple[float, float]]:
+    """The two times of every variant of attention whose calls alternate; of each kernel, in order, its variant, call, begin and end."""
+    found = {}
+    for variant in distinct(variant_of)[0].tolist():
+        if variants[variant].count.category == "attention":
+            chosen = np.flatnonzero(variant_of == variant)
+            # Calls in the order in which their first kernels begin.
+            calls, number = distinct(call[chosen])
+            first = np.full(len(calls), len(chosen))
+            np.minimum.at(first, number, np.arange(len(chosen)))
+            times_ns = lengths_by_group(number, start_ns[chosen], end_ns[chosen], len(calls))
+            kinds = alternating(times_ns[np.argsort(first, kind="stable")])
+            if kinds is not None:
+                found[variant] = kinds
+    return found
