@@ -40,8 +40,7 @@ from rooflines.roofline.attribution.steady import FEWEST_STEPS
 from rooflines.roofline.bounds.judging import with_shortest_kernel
 from rooflines.roofline.caveats import caveats
 from rooflines.roofline.findings import find
-from rooflines.roofline.module_rows import module_rows
-from rooflines.roofline.operator_rows import operator_row, total, unmodelled_row
+from rooflines.roofline.operator_rows import module_rows, operator_row, total, unmodelled_row
 from rooflines.roofline.resolvers.counts import Known
 from rooflines.roofline.resolvers.resolve import count
 from rooflines.roofline.step.collectives import collective_rows

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from rooflines.roofline.analysis import Analysis, ModuleRow, OperatorRow
 from rooflines.roofline.comparison.records import Figures, Kind, Match
-from rooflines.roofline.module_rows import with_ancestors
+from rooflines.roofline.operator_rows import with_ancestors
 
 _FIRST_DIMENSION = re.compile(r"(?:^|(?<=, ))[0-9]+(?=x)")
 _NUMBERS = re.compile(r"([0-9]+)")

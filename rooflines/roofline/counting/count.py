@@ -17,7 +17,7 @@ from rooflines.profiler.trace.calls import PHASES
 from rooflines.profiler.workloads.networks import tensors_in
 from rooflines.roofline.formulas import Work
 from rooflines.roofline.formulas import count as count_call
-from rooflines.roofline.module_rows import with_ancestors
+from rooflines.roofline.operator_rows import with_ancestors
 from rooflines.shown import Shown
 from rooflines.units import binary_bytes
 
