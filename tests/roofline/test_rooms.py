@@ -28,5 +28,5 @@ def test_the_walk_of_a_trace(name):
         (row.name, row.calls, row.flops, row.bytes, row.time_s) for row in expected.operators
     ]
     assert analysis.timeline == expected.timeline
-    assert analysis.operators[0].name.rpartition("::")[2] in render(page(analysis))
+    assert f"**{analysis.verdict.partition('.')[0]}" in render(page(analysis))
     assert msgspec.json.decode(msgspec.json.encode(analysis), type=rooflines.Analysis) == analysis
