@@ -202,12 +202,12 @@ def attempt(data: bytes) -> str:
     from rooflines import serial
     from rooflines.errors import TraceError
     from rooflines.profiler.external_trace import run_of_trace
-    from rooflines.profiler.trace.calls import tree
     from rooflines.profiler.trace.cut import whole_part
     from rooflines.profiler.trace.reader import parse_trace
+    from rooflines.profiler.trace.tree import tree
     from rooflines.roofline.analyze import analyze
-    from rooflines.roofline.attribution.attribute import own
-    from rooflines.roofline.resolvers.resolve import count as count_calls
+    from rooflines.roofline.attribution.own import own
+    from rooflines.roofline.resolvers.count import count as count_calls
 
     try:
         trace = whole_part(parse_trace(data, memory_limit_bytes=MEMORY_LIMIT_BYTES, partial=zlib.crc32(data) % 8 < 4))
@@ -333,10 +333,10 @@ def guided(session: Session, runs: int, seconds: float, seed: int) -> None:
     """Mutations chosen by atheris for the code that they reach; ends the process."""
     import atheris
 
-    with atheris.instrument_imports(include=["rooflines.profiler.trace", "rooflines.roofline.attribution.attribute"]):
-        import rooflines.profiler.trace.calls
+    with atheris.instrument_imports(include=["rooflines.profiler.trace", "rooflines.roofline.attribution.own"]):
         import rooflines.profiler.trace.reader
-        import rooflines.roofline.attribution.attribute  # noqa: F401
+        import rooflines.profiler.trace.tree
+        import rooflines.roofline.attribution.own  # noqa: F401
 
     pool = seeds()
     corpus = Path(tempfile.mkdtemp(prefix="rooflines-fuzz-"))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from rooflines.profiler.profiler_range import profiler_range
-from rooflines.profiler.trace.calls import module_annotation
+from rooflines.profiler.trace.tree import module_annotation
 
 if TYPE_CHECKING:
     import torch

@@ -1,60 +1,24 @@
-"""A run becomes an analysis: trace + work + ceilings, one function for each part of ``analysis.json``."""
+"""A run becomes an analysis: through the rooms from its trace to the judgement (docs/design.md)."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import msgspec
-import numpy as np
-
-from rooflines.device_specs.records import CONTRADICTS, DISTURBED, UNCONFIRMED, Ceilings, marked, marks_of
+from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.compiled.inductor_cache import read_cache
 from rooflines.profiler.compiled.records import read_compiled
-from rooflines.profiler.external_trace import run_of_trace
-from rooflines.profiler.records import Run, RunFile, Workload
-from rooflines.profiler.trace.breakdown import step_breakdown
-from rooflines.profiler.trace.calls import Calls, tree
+from rooflines.profiler.records import Run, Workload
 from rooflines.profiler.trace.cut import whole_part
-from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.reader import read_trace
-from rooflines.profiler.trace.records import CaptureTrace, Int64s, Trace
-from rooflines.roofline.advice.usage import find_in_usage, ranked
-from rooflines.roofline.analysis import (
-    Analysis,
-    Basis,
-    Coverage,
-    HostWork,
-    Input,
-    Memory,
-    OperatorRow,
-    Steps,
-    Synchronisation,
-    TracedStep,
-)
-from rooflines.roofline.attribution.attribute import Attribution, own
-from rooflines.roofline.attribution.steady import FEWEST_STEPS
-from rooflines.roofline.bounds.judging import with_shortest_kernel
-from rooflines.roofline.caveats import caveats
-from rooflines.roofline.findings import find
-from rooflines.roofline.operator_rows import module_rows, operator_row, total, unmodelled_row
+from rooflines.profiler.trace.records import CaptureTrace, Trace
+from rooflines.profiler.trace.tree import tree
+from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.attribution.own import own
+from rooflines.roofline.judge import judge, judge_times
+from rooflines.roofline.resolvers.count import count
 from rooflines.roofline.resolvers.counts import Known
-from rooflines.roofline.resolvers.resolve import count
-from rooflines.roofline.step.collectives import collective_rows
-from rooflines.roofline.step.host_work import host_work, is_compiled, recomputation, synchronisations
-from rooflines.roofline.step.input_pipeline import delayed, feeding, limited_by
-from rooflines.roofline.step.interference import QuietSteps, page_faults, quiet_steps
-from rooflines.roofline.step.launch_queue import launch_queue
-from rooflines.roofline.step.partition import Label, Partition, clock_factor, partition, whole_trace
-from rooflines.roofline.step.serving import serving
-from rooflines.roofline.step.times import summarize_steps
-from rooflines.roofline.traced_precision import traced_precision
-from rooflines.roofline.usage.device_usage import usage
-from rooflines.roofline.verdict import verdict
-from rooflines.units import counted
+from rooflines.roofline.step.interference import quiet_steps
 
 
 def analyze(
@@ -75,7 +39,7 @@ def analyze(
     if trace is None and run.trace_path is not None:
         trace = whole_part(read_trace(run.trace_path, _list_dtype(run.facts.workload), partial=partial))
     if trace is None:
-        return _judge_times(run, ceilings)
+        return judge_times(run, ceilings)
     return judge(own(count(tree(trace), _known(run, captures, inductor_cache))), run, ceilings)
 
 
@@ -91,283 +55,6 @@ def _known(run: Run, captures: Sequence[CaptureTrace], inductor_cache: Path | st
         quiet=quiet_steps(run).traced,
         range_ns=facts.steps.range_ns or 0.0 if facts.steps is not None else 0.0,
     )
-
-
-def _judge_times(run: Run, ceilings: Ceilings | None) -> Analysis:
-    """The analysis of a run without a trace."""
-    facts, quiet = run.facts, quiet_steps(run)
-    roofs = ceilings or facts.ceilings
-    return _concluded(
-        Analysis(
-            workload=facts.workload,
-            environment=facts.environment,
-            command=facts.settings.command,
-            created=facts.created,
-            status=facts.status,
-            ceilings=roofs.ceilings if roofs else (),
-            compiled=facts.workload.compiled,
-            steps=_steps(facts, quiet),
-            input=feeding(facts, None, quiet.timed),
-            memory=_memory(facts),
-            other_programs=quiet.others,
-            page_faults=page_faults(facts),
-            output_error=facts.output_error,
-            usage=usage(run, None, roofs),
-            notes=(*_notes(facts), *_doubtful(roofs)),
-        )
-    )
-
-
-def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings | None = None) -> Analysis:
-    """Judge the divided time by ``ceilings``, by default those stored with ``run``: the fifth room (docs/design.md).
-
-    ``run`` has the facts recorded with the trace; without one they are those that the trace itself tells.
-    """
-    trace = attribution.trace
-    run = run or run_of_trace("", trace)
-    facts, quiet = run.facts, quiet_steps(run)
-    steps = _steps(facts, quiet)
-    stored = roofs = ceilings or facts.ceilings
-    code = attribution.counts.known.code
-    notes = [*_notes(facts), *_doubtful(roofs), *(trace.notes if trace.cut_ns is not None and facts.workload.source != "trace" else ())]
-    if facts.environment.device != "cpu" and not len(trace.device):
-        # What is left are the times of dispatching on the host, which the device's roofs do not bound.
-        roofs = None
-        notes.append(_no_device_events(facts, trace))
-    notes += code.problems if code is not None else ()
-    used_roofs = roofs
-    # What other programs did to the times is no property of the operators: where they cannot be told apart, nothing is judged.
-    roofs = roofs if quiet.others is None or quiet.others.judged else None
-    if roofs is not None and len(trace.device):
-        roofs = with_shortest_kernel(roofs, trace)
-    start_up = facts.steps is not None and facts.steps.traced == "program"
-    step_s = _clock(attribution, steps) if attribution.steps and not start_up else None
-    waits = fed.delay_fraction if (fed := feeding(facts, None, quiet.timed)) is not None else None
-    if step_s is not None:
-        attribution = attribution.scaled(clock_factor(attribution, step_s, waits))
-    notes += (*attribution.notes, *_kinds(attribution), *_several_devices(trace))
-    per_step = attribution.steps or 1
-    rows = [operator_row(row, attribution.calls, roofs, per_step, facts, trace.began_ns) for row in attribution.rows]
-    labels = [Label(row.bound, row.category) for row in rows]
-    traced = partition(attribution, labels)
-    divided, fed = _divided(traced, step_s, facts, quiet)
-    breakdown = step_breakdown(attribution.calls, attribution.windows, attribution.overhead)
-    waits_for, works = _on_host(attribution, traced, divided)
-    coverage = _coverage(attribution, divided)
-    operators = tuple(sorted(rows, key=lambda row: (-row.time_s, row.name, row.module)))
-    used = usage(run, sum(row.flops for row in rows) if attribution.steps else None, used_roofs)
-    totals = total(operators, facts, bounded=divided.is_bounded)
-    if used is not None and attribution.steps:
-        totals = msgspec.structs.replace(totals, energy_j=used.energy_per_step_j)
-    return _concluded(
-        Analysis(
-            workload=_workload(facts.workload, operators, coverage),
-            environment=facts.environment,
-            command=facts.settings.command,
-            created=facts.created,
-            status=facts.status,
-            basis=_basis(attribution, start_up=start_up, timed=step_s is not None and steps is not None),
-            ceilings=roofs.ceilings if roofs else stored.ceilings if stored else (),
-            steps=steps,
-            totals=totals,
-            timeline=divided.timeline,
-            trace_timeline=whole_trace(trace, attribution.earlier_ns),
-            step_breakdown={kind: int(in_steps.sum()) / 1e9 / per_step for kind, in_steps in breakdown.items()},
-            bound_breakdown=divided.bounds(),
-            category_breakdown=divided.categories(),
-            division=divided.division(),
-            input=fed or feeding(facts, None, quiet.timed),
-            traced_steps=_traced_steps(attribution.calls, breakdown) if attribution.steps else (),
-            serving=serving(attribution, rows, labels, roofs),
-            idle_breakdown={f"{cause}_s": time_s for cause, time_s in divided.idle.items()} if len(trace.device) else None,
-            launches=launch_queue(attribution),
-            synchronisations=waits_for,
-            host_work=works,
-            recomputation=recomputation(attribution),
-            collectives=collective_rows(attribution),
-            compiled=facts.workload.compiled or is_compiled(trace),
-            output_error=facts.output_error,
-            other_programs=quiet.others,
-            page_faults=page_faults(facts),
-            coverage=coverage,
-            operators=operators,
-            modules=module_rows(attribution, rows, per_step, roofs is not None and divided.is_bounded),
-            memory=_memory(facts),
-            usage=used,
-            notes=tuple(notes),
-        )
-    )
-
-
-def _steps(facts: RunFile, quiet: QuietSteps) -> Steps | None:
-    return summarize_steps(facts.steps, facts.workload, facts.compile_s, quiet.timed, quiet.traced) if facts.steps else None
-
-
-def _basis(attribution: Attribution, *, start_up: bool, timed: bool) -> Basis:
-    trace, steps = attribution.trace, attribution.steps or 1
-    loaders = [name for name in trace.names if name.startswith("enumerate(DataLoader)#_")]
-    return Basis(
-        per="step" if attribution.steps else "trace",
-        steps=steps,
-        start_up=start_up,
-        timed=timed,
-        steady=len(attribution.quiet) >= FEWEST_STEPS,
-        ranges_s=attribution.ranges_ns / 1e9 / steps or None,
-        stacks=trace.has_stacks,
-        overhead_s=attribution.overhead_ns / 1e9 / steps or None,
-        loader_workers="_MultiProcessing" in loaders[0] if loaders else None,
-    )
-
-
-def _workload(recorded: Workload, operators: tuple[OperatorRow, ...], coverage: Coverage) -> Workload:
-    """The workload, for the trace of another program in the precision of its matrix work."""
-    if recorded.source != "trace":
-        return recorded
-    return msgspec.structs.replace(recorded, precision=traced_precision(operators, coverage.unmodelled) or recorded.precision)
-
-
-def _concluded(measured: Analysis) -> Analysis:
-    """The analysis with what follows from it; the verdict names the largest finding."""
-    step_s = measured.division.step_s if measured.division is not None else math.inf
-    findings = ranked((*find(measured), *find_in_usage(measured)), step_s)
-    judged = msgspec.structs.replace(measured, limited_by=limited_by(measured), findings=findings)
-    return msgspec.structs.replace(judged, verdict=verdict(judged), caveats=caveats(judged))
-
-
-def _coverage(attribution: Attribution, divided: Partition) -> Coverage:
-    """The share of the busy time with a work model, and the time without one."""
-    count, busy_s = attribution.steps or 1, divided.timeline.busy_s
-    return Coverage(
-        modelled_time_fraction=1 - divided.uncounted_s / busy_s if busy_s > 0 else None,
-        shapes_recorded=attribution.trace.shapes_recorded,
-        unmodelled=tuple(
-            unmodelled_row(gap, attribution.calls, count, attribution.trace.began_ns)
-            for gap in sorted(attribution.gaps, key=lambda gap: -gap.time_ns)
-        ),
-        orphan_device_events=attribution.orphans,
-        graph_launch_time_s=attribution.graphs_ns / 1e9 / count,
-        graph_matched_time_s=attribution.matched_ns / 1e9 / count,
-    )
-
-
-def _clock(attribution: Attribution, steps: Steps | None) -> float | None:
-    """The length of the step that the traced times are fitted into: of a timed step, else of a traced one of a processor, whose steady
-    calls do not add up to it. None where the traced times divide themselves: on a device, and where there are few steps."""
-    if steps is not None:
-        return steps.median_s
-    if len(attribution.quiet) < FEWEST_STEPS:
-        return None
-    lengths = attribution.windows[:, 1] - attribution.windows[:, 0]
-    return float(np.median(lengths[attribution.quiet] if attribution.quiet.any() else lengths)) / 1e9
-
-
-def _kinds(attribution: Attribution) -> tuple[str, ...]:
-    """A note on steps that do not all make the same calls: another batch, an optimizer that steps only now and then."""
-    if attribution.steps < 2 or attribution.calls.batches:
-        return ()
-    # By name and tensors: a number among the arguments, such as an index or the step size of Adam, may differ in every step.
-    calls: dict[tuple[Any, ...], Int64s] = defaultdict(lambda: np.zeros(attribution.steps, np.int64))
-    for row in attribution.rows:
-        if row.step_calls:
-            calls[row.signature.name, row.signature.tensors, row.module, row.phase] += np.array(row.step_calls)
-    kinds = Counter(map(tuple, np.array(list(calls.values())).T.tolist())).most_common()
-    if len(kinds) < 2:
-        return ()
-    steps = counted(attribution.steps, "traced step")
-    return (f"{kinds[0][1]} of {steps} make the same calls of the same sizes; figures are the mean over all of them.",)
-
-
-def _divided(traced: Partition, step_s: float | None, facts: RunFile, quiet: QuietSteps) -> tuple[Partition, Input | None]:
-    """The step's parts, ``step_s`` long where that is known, and how it was fed."""
-    fed = feeding(facts, traced.division(), quiet.timed)
-    if step_s is None:
-        return traced, fed
-    divided = traced.timed(step_s, fed.delay_fraction if fed is not None else None)
-    if fed is None:
-        return divided, None
-    fed = delayed(fed, divided.division())
-    return divided._replace(loader_s=fed.wait_s), fed
-
-
-def _on_host(
-    attribution: Attribution, traced: Partition, divided: Partition
-) -> tuple[tuple[Synchronisation, ...], tuple[HostWork, ...]]:
-    """The host's waits and work during the device's idle time in the step."""
-    if traced.of != "device" or traced.causes is None or not traced.timeline.idle_s:
-        return (), ()
-    left = min(1.0, divided.timeline.idle_s / traced.timeline.idle_s)
-    waits = synchronisations(attribution, traced.causes)
-    works = host_work(attribution, traced.causes["host_bound"])
-    return (
-        tuple(msgspec.structs.replace(wait, idle_s=wait.idle_s * left) for wait in waits),
-        tuple(msgspec.structs.replace(work, idle_s=work.idle_s * left) for work in works),
-    )
-
-
-def _traced_steps(calls: Calls, breakdown: dict[str, Int64s]) -> tuple[TracedStep, ...]:
-    lengths = np.sum(list(breakdown.values()), axis=0).tolist()
-    return tuple(
-        TracedStep(name=name, duration_s=length / 1e9, breakdown={kind: int(in_steps[i]) / 1e9 for kind, in_steps in breakdown.items()})
-        for i, (name, length) in enumerate(zip(calls.step_names, lengths, strict=True))
-    )
-
-
-def _no_device_events(facts: RunFile, trace: Trace) -> str:
-    if trace.cut_ns is not None:
-        return "no device event was read: device time is unknown, and host times are not compared with the device's ceilings"
-    return (
-        f"the trace has no work of {facts.environment.device}: the operators ran on the host, or this device cannot be traced "
-        "(rooflines doctor says whether torch can); their times are the host's and are not compared with the device's ceilings"
-    )
-
-
-def _several_devices(trace: Trace) -> tuple[str, ...]:
-    devices = len(distinct(trace.device.device)[0])
-    if devices < 2:
-        return ()
-    sums = "times are the union over them, FLOPs and bytes the sum, so efficiencies are too high"
-    return (f"the trace has work of {devices} devices: {sums}",)
-
-
-def _memory(facts: RunFile) -> Memory | None:
-    """The measured peak, divided by the tensors' own peak. If the tensors' peak is larger, it is not divided."""
-    peak, step = facts.peak_memory_bytes, facts.step_memory
-    if not peak:
-        return None
-    memory = Memory(peak_bytes=peak, kind=facts.peak_memory_kind)
-    device = facts.environment.device.partition(":")[0]
-    if step is None or step.device.partition(":")[0] != device:
-        return memory
-    tensors = step.peak_bytes - step.at_peak.overhead
-    if tensors > peak:
-        return memory
-    parts = msgspec.structs.replace(step.at_peak, overhead=peak - tensors)
-    return msgspec.structs.replace(memory, at_peak=parts, operator=step.operator, module=step.module, phase=step.phase)
-
-
-def _notes(facts: RunFile) -> tuple[str, ...]:
-    state = {
-        "running": "this run has not ended: it was killed or is still running",
-        "interrupted": "this run was interrupted; the report contains the results so far",
-        "failed": f"this run failed: {facts.error}",
-    }
-    return (*([state[facts.status]] if facts.status in state else []), *facts.notes)
-
-
-def _doubtful(ceilings: Ceilings | None) -> list[str]:
-    """A sentence for every reason to doubt the ceilings: other programs, a single best round, a broken law."""
-    reasons = {
-        DISTURBED: "ceilings measured while other programs used the same cores, so they may be too low",
-        UNCONFIRMED: "ceilings with a best round that no other round reached within 5 %",
-        CONTRADICTS: "ceilings that contradict other ceilings, so they may be too low",
-    }
-    notes = []
-    for word, why in reasons.items():
-        doubtful = [one for one in ceilings.ceilings if word in marks_of(one) and not one.variant] if ceilings else []
-        names = [f"{one.name} ({marked(one, word)})" if word == CONTRADICTS else one.name for one in doubtful]
-        if names:
-            notes.append(f"{why}: {', '.join(names)}; measure them again on an idle machine")
-    return notes
 
 
 def _list_dtype(workload: Workload) -> str:

@@ -8,9 +8,9 @@ import numpy as np
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.records import RunFile
-from rooflines.profiler.trace.calls import PHASES, Calls
+from rooflines.profiler.trace.tree import PHASES, Calls
 from rooflines.roofline.analysis import Example, Kernel, ModuleRow, OperatorRow, Totals, Unmodelled
-from rooflines.roofline.attribution.attribute import Attribution
+from rooflines.roofline.attribution.own import Attribution
 from rooflines.roofline.attribution.rows import Gap, LaunchedKernel, Longest, Row
 from rooflines.roofline.bounds.judging import judge
 from rooflines.roofline.step.times import per_step

@@ -11,7 +11,7 @@ import pytest
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.records import Environment, MemoryAtPeak, Run, RunFile, Settings, StepMemory, StepTimes, Workload
 from rooflines.profiler.samplers.fields import DeviceSample
-from rooflines.profiler.trace.calls import module_annotation
+from rooflines.profiler.trace.tree import module_annotation
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.step.times import per_step

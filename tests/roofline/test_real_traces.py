@@ -13,10 +13,10 @@ import pytest
 
 from rooflines import pipeline
 from rooflines.profiler.trace.breakdown import step_breakdown
-from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.reader import read_trace
-from rooflines.roofline.attribution.attribute import own
-from rooflines.roofline.resolvers.resolve import count as count_calls
+from rooflines.profiler.trace.tree import tree
+from rooflines.roofline.attribution.own import own
+from rooflines.roofline.resolvers.count import count as count_calls
 from rooflines.roofline.step.partition import whole_trace
 
 RESNET = "resnet50_v100_training_2021_schema"

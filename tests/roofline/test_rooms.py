@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 import rooflines
-from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.reader import read_trace as read
+from rooflines.profiler.trace.tree import tree
 from rooflines.reports.render.markdown import render
 from rooflines.reports.views.run import page
-from rooflines.roofline.analyze import judge
-from rooflines.roofline.attribution.attribute import own
-from rooflines.roofline.resolvers.resolve import count
+from rooflines.roofline.attribution.own import own
+from rooflines.roofline.judge import judge
+from rooflines.roofline.resolvers.count import count
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from rooflines.profiler.dispatch.recorder import Watcher, record
 from rooflines.profiler.dispatch.signatures import tensors_of
 from rooflines.profiler.dispatch.wider_call import repeated_in
-from rooflines.profiler.trace.calls import BACKWARD, FORWARD
+from rooflines.profiler.trace.tree import BACKWARD, FORWARD
 
 _RECTIFIERS = frozenset({"aten::relu", "aten::relu_", "aten::hardtanh", "aten::hardtanh_", "aten::threshold", "aten::threshold_"})
 

@@ -24,7 +24,7 @@ from rooflines.profiler.dispatch.recorder import StepCalls, Watcher, record
 from rooflines.profiler.dispatch.signatures import tensors_in
 from rooflines.profiler.module_hooks import ModuleWatch
 from rooflines.profiler.records import MemoryAtPeak, StepMemory
-from rooflines.profiler.trace.calls import BACKWARD, FORWARD, PHASES
+from rooflines.profiler.trace.tree import BACKWARD, FORWARD, PHASES
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from rooflines.profiler.trace import intervals
-from rooflines.profiler.trace.calls import OPTIMIZER, OUTSIDE, Calls
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, MEMSET, OPERATOR, RUNTIME, Int64s, Trace
+from rooflines.profiler.trace.tree import OPTIMIZER, OUTSIDE, Calls
 
 _NOTHING: Intervals = np.empty((0, 2), np.int64)
 

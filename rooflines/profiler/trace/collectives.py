@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rooflines.profiler.trace.calls import Calls, tree
 from rooflines.profiler.trace.records import COMMUNICATION, OPERATOR, Collective, Int32s, Int64s, Trace
 from rooflines.profiler.trace.signature import COLLECTIVE_DTYPES, DTYPE_BYTES, SCALAR_TYPES, Signature
+from rooflines.profiler.trace.tree import Calls, tree
 
 # Kinds by how their names begin without underscores; the first that fits counts. What no name tells is ``other``.
 _KINDS = (

@@ -10,11 +10,11 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.launches import launching
 from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, RUNTIME, Trace
 from rooflines.profiler.trace.request_marks import is_step_mark
+from rooflines.profiler.trace.tree import tree
 
 
 def lacks_device(trace: Trace) -> bool:

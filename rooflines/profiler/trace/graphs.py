@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rooflines.profiler.trace.calls import Calls
 from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.launches import LAUNCHING
 from rooflines.profiler.trace.nesting import Mask, covered, innermost
 from rooflines.profiler.trace.records import ANNOTATION, RUNTIME, Int64s, Trace
 from rooflines.profiler.trace.request_marks import request_mark
+from rooflines.profiler.trace.tree import Calls
 
 _BEGIN, _END, _LAUNCH, _JOIN, _HOST = "BeginCapture", "EndCapture", "GraphLaunch", "StreamWaitEvent", "HostFunc"
 # The mark of vLLM and SGLang around a capture: how many tokens the graph holds.

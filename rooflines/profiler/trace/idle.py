@@ -12,11 +12,11 @@ import numpy as np
 
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.breakdown import host_intervals
-from rooflines.profiler.trace.calls import OUTSIDE, Calls
 from rooflines.profiler.trace.graphs import is_graph_launch
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import ANNOTATION, RUNTIME, Int64s, Trace
+from rooflines.profiler.trace.tree import OUTSIDE, Calls
 from rooflines.profiler.trace.windows import at_launch
 
 # Calls in which the host waits for the device, of CUDA, HIP, SYCL and Level Zero; a copy without Async waits until it is done.

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rooflines.profiler.trace import intervals
-from rooflines.profiler.trace.calls import Calls
 from rooflines.profiler.trace.distinct import distinct_rows
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.records import OPERATOR, Int64s
+from rooflines.profiler.trace.tree import Calls
 
 Mask = npt.NDArray[np.bool_]
 

@@ -8,12 +8,12 @@ import numpy as np
 
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.breakdown import device_intervals
-from rooflines.profiler.trace.calls import UNKNOWN, Calls
 from rooflines.profiler.trace.distinct import distinct, distinct_rows
 from rooflines.profiler.trace.graphs import is_graph_launch
 from rooflines.profiler.trace.intervals import Intervals, lengths_by_group
 from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, MEMSET, Int64s, Trace
+from rooflines.profiler.trace.tree import UNKNOWN, Calls
 from rooflines.profiler.trace.windows import at_launch, step_number
 from rooflines.roofline.attribution.origins import FROM_KERNEL, FROM_RUN, Origins
 from rooflines.roofline.attribution.rows import DividedTime, Gap, LaunchedKernel, Longest, Pieces, Row, calls_by_step, longest_by_group

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from rooflines.profiler.trace import intervals
-from rooflines.profiler.trace.calls import Calls
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.nesting import Mask, exclusive
 from rooflines.profiler.trace.records import OPERATOR, Int64s
+from rooflines.profiler.trace.tree import Calls
 from rooflines.roofline.attribution.ownership import Ownership
 from rooflines.roofline.attribution.rows import DividedTime, Gap, Longest, Pieces, Row, calls_by_step, grouped, longest_by_group
 from rooflines.roofline.attribution.steady import FEWEST_STEPS, Floats, call_sites, steady_times

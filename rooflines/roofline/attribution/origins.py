@@ -13,10 +13,10 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from rooflines.profiler.trace.calls import Calls
 from rooflines.profiler.trace.graphs import CapturedGraph, captured_graphs
 from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import ANNOTATION, MODULE_PREFIX, PYTHON, RUNTIME, Int64s, Trace
+from rooflines.profiler.trace.tree import Calls
 from rooflines.roofline.attribution.ownership import Ownership
 from rooflines.roofline.resolvers.counts import Counts, Variant
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rooflines.profiler.trace.calls import Calls
 from rooflines.profiler.trace.nesting import covered
 from rooflines.profiler.trace.records import OPERATOR, Int64s
 from rooflines.profiler.trace.signature import Signature
+from rooflines.profiler.trace.tree import Calls
 from rooflines.roofline.formulas import Work
 from rooflines.roofline.resolvers.counts import Counts
 from rooflines.roofline.resolvers.dispatchers import enclosed

@@ -8,11 +8,11 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from rooflines.profiler.trace.calls import UNKNOWN, Calls
 from rooflines.profiler.trace.distinct import distinct_rows
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.records import Int64s, LaunchShape
 from rooflines.profiler.trace.signature import Signature
+from rooflines.profiler.trace.tree import UNKNOWN, Calls
 from rooflines.roofline.formulas import CallCount
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from rooflines.errors import UsageError, WorkloadError
 from rooflines.profiler.records import StepMemory
-from rooflines.profiler.trace.calls import PHASES
+from rooflines.profiler.trace.tree import PHASES
 from rooflines.profiler.workloads.networks import tensors_in
 from rooflines.roofline.formulas import Work
 from rooflines.roofline.formulas import count as count_call

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from rooflines.profiler.trace.calls import Calls
 from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import OPERATOR, Int64s
 from rooflines.profiler.trace.request_marks import KINDS, RequestMark
+from rooflines.profiler.trace.tree import Calls
 from rooflines.profiler.trace.windows import inside, step_number
 from rooflines.roofline.formulas import CallCount, Work, count
 from rooflines.roofline.formulas.sequences import Sequences

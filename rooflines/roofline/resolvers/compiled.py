@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 
 from rooflines.profiler.compiled.records import CompiledCode, Graph, Kernel
-from rooflines.profiler.trace.calls import BACKWARD, Calls, Module
 from rooflines.profiler.trace.records import OPERATOR, Int64s
 from rooflines.profiler.trace.signature import Signature
+from rooflines.profiler.trace.tree import BACKWARD, Calls, Module
 from rooflines.roofline.formulas.counter import count
 from rooflines.roofline.formulas.graph import count_kernel, count_node
 from rooflines.roofline.formulas.registry import CallCount

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rooflines.profiler.trace.calls import OPTIMIZER
 from rooflines.profiler.trace.records import Int64s
+from rooflines.profiler.trace.tree import OPTIMIZER
 from rooflines.roofline.formulas import count
 from rooflines.roofline.resolvers.counts import Counts, Variant
 

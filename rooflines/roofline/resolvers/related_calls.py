@@ -16,11 +16,11 @@ from typing import Final
 
 import numpy as np
 
-from rooflines.profiler.trace.calls import Calls, is_backward_node
 from rooflines.profiler.trace.distinct import distinct, distinct_rows
 from rooflines.profiler.trace.nesting import Mask, innermost
 from rooflines.profiler.trace.records import OPERATOR, Int64s, Trace
 from rooflines.profiler.trace.signature import Signature
+from rooflines.profiler.trace.tree import Calls, is_backward_node
 from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.convolution import BACKWARD, BACKWARD_TRANSPOSED, FORWARD, TRANSPOSED
 from rooflines.roofline.formulas.normalization import BATCH_NORM

@@ -10,7 +10,7 @@ from rooflines.profiler.trace.collectives import read_collectives
 from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, MEMSET
 from rooflines.roofline.analysis import CollectiveRow
-from rooflines.roofline.attribution.attribute import Attribution
+from rooflines.roofline.attribution.own import Attribution
 from rooflines.roofline.step.times import per_step
 
 # Kernels without a note are looked up among the operators around their launch: at most this many.

@@ -13,14 +13,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from rooflines.profiler.trace import intervals
-from rooflines.profiler.trace.calls import BACKWARD, Calls, is_backward_node
 from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.idle import is_wait
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.nesting import Mask, covered, exclusive, nest, parents
 from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, RUNTIME, Int64s, Trace
+from rooflines.profiler.trace.tree import BACKWARD, Calls, is_backward_node
 from rooflines.roofline.analysis import HostWork, Recomputation, Synchronisation
-from rooflines.roofline.attribution.attribute import Attribution
+from rooflines.roofline.attribution.own import Attribution
 from rooflines.roofline.step.partition import COMMUNICATION_CALLS
 from rooflines.roofline.step.times import per_step
 

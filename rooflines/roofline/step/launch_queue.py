@@ -9,7 +9,7 @@ import numpy as np
 
 from rooflines.profiler.trace.records import Int64s
 from rooflines.roofline.analysis import Launches
-from rooflines.roofline.attribution.attribute import Attribution
+from rooflines.roofline.attribution.own import Attribution
 
 
 def launch_queue(attribution: Attribution) -> Launches | None:

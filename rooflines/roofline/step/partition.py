@@ -22,14 +22,14 @@ import numpy as np
 
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.breakdown import device_intervals, host_intervals
-from rooflines.profiler.trace.calls import BACKWARD, FORWARD, OPTIMIZER, OUTSIDE, Calls
 from rooflines.profiler.trace.distinct import distinct, distinct_rows
 from rooflines.profiler.trace.idle import idle_causes
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, MEMSET, OPERATOR, DeviceEvents, Int64s, Trace
 from rooflines.profiler.trace.request_marks import is_step_mark
+from rooflines.profiler.trace.tree import BACKWARD, FORWARD, OPTIMIZER, OUTSIDE, Calls
 from rooflines.roofline.analysis import PARTS, StepDivision, Timeline
-from rooflines.roofline.attribution.attribute import Attribution
+from rooflines.roofline.attribution.own import Attribution
 from rooflines.roofline.attribution.steady import FEWEST_STEPS, steady_times
 from rooflines.roofline.bounds.transfers import FROM_HOST, TO_HOST
 from rooflines.roofline.kernel_classes import kernel_category

@@ -17,7 +17,7 @@ from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.request_marks import KINDS, Kind, RequestMark
 from rooflines.profiler.trace.windows import launched_ns, step_number
 from rooflines.roofline.analysis import DecodeReads, OperatorRow, ServedSteps, ServedWork, Serving
-from rooflines.roofline.attribution.attribute import Attribution
+from rooflines.roofline.attribution.own import Attribution
 from rooflines.roofline.attribution.rows import Row
 from rooflines.roofline.resolvers.batches import MARKED
 from rooflines.roofline.step.partition import Label, partition

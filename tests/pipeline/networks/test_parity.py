@@ -11,14 +11,14 @@ from collections import defaultdict
 import pytest
 
 from rooflines.profiler.dispatch.recorder import record
-from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.reader import read_trace
+from rooflines.profiler.trace.tree import tree
 from rooflines.profiler.workloads.prepare import prepare
-from rooflines.roofline.attribution.attribute import own
+from rooflines.roofline.attribution.own import own
 from rooflines.roofline.counting.count import record_network
 from rooflines.roofline.formulas import count
+from rooflines.roofline.resolvers.count import count as count_calls
 from rooflines.roofline.resolvers.counts import Known
-from rooflines.roofline.resolvers.resolve import count as count_calls
 from tests.pipeline.networks.recordings import CASES, full_name, options
 
 # Matrix FLOPs, other FLOPs, bytes read, bytes written, calls of one step.

@@ -14,8 +14,8 @@ import rooflines
 from rooflines.profiler.dispatch.fakes import fake_mode_of, fake_tensors, is_quantized, needs_data
 from rooflines.profiler.dispatch.recorder import record
 from rooflines.profiler.dispatch.signatures import call_signature
-from rooflines.profiler.trace.calls import BACKWARD, FORWARD, OPTIMIZER
 from rooflines.profiler.trace.signature import MISSING, TensorArg
+from rooflines.profiler.trace.tree import BACKWARD, FORWARD, OPTIMIZER
 
 
 def names(recording, phase=None):

@@ -28,16 +28,16 @@ from rooflines.device_specs.records import Ceilings
 from rooflines.errors import TraceError
 from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.trace import document, stream
-from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.cut import whole_part
 from rooflines.profiler.trace.nesting import nest, parents
 from rooflines.profiler.trace.reader import _read, parse_trace, read_trace
 from rooflines.profiler.trace.records import Trace
 from rooflines.profiler.trace.signature import MISSING, TensorArg, from_kineto
+from rooflines.profiler.trace.tree import tree
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze
-from rooflines.roofline.attribution.attribute import own
-from rooflines.roofline.resolvers.resolve import count as count_calls
+from rooflines.roofline.attribution.own import own
+from rooflines.roofline.resolvers.count import count as count_calls
 from tests.traces import add, allocation, kernel, launch, mm, op, span, trace
 
 DATA = Path(__file__).parents[2] / "data" / "traces"

@@ -8,11 +8,11 @@ import pytest
 
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.breakdown import step_breakdown
-from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.idle import idle_causes
 from rooflines.profiler.trace.reader import read_trace
-from rooflines.roofline.attribution.attribute import own
-from rooflines.roofline.resolvers.resolve import count as count_calls
+from rooflines.profiler.trace.tree import tree
+from rooflines.roofline.attribution.own import own
+from rooflines.roofline.resolvers.count import count as count_calls
 from rooflines.roofline.step.launch_queue import launch_queue
 from tests.traces import add, kernel, launch, mm, span, trace
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.collectives import read_collectives
 from rooflines.profiler.trace.launches import launching
-from rooflines.roofline.attribution.attribute import own
-from rooflines.roofline.resolvers.resolve import count as count_calls
+from rooflines.profiler.trace.tree import tree
+from rooflines.roofline.attribution.own import own
+from rooflines.roofline.resolvers.count import count as count_calls
 from rooflines.roofline.step.launch_queue import _quantile
 from tests.traces import add, kernel, launch, mm, op, trace
 

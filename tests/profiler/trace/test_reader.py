@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rooflines.errors import TraceError
-from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.reader import parse_trace, read_trace
 from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, OPERATOR
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg, from_kineto
-from rooflines.roofline.attribution.attribute import own
-from rooflines.roofline.resolvers.resolve import count as count_calls
+from rooflines.profiler.trace.tree import tree
+from rooflines.roofline.attribution.own import own
+from rooflines.roofline.resolvers.count import count as count_calls
 from tests.traces import add, allocation, kernel, launch, mm, op, span, trace
 
 
@@ -178,8 +178,8 @@ _JSON = st.recursive(
                          "Sequence number"]), _JSON, max_size=5),
 }), max_size=8))  # fmt: skip
 def test_nothing_inside_an_event_makes_the_reader_crash(events):
-    from rooflines.profiler.trace.calls import tree
-    from rooflines.roofline.attribution.attribute import own
+    from rooflines.profiler.trace.tree import tree
+    from rooflines.roofline.attribution.own import own
 
     try:
         found = parse_trace(json.dumps({"traceEvents": events}).encode())

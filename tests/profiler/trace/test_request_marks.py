@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.cut import whole_part
 from rooflines.profiler.trace.request_marks import RequestMark, request_mark
+from rooflines.profiler.trace.tree import tree
 from tests.traces import add, kernel, launch, span, trace
 
 DECODE = "execute_3_context_0(sq0sk0sqsq0sqsk0)_generation_3(sq3sk60sqsq3sqsk60)"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from rooflines.errors import TraceError
-from rooflines.profiler.trace.calls import FORWARD, OPTIMIZER, module_annotation, tree
 from rooflines.profiler.trace.records import CaptureTrace
-from rooflines.roofline.attribution.attribute import own
+from rooflines.profiler.trace.tree import FORWARD, OPTIMIZER, module_annotation, tree
 from rooflines.roofline.attribution.graphs import NO_CAPTURE
+from rooflines.roofline.attribution.own import own
+from rooflines.roofline.resolvers.count import count as count_calls
 from rooflines.roofline.resolvers.counts import Known
-from rooflines.roofline.resolvers.resolve import count as count_calls
 from tests.traces import add, kernel, launch, mm, op, span, trace
 
 

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rooflines.profiler.dispatch.recorder import record
-from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
+from rooflines.profiler.trace.tree import tree
 from rooflines.roofline.analyze import analyze
-from rooflines.roofline.attribution.attribute import own
+from rooflines.roofline.attribution.own import own
 from rooflines.roofline.formulas import Work, count
-from rooflines.roofline.resolvers.resolve import count as count_calls
+from rooflines.roofline.resolvers.count import count as count_calls
 from tests.roofline.formulas.traces import operator_events
 from tests.roofline.test_analyze import run_of
 from tests.traces import add, kernel, launch, op, span, trace

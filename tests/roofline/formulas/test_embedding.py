@@ -12,12 +12,12 @@ from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 
 from rooflines.profiler.dispatch.recorder import record
-from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.attribution.attribute import own
+from rooflines.profiler.trace.tree import tree
+from rooflines.roofline.attribution.own import own
 from rooflines.roofline.formulas import Work, count
-from rooflines.roofline.resolvers.resolve import count as count_calls
+from rooflines.roofline.resolvers.count import count as count_calls
 
 sides = st.integers(1, 7)
 

@@ -9,13 +9,13 @@ import pytest
 import rooflines
 from rooflines.errors import UsageError
 from rooflines.profiler.compiled.inductor_cache import read_cache
-from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.attribution.attribute import own
+from rooflines.profiler.trace.tree import tree
+from rooflines.roofline.attribution.own import own
 from rooflines.roofline.formulas import count
 from rooflines.roofline.resolvers.cached_kernels import count_cached
+from rooflines.roofline.resolvers.count import count as count_calls
 from rooflines.roofline.resolvers.counts import Known
-from rooflines.roofline.resolvers.resolve import count as count_calls
 from tests.traces import kernel, launch, op, trace
 
 DATA = Path(__file__).parents[2] / "data" / "inductor"

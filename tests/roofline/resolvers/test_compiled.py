@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from rooflines.profiler.compiled.records import Access, Buffer, CompiledCode, Graph, Kernel
-from rooflines.profiler.trace.calls import BACKWARD, FORWARD, module_annotation, tree
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.profiler.trace.stored_call import StoredCall
-from rooflines.roofline.attribution.attribute import own
+from rooflines.profiler.trace.tree import BACKWARD, FORWARD, module_annotation, tree
+from rooflines.roofline.attribution.own import own
+from rooflines.roofline.resolvers.count import count as count_calls
 from rooflines.roofline.resolvers.counts import Known
-from rooflines.roofline.resolvers.resolve import count as count_calls
 from tests.traces import add, kernel, launch, mm, op, span, trace
 
 N = 100

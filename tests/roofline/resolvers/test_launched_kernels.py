@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import rooflines
-from rooflines.profiler.trace.calls import tree
-from rooflines.roofline.attribution.attribute import own
-from rooflines.roofline.resolvers.resolve import count as count_calls
+from rooflines.profiler.trace.tree import tree
+from rooflines.roofline.attribution.own import own
+from rooflines.roofline.resolvers.count import count as count_calls
 from tests.traces import add, kernel, launch, op, span, trace
 
 TRACES = Path(__file__).parents[2] / "data" / "traces"

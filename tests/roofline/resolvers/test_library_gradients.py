@@ -62,9 +62,9 @@ def test_the_gradient_shows_how_many_tokens_a_layer_gathered():
 
 
 def _all(*events):
-    from rooflines.profiler.trace.calls import tree
-    from rooflines.roofline.attribution.attribute import own
-    from rooflines.roofline.resolvers.resolve import count as count_calls
+    from rooflines.profiler.trace.tree import tree
+    from rooflines.roofline.attribution.own import own
+    from rooflines.roofline.resolvers.count import count as count_calls
     from tests.traces import trace
 
     found = trace(*events)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
-from rooflines.roofline.attribution.attribute import own
+from rooflines.profiler.trace.tree import tree
+from rooflines.roofline.attribution.own import own
 from rooflines.roofline.formulas import count
+from rooflines.roofline.resolvers.count import count as count_calls
 from rooflines.roofline.resolvers.pair_rules import Evidence
-from rooflines.roofline.resolvers.resolve import count as count_calls
 from tests.traces import op, span, trace
 
 IMAGES, FILTERS, MAPS = [8, 16, 28, 28], [32, 16, 3, 3], [8, 32, 14, 14]

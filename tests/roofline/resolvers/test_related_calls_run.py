@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.reader import parse_trace
-from rooflines.roofline.attribution.attribute import own
-from rooflines.roofline.resolvers.resolve import count as count_calls
+from rooflines.profiler.trace.tree import tree
+from rooflines.roofline.attribution.own import own
+from rooflines.roofline.resolvers.count import count as count_calls
 
 
 class Block(nn.Module):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.reader import read_trace
-from rooflines.roofline.resolvers.resolve import count as count_calls
+from rooflines.profiler.trace.tree import tree
+from rooflines.roofline.resolvers.count import count as count_calls
 from tests.roofline.formulas.traces import record_trace
 from tests.traces import mm, op, trace
 

@@ -8,10 +8,10 @@ import pytest
 
 from rooflines.pipeline.reading import analyze_trace
 from rooflines.profiler.trace import intervals
-from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.idle import idle_causes
-from rooflines.roofline.attribution.attribute import own
-from rooflines.roofline.resolvers.resolve import count as count_calls
+from rooflines.profiler.trace.tree import tree
+from rooflines.roofline.attribution.own import own
+from rooflines.roofline.resolvers.count import count as count_calls
 from rooflines.roofline.step.host_work import host_work, is_compiled, recomputation, synchronisations
 from tests.traces import add, kernel, launch, op, span, trace
 

@@ -14,14 +14,14 @@ from rich.console import Console
 import rooflines
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.profiler.records import Environment, Run, RunFile, StepTimes, Workload
-from rooflines.profiler.trace.calls import tree
+from rooflines.profiler.trace.tree import tree
 from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views import run as view
 from rooflines.roofline.analysis import PARTS
 from rooflines.roofline.analyze import analyze
-from rooflines.roofline.attribution.attribute import own
 from rooflines.roofline.attribution.device import NO_LAUNCH
-from rooflines.roofline.resolvers.resolve import count as count_calls
+from rooflines.roofline.attribution.own import own
+from rooflines.roofline.resolvers.count import count as count_calls
 from rooflines.roofline.step.partition import Label, partition, whole_trace
 from tests.traces import add, kernel, launch, mm, op, span, trace
 

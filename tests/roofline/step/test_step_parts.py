@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from rooflines.profiler.trace.breakdown import step_breakdown
-from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.reader import read_trace
+from rooflines.profiler.trace.tree import tree
 from rooflines.roofline.analysis import PARTS
-from rooflines.roofline.attribution.attribute import own
-from rooflines.roofline.resolvers.resolve import count as count_calls
+from rooflines.roofline.attribution.own import own
+from rooflines.roofline.resolvers.count import count as count_calls
 from rooflines.roofline.step.partition import Label, partition
 from tests.traces import add, kernel, launch, op, span, trace
 

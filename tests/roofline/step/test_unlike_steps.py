@@ -7,7 +7,7 @@ import json
 import pytest
 
 import rooflines
-from rooflines.profiler.trace.calls import tree
+from rooflines.profiler.trace.tree import tree
 from tests.traces import add, kernel, launch, op, span, trace
 
 NODE = "autograd::engine::evaluate_function: AddBackward0"

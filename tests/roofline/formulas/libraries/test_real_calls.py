@@ -10,11 +10,11 @@ import inspect
 import pytest
 import torch
 
-from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.reader import parse_trace
-from rooflines.roofline.attribution.attribute import own
+from rooflines.profiler.trace.tree import tree
+from rooflines.roofline.attribution.own import own
 from rooflines.roofline.formulas import count
-from rooflines.roofline.resolvers.resolve import count as count_calls
+from rooflines.roofline.resolvers.count import count as count_calls
 
 
 def traced(function, path):

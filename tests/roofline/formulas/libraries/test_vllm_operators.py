@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.profiler.trace.tree import tree
 from rooflines.roofline.formulas import Work, count
-from rooflines.roofline.resolvers.resolve import count as count_calls
+from rooflines.roofline.resolvers.count import count as count_calls
 from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp8, fp32, int64, uint8
 from tests.traces import mm, op, trace
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rooflines.profiler.trace import intervals
-from rooflines.profiler.trace.calls import module_annotation, tree
 from rooflines.profiler.trace.records import OPERATOR
-from rooflines.roofline.attribution.attribute import own
+from rooflines.profiler.trace.tree import module_annotation, tree
+from rooflines.roofline.attribution.own import own
+from rooflines.roofline.resolvers.count import count as count_calls
 from rooflines.roofline.resolvers.counts import Known
-from rooflines.roofline.resolvers.resolve import count as count_calls
 from tests.traces import add, allocation, kernel, launch, mm, op, span, trace
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import Final
 
-from rooflines.profiler.trace.calls import Calls
+from rooflines.profiler.trace.tree import Calls
 from rooflines.roofline.resolvers.allocations import from_allocations
 from rooflines.roofline.resolvers.batches import from_batches
 from rooflines.roofline.resolvers.cached_kernels import from_inductor_cache

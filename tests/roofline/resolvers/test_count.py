@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rooflines.profiler.trace.calls import tree
 from rooflines.profiler.trace.reader import read_trace
+from rooflines.profiler.trace.tree import tree
+from rooflines.roofline.resolvers.count import RESOLVERS, count
 from rooflines.roofline.resolvers.counts import Known, Variant, count_signatures
-from rooflines.roofline.resolvers.resolve import RESOLVERS, count
 
 TRACE = Path(__file__).parents[2] / "data" / "traces" / "resnet50_v100_training_2021_schema.json.gz"
 

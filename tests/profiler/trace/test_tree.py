@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rooflines.profiler.trace.calls import PHASES, module_annotation, tree
 from rooflines.profiler.trace.records import OPERATOR
+from rooflines.profiler.trace.tree import PHASES, module_annotation, tree
 from tests.traces import add, mm, op, span, trace
 
 NODE = "autograd::engine::evaluate_function: "

@@ -12,11 +12,11 @@ import numpy as np
 
 from rooflines.errors import TraceError
 from rooflines.profiler.trace import intervals
-from rooflines.profiler.trace.calls import Calls, tree
 from rooflines.profiler.trace.idle import unrecorded_until
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import CaptureTrace, Int64s, Trace
+from rooflines.profiler.trace.tree import Calls, tree
 from rooflines.profiler.trace.windows import at_launch, belonging, earlier, lasting, launched_ns, step_number, step_window, whole_window
 from rooflines.profiler.trace.windows import inside as in_windows
 from rooflines.roofline.attribution.device import attribute_device
@@ -26,8 +26,8 @@ from rooflines.roofline.attribution.origins import FROM_KERNEL, CountedTrace
 from rooflines.roofline.attribution.ownership import find_owners
 from rooflines.roofline.attribution.rows import Gap, Pieces, Row, scaled, traced_ns
 from rooflines.roofline.resolvers.cached_kernels import missing_kernels
+from rooflines.roofline.resolvers.count import count as count_calls
 from rooflines.roofline.resolvers.counts import Counts, Known
-from rooflines.roofline.resolvers.resolve import count as count_calls
 from rooflines.units import counted, seconds
 
 # A note says what of the device's time is left out, from this share of the time that is counted.
