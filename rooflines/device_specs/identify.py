@@ -88,7 +88,8 @@ def guess(traits: DeviceTraits) -> Guess:
         return Guess(sheet=None)
     fastest = max(fitting, key=_speed)
     others = tuple(sheet for sheet in fitting if sheet is not fastest)
-    alike = all(_within(mine, other) for sheet in others for mine, other in zip(_speed(fastest), _speed(sheet), strict=True))
+    pairs = (pair for sheet in others for pair in zip(_speed(fastest), _speed(sheet), strict=True))
+    alike = all(max(pair) <= _ALIKE * min(pair) for pair in pairs)
     return Guess(sheet=fastest, others=others) if alike else Guess(sheet=None, others=tuple(fitting))
 
 
@@ -125,8 +126,3 @@ def _speed(sheet: Sheet) -> tuple[float, float]:
     """The bandwidth of the memory, and the fastest rate of half-precision products, else of fp32."""
     rates = [rate for precision, engine in (("fp16", "matrix"), ("fp32", "vector")) if (rate := sheet.rate(precision, engine))]
     return sheet.memory.bytes_per_second, rates[0].per_second if rates else 0.0
-
-
-def _within(one: float, other: float) -> bool:
-    low, high = sorted((one, other))
-    return high <= _ALIKE * low
