@@ -15,7 +15,7 @@ from rooflines.device_specs.measure_torch import cpu_reference, emulated, fits, 
 from rooflines.device_specs.plan import Plan
 from rooflines.device_specs.records import Precision
 from rooflines.device_specs.rounds import Way, ready
-from rooflines.kernels.micro import clock, cycles, dispatch, fma, int8, ladder, matmul, stream, vectors
+from rooflines.kernels.micro import clock, dispatch, fma, ladder, matmul, stream, vectors
 from rooflines.kernels.micro.fma import Variant
 from rooflines.kernels.micro.repeats import Run, Timing
 from rooflines.kernels.micro.team import Team, nodes, places
@@ -240,13 +240,13 @@ def _int8(plan: Plan, threads: int) -> None:
     small = (256, 256, 256)
     with torch_threads(1):
         reference = cpu_reference(small)
-        usable = [name for name, product in int8.products(small).items() if not emulated(small, product, reference)]
+        usable = [name for name, product in matmul.int8_products(small).items() if not emulated(small, product, reference)]
     if not usable:
         plan.progress("GEMM int8: not available or emulated")
         return
 
     def make(name: str, shape: matmul.Shape) -> tuple[Run, float]:
-        return partial(clock.timed, device, int8.products(shape)[name]), matmul.flops(shape)
+        return partial(clock.timed, device, matmul.int8_products(shape)[name]), matmul.flops(shape)
 
     free = detect.memory_available_bytes()
     plan.figure(
@@ -275,9 +275,9 @@ def _clock(plan: Plan, team: Team) -> None:
     per_call = 10_000
 
     def run(calls: int) -> Timing:
-        return team.run([partial(cycles.chain, 1, 3, per_call * calls)] * team.size)
+        return team.run([partial(fma.chain, 1, 3, per_call * calls)] * team.size)
 
-    plan.figure(Way("", ready(run, cycles.LINKS * per_call), private=True), kind="clock", name="clock")
+    plan.figure(Way("", ready(run, fma.LINKS * per_call), private=True), kind="clock", name="clock")
 
 
 def _blas() -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflines.kernels.networks.base import Array, Operator, OperatorTime, Phase
+from rooflines.kernels.networks.base import Array, Operator, OperatorTime, Phase, fastest
 from rooflines.kernels.networks.perceptron_library import Library
 
 WIDTHS: Final = (784, 10, 10)
@@ -68,7 +68,7 @@ class Perceptron:
         self._sums: list[Array] = []
         self._errors: list[Array] = []
         self._rows: Array = None
-        self._watch: _Watch | None = None
+        self._timed: list[tuple[Operator, float]] | None = None  # the operators of a step, where they are timed
 
     @property
     def name(self) -> str:
@@ -158,19 +158,19 @@ class Perceptron:
         """
         x, y = self._given(x), self.library.to_device(y)
         kept = self.parameters()
-        watch = _Watch(self.library.synchronise)
+        steps: list[list[tuple[Operator, float]]] = []
         try:
             self.step(x, y)
-            self._watch = watch
             for _ in range(rounds):
-                watch.begin()
+                self._timed = []
                 self.forward(x, y)
                 self.backward(x, y)
                 self.update()
+                steps.append(self._timed)
         finally:
-            self._watch = None
+            self._timed = None
             self._parameters = {name: self.library.to_device(value) for name, value in kept.items()}
-        return tuple(OperatorTime(operator=one, seconds=seconds, rounds=rounds) for one, seconds in watch.fastest())
+        return fastest([operator for operator, _ in steps[0]], [[seconds for _, seconds in step] for step in steps])
 
     def device_memory_bytes(self) -> int | None:
         """The peak of the library's device allocator; None on the host."""
@@ -228,17 +228,16 @@ class Perceptron:
         return self.library.to_device(x)
 
     def _run(self, operator: Operator, function: Callable[..., Any], *arguments: Any) -> Any:
-        return function(*arguments) if self._watch is None else self._watch.run(operator, function, *arguments)
+        if self._timed is None:
+            return function(*arguments)
+        self.library.synchronise()  # the device is idle before and after it
+        begun = time.perf_counter()
+        result = function(*arguments)
+        self.library.synchronise()
+        self._timed.append((operator, time.perf_counter() - begun))
+        return result
 
     # --- what an operator declares -----------------------------------------------------------------------------------------------
-
-    @property
-    def _size(self) -> int:
-        return int(self._dtype.itemsize)
-
-    @property
-    def _precision(self) -> str:
-        return {2: "fp16", 4: "fp32", 8: "fp64"}[self._size]
 
     def _wide(self, layer: str) -> tuple[int, int]:
         """The widths in front of and behind ``layer``."""
@@ -249,9 +248,10 @@ class Perceptron:
         self, name: str, layer: str, phase: Phase, read: int, written: int, *, matrix: int = 0, other: int = 0, more_read: int = 0
     ) -> Operator:
         """``read`` and ``written`` are elements, ``more_read`` bytes of something else."""
+        size = int(self._dtype.itemsize)
         return Operator(
-            name=name, layer=layer, phase=phase, matrix_flops=matrix, other_flops=other, precision=self._precision,
-            bytes_read=read * self._size + more_read, bytes_written=written * self._size,
+            name=name, layer=layer, phase=phase, matrix_flops=matrix, other_flops=other, precision=f"fp{8 * size}",
+            bytes_read=read * size + more_read, bytes_written=written * size,
         )  # fmt: skip
 
     def _product(self, name: str, layer: str, phase: Phase, x: Array) -> Operator:
@@ -259,9 +259,7 @@ class Perceptron:
         count, (inner, outer) = len(x), self._wide(layer)
         sizes = {"input": count * inner, "weight": outer * inner, "matrix": count * outer}
         result = sizes[name.split()[0]]
-        return self._operator(
-            name, layer, phase, sum(sizes.values()) - result, result, matrix=2 * count * inner * outer
-        )  # fmt: skip
+        return self._operator(name, layer, phase, sum(sizes.values()) - result, result, matrix=2 * count * inner * outer)
 
     def _on_scores(self, name: str, layer: str, x: Array) -> Operator:
         """An operator on the [N, out] of ``layer``, element by element or row by row."""
@@ -284,33 +282,6 @@ class Perceptron:
         inner, outer = self._wide(layer)
         count = inner * outer if name.endswith("weight") else outer
         return self._operator("gradient descent", name, "optimizer", 2 * count, count, other=2 * count)
-
-
-class _Watch:
-    """Times every operator of an iteration, the device idle before and after it."""
-
-    def __init__(self, synchronise: Callable[[], None]) -> None:
-        self._synchronise = synchronise
-        self._found: dict[int, tuple[Operator, float]] = {}
-        self._next = 0
-
-    def begin(self) -> None:
-        """A new iteration: the operators come in the same order again."""
-        self._next = 0
-
-    def run(self, operator: Operator, function: Callable[..., Any], *arguments: Any) -> Any:
-        self._synchronise()
-        begun = time.perf_counter()
-        result = function(*arguments)
-        self._synchronise()
-        seconds = time.perf_counter() - begun
-        known = self._found.get(self._next)
-        self._found[self._next] = (operator, seconds if known is None else min(seconds, known[1]))
-        self._next += 1
-        return result
-
-    def fastest(self) -> list[tuple[Operator, float]]:
-        return list(self._found.values())
 
 
 def _add_in_place(values: Array, bias: Array) -> None:
