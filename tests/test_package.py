@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import rooflines
-from rooflines.cli.commands import COMMANDS
+from rooflines.cli.app import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "rooflines"

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rooflines.cli.options import check_directory_name
-from rooflines.cli.options import formats as parse_formats
+from rooflines.cli.options import check_directory_name, parse_formats
 from rooflines.errors import OutputError, UsageError, writing
 from rooflines.reports.formats import FORMATS, file_of, write_file
 
