@@ -39,6 +39,8 @@ def print_report(page: Page, directory: Path, formats: Sequence[str], record: st
     else:
         print_page(page)
         print(f"\nreport    {shown}")
+        if record.endswith(".csv"):
+            print(f"table     {directory / record}")
 
 
 def destination(

@@ -1,4 +1,3 @@
-# ruff: noqa: T201 (a command line prints)
 """``rooflines sweep``: profile or train every combination of options."""
 
 from __future__ import annotations
@@ -73,5 +72,3 @@ def sweep(
         done, directory = run_sweep(name, points, repeats=repeats or plan.repeats or 3, output=output, place=place, progress=progress)
         page, _ = write_sweep(done, directory, chosen, progress=progress)
     print_report(page, directory, chosen, "results.csv", quiet=quiet)
-    if not quiet:
-        print(f"table     {directory / 'results.csv'}")

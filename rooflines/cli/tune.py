@@ -1,4 +1,3 @@
-# ruff: noqa: T201 (a command line prints)
 """``rooflines tune``: search options for the best throughput, latency, memory, energy or accuracy."""
 
 from __future__ import annotations
@@ -88,5 +87,3 @@ def _finish(tuning: Tuning, directory: Path, formats: tuple[str, ...], quiet: bo
     with progress_bar(quiet) as progress:
         page, _ = write_tuning(tuning, directory, formats, progress)
     print_report(page, directory, formats, "results.csv", quiet=quiet)
-    if not quiet:
-        print(f"table     {directory / 'results.csv'}")

@@ -100,9 +100,9 @@ def identify(device_name: str, facts: Facts | None = None) -> Match:
         raise UsageError(f"{message}.", hint=HINT)
     candidates = [match.sheet for match in found]
     needs = " or ".join(_distinguishing(candidates, facts, parsed))
+    *others, last = (sheet.name for sheet in candidates)
     raise UsageError(
-        f"{device_name!r} may be {_either(sheet.name for sheet in candidates)}; {needs or 'a more specific name'} is needed to choose.",
-        hint=HINT,
+        f"{device_name!r} may be {', '.join(others)} or {last}; {needs or 'a more specific name'} is needed to choose.", hint=HINT
     )
 
 
@@ -236,11 +236,6 @@ def _told(facts: Facts) -> str:
     units, memory, system = facts.units, facts.memory_bytes, facts.system
     told = (units and f"{units} units", memory and f"{memory / 2**30:.1f} GiB of memory", system and f"a machine of {system}")
     return " and ".join(words for words in told if isinstance(words, str) and words)
-
-
-def _either(words: Iterable[str]) -> str:
-    *first, last = words
-    return f"{', '.join(first)} or {last}"
 
 
 def _bare(text: str) -> str:

@@ -189,7 +189,7 @@ def core_rates(name: str, isa: tuple[str, ...], model: str = "") -> tuple[PerCyc
     text = names.parse(name).text
     if "asimd" in isa:
         return _arm_rates(name, text, isa)
-    family, number = _family(model)
+    family, number, *_ = (int(part) if part.isdigit() else 0 for part in f"{model}/0/0".split("/"))
     amd = family in _AMD_FAMILIES or names.parse(name).vendor == "amd"
     narrow = amd and (family == 25 or (family == 26 and any(low <= number <= high for low, high in _ZEN_5_MOBILE)))
     if "avx512f" in isa:
@@ -232,12 +232,6 @@ def _arm_rates(name: str, text: str, isa: tuple[str, ...]) -> tuple[PerCycle, ..
         ("int8", int8, "i8mm"),
     )  # fmt: skip
     return tuple(_core_rate(precision, rate, needed, unconfirmed=True) for precision, rate, needed in rates if rate and needed in isa)
-
-
-def _family(model: str) -> tuple[int, int]:
-    """Family and model number of an x86 CPU, (0, 0) where they are not given."""
-    parts = model.split("/")
-    return (int(parts[0]), int(parts[1])) if len(parts) == 3 and parts[0].isdigit() and parts[1].isdigit() else (0, 0)
 
 
 # --- Apple GPUs --------------------------------------------------------------------------------------------------------------------

@@ -94,32 +94,21 @@ def guess(traits: DeviceTraits) -> Guess:
 
 
 def _fits(sheet: Sheet, traits: DeviceTraits) -> bool:
-    own = _capability(sheet)
-    amd = sheet.vendor == "AMD"
+    own, amd = sheet.compute_capability, sheet.vendor == "AMD"
+    if own.startswith("gfx"):  # as torch reports it: gfx90a is 9.0, gfx942 is 9.4, gfx1100 is 11.0
+        own = f"{own[3:-2]}.{own[-2]}"
     if traits.warp == 64 and not amd:
         return False
     if traits.capability and (traits.capability != own or (amd and traits.warp == 32 and own.startswith("9."))):
         return False
-    if traits.architectures and not any(_is_architecture(sheet, one) for one in traits.architectures):
+    # gfx942 and sm90
+    named = {sheet.compute_capability, f"sm{sheet.compute_capability.replace('.', '')}"}
+    if traits.architectures and named.isdisjoint(traits.architectures):
         return False
-    if traits.products and not any(one in sheet.name.split() for one in traits.products):
+    if traits.products and not any(product in sheet.name.split() for product in traits.products):
         return False
     facts = Facts(kind="cuda", units=traits.units, memory_bytes=traits.memory_bytes)
     return any(match.sheet == sheet for match in catalog.matching(sheet.names[0], facts))
-
-
-def _capability(sheet: Sheet) -> str:
-    """The compute capability that torch reports: gfx90a is 9.0, gfx942 is 9.4, gfx1100 is 11.0."""
-    if not sheet.compute_capability.startswith("gfx"):
-        return sheet.compute_capability
-    digits = sheet.compute_capability.removeprefix("gfx")
-    return f"{digits[:-2]}.{digits[-2]}"
-
-
-def _is_architecture(sheet: Sheet, name: str) -> bool:
-    if name.startswith("gfx"):
-        return sheet.compute_capability == name
-    return sheet.compute_capability == f"{name.removeprefix('sm')[:-1]}.{name[-1]}"
 
 
 def _speed(sheet: Sheet) -> tuple[float, float]:

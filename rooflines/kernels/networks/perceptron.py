@@ -7,8 +7,10 @@ descent, ``p = p - learning_rate * gradient``; parameters have torch's layout (w
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
@@ -20,7 +22,6 @@ from rooflines.kernels.networks.perceptron_library import Library
 
 WIDTHS: Final = (784, 10, 10)
 LEARNING_RATE: Final = 0.1
-SAMPLES: Final = 59_000
 VALIDATION_SAMPLES: Final = 1_000
 
 # FLOPs an element, as docs/counting.md has them.
@@ -92,7 +93,7 @@ class Perceptron:
         for number in range(1, self.layers + 1):
             layer, inputs = f"dense{number}", self._outputs[-1]
             sums = self._run(self._product("matrix product", layer, "forward", x), module.matmul, inputs, self._weight(number).T)
-            self._run(self._on_scores("bias", layer, x), _add_in_place, sums, self._parameters[f"{layer}.bias"])
+            self._run(self._on_scores("bias", layer, x), operator.iadd, sums, self._parameters[f"{layer}.bias"])
             self._sums.append(sums)
             if number < self.layers:
                 self._outputs.append(self._run(self._on_scores("relu", layer, x), module.clip, sums, 0, None))
@@ -110,7 +111,9 @@ class Perceptron:
             self._gradients[f"{layer}.weight"] = self._run(
                 self._product("weight gradient", layer, "backward", x), module.matmul, gradient.T, inputs
             )
-            self._gradients[f"{layer}.bias"] = self._run(self._on_scores("bias gradient", layer, x), _sum_of_rows, module, gradient)
+            self._gradients[f"{layer}.bias"] = self._run(
+                self._on_scores("bias gradient", layer, x), partial(module.sum, axis=0), gradient
+            )
             if number > 1:
                 before = self._run(self._product("input gradient", layer, "backward", x), module.matmul, gradient, self._weight(number))
                 gradient = self._run(
@@ -282,14 +285,6 @@ class Perceptron:
         inner, outer = self._wide(layer)
         count = inner * outer if name.endswith("weight") else outer
         return self._operator("gradient descent", name, "optimizer", 2 * count, count, other=2 * count)
-
-
-def _add_in_place(values: Array, bias: Array) -> None:
-    values += bias
-
-
-def _sum_of_rows(module: Any, values: Array) -> Array:
-    return module.sum(values, axis=0)
 
 
 def _where_positive(gradient: Array, sums: Array) -> Array:
