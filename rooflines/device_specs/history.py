@@ -87,21 +87,11 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
         held = sustained_s or next((one.sustained_s for one in reversed(sessions) if one.sustained_s), None)
         clocks = [one.clock_hz for one in sessions if one.clock_hz is not None]
         return Ceilings(
-            device=self.device,
-            kind=self.kind,
-            ceilings=lawful(best_of(sessions, held), self.threads),
-            fingerprint=self.fingerprint,
-            measured_at=sessions[-1].measured_at,
-            measurements=len(sessions),
-            since=sessions[0].measured_at,
-            full=any(one.full for one in sessions),
-            sustained_s=held,
-            method=self.method,
-            packages=self.packages,
-            driver=self.driver,
-            threads=self.threads,
-            clock_hz=max(clocks, default=None),
-        )
+            device=self.device, kind=self.kind, ceilings=lawful(best_of(sessions, held), self.threads), fingerprint=self.fingerprint,
+            measured_at=sessions[-1].measured_at, measurements=len(sessions), since=sessions[0].measured_at,
+            full=any(one.full for one in sessions), sustained_s=held, method=self.method, packages=self.packages, driver=self.driver,
+            threads=self.threads, clock_hz=max(clocks, default=None),
+        )  # fmt: skip
 
     def joined(self, sessions: Iterable[Session]) -> History:
         """Merge further measurements, each once, in the order of time."""

@@ -122,29 +122,16 @@ def _as_analysis(backends: Sequence[tuple[str, Sequence[TimedOperator]]], device
     """The operators of several backends on one device as an analysis: the category of a row is its backend, which the chart colours."""
     rows = [
         OperatorRow(
-            name=" ".join(part for part in (one.layer if one.phase != "optimizer" else "", one.name) if part),
-            module=backend,
-            phase="",
-            shapes="",
-            precision=one.precision,
-            category=backend,
-            calls=one.calls,
-            time_s=one.time_s,
-            flops=one.executed,
-            matrix_flops=min(one.executed, one.matrix_flops),
-            bytes=one.bytes,
-            flop_per_s=one.executed / one.time_s,
-            attainable_flop_per_s=one.attainable_flop_per_s,
-            lower_bound_s=one.lower_bound_s,
-            efficiency=one.efficiency,
-            headroom_s=None if one.lower_bound_s is None else max(0.0, one.time_s - one.lower_bound_s),
-            bound=one.bound,
-            memory_level=one.memory_level,
-            engine="matrix" if one.matrix_flops else "vector",
+            name=" ".join(part for part in (one.layer if one.phase != "optimizer" else "", one.name) if part), module=backend, phase="",
+            shapes="", precision=one.precision, category=backend, calls=one.calls, time_s=one.time_s, flops=one.executed,
+            matrix_flops=min(one.executed, one.matrix_flops), bytes=one.bytes, flop_per_s=one.executed / one.time_s,
+            attainable_flop_per_s=one.attainable_flop_per_s, lower_bound_s=one.lower_bound_s, efficiency=one.efficiency,
+            headroom_s=None if one.lower_bound_s is None else max(0.0, one.time_s - one.lower_bound_s), bound=one.bound,
+            memory_level=one.memory_level, engine="matrix" if one.matrix_flops else "vector",
         )
         for backend, operators in backends
         for one in operators
-    ]
+    ]  # fmt: skip
     return Analysis(
         workload=Workload(name="study", mode="training"),
         environment=Environment(rooflines=__version__, device=device, device_name=ceilings.device),

@@ -21,24 +21,11 @@ from numpy.typing import NDArray
 from rooflines.errors import DeviceError, UsageError
 from rooflines.kernels.micro import cuda_fma
 from rooflines.kernels.micro.cuda_vectors import SIMULATED, configured, launcher
+from rooflines.kernels.networks import cnn
 from rooflines.kernels.networks import cnn_numba_cuda_convolution as convolution
 from rooflines.kernels.networks import cnn_numba_cuda_dense as dense
 from rooflines.kernels.networks import cnn_numba_cuda_update as ends
 from rooflines.kernels.networks.base import Array, Operator, OperatorTime, fastest, fused
-from rooflines.kernels.networks.cnn import (
-    BATCH_SIZE,
-    IMAGE,
-    LEARNING_RATE,
-    LOSS,
-    MOMENTUM,
-    PARAMETERS,
-    elements,
-    fusing,
-    initial_parameters,
-    parameter_bytes,
-    products,
-    sgd,
-)  # fmt: skip
 from rooflines.kernels.networks.cnn_numba_cuda_convolution import Kernel
 
 _LAYERS: Final = ("conv1", "conv2", "dense1", "dense2")
@@ -142,13 +129,13 @@ class NumbaCuda:
         self,
         parameters: Mapping[str, NDArray[np.float32]] | None = None,
         *,
-        image: tuple[int, int, int] = IMAGE,
-        learning_rate: float = LEARNING_RATE,
-        momentum: float = MOMENTUM,
+        image: tuple[int, int, int] = cnn.IMAGE,
+        learning_rate: float = cnn.LEARNING_RATE,
+        momentum: float = cnn.MOMENTUM,
     ) -> None:
         if not SIMULATED and not cuda.is_available():
             raise DeviceError("numba-cuda needs an NVIDIA GPU.", hint=unusable())
-        given = initial_parameters() if parameters is None else dict(parameters)
+        given = cnn.initial_parameters() if parameters is None else dict(parameters)
         self._shapes = {name: array.shape for name, array in given.items()}
         ends_at = np.cumsum([0, *map(prod, self._shapes.values())])
         self._places = {name: slice(*place) for name, place in zip(given, itertools.pairwise(map(int, ends_at)), strict=True)}
@@ -196,7 +183,7 @@ class NumbaCuda:
 
     def predict(self, x: Array) -> NDArray[np.int64]:
         """The class with the largest logit for each sample; many samples in several goes, so that they need no more memory."""
-        most = max(BATCH_SIZE, self._buffers.samples if self._buffers else 0)
+        most = max(cnn.BATCH_SIZE, self._buffers.samples if self._buffers else 0)
         found = np.empty(len(x), np.int64)
         for begin in range(0, len(x), most):
             part = x[begin : begin + most]
@@ -228,7 +215,7 @@ class NumbaCuda:
         """
         if SIMULATED:
             raise UsageError("NUMBA_ENABLE_CUDASIM is set: times of a simulated GPU are not meaningful.")
-        if self._shapes != PARAMETERS:
+        if self._shapes != cnn.PARAMETERS:
             raise UsageError("work is declared for the default network sizes only.")
         work = declared(len(x))
         images, classes = self._images(x), self._classes(y)
@@ -391,57 +378,57 @@ def declared(batch: int) -> dict[str, Operator]:
     only what a pooling window covers, the weight gradients only one position of each window, and conv2's input gradient also what
     falls on the zeros around.
     """
-    fuse = fusing(batch, index_bytes=_SWITCH)
+    fuse = cnn.fusing(batch, index_bytes=_SWITCH)
     rows = dict(zip(("conv1", "conv2", "dense1", "dense2", "loss"), ends.row_counts(batch), strict=True))
-    size = {layer: _FLOAT * elements(layer, batch) for layer in ("image", "pool1", "pool2", "dense1", "dense2")}
-    switched = {layer: (_FLOAT + _SWITCH) * elements(layer, batch) for layer in ("pool1", "pool2")}
-    weight = {name.split(".")[0]: _FLOAT * prod(shape) for name, shape in PARAMETERS.items() if name.endswith(".weight")}
+    size = {layer: _FLOAT * cnn.elements(layer, batch) for layer in ("image", "pool1", "pool2", "dense1", "dense2")}
+    switched = {layer: (_FLOAT + _SWITCH) * cnn.elements(layer, batch) for layer in ("pool1", "pool2")}
+    weight = {name.split(".")[0]: _FLOAT * prod(shape) for name, shape in cnn.PARAMETERS.items() if name.endswith(".weight")}
 
     def convolved(layer: str, before: str, pool: str) -> Operator:
-        cells = elements(pool, batch)
+        cells = cnn.elements(pool, batch)
         return fuse(
             "convolution, relu, maxpool", layer, "forward", f"convolution {layer}, relu {layer}, maxpool {pool}",
-            read=size[before] + parameter_bytes(layer), written=switched[pool],
+            read=size[before] + cnn.parameter_bytes(layer), written=switched[pool],
             # four products and biases a window, its maximum, and ReLU once
-            executed_flops=4 * cells * 2 * prod(PARAMETERS[f"{layer}.weight"][1:]) + (4 + 4 + 1) * cells,
+            executed_flops=4 * cells * 2 * prod(cnn.PARAMETERS[f"{layer}.weight"][1:]) + (4 + 4 + 1) * cells,
         )  # fmt: skip
 
     def weights(layer: str, before: str, pool: str) -> Operator:
-        channels, taps = PARAMETERS[f"{layer}.weight"][1], prod(PARAMETERS[f"{layer}.weight"][1:])
+        channels, taps = cnn.PARAMETERS[f"{layer}.weight"][1], prod(cnn.PARAMETERS[f"{layer}.weight"][1:])
         through = fuse("", layer, "backward", f"maxpool gradient {pool}, relu gradient {layer}", read=0, written=0)
         products_of_weight = Operator(
             name="", layer=layer, phase="backward", bytes_read=0, bytes_written=0,
-            matrix_flops=products(layer, batch), other_flops=elements(layer, batch),
+            matrix_flops=cnn.products(layer, batch), other_flops=cnn.elements(layer, batch),
         )  # fmt: skip
         return fused(
             "maxpool and relu gradient, convolution weight gradient", layer, "backward", (products_of_weight, through),
-            read=size[before] + switched[pool], written=rows[layer] * parameter_bytes(layer),
+            read=size[before] + switched[pool], written=rows[layer] * cnn.parameter_bytes(layer),
             # the bias is added up by every channel
-            executed_flops=elements(pool, batch) * (2 * taps + channels),
+            executed_flops=cnn.elements(pool, batch) * (2 * taps + channels),
         )  # fmt: skip
 
     def dense_weights(layer: str, before: str) -> Operator:
         return fuse(
             "linear weight and bias gradient", layer, "backward", f"linear weight gradient {layer}, linear bias gradient {layer}",
-            read=size[layer] + size[before], written=rows[layer] * parameter_bytes(layer),
+            read=size[layer] + size[before], written=rows[layer] * cnn.parameter_bytes(layer),
         )  # fmt: skip
 
-    summed = {"loss": 1} | {layer: parameter_bytes(layer) // _FLOAT for layer in weight}
+    summed = {"loss": 1} | {layer: cnn.parameter_bytes(layer) // _FLOAT for layer in weight}
     partials = sum(rows[name] * count for name, count in summed.items())
     count = sum(summed.values()) - 1
-    update = sgd()
+    update = cnn.sgd()
     return {
         "conv1": convolved("conv1", "image", "pool1"),
         "conv2": convolved("conv2", "pool1", "pool2"),
         "dense1": fuse(
             "linear, relu", "dense1", "forward", "linear dense1, relu dense1",
-            read=size["pool2"] + parameter_bytes("dense1"), written=size["dense1"],
+            read=size["pool2"] + cnn.parameter_bytes("dense1"), written=size["dense1"],
         ),
         "dense2": fuse(
-            "linear", "dense2", "forward", "linear dense2", read=size["dense1"] + parameter_bytes("dense2"), written=size["dense2"]
+            "linear", "dense2", "forward", "linear dense2", read=size["dense1"] + cnn.parameter_bytes("dense2"), written=size["dense2"]
         ),
         "loss": fuse(
-            "softmax cross-entropy and gradient", "loss", "forward", LOSS,
+            "softmax cross-entropy and gradient", "loss", "forward", cnn.LOSS,
             read=size["dense2"] + _CLASS * batch, written=size["dense2"] + _FLOAT * rows["loss"],
         ),
         "dense2 weight": dense_weights("dense2", "dense1"),
@@ -456,9 +443,9 @@ def declared(batch: int) -> dict[str, Operator]:
         ),
         "conv2 weight": weights("conv2", "pool1", "pool2"),
         "conv2 input": Operator(
-            name="convolution input gradient", layer="conv2", phase="backward", matrix_flops=products("conv2", batch),
+            name="convolution input gradient", layer="conv2", phase="backward", matrix_flops=cnn.products("conv2", batch),
             bytes_read=switched["pool2"] + weight["conv2"], bytes_written=size["pool1"],
-            executed_flops=elements("pool1", batch) * 2 * 9 * PARAMETERS["conv2.weight"][0],
+            executed_flops=cnn.elements("pool1", batch) * 2 * 9 * cnn.PARAMETERS["conv2.weight"][0],
         ),
         "conv1 weight": weights("conv1", "image", "pool1"),
         "update": fuse(
