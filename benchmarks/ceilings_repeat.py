@@ -27,8 +27,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rooflines.device_specs.cache import load_file
-from rooflines.device_specs.history import History, best_of
+from rooflines.device_specs.history import History, best_of, load_file
 from rooflines.device_specs.records import CONTRADICTS, Ceiling, Ceilings, marked, marks_of
 from rooflines.serial import read_json
 from rooflines.units import percent, si

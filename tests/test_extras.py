@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rooflines.device_specs.extras import cuda_extra
+from rooflines.device_specs.detect import cuda_extra
 
 if sys.version_info >= (3, 11):
     import tomllib

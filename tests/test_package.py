@@ -16,7 +16,7 @@ import pytest
 
 import rooflines
 import rooflines.ext
-from rooflines.cli.commands import COMMANDS
+from rooflines.cli.app import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "rooflines"

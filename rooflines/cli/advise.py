@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import FORMATS_HELP, output_directory
-from rooflines.cli.options import formats as parse_formats
+from rooflines.cli.options import FORMATS_HELP, option, output_directory, parse_formats
 from rooflines.cli.output import print_page, print_written, progress_bar
 from rooflines.errors import Interrupted, UsageError
 from rooflines.profiler.options import OUTPUT
@@ -21,23 +20,16 @@ _TRY = "With --try"
 @app.command()
 def advise(
     run: Annotated[Path, typer.Argument(help="Run directory.", metavar="RUN")],
-    trying: Annotated[
-        bool, typer.Option("--try", help="Measure each change in turn with the run as it was, then the best combination.")
-    ] = False,
-    rounds: Annotated[
-        int, typer.Option(help="Number of rounds; an interval takes at least three.", min=1, rich_help_panel=_TRY)
-    ] = 4,
-    only: Annotated[
-        str | None,
-        typer.Option(
-            help="Kinds of changes, separated by commas; also those that are predicted not to help.", metavar="KIND,...",
-            rich_help_panel=_TRY, show_default="all that are predicted to help",
-        ),
-    ] = None,
+    trying: Annotated[bool, option("Measure each change in turn with the run as it was, then the best combination.", "--try")] = False,
+    rounds: Annotated[int, option("Number of rounds; an interval takes at least three.", group=_TRY, min=1)] = 4,
+    only: Annotated[str | None, option(
+        "Kinds of changes, separated by commas; also those that are predicted not to help.", group=_TRY, metavar="KIND,...",
+        show_default="all that are predicted to help"
+    )] = None,
     output: Annotated[
         Path | None, output_directory("Directory of the measurements; an unfinished one is continued.", "runs/NAME-advise-TIME")
     ] = None,
-    formats: Annotated[str, typer.Option(help=f"With --try: {FORMATS_HELP}", rich_help_panel=OUTPUT)] = "html",
+    formats: Annotated[str, option(f"With --try: {FORMATS_HELP}", group=OUTPUT)] = "html",
 ) -> None:  # fmt: skip
     """Print what to change in a run and what that would gain; with --try, measure it.
 

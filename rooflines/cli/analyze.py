@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import os
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +11,7 @@ import typer
 
 from rooflines.arguments import arg
 from rooflines.cli.app import app
-from rooflines.cli.options import Capture, DaskAddress, Formulas, InductorCache, Jobs, MemoryLimit, Partial, RecordFormat, size
+from rooflines.cli.options import Capture, DaskAddress, Formulas, InductorCache, Jobs, MemoryLimit, Partial, RecordFormat, option, size
 from rooflines.cli.output import destination, print_page, progress_bar
 from rooflines.errors import writing
 from rooflines.pipeline.options import CEILINGS_HELP
@@ -19,7 +19,6 @@ from rooflines.profiler.trace.collection import paused
 from rooflines.reports.formats import write_file
 
 if TYPE_CHECKING:
-    from rooflines.profiler.monitor.monitored import Monitored
     from rooflines.reports.document import Page
     from rooflines.roofline.analysis import Analysis
     from rooflines.roofline.ranks.records import RankAnalysis
@@ -37,22 +36,13 @@ def analyze(
             metavar="SOURCE...",
         ),
     ],
-    format: Annotated[RecordFormat, typer.Option(help="Output format.")] = "table",
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Write the analysis as JSON, or its page (.html, .pdf, .md, .txt).",
-            show_default="RUN/analysis.json; not written for a trace",
-        ),
-    ] = None,
+    format: Annotated[RecordFormat, option("Output format.")] = "table",
+    output: Annotated[Path | None, option(
+        "Write the analysis as JSON, or its page (.html, .pdf, .md, .txt).", "--output", "-o",
+        show_default="RUN/analysis.json; not written for a trace"
+    )] = None,
     ceilings: Annotated[
-        str | None,
-        typer.Option(
-            help=CEILINGS_HELP,
-            show_default="the run's own; for a trace, the data sheet of its device",
-        ),
+        str | None, option(CEILINGS_HELP, show_default="the run's own; for a trace, the data sheet of its device")
     ] = None,
     capture: Capture = None,
     jobs: Jobs = None,
@@ -61,7 +51,7 @@ def analyze(
     memory_limit: MemoryLimit = "4GB",
     formulas: Formulas = None,
     inductor_cache: InductorCache = None,
-) -> None:
+) -> None:  # fmt: skip
     """Analyze a run directory or any PyTorch trace.
 
     Traces of several ranks are analyzed together: time per rank, waiting times between ranks, and bandwidth of the collectives.
@@ -71,6 +61,7 @@ def analyze(
     [bold]rooflines analyze 'traces/rank*.json.gz'[/bold]
     """
     from rooflines import pipeline, serial
+    from rooflines.profiler.run import RUN_FILE
 
     source = pipeline.find_source(sources)
     quiet, written = format == "json", "json"
@@ -81,7 +72,8 @@ def analyze(
             source, ceilings=ceilings, capture=capture or None, jobs=jobs, dask=dask, partial=partial,
             memory_limit_bytes=size(memory_limit), inductor_cache=inductor_cache, progress=progress,
         )  # fmt: skip
-    if output is None and not isinstance(source, list) and _is_recorded(source):
+    # what rooflines recorded, a monitored program or a run, keeps its analysis beside it
+    if output is None and not isinstance(source, list) and (not isinstance(source, str) or Path(source, RUN_FILE).is_file()):
         output = Path(sources[0])
     if output is not None:
         name = pipeline.RANKS_FILE if isinstance(source, list) else pipeline.ANALYSIS_FILE
@@ -97,26 +89,8 @@ def analyze(
         print_page(_page(analysis))
 
 
-def _is_recorded(source: Monitored | str) -> bool:
-    """Whether rooflines wrote ``source``: a monitored program, or the directory of a run."""
-    from rooflines.profiler.run import RUN_FILE
-
-    return not isinstance(source, str) or os.path.isfile(os.path.join(source, RUN_FILE))
-
-
 def _page(analysis: Analysis | RankAnalysis | MonitorAnalysis) -> Page:
-    from rooflines.roofline.analysis import Analysis
-
-    if isinstance(analysis, Analysis):
-        from rooflines.reports.views import run
-
-        return run.page(analysis)
-    from rooflines.roofline.ranks.records import RankAnalysis
-
-    if isinstance(analysis, RankAnalysis):
-        from rooflines.reports.views import ranks
-
-        return ranks.page(analysis)
-    from rooflines.reports.views import monitor
-
-    return monitor.page(analysis)
+    """The page of a record, made by the view of its kind."""
+    view = {"Analysis": "run", "RankAnalysis": "ranks", "MonitorAnalysis": "monitor"}[type(analysis).__name__]
+    page: Page = import_module(f"rooflines.reports.views.{view}").page(analysis)
+    return page

@@ -1,5 +1,5 @@
 # ruff: noqa: T201 (a command line prints)
-"""The Typer application. Commands register here; errors become one line, a hint and an exit code."""
+"""The Typer application. Commands register here, each when it runs; errors become one line, a hint and an exit code."""
 
 from __future__ import annotations
 
@@ -7,19 +7,24 @@ import atexit
 import gc
 import shlex
 import sys
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 
 from rooflines._version import __version__
 from rooflines.arguments import as_options, escaped
-from rooflines.cli import commands
 from rooflines.errors import Interrupted, RooflinesError, UsageError, WorkloadError
 
 if TYPE_CHECKING:
     import traceback
 
+# In the order of ``rooflines --help``; each is the file of that name, which registers it.
+COMMANDS: Final = (
+    "advise", "analyze", "ceilings", "check", "compare", "count", "devices", "doctor", "monitor", "profile", "report", "sweep", "train",
+    "tune", "study",
+)  # fmt: skip
 app = typer.Typer(
     name="rooflines",
     help="Profile deep-learning workloads and place every operator on the device's roofline.",
@@ -34,7 +39,7 @@ def main() -> None:
     atexit.register(gc.freeze)  # the interpreter would search all objects for cycles as it ends
     arguments = sys.argv[1:] or ["--help"]
     try:
-        commands.load(arguments)
+        load(arguments)
         sys.exit(app(arguments, prog_name="rooflines", standalone_mode=False))
     except RooflinesError as error:
         _print_cause(error)
@@ -55,6 +60,13 @@ def main() -> None:
         if "No such option" in message and any(argument.endswith(".py") for argument in sys.argv):
             hint = "Give a script's own options after --: rooflines profile train.py -- --epochs 2"
         _fail(message[:1].lower() + message[1:], hint, UsageError.exit_code)
+
+
+def load(arguments: list[str]) -> None:
+    """Import the command that ``arguments`` begin with, none for the version, and every command if they begin with anything else."""
+    first = arguments[:1]
+    for name in () if first == ["--version"] else first if first and first[0] in COMMANDS else COMMANDS:
+        import_module(f"rooflines.cli.{name}")
 
 
 def _fail(message: str, hint: str, code: int) -> NoReturn:

@@ -7,10 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from rooflines.cli.app import app
-from rooflines.cli.options import Formats, Output, TextFormat
+from rooflines.cli.options import Formats, Output, TextFormat, option
 from rooflines.cli.output import check_writable, destination, progress_bar, show, write
 from rooflines.errors import Interrupted, UsageError
 from rooflines.profiler.options import MEASURE, OUTPUT
@@ -23,31 +21,15 @@ _CHARTS = (".html", ".png", ".svg")
 
 @app.command()
 def ceilings(
-    device: Annotated[str, typer.Option(help="Device: auto, cpu, cuda:N or mps.", rich_help_panel=MEASURE)] = "auto",
-    threads: Annotated[
-        int | None,
-        typer.Option(help="Number of CPU threads.", min=1, rich_help_panel=MEASURE, show_default="torch's choice"),
-    ] = None,
+    device: Annotated[str, option("Device: auto, cpu, cuda:N or mps.", group=MEASURE)] = "auto",
+    threads: Annotated[int | None, option("Number of CPU threads.", group=MEASURE, min=1, show_default="torch's choice")] = None,
     sustained: Annotated[
-        float | None,
-        typer.Option(
-            help="Also measure sustained rates over this many seconds (CUDA).", min=1, rich_help_panel=MEASURE, metavar="SECONDS"
-        ),
+        float | None, option("Also measure sustained rates over this many seconds (CUDA).", group=MEASURE, min=1, metavar="SECONDS")
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Measure even if other processes are using the GPU.", rich_help_panel=MEASURE)
-    ] = False,
-    remeasure: Annotated[
-        bool, typer.Option("--remeasure", help="Measure again and keep the best of all measurements.", rich_help_panel=MEASURE)
-    ] = False,
-    compare: Annotated[
-        bool,
-        typer.Option("--compare", help="Compare measured, data-sheet and derived ceilings.", rich_help_panel=OUTPUT),
-    ] = False,
-    chart: Annotated[
-        Path | None,
-        typer.Option(help="Also write a chart (.html, .png or .svg).", rich_help_panel=OUTPUT, metavar="FILE"),
-    ] = None,
+    force: Annotated[bool, option("Measure even if other processes are using the GPU.", "--force", group=MEASURE)] = False,
+    remeasure: Annotated[bool, option("Measure again and keep the best of all measurements.", "--remeasure", group=MEASURE)] = False,
+    compare: Annotated[bool, option("Compare measured, data-sheet and derived ceilings.", "--compare", group=OUTPUT)] = False,
+    chart: Annotated[Path | None, option("Also write a chart (.html, .png or .svg).", group=OUTPUT, metavar="FILE")] = None,
     format: TextFormat = None,
     output: Output = None,
     formats: Formats = None,
@@ -62,7 +44,8 @@ def ceilings(
 
     reports, chosen = destination(formats, format, output)
     if chart is not None:
-        _check_suffix(chart)
+        if chart.suffix not in _CHARTS:
+            raise UsageError(f"--chart {str(chart)!r}: unknown file type.", hint=f"Use one of {', '.join(_CHARTS)}.")
         check_writable(chart)
     from rooflines.device_specs.compare import compare as put_beside
     from rooflines.device_specs.compare import references
@@ -93,11 +76,6 @@ def ceilings(
         "csv": lambda: view.comparison_csv(rows) if compare else view.ceilings_csv(measured),
     }
     show(page, "ceilings", reports, chosen, output, own)
-
-
-def _check_suffix(path: Path) -> None:
-    if path.suffix not in _CHARTS:
-        raise UsageError(f"--chart {str(path)!r}: unknown file type.", hint=f"Use one of {', '.join(_CHARTS)}.")
 
 
 def _draw(page: Page, suffix: str) -> bytes:

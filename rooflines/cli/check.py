@@ -11,10 +11,9 @@ from typing import Annotated
 
 import typer
 
-from rooflines.cli import commands
-from rooflines.cli.app import app
+from rooflines.cli.app import app, load
 from rooflines.cli.compare import SUFFIXES, Anyway, OutputFormat, Rows, Top, fail_if_slower, show_comparisons
-from rooflines.cli.options import Formats, Formulas, MemoryLimit, Output, Partial, size
+from rooflines.cli.options import Formats, Formulas, MemoryLimit, Output, Partial, option, size
 from rooflines.cli.output import destination, progress_bar
 from rooflines.errors import UsageError
 
@@ -28,16 +27,12 @@ def check(
         list[str],
         typer.Argument(help="Run directory, trace or analysis.json; or, after --, the arguments of rooflines profile.", metavar="RUN"),
     ],
-    baseline: Annotated[Path, typer.Option(help="Directory of the baselines, one file per workload.", metavar="DIR")],
-    update: Annotated[bool, typer.Option("--update", help="Store the run as the baseline of its workload, without comparing.")] = False,
-    fail_above: Annotated[
-        float,
-        typer.Option(
-            help="Exit with code 1 if the run is slower than its baseline by more than this percentage, outside the noise.",
-            metavar="PERCENT",
-            min=0,
-        ),
-    ] = FAIL_ABOVE,
+    baseline: Annotated[Path, option("Directory of the baselines, one file per workload.", metavar="DIR")],
+    update: Annotated[bool, option("Store the run as the baseline of its workload, without comparing.", "--update")] = False,
+    fail_above: Annotated[float, option(
+        "Exit with code 1 if the run is slower than its baseline by more than this percentage, outside the noise.", metavar="PERCENT",
+        min=0
+    )] = FAIL_ABOVE,
     by: Rows = "operator",
     top: Top = 5,
     format: OutputFormat = None,
@@ -47,7 +42,7 @@ def check(
     partial: Partial = False,
     memory_limit: MemoryLimit = "4GB",
     formulas: Formulas = None,
-) -> None:
+) -> None:  # fmt: skip
     """Compare a run with the stored baseline of the same workload, and fail if it is slower.
 
     [bold]rooflines check --baseline perf runs/now[/bold]
@@ -86,7 +81,7 @@ def _profiled(arguments: Sequence[str]) -> str:
     if any(argument.split("=")[0] in ("-o", "--output") for argument in own):
         raise UsageError("check chooses the directory of the run that it profiles.", hint="Leave out --output, or profile first.")
     directory = str(default_directory("check", "run"))
-    commands.load(["profile"])
+    load(["profile"])
     # Standard output is for the comparison.
     with contextlib.redirect_stdout(sys.stderr):
         app(["profile", "--output", directory, *arguments], prog_name="rooflines", standalone_mode=False)

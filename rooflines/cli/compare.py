@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import By, Formats, Formulas, MemoryLimit, OtherCeilings, Output, Partial, size
+from rooflines.cli.options import By, Formats, Formulas, MemoryLimit, OtherCeilings, Output, Partial, option, size
 from rooflines.cli.output import RECORD_SUFFIXES, destination, progress_bar, show
 from rooflines.errors import RooflinesError, UsageError
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 Format: TypeAlias = Literal["table", "json", "csv", "markdown", "junit"]
 SUFFIXES = {**RECORD_SUFFIXES, ".xml": "junit"}
 
-Rows = Annotated[By, typer.Option(help="Group rows by operator or module.")]
-Top = Annotated[int, typer.Option(help="Maximum number of rows per section (slower, faster, new, gone).", min=1)]
-OutputFormat = Annotated[Format | None, typer.Option(help="Output format.", show_default="table, or by the suffix of --output")]
-Anyway = Annotated[bool, typer.Option("--anyway", help="Compare even if device, threads or mode differ.")]
+Rows = Annotated[By, option("Group rows by operator or module.")]
+Top = Annotated[int, option("Maximum number of rows per section (slower, faster, new, gone).", min=1)]
+OutputFormat = Annotated[Format | None, option("Output format.", show_default="table, or by the suffix of --output")]
+Anyway = Annotated[bool, option("Compare even if device, threads or mode differ.", "--anyway")]
 
 
 @app.command()
@@ -38,13 +38,10 @@ def compare(
     formats: Formats = None,
     ceilings: OtherCeilings = None,
     anyway: Anyway = False,
-    fail_above: Annotated[
-        float | None,
-        typer.Option(
-            help="Exit with code 1 if a run is slower than the baseline by more than this percentage, outside the noise.",
-            metavar="PERCENT", min=0, show_default="never",
-        ),
-    ] = None,
+    fail_above: Annotated[float | None, option(
+        "Exit with code 1 if a run is slower than the baseline by more than this percentage, outside the noise.", metavar="PERCENT",
+        min=0, show_default="never"
+    )] = None,
     partial: Partial = False,
     memory_limit: MemoryLimit = "4GB",
     formulas: Formulas = None,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import By, Formats, Formulas, Output, TextFormat, options_of
+from rooflines.cli.options import By, Formats, Formulas, Output, TextFormat, option, options_of
 from rooflines.cli.output import destination, show
 from rooflines.errors import UsageError
 from rooflines.profiler.options import OUTPUT, WHAT, Options
@@ -17,34 +17,24 @@ from rooflines.profiler.options import OUTPUT, WHAT, Options
 @options_of(Options, "mode", "batch_size", "image_size", "sequence_length", "precision", "channels_last")
 def count(
     target: Annotated[str | None, typer.Argument(help="Same as --model.", show_default=False)] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="Torchvision model (resnet50), timm:NAME, hf:NAME, hf:PATH/config.json or path/to/file.py:factory.",
-            rich_help_panel=WHAT,
-            show_default=False,
-        ),
-    ] = None,
+    model: Annotated[str | None, option(
+        "Torchvision model (resnet50), timm:NAME, hf:NAME, hf:PATH/config.json or path/to/file.py:factory.", group=WHAT,
+        show_default=False
+    )] = None,
     *,
-    by: Annotated[By, typer.Option(help="Group rows by operator or module.", rich_help_panel=OUTPUT)] = "operator",
+    by: Annotated[By, option("Group rows by operator or module.", group=OUTPUT)] = "operator",
     format: TextFormat = None,
-    rows: Annotated[int, typer.Option(help="Maximum number of rows.", min=1, rich_help_panel=OUTPUT)] = 20,
-    against: Annotated[
-        str,
-        typer.Option(
-            help="Compare with other counters and explain the differences. Comma-separated: torch, fvcore, profiler.",
-            rich_help_panel=OUTPUT,
-            show_default=False,
-        ),
-    ] = "",
-    memory: Annotated[
-        bool, typer.Option("--memory", help="Also show the peak memory of a step by category.", rich_help_panel=OUTPUT)
-    ] = False,
+    rows: Annotated[int, option("Maximum number of rows.", group=OUTPUT, min=1)] = 20,
+    against: Annotated[str, option(
+        "Compare with other counters and explain the differences. Comma-separated: torch, fvcore, profiler.", group=OUTPUT,
+        show_default=False
+    )] = "",
+    memory: Annotated[bool, option("Also show the peak memory of a step by category.", "--memory", group=OUTPUT)] = False,
     formats: Formats = None,
     output: Output = None,
     formulas: Formulas = None,
     **options: Any,
-) -> None:
+) -> None:  # fmt: skip
     """Count FLOPs and bytes of a model per operator, without data and without running it.
 
     [bold]rooflines count --model resnet50[/bold]

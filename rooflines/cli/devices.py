@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import Formats, Output, TextFormat
+from rooflines.cli.options import Formats, Output, TextFormat, option
 from rooflines.cli.output import destination, show
 from rooflines.errors import UsageError
 
@@ -22,39 +22,24 @@ def devices(
         list[str] | None,
         typer.Argument(help="Device name as the driver reports it, or words from it.", show_default=False),
     ] = None,
-    vendor: Annotated[
-        str, typer.Option(help="Vendor: NVIDIA, AMD, Intel, Apple or AWS.", rich_help_panel=_WHICH, show_default=False)
-    ] = "",
+    vendor: Annotated[str, option("Vendor: NVIDIA, AMD, Intel, Apple or AWS.", group=_WHICH, show_default=False)] = "",
     kind: Annotated[
-        Literal["cpu", "cuda", "mps", "xpu", "gpu"] | None,
-        typer.Option(help="Torch device type; gpu selects all except cpu.", rich_help_panel=_WHICH),
+        Literal["cpu", "cuda", "mps", "xpu", "gpu"] | None, option("Torch device type; gpu selects all except cpu.", group=_WHICH)
     ] = None,
     architecture: Annotated[
-        str, typer.Option(help="Part of the architecture name, or a compute capability.", rich_help_panel=_WHICH, show_default=False)
+        str, option("Part of the architecture name, or a compute capability.", group=_WHICH, show_default=False)
     ] = "",
     precision: Annotated[
         Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"] | None,
-        typer.Option(help="Only devices with a rate for this precision.", rich_help_panel=_WHICH),
+        option("Only devices with a rate for this precision.", group=_WHICH),
     ] = None,
-    min_bandwidth: Annotated[
-        float | None,
-        typer.Option(help="Minimum memory bandwidth in GB/s.", rich_help_panel=_WHICH, metavar="GB/S"),
-    ] = None,
-    min_memory: Annotated[
-        float | None,
-        typer.Option(help="Minimum memory in GB.", rich_help_panel=_WHICH, metavar="GB"),
-    ] = None,
+    min_bandwidth: Annotated[float | None, option("Minimum memory bandwidth in GB/s.", group=_WHICH, metavar="GB/S")] = None,
+    min_memory: Annotated[float | None, option("Minimum memory in GB.", group=_WHICH, metavar="GB")] = None,
     format: TextFormat = None,
     formats: Formats = None,
     output: Output = None,
-    add: Annotated[
-        Path | None,
-        typer.Option(help="Check and save a data sheet.", rich_help_panel=_OWN, metavar="FILE.toml", show_default=False),
-    ] = None,
-    remove: Annotated[
-        str | None,
-        typer.Option(help="Remove a saved data sheet.", rich_help_panel=_OWN, metavar="NAME", show_default=False),
-    ] = None,
+    add: Annotated[Path | None, option("Check and save a data sheet.", group=_OWN, metavar="FILE.toml", show_default=False)] = None,
+    remove: Annotated[str | None, option("Remove a saved data sheet.", group=_OWN, metavar="NAME", show_default=False)] = None,
 ) -> None:
     """List device data sheets, or show one with the source of every figure.
 

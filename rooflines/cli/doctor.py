@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import Formats, Output, check_directory_name
+from rooflines.cli.options import Formats, Output, check_directory_name, option
 from rooflines.cli.output import destination, print_page, print_written, show
 from rooflines.errors import DeviceError, UsageError
 from rooflines.gpu_check.parts import PARTS
@@ -21,20 +21,12 @@ _GPU = "GPU check"
 def doctor(
     formats: Formats = None,
     output: Output = None,
-    gpu: Annotated[
-        bool, typer.Option("--gpu", help="Run everything that needs an NVIDIA GPU, in at most ten minutes.", rich_help_panel=_GPU)
-    ] = False,
+    gpu: Annotated[bool, option("Run everything that needs an NVIDIA GPU, in at most ten minutes.", "--gpu", group=_GPU)] = False,
     only: Annotated[
         str | None,
-        typer.Option(
-            help=f"Parts to run, separated by commas, of {', '.join(part.name for part in PARTS)}.",
-            rich_help_panel=_GPU,
-            show_default="all",
-        ),
+        option(f"Parts to run, separated by commas, of {', '.join(part.name for part in PARTS)}.", group=_GPU, show_default="all"),
     ] = None,
-    require_gpu: Annotated[
-        bool, typer.Option("--require-gpu", help="Fail if there is no GPU to check (requires --gpu).", rich_help_panel=_GPU)
-    ] = False,
+    require_gpu: Annotated[bool, option("Fail if there is no GPU to check (requires --gpu).", "--require-gpu", group=_GPU)] = False,
 ) -> None:
     """Check what can be measured on this machine and show how to fix what is missing.
 

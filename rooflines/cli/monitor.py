@@ -10,8 +10,7 @@ from typing import Annotated, TextIO
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import Quiet, RecordFormat, Reports, output_directory
-from rooflines.cli.options import formats as parse_formats
+from rooflines.cli.options import Quiet, RecordFormat, Reports, option, output_directory, parse_formats
 from rooflines.cli.output import print_page
 from rooflines.errors import UsageError
 from rooflines.profiler.options import MEASURE, OUTPUT, WHAT
@@ -25,37 +24,25 @@ def monitor(
         typer.Argument(help="Command and its arguments, after --.", show_default=False, metavar="[--] COMMAND [ARGS]..."),
     ] = None,
     pid: Annotated[
-        int | None,
-        typer.Option(help="Monitor a running process until it exits or Ctrl-C is pressed.", rich_help_panel=WHAT, show_default=False),
+        int | None, option("Monitor a running process until it exits or Ctrl-C is pressed.", group=WHAT, show_default=False)
     ] = None,
     duration: Annotated[
         float | None,
-        typer.Option(
-            help="Stop after this many seconds (requires --pid).", rich_help_panel=WHAT, metavar="SECONDS",
-            show_default="until it exits",
-        ),
+        option("Stop after this many seconds (requires --pid).", group=WHAT, metavar="SECONDS", show_default="until it exits"),
     ] = None,
-    gpus: Annotated[
-        str, typer.Option(help="GPUs to sample: all, none, or numbers or UUIDs from nvidia-smi -L (0,2).", rich_help_panel=WHAT)
-    ] = "all",
+    gpus: Annotated[str, option("GPUs to sample: all, none, or numbers or UUIDs from nvidia-smi -L (0,2).", group=WHAT)] = "all",
     python_memory: Annotated[
-        bool,
-        typer.Option(
-            "--python-memory", help="Record Python allocations (tracemalloc); slows the program down.", rich_help_panel=MEASURE
-        ),
+        bool, option("Record Python allocations (tracemalloc); slows the program down.", "--python-memory", group=MEASURE)
     ] = False,
-    period: Annotated[float, typer.Option(help="Sampling period in seconds.", rich_help_panel=MEASURE)] = 0.1,
-    format: Annotated[RecordFormat, typer.Option(help="Output format.", rich_help_panel=OUTPUT)] = "table",
+    period: Annotated[float, option("Sampling period in seconds.", group=MEASURE)] = 0.1,
+    format: Annotated[RecordFormat, option("Output format.", group=OUTPUT)] = "table",
     output: Annotated[Path | None, output_directory("Output directory.", "runs/PROGRAM-monitor-TIME")] = None,
     formats: Reports = "html,json,csv,tensorboard",
     show_command: Annotated[
-        bool,
-        typer.Option(
-            "--show-command", help="Include the command's arguments in the reports. They may contain secrets.", rich_help_panel=OUTPUT
-        ),
+        bool, option("Include the command's arguments in the reports. They may contain secrets.", "--show-command", group=OUTPUT)
     ] = False,
     quiet: Quiet = False,
-) -> None:  # fmt: skip
+) -> None:
     """Run any program and record CPU, memory, I/O, GPU and power use.
 
     The program keeps the terminal, and its exit code is returned. The summary is printed to standard error.

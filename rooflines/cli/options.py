@@ -26,6 +26,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 # What an option has on the command line only: its type, its help, or another name.
 _TYPES: dict[str, Any] = {"device": str, "output": Path | None, "formats": str, "compile": Compile}
 _FLAGS = {"output": ("--output", "-o")}
+_LISTS = "Options of profile or train (one value, or several separated by commas)"
+_TRAIN_ONLY = ("train_samples", "test_samples", "epochs", "seeds", "learning_rate", "weight_decay", "lr_steps", "weights", "variants")
+_NOT_SWEPT = ("output", "formats", "progress", "to_end", "trace", "remeasure")
+
+
+def option(help: str, *flags: str, group: str | None = None, **more: Any) -> Any:
+    """An option of a command: its line of help, its ``flags`` where they differ from its name, and its group in the help."""
+    return typer.Option(*flags, help=help, rich_help_panel=group, **more)
 
 
 def options_of(record: type[Options], *names: str) -> Callable[[F], F]:
@@ -36,15 +44,32 @@ def options_of(record: type[Options], *names: str) -> Callable[[F], F]:
     hints = get_type_hints(record, include_extras=True)
     fields = [field for field in dataclasses.fields(record) if not names or field.name in names]
     found = [_parameter(field.name, field.default, hints[field.name]) for field in fields if get_origin(hints[field.name]) is Annotated]
+    return lambda command: _with_options(command, found, before=True)
 
-    def decorate(command: F) -> F:
-        signature = inspect.signature(command, eval_str=True)
-        own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
-        first = [one for one in own if one.kind is not inspect.Parameter.KEYWORD_ONLY]
-        command.__signature__ = signature.replace(parameters=[*first, *found, *own[len(first) :]])  # type: ignore[attr-defined]
-        return command
 
-    return decorate
+def lists_of_options(command: F) -> F:
+    """Give a command every option of ``profile`` and ``train`` as text, for lists of values, instead of its ``**lists``."""
+    from rooflines.pipeline.options import ProfileOptions
+    from rooflines.profiler.training.options import TrainOptions
+
+    hints = get_type_hints(TrainOptions, include_extras=True) | get_type_hints(ProfileOptions, include_extras=True)
+    found = []
+    for name, hint in hints.items():
+        if name not in _NOT_SWEPT and hasattr(hint, "__metadata__"):
+            words = f"{hint.__metadata__[0].help}{' (--train)' if name in _TRAIN_ONLY else ''}"
+            declared = option(words, f"--{name.replace('_', '-')}", group=_LISTS, metavar="VALUE,...", show_default=False)
+            kind = Annotated[str | None, declared]
+            found.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind))
+    return _with_options(command, found)
+
+
+def _with_options(command: F, found: list[inspect.Parameter], *, before: bool = False) -> F:
+    """``command`` with the options ``found`` instead of its variable ones: behind its own, or ``before`` the keyword-only ones."""
+    signature = inspect.signature(command, eval_str=True)
+    own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    at = len([one for one in own if not before or one.kind is not inspect.Parameter.KEYWORD_ONLY])
+    command.__signature__ = signature.replace(parameters=[*own[:at], *found, *own[at:]])  # type: ignore[attr-defined]
+    return command
 
 
 def _parameter(name: str, default: Any, hint: Any) -> inspect.Parameter:
@@ -55,9 +80,9 @@ def _parameter(name: str, default: Any, hint: Any) -> inspect.Parameter:
     flags = _FLAGS.get(name, (f"{flag}/--no-{flag[2:]}" if default is True else flag,))
     text = FORMATS_HELP if name == "formats" else declared.help
     check = check_directory_name if name == "output" else None
-    option = typer.Option(*flags, callback=check, help=text, rich_help_panel=declared.group, show_default=declared.unset or True)
+    made = option(text, *flags, group=declared.group, callback=check, show_default=declared.unset or True)
     shown = ",".join(default) if isinstance(default, tuple) else default
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=shown, annotation=Annotated[kind, option])
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=shown, annotation=Annotated[kind, made])
 
 
 def check_directory_name(output: Path | None) -> Path | None:
@@ -71,7 +96,7 @@ def check_directory_name(output: Path | None) -> Path | None:
 
 def output_directory(words: str, unset: str) -> Any:
     """The option ``--output`` of a command that fills a directory, ``unset`` by default."""
-    return typer.Option("--output", "-o", callback=check_directory_name, help=words, rich_help_panel=OUTPUT, show_default=unset)
+    return option(words, "--output", "-o", group=OUTPUT, callback=check_directory_name, show_default=unset)
 
 
 def _load_formulas(paths: list[Path] | None) -> list[Path]:
@@ -85,65 +110,36 @@ def _load_formulas(paths: list[Path] | None) -> list[Path]:
 
 Jobs = Annotated[
     int | None,
-    typer.Option(
-        help="Number of processes that read traces.",
-        rich_help_panel=_RANKS,
-        show_default="number of processors; fewer for small traces",
-    ),
+    option("Number of processes that read traces.", group=_RANKS, show_default="number of processors; fewer for small traces"),
 ]
-Capture = Annotated[
-    list[Path] | None,
-    typer.Option(
-        help="Capture trace of the CUDA or HIP graphs in SOURCE: a file or a folder (repeatable).",
-        show_default="SOURCE/capture_traces, if SOURCE is a directory with a trace",
-    ),
-]
+Capture = Annotated[list[Path] | None, option(
+    "Capture trace of the CUDA or HIP graphs in SOURCE: a file or a folder (repeatable).",
+    show_default="SOURCE/capture_traces, if SOURCE is a directory with a trace"
+)]  # fmt: skip
 DaskAddress = Annotated[
-    str | None,
-    typer.Option("--dask", help="Read the traces on the workers of a Dask scheduler.", metavar="ADDRESS", rich_help_panel=_RANKS),
+    str | None, option("Read the traces on the workers of a Dask scheduler.", "--dask", group=_RANKS, metavar="ADDRESS")
 ]
-OtherCeilings = Annotated[str | None, typer.Option(help=CEILINGS_HELP, show_default="as in rooflines analyze")]
-MemoryLimit = Annotated[str, typer.Option(help="Maximum memory for trace data.", metavar="SIZE")]
-Partial = Annotated[bool, typer.Option("--partial", help="Read a truncated trace up to the cut.")]
-InductorCache = Annotated[
-    Path | None,
-    typer.Option(
-        "--inductor-cache", metavar="DIR", show_default=False,
-        help="Count compiled kernels from this inductor cache (the TORCHINDUCTOR_CACHE_DIR of the recorded program).",
-    ),
-]  # fmt: skip
-Formulas = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--formulas", metavar="FILE.py", help="Python file that registers formulas for custom operators (repeatable).",
-        callback=_load_formulas, show_default=False,
-    ),
-]  # fmt: skip
-
-
-Reports = Annotated[str, typer.Option(help=FORMATS_HELP, rich_help_panel=OUTPUT)]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the path of the report.", rich_help_panel=OUTPUT)]
-
-
-Formats = Annotated[
-    str | None,
-    typer.Option(help=f"{FORMATS_HELP} --output is their directory then.", rich_help_panel=OUTPUT, show_default="none"),
-]
-
-
+OtherCeilings = Annotated[str | None, option(CEILINGS_HELP, show_default="as in rooflines analyze")]
+MemoryLimit = Annotated[str, option("Maximum memory for trace data.", metavar="SIZE")]
+Partial = Annotated[bool, option("Read a truncated trace up to the cut.", "--partial")]
+InductorCache = Annotated[Path | None, option(
+    "Count compiled kernels from this inductor cache (the TORCHINDUCTOR_CACHE_DIR of the recorded program).", "--inductor-cache",
+    metavar="DIR", show_default=False
+)]  # fmt: skip
+Formulas = Annotated[list[Path] | None, option(
+    "Python file that registers formulas for custom operators (repeatable).", "--formulas", metavar="FILE.py", callback=_load_formulas,
+    show_default=False
+)]  # fmt: skip
+Reports = Annotated[str, option(FORMATS_HELP, group=OUTPUT)]
+Quiet = Annotated[bool, option("Print only the path of the report.", "--quiet", "-q", group=OUTPUT)]
+Formats = Annotated[str | None, option(f"{FORMATS_HELP} --output is their directory then.", group=OUTPUT, show_default="none")]
 TextFormat = Annotated[
-    Literal["table", "json", "csv"] | None,
-    typer.Option(help="Output format.", rich_help_panel=OUTPUT, show_default="table, or by the suffix of --output"),
+    Literal["table", "json", "csv"] | None, option("Output format.", group=OUTPUT, show_default="table, or by the suffix of --output")
 ]
+Output = Annotated[Path | None, option("Write to a file instead of the terminal.", "--output", "-o", group=OUTPUT, metavar="FILE")]
 
 
-Output = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", help="Write to a file instead of the terminal.", metavar="FILE", rich_help_panel=OUTPUT),
-]
-
-
-def formats(text: str | None) -> tuple[str, ...]:
+def parse_formats(text: str | None) -> tuple[str, ...]:
     """The formats that ``--formats`` names; raises UsageError for an unknown one."""
     return () if text is None else check_formats(name.strip() for name in text.split(",") if name.strip())
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rooflines.cli.options import check_directory_name
-from rooflines.cli.options import formats as parse_formats
+from rooflines.cli.options import check_directory_name, parse_formats
 from rooflines.errors import OutputError, UsageError, writing
 from rooflines.reports.formats import FORMATS, file_of, write_file
 
@@ -40,6 +39,8 @@ def print_report(page: Page, directory: Path, formats: Sequence[str], record: st
     else:
         print_page(page)
         print(f"\nreport    {shown}")
+        if record.endswith(".csv"):
+            print(f"table     {directory / record}")
 
 
 def destination(

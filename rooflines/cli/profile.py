@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import Formulas, Quiet, options_of
-from rooflines.cli.options import formats as parse_formats
+from rooflines.cli.options import Formulas, Quiet, option, options_of, parse_formats
 from rooflines.cli.output import print_page, progress_bar
 from rooflines.errors import RooflinesError, UsageError
 from rooflines.pipeline.options import ProfileOptions
@@ -27,16 +26,11 @@ def profile(
     target: Annotated[str | None, typer.Argument(help="Script (train.py) or path/to/file.py:factory.", show_default=False)] = None,
     arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of the script, after --.", show_default=False)] = None,
     module: Annotated[
-        str | None,
-        typer.Option("--module", "-m", help="Module to run like python -m (package.train).", rich_help_panel=WHAT, show_default=False),
+        str | None, option("Module to run like python -m (package.train).", "--module", "-m", group=WHAT, show_default=False)
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(
-            help="Torchvision model (resnet50), timm:NAME, hf:NAME or path/to/file.py:factory.",
-            rich_help_panel=WHAT,
-            show_default=False,
-        ),
+        option("Torchvision model (resnet50), timm:NAME, hf:NAME or path/to/file.py:factory.", group=WHAT, show_default=False),
     ] = None,
     *,
     quiet: Quiet = False,

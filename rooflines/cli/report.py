@@ -18,10 +18,11 @@ from rooflines.cli.options import (
     MemoryLimit,
     OtherCeilings,
     Partial,
+    option,
     output_directory,
+    parse_formats,
     size,
 )
-from rooflines.cli.options import formats as parse_formats
 from rooflines.cli.output import print_written, progress_bar
 
 
@@ -35,13 +36,10 @@ def report(
             metavar="SOURCE...",
         ),
     ],
-    formats: Annotated[
-        str | None,
-        typer.Option(
-            help=FORMATS_HELP,
-            show_default="html,pdf,json,csv,tensorboard; html,json,csv for several ranks; html,json,csv,tensorboard for monitor",
-        ),
-    ] = None,
+    formats: Annotated[str | None, option(
+        FORMATS_HELP,
+        show_default="html,pdf,json,csv,tensorboard; html,json,csv for several ranks; html,json,csv,tensorboard for monitor"
+    )] = None,
     output: Annotated[Path | None, output_directory("Directory for the reports.", "the run; runs/TRACE-... for a trace")] = None,
     ceilings: OtherCeilings = None,
     capture: Capture = None,
@@ -51,7 +49,7 @@ def report(
     memory_limit: MemoryLimit = "4GB",
     formulas: Formulas = None,
     inductor_cache: InductorCache = None,
-) -> None:
+) -> None:  # fmt: skip
     """Write the reports of a run, a trace or several ranks from the recorded data."""
     from rooflines import pipeline
 

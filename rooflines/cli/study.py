@@ -3,16 +3,16 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from rooflines.arguments import arg
 from rooflines.cli.app import app
-from rooflines.cli.options import Quiet, Reports, output_directory
-from rooflines.cli.options import formats as parse_formats
+from rooflines.cli.options import Quiet, Reports, option, output_directory, parse_formats
 from rooflines.cli.output import print_report, progress_bar
 from rooflines.errors import Interrupted, UsageError
 from rooflines.pipeline.options import CEILINGS_HELP
@@ -34,62 +34,49 @@ def _root(context: typer.Context) -> None:
         print(context.get_help())
 
 
-Quick = Annotated[bool, typer.Option("--quick", help="Use fewer samples, steps and epochs; takes minutes.", rich_help_panel=WHAT)]
+Quick = Annotated[bool, option("Use fewer samples, steps and epochs; takes minutes.", "--quick", group=WHAT)]
 Output = Annotated[Path | None, output_directory("Output directory.", "runs/STUDY-study-TIME")]
-Ceilings = Annotated[str, typer.Option(help=CEILINGS_HELP, rich_help_panel=MEASURE)]
-Threads = Annotated[
-    int | None,
-    typer.Option(help="Number of CPU threads per process.", min=1, rich_help_panel=HOW, show_default="the library's choice"),
-]
-Seed = Annotated[int, typer.Option(help="Random seed for parameters, sample order and synthetic data.", min=0, rich_help_panel=HOW)]
+Ceilings = Annotated[str, option(CEILINGS_HELP, group=MEASURE)]
+Threads = Annotated[int | None, option("Number of CPU threads per process.", group=HOW, min=1, show_default="the library's choice")]
+Seed = Annotated[int, option("Random seed for parameters, sample order and synthetic data.", group=HOW, min=0)]
 
 
-Device = Annotated[
-    str | None,
-    typer.Option(help="Run on one device only: cpu, cuda or mps.", rich_help_panel=HOW, show_default="all that the study names"),
-]
+Device = Annotated[str | None, option("Run on one device only: cpu, cuda or mps.", group=HOW, show_default="all that the study names")]
 Repeats = Annotated[
-    int | None,
-    typer.Option(help="Rounds of every point.", min=1, rich_help_panel=MEASURE, show_default="those of the study; 1 with --quick"),
+    int | None, option("Rounds of every point.", group=MEASURE, min=1, show_default="those of the study; 1 with --quick")
 ]
-Parts = Annotated[
-    str | None, typer.Option(help="Parts of the study to run, comma-separated.", rich_help_panel=WHAT, show_default="all")
-]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        help="Replace an option of the points, in all parts or in one (repeatable): epochs=5, speed.epochs=5, backend=numpy,cupy.",
-        metavar="[PART.]NAME=VALUE",
-        rich_help_panel=WHAT,
-        show_default=False,
-    ),
-]
-Merge = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--merge",
-        help="Combine the results in these directories, of several machines, instead of running (repeatable).",
-        rich_help_panel=WHAT,
-        show_default=False,
-    ),
-]
-DataDir = Annotated[
-    str | None,
-    typer.Option(
-        help="Folder with the data set of the paper.", rich_help_panel=WHAT, metavar="FOLDER",
-        show_default="synthetic images of its size; scikit-learn's digits for accuracy",
-    ),
-]  # fmt: skip
+Parts = Annotated[str | None, option("Parts of the study to run, comma-separated.", group=WHAT, show_default="all")]
+Settings = Annotated[list[str] | None, option(
+    "Replace an option of the points, in all parts or in one (repeatable): epochs=5, speed.epochs=5, backend=numpy,cupy.", "--set",
+    group=WHAT, metavar="[PART.]NAME=VALUE", show_default=False
+)]  # fmt: skip
+Merge = Annotated[list[Path] | None, option(
+    "Combine the results in these directories, of several machines, instead of running (repeatable).", "--merge", group=WHAT,
+    show_default=False
+)]  # fmt: skip
+DataDir = Annotated[str | None, option(
+    "Folder with the data set of the paper.", group=WHAT, metavar="FOLDER",
+    show_default="synthetic images of its size; scikit-learn's digits for accuracy"
+)]  # fmt: skip
 
 
 @study.command("run")
 def run(
     folder: Annotated[Path, typer.Argument(help="Folder with study.toml and, optionally, page.py.", show_default=False)],
-    quick: Quick = False, data_dir: DataDir = None, device: Device = None, threads: Threads = None, seed: Seed = 0,
-    ceilings: Ceilings = "measured", repeats: Repeats = None, parts: Parts = None, settings: Settings = None, merge: Merge = None,
-    output: Output = None, formats: Reports = "html,pdf", quiet: Quiet = False,
-) -> None:  # fmt: skip
+    quick: Quick = False,
+    data_dir: DataDir = None,
+    device: Device = None,
+    threads: Threads = None,
+    seed: Seed = 0,
+    ceilings: Ceilings = "measured",
+    repeats: Repeats = None,
+    parts: Parts = None,
+    settings: Settings = None,
+    merge: Merge = None,
+    output: Output = None,
+    formats: Reports = "html,pdf",
+    quiet: Quiet = False,
+) -> None:
     """Run a study of your own: a folder with its points and its page.
 
     [bold]rooflines study run path/to/folder[/bold]
@@ -131,18 +118,15 @@ def _pairs(settings: Sequence[str]) -> dict[str, str]:
 
 
 def _add(name: str, text: str) -> None:
-    """Add the command of a study."""
+    """Add the command of a study, with the options of ``run``."""
 
-    @study.command(name, help=f"{text}\n\n[bold]rooflines study {name} --quick[/bold]")
-    def command(
-        quick: Quick = False, data_dir: DataDir = None, device: Device = None, threads: Threads = None, seed: Seed = 0,
-        ceilings: Ceilings = "measured", repeats: Repeats = None, parts: Parts = None, settings: Settings = None, merge: Merge = None,
-        output: Output = None, formats: Reports = "html,pdf", quiet: Quiet = False,
-    ) -> None:  # fmt: skip
-        run(
-            Path(name), quick=quick, data_dir=data_dir, device=device, threads=threads, seed=seed, ceilings=ceilings, repeats=repeats,
-            parts=parts, settings=settings, merge=merge, output=output, formats=formats, quiet=quiet,
-        )  # fmt: skip
+    def command(**options: Any) -> None:
+        run(Path(name), **options)
+
+    signature = inspect.signature(run, eval_str=True)
+    own = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in list(signature.parameters.values())[1:]]
+    command.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
+    study.command(name, help=f"{text}\n\n[bold]rooflines study {name} --quick[/bold]")(command)
 
 
 _add("backends", "Compare a small CNN on MNIST in Numba and PyTorch: epoch time, accuracy, memory, operators and input pipeline.")

@@ -1,4 +1,3 @@
-# ruff: noqa: T201 (a command line prints)
 """``rooflines sweep``: profile or train every combination of options."""
 
 from __future__ import annotations
@@ -9,9 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.lists import lists_of_options
-from rooflines.cli.options import Quiet, Reports, output_directory
-from rooflines.cli.options import formats as parse_formats
+from rooflines.cli.options import Quiet, Reports, lists_of_options, option, output_directory, parse_formats
 from rooflines.cli.output import print_report, progress_bar
 from rooflines.errors import UsageError
 from rooflines.profiler.options import WHAT
@@ -24,25 +21,14 @@ WHERE = "Where it runs"
 def sweep(
     file: Annotated[Path | None, typer.Argument(help="TOML file with the points.", show_default=False)] = None,
     *,
-    model: Annotated[
-        str | None, typer.Option(help="Models, separated by commas.", metavar="NAME,...", rich_help_panel=WHAT, show_default=False)
-    ] = None,
-    train: Annotated[
-        bool, typer.Option("--train", help="Train to accuracy instead of profiling steps.", rich_help_panel=WHAT)
-    ] = False,
-    repeats: Annotated[
-        int | None, typer.Option(help="Number of rounds.", min=1, rich_help_panel=WHAT, show_default="3")
-    ] = None,
-    dask: Annotated[
-        str | None, typer.Option("--dask", help="Run on the workers of a Dask scheduler.", metavar="ADDRESS", rich_help_panel=WHERE)
-    ] = None,
-    slurm: Annotated[
-        str | None,
-        typer.Option(
-            help="Run as a SLURM job array with these parameters of submitit, such as slurm_partition=gpu,timeout_min=30.",
-            metavar="KEY=VALUE,...", rich_help_panel=WHERE,
-        ),
-    ] = None,
+    model: Annotated[str | None, option("Models, separated by commas.", group=WHAT, metavar="NAME,...", show_default=False)] = None,
+    train: Annotated[bool, option("Train to accuracy instead of profiling steps.", "--train", group=WHAT)] = False,
+    repeats: Annotated[int | None, option("Number of rounds.", group=WHAT, min=1, show_default="3")] = None,
+    dask: Annotated[str | None, option("Run on the workers of a Dask scheduler.", "--dask", group=WHERE, metavar="ADDRESS")] = None,
+    slurm: Annotated[str | None, option(
+        "Run as a SLURM job array with these parameters of submitit, such as slurm_partition=gpu,timeout_min=30.", group=WHERE,
+        metavar="KEY=VALUE,..."
+    )] = None,
     output: Annotated[
         Path | None, output_directory("Directory of the sweep; an unfinished one is continued.", "runs/NAME-sweep-TIME")
     ] = None,
@@ -86,5 +72,3 @@ def sweep(
         done, directory = run_sweep(name, points, repeats=repeats or plan.repeats or 3, output=output, place=place, progress=progress)
         page, _ = write_sweep(done, directory, chosen, progress=progress)
     print_report(page, directory, chosen, "results.csv", quiet=quiet)
-    if not quiet:
-        print(f"table     {directory / 'results.csv'}")

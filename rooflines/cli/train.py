@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import Quiet, Reports, options_of, output_directory
-from rooflines.cli.options import formats as parse_formats
+from rooflines.cli.options import Quiet, Reports, option, options_of, output_directory, parse_formats
 from rooflines.cli.output import print_report, progress_bar
 from rooflines.errors import RooflinesError, UsageError
 from rooflines.profiler.options import WHAT
@@ -27,10 +26,7 @@ _NAMES = (
 def train(
     target: Annotated[str | None, typer.Argument(help="Same as --model.", show_default=False)] = None,
     model: Annotated[
-        str | None,
-        typer.Option(
-            help="Torchvision model (resnet18), timm:NAME or path/to/file.py:factory.", rich_help_panel=WHAT, show_default=False
-        ),
+        str | None, option("Torchvision model (resnet18), timm:NAME or path/to/file.py:factory.", group=WHAT, show_default=False)
     ] = None,
     *,
     output: Annotated[
@@ -39,7 +35,7 @@ def train(
     formats: Reports = "html,pdf",
     quiet: Quiet = False,
     **options: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Train an image classifier and report accuracy, time per epoch, memory, and why a training failed.
 
     [bold]rooflines train --model resnet18 --data cifar10 --data-dir ~/data --epochs 5 --seeds 3[/bold]

@@ -1,4 +1,3 @@
-# ruff: noqa: T201 (a command line prints)
 """``rooflines tune``: search options for the best throughput, latency, memory, energy or accuracy."""
 
 from __future__ import annotations
@@ -7,12 +6,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from rooflines.cli.app import app
-from rooflines.cli.lists import lists_of_options
-from rooflines.cli.options import Quiet, Reports, output_directory
-from rooflines.cli.options import formats as parse_formats
+from rooflines.cli.options import Quiet, Reports, lists_of_options, option, output_directory, parse_formats
 from rooflines.cli.output import print_report, progress_bar
 from rooflines.errors import Interrupted, UsageError
 from rooflines.profiler.options import MEASURE, OUTPUT, WHAT
@@ -26,27 +21,20 @@ if TYPE_CHECKING:
 @lists_of_options
 def tune(
     *,
-    model: Annotated[str | None, typer.Option(help="Model, or several separated by commas.", metavar="NAME,...",
-                                              rich_help_panel=WHAT, show_default=False)] = None,
-    train: Annotated[bool, typer.Option("--train", help="Train to accuracy instead of profiling steps.", rich_help_panel=WHAT)] = False,
-    objective: Annotated[
-        str | None,
-        typer.Option(
-            help="What to improve, comma-separated: throughput, latency, memory, energy, accuracy (--train).", metavar="NAME,...",
-            rich_help_panel=MEASURE, show_default="throughput; accuracy with --train",
-        ),
+    model: Annotated[
+        str | None, option("Model, or several separated by commas.", group=WHAT, metavar="NAME,...", show_default=False)
     ] = None,
-    trials: Annotated[int, typer.Option(help="Number of trials, those of earlier calls included.", rich_help_panel=MEASURE)] = 20,
-    repeats: Annotated[
-        int, typer.Option(help="Number of runs of the best and of the default setting at the end, in turn.", rich_help_panel=MEASURE)
-    ] = 5,
-    storage: Annotated[
-        str | None,
-        typer.Option(
-            help="Database of the study, shared by several processes or machines (sqlite:///FILE, postgresql://...).", metavar="URL",
-            rich_help_panel=OUTPUT, show_default="study.db in the output directory",
-        ),
-    ] = None,
+    train: Annotated[bool, option("Train to accuracy instead of profiling steps.", "--train", group=WHAT)] = False,
+    objective: Annotated[str | None, option(
+        "What to improve, comma-separated: throughput, latency, memory, energy, accuracy (--train).", group=MEASURE,
+        metavar="NAME,...", show_default="throughput; accuracy with --train"
+    )] = None,
+    trials: Annotated[int, option("Number of trials, those of earlier calls included.", group=MEASURE)] = 20,
+    repeats: Annotated[int, option("Number of runs of the best and of the default setting at the end, in turn.", group=MEASURE)] = 5,
+    storage: Annotated[str | None, option(
+        "Database of the study, shared by several processes or machines (sqlite:///FILE, postgresql://...).", group=OUTPUT,
+        metavar="URL", show_default="study.db in the output directory"
+    )] = None,
     output: Annotated[
         Path | None, output_directory("Directory of the search; an unfinished one is continued.", "runs/NAME-tune-TIME")
     ] = None,
@@ -99,5 +87,3 @@ def _finish(tuning: Tuning, directory: Path, formats: tuple[str, ...], quiet: bo
     with progress_bar(quiet) as progress:
         page, _ = write_tuning(tuning, directory, formats, progress)
     print_report(page, directory, formats, "results.csv", quiet=quiet)
-    if not quiet:
-        print(f"table     {directory / 'results.csv'}")

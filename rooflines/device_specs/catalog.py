@@ -13,12 +13,12 @@ import functools
 import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
-from rooflines.arguments import arg
 from rooflines.device_specs import derive, detect, names
+from rooflines.device_specs.derive import HINT
 from rooflines.device_specs.names import Mig, Printed
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.device_specs.sheet import Rate, Sheet, read_sheet
@@ -26,10 +26,7 @@ from rooflines.device_specs.user_sheets import user_sheets
 from rooflines.errors import UsageError
 from rooflines.units import si
 
-__all__ = ["Facts", "Match", "ceilings_of", "identify", "look_up", "matching", "nearest", "read_sheet", "sheets"]
-
 _DATA = Path(__file__).with_name("data")
-_HINT = f"Use {arg('ceilings', 'measured')} or a JSON file."
 _ALIKE = 0.6  # the share of a name's letters that one to be suggested has in common with it
 # What a driver reports of a memory, of the size it is sold by: ECC and reserved pages take up to 11 % (T4: 14.6 of 16 GiB).
 _LEAST_REPORTED, _MOST_REPORTED = 0.85, 1.02
@@ -100,12 +97,12 @@ def identify(device_name: str, facts: Facts | None = None) -> Match:
             message += f" with {_told(facts)}; of that name: {', '.join(one.sheet.name for one in shared)}"
         elif near := nearest(device_name):
             message += f"; nearest: {', '.join(near)}"
-        raise UsageError(f"{message}.", hint=_HINT)
+        raise UsageError(f"{message}.", hint=HINT)
     candidates = [match.sheet for match in found]
     needs = " or ".join(_distinguishing(candidates, facts, parsed))
+    *others, last = (sheet.name for sheet in candidates)
     raise UsageError(
-        f"{device_name!r} may be {_either(sheet.name for sheet in candidates)}; {needs or 'a more specific name'} is needed to choose.",
-        hint=_HINT,
+        f"{device_name!r} may be {', '.join(others)} or {last}; {needs or 'a more specific name'} is needed to choose.", hint=HINT
     )
 
 
@@ -113,17 +110,16 @@ def matching(device_name: str, facts: Facts | None = None) -> tuple[Match, ...]:
     """Every device that ``device_name`` may be, as far as ``facts`` tell: the user's own sheets if any fits, else ours."""
     facts = facts or Facts()
     parsed = names.parse(device_name)
-    catalogs: dict[bool, Callable[[str], tuple[Sheet, ...]]] = {True: functools.partial(_named, user_sheets()), False: _ours_named}
-    for user, named in catalogs.items():
-        found = named(parsed.text)
-        memory_gb = None
+    own: Callable[[str], tuple[Sheet, ...]] = functools.partial(_named, user_sheets())
+    for user, named in ((True, own), (False, _ours_named)):
+        found, memory_gb = named(parsed.text), None
         if not found and (shorter := names.without_memory(parsed.text)):
             found, memory_gb = named(shorter[0]), shorter[1]
-        fitting = [
-            Match(sheet=sheet, mig=parsed.mig, user=user) for sheet in found if _fits(sheet, parsed, facts) and _has(sheet, memory_gb)
-        ]
+        # a size at the end of a name, if there is one, is that of the device's memory
+        sized = [sheet for sheet in found if memory_gb is None or sheet.memory.capacity_gb == memory_gb]
+        fitting = tuple(Match(sheet=sheet, mig=parsed.mig, user=user) for sheet in sized if _fits(sheet, parsed, facts))
         if fitting:
-            return tuple(fitting)
+            return fitting
     return ()
 
 
@@ -154,9 +150,7 @@ def nearest(device_name: str, count: int = 3) -> tuple[str, ...]:
 def ceilings_of(sheet: Sheet, name: str = "", *, user: bool = False) -> Ceilings:
     """Return the ceilings of a whole device from ``sheet``; ``name`` is the driver's name, ``user`` marks a user's own sheet."""
     found = []
-    for rate in sheet.compute:
-        if not rate.is_roof:
-            continue
+    for rate in filter(lambda rate: rate.is_roof, sheet.compute):
         detail = sheet.cited(rate)
         if rate.derived:
             detail = f"{sheet.units.count} {sheet.units.name} x {_speed(sheet, rate)}; {detail}"
@@ -164,8 +158,7 @@ def ceilings_of(sheet: Sheet, name: str = "", *, user: bool = False) -> Ceilings
             detail = f"{rate.reached}; {detail}"
         found.append(_compute(rate, rate.per_second, Source(kind=_source(rate.derived, user), detail=detail)))
     source = Source(kind=_source(sheet.memory.derived, user), detail=sheet.cited(sheet.memory))
-    found.append(_memory(sheet, sheet.memory.bytes_per_second, source))
-    found += _links(sheet, user)
+    found += [_memory(sheet, sheet.memory.bytes_per_second, source), *_links(sheet, user)]
     return Ceilings(device=name or sheet.name, kind=sheet.kind, ceilings=tuple(found))
 
 
@@ -227,40 +220,22 @@ def _fits(sheet: Sheet, parsed: Printed, facts: Facts) -> bool:
     return True
 
 
-def _has(sheet: Sheet, memory_gb: int | None) -> bool:
-    """Whether a size at the end of a name, if there is one, is that of the device's memory."""
-    return memory_gb is None or sheet.memory.capacity_gb == memory_gb
-
-
 def _distinguishing(candidates: list[Sheet], facts: Facts, parsed: Printed) -> list[str]:
     """What would tell ``candidates`` apart, in words."""
-    needs = []
-    if facts.kind is None and len({sheet.kind for sheet in candidates}) > 1:
-        needs.append("the kind of device")
-    if facts.system is None and len({sheet.systems for sheet in candidates}) > 1:
-        needs.append("the maker of the machine")
-    gpus = parsed.mig is None and all(sheet.kind != "cpu" for sheet in candidates)
-    if facts.units is None and gpus and len({sheet.units.count for sheet in candidates}) > 1:
-        needs.append(f"the number of {candidates[0].units.name}s")
-    if facts.memory_bytes is None and gpus and len({sheet.memory.capacity_gb for sheet in candidates} - {None}) > 1:
-        needs.append("the size of its memory")
-    return needs
+    gpus = candidates if parsed.mig is None and all(sheet.kind != "cpu" for sheet in candidates) else []
+    values: dict[str, tuple[object, set[Any]]] = {
+        "the kind of device": (facts.kind, {sheet.kind for sheet in candidates}),
+        "the maker of the machine": (facts.system, {sheet.systems for sheet in candidates}),
+        f"the number of {candidates[0].units.name}s": (facts.units, {sheet.units.count for sheet in gpus}),
+        "the size of its memory": (facts.memory_bytes, {sheet.memory.capacity_gb for sheet in gpus} - {None}),
+    }
+    return [words for words, (known, different) in values.items() if known is None and len(different) > 1]
 
 
 def _told(facts: Facts) -> str:
-    told = []
-    if facts.units:
-        told.append(f"{facts.units} units")
-    if facts.memory_bytes:
-        told.append(f"{facts.memory_bytes / 2**30:.1f} GiB of memory")
-    if facts.system:
-        told.append(f"a machine of {facts.system}")
-    return " and ".join(told)
-
-
-def _either(words: Iterable[str]) -> str:
-    *first, last = words
-    return f"{', '.join(first)} or {last}"
+    units, memory, system = facts.units, facts.memory_bytes, facts.system
+    told = (units and f"{units} units", memory and f"{memory / 2**30:.1f} GiB of memory", system and f"a machine of {system}")
+    return " and ".join(words for words in told if isinstance(words, str) and words)
 
 
 def _bare(text: str) -> str:
@@ -275,9 +250,8 @@ def _bare(text: str) -> str:
 def _of_slice(sheet: Sheet, whole: Ceilings, name: str, mig: Mig, multiprocessors: int | None) -> Ceilings:
     """A MIG slice: arithmetic by its SMs, which only the driver knows (a "1g" of an A100 has 14 of 108), bandwidth by its eighths."""
     if not multiprocessors:
-        raise UsageError(
-            f"the number of SMs of {name!r} is required.", hint="torch.cuda.get_device_properties reports it as multi_processor_count."
-        )
+        hint = "torch.cuda.get_device_properties reports it as multi_processor_count."
+        raise UsageError(f"the number of SMs of {name!r} is required.", hint=hint)
     slices = mig.memory_slices(sheet.memory.capacity_gb or 0.0)
     return derive.derive_mig(name, whole, sheet.units.count, multiprocessors, slices or 0)
 
@@ -290,7 +264,7 @@ def _of_partition(sheet: Sheet, whole: Ceilings, name: str, units: int, memory_b
     seen = memory_bytes / 2**30 / capacity if memory_bytes and capacity else 1.0
     divided = next((one for one in sorted(sheet.partitions) if one <= parts and _LEAST_REPORTED <= seen * one <= _MOST_REPORTED), 1)
     memory = f"one of {divided} parts of the memory" if divided > 1 else "all of the memory, which the parts share,"
-    return derive.partition(name, whole, 1 / parts, share, 1 / divided, memory)
+    return derive.partition(name, whole, (1 / parts, share), (1 / divided, memory))
 
 
 def _of_cpu(sheet: Sheet, name: str, cores: int | None, user: bool) -> Ceilings:
@@ -308,7 +282,7 @@ def _of_cpu(sheet: Sheet, name: str, cores: int | None, user: bool) -> Ceilings:
     if not cores:
         raise UsageError(
             f"the data sheet of {name!r} cannot be scaled: the number of active cores (of {sheet.units.count}) is not known.",
-            hint=_HINT,
+            hint=HINT,
         )
     count = sheet.units.count
     chips = math.ceil(cores / count)
@@ -353,11 +327,12 @@ def _links(sheet: Sheet, user: bool) -> list[Ceiling]:
     """From the host to the device and back, of a GPU with its own bus or link to the host."""
     bus, link = sheet.pcie, sheet.host_link
     if link is not None:
-        value, source = link.bytes_per_second, Source(kind=_source(False, user), detail=f"{link.technology}; {sheet.cited(link)}")
+        value, derived, detail = link.bytes_per_second, False, f"{link.technology}; {sheet.cited(link)}"
     elif bus is not None and bus.to_host and sheet.kind != "cpu":
-        value, source = bus.bytes_per_second, Source(kind=_source(True, user), detail=f"{bus.words()}; {sheet.cited(bus)}")
+        value, derived, detail = bus.bytes_per_second, True, f"{bus.words()}; {sheet.cited(bus)}"
     else:
         return []
+    source = Source(kind=_source(derived, user), detail=detail)
     return [Ceiling(kind="link", name=name, value=value, unit="B/s", level="host", source=source) for name in ("H2D", "D2H")]
 
 

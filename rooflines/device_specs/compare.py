@@ -58,7 +58,9 @@ def references(measured: Ceilings, device: str) -> References:
     """The data sheet and the derived ceilings of ``device`` (cpu, cuda:0, mps), of ``measured``, if there are any."""
     from rooflines.device_specs import live
 
-    cores = _cores(measured)
+    # the physical cores that the measured threads ran on: two threads of a core do not add up to more of it
+    counts = (measured.threads, detect.physical_cores()) if measured.kind == "cpu" else ()
+    cores = min(filter(None, counts), default=None)
     spec, no_spec = _known(lambda: live.spec(device, cores=cores))
     derived, no_derived = _known(lambda: live.derived(device, cores=cores, clock_hz=measured.clock_hz))
     return References(spec=spec, derived=derived, no_spec=no_spec, no_derived=no_derived)
@@ -70,14 +72,6 @@ def _known(look: Callable[[], Ceilings]) -> tuple[Ceilings | None, str]:
         return look(), ""
     except UsageError as error:
         return None, error.message
-
-
-def _cores(measured: Ceilings) -> int | None:
-    """The physical cores that the measured threads ran on, on a CPU: two threads of a core do not add up to more of it."""
-    if measured.kind != "cpu":
-        return None
-    known = [count for count in (measured.threads, detect.physical_cores()) if count]
-    return min(known, default=None)
 
 
 def compare(measured: Ceilings | None, references: References) -> tuple[RoofComparison, ...]:
@@ -94,11 +88,11 @@ def compare(measured: Ceilings | None, references: References) -> tuple[RoofComp
         if one.kind in ("compute", "memory", "link") and (not one.variant or one.variant.startswith(_SUSTAINED))
     ]
     rows = [row for row in rows if row.reference is not None]
-    for one in spec.ceilings if spec else ():
-        if _is_rate(one) and not any(row.spec is one for row in rows):
+    for one in filter(_is_rate, spec.ceilings if spec else ()):
+        if not any(row.spec is one for row in rows):
             rows.append(RoofComparison(spec=one, derived=_counterpart(one, derived)))
-    for one in derived.ceilings if derived else ():
-        if _is_rate(one) and not any(row.derived is one for row in rows):
+    for one in filter(_is_rate, derived.ceilings if derived else ()):
+        if not any(row.derived is one for row in rows):
             rows.append(RoofComparison(derived=one))
     return tuple(sorted(rows, key=lambda row: row.any.kind != "compute"))
 
@@ -117,8 +111,10 @@ def _counterpart(one: Ceiling, others: Ceilings | None) -> Ceiling | None:
     """The figure of ``others`` for the same units or the same memory."""
     if others is None:
         return None
-    if one.kind == "memory":
-        return next((other for other in others.memory_levels() if _same_level(one, other)), None)
+    if one.kind == "memory":  # the same cache, or the memory outside of all caches under any name
+        caches = one.capacity_bytes is not None
+        levels = [other for other in others.memory_levels() if (other.capacity_bytes is not None) == caches]
+        return next((other for other in levels if not caches or other.level == one.level), None)
     if one.kind == "link":
         return next((other for other in others.main("link") if other.name == one.name), None)
     same = [other for other in others.main("compute") if other.precision == one.precision]
@@ -128,10 +124,3 @@ def _counterpart(one: Ceiling, others: Ceilings | None) -> Ceiling | None:
     # Another accumulate type on the same engine is another figure, not this one.
     candidates = exact or ([] if own else shared)
     return max(candidates, key=lambda other: other.value, default=None)
-
-
-def _same_level(one: Ceiling, other: Ceiling) -> bool:
-    """Whether both are the same cache, or both the memory outside of all caches under any name."""
-    if one.capacity_bytes is None or other.capacity_bytes is None:
-        return one.capacity_bytes is None and other.capacity_bytes is None
-    return one.level == other.level

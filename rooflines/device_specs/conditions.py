@@ -52,32 +52,27 @@ class GpuState:
     def read(self) -> Conditions:
         """The state of this moment; what the GPU does not tell is absent."""
         nvml, gpu = self._nvml, self._handle
+        bits = self._ask(  # before driver 535 the question had another name
+            lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu), lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)
+        )
         return Conditions(
             clock_hz=self._ask(lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM) * 1e6),  # NVML: MHz
             memory_clock_hz=self._ask(lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM) * 1e6),
-            power_w=self._power_w(),
+            # the second is an average over a second on newer GPUs, longer than a burst; NVML: mW
+            power_w=self._ask(self._power_instant_w, lambda: nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3),
             temperature_c=self._ask(lambda: float(nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU))),
-            throttled=reasons(self._reason_bits()),
+            throttled=reasons(int(bits or 0)),
         )
 
     def utilization(self) -> float | None:
         """The share of the recent past in which a kernel of any process ran."""
-        nvml = self._nvml
-        share: float | None = self._ask(lambda: nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu / 100)
+        share: float | None = self._ask(lambda: self._nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu / 100)
         return share
 
     def processes(self) -> list[tuple[int, int]]:
         """Process id and memory in bytes of every process that computes here; empty where NVML does not tell."""
         found = self._ask(lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)) or []
-        return [(int(one.pid), int(one.usedGpuMemory or 0)) for one in found]
-
-    def _power_w(self) -> float | None:
-        """The power of this moment. ``nvmlDeviceGetPowerUsage`` is its average over a second on newer GPUs, longer than a burst."""
-        instant: float | None = self._ask(self._power_instant_w)
-        if instant is not None:
-            return instant
-        average: float | None = self._ask(lambda: self._nvml.nvmlDeviceGetPowerUsage(self._handle) / 1e3)  # NVML: mW
-        return average
+        return [(int(process.pid), int(process.usedGpuMemory or 0)) for process in found]
 
     def _power_instant_w(self) -> float:
         nvml = self._nvml
@@ -86,19 +81,12 @@ class GpuState:
             raise nvml.NVMLError(field.nvmlReturn)
         return float(field.value.uiVal / 1e3)
 
-    def _reason_bits(self) -> int:
-        """The bits that say what holds the clocks back. Before driver 535 the question had another name."""
-        nvml, gpu = self._nvml, self._handle
-        bits = self._ask(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu))
-        if bits is None:
-            bits = self._ask(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu))
-        return int(bits or 0)
-
-    def _ask(self, question: Callable[[], Any]) -> Any:
-        try:
-            return question()
-        except (self._nvml.NVMLError, AttributeError):  # not supported by this GPU; or this pynvml is older than the question
-            return None
+    def _ask(self, *questions: Callable[[], Any]) -> Any:
+        """The first answer to ``questions``; None where this GPU supports none of them or this pynvml is older than they are."""
+        for question in questions:
+            with contextlib.suppress(self._nvml.NVMLError, AttributeError):
+                return question()
+        return None
 
 
 def reasons(bits: int) -> tuple[str, ...]:
@@ -109,22 +97,26 @@ def reasons(bits: int) -> tuple[str, ...]:
 class Watch:
     """Reads the state of a device while something is measured and sums it up.
 
-    ``read`` takes one reading. ``beside`` reads in a separate thread every ``period_s`` seconds, ``note`` once and here: for
-    measurements of the host, which a second thread would slow down.
+    ``read`` takes one reading; without it nothing is read. ``beside`` reads in a separate thread every ``period_s`` seconds, ``note``
+    once and here: for measurements of the host, which a second thread would slow down.
     """
 
-    def __init__(self, read: Callable[[], Conditions], period_s: float = PERIOD_S) -> None:
+    def __init__(self, read: Callable[[], Conditions] | None = None, period_s: float = PERIOD_S) -> None:
         self._read = read
         self._period_s = period_s
         self._readings: list[Conditions] = []
 
     def note(self) -> None:
         """Take one reading."""
-        self._readings.append(self._read())
+        if self._read is not None:
+            self._readings.append(self._read())
 
     @contextlib.contextmanager
     def beside(self) -> Iterator[None]:
         """Inside, readings are taken by a thread, at least one of them."""
+        if self._read is None:
+            yield
+            return
         done = threading.Event()
 
         def watch() -> None:
@@ -150,18 +142,13 @@ class Watch:
 def summary(readings: list[Conditions]) -> Conditions:
     """Several readings as one: the median of each figure where there is one, and every reason that was given, in order."""
 
-    def median(values: list[float | None]) -> float | None:
-        present = [value for value in values if value is not None]
+    def median(name: str) -> float | None:
+        present = [value for reading in readings if (value := getattr(reading, name)) is not None]
         return statistics.median(present) if present else None
 
     given = {reason for reading in readings for reason in reading.throttled}
-    return Conditions(
-        clock_hz=median([one.clock_hz for one in readings]),
-        memory_clock_hz=median([one.memory_clock_hz for one in readings]),
-        power_w=median([one.power_w for one in readings]),
-        temperature_c=median([one.temperature_c for one in readings]),
-        throttled=tuple(words for words in _REASONS.values() if words in given),
-    )
+    figures = {name: median(name) for name in ("clock_hz", "memory_clock_hz", "power_w", "temperature_c")}
+    return Conditions(throttled=tuple(words for words in _REASONS.values() if words in given), **figures)
 
 
 def strangers(processes: list[tuple[int, int]]) -> list[Occupant]:

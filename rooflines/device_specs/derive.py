@@ -17,15 +17,15 @@ from rooflines.device_specs.records import Ceiling, Ceilings, Engine, Precision,
 from rooflines.errors import UsageError
 from rooflines.units import si
 
-_HINT = f"Use {arg('ceilings', 'measured')} or a JSON file."
+HINT = f"Use {arg('ceilings', 'measured')} or a JSON file."
 _Accumulate = Literal["fp64", "fp32", "fp16", "int32"]
 
 
 class PerCycle(msgspec.Struct, frozen=True, kw_only=True):
-    """Operations of one unit (SM, CPU core, GPU core) per cycle, dense, FMA = 2. ``clock_scale`` is its clock over the device's
-    highest.
+    """Operations of one unit (SM, CPU core, GPU core) per cycle, dense, FMA = 2.
 
-    ``isa`` is the instruction set of a CPU that does it; ``unconfirmed`` marks a figure that no source was seen for.
+    ``clock_scale`` is its clock over the device's highest, ``isa`` the instruction set of a CPU that does it; ``unconfirmed`` marks a
+    figure that no source was seen for.
     """
 
     precision: Precision
@@ -86,15 +86,13 @@ def gpu_rates(name: str, compute_capability: tuple[int, int]) -> tuple[PerCycle,
     Raises UsageError for a compute capability that is not in the table and for a product whose rates do not follow from it.
     """
     text = names.parse(name).text
-    major, minor = compute_capability
     if _CAPPED.match(text.removeprefix("geforce ")):
-        raise UsageError(
-            f"ceilings cannot be derived for {name!r}: its rates are limited by product, not by SMs and clock.", hint=_HINT
-        )
+        raise UsageError(f"ceilings cannot be derived for {name!r}: its rates are limited by product, not by SMs and clock.", hint=HINT)
     if compute_capability not in _VECTOR:
-        raise UsageError(f"operations per cycle of compute capability {major}.{minor} ({name!r}) are not known.", hint=_HINT)
-    fp32, fp64, fp16 = _VECTOR[compute_capability]
-    vector: tuple[tuple[Precision, int | None], ...] = (("fp32", fp32), ("fp64", fp64), ("fp16", fp16))
+        capability = ".".join(map(str, compute_capability))
+        raise UsageError(f"operations per cycle of compute capability {capability} ({name!r}) are not known.", hint=HINT)
+    units: tuple[Precision, ...] = ("fp32", "fp64", "fp16")
+    vector = zip(units, _VECTOR[compute_capability], strict=True)
     found = [_core_rate(precision, operations) for precision, operations in vector if operations]
     classes = _MATRIX.get(compute_capability, {})
     rates = classes.get(product_class(name), classes.get("p", {}))
@@ -126,13 +124,9 @@ def derive_gpu(
     """
     if names.parse(name).mig:
         raise UsageError(f"{name!r} is a MIG slice of a GPU.", hint="Use derive_mig with the whole device.")
-    major, minor = compute_capability
-    units = f"{multiprocessors} SM"
-    origin = f"compute capability {major}.{minor}"
-    found = [
-        _rate(rate, units, multiprocessors, clock_hz, origin, "the driver's highest clock")
-        for rate in gpu_rates(name, compute_capability)
-    ]
+    units, origin = f"{multiprocessors} SM", f"compute capability {'.'.join(map(str, compute_capability))}"
+    rates = gpu_rates(name, compute_capability)
+    found = [_rate(rate, units, multiprocessors, clock_hz, origin, "the driver's highest clock") for rate in rates]
     if memory_clock_hz and bus_bits:
         detail = f"2 x {si(memory_clock_hz, 'Hz', 5)}, the memory's highest clock, x {bus_bits} bit / 8"
         level = "HBM" if compute_capability in _HBM else "DRAM"
@@ -147,27 +141,26 @@ def derive_mig(name: str, whole: Ceilings, whole_multiprocessors: int, multiproc
     """
     if not (0 < multiprocessors <= whole_multiprocessors and 0 < memory_slices <= 8):
         raise UsageError(
-            f"{name!r} cannot be {multiprocessors} of {whole_multiprocessors} SMs and {memory_slices} of 8 memory slices.", hint=_HINT
+            f"{name!r} cannot be {multiprocessors} of {whole_multiprocessors} SMs and {memory_slices} of 8 memory slices.", hint=HINT
         )
-    share = f"{multiprocessors} of {whole_multiprocessors} SM"
-    return partition(
-        name, whole, multiprocessors / whole_multiprocessors, share, memory_slices / 8, f"{memory_slices} of 8 memory slices"
-    )
+    share = multiprocessors / whole_multiprocessors, f"{multiprocessors} of {whole_multiprocessors} SM"
+    return partition(name, whole, share, (memory_slices / 8, f"{memory_slices} of 8 memory slices"))
 
 
-def partition(name: str, whole: Ceilings, compute_share: float, compute_words: str, memory_share: float, memory_words: str) -> Ceilings:
-    """``whole``'s roofs scaled to a part of the device; the words name the part, and precede each source."""
+def partition(name: str, whole: Ceilings, compute: tuple[float, str], memory: tuple[float, str]) -> Ceilings:
+    """``whole``'s roofs scaled to a part of the device: the share of its arithmetic and of its memory, each with words for it.
+
+    Every part may have all of a link.
+    """
     found = []
     for ceiling in whole.ceilings:
-        if ceiling.kind == "link":  # every part may have all of it
+        if ceiling.kind == "link":
             found.append(ceiling)
-        if ceiling.kind not in ("compute", "memory"):
-            continue
-        share, words = (compute_share, compute_words) if ceiling.kind == "compute" else (memory_share, memory_words)
-        source = Source(
-            kind="derived", detail=f"{words} x {si(ceiling.value, ceiling.unit, 4)} of the whole device; {ceiling.source.detail}"
-        )
-        found.append(msgspec.structs.replace(ceiling, value=ceiling.value * share, source=source))
+        elif ceiling.kind in ("compute", "memory"):
+            share, words = compute if ceiling.kind == "compute" else memory
+            detail = f"{words} x {si(ceiling.value, ceiling.unit, 4)} of the whole device; {ceiling.source.detail}"
+            source = Source(kind="derived", detail=detail)
+            found.append(msgspec.structs.replace(ceiling, value=ceiling.value * share, source=source))
     return Ceilings(device=name, kind=whole.kind, ceilings=tuple(found))
 
 
@@ -196,7 +189,7 @@ def core_rates(name: str, isa: tuple[str, ...], model: str = "") -> tuple[PerCyc
     text = names.parse(name).text
     if "asimd" in isa:
         return _arm_rates(name, text, isa)
-    family, number = _family(model)
+    family, number, *_ = (int(part) if part.isdigit() else 0 for part in f"{model}/0/0".split("/"))
     amd = family in _AMD_FAMILIES or names.parse(name).vendor == "amd"
     narrow = amd and (family == 25 or (family == 26 and any(low <= number <= high for low, high in _ZEN_5_MOBILE)))
     if "avx512f" in isa:
@@ -206,62 +199,39 @@ def core_rates(name: str, isa: tuple[str, ...], model: str = "") -> tuple[PerCyc
     elif "avx" in isa:
         fp32, with_isa = 16, "avx"
     else:
-        raise UsageError(f"operations per cycle of {name!r} cannot be derived from its instruction sets.", hint=_HINT)
+        raise UsageError(f"operations per cycle of {name!r} cannot be derived from its instruction sets.", hint=HINT)
+    extensions: dict[Precision, dict[str, float]] = {  # the fastest first
+        "fp16": {"avx512_fp16": 2 * fp32},
+        "bf16": {"amx_bf16": 1024, "avx512_bf16": 2 * fp32},
+        "int8": {"amx_int8": 2048, "avx512_vnni": 4 * fp32, "avx_vnni": 128},
+    }
     found = [_core_rate("fp64", fp32 / 2, with_isa), _core_rate("fp32", fp32, with_isa)]
-    if "avx512_fp16" in isa:
-        found.append(_core_rate("fp16", 2 * fp32, "avx512_fp16", unconfirmed=True))
-    if "amx_bf16" in isa:
-        found.append(_core_rate("bf16", 1024, "amx_bf16"))
-    elif "avx512_bf16" in isa:
-        found.append(_core_rate("bf16", 2 * fp32, "avx512_bf16", unconfirmed=True))
-    if "amx_int8" in isa:
-        found.append(_core_rate("int8", 2048, "amx_int8"))
-    elif "avx512_vnni" in isa:
-        found.append(_core_rate("int8", 4 * fp32, "avx512_vnni", unconfirmed=True))
-    elif "avx_vnni" in isa:
-        found.append(_core_rate("int8", 128, "avx_vnni", unconfirmed=True))
+    for precision, rates in extensions.items():
+        known = [_core_rate(precision, rates[name], name, not name.startswith("amx")) for name in rates if name in isa]
+        found += known[:1]
     return tuple(found)
 
 
-def derive_cpu(
-    name: str,
-    *,
-    isa: tuple[str, ...],
-    cores: int,
-    clock_hz: float,
-    model: str = "",
-    channels: int | None = None,
-    transfers_per_s: float | None = None,
-    clock: str = "the measured clock",
-) -> Ceilings:
+def derive_cpu(name: str, *, isa: tuple[str, ...], cores: int, clock_hz: float, model: str = "") -> Ceilings:
     """Ceilings of ``cores`` physical cores at ``clock_hz``, the clock that they sustain under such arithmetic, measured.
 
-    Hardware threads add nothing. Memory bandwidth is ``channels`` x ``transfers_per_s`` x 8 bytes, which the system does not tell
-    without rights: left out, there is no memory ceiling. ``clock`` says which clock it is. Raises UsageError for an unknown core.
+    Hardware threads add nothing. There is no memory ceiling: the system does not tell its channels without rights. Raises UsageError
+    for an unknown core.
     """
     units = f"{cores} {'core' if cores == 1 else 'cores'}"
-    found = [_rate(rate, units, cores, clock_hz, rate.isa, clock) for rate in core_rates(name, isa, model)]
-    if channels and transfers_per_s:
-        detail = f"{channels} channels x {si(transfers_per_s, 'T/s', 4)} x 8 B"
-        found.append(_memory("DRAM", channels * transfers_per_s * 8, detail))
+    found = [_rate(rate, units, cores, clock_hz, rate.isa, "the measured clock") for rate in core_rates(name, isa, model)]
     return Ceilings(device=name, kind="cpu", ceilings=tuple(found))
 
 
 def _arm_rates(name: str, text: str, isa: tuple[str, ...]) -> tuple[PerCycle, ...]:
     fp32, bf16, int8 = (32, 0, 0) if text.startswith("apple ") else _ARM.get(text, (0, 0, 0))
     if not fp32:
-        raise UsageError(f"operations per cycle of {name!r} are not known.", hint=_HINT)
+        raise UsageError(f"operations per cycle of {name!r} are not known.", hint=HINT)
     rates: tuple[tuple[Precision, float, str], ...] = (
         ("fp64", fp32 / 2, "asimd"), ("fp32", fp32, "asimd"), ("fp16", 2 * fp32, "asimdhp"), ("bf16", bf16, "bf16"),
         ("int8", int8, "i8mm"),
     )  # fmt: skip
     return tuple(_core_rate(precision, rate, needed, unconfirmed=True) for precision, rate, needed in rates if rate and needed in isa)
-
-
-def _family(model: str) -> tuple[int, int]:
-    """Family and model number of an x86 CPU, (0, 0) where they are not given."""
-    parts = model.split("/")
-    return (int(parts[0]), int(parts[1])) if len(parts) == 3 and parts[0].isdigit() and parts[1].isdigit() else (0, 0)
 
 
 # --- Apple GPUs --------------------------------------------------------------------------------------------------------------------

@@ -5,14 +5,19 @@ One small function per fact. A fact that the system does not give is None or mis
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import platform
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
+
+from rooflines.device_specs.nvml import start_nvml
 
 _CPUS = Path("/sys/devices/system/cpu")
 _CPUINFO = Path("/proc/cpuinfo")
@@ -60,10 +65,6 @@ class Cpu(msgspec.Struct, frozen=True, kw_only=True):
     isa: tuple[str, ...] = ()
     caches: tuple[Cache, ...] = ()
 
-    def cache(self, level: str) -> Cache | None:
-        """The cache called ``level`` (L1, L2, L3), or None where the system reports none."""
-        return next((cache for cache in self.caches if cache.level == level), None)
-
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """One NVIDIA GPU. ``sm_clock_hz`` is the highest clock the driver allows, absent when NVML cannot say.
@@ -87,25 +88,19 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
 @functools.cache
 def cpu() -> Cpu:
     """The CPU of this machine."""
+    caches = _caches_of_macos() if platform.system() == "Darwin" else caches_of_sysfs(_CPUS, usable_cpus())
     return Cpu(
-        name=cpu_name(),
-        machine=platform.machine(),
-        model=cpu_model(),
-        physical_cores=physical_cores(),
-        logical_cores=os.cpu_count(),
-        isa=isa(),
-        caches=caches(),
-    )
+        name=cpu_name(), machine=platform.machine(), model=cpu_model(), physical_cores=physical_cores(), logical_cores=os.cpu_count(),
+        isa=isa(), caches=caches,
+    )  # fmt: skip
 
 
 def cpu_name() -> str:
     """The CPU's name as the system prints it: "AMD EPYC 9654 96-Core Processor"; the architecture where it prints none."""
+    facts = _cpuinfo()
+    name = facts.get("model name") or _ARM_CORES.get((facts.get("cpu implementer", ""), facts.get("cpu part", "")))
     if platform.system() == "Darwin":
         name = _sysctl("machdep.cpu.brand_string")
-    else:
-        facts = _cpuinfo()
-        core = _ARM_CORES.get((facts.get("cpu implementer", ""), facts.get("cpu part", "")))
-        name = facts.get("model name") or core
     return " ".join((name or platform.processor() or platform.machine()).split())
 
 
@@ -142,13 +137,6 @@ def isa() -> tuple[str, ...]:
     facts = _cpuinfo()
     words = set((facts.get("flags") or facts.get("features") or "").split())
     return tuple(name for name in _ISA if name in words)
-
-
-def caches(root: Path = _CPUS) -> tuple[Cache, ...]:
-    """Data caches of the usable CPUs, from sysfs on Linux, from sysctl on macOS, empty elsewhere."""
-    if platform.system() == "Darwin":
-        return _caches_of_macos()
-    return caches_of_sysfs(root, usable_cpus())
 
 
 def caches_of_sysfs(root: Path, cpus: tuple[int, ...]) -> tuple[Cache, ...]:
@@ -190,62 +178,60 @@ def gpu(index: int) -> Gpu:
     import torch
 
     facts = torch.cuda.get_device_properties(index)
-    uuid = str(getattr(facts, "uuid", ""))
-    driver, clock = _nvml_facts(uuid)
-    memory_clock, bus_bits = _nvml_memory(uuid)
+    # newer versions of torch pass on CUDA's facts about the memory, its clock in kHz
+    of_torch = {
+        "l2_bytes": getattr(facts, "L2_cache_size", 0),
+        "memory_clock_hz": getattr(facts, "memory_clock_rate", 0) * 1e3,
+        "bus_bits": getattr(facts, "memory_bus_width", 0),
+    }
+    known: dict[str, Any] = {**of_torch, **_facts_of_nvml(str(getattr(facts, "uuid", "")))}
     return Gpu(
-        name=facts.name,
-        index=index,
-        compute_capability=(facts.major, facts.minor),
-        multiprocessors=facts.multi_processor_count,
-        memory_bytes=facts.total_memory,
-        l2_bytes=getattr(facts, "L2_cache_size", None) or None,
-        driver=driver,
-        sm_clock_hz=clock,
-        # newer versions of torch pass on CUDA's facts about the memory, its clock in kHz
-        memory_clock_hz=memory_clock or getattr(facts, "memory_clock_rate", 0) * 1e3 or None,
-        bus_bits=bus_bits or getattr(facts, "memory_bus_width", 0) or None,
-    )
+        name=facts.name, index=index, compute_capability=(facts.major, facts.minor), multiprocessors=facts.multi_processor_count,
+        memory_bytes=facts.total_memory, **{name: value for name, value in known.items() if value},
+    )  # fmt: skip
 
 
-def _nvml_facts(uuid: str) -> tuple[str | None, float | None]:
-    """Driver version and highest SM clock (Hz) of the GPU with ``uuid``, as torch prints it; None for what NVML does not tell.
+def _facts_of_nvml(uuid: str) -> dict[str, Any]:
+    """What NVML knows of the GPU with ``uuid``, as torch prints it, by fields of ``Gpu``.
 
-    By UUID, because CUDA_VISIBLE_DEVICES renumbers the GPUs for torch but not for NVML.
+    By UUID, because CUDA_VISIBLE_DEVICES renumbers the GPUs for torch but not for NVML. What a MIG slice, which has another UUID, and
+    some boards do not answer is missing.
     """
     try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except Exception:  # no pynvml, no driver: the errors of both differ from version to version
-        return None, None
+        nvml = start_nvml()
+    except Exception:  # the errors of pynvml and of the driver differ from version to version
+        return {}
+    found: dict[str, Any] = {}
+    questions: dict[str, Callable[[Any], Any]] = {  # NVML: MHz
+        "sm_clock_hz": lambda gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM) * 1e6,
+        "memory_clock_hz": lambda gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_MEM) * 1e6,
+        "bus_bits": lambda gpu: nvml.nvmlDeviceGetMemoryBusWidth(gpu),
+    }
     try:
-        driver = _text(pynvml.nvmlSystemGetDriverVersion())
-        try:
-            handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
-            clock = pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM) * 1e6  # NVML: MHz
-        except pynvml.NVMLError:  # a MIG slice has another UUID; some boards do not support the clock query
-            return driver, None
-        return driver, clock
+        version = nvml.nvmlSystemGetDriverVersion()
+        found["driver"] = version.decode() if isinstance(version, bytes) else version
+        for name, question in questions.items():
+            with contextlib.suppress(nvml.NVMLError):
+                found[name] = question(nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}"))
     finally:
-        pynvml.nvmlShutdown()
+        nvml.nvmlShutdown()
+    return found
 
 
-def _nvml_memory(uuid: str) -> tuple[float | None, int | None]:
-    """Highest memory clock (Hz) and bus width (bits) of the GPU with ``uuid``; None where NVML does not tell (a MIG slice)."""
-    try:
-        import pynvml
+def cuda_extra(torch_cuda: str | None, driver_cuda: tuple[int, int] | None) -> str | None:
+    """Return the extra of this package that brings CUDA kernels, ``cuda12`` or ``cuda13``; None where neither fits.
 
-        pynvml.nvmlInit()
-    except Exception:  # as above
-        return None, None
-    try:
-        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
-        return pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_MEM) * 1e6, pynvml.nvmlDeviceGetMemoryBusWidth(handle)
-    except pynvml.NVMLError:
-        return None, None
-    finally:
-        pynvml.nvmlShutdown()
+    torch loads the libraries of the CUDA that it was built for (``torch_cuda``, "13.0"), so the extra is that version's. A torch built
+    without CUDA does not restrict the choice: then it is the newest that the driver runs (``driver_cuda``, (12, 4)). None where torch
+    or the driver is older than CUDA 12, and where torch is newer than the driver, because torch itself has to be replaced first.
+    """
+    if torch_cuda is None:
+        major = min(driver_cuda[0], 13) if driver_cuda else 0
+    else:
+        major = int(torch_cuda.split(".")[0])
+        if driver_cuda and driver_cuda[0] < major:
+            return None
+    return f"cuda{major}" if major in (12, 13) else None
 
 
 def apple_gpu_cores() -> int | None:
@@ -262,10 +248,6 @@ def system_vendor(root: Path = _DMI) -> str | None:
         return " ".join((root / "sys_vendor").read_text().split()) or None
     except OSError:
         return None
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
 
 
 @functools.cache
@@ -294,21 +276,16 @@ def _size_bytes(text: str) -> int:
 
 def _caches_of_macos() -> tuple[Cache, ...]:
     """The performance cores' L1 data and L2 caches; Apple reports no L3 to software."""
-    cores = _sysctl_number("hw.perflevel0.physicalcpu") or _sysctl_number("hw.physicalcpu")
+    cores = _sysctl_number("hw.perflevel0.physicalcpu", "hw.physicalcpu")
     if not cores:
         return ()
-    found = []
-    level1 = _sysctl_number("hw.perflevel0.l1dcachesize") or _sysctl_number("hw.l1dcachesize")
-    if level1:
-        found.append(Cache(level="L1", size_bytes=level1, instances=cores))
-    level2 = _sysctl_number("hw.perflevel0.l2cachesize") or _sysctl_number("hw.l2cachesize")
-    if level2:
-        sharing = _sysctl_number("hw.perflevel0.cpusperl2") or 1
-        found.append(Cache(level="L2", size_bytes=level2, instances=max(1, cores // sharing)))
-    level3 = _sysctl_number("hw.l3cachesize")
-    if level3:
-        found.append(Cache(level="L3", size_bytes=level3, instances=1))
-    return tuple(found)
+    sharing = _sysctl_number("hw.perflevel0.cpusperl2") or 1
+    levels = {
+        "L1": (_sysctl_number("hw.perflevel0.l1dcachesize", "hw.l1dcachesize"), cores),
+        "L2": (_sysctl_number("hw.perflevel0.l2cachesize", "hw.l2cachesize"), max(1, cores // sharing)),
+        "L3": (_sysctl_number("hw.l3cachesize"), 1),
+    }
+    return tuple(Cache(level=level, size_bytes=size, instances=count) for level, (size, count) in levels.items() if size)
 
 
 def _sysctl(name: str) -> str | None:
@@ -318,6 +295,7 @@ def _sysctl(name: str) -> str | None:
         return None
 
 
-def _sysctl_number(name: str) -> int | None:
-    text = _sysctl(name)
-    return int(text) if text and text.isdigit() else None
+def _sysctl_number(*names: str) -> int | None:
+    """The first positive number under one of ``names``."""
+    texts = (_sysctl(name) or "" for name in names)
+    return next((int(text) for text in texts if text.isdigit() and int(text)), None)

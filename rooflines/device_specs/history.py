@@ -1,22 +1,33 @@
-"""The rounds of every measurement of one device, as they are kept, and the ceilings that follow from them.
+"""The rounds of every measurement of one device, the ceilings that follow from them, and the files with both.
 
-Nothing but what was measured is stored: which round is the best, how far the rounds are apart and which laws are broken is derived
-each time, from all measurements of the same device, driver, threads, packages and method.
+Nothing but what was measured is stored, in the user's cache directory: which round is the best, how far the rounds are apart and which
+laws are broken is derived each time, from all measurements of the same device, driver, threads, packages and method.
 """
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Sequence
+import math
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 import msgspec
 
 from rooflines.device_specs import detect, laws
-from rooflines.device_specs.records import CONTRADICTS, DISTURBED, UNCONFIRMED, Ceiling, Ceilings
+from rooflines.device_specs.records import CONTRADICTS, DISTURBED, UNCONFIRMED, Ceiling, Ceilings, marks_of
 from rooflines.device_specs.rounds import Round, fastest, summary
+from rooflines.errors import DataError
+from rooflines.serial import from_plain, read_json, write_json
+
+Progress = Callable[[str], None]
 
 # Older measurements are dropped, so that the file stays small.
 MOST_SESSIONS = 32
+# Ceilings that other processes disturbed serve for this long; then they are measured again.
+_DISTURBED_AGE = datetime.timedelta(hours=1)
+# Histories that could not be written: they serve this process.
+_unwritten: dict[str, History] = {}
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,21 +87,11 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
         held = sustained_s or next((one.sustained_s for one in reversed(sessions) if one.sustained_s), None)
         clocks = [one.clock_hz for one in sessions if one.clock_hz is not None]
         return Ceilings(
-            device=self.device,
-            kind=self.kind,
-            ceilings=lawful(best_of(sessions, held), self.threads),
-            fingerprint=self.fingerprint,
-            measured_at=sessions[-1].measured_at,
-            measurements=len(sessions),
-            since=sessions[0].measured_at,
-            full=any(one.full for one in sessions),
-            sustained_s=held,
-            method=self.method,
-            packages=self.packages,
-            driver=self.driver,
-            threads=self.threads,
-            clock_hz=max(clocks, default=None),
-        )
+            device=self.device, kind=self.kind, ceilings=lawful(best_of(sessions, held), self.threads), fingerprint=self.fingerprint,
+            measured_at=sessions[-1].measured_at, measurements=len(sessions), since=sessions[0].measured_at,
+            full=any(one.full for one in sessions), sustained_s=held, method=self.method, packages=self.packages, driver=self.driver,
+            threads=self.threads, clock_hz=max(clocks, default=None),
+        )  # fmt: skip
 
     def joined(self, sessions: Iterable[Session]) -> History:
         """Merge further measurements, each once, in the order of time."""
@@ -154,3 +155,104 @@ def broken_laws(ceilings: Sequence[Ceiling], threads: int | None) -> tuple[laws.
     """The laws that ``ceilings`` measured with ``threads`` threads break here."""
     cores = detect.physical_cores() if threads else None
     return laws.broken(ceilings, min(threads, cores) if threads and cores else None)
+
+
+# --- files ---------------------------------------------------------------------------------------------------------------------------
+
+
+def load_file(path: Path) -> Ceilings:
+    """Ceilings from a JSON file: a stored ``Ceilings`` record, or anything with a list ``ceilings`` of them, such as analysis.json.
+
+    Raises DataError, naming the field, where the file is neither.
+    """
+    hint = "Use a run's analysis.json, or see docs/ceilings.md for the fields."
+
+    def refusal(what: str) -> DataError:
+        return DataError(f'the ceilings file "{path}" {what}.', hint=hint)
+
+    try:
+        plain = msgspec.json.decode(path.read_bytes())
+    except OSError as error:
+        raise DataError(f'cannot read the ceilings file "{path}": {error.strerror or error}.', hint=hint) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise refusal(f"is not JSON: {error}") from None
+    if not isinstance(plain, dict) or not isinstance(plain.get("ceilings"), (list, dict)):
+        raise refusal('has no "ceilings" list')
+    if isinstance(plain["ceilings"], dict):  # run.json keeps the whole record
+        plain = plain["ceilings"]
+    known = plain.get("environment")
+    known = known if isinstance(known, dict) else {}
+    given = {"device": known.get("device_name", path.stem), "kind": str(known.get("device", "")).split(":")[0], **plain}
+    try:
+        ceilings = from_plain(given, Ceilings)
+    except msgspec.ValidationError as error:
+        raise refusal(f"is not valid: {error}") from None
+    if not ceilings.ceilings:
+        raise refusal("contains no ceilings")
+    for ceiling in ceilings.ceilings:
+        if not (math.isfinite(ceiling.value) and ceiling.value > 0):
+            raise refusal(f'gives "{ceiling.name}" as {ceiling.value}; it must be positive')
+    return ceilings
+
+
+def age(ceilings: Ceilings, now: datetime.datetime | None = None) -> datetime.timedelta | None:
+    """The age of ``ceilings`` at ``now`` (default: this moment), or None if unknown."""
+    try:
+        then = datetime.datetime.fromisoformat(ceilings.measured_at)
+    except ValueError:
+        return None
+    if then.tzinfo is None:
+        then = then.replace(tzinfo=datetime.timezone.utc)
+    return (now or datetime.datetime.now(datetime.timezone.utc)) - then
+
+
+def cache_directory() -> Path:
+    """The directory of measured ceilings: ``ROOFLINES_CACHE_DIR``, or the user's cache directory."""
+    import platformdirs
+
+    return Path(os.environ.get("ROOFLINES_CACHE_DIR") or platformdirs.user_cache_dir("rooflines")) / "ceilings"
+
+
+def _path(kind: str, fingerprint: str) -> Path:
+    return cache_directory() / f"{kind}-{fingerprint}.json"
+
+
+def read_history(kind: str, fingerprint: str) -> History | None:
+    """The measurements of a device, or None where there are none that can be read and belong to ``fingerprint``."""
+    try:
+        history = read_json(_path(kind, fingerprint), History)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return _unwritten.get(fingerprint)
+    return history if history.fingerprint == fingerprint and history.sessions else None
+
+
+def add_session(empty: History, session: Session, progress: Progress) -> History:
+    """``session`` with those that are stored by now, in the cache; where that cannot be written, they still serve this process.
+
+    The file is replaced as a whole. Of two processes that write in the same moment one loses its session.
+    """
+    history = (read_history(empty.kind, empty.fingerprint) or empty).joined([session])
+    path = _path(empty.kind, empty.fingerprint)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, history)
+    except OSError as error:
+        _unwritten[empty.fingerprint] = history
+        progress(f"ceilings not cached: {error}")
+    return history
+
+
+def answering(empty: History, *, full: bool, sustained_s: float | None) -> Ceilings | None:
+    """The stored ceilings that answer a request, or None: a full set has everything that a smaller request asks for."""
+    history = read_history(empty.kind, empty.fingerprint)
+    if history is None or (full and not any(one.full for one in history.sessions)):
+        return None
+    if sustained_s is not None and not any(one.sustained_s == sustained_s for one in history.sessions):
+        return None
+    ceilings = history.ceilings(sustained_s)
+    # what such a request would measure again: a quick one has no variants of memory to make better
+    alike = [one for one in history.sessions if one.full == full] or history.sessions
+    measured = {series.ceiling.key for session in alike for series in session.series}
+    disturbed = any(DISTURBED in marks_of(one) for one in ceilings.ceilings if one.key in measured)
+    since = age(ceilings)
+    return None if not ceilings.ceilings or (disturbed and (since is None or since > _DISTURBED_AGE)) else ceilings

@@ -88,45 +88,30 @@ def guess(traits: DeviceTraits) -> Guess:
         return Guess(sheet=None)
     fastest = max(fitting, key=_speed)
     others = tuple(sheet for sheet in fitting if sheet is not fastest)
-    alike = all(_within(mine, other) for sheet in others for mine, other in zip(_speed(fastest), _speed(sheet), strict=True))
+    pairs = (pair for sheet in others for pair in zip(_speed(fastest), _speed(sheet), strict=True))
+    alike = all(max(pair) <= _ALIKE * min(pair) for pair in pairs)
     return Guess(sheet=fastest, others=others) if alike else Guess(sheet=None, others=tuple(fitting))
 
 
 def _fits(sheet: Sheet, traits: DeviceTraits) -> bool:
-    own = _capability(sheet)
-    amd = sheet.vendor == "AMD"
+    own, amd = sheet.compute_capability, sheet.vendor == "AMD"
+    if own.startswith("gfx"):  # as torch reports it: gfx90a is 9.0, gfx942 is 9.4, gfx1100 is 11.0
+        own = f"{own[3:-2]}.{own[-2]}"
     if traits.warp == 64 and not amd:
         return False
     if traits.capability and (traits.capability != own or (amd and traits.warp == 32 and own.startswith("9."))):
         return False
-    if traits.architectures and not any(_is_architecture(sheet, one) for one in traits.architectures):
+    # gfx942 and sm90
+    named = {sheet.compute_capability, f"sm{sheet.compute_capability.replace('.', '')}"}
+    if traits.architectures and named.isdisjoint(traits.architectures):
         return False
-    if traits.products and not any(one in sheet.name.split() for one in traits.products):
+    if traits.products and not any(product in sheet.name.split() for product in traits.products):
         return False
     facts = Facts(kind="cuda", units=traits.units, memory_bytes=traits.memory_bytes)
     return any(match.sheet == sheet for match in catalog.matching(sheet.names[0], facts))
-
-
-def _capability(sheet: Sheet) -> str:
-    """The compute capability that torch reports: gfx90a is 9.0, gfx942 is 9.4, gfx1100 is 11.0."""
-    if not sheet.compute_capability.startswith("gfx"):
-        return sheet.compute_capability
-    digits = sheet.compute_capability.removeprefix("gfx")
-    return f"{digits[:-2]}.{digits[-2]}"
-
-
-def _is_architecture(sheet: Sheet, name: str) -> bool:
-    if name.startswith("gfx"):
-        return sheet.compute_capability == name
-    return sheet.compute_capability == f"{name.removeprefix('sm')[:-1]}.{name[-1]}"
 
 
 def _speed(sheet: Sheet) -> tuple[float, float]:
     """The bandwidth of the memory, and the fastest rate of half-precision products, else of fp32."""
     rates = [rate for precision, engine in (("fp16", "matrix"), ("fp32", "vector")) if (rate := sheet.rate(precision, engine))]
     return sheet.memory.bytes_per_second, rates[0].per_second if rates else 0.0
-
-
-def _within(one: float, other: float) -> bool:
-    low, high = sorted((one, other))
-    return high <= _ALIKE * low

@@ -5,17 +5,11 @@
 
 from __future__ import annotations
 
-import re
-
-import msgspec
-
-from rooflines.arguments import arg
 from rooflines.device_specs import catalog, derive, detect
 from rooflines.device_specs.catalog import Facts
+from rooflines.device_specs.derive import HINT
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import UsageError
-
-_HINT = f"Use {arg('ceilings', 'measured')} or a JSON file."
 
 
 def known(device: str, *, cores: int | None = None, clock_hz: float | None = None) -> Ceilings:
@@ -30,7 +24,7 @@ def known(device: str, *, cores: int | None = None, clock_hz: float | None = Non
         try:
             return derived(device, cores=cores, clock_hz=clock_hz)
         except UsageError as no_clock:
-            raise UsageError(f"{no_sheet.message} {no_clock.message[:1].upper()}{no_clock.message[1:]}", hint=_HINT) from None
+            raise UsageError(f"{no_sheet.message} {no_clock.message[:1].upper()}{no_clock.message[1:]}", hint=HINT) from None
 
 
 def spec(device: str, *, cores: int | None = None) -> Ceilings:
@@ -47,7 +41,7 @@ def derived(device: str, *, cores: int | None = None, clock_hz: float | None = N
     if kind == "cuda":
         gpu = detect.gpu(int(index or 0))
         if gpu.sm_clock_hz is None:
-            raise UsageError(f"ceilings cannot be derived for {gpu.name!r}: its maximum clock is not known.", hint=_HINT)
+            raise UsageError(f"ceilings cannot be derived for {gpu.name!r}: its maximum clock is not known.", hint=HINT)
         return derive.derive_gpu(
             gpu.name, gpu.compute_capability, gpu.multiprocessors, gpu.sm_clock_hz, gpu.memory_clock_hz, gpu.bus_bits
         )
@@ -56,7 +50,7 @@ def derived(device: str, *, cores: int | None = None, clock_hz: float | None = N
     cpu = detect.cpu()
     cores = cores or min(cpu.physical_cores or 1, len(detect.usable_cpus()))
     if clock_hz is None:
-        raise UsageError(f"deriving the ceilings of {cpu.name!r} requires a measured sustained clock.", hint=_HINT)
+        raise UsageError(f"deriving the ceilings of {cpu.name!r} requires a measured sustained clock.", hint=HINT)
     return derive.derive_cpu(cpu.name, isa=cpu.isa, cores=cores, clock_hz=clock_hz, model=cpu.model)
 
 
@@ -64,20 +58,19 @@ def apple_variant(name: str, gpu_cores: int | None) -> Ceilings:
     """An Apple GPU with as many cores as no sheet has, at the clock of a sheet of the same chip; Apple publishes none."""
     same = catalog.matching(name, Facts(kind="mps"))
     if not same or not gpu_cores:
-        raise UsageError(f"ceilings cannot be derived for {name!r}: the GPU's clock and core count are not known.", hint=_HINT)
+        raise UsageError(f"ceilings cannot be derived for {name!r}: the GPU's clock and core count are not known.", hint=HINT)
     # the nearest sibling, a larger one before a smaller one: its memory is a bound for this one's
     sheet = min((match.sheet for match in same), key=lambda sheet: (sheet.units.count < gpu_cores, abs(sheet.units.count - gpu_cores)))
     clock = next(iter(sheet.clocks.values()))
-    found = derive.derive_apple(
+    return derive.derive_apple(
         name, gpu_cores, clock.mhz * 1e6, bytes_per_s=sheet.memory.bytes_per_second, clock=f"the clock of {sheet.name}"
     )
-    return msgspec.structs.replace(found, device=name)
 
 
 def named(device: str) -> tuple[str, Facts]:
     """The driver's name of ``device`` and further facts. ``device`` must exist."""
     kind, _, index = device.partition(":")
-    if not re.fullmatch(r"cpu|cuda|mps", kind):
+    if kind not in ("cpu", "cuda", "mps"):
         raise UsageError(f"unknown device type {device!r}; expected cpu, cuda or mps.")
     if kind == "cuda":
         import torch

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from rooflines.arguments import arg
 from rooflines.device_specs import detect
-from rooflines.device_specs.cache import add_session, answering, read_history
-from rooflines.device_specs.history import History, Session
-from rooflines.device_specs.plan import Plan, Progress
+from rooflines.device_specs.history import History, Progress, Session, add_session, answering, read_history
+from rooflines.device_specs.plan import Plan
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import DeviceError, UsageError
 from rooflines.serial import to_plain
@@ -29,10 +28,7 @@ if TYPE_CHECKING:
 METHOD = 6
 # Seconds that the rounds of all figures may take: of those that judge a run, and of every figure there is. A GPU has more figures,
 # and more ways to measure each.
-BUDGET_S = 9.0
-FULL_BUDGET_S = 37.0
-GPU_BUDGET_S = 20.0
-GPU_FULL_BUDGET_S = 60.0
+_BUDGETS_S, _GPU_BUDGETS_S = (9.0, 37.0), (20.0, 60.0)
 
 
 def measure(
@@ -59,7 +55,7 @@ def measure(
     """
     import torch
 
-    progress = progress or _silent
+    progress = progress or (lambda _: None)
     target = _device(device)
     if sustained_s is not None and target.type != "cuda":
         raise UsageError(
@@ -81,7 +77,7 @@ def measure(
     from rooflines.device_specs.measure_cpu import measure_cpu
     from rooflines.device_specs.measure_gpu import measure_cuda, measure_mps
 
-    usual = (GPU_FULL_BUDGET_S if full else GPU_BUDGET_S) if target.type == "cuda" else FULL_BUDGET_S if full else BUDGET_S
+    usual = (_GPU_BUDGETS_S if target.type == "cuda" else _BUDGETS_S)[full]
     plan = Plan(budget_s or usual, progress, threads)
     with torch.no_grad():
         if target.type == "cpu":
@@ -139,12 +135,8 @@ def _facts(device: torch.device, threads: int | None, budget_s: float | None) ->
         with contextlib.suppress(PackageNotFoundError):  # with it Numba has its CUDA kernels, else they are left out
             packages["numba-cuda"] = version("numba-cuda")
     facts: dict[str, Any] = {"method": METHOD, "kind": device.type, "packages": packages, "budget_s": budget_s}
-    cpu = detect.cpu()
     if device.type == "cuda":
         gpu = detect.gpu(device.index)
         return facts | {"name": gpu.name, "gpu": to_plain(gpu), "cuda": torch.version.cuda, "hip": torch.version.hip}
+    cpu = detect.cpu()
     return facts | {"name": cpu.name, "cpu": to_plain(cpu), "threads": threads, "cpus": len(detect.usable_cpus())}
-
-
-def _silent(_: str) -> None:
-    """Progress that is not shown."""

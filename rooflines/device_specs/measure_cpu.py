@@ -15,7 +15,7 @@ from rooflines.device_specs.measure_torch import cpu_reference, emulated, fits, 
 from rooflines.device_specs.plan import Plan
 from rooflines.device_specs.records import Precision
 from rooflines.device_specs.rounds import Way, ready
-from rooflines.kernels.micro import clock, cycles, dispatch, fma, int8, ladder, matmul, stream, vectors
+from rooflines.kernels.micro import clock, dispatch, fma, ladder, matmul, stream, vectors
 from rooflines.kernels.micro.fma import Variant
 from rooflines.kernels.micro.repeats import Run, Timing
 from rooflines.kernels.micro.team import Team, nodes, places
@@ -91,8 +91,8 @@ def _fma(plan: Plan, team: Team, precision: _Vector, kernel: Variant, variant: s
     what = "recurrences of a multiplication and an addition" if kernel == "no FMA" else "FMA recurrences"
     detail = f"{fma.ACCUMULATORS} independent {width} {what} (Numba), {_threads(team.size)}"
     work = fma.flops(dtype, 1000, kernel) * team.size
-    plan.figure(Way(detail, ready(run, work), private=True), kind="compute", name=f"FMA {precision}", unit="FLOP/s",
-                precision=precision, engine="vector", accumulate=precision, variant=variant or kernel, threads=team.size)  # fmt: skip
+    plan.figure(Way(detail, ready(run, work), private=True), kind="compute", precision=precision, engine="vector",
+                accumulate=precision, variant=variant or kernel, threads=team.size)  # fmt: skip
 
 
 # --- memory ------------------------------------------------------------------------------------------------------------------------
@@ -188,27 +188,22 @@ def _memory(plan: Plan, place: _Place, accesses: tuple[Access, ...], variant: st
     An update has no use for non-temporal stores: what it writes is in the cache.
     """
     threads = place.team.size
+    shared: dict[str, Any] = {"kind": "memory", "variant": variant, "threads": threads}
     for access in accesses:
         kinds = (False, True) if access in ("write", "copy", "triad") else (False,)
         ways = []
         for past_caches in kinds:
-            stores = f", {_STORES[past_caches]}" if len(kinds) > 1 else ""
-            ways.append(
-                Way(f"{access} kernel (Numba), {place.memory.detail}{stores}, {_threads(threads)}",
-                    partial(place.segments, access, past_caches), further=_STORES[past_caches] if further and len(kinds) > 1 else "")
-            )  # fmt: skip
-        plan.figure(*ways, kind="memory", name=f"DRAM {access}", unit="B/s", level="DRAM", access=access, variant=variant,
-                    threads=threads)  # fmt: skip
+            stores = _STORES[past_caches] if len(kinds) > 1 else ""
+            detail = f"{access} kernel (Numba), {place.memory.detail}{stores and f', {stores}'}, {_threads(threads)}"
+            ways.append(Way(detail, partial(place.segments, access, past_caches), further=stores if further else ""))
+        plan.figure(*ways, level="DRAM", access=access, **shared)
     for number, cache in enumerate(detect.cpu().caches):
-        private = cache.instances >= threads
         for access in accesses:
-            ways = [
-                Way(f"{access} kernel (Numba), working set {binary_bytes(size)},"
-                    f" {_threads(threads)}", partial(place.window, access, size), private=private)
-                for size in working_sets(number, threads)
-            ]  # fmt: skip
-            plan.figure(*ways, kind="memory", name=f"{cache.level} {access}", unit="B/s", level=cache.level, access=access,
-                        capacity_bytes=cache.capacity_bytes(threads), variant=variant, threads=threads)  # fmt: skip
+            ways = []
+            for size in working_sets(number, threads):
+                detail = f"{access} kernel (Numba), working set {binary_bytes(size)}, {_threads(threads)}"
+                ways.append(Way(detail, partial(place.window, access, size), private=cache.instances >= threads))
+            plan.figure(*ways, level=cache.level, access=access, capacity_bytes=cache.capacity_bytes(threads), **shared)
 
 
 def working_sets(number: int, threads: int) -> tuple[int, ...]:
@@ -245,13 +240,13 @@ def _int8(plan: Plan, threads: int) -> None:
     small = (256, 256, 256)
     with torch_threads(1):
         reference = cpu_reference(small)
-        usable = [name for name, product in int8.products(small).items() if not emulated(small, product, reference)]
+        usable = [name for name, product in matmul.int8_products(small).items() if not emulated(small, product, reference)]
     if not usable:
         plan.progress("GEMM int8: not available or emulated")
         return
 
     def make(name: str, shape: matmul.Shape) -> tuple[Run, float]:
-        return partial(clock.timed, device, int8.products(shape)[name]), matmul.flops(shape)
+        return partial(clock.timed, device, matmul.int8_products(shape)[name]), matmul.flops(shape)
 
     free = detect.memory_available_bytes()
     plan.figure(
@@ -259,7 +254,7 @@ def _int8(plan: Plan, threads: int) -> None:
             Way(f"{name} [{m}, {k}] @ [{k}, {n}] (oneDNN, {_threads(threads)})", partial(make, name, (m, n, k)), renewed=True)
             for m, n, k in _SHAPES if fits((m, n, k), free) for name in usable
         ),
-        kind="compute", name="GEMM int8", unit="OP/s", precision="int8", engine="matrix", accumulate="int32", threads=threads,
+        kind="compute", precision="int8", engine="matrix", accumulate="int32", threads=threads,
     )  # fmt: skip
 
 
@@ -269,7 +264,7 @@ def _dispatch(plan: Plan, full: bool) -> None:
         kinds += [("NumPy", "numpy.negative", dispatch.ufunc), ("Numba", "a compiled function", dispatch.compiled_function)]
     for variant, what, make in kinds:
         way = Way(f"{what} on one element less the surrounding Python call, CPU time", ready(make(), 1))
-        plan.figure(way, kind="latency", name="operator dispatch", unit="s", variant=variant)
+        plan.figure(way, kind="latency", name="operator dispatch", variant=variant)
 
 
 def _clock(plan: Plan, team: Team) -> None:
@@ -280,9 +275,9 @@ def _clock(plan: Plan, team: Team) -> None:
     per_call = 10_000
 
     def run(calls: int) -> Timing:
-        return team.run([partial(cycles.chain, 1, 3, per_call * calls)] * team.size)
+        return team.run([partial(fma.chain, 1, 3, per_call * calls)] * team.size)
 
-    plan.figure(Way("", ready(run, cycles.LINKS * per_call), private=True), kind="clock", name="clock", unit="Hz")
+    plan.figure(Way("", ready(run, fma.LINKS * per_call), private=True), kind="clock", name="clock")
 
 
 def _blas() -> str:

@@ -6,25 +6,25 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
 from rooflines.device_specs import detect, measure_kernels
 from rooflines.device_specs.conditions import GpuState, Watch, refuse_if_busy
 from rooflines.device_specs.derive import FP32_PER_SM_CYCLE
-from rooflines.device_specs.extras import cuda_extra
-from rooflines.device_specs.measure_links import host_links, peer_links
-from rooflines.device_specs.measure_torch import free_bytes, gemm, transfers
+from rooflines.device_specs.measure_torch import cache_reads, free_bytes, gemm, host_links, peer_links, transfers
 from rooflines.device_specs.plan import Plan
 from rooflines.device_specs.records import Precision
 from rooflines.device_specs.rounds import Way
 from rooflines.errors import DeviceError
-from rooflines.kernels.micro import clock, dispatch, transfer
+from rooflines.kernels.micro import clock, dispatch
 from rooflines.kernels.micro.matmul import Scaling, Shape, Side
 from rooflines.kernels.micro.repeats import Run, Timing
-from rooflines.units import binary_bytes, si
+from rooflines.kernels.micro.transfer import Access
+from rooflines.units import si
 
+_ACCESSES: tuple[Access, ...] = ("read", "write", "copy", "triad")
 _LARGEST_MPS = 256 << 20  # bytes a tensor at most
 # Rounds of a GPU that nothing else uses differ by less than this, so a way further behind will not be the fastest.
 _BEHIND = 0.95
@@ -37,9 +37,6 @@ def measure_cuda(
     plan: Plan, device: torch.device, *, full: bool = False, sustained_s: float | None = None, force: bool = False
 ) -> None:
     """Measure every figure of one GPU that judges a run; what its memory has no room for is left out.
-
-    First what needs little power (memory, caches, launches), then arithmetic, so that no figure is taken at a clock that the figure
-    before it has pulled down; the links to the host, which need no clock, are last.
 
     ``full`` adds more shapes of products, the two slower ways to multiply fp8, shared memory, pageable copies and the links to other
     GPUs. With ``sustained_s`` every compute and memory figure is also measured over this many seconds. Raises DeviceError where other
@@ -59,15 +56,9 @@ def measure_cuda(
         plan.behind = _BEHIND
         plan.spin = _spin(device)
         try:
-            ours = _ours(plan, device)
-            _memory(plan, device, facts, ours, full)
-            _kernel_launch(plan, device)
-            _vectors(plan, device, facts, ours)
-            _products(plan, device, facts, full)
-            with _left_out(plan, "links to the host", device):
-                host_links(plan, device, pageable=full)
-            if full:
-                peer_links(plan, device)
+            for what, planned in _figures(plan, device, facts, full):
+                with _left_out(plan, what, device):
+                    planned()
             plan.measure()
             # last, because a process that has been traced launches kernels more slowly
             with _left_out(plan, "kernel launch (traced)", device):
@@ -82,60 +73,48 @@ def _spin(device: torch.device) -> Callable[[], object]:
     return lambda: clock.timed(device, lambda: target.copy_(source), 32)
 
 
-def _ours(plan: Plan, device: torch.device) -> bool:
-    """Whether our own kernels can be compiled; a message where not."""
-    why_not = measure_kernels.unusable(device)
-    if why_not and torch.version.hip is None:
-        extra = cuda_extra(torch.version.cuda, None)
-        hint = f" pip install 'rooflines[{extra}]' may help" if extra else ""
-        plan.progress(f"CUDA kernels: skipped ({why_not}); memory is measured with torch.{hint}")
-    return not why_not
+def _figures(plan: Plan, device: torch.device, facts: detect.Gpu, full: bool) -> Iterator[tuple[str, Callable[[], object]]]:
+    """What is measured, and the function that plans it, by our own kernels or, where these cannot be compiled, by torch.
 
-
-def _vectors(plan: Plan, device: torch.device, facts: detect.Gpu, ours: bool) -> None:
-    """Plan the FMA peaks by our own kernels, else derive one."""
-    if not ours:
-        if torch.version.hip is None:
-            derived_fp32(plan, facts)
-        return
-    units: tuple[Literal["fp32", "fp64", "fp16"], ...] = ("fp32", "fp64", "fp16")
-    for precision in units if facts.compute_capability >= (5, 3) else units[:2]:
-        with _left_out(plan, f"FMA {precision}", device):
-            measure_kernels.fma(plan, device, precision)
-
-
-def _products(plan: Plan, device: torch.device, facts: detect.Gpu, full: bool) -> None:
-    """Plan matrix products in every precision the device may have."""
-    nvidia = torch.version.hip is None
-    library = "cuBLAS" if nvidia else "hipBLAS"
-    for precision in product_precisions(facts.compute_capability if nvidia else None):
-        with _left_out(plan, f"GEMM {precision}", device):
-            shapes, transposed = product_shapes(full), transposed_shapes(full, facts.multiprocessors)
-            gemm(plan, device, precision, shapes, 1024, library, transposed=transposed)
-        if precision == "fp8" and full:
-            scalings: dict[str, Scaling] = {"a scale per row": "row", "slow accumulation": "tensor, slow accumulation"}
-            for variant, scaling in scalings.items():
-                with _left_out(plan, f"GEMM fp8 ({variant})", device):
-                    gemm(plan, device, "fp8", _CUBES, 1024, library, scaling=scaling, variant=variant)
-
-
-def _memory(plan: Plan, device: torch.device, facts: detect.Gpu, ours: bool, full: bool) -> None:
-    """Plan device memory, the L2 cache and, in a full set, shared memory: by our own kernels, or the first two by torch."""
+    First what needs little power (memory, caches, launches), then arithmetic, so that no figure is taken at a clock that the figure
+    before it has pulled down; the links, which need no clock, are last.
+    """
     from rooflines.kernels.micro.cuda_stream import array_bytes
 
-    if not ours:
-        transfers(plan, device, "HBM", array_bytes(free_bytes(device), facts.l2_bytes), ("read", "write", "copy", "triad"))
-        if facts.l2_bytes:
-            _gpu_l2(plan, device, facts.l2_bytes)
-        return
-    with _left_out(plan, "HBM", device):
-        measure_kernels.streams(plan, device, facts.l2_bytes, full=full)
-    with _left_out(plan, "L2 read", device):
-        if facts.l2_bytes:
-            measure_kernels.l2(plan, device, facts.l2_bytes)
-    with _left_out(plan, "shared memory read", device):
+    nvidia, l2_bytes, why_not = torch.version.hip is None, facts.l2_bytes, measure_kernels.unusable(device)
+    if not why_not:
+        yield "HBM", partial(measure_kernels.streams, plan, device, l2_bytes, full=full)
+        if l2_bytes:
+            yield "L2 read", partial(measure_kernels.l2, plan, device, l2_bytes)
         if full:
-            measure_kernels.shared(plan, device)
+            yield "shared memory read", partial(measure_kernels.shared, plan, device)
+    else:
+        if nvidia:
+            extra = detect.cuda_extra(torch.version.cuda, None)
+            hint = f" pip install 'rooflines[{extra}]' may help" if extra else ""
+            plan.progress(f"CUDA kernels: skipped ({why_not}); memory is measured with torch.{hint}")
+        yield "HBM", lambda: transfers(plan, device, "HBM", array_bytes(free_bytes(device), l2_bytes), _ACCESSES)
+        if l2_bytes:
+            yield "L2 read", partial(cache_reads, plan, device, l2_bytes)
+    yield "kernel launch", partial(_kernel_launch, plan, device)
+    yield "operator dispatch", partial(_dispatch, plan, device)
+    if not why_not:
+        units: tuple[Literal["fp32", "fp64", "fp16"], ...] = ("fp32", "fp64", "fp16")
+        for unit in units if facts.compute_capability >= (5, 3) else units[:2]:
+            yield f"FMA {unit}", partial(measure_kernels.fma, plan, device, unit)
+    elif nvidia:
+        yield "FMA fp32", partial(derived_fp32, plan, facts)
+    library = "cuBLAS" if nvidia else "hipBLAS"
+    transposed = transposed_shapes(full, facts.multiprocessors)
+    scalings: dict[str, Scaling] = {"a scale per row": "row", "slow accumulation": "tensor, slow accumulation"}
+    for precision in product_precisions(facts.compute_capability if nvidia else None):
+        product = partial(gemm, plan, device, precision)
+        yield f"GEMM {precision}", partial(product, product_shapes(full), 1024, library, transposed=transposed)
+        for variant, scaling in scalings.items() if precision == "fp8" and full else ():
+            yield f"GEMM fp8 ({variant})", partial(product, _CUBES, 1024, library, scaling=scaling, variant=variant)
+    yield "links to the host", partial(host_links, plan, device, pageable=full)
+    if full:
+        yield "links to other GPUs", partial(peer_links, plan, device)
 
 
 # Multiples of every tile that cuBLAS has, from where a device fills up to where its memory ends.
@@ -229,35 +208,17 @@ def derived_fp32(plan: Plan, gpu: detect.Gpu) -> None:
         f" {si(gpu.sm_clock_hz, 'Hz', 4)}, the driver's highest clock"
     )
     plan.derive(detail, kind="compute", name="FMA fp32", value=gpu.multiprocessors * rate * gpu.sm_clock_hz, unit="FLOP/s",
-                 precision="fp32", engine="vector", accumulate="fp32")  # fmt: skip
-
-
-def _gpu_l2(plan: Plan, device: torch.device, l2_bytes: int) -> None:
-    """Plan the read bandwidth of the L2 cache by torch."""
-    size = l2_bytes // 2 // 4 * 4
-
-    def make() -> tuple[Run, float]:
-        call, work = transfer.repeated_read(torch.ones(size // 4, device=device), 64)
-        return partial(clock.timed, device, call), work
-
-    plan.figure(Way(f"torch.sum 64 times over {binary_bytes(size)} in one kernel", make), above="HBM", kind="memory", name="L2 read",
-                unit="B/s", level="L2", access="read", capacity_bytes=l2_bytes)  # fmt: skip
-
-
-_KERNEL_LAUNCH: dict[str, Any] = {"kind": "latency", "name": "kernel launch", "unit": "s"}
+                precision="fp32", engine="vector", accumulate="fp32")  # fmt: skip
 
 
 def _kernel_launch(plan: Plan, device: torch.device) -> None:
-    """Plan two latencies: of a kernel among kernels already queued on the device, and of an eager operator sent by the host.
-
-    The first is the time from start to start, the second the pace at which Python can feed the device.
-    """
+    """Plan the latency of a kernel among kernels already queued on the device: the time from start to start."""
 
     def graph() -> tuple[Run, float]:
         return partial(clock.timed, device, dispatch.launch_graph(device, _LAUNCHES)), _LAUNCHES
 
-    plan.figure(Way(f"aten::add_ on one element, {_LAUNCHES} times in a CUDA graph, from start to start", graph), **_KERNEL_LAUNCH)
-    _dispatch(plan, device)
+    detail = f"aten::add_ on one element, {_LAUNCHES} times in a CUDA graph, from start to start"
+    plan.figure(Way(detail, graph), kind="latency", name="kernel launch")
 
 
 def _traced_launch(plan: Plan, device: torch.device) -> None:
@@ -267,7 +228,9 @@ def _traced_launch(plan: Plan, device: torch.device) -> None:
     from start to start in a graph has. The shorter of the two is the roof.
     """
     detail = f"shortest kernel in a trace of aten::add_ and aten::zero_ on one element, {_TRACED} times each"
-    plan.measure_apart(detail, lambda: dispatch.shortest_kernel_s(dispatch.traced_launches(device, _TRACED)), _TRACES, **_KERNEL_LAUNCH)
+    plan.measure_apart(
+        detail, lambda: dispatch.shortest_kernel_s(dispatch.traced_launches(device, _TRACED)), _TRACES, name="kernel launch"
+    )
 
 
 def _dispatch(plan: Plan, device: torch.device) -> None:
@@ -282,8 +245,7 @@ def _dispatch(plan: Plan, device: torch.device) -> None:
 
         return run, _LAUNCHES
 
-    plan.figure(Way(f"aten::zero_ on one element, {_LAUNCHES} times in a row", make), kind="latency", name="operator dispatch",
-                unit="s")  # fmt: skip
+    plan.figure(Way(f"aten::zero_ on one element, {_LAUNCHES} times in a row", make), kind="latency", name="operator dispatch")
 
 
 # --- MPS ---------------------------------------------------------------------------------------------------------------------------
@@ -295,7 +257,7 @@ def measure_mps(plan: Plan, device: torch.device, *, full: bool = False) -> None
     for precision in precisions:
         gemm(plan, device, precision, ((2048,) * 3, (4096,) * 3), 512, "Metal")
     size = max(min(_LARGEST_MPS, detect.memory_available_bytes() // 8), 1 << 20)
-    transfers(plan, device, "DRAM", size, ("read", "write", "copy", "triad"))
+    transfers(plan, device, "DRAM", size, _ACCESSES)
     _dispatch(plan, device)
     if full:
         host_links(plan, device, pageable=True)

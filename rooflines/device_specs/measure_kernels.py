@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from rooflines.device_specs.measure_torch import TRANSFERS, free_bytes, transfer_run
+from rooflines.device_specs.measure_torch import free_bytes, transfer_run
 from rooflines.device_specs.plan import Plan
 from rooflines.device_specs.rounds import Way
 from rooflines.kernels.micro import clock, transfer
@@ -57,7 +57,7 @@ def unusable(device: torch.device) -> str:
 def fma(plan: Plan, device: torch.device, precision: Precision) -> None:
     """Plan the FMA peak of the vector units, all threads that the device holds at once."""
     from rooflines.kernels.micro import cuda_fma
-    from rooflines.kernels.micro.cuda_vectors import THREADS, launcher
+    from rooflines.kernels.micro.cuda_vectors import THREADS
 
     kernel = cuda_fma.kernel_of(precision)
     blocks = _fill(device, kernel, cuda_fma.SIGNATURES[precision], THREADS)
@@ -72,12 +72,12 @@ def fma(plan: Plan, device: torch.device, precision: Precision) -> None:
             torch_type, numpy_type = {"fp32": (torch.float32, np.float32), "fp64": (torch.float64, np.float64)}[precision]
             values = torch.ones(threads, dtype=torch_type, device=device)
             scale, shift = numpy_type(0.5), numpy_type(1.0)
-        call = launcher(kernel, blocks, THREADS, _array(values), scale, shift, _FMA_ITERATIONS)
-        return _keeping(partial(clock.timed, device, call), values), cuda_fma.flops(threads, _FMA_ITERATIONS, lanes)
+        work = cuda_fma.flops(threads, _FMA_ITERATIONS, lanes)
+        return _run(device, kernel, (blocks, THREADS), values, scale, shift, _FMA_ITERATIONS), work
 
     recurrences = f"{cuda_fma.RECURRENCES} independent recurrences{' of pairs' if lanes == 2 else ''} a thread"
-    plan.figure(Way(f"{recurrences}, {_grid(device, blocks, THREADS)}", make), kind="compute", name=f"FMA {precision}", unit="FLOP/s",
-                precision=precision, engine="vector", accumulate=precision)  # fmt: skip
+    way = Way(f"{recurrences}, {_grid(device, blocks, THREADS)}", make)
+    plan.figure(way, kind="compute", precision=precision, engine="vector", accumulate=precision)
 
 
 def streams(plan: Plan, device: torch.device, l2_bytes: int | None, *, full: bool) -> None:
@@ -103,67 +103,63 @@ def streams(plan: Plan, device: torch.device, l2_bytes: int | None, *, full: boo
             detail = f"{access} kernel, {pattern.unroll} vectors a thread at once, {grid}, {arrays}"
             ways[detail] = Way(detail, partial(_stream, device, access, pattern, blocks, size))
         if access != "read":
-            ways[access] = Way(f"{TRANSFERS[access]}, {arrays}", partial(transfer_run, device, access, size))
-        plan.figure(*ways.values(), kind="memory", name=f"HBM {access}", unit="B/s", level="HBM", access=access)
+            ways[access] = Way(f"{transfer.OPERATORS[access]}, {arrays}", partial(transfer_run, device, access, size))
+        plan.figure(*ways.values(), kind="memory", level="HBM", access=access)
 
 
 def _stream(device: torch.device, access: Access, pattern: Pattern, blocks: int, size: int) -> tuple[Run, float]:
     """The run of one access in one pattern over arrays of ``size`` bytes, and the bytes of one launch."""
     from rooflines.kernels.micro import cuda_stream
-    from rooflines.kernels.micro.cuda_vectors import launcher
 
     vectors = size // 16
     first, second, target = transfer.operands(size, device)
-    one, two, three = (_array(tensor) for tensor in (first, second, target))
-    sums = _array(torch.empty(cuda_stream.sums_of(blocks * pattern.threads), device=device))
-    arguments = {
-        "read": (one, sums, vectors),
-        "write": (three, np.float32(1), vectors),
-        "copy": (one, three, vectors),
-        "triad": (one, two, three, np.float32(3), vectors),
+    sums = torch.empty(cuda_stream.sums_of(blocks * pattern.threads), device=device)
+    arguments: tuple[Any, ...] = {
+        "read": (first, sums, vectors),
+        "write": (target, np.float32(1), vectors),
+        "copy": (first, target, vectors),
+        "triad": (first, second, target, np.float32(3), vectors),
     }[access]
-    call = launcher(cuda_stream.kernel_of(access, pattern.unroll), blocks, pattern.threads, *arguments)
-    return _keeping(partial(clock.timed, device, call), first, second, target, sums), cuda_stream.moved_bytes(access, size)
+    kernel = cuda_stream.kernel_of(access, pattern.unroll)
+    return _run(device, kernel, (blocks, pattern.threads), *arguments), cuda_stream.moved_bytes(access, size)
 
 
 def l2(plan: Plan, device: torch.device, l2_bytes: int) -> None:
     """Plan the read bandwidth of the L2 cache by several grids and working sets of up to half of it."""
     from rooflines.kernels.micro import cuda_stream
-    from rooflines.kernels.micro.cuda_vectors import THREADS, launcher
+    from rooflines.kernels.micro.cuda_vectors import THREADS
 
-    facts = torch.cuda.get_device_properties(device)
-    count = facts.multi_processor_count
+    count = torch.cuda.get_device_properties(device).multi_processor_count
     resident = _fill(device, cuda_stream.read_again, cuda_stream.READ_AGAIN, THREADS) // count
 
     def make(work: WorkingSet) -> tuple[Run, float]:
         source, sums = torch.ones(work.vectors * 4, device=device), torch.empty(work.blocks * THREADS, device=device)
         passes = max(1, _L2_BYTES // (work.vectors * 16))
-        call = launcher(cuda_stream.read_again, work.blocks, THREADS, _array(source), _array(sums), work.vectors, passes)
-        return _keeping(partial(clock.timed, device, call), source, sums), work.vectors * 16 * passes
+        run = _run(device, cuda_stream.read_again, (work.blocks, THREADS), source, sums, work.vectors, passes)
+        return run, work.vectors * 16 * passes
 
     ways = [
         Way(f"read kernel past L1, working set {binary_bytes(work.vectors * 16)}, {_grid(device, work.blocks, THREADS)}",
             partial(make, work))
         for work in cuda_stream.working_sets(l2_bytes, count, resident)
     ]  # fmt: skip
-    plan.figure(*ways, above="HBM", kind="memory", name="L2 read", unit="B/s", level="L2", access="read", capacity_bytes=l2_bytes)
+    plan.figure(*ways, kind="memory", above="HBM", level="L2", access="read", capacity_bytes=l2_bytes)
 
 
 def shared(plan: Plan, device: torch.device) -> None:
     """Plan the read bandwidth of all shared memories together: a variant, because nothing stays there from one kernel to the next."""
     from rooflines.kernels.micro import cuda_shared
-    from rooflines.kernels.micro.cuda_vectors import launcher
 
-    blocks = _fill(device, cuda_shared.read, cuda_shared.SIGNATURE, cuda_shared.THREADS)
+    threads = cuda_shared.THREADS
+    blocks = _fill(device, cuda_shared.read, cuda_shared.SIGNATURE, threads)
 
     def make() -> tuple[Run, float]:
-        source = torch.ones(cuda_shared.VECTORS * 4, device=device)
-        sums = torch.empty(blocks * cuda_shared.THREADS, device=device)
-        call = launcher(cuda_shared.read, blocks, cuda_shared.THREADS, _array(source), _array(sums), _SHARED_PASSES)
-        return _keeping(partial(clock.timed, device, call), source, sums), cuda_shared.read_bytes(blocks, _SHARED_PASSES)
+        source, sums = torch.ones(cuda_shared.VECTORS * 4, device=device), torch.empty(blocks * threads, device=device)
+        run = _run(device, cuda_shared.read, (blocks, threads), source, sums, _SHARED_PASSES)
+        return run, cuda_shared.read_bytes(blocks, _SHARED_PASSES)
 
-    plan.figure(Way(f"read kernel, {_grid(device, blocks, cuda_shared.THREADS)}", make), kind="memory", name="shared memory read",
-                unit="B/s", level="shared", access="read", variant="within a block")  # fmt: skip
+    way = Way(f"read kernel, {_grid(device, blocks, threads)}", make)
+    plan.figure(way, kind="memory", name="shared memory read", level="shared", access="read", variant="within a block")
 
 
 def _fill(device: torch.device, kernel: Any, signature: tuple[Any, ...], threads: int) -> int:
@@ -187,6 +183,9 @@ def _array(tensor: torch.Tensor) -> Any:
     return cuda.as_cuda_array(tensor)
 
 
-def _keeping(run: Run, *operands: Any) -> Run:
-    """``run``, which keeps ``operands`` alive: Numba's view of a tensor does not."""
-    return lambda calls: (run(calls), operands)[0]
+def _run(device: torch.device, kernel: Any, grid: tuple[int, int], *arguments: Any) -> Run:
+    """A run of launches of ``kernel`` with ``grid`` (blocks, threads). It keeps the tensors alive: Numba's view of them does not."""
+    from rooflines.kernels.micro.cuda_vectors import launcher
+
+    call = launcher(kernel, *grid, *(_array(one) if isinstance(one, torch.Tensor) else one for one in arguments))
+    return lambda calls: (clock.timed(device, call, calls), arguments)[0]

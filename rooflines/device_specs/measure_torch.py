@@ -1,30 +1,32 @@
-"""Measurements by torch operators, on any device that torch has: matrix products and transfers."""
+"""Measurements by torch operators, on any device that torch has: matrix products, memory, and the links to the host and other GPUs."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Literal
+from typing import Any
 
 import torch
 
 from rooflines.device_specs import detect
+from rooflines.device_specs.nvml import find_gpu, start_nvml
 from rooflines.device_specs.plan import Plan
 from rooflines.device_specs.records import Precision
-from rooflines.device_specs.rounds import Way
+from rooflines.device_specs.rounds import Way, ready
+from rooflines.errors import DeviceError
 from rooflines.kernels.micro import clock, matmul, transfer
 from rooflines.kernels.micro.matmul import Scaling, Shape, Side
 from rooflines.kernels.micro.repeats import Run, Timing
+from rooflines.kernels.micro.transfer import Access
 from rooflines.units import binary_bytes
-
-Access = Literal["read", "write", "copy", "triad"]
-TRANSFERS: dict[Access, str] = {"read": "torch.sum", "write": "Tensor.fill_", "copy": "Tensor.copy_", "triad": "torch.add(alpha=)"}
 
 _SLOWEST_GEMM = 1 / 20  # of fp32, for the narrow precisions on a CPU; slower means emulated element by element
 _TRIAL_S, _TRIAL_CALLS = 5e-3, 64  # a trial is that long, so that starting a kernel does not matter, but no more calls than that
 # A shape whose product would take longer, by the rate of the trial, is not tried: a GPU has many figures, a CPU few shapes.
 _LONGEST_CALL_S, _LONGEST_CALL_ON_GPU_S = 0.5, 0.1
+_LARGEST_COPY = 256 << 20  # bytes of one copy over a link: milliseconds on any
+_ROUTES = {"NVLink": "over NVLink", "peer": "into each other's memory", "PCIe": "through the host's memory"}
 
 
 def gemm(
@@ -82,8 +84,8 @@ def gemm(
         Way(f"{matmul.operator(precision)} {matmul.words(shape, side)} ({detail})", partial(make, shape, side), renewed=True)
         for shape, side in tried or [(small, plain)]
     ]
-    plan.figure(*ways, kind="compute", name=f"GEMM {precision}", unit="OP/s" if precision == "int8" else "FLOP/s",
-                precision=precision, engine="matrix", accumulate=matmul.accumulate(precision), variant=variant)  # fmt: skip
+    accumulate = matmul.accumulate(precision)
+    plan.figure(*ways, kind="compute", precision=precision, engine="matrix", accumulate=accumulate, variant=variant)
 
 
 def cpu_reference(shape: Shape) -> float:
@@ -120,21 +122,91 @@ def free_bytes(device: torch.device) -> int:
 def transfers(plan: Plan, device: torch.device, level: str, size_bytes: int, accesses: tuple[Access, ...]) -> None:
     """Plan the bandwidth of the device's outermost memory by torch operators on float32 tensors of ``size_bytes``."""
     for access in accesses:
-        way = Way(f"{TRANSFERS[access]} on tensors of {binary_bytes(size_bytes)}", partial(transfer_run, device, access, size_bytes))
-        plan.figure(way, kind="memory", name=f"{level} {access}", unit="B/s", level=level, access=access)
+        detail = f"{transfer.OPERATORS[access]} on tensors of {binary_bytes(size_bytes)}"
+        way = Way(detail, partial(transfer_run, device, access, size_bytes))
+        plan.figure(way, kind="memory", level=level, access=access)
 
 
 def transfer_run(device: torch.device, access: Access, size_bytes: int) -> tuple[Run, float]:
     """A run of the operator for ``access`` on float32 tensors of ``size_bytes``, and the bytes of one call."""
-    first, second, target = transfer.operands(size_bytes, device)
-    calls = {
-        "read": lambda: transfer.read(first),
-        "write": lambda: transfer.write(target),
-        "copy": lambda: transfer.copy(first, target),
-        "triad": lambda: transfer.triad(first, second, target),
-    }
-    call, work = calls[access]()
-    return partial(clock.timed, device, call), work
+    call, moved = transfer.streaming(access, *transfer.operands(size_bytes, device))
+    return partial(clock.timed, device, call), moved
+
+
+def cache_reads(plan: Plan, device: torch.device, l2_bytes: int) -> None:
+    """Plan the read bandwidth of a GPU's L2 cache."""
+    size = l2_bytes // 2 // 4 * 4
+
+    def make() -> tuple[Run, float]:
+        call, moved = transfer.repeated_read(torch.ones(size // 4, device=device), 64)
+        return partial(clock.timed, device, call), moved
+
+    way = Way(f"torch.sum 64 times over {binary_bytes(size)} in one kernel", make)
+    plan.figure(way, kind="memory", above="HBM", level="L2", access="read", capacity_bytes=l2_bytes)
+
+
+def host_links(plan: Plan, device: torch.device, *, pageable: bool) -> None:
+    """Plan copies from the host (H2D) and to it (D2H), by pinned memory, which the device reads by itself.
+
+    With ``pageable`` also by pageable memory: variants, because the driver copies them through its own pinned memory.
+    """
+    size = copy_bytes(free_bytes(device), detect.memory_available_bytes())
+    here = torch.empty(size // 4, device=device)
+    # an Apple GPU shares the host's memory, and torch pins none of it there
+    kinds = (False,) if device.type != "cuda" else (True, False) if pageable else (True,)
+    for pinned in kinds:
+        # written once: pages that were never touched all lie on one page of zeros
+        host = torch.ones(size // 4, pin_memory=pinned)
+        for name, source, target in (("H2D", host, here), ("D2H", here, host)):
+            kind = "pinned" if pinned else "pageable"
+            detail = f"Tensor.copy_ of {binary_bytes(size)}, {kind} host memory"
+            variant = "pageable" if device.type == "cuda" and not pinned else ""
+            plan.figure(_crossing(detail, device, source, target), kind="link", name=name, level="host", variant=variant)
+
+
+def peer_links(plan: Plan, device: torch.device) -> None:
+    """Plan copies between ``device`` and every other GPU that torch sees, each way."""
+    for index in range(torch.cuda.device_count()):
+        other = torch.device("cuda", index)
+        if other == device:
+            continue
+        try:
+            level = peer_level(device, other)
+            size = copy_bytes(free_bytes(device), free_bytes(other))
+            here, there = (torch.ones(size // 4, device=end) for end in (device, other))
+            for source, target in ((here, there), (there, here)):
+                # torch copies on the stream of the source
+                way = _crossing(f"Tensor.copy_ of {binary_bytes(size)}, {_ROUTES[level]}", source.device, source, target)
+                plan.figure(way, kind="link", name=f"{source.device} to {target.device}", level=level)
+        except RuntimeError as error:  # the other one is out of memory, or in exclusive use by another process
+            plan.progress(f"{device} and {other}: skipped ({str(error).splitlines()[0]})")
+
+
+def _crossing(detail: str, device: torch.device, source: torch.Tensor, target: torch.Tensor) -> Way:
+    """A copy over a link, timed on ``device``."""
+    call, crossed = transfer.crossing(source, target)
+    return Way(detail, ready(partial(clock.timed, device, call), crossed))
+
+
+def copy_bytes(*free: int) -> int:
+    """The size of a copy between ends with this much free memory each."""
+    return max(min(_LARGEST_COPY, *(one // 8 for one in free)), 1 << 20) // 4 * 4
+
+
+def peer_level(device: torch.device, other: torch.device) -> str:
+    """The link between two GPUs: NVLink; a bus with access to each other's memory ("peer"); or the host's memory ("PCIe")."""
+    ends = [str(getattr(torch.cuda.get_device_properties(end), "uuid", "")) for end in (device, other)]
+    with contextlib.suppress(DeviceError):
+        nvml: Any = start_nvml()
+        try:
+            status = nvml.nvmlDeviceGetP2PStatus(*(find_gpu(nvml, end) for end in ends), nvml.NVML_P2P_CAPS_INDEX_NVLINK)
+            if status == nvml.NVML_P2P_STATUS_OK:
+                return "NVLink"
+        except nvml.NVMLError:
+            pass
+        finally:
+            nvml.nvmlShutdown()
+    return "peer" if torch.cuda.can_device_access_peer(device, other) else "PCIe"
 
 
 @contextlib.contextmanager

@@ -6,20 +6,17 @@ import contextlib
 import datetime
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from rooflines.device_specs.history import Series, Session, best_of, broken_laws
-from rooflines.device_specs.records import DISTURBED, Ceiling, Source
+from rooflines.device_specs.conditions import Watch
+from rooflines.device_specs.history import Progress, Series, Session, best_of, broken_laws
+from rooflines.device_specs.records import DISTURBED, Ceiling, Conditions, Source, SourceKind
 from rooflines.device_specs.rounds import BEHIND, PlannedFigure, Round, Way, summary, take
 from rooflines.kernels.micro.repeats import Run, Timing, calls_for
 from rooflines.units import si
 
-if TYPE_CHECKING:
-    from rooflines.device_specs.conditions import Watch
-
-Progress = Callable[[str], None]
 T = TypeVar("T")
 
 BUSY = 0.95  # share of its cores below which a sample was disturbed
@@ -51,7 +48,7 @@ class Plan:
         self.figures: list[PlannedFigure] = []
         self.series: list[Series] = []
         self.clock_hz: float | None = None
-        self.watch: Watch | None = None
+        self.watch = Watch()
         self.sustained_s: float | None = None
         self.disturbed_by = ""
         self.keeps = True
@@ -61,22 +58,33 @@ class Plan:
         self.notes: dict[str, str] = {}
         self._date = datetime.date.today().isoformat()
 
-    def figure(self, *ways: Way, above: str = "", **fields: Any) -> PlannedFigure:
-        """Add the figure with the ``fields`` of a ceiling, measured in each of ``ways``."""
-        self.figures.append(PlannedFigure(fields, ways, above=above, behind=self.behind))
+    def figure(self, *ways: Way, kind: str, above: str = "", **fields: Any) -> PlannedFigure:
+        """Add the figure with the ``fields`` of a ceiling, measured in each of ``ways``.
+
+        Those that follow from others need not be given: the unit, and the name of arithmetic and of memory.
+        """
+        unit = {"latency": "s", "clock": "Hz", "compute": "OP/s" if fields.get("precision") == "int8" else "FLOP/s"}.get(kind, "B/s")
+        if kind == "compute":
+            fields.setdefault("name", f"{'GEMM' if fields.get('engine') == 'matrix' else 'FMA'} {fields.get('precision')}")
+        elif kind == "memory":
+            fields.setdefault("name", f"{fields.get('level')} {fields.get('access')}")
+        self.figures.append(PlannedFigure({"kind": kind, "unit": unit, **fields}, ways, above=above, behind=self.behind))
         return self.figures[-1]
 
     def derive(self, detail: str, **fields: Any) -> None:
         """Keep a figure that was computed, not measured."""
-        self.keep(Ceiling(source=Source(kind="derived", detail=detail, date=self._date), **fields))
+        self.keep(Ceiling(source=self._source(detail, "derived"), **fields))
 
-    def keep(self, ceiling: Ceiling) -> None:
-        """Keep a ceiling as it is."""
-        self.series.append(Series(ceiling=ceiling))
+    def keep(self, ceiling: Ceiling, values: Sequence[float] = ()) -> None:
+        """Keep a ceiling as it is, with the ``values`` that it is the best of."""
+        self.series.append(Series(ceiling=ceiling, values=tuple(values), quiet=(not self.disturbed_by,) * len(values)))
         self.progress(f"{ceiling.name}: {si(ceiling.value, ceiling.unit)}")
 
+    def _source(self, detail: str, kind: SourceKind = "measured") -> Source:
+        return Source(kind=kind, detail=detail, date=self._date)
+
     def measure_apart(self, detail: str, sample: Callable[[], float | None], count: int, **fields: Any) -> None:
-        """Keep ``count`` values of a figure that cannot be measured in the rounds of the others; None is not a value.
+        """Keep ``count`` values of a time that cannot be measured in the rounds of the others; None is not a value.
 
         ``detail`` says in words how it is measured, another way than those of the same figure in the plan. The clocks are raised, and
         the state of the device is read, before each: a sample may end with work of the host, in which the clocks fall again.
@@ -88,13 +96,11 @@ class Plan:
                 note()
                 if (value := sample()) is not None:
                     values.append(value)
-        conditions = None if self.watch is None else self.watch.take()
+        conditions = self.watch.take()
         if values:
-            best = summary([Round(one) for one in values], lowest=fields["kind"] == "latency").best.value
-            source = Source(kind="measured", detail=detail, date=self._date)
-            ceiling = Ceiling(value=best, source=source, conditions=conditions, **fields)
-            self.series.append(Series(ceiling=ceiling, values=tuple(values), quiet=(not self.disturbed_by,) * len(values)))
-            self.progress(f"{ceiling.name}: {si(best, ceiling.unit)}")
+            best = summary([Round(value) for value in values], lowest=True).best.value
+            source = self._source(detail)
+            self.keep(Ceiling(kind="latency", unit="s", value=best, source=source, conditions=conditions, **fields), values)
 
     def measure(self) -> None:
         """Measure every figure in rounds, in the order in which they were planned.
@@ -136,7 +142,7 @@ class Plan:
 
     def visit(self, figure: PlannedFigure, way: Way) -> Round | None:
         """The median of a few samples, or the fastest of their parts; None where the figure cannot be measured here."""
-        return self._attempt(figure, way, lambda: self._visit(figure, way))
+        return self._attempt(figure, way, partial(self._visit, figure, way))
 
     def _visit(self, figure: PlannedFigure, way: Way) -> Round | None:
         made = way.prepared
@@ -163,8 +169,7 @@ class Plan:
         work *= way.calls
         value = seconds / work if figure.lowest else work / max(seconds, 1e-9)
         self.progress(f"{figure.name}: {si(value, figure.fields['unit'])}")
-        conditions = None if self.watch is None else self.watch.take()
-        return Round(value, enough and not self.disturbed_by, conditions, corrected=way.private and not enough)
+        return Round(value, enough and not self.disturbed_by, self.watch.take(), corrected=way.private and not enough)
 
     def _samples(self, run: Run, calls: int, note: Callable[[], None]) -> list[Timing]:
         samples: list[Timing] = []
@@ -196,9 +201,6 @@ class Plan:
     @contextlib.contextmanager
     def _watched(self, beside: bool) -> Iterator[Callable[[], None]]:
         """Inside, the state of the device is read: continuously with ``beside``, else at each call of the yielded function."""
-        if self.watch is None:
-            yield lambda: None
-            return
         self.watch.take()  # what was read before belongs to another figure
         with self.watch.beside() if beside else contextlib.nullcontext():
             yield (lambda: None) if beside else self.watch.note
@@ -214,27 +216,24 @@ class Plan:
         for way in figure.ways:
             if way.rounds and figure.fields["kind"] != "clock":
                 best = summary(way.rounds, lowest=figure.lowest).best
-                source = Source(kind="measured", detail=way.detail, date=self._date)
                 yield Series(
-                    ceiling=Ceiling(value=best.value, source=source, conditions=best.conditions, **figure.fields),
+                    ceiling=Ceiling(value=best.value, source=self._source(way.detail), conditions=best.conditions, **figure.fields),
                     values=tuple(one.value for one in way.rounds), quiet=tuple(one.quiet for one in way.rounds), further=way.further,
                     private=way.private,
                 )  # fmt: skip
 
     def _keep_rounds(self, figure: PlannedFigure) -> None:
-        leader = figure.leader()
-        if leader is None:
+        found = figure.summed_up()
+        if found is None:
             return
-        said = summary(leader.rounds, lowest=figure.lowest)
         if figure.fields["kind"] == "clock":
-            self.clock_hz = said.best.value if said.confirmed else None
-        elif figure.above and said.best.value <= max((one.ceiling.value for one in self._of_level(figure.above)), default=0.0):
-            self.progress(f"{figure.name}: skipped, {si(said.best.value, figure.fields['unit'])} is not above {figure.above}")
+            self.clock_hz = found.best.value if found.confirmed else None
+            return
+        outer = [one.ceiling.value for one in self.series if one.ceiling.level == figure.above and not one.ceiling.variant]
+        if figure.above and found.best.value <= max(outer, default=0.0):
+            self.progress(f"{figure.name}: skipped, {si(found.best.value, figure.fields['unit'])} is not above {figure.above}")
         else:
             self.series += self._series(figure)
-
-    def _of_level(self, level: str) -> list[Series]:
-        return [one for one in self.series if one.ceiling.level == level and not one.ceiling.variant]
 
     def _hold(self, figure: PlannedFigure, duration_s: float) -> None:
         """Hold a main rate of arithmetic or of the outermost memory for ``duration_s`` seconds, and keep what is left of it."""
@@ -250,12 +249,11 @@ class Plan:
         if self.disturbed_by:
             detail += f", {DISTURBED}: {self.disturbed_by}"
         spread = statistics.stdev(rates) / statistics.mean(rates) if len(rates) > 1 else 0.0
-        self.keep(
-            Ceiling(value=statistics.median(rates), spread=spread, conditions=conditions,
-                    source=Source(kind="measured", detail=detail, date=self._date), **fields | {"variant": "sustained"})
-        )  # fmt: skip
+        fields = fields | {"variant": "sustained"}
+        value, source = statistics.median(rates), self._source(detail)
+        self.keep(Ceiling(value=value, spread=spread, conditions=conditions, source=source, **fields))
 
-    def _sustained(self, run: Run, work: float, duration_s: float) -> tuple[list[float], Any]:
+    def _sustained(self, run: Run, work: float, duration_s: float) -> tuple[list[float], Conditions | None]:
         """The rates in the second half of ``duration_s`` seconds, and the state of the device in that time.
 
         Power and temperature take seconds to reach their limits, and the clock follows them down.
@@ -265,9 +263,8 @@ class Plan:
         with self._watched(beside=True):
             begin = time.perf_counter()
             while (elapsed := time.perf_counter() - begin) < duration_s or len(rates) < 2:
-                if elapsed >= duration_s / 2 and self.watch is not None and not any(end >= duration_s / 2 for end, _ in rates):
+                if elapsed >= duration_s / 2 and not any(end >= duration_s / 2 for end, _ in rates):
                     self.watch.take()  # what was read before belongs to the first half
                 seconds = run(calls).seconds
                 rates.append((time.perf_counter() - begin, work * calls / seconds))
-        conditions = None if self.watch is None else self.watch.take()
-        return [rate for end, rate in rates if end >= duration_s / 2] or [rates[-1][1]], conditions
+        return [rate for end, rate in rates if end >= duration_s / 2] or [rates[-1][1]], self.watch.take()

@@ -13,9 +13,10 @@ costs more than a burst gains, so a single round far above the others stays the 
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from rooflines.device_specs.records import Conditions
@@ -161,41 +162,40 @@ class PlannedFigure:
         found: Way | None = fastest([(way, way.rounds) for way in self.ways if way.rounds], lowest=self.lowest)
         return found
 
+    def summed_up(self) -> Summary | None:
+        """The rounds of that way, summed up."""
+        leader = self.leader()
+        return None if leader is None else summary(leader.rounds, lowest=self.lowest)
+
     @property
     def confirmed(self) -> bool:
-        leader = self.leader()
-        return leader is not None and summary(leader.rounds, lowest=self.lowest).confirmed
+        found = self.summed_up()
+        return found is not None and found.confirmed
 
     @property
     def is_thin(self) -> bool:
         """True where so few rounds reach the best one that a further round may well exceed it."""
-        leader = self.leader()
-        return leader is not None and summary(leader.rounds, lowest=self.lowest).agreeing < _REACHED
+        found = self.summed_up()
+        return found is not None and found.agreeing < _REACHED
 
     def drop_slow_ways(self) -> None:
         """Stop trying ways that were clearly behind in two quiet rounds: one disturbed round must not choose for good."""
-        leader = self.leader()
-        if leader is None:
+        leader, found = self.leader(), self.summed_up()
+        if found is None:
             return
-        best = summary(leader.rounds, lowest=self.lowest).best.value
         for way in self.tried():
             quiet = [one for one in way.rounds if one.quiet]
             if way is leader or way.further or len(quiet) < 2:
                 continue
-            own = summary(quiet, lowest=self.lowest).best.value
-            if min(own, best) < self.behind * max(own, best):
+            if not agree(summary(quiet, lowest=self.lowest).best.value, found.best.value, 1 - self.behind):
                 self._behind.append(way)
                 way.prepared = None
 
 
 def fastest(ways: Sequence[tuple[Any, Sequence[Round]]], *, lowest: bool = False) -> Any:
     """The way with the best round; None without any way."""
-
-    def place(found: tuple[Any, Sequence[Round]]) -> float:
-        best = summary(found[1], lowest=lowest).best.value
-        return -best if lowest else best
-
-    return max(ways, key=place)[0] if ways else None
+    sign = -1 if lowest else 1
+    return max(ways, key=lambda way: sign * summary(way[1], lowest=lowest).best.value)[0] if ways else None
 
 
 def take(
@@ -215,19 +215,19 @@ def take(
     """
     begin = clock()
 
-    def go(chosen: Iterable[PlannedFigure]) -> Iterator[None]:
+    def go(chosen: Iterable[PlannedFigure], end: float = math.inf) -> None:
         for figure in chosen:
             for way in figure.tried():
                 found = visit(figure, way)
                 if found is not None:
                     way.rounds.append(found)
-                yield
+                if clock() - begin >= end:
+                    return
             figure.drop_slow_ways()
 
     number, elapsed = 0, 0.0
     while number < _LEAST_ROUNDS or elapsed < (_PLANNED if number >= ROUNDS else 1.0) * seconds:
-        for _ in go(figures):
-            pass
+        go(figures)
         number, elapsed = number + 1, clock() - begin
     while (started := clock()) - begin < seconds:
         in_doubt = suspects()
@@ -235,7 +235,6 @@ def take(
         chosen = chosen or [figure for figure in figures if figure.ways and figure.is_thin]
         if not chosen:
             return
-        for _ in go(chosen):
-            if clock() - begin >= seconds:
-                return
-        sleep(max(0.0, _PAUSE_S - (clock() - started)))
+        go(chosen, seconds)
+        if clock() - begin < seconds:
+            sleep(max(0.0, _PAUSE_S - (clock() - started)))

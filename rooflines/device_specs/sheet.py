@@ -49,6 +49,16 @@ class Clock(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mhz: _Positive
 
 
+class Speed(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A bandwidth."""
+
+    gb_per_s: _Positive
+
+    @property
+    def bytes_per_second(self) -> float:
+        return _base(self.gb_per_s, 1e9)
+
+
 class Rate(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One dense arithmetic rate, floating point or (int8) integer.
 
@@ -93,14 +103,13 @@ class Rate(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.engine != "matrix" or self.accumulate != "fp16" or bool(self.reached)
 
 
-class Memory(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Memory(Speed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The device's own memory; ``technology`` as in "HBM3" or "DDR5-4800 x8" (channels).
 
     ``capacity_gb`` is the size it is sold by (binary GB); ``capacities_gb`` is the least and the most where the buyer chooses.
     """
 
     technology: _Text
-    gb_per_s: _Positive
     capacity_gb: _Positive | None = None
     capacities_gb: tuple[_Positive, _Positive] | None = None
     derived: bool = False
@@ -113,10 +122,6 @@ class Memory(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def level(self) -> str:
         """The name of the memory in ceilings."""
         return "HBM" if self.technology.startswith("HBM") else "DRAM"
-
-    @property
-    def bytes_per_second(self) -> float:
-        return _base(self.gb_per_s, 1e9)
 
 
 class L2Cache(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -131,10 +136,8 @@ class Power(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tdp_w: _Positive
 
 
-class Link(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Link(Speed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """NVLink (or NVLink-C2C), all links, both directions together, as NVIDIA prints it."""
-
-    gb_per_s: _Positive
 
 
 class Bus(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -166,15 +169,10 @@ _PCIE = {
 }  # fmt: skip
 
 
-class HostLink(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HostLink(Speed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The link between device and host if not PCI Express, such as NVLink-C2C; GB/s of each direction."""
 
     technology: _Text
-    gb_per_s: _Positive
-
-    @property
-    def bytes_per_second(self) -> float:
-        return _base(self.gb_per_s, 1e9)
 
 
 class Sheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -6,12 +6,12 @@ import contextlib
 import functools
 import os
 import re
-import tempfile
 from pathlib import Path
 
 from rooflines.device_specs import names
 from rooflines.device_specs.sheet import Sheet, read_sheet
 from rooflines.errors import DataError, UsageError, writing
+from rooflines.serial import write_text
 
 
 def config_directory() -> Path:
@@ -47,7 +47,8 @@ def add(path: Path) -> tuple[Sheet, Path]:
                     hint=f"Remove it first: rooflines devices --remove {theirs.name!r}",
                 )
     with writing(f"save the data sheet in {str(directory)!r}", "Set ROOFLINES_CONFIG_DIR to another directory."):
-        _write(target, path.read_bytes())
+        directory.mkdir(parents=True, exist_ok=True)
+        write_text(target, path.read_bytes().decode())
     return sheet, target
 
 
@@ -99,19 +100,3 @@ def _unlink(path: Path) -> Path:
     with writing(f"remove {str(path)!r}"):
         path.unlink()
     return path
-
-
-def _write(target: Path, content: bytes) -> None:
-    """The whole file or none: an interrupted write leaves what was there before."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise

@@ -55,7 +55,7 @@ def file_or_device(choice: str, recorded: Environment | None = None) -> Ceilings
     """
     path = Path(choice)
     if path.is_file():
-        from rooflines.device_specs.cache import load_file
+        from rooflines.device_specs.history import load_file
 
         return load_file(path)
     if path.suffix == ".json" or len(path.parts) > 1:
@@ -92,7 +92,7 @@ def _alone() -> Iterator[None]:
     """
     import filelock
 
-    from rooflines.device_specs.cache import cache_directory
+    from rooflines.device_specs.history import cache_directory
 
     lock = None
     with contextlib.suppress(OSError, filelock.Timeout):

@@ -20,9 +20,8 @@ from typing import Literal
 import msgspec
 
 from rooflines.device_specs import detect
-from rooflines.device_specs.cache import cache_directory
-from rooflines.device_specs.extras import cuda_extra
-from rooflines.device_specs.history import History
+from rooflines.device_specs.detect import cuda_extra
+from rooflines.device_specs.history import History, cache_directory
 from rooflines.errors import DeviceError
 from rooflines.profiler.environment import Driver, cpu_isa, memory_bytes, nvidia_driver, package_version, thread_count
 from rooflines.profiler.samplers.host import cpu_frequency_hz

@@ -85,13 +85,6 @@ def padded(count: int, batch_size: int) -> NDArray[np.int64]:
     return np.arange(-(-count // batch_size) * batch_size) % count
 
 
-def why_no_digits() -> str | None:
-    """Why scikit-learn's digits cannot be used here; None where they can."""
-    from importlib.util import find_spec
-
-    return None if find_spec("sklearn") else "scikit-learn is not installed (pip install 'rooflines[studies]')"
-
-
 def _mnist(data_dir: str | None) -> DataSet:
     if data_dir is None:
         raise DataError("MNIST requires a folder.", hint=f"Give it as {arg('data_dir')}.")

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import psutil
 
+from rooflines.device_specs.records import Ceilings
 from rooflines.errors import RooflinesError
 from rooflines.kernels.networks.base import Array, Network
 from rooflines.pipeline.ceilings import ceilings_of_device
 from rooflines.profiler.environment import device_name
 from rooflines.profiler.others import OthersMeter
 from rooflines.profiler.progress import Progress
+from rooflines.roofline.bounds.model import place
+from rooflines.roofline.formulas import Work
 from rooflines.serial import write_json
 from rooflines.studies import networks
-from rooflines.studies.operator_bounds import bounded
 from rooflines.studies.records import DETAIL_FILE, Detail, TimedOperator
 from rooflines.sweeps.point import RUN
 from rooflines.sweeps.records import Result
+
+if TYPE_CHECKING:
+    from rooflines.sweeps.worker import Channel
 
 OPERATOR_ROUNDS = 15
 
@@ -51,19 +56,33 @@ def process_facts(backend: str) -> dict[str, Any]:
     return {"device": device, "threads": _threads(backend) if device == "cpu" else None, "versions": networks.versions_of(backend)}
 
 
+def finish(
+    job: Any, detail: D, network: Network, x: Array, y: Array, channel: Channel, result: Callable[..., Result], *, operators: bool
+) -> Result:
+    """End a training: time the ``operators`` of a step on ``x`` and ``y`` if asked for, bound them, and close the network.
+
+    ``result`` makes the result of a detail and a remark; what is known so far is sent before each part that takes long.
+    """
+    remark = ""
+    if operators:
+        channel.found(result(detail))
+        channel.stage("timing its operators")
+        detail = with_operators(detail, network, x, y)
+        channel.found(result(detail))
+        detail, remark = with_bounds(detail, job.ceilings, job.threads, channel)
+    network.close()
+    return result(detail, remark)
+
+
 def with_operators(detail: D, network: Network, x: Array, y: Array) -> D:
     """Return ``detail`` with every operator of a step on ``x`` and ``y``, timed alone, and what others computed meanwhile."""
     others = OthersMeter()
     timed = network.operators(x, y, rounds=OPERATOR_ROUNDS)
     busy = max(detail.others_cores, others.cores())
+    fields = ("name", "layer", "phase", "calls", "flops", "matrix_flops", "bytes", "precision", "executed_flops")
     operators = tuple(
-        TimedOperator(
-            name=one.operator.name, layer=one.operator.layer, phase=one.operator.phase, time_s=one.seconds, rounds=one.rounds,
-            calls=one.operator.calls, flops=one.operator.flops, matrix_flops=one.operator.matrix_flops, bytes=one.operator.bytes,
-            precision=one.operator.precision, executed_flops=one.operator.executed_flops,
-        )
-        for one in timed
-    )  # fmt: skip
+        TimedOperator(time_s=one.seconds, rounds=one.rounds, **{name: getattr(one.operator, name) for name in fields}) for one in timed
+    )
     return msgspec.structs.replace(detail, operators=operators, others_cores=busy)
 
 
@@ -74,6 +93,36 @@ def with_bounds(detail: D, choice: str, threads: int | None, progress: Progress)
     except RooflinesError as error:
         return detail, f"no bounds on {detail.device}: {error.message}"
     return msgspec.structs.replace(detail, ceilings=ceilings, operators=bounded(detail.operators, ceilings)), ""
+
+
+def bounded(operators: Iterable[TimedOperator], ceilings: Ceilings) -> tuple[TimedOperator, ...]:
+    """``operators`` with the lower bound of each, what sets it, and the share of its time that this is."""
+    return tuple(_bounded(one, ceilings) for one in operators)
+
+
+def _bounded(one: TimedOperator, ceilings: Ceilings) -> TimedOperator:
+    calls = max(1, one.calls)
+    executed = one.executed
+    # What is left out, or done beyond the direct algorithm, is products where there are any. The record keeps traffic as one number;
+    # the roofline does not ask which way it goes.
+    other = min(executed, one.flops - one.matrix_flops) if one.matrix_flops else executed
+    work = Work(
+        matrix_flops=(executed - other) // calls,
+        other_flops=other // calls,
+        bytes_read=one.bytes // calls,
+        precision=one.precision,
+    )
+    found = place(work, ceilings)
+    if found is None:
+        return one
+    return msgspec.structs.replace(
+        one,
+        lower_bound_s=found.lower_bound_s * calls,
+        attainable_flop_per_s=found.attainable_flop_per_s,
+        efficiency=found.lower_bound_s * calls / one.time_s,
+        bound=found.bound,
+        memory_level=found.memory_level,
+    )
 
 
 def check_losses(losses: Sequence[float], before: int) -> None:

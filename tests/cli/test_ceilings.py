@@ -14,8 +14,7 @@ import torch
 
 from rooflines import pipeline
 from rooflines.device_specs import detect, measure, measure_cpu
-from rooflines.device_specs.cache import load_file
-from rooflines.device_specs.history import History, Series, Session
+from rooflines.device_specs.history import History, Series, Session, load_file
 from rooflines.device_specs.records import Conditions
 from rooflines.errors import UsageError
 from rooflines.profiler.records import Environment, Run, RunFile, Workload

@@ -12,8 +12,7 @@ import typer
 
 import rooflines
 from rooflines.arguments import arg, as_options
-from rooflines.cli.app import app
-from rooflines.cli.commands import load
+from rooflines.cli.app import app, load
 from rooflines.errors import UsageError
 
 PACKAGE = Path(rooflines.__file__).parent

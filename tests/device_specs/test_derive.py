@@ -218,17 +218,14 @@ def test_the_width_behind_avx512_is_the_microarchitectures():
 
 
 def test_a_cpu_is_cores_x_rate_x_clock():
-    found = derive_cpu(
-        "Intel(R) Xeon(R) Processor", isa=AMX, cores=2, clock_hz=2.5e9, model="6/143/8", channels=8, transfers_per_s=4800e6
-    )
+    found = derive_cpu("Intel(R) Xeon(R) Processor", isa=AMX, cores=2, clock_hz=2.5e9, model="6/143/8")
     assert found.kind == "cpu"
     assert found.compute("fp32", "vector").value == 2 * 64 * 2.5e9
     assert found.compute("fp64", "vector").value == 2 * 32 * 2.5e9
     assert found.compute("bf16", "matrix").value == 2 * 1024 * 2.5e9
     assert (found.compute("int8", "matrix").value, found.compute("int8", "matrix").unit) == (2 * 2048 * 2.5e9, "OP/s")
-    assert found.outermost_memory().value == 8 * 4800e6 * 8
+    assert found.outermost_memory() is None
     assert found.compute("fp32", "vector").source.detail == "2 cores x 64 FLOP/cycle (avx512f) x 2.500 GHz, the measured clock; dense"
-    assert derive_cpu("a CPU", isa=("fma", "avx"), cores=1, clock_hz=1e9).outermost_memory() is None
 
 
 @pytest.mark.parametrize(("name", "isa"), [("Cortex-A57", ("asimd",)), ("a CPU", ()), ("x86_64", ("amx_tile",))])

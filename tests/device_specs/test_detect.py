@@ -84,10 +84,8 @@ def test_this_machine():
     assert cpu.name
     assert cpu.machine == platform.machine()
     assert set(detect.usable_cpus()) <= set(range((cpu.logical_cores or 0) + 1024))
-    assert cpu.cache("L9") is None
     for cache in cpu.caches:
         assert cache.size_bytes > 0
-        assert cpu.cache(cache.level) == cache
     assert detect.memory_available_bytes() > 0
 
 

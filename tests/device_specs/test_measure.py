@@ -14,8 +14,7 @@ import pytest
 import torch
 
 from rooflines.device_specs import detect, measure, measure_cpu
-from rooflines.device_specs.cache import age, load_file
-from rooflines.device_specs.history import History, Series, best_of
+from rooflines.device_specs.history import History, Series, age, best_of, load_file
 from rooflines.device_specs.measure_gpu import derived_fp32
 from rooflines.device_specs.measure_torch import transfers
 from rooflines.device_specs.plan import Plan
@@ -251,7 +250,7 @@ def test_writers_at_the_same_time_leave_a_whole_file(cache, instant):
 def test_unwritable_cache_is_said_and_not_an_error(tmp_path, monkeypatch, instant):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("ROOFLINES_CACHE_DIR", str(tmp_path / "file"))
-    monkeypatch.setattr("rooflines.device_specs.cache._unwritten", {})
+    monkeypatch.setattr("rooflines.device_specs.history._unwritten", {})
     said = []
     assert values(measure.measure("cpu", threads=2, progress=said.append).ceilings) == values(samples.ceilings())
     assert said[-1].startswith("ceilings not cached")

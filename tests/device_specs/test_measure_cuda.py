@@ -16,8 +16,7 @@ import torch
 from rooflines.device_specs import measure, measure_kernels, measure_torch
 from rooflines.device_specs.conditions import Watch
 from rooflines.device_specs.measure_gpu import product_precisions, product_shapes, transposed_shapes
-from rooflines.device_specs.measure_links import copy_bytes
-from rooflines.device_specs.measure_torch import fits
+from rooflines.device_specs.measure_torch import copy_bytes, fits
 from rooflines.device_specs.plan import Plan
 from rooflines.device_specs.records import Conditions
 from rooflines.device_specs.rounds import Way, ready
@@ -193,8 +192,8 @@ def test_a_figure_measured_apart_has_its_values_and_conditions():
         clock_hz[0] = 2e8  # the device is idle while the host reads the trace
         return next(found)
 
-    plan.measure_apart("in a trace", sample, 3, kind="latency", name="kernel launch", unit="s")
-    plan.measure_apart("never", lambda: None, 2, kind="latency", name="operator dispatch", unit="s")
+    plan.measure_apart("in a trace", sample, 3, name="kernel launch")
+    plan.measure_apart("never", lambda: None, 2, name="operator dispatch")
     (series,) = plan.series
     assert (series.values, series.quiet) == ((3e-6, 2e-6), (True, True))
     assert (series.ceiling.value, series.ceiling.source.detail) == (2e-6, "in a trace")

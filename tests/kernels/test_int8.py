@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rooflines.kernels.micro import int8
+from rooflines.kernels.micro import matmul
 
 SHAPE = (32, 16, 64)
 
 
 def test_operands_are_the_same_number_signed_and_unsigned():
-    left, right = int8.operands(SHAPE)
+    left, right = matmul.int8_operands(SHAPE)
     assert (left.shape, right.shape) == ((32, 64), (64, 16))
     assert left.dtype == right.dtype == torch.int8
     assert left.min() >= 0
@@ -20,10 +20,10 @@ def test_operands_are_the_same_number_signed_and_unsigned():
 
 @pytest.mark.parametrize("name", ["torch._int_mm", "onednn::qlinear_pointwise"])
 def test_products_are_exact(name):
-    found = int8.products(SHAPE)
+    found = matmul.int8_products(SHAPE)
     if name not in found:
         pytest.skip(f"this build of torch has no {name} for this CPU")
-    left, right = int8.operands(SHAPE)
+    left, right = matmul.int8_operands(SHAPE)
     exact = left.to(torch.int64) @ right.to(torch.int64)  # 64 products of at most 127 * 128: far from the ends of int32
     result = found[name]()
     if name == "torch._int_mm":
@@ -35,4 +35,4 @@ def test_products_are_exact(name):
 
 
 def test_some_operator_multiplies_on_every_cpu():
-    assert int8.products(SHAPE)
+    assert matmul.int8_products(SHAPE)

@@ -75,21 +75,14 @@ def test_matmul_multiplies(precision):
 
 
 def test_transfers_move_what_they_count():
-    first, second, target = transfer.operands(4096, CPU)
-    _, size = transfer.read(first)
-    assert size == 4096
-    call, size = transfer.write(target)
-    call()
-    assert size == 4096
-    assert target.eq(1).all()
-    call, size = transfer.copy(second, target)
-    call()
-    assert size == 2 * 4096
-    assert target.eq(2).all()
-    call, size = transfer.triad(first, second, target)
-    call()
-    assert size == 3 * 4096
-    assert target.eq(1 + 3 * 2).all()
+    operands = transfer.operands(4096, CPU)
+    results = {"read": None, "write": 1, "copy": 1, "triad": 1 + 3 * 2}
+    for (access, result), arrays in zip(results.items(), (1, 1, 2, 3), strict=True):
+        operands[2].zero_()
+        call, size = transfer.streaming(access, *operands)
+        found = call()
+        assert size == arrays * 4096
+        assert operands[2].eq(result).all() if result else found.item() == 1024
 
 
 def test_repeated_read_reads_the_same_memory():

@@ -12,8 +12,7 @@ import torch
 from rich.console import Console
 
 from rooflines.device_specs import detect
-from rooflines.device_specs.cache import add_session
-from rooflines.device_specs.history import History, Session
+from rooflines.device_specs.history import History, Session, add_session
 from rooflines.profiler import doctor
 from rooflines.profiler.doctor import Check, Driver, examine, why_no_cuda
 from rooflines.reports.render.terminal import print_page

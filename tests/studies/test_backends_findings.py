@@ -8,7 +8,7 @@ import pytest
 from rooflines.device_specs.records import Ceiling
 from rooflines.studies.backends.findings import contradiction, convolution_efficiency, pace, paper_table, sentences, unlearned_share
 from rooflines.studies.from_scratch.findings import libraries
-from rooflines.studies.operator_bounds import bounded
+from rooflines.studies.network_result import bounded
 from tests.studies.samples import CEILINGS, SOURCE, operator, result, through_loader
 
 
@@ -111,4 +111,4 @@ def test_placing_is_the_roofline():
     assert (compute.bound, compute.lower_bound_s, compute.efficiency) == ("compute", pytest.approx(5e-4), pytest.approx(0.5))
     assert (memory.bound, memory.lower_bound_s) == ("memory", pytest.approx(1e-4))
     assert (tiny.bound, tiny.lower_bound_s) == ("latency", pytest.approx(1e-6))
-    assert bounded((operator(),), None)[0].bound == "unknown"
+    assert operator().bound == "unknown"

@@ -49,11 +49,6 @@ def test_digits_are_split_alike_everywhere():
     np.testing.assert_array_equal(found.test_classes[:8], data.load("digits", seed=5).test_classes[:8])
 
 
-def test_without_scikit_learn_the_digits_say_what_to_install(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    assert "rooflines[studies]" in (data.why_no_digits() or "")
-
-
 def test_scaling_up_keeps_a_flat_image_flat_inside_mnists_border():
     grown = data.scaled_up(np.full((2, 8, 8), 200, np.float32))
     assert (grown[:, 4:24, 4:24] == 200).all()

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rooflines.cli.app import app
-from rooflines.cli.commands import load
+from rooflines.cli.app import app, load
 from rooflines.errors import DataError, Interrupted, OutputError, RooflinesError, UsageError
 from rooflines.profiler.progress import Silent
 from rooflines.reports.words.command import command_of

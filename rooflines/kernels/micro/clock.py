@@ -28,16 +28,9 @@ def timed(device: torch.device, call: Callable[[], object], calls: int) -> Timin
     On CUDA between two events in the current stream, so the time of the host counts only where it is slower than the device. On a
     CPU with the share of torch's threads that really ran.
     """
-    synchronize(device)
     if device.type == "cuda":
-        with torch.cuda.device(device):
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-            start.record()
-            for _ in range(calls):
-                call()
-            end.record()
-            end.synchronize()
-            return Timing(start.elapsed_time(end) * 1e-3)  # elapsed_time is in milliseconds
+        return Timing(_ends(device, call, [calls])[-1])
+    synchronize(device)
     begin, before = time.perf_counter_ns(), time.process_time_ns()
     for _ in range(calls):
         call()
@@ -59,6 +52,12 @@ def timed_in_parts(device: torch.device, call: Callable[[], object], calls: int)
         return timed(device, call, calls)
     stride = ceil(calls / _EVENTS)
     groups = [min(stride, calls - first) for first in range(0, calls, stride)]
+    ends = _ends(device, call, groups)
+    return Timing(ends[-1], peak_s=calls * fastest_pace(ends, groups))
+
+
+def _ends(device: torch.device, call: Callable[[], object], groups: list[int]) -> list[float]:
+    """When each group of calls ended on a CUDA device, in seconds; the first is the beginning, 0."""
     synchronize(device)
     with torch.cuda.device(device):
         events = [torch.cuda.Event(enable_timing=True) for _ in range(len(groups) + 1)]  # type: ignore[no-untyped-call]
@@ -68,8 +67,7 @@ def timed_in_parts(device: torch.device, call: Callable[[], object], calls: int)
                 call()
             event.record()
         events[-1].synchronize()
-    ends = [events[0].elapsed_time(event) * 1e-3 for event in events]  # elapsed_time is in milliseconds
-    return Timing(ends[-1], peak_s=calls * fastest_pace(ends, groups))
+    return [events[0].elapsed_time(event) * 1e-3 for event in events]  # elapsed_time is in milliseconds
 
 
 def fastest_pace(ends: list[float], groups: list[int]) -> float:

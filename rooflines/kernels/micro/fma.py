@@ -1,4 +1,4 @@
-"""Peak rate of fused multiply-adds: nothing but FMAs on values that stay in registers.
+"""The arithmetic of a CPU: the peak rate of fused multiply-adds on values that stay in registers, and the clock of its cores.
 
 A CPU starts up to two (Arm: four) FMAs a cycle and each takes four or five cycles, so at least ten must be independent to keep the
 units busy (latency x units). ``ACCUMULATORS`` recurrences ``x <- x * scale + shift`` run side by side; with the two constants they
@@ -6,6 +6,10 @@ fit the sixteen registers of AVX2 as well as the thirty-two of AVX-512.
 
 Two kernels give further roofs: the same in scalar FMAs, what code without SIMD can reach, and in vector multiplications and additions
 apart, what code without FMA can.
+
+The clock is counted, because virtual machines hide it and system files show only a nominal value. A chain of integer operations, each
+waiting for the one before, takes one cycle a link on every core that we know: ``xor`` and ``add`` of registers have a latency of one
+cycle (Agner Fog, "Instruction tables"). Both operands are registers because some cores add a constant while they rename, in no time.
 """
 
 from __future__ import annotations
@@ -14,17 +18,15 @@ from typing import Any, Literal
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from rooflines.kernels.micro.vectors import compiled, splat, vector_bytes
+from rooflines.kernels.micro.vectors import Code, compiled, emitted, size_of, splat, vector_bytes
 
 Variant = Literal["", "scalar", "no FMA"]
 
 ACCUMULATORS = 12
 UNROLL = 4
+LINKS = 2  # of one iteration of ``chain``: the xor and the addition
 
 
 def lanes(dtype: Any, variant: Variant = "") -> int:
@@ -40,46 +42,22 @@ def flops(dtype: Any, iterations: int, variant: Variant = "") -> int:
 def _recurrence(variant: Variant) -> Any:
     """An intrinsic that loads ``ACCUMULATORS`` registers, applies the recurrence ``UNROLL * iterations`` times, stores them back."""
 
-    def recurrence(typing_context: Any, values: Any, scale: Any, shift: Any, iterations: Any) -> Any:
-        element = values.dtype
-
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            array = context.make_array(signature.args[0])(context, builder, arguments[0])
-            scalar = context.get_data_type(element)
-            if variant == "scalar":
-                register, scales, shifts = scalar, arguments[1], arguments[2]
-                suffix = f"f{element.bitwidth}"
-            else:
-                width = vector_bytes() // (element.bitwidth // 8)
-                register = ir.VectorType(scalar, width)
-                scales, shifts = (splat(builder, register, argument) for argument in arguments[1:3])
-                suffix = f"v{width}f{element.bitwidth}"
-            # fmuladd is one FMA instruction where the CPU has one and a multiplication and an addition where it has not
-            fma = cgutils.get_or_insert_function(builder.module, ir.FunctionType(register, [register] * 3), f"llvm.fmuladd.{suffix}")
-
-            def step(value: Any) -> Any:
+    def recurrence(code: Code, values: Any, scale: Any, shift: Any, iterations: Any) -> None:
+        element = values.type.pointee
+        width = 1 if variant == "scalar" else vector_bytes() // size_of(element)
+        scales, shifts = (splat(code.builder, ir.VectorType(element, width), number) for number in (scale, shift))
+        registers = [code.variable(code.load(values, width * number, width)) for number in range(ACCUMULATORS)]
+        with code.loop(iterations):
+            for register in registers * UNROLL:
+                value = code.get(register)
                 if variant == "no FMA":  # without fastmath LLVM may not fuse the two: it would round differently
-                    return builder.fadd(builder.fmul(value, scales), shifts)
-                return builder.call(fma, [value, scales, shifts])
+                    code.set(register, code.add(code.builder.fmul(value, scales), shifts))
+                else:
+                    code.set(register, code.fma(value, scales, shifts))
+        for number, register in enumerate(registers):
+            code.store(code.get(register), values, width * number)
 
-            base = builder.bitcast(array.data, register.as_pointer())
-            # LLVM's mem2reg pass turns these stack slots into registers
-            slots = [cgutils.alloca_once(builder, register) for _ in range(ACCUMULATORS)]
-            pointers = [builder.gep(base, [ir.Constant(ir.IntType(32), number)]) for number in range(ACCUMULATORS)]
-            alignment = element.bitwidth // 8
-            for slot, pointer in zip(slots, pointers, strict=True):
-                builder.store(builder.load(pointer, align=alignment), slot)
-            with cgutils.for_range(builder, arguments[3]):
-                for _ in range(UNROLL):
-                    for slot in slots:
-                        builder.store(step(builder.load(slot)), slot)
-            for slot, pointer in zip(slots, pointers, strict=True):
-                builder.store(builder.load(slot), pointer, align=alignment)
-            return context.get_dummy_value()
-
-        return types.void(values, element, element, types.intp), generate
-
-    return intrinsic(recurrence)
+    return emitted(recurrence)
 
 
 _recur = _recurrence("")
@@ -110,3 +88,11 @@ def recur_unfused(values: NDArray[Any], scale: Any, shift: Any, iterations: int)
 
 
 KERNELS: dict[Variant, Any] = {"": recur, "scalar": recur_scalar, "no FMA": recur_unfused}
+
+
+@compiled
+def chain(value: int, step: int, iterations: int) -> int:
+    """``value`` after ``iterations`` times ``value = (value ^ i) + step``, in 64-bit integers that wrap around."""
+    for index in range(iterations):
+        value = (value ^ index) + step
+    return value

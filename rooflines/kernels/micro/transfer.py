@@ -7,10 +7,13 @@ device every byte counts once, as it crosses.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 
+Access = Literal["read", "write", "copy", "triad"]
 Call = Callable[[], object]
+OPERATORS: dict[Access, str] = {"read": "torch.sum", "write": "Tensor.fill_", "copy": "Tensor.copy_", "triad": "torch.add(alpha=)"}
 
 
 def operands(size_bytes: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -23,25 +26,20 @@ def operands(size_bytes: int, device: torch.device) -> tuple[torch.Tensor, torch
     )
 
 
-def read(source: torch.Tensor) -> tuple[Call, int]:
-    """Sum ``source``: the call and the bytes it moves."""
-    out = torch.empty((), device=source.device)
-    return lambda: torch.sum(source, dim=0, out=out), source.nbytes
+def streaming(access: Access, first: torch.Tensor, second: torch.Tensor, target: torch.Tensor) -> tuple[Call, int]:
+    """The operator for ``access`` on three tensors of one size: the call, and the bytes that it moves.
 
-
-def write(target: torch.Tensor) -> tuple[Call, int]:
-    """Fill ``target`` with a number: the call and the bytes it moves."""
-    return lambda: target.fill_(1.0), target.nbytes
-
-
-def copy(source: torch.Tensor, target: torch.Tensor) -> tuple[Call, int]:
-    """Copy ``source`` to ``target``: the call and the bytes it moves."""
-    return lambda: target.copy_(source), 2 * source.nbytes
-
-
-def triad(first: torch.Tensor, second: torch.Tensor, target: torch.Tensor) -> tuple[Call, int]:
-    """``target = first + 3 * second``: the call and the bytes it moves."""
-    return lambda: torch.add(first, second, alpha=3.0, out=target), 3 * first.nbytes
+    A read sums ``first``, a write fills ``target`` with ones, a copy is of ``first``, a triad is ``first + 3 * second``.
+    """
+    out = torch.empty((), device=first.device)
+    calls: dict[Access, tuple[Call, int]] = {
+        "read": (lambda: torch.sum(first, dim=0, out=out), 1),
+        "write": (lambda: target.fill_(1.0), 1),
+        "copy": (lambda: target.copy_(first), 2),
+        "triad": (lambda: torch.add(first, second, alpha=3.0, out=target), 3),
+    }
+    call, arrays = calls[access]
+    return call, arrays * first.nbytes
 
 
 def repeated_read(source: torch.Tensor, times: int) -> tuple[Call, int]:

@@ -115,16 +115,10 @@ def fused(
     """One operator that computes what ``parts`` do and keeps between them what is not in ``read`` and ``written`` (bytes)."""
     parts = tuple(parts)
     return Operator(
-        name=name,
-        layer=layer,
-        phase=phase,
-        matrix_flops=sum(part.matrix_flops for part in parts),
-        other_flops=sum(part.other_flops for part in parts),
-        bytes_read=read,
-        bytes_written=written,
-        precision=parts[0].precision,
+        name=name, layer=layer, phase=phase, matrix_flops=sum(part.matrix_flops for part in parts),
+        other_flops=sum(part.other_flops for part in parts), bytes_read=read, bytes_written=written, precision=parts[0].precision,
         executed_flops=executed_flops,
-    )
+    )  # fmt: skip
 
 
 def fastest(operators: Sequence[Operator], seconds: Sequence[Sequence[float]]) -> tuple[OperatorTime, ...]:

@@ -14,13 +14,14 @@ at first.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflines.kernels.networks.base import Operator, Phase
+from rooflines.kernels.networks.base import Operator, Phase, fused
 
 IMAGE: Final = (1, 28, 28)
 CLASSES: Final = 10
@@ -52,6 +53,9 @@ _BEFORE: Final = {"conv1": "image", "conv2": "pool1", "dense1": "pool2", "dense2
 _POOLED: Final = {"pool1": "conv1", "pool2": "conv2"}
 _FLOAT: Final = 4  # bytes
 _CLASS: Final = 8  # bytes of a class number, int64
+
+# The operators of the loss, for ``fusing``.
+LOSS: Final = "log_softmax loss, nll_loss loss, nll_loss gradient loss, log_softmax gradient loss"
 
 # FLOPs an element, as docs/counting.md has them.
 _SOFTMAX: Final = 14  # max, subtract, exp (10), sum, divide or subtract
@@ -116,6 +120,16 @@ def work(batch: int, index_bytes: int = 8) -> tuple[Operator, ...]:
         _convolution_gradients("conv1", batch, of_input=False),
         sgd(),
     )
+
+
+def fusing(batch: int, index_bytes: int = 8) -> Callable[..., Operator]:
+    """Return a function that fuses operators of ``work``, named with their layers: ``"linear dense1, relu dense1"``."""
+    parts = {f"{part.name} {part.layer}".strip(): part for part in work(batch, index_bytes)}
+
+    def fuse(name: str, layer: str, phase: Phase, names: str, **traffic: int) -> Operator:
+        return fused(name, layer, phase, [parts[part] for part in names.split(", ")], **traffic)
+
+    return fuse
 
 
 def sgd() -> Operator:

@@ -8,6 +8,7 @@ kernels work and why.
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Callable, Mapping
 from math import prod
@@ -20,14 +21,14 @@ from numpy.typing import NDArray
 from rooflines.errors import DeviceError, UsageError
 from rooflines.kernels.micro import cuda_fma
 from rooflines.kernels.micro.cuda_vectors import SIMULATED, configured, launcher
+from rooflines.kernels.networks import cnn
 from rooflines.kernels.networks import cnn_numba_cuda_convolution as convolution
 from rooflines.kernels.networks import cnn_numba_cuda_dense as dense
 from rooflines.kernels.networks import cnn_numba_cuda_update as ends
-from rooflines.kernels.networks.base import Array, OperatorTime, fastest
-from rooflines.kernels.networks.cnn import BATCH_SIZE, IMAGE, LEARNING_RATE, MOMENTUM, PARAMETERS, initial_parameters
+from rooflines.kernels.networks.base import Array, Operator, OperatorTime, fastest, fused
 from rooflines.kernels.networks.cnn_numba_cuda_convolution import Kernel
-from rooflines.kernels.networks.cnn_numba_cuda_work import declared
 
+_LAYERS: Final = ("conv1", "conv2", "dense1", "dense2")
 _FORWARD: Final = 4  # the launches of a step that compute the logits
 _DELAY_ITERATIONS: Final = 5 << 10  # of ``cuda_fma.recur``, about a millisecond
 
@@ -128,14 +129,16 @@ class NumbaCuda:
         self,
         parameters: Mapping[str, NDArray[np.float32]] | None = None,
         *,
-        image: tuple[int, int, int] = IMAGE,
-        learning_rate: float = LEARNING_RATE,
-        momentum: float = MOMENTUM,
+        image: tuple[int, int, int] = cnn.IMAGE,
+        learning_rate: float = cnn.LEARNING_RATE,
+        momentum: float = cnn.MOMENTUM,
     ) -> None:
         if not SIMULATED and not cuda.is_available():
             raise DeviceError("numba-cuda needs an NVIDIA GPU.", hint=unusable())
-        given = initial_parameters() if parameters is None else dict(parameters)
+        given = cnn.initial_parameters() if parameters is None else dict(parameters)
         self._shapes = {name: array.shape for name, array in given.items()}
+        ends_at = np.cumsum([0, *map(prod, self._shapes.values())])
+        self._places = {name: slice(*place) for name, place in zip(given, itertools.pairwise(map(int, ends_at)), strict=True)}
         self._learning_rate, self._momentum = np.float32(learning_rate), np.float32(momentum)
         self._image = image
         filters1, channels = self._shapes["conv1.weight"][:2]
@@ -159,8 +162,8 @@ class NumbaCuda:
         self._sums = self.memory.copy(np.zeros(count + 1, np.float32))  # the gradients, and behind them the loss
         self._loss_there = self._sums[count : count + 1]
         self._loss = cuda.pinned_array(1, np.float32)
-        layers = [count for _, count in self._layers().values()]
-        self._layout = ends.layout([ends.Region(*region) for region in zip((*layers, 1), ends.MOST_ROWS, strict=True)])
+        sizes = [self._layer(name).stop - self._layer(name).start for name in _LAYERS]
+        self._layout = ends.layout([ends.Region(*region) for region in zip((*sizes, 1), ends.MOST_ROWS, strict=True)])
         self._table = self.memory.copy(self._layout.table)
         self._partials = self.memory.array(self._layout.partials)
         self._buffers: _Buffers | None = None
@@ -180,7 +183,7 @@ class NumbaCuda:
 
     def predict(self, x: Array) -> NDArray[np.int64]:
         """The class with the largest logit for each sample; many samples in several goes, so that they need no more memory."""
-        most = max(BATCH_SIZE, self._buffers.samples if self._buffers else 0)
+        most = max(cnn.BATCH_SIZE, self._buffers.samples if self._buffers else 0)
         found = np.empty(len(x), np.int64)
         for begin in range(0, len(x), most):
             part = x[begin : begin + most]
@@ -212,7 +215,7 @@ class NumbaCuda:
         """
         if SIMULATED:
             raise UsageError("NUMBA_ENABLE_CUDASIM is set: times of a simulated GPU are not meaningful.")
-        if self._shapes != PARAMETERS:
+        if self._shapes != cnn.PARAMETERS:
             raise UsageError("work is declared for the default network sizes only.")
         work = declared(len(x))
         images, classes = self._images(x), self._classes(y)
@@ -289,23 +292,13 @@ class NumbaCuda:
             self._buffers = _Buffers(self, samples)
         return self._buffers
 
-    def _layers(self) -> dict[str, tuple[int, int]]:
-        """Where each layer's weight and bias begin among the parameters, and how many numbers they are."""
-        found: dict[str, tuple[int, int]] = {}
-        begin = 0
-        for name, shape in self._shapes.items():
-            layer = name.split(".")[0]
-            first, count = found.get(layer, (begin, 0))
-            found[layer] = (first, count + prod(shape))
-            begin += prod(shape)
-        return found
+    def _layer(self, name: str) -> slice:
+        """Where the weight of a layer and its bias behind it are among the parameters."""
+        return slice(self._places[f"{name}.weight"].start, self._places[f"{name}.bias"].stop)
 
     def _by_name(self, flat: Any) -> dict[str, NDArray[np.float32]]:
-        numbers, begin, found = flat.copy_to_host(), 0, {}
-        for name, shape in self._shapes.items():
-            found[name] = numbers[begin : begin + prod(shape)].reshape(shape).copy()
-            begin += prod(shape)
-        return found
+        numbers = flat.copy_to_host()
+        return {name: numbers[self._places[name]].reshape(shape).copy() for name, shape in self._shapes.items()}
 
     def _finish(self, samples: int, *, train: bool) -> None:
         call, rows = self._ends[samples]
@@ -320,8 +313,8 @@ class NumbaCuda:
         return self._plans[samples]
 
     def _made(self, samples: int, b: _Buffers) -> tuple[_Launch, ...]:
-        weights = {name: self._parameters[begin : begin + count] for name, (begin, count) in self._layers().items()}
-        bias = {name: weights[name][-self._shapes[f"{name}.bias"][0] :] for name in ("dense1", "dense2")}
+        weights = {name: self._parameters[self._layer(name)] for name in _LAYERS}
+        bias = {name: self._parameters[self._places[f"{name}.bias"]] for name in ("dense1", "dense2")}
         partials = [self._partials[begin:] for begin in self._layout.begins]
         counts = ends.row_counts(samples)
         shared, lost = counts[0], counts[-1]
@@ -368,3 +361,96 @@ def _configured(kernel: Kernel, blocks: int | tuple[int, int, int]) -> Callable[
     if SIMULATED:  # where a kernel has but one configuration, the last
         return lambda *arguments: kernel.function[blocks, kernel.threads](*arguments)
     return configured(kernel.function, blocks, kernel.threads)
+
+
+# --- work ----------------------------------------------------------------------------------------------------------------------------
+
+_FLOAT: Final = 4  # bytes
+_SWITCH: Final = 1
+_CLASS: Final = 8
+
+
+def declared(batch: int) -> dict[str, Operator]:
+    """The operator that each launch of a step is, in their order, under the launch's name.
+
+    FLOPs are those of the direct algorithm, so that they add up to what ``cnn.work`` says; bytes are what this launch must read and
+    write, the partial sums of gradients among them. ``executed_flops`` counts what the kernels do: the forward convolutions compute
+    only what a pooling window covers, the weight gradients only one position of each window, and conv2's input gradient also what
+    falls on the zeros around.
+    """
+    fuse = cnn.fusing(batch, index_bytes=_SWITCH)
+    rows = dict(zip(("conv1", "conv2", "dense1", "dense2", "loss"), ends.row_counts(batch), strict=True))
+    size = {layer: _FLOAT * cnn.elements(layer, batch) for layer in ("image", "pool1", "pool2", "dense1", "dense2")}
+    switched = {layer: (_FLOAT + _SWITCH) * cnn.elements(layer, batch) for layer in ("pool1", "pool2")}
+    weight = {name.split(".")[0]: _FLOAT * prod(shape) for name, shape in cnn.PARAMETERS.items() if name.endswith(".weight")}
+
+    def convolved(layer: str, before: str, pool: str) -> Operator:
+        cells = cnn.elements(pool, batch)
+        return fuse(
+            "convolution, relu, maxpool", layer, "forward", f"convolution {layer}, relu {layer}, maxpool {pool}",
+            read=size[before] + cnn.parameter_bytes(layer), written=switched[pool],
+            # four products and biases a window, its maximum, and ReLU once
+            executed_flops=4 * cells * 2 * prod(cnn.PARAMETERS[f"{layer}.weight"][1:]) + (4 + 4 + 1) * cells,
+        )  # fmt: skip
+
+    def weights(layer: str, before: str, pool: str) -> Operator:
+        channels, taps = cnn.PARAMETERS[f"{layer}.weight"][1], prod(cnn.PARAMETERS[f"{layer}.weight"][1:])
+        through = fuse("", layer, "backward", f"maxpool gradient {pool}, relu gradient {layer}", read=0, written=0)
+        products_of_weight = Operator(
+            name="", layer=layer, phase="backward", bytes_read=0, bytes_written=0,
+            matrix_flops=cnn.products(layer, batch), other_flops=cnn.elements(layer, batch),
+        )  # fmt: skip
+        return fused(
+            "maxpool and relu gradient, convolution weight gradient", layer, "backward", (products_of_weight, through),
+            read=size[before] + switched[pool], written=rows[layer] * cnn.parameter_bytes(layer),
+            # the bias is added up by every channel
+            executed_flops=cnn.elements(pool, batch) * (2 * taps + channels),
+        )  # fmt: skip
+
+    def dense_weights(layer: str, before: str) -> Operator:
+        return fuse(
+            "linear weight and bias gradient", layer, "backward", f"linear weight gradient {layer}, linear bias gradient {layer}",
+            read=size[layer] + size[before], written=rows[layer] * cnn.parameter_bytes(layer),
+        )  # fmt: skip
+
+    summed = {"loss": 1} | {layer: cnn.parameter_bytes(layer) // _FLOAT for layer in weight}
+    partials = sum(rows[name] * count for name, count in summed.items())
+    count = sum(summed.values()) - 1
+    update = cnn.sgd()
+    return {
+        "conv1": convolved("conv1", "image", "pool1"),
+        "conv2": convolved("conv2", "pool1", "pool2"),
+        "dense1": fuse(
+            "linear, relu", "dense1", "forward", "linear dense1, relu dense1",
+            read=size["pool2"] + cnn.parameter_bytes("dense1"), written=size["dense1"],
+        ),
+        "dense2": fuse(
+            "linear", "dense2", "forward", "linear dense2", read=size["dense1"] + cnn.parameter_bytes("dense2"), written=size["dense2"]
+        ),
+        "loss": fuse(
+            "softmax cross-entropy and gradient", "loss", "forward", cnn.LOSS,
+            read=size["dense2"] + _CLASS * batch, written=size["dense2"] + _FLOAT * rows["loss"],
+        ),
+        "dense2 weight": dense_weights("dense2", "dense1"),
+        "dense2 input": fuse(
+            "linear input gradient, relu gradient", "dense2", "backward", "linear input gradient dense2, relu gradient dense1",
+            read=size["dense2"] + weight["dense2"] + size["dense1"], written=size["dense1"],
+        ),
+        "dense1 weight": dense_weights("dense1", "pool2"),
+        "dense1 input": fuse(
+            "linear input gradient", "dense1", "backward", "linear input gradient dense1",
+            read=size["dense1"] + weight["dense1"], written=size["pool2"],
+        ),
+        "conv2 weight": weights("conv2", "pool1", "pool2"),
+        "conv2 input": Operator(
+            name="convolution input gradient", layer="conv2", phase="backward", matrix_flops=cnn.products("conv2", batch),
+            bytes_read=switched["pool2"] + weight["conv2"], bytes_written=size["pool1"],
+            executed_flops=cnn.elements("pool1", batch) * 2 * 9 * cnn.PARAMETERS["conv2.weight"][0],
+        ),
+        "conv1 weight": weights("conv1", "image", "pool1"),
+        "update": fuse(
+            "sum of gradients, sgd with momentum", "", "optimizer", update.name,
+            read=_FLOAT * (partials + 2 * count), written=_FLOAT * (3 * count + 1),
+            executed_flops=update.flops + partials,
+        ),
+    }  # fmt: skip

@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from rooflines.kernels.micro.vectors import vector_bytes
-from rooflines.kernels.networks.cnn_numba_code import Code, emitted
+from rooflines.kernels.micro.vectors import BYTE, Code, emitted, vector_bytes
 
 LANES = vector_bytes() // 4
 IMAGE = 28  # pixels a side
@@ -89,7 +88,7 @@ def conv1_gradients(code: Code, image: Any, image_at: Any, gradient: Any, at: An
     terms = TAPS * TAPS + 1
     totals = [code.variable(code.load(sums, WIDE * term, WIDE)) for term in range(2 * terms)]
     twice = [channel for channel in range(CHANNELS1) for _ in range(2)]
-    places = [code.bytes([2 * down, 2 * down + 1] * CHANNELS1) for down in (0, 1)]
+    places = [code.constants([2 * down, 2 * down + 1] * CHANNELS1, BYTE) for down in (0, 1)]
     with code.loop(SIDE1) as row:
         pixels = code.at(image, code.scaled(row, 2 * IMAGE))
         line = code.scaled(row, ROW1)
@@ -195,15 +194,7 @@ def product(
     """
 
     def tile(
-        code: Code,
-        left: Any,
-        left_at: Any,
-        right: Any,
-        right_at: Any,
-        result: Any,
-        result_at: Any,
-        steps: Any,
-        other: Any,
+        code: Code, left: Any, left_at: Any, right: Any, right_at: Any, result: Any, result_at: Any, steps: Any, other: Any,
         other_at: Any,
     ) -> None:  # fmt: skip
         left, right, result = code.at(left, left_at), code.at(right, right_at), code.at(result, result_at)

@@ -7,11 +7,12 @@ added in the order of the threads at the end: with the same number of threads th
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 from numpy.typing import NDArray
 
 from rooflines.kernels.micro.stream import aligned
@@ -239,12 +240,7 @@ def conv1_gradients(x: Floats, number: int, image: int, gradient: int, kept: Act
 # --- a step ------------------------------------------------------------------------------------------------------------------------
 
 
-def _parallel(function: Any) -> Any:
-    """``function`` with its ``prange`` loops on all threads, cached on disk where that is possible."""
-    try:
-        return njit(parallel=True, nogil=True, cache=True)(function)
-    except RuntimeError:  # see ``compiled``
-        return njit(parallel=True, nogil=True)(function)
+_parallel = functools.partial(compiled, parallel=True)
 
 
 @compiled

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from rooflines.errors import DeviceError
+from rooflines.kernels.micro.clock import synchronize
 from rooflines.kernels.networks import cnn
 from rooflines.kernels.networks.base import OperatorTime, fastest
 from rooflines.kernels.tf32 import tf32_state
@@ -79,7 +80,8 @@ class TorchCnn:
     def gradients(self, x: Any, y: Any) -> dict[str, NDArray[np.float32]]:
         self._optimizer.zero_grad(set_to_none=True)
         self._loss(self.resident(x), self.resident(y)).backward()  # type: ignore[no-untyped-call]
-        found = {name: parameter.grad.cpu().numpy().copy() for name, parameter in self._named() if parameter.grad is not None}
+        named = self.module.named_parameters()
+        found = {name: parameter.grad.cpu().numpy().copy() for name, parameter in named if parameter.grad is not None}
         self._optimizer.zero_grad(set_to_none=True)
         return found
 
@@ -89,7 +91,7 @@ class TorchCnn:
         return classes
 
     def parameters(self) -> dict[str, NDArray[np.float32]]:
-        return {name: parameter.detach().cpu().numpy().copy() for name, parameter in self._named()}
+        return {name: parameter.detach().cpu().numpy().copy() for name, parameter in self.module.named_parameters()}
 
     def resident(self, array: Any) -> torch.Tensor:
         if not isinstance(array, torch.Tensor):
@@ -99,10 +101,7 @@ class TorchCnn:
         return moved
 
     def synchronise(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        elif self.device.type == "mps":
-            torch.mps.synchronize()
+        synchronize(self.device)
 
     def operators(self, x: Any, y: Any, rounds: int = 5) -> tuple[OperatorTime, ...]:
         """See ``Network.operators``. The layers' operators called one by one, also of a compiled network, which has no operators.
@@ -113,13 +112,12 @@ class TorchCnn:
         seconds: list[list[float]] = []
         with torch.no_grad():
             for _ in range(rounds + 1):
-                times = []
-                for call in _calls(self.module, x, y, *self._hyperparameters):
-                    self.synchronise()
-                    times.append(_device_seconds(call) if self.device.type == "cuda" else self._host_seconds(call))
-                seconds.append(times)
+                calls = _calls(self.module, x, y, *self._hyperparameters)
+                seconds.append([self._seconds(call) for call in calls])
         work = cnn.work(len(y))
-        if _convolutions_in_tf32(self.device):
+        # torch's default on GPUs that have it
+        of_cuda = self.device.type == "cuda" and torch.cuda.get_device_capability(self.device) >= (8, 0)
+        if of_cuda and tf32_state()["convolution"]:
             work = tuple(msgspec.structs.replace(part, precision="tf32") if "convolution" in part.name else part for part in work)
         return fastest(work, seconds[1:])
 
@@ -134,10 +132,17 @@ class TorchCnn:
     def close(self) -> None:
         self._optimizer.zero_grad(set_to_none=True)
 
-    def _named(self) -> list[tuple[str, torch.nn.Parameter]]:
-        return list(self.module.named_parameters())
-
-    def _host_seconds(self, call: Callable[[], object]) -> float:
+    def _seconds(self, call: Callable[[], object]) -> float:
+        """What the device took for ``call``: on a GPU without the launch, which is queued while it is kept busy with something else."""
+        self.synchronise()
+        if self.device.type == "cuda":
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+            torch.cuda._sleep(_DELAY_CYCLES)  # type: ignore[no-untyped-call]
+            begin.record()
+            call()
+            end.record()
+            end.synchronize()
+            return float(begin.elapsed_time(end)) / 1e3
         began = time.perf_counter()
         call()
         self.synchronise()
@@ -146,17 +151,6 @@ class TorchCnn:
     def _watch_memory(self) -> None:
         """Metal keeps no record of the most that was allocated: what is after a step, gradients and momentum included, is a floor."""
         self._most_memory = max(self._most_memory, torch.mps.current_allocated_memory())
-
-
-def _device_seconds(call: Callable[[], object]) -> float:
-    """What the GPU took for ``call``, launches left out: they are queued while it is kept busy with something else."""
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-    torch.cuda._sleep(_DELAY_CYCLES)  # type: ignore[no-untyped-call]
-    begin.record()
-    call()
-    end.record()
-    end.synchronize()
-    return float(begin.elapsed_time(end)) / 1e3
 
 
 def _usable(name: str) -> torch.device:
@@ -170,13 +164,6 @@ def _usable(name: str) -> torch.device:
     if device.type == "mps" and not torch.backends.mps.is_available():
         raise DeviceError("torch finds no Metal device.", hint="torch-mps needs a Mac with Apple silicon.")
     return device
-
-
-def _convolutions_in_tf32(device: torch.device) -> bool:
-    """Whether convolutions on ``device`` round their operands to TF32: torch's default on GPUs that have it."""
-    if device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0):
-        return False
-    return tf32_state()["convolution"]
 
 
 def _calls(

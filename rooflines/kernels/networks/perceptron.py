@@ -7,20 +7,21 @@ descent, ``p = p - learning_rate * gradient``; parameters have torch's layout (w
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflines.kernels.networks.base import Array, Operator, OperatorTime, Phase
+from rooflines.kernels.networks.base import Array, Operator, OperatorTime, Phase, fastest
 from rooflines.kernels.networks.perceptron_library import Library
 
 WIDTHS: Final = (784, 10, 10)
 LEARNING_RATE: Final = 0.1
-SAMPLES: Final = 59_000
 VALIDATION_SAMPLES: Final = 1_000
 
 # FLOPs an element, as docs/counting.md has them.
@@ -68,7 +69,7 @@ class Perceptron:
         self._sums: list[Array] = []
         self._errors: list[Array] = []
         self._rows: Array = None
-        self._watch: _Watch | None = None
+        self._timed: list[tuple[Operator, float]] | None = None  # the operators of a step, where they are timed
 
     @property
     def name(self) -> str:
@@ -92,7 +93,7 @@ class Perceptron:
         for number in range(1, self.layers + 1):
             layer, inputs = f"dense{number}", self._outputs[-1]
             sums = self._run(self._product("matrix product", layer, "forward", x), module.matmul, inputs, self._weight(number).T)
-            self._run(self._on_scores("bias", layer, x), _add_in_place, sums, self._parameters[f"{layer}.bias"])
+            self._run(self._on_scores("bias", layer, x), operator.iadd, sums, self._parameters[f"{layer}.bias"])
             self._sums.append(sums)
             if number < self.layers:
                 self._outputs.append(self._run(self._on_scores("relu", layer, x), module.clip, sums, 0, None))
@@ -110,7 +111,9 @@ class Perceptron:
             self._gradients[f"{layer}.weight"] = self._run(
                 self._product("weight gradient", layer, "backward", x), module.matmul, gradient.T, inputs
             )
-            self._gradients[f"{layer}.bias"] = self._run(self._on_scores("bias gradient", layer, x), _sum_of_rows, module, gradient)
+            self._gradients[f"{layer}.bias"] = self._run(
+                self._on_scores("bias gradient", layer, x), partial(module.sum, axis=0), gradient
+            )
             if number > 1:
                 before = self._run(self._product("input gradient", layer, "backward", x), module.matmul, gradient, self._weight(number))
                 gradient = self._run(
@@ -158,19 +161,19 @@ class Perceptron:
         """
         x, y = self._given(x), self.library.to_device(y)
         kept = self.parameters()
-        watch = _Watch(self.library.synchronise)
+        steps: list[list[tuple[Operator, float]]] = []
         try:
             self.step(x, y)
-            self._watch = watch
             for _ in range(rounds):
-                watch.begin()
+                self._timed = []
                 self.forward(x, y)
                 self.backward(x, y)
                 self.update()
+                steps.append(self._timed)
         finally:
-            self._watch = None
+            self._timed = None
             self._parameters = {name: self.library.to_device(value) for name, value in kept.items()}
-        return tuple(OperatorTime(operator=one, seconds=seconds, rounds=rounds) for one, seconds in watch.fastest())
+        return fastest([operator for operator, _ in steps[0]], [[seconds for _, seconds in step] for step in steps])
 
     def device_memory_bytes(self) -> int | None:
         """The peak of the library's device allocator; None on the host."""
@@ -228,17 +231,16 @@ class Perceptron:
         return self.library.to_device(x)
 
     def _run(self, operator: Operator, function: Callable[..., Any], *arguments: Any) -> Any:
-        return function(*arguments) if self._watch is None else self._watch.run(operator, function, *arguments)
+        if self._timed is None:
+            return function(*arguments)
+        self.library.synchronise()  # the device is idle before and after it
+        begun = time.perf_counter()
+        result = function(*arguments)
+        self.library.synchronise()
+        self._timed.append((operator, time.perf_counter() - begun))
+        return result
 
     # --- what an operator declares -----------------------------------------------------------------------------------------------
-
-    @property
-    def _size(self) -> int:
-        return int(self._dtype.itemsize)
-
-    @property
-    def _precision(self) -> str:
-        return {2: "fp16", 4: "fp32", 8: "fp64"}[self._size]
 
     def _wide(self, layer: str) -> tuple[int, int]:
         """The widths in front of and behind ``layer``."""
@@ -249,9 +251,10 @@ class Perceptron:
         self, name: str, layer: str, phase: Phase, read: int, written: int, *, matrix: int = 0, other: int = 0, more_read: int = 0
     ) -> Operator:
         """``read`` and ``written`` are elements, ``more_read`` bytes of something else."""
+        size = int(self._dtype.itemsize)
         return Operator(
-            name=name, layer=layer, phase=phase, matrix_flops=matrix, other_flops=other, precision=self._precision,
-            bytes_read=read * self._size + more_read, bytes_written=written * self._size,
+            name=name, layer=layer, phase=phase, matrix_flops=matrix, other_flops=other, precision=f"fp{8 * size}",
+            bytes_read=read * size + more_read, bytes_written=written * size,
         )  # fmt: skip
 
     def _product(self, name: str, layer: str, phase: Phase, x: Array) -> Operator:
@@ -259,9 +262,7 @@ class Perceptron:
         count, (inner, outer) = len(x), self._wide(layer)
         sizes = {"input": count * inner, "weight": outer * inner, "matrix": count * outer}
         result = sizes[name.split()[0]]
-        return self._operator(
-            name, layer, phase, sum(sizes.values()) - result, result, matrix=2 * count * inner * outer
-        )  # fmt: skip
+        return self._operator(name, layer, phase, sum(sizes.values()) - result, result, matrix=2 * count * inner * outer)
 
     def _on_scores(self, name: str, layer: str, x: Array) -> Operator:
         """An operator on the [N, out] of ``layer``, element by element or row by row."""
@@ -284,41 +285,6 @@ class Perceptron:
         inner, outer = self._wide(layer)
         count = inner * outer if name.endswith("weight") else outer
         return self._operator("gradient descent", name, "optimizer", 2 * count, count, other=2 * count)
-
-
-class _Watch:
-    """Times every operator of an iteration, the device idle before and after it."""
-
-    def __init__(self, synchronise: Callable[[], None]) -> None:
-        self._synchronise = synchronise
-        self._found: dict[int, tuple[Operator, float]] = {}
-        self._next = 0
-
-    def begin(self) -> None:
-        """A new iteration: the operators come in the same order again."""
-        self._next = 0
-
-    def run(self, operator: Operator, function: Callable[..., Any], *arguments: Any) -> Any:
-        self._synchronise()
-        begun = time.perf_counter()
-        result = function(*arguments)
-        self._synchronise()
-        seconds = time.perf_counter() - begun
-        known = self._found.get(self._next)
-        self._found[self._next] = (operator, seconds if known is None else min(seconds, known[1]))
-        self._next += 1
-        return result
-
-    def fastest(self) -> list[tuple[Operator, float]]:
-        return list(self._found.values())
-
-
-def _add_in_place(values: Array, bias: Array) -> None:
-    values += bias
-
-
-def _sum_of_rows(module: Any, values: Array) -> Array:
-    return module.sum(values, axis=0)
 
 
 def _where_positive(gradient: Array, sums: Array) -> Array:

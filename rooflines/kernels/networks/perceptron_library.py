@@ -109,12 +109,15 @@ class _Torch:
             import torch
         except ImportError as error:
             raise DeviceError(f"PyTorch cannot be imported ({error}).") from None
+        from rooflines.kernels.micro.clock import synchronize
+
         present = device == "cpu" or (torch.cuda if device == "cuda" else torch.backends.mps).is_available()
         if not present:
             raise DeviceError(f"torch {torch.__version__} finds no {'NVIDIA' if device == 'cuda' else 'Apple'} GPU.")
         self.name = f"torch-{device}"
         self.module: Any = torch
         self._device = torch.device(device)
+        self._synchronize = synchronize
 
     def to_device(self, array: Any) -> Any:
         return self.module.as_tensor(array, device=self._device)
@@ -123,10 +126,7 @@ class _Torch:
         return np.asarray(array.cpu().numpy())
 
     def synchronise(self) -> None:
-        if self._device.type == "cuda":
-            self.module.cuda.synchronize()
-        elif self._device.type == "mps":
-            self.module.mps.synchronize()
+        self._synchronize(self._device)
 
     def device_memory_bytes(self) -> int | None:
         if self._device.type == "cuda":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from rooflines.device_specs.cache import age
+from rooflines.device_specs.history import age
 from rooflines.device_specs.records import Ceilings
 from rooflines.reports.words.sentences import ago
 from rooflines.units import counted, si

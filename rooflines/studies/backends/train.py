@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,14 +98,9 @@ def train(task: dict[str, Any], directory: Path, channel: Channel) -> Result:
         channel.advance()
         if job.budget_s is not None and time.monotonic() - training_begun > job.budget_s:
             break
-    remark = ""
-    if job.operators and not networks.is_compiled(job.backend):
-        channel.stage("timing its operators")
-        training = network_result.with_operators(training, network, x[: job.batch_size], y[: job.batch_size])
-        channel.found(_result(task, directory, training))
-        training, remark = network_result.with_bounds(training, job.ceilings, job.threads, channel)
-    network.close()
-    return _result(task, directory, training, remark)
+    timed = job.operators and not networks.is_compiled(job.backend)
+    first = x[: job.batch_size], y[: job.batch_size]
+    return network_result.finish(job, training, network, *first, channel, partial(_result, task, directory), operators=timed)
 
 
 def values_of(training: Training) -> dict[str, float | None]:

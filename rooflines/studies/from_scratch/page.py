@@ -8,13 +8,12 @@ from typing import Any
 from rooflines.reports.charts.kinds import Curves, Series
 from rooflines.reports.document import Facts, Figure, Section
 from rooflines.studies import networks
-from rooflines.studies.backend_rows import BackendRows, by_backend
 from rooflines.studies.from_scratch.findings import learned_on, sentences
 from rooflines.studies.from_scratch.memory import PARTS, MemoryOptions
 from rooflines.studies.from_scratch.records import Iterations, LibraryResult, MemoryParts, SizePoint
 from rooflines.studies.from_scratch.size import SizeOptions, parse_size, parse_widths
 from rooflines.studies.from_scratch.train import PerceptronOptions
-from rooflines.studies.operators_page import operator_records, operators_section, process_text
+from rooflines.studies.network_page import BackendRows, by_backend, operator_records, operators_section, process_text
 from rooflines.studies.study import Missing, Study, StudyOptions
 from rooflines.sweeps.records import Point
 from rooflines.sweeps.records import Row as Line

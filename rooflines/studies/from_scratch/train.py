@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,15 +66,8 @@ def train(task: dict[str, Any], directory: Path, channel: Channel) -> Result:
         iteration_s=statistics.median(steps), fastest_s=min(steps), process_memory_bytes=network_result.resident_bytes(),
         device_memory_bytes=network.device_memory_bytes(),
     )  # fmt: skip
-    remark = ""
-    if job.operators:
-        channel.found(_result(task, directory, iterations))
-        channel.stage("timing its operators")
-        iterations = network_result.with_operators(iterations, network, x, y)
-        channel.found(_result(task, directory, iterations))
-        iterations, remark = network_result.with_bounds(iterations, job.ceilings, job.threads, channel)
-    network.close()
-    return _result(task, directory, iterations, remark)
+    result = partial(_result, task, directory)
+    return network_result.finish(job, iterations, network, x, y, channel, result, operators=job.operators)
 
 
 def load_samples(

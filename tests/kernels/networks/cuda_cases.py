@@ -20,8 +20,7 @@ from rooflines.kernels.micro.cuda_vectors import SIMULATED, compiled, launcher
 from rooflines.kernels.networks import cnn_numba_cuda_convolution as convolution
 from rooflines.kernels.networks import cnn_numba_cuda_dense as dense
 from rooflines.kernels.networks import cnn_numba_cuda_update as ends
-from rooflines.kernels.networks.cnn_numba_cuda import NumbaCuda
-from rooflines.kernels.networks.cnn_numba_cuda_work import declared
+from rooflines.kernels.networks.cnn_numba_cuda import NumbaCuda, declared
 
 UNTOUCHED = 77
 IMAGE = (1, 12, 11)  # conv1 10 x 9, pool1 5 x 4, conv2 3 x 2, pool2 1 x 1: odd sizes, and lines that no window covers

@@ -23,7 +23,7 @@ from rooflines.kernels.networks import cnn_numba_cuda as network
 from rooflines.kernels.networks import cnn_numba_cuda_convolution as convolution
 from rooflines.kernels.networks import cnn_numba_cuda_dense as dense
 from rooflines.kernels.networks import cnn_numba_cuda_update as ends
-from rooflines.kernels.networks.cnn_numba_cuda_work import declared
+from rooflines.kernels.networks.cnn_numba_cuda import declared
 from tests.kernels.networks.cuda_cases import CASES, Reference, close, outcome
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "networks-cuda.md"

@@ -1,0 +1,140 @@
+"""What the pages of studies of networks written for each backend share: their rows by backend, and the section of their operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import msgspec
+
+from rooflines._version import __version__
+from rooflines.device_specs.records import Ceilings
+from rooflines.profiler.records import Environment, Workload
+from rooflines.reports.charts.kinds import Rooflines
+from rooflines.reports.document import Block, Column, Figure, Row, Section, Table, or_absent
+from rooflines.roofline.analysis import Analysis, OperatorRow
+from rooflines.serial import read_json
+from rooflines.studies.records import DETAIL_FILE, Detail, NetworkResult, TimedOperator
+from rooflines.studies.study import Study, device_of
+from rooflines.sweeps.records import Row as Line
+from rooflines.units import percent, si, significant
+
+D = TypeVar("D", bound=Detail)
+_ROOFLINE_NOTE = "Color and shape: backend. Area: time. Work: FLOPs and bytes that the kernel executes. Time: fastest of 15 rounds."
+
+
+class BackendRows(NamedTuple):
+    """The rows of one backend on one machine. ``name`` has the device in it where several machines have the backend."""
+
+    name: str
+    backend: str
+    device_name: str
+    rows: tuple[Line, ...]
+
+    def part(self, name: str) -> tuple[Line, ...]:
+        """Return the rows of a part."""
+        return tuple(row for row in self.rows if row.point.part == name)
+
+    def detail(self, part: str, kind: type[D]) -> D | None:
+        """Return what the first point of ``part`` measured in detail; None where there is nothing."""
+        for row in self.part(part):
+            if row.run is not None:
+                return read_json(Path(row.run) / DETAIL_FILE, kind)
+        return None
+
+
+def by_backend(study: Study) -> tuple[BackendRows, ...]:
+    """Return the rows with a result, by backend in the order of the study."""
+    found: dict[tuple[str, str], list[Line]] = {}
+    for row in study.rows:
+        if device_of(row):
+            found.setdefault((str(row.point.options["backend"]), device_of(row)), []).append(row)
+    backends = [backend for backend, _ in found]
+    return tuple(
+        BackendRows(f"{backend} ({device})" if backends.count(backend) > 1 else backend, backend, device, tuple(rows))
+        for (backend, device), rows in found.items()
+    )
+
+
+def process_text(one: NetworkResult) -> str:
+    """The versions and the threads of a backend's process."""
+    if one.speed is None:
+        return ""
+    versions = ", ".join(f"{name} {version}" for name, version in one.speed.versions.items())
+    return versions + (f", {one.speed.threads} threads" if one.speed.threads else "")
+
+
+def operators_section(results: Sequence[NetworkResult], *, of: str, title: str, by: str, unit: Literal["µs", "ms"]) -> Section:
+    """A roofline for each device with ceilings, with the operators ``of`` a step or an iteration, and a table under ``title`` of
+    all operators, whose first column is headed ``by`` and whose times are in ``unit``."""
+    places: dict[tuple[str, str], tuple[Ceilings, list[tuple[str, Sequence[TimedOperator]]]]] = {}
+    for one in results:
+        if one.speed is not None and one.operators and one.speed.ceilings is not None:
+            _, theirs = places.setdefault((one.device_name, one.speed.device), (one.speed.ceilings, []))
+            theirs.append((one.backend, one.operators))
+    blocks: list[Block] = [
+        Figure(
+            name=f"roofline-{number}",
+            caption=f"Operators of {of} and the roofs of {roofs.device}. Operators with the most headroom are labelled.",
+            note=_ROOFLINE_NOTE,
+            drawing=Rooflines(analysis=_as_analysis(ours, device, roofs)),
+        )
+        for number, ((_, device), (roofs, ours)) in enumerate(places.items(), 1)
+    ]
+    rows = tuple(_row(one, each, unit) for one in results for each in one.operators)
+    if rows:
+        blocks.append(
+            Table(
+                name="operators", title=title, rows=rows,
+                columns=(Column(by, format="text"), Column("operator", format="text"), Column("phase", format="text"),
+                         Column("time", unit), Column("speed"), Column("traffic"), Column("FLOP/byte"), Column("of its roof"),
+                         Column("bound", format="text")),
+            )
+        )  # fmt: skip
+    return Section(name="operators", title="Operators on the roofline", blocks=tuple(blocks))
+
+
+def _row(result: NetworkResult, one: TimedOperator, unit: Literal["µs", "ms"]) -> Row:
+    bound = f"memory ({one.memory_level})" if one.bound == "memory" and one.memory_level else one.bound
+    time = f"{one.time_s * 1e6:,.0f}" if unit == "µs" else f"{one.time_s * 1e3:.3g}"
+    return Row(
+        (
+            result.name, f"{one.layer} {one.name}".strip(), one.phase, time,
+            si(one.executed / one.time_s, "FLOP/s"), si(one.bytes / one.time_s, "B/s"), significant(one.executed / one.bytes),
+            or_absent(one.efficiency, percent), bound,
+        ),
+        colour=result.backend,
+    )  # fmt: skip
+
+
+def operator_records(results: Sequence[NetworkResult]) -> list[dict[str, Any]]:
+    """Return every operator with its declared work, its rates and its bound."""
+    return [
+        {"backend": one.name, **msgspec.to_builtins(each), "flop_per_s": each.executed / each.time_s,
+         "byte_per_s": each.bytes / each.time_s}
+        for one in results
+        for each in one.operators
+    ]  # fmt: skip
+
+
+def _as_analysis(backends: Sequence[tuple[str, Sequence[TimedOperator]]], device: str, ceilings: Ceilings) -> Analysis:
+    """The operators of several backends on one device as an analysis: the category of a row is its backend, which the chart colours."""
+    rows = [
+        OperatorRow(
+            name=" ".join(part for part in (one.layer if one.phase != "optimizer" else "", one.name) if part), module=backend, phase="",
+            shapes="", precision=one.precision, category=backend, calls=one.calls, time_s=one.time_s, flops=one.executed,
+            matrix_flops=min(one.executed, one.matrix_flops), bytes=one.bytes, flop_per_s=one.executed / one.time_s,
+            attainable_flop_per_s=one.attainable_flop_per_s, lower_bound_s=one.lower_bound_s, efficiency=one.efficiency,
+            headroom_s=None if one.lower_bound_s is None else max(0.0, one.time_s - one.lower_bound_s), bound=one.bound,
+            memory_level=one.memory_level, engine="matrix" if one.matrix_flops else "vector",
+        )
+        for backend, operators in backends
+        for one in operators
+    ]  # fmt: skip
+    return Analysis(
+        workload=Workload(name="study", mode="training"),
+        environment=Environment(rooflines=__version__, device=device, device_name=ceilings.device),
+        ceilings=ceilings.ceilings,
+        operators=tuple(rows),
+    )
