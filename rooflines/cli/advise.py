@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import FORMATS_HELP, option, output_directory, parse_formats
+from rooflines.cli.options import FORMAT_FLAGS, FORMATS_HELP, option, output_directory, parse_formats
 from rooflines.cli.output import print_page, print_written, progress_bar
 from rooflines.errors import Interrupted, UsageError
 from rooflines.profiler.options import OUTPUT
@@ -29,7 +29,7 @@ def advise(
     output: Annotated[
         Path | None, output_directory("Directory of the measurements; an unfinished one is continued.", "runs/NAME-advise-TIME")
     ] = None,
-    formats: Annotated[str, option(f"With --try: {FORMATS_HELP}", group=OUTPUT)] = "html",
+    formats: Annotated[str, option(f"With --try: {FORMATS_HELP}", *FORMAT_FLAGS, group=OUTPUT)] = "html",
 ) -> None:  # fmt: skip
     """Print what to change in a run and what that would gain; with --try, measure it.
 

@@ -1,28 +1,20 @@
-# ruff: noqa: T201 (a command line prints)
 """``rooflines analyze``: a run directory, a trace, or the traces of several ranks."""
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from rooflines.arguments import arg
 from rooflines.cli.app import app
-from rooflines.cli.options import Capture, DaskAddress, Formulas, InductorCache, Jobs, MemoryLimit, Partial, RecordFormat, option, size
-from rooflines.cli.output import destination, print_page, progress_bar
+from rooflines.cli.options import Capture, DaskAddress, Formulas, InductorCache, Jobs, MemoryLimit, Partial, format_option, option, size
+from rooflines.cli.output import destination, page_of, print_page, print_written, progress_bar, show
 from rooflines.errors import writing
 from rooflines.pipeline.options import CEILINGS_HELP
+from rooflines.profiler.options import OUTPUT
 from rooflines.profiler.trace.collection import paused
-from rooflines.reports.formats import write_file
-
-if TYPE_CHECKING:
-    from rooflines.reports.document import Page
-    from rooflines.roofline.analysis import Analysis
-    from rooflines.roofline.ranks.records import RankAnalysis
-    from rooflines.roofline.usage.monitored import MonitorAnalysis
 
 
 @app.command()
@@ -36,10 +28,10 @@ def analyze(
             metavar="SOURCE...",
         ),
     ],
-    format: Annotated[RecordFormat, option("Output format.")] = "table",
+    format: Annotated[str | None, format_option("table", "json")] = None,
     output: Annotated[Path | None, option(
-        "Write the analysis as JSON, or its page (.html, .pdf, .md, .txt).", "--output", "-o",
-        show_default="RUN/analysis.json; not written for a trace"
+        "Write the analysis (.json) or its page (.html, .pdf, .md, .txt) to a file, or reports into a directory.", "--output", "-o",
+        group=OUTPUT, metavar="PATH", show_default="RUN/analysis.json; not written for a trace"
     )] = None,
     ceilings: Annotated[
         str | None, option(CEILINGS_HELP, show_default="the run's own; for a trace, the data sheet of its device")
@@ -64,33 +56,21 @@ def analyze(
     from rooflines.profiler.run import RUN_FILE
 
     source = pipeline.find_source(sources)
-    quiet, written = format == "json", "json"
-    if output is not None and not output.is_dir():
-        _, written = destination(None, None, output, {".json": "json", "": "json"})
-    with progress_bar(quiet) as progress:
-        analysis = pipeline.analyze(
-            source, ceilings=ceilings, capture=capture or None, jobs=jobs, dask=dask, partial=partial,
-            memory_limit_bytes=size(memory_limit), inductor_cache=inductor_cache, progress=progress,
-        )  # fmt: skip
+    reports, chosen = destination(format, output, {".json": "json"})
+    reading: dict[str, Any] = {
+        "ceilings": ceilings, "capture": capture or None, "jobs": jobs, "dask": dask, "partial": partial,
+        "memory_limit_bytes": size(memory_limit), "inductor_cache": inductor_cache,
+    }  # fmt: skip
+    with progress_bar(chosen == "json") as progress:
+        if reports:
+            print_written(pipeline.report(source, reports, output=output, **reading, progress=progress))
+            return
+        analysis = pipeline.analyze(source, **reading, progress=progress)
     # what rooflines recorded, a monitored program or a run, keeps its analysis beside it
     if output is None and not isinstance(source, list) and (not isinstance(source, str) or Path(source, RUN_FILE).is_file()):
-        output = Path(sources[0])
-    if output is not None:
-        name = pipeline.RANKS_FILE if isinstance(source, list) else pipeline.ANALYSIS_FILE
-        path = output / name if output.is_dir() else output
-        with writing(f"write {str(path)!r}", f"Choose another {arg('output')}."):
-            if written == "json":
-                serial.write_text(path, serial.to_json(analysis))
-            else:
-                write_file(_page(analysis), written, path)
-    if quiet:
-        print(serial.to_json(analysis), end="")
-    else:
-        print_page(_page(analysis))
-
-
-def _page(analysis: Analysis | RankAnalysis | MonitorAnalysis) -> Page:
-    """The page of a record, made by the view of its kind."""
-    view = {"Analysis": "run", "RankAnalysis": "ranks", "MonitorAnalysis": "monitor"}[type(analysis).__name__]
-    page: Page = import_module(f"rooflines.reports.views.{view}").page(analysis)
-    return page
+        with writing(f"write {str(sources[0])!r}", f"Choose another {arg('output')}."):
+            serial.write_text(Path(sources[0]) / pipeline.ANALYSIS_FILE, serial.to_json(analysis))
+    page = page_of(analysis)
+    show(page, "analyze", (), chosen, output, {"json": lambda: serial.to_json(analysis)})
+    if output is not None and format is None:
+        print_page(page)

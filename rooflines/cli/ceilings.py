@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rooflines.cli.app import app
-from rooflines.cli.options import Formats, Output, TextFormat, option
+from rooflines.cli.options import Format, Output, option
 from rooflines.cli.output import check_writable, destination, progress_bar, show, write
 from rooflines.errors import Interrupted, UsageError
 from rooflines.profiler.options import MEASURE, OUTPUT
@@ -30,9 +30,8 @@ def ceilings(
     remeasure: Annotated[bool, option("Measure again and keep the best of all measurements.", "--remeasure", group=MEASURE)] = False,
     compare: Annotated[bool, option("Compare measured, data-sheet and derived ceilings.", "--compare", group=OUTPUT)] = False,
     chart: Annotated[Path | None, option("Also write a chart (.html, .png or .svg).", group=OUTPUT, metavar="FILE")] = None,
-    format: TextFormat = None,
+    format: Format = None,
     output: Output = None,
-    formats: Formats = None,
 ) -> None:
     """Measure the peak rates of this device, with spread and number of rounds. Results are cached.
 
@@ -42,7 +41,7 @@ def ceilings(
     """
     from rooflines.reports.views import ceilings as view
 
-    reports, chosen = destination(formats, format, output)
+    reports, chosen = destination(format, output)
     if chart is not None:
         if chart.suffix not in _CHARTS:
             raise UsageError(f"--chart {str(chart)!r}: unknown file type.", hint=f"Use one of {', '.join(_CHARTS)}.")

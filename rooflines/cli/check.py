@@ -13,7 +13,7 @@ import typer
 
 from rooflines.cli.app import app, load
 from rooflines.cli.compare import SUFFIXES, Anyway, OutputFormat, Rows, Top, fail_if_slower, show_comparisons
-from rooflines.cli.options import Formats, Formulas, MemoryLimit, Output, Partial, option, size
+from rooflines.cli.options import Formulas, MemoryLimit, Output, Partial, option, size
 from rooflines.cli.output import destination, progress_bar
 from rooflines.errors import UsageError
 
@@ -37,7 +37,6 @@ def check(
     top: Top = 5,
     format: OutputFormat = None,
     output: Output = None,
-    formats: Formats = None,
     anyway: Anyway = False,
     partial: Partial = False,
     memory_limit: MemoryLimit = "4GB",
@@ -51,7 +50,7 @@ def check(
 
     Exit codes: 0 not slower, or noise unknown; 1 slower than --fail-above allows; 2 no (good) baseline, not comparable or not readable.
     """
-    reports, chosen = destination(formats, format, output, SUFFIXES)
+    reports, chosen = destination(format, output, SUFFIXES)
     limit = size(memory_limit)
     from rooflines import pipeline
 

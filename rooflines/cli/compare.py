@@ -5,24 +5,23 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import By, Formats, Formulas, MemoryLimit, OtherCeilings, Output, Partial, option, size
+from rooflines.cli.options import By, Formulas, MemoryLimit, OtherCeilings, Output, Partial, format_option, option, size
 from rooflines.cli.output import RECORD_SUFFIXES, destination, progress_bar, show
 from rooflines.errors import RooflinesError, UsageError
 
 if TYPE_CHECKING:
     from rooflines.roofline.comparison.records import Comparison
 
-Format: TypeAlias = Literal["table", "json", "csv", "markdown", "junit"]
-SUFFIXES = {**RECORD_SUFFIXES, ".xml": "junit"}
+SUFFIXES = {**RECORD_SUFFIXES, ".md": "markdown", ".xml": "junit"}
 
 Rows = Annotated[By, option("Group rows by operator or module.")]
 Top = Annotated[int, option("Maximum number of rows per section (slower, faster, new, gone).", min=1)]
-OutputFormat = Annotated[Format | None, option("Output format.", show_default="table, or by the suffix of --output")]
+OutputFormat = Annotated[str | None, format_option("table", "json", "csv", "markdown", "junit")]
 Anyway = Annotated[bool, option("Compare even if device, threads or mode differ.", "--anyway")]
 
 
@@ -35,7 +34,6 @@ def compare(
     top: Top = 5,
     format: OutputFormat = None,
     output: Output = None,
-    formats: Formats = None,
     ceilings: OtherCeilings = None,
     anyway: Anyway = False,
     fail_above: Annotated[float | None, option(
@@ -56,7 +54,7 @@ def compare(
     """
     if len(sources) < 2:
         raise UsageError("compare needs at least two runs or traces, got 1.", hint="rooflines compare BEFORE AFTER")
-    reports, chosen = destination(formats, format, output, SUFFIXES)
+    reports, chosen = destination(format, output, SUFFIXES)
     limit = size(memory_limit)
     from rooflines import pipeline
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import By, Formats, Formulas, Output, TextFormat, option, options_of
+from rooflines.cli.options import By, Format, Formulas, Output, option, options_of
 from rooflines.cli.output import destination, show
 from rooflines.errors import UsageError
 from rooflines.profiler.options import OUTPUT, WHAT, Options
@@ -23,14 +23,13 @@ def count(
     )] = None,
     *,
     by: Annotated[By, option("Group rows by operator or module.", group=OUTPUT)] = "operator",
-    format: TextFormat = None,
+    format: Format = None,
     rows: Annotated[int, option("Maximum number of rows.", group=OUTPUT, min=1)] = 20,
     against: Annotated[str, option(
         "Compare with other counters and explain the differences. Comma-separated: torch, fvcore, profiler.", group=OUTPUT,
         show_default=False
     )] = "",
     memory: Annotated[bool, option("Also show the peak memory of a step by category.", "--memory", group=OUTPUT)] = False,
-    formats: Formats = None,
     output: Output = None,
     formulas: Formulas = None,
     **options: Any,
@@ -46,7 +45,7 @@ def count(
 
     if (model is None) == (target is None):
         raise UsageError("exactly one model is required.", hint="For example: rooflines count --model resnet50")
-    reports, chosen = destination(formats, format, output)
+    reports, chosen = destination(format, output)
     if memory and chosen == "csv":
         raise UsageError("--memory cannot be written as CSV.", hint="Use --format table or json.")
     quiet_profiler()

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import Formats, Output, TextFormat, option
+from rooflines.cli.options import Format, Output, option
 from rooflines.cli.output import destination, show
 from rooflines.errors import UsageError
 
@@ -35,8 +35,7 @@ def devices(
     ] = None,
     min_bandwidth: Annotated[float | None, option("Minimum memory bandwidth in GB/s.", group=_WHICH, metavar="GB/S")] = None,
     min_memory: Annotated[float | None, option("Minimum memory in GB.", group=_WHICH, metavar="GB")] = None,
-    format: TextFormat = None,
-    formats: Formats = None,
+    format: Format = None,
     output: Output = None,
     add: Annotated[Path | None, option("Check and save a data sheet.", group=_OWN, metavar="FILE.toml", show_default=False)] = None,
     remove: Annotated[str | None, option("Remove a saved data sheet.", group=_OWN, metavar="NAME", show_default=False)] = None,
@@ -49,7 +48,7 @@ def devices(
     """
     from rooflines.device_specs import search, user_sheets
 
-    reports, chosen = destination(formats, format, output)
+    reports, chosen = destination(format, output)
     if sum(map(bool, (name, add, remove))) > 1:
         raise UsageError("NAME, --add and --remove cannot be combined.", hint="Give one of them.")
     if add is not None:

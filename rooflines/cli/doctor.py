@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import Formats, Output, check_directory_name, option
+from rooflines.cli.options import Output, check_directory_name, format_option, option
 from rooflines.cli.output import destination, print_page, print_written, show
 from rooflines.errors import DeviceError, UsageError
 from rooflines.gpu_check.parts import PARTS
@@ -19,7 +19,7 @@ _GPU = "GPU check"
 
 @app.command()
 def doctor(
-    formats: Formats = None,
+    format: Annotated[str | None, format_option("table")] = None,
     output: Output = None,
     gpu: Annotated[bool, option("Run everything that needs an NVIDIA GPU, in at most ten minutes.", "--gpu", group=_GPU)] = False,
     only: Annotated[
@@ -37,8 +37,8 @@ def doctor(
     Exit codes of --gpu: 0 nothing failed, also without a GPU; 1 a check failed; 2 no GPU with --require-gpu.
     """
     if gpu:
-        if formats is not None:
-            raise UsageError("--formats does not apply to --gpu.", hint="A GPU check writes its record as JSON and its report as HTML.")
+        if format is not None:
+            raise UsageError("--format does not apply to --gpu.", hint="A GPU check writes its record as JSON and its report as HTML.")
         _check_gpu(only, require_gpu, check_directory_name(output))
         return
     if only is not None or require_gpu:
@@ -46,7 +46,7 @@ def doctor(
     from rooflines.profiler.doctor import examine
     from rooflines.reports.views.doctor import page
 
-    reports, chosen = destination(formats, None, output, {})
+    reports, chosen = destination(format, output, {})
     show(page(examine()), "doctor", reports, chosen, output, {})
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, TextIO
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import Quiet, RecordFormat, Reports, option, output_directory, parse_formats
+from rooflines.cli.options import Quiet, Reports, option, output_directory, parse_formats
 from rooflines.cli.output import print_page
 from rooflines.errors import UsageError
 from rooflines.profiler.options import MEASURE, OUTPUT, WHAT
@@ -35,7 +35,7 @@ def monitor(
         bool, option("Record Python allocations (tracemalloc); slows the program down.", "--python-memory", group=MEASURE)
     ] = False,
     period: Annotated[float, option("Sampling period in seconds.", group=MEASURE)] = 0.1,
-    format: Annotated[RecordFormat, option("Output format.", group=OUTPUT)] = "table",
+    json: Annotated[bool, option("Print the analysis as JSON instead of the summary.", "--json", group=OUTPUT)] = False,
     output: Annotated[Path | None, output_directory("Output directory.", "runs/PROGRAM-monitor-TIME")] = None,
     formats: Reports = "html,json,csv,tensorboard",
     show_command: Annotated[
@@ -72,18 +72,18 @@ def monitor(
     written = pipeline.report_monitored(monitored, chosen)
     # Standard output is the command's own.
     stream = sys.stdout if pid is not None else sys.stderr
-    _print(written, format, quiet, stream)
+    _print(written, json, quiet, stream)
     ending = monitored.facts.ending
     if ending is not None:
         raise typer.Exit(ending.exit_code)
 
 
-def _print(written: dict[str, Path], format: RecordFormat, quiet: bool, stream: TextIO) -> None:
+def _print(written: dict[str, Path], json: bool, quiet: bool, stream: TextIO) -> None:
     shown = written.get("html", written["analysis"])
     if quiet:
         print(shown, file=stream)
         return
-    if format == "json":
+    if json:
         print(written["analysis"].read_text(encoding="utf-8"), end="", file=stream)
         return
     from rooflines import pipeline

@@ -17,7 +17,6 @@ from rooflines.reports.formats import FORMATS, check_formats
 
 FORMATS_HELP = f"Reports to write, separated by commas, of {', '.join(FORMATS)}; or all."
 
-RecordFormat: TypeAlias = Literal["table", "json"]
 By: TypeAlias = Literal["operator", "module"]
 
 _RANKS = "Several ranks"
@@ -25,7 +24,8 @@ _RANKS = "Several ranks"
 F = TypeVar("F", bound=Callable[..., Any])
 # What an option has on the command line only: its type, its help, or another name.
 _TYPES: dict[str, Any] = {"device": str, "output": Path | None, "formats": str, "compile": Compile}
-_FLAGS = {"output": ("--output", "-o")}
+FORMAT_FLAGS = ("--format", "--formats")
+_FLAGS = {"output": ("--output", "-o"), "formats": FORMAT_FLAGS}
 _LISTS = "Options of profile or train (one value, or several separated by commas)"
 _TRAIN_ONLY = ("train_samples", "test_samples", "epochs", "seeds", "learning_rate", "weight_decay", "lr_steps", "weights", "variants")
 _NOT_SWEPT = ("output", "formats", "progress", "to_end", "trace", "remeasure")
@@ -85,6 +85,11 @@ def _parameter(name: str, default: Any, hint: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=shown, annotation=Annotated[kind, made])
 
 
+def is_file_name(output: Path) -> bool:
+    """Whether ``--output`` names a file, by its suffix; a directory that is there stays one."""
+    return bool(output.suffix) and not output.is_dir()
+
+
 def check_directory_name(output: Path | None) -> Path | None:
     """``--output`` of a command that fills a directory. Raises UsageError for the name of a report."""
     for name, (_, file, *_) in FORMATS.items():
@@ -92,6 +97,12 @@ def check_directory_name(output: Path | None) -> Path | None:
             hint = f"Give a directory, with --formats {name} for {Path(file).name}."
             raise UsageError(f"--output {str(output)!r} is the name of a file; this command fills a directory.", hint=hint)
     return output
+
+
+def format_option(*printed: str) -> Any:
+    """The option ``--format`` of a command whose page is printed as a table or in one of the formats ``printed``, or written."""
+    words = f"Print it as {', '.join(printed)}, or write reports ({', '.join(FORMATS)}; several separated by commas; or all)."
+    return option(words, *FORMAT_FLAGS, group=OUTPUT, show_default="table, or by the suffix of --output")
 
 
 def output_directory(words: str, unset: str) -> Any:
@@ -130,13 +141,13 @@ Formulas = Annotated[list[Path] | None, option(
     "Python file that registers formulas for custom operators (repeatable).", "--formulas", metavar="FILE.py", callback=_load_formulas,
     show_default=False
 )]  # fmt: skip
-Reports = Annotated[str, option(FORMATS_HELP, group=OUTPUT)]
+Reports = Annotated[str, option(FORMATS_HELP, *FORMAT_FLAGS, group=OUTPUT)]
 Quiet = Annotated[bool, option("Print only the path of the report.", "--quiet", "-q", group=OUTPUT)]
-Formats = Annotated[str | None, option(f"{FORMATS_HELP} --output is their directory then.", group=OUTPUT, show_default="none")]
-TextFormat = Annotated[
-    Literal["table", "json", "csv"] | None, option("Output format.", group=OUTPUT, show_default="table, or by the suffix of --output")
-]
-Output = Annotated[Path | None, option("Write to a file instead of the terminal.", "--output", "-o", group=OUTPUT, metavar="FILE")]
+Format = Annotated[str | None, format_option("table", "json", "csv")]
+Output = Annotated[Path | None, option(
+    "Write to a file, in the format of its suffix, or into a directory.", "--output", "-o", group=OUTPUT, metavar="PATH",
+    show_default="the terminal"
+)]  # fmt: skip
 
 
 def parse_formats(text: str | None) -> tuple[str, ...]:

@@ -7,18 +7,24 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rooflines.cli.options import check_directory_name, parse_formats
+from rooflines.cli.options import is_file_name
 from rooflines.errors import OutputError, UsageError, writing
-from rooflines.reports.formats import FORMATS, file_of, write_file
+from rooflines.reports.formats import FORMATS, check_formats, file_of, write_file
 
 if TYPE_CHECKING:
     from rooflines.profiler.progress import Progress
     from rooflines.reports.document import Page
+    from rooflines.roofline.analysis import Analysis
+    from rooflines.roofline.ranks.records import RankAnalysis
+    from rooflines.roofline.usage.monitored import MonitorAnalysis
 
 _PAGES = ("html", "pdf", "markdown", "text")
+# What a directory gets of a page if no format is given.
+DIRECTORY_FORMATS = ("html", "json")
 RECORD_SUFFIXES = {".json": "json", ".csv": "csv"}
 
 
@@ -43,23 +49,27 @@ def print_report(page: Page, directory: Path, formats: Sequence[str], record: st
             print(f"table     {directory / record}")
 
 
-def destination(
-    formats: str | None, format: str | None, output: Path | None, own: Mapping[str, str] = RECORD_SUFFIXES
-) -> tuple[tuple[str, ...], str]:
-    """The reports to write into the directory ``output``; without any, the format to print or to write to the file ``output``.
+def destination(format: str | None, output: Path | None, own: Mapping[str, str] = RECORD_SUFFIXES) -> tuple[tuple[str, ...], str]:
+    """Where a command's page goes: the reports to write into a directory, or else the format to print or to write to one file.
 
-    That is ``format``, or what the suffix asks for: a format of pages, or the command's ``own``; without a suffix, text. Raises
-    UsageError for another suffix, OutputError if the file cannot be written.
+    ``output`` is a file if it has a suffix, and then ``format`` is by default that of the suffix; else it is a directory, for HTML and
+    JSON by default. Without ``output``, ``format`` is printed if it is ``table`` or one of the command's ``own`` (by suffix); others
+    are written into a new directory. Raises UsageError for an unknown format or suffix and for several formats in one file,
+    OutputError if the file cannot be written.
     """
-    reports = parse_formats(formats)
-    if output is None or reports:
-        check_directory_name(output)
-        return reports, format or "table"
-    suffixes = {Path(FORMATS[name].file).suffix: name for name in _PAGES} | {"": "text"} | dict(own)
-    if format is None and output.suffix.lower() not in suffixes:
-        raise UsageError(f"--output {str(output)!r}: unknown file type.", hint=f"Use one of {', '.join(filter(None, suffixes))}.")
-    check_writable(output)
-    return reports, format or suffixes[output.suffix.lower()]
+    names = tuple(name.strip() for name in (format or "").split(",") if name.strip())
+    printed = names[0] if len(names) == 1 and names[0] in ("table", *own.values()) else ""
+    if output is not None and is_file_name(output):
+        suffixes = {Path(FORMATS[name].file).suffix: name for name in _PAGES} | dict(own)
+        if len(names) > 1:
+            raise UsageError(f"--output {str(output)!r} is one file, for {len(names)} formats.", hint="Give a directory.")
+        if not names and output.suffix.lower() not in suffixes:
+            raise UsageError(f"--output {str(output)!r}: unknown file type.", hint=f"Use one of {', '.join(suffixes)}.")
+        check_writable(output)
+        return (), printed or (check_formats(names)[0] if names else suffixes[output.suffix.lower()])
+    if output is None and (printed or not names):
+        return (), printed or "table"
+    return check_formats(names or DIRECTORY_FORMATS), ""
 
 
 def show(page: Page, kind: str, reports: Sequence[str], format: str, output: Path | None, own: Mapping[str, Callable[[], str]]) -> None:
@@ -120,3 +130,10 @@ def check_writable(path: Path) -> None:
 def write(path: Path, content: bytes) -> None:
     with writing(f"write {str(path)!r}", "Choose another file."):
         path.write_bytes(content)
+
+
+def page_of(analysis: Analysis | RankAnalysis | MonitorAnalysis) -> Page:
+    """The page of a record, made by the view of its kind."""
+    view = {"Analysis": "run", "RankAnalysis": "ranks", "MonitorAnalysis": "monitor"}[type(analysis).__name__]
+    page: Page = import_module(f"rooflines.reports.views.{view}").page(analysis)
+    return page

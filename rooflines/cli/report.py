@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from rooflines.cli.app import app
 from rooflines.cli.options import (
+    FORMAT_FLAGS,
     FORMATS_HELP,
     Capture,
     DaskAddress,
@@ -18,12 +19,12 @@ from rooflines.cli.options import (
     MemoryLimit,
     OtherCeilings,
     Partial,
+    is_file_name,
     option,
-    output_directory,
     parse_formats,
     size,
 )
-from rooflines.cli.output import print_written, progress_bar
+from rooflines.cli.output import destination, page_of, print_written, progress_bar, show
 
 
 @app.command()
@@ -37,10 +38,13 @@ def report(
         ),
     ],
     formats: Annotated[str | None, option(
-        FORMATS_HELP,
+        FORMATS_HELP, *FORMAT_FLAGS,
         show_default="html,pdf,json,csv,tensorboard; html,json,csv for several ranks; html,json,csv,tensorboard for monitor"
     )] = None,
-    output: Annotated[Path | None, output_directory("Directory for the reports.", "the run; runs/TRACE-... for a trace")] = None,
+    output: Annotated[Path | None, option(
+        "Directory for the reports, or one file (.html, .pdf, .md, .txt).", "--output", "-o", metavar="PATH",
+        show_default="the run; runs/TRACE-... for a trace"
+    )] = None,
     ceilings: OtherCeilings = None,
     capture: Capture = None,
     jobs: Jobs = None,
@@ -53,10 +57,17 @@ def report(
     """Write the reports of a run, a trace or several ranks from the recorded data."""
     from rooflines import pipeline
 
-    chosen = None if formats is None else parse_formats(formats)
+    source = pipeline.find_source(sources)
+    reading: dict[str, Any] = {
+        "ceilings": ceilings, "capture": capture or None, "jobs": jobs, "dask": dask, "partial": partial,
+        "memory_limit_bytes": size(memory_limit), "inductor_cache": inductor_cache,
+    }  # fmt: skip
     with progress_bar(False) as progress:
-        written = pipeline.report(
-            pipeline.find_source(sources), chosen, output=output, ceilings=ceilings, capture=capture or None, jobs=jobs, dask=dask,
-            partial=partial, memory_limit_bytes=size(memory_limit), inductor_cache=inductor_cache, progress=progress,
-        )  # fmt: skip
+        if output is not None and is_file_name(output):
+            _, chosen = destination(formats, output, {})
+            page = page_of(pipeline.analyze(source, **reading, progress=progress))
+            show(page, "report", (), chosen, output, {})
+            return
+        chosen_formats = None if formats is None else parse_formats(formats)
+        written = pipeline.report(source, chosen_formats, output=output, **reading, progress=progress)
     print_written(written)

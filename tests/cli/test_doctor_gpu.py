@@ -61,7 +61,7 @@ def test_a_gpu_that_is_required_fails_with_one_line(doctor, no_gpu):
         (["--require-gpu"], "--require-gpu requires --gpu."),
         (["--only", "tests"], "--only requires --gpu."),
         (["--gpu", "--only", "test"], "unknown part 'test' of the GPU check."),
-        (["--gpu", "--formats", "pdf"], "--formats does not apply to --gpu."),
+        (["--gpu", "--formats", "pdf"], "--format does not apply to --gpu."),
     ],
 )
 def test_what_cannot_be_asked(doctor, arguments, message):

@@ -9,7 +9,7 @@ from rooflines.arguments import arg, as_options
 from rooflines.roofline.analysis import Finding
 
 # What a repeated run should not take over: its directory, its formats, its silence.
-_DROPPED = {"--output": 1, "-o": 1, "--formats": 1, "--quiet": 0, "-q": 0, "--remeasure": 0}
+_DROPPED = {"--output": 1, "-o": 1, "--format": 1, "--formats": 1, "--quiet": 0, "-q": 0, "--remeasure": 0}
 
 
 def suggested(finding: Finding, command: str) -> str:
