@@ -1,7 +1,9 @@
+# ruff: noqa: T201 (a command line prints)
 """``rooflines analyze``: a run directory, a trace, or the traces of several ranks."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +11,19 @@ import typer
 
 from rooflines.arguments import arg
 from rooflines.cli.app import app
-from rooflines.cli.options import Capture, DaskAddress, Formulas, InductorCache, Jobs, MemoryLimit, Partial, format_option, option, size
+from rooflines.cli.options import (
+    Capture,
+    DaskAddress,
+    Formulas,
+    InductorCache,
+    Jobs,
+    MemoryLimit,
+    Partial,
+    format_option,
+    is_file_name,
+    option,
+    size,
+)
 from rooflines.cli.output import destination, page_of, print_page, print_written, progress_bar, show
 from rooflines.errors import writing
 from rooflines.pipeline.options import CEILINGS_HELP
@@ -56,7 +70,10 @@ def analyze(
     from rooflines.profiler.run import RUN_FILE
 
     source = pipeline.find_source(sources)
-    reports, chosen = destination(format, output, {".json": "json"})
+    given = output is not None
+    # a directory gets the analysis under its usual name
+    into = output is not None and format in (None, "json") and not is_file_name(output)
+    reports, chosen = ((), "table") if into else destination(format, output, {".json": "json"})
     reading: dict[str, Any] = {
         "ceilings": ceilings, "capture": capture or None, "jobs": jobs, "dask": dask, "partial": partial,
         "memory_limit_bytes": size(memory_limit), "inductor_cache": inductor_cache,
@@ -68,9 +85,17 @@ def analyze(
         analysis = pipeline.analyze(source, **reading, progress=progress)
     # what rooflines recorded, a monitored program or a run, keeps its analysis beside it
     if output is None and not isinstance(source, list) and (not isinstance(source, str) or Path(source, RUN_FILE).is_file()):
-        with writing(f"write {str(sources[0])!r}", f"Choose another {arg('output')}."):
-            serial.write_text(Path(sources[0]) / pipeline.ANALYSIS_FILE, serial.to_json(analysis))
+        output, into = Path(sources[0]), True
     page = page_of(analysis)
+    if output is not None and into:
+        path = output / (pipeline.RANKS_FILE if isinstance(source, list) else pipeline.ANALYSIS_FILE)
+        with writing(f"write {str(path)!r}", f"Choose another {arg('output')}."):
+            output.mkdir(parents=True, exist_ok=True)
+            serial.write_text(path, serial.to_json(analysis))
+        if given and format == "json":
+            print(f"written   {path}", file=sys.stderr)
+            return
+        output = None
     show(page, "analyze", (), chosen, output, {"json": lambda: serial.to_json(analysis)})
     if output is not None and format is None:
         print_page(page)

@@ -221,12 +221,11 @@ REFUSED = [
     (("--threads", "0"), "invalid value for '--threads'"),
     (("--sustained", "0"), "invalid value for '--sustained'"),
     (("--sustained", "5"), "sustained rates are measured on CUDA devices only; the device is cpu"),
-    (("--format", "xml"), "invalid value for '--format'"),
+    (("--format", "xml"), "unknown report format 'xml'"),
     (("--device", "gpu7"), "unknown device 'gpu7'"),
     (("--chart", "roofs.pdf"), "--chart 'roofs.pdf': unknown file type"),
     (("--chart", "nowhere/roofs.png"), "directory not found: 'nowhere'"),
     (("--output", "nowhere/mine.json"), "directory not found: 'nowhere'"),
-    (("--output", "."), "'.' is a directory"),
     (("--colour",), "no such option: --colour"),
     (("extra",), "unexpected extra argument"),
 ]

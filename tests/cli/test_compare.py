@@ -160,7 +160,7 @@ def test_noise_does_not_fail_a_build(compare, tmp_path):
         (["a.json", "slower.json", "--fail-above", "-1"], "invalid value for '--fail-above'"),
         (["a.json", "slower.json", "-o", "nowhere/out.json"], "directory not found: 'nowhere'."),
         (["a.json", "slower.json", "-o", "out.doc"], "--output 'out.doc': unknown file type."),
-        (["a.json", "slower.json", "--formats", "html", "-o", "out.html"], "--output 'out.html' is the name of a file"),
+        (["a.json", "slower.json", "--formats", "html,pdf", "-o", "out.html"], "--output 'out.html' is one file, for 2 formats."),
     ],
 )
 def test_what_is_refused(compare, arguments, message):

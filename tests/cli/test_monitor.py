@@ -255,7 +255,7 @@ def test_a_program_that_is_over_at_once(place):
 
 
 def test_the_table_fits_80_columns_and_holds_no_figure_without_a_measurement(place):
-    done = monitor("--format", "json", *python(BUSY))
+    done = monitor("--json", *python(BUSY))
     assert json.loads(done.stderr) == analysis()
     assert analysis()["schema"] == "rooflines.monitor-analysis/1"
     console = Console(width=80, record=True, file=io.StringIO())

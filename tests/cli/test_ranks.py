@@ -43,10 +43,10 @@ def call(monkeypatch, *arguments):
 @pytest.mark.parametrize("sources", [["job"], ["job/*.gz"], ["job/rank7.json.gz", "job/rank0.json.gz"], ["**/rank*"]])
 def test_a_directory_a_pattern_and_files_are_one_job(place, capsys, monkeypatch, sources):
     assert call(monkeypatch, "analyze", *sources, "--format", "json", "-o", "out.json") == 0
-    plain = json.loads(capsys.readouterr().out)
+    assert capsys.readouterr().out == ""
+    plain = json.loads(Path("out.json").read_text())
     assert plain["schema"] == "rooflines.ranks/1"
     assert [row["rank"] for row in plain["ranks"]] == [0, 7]
-    assert json.loads(Path("out.json").read_text()) == plain
 
 
 def test_one_source_is_analysed_as_ever(place, capsys, monkeypatch):

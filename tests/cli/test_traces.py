@@ -46,9 +46,11 @@ def analyzed(rooflines):
     return answer
 
 
-def test_the_analysis_of_a_trace_is_that_of_a_run(analyzed, tmp_path):
-    found = analyzed(BERT, "-o", tmp_path / "out.json")
-    assert found == json.loads((tmp_path / "out.json").read_text())
+def test_the_analysis_of_a_trace_is_that_of_a_run(analyzed, rooflines, tmp_path):
+    found = analyzed(BERT)
+    written = rooflines("analyze", BERT, "--format", "json", "-o", tmp_path / "out.json")
+    assert (written.code, written.out) == (0, "")
+    assert {**found, "command": None} == {**json.loads((tmp_path / "out.json").read_text()), "command": None}
     assert found["schema"] == "rooflines.analysis/1"
     assert found["environment"]["device_name"] == "NVIDIA H100 80GB HBM3"
     assert found["workload"] == {"name": BERT.name, "mode": "inference", "precision": "bf16", "unit": "samples",
@@ -61,9 +63,12 @@ def test_the_analysis_of_a_trace_is_that_of_a_run(analyzed, tmp_path):
     assert sum(found["traced_steps"][0]["breakdown"].values()) == pytest.approx(found["traced_steps"][0]["duration_s"])
 
 
-def test_an_output_that_is_a_directory_gets_the_usual_name(analyzed, tmp_path):
-    analyzed(BERT, "-o", tmp_path)
-    analyzed(BERT, "-o", tmp_path / "page.html")
+def test_an_output_that_is_a_directory_gets_the_usual_name(rooflines, tmp_path):
+    for output in (tmp_path, tmp_path / "page.html"):
+        assert "Host-bound" in rooflines("analyze", BERT, "-o", output).out
+    written = rooflines("report", BERT, "-o", tmp_path / "report.md")
+    assert (written.code, written.out) == (0, "")
+    assert (tmp_path / "report.md").read_text().startswith("# ")
     assert (tmp_path / "page.html").read_text().lower().startswith("<!doctype html>")
     assert (tmp_path / "analysis.json").is_file()
 
