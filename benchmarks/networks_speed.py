@@ -3,8 +3,7 @@
 Paired: all sides in turn in one process, with the data resident, all cores and full backward on both sides, and the FMA peak of the
 same cores in the same turn. Of a turn its fastest step counts, because a step is short enough to fall between what other processes
 do, and a median of steps on a busy machine measures them. Operators apart; and both networks on one thread by its processor time,
-which others change least. Writes ``benchmarks/results/networks_speed.json`` and exits with 1 where a target is missed. ``--table`` runs
-nothing: it prints what docs/networks.md has of the numbers that were written, between the two comments that name this program.
+which others change least. Writes ``benchmarks/results/networks_speed.json`` and ``.md`` and exits with 1 where a target is missed.
 """
 
 from __future__ import annotations
@@ -121,7 +120,7 @@ def convolutions(rows: list[dict[str, Any]], flop_per_s: float) -> dict[str, Any
 
 
 def tables(result: dict[str, Any]) -> str:
-    """What docs/networks.md shows of ``result``, which is what ``main`` writes: the machine, both sides, our operators."""
+    """The page of ``result``, which is what ``main`` writes: the machine, both sides, our operators."""
     best, median, alone, convolving = (result[name] for name in ("best", "median", "one_thread", "convolutions"))
     environment, versions = result["environment"], result["versions"]
     low, high = result["ratio_ci95"]
@@ -142,6 +141,10 @@ def tables(result: dict[str, Any]) -> str:
         f"{si(best['FMA'], 'FLOP/s')}."
     )
     sides = [
+        "# Speed of one network on the backends of a CPU",
+        "",
+        "Written by `benchmarks/networks_speed.py`; [docs/networks.md](../../docs/networks.md#speed) explains the figures.",
+        "",
         textwrap.fill(facts, 138),
         "",
         "| | numba-cpu | torch-cpu | ratio |",
@@ -161,7 +164,7 @@ def tables(result: dict[str, Any]) -> str:
         f"| {one['bytes'] / 1e6:.2f} | {percent(one['share_of_peak'])} |"
         for one in result["operators"]["numba-cpu"]
     ]
-    return "\n".join((*sides, *operators))
+    return "\n".join((*sides, *operators, ""))
 
 
 def main() -> None:
@@ -171,11 +174,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=cnn.BATCH_SIZE)
     parser.add_argument("--patience", type=float, default=120.0, help="seconds to wait for quiet, in all (default 120)")
     parser.add_argument("--compile", action="store_true", help="torch.compile as well (half a minute to compile)")
-    parser.add_argument("--table", action="store_true", help="print the tables of docs/networks.md from the numbers written last")
     arguments = parser.parse_args()
-    if arguments.table:
-        print(tables(json.loads(RESULTS.read_text(encoding="utf-8"))))
-        return
     generator = np.random.default_rng(0)
     images = generator.standard_normal((arguments.batch_size, *cnn.IMAGE)).astype(np.float32)
     classes = generator.integers(0, cnn.CLASSES, arguments.batch_size)
@@ -261,6 +260,7 @@ def main() -> None:
         "operators": rows,
     }
     RESULTS.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    RESULTS.with_suffix(".md").write_text(tables(result), encoding="utf-8")
     if not all(target["reached"] for target in targets.values()):
         sys.exit(1)
 

@@ -1,10 +1,10 @@
-"""Figures of a trace from its raw events alone, for the page that compares verdicts with an expert's; does not import the package.
+"""Figures of traces from their raw events alone, to compare verdicts with (docs/verdicts.md); does not import the package.
 
-``python benchmarks/raw_figures.py DIR [--page docs/verdicts.md]`` prints for each trace in DIR, or writes into the page between
+``python benchmarks/raw_figures.py DIR`` writes for each trace in DIR, into ``benchmarks/results/verdicts.md`` between
 ``<!-- raw: NAME -->`` and ``<!-- end -->``: the steps and their length by ``ProfilerStep`` marks, busy and idle time as unions of
-intervals, communication and the part of it that nothing else overlaps, copies, kernels by what their names say, the longest kernels,
-and device events without a launch. Events belong to the step in which the host launched them (correlation id); without marks the whole
-trace, from the first device event to the last, is one. A folder in DIR holds the ranks of one job: transfer and waiting.
+intervals, communication and the part of it that nothing else overlaps, copies, kernels by the kind that their names state, the longest
+kernels, and device events without a launch. Events belong to the step in which the host launched them (correlation id); without marks
+the whole trace, from the first device event to the last, is one. A folder in DIR holds the ranks of one job: transfer and waiting.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 Interval = tuple[float, float]
+PAGE = Path(__file__).parent / "results" / "verdicts.md"
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 HOST_CALLS = ("cuda_runtime", "cuda_driver", "runtime", "hip_runtime")
 COMMUNICATION = re.compile(
@@ -223,20 +224,15 @@ def blocks_of(directory: Path) -> dict[str, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--page", type=Path, help="page whose marked blocks are replaced")
     options = parser.parse_args()
     blocks = blocks_of(options.directory)
-    if options.page is None:
-        for name, text in blocks.items():
-            print(f"## {name}\n{text}\n")
-        return
     page = re.sub(
         r"<!-- raw: ([^\n]*?) -->\n.*?<!-- end -->",
         lambda found: f"<!-- raw: {found[1]} -->\n{blocks[found[1]]}\n<!-- end -->" if found[1] in blocks else found[0],
-        options.page.read_text(encoding="utf-8"),
+        PAGE.read_text(encoding="utf-8"),
         flags=re.DOTALL,
     )
-    options.page.write_text(page, encoding="utf-8")
+    PAGE.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
 clones of these repositories: the files of the current commit, archives unpacked, and files that only earlier commits have, which are
 named with the commit that added them. Files with the same content count once, and an execution trace with a folder ``capture_traces``
 next to it is analyzed together with it. Writes ``benchmarks/results/trace_coverage.json``. ``--before FILE`` adds the shares of an
-earlier result, ``--page docs/public-traces.md`` replaces the table of that page between ``<!-- coverage -->`` and ``<!-- end -->``.
+earlier result, ``--page benchmarks/results/trace_coverage.md`` replaces the table of that page between ``<!-- coverage -->`` and
+``<!-- end -->``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""What the analysis says of traces that other people recorded: verdicts, advice, and how many different suggestions there are.
+"""Verdicts and recommendations for published traces, and the number of different suggestions.
 
 ``python benchmarks/verdicts.py DIR [DIR ...]`` analyzes every ``*.json`` and ``*.json.gz`` in the directories, and every folder with
-the traces of several ranks, and prints a block of Markdown for each. With ``--page docs/verdicts.md`` it replaces the blocks of that
-page: what stands between ``<!-- tool: NAME -->`` and ``<!-- end -->``, and the counts between ``<!-- counts -->`` and ``<!-- end -->``.
-NAME is the file's name without its ending.
-docs/verdicts.md names the traces with their sources; they are not part of the repository.
+the traces of several ranks. It replaces the blocks of ``benchmarks/results/verdicts.md`` between ``<!-- tool: NAME -->`` and ``<!-- end
+-->``, and the counts between ``<!-- counts -->`` and ``<!-- end -->``; NAME is the file's name without its ending. docs/verdicts.md
+names the traces with their sources and compares the verdicts with an expert's.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from rooflines.units import percent, seconds
 
 ENDINGS = (".json.gz", ".json")
 WIDTH = 136
+PAGE = Path(__file__).parent / "results" / "verdicts.md"
 
 
 def traces_in(directories: list[Path]) -> dict[str, Path | list[str]]:
@@ -83,15 +83,10 @@ def filled(page: str, blocks: dict[str, str]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directories", nargs="+", type=Path, help="directories with traces")
-    parser.add_argument("--page", type=Path, help="page whose marked blocks are replaced")
     options = parser.parse_args()
     analyses = {name: rooflines.analyze(source) for name, source in traces_in(options.directories).items()}
     blocks = {f"tool: {name}": block(analysis) for name, analysis in analyses.items()} | {"counts": counts(analyses)}
-    if options.page is not None:
-        options.page.write_text(filled(options.page.read_text(encoding="utf-8"), blocks), encoding="utf-8")
-    else:
-        for name, text in blocks.items():
-            print(f"## {name}\n\n{text}\n")
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), blocks), encoding="utf-8")
     print(counts(analyses))
 
 

@@ -1,4 +1,4 @@
-"""``benchmarks/trace_coverage.py``: which files count, and docs/public-traces.md shows what it wrote."""
+"""``benchmarks/trace_coverage.py``: which files count, and the page of results shows what it wrote."""
 
 from __future__ import annotations
 
@@ -73,4 +73,4 @@ def test_archives_are_unpacked_and_deleted_traces_are_named_with_the_commit_that
 
 def test_the_page_shows_the_results(benchmark):
     rows = json.loads(RESULTS.read_text())["traces"]
-    assert f"<!-- coverage -->\n{benchmark.table(rows)}\n<!-- end -->" in (ROOT / "docs" / "public-traces.md").read_text()
+    assert f"<!-- coverage -->\n{benchmark.table(rows)}\n<!-- end -->" in RESULTS.with_suffix(".md").read_text()

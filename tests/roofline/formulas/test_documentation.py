@@ -1,66 +1,26 @@
-"""``docs/counting.md`` states what the code does: its cost table, its operator lists and its examples."""
+"""``docs/counting.md`` and ``docs/operators.csv`` state what the code does: costs, operators and examples."""
 
 from __future__ import annotations
 
+import csv
 import re
-from fnmatch import fnmatchcase
 from pathlib import Path
 
-import pytest
-
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.counter import registered
-from rooflines.roofline.formulas.libraries import modules_of
-from rooflines.roofline.formulas.ragged import NESTED
-from rooflines.roofline.formulas.sparse import SEARCH, SPARSE
-from rooflines.roofline.formulas.views import ALLOCATIONS, METADATA, VIEWS
+from tests.roofline.formulas import operators
 
-DOCS = Path(__file__).parents[3] / "docs"
-PAGE = (DOCS / "counting.md").read_text(encoding="utf-8")
-LIBRARIES = (DOCS / "libraries.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "counting.md").read_text(encoding="utf-8")
 
 
 def test_the_cost_table_is_that_of_the_code():
-    stated = {name: int(value) for name, value in re.findall(r"^\| `([A-Z_]+)` \| (\d+) \|", PAGE, re.MULTILINE)}
+    stated = {name: int(value) for name, value in re.findall(r"`([A-Z_]+)`\s(\d+)\b", PAGE)}
     assert stated == {name: value for name, value in vars(costs).items() if name.isupper()}
 
 
-def plain(names):
-    """Names without ``aten::``, and without the in-place form of one that is there."""
-    return {name.removeprefix("aten::") for name in names if not (name.endswith("_") and name[:-1] in registered())}
-
-
-def listed(heading):
-    section = PAGE.partition(f"### {heading}\n")[2].partition("\n#")[0].partition("\n\nEverything")[0]
-    return set(re.findall(r"`([^`]+)`", section))
-
-
-NOTHING = {*VIEWS, *ALLOCATIONS, *METADATA, "detach", "detach_"}
-UNKNOWN = {*NESTED, *SPARSE, SEARCH}
-OF_TORCH = {name: category for name, category in registered().items() if not modules_of(name)}
-CATEGORIES = sorted(set(OF_TORCH.values()) - {"other"})
-
-
-@pytest.mark.parametrize("category", CATEGORIES)
-def test_every_counted_operator_is_listed(category):
-    assert listed(category.capitalize()) == plain(name for name, found in OF_TORCH.items() if found == category)
-
-
-def test_what_is_counted_and_has_no_category_is_listed():
-    others = plain(name for name, found in OF_TORCH.items() if found == "other") - plain(NOTHING)
-    assert listed("Other") == others - plain(UNKNOWN)
-    assert listed("Unknown for all shapes") == plain(UNKNOWN)
-
-
-def test_every_operator_of_a_library_is_listed():
-    stated = set(re.findall(r"`([^`]+)`", LIBRARIES))
-    patterns = [name for name in stated if "*" in name.strip("*")]
-    left = {name for name in registered() if modules_of(name)} - stated
-    assert [name for name in left if not any(fnmatchcase(name, pattern) for pattern in patterns)] == []
-
-
-def test_what_is_zero_is_listed():
-    assert listed("Zero on purpose") == plain(NOTHING)
+def test_the_list_of_operators_is_that_of_the_code():
+    with operators.FILE.open(newline="", encoding="utf-8") as file:
+        listed = list(csv.reader(file))
+    assert listed == [["operator", "origin", "category"], *operators.rows()], "Run python tests/roofline/formulas/operators.py."
 
 
 def test_the_first_example_runs():
