@@ -35,7 +35,7 @@ _PCI = re.compile(
 )
 _PCI_VENDOR = re.compile(r"^(nvidia corporation|advanced micro devices, inc\. \[amd(?:/ati)?\]|intel corporation) ")
 _BRACKETS = re.compile(r"^[^\[\]]*\[([^\[\]]+)\]$")
-_MIG = re.compile(r"^(.+?) mig (?:\d+c\.)?(\d+)g\.(\d+)gb(?:\+[a-z.]+)?$")
+_MIG = re.compile(r"^(.+?) mig (?:(\d+)c\.)?(\d+)g\.(\d+)gb(?:\+[a-z.]+)?$")
 _VENDORS = ("nvidia", "amd", "intel", "apple")
 _GENERATION = re.compile(r"^\d+(?:st|nd|rd|th) gen ")
 _CORES = re.compile(r"\b(\d+)[ -]cores?\b")
@@ -44,10 +44,16 @@ _MEMORY = re.compile(r"^(.+?) (\d+) ?g(?:i?b)?$")
 
 
 class Mig(msgspec.Struct, frozen=True, kw_only=True):
-    """A slice of an NVIDIA GPU from its name: ``3g.20gb`` has three compute slices and 20 GB, also as a part, ``2c.3g.20gb``."""
+    """A slice of an NVIDIA GPU from its name: ``3g.20gb`` has three compute slices and 20 GB, ``2c.3g.20gb`` two of them."""
 
     compute_slices: int
     memory_gb: int
+    compute_instance_slices: int | None = None
+
+    @property
+    def profile(self) -> str:
+        part = f"{self.compute_instance_slices}c." if self.compute_instance_slices else ""
+        return f"{part}{self.compute_slices}g.{self.memory_gb}gb"
 
     def memory_slices(self, capacity_gb: float) -> int | None:
         """The number of eighths of a memory of ``capacity_gb``; None if its size is not a whole number of eighths.
@@ -83,8 +89,9 @@ def parse(printed: str) -> Printed:
             text = inner[1].strip()
     mig = None
     if sliced := _MIG.match(text):
-        text, compute, memory = sliced[1], int(sliced[2]), int(sliced[3])
-        mig = Mig(compute_slices=compute, memory_gb=memory) if compute and memory else None
+        text, part, compute, memory = sliced[1], sliced[2], int(sliced[3]), int(sliced[4])
+        if compute and memory:
+            mig = Mig(compute_slices=compute, memory_gb=memory, compute_instance_slices=int(part) if part else None)
     text = _GENERATION.sub("", text)
     for word in _VENDORS:
         if text == word or text.startswith(f"{word} "):

@@ -107,7 +107,7 @@ def test_printed_name_is_its_own_device_or_unknown(line):
             catalog.identify(parts["printed"], facts)
         return
     match = catalog.identify(parts["printed"], facts)
-    assert match.sheet.name + (f" MIG {match.mig.compute_slices}g.{match.mig.memory_gb}gb" if match.mig else "") == parts["expected"]
+    assert match.sheet.name + (f" MIG {match.mig.profile}" if match.mig else "") == parts["expected"]
 
 
 def test_names_are_many_and_of_both_kinds():
