@@ -42,7 +42,8 @@ def measure_cuda(
     GPUs. With ``sustained_s`` every compute and memory figure is also measured over this many seconds. Raises DeviceError where other
     processes keep the device busy, naming them; with ``force`` it is measured all the same and every figure says "disturbed".
     """
-    with torch.cuda.device(device), _state(device) as state:
+    state = _state(device)
+    with torch.cuda.device(device), contextlib.nullcontext() if state is None else contextlib.closing(state):
         torch.zeros(1, device=device)  # a context of this process on the device, which NVML then lists
         torch.cuda.empty_cache()  # what a run before left with the allocator is free for the measurement
         torch.cuda.synchronize(device)
@@ -157,18 +158,12 @@ def product_precisions(capability: tuple[int, int] | None) -> tuple[Precision, .
     return tuple(precision for precision, first in since.items() if capability >= first)
 
 
-@contextlib.contextmanager
-def _state(device: torch.device) -> Iterator[GpuState | None]:
-    """What NVML knows of ``device`` meanwhile; None where NVML is not there or does not know it."""
+def _state(device: torch.device) -> GpuState | None:
+    """What NVML knows of ``device``; None where NVML is not there or does not know it."""
     try:
-        state = GpuState(str(getattr(torch.cuda.get_device_properties(device), "uuid", "")))
+        return GpuState(str(getattr(torch.cuda.get_device_properties(device), "uuid", "")))
     except DeviceError:
-        yield None
-        return
-    try:
-        yield state
-    finally:
-        state.close()
+        return None
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from rooflines.device_specs.records import Conditions
@@ -97,6 +98,7 @@ def agree(one: float, other: float, by: float = AGREEMENT) -> bool:
     return min(one, other) >= (1 - by) * max(one, other)
 
 
+@dataclass(eq=False)
 class Way:
     """One way to measure a figure: a kind of stores, a matrix shape, an operator, a size.
 
@@ -106,17 +108,14 @@ class Way:
     the fastest is kept as the variant ``further``, where that is not empty.
     """
 
-    def __init__(
-        self, detail: str, make: Callable[[], tuple[Run, float]], *, private: bool = False, renewed: bool = False, further: str = ""
-    ) -> None:
-        self.detail = detail
-        self.make = make
-        self.private = private
-        self.renewed = renewed
-        self.further = further
-        self.calls = 1  # of one sample, which the first visit makes long enough
-        self.prepared: tuple[Run, float] | None = None
-        self.rounds: list[Round] = []
+    detail: str
+    make: Callable[[], tuple[Run, float]]
+    private: bool = False
+    renewed: bool = False
+    further: str = ""
+    calls: int = 1  # of one sample, which the first visit makes long enough
+    prepared: tuple[Run, float] | None = None
+    rounds: list[Round] = field(default_factory=list)
 
 
 def ready(run: Run, work: float) -> Callable[[], tuple[Run, float]]:

@@ -52,12 +52,13 @@ def test_what_tells_a_variant_apart_is_never_taken_off(mark):
         ("3g.40gb", Mig(compute_slices=3, memory_gb=40)),
         ("1g.5gb+me", Mig(compute_slices=1, memory_gb=5)),
         ("1g.24gb+me.all", Mig(compute_slices=1, memory_gb=24)),
-        ("2c.3g.20gb", Mig(compute_slices=3, memory_gb=20)),
+        ("2c.3g.20gb", Mig(compute_slices=3, memory_gb=20, compute_instance_slices=2)),
     ],
 )
 def test_a_slice_is_kept_apart_from_its_device(suffix, mig):
     found = parse(f"NVIDIA A100-SXM4-40GB MIG {suffix}")
     assert (found.text, found.mig) == ("a100 sxm4 40gb", mig)
+    assert suffix.startswith(mig.profile)
 
 
 @pytest.mark.parametrize(

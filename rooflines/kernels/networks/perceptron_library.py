@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,23 +12,26 @@ from rooflines.errors import DeviceError
 LIBRARIES = ("numpy", "cupy", "torch-cpu", "torch-cuda", "torch-mps")
 
 
-class Library(Protocol):
-    """One library on one device. ``module`` has NumPy's functions under NumPy's names, as far as the perceptron calls them."""
+class Library:
+    """One library on one device; this one is NumPy. ``module`` has NumPy's functions under NumPy's names, as far as they are called."""
 
-    name: str
-    module: Any
+    name = "numpy"
+    module: Any = np
 
     def to_device(self, array: Any) -> Any:
         """A NumPy array as the library's own, which comes back as it is."""
+        return array
 
     def to_host(self, array: Any) -> NDArray[Any]:
         """The library's array as NumPy's."""
+        return np.asarray(array)
 
     def synchronise(self) -> None:
         """Wait until the device is done."""
 
     def device_memory_bytes(self) -> int | None:
         """The peak of the device allocator; None on the host."""
+        return None
 
     def release(self) -> None:
         """Give memory that the allocator keeps for later back to the device."""
@@ -37,7 +40,7 @@ class Library(Protocol):
 def library(name: str) -> Library:
     """The library of this name (``LIBRARIES``). Raises DeviceError where it or its device is not on this machine, saying which."""
     if name == "numpy":
-        return _NumPy()
+        return Library()
     if name == "cupy":
         return _CuPy()
     if name in LIBRARIES:
@@ -45,27 +48,7 @@ def library(name: str) -> Library:
     raise DeviceError(f"unknown array library {name!r}.", hint=f"Choose from {', '.join(LIBRARIES)}.")
 
 
-class _NumPy:
-    name = "numpy"
-    module: Any = np
-
-    def to_device(self, array: Any) -> Any:
-        return array
-
-    def to_host(self, array: Any) -> NDArray[Any]:
-        return np.asarray(array)
-
-    def synchronise(self) -> None:
-        return
-
-    def device_memory_bytes(self) -> int | None:
-        return None
-
-    def release(self) -> None:
-        return
-
-
-class _CuPy:
+class _CuPy(Library):
     name = "cupy"
 
     def __init__(self) -> None:
@@ -81,7 +64,7 @@ class _CuPy:
             raise DeviceError(f"CuPy finds no usable GPU ({error}).") from None
         if count == 0:
             raise DeviceError("CuPy finds no GPU.")
-        self.module: Any = cupy
+        self.module = cupy
         self._peak = 0
 
     def to_device(self, array: Any) -> Any:
@@ -103,7 +86,7 @@ class _CuPy:
         self.module.get_default_memory_pool().free_all_blocks()
 
 
-class _Torch:
+class _Torch(Library):
     def __init__(self, device: str) -> None:
         try:
             import torch
@@ -115,7 +98,7 @@ class _Torch:
         if not present:
             raise DeviceError(f"torch {torch.__version__} finds no {'NVIDIA' if device == 'cuda' else 'Apple'} GPU.")
         self.name = f"torch-{device}"
-        self.module: Any = torch
+        self.module = torch
         self._device = torch.device(device)
         self._synchronize = synchronize
 

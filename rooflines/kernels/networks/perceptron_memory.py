@@ -19,7 +19,7 @@ import json
 import sys
 import tracemalloc
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import psutil
 
@@ -28,25 +28,9 @@ _CHUNK = 4096
 Pci: TypeAlias = tuple[int, int, int]
 
 
-class _Meter(Protocol):
-    """Reads what one library holds."""
-
-    how: str
-
-    def arrays(self) -> int:
-        """Bytes of the library's arrays that are alive."""
-
-    def kept(self) -> int:
-        """Bytes that the allocator and the meter hold in addition to the arrays since ``started``."""
-
-    def grown(self) -> int:
-        """Bytes taken from the system since the process began."""
-
-    def started(self) -> int:
-        """The library is imported and warm: the bytes that it holds now are its own."""
-
-
 class _Host:
+    """Reads what NumPy holds, and is the pattern for the meters of the other libraries."""
+
     how = "arrays: tracemalloc's domain of NumPy; total: growth of the resident set since before the import"
 
     def __init__(self) -> None:
@@ -54,30 +38,34 @@ class _Host:
         self._traced = 0
 
     def started(self) -> int:
+        """The library is imported and warm: the bytes that it holds now are its own."""
         framework = self.grown()
         tracemalloc.start(1)
         self._traced = tracemalloc.get_tracemalloc_memory()
         return framework
 
     def arrays(self) -> int:
+        """Bytes of the library's arrays that are alive."""
         import numpy as np
 
         domain = np.lib.tracemalloc_domain
         return sum(trace.size for trace in tracemalloc.take_snapshot().traces if trace.domain == domain)
 
     def kept(self) -> int:
+        """Bytes that the allocator and the meter hold in addition to the arrays since ``started``."""
         current, _ = tracemalloc.get_traced_memory()
         return current - self.arrays() + tracemalloc.get_tracemalloc_memory() - self._traced
 
     def grown(self) -> int:
+        """Bytes taken from the system since the process began."""
         return resident_bytes() - self._before
 
 
-class _TorchHost:
+class _TorchHost(_Host):
     how = "arrays: storages of the operators' results; total: growth of the resident set since before the import, without the meter's"
 
     def __init__(self) -> None:
-        self._before = resident_bytes()
+        super().__init__()
         self._live: dict[int, tuple[Any, int]] = {}
         self._mode: Any = None
 
@@ -92,7 +80,7 @@ class _TorchHost:
         class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
                 made = func(*args, **(kwargs or {}))
-                for storage in (one.untyped_storage() for one in tree_leaves(made) if isinstance(one, torch.Tensor)):
+                for storage in (leaf.untyped_storage() for leaf in tree_leaves(made) if isinstance(leaf, torch.Tensor)):
                     live[storage.data_ptr()] = reference(storage), storage.nbytes()
                 return made
 
@@ -108,20 +96,17 @@ class _TorchHost:
     def kept(self) -> int:
         return 0
 
-    def grown(self) -> int:
-        return resident_bytes() - self._before
 
-
-class _Device:
+class _Device(_Host):
     """CuPy: its pool gives arrays out, the driver gives the pool its blocks and the process its context."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.how = "arrays: hooks on CuPy's memory pool; total: memory that the driver counts as used"
         self._live = 0
         # Which GPU CuPy takes is known only once it is imported.
         self._at_first = _nvml_used()
         self._pci: Pci | None = None
-        self._before = 0
         self._hook: Any = None
 
     def started(self) -> int:
@@ -188,7 +173,7 @@ def measure(library: str, widths: Sequence[int], samples: int) -> dict[str, Any]
 
     The input is random: its values do not change what it takes. To be called once, in a process that has not imported the library.
     """
-    meters: dict[str, type[_Meter]] = {"cupy": _Device, "torch-cpu": _TorchHost}
+    meters: dict[str, type[_Host]] = {"cupy": _Device, "torch-cpu": _TorchHost}
     meter = meters.get(library, _Host)()
     from rooflines.kernels.networks.perceptron import Perceptron
     from rooflines.kernels.networks.perceptron_library import library as load
