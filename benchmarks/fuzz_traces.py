@@ -203,14 +203,14 @@ def attempt(data: bytes) -> str:
     from rooflines.errors import TraceError
     from rooflines.profiler.external_trace import run_of_trace
     from rooflines.profiler.trace.calls import tree
-    from rooflines.profiler.trace.cut import whole_part
     from rooflines.profiler.trace.reader import parse_trace
+    from rooflines.profiler.trace.records import ReadOptions
     from rooflines.roofline.analyze import analyze
     from rooflines.roofline.attribution.attribute import own
     from rooflines.roofline.resolvers.resolve import count as count_calls
 
     try:
-        trace = whole_part(parse_trace(data, memory_limit_bytes=MEMORY_LIMIT_BYTES, partial=zlib.crc32(data) % 8 < 4))
+        trace = parse_trace(data, options=ReadOptions(zlib.crc32(data) % 8 < 4, MEMORY_LIMIT_BYTES))
     except TraceError as error:
         return "refused: " + "".join("#" if letter.isdigit() else letter for letter in error.message)[:60]
     calls = tree(trace)

@@ -15,7 +15,6 @@ from rooflines.cli.options import Capture, DaskAddress, Formulas, InductorCache,
 from rooflines.cli.output import destination, print_page, progress_bar
 from rooflines.errors import writing
 from rooflines.pipeline.options import CEILINGS_HELP
-from rooflines.profiler.trace.collection import paused
 from rooflines.reports.formats import write_file
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 
 @app.command()
-@paused()
 def analyze(
     sources: Annotated[
         list[str],

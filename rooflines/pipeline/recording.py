@@ -19,13 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
 from rooflines.arguments import escaped
-from rooflines.errors import Interrupted, RooflinesError, UsageError, WorkloadError
+from rooflines.errors import Interrupted, RooflinesError, UsageError, WorkloadError, first_line
 from rooflines.pipeline.ceilings import GivenCeilings, given_ceilings, measured_ceilings
-from rooflines.pipeline.failed_loss import with_cause
 from rooflines.pipeline.options import FORMATS, NOT_FOR_SCRIPTS, ProfileOptions
-from rooflines.pipeline.output_check import FirstResult, floats, output_error, reference_options
 from rooflines.pipeline.reading import default_command
-from rooflines.pipeline.reporting import report
+from rooflines.pipeline.reporting import report_run
+from rooflines.pipeline.result_checks import FirstResult, floats, output_error, reference_options, with_cause
 from rooflines.profiler.directory import check_directory, default_directory, directory_of_rank
 from rooflines.profiler.options import Mode, Options, Precision, Value, find_device
 from rooflines.profiler.progress import Progress, Silent
@@ -44,15 +43,11 @@ from rooflines.roofline.bounds.judging import IMPLAUSIBLE
 if TYPE_CHECKING:
     import torch
 
-
 # How often the ceilings of a device may be measured in all because operators beat them; each time takes as long as the first.
 MEASUREMENTS_MOST = 3
 # A measurement that raised the roof by less than this factor ends them.
 _RAISED = 1.01
-
-
 MEASURED_AGAIN = "the ceilings were measured more than once because operators exceeded them; the best of each counts"
-
 
 P = ParamSpec("P")
 
@@ -127,7 +122,7 @@ def _with_output_error(run: Run, found: list[Any] | None, model: Any, inputs: An
             with reference.flags():
                 error = output_error(found or [], floats(reference.step()), classifies=reference.classifies)
     except (RooflinesError, RuntimeError, MemoryError) as problem:
-        return saved_with(run, f"the result could not be compared with that in fp32: {str(problem).partition(chr(10))[0]}")
+        return saved_with(run, f"the result could not be compared with that in fp32: {first_line(problem)}")
     return saved_with(run, output_error=error)
 
 
@@ -272,25 +267,20 @@ def _finish(run: Run, given: GivenCeilings, options: ProfileOptions) -> Run:
     progress = options.progress or Silent()
     try:
         if options.trace:
-            run = _with_ceilings(run, given, options.remeasure, progress)
+            try:
+                run = saved_with(run, ceilings=given(run, options.remeasure, progress))
+            except (RuntimeError, RooflinesError) as error:
+                if run.facts.status != "failed":  # else its device may be lost
+                    raise
+                run = saved_with(run, f"the ceilings could not be measured after the failure: {first_line(error)}")
         run, analysis = _settle_ceilings(run, progress)
-        report(run, options.formats, analysis=analysis, progress=progress)
+        report_run(run, options.formats, analysis=analysis, progress=progress)
     except KeyboardInterrupt:
         raise Interrupted(
             f"interrupted after recording; the run is in {str(run.directory)!r}.",
             hint=f"Write its reports: rooflines report {run.directory}",
         ) from None
     return run
-
-
-def _with_ceilings(run: Run, given: GivenCeilings, remeasure: bool, progress: Progress) -> Run:
-    """The run with its ceilings. One that failed may have lost its device: it goes without them where they cannot be measured now."""
-    try:
-        return add_ceilings(run, given, remeasure=remeasure, progress=progress)
-    except (RuntimeError, RooflinesError) as error:
-        if run.facts.status != "failed":
-            raise
-        return saved_with(run, f"the ceilings could not be measured after the failure: {str(error).partition(chr(10))[0]}")
 
 
 def _settle_ceilings(run: Run, progress: Progress) -> tuple[Run, Analysis]:
@@ -300,13 +290,12 @@ def _settle_ceilings(run: Run, progress: Progress) -> tuple[Run, Analysis]:
     rose by less than ``_RAISED``, it stands.
     """
     analysis = _analyze(run)
-    environment, settings = run.facts.environment, run.facts.settings
-    excess = _most_beaten(analysis)
+    environment, excess = run.facts.environment, _most_beaten(analysis)
+    # The device of a run that failed may be lost.
+    measured = run.facts.settings.ceilings == "measured" and run.facts.status != "failed"
     for _ in range(MEASUREMENTS_MOST - 1):
         ceilings = run.facts.ceilings
-        if settings.ceilings != "measured" or ceilings is None or ceilings.measurements >= MEASUREMENTS_MOST or not excess:
-            break
-        if run.facts.status == "failed":  # perhaps its device was lost
+        if not measured or not excess or ceilings is None or ceilings.measurements >= MEASUREMENTS_MOST:
             break
         progress.stage("some operators exceed the ceilings: measuring those ceilings again", None)
         better = measured_ceilings(environment.device, environment.threads, remeasure=True, progress=progress)
@@ -320,8 +309,8 @@ def _settle_ceilings(run: Run, progress: Progress) -> tuple[Run, Analysis]:
 
 def _most_beaten(analysis: Analysis) -> float:
     """The highest implausible efficiency of an operator that a ceiling of arithmetic or memory bounds; 0 where there is none."""
-    found = (row.efficiency for row in analysis.operators if row.bound in ("compute", "memory") and row.efficiency is not None)
-    return max((efficiency for efficiency in found if efficiency > IMPLAUSIBLE), default=0.0)
+    bounded = (row.efficiency or 0.0 for row in analysis.operators if row.bound in ("compute", "memory"))
+    return max((efficiency for efficiency in bounded if efficiency > IMPLAUSIBLE), default=0.0)
 
 
 @contextlib.contextmanager
@@ -369,8 +358,3 @@ def record(
         yield recording
     assert recording.run is not None
     recording.run = _finish(recording.run, given, options)
-
-
-def add_ceilings(run: Run, chosen: GivenCeilings, *, remeasure: bool = False, progress: Progress | None = None) -> Run:
-    """``run`` with the ceilings of its device, stored in its directory."""
-    return saved_with(run, ceilings=chosen(run, remeasure, progress or Silent()))

@@ -19,10 +19,10 @@ from rooflines.device_specs.identify import DeviceTraits, guess, is_shared_name,
 from rooflines.profiler.options import Mode
 from rooflines.profiler.records import Environment, Run, RunFile, Settings, Workload
 from rooflines.profiler.trace.calls import is_backward_node
-from rooflines.profiler.trace.cut import lacks_device
 from rooflines.profiler.trace.distinct import distinct
+from rooflines.profiler.trace.reader import lacks_device
 from rooflines.profiler.trace.records import KERNEL, OPERATOR, Trace, TracedDevice
-from rooflines.profiler.trace.url import shown
+from rooflines.profiler.trace.sources import shown
 
 # Kernels of cuDNN, cuBLAS and CUTLASS that multiply float32 on tensor cores: in instructions of 16 x 8 x 8, unless they name a type.
 _TF32 = re.compile(r"tf32|_s1688gemm_")

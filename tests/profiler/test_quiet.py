@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rooflines.profiler.quiet import alike_steps, busy_elsewhere, is_quiet, is_shared, quiet_steps
+from rooflines.profiler.others import alike_steps, busy_elsewhere, is_quiet, is_shared, quiet_steps
 from rooflines.profiler.samplers.fields import DeviceSample
 
 STEPS, WAITS = (100, 100, 100), (0, 5, 6)

@@ -22,15 +22,14 @@ from rooflines.profiler.compiled.records import write_compiled
 from rooflines.profiler.directory import JOURNAL_FILE, create_directory, discard, file_stem
 from rooflines.profiler.module_hooks import ModuleRanges
 from rooflines.profiler.progress import Progress, Silent
-from rooflines.profiler.recording.data_loading import DataLoading
+from rooflines.profiler.recording.data_loading import DataLoading, WatchedLoader
 from rooflines.profiler.recording.device import RecordedDevice
-from rooflines.profiler.recording.loader import WatchedLoader
 from rooflines.profiler.recording.passes import TRACED_STEPS, Passes
 from rooflines.profiler.recording.tracer import leaves_out_arguments
 from rooflines.profiler.records import Run, RunFile, Settings, Status, StepMemory, Workload
 from rooflines.profiler.run import RUN_FILE, save
 from rooflines.profiler.samplers.fields import DeviceSample
-from rooflines.profiler.trace.stored_call import StoredCall
+from rooflines.profiler.trace.signature import StoredCall
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
 from rooflines.units import counted
 

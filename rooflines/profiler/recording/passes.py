@@ -24,14 +24,21 @@ from rooflines.profiler.module_hooks import ModuleRanges, range_cost_ns
 from rooflines.profiler.others import OthersMeter
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.recording.data_loading import DataLoading
-from rooflines.profiler.recording.device import RecordedDevice
-from rooflines.profiler.recording.patience import PROGRAM_WARMUP_STEPS, TIMED_MIN_STEPS, Patience, known, planned_steps, quiet
-from rooflines.profiler.recording.process_memory import HeapReserve, page_faults, since
-from rooflines.profiler.recording.run_queue import RunQueue
-from rooflines.profiler.recording.step_clock import wall_step_ns
-from rooflines.profiler.recording.trace_bound import TraceBound
-from rooflines.profiler.recording.tracer import Tracer
-from rooflines.profiler.recording.warmup import BUSY_MAX_STEPS, BUSY_S, WARMUP_MAX_STEPS, WarmUp
+from rooflines.profiler.recording.device import RecordedDevice, wall_step_ns
+from rooflines.profiler.recording.process import HeapReserve, RunQueue, page_faults, since
+from rooflines.profiler.recording.step_counts import (
+    BUSY_MAX_STEPS,
+    BUSY_S,
+    PROGRAM_WARMUP_STEPS,
+    TIMED_MIN_STEPS,
+    WARMUP_MAX_STEPS,
+    Patience,
+    WarmUp,
+    known,
+    planned_steps,
+    quiet,
+)
+from rooflines.profiler.recording.tracer import TraceBound, Tracer
 from rooflines.profiler.records import WALL_CLOCK, Settings, StepTimes, TimedStretch
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field

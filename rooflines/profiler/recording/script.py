@@ -1,25 +1,289 @@
-"""Recording a program that knows nothing of us: it runs as under ``python``, and ``StepHooks`` tell where its steps end."""
+"""Record a program that knows nothing of us: it runs as under ``python``, and hooks find the ends of its steps.
+
+A training step ends with ``optimizer.step()``. In a program that makes no optimizer, an inference step ends when an outermost module
+returns with gradients off. Of several optimizers or modules that take turns, one ends the step. A model that is trained, called in
+evaluation mode with gradients off, is being evaluated: that belongs to no training step.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import runpy
 import sys
+import threading
 import time
 import traceback
+import types
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from rooflines.errors import Interrupted, RooflinesError, WorkloadError
+from rooflines.profiler.module_hooks import ModuleRanges, global_hooks
 from rooflines.profiler.options import Mode
 from rooflines.profiler.recording.collect import Recording, interrupted, user_error
-from rooflines.profiler.recording.step_hooks import Doing, StepHooks
 from rooflines.profiler.records import Run
 from rooflines.units import counted, seconds
+
+# What the program does besides ending a step: "change" is a step that begins where others than before end them.
+Doing = Literal["call", "pause", "resume", "change"]
+
+# What ends the steps has not been called while others were called this often: the program has gone on to something else.
+_GONE_AFTER = 50
+
+
+class StepHooks:
+    """Context manager that calls ``on_step(mode)`` whenever a step of the running program ends.
+
+    ``on_doing`` is called when an outermost module is called, when an evaluation begins and when training goes on, and when something
+    else begins to end the steps, which is possible while ``may_change()``, or when the former has not been seen for long. From the
+    first training step on, only optimizers end steps. Only the thread that entered is watched, and only while it is not away: forked
+    workers of a data loader inherit the hooks, other threads have separate steps, and what runs inside a loader is not a step.
+    ``mode`` is the kind of steps that the program makes, None before the first one.
+    """
+
+    def __init__(
+        self,
+        on_step: Callable[[Mode], None],
+        on_doing: Callable[[Doing], None] = lambda _: None,
+        may_change: Callable[[], bool] = lambda: True,
+        is_away: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.evaluations = 0
+        self.mode: Mode | None = None
+        self._on_step = on_step
+        self._on_doing = on_doing
+        self._may_change = may_change
+        self._is_away = is_away
+        self._owner = _here()
+        self._depth = 0
+        self._optimizer_depth = 0
+        self._optimizers: list[weakref.ref[Any]] = []
+        self._turns = _Turns()
+        self._evaluating = False
+        self._pending: Any = None  # the optimizer that stepped in a backward pass or in compiled code, where no step may end
+        self._is_trained: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+        self._on = False
+        self._ranges: ModuleRanges | None = None
+        self._hooks = contextlib.ExitStack()
+
+    def __enter__(self) -> StepHooks:
+        from torch.optim import Optimizer
+
+        self._hooks.enter_context(global_hooks(self._before_forward, self._after_forward))
+        make = Optimizer.__init__
+
+        @functools.wraps(make)
+        def made(optimizer: Any, *arguments: Any, **keywords: Any) -> None:
+            make(optimizer, *arguments, **keywords)
+            self._watch(optimizer)
+
+        Optimizer.__init__ = made  # type: ignore[method-assign, assignment]
+        self._hooks.callback(setattr, Optimizer, "__init__", make)
+        self._on = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._on = False
+        self._hooks.close()
+
+    @property
+    def makes_optimizers(self) -> bool:
+        """Whether the program has made an optimizer, and so is likely to train."""
+        return bool(self._optimizers)
+
+    @property
+    def several(self) -> int:
+        """The number of optimizers or modules that take turns in a step."""
+        return self._turns.taking
+
+    def ranges(self) -> ModuleRanges:
+        """Ranges around modules by these hooks: compiled code depends on which hooks there are, so no others may come and go."""
+        return _RangesHere(self)
+
+    # --- optimizers --------------------------------------------------------------------------------------------------------------
+
+    def _watch(self, optimizer: Any) -> None:
+        """Be told when ``optimizer`` has stepped.
+
+        Not by torch's own post hook: that one runs inside the profiler's range ``Optimizer.step``, and a profiler that is stopped in
+        an open range leaves a pointer to freed memory behind.
+        """
+        self._optimizers.append(weakref.ref(optimizer))
+        self._is_trained.clear()
+
+        @functools.wraps(type(optimizer).step)
+        def step(this: Any, *arguments: Any, **keywords: Any) -> Any:
+            self._optimizer_depth += 1
+            try:
+                result = type(this).step(this, *arguments, **keywords)
+            finally:
+                self._optimizer_depth -= 1
+            if self._optimizer_depth == 0 and self._watched():  # one optimizer may be made of others
+                self._after_optimizer(this)
+            return result
+
+        # A bound method, as learning-rate schedulers expect, which wrap it once more.
+        optimizer.step = types.MethodType(step, optimizer)
+
+    def _after_optimizer(self, optimizer: Any) -> None:
+        import torch
+
+        self._resume()
+        if torch._C._current_graph_task_id() != -1 or _in_compiled_code():
+            self._pending = optimizer
+        else:
+            self._pending = None
+            self._ended("training", optimizer)
+
+    # --- modules -----------------------------------------------------------------------------------------------------------------
+
+    def _before_forward(self, module: Any, inputs: Any) -> None:
+        import torch
+
+        if torch.compiler.is_compiling():  # before anything else: compiled code must not depend on our state
+            return
+        if self._watched():
+            self._depth += 1
+            if self._depth == 1:
+                self._outermost(module)  # may end a trace or begin one, which then holds the range of this module
+        if self._ranges is not None:
+            self._ranges.before(module, inputs)
+
+    def _outermost(self, module: Any) -> None:
+        import torch
+
+        if self._pending is not None:
+            optimizer, self._pending = self._pending, None
+            self._ended("training", optimizer)
+        if self._evaluating and not torch.is_grad_enabled():
+            return  # a loss, or an average of the model
+        if not self._evaluates(module):
+            self._resume()
+            self._on_doing("call")
+        elif self.mode == "training":
+            self._evaluating = True
+            self.evaluations += 1
+            self._on_doing("pause")
+
+    def _after_forward(self, module: Any, inputs: Any, output: Any) -> None:
+        import torch
+
+        if torch.compiler.is_compiling():
+            return
+        if self._ranges is not None:
+            self._ranges.after()
+        if self._watched():
+            self._depth = max(0, self._depth - 1)
+            # Until there is an optimizer, each call is a step; then only what evaluates the model before it is trained.
+            infers = self.mode != "training" and not torch.is_grad_enabled() and (not self._optimizers or self._evaluates(module))
+            if self._depth == 0 and infers:
+                self._ended("inference", module)
+
+    def _evaluates(self, module: Any) -> bool:
+        """Whether a call of ``module`` at this moment evaluates what the program trains."""
+        import torch
+
+        if torch.is_grad_enabled() or module.training or not self._optimizers:
+            return False
+        found = self._is_trained.get(module)
+        if found is None:
+            optimizers = [optimizer for reference in self._optimizers if (optimizer := reference()) is not None]
+            trained = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
+            found = self._is_trained[module] = any(id(parameter) in trained for parameter in module.parameters())
+        return found
+
+    # --- steps -------------------------------------------------------------------------------------------------------------------
+
+    def _resume(self) -> None:
+        if self._evaluating:
+            self._evaluating = False
+            self._on_doing("resume")
+
+    def _ended(self, mode: Mode, by: Any) -> None:
+        """``by``, an optimizer or a module, has done what may end a step."""
+        first = self.mode is None
+        if mode != self.mode:
+            self.mode, self._turns = mode, _Turns()
+            if not first:
+                self._turns.begin_with(by)
+                self._on_doing("change")
+                return
+        turn = self._turns.take(by, may_change=self._may_change())
+        if turn == "change":
+            self._on_doing("change")
+        elif turn == "end":
+            self._on_step(mode)
+
+    def _watched(self) -> bool:
+        return self._on and _here() == self._owner and not self._is_away()
+
+
+class _Turns:
+    """Which of the optimizers, or modules, that take turns ends a step: the one that was the last to come for the first time.
+
+    ``taking`` is how many took turns in a step that has ended.
+    """
+
+    def __init__(self) -> None:
+        self.taking = 1
+        self._last: int | None = None
+        self._seen: dict[int, Any] = {}  # held, so that no id is given again
+        self._between: list[int] = []  # since the last step ended
+
+    def begin_with(self, one: Any) -> None:
+        """``one`` ends the steps."""
+        self._seen[id(one)] = one
+        self._last, self.taking, self._between = id(one), 1, []
+
+    def take(self, one: Any, *, may_change: bool) -> Literal["end", "inside", "change"]:
+        """It is the turn of ``one``: whether that ends a step, lies inside one, or another kind of step begins behind it."""
+        new = id(one) not in self._seen
+        self._seen[id(one)] = one
+        if self._last is None or id(one) == self._last:
+            self._last, self.taking, self._between = id(one), max(self.taking, len({*self._between}) + 1), []
+            return "end"
+        self._between.append(id(one))
+        if (new and may_change) or len(self._between) > _GONE_AFTER:
+            self.begin_with(one)
+            return "change"
+        return "inside"
+
+
+class _RangesHere(ModuleRanges):
+    """Ranges around modules, written by the hooks that are there anyway."""
+
+    def __init__(self, hooks: StepHooks) -> None:
+        super().__init__()
+        self._hooks = hooks
+
+    def __enter__(self) -> _RangesHere:
+        self._hooks._ranges = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._hooks._ranges = None
+        self.leave_all()
+
+
+def _in_compiled_code() -> bool:
+    """Whether a function of ``torch.compile`` has called us: it is a range of the profiler, which must not be stopped in it."""
+    frame = sys._getframe()
+    while frame := frame.f_back:  # type: ignore[assignment]
+        code = frame.f_code
+        if "callback" in code.co_freevars and code.co_filename.endswith("eval_frame.py"):
+            return True
+    return False
+
+
+def _here() -> tuple[int, int]:
+    """This process and thread: a forked child's main thread has the same identifier as ours."""
+    return os.getpid(), threading.get_ident()
 
 
 class _Enough(BaseException):

@@ -287,7 +287,7 @@ def test_steps_of_a_warm_up_that_the_program_ends_stand_for_timed_ones(tmp_path,
 
 
 def test_when_warm_up_is_over_another_step_is_traced_and_the_one_behind_it_is_not_timed(tmp_path, monkeypatch):
-    monkeypatch.setattr("rooflines.profiler.recording.warmup.SETTLE_LIMIT", 1e9)  # settled as soon as there are enough to compare
+    monkeypatch.setattr("rooflines.profiler.recording.step_counts.SETTLE_LIMIT", 1e9)  # settled as soon as there are enough to compare
     marked = []
     with Recording(tmp_path / "run", LOOP, CPU, settings=Settings()) as recording:
         for number in range(12):

@@ -13,7 +13,7 @@ import torch
 
 import rooflines
 from rooflines.profiler.recording.passes import TRACED_STEPS
-from rooflines.profiler.recording.step_hooks import StepHooks
+from rooflines.profiler.recording.script import StepHooks
 from tests.commands import quick, run, start
 
 TRAINS = """

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from rooflines.profiler.compiled.records import Access, Buffer, CompiledCode, Graph, Kernel
 from rooflines.profiler.trace.calls import BACKWARD, FORWARD, module_annotation, tree
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.profiler.trace.stored_call import StoredCall
+from rooflines.profiler.trace.signature import Signature, StoredCall, TensorArg
 from rooflines.roofline.attribution.attribute import own
 from rooflines.roofline.resolvers.counts import Known
 from rooflines.roofline.resolvers.resolve import count as count_calls

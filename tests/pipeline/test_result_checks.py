@@ -10,7 +10,7 @@ from torch import nn
 
 import rooflines
 from rooflines.pipeline.options import ProfileOptions
-from rooflines.pipeline.output_check import output_error, reference_options
+from rooflines.pipeline.result_checks import output_error, reference_options
 from tests.commands import write_ceilings
 
 
