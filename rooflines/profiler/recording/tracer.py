@@ -20,8 +20,9 @@ import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rooflines.errors import OutputError
 from rooflines.profiler.module_hooks import ModuleRanges
@@ -108,6 +109,19 @@ def heap_bytes() -> int | None:
 _CHUNK: Final = 1 << 22
 
 
+@dataclass
+class TracedSteps:
+    """What a tracer measured besides its trace: for each step its time, how long threads waited for a processor and the pages taken
+    from the system; the pages of all steps, and the elements of parameters that the optimizers of a step updated."""
+
+    times_ns: list[int] = field(default_factory=list)
+    queue_ns: list[int | None] = field(default_factory=list)
+    step_faults: list[int | None] = field(default_factory=list)
+    page_faults: int | None = None
+    parameter_elements: int | None = None
+    kind: Literal["steps", "early", "program"] = "steps"
+
+
 class Tracer:
     """torch.profiler over a few steps, each in a range ``ProfilerStep#N`` that ends after a synchronise.
 
@@ -121,10 +135,9 @@ class Tracer:
         activities = [ProfilerActivity.CPU]
         if cuda:
             activities.append(ProfilerActivity.CUDA)
-        self._device = device
+        self.traced = TracedSteps()
         self.has_operators = False
-        self.times_ns: list[int] = []
-        self.queue_ns: list[int | None] = []
+        self._device = device
         self._queue = RunQueue()
         self._steps = steps
         self._profiler: Any = profile(
@@ -138,21 +151,14 @@ class Tracer:
         self._unfinished = ""
         self._running = False
         self._last = 0
-        self.page_faults: int | None = None
-        self.step_faults: list[int | None] = []
         self._faults: int | None = None
         self._step_faults: int | None = None
-
-    @property
-    def parameter_elements(self) -> int | None:
-        """Elements of the parameters that the optimizers of a step update together; None when none stepped."""
-        return sum(self._optimizers.values()) or None
 
     @property
     def placed_elements(self) -> dict[str, int]:
         """Elements of the parameters that the optimizers of a step are for, by the device they are on."""
         placed: Counter[str] = Counter()
-        for optimizer in filter(None, (one() for one in self._stepped.values())):
+        for optimizer in filter(None, (reference() for reference in self._stepped.values())):
             for parameter in _parameters(optimizer):
                 placed[str(parameter.device)] += parameter.numel()
         return dict(placed)
@@ -181,12 +187,12 @@ class Tracer:
         """End a step; True when it was the last one, or the tracer has been stopped (the profiler is off then)."""
         if self._range is None:
             return True
-        self.times_ns.append(time.perf_counter_ns() - self._last)
-        self.queue_ns.append(self._queue.since_ns())
-        self.step_faults.append(since(self._step_faults))
+        self.traced.times_ns.append(time.perf_counter_ns() - self._last)
+        self.traced.queue_ns.append(self._queue.since_ns())
+        self.traced.step_faults.append(since(self._step_faults))
         self._range.__exit__(None, None, None)
         self._range = None
-        if len(self.times_ns) >= self._steps:
+        if len(self.traced.times_ns) >= self._steps:
             self.stop()
             return True
         self._open_step()
@@ -220,7 +226,7 @@ class Tracer:
     def _open_step(self) -> None:
         from torch.profiler import record_function
 
-        self._range = record_function(f"{STEP_PREFIX}{len(self.times_ns)}")
+        self._range = record_function(f"{STEP_PREFIX}{len(self.traced.times_ns)}")
         self._range.__enter__()
         self._step_faults = page_faults()
         self._queue.mark()
@@ -229,15 +235,16 @@ class Tracer:
     def stop(self, *, keep_step: bool = False) -> None:
         """Profiler and hooks off; a step that has not ended is not counted, unless ``keep_step`` ends it here."""
         if self._range is not None and keep_step:
-            self._steps = len(self.times_ns) + 1
+            self._steps = len(self.traced.times_ns) + 1
             self.step()
         if self._range is not None:
-            self._unfinished = f"{STEP_PREFIX}{len(self.times_ns)}"
+            self._unfinished = f"{STEP_PREFIX}{len(self.traced.times_ns)}"
             self._range.__exit__(None, None, None)
             self._range = None
         if self._running:
             self._running = False
-            self.page_faults = since(self._faults)
+            self.traced.page_faults = since(self._faults)
+            self.traced.parameter_elements = sum(self._optimizers.values()) or None
             self._queue.close()
             self._hook.remove()
             if self._modules is not None:
