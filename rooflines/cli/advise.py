@@ -47,7 +47,7 @@ def advise(
     """
     from rooflines import pipeline
     from rooflines.pipeline.reporting import report_run
-    from rooflines.profiler.run import load
+    from rooflines.profiler.directory import load
     from rooflines.reports.views import advice
     from rooflines.roofline.trials import read_trials
     from rooflines.sweeps.trying import check_repeatable, predicted_changes, try_changes, worth_trying

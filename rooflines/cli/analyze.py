@@ -97,7 +97,7 @@ def analyze(
 
 def _is_recorded(source: Monitored | str) -> bool:
     """Whether rooflines wrote ``source``: a monitored program, or the directory of a run."""
-    from rooflines.profiler.run import RUN_FILE
+    from rooflines.profiler.directory import RUN_FILE
 
     return not isinstance(source, str) or os.path.isfile(os.path.join(source, RUN_FILE))
 

@@ -15,6 +15,7 @@ import msgspec
 from rooflines.arguments import arg, escaped
 from rooflines.errors import DeviceError, OutputError, UsageError, terminated_as_interrupted
 from rooflines.profiler.directory import JOURNAL_FILE, create_directory, default_directory, discard
+from rooflines.profiler.environment import nvidia_driver
 from rooflines.profiler.monitor.command import HeldCommand, find_program
 from rooflines.profiler.monitor.monitored import (
     MONITOR_FILE,
@@ -170,19 +171,13 @@ def _finish(
     facts = msgspec.structs.replace(
         facts,
         status="complete",
-        gpus={} if gpus == {} else _gpu_names(),
+        gpus={} if gpus == {} else {f"gpu{index}": name for index, name in nvidia_driver().gpus.items()},
         counters=journal.counters,
         fields=journal.fields,
         python_memory=memory,
         notes=tuple(notes),
     )
     return save(directory, facts, since(facts.began_ns, journal.samples))
-
-
-def _gpu_names() -> dict[str, str]:
-    from rooflines.profiler.environment import nvidia_driver
-
-    return {f"gpu{index}": name for index, name in nvidia_driver().gpus.items()}
 
 
 def _find_process(pid: int) -> tuple[psutil.Process, str, tuple[str, ...]]:

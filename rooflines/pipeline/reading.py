@@ -21,10 +21,10 @@ from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import DataError, TraceError, UsageError
 from rooflines.pipeline.ceilings import given_ceilings, sheet_of
+from rooflines.profiler.directory import RUN_FILE, load
 from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import Run
-from rooflines.profiler.run import RUN_FILE, load
 from rooflines.profiler.trace.reader import paused, read_trace
 from rooflines.profiler.trace.records import MEMORY_LIMIT_BYTES, READ_DEFAULTS, CaptureTrace, ReadOptions
 from rooflines.profiler.trace.sources import find_traces, is_url, rank_in_name, shown
@@ -219,42 +219,36 @@ def read_analysis(
     The parameters are those of ``analyze``. Raises DataError for a file of ours that is corrupt or something else, UsageError for
     ``ceilings`` with a stored analysis, which holds no times to judge again.
     """
-    if not isinstance(source, Run):
-        schema = _stored_schema(source)
-        if schema:
-            if ceilings is not None:
-                raise UsageError(
-                    f"{str(source)!r} is an analysis; {arg('ceilings')} requires the run or trace.",
-                    hint="Give the run directory or the trace.",
-                )
-            return _stored_analysis(Path(source), schema)
+    stored = None if isinstance(source, Run) else _stored_analysis(source)
+    if stored is not None:
+        if ceilings is not None:
+            raise UsageError(
+                f"{str(source)!r} is an analysis; {arg('ceilings')} requires the run or trace.",
+                hint="Give the run directory or the trace.",
+            )
+        return stored
     return analyze_trace(source, ceilings=ceilings, reading=reading, progress=progress)[1]
 
 
-def _stored_schema(source: Path | str) -> str:
-    """The schema of a JSON file of rooflines; empty for anything else, such as a trace."""
-    if is_url(source) or not os.path.isfile(source):
-        return ""
+def _stored_analysis(path: Path | str) -> Analysis | None:
+    """The analysis in a JSON file of rooflines; None for anything else, such as a trace."""
+    if is_url(path) or not os.path.isfile(path):
+        return None
     try:
-        with Path(source).open("rb") as file:
-            match = _STORED.match(file.read(1024))
-    except OSError:
-        return ""
-    return match[1].decode() if match else ""
-
-
-def _stored_analysis(path: Path, schema: str) -> Analysis:
-    if schema != ANALYSIS_SCHEMA:
-        raise DataError(
-            f"{str(path)!r} has schema {schema!r}; this version compares {ANALYSIS_SCHEMA!r}.",
-            hint="Give the run directory, a trace, or an analysis.json of this version.",
-        )
-    try:
-        return read_json(path, Analysis)
+        with open(path, "rb") as file:
+            schema = _STORED.match(file.read(1024))
+        if schema is None:
+            return None
+        if schema[1].decode() != ANALYSIS_SCHEMA:
+            raise DataError(
+                f"{str(path)!r} has schema {schema[1].decode()!r}; this version compares {ANALYSIS_SCHEMA!r}.",
+                hint="Give the run directory, a trace, or an analysis.json of this version.",
+            )
+        return read_json(Path(path), Analysis)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataError(f"the analysis {str(path)!r} is corrupt: {error}.", hint="Write it again with 'rooflines analyze'.") from None
-    except OSError as error:
-        raise DataError(f"cannot read {str(path)!r}: {error.strerror or error}.", hint="Check the file's permissions.") from None
+    except OSError:
+        return None  # reading it as a trace says why
 
 
 def refuse(source: str, **arguments: object) -> None:

@@ -25,14 +25,13 @@ from rooflines.pipeline.options import FORMATS, NOT_FOR_SCRIPTS, ProfileOptions
 from rooflines.pipeline.reading import default_command
 from rooflines.pipeline.reporting import report_run
 from rooflines.pipeline.result_checks import FirstResult, floats, output_error, reference_options, with_cause
-from rooflines.profiler.directory import check_directory, default_directory, directory_of_rank
+from rooflines.profiler.directory import check_directory, default_directory, directory_of_rank, saved_with
 from rooflines.profiler.options import Mode, Options, Precision, Value, find_device
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.recording.collect import Recording, collect, quiet_profiler
 from rooflines.profiler.recording.device import program_device
 from rooflines.profiler.recording.passes import TRACED_STEPS
 from rooflines.profiler.records import Run, Settings, Workload
-from rooflines.profiler.run import saved_with
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
 from rooflines.profiler.workloads.prepare import Prepared, from_module, from_step, prepare, thread_count
 from rooflines.reports.formats import check_formats

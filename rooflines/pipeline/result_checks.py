@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rooflines.errors import RooflinesError, first_line
+from rooflines.profiler.directory import saved_with
 from rooflines.profiler.options import Options, eager
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.records import OutputError, Run
-from rooflines.profiler.run import saved_with
 from rooflines.profiler.training.loop import NotFiniteError, Trainer, not_finite
 from rooflines.profiler.training.records import Epoch, Failure
 from rooflines.profiler.workloads.networks import tensors_in

@@ -16,8 +16,8 @@ from torch import nn
 import rooflines
 from rooflines.pipeline import analyze_trace
 from rooflines.pipeline.reporting import report_run
+from rooflines.profiler.directory import load
 from rooflines.profiler.records import Run, StepTimes
-from rooflines.profiler.run import load
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.reports.document import Bar, Cell, Table
 from rooflines.reports.views.run import page as page_of

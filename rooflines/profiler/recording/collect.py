@@ -19,7 +19,7 @@ import msgspec
 from rooflines.errors import Interrupted, OutputError, RooflinesError, UsageError, WorkloadError, first_line
 from rooflines.profiler.compiled.inductor import InductorWatch, compile_seconds
 from rooflines.profiler.compiled.records import write_compiled
-from rooflines.profiler.directory import JOURNAL_FILE, create_directory, discard, file_stem
+from rooflines.profiler.directory import JOURNAL_FILE, RUN_FILE, create_directory, discard, file_stem, save
 from rooflines.profiler.module_hooks import ModuleRanges
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.recording.data_loading import DataLoading, WatchedLoader
@@ -27,7 +27,6 @@ from rooflines.profiler.recording.device import RecordedDevice
 from rooflines.profiler.recording.passes import TRACED_STEPS, Passes
 from rooflines.profiler.recording.tracer import leaves_out_arguments
 from rooflines.profiler.records import Run, RunFile, Settings, Status, StepMemory, Workload
-from rooflines.profiler.run import RUN_FILE, save
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.trace.signature import StoredCall
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
@@ -150,8 +149,8 @@ class Recording:
         return self
 
     def loader(self, iterable: Iterable[Any], *, again: bool = True) -> WatchedLoader:
-        """``iterable`` so that waiting for its batches is seen (``DataLoading.loader``); torch's ``DataLoader`` is seen without."""
-        return self.loading.loader(iterable, again=again)
+        """``iterable`` so that waiting for its batches is seen (``LoaderWatch.wrap``); torch's ``DataLoader`` is seen without."""
+        return self.loading.wrap(iterable, again=again)
 
     def step(self) -> None:
         """Mark the end of a step."""
@@ -350,28 +349,24 @@ def collect(
                 if traced_steps:
                     recording.follow_memory(step)
             if workload.source == "step" or workload.data is not None:
-                _measure_input(recording, step)
+                try:
+                    while recording.loading.resident_step():
+                        step()
+                except Exception as error:
+                    recording.loading.end_resident_steps(error)
+                recording.loading.run_loader_alone()
     except KeyboardInterrupt:
         raise interrupted(directory) from None
     except RooflinesError:
         raise  # as it is, with its own cause
     except Exception as error:
-        # What a step does to a GPU goes wrong later than the step itself: wherever something next waits for the GPU.
-        if stepping or is_device_error(error):
+        # What a step does to a GPU goes wrong later than the step itself: wherever something next waits for the GPU. torch raises
+        # AcceleratorError then, in older versions RuntimeError.
+        if stepping or (isinstance(error, RuntimeError) and re.match(r"(CUDA|HIP)( driver)? error", str(error))):
             raise user_error(error, workload.name, recording) from error
         raise
     assert recording.run is not None
     return recording.run
-
-
-def _measure_input(recording: Recording, step: Callable[[], object]) -> None:
-    """The step on resident data and its loader alone, where it has one."""
-    try:
-        while recording.loading.resident_step():
-            step()
-    except Exception as error:
-        recording.loading.end_resident_steps(error)
-    recording.loading.run_loader_alone()
 
 
 def interrupted(directory: Path) -> Interrupted:
@@ -379,11 +374,6 @@ def interrupted(directory: Path) -> Interrupted:
     return Interrupted(
         f"interrupted; the partial run is in {str(directory)!r}.", hint=f"See what was recorded: rooflines analyze {directory}"
     )
-
-
-def is_device_error(error: Exception) -> bool:
-    """Whether torch passes on an error of CUDA's or HIP's run time: ``torch.AcceleratorError``, a RuntimeError in older versions."""
-    return isinstance(error, RuntimeError) and re.match(r"(CUDA|HIP)( driver)? error", str(error)) is not None
 
 
 def user_error(error: Exception, what: str, recording: Recording) -> RooflinesError:

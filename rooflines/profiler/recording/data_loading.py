@@ -16,18 +16,27 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from rooflines.errors import first_line
 from rooflines.profiler.distributed import Agreement
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.recording.device import RecordedDevice, StepClock
 from rooflines.profiler.records import LoaderAlone, Loading
 from rooflines.profiler.work_ranges import profiler_range
 
-# The loader alone: within these numbers of batches.
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+# The loader alone runs for this long, within these numbers of batches.
+ALONE_S = 2.0
 ALONE_LEAST_BATCHES, ALONE_MOST_BATCHES = 2, 1000
+# The pass on resident data: about this many seconds, within these numbers of steps.
+RESIDENT_S = 1.0
+RESIDENT_MIN_STEPS, RESIDENT_MAX_STEPS = 4, 51  # the first one, which follows the profiler, is not kept
 # Workers start and end with every epoch, and what they bring meanwhile does not count: at most as many times the limit go by in all.
 ALONE_LONGEST = 5
 # What a range is called in which the program waits for a batch; torch's own begin so as well, and the trace reader knows them by it.
@@ -51,23 +60,18 @@ class LoaderWatch:
     """
 
     def __init__(self) -> None:
-        self.keep = False
-        self.resident = False
-        self.paused = False
-        self.tracing = False
-        self._on = False
-        self._inside = False
+        self.keep = self.resident = self.paused = self.tracing = False
+        self._on = self._inside = False
         self._owner = (0, 0)
-        self._wait_ns = 0
-        self._batches = 0
+        self._wait_ns = self._batches = 0
         self._samples: int | None = 0
         self._sources: dict[int, _Source] = {}
         self._loader_of: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
         self._last: dict[int, Any] = {}
-        self._restore: list[Callable[[], None]] = []
+        self._replaced = contextlib.ExitStack()
 
-    def __enter__(self) -> LoaderWatch:
+    def __enter__(self) -> Self:
         from torch.utils.data import DataLoader
         from torch.utils.data.dataloader import _BaseDataLoaderIter
 
@@ -98,9 +102,7 @@ class LoaderWatch:
 
     def __exit__(self, *_: object) -> None:
         self._on = self.resident = False
-        for restore in self._restore:
-            restore()
-        self._restore.clear()
+        self._replaced.close()
         self._last.clear()
         self._sources.clear()
 
@@ -112,10 +114,14 @@ class LoaderWatch:
             if getattr(owner, name) is ours:  # else another tool wrapped it again; ours only passes calls on from now on
                 setattr(owner, name, before)
 
-        self._restore.append(restore)
+        self._replaced.callback(restore)
 
     def wrap(self, iterable: Iterable[Any], *, again: bool = True) -> WatchedLoader:
-        """``iterable`` with its waiting time recorded; ``again`` says whether it may be iterated again to measure it alone."""
+        """``iterable`` so that waiting for its batches is seen; torch's ``DataLoader`` is seen without.
+
+        After the recording it is iterated once more, for two seconds, to measure it alone, unless it is an iterator or ``again`` is
+        False: iterating it would take the program's data.
+        """
         return WatchedLoader(self, iterable, again=again)
 
     def take(self) -> Waited:
@@ -179,10 +185,7 @@ class LoaderWatch:
         self._inside = True
         began = time.perf_counter_ns()
         try:
-            if self.tracing and span:
-                with profiler_range(span):
-                    batch = fetch()
-            else:
+            with profiler_range(span) if self.tracing and span else contextlib.nullcontext():
                 batch = fetch()
         finally:
             waited = time.perf_counter_ns() - began
@@ -191,24 +194,21 @@ class LoaderWatch:
             if source is not None:
                 source.wait_ns += waited
         if source is not None:
-            self._note(batch, source)
+            source.batches += 1
+            self._batches += 1
+            samples = samples_in(batch, source.batch_size)
+            self._samples = None if samples is None or self._samples is None else self._samples + samples
+            if self.keep:
+                self._last[source.key] = copied(batch)
         return batch
-
-    def _note(self, batch: Any, source: _Source) -> None:
-        source.batches += 1
-        self._batches += 1
-        samples = samples_in(batch, source.batch_size)
-        self._samples = None if samples is None or self._samples is None else self._samples + samples
-        if self.keep:
-            self._last[source.key] = copied(batch)
 
     def _source(self, loader: Any, iterator: Any = None, *, again: bool | None = None) -> _Source:
         """Where batches come from: the loader or, where it began before we looked, its iterator."""
         key = id(iterator if loader is None else loader)
-        found = self._sources.get(key)
-        if found is None:
-            found = self._sources[key] = _Source(key, loader, iterator if loader is None else None, again)
-        return found
+        source = self._sources.get(key)
+        if source is None:
+            source = self._sources[key] = _Source(key, loader, iterator, again)
+        return source
 
     def _watched(self) -> bool:
         return self._on and (os.getpid(), threading.get_ident()) == self._owner
@@ -263,20 +263,20 @@ class WatchedLoader:
         return getattr(self._iterable, name)
 
 
+@dataclass(eq=False)
 class _WatchedIterator:
-    def __init__(self, watch: LoaderWatch, iterator: Iterator[Any], iterable: Any, again: bool, span: str) -> None:
-        self._watch = watch
-        self._iterator = iterator
-        self._iterable = iterable
-        self._again = again
-        self._span = span
+    watch: LoaderWatch
+    iterator: Iterator[Any]
+    iterable: Any
+    again: bool
+    span: str
 
     def __iter__(self) -> _WatchedIterator:
         return self
 
     def __next__(self) -> Any:
-        source = self._watch._source(self._iterable, again=self._again)
-        return self._watch._waited_for(lambda: next(self._iterator), source, self._span)
+        source = self.watch._source(self.iterable, again=self.again)
+        return self.watch._waited_for(lambda: next(self.iterator), source, self.span)
 
 
 # --- batches -----------------------------------------------------------------------------------------------------------------------
@@ -416,14 +416,7 @@ def _generators_put_back(loader: Any) -> Iterator[None]:
             numpy.random.set_state(arrays)
 
 
-# The loader alone runs for this long.
-ALONE_S = 2.0
-# The pass on resident data: about this many seconds, within these numbers of steps.
-RESIDENT_S = 1.0
-RESIDENT_MIN_STEPS, RESIDENT_MAX_STEPS = 4, 51  # the first one, which follows the profiler, is not kept
-
-
-class DataLoading:
+class DataLoading(LoaderWatch):
     """Watches the data loading of one recording, pass by pass, while it is entered.
 
     ``seen`` is what is known so far, without a loader's name where none was waited for. Sentences about what could not be found out
@@ -431,14 +424,14 @@ class DataLoading:
     """
 
     def __init__(self, device: RecordedDevice, progress: Progress, notes: list[str]) -> None:
+        super().__init__()
         self.seen = Loading()
         self._device = device
         self._progress = progress
         self._notes = notes
-        self._watch = LoaderWatch()
         self._timed: list[Waited] = []
         self._traced: list[Waited] = []
-        self._tracing: list[Waited] = []
+        self._steps = self._timed  # of the pass that runs
         self._workers_cpu_s = 0.0  # over the timed steps so far
         self._workers_from_s = 0.0
         self._resident_until: int | None = None
@@ -448,69 +441,50 @@ class DataLoading:
         """The clock of the steps on resident data, by which time the device is known."""
         return self._device.step_clock()
 
-    def __enter__(self) -> DataLoading:
-        self._watch.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._watch.__exit__()
-
-    def loader(self, iterable: Iterable[Any], *, again: bool = True) -> WatchedLoader:
-        """``iterable`` so that waiting for its batches is seen; torch's ``DataLoader`` is seen without.
-
-        After the recording it is iterated once more, for two seconds, to measure it alone, unless it is an iterator or ``again`` is
-        False: iterating it would take the program's data.
-        """
-        return self._watch.wrap(iterable, again=again)
-
-    @property
-    def is_under_way(self) -> bool:
-        """Whether the program is inside a data loader: what runs there is not a step."""
-        return self._watch.is_loading
-
     # --- the passes ------------------------------------------------------------------------------------------------------------
 
     def begin_timed(self, *, more: bool = False) -> None:
         """The timed steps begin, or ``more`` of them after others that were not timed."""
         if more:
-            self._watch.take()
+            self.take()
         else:
             self._timed, self._workers_cpu_s = [], 0.0
-            self._watch.forget()
-        self._workers_from_s = self._watch.workers_cpu_s()
+            self.forget()
+        self._steps = self._timed
+        self._workers_from_s = self.workers_cpu_s()
 
-    def after_timed_step(self) -> None:
-        """A timed step has ended."""
-        self._timed.append(self._watch.take())
+    def after_step(self) -> None:
+        """A step of the pass has ended."""
+        self._steps.append(self.take())
 
     def pause(self) -> None:
         """Stop counting: data loaded from here on is not for the steps."""
-        self._watch.paused = True
+        self.paused = True
 
     def resume(self) -> None:
         """Count again: data loaded from here on is for the next step."""
-        self._watch.paused = False
-        self._watch.take()
+        self.paused = False
+        self.take()
 
     def restart(self) -> None:
         """Forget the steps so far."""
         self.seen = Loading()
         self._timed, self._traced = [], []
-        self._watch.paused = False
-        self._watch.forget()
+        self.paused = False
+        self.forget()
 
     def end_timed(self, whole: Sequence[bool]) -> None:
         """The timed steps have ended: ``seen`` says what those of them waited for that are ``whole``."""
-        self._workers_cpu_s += self._watch.workers_cpu_s() - self._workers_from_s
+        self._workers_cpu_s += self.workers_cpu_s() - self._workers_from_s
         self._timed = [waited for waited, kept in zip(self._timed, whole, strict=True) if kept]
-        source = self._watch.longest
+        source = self.longest
         if source is None:
             return
-        samples = [one.samples for one in self._timed]
+        samples = [waited.samples for waited in self._timed]
         self.seen = Loading(
             loader=source.name,
-            timed_wait_ns=tuple(one.wait_ns for one in self._timed),
-            timed_batches=tuple(one.batches for one in self._timed),
+            timed_wait_ns=tuple(waited.wait_ns for waited in self._timed),
+            timed_batches=tuple(waited.batches for waited in self._timed),
             timed_samples=tuple(count for count in samples if count is not None) if None not in samples else (),
             workers=source.workers,
             prefetched=source.prefetched,
@@ -522,24 +496,20 @@ class DataLoading:
     def begin_traced(self, *, keep_batches: bool) -> None:
         """The traced steps begin; ``keep_batches`` holds the last batch, which the program may be given again afterwards."""
         # What the program does with a batch after its step is its own business: it is held only while it may be asked for again.
-        self._tracing = []
-        self._watch.take()
-        self._watch.keep, self._watch.tracing = keep_batches, True
-
-    def after_traced_step(self) -> None:
-        """A traced step has ended."""
-        self._tracing.append(self._watch.take())
+        self._steps = []
+        self.take()
+        self.keep, self.tracing = keep_batches, True
 
     def end_traced(self, *, kept: bool) -> None:
         """The traced steps have ended; ``kept`` says whether their trace replaces an earlier one."""
         if kept:
-            self._traced = self._tracing
-        self._watch.keep = self._watch.tracing = False
+            self._traced = self._steps
+        self.keep = self.tracing = False
 
     def finish(self) -> None:
         """Complete what was seen with the traced steps."""
         if self.seen.loader:
-            self.seen = msgspec.structs.replace(self.seen, traced_wait_ns=tuple(one.wait_ns for one in self._traced))
+            self.seen = msgspec.structs.replace(self.seen, traced_wait_ns=tuple(waited.wait_ns for waited in self._traced))
 
     @property
     def samples_of_every_step(self) -> int | None:
@@ -549,22 +519,17 @@ class DataLoading:
 
     # --- the step on resident data ---------------------------------------------------------------------------------------------
 
-    @property
-    def is_resident(self) -> bool:
-        """Whether the step now running was given its last batch again."""
-        return self._watch.resident
-
     def resident_step(self) -> bool:
         """To be called after a step of a program that ends with its recording: whether to make one more, on the batch that is there.
 
         Such steps tell what the program reaches when it does not wait for its data. False where no batch was seen, when there are
         enough of them, and as one of several ranks: one that made more steps than the others would wait for them forever.
         """
-        if not self.is_resident:
-            if self.seen.resident_ns or not self.seen.loader or not self._watch.has_batch or Agreement().has_peers:
+        if not self.resident:
+            if self.seen.resident_ns or not self.seen.loader or not self.has_batch or Agreement().has_peers:
                 return False
             self._progress.stage("timing the step with data in memory", None)
-            self._watch.resident = True
+            self.resident = True
             self._resident_until = time.perf_counter_ns() + round(RESIDENT_S * 1e9)
             self._device.synchronise()
         else:
@@ -579,10 +544,10 @@ class DataLoading:
 
     def end_resident_steps(self, error: Exception | None = None) -> None:
         """Keep what was measured on resident data; nothing where it made the program raise ``error``."""
-        self._watch.resident = False
+        self.resident = False
         if error is not None:
             self._clock.drop()
-            self._notes.append(f"the step could not be repeated on its last batch: {_reason(error)}")
+            self._notes.append(f"the step could not be repeated on its last batch: {first_line(error)}")
             return
         self.seen = msgspec.structs.replace(self.seen, resident_ns=tuple(self._clock.take_ns()[1:]))
 
@@ -593,7 +558,7 @@ class DataLoading:
 
         ``ends`` says that the program will not go on afterwards, and so has no use for its data.
         """
-        source = self._watch.longest
+        source = self.longest
         if source is None or source.loader is None or not self.seen.loader or source.again is False:
             return
         if not ends and not may_begin_anew(source):
@@ -601,12 +566,8 @@ class DataLoading:
         self._progress.stage("timing the data loader alone", None)
         alone: LoaderAlone | None = None
         try:
-            with self._watch.looking_away():
+            with self.looking_away():
                 alone = run_alone(source, limit_s=ALONE_S)
         except Exception as error:
-            self._notes.append(f"the data loader could not be timed alone: {_reason(error)}")
+            self._notes.append(f"the data loader could not be timed alone: {first_line(error)}")
         self.seen = msgspec.structs.replace(self.seen, alone=alone)
-
-
-def _reason(error: Exception) -> str:
-    return str(error).partition("\n")[0] or type(error).__name__

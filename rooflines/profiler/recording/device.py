@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from rooflines.kernels.tf32 import tf32_state
 from rooflines.profiler.distributed import local_rank
@@ -184,29 +184,22 @@ class RecordedDevice:
 
 
 def _gpus_of_program(parameters: Mapping[str, int]) -> tuple[torch.device, ...]:
+    """The GPUs of this process, whose optimizers update ``parameters``. Asking opens no context on a GPU."""
     import torch
 
-    return tuple(torch.device("cuda", index) for index in gpus_of(program_facts(parameters)))
+    reserved: dict[int, int] = {}
+    current = None
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        reserved = {index: torch.cuda.memory_reserved(index) for index in range(torch.cuda.device_count())}
+        current = torch.cuda.current_device()
+    held = {index: size for index, size in reserved.items() if size}
+    return tuple(torch.device("cuda", index) for index in gpus_of(parameters, held, current, local_rank()))
 
 
 def _cpu() -> torch.device:
     import torch
 
     return torch.device("cpu")
-
-
-class ProgramFacts(NamedTuple):
-    """Where a program has put its work. None of it opens a context on a GPU.
-
-    ``parameters`` are the elements that its optimizers update by device (``cuda:1``, ``cpu``), ``reserved_bytes`` what torch's
-    allocator holds on each GPU. ``current`` is torch's current GPU, None before the program has used any; ``local_rank`` is what a
-    launcher gave it.
-    """
-
-    parameters: Mapping[str, int]
-    reserved_bytes: Mapping[int, int]
-    current: int | None
-    local_rank: int | None
 
 
 def program_device(device: torch.device | str) -> torch.device | None:
@@ -219,28 +212,20 @@ def program_device(device: torch.device | str) -> torch.device | None:
     return None if str(device) == "auto" and torch.cuda.device_count() else find_device(device)
 
 
-def program_facts(parameters: Mapping[str, int]) -> ProgramFacts:
-    """The facts about this process, whose optimizers update ``parameters``."""
-    import torch
-
-    reserved: dict[int, int] = {}
-    current = None
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        reserved = {index: torch.cuda.memory_reserved(index) for index in range(torch.cuda.device_count())}
-        current = torch.cuda.current_device()
-    return ProgramFacts(parameters, {index: held for index, held in reserved.items() if held}, current, local_rank())
-
-
-def gpus_of(facts: ProgramFacts) -> tuple[int, ...]:
+def gpus_of(parameters: Mapping[str, int], reserved_bytes: Mapping[int, int], current: int | None, rank: int | None) -> tuple[int, ...]:
     """The GPUs of a program, the one that does most of its work first; empty for a program on the CPU.
+
+    ``parameters`` are the elements that its optimizers update by device (``cuda:1``, ``cpu``), ``reserved_bytes`` what torch's
+    allocator holds on each GPU. ``current`` is torch's current GPU, None before the program has used any; ``rank`` is the local one
+    that a launcher gave it.
 
     The first is where most of its parameters are, else most of its memory, else the current one of a program that has used CUDA
     without either: a rank holds a little memory on GPU 0, too, where it was not told to keep off. Between equals, the local rank and
     the current GPU decide. Parameters on the CPU and no memory on a GPU are a program on the CPU, whatever it has asked CUDA.
     """
-    parameters = {int(name.partition(":")[2] or 0): count for name, count in facts.parameters.items() if name.startswith("cuda")}
-    amounts = parameters or facts.reserved_bytes
+    on_gpus = {int(name.partition(":")[2] or 0): count for name, count in parameters.items() if name.startswith("cuda")}
+    amounts = on_gpus or reserved_bytes
     if not amounts:
-        return () if facts.current is None or "cpu" in facts.parameters else (facts.current,)
-    first = max(amounts, key=lambda gpu: (amounts[gpu], gpu == facts.local_rank, gpu == facts.current, -gpu))
-    return first, *sorted({*parameters, *facts.reserved_bytes} - {first})
+        return () if current is None or "cpu" in parameters else (current,)
+    first = max(amounts, key=lambda gpu: (amounts[gpu], gpu == rank, gpu == current, -gpu))
+    return first, *sorted({*on_gpus, *reserved_bytes} - {first})

@@ -306,7 +306,7 @@ class Passes:
                 if event == "step":
                     self.device.synchronise()
                     began.append(now_ns() - (time.perf_counter_ns() - last))
-                    self.loading.after_timed_step()
+                    self.loading.after_step()
                     self.progress.advance()
                     self.warmup.add(time.perf_counter_ns() - last)
                     if self._on_gpu and not self.warmup.is_over():
@@ -396,7 +396,7 @@ class Passes:
                 if event == "step":
                     self._clock.end()
                     waited.append(self._queue.since_ns())
-                    self.loading.after_timed_step()
+                    self.loading.after_step()
                     whole.append(not cut)
                     cut = False
                     self.progress.advance()
@@ -508,7 +508,7 @@ class Passes:
                     tracer.start()
                 elif event == "step":
                     self.device.synchronise()
-                    self.loading.after_traced_step()
+                    self.loading.after_step()
                     self.progress.advance()
                     if tracer.step():
                         break

@@ -332,7 +332,7 @@ class _Driver:
         self.evaluating_s = 0.0
         self._made = 0  # steps of the present kind
         self.before = 0  # and of the kinds before, which were forgotten
-        self.hooks = StepHooks(self._on_step, self._on_doing, self._may_change, lambda: recording.loading.is_under_way)
+        self.hooks = StepHooks(self._on_step, self._on_doing, self._may_change, lambda: recording.loading.is_loading)
 
     def _may_change(self) -> bool:
         return not self._recording.passes.has_begun_timing
@@ -408,15 +408,15 @@ def collect_script(program: Program, recording: Recording, *, to_end: bool) -> R
             except _Enough:
                 pass
             except SystemExit as ending:
-                if ending.code not in (None, 0) and not recording.loading.is_resident:
+                if ending.code not in (None, 0) and not recording.loading.resident:
                     raise
             except Exception as error:
-                if not recording.loading.is_resident:
+                if not recording.loading.resident:
                     raise
                 recording.loading.end_resident_steps(error)  # everything is recorded, and to its own data it did not object
             if os.getpid() != owner:
                 _end_child(0)
-            if recording.loading.is_resident:
+            if recording.loading.resident:
                 recording.loading.end_resident_steps()
             recording.notes.extend(driver.notes())
             if not recording.passes.steps:

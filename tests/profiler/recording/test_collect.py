@@ -15,13 +15,12 @@ from torch import nn
 from torch.nn.modules import module as hooks
 
 from rooflines.errors import UsageError, WorkloadError
-from rooflines.profiler.directory import JOURNAL_FILE
+from rooflines.profiler.directory import JOURNAL_FILE, load
 from rooflines.profiler.module_hooks import ModuleRanges
 from rooflines.profiler.recording import passes
 from rooflines.profiler.recording.collect import Recording, collect
 from rooflines.profiler.recording.passes import TRACED_STEPS
 from rooflines.profiler.records import Settings, Workload
-from rooflines.profiler.run import load
 from rooflines.profiler.samplers.journal import read_journal
 from tests.processes import wait_until
 
