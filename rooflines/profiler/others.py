@@ -16,6 +16,14 @@ from rooflines.profiler.samplers.fields import DeviceSample
 _LEAST_CORES, _MOST = 0.05, 3
 # The parent of Linux's kernel threads, by name: in a container its number may be that of any program.
 _KERNEL_THREADS = "kthreadd"
+# Other programs that keep at least this many processors busy make a shared machine. The sampler itself takes about 0.01.
+OTHERS_CORES = 0.2
+# A step is quiet if its threads waited for a processor for at most this share of it. On an idle machine they wait for less than 1 %.
+_QUIET_SHARE = 0.05
+# A tenth of a second is ten ticks of the processors' clocks: a sample of an idle machine may show a core busy for two of them.
+_SOME_CORES = 0.3
+# Steps whose pages from the system differ by less are alike: a tensor of 400 KB.
+_ALIKE_PAGES = 100
 
 
 class OthersMeter:
@@ -61,16 +69,6 @@ def _spent_s() -> dict[tuple[int, str], float]:
         for one in every
         if one["cpu_times"] is not None and one["ppid"] not in kernel
     }
-
-
-# Other programs that keep at least this many processors busy make a shared machine. The sampler itself takes about 0.01.
-OTHERS_CORES = 0.2
-# A step is quiet if its threads waited for a processor for at most this share of it. On an idle machine they wait for less than 1 %.
-_QUIET_SHARE = 0.05
-# A tenth of a second is ten ticks of the processors' clocks: a sample of an idle machine may show a core busy for two of them.
-_SOME_CORES = 0.3
-# Steps whose pages from the system differ by less are alike: a tensor of 400 KB.
-_ALIKE_PAGES = 100
 
 
 def is_quiet(step_ns: int, queue_ns: int) -> bool:

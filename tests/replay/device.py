@@ -180,14 +180,12 @@ class ReplayMemory:
 class ReplayTracer:
     """``Tracer`` whose trace is the recorded one: over after as many steps as that has, or as were asked for where those are fewer."""
 
-    has_operators = True
-
     def __init__(self, device: ReplayDevice, steps: int) -> None:
         self._device = device
         self._left = device.recorded.step_ns[:steps]
         self.module_names: dict[int, str] = {}
         # On a device nothing is judged by the queue of the host, nor by its page faults.
-        self.traced = TracedSteps()
+        self.traced = TracedSteps(has_operators=True)
 
     def start(self) -> None:
         self._device.tracing = self

@@ -25,7 +25,6 @@ from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.recording.data_loading import DataLoading, WatchedLoader
 from rooflines.profiler.recording.device import RecordedDevice
 from rooflines.profiler.recording.passes import TRACED_STEPS, Passes
-from rooflines.profiler.recording.tracer import leaves_out_arguments
 from rooflines.profiler.records import Run, RunFile, Settings, Status, StepMemory, Workload
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.trace.signature import StoredCall
@@ -273,8 +272,7 @@ class Recording:
 
     def note_arguments(self, step: Callable[[], object]) -> None:
         """Run ``step`` once more, unmeasured, to record arguments that the trace leaves out."""
-        trace = self.passes.trace
-        if trace is None or not leaves_out_arguments(self._place / trace):
+        if self.passes.trace is None or not self.passes.traced.lack_arguments:
             return
         from rooflines.profiler.dispatch.recorder import record_lossy_calls
 

@@ -41,6 +41,8 @@ RESIDENT_MIN_STEPS, RESIDENT_MAX_STEPS = 4, 51  # the first one, which follows t
 ALONE_LONGEST = 5
 # What a range is called in which the program waits for a batch; torch's own begin so as well, and the trace reader knows them by it.
 RANGE_PREFIX = "enumerate(DataLoader)#"
+# A batch is a tensor, or a few of them in a few containers; what is deeper is something else.
+_DEEPEST, _MOST_ITEMS = 3, 16
 
 
 class Waited(NamedTuple):
@@ -291,10 +293,6 @@ def samples_in(batch: Any, batch_size: int | None = None) -> int | None:
     if len(sizes) > 1 and len(set(sizes)) == 1:
         return sizes[0]
     return batch_size or (sizes[0] if len(sizes) == 1 else None)
-
-
-# A batch is a tensor, or a few of them in a few containers; what is deeper is something else.
-_DEEPEST, _MOST_ITEMS = 3, 16
 
 
 def _first_sizes(batch: Any, depth: int) -> Iterator[int]:

@@ -610,7 +610,7 @@ class Passes:
         if not tracer.traced.times_ns:
             return
         self._keep_trace(tracer, "program")
-        if not tracer.has_operators:
+        if not self.traced.has_operators:
             (self.directory / self.trace_name).unlink(missing_ok=True)
             self.trace, self.traced = None, TracedSteps(kind="program")
         elif self._program_cut:

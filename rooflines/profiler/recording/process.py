@@ -15,6 +15,8 @@ import psutil
 RESERVE_BYTES, _LEAST_LEFT = 256 << 20, 16
 # Below the smallest threshold from which glibc maps a block by itself (128 KiB).
 _BLOCK_BYTES = 64 << 10
+# A line for every thread: nanoseconds on a processor, nanoseconds waiting for one, number of turns (Linux, sched-stats.rst).
+_TASKS: Final = Path("/proc/self/task")
 
 
 class PeakMemory:
@@ -95,10 +97,6 @@ class HeapReserve:
         if self._free is not None and self._pin is not None:
             self._free(self._pin)
         self._pin = None
-
-
-# A line for every thread: nanoseconds on a processor, nanoseconds waiting for one, number of turns (Linux, sched-stats.rst).
-_TASKS: Final = Path("/proc/self/task")
 
 
 class RunQueue:

@@ -7,6 +7,7 @@ kilobytes an operator, so the growth of that heap bounds their number; large ten
 from __future__ import annotations
 
 import _thread
+import contextlib
 import ctypes
 import errno
 import gzip
@@ -22,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rooflines.errors import OutputError
 from rooflines.profiler.module_hooks import ModuleRanges
@@ -106,13 +107,13 @@ def heap_bytes() -> int | None:
     return used
 
 
-_CHUNK: Final = 1 << 22
-
-
 @dataclass
 class TracedSteps:
     """What a tracer measured besides its trace: for each step its time, how long threads waited for a processor and the pages taken
-    from the system; the pages of all steps, and the elements of parameters that the optimizers of a step updated."""
+    from the system; the pages of all steps, and the elements of parameters that the optimizers of a step updated.
+
+    Once the trace is written it is known whether it has operators, and any of those that ``lack_arguments`` (``LOSSY``).
+    """
 
     times_ns: list[int] = field(default_factory=list)
     queue_ns: list[int | None] = field(default_factory=list)
@@ -120,12 +121,14 @@ class TracedSteps:
     page_faults: int | None = None
     parameter_elements: int | None = None
     kind: Literal["steps", "early", "program"] = "steps"
+    has_operators: bool = False
+    lack_arguments: bool = False
 
 
 class Tracer:
     """torch.profiler over a few steps, each in a range ``ProfilerStep#N`` that ends after a synchronise.
 
-    ``modules`` writes the modules into the trace; None leaves them out. ``has_operators`` is known once the trace is written.
+    ``modules`` writes the modules into the trace; None leaves them out.
     ``cuda`` traces work of GPUs, too, wherever it runs; ``device`` gives the device to wait for when the profiler stops.
     """
 
@@ -136,7 +139,6 @@ class Tracer:
         if cuda:
             activities.append(ProfilerActivity.CUDA)
         self.traced = TracedSteps()
-        self.has_operators = False
         self._device = device
         self._queue = RunQueue()
         self._steps = steps
@@ -146,7 +148,7 @@ class Tracer:
         self._modules = modules
         self._optimizers: dict[int, int] = {}
         self._stepped: dict[int, weakref.ref[torch.optim.Optimizer]] = {}
-        self._hook: Any = None
+        self._open = contextlib.ExitStack()
         self._range: Any = None
         self._unfinished = ""
         self._running = False
@@ -177,8 +179,8 @@ class Tracer:
             self._profiler.start()
         self._running = True
         if self._modules is not None:
-            self._modules.__enter__()
-        self._hook = register_optimizer_step_post_hook(self._after_optimizer)
+            self._open.enter_context(self._modules)
+        self._open.callback(register_optimizer_step_post_hook(self._after_optimizer).remove)
         self._faults = page_faults()
         self._queue.watch()
         self._open_step()
@@ -209,7 +211,8 @@ class Tracer:
             size = plain.stat().st_size
             with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=6) as target:
                 with mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as text:
-                    self.has_operators = text.find(b'"cpu_op"') >= 0
+                    self.traced.has_operators = text.find(b'"cpu_op"') >= 0
+                    self.traced.lack_arguments = any(text.find(f'"name": "{name}'.encode()) >= 0 for name in LOSSY)
                 if self._unfinished:  # its range is not a step; this is rare enough to hold the trace in memory
                     target.write(source.read().replace(f'"{self._unfinished}"'.encode(), b'"unfinished step"'))
                 else:
@@ -246,9 +249,7 @@ class Tracer:
             self.traced.page_faults = since(self._faults)
             self.traced.parameter_elements = sum(self._optimizers.values()) or None
             self._queue.close()
-            self._hook.remove()
-            if self._modules is not None:
-                self._modules.__exit__()
+            self._open.close()
             self._stop_profiler()
 
     def _stop_profiler(self) -> None:
@@ -289,17 +290,3 @@ def _ends_whole(trace: Path) -> bool:
     with trace.open("rb") as file:
         file.seek(max(0, trace.stat().st_size - 64))
         return file.read().rstrip().endswith(b"}")
-
-
-def leaves_out_arguments(trace: Path) -> bool:
-    """Whether the trace holds a call of one of the ``LOSSY`` operators."""
-    marks = [f'"name": "{name}'.encode() for name in LOSSY]
-    kept = max(map(len, marks))
-    tail = b""
-    with gzip.open(trace, "rb") as file:
-        while chunk := file.read(_CHUNK):
-            window = tail + chunk
-            if any(mark in window for mark in marks):
-                return True
-            tail = window[-kept:]
-    return False

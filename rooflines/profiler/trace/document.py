@@ -26,6 +26,20 @@ LONGEST_BYTES = 32 << 20
 _MOST_REPAIRED_BYTES = 12 << 20
 
 _Raw = msgspec.Raw
+# Up to here, 101 days, a float of microseconds tells nanoseconds apart; since 1970 it has steps of a quarter of a microsecond.
+FLOATS_ROUND_FROM_US = float(1 << 43)
+_ASKED = 256  # events
+_ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BOUNDARY = re.compile(rb'\}(?=\s*,\s*\{\s*"(?:ph|cat|name|pid|tid|ts|dur|id|s|bp|args)"\s*:)')
+# Where no event begins with a key that is known.
+_ANY_BOUNDARY = re.compile(rb"\}(?=\s*,\s*\{)")
+_COMMA = re.compile(rb"\s*,")
+# A string, which the cut may end, or what opens or closes an object or a list.
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+_BLANK = re.compile(rb"[\s\xef\xbb\xbf]*")
+_ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
+_SEARCHED = 1 << 16
+_TOO_DEEP = "its JSON is nested too deeply"
 
 
 class Args(msgspec.Struct, gc=False):
@@ -86,26 +100,11 @@ class _Rest(Head):
     events: list[Event] = msgspec.field(default_factory=list, name="traceEvents")
 
 
-# Up to here, 101 days, a float of microseconds tells nanoseconds apart; since 1970 it has steps of a quarter of a microsecond.
-FLOATS_ROUND_FROM_US = float(1 << 43)
-_ASKED = 256  # events
-
 _EVENTS = msgspec.json.Decoder(list[Event])
 _REST = msgspec.json.Decoder(_Rest)
 # Fractions stay text, of which the columns read every digit.
 _EXACT_EVENTS = msgspec.json.Decoder(list[Event], float_hook=str)
 _EXACT_REST = msgspec.json.Decoder(_Rest, float_hook=str)
-_ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
-_BOUNDARY = re.compile(rb'\}(?=\s*,\s*\{\s*"(?:ph|cat|name|pid|tid|ts|dur|id|s|bp|args)"\s*:)')
-# Where no event begins with a key that is known.
-_ANY_BOUNDARY = re.compile(rb"\}(?=\s*,\s*\{)")
-_COMMA = re.compile(rb"\s*,")
-# A string, which the cut may end, or what opens or closes an object or a list.
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
-_BLANK = re.compile(rb"[\s\xef\xbb\xbf]*")
-_ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
-_SEARCHED = 1 << 16
-_TOO_DEEP = "its JSON is nested too deeply"
 
 
 class Document:

@@ -42,6 +42,13 @@ _SECRET_FROM = re.compile(r"[?#]")
 # In a sentence a URL ends at a space, a quote or a bracket; some libraries quote it without scheme and host.
 _URL = re.compile(r"[^\s'\"<>]+://[^\s'\"<>]+")
 _QUERY = re.compile(r"\?[^\s'\"<>]+")
+_SUFFIXES = (".json", ".json.gz", ".json.zst")
+# Other files next to traces: those of rooflines, and the last one of servers.
+_NO_TRACES = frozenset(
+    {"run.json", "analysis.json", "ranks.json", "report.json", "monitor.json", "python_memory.json", "execution_details.json"}
+)
+_NUMBER = re.compile(r"(\d+)")
+_RANK = re.compile(r"(?:rank[_\-.=]?|TP-)(\d{1,7})(?!\d)", re.IGNORECASE)
 
 
 def is_url(path: Path | str) -> bool:
@@ -63,15 +70,6 @@ def shown_reason(reason: str, source: str) -> str:
     if not is_url(source):
         return reason
     return _QUERY.sub("", _URL.sub(lambda found: shown(found[0]), reason.replace(source, shown(source))))
-
-
-_SUFFIXES = (".json", ".json.gz", ".json.zst")
-# Other files next to traces: those of rooflines, and the last one of servers.
-_NO_TRACES = frozenset(
-    {"run.json", "analysis.json", "ranks.json", "report.json", "monitor.json", "python_memory.json", "execution_details.json"}
-)
-_NUMBER = re.compile(r"(\d+)")
-_RANK = re.compile(r"(?:rank[_\-.=]?|TP-)(\d{1,7})(?!\d)", re.IGNORECASE)
 
 
 def find_traces(sources: Sequence[str | Path], *, may_be_empty: bool = False) -> list[str]:
