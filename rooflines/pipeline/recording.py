@@ -218,7 +218,7 @@ def profile_script(script: Path | str, arguments: list[str], options: ProfileOpt
     device = program_device(options.device)
     workload = Workload(name=name, mode="inference", batch_size=options.batch_size, precision=options.precision, source="script")
     recording = Recording(directory, workload, device, settings=_settings(options), progress=options.progress)
-    program = Program.of_module(str(script), arguments) if module else Program.of_script(Path(script), arguments)
+    program = Program(str(script), arguments, module)
     failure: RooflinesError | None = None
     try:
         with thread_count(options.threads):

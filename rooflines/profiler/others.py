@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-import psutil
 
 from rooflines.profiler.samplers.fields import DeviceSample
 
@@ -39,6 +38,8 @@ class OthersMeter:
 
     def by_name(self) -> dict[str, float]:
         """The mean number of processors that programs with a name kept busy, most first; not those that have ended meanwhile."""
+        import psutil
+
         passed_s, own = time.monotonic() - self._began, psutil.Process()
         ours = {own.pid, *(child.pid for child in own.children(recursive=True))}
         found: dict[str, float] = {}
@@ -52,6 +53,8 @@ class OthersMeter:
 def _others_s() -> float:
     """Processor time of all programs but this one and its children, such as the workers of a data loader. A hypervisor's other guests
     (steal) are not programs of this machine."""
+    import psutil
+
     whole, own, ours = psutil.cpu_times(), psutil.Process(), 0.0
     for process in (own, *own.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):  # its time is then in its parent's
@@ -62,6 +65,8 @@ def _others_s() -> float:
 
 def _spent_s() -> dict[tuple[int, str], float]:
     """Processor time of every process that may be read, by number and name; the kernel's own threads work for all of them."""
+    import psutil
+
     every = [process.info for process in psutil.process_iter(["pid", "name", "cpu_times", "ppid"])]
     kernel = {one["pid"] for one in every if one["name"] == _KERNEL_THREADS}
     return {

@@ -19,7 +19,7 @@ import types
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -103,7 +103,7 @@ class StepHooks:
         return self._turns.taking
 
     def ranges(self) -> ModuleRanges:
-        """Ranges around modules by these hooks: compiled code depends on which hooks there are, so no others may come and go."""
+        """Ranges around modules by these hooks."""
         return _RangesHere(self)
 
     # --- optimizers --------------------------------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ class _Turns:
 
 
 class _RangesHere(ModuleRanges):
-    """Ranges around modules, written by the hooks that are there anyway."""
+    """Ranges around modules, written by the hooks that are there anyway: no others come and go, on which compiled code depends."""
 
     def __init__(self, hooks: StepHooks) -> None:
         super().__init__()
@@ -290,32 +290,23 @@ class _Enough(BaseException):
     """Everything is recorded: unwind the script. Not an Exception, so that the script's own handlers let it pass."""
 
 
-class Program:
-    """A script or a module with its own command line; ``name`` is what it is called in messages."""
+class Program(NamedTuple):
+    """A script, or with ``is_module`` a module (``python -m``), with its own command line; ``name`` is its path or its name."""
 
-    def __init__(self, name: str, arguments: list[str], run: Callable[[], object], path: str) -> None:
-        self.name = name
-        self._argv = [name, *arguments]
-        self._run = run
-        self._path = path
-
-    @classmethod
-    def of_script(cls, script: Path, arguments: list[str]) -> Program:
-        """``python SCRIPT ARGUMENTS``."""
-        return cls(str(script), arguments, lambda: runpy.run_path(str(script), run_name="__main__"), str(script.resolve().parent))
-
-    @classmethod
-    def of_module(cls, module: str, arguments: list[str]) -> Program:
-        """``python -m MODULE ARGUMENTS``."""
-        return cls(module, arguments, lambda: runpy.run_module(module, run_name="__main__", alter_sys=True), os.getcwd())
+    name: str
+    arguments: list[str]
+    is_module: bool = False
 
     def run(self) -> None:
         """Run it to its end, in the directory and with the command line that it was given; both are put back."""
         argv, path, directory = sys.argv, list(sys.path), os.getcwd()
-        sys.argv = list(self._argv)
-        sys.path.insert(0, self._path)
+        sys.argv = [self.name, *self.arguments]
+        sys.path.insert(0, directory if self.is_module else str(Path(self.name).resolve().parent))
         try:
-            self._run()
+            if self.is_module:
+                runpy.run_module(self.name, run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(self.name, run_name="__main__")
         finally:
             sys.argv, sys.path[:] = argv, path
             with contextlib.suppress(OSError):
