@@ -155,7 +155,7 @@ class Passes:
 
     def tell(self, event: Event) -> None:
         """Take in an event of the program."""
-        if self.stage == "done":
+        if self.stage == "done" or (event == "call" and self.stage != "start-up"):
             return
         if event == "step":
             self.steps += 1

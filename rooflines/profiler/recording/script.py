@@ -331,8 +331,7 @@ class _Driver:
     def _on_doing(self, doing: Doing) -> None:
         recording = self._recording
         if doing == "call":
-            if recording.passes.stage == "start-up":
-                recording.passes.tell("call")
+            recording.passes.tell("call")
         elif doing == "pause":
             self._paused_at = time.perf_counter()
             recording.pause()
