@@ -96,12 +96,13 @@ def profile(model: torch.nn.Module | Callable[[], object] | str, inputs: Any, op
         plain = reference_options(options) if prepared.facts.source == "model" and options.trace else None
         step = FirstResult(prepared.step) if plain is not None else prepared.step
         with prepared.flags(), _without_warnings():
-            run = collect(
-                step, directory, prepared.facts, prepared.device, settings=_settings(options, model), progress=progress,
+            recording = Recording(
+                directory, prepared.facts, prepared.device, settings=_settings(options, model), progress=progress,
                 notes=prepared.notes, traced_steps=TRACED_STEPS if options.trace else 0,
             )  # fmt: skip
+            run = collect(step, recording)
     # What the workload holds on the device is given back before the device's ceilings are measured.
-    del prepared
+    del prepared, recording
     gc.collect()
     if plain is not None and isinstance(step, FirstResult):
         found, step = step.tensors, lambda: None

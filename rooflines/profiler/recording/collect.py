@@ -49,8 +49,8 @@ class Recording:
     be corrected while recording; ``run`` is set when the context is left. ``pause()`` says that the program evaluates its model and
     ``resume()`` that it goes on training: what lies between belongs to no step. ``loading`` is what is seen of the program's data, and
     what asks its loader and its step for more once the rest is recorded. Without a ``device`` it is the one that the first step runs
-    on. Entering raises UsageError while another recording or torch
-    profiler is on: each would be in the other's times.
+    on. Without ``traced_steps`` it is timed only. Entering raises UsageError while another recording or torch profiler is on: each
+    would be in the other's times.
     """
 
     _active: Recording | None = None
@@ -76,7 +76,7 @@ class Recording:
         self.ranges: Callable[[], ModuleRanges] | None = None
         self._device = RecordedDevice(device)
         self._settings = settings or Settings()
-        self._traced_steps = traced_steps
+        self.traced_steps = traced_steps
         self._progress = progress or Silent()
         self._inductor = InductorWatch()
         self._noted_calls: tuple[StoredCall, ...] = ()
@@ -135,7 +135,7 @@ class Recording:
                 directory=self._place, trace_name=f"{file_stem(self.workload.name)}.pt.trace.json.gz", device=self._device,
                 settings=self._settings, early=self.workload.source in ("script", "loop"), loading=self.loading,
                 inductor=self._inductor, progress=self._progress, notes=self.notes, save=self._save_so_far, ranges=self.ranges,
-                traced_steps=self._traced_steps,
+                traced_steps=self.traced_steps,
             )  # fmt: skip
             try:
                 save(self._place, self._facts)
@@ -310,23 +310,13 @@ class Recording:
         return f"the program ended early ({taken}): {whose if times.traced_ns else 'no operators were traced'}."
 
 
-def collect(
-    step: Callable[[], object],
-    directory: Path,
-    workload: Workload,
-    device: torch.device,
-    *,
-    settings: Settings | None = None,
-    traced_steps: int = TRACED_STEPS,
-    progress: Progress | None = None,
-    notes: tuple[str, ...] = (),
-) -> Run:
-    """Run ``step`` as often as a recording needs and return the run; without ``traced_steps`` it is timed only.
+def collect(step: Callable[[], object], recording: Recording) -> Run:
+    """Run ``step`` as often as ``recording`` needs and return the run.
 
     Raises WorkloadError when ``step`` raises (with its exception as ``__cause__``), OutOfMemoryError when the device or the host ran
     out of memory (what was asked, what was free) and Interrupted on Ctrl-C. In all three the partial run is on disk.
     """
-    recording = Recording(directory, workload, device, settings=settings, traced_steps=traced_steps, progress=progress, notes=notes)
+    workload = recording.workload
     stepping, trains = False, workload.source == "model" and workload.mode == "training"
     try:
         with recording:
@@ -344,7 +334,7 @@ def collect(
                 recording.loss_finite = all(bool(value.isfinite().all()) for value in (first, loss))
             if workload.source == "model" and not workload.compiled and not workload.cuda_graph and workload.data is None:
                 recording.note_arguments(step)
-                if traced_steps:
+                if recording.traced_steps:
                     recording.follow_memory(step)
             if workload.source == "step" or workload.data is not None:
                 try:
@@ -354,7 +344,7 @@ def collect(
                     recording.loading.end_resident_steps(error)
                 recording.loading.run_loader_alone()
     except KeyboardInterrupt:
-        raise interrupted(directory) from None
+        raise interrupted(recording.directory) from None
     except RooflinesError:
         raise  # as it is, with its own cause
     except Exception as error:

@@ -30,33 +30,32 @@ from rooflines.profiler.recording.collect import Recording, interrupted, user_er
 from rooflines.profiler.records import Run
 from rooflines.units import counted, seconds
 
-# What the program does besides ending a step: "change" is a step that begins where others than before end them.
-Doing = Literal["call", "pause", "resume", "change"]
+# What the program does: a step ends, of its kind; an outermost module is called; an evaluation begins, and training goes on; others
+# than before begin to end the steps.
+Doing = Mode | Literal["call", "pause", "resume", "change"]
 
 # What ends the steps has not been called while others were called this often: the program has gone on to something else.
 _GONE_AFTER = 50
 
 
 class StepHooks:
-    """Context manager that calls ``on_step(mode)`` whenever a step of the running program ends.
+    """Context manager that calls ``on_doing`` with what the running program does.
 
-    ``on_doing`` is called when an outermost module is called, when an evaluation begins and when training goes on, and when something
-    else begins to end the steps, which is possible while ``may_change()``, or when the former has not been seen for long. From the
-    first training step on, only optimizers end steps. Only the thread that entered is watched, and only while it is not away: forked
-    workers of a data loader inherit the hooks, other threads have separate steps, and what runs inside a loader is not a step.
-    ``mode`` is the kind of steps that the program makes, None before the first one.
+    Others may begin to end the steps while ``may_change()``, or when the former have not been seen for long. From the first training
+    step on, only optimizers end steps. Only the thread that entered is watched, and only while it is not away: forked workers of a data
+    loader inherit the hooks, other threads have separate steps, and what runs inside a loader is not a step. ``mode`` is the kind of
+    steps that the program makes, None before the first one; ``evaluations`` between them took ``evaluating_s`` seconds.
     """
 
     def __init__(
         self,
-        on_step: Callable[[Mode], None],
-        on_doing: Callable[[Doing], None] = lambda _: None,
+        on_doing: Callable[[Doing], None],
         may_change: Callable[[], bool] = lambda: True,
         is_away: Callable[[], bool] = lambda: False,
     ) -> None:
         self.evaluations = 0
+        self.evaluating_s = 0.0
         self.mode: Mode | None = None
-        self._on_step = on_step
         self._on_doing = on_doing
         self._may_change = may_change
         self._is_away = is_away
@@ -65,7 +64,7 @@ class StepHooks:
         self._optimizer_depth = 0
         self._optimizers: list[weakref.ref[Any]] = []
         self._turns = _Turns()
-        self._evaluating = False
+        self._evaluating_since: float | None = None
         self._pending: Any = None  # the optimizer that stepped in a backward pass or in compiled code, where no step may end
         self._is_trained: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
         self._on = False
@@ -161,13 +160,13 @@ class StepHooks:
         if self._pending is not None:
             optimizer, self._pending = self._pending, None
             self._ended("training", optimizer)
-        if self._evaluating and not torch.is_grad_enabled():
+        if self._evaluating_since is not None and not torch.is_grad_enabled():
             return  # a loss, or an average of the model
         if not self._evaluates(module):
             self._resume()
             self._on_doing("call")
         elif self.mode == "training":
-            self._evaluating = True
+            self._evaluating_since = time.perf_counter()
             self.evaluations += 1
             self._on_doing("pause")
 
@@ -191,18 +190,19 @@ class StepHooks:
 
         if torch.is_grad_enabled() or module.training or not self._optimizers:
             return False
-        found = self._is_trained.get(module)
-        if found is None:
+        is_trained = self._is_trained.get(module)
+        if is_trained is None:
             optimizers = [optimizer for reference in self._optimizers if (optimizer := reference()) is not None]
             trained = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
-            found = self._is_trained[module] = any(id(parameter) in trained for parameter in module.parameters())
-        return found
+            is_trained = self._is_trained[module] = any(id(parameter) in trained for parameter in module.parameters())
+        return is_trained
 
     # --- steps -------------------------------------------------------------------------------------------------------------------
 
     def _resume(self) -> None:
-        if self._evaluating:
-            self._evaluating = False
+        if self._evaluating_since is not None:
+            self.evaluating_s += time.perf_counter() - self._evaluating_since
+            self._evaluating_since = None
             self._on_doing("resume")
 
     def _ended(self, mode: Mode, by: Any) -> None:
@@ -215,10 +215,8 @@ class StepHooks:
                 self._on_doing("change")
                 return
         turn = self._turns.take(by, may_change=self._may_change())
-        if turn == "change":
-            self._on_doing("change")
-        elif turn == "end":
-            self._on_step(mode)
+        if turn != "inside":
+            self._on_doing(mode if turn == "end" else "change")
 
     def _watched(self) -> bool:
         return self._on and _here() == self._owner and not self._is_away()
@@ -319,25 +317,19 @@ class _Driver:
     def __init__(self, recording: Recording, *, to_end: bool) -> None:
         self._recording = recording
         self._to_end = to_end
-        self._paused_at = 0.0
-        self.evaluating_s = 0.0
         self._made = 0  # steps of the present kind
         self.before = 0  # and of the kinds before, which were forgotten
-        self.hooks = StepHooks(self._on_step, self._on_doing, self._may_change, lambda: recording.loading.is_loading)
+        self.hooks = StepHooks(self._on_doing, self._may_change, lambda: recording.loading.is_loading)
 
     def _may_change(self) -> bool:
         return not self._recording.passes.has_begun_timing
 
     def _on_doing(self, doing: Doing) -> None:
         recording = self._recording
-        if doing == "call":
-            recording.passes.tell("call")
-        elif doing == "pause":
-            self._paused_at = time.perf_counter()
-            recording.pause()
-        elif doing == "resume":
-            self.evaluating_s += time.perf_counter() - self._paused_at
-            recording.resume()
+        if doing == "training" or doing == "inference":
+            self._on_step(doing)
+        elif doing != "change":
+            recording.passes.tell(doing)
         elif self._may_change() or self.hooks.mode != recording.workload.mode:
             self.before, self._made = self.before + self._made, 0
             recording.passes.restart()
@@ -375,7 +367,7 @@ class _Driver:
             yield f"a step is one turn of {hooks.several} {what}, and ends with the last one"
         if hooks.evaluations:
             yield (
-                f"the program evaluated its model {_times(hooks.evaluations)} between the steps ({seconds(self.evaluating_s)}): "
+                f"the program evaluated its model {_times(hooks.evaluations)} between the steps ({seconds(hooks.evaluating_s)}): "
                 "not part of any step"
             )
         if self.before:

@@ -134,7 +134,7 @@ def model(device, directory, monkeypatch, **settings):
         device.noted.append("step")
         NETWORK(X)
 
-    return collect(step, directory, MODEL, CPU, settings=Settings(**settings), traced_steps=0)
+    return collect(step, Recording(directory, MODEL, CPU, settings=Settings(**settings), traced_steps=0))
 
 
 def loop(device, directory, monkeypatch, made, **settings):
