@@ -222,7 +222,7 @@ class Columns:
         kind[(kind == KERNEL) & exchanges] = COMMUNICATION
         noted = np.full(len(events), -1, np.int32)
         for i in np.flatnonzero(kind == COMMUNICATION).tolist():
-            noted[i] = self._collective(events[i].name, args[i])
+            noted[i] = self._collective(args[i])
         self._keep(self._device, (
             kind, name,
             # The process of a device event is its device, where the event itself does not say.
@@ -241,10 +241,9 @@ class Columns:
         for key in dict.fromkeys(keys):
             if key not in self._codes:
                 shape = _launch_shape(*key.split(b"\0", 1))
-                if shape is None:
-                    self._codes[key] = -1
-                else:
-                    self._number(key, self.launch_shapes, shape, 400 + len(key))
+                self._codes[key] = -1 if shape is None else len(self.launch_shapes)
+                self.launch_shapes += () if shape is None else (shape,)
+                self._held += 400 + len(key)
         return np.fromiter([self._codes[key] for key in keys], np.int32, len(keys))
 
     def _take_frames(self, events: list[Event]) -> None:
@@ -325,7 +324,7 @@ class Columns:
             number = self._number((code,), self.signatures, Signature(name, (replace(work, name=name),)))
         return number
 
-    def _collective(self, name: str, args: Args) -> int:
+    def _collective(self, args: Args) -> int:
         what, dtype = _word(args.collective), _word(args.collective_dtype)
         if what is None:
             return -1
