@@ -105,22 +105,22 @@ def profile(model: torch.nn.Module | Callable[[], object] | str, inputs: Any, op
     del prepared, recording
     gc.collect()
     if plain is not None and isinstance(step, FirstResult):
-        found, step = step.tensors, lambda: None
+        result, step = step.tensors, lambda: None
         progress.stage("running one step in fp32 for comparison", None)
-        run = _with_output_error(run, found, model, inputs, plain, name)
+        run = _with_output_error(run, result, model, inputs, plain, name)
     if run.facts.loss_finite is False:
         with _generators_kept(options):
             run = with_cause(run, lambda plain: _prepare(model, inputs, plain, name), options, progress)
     return _finish(run, given, options)
 
 
-def _with_output_error(run: Run, found: list[Any] | None, model: Any, inputs: Any, plain: Options, name: str) -> Run:
-    """``run`` with the difference of its first result, ``found``, from that of a step with the options ``plain``."""
+def _with_output_error(run: Run, result: list[Any] | None, model: Any, inputs: Any, plain: Options, name: str) -> Run:
+    """``run`` with the difference of its first result, ``result``, from that of a step with the options ``plain``."""
     try:
         with _generators_kept(plain):
             reference = _prepare(model, inputs, plain, name)
             with reference.flags():
-                error = output_error(found or [], floats(reference.step()), classifies=reference.classifies)
+                error = output_error(result or [], floats(reference.step()), classifies=reference.classifies)
     except (RooflinesError, RuntimeError, MemoryError) as problem:
         return saved_with(run, f"the result could not be compared with that in fp32: {first_line(problem)}")
     return saved_with(run, output_error=error)
@@ -250,12 +250,12 @@ def _check_module(module: str) -> str:
 
     sys.path.insert(0, os.getcwd())
     try:
-        found = importlib.util.find_spec(module)
+        spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
-        found = None
+        spec = None
     finally:
         sys.path.remove(os.getcwd())
-    if found is None:
+    if spec is None:
         raise WorkloadError(
             f"no module named {module!r}.", hint="Give the name as for python -m and run from the directory that contains it."
         )

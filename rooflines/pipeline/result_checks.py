@@ -64,20 +64,20 @@ def floats(result: object) -> list[torch.Tensor]:
     return [t.detach().to("cpu", torch.float32, copy=True) for t in tensors_in(result) if t.is_floating_point()]
 
 
-def output_error(found: list[Any], reference: list[Any], *, classifies: bool) -> OutputError | None:
+def output_error(result: list[Any], reference: list[Any], *, classifies: bool) -> OutputError | None:
     """Compare the tensors of two results; None where they do not correspond, are not finite, or the reference is zero.
 
     ``classifies`` says that they are scores of classes [N, classes].
     """
-    if [tensor.shape for tensor in found] != [tensor.shape for tensor in reference]:
+    if [tensor.shape for tensor in result] != [tensor.shape for tensor in reference]:
         return None
     norm = math.sqrt(sum(float(tensor.double().square().sum()) for tensor in reference))
-    distance = math.sqrt(sum(float((a.double() - b.double()).square().sum()) for a, b in zip(found, reference, strict=True)))
+    distance = math.sqrt(sum(float((a.double() - b.double()).square().sum()) for a, b in zip(result, reference, strict=True)))
     if not norm > 0 or not math.isfinite(distance):
         return None
     same = None
-    if classifies and len(found) == 1 and found[0].dim() == 2 and found[0].shape[1] > 1:
-        same = float((found[0].argmax(1) == reference[0].argmax(1)).double().mean())
+    if classifies and len(result) == 1 and result[0].dim() == 2 and result[0].shape[1] > 1:
+        same = float((result[0].argmax(1) == reference[0].argmax(1)).double().mean())
     return OutputError(relative=distance / norm, same_class=same)
 
 
@@ -102,15 +102,15 @@ def with_cause(run: Run, prepare: Callable[[Options], Prepared], options: Option
             return loss
 
         with prepared.flags():
-            found = first_nonfinite(step, steps=steps)
-        note = _note(found, losses, options, prepared)
+            nonfinite = first_nonfinite(step, steps=steps)
+        note = _note(nonfinite, losses, options, prepared)
     except (RooflinesError, RuntimeError, MemoryError) as error:
         note = f"the loss is not finite; its cause was not found: {first_line(error)}"
     return saved_with(run, note)
 
 
-def _note(found: NonFinite | None, losses: list[float], options: Options, prepared: Prepared) -> str:
-    if found is None or found.reaches == ("gradients",):  # a step that the gradient scaler skips
+def _note(nonfinite: NonFinite | None, losses: list[float], options: Options, prepared: Prepared) -> str:
+    if nonfinite is None or nonfinite.reaches == ("gradients",):  # a step that the gradient scaler skips
         return "the loss is not finite, but was finite when the same steps were repeated in eager mode"
     scaled = options.precision == "amp-fp16" and prepared.device.type == "cuda"
     facts = TrainingFacts(
@@ -118,9 +118,9 @@ def _note(found: NonFinite | None, losses: list[float], options: Options, prepar
         learning_rate=default_rate(options.optimizer),
     )  # fmt: skip
     # What breaks the parameters at the end of a step shows in the loss of the next one.
-    begins = found.step if not math.isfinite(losses[-1]) else found.step + 1
+    begins = nonfinite.step if not math.isfinite(losses[-1]) else nonfinite.step + 1
     note = f"the loss is not finite at step {begins}"
-    explanation = explain(facts, found)
+    explanation = explain(facts, nonfinite)
     return note if explanation is None else f"{note}. {explanation.cause}: {explanation.evidence} {explanation.suggestion}"
 
 
@@ -136,10 +136,10 @@ def not_finite_failure(error: NotFiniteError, trainer: Trainer, progress: Progre
     progress.stage("repeating the steps to find why the loss is not finite", error.step - 1)
     try:
         following = trainer.steps_from(error.epoch, first, progress)
-        found = first_nonfinite(following, trainer.placed.network, steps=error.step - first + 1, first=first)
+        nonfinite = first_nonfinite(following, trainer.placed.network, steps=error.step - first + 1, first=first)
     except (RuntimeError, MemoryError) as problem:
         return msgspec.structs.replace(failure, evidence=f"The cause was not found: {first_line(problem)}.")
-    return _with_cause(failure, explain(_facts(trainer, error.losses, 0), found), found)
+    return _with_cause(failure, explain(_facts(trainer, error.losses, 0), nonfinite), nonfinite)
 
 
 def stuck_failure(trainer: Trainer, epoch: Epoch, progress: Progress) -> Failure | None:
@@ -170,14 +170,14 @@ def _facts(trainer: Trainer, losses: list[float], skipped: int) -> TrainingFacts
     )
 
 
-def _with_cause(failure: Failure, explanation: Explanation | None, found: NonFinite | None = None) -> Failure:
+def _with_cause(failure: Failure, explanation: Explanation | None, nonfinite: NonFinite | None = None) -> Failure:
     if explanation is None:
         return failure
     return msgspec.structs.replace(
         failure,
         operator=explanation.operator,
         module=explanation.module,
-        phase=found.phase if found is not None else "",
+        phase=nonfinite.phase if nonfinite is not None else "",
         cause=explanation.cause,
         evidence=explanation.evidence,
         suggestion=explanation.suggestion,

@@ -121,10 +121,10 @@ def read_facts(path: Path, kind: type[T], schema: str, *, what: str, again: str)
     version.
     """
     try:
-        found = read_json(path, _Head).schema
-        if found != schema:
+        stored = read_json(path, _Head).schema
+        if stored != schema:
             raise RunError(
-                f"{what} has schema {found!r}; this version of rooflines reads {schema!r}.",
+                f"{what} has schema {stored!r}; this version of rooflines reads {schema!r}.",
                 hint=f"Read it with the version that wrote it, or {again}.",
             )
         return read_json(path, kind)

@@ -42,12 +42,12 @@ class OthersMeter:
 
         passed_s, own = time.monotonic() - self._began, psutil.Process()
         ours = {own.pid, *(child.pid for child in own.children(recursive=True))}
-        found: dict[str, float] = {}
+        spent: dict[str, float] = {}
         for (pid, name), spent_s in _spent_s().items():
             if pid not in ours:
-                found[name] = found.get(name, 0.0) + spent_s - self._spent_s.get((pid, name), 0.0)
-        most = sorted(found, key=lambda name: -found[name])[:_MOST]
-        return {name: found[name] / passed_s for name in most if found[name] > _LEAST_CORES * passed_s}
+                spent[name] = spent.get(name, 0.0) + spent_s - self._spent_s.get((pid, name), 0.0)
+        most = sorted(spent, key=lambda name: -spent[name])[:_MOST]
+        return {name: spent[name] / passed_s for name in most if spent[name] > _LEAST_CORES * passed_s}
 
 
 def _others_s() -> float:
@@ -68,11 +68,12 @@ def _spent_s() -> dict[tuple[int, str], float]:
     import psutil
 
     every = [process.info for process in psutil.process_iter(["pid", "name", "cpu_times", "ppid"])]
-    kernel = {one["pid"] for one in every if one["name"] == _KERNEL_THREADS}
+    kernel = {process_info["pid"] for process_info in every if process_info["name"] == _KERNEL_THREADS}
     return {
-        (one["pid"], one["name"] or str(one["pid"])): one["cpu_times"].user + one["cpu_times"].system
-        for one in every
-        if one["cpu_times"] is not None and one["ppid"] not in kernel
+        (process_info["pid"], process_info["name"] or str(process_info["pid"])): process_info["cpu_times"].user
+        + process_info["cpu_times"].system
+        for process_info in every
+        if process_info["cpu_times"] is not None and process_info["ppid"] not in kernel
     }
 
 

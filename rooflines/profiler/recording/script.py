@@ -234,21 +234,21 @@ class _Turns:
         self._seen: dict[int, Any] = {}  # held, so that no id is given again
         self._between: list[int] = []  # since the last step ended
 
-    def begin_with(self, one: Any) -> None:
-        """``one`` ends the steps."""
-        self._seen[id(one)] = one
-        self._last, self.taking, self._between = id(one), 1, []
+    def begin_with(self, ending: Any) -> None:
+        """``ending`` ends the steps."""
+        self._seen[id(ending)] = ending
+        self._last, self.taking, self._between = id(ending), 1, []
 
-    def take(self, one: Any, *, may_change: bool) -> Literal["end", "inside", "change"]:
-        """It is the turn of ``one``: whether that ends a step, lies inside one, or another kind of step begins behind it."""
-        new = id(one) not in self._seen
-        self._seen[id(one)] = one
-        if self._last is None or id(one) == self._last:
-            self._last, self.taking, self._between = id(one), max(self.taking, len({*self._between}) + 1), []
+    def take(self, ending: Any, *, may_change: bool) -> Literal["end", "inside", "change"]:
+        """It is the turn of ``ending``: whether that ends a step, lies inside one, or another kind of step begins behind it."""
+        new = id(ending) not in self._seen
+        self._seen[id(ending)] = ending
+        if self._last is None or id(ending) == self._last:
+            self._last, self.taking, self._between = id(ending), max(self.taking, len({*self._between}) + 1), []
             return "end"
-        self._between.append(id(one))
+        self._between.append(id(ending))
         if (new and may_change) or len(self._between) > _GONE_AFTER:
-            self.begin_with(one)
+            self.begin_with(ending)
             return "change"
         return "inside"
 

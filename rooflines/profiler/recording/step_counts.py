@@ -183,4 +183,4 @@ def quiet(times_ns: Sequence[int], waited_ns: Sequence[int | None]) -> int:
 
 def known(figures: Sequence[int | None], steps: int) -> tuple[int, ...]:
     """A figure of each of the ``steps``; empty where one of them is not known."""
-    return tuple(one for one in figures if one is not None) if len(figures) == steps and None not in figures else ()
+    return tuple(figure for figure in figures if figure is not None) if len(figures) == steps and None not in figures else ()

@@ -452,8 +452,8 @@ _PASS_ON = sys.stdlib_module_names | {"torch"}
 
 def _is_place(name: str) -> int:
     """1 for a function of the Python stack outside of torch and of Python's own modules."""
-    found = _PLACE.match(name)
-    return int(found is not None and found["module"] not in _PASS_ON)
+    place = _PLACE.match(name)
+    return int(place is not None and place["module"] not in _PASS_ON)
 
 
 def _launch_shape(grid: bytes, block: bytes) -> LaunchShape | None:

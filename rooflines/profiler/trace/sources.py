@@ -68,7 +68,7 @@ def shown_reason(reason: str, source: str) -> str:
     """A library's sentence on why ``source`` cannot be opened, with every URL in it as ``shown``."""
     if not is_url(source):
         return reason
-    return _QUERY.sub("", _URL.sub(lambda found: shown(found[0]), reason.replace(source, shown(source))))
+    return _QUERY.sub("", _URL.sub(lambda url: shown(url[0]), reason.replace(source, shown(source))))
 
 
 def find_traces(sources: Sequence[str | Path], *, may_be_empty: bool = False) -> list[str]:
@@ -86,8 +86,8 @@ def rank_in_name(source: str | Path) -> int | None:
 
     The last one: a directory may be named after a rank as well.
     """
-    found = _RANK.findall(str(source))
-    return int(found[-1]) if found else None
+    numbers = _RANK.findall(str(source))
+    return int(numbers[-1]) if numbers else None
 
 
 def _traces(source: str, may_be_empty: bool) -> list[str]:
