@@ -22,7 +22,7 @@ import psutil
 import torch
 from torch import nn
 
-from rooflines.profiler.recording.collect import collect
+from rooflines.profiler.recording.collect import Recording, collect
 from rooflines.profiler.records import Settings, Workload
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze
@@ -70,7 +70,7 @@ def recorded(directory: Path, slow: int | None = None) -> Analysis:
             model(batch)
 
     workload = Workload(name="network", mode="inference", batch_size=len(batch), source="step")
-    return analyze(collect(step, directory, workload, torch.device("cpu"), settings=Settings(steps=10, warmup=3)))
+    return analyze(collect(step, Recording(directory, workload, torch.device("cpu"), settings=Settings(steps=10, warmup=3))))
 
 
 def named(comparison: Comparison) -> set[str]:

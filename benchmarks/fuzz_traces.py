@@ -202,15 +202,15 @@ def attempt(data: bytes) -> str:
     from rooflines import serial
     from rooflines.errors import TraceError
     from rooflines.profiler.external_trace import run_of_trace
-    from rooflines.profiler.trace.cut import whole_part
     from rooflines.profiler.trace.reader import parse_trace
+    from rooflines.profiler.trace.records import ReadOptions
     from rooflines.profiler.trace.tree import tree
     from rooflines.roofline.analyze import analyze
     from rooflines.roofline.attribution.own import own
     from rooflines.roofline.resolvers.count import count as count_calls
 
     try:
-        trace = whole_part(parse_trace(data, memory_limit_bytes=MEMORY_LIMIT_BYTES, partial=zlib.crc32(data) % 8 < 4))
+        trace = parse_trace(data, options=ReadOptions(zlib.crc32(data) % 8 < 4, MEMORY_LIMIT_BYTES))
     except TraceError as error:
         return "refused: " + "".join("#" if letter.isdigit() else letter for letter in error.message)[:60]
     calls = tree(trace)

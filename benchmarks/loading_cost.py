@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rooflines.profiler.environment import collect_environment
-from rooflines.profiler.recording.loader import LoaderWatch
+from rooflines.profiler.recording.data_loading import LoaderWatch
 from rooflines.serial import to_plain
 
 RESULTS = Path(__file__).parent / "results" / "loading_cost.json"

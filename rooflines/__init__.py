@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from rooflines.device_specs.search import search as devices
     from rooflines.errors import RooflinesError
     from rooflines.pipeline import ProfileOptions, analyze, compare, monitor, profile, record, report, train
+    from rooflines.profiler.directory import load
     from rooflines.profiler.monitor.monitored import Monitored
     from rooflines.profiler.records import Run
-    from rooflines.profiler.run import load
     from rooflines.profiler.trace.signature import Signature, TensorArg
     from rooflines.profiler.training.records import Training
     from rooflines.profiler.work_ranges import declare_work
@@ -106,7 +106,7 @@ _HOMES = {
     "declare_work": "rooflines.profiler.work_ranges",
     "devices": "rooflines.device_specs.search:search",
     "formula": "rooflines.roofline.formulas",
-    "load": "rooflines.profiler.run",
+    "load": "rooflines.profiler.directory",
     "measure_ceilings": "rooflines.device_specs.measure:measure",
     "monitor": "rooflines.pipeline",
     "profile": "rooflines.pipeline",

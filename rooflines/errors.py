@@ -84,6 +84,11 @@ class OutputError(UsageError):
     """The output directory cannot be used."""
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of the error's message, or its type where it has none."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
 @contextlib.contextmanager
 def writing(action: str, hint: str = "") -> Iterator[None]:
     """Turn an OSError into an OutputError with the sentence ``cannot <action>: <reason>.`` and the ``hint``."""

@@ -38,8 +38,8 @@ def advise(
     [bold]rooflines advise RUN --try --only precision,compile --rounds 6[/bold]
     """
     from rooflines import pipeline
-    from rooflines.pipeline.reporting import report
-    from rooflines.profiler.run import load
+    from rooflines.pipeline.reporting import report_run
+    from rooflines.profiler.directory import load
     from rooflines.reports.views import advice
     from rooflines.roofline.trials import read_trials
     from rooflines.sweeps.trying import check_repeatable, predicted_changes, try_changes, worth_trying
@@ -62,7 +62,7 @@ def advise(
             try_changes(recorded, worth_trying(predicted, kinds), rounds=rounds, output=output, progress=progress)
         except Interrupted as error:
             interrupted = error
-        written = report(recorded, chosen, analysis=analysis, progress=progress)
+        written = report_run(recorded, chosen, analysis=analysis, progress=progress)
     print_page(advice.page(analysis, trials=read_trials(run)))
     print()
     print_written(written)

@@ -28,11 +28,9 @@ from rooflines.cli.output import destination, page_of, print_page, print_written
 from rooflines.errors import writing
 from rooflines.pipeline.options import CEILINGS_HELP
 from rooflines.profiler.options import OUTPUT
-from rooflines.profiler.trace.collection import paused
 
 
 @app.command()
-@paused()
 def analyze(
     sources: Annotated[
         list[str],
@@ -67,7 +65,7 @@ def analyze(
     [bold]rooflines analyze 'traces/rank*.json.gz'[/bold]
     """
     from rooflines import pipeline, serial
-    from rooflines.profiler.run import RUN_FILE
+    from rooflines.profiler.directory import RUN_FILE
 
     source = pipeline.find_source(sources)
     given = output is not None

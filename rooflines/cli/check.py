@@ -53,13 +53,15 @@ def check(
     reports, chosen = destination(format, output, SUFFIXES)
     limit = size(memory_limit)
     from rooflines import pipeline
+    from rooflines.profiler.trace.records import ReadOptions
 
     source = run[0] if _is_run(run) else _profiled(run)
+    reading = ReadOptions(partial, limit)
     with progress_bar(not sys.stderr.isatty()) as progress:
         if update:
-            stored = pipeline.update_baseline(source, baseline, partial=partial, memory_limit_bytes=limit, progress=progress)
+            stored = pipeline.update_baseline(source, baseline, reading=reading, progress=progress)
         else:
-            comparison = pipeline.check(source, baseline, anyway=anyway, partial=partial, memory_limit_bytes=limit, progress=progress)
+            comparison = pipeline.check(source, baseline, anyway=anyway, reading=reading, progress=progress)
     if update:
         print(f"baseline  {stored}")
         return

@@ -57,11 +57,11 @@ def compare(
     reports, chosen = destination(format, output, SUFFIXES)
     limit = size(memory_limit)
     from rooflines import pipeline
+    from rooflines.profiler.trace.records import ReadOptions
 
     with progress_bar(not sys.stderr.isatty()) as progress:
-        comparisons = pipeline.compare_all(
-            sources, ceilings=ceilings, anyway=anyway, partial=partial, memory_limit_bytes=limit, progress=progress
-        )
+        reading = ReadOptions(partial, limit)
+        comparisons = pipeline.compare_all(sources, ceilings=ceilings, anyway=anyway, reading=reading, progress=progress)
     show_comparisons(comparisons, by, top, reports, chosen, output, fail_above)
     if fail_above is not None:
         fail_if_slower(comparisons, fail_above)

@@ -18,8 +18,7 @@ from rooflines.gpu_check.commands import rooflines_command, run_logged
 from rooflines.gpu_check.recorder import Recorder
 from rooflines.gpu_check.records import Check
 from rooflines.pipeline.reporting import ANALYSIS_FILE
-from rooflines.profiler.directory import file_stem
-from rooflines.profiler.run import load
+from rooflines.profiler.directory import file_stem, load
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.profiler.trace.records import KERNEL, Trace
 from rooflines.roofline.analysis import Analysis

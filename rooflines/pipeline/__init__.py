@@ -1,8 +1,8 @@
-"""The jobs that the command line and the Python API are two ways of asking for, a file a job.
+"""The jobs that the command line and the Python API are two ways of asking for.
 
-``recording`` runs a workload, ``monitoring`` monitors any program, ``reading`` analyzes a run or trace, ``reporting`` writes its
-reports, ``several`` analyzes the ranks of a job, ``any_source`` chooses among these, and ``comparing`` compares analyses, also with
-stored baselines. Names load on first use: reading a trace needs nothing that recording imports.
+``recording`` runs a workload, ``training`` trains a network, ``monitoring`` monitors any program, ``reading`` analyzes any source,
+``reporting`` writes its reports, and ``comparing`` compares analyses, also with stored baselines. Names load on first use: reading a
+trace needs nothing that recording imports.
 """
 
 from __future__ import annotations
@@ -12,70 +12,27 @@ from typing import TYPE_CHECKING
 from rooflines.lazy import lazy
 
 if TYPE_CHECKING:
-    from rooflines.pipeline.any_source import analyze, find_source, report
     from rooflines.pipeline.comparing import check, compare, compare_all, update_baseline
-    from rooflines.pipeline.monitoring import analyze_monitored, attach, monitor, report_monitored
+    from rooflines.pipeline.monitoring import attach, monitor
     from rooflines.pipeline.options import FORMATS, ProfileOptions
-    from rooflines.pipeline.reading import analyze_trace, default_command, is_directory
+    from rooflines.pipeline.reading import analyze, analyze_ranks, analyze_trace, default_command, find_source
     from rooflines.pipeline.recording import profile, profile_script, record
-    from rooflines.pipeline.reporting import ANALYSIS_FILE, report_on, write_reports
-    from rooflines.pipeline.several import RANKS_FILE, analyze_ranks
+    from rooflines.pipeline.reporting import ANALYSIS_FILE, RANKS_FILE, report, write_reports
     from rooflines.pipeline.training import train
 
-_HOMES = {
-    "ANALYSIS_FILE": "reporting",
-    "FORMATS": "options",
-    "RANKS_FILE": "several",
-    "ProfileOptions": "options",
-    "analyze": "any_source",
-    "analyze_monitored": "monitoring",
-    "analyze_ranks": "several",
-    "analyze_trace": "reading",
-    "attach": "monitoring",
-    "check": "comparing",
-    "compare": "comparing",
-    "compare_all": "comparing",
-    "default_command": "reading",
-    "find_source": "any_source",
-    "is_directory": "reading",
-    "monitor": "monitoring",
-    "profile": "recording",
-    "profile_script": "recording",
-    "record": "recording",
-    "report": "any_source",
-    "report_monitored": "monitoring",
-    "report_on": "reporting",
-    "train": "training",
-    "update_baseline": "comparing",
-    "write_reports": "reporting",
+_NAMES = {
+    "comparing": ("check", "compare", "compare_all", "update_baseline"),
+    "monitoring": ("attach", "monitor"),
+    "options": ("FORMATS", "ProfileOptions"),
+    "reading": ("analyze", "analyze_ranks", "analyze_trace", "default_command", "find_source"),
+    "recording": ("profile", "profile_script", "record"),
+    "reporting": ("ANALYSIS_FILE", "RANKS_FILE", "report", "write_reports"),
+    "training": ("train",),
 }
-
 __all__ = [
-    "ANALYSIS_FILE",
-    "FORMATS",
-    "RANKS_FILE",
-    "ProfileOptions",
-    "analyze",
-    "analyze_monitored",
-    "analyze_ranks",
-    "analyze_trace",
-    "attach",
-    "check",
-    "compare",
-    "compare_all",
-    "default_command",
-    "find_source",
-    "is_directory",
-    "monitor",
-    "profile",
-    "profile_script",
-    "record",
-    "report",
-    "report_monitored",
-    "report_on",
-    "train",
-    "update_baseline",
-    "write_reports",
-]
+    "ANALYSIS_FILE", "FORMATS", "RANKS_FILE", "ProfileOptions", "analyze", "analyze_ranks", "analyze_trace", "attach", "check",
+    "compare", "compare_all", "default_command", "find_source", "monitor", "profile", "profile_script", "record", "report", "train",
+    "update_baseline", "write_reports",
+]  # fmt: skip
 
-__getattr__ = lazy(__name__, {name: f"{__name__}.{home}" for name, home in _HOMES.items()})
+__getattr__ = lazy(__name__, {name: f"{__name__}.{home}" for home, names in _NAMES.items() for name in names})

@@ -29,22 +29,18 @@ def given_ceilings(choice: Ceilings | str, device: str | None, recorded: Environ
     ``choice`` is ``measured``, ``spec``, a file, the name of a device, or the ceilings themselves. A file or a data sheet is read at
     once, so that a bad one is refused before anything runs.
     """
-    if isinstance(choice, Ceilings):
-        return lambda *_: choice
     if choice == "measured":
+        return lambda run, remeasure, progress: measured_ceilings(
+            run.facts.environment.device, run.facts.environment.threads, remeasure=remeasure, progress=progress
+        )
+    if choice == "spec" and device is None:
+        return lambda run, *_: known_ceilings(run.facts.environment.device, None)
+    ceilings = choice if isinstance(choice, Ceilings) else _stated(choice, device or "", recorded)
+    return lambda *_: ceilings
 
-        def measured(run: Run, remeasure: bool, progress: Progress) -> Ceilings:
-            environment = run.facts.environment
-            return measured_ceilings(environment.device, environment.threads, remeasure=remeasure, progress=progress)
 
-        return measured
-    if choice == "spec":
-        if device is None:
-            return lambda run, *_: known_ceilings(run.facts.environment.device, None)
-        sheet = known_ceilings(device, recorded)
-        return lambda *_: sheet
-    given = file_or_device(choice, recorded)
-    return lambda *_: given
+def _stated(choice: str, device: str, recorded: Environment | None = None) -> Ceilings:
+    return known_ceilings(device, recorded) if choice == "spec" else file_or_device(choice, recorded)
 
 
 def file_or_device(choice: str, recorded: Environment | None = None) -> Ceilings:
@@ -110,9 +106,7 @@ def ceilings_of_device(choice: str, device: str, threads: int | None, progress: 
     """Return the ceilings of ``device`` by ``choice`` (``measured``, ``spec``, a file or the name of a device), without a run."""
     if choice == "measured":
         return measured_ceilings(device, threads, remeasure=False, progress=progress)
-    if choice == "spec":
-        return known_ceilings(device, None)
-    return file_or_device(choice)
+    return _stated(choice, device)
 
 
 def known_ceilings(device: str, recorded: Environment | None) -> Ceilings:

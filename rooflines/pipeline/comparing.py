@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import UsageError, writing
-from rooflines.pipeline.reading import ReadingTraces, read_analysis
+from rooflines.pipeline.reading import read_analysis
 from rooflines.profiler.directory import file_stem
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.records import Run, Workload
-from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
-from rooflines.profiler.trace.url import shown
+from rooflines.profiler.trace.records import MEMORY_LIMIT_BYTES, READ_DEFAULTS, ReadOptions
+from rooflines.profiler.trace.sources import shown
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.bootstrap import interval95, resampled_medians
 from rooflines.roofline.comparison.compare import FEWEST_STEPS
@@ -26,9 +25,6 @@ from rooflines.roofline.comparison.records import Comparison
 from rooflines.roofline.step.interference import WIDE
 from rooflines.serial import write_json
 from rooflines.units import percent, seconds
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 def compare(
@@ -46,9 +42,8 @@ def compare(
     Raises UsageError when the two ran on unlike devices, with other numbers of threads or in other modes, naming the facts that differ,
     unless ``anyway``; facts that a trace does not hold do not differ. The other parameters are those of ``analyze``.
     """
-    return compare_all(
-        (before, after), ceilings=ceilings, anyway=anyway, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress
-    )[0]  # fmt: skip
+    reading = ReadOptions(partial, memory_limit_bytes)
+    return compare_all((before, after), ceilings=ceilings, anyway=anyway, reading=reading, progress=progress)[0]
 
 
 def compare_all(
@@ -56,7 +51,8 @@ def compare_all(
     *,
     ceilings: Ceilings | str | None = None,
     anyway: bool = False,
-    **options: Unpack[ReadingTraces],
+    reading: ReadOptions = READ_DEFAULTS,
+    progress: Progress | None = None,
 ) -> list[Comparison]:
     """Compare each of the other ``sources`` with the first, which is read once; the parameters are those of ``compare``."""
     baseline: tuple[Analysis, str] | None = None
@@ -65,7 +61,7 @@ def compare_all(
         if isinstance(source, Analysis):
             side = source, "B" if baseline else "A"
         else:
-            side = read_analysis(source, ceilings=ceilings, **options), _name(source)
+            side = read_analysis(source, ceilings=ceilings, reading=reading, progress=progress), _name(source)
         if baseline is None:
             baseline = side
             continue
@@ -73,46 +69,48 @@ def compare_all(
     return comparisons
 
 
-def check(source: Run | Path | str, baseline: Path | str, *, anyway: bool = False, **options: Unpack[ReadingTraces]) -> Comparison:
+def check(
+    source: Run | Path | str,
+    baseline: Path | str,
+    *,
+    anyway: bool = False,
+    reading: ReadOptions = READ_DEFAULTS,
+    progress: Progress | None = None,
+) -> Comparison:
     """Compare ``source`` with the analysis of the same workload in the directory ``baseline``; the parameters are those of ``compare``.
 
     Raises UsageError where the directory has no such analysis, or where its run is unlike this one.
     """
-    found = read_analysis(source, **options)
-    stored = _baseline_file(found.workload, Path(baseline))
+    analysis = read_analysis(source, reading=reading, progress=progress)
+    stored = _baseline_file(analysis.workload, Path(baseline))
     if not stored.is_file():
         others = ", ".join(sorted(path.stem for path in Path(baseline).glob("*.json")))
         raise UsageError(
             f"no baseline of {stored.stem!r} in {str(baseline)!r}{f', which has {others}' if others else ''}.",
             hint=f"Use {arg('update', True)} to store this run as its baseline.",
         )
-    return _compared((read_analysis(stored), str(stored)), (found, _name(source)), anyway=anyway)
+    return _compared((read_analysis(stored), str(stored)), (analysis, _name(source)), anyway=anyway)
 
 
-def update_baseline(source: Run | Path | str, baseline: Path | str, **options: Unpack[ReadingTraces]) -> Path:
+def update_baseline(
+    source: Run | Path | str, baseline: Path | str, *, reading: ReadOptions = READ_DEFAULTS, progress: Progress | None = None
+) -> Path:
     """Store what a comparison needs of ``source`` as the baseline of its workload in the directory ``baseline``; returns the file.
 
     Raises UsageError for a run that is not complete, or whose step time is known less well than ``WIDE``.
     """
-    found = read_analysis(source, **options)
-    if found.status != "complete":
-        raise UsageError(f"{_name(source)!r} is not stored as a baseline: its run is {found.status}.", hint="Give a complete run.")
-    if unsure := _unsure(found):
+    analysis = read_analysis(source, reading=reading, progress=progress)
+    if analysis.status != "complete":
+        raise UsageError(f"{_name(source)!r} is not stored as a baseline: its run is {analysis.status}.", hint="Give a complete run.")
+    if unsure := _unsure(analysis):
         text = f"{_name(source)!r} is not stored as a baseline: {unsure}; the limit is ±{percent(WIDE)}."
         raise UsageError(text, hint=f"Repeat the run on an idle machine and with more steps ({arg('steps')}).")
-    stored = _baseline_file(found.workload, Path(baseline))
+    stored = _baseline_file(analysis.workload, Path(baseline))
     needed = msgspec.structs.replace(
-        found,
-        command="",
-        environment=msgspec.structs.replace(found.environment, host=None),
-        operators=tuple(msgspec.structs.replace(row, kernels=()) for row in found.operators),
-        usage=None,
-        findings=(),
-        synchronisations=(),
-        host_work=(),
-        collectives=(),
-        notes=(),
-    )
+        analysis, command="", environment=msgspec.structs.replace(analysis.environment, host=None),
+        operators=tuple(msgspec.structs.replace(row, kernels=()) for row in analysis.operators),
+        usage=None, findings=(), synchronisations=(), host_work=(), collectives=(), notes=(),
+    )  # fmt: skip
     with writing(f"write {str(stored)!r}", "Choose another directory."):
         stored.parent.mkdir(parents=True, exist_ok=True)
         write_json(stored, needed)

@@ -1,11 +1,11 @@
-"""Any program, watched while it runs: started here, or attached to; then its reports, as often as they are wanted."""
+"""Monitor any program while it runs: started here, or attached to."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ import msgspec
 from rooflines.arguments import arg, escaped
 from rooflines.errors import DeviceError, OutputError, UsageError, terminated_as_interrupted
 from rooflines.profiler.directory import JOURNAL_FILE, create_directory, default_directory, discard
+from rooflines.profiler.environment import nvidia_driver
 from rooflines.profiler.monitor.command import HeldCommand, find_program
 from rooflines.profiler.monitor.monitored import (
     MONITOR_FILE,
@@ -22,31 +23,23 @@ from rooflines.profiler.monitor.monitored import (
     Monitored,
     MonitorFile,
     host_environment,
-    is_monitored,
-    load,
     program_name,
     read_python_memory,
     save,
     since,
 )
 from rooflines.profiler.monitor.python_startup.sitecustomize import environment as followed
-from rooflines.profiler.progress import Progress
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.journal import read_journal
 from rooflines.profiler.samplers.process import SamplerProcess, check_period
-from rooflines.reports.formats import check_formats
 
 if TYPE_CHECKING:
     import psutil
 
-    from rooflines.roofline.usage.monitored import MonitorAnalysis
 
-MONITOR_FORMATS = ("html", "json", "csv", "tensorboard")
 PERIOD_S = 0.1
 # How often an attached monitor looks whether the process is still there.
 _LOOK_EVERY_S = 0.1
-
-__all__ = ["MONITOR_FORMATS", "analyze_monitored", "attach", "is_monitored", "monitor", "report_monitored"]
 
 
 def monitor(
@@ -126,44 +119,6 @@ def attach(
     return _finish(directory, msgspec.structs.replace(facts, ended_ns=ended_ns), sampler, chosen, False)
 
 
-def analyze_monitored(source: Monitored | Path | str) -> MonitorAnalysis:
-    """The analysis of a monitored program, or of its directory, derived again from its samples; nothing is written."""
-    from rooflines.roofline.usage import monitored
-
-    return monitored.analyze_monitored(source if isinstance(source, Monitored) else load(source))
-
-
-def report_monitored(
-    source: Monitored | Path | str,
-    formats: Iterable[str] = MONITOR_FORMATS,
-    *,
-    output: Path | None = None,
-    progress: Progress | None = None,
-) -> dict[str, Path]:
-    """Write the reports of a monitored program into ``output``, without it into its own directory; returns what was written, by format.
-
-    The analysis, in ``analysis.json``, is always among them. Raises UsageError for an unknown format.
-    """
-    from rooflines.pipeline.reporting import ANALYSIS_FILE, write_reports
-    from rooflines.reports.render import tensorboard
-    from rooflines.reports.views import measured
-    from rooflines.reports.views import monitor as view
-    from rooflines.reports.views.usage import write_samples_csv
-
-    chosen = check_formats(formats)
-    monitored = source if isinstance(source, Monitored) else load(source)
-    analysis = analyze_monitored(monitored)
-    directory = output or monitored.directory
-    if output is not None:
-        create_directory(output)
-    page = view.page(analysis)
-    own = {
-        "csv": lambda path: write_samples_csv(monitored.samples, path.with_name("samples.csv")),
-        "tensorboard": lambda path: tensorboard.write(page, path, measured.of_program(analysis, monitored.samples)),
-    }
-    return write_reports(page, chosen, directory, record=(ANALYSIS_FILE, analysis), own=own, progress=progress)
-
-
 def choose_gpus(choice: str) -> Mapping[str, str] | None:
     """The GPUs that ``choice`` names, as ``SamplerProcess`` takes them. Raises DeviceError for one that is not there."""
     if choice == "all":
@@ -216,19 +171,13 @@ def _finish(
     facts = msgspec.structs.replace(
         facts,
         status="complete",
-        gpus={} if gpus == {} else _gpu_names(),
+        gpus={} if gpus == {} else {f"gpu{index}": name for index, name in nvidia_driver().gpus.items()},
         counters=journal.counters,
         fields=journal.fields,
         python_memory=memory,
         notes=tuple(notes),
     )
     return save(directory, facts, since(facts.began_ns, journal.samples))
-
-
-def _gpu_names() -> dict[str, str]:
-    from rooflines.profiler.environment import nvidia_driver
-
-    return {f"gpu{index}": name for index, name in nvidia_driver().gpus.items()}
 
 
 def _find_process(pid: int) -> tuple[psutil.Process, str, tuple[str, ...]]:

@@ -54,9 +54,9 @@ class ProfileOptions(Options):
 
     def changed(self) -> dict[str, Value]:
         """Return the options that are not their defaults, without those of what is written and shown."""
-        found = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in _NOT_REPEATED}
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in _NOT_REPEATED}
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
-        return {name: value if isinstance(value, Value) else str(value) for name, value in found.items() if value != defaults[name]}
+        return {name: value if isinstance(value, Value) else str(value) for name, value in values.items() if value != defaults[name]}
 
     def refuse(self, names: Sequence[str], what: str, hint: str) -> None:
         """Raise UsageError for an option in ``names`` that is not its default: it does not apply to ``what``."""

@@ -19,21 +19,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
 from rooflines.arguments import escaped
-from rooflines.errors import Interrupted, RooflinesError, UsageError, WorkloadError
+from rooflines.errors import Interrupted, RooflinesError, UsageError, WorkloadError, first_line
 from rooflines.pipeline.ceilings import GivenCeilings, given_ceilings, measured_ceilings
-from rooflines.pipeline.failed_loss import with_cause
 from rooflines.pipeline.options import FORMATS, NOT_FOR_SCRIPTS, ProfileOptions
-from rooflines.pipeline.output_check import FirstResult, floats, output_error, reference_options
 from rooflines.pipeline.reading import default_command
-from rooflines.pipeline.reporting import report
-from rooflines.profiler.directory import check_directory, default_directory, directory_of_rank
+from rooflines.pipeline.reporting import report_run
+from rooflines.pipeline.result_checks import FirstResult, floats, output_error, reference_options, with_cause
+from rooflines.profiler.directory import check_directory, default_directory, directory_of_rank, saved_with
 from rooflines.profiler.options import Mode, Options, Precision, Value, find_device
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.recording.collect import Recording, collect, quiet_profiler
 from rooflines.profiler.recording.device import program_device
 from rooflines.profiler.recording.passes import TRACED_STEPS
 from rooflines.profiler.records import Run, Settings, Workload
-from rooflines.profiler.run import saved_with
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
 from rooflines.profiler.workloads.prepare import Prepared, from_module, from_step, prepare, thread_count
 from rooflines.reports.formats import check_formats
@@ -44,15 +42,11 @@ from rooflines.roofline.bounds.judging import IMPLAUSIBLE
 if TYPE_CHECKING:
     import torch
 
-
 # How often the ceilings of a device may be measured in all because operators beat them; each time takes as long as the first.
 MEASUREMENTS_MOST = 3
 # A measurement that raised the roof by less than this factor ends them.
 _RAISED = 1.01
-
-
 MEASURED_AGAIN = "the ceilings were measured more than once because operators exceeded them; the best of each counts"
-
 
 P = ParamSpec("P")
 
@@ -102,32 +96,33 @@ def profile(model: torch.nn.Module | Callable[[], object] | str, inputs: Any, op
         plain = reference_options(options) if prepared.facts.source == "model" and options.trace else None
         step = FirstResult(prepared.step) if plain is not None else prepared.step
         with prepared.flags(), _without_warnings():
-            run = collect(
-                step, directory, prepared.facts, prepared.device, settings=_settings(options, model), progress=progress,
+            recording = Recording(
+                directory, prepared.facts, prepared.device, settings=_settings(options, model), progress=progress,
                 notes=prepared.notes, traced_steps=TRACED_STEPS if options.trace else 0,
             )  # fmt: skip
+            run = collect(step, recording)
     # What the workload holds on the device is given back before the device's ceilings are measured.
-    del prepared
+    del prepared, recording
     gc.collect()
     if plain is not None and isinstance(step, FirstResult):
-        found, step = step.tensors, lambda: None
+        result, step = step.tensors, lambda: None
         progress.stage("running one step in fp32 for comparison", None)
-        run = _with_output_error(run, found, model, inputs, plain, name)
+        run = _with_output_error(run, result, model, inputs, plain, name)
     if run.facts.loss_finite is False:
         with _generators_kept(options):
             run = with_cause(run, lambda plain: _prepare(model, inputs, plain, name), options, progress)
     return _finish(run, given, options)
 
 
-def _with_output_error(run: Run, found: list[Any] | None, model: Any, inputs: Any, plain: Options, name: str) -> Run:
-    """``run`` with the difference of its first result, ``found``, from that of a step with the options ``plain``."""
+def _with_output_error(run: Run, result: list[Any] | None, model: Any, inputs: Any, plain: Options, name: str) -> Run:
+    """``run`` with the difference of its first result, ``result``, from that of a step with the options ``plain``."""
     try:
         with _generators_kept(plain):
             reference = _prepare(model, inputs, plain, name)
             with reference.flags():
-                error = output_error(found or [], floats(reference.step()), classifies=reference.classifies)
+                error = output_error(result or [], floats(reference.step()), classifies=reference.classifies)
     except (RooflinesError, RuntimeError, MemoryError) as problem:
-        return saved_with(run, f"the result could not be compared with that in fp32: {str(problem).partition(chr(10))[0]}")
+        return saved_with(run, f"the result could not be compared with that in fp32: {first_line(problem)}")
     return saved_with(run, output_error=error)
 
 
@@ -224,7 +219,7 @@ def profile_script(script: Path | str, arguments: list[str], options: ProfileOpt
     device = program_device(options.device)
     workload = Workload(name=name, mode="inference", batch_size=options.batch_size, precision=options.precision, source="script")
     recording = Recording(directory, workload, device, settings=_settings(options), progress=options.progress)
-    program = Program.of_module(str(script), arguments) if module else Program.of_script(Path(script), arguments)
+    program = Program(str(script), arguments, module)
     failure: RooflinesError | None = None
     try:
         with thread_count(options.threads):
@@ -255,12 +250,12 @@ def _check_module(module: str) -> str:
 
     sys.path.insert(0, os.getcwd())
     try:
-        found = importlib.util.find_spec(module)
+        spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
-        found = None
+        spec = None
     finally:
         sys.path.remove(os.getcwd())
-    if found is None:
+    if spec is None:
         raise WorkloadError(
             f"no module named {module!r}.", hint="Give the name as for python -m and run from the directory that contains it."
         )
@@ -272,25 +267,20 @@ def _finish(run: Run, given: GivenCeilings, options: ProfileOptions) -> Run:
     progress = options.progress or Silent()
     try:
         if options.trace:
-            run = _with_ceilings(run, given, options.remeasure, progress)
+            try:
+                run = saved_with(run, ceilings=given(run, options.remeasure, progress))
+            except (RuntimeError, RooflinesError) as error:
+                if run.facts.status != "failed":  # else its device may be lost
+                    raise
+                run = saved_with(run, f"the ceilings could not be measured after the failure: {first_line(error)}")
         run, analysis = _settle_ceilings(run, progress)
-        report(run, options.formats, analysis=analysis, progress=progress)
+        report_run(run, options.formats, analysis=analysis, progress=progress)
     except KeyboardInterrupt:
         raise Interrupted(
             f"interrupted after recording; the run is in {str(run.directory)!r}.",
             hint=f"Write its reports: rooflines report {run.directory}",
         ) from None
     return run
-
-
-def _with_ceilings(run: Run, given: GivenCeilings, remeasure: bool, progress: Progress) -> Run:
-    """The run with its ceilings. One that failed may have lost its device: it goes without them where they cannot be measured now."""
-    try:
-        return add_ceilings(run, given, remeasure=remeasure, progress=progress)
-    except (RuntimeError, RooflinesError) as error:
-        if run.facts.status != "failed":
-            raise
-        return saved_with(run, f"the ceilings could not be measured after the failure: {str(error).partition(chr(10))[0]}")
 
 
 def _settle_ceilings(run: Run, progress: Progress) -> tuple[Run, Analysis]:
@@ -300,13 +290,12 @@ def _settle_ceilings(run: Run, progress: Progress) -> tuple[Run, Analysis]:
     rose by less than ``_RAISED``, it stands.
     """
     analysis = _analyze(run)
-    environment, settings = run.facts.environment, run.facts.settings
-    excess = _most_beaten(analysis)
+    environment, excess = run.facts.environment, _most_beaten(analysis)
+    # The device of a run that failed may be lost.
+    measured = run.facts.settings.ceilings == "measured" and run.facts.status != "failed"
     for _ in range(MEASUREMENTS_MOST - 1):
         ceilings = run.facts.ceilings
-        if settings.ceilings != "measured" or ceilings is None or ceilings.measurements >= MEASUREMENTS_MOST or not excess:
-            break
-        if run.facts.status == "failed":  # perhaps its device was lost
+        if not measured or not excess or ceilings is None or ceilings.measurements >= MEASUREMENTS_MOST:
             break
         progress.stage("some operators exceed the ceilings: measuring those ceilings again", None)
         better = measured_ceilings(environment.device, environment.threads, remeasure=True, progress=progress)
@@ -320,8 +309,8 @@ def _settle_ceilings(run: Run, progress: Progress) -> tuple[Run, Analysis]:
 
 def _most_beaten(analysis: Analysis) -> float:
     """The highest implausible efficiency of an operator that a ceiling of arithmetic or memory bounds; 0 where there is none."""
-    found = (row.efficiency for row in analysis.operators if row.bound in ("compute", "memory") and row.efficiency is not None)
-    return max((efficiency for efficiency in found if efficiency > IMPLAUSIBLE), default=0.0)
+    bounded = (row.efficiency or 0.0 for row in analysis.operators if row.bound in ("compute", "memory"))
+    return max((efficiency for efficiency in bounded if efficiency > IMPLAUSIBLE), default=0.0)
 
 
 @contextlib.contextmanager
@@ -369,8 +358,3 @@ def record(
         yield recording
     assert recording.run is not None
     recording.run = _finish(recording.run, given, options)
-
-
-def add_ceilings(run: Run, chosen: GivenCeilings, *, remeasure: bool = False, progress: Progress | None = None) -> Run:
-    """``run`` with the ceilings of its device, stored in its directory."""
-    return saved_with(run, ceilings=chosen(run, remeasure, progress or Silent()))

@@ -1,4 +1,4 @@
-"""The reports of an analysis, written side by side into a directory."""
+"""Reports of any source, written side by side into a directory."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from rooflines.device_specs.records import Ceilings
 from rooflines.errors import writing
 from rooflines.pipeline.options import FORMATS
-from rooflines.pipeline.reading import Reading, analyze_trace, is_directory
+from rooflines.pipeline.reading import Captures, analyze_ranks, analyze_trace, refuse
 from rooflines.profiler.directory import create_directory, default_directory
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import Run
+from rooflines.profiler.trace.records import MEMORY_LIMIT_BYTES, ReadOptions
 from rooflines.reports.formats import check_formats, file_of, write
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze as _analyze
@@ -19,13 +21,61 @@ from rooflines.roofline.trials import read_trials
 from rooflines.serial import write_json
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
+    from rooflines.pipeline.reading import Source
+    from rooflines.profiler.monitor.monitored import Monitored
     from rooflines.reports.document import Page
+    from rooflines.roofline.ranks.records import RankAnalysis
 
-ANALYSIS_FILE = "analysis.json"
+ANALYSIS_FILE, RANKS_FILE = "analysis.json", "ranks.json"
+# What is written unless something else is asked for; of a run ``FORMATS``.
+MONITOR_FORMATS = ("html", "json", "csv", "tensorboard")
+RANKS_FORMATS = ("html", "json", "csv")
 # How a record writes a format to which it gives more than its page.
 Writers: TypeAlias = Mapping[str, Callable[[Path], Path]]
+
+
+def report(
+    source: Source,
+    formats: Sequence[str] | None = None,
+    *,
+    output: Path | str | None = None,
+    ceilings: Ceilings | str | None = None,
+    capture: Captures | None = None,
+    jobs: int | None = None,
+    dask: str | None = None,
+    partial: bool = False,
+    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    inductor_cache: Path | str | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Path]:
+    """Analyze ``source`` and write its reports; returns the files by format. ``formats`` are by default all that there are for it.
+
+    The reports are written into the directory ``output``: by default the one of the run or monitored program, or a new one under
+    ``runs``. The directory of a monitored program is a source, too. The other parameters are those of ``analyze``. Raises UsageError
+    for an unknown format, OutputError for a directory that cannot be written.
+    """
+    from rooflines.profiler.monitor.monitored import Monitored, is_monitored, load
+
+    directory, reading = None if output is None else Path(output), ReadOptions(partial, memory_limit_bytes)
+    if isinstance(source, Path | str) and is_monitored(source):
+        source = load(source)
+    if isinstance(source, Monitored):
+        refuse("a monitored program", ceilings=ceilings, capture=capture, jobs=jobs, dask=dask, inductor_cache=inductor_cache)
+        return _report_monitored(source, check_formats(MONITOR_FORMATS if formats is None else formats), directory, progress)
+    if not isinstance(source, Run | Path | str):
+        refuse("several ranks", ceilings=ceilings, capture=capture, inductor_cache=inductor_cache)
+        ranks = analyze_ranks(source, jobs=jobs, dask=dask, reading=reading, progress=progress)
+        return _report_ranks(ranks, check_formats(RANKS_FORMATS if formats is None else formats), directory, progress)
+    refuse("one run or trace", jobs=jobs, dask=dask)
+    chosen = check_formats(FORMATS if formats is None else formats)
+    run, analysis = analyze_trace(
+        source, ceilings=ceilings, capture=capture, reading=reading, inductor_cache=inductor_cache, progress=progress
+    )
+    if directory is None and not isinstance(source, Run) and run.facts.workload.source == "trace":
+        directory = default_directory(run.facts.workload.name.partition(".")[0], "trace")
+    if directory is not None:
+        create_directory(directory)
+    return report_run(run, chosen, analysis=analysis, output=directory, progress=progress)
 
 
 def write_reports(
@@ -53,7 +103,7 @@ def write_reports(
     return written
 
 
-def report(
+def report_run(
     run: Run,
     formats: Sequence[str] = FORMATS,
     *,
@@ -70,35 +120,51 @@ def report(
     if analysis is None:
         (progress or Silent()).stage("analyzing", None)
         analysis = _analyze(run)
-    found, page, directory = analysis, view.page(analysis, read_trials(run.directory)), output or run.directory
+    page, directory = view.page(analysis, read_trials(run.directory)), output or run.directory
 
     def csv(path: Path) -> Path:
         if run.samples:
             usage.write_samples_csv(run.samples, path.with_name("samples.csv"))
-        return frames.write_csv(found, path.parent)[0]
+        return frames.write_csv(analysis, path.parent)[0]
 
     own: Writers = {
         "csv": csv,
-        "tensorboard": lambda path: tensorboard.write(page, path, measured.of_run(found, run.samples)),
+        "tensorboard": lambda path: tensorboard.write(page, path, measured.of_run(analysis, run.samples)),
     }
-    written = write_reports(page, chosen, directory, record=(ANALYSIS_FILE, found), own=own, progress=progress)
-    if found.operators:
+    written = write_reports(page, chosen, directory, record=(ANALYSIS_FILE, analysis), own=own, progress=progress)
+    if analysis.operators:
         with writing(f"write the reports in {str(directory)!r}", "Check that the disk is not full."):
-            frames.write_parquet(found, directory / "operators.parquet")
+            frames.write_parquet(analysis, directory / "operators.parquet")
     return written
 
 
-def report_on(
-    source: Run | Path | str, formats: Sequence[str] = FORMATS, *, output: Path | None = None, **options: Unpack[Reading]
-) -> dict[str, Path]:
-    """Write the reports of a run, its directory or a trace, into ``output``, without it into the run or a new directory under ``runs``.
+def _report_ranks(analysis: RankAnalysis, formats: Sequence[str], output: Path | None, progress: Progress | None) -> dict[str, Path]:
+    from rooflines.reports.views import ranks as view
 
-    Returns what was written, by format. The other parameters are those of ``analyze``.
-    """
-    chosen = check_formats(formats)
-    run, analysis = analyze_trace(source, **options)
-    if output is None and not isinstance(source, Run) and not is_directory(source):
-        output = default_directory(run.facts.workload.name.partition(".")[0], "trace")
+    directory = output or default_directory(f"{len(analysis.ranks)}-ranks", "trace")
+    create_directory(directory)
+
+    def csv(path: Path) -> Path:
+        path.with_name("collectives.csv").write_text(view.collectives_csv(analysis), encoding="utf-8")
+        path.with_name("ranks.csv").write_text(view.ranks_csv(analysis), encoding="utf-8")
+        return path.with_name("ranks.csv")
+
+    return write_reports(view.page(analysis), formats, directory, record=(RANKS_FILE, analysis), own={"csv": csv}, progress=progress)
+
+
+def _report_monitored(monitored: Monitored, formats: Sequence[str], output: Path | None, progress: Progress | None) -> dict[str, Path]:
+    from rooflines.reports.render import tensorboard
+    from rooflines.reports.views import measured, usage
+    from rooflines.reports.views import monitor as view
+    from rooflines.roofline.usage.monitored import analyze_monitored
+
+    analysis = analyze_monitored(monitored)
     if output is not None:
         create_directory(output)
-    return report(run, chosen, analysis=analysis, output=output, progress=options.get("progress"))
+    page = view.page(analysis)
+    own: Writers = {
+        "csv": lambda path: usage.write_samples_csv(monitored.samples, path.with_name("samples.csv")),
+        "tensorboard": lambda path: tensorboard.write(page, path, measured.of_program(analysis, monitored.samples)),
+    }
+    record = (ANALYSIS_FILE, analysis)
+    return write_reports(page, formats, output or monitored.directory, record=record, own=own, progress=progress)

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rooflines.arguments import arg, escaped
-from rooflines.errors import Interrupted, OutputError, RooflinesError, RunError, WorkloadError, writing
-from rooflines.pipeline.output_check import output_error
+from rooflines.errors import Interrupted, OutputError, RooflinesError, RunError, WorkloadError, first_line, writing
 from rooflines.pipeline.reading import default_command
-from rooflines.pipeline.training_failure import not_finite_failure, stuck_failure
+from rooflines.pipeline.result_checks import not_finite_failure, output_error, stuck_failure
 from rooflines.profiler.directory import create_directory, default_directory, read_facts
 from rooflines.profiler.environment import collect_environment
 from rooflines.profiler.options import eager, find_device
@@ -33,7 +32,6 @@ from rooflines.profiler.training.records import (
     TRAINING_FILE,
     TRAINING_SCHEMA,
     DataFacts,
-    Failure,
     SeedResult,
     Training,
     VariantResult,
@@ -87,23 +85,23 @@ def train(
         test_samples=options.test_samples, seed=options.seed,
     )  # fmt: skip
     directory = Path(output) if output is not None else default_directory(Path(model).name, "train")
-    training = _begun(directory, _record(model, options, images, device))
-    if training.status == "complete":
-        return training, directory
+    job = _Job(model, options, images, device, directory, progress, each)
+    if job.training.status == "complete":
+        return job.training, directory
     try:
         with thread_count(options.threads):
             for seed in range(options.seed, options.seed + options.seeds):
-                training = _train_seed(training, directory, model, options, images, device, seed, progress, each)
-            if options.variant_names and training.accuracies:
-                training = _test_variants(training, directory, model, options, images, device, progress)
+                job.train_seed(seed)
+            if options.variant_names and job.training.accuracies:
+                job.test_variants()
     except KeyboardInterrupt:
-        _write(directory, msgspec.structs.replace(load_training(directory), status="interrupted"))
+        job.training = load_training(directory)
+        job.write(status="interrupted")
         raise Interrupted(
             f"interrupted; the training is in {str(directory)!r}.", hint="The same command with this output continues it."
         ) from None
-    training = msgspec.structs.replace(training, status="complete")
-    _write(directory, training)
-    return training, directory
+    job.write(status="complete")
+    return job.training, directory
 
 
 def load_training(directory: Path) -> Training:
@@ -135,183 +133,176 @@ def _record(model: str, options: TrainOptions, images: DataSet, device: torch.de
     )  # fmt: skip
 
 
-def _begun(directory: Path, new: Training) -> Training:
-    """The training that ``directory`` holds already, with the same options, or ``new`` in a new directory."""
-    if not (directory / TRAINING_FILE).is_file():
-        create_directory(directory)
-        _write(directory, new)
-        return new
-    old = load_training(directory)
+class _Job:
+    """One call of ``train``: what it trains, and the record so far.
 
-    def compared(training: Training) -> dict[str, Any]:
-        return {name: value for name, value in training.options.items() if name not in _NOT_COMPARED}
+    Where ``directory`` holds a training with the same options already, the record is that one. Otherwise the directory is made.
+    """
 
-    ours, theirs = compared(new), compared(old)
-    differing = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
-    if old.workload.name != new.workload.name or differing:
-        what = arg(differing[0]) if differing else "the model"
-        raise OutputError(f"{str(directory)!r} holds a training with another value of {what}.", hint=f"Choose another {arg('output')}.")
-    return old
-
-
-def _write(directory: Path, training: Training) -> None:
-    with writing(f"write {TRAINING_FILE} in {str(directory)!r}", "Check that the disk is not full."):
-        write_json(directory / TRAINING_FILE, training)
-
-
-def _with_result(training: Training, result: SeedResult) -> Training:
-    others = tuple(one for one in training.results if one.seed != result.seed)
-    return msgspec.structs.replace(training, results=(*others, result))
-
-
-def _train_seed(
-    training: Training, directory: Path, model: str, options: TrainOptions, images: DataSet, device: torch.device, seed: int,
-    progress: Progress, each: Callable[[Training], None] | None,
-) -> Training:  # fmt: skip
-    """Train with one seed, from its checkpoint where there is one."""
-    result = next((one for one in training.results if one.seed == seed), SeedResult(seed=seed))
-    if result.failure is not None or len(result.epochs) >= options.epochs:
-        return training
-    progress.stage("building the network", None)
-    path = checkpoint_path(directory, seed)
-
-    def trainer_at_checkpoint(asked: TrainOptions) -> tuple[Trainer, int]:
-        stored = read_checkpoint(path)
-        network = build(model, dataclasses.replace(asked, seed=seed), images, device)
-        made = Trainer(placed(network, images, asked, device, model), images, asked, seed, asked.batch_size or BATCH_SIZE)
-        if stored is not None:
-            made.restore(stored)
-        return made, stored["epochs"] if stored is not None else 0
-
-    trainer, done = trainer_at_checkpoint(options)
-    result = msgspec.structs.replace(result, epochs=result.epochs[:done])
-    total = trainer.steps * (options.epochs - len(result.epochs))
-    which = f"seed {seed - options.seed + 1} of {options.seeds}: " if options.seeds > 1 else ""
-    progress.stage(f"{which}training for {counted(options.epochs, 'epoch')}", total)
-    lost: NotFiniteError | None = None
-    for number in range(len(result.epochs) + 1, options.epochs + 1):
-        try:
-            epoch = trainer.epoch(number, progress)
-        except NotFiniteError as error:
-            lost = error.with_traceback(None)  # which would keep the trainer
-            break
-        result = msgspec.structs.replace(result, epochs=(*result.epochs, epoch))
-        training = _with_result(training, result)
-        write_checkpoint(path, {**trainer.state(), "epochs": number})
-        _write(directory, training)
-        if each is not None:
-            each(training)
-    if lost is None:
-        failure = stuck_failure(trainer, result.epochs[-1], progress)
-    else:
-        del trainer
-        failure = not_finite_failure(lost, trainer_at_checkpoint(eager(options))[0], progress)
-    result = msgspec.structs.replace(result, failure=failure)
-    training = _with_result(training, result)
-    _write(directory, training)
-    return training
-
-
-def checkpoint_path(directory: Path, seed: int) -> Path:
-    """Return where the state of a seed is stored."""
-    return directory / "checkpoints" / f"seed-{seed}.pt"
-
-
-def build(model: str, options: TrainOptions, images: DataSet, device: torch.device) -> torch.nn.Module:
-    """Return the network ``model`` for the classes of ``images``, with random or pretrained weights, on the host."""
-    import torch
-
-    torch.manual_seed(options.seed)
-    network: torch.nn.Module
-    sized = dataclasses.replace(options, image_size=images.size, batch_size=2)
-    path, colon, factory = model.rpartition(":")
-    if colon and path.endswith(".py"):
-        made = call_factory(Path(path), factory, sized, device)
-        if not isinstance(made, tuple):
-            raise WorkloadError(f"{Path(path).name}:{factory} returns a step function, not a module.", hint="Return (module, inputs).")
-        task, network = None, made[0]
-    else:
-        task = find_network(model, sized, images.classes)
-        network = task.network
-        if not task.classifies:
-            raise WorkloadError(f"{model} cannot be trained on labelled images: it is not an image classifier.")
-    if options.weights:
-        weights = read_weights(options.weights)
-        name = classifier_of(network, model)[0]
-        if task is not None and classes_in(weights, name) is None:
-            raise WorkloadError(f"{options.weights!r} has no weights for {name!r} of {model}.", hint="Give weights of this network.")
-        load_weights(network, weights, name, options.weights)
-    return network
-
-
-def placed(network: torch.nn.Module, images: DataSet, options: TrainOptions, device: torch.device, name: str) -> Placed:
-    """Return ``network`` on its device, as ``options`` ask, for whole batches; ranges of activations are those of a training batch."""
-    import torch
-
-    batch_size = options.batch_size or BATCH_SIZE
-    pixels = torch.zeros(1, images.channels, images.size, images.size)
-    if options.quantize != "none":
-        pixels, _ = next(iter(make_loader(images.train, batch_size, workers=0, pin_memory=False, seed=options.seed, training=True)))
-    return place(network, ((pixels,), {}), options, device, name)
-
-
-def _test_variants(
-    training: Training, directory: Path, model: str, options: TrainOptions, images: DataSet, device: torch.device, progress: Progress
-) -> Training:
-    """Test the network of the median seed in fp32 and in every variant."""
-    median = sorted((one for one in training.results if one.failure is None), key=lambda one: one.accuracy or 0.0)
-    stored = read_checkpoint(checkpoint_path(directory, median[(len(median) - 1) // 2].seed))
-    if stored is None:
-        return training
-    network = build(model, dataclasses.replace(options, weights=None), images, device)
-    network.load_state_dict(stored["network"])
-    network.float()
-    plain = dataclasses.replace(
-        options, mode="inference", precision="fp32", compile="off", optimizer="sgd", checkpointing=False, parallel="none"
-    )
-    reference: torch.Tensor | None = None
-    results: list[VariantResult] = []
-    for name in ("fp32", *options.variant_names):
-        progress.stage(f"testing the trained network as {name}", _PASSES)
-        asked = dataclasses.replace(plain, **VARIANTS.get(name, {}))  # type: ignore[arg-type]
-        try:
-            if name == "qat":
-                ready = _trained_for_int8(copy.deepcopy(network), images, asked, device, model, progress)
-            else:
-                ready = placed(copy.deepcopy(network), images, asked, device, model)
-            tests = []
-            for _ in range(_PASSES):
-                tests.append(test_network(ready, images, asked, options.batch_size or BATCH_SIZE))
-                progress.advance()
-        except (RooflinesError, RuntimeError, NotImplementedError) as error:
-            results.append(VariantResult(name=name, reason=str(error).partition("\n")[0]))
-            continue
-        scores = tests[0].scores
-        reference = scores if reference is None else reference
-        results.append(
-            VariantResult(
-                name=name, accuracy=tests[0].accuracy, sample_s=min(one.compute_s for one in tests) / len(scores),
-                error=output_error([scores], [reference], classifies=True) if name != "fp32" else None, notes=ready.notes,
+    def __init__(
+        self, model: str, options: TrainOptions, images: DataSet, device: torch.device, directory: Path, progress: Progress,
+        each: Callable[[Training], None] | None,
+    ) -> None:  # fmt: skip
+        self._model, self._options, self._images, self._device = model, options, images, device
+        self._directory, self._progress, self._each = directory, progress, each
+        self._batch_size = options.batch_size or BATCH_SIZE
+        self.training = _record(model, options, images, device)
+        if not (directory / TRAINING_FILE).is_file():
+            create_directory(directory)
+            self.write()
+            return
+        new, self.training = self.training, load_training(directory)
+        ours, theirs = (
+            {name: value for name, value in training.options.items() if name not in _NOT_COMPARED} for training in (new, self.training)
+        )
+        differing = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
+        if self.training.workload.name != new.workload.name or differing:
+            what = arg(differing[0]) if differing else "the model"
+            raise OutputError(
+                f"{str(directory)!r} holds a training with another value of {what}.", hint=f"Choose another {arg('output')}."
             )
-        )  # fmt: skip
-    return msgspec.structs.replace(training, variants=tuple(results))
 
+    def write(self, **changes: Any) -> None:
+        """Write the record with these changes."""
+        self.training = msgspec.structs.replace(self.training, **changes)
+        with writing(f"write {TRAINING_FILE} in {str(self._directory)!r}", "Check that the disk is not full."):
+            write_json(self._directory / TRAINING_FILE, self.training)
 
-def _trained_for_int8(
-    network: torch.nn.Module, images: DataSet, options: TrainOptions, device: torch.device, model: str, progress: Progress
-) -> Placed:
-    """Return ``network`` as int8 after one more epoch, in which weights and activations are rounded to int8."""
-    quantization.check("static-int8", mode="inference", precision="fp32", device=device)  # which it becomes
-    options = dataclasses.replace(options, mode="training")
-    ready = placed(network, images, options, device, model)
-    trainer = Trainer(ready, images, options, options.seed, options.batch_size or BATCH_SIZE)
-    progress.stage("training for int8, one epoch", trainer.steps)
-    trainer.epoch(options.epochs + 1, progress)
-    progress.stage("testing the trained network as qat", _PASSES)
-    graph = quantization.converted(ready.network)  # type: ignore[arg-type]
-    return ready._replace(network=graph, called=graph, notes=(ready.notes[0], "int8 after one more epoch, trained with rounding"))
+    def _keep(self, result: SeedResult) -> None:
+        self.write(results=(*(other for other in self.training.results if other.seed != result.seed), result))
 
+    def train_seed(self, seed: int) -> None:
+        """Train with one seed, from its checkpoint where there is one."""
+        options, progress = self._options, self._progress
+        result = next((result for result in self.training.results if result.seed == seed), SeedResult(seed=seed))
+        if result.failure is not None or len(result.epochs) >= options.epochs:
+            return
+        progress.stage("building the network", None)
+        trainer, done = self._trainer(options, seed)
+        result = msgspec.structs.replace(result, epochs=result.epochs[:done])
+        which = f"seed {seed - options.seed + 1} of {options.seeds}: " if options.seeds > 1 else ""
+        progress.stage(f"{which}training for {counted(options.epochs, 'epoch')}", trainer.steps * (options.epochs - len(result.epochs)))
+        lost: NotFiniteError | None = None
+        for number in range(len(result.epochs) + 1, options.epochs + 1):
+            try:
+                epoch = trainer.epoch(number, progress)
+            except NotFiniteError as error:
+                lost = error.with_traceback(None)  # which would keep the trainer
+                break
+            result = msgspec.structs.replace(result, epochs=(*result.epochs, epoch))
+            write_checkpoint(self._checkpoint(seed), {**trainer.state(), "epochs": number})
+            self._keep(result)
+            if self._each is not None:
+                self._each(self.training)
+        if lost is None:
+            failure = stuck_failure(trainer, result.epochs[-1], progress)
+        else:
+            del trainer
+            failure = not_finite_failure(lost, self._trainer(eager(options), seed)[0], progress)
+        self._keep(msgspec.structs.replace(result, failure=failure))
 
-def failed(training: Training) -> tuple[Failure, ...]:
-    """Return the failures of all seeds."""
-    return tuple(one.failure for one in training.results if one.failure is not None)
+    def _checkpoint(self, seed: int) -> Path:
+        return self._directory / "checkpoints" / f"seed-{seed}.pt"
+
+    def _trainer(self, options: TrainOptions, seed: int) -> tuple[Trainer, int]:
+        """A trainer in the state of the checkpoint of ``seed``, and the epochs that are done."""
+        stored = read_checkpoint(self._checkpoint(seed))
+        network = self._build(dataclasses.replace(options, seed=seed))
+        trainer = Trainer(self._placed(network, options), self._images, options, seed, self._batch_size)
+        if stored is None:
+            return trainer, 0
+        trainer.restore(stored)
+        return trainer, stored["epochs"]
+
+    def _build(self, options: TrainOptions) -> torch.nn.Module:
+        """The network for the classes of the images, with random or pretrained weights, on the host."""
+        import torch
+
+        torch.manual_seed(options.seed)
+        network: torch.nn.Module
+        model, sized = self._model, dataclasses.replace(options, image_size=self._images.size, batch_size=2)
+        path, colon, factory = model.rpartition(":")
+        if colon and path.endswith(".py"):
+            made = call_factory(Path(path), factory, sized, self._device)
+            if not isinstance(made, tuple):
+                raise WorkloadError(
+                    f"{Path(path).name}:{factory} returns a step function, not a module.", hint="Return (module, inputs)."
+                )
+            task, network = None, made[0]
+        else:
+            task = find_network(model, sized, self._images.classes)
+            network = task.network
+            if not task.classifies:
+                raise WorkloadError(f"{model} cannot be trained on labelled images: it is not an image classifier.")
+        if options.weights:
+            weights = read_weights(options.weights)
+            name = classifier_of(network, model)[0]
+            if task is not None and classes_in(weights, name) is None:
+                raise WorkloadError(
+                    f"{options.weights!r} has no weights for {name!r} of {model}.", hint="Give weights of this network."
+                )
+            load_weights(network, weights, name, options.weights)
+        return network
+
+    def _placed(self, network: torch.nn.Module, options: TrainOptions) -> Placed:
+        """``network`` on its device, as ``options`` ask, for whole batches; ranges of activations are those of a training batch."""
+        import torch
+
+        images = self._images
+        pixels = torch.zeros(1, images.channels, images.size, images.size)
+        if options.quantize != "none":
+            loader = make_loader(images.train, self._batch_size, workers=0, pin_memory=False, seed=options.seed, training=True)
+            pixels, _ = next(iter(loader))
+        return place(network, ((pixels,), {}), options, self._device, self._model)
+
+    def test_variants(self) -> None:
+        """Test the network of the median seed in fp32 and in every variant."""
+        options, progress = self._options, self._progress
+        ranked = sorted(
+            (result for result in self.training.results if result.failure is None), key=lambda result: result.accuracy or 0.0
+        )
+        stored = read_checkpoint(self._checkpoint(ranked[(len(ranked) - 1) // 2].seed))
+        if stored is None:
+            return
+        network = self._build(dataclasses.replace(options, weights=None))
+        network.load_state_dict(stored["network"])
+        network.float()
+        plain = dataclasses.replace(
+            options, mode="inference", precision="fp32", compile="off", optimizer="sgd", checkpointing=False, parallel="none"
+        )
+        reference: torch.Tensor | None = None
+        results: list[VariantResult] = []
+        for name in ("fp32", *options.variant_names):
+            progress.stage(f"testing the trained network as {name}", _PASSES)
+            asked = dataclasses.replace(plain, **VARIANTS.get(name, {}))  # type: ignore[arg-type]
+            try:
+                copied = copy.deepcopy(network)
+                ready = self._trained_for_int8(copied, asked) if name == "qat" else self._placed(copied, asked)
+                tests = []
+                for _ in range(_PASSES):
+                    tests.append(test_network(ready, self._images, asked, self._batch_size))
+                    progress.advance()
+            except (RooflinesError, RuntimeError, NotImplementedError) as error:
+                results.append(VariantResult(name=name, reason=first_line(error)))
+                continue
+            scores = tests[0].scores
+            reference = scores if reference is None else reference
+            results.append(
+                VariantResult(
+                    name=name, accuracy=tests[0].accuracy, sample_s=min(test.compute_s for test in tests) / len(scores),
+                    error=output_error([scores], [reference], classifies=True) if name != "fp32" else None, notes=ready.notes,
+                )
+            )  # fmt: skip
+        self.training = msgspec.structs.replace(self.training, variants=tuple(results))
+
+    def _trained_for_int8(self, network: torch.nn.Module, options: TrainOptions) -> Placed:
+        """``network`` as int8 after one more epoch, in which weights and activations are rounded to int8."""
+        quantization.check("static-int8", mode="inference", precision="fp32", device=self._device)  # which it becomes
+        options = dataclasses.replace(options, mode="training")
+        ready = self._placed(network, options)
+        trainer = Trainer(ready, self._images, options, options.seed, self._batch_size)
+        self._progress.stage("training for int8, one epoch", trainer.steps)
+        trainer.epoch(options.epochs + 1, self._progress)
+        self._progress.stage("testing the trained network as qat", _PASSES)
+        graph = quantization.converted(ready.network)  # type: ignore[arg-type]
+        return ready._replace(network=graph, called=graph, notes=(ready.notes[0], "int8 after one more epoch, trained with rounding"))

@@ -1,29 +1,32 @@
-"""A directory that something is recorded into: its name, whether it can be written, and how what is in it is written and read.
+"""Directories that something is recorded into: their names, whether they can be written, and how what is in them is written and read.
 
-It holds a file of facts (``run.json``, ``monitor.json``), replaced atomically, and the device samples: a table once all is over, and
-while it lasts, and where they could not be made a table, a journal of JSON lines.
+A directory holds a file of facts (``run.json``, ``monitor.json``), replaced atomically, and the device samples: a table once all is
+over, and while it lasts, and where they could not be made a table, a journal of JSON lines.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import tempfile
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from rooflines.arguments import arg, escaped
 from rooflines.errors import OutputError, RunError, writing
 from rooflines.profiler.distributed import launched_at, rank_here
+from rooflines.profiler.records import RUN_SCHEMA, Run, RunFile
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.samplers.journal import Journal, read_journal
 from rooflines.profiler.samplers.storage import read_samples, write_samples
 from rooflines.serial import read_json, write_json
 
+RUN_FILE = "run.json"
 SAMPLES_FILE = "samples.parquet"
 JOURNAL_FILE = ".samples.jsonl"
 
@@ -118,10 +121,10 @@ def read_facts(path: Path, kind: type[T], schema: str, *, what: str, again: str)
     version.
     """
     try:
-        found = read_json(path, _Head).schema
-        if found != schema:
+        stored = read_json(path, _Head).schema
+        if stored != schema:
             raise RunError(
-                f"{what} has schema {found!r}; this version of rooflines reads {schema!r}.",
+                f"{what} has schema {stored!r}; this version of rooflines reads {schema!r}.",
                 hint=f"Read it with the version that wrote it, or {again}.",
             )
         return read_json(path, kind)
@@ -150,3 +153,37 @@ class _Head(msgspec.Struct):
     """The part of a file of facts that every version has."""
 
     schema: str = ""
+
+
+def save(directory: Path, facts: RunFile, samples: Sequence[DeviceSample] = ()) -> Run:
+    """Write ``run.json`` (and the samples) into ``directory`` and return the run. Raises OutputError when that does not fit."""
+    write_record(directory / RUN_FILE, facts, samples, "the run")
+    return Run(directory=directory, facts=facts, samples=tuple(samples))
+
+
+def saved_with(run: Run, *notes: str, **changes: Any) -> Run:
+    """``run`` with these notes added and these facts changed, also in its directory. Raises OutputError when that does not fit."""
+    before = run.facts.notes
+    facts = msgspec.structs.replace(run.facts, notes=(*before, *(note for note in notes if note not in before)), **changes)
+    return msgspec.structs.replace(save(run.directory, facts), samples=run.samples)
+
+
+def load(directory: Path | str) -> Run:
+    """The run in ``directory``; raises RunError saying what is wrong when it is not one or is corrupt."""
+    directory = Path(directory)
+    path = directory / RUN_FILE
+    where = "Give the run directory that 'rooflines profile' printed."
+    if not directory.exists():
+        raise RunError(f"no such run: {str(directory)!r}.", hint=where)
+    if not path.is_file():
+        raise RunError(f"{str(directory)!r} is not a run directory: it has no {RUN_FILE}.", hint=where)
+    what = f"the run {str(directory)!r}"
+    facts = read_facts(path, RunFile, RUN_SCHEMA, what=what, again="record it again")
+    if facts.trace is not None and os.path.basename(facts.trace) != facts.trace:
+        raise RunError(f"{what} is corrupt: the trace {facts.trace!r} is not a file name.", hint="Record it again.")
+    stored = stored_samples(directory, what=what)
+    problems = (note for problem in stored.problems if (note := f"device samples: {problem}") not in facts.notes)
+    facts = msgspec.structs.replace(
+        facts, counters=facts.counters or stored.counters, fields=facts.fields or stored.fields, notes=(*facts.notes, *problems)
+    )
+    return Run(directory=directory, facts=facts, samples=stored.samples)

@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
+import psutil
 
 from rooflines.device_specs import detect
 from rooflines.device_specs.detect import cuda_extra
 from rooflines.device_specs.history import History, cache_directory
 from rooflines.errors import DeviceError
-from rooflines.profiler.environment import Driver, cpu_isa, memory_bytes, nvidia_driver, package_version, thread_count
+from rooflines.profiler.environment import Driver, cpu_isa, nvidia_driver, package_version
 from rooflines.profiler.samplers.host import cpu_frequency_hz
 from rooflines.profiler.samplers.procfs import line_of
 from rooflines.profiler.samplers.rapl import POWERCAP, package_counters
@@ -45,13 +46,13 @@ _CPUFREQ = Path("/sys/devices/system/cpu/cpu0/cpufreq")
 _CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True):
+class Check(msgspec.Struct, frozen=True):
     """One answer. ``limited`` is there but not as good as it could be; ``fix`` is the command that helps, empty where none does."""
 
-    name: str
     status: CheckStatus
     detail: str
     fix: str = ""
+    name: str = ""
 
 
 def examine() -> tuple[Check, ...]:
@@ -65,39 +66,40 @@ def examine() -> tuple[Check, ...]:
 
 
 def python() -> Check:
-    return _at_least("Python", platform.python_version(), OLDEST_PYTHON, "")
+    return _at_least(platform.python_version(), OLDEST_PYTHON, "")
 
 
 def torch_package() -> Check:
     import torch
 
-    return _at_least("PyTorch", str(torch.__version__), OLDEST_TORCH, "pip install --upgrade 'torch>=2.6' torchvision")
+    return _at_least(str(torch.__version__), OLDEST_TORCH, "pip install --upgrade 'torch>=2.6' torchvision")
 
 
 def tensorboard_plugin() -> Check | None:
     needed_for = "TensorBoard's profile tab"
-    found = _optional("TB plugin", "torch_tb_profiler", "torch-tb-profiler", "pip install 'rooflines[tensorboard]'", needed_for)
-    if found.status != "ok":
-        return found
+    check = _optional("torch_tb_profiler", "torch-tb-profiler", "pip install 'rooflines[tensorboard]'", needed_for)
+    if check.status != "ok":
+        return check
     # Its page has one script from elsewhere, https://www.gstatic.com/charts/loader.js.
-    return msgspec.structs.replace(found, status="limited", detail=f"{found.detail}; its charts are loaded from the internet")
+    return Check("limited", f"{check.detail}; its charts are loaded from the internet")
 
 
 # --- the CPU
 
 
 def cpu() -> Check:
-    cores, threads, usable = detect.physical_cores(), thread_count(), len(detect.usable_cpus())
+    import torch
+
+    cores, threads, usable = detect.physical_cores(), torch.get_num_threads(), len(detect.usable_cpus())
     facts = [detect.cpu_name(), f"{cores} cores" if cores else "", cpu_isa() or "", f"{threads} threads for torch"]
     detail = ", ".join(fact for fact in facts if fact)
     quota = cpu_quota()
     if quota is not None and quota < min(threads, usable):
-        return Check(name="CPU", status="limited", detail=f"{detail}; limited to {quota:g} cores by the container")
+        return Check("limited", f"{detail}; limited to {quota:g} cores by the container")
     variable = next((name for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if name in os.environ), None)
     if variable and cores and threads < min(cores, usable):
-        detail = f"{detail}, because {variable}={os.environ[variable]}"
-        return Check(name="CPU", status="limited", detail=detail, fix=f"unset {variable}")
-    return Check(name="CPU", status="ok", detail=detail)
+        return Check("limited", f"{detail}, because {variable}={os.environ[variable]}", fix=f"unset {variable}")
+    return Check("ok", detail)
 
 
 def cpu_quota(path: Path = _CPU_QUOTA) -> float | None:
@@ -112,11 +114,10 @@ def cpu_quota(path: Path = _CPU_QUOTA) -> float | None:
 def cpu_clock(cpufreq: Path = _CPUFREQ) -> Check:
     frequency_hz = cpu_frequency_hz()
     if frequency_hz is None:
-        return Check(name="CPU clock", status="missing", detail="not reported by the system: throttling cannot be detected")
+        return Check("missing", "not reported by the system: throttling cannot be detected")
     if platform.system() == "Linux" and not cpufreq.is_dir():
-        detail = f"{si(frequency_hz, 'Hz')} rated, no cpufreq (a virtual machine?): throttling cannot be detected"
-        return Check(name="CPU clock", status="limited", detail=detail)
-    return Check(name="CPU clock", status="ok", detail=f"{si(frequency_hz, 'Hz')} now")
+        return Check("limited", f"{si(frequency_hz, 'Hz')} rated, no cpufreq (a virtual machine?): throttling cannot be detected")
+    return Check("ok", f"{si(frequency_hz, 'Hz')} now")
 
 
 def cpu_power(powercap: Path = POWERCAP) -> Check | None:
@@ -124,11 +125,11 @@ def cpu_power(powercap: Path = POWERCAP) -> Check | None:
         return None
     counters = package_counters(powercap)
     if not counters:
-        return Check(name="CPU power", status="missing", detail="the kernel provides no RAPL energy counters")
+        return Check("missing", "the kernel provides no RAPL energy counters")
     if not all(os.access(counter, os.R_OK) for counter in counters):
         fix = "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj"
-        return Check(name="CPU power", status="limited", detail="RAPL energy counters are readable by root only", fix=fix)
-    return Check(name="CPU power", status="ok", detail=f"RAPL counters of {counted(len(counters), 'CPU package')}")
+        return Check("limited", "RAPL energy counters are readable by root only", fix=fix)
+    return Check("ok", f"RAPL counters of {counted(len(counters), 'CPU package')}")
 
 
 # --- NVIDIA
@@ -140,14 +141,14 @@ def gpu_driver() -> Check:
     if driver.problem:
         boards = nvidia_boards()
         if boards:
-            found = f"{counted(boards, 'NVIDIA GPU')} on the bus: see nvidia.com/drivers"
-            return Check(name="GPU driver", status="limited", detail=f"{driver.problem} {found}", fix=driver.fix)
-        return Check(name="GPU driver", status="missing", detail=driver.problem, fix=driver.fix)
+            on_bus = f"{counted(boards, 'NVIDIA GPU')} on the bus: see nvidia.com/drivers"
+            return Check("limited", f"{driver.problem} {on_bus}", fix=driver.fix)
+        return Check("missing", driver.problem, fix=driver.fix)
     cuda = f", CUDA up to {_dotted(driver.cuda)}" if driver.cuda else ""
     detail = "; ".join((f"{driver.version}{cuda}", _counted(tuple(driver.gpus.values())), *driver.failed))
     if driver.failed:
-        return Check(name="GPU driver", status="limited", detail=f"{detail}: see nvidia-smi and the kernel log")
-    return Check(name="GPU driver", status="ok", detail=detail)
+        return Check("limited", f"{detail}: see nvidia-smi and the kernel log")
+    return Check("ok", detail)
 
 
 def nvidia_boards(pci: Path = _PCI_DEVICES) -> int:
@@ -165,7 +166,7 @@ def cuda() -> Check:
     if available:
         count = torch.cuda.device_count()
         built = f"ROCm {torch.version.hip}" if torch.version.hip else f"CUDA {torch.version.cuda}"
-        return Check(name="CUDA", status="ok", detail=f"{built}, {_counted(tuple(map(torch.cuda.get_device_name, range(count))))}")
+        return Check("ok", f"{built}, {_counted(tuple(map(torch.cuda.get_device_name, range(count))))}")
     return why_no_cuda(
         _driver(), torch.version.cuda, "; ".join(str(warning.message).split("(Triggered")[0].strip() for warning in told)
     )
@@ -173,36 +174,36 @@ def cuda() -> Check:
 
 def why_no_cuda(driver: Driver, built: str | None, told: str) -> Check:
     """The reason why torch, ``built`` for a CUDA version or for none, has no device; ``told`` is torch's warning, if any."""
-    missing = functools.partial(Check, name="CUDA", status="missing")
+    missing = functools.partial(Check, "missing")
     if driver.problem:
-        return missing(detail="no NVIDIA driver" + ("" if built else ", and torch is built without CUDA"))
+        return missing("no NVIDIA driver" + ("" if built else ", and torch is built without CUDA"))
     wheel = {11: "cu118", 12: "cu126"}.get(driver.cuda[0] if driver.cuda else 0, "cu130")
     reinstall = f"pip install torch --force-reinstall --index-url https://download.pytorch.org/whl/{wheel}"
     if built is None:
-        return missing(detail="torch is built without CUDA", fix=reinstall)
+        return missing("torch is built without CUDA", fix=reinstall)
     if driver.cuda and int(built.split(".")[0]) > driver.cuda[0]:
         detail = f"driver {driver.version} supports CUDA up to {_dotted(driver.cuda)}, torch is built for {built}"
-        return missing(detail=f"{detail}: update the driver, or", fix=reinstall)
+        return missing(f"{detail}: update the driver, or", fix=reinstall)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        return missing(detail=f"CUDA_VISIBLE_DEVICES={visible!r} hides all devices", fix="unset CUDA_VISIBLE_DEVICES")
-    return missing(detail=told or f"driver {driver.version} is installed, but torch finds no device")
+        return missing(f"CUDA_VISIBLE_DEVICES={visible!r} hides all devices", fix="unset CUDA_VISIBLE_DEVICES")
+    return missing(told or f"driver {driver.version} is installed, but torch finds no device")
 
 
 def cupy() -> Check | None:
     import torch
 
-    return _cuda_package("CuPy", "cupy", _driver(), torch.version.cuda)
+    return _cuda_package("cupy", _driver(), torch.version.cuda)
 
 
 def numba_cuda() -> Check | None:
     import torch
 
-    check = _cuda_package("numba-cuda", "numba_cuda", _driver(), torch.version.cuda)
+    check = _cuda_package("numba_cuda", _driver(), torch.version.cuda)
     version = package_version("numba-cuda")
     if check is None or check.status != "ok" or version is None:
         return check
-    return _at_least("numba-cuda", version, OLDEST_NUMBA_CUDA, _install(cuda_extra(torch.version.cuda, _driver().cuda)))
+    return _at_least(version, OLDEST_NUMBA_CUDA, _install(cuda_extra(torch.version.cuda, _driver().cuda)))
 
 
 def device_trace() -> Check:
@@ -211,10 +212,8 @@ def device_trace() -> Check:
 
     recorded = sorted(activity.name for activity in torch.profiler.supported_activities())  # type: ignore[no-untyped-call]
     if torch.cuda.is_available() and "CUDA" not in recorded:
-        return Check(
-            name="Tracing", status="limited", detail=f"Kineto records {', '.join(recorded)} only: torch is built without CUPTI"
-        )
-    return Check(name="Tracing", status="ok" if recorded else "missing", detail=f"Kineto records {', '.join(recorded) or 'nothing'}")
+        return Check("limited", f"Kineto records {', '.join(recorded)} only: torch is built without CUPTI")
+    return Check("ok" if recorded else "missing", f"Kineto records {', '.join(recorded) or 'nothing'}")
 
 
 def hardware_counters(parameters: Path = _NVIDIA_PARAMETERS) -> Check | None:
@@ -225,10 +224,10 @@ def hardware_counters(parameters: Path = _NVIDIA_PARAMETERS) -> Check | None:
         return None
     restricted = any(line.replace(" ", "") == "RmProfilingAdminOnly:1" for line in lines)
     if not restricted or os.geteuid() == 0:
-        return Check(name="GPU counters", status="ok", detail="readable by this user")
+        return Check("ok", "readable by this user")
     option = "options nvidia NVreg_RestrictProfilingToAdminUsers=0"
     fix = f"echo {option} | sudo tee /etc/modprobe.d/nvidia-profiling.conf"
-    return Check(name="GPU counters", status="limited", detail="readable by administrators only; to change it (then reboot):", fix=fix)
+    return Check("limited", "readable by administrators only; to change it (then reboot):", fix=fix)
 
 
 # --- Apple
@@ -240,9 +239,9 @@ def mps() -> Check | None:
     import torch
 
     if torch.backends.mps.is_available():
-        return Check(name="MPS", status="ok", detail="available to torch")
+        return Check("ok", "available to torch")
     reason = "macOS or the Mac is too old" if torch.backends.mps.is_built() else "torch is built without MPS"
-    return Check(name="MPS", status="missing", detail=reason)
+    return Check("missing", reason)
 
 
 # --- space
@@ -252,9 +251,9 @@ def cache() -> Check:
     directory = cache_directory().parent
     nearest = next((place for place in (directory, *directory.parents) if place.exists()), directory)
     if nearest.is_dir() and os.access(nearest, os.W_OK):
-        return Check(name="Cache", status="ok", detail=str(directory))
+        return Check("ok", str(directory))
     fix = "export ROOFLINES_CACHE_DIR=/tmp/rooflines"
-    return Check(name="Cache", status="limited", detail=f"{directory} is not writable: ceilings are measured in every run", fix=fix)
+    return Check("limited", f"{directory} is not writable: ceilings are measured in every run", fix=fix)
 
 
 def ceilings() -> Check:
@@ -267,22 +266,21 @@ def ceilings() -> Check:
     stored = {history.device for path in cache_directory().glob("*.json") if (history := _stored(path)) and history.sessions}
     known = [device for device in devices if device in stored]
     if len(known) == len(devices):
-        return Check(name="Ceilings", status="ok", detail=f"measured: {', '.join(known)}")
+        return Check("ok", f"measured: {', '.join(known)}")
     absent = ", ".join(device for device in devices if device not in stored)
     detail = f"not measured yet: {absent}; rooflines profile measures them"
-    return Check(name="Ceilings", status="limited" if known else "missing", detail=detail, fix="rooflines ceilings")
+    return Check("limited" if known else "missing", detail, fix="rooflines ceilings")
 
 
 def disk() -> Check:
     free = shutil.disk_usage(Path.cwd()).free
-    status: CheckStatus = "ok" if free >= LITTLE_DISK_BYTES else "limited"
-    return Check(name="Disk", status=status, detail=f"{binary_bytes(free)} free in this directory")
+    return Check("ok" if free >= LITTLE_DISK_BYTES else "limited", f"{binary_bytes(free)} free in this directory")
 
 
 def memory() -> Check:
     free = detect.memory_available_bytes()
-    status: CheckStatus = "ok" if free >= LITTLE_MEMORY_BYTES else "limited"
-    return Check(name="Memory", status=status, detail=f"{binary_bytes(free)} free of {binary_bytes(memory_bytes())}")
+    whole = psutil.virtual_memory().total
+    return Check("ok" if free >= LITTLE_MEMORY_BYTES else "limited", f"{binary_bytes(free)} free of {binary_bytes(whole)}")
 
 
 # --- how the answers are made
@@ -293,11 +291,11 @@ _driver = functools.cache(nvidia_driver)
 _QUESTIONS: tuple[tuple[str, Callable[[], Check | None]], ...] = (
     ("Python", python),
     ("PyTorch", torch_package),
-    ("torchvision", lambda: _importable("torchvision", "torchvision", "pip install torchvision", "torchvision models by name")),
+    ("torchvision", lambda: _importable("torchvision", "pip install torchvision", "torchvision models by name")),
     ("CPU", cpu),
     ("CPU clock", cpu_clock),
     ("CPU power", cpu_power),
-    ("Numba", lambda: _importable("Numba", "numba", "pip install numba", "measuring this CPU's ceilings")),
+    ("Numba", lambda: _importable("numba", "pip install numba", "measuring this CPU's ceilings")),
     ("GPU driver", gpu_driver),
     ("CUDA", cuda),
     ("CuPy", cupy),
@@ -305,11 +303,11 @@ _QUESTIONS: tuple[tuple[str, Callable[[], Check | None]], ...] = (
     ("MPS", mps),
     ("Tracing", device_trace),
     ("GPU counters", hardware_counters),
-    ("timm", lambda: _optional("timm", "timm", "timm", "pip install timm", "models timm:NAME")),
-    ("transformers", lambda: _optional("transformers", "transformers", "transformers", "pip install transformers", "models hf:NAME")),
-    ("fvcore", lambda: _optional("fvcore", "fvcore", "fvcore", "pip install 'rooflines[fvcore]'", "comparing FLOP counts with it")),
+    ("timm", lambda: _optional("timm", "timm", "pip install timm", "models timm:NAME")),
+    ("transformers", lambda: _optional("transformers", "transformers", "pip install transformers", "models hf:NAME")),
+    ("fvcore", lambda: _optional("fvcore", "fvcore", "pip install 'rooflines[fvcore]'", "comparing FLOP counts with it")),
     ("TB plugin", tensorboard_plugin),
-    ("typst", lambda: _optional("typst", "typst", "typst", "pip install typst", "PDF reports")),
+    ("typst", lambda: _optional("typst", "typst", "pip install typst", "PDF reports")),
     ("Ceilings", ceilings),
     ("Cache", cache),
     ("Disk", disk),
@@ -320,47 +318,48 @@ _QUESTIONS: tuple[tuple[str, Callable[[], Check | None]], ...] = (
 def _guarded(name: str, question: Callable[[], Check | None]) -> Check | None:
     """The answer to ``question``, or the error: a broken installation raises more than ImportError."""
     try:
-        return question()
+        answer = question()
     except ModuleNotFoundError as error:
-        return Check(name=name, status="missing", detail=f"{error.name} is not installed", fix=f"pip install {error.name}")
+        answer = Check("missing", f"{error.name} is not installed", fix=f"pip install {error.name}")
     except Exception as error:
         reason = str(error) if isinstance(error, DeviceError) else f"{type(error).__name__}: {error}"
-        return Check(name=name, status="limited", detail=f"check failed: {reason.splitlines()[0].strip()}")
+        answer = Check("limited", f"check failed: {reason.splitlines()[0].strip()}")
+    return None if answer is None else msgspec.structs.replace(answer, name=name)
 
 
-def _at_least(name: str, version: str, oldest: tuple[int, int], fix: str) -> Check:
+def _at_least(version: str, oldest: tuple[int, int], fix: str) -> Check:
     if tuple(int(part) for part in version.split("+")[0].split(".")[:2]) >= oldest:
-        return Check(name=name, status="ok", detail=version)
-    return Check(name=name, status="limited", detail=f"{version}; rooflines requires {_dotted(oldest)} or newer", fix=fix)
+        return Check("ok", version)
+    return Check("limited", f"{version}; rooflines requires {_dotted(oldest)} or newer", fix=fix)
 
 
-def _importable(name: str, module: str, fix: str, needed_for: str) -> Check:
+def _importable(module: str, fix: str, needed_for: str) -> Check:
     """A package that we depend on: importing it is the test, because a binary that does not fit is found only then."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             importlib.import_module(module)
     except ImportError as error:
-        return Check(name=name, status="missing", detail=f"needed for {needed_for}: {error}", fix=fix)
-    return Check(name=name, status="ok", detail=package_version(module) or "installed")
+        return Check("missing", f"needed for {needed_for}: {error}", fix=fix)
+    return Check("ok", package_version(module) or "installed")
 
 
-def _optional(name: str, module: str, package: str, fix: str, needed_for: str) -> Check:
+def _optional(module: str, package: str, fix: str, needed_for: str) -> Check:
     """A package for those who want it: looked up and not imported, because importing some takes seconds."""
     if importlib.util.find_spec(module) is None:
-        return Check(name=name, status="missing", detail=f"needed for {needed_for}", fix=fix)
-    return Check(name=name, status="ok", detail=package_version(package) or "installed")
+        return Check("missing", f"needed for {needed_for}", fix=fix)
+    return Check("ok", package_version(package) or "installed")
 
 
-def _cuda_package(name: str, module: str, driver: Driver, built: str | None) -> Check | None:
+def _cuda_package(module: str, driver: Driver, built: str | None) -> Check | None:
     """A package of the extra that fits torch, ``built`` for a CUDA version or for none; None without a driver."""
     if driver.problem:
         return None
     if importlib.util.find_spec(module) is not None:
-        return Check(name=name, status="ok", detail="installed")
+        return Check("ok", "installed")
     fix = _install(cuda_extra(built, driver.cuda))
     after = "" if fix else ", after a torch that this driver runs"
-    return Check(name=name, status="missing", detail=f"needed for GPU kernels of rooflines{after}", fix=fix)
+    return Check("missing", f"needed for GPU kernels of rooflines{after}", fix=fix)
 
 
 def _install(extra: str | None) -> str:

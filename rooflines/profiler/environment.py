@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import subprocess
@@ -35,6 +36,7 @@ def collect_environment(device: str) -> Environment:
 
     Driver, CUDA and cuDNN belong to CUDA devices and are absent for others. Raises DeviceError when torch cannot use ``device``.
     """
+    import psutil
     import torch
 
     device = _checked(device)
@@ -51,8 +53,8 @@ def collect_environment(device: str) -> Environment:
         cpu_cores=detect.physical_cores(),
         cpu_threads=os.cpu_count(),
         cpu_isa=cpu_isa(),
-        memory_bytes=memory_bytes(),
-        threads=thread_count(),
+        memory_bytes=psutil.virtual_memory().total,
+        threads=torch.get_num_threads(),
         git_commit=git_commit(),
         **(_cuda_facts(device) if device.startswith("cuda") else {}),
     )
@@ -107,10 +109,14 @@ def nvidia_driver() -> Driver:
     except DeviceError as error:
         return Driver(problem=error.message, fix=error.hint)
     try:
+        cuda = None
+        with contextlib.suppress(nvml.NVMLError):  # a driver from before this question
+            version = nvml.nvmlSystemGetCudaDriverVersion_v2()  # 12040 is 12.4
+            cuda = version // 1000, version % 1000 // 10
         gpus = {index: _gpu_name(nvml, index) for index in range(nvml.nvmlDeviceGetCount())}
         return Driver(
             version=nvml.nvmlSystemGetDriverVersion(),
-            cuda=_newest_cuda(nvml),
+            cuda=cuda,
             gpus={index: name for index, name in gpus.items() if isinstance(name, str)},
             failed=tuple(f"GPU {index} does not answer ({error})" for index, error in gpus.items() if not isinstance(error, str)),
         )
@@ -128,14 +134,6 @@ def _gpu_name(nvml: Any, index: int) -> Any:
         return error
 
 
-def _newest_cuda(nvml: Any) -> tuple[int, int] | None:
-    try:
-        version = nvml.nvmlSystemGetCudaDriverVersion_v2()  # 12040 is 12.4
-    except nvml.NVMLError:  # a driver from before this question
-        return None
-    return version // 1000, version % 1000 // 10
-
-
 def dotted_cudnn(number: int) -> str:
     """cuDNN's version number with dots. Version 9 moved the major version one digit up: 8902 is 8.9.2, 90100 is 9.1.0."""
     major, rest = divmod(number, 10_000 if number >= 90_000 else 1_000)
@@ -148,20 +146,6 @@ def cpu_isa() -> str | None:
 
     capability = torch.backends.cpu.get_cpu_capability()
     return capability if capability not in ("DEFAULT", "NO AVX") else " ".join(detect.isa()) or None
-
-
-def memory_bytes() -> int:
-    """The machine's main memory."""
-    import psutil
-
-    return psutil.virtual_memory().total
-
-
-def thread_count() -> int:
-    """The number of threads that one operator of torch may use."""
-    import torch
-
-    return torch.get_num_threads()
 
 
 def git_commit() -> str | None:

@@ -18,11 +18,11 @@ from rooflines._version import __version__
 from rooflines.device_specs.identify import DeviceTraits, guess, is_shared_name, traits_in_kernels
 from rooflines.profiler.options import Mode
 from rooflines.profiler.records import Environment, Run, RunFile, Settings, Workload
-from rooflines.profiler.trace.cut import lacks_device
 from rooflines.profiler.trace.distinct import distinct
+from rooflines.profiler.trace.reader import lacks_device
 from rooflines.profiler.trace.records import KERNEL, OPERATOR, Trace, TracedDevice
+from rooflines.profiler.trace.sources import shown
 from rooflines.profiler.trace.tree import is_backward_node
-from rooflines.profiler.trace.url import shown
 
 # Kernels of cuDNN, cuBLAS and CUTLASS that multiply float32 on tensor cores: in instructions of 16 x 8 x 8, unless they name a type.
 _TF32 = re.compile(r"tf32|_s1688gemm_")
@@ -124,13 +124,13 @@ def _traits(trace: Trace, device: TracedDevice | None) -> DeviceTraits:
 
 def _inferred(environment: Environment, traits: DeviceTraits) -> tuple[Environment, tuple[str, ...]]:
     """With the device that the traits fit, and a note on it; the same where they fit none or several that differ."""
-    found = guess(traits)
-    others = ", ".join(sheet.name for sheet in found.others)
+    device = guess(traits)
+    others = ", ".join(sheet.name for sheet in device.others)
     called = environment.device_name
     printed = f"The device name in the trace is {called!r}" if called else "The trace does not name its device"
-    if found.sheet is None:
+    if device.sheet is None:
         note = f"{printed}. Its {traits.words()} fit several: {others}."
         return environment, (note,) if others else ()
     also = f"; {others} would fit too" if others else ""
-    note = f"{printed}. It is treated as {found.name}, inferred from {traits.words()}{also}."
-    return msgspec.structs.replace(environment, device_name=found.name, device_inferred=traits.words()), (note,)
+    note = f"{printed}. It is treated as {device.name}, inferred from {traits.words()}{also}."
+    return msgspec.structs.replace(environment, device_name=device.name, device_inferred=traits.words()), (note,)

@@ -15,8 +15,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from rooflines.profiler.profiler_range import profiler_range
 from rooflines.profiler.trace.tree import module_annotation
+from rooflines.profiler.work_ranges import profiler_range
 
 if TYPE_CHECKING:
     import torch

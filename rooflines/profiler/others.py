@@ -1,16 +1,28 @@
-"""The other programs of this machine: how many processors they take while something is measured, and which they are."""
+"""The other programs of this machine: how many processors they take while something is measured, and which steps they left alone."""
 
 from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Sequence
 
-import psutil
+import numpy as np
+import numpy.typing as npt
+
+from rooflines.profiler.samplers.fields import DeviceSample
 
 # A program below this share of a processor is not worth its name, and no more than a few are.
 _LEAST_CORES, _MOST = 0.05, 3
 # The parent of Linux's kernel threads, by name: in a container its number may be that of any program.
 _KERNEL_THREADS = "kthreadd"
+# Other programs that keep at least this many processors busy make a shared machine. The sampler itself takes about 0.01.
+OTHERS_CORES = 0.2
+# A step is quiet if its threads waited for a processor for at most this share of it. On an idle machine they wait for less than 1 %.
+_QUIET_SHARE = 0.05
+# A tenth of a second is ten ticks of the processors' clocks: a sample of an idle machine may show a core busy for two of them.
+_SOME_CORES = 0.3
+# Steps whose pages from the system differ by less are alike: a tensor of 400 KB.
+_ALIKE_PAGES = 100
 
 
 class OthersMeter:
@@ -26,19 +38,23 @@ class OthersMeter:
 
     def by_name(self) -> dict[str, float]:
         """The mean number of processors that programs with a name kept busy, most first; not those that have ended meanwhile."""
+        import psutil
+
         passed_s, own = time.monotonic() - self._began, psutil.Process()
         ours = {own.pid, *(child.pid for child in own.children(recursive=True))}
-        found: dict[str, float] = {}
+        spent: dict[str, float] = {}
         for (pid, name), spent_s in _spent_s().items():
             if pid not in ours:
-                found[name] = found.get(name, 0.0) + spent_s - self._spent_s.get((pid, name), 0.0)
-        most = sorted(found, key=lambda name: -found[name])[:_MOST]
-        return {name: found[name] / passed_s for name in most if found[name] > _LEAST_CORES * passed_s}
+                spent[name] = spent.get(name, 0.0) + spent_s - self._spent_s.get((pid, name), 0.0)
+        most = sorted(spent, key=lambda name: -spent[name])[:_MOST]
+        return {name: spent[name] / passed_s for name in most if spent[name] > _LEAST_CORES * passed_s}
 
 
 def _others_s() -> float:
     """Processor time of all programs but this one and its children, such as the workers of a data loader. A hypervisor's other guests
     (steal) are not programs of this machine."""
+    import psutil
+
     whole, own, ours = psutil.cpu_times(), psutil.Process(), 0.0
     for process in (own, *own.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):  # its time is then in its parent's
@@ -49,10 +65,53 @@ def _others_s() -> float:
 
 def _spent_s() -> dict[tuple[int, str], float]:
     """Processor time of every process that may be read, by number and name; the kernel's own threads work for all of them."""
+    import psutil
+
     every = [process.info for process in psutil.process_iter(["pid", "name", "cpu_times", "ppid"])]
-    kernel = {one["pid"] for one in every if one["name"] == _KERNEL_THREADS}
+    kernel = {process_info["pid"] for process_info in every if process_info["name"] == _KERNEL_THREADS}
     return {
-        (one["pid"], one["name"] or str(one["pid"])): one["cpu_times"].user + one["cpu_times"].system
-        for one in every
-        if one["cpu_times"] is not None and one["ppid"] not in kernel
+        (process_info["pid"], process_info["name"] or str(process_info["pid"])): process_info["cpu_times"].user
+        + process_info["cpu_times"].system
+        for process_info in every
+        if process_info["cpu_times"] is not None and process_info["ppid"] not in kernel
     }
+
+
+def is_quiet(step_ns: int, queue_ns: int) -> bool:
+    """Whether a step of ``step_ns`` in which threads waited ``queue_ns`` for a processor ran undisturbed."""
+    return queue_ns <= _QUIET_SHARE * step_ns
+
+
+def busy_elsewhere(samples: Sequence[DeviceSample], threads: int, from_ns: int | None = None) -> list[float]:
+    """Return how many of the machine's ``threads`` processors other programs kept busy in each sample since ``from_ns``."""
+    return [
+        sample.cpu_utilization * threads - sample.process_cpu_utilization
+        for sample in samples
+        if sample.cpu_utilization is not None
+        and sample.process_cpu_utilization is not None
+        and (from_ns is None or sample.time_ns >= from_ns)
+    ]
+
+
+def is_shared(busy: Sequence[float]) -> bool:
+    """Whether other programs computed at some time, in samples of ``busy_elsewhere``: else threads wait for their own process only."""
+    return max(busy, default=0.0) >= _SOME_CORES
+
+
+def quiet_steps(steps_ns: Sequence[int], queue_ns: Sequence[int], busy: Sequence[float]) -> npt.NDArray[np.bool_]:
+    """Return which steps ran undisturbed; all of them where nothing says otherwise."""
+    if len(queue_ns) != len(steps_ns) or not is_shared(busy):
+        return np.ones(len(steps_ns), bool)
+    return np.array([is_quiet(*step) for step in zip(steps_ns, queue_ns, strict=True)], bool)
+
+
+def alike_steps(faults: Sequence[int], timed: float, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return which of the ``chosen`` traced steps resemble the timed ones: the half whose page ``faults`` are nearest to their mean.
+
+    Whether a tensor gets new pages differs from step to step, and new pages take time. All are kept where the faults of
+    each are not known.
+    """
+    if len(faults) != len(chosen) or not chosen.any():
+        return chosen
+    away = np.abs(np.array(faults) - timed)
+    return chosen & (away <= max(float(np.median(away[chosen])), float(away[chosen].min()) + _ALIKE_PAGES))

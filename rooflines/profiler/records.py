@@ -15,7 +15,7 @@ import msgspec
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.options import Mode, Value
 from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
-from rooflines.profiler.trace.stored_call import StoredCall
+from rooflines.profiler.trace.signature import StoredCall
 from rooflines.serial import from_plain, to_plain
 from rooflines.shown import Shown
 

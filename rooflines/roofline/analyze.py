@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.compiled.inductor_cache import read_cache
 from rooflines.profiler.compiled.records import read_compiled
 from rooflines.profiler.records import Run, Workload
-from rooflines.profiler.trace.cut import whole_part
 from rooflines.profiler.trace.reader import read_trace
-from rooflines.profiler.trace.records import CaptureTrace, Trace
+from rooflines.profiler.trace.records import READ_DEFAULTS, CaptureTrace, ReadOptions, Trace
 from rooflines.profiler.trace.tree import tree
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.attribution.own import own
@@ -27,17 +27,17 @@ def analyze(
     trace: Trace | None = None,
     *,
     captures: Sequence[CaptureTrace] = (),
-    partial: bool = False,
+    reading: ReadOptions = READ_DEFAULTS,
     inductor_cache: Path | str | None = None,
 ) -> Analysis:
     """Derive the analysis of ``run`` from its raw files; ``ceilings`` replace the stored ones.
 
-    ``trace`` is the run's trace where it has been read already, ``captures`` are traces of the capture of its graphs. With
-    ``partial``, a trace that is cut off is read up to the cut. A run without a trace (interrupted before the traced pass) still has
-    its step times. ``inductor_cache`` has the code that inductor generated. Raises TraceError when the trace is corrupt.
+    ``trace`` is the run's trace where it has been read already, else it is read as ``reading`` says; ``captures`` are traces of the
+    capture of its graphs. A run without a trace (interrupted before the traced pass) still has its step times. ``inductor_cache`` has
+    the code that inductor generated. Raises TraceError when the trace is corrupt.
     """
     if trace is None and run.trace_path is not None:
-        trace = whole_part(read_trace(run.trace_path, _list_dtype(run.facts.workload), partial=partial))
+        trace = read_trace(run.trace_path, replace(reading, list_dtype=_list_dtype(run.facts.workload)))
     if trace is None:
         return judge_times(run, ceilings)
     return judge(own(count(tree(trace), _known(run, captures, inductor_cache))), run, ceilings)

@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from rooflines.profiler.trace.communication_kernels import communicates, function_of
+from rooflines.profiler.trace.records import communicates, function_of
 from rooflines.roofline.kernel_names import short_kernel
 
 _FAMILIES: Final[tuple[tuple[str, str], ...]] = (

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
-from rooflines.profiler.trace.communication_kernels import function_of
+from rooflines.profiler.trace.records import function_of
 
 _LONGEST = 60
 # What a kernel is stands at the beginning of its name.

@@ -21,8 +21,8 @@ from rooflines.pipeline.ceilings import file_or_device
 from rooflines.pipeline.reading import default_command
 from rooflines.profiler.directory import default_directory
 from rooflines.profiler.options import Value
+from rooflines.profiler.others import OTHERS_CORES
 from rooflines.profiler.progress import Progress
-from rooflines.profiler.quiet import OTHERS_CORES
 from rooflines.reports.document import ABSENT, Block, Facts, Page, Paragraph, Section
 from rooflines.serial import write_json, write_text
 from rooflines.studies import plain

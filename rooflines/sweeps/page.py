@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from rooflines._version import __version__
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import RooflinesError
+from rooflines.profiler.directory import load
 from rooflines.profiler.records import Environment, Workload
-from rooflines.profiler.run import load
 from rooflines.reports.charts.kinds import Choice, Choices, Curves, Rooflines, Series
 from rooflines.reports.charts.palette import SERIES
 from rooflines.reports.document import Block, Cell, Column, Facts, Figure, Page, Paragraph, Row, Section, Table

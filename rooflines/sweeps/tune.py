@@ -17,7 +17,7 @@ from rooflines.errors import DataError, Interrupted, OutputError, RooflinesError
 from rooflines.profiler.directory import create_directory, file_stem, read_facts
 from rooflines.profiler.options import Value
 from rooflines.profiler.progress import Progress, Silent
-from rooflines.profiler.trace.url import shown
+from rooflines.profiler.trace.sources import shown
 from rooflines.sweeps.objectives import OBJECTIVES, Objective
 from rooflines.sweeps.pairs import Compared, compare, run_in_turn
 from rooflines.sweeps.points import RECORDS, hash_of, shown_option

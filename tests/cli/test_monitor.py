@@ -259,7 +259,7 @@ def test_the_table_fits_80_columns_and_holds_no_figure_without_a_measurement(pla
     assert json.loads(done.stderr) == analysis()
     assert analysis()["schema"] == "rooflines.monitor-analysis/1"
     console = Console(width=80, record=True, file=io.StringIO())
-    print_page(page_of(pipeline.analyze_monitored("out")), console)
+    print_page(page_of(pipeline.analyze(load("out"))), console)
     lines = console.export_text().splitlines()
     assert max(map(len, lines)) <= 80
     assert any("cores busy" in line for line in lines)

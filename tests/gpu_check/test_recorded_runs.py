@@ -14,8 +14,7 @@ from rooflines.gpu_check.case_laws import Profiled
 from rooflines.gpu_check.cases import cases
 from rooflines.gpu_check.profiles import checks
 from rooflines.gpu_check.records import Device
-from rooflines.profiler.directory import file_stem
-from rooflines.profiler.run import load
+from rooflines.profiler.directory import file_stem, load
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.serial import read_json
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from rooflines.profiler.options import Options
-from rooflines.profiler.recording.collect import collect
+from rooflines.profiler.recording.collect import Recording, collect
 from rooflines.profiler.records import Settings, Workload
 from rooflines.profiler.workloads.prepare import from_module
 from rooflines.roofline.analyze import analyze
@@ -64,7 +64,7 @@ def analysis(make, mode, compiled, folder):
     prepared = from_module(network, inputs, options)
     with prepared.flags():
         directory = folder / f"{make.__name__}-{mode}-{compiled}"
-        run = collect(prepared.step, directory, prepared.facts, prepared.device, settings=Settings(steps=2, warmup=1))
+        run = collect(prepared.step, Recording(directory, prepared.facts, prepared.device, settings=Settings(steps=2, warmup=1)))
     return analyze(run)
 
 
@@ -173,7 +173,7 @@ class Outer(nn.Module):
 def record(step, folder):
     torch.compiler.reset()
     workload = Workload(name="step", mode="inference", source="step")
-    return analyze(collect(step, folder, workload, torch.device("cpu"), settings=Settings(steps=2, warmup=2)))
+    return analyze(collect(step, Recording(folder, workload, torch.device("cpu"), settings=Settings(steps=2, warmup=2))))
 
 
 def test_graphs_between_breaks_have_their_modules(tmp_path):
@@ -217,7 +217,8 @@ def test_what_was_compiled_before_is_said_to_be_so(tmp_path):
     torch.compiler.reset()
     function(x)
     workload = Workload(name="step", mode="inference", source="step")
-    found = analyze(collect(lambda: function(x), tmp_path / "run", workload, torch.device("cpu"), settings=Settings(steps=2, warmup=2)))
+    recording = Recording(tmp_path / "run", workload, torch.device("cpu"), settings=Settings(steps=2, warmup=2))
+    found = analyze(collect(lambda: function(x), recording))
     (item,) = found.coverage.unmodelled
     assert item.name.startswith("Torch-Compiled Region")
     assert "not compiled by inductor in this recording" in item.reason

@@ -15,9 +15,9 @@ from torch import nn
 
 import rooflines
 from rooflines.pipeline import analyze_trace
-from rooflines.pipeline.reporting import report
+from rooflines.pipeline.reporting import report_run
+from rooflines.profiler.directory import load
 from rooflines.profiler.records import Run, StepTimes
-from rooflines.profiler.run import load
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.reports.document import Bar, Cell, Table
 from rooflines.reports.views.run import page as page_of
@@ -121,7 +121,7 @@ def reported(request, folder, options, inference):
     run, analysis = request.param(folder, options, inference)
     output = folder / f"reports-{request.param.__name__}"
     output.mkdir()
-    return request.param, analysis, report(run, FORMATS, analysis=analysis, output=output)
+    return request.param, analysis, report_run(run, FORMATS, analysis=analysis, output=output)
 
 
 def text_of(name, path):

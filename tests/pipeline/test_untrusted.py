@@ -78,7 +78,7 @@ def written(tmp_path_factory):
     directory = tmp_path_factory.mktemp("untrusted")
     path = directory / "trace.json"
     path.write_text(json.dumps(_hostile()))
-    return pipeline.report_on(path, output=directory / "reports")
+    return pipeline.report(path, output=directory / "reports")
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_the_page_has_no_script_or_handler_but_its_own(page, tmp_path):
     plain = tmp_path / "plain.json"
     plain.write_text(json.dumps([mm(0, 5, 64, 64, 64), launch(1, 1, 1), kernel("gemm", 2, 9, 1)]))
     ours = _Page()
-    ours.feed(pipeline.report_on(plain, ["html"], output=tmp_path / "plain")["html"].read_text(encoding="utf-8"))
+    ours.feed(pipeline.report(plain, ["html"], output=tmp_path / "plain")["html"].read_text(encoding="utf-8"))
     assert len(page.scripts) == len(ours.scripts)
     assert {tag for tag, _ in page.elements} <= {tag for tag, _ in ours.elements} | {"td", "tr", "details", "summary", "span", "b"}
     attributes = [(name, value or "") for _, attrs in page.elements for name, value in attrs.items()]
@@ -229,7 +229,7 @@ def test_what_the_metadata_hides_is_in_no_output(tmp_path, capsys):
 
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(_with_secrets()))
-    written = pipeline.report_on(path, output=tmp_path / "reports")
+    written = pipeline.report(path, output=tmp_path / "reports")
     _, analysis = pipeline.analyze_trace(path)
     print_page(view.page(analysis), Console(width=160))
     assert {row.name for row in analysis.operators} == {"aten::mm", "aten::add"}
@@ -270,14 +270,14 @@ def test_a_refusal_does_not_quote_the_metadata(tmp_path):
     ("runs/what?/a#b@c.json", "runs/what?/a#b@c.json"),
 ])  # fmt: skip
 def test_of_a_url_only_the_place_is_shown(source, name):
-    from rooflines.profiler.trace.url import shown, shown_reason
+    from rooflines.profiler.trace.sources import shown, shown_reason
 
     assert shown(source) == name
     assert shown_reason(f"403, url='{source}'", source) == f"403, url='{name}'"
 
 
 def test_a_library_s_reason_may_quote_a_url_in_parts_or_encoded_anew():
-    from rooflines.profiler.trace.url import shown_reason
+    from rooflines.profiler.trace.sources import shown_reason
 
     source = f"https://h.org/t.json?key={SECRET}/+"
     for reason, says in (

@@ -112,16 +112,16 @@ def test_a_missing_package_is_named_with_its_command(monkeypatch):
 
 
 def test_a_package_for_those_who_want_it():
-    absent = doctor._optional("x", "no_such_module_of_rooflines", "no-such", "pip install x", "nothing")
-    assert absent == Check(name="x", status="missing", detail="needed for nothing", fix="pip install x")
-    assert doctor._optional("x", "pytest", "pytest", "", "tests") == Check(name="x", status="ok", detail=pytest.__version__)
+    absent = doctor._optional("no_such_module_of_rooflines", "no-such", "pip install x", "nothing")
+    assert absent == Check(status="missing", detail="needed for nothing", fix="pip install x")
+    assert doctor._optional("pytest", "pytest", "", "tests") == Check(status="ok", detail=pytest.__version__)
 
 
 # --- NVIDIA: which reason, which command
 
 
 def test_no_driver_is_the_first_reason():
-    assert why_no_cuda(NO_DRIVER, "13.0", "anything") == Check(name="CUDA", status="missing", detail="no NVIDIA driver")
+    assert why_no_cuda(NO_DRIVER, "13.0", "anything") == Check(status="missing", detail="no NVIDIA driver")
     assert why_no_cuda(NO_DRIVER, None, "").detail == "no NVIDIA driver, and torch is built without CUDA"
 
 
@@ -160,13 +160,13 @@ def test_hidden_devices_are_named(monkeypatch):
     ],
 )
 def test_the_extra_is_that_of_torch_and_never_of_another_cuda(driver, built, fix):
-    check = doctor._cuda_package("CuPy", "no_such_module_of_rooflines", driver, built)
+    check = doctor._cuda_package("no_such_module_of_rooflines", driver, built)
     assert (check.status, check.fix) == ("missing", fix)
     assert ("after a torch that this driver runs" in check.detail) == (not fix)
 
 
 def test_without_a_driver_no_package_for_cuda_is_asked_for():
-    assert doctor._cuda_package("CuPy", "no_such_module_of_rooflines", NO_DRIVER, "13.0") is None
+    assert doctor._cuda_package("no_such_module_of_rooflines", NO_DRIVER, "13.0") is None
 
 
 @pytest.mark.parametrize(("version", "status"), [("0.13.0", "limited"), ("0.29.0", "limited"), ("0.30.4", "ok"), ("1.0.0", "ok")])
@@ -197,7 +197,7 @@ def test_a_board_without_a_driver_is_limited_and_no_board_is_missing(monkeypatch
     assert doctor.gpu_driver().status == "limited"
     assert "2 NVIDIA GPUs on the bus" in doctor.gpu_driver().detail
     monkeypatch.setattr(doctor, "nvidia_boards", lambda: 0)
-    assert doctor.gpu_driver() == Check(name="GPU driver", status="missing", detail=NO_DRIVER.problem)
+    assert doctor.gpu_driver() == Check(status="missing", detail=NO_DRIVER.problem)
     monkeypatch.undo()
 
 
@@ -225,7 +225,7 @@ SEE = ": see nvidia-smi and the kernel log"
 )
 def test_gpus_are_named_as_the_driver_does_and_one_that_fails_hides_no_other(stand_in_here, script, status, detail):
     stand_in_here(script)
-    assert doctor.gpu_driver() == Check(name="GPU driver", status=status, detail=detail)
+    assert doctor.gpu_driver() == Check(status=status, detail=detail)
     if status == "limited":  # a GPU that works is no reason to say that there is no driver
         assert "no NVIDIA driver" not in doctor.cuda().detail
 
@@ -246,7 +246,7 @@ def test_the_whole_examination_goes_by_the_driver_that_answers(stand_in_here, mo
 def test_a_driver_that_does_not_start_says_why(stand_in_here, monkeypatch):
     monkeypatch.setattr(doctor, "nvidia_boards", lambda: 0)
     stand_in_here("error nvmlInit DRIVER_NOT_LOADED\n")
-    assert doctor.gpu_driver() == Check(name="GPU driver", status="missing", detail="NVML is not available (Driver Not Loaded).")
+    assert doctor.gpu_driver() == Check(status="missing", detail="NVML is not available (Driver Not Loaded).")
 
 
 def test_a_driver_from_before_the_question_for_cuda_has_no_version_of_it(stand_in_here, monkeypatch):
@@ -255,7 +255,7 @@ def test_a_driver_from_before_the_question_for_cuda_has_no_version_of_it(stand_i
 
     stand_in_here(TWO_GPUS)
     monkeypatch.setattr(pynvml, "nvmlSystemGetCudaDriverVersion_v2", unknown)
-    assert doctor.gpu_driver() == Check(name="GPU driver", status="ok", detail="575.51.03; NVIDIA H100, NVIDIA L4")
+    assert doctor.gpu_driver() == Check(status="ok", detail="575.51.03; NVIDIA H100, NVIDIA L4")
 
 
 @linux_only
@@ -287,7 +287,7 @@ def test_a_container_with_less_than_the_threads_is_limited(monkeypatch):
 
 def test_a_variable_that_takes_threads_away_is_named(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setattr(doctor, "thread_count", lambda: 1)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 1)
     monkeypatch.setattr(doctor, "cpu_quota", lambda: None)
     monkeypatch.setattr(detect, "physical_cores", lambda: 8)
     monkeypatch.setattr(detect, "usable_cpus", lambda: tuple(range(8)))
@@ -301,7 +301,7 @@ def test_rapl_counters_that_only_root_may_read(tmp_path, monkeypatch):
     (tmp_path / "intel-rapl:0").mkdir()
     (tmp_path / "intel-rapl:0" / "name").write_text("package-0\n")
     (tmp_path / "intel-rapl:0" / "energy_uj").write_text("1\n")
-    assert doctor.cpu_power(tmp_path) == Check(name="CPU power", status="ok", detail="RAPL counters of 1 CPU package")
+    assert doctor.cpu_power(tmp_path) == Check(status="ok", detail="RAPL counters of 1 CPU package")
     # Root may read everything, so rights cannot be taken away for real where the tests run as root.
     monkeypatch.setattr("os.access", lambda path, mode: False)
     check = doctor.cpu_power(tmp_path)
@@ -311,7 +311,7 @@ def test_rapl_counters_that_only_root_may_read(tmp_path, monkeypatch):
 @linux_only
 def test_a_clock_without_cpufreq_is_the_rated_one(tmp_path, monkeypatch):
     monkeypatch.setattr(doctor, "cpu_frequency_hz", lambda: 2.6e9)
-    assert doctor.cpu_clock(tmp_path) == Check(name="CPU clock", status="ok", detail="2.60 GHz now")
+    assert doctor.cpu_clock(tmp_path) == Check(status="ok", detail="2.60 GHz now")
     assert doctor.cpu_clock(tmp_path / "absent").status == "limited"
     monkeypatch.setattr(doctor, "cpu_frequency_hz", lambda: None)
     assert doctor.cpu_clock(tmp_path).status == "missing"
@@ -322,7 +322,7 @@ def test_a_clock_without_cpufreq_is_the_rated_one(tmp_path, monkeypatch):
 
 def test_the_cache_directory_may_be_chosen_and_is_not_created(tmp_path, monkeypatch):
     monkeypatch.setenv("ROOFLINES_CACHE_DIR", str(tmp_path / "deep" / "cache"))
-    assert doctor.cache() == Check(name="Cache", status="ok", detail=str(tmp_path / "deep" / "cache"))
+    assert doctor.cache() == Check(status="ok", detail=str(tmp_path / "deep" / "cache"))
     assert not (tmp_path / "deep").exists()
 
 
@@ -342,7 +342,7 @@ def test_ceilings_are_found_by_the_device_s_name(tmp_path, monkeypatch):
     add_session(History(device="another CPU", kind="cpu", fingerprint="1", method=1), measured, print)
     assert doctor.ceilings().status == "missing"
     add_session(History(device=detect.cpu_name(), kind="cpu", fingerprint="2", method=1), measured, print)
-    assert doctor.ceilings() == Check(name="Ceilings", status="ok", detail=f"measured: {detect.cpu_name()}")
+    assert doctor.ceilings() == Check(status="ok", detail=f"measured: {detect.cpu_name()}")
 
 
 # --- the report

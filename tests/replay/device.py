@@ -18,6 +18,7 @@ import torch
 from rooflines.profiler.environment import collect_environment, nvidia_driver
 from rooflines.profiler.module_hooks import ModuleRanges
 from rooflines.profiler.recording.device import RecordedDevice
+from rooflines.profiler.recording.tracer import TracedSteps
 from rooflines.profiler.records import Environment
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
@@ -179,18 +180,12 @@ class ReplayMemory:
 class ReplayTracer:
     """``Tracer`` whose trace is the recorded one: over after as many steps as that has, or as were asked for where those are fewer."""
 
-    parameter_elements = None
-    page_faults = None
-    has_operators = True
-
     def __init__(self, device: ReplayDevice, steps: int) -> None:
         self._device = device
         self._left = device.recorded.step_ns[:steps]
         self.module_names: dict[int, str] = {}
-        self.times_ns: list[int] = []
         # On a device nothing is judged by the queue of the host, nor by its page faults.
-        self.queue_ns: list[int | None] = []
-        self.step_faults: list[int | None] = []
+        self.traced = TracedSteps(has_operators=True)
 
     def start(self) -> None:
         self._device.tracing = self
@@ -198,7 +193,7 @@ class ReplayTracer:
     def step(self) -> bool:
         if self._device.tracing is not self:
             return True
-        self.times_ns.append(self._left.pop(0))
+        self.traced.times_ns.append(self._left.pop(0))
         if not self._left:
             self.stop()
         return not self._left

@@ -58,7 +58,7 @@ def replaying(device: ReplayDevice, folder: Path, library: Path, script: str | N
         for module in _FIND_DEVICE:
             patch.setattr(f"{module}.find_device", lambda _: device.torch_device)
         # The times of events are made up, and this machine may be late: their sum is not the wall time that it is on a GPU.
-        patch.setattr("rooflines.profiler.recording.step_clock.EVENTS_SHARE", 1e9)
+        patch.setattr("rooflines.profiler.recording.device.EVENTS_SHARE", 1e9)
         named = facts.name, Facts(kind="cuda", units=facts.units, memory_bytes=facts.memory_bytes)
         patch.setattr("rooflines.device_specs.live.named", lambda _: named)
         patch.setattr(torch.cuda, "get_rng_state", lambda *_: torch.get_rng_state())

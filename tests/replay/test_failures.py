@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rooflines.profiler.run import load
+from rooflines.profiler.directory import load
 from rooflines.roofline.analysis import Analysis
 from rooflines.serial import read_json
 from tests.replay.device import ReplayDevice

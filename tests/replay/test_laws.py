@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from rooflines.pipeline import analyze_trace
+from rooflines.profiler.directory import load
 from rooflines.profiler.records import Run
-from rooflines.profiler.run import load
 from rooflines.reports.formats import FORMATS
 from rooflines.roofline.analysis import Analysis
 from rooflines.serial import read_json

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from rooflines.profiler.run import load
+from rooflines.profiler.directory import load
 from rooflines.roofline.analysis import Analysis
 from rooflines.serial import read_json
 from tests.profiler.samplers.nvml_driver.signals import Constant, integral

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import rooflines
-from rooflines.profiler.trace.communication_kernels import communicates
+from rooflines.profiler.trace.records import communicates
 from rooflines.roofline.kernel_classes import kernel_category
 from rooflines.roofline.kernel_names import matrix_precision, short_kernel
 from tests.traces import kernel, launch, op, span

@@ -9,8 +9,8 @@ import pytest
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import Interrupted, UsageError
+from rooflines.profiler.directory import load, save
 from rooflines.profiler.records import RunFile, Settings, StepTimes
-from rooflines.profiler.run import load, save
 from rooflines.reports.views import advice
 from rooflines.reports.views import run as run_view
 from rooflines.roofline.prediction.records import Change, Prediction

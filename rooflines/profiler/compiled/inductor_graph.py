@@ -16,8 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from rooflines.profiler.compiled.records import Access, Graph, Kernel, as_buffer
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.profiler.trace.stored_call import StoredCall
+from rooflines.profiler.trace.signature import Signature, StoredCall, TensorArg
 
 VARYING: Final = "compiled for varying sizes that are not recorded; use torch.compile(..., dynamic=False)"
 _NO_SYMBOLS: Final = frozenset[Any]()

@@ -12,8 +12,7 @@ from typing import Final
 import msgspec
 
 from rooflines.errors import RunError
-from rooflines.profiler.trace.signature import TensorArg
-from rooflines.profiler.trace.stored_call import StoredCall
+from rooflines.profiler.trace.signature import StoredCall, TensorArg
 from rooflines.serial import read_json, write_json
 
 COMPILED_FILE: Final = "compiled.json"

@@ -31,8 +31,7 @@ from rooflines.profiler.dispatch.signatures import (
 )
 from rooflines.profiler.dispatch.state_guard import StateGuard
 from rooflines.profiler.module_hooks import ModuleWatch
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.profiler.trace.stored_call import LOSSY, StoredCall
+from rooflines.profiler.trace.signature import LOSSY, Signature, StoredCall, TensorArg
 from rooflines.profiler.trace.tree import BACKWARD, FORWARD, OPTIMIZER, Module
 from rooflines.profiler.work_ranges import DeclaredWork, active, listening
 

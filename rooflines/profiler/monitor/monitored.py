@@ -20,7 +20,7 @@ from rooflines._version import __version__
 from rooflines.arguments import escaped
 from rooflines.device_specs import detect
 from rooflines.profiler.directory import JOURNAL_FILE, read_facts, stored_samples, write_record
-from rooflines.profiler.environment import memory_bytes, os_name
+from rooflines.profiler.environment import os_name
 from rooflines.profiler.monitor.command import Ending
 from rooflines.profiler.records import Environment, Status
 from rooflines.profiler.samplers.fields import FIELDS, Counter, DeviceSample, Field
@@ -147,6 +147,8 @@ def _is_one_word(text: str) -> bool:
 
 def host_environment() -> Environment:
     """The facts of the machine itself: of what the program is made of nothing is known."""
+    import psutil
+
     return Environment(
         rooflines=__version__,
         device="cpu",
@@ -157,7 +159,7 @@ def host_environment() -> Environment:
         cpu_cores=detect.physical_cores(),
         cpu_threads=os.cpu_count(),
         cpu_isa=" ".join(detect.isa()) or None,
-        memory_bytes=memory_bytes(),
+        memory_bytes=psutil.virtual_memory().total,
     )
 
 

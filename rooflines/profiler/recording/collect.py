@@ -16,21 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rooflines.errors import Interrupted, OutputError, RooflinesError, UsageError, WorkloadError
+from rooflines.errors import Interrupted, OutputError, RooflinesError, UsageError, WorkloadError, first_line
 from rooflines.profiler.compiled.inductor import InductorWatch, compile_seconds
 from rooflines.profiler.compiled.records import write_compiled
-from rooflines.profiler.directory import JOURNAL_FILE, create_directory, discard, file_stem
+from rooflines.profiler.directory import JOURNAL_FILE, RUN_FILE, create_directory, discard, file_stem, save
 from rooflines.profiler.module_hooks import ModuleRanges
 from rooflines.profiler.progress import Progress, Silent
-from rooflines.profiler.recording.data_loading import DataLoading
+from rooflines.profiler.recording.data_loading import DataLoading, WatchedLoader
 from rooflines.profiler.recording.device import RecordedDevice
-from rooflines.profiler.recording.loader import WatchedLoader
 from rooflines.profiler.recording.passes import TRACED_STEPS, Passes
-from rooflines.profiler.recording.tracer import leaves_out_arguments
 from rooflines.profiler.records import Run, RunFile, Settings, Status, StepMemory, Workload
-from rooflines.profiler.run import RUN_FILE, save
 from rooflines.profiler.samplers.fields import DeviceSample
-from rooflines.profiler.trace.stored_call import StoredCall
+from rooflines.profiler.trace.signature import StoredCall
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
 from rooflines.units import counted
 
@@ -52,8 +49,8 @@ class Recording:
     be corrected while recording; ``run`` is set when the context is left. ``pause()`` says that the program evaluates its model and
     ``resume()`` that it goes on training: what lies between belongs to no step. ``loading`` is what is seen of the program's data, and
     what asks its loader and its step for more once the rest is recorded. Without a ``device`` it is the one that the first step runs
-    on. Entering raises UsageError while another recording or torch
-    profiler is on: each would be in the other's times.
+    on. Without ``traced_steps`` it is timed only. Entering raises UsageError while another recording or torch profiler is on: each
+    would be in the other's times.
     """
 
     _active: Recording | None = None
@@ -79,7 +76,7 @@ class Recording:
         self.ranges: Callable[[], ModuleRanges] | None = None
         self._device = RecordedDevice(device)
         self._settings = settings or Settings()
-        self._traced_steps = traced_steps
+        self.traced_steps = traced_steps
         self._progress = progress or Silent()
         self._inductor = InductorWatch()
         self._noted_calls: tuple[StoredCall, ...] = ()
@@ -121,38 +118,38 @@ class Recording:
         create_directory(self.directory)
         # The program may change its directory, and remove ours.
         self._place, self._began_in = self.directory.absolute(), os.getcwd()
-        Recording._active = self
-        try:
-            self._inductor.__enter__()
+        with contextlib.ExitStack() as stack:
+            Recording._active = self
+            stack.callback(setattr, Recording, "_active", None)
+            stack.enter_context(self._inductor)
             self._compiled_s = compile_seconds()
             if self.workload.source != "model" or self.workload.data is not None:  # others have their data already
-                self.loading.__enter__()
+                stack.enter_context(self.loading)
             self._facts = RunFile(
                 created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
                 workload=self.workload,
                 environment=self._device.environment(),
                 settings=self._settings,
             )
-            self._passes = Passes(
-                self._place, f"{file_stem(self.workload.name)}.pt.trace.json.gz", self._device, self._settings,
-                early=self.workload.source in ("script", "loop"), loading=self.loading, inductor=self._inductor,
-                progress=self._progress, notes=self.notes, save=self._save_so_far, ranges=self.ranges, traced_steps=self._traced_steps,
+            self._passes = passes = Passes(
+                directory=self._place, trace_name=f"{file_stem(self.workload.name)}.pt.trace.json.gz", device=self._device,
+                settings=self._settings, early=self.workload.source in ("script", "loop"), loading=self.loading,
+                inductor=self._inductor, progress=self._progress, notes=self.notes, save=self._save_so_far, ranges=self.ranges,
+                traced_steps=self.traced_steps,
             )  # fmt: skip
-            save(self._place, self._facts)
-            self._device.synchronise()
-            self._passes.begin()
-        except BaseException:
-            Recording._active = None
-            self._inductor.__exit__()
-            self.loading.__exit__()
-            if self._passes is not None:
-                self._passes.stop()
-            raise
+            try:
+                save(self._place, self._facts)
+                self._device.synchronise()
+                passes.begin()
+            except BaseException:
+                passes.stop()
+                raise
+            self._open = stack.pop_all()
         return self
 
     def loader(self, iterable: Iterable[Any], *, again: bool = True) -> WatchedLoader:
-        """``iterable`` so that waiting for its batches is seen (``DataLoading.loader``); torch's ``DataLoader`` is seen without."""
-        return self.loading.loader(iterable, again=again)
+        """``iterable`` so that waiting for its batches is seen (``LoaderWatch.wrap``); torch's ``DataLoader`` is seen without."""
+        return self.loading.wrap(iterable, again=again)
 
     def step(self) -> None:
         """Mark the end of a step."""
@@ -175,7 +172,12 @@ class Recording:
         passes = self.passes
         try:
             early = status == "complete" and not self.done
-            self._finish(status)
+            try:
+                passes.finish()
+            except (RuntimeError, OSError, RooflinesError) as problem:
+                if status == "complete":
+                    raise
+                self.notes.append(f"while ending the run: {first_line(problem)}")
             nothing = error is not None and not passes.steps and passes.trace is None
             if nothing and (isinstance(error, WorkloadError) or self.workload.source == "script"):
                 # Leave nothing behind: the same command can be given again with another input.
@@ -183,7 +185,12 @@ class Recording:
                 return
             if early and not passes.traced_enough:
                 self.notes.append(self._ended_early())
-            interrupt = self._at_end_of_loop() if status == "complete" and self.workload.source == "loop" else None
+            interrupt = None
+            if status == "complete" and self.workload.source == "loop":
+                try:
+                    self.loading.run_loader_alone()
+                except KeyboardInterrupt as ctrl_c:  # for the caller, once the run, to which it makes no difference, is on disk
+                    interrupt = ctrl_c
             self.loading.finish()
             if self.workload.batch_size is None:
                 self.workload = msgspec.structs.replace(self.workload, batch_size=self.loading.samples_of_every_step)
@@ -202,9 +209,7 @@ class Recording:
             if interrupt is not None:
                 raise interrupt
         finally:
-            Recording._active = None
-            self._inductor.__exit__()
-            self.loading.__exit__()
+            self._open.close()
 
     def _so_far(self) -> RunFile:
         """What is known of the run at this moment."""
@@ -219,7 +224,7 @@ class Recording:
             trace=passes.trace,
             peak_memory_bytes=passes.peak_bytes,
             peak_memory_kind=passes.peak_kind,
-            parameter_elements=passes.parameter_elements,
+            parameter_elements=passes.traced.parameter_elements,
             other_processes=passes.other_processes,
             tf32=passes.tf32,
             loading=self.loading.seen if self.loading.seen.loader else None,
@@ -248,20 +253,16 @@ class Recording:
             return None
 
     def _save(self, status: Status) -> None:
-        samples = self.passes.samples
         try:
-            run = self._write(self._facts, samples)
+            run = self._write(self._facts, self.passes.samples)
             (self._place / JOURNAL_FILE).unlink(missing_ok=True)
         except (OutputError, ImportError, MemoryError) as problem:
             if status == "complete":
                 raise
             # What went wrong first is what the caller must hear of; where memory ran out the samples' library may not even load.
-            self._facts = msgspec.structs.replace(
-                self._facts,
-                notes=(*self._facts.notes, f"device samples could not be converted and stay in {JOURNAL_FILE}: {problem}"),
-            )
+            note = f"device samples could not be converted and stay in {JOURNAL_FILE}: {problem}"
             try:
-                run = self._write(self._facts)
+                run = self._write(msgspec.structs.replace(self._facts, notes=(*self._facts.notes, note)))
             except OutputError:
                 return
         # The shorter path, where it still leads there.
@@ -271,8 +272,7 @@ class Recording:
 
     def note_arguments(self, step: Callable[[], object]) -> None:
         """Run ``step`` once more, unmeasured, to record arguments that the trace leaves out."""
-        trace = self.passes.trace
-        if trace is None or not leaves_out_arguments(self._place / trace):
+        if self.passes.trace is None or not self.passes.traced.lack_arguments:
             return
         from rooflines.profiler.dispatch.recorder import record_lossy_calls
 
@@ -281,7 +281,7 @@ class Recording:
             self._noted_calls = record_lossy_calls(step)
         except (RuntimeError, TypeError, NotImplementedError, AttributeError) as error:
             # A tensor subclass or an operator that no dispatch mode may see: the run is whole without.
-            self.notes.append(f"arguments that are missing in traces could not be recorded: {str(error).partition(chr(10))[0]}")
+            self.notes.append(f"arguments that are missing in traces could not be recorded: {first_line(error)}")
         self._progress.advance()
 
     def follow_memory(self, step: Callable[[], object]) -> None:
@@ -294,19 +294,10 @@ class Recording:
             self._step_memory = record_with_memory(step, fake_tensors()).memory
         except Exception as error:
             if not needs_data(error):
-                self.notes.append(f"peak memory could not be attributed: {str(error).partition(chr(10))[0]}")
+                self.notes.append(f"peak memory could not be attributed: {first_line(error)}")
         self._progress.advance()
 
     # --- the end ---------------------------------------------------------------------------------------------------------------
-
-    def _finish(self, status: str) -> None:
-        """End the passes. Never raises for a second problem while one is being handled."""
-        try:
-            self.passes.finish()
-        except (RuntimeError, OSError, RooflinesError) as error:
-            if status == "complete":
-                raise
-            self.notes.append(f"while ending the run: {str(error).partition(chr(10))[0]}")
 
     def _ended_early(self) -> str:
         times = self.passes.times()
@@ -318,32 +309,14 @@ class Recording:
         }[times.traced]
         return f"the program ended early ({taken}): {whose if times.traced_ns else 'no operators were traced'}."
 
-    def _at_end_of_loop(self) -> KeyboardInterrupt | None:
-        """Run the loader alone. Ctrl-C meanwhile is for the caller, once the run, to which it makes no difference, is on disk."""
-        try:
-            self.loading.run_loader_alone()
-        except KeyboardInterrupt as interrupt:
-            return interrupt
-        return None
 
-
-def collect(
-    step: Callable[[], object],
-    directory: Path,
-    workload: Workload,
-    device: torch.device,
-    *,
-    settings: Settings | None = None,
-    traced_steps: int = TRACED_STEPS,
-    progress: Progress | None = None,
-    notes: tuple[str, ...] = (),
-) -> Run:
-    """Run ``step`` as often as a recording needs and return the run; without ``traced_steps`` it is timed only.
+def collect(step: Callable[[], object], recording: Recording) -> Run:
+    """Run ``step`` as often as ``recording`` needs and return the run.
 
     Raises WorkloadError when ``step`` raises (with its exception as ``__cause__``), OutOfMemoryError when the device or the host ran
     out of memory (what was asked, what was free) and Interrupted on Ctrl-C. In all three the partial run is on disk.
     """
-    recording = Recording(directory, workload, device, settings=settings, traced_steps=traced_steps, progress=progress, notes=notes)
+    workload = recording.workload
     stepping, trains = False, workload.source == "model" and workload.mode == "training"
     try:
         with recording:
@@ -358,34 +331,30 @@ def collect(
                 stepping = False
                 recording.step()
             if trains:
-                recording.loss_finite = all(bool(one.isfinite().all()) for one in (first, loss))
+                recording.loss_finite = all(bool(value.isfinite().all()) for value in (first, loss))
             if workload.source == "model" and not workload.compiled and not workload.cuda_graph and workload.data is None:
                 recording.note_arguments(step)
-                if traced_steps:
+                if recording.traced_steps:
                     recording.follow_memory(step)
             if workload.source == "step" or workload.data is not None:
-                _measure_input(recording, step)
+                try:
+                    while recording.loading.resident_step():
+                        step()
+                except Exception as error:
+                    recording.loading.end_resident_steps(error)
+                recording.loading.run_loader_alone()
     except KeyboardInterrupt:
-        raise interrupted(directory) from None
+        raise interrupted(recording.directory) from None
     except RooflinesError:
         raise  # as it is, with its own cause
     except Exception as error:
-        # What a step does to a GPU goes wrong later than the step itself: wherever something next waits for the GPU.
-        if stepping or is_device_error(error):
+        # What a step does to a GPU goes wrong later than the step itself: wherever something next waits for the GPU. torch raises
+        # AcceleratorError then, in older versions RuntimeError.
+        if stepping or (isinstance(error, RuntimeError) and re.match(r"(CUDA|HIP)( driver)? error", str(error))):
             raise user_error(error, workload.name, recording) from error
         raise
     assert recording.run is not None
     return recording.run
-
-
-def _measure_input(recording: Recording, step: Callable[[], object]) -> None:
-    """The step on resident data and its loader alone, where it has one."""
-    try:
-        while recording.loading.resident_step():
-            step()
-    except Exception as error:
-        recording.loading.end_resident_steps(error)
-    recording.loading.run_loader_alone()
 
 
 def interrupted(directory: Path) -> Interrupted:
@@ -395,11 +364,6 @@ def interrupted(directory: Path) -> Interrupted:
     )
 
 
-def is_device_error(error: Exception) -> bool:
-    """Whether torch passes on an error of CUDA's or HIP's run time: ``torch.AcceleratorError``, a RuntimeError in older versions."""
-    return isinstance(error, RuntimeError) and re.match(r"(CUDA|HIP)( driver)? error", str(error)) is not None
-
-
 def user_error(error: Exception, what: str, recording: Recording) -> RooflinesError:
     """Our error for one of the user's code in ``recording``; ``what`` raised it."""
     kept = f"The recording so far is in {str(recording.directory)!r}."
@@ -407,5 +371,5 @@ def user_error(error: Exception, what: str, recording: Recording) -> RooflinesEr
     if shortage is not None:
         shortage.marked_hint += f" {kept}"
         return shortage
-    first = str(error).strip().partition("\n")[0]
-    return WorkloadError(f"{what} raised {type(error).__name__}: {first}".rstrip(": "), hint=kept)
+    message = str(error).strip().partition("\n")[0]
+    return WorkloadError(f"{what} raised {type(error).__name__}: {message}".rstrip(": "), hint=kept)

@@ -1,29 +1,420 @@
-"""Measures data loading in a recording: waiting time of steps, the loader alone, a step without the loader."""
+"""Data loading in a recording: waiting time of steps, the loader alone, a step without the loader.
+
+While a recording is on, torch's ``DataLoader`` tells ``LoaderWatch`` how long each batch took to come; other iterables do where the
+program wraps them. What is added up is the time of the thread that was entered: a batch that workers had ready costs next to nothing.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import functools
+import os
+import random
+import sys
+import threading
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from rooflines.errors import first_line
 from rooflines.profiler.distributed import Agreement
 from rooflines.profiler.progress import Progress
-from rooflines.profiler.recording.device import RecordedDevice
-from rooflines.profiler.recording.loader import LoaderWatch, Waited, WatchedLoader, may_begin_anew, run_alone
-from rooflines.profiler.recording.step_clock import StepClock
+from rooflines.profiler.recording.device import RecordedDevice, StepClock
 from rooflines.profiler.records import LoaderAlone, Loading
+from rooflines.profiler.work_ranges import profiler_range
 
-# The loader alone runs for this long.
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+# The loader alone runs for this long, within these numbers of batches.
 ALONE_S = 2.0
+ALONE_LEAST_BATCHES, ALONE_MOST_BATCHES = 2, 1000
 # The pass on resident data: about this many seconds, within these numbers of steps.
 RESIDENT_S = 1.0
 RESIDENT_MIN_STEPS, RESIDENT_MAX_STEPS = 4, 51  # the first one, which follows the profiler, is not kept
+# Workers start and end with every epoch, and what they bring meanwhile does not count: at most as many times the limit go by in all.
+ALONE_LONGEST = 5
+# What a range is called in which the program waits for a batch; torch's own begin so as well, and the trace reader knows them by it.
+RANGE_PREFIX = "enumerate(DataLoader)#"
+# A batch is a tensor, or a few of them in a few containers; what is deeper is something else.
+_DEEPEST, _MOST_ITEMS = 3, 16
 
 
-class DataLoading:
+class Waited(NamedTuple):
+    """The waiting of one step: nanoseconds, batches, and their samples (None if one is unknown)."""
+
+    wait_ns: int
+    batches: int
+    samples: int | None
+
+
+class LoaderWatch:
+    """Context manager: while it is open, the waiting of this thread for the batches of any torch ``DataLoader`` is added up.
+
+    ``wrap`` does the same for any iterable. ``keep`` makes it hold the last batch, and ``resident`` hand that one out again at once
+    instead of the next one; while it is ``paused`` nothing is added up. ``tracing`` writes a range around waits that torch writes none
+    for. Forked workers and other threads are not watched: the step may not wait for what they wait for.
+    """
+
+    def __init__(self) -> None:
+        self.keep = self.resident = self.paused = self.tracing = False
+        self._on = self._inside = False
+        self._owner = (0, 0)
+        self._wait_ns = self._batches = 0
+        self._samples: int | None = 0
+        self._sources: dict[int, _Source] = {}
+        self._loader_of: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._last: dict[int, Any] = {}
+        self._replaced = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        from torch.utils.data import DataLoader
+        from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+        self._owner = (os.getpid(), threading.get_ident())
+        begin, fetch = DataLoader.__iter__, _BaseDataLoaderIter.__next__
+
+        @functools.wraps(begin)
+        def watched_begin(loader: Any) -> Any:
+            iterator = self._waited_for(lambda: begin(loader), None, f"{RANGE_PREFIX}{type(loader).__name__}.__iter__")
+            if self._watched():
+                with contextlib.suppress(TypeError):  # a subclass may return what nothing can refer to weakly
+                    self._loader_of[iterator] = loader
+            return iterator
+
+        @functools.wraps(fetch)
+        def watched_fetch(iterator: Any) -> Any:
+            if not self._watched() or self._inside:
+                return fetch(iterator)
+            source = self._source(self._loader_of.get(iterator), iterator)
+            if source.workers:
+                self._iterators.add(iterator)
+            return self._waited_for(lambda: fetch(iterator), source)
+
+        self._replace(DataLoader, "__iter__", watched_begin)
+        self._replace(_BaseDataLoaderIter, "__next__", watched_fetch)
+        self._on = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._on = self.resident = False
+        self._replaced.close()
+        self._last.clear()
+        self._sources.clear()
+
+    def _replace(self, owner: Any, name: str, ours: Any) -> None:
+        before = getattr(owner, name)
+        setattr(owner, name, ours)
+
+        def restore() -> None:
+            if getattr(owner, name) is ours:  # else another tool wrapped it again; ours only passes calls on from now on
+                setattr(owner, name, before)
+
+        self._replaced.callback(restore)
+
+    def wrap(self, iterable: Iterable[Any], *, again: bool = True) -> WatchedLoader:
+        """``iterable`` so that waiting for its batches is seen; torch's ``DataLoader`` is seen without.
+
+        After the recording it is iterated once more, for two seconds, to measure it alone, unless it is an iterator or ``again`` is
+        False: iterating it would take the program's data.
+        """
+        return WatchedLoader(self, iterable, again=again)
+
+    def take(self) -> Waited:
+        """Return the waiting since the last call."""
+        waited = Waited(self._wait_ns, self._batches, self._samples)
+        self._wait_ns, self._batches, self._samples = 0, 0, 0
+        return waited
+
+    def forget(self) -> None:
+        """Reset the measurement of which loader is waited for longest."""
+        self.take()
+        for source in self._sources.values():
+            source.wait_ns = source.batches = 0
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether this thread is in a loader just now."""
+        return self._inside and self._watched()
+
+    @contextlib.contextmanager
+    def looking_away(self) -> Iterator[None]:
+        """Do not count waiting inside this context."""
+        before, self._inside = self._inside, True
+        try:
+            yield
+        finally:
+            self._inside = before
+
+    @property
+    def longest(self) -> _Source | None:
+        """The loader that was waited for longest since ``forget``; None without batches."""
+        return max((source for source in self._sources.values() if source.batches), key=lambda source: source.wait_ns, default=None)
+
+    @property
+    def has_batch(self) -> bool:
+        """Whether there is a batch to hand out again."""
+        return bool(self._last)
+
+    def workers_cpu_s(self) -> float:
+        """Processor seconds so far of the workers of the loaders seen: the difference of two readings is what they used meanwhile.
+
+        Of workers that have ended the system tells only the sum over all ended children of the process, which is in every reading.
+        """
+        import psutil
+
+        workers = [worker for iterator in list(self._iterators) for worker in getattr(iterator, "_workers", ())]
+        ended = os.times()
+        seconds = ended.children_user + ended.children_system
+        for worker in workers:
+            with contextlib.suppress(psutil.Error, OSError):
+                times = psutil.Process(worker.pid).cpu_times()
+                seconds += times.user + times.system
+        return seconds
+
+    def _waited_for(self, fetch: Callable[[], Any], source: _Source | None, span: str = "") -> Any:
+        """What ``fetch`` returns, its time added to the waiting; without a ``source`` it is not a batch."""
+        if not self._watched() or self._inside or self.paused:
+            return fetch()
+        if self.resident and source is not None and source.key in self._last:
+            return copied(self._last[source.key])
+        self._inside = True
+        began = time.perf_counter_ns()
+        try:
+            with profiler_range(span) if self.tracing and span else contextlib.nullcontext():
+                batch = fetch()
+        finally:
+            waited = time.perf_counter_ns() - began
+            self._wait_ns += waited
+            self._inside = False
+            if source is not None:
+                source.wait_ns += waited
+        if source is not None:
+            source.batches += 1
+            self._batches += 1
+            samples = samples_in(batch, source.batch_size)
+            self._samples = None if samples is None or self._samples is None else self._samples + samples
+            if self.keep:
+                self._last[source.key] = copied(batch)
+        return batch
+
+    def _source(self, loader: Any, iterator: Any = None, *, again: bool | None = None) -> _Source:
+        """Where batches come from: the loader or, where it began before we looked, its iterator."""
+        key = id(iterator if loader is None else loader)
+        source = self._sources.get(key)
+        if source is None:
+            source = self._sources[key] = _Source(key, loader, iterator, again)
+        return source
+
+    def _watched(self) -> bool:
+        return self._on and (os.getpid(), threading.get_ident()) == self._owner
+
+
+class _Source:
+    """A loader that batches came from. The object is held: its ``id`` is its key, and it is what is measured afterwards."""
+
+    def __init__(self, key: int, loader: Any, iterator: Any, again: bool | None) -> None:
+        known = iterator if loader is None else loader
+        self.key = key
+        self.loader = loader
+        self.again = again
+        self.wait_ns = 0
+        self.batches = 0
+        self.name = type(known).__name__
+        self.workers = _whole(known, "num_workers", "_num_workers")
+        self.prefetched = (self.workers or 0) * (_whole(known, "prefetch_factor", "_prefetch_factor") or 0)
+        self.batch_size = _whole(known, "batch_size") or _whole(getattr(known, "batch_sampler", None), "batch_size")
+        pinned = getattr(known, "pin_memory", getattr(known, "_pin_memory", None))
+        self.pin_memory = pinned if isinstance(pinned, bool) else None
+        self._held = known
+
+
+def _whole(holder: Any, *names: str) -> int | None:
+    """The first of these attributes that is there, where it is a whole number."""
+    value = next((getattr(holder, name) for name in names if hasattr(holder, name)), None)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+class WatchedLoader:
+    """An iterable whose batches the watch sees coming; in all else the iterable itself."""
+
+    def __init__(self, watch: LoaderWatch, iterable: Iterable[Any], *, again: bool) -> None:
+        self._watch = watch
+        self._iterable = iterable
+        self._again = again
+
+    def __iter__(self) -> Iterator[Any]:
+        span = f"{RANGE_PREFIX}{type(self._iterable).__name__}"
+        iterator = self._watch._waited_for(lambda: iter(self._iterable), None, f"{span}.__iter__")
+        # An iterator cannot restart: iterating it would consume the program's data.
+        again = self._again and iterator is not self._iterable
+        return _WatchedIterator(self._watch, iterator, self._iterable, again, f"{span}.__next__")
+
+    def __len__(self) -> int:
+        return len(self._iterable)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_iterable":  # a copy that is not filled yet
+            raise AttributeError(name)
+        return getattr(self._iterable, name)
+
+
+@dataclass(eq=False)
+class _WatchedIterator:
+    watch: LoaderWatch
+    iterator: Iterator[Any]
+    iterable: Any
+    again: bool
+    span: str
+
+    def __iter__(self) -> _WatchedIterator:
+        return self
+
+    def __next__(self) -> Any:
+        source = self.watch._source(self.iterable, again=self.again)
+        return self.watch._waited_for(lambda: next(self.iterator), source, self.span)
+
+
+# --- batches -----------------------------------------------------------------------------------------------------------------------
+
+
+def samples_in(batch: Any, batch_size: int | None = None) -> int | None:
+    """The number of samples in a batch: the first size that its tensors share, else the loader's ``batch_size``.
+
+    The one tensor of a batch without a loader's word counts by its own first size. None for what holds no tensor.
+    """
+    sizes = list(_first_sizes(batch, 0))
+    if len(sizes) > 1 and len(set(sizes)) == 1:
+        return sizes[0]
+    return batch_size or (sizes[0] if len(sizes) == 1 else None)
+
+
+def _first_sizes(batch: Any, depth: int) -> Iterator[int]:
+    shape = getattr(batch, "shape", None)
+    if isinstance(shape, tuple):
+        if shape and isinstance(shape[0], int):
+            yield shape[0]
+        return
+    if depth == _DEEPEST:
+        return
+    items = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (list, tuple)) else ()
+    for _, item in zip(range(_MOST_ITEMS), items, strict=False):
+        yield from _first_sizes(item, depth + 1)
+
+
+def copied(batch: Any) -> Any:
+    """``batch`` in new containers with shared tensors: an item removed from a container is there again the next time."""
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*map(copied, batch))
+    if type(batch) in (list, tuple):
+        return type(batch)(map(copied, batch))
+    if type(batch) is dict:
+        return {key: copied(value) for key, value in batch.items()}
+    return copy.copy(batch) if isinstance(batch, (Mapping, list)) else batch
+
+
+# --- the loader alone --------------------------------------------------------------------------------------------------------------
+
+
+def may_begin_anew(source: _Source) -> bool:
+    """Whether iterating the loader once more changes nothing for the program that owns it.
+
+    That holds for torch's loader over a data set with an index and samplers of torch: what they draw from generators is put back. An
+    iterable data set may be a stream. What the program wrapped itself may be iterated unless it said otherwise.
+    """
+    from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler
+    from torch.utils.data.distributed import DistributedSampler
+
+    loader = source.loader
+    if source.again is not None and not isinstance(loader, DataLoader):
+        return source.again
+    if not isinstance(loader, DataLoader) or source.again is False or isinstance(loader.dataset, IterableDataset):
+        return False
+    samplers = [loader.sampler, loader.batch_sampler]
+    return all(
+        sampler is None
+        or isinstance(sampler, DistributedSampler)
+        or (isinstance(sampler, (Sampler, BatchSampler)) and type(sampler).__module__ == "torch.utils.data.sampler")
+        for sampler in samplers
+    )
+
+
+def run_alone(source: _Source, *, limit_s: float) -> LoaderAlone | None:
+    """Iterate the loader alone for ``limit_s``, with new workers; None if it has too few batches to measure.
+
+    As many first batches as there are workers are left out: they came while the workers started. With these, and with all else that is
+    not counted, it takes ``ALONE_LONGEST`` times ``limit_s`` and what is then under way. Raises what the loader raises.
+    """
+    workers = source.workers or 0
+    times: list[int] = []
+    samples: list[int | None] = []
+    limit_ns, taken_ns, enough = round(limit_s * 1e9), 0, False
+    deadline_ns = time.perf_counter_ns() + ALONE_LONGEST * limit_ns
+    with _generators_put_back(source.loader):
+        while not enough and time.perf_counter_ns() < deadline_ns:
+            before, last = len(times), time.perf_counter_ns()
+            iterator = _anew(source.loader)
+            try:
+                for number, batch in enumerate(iterator):
+                    now = time.perf_counter_ns()
+                    if number >= workers:
+                        times.append(now - last)
+                        samples.append(samples_in(batch, source.batch_size))
+                        taken_ns += now - last
+                    last = now
+                    enough = len(times) >= ALONE_MOST_BATCHES or (taken_ns >= limit_ns and len(times) >= ALONE_LEAST_BATCHES)
+                    # Not in the middle of what workers bring together.
+                    if (enough and len(times) % max(1, workers) == 0) or now >= deadline_ns:
+                        break
+            finally:
+                shut_down = getattr(iterator, "_shutdown_workers", None)
+                if shut_down is not None:
+                    shut_down()
+            if len(times) - before <= workers:  # too short for its workers: what came is what they began with
+                break
+    if len(times) < max(ALONE_LEAST_BATCHES, 2 * workers):
+        return None
+    return LoaderAlone(batch_ns=tuple(times), samples=tuple(n for n in samples if n is not None) if None not in samples else ())
+
+
+def _anew(loader: Any) -> Iterator[Any]:
+    """A new iterator: torch's loader with persistent workers would begin the program's own again."""
+    make = getattr(loader, "_get_iterator", None)
+    iterator: Iterator[Any] = make() if make is not None else iter(loader)
+    return iterator
+
+
+@contextlib.contextmanager
+def _generators_put_back(loader: Any) -> Iterator[None]:
+    """Afterwards every random generator that a loader in this process may draw from is where it was."""
+    import torch
+
+    numpy = sys.modules.get("numpy")
+    own = {
+        id(generator): generator
+        for holder in (loader, getattr(loader, "sampler", None), getattr(getattr(loader, "batch_sampler", None), "sampler", None))
+        if isinstance(generator := getattr(holder, "generator", None), torch.Generator)
+    }
+    states = [(generator, generator.get_state()) for generator in own.values()]
+    python, arrays = random.getstate(), numpy.random.get_state() if numpy is not None else None
+    try:
+        with torch.random.fork_rng([]):
+            yield
+    finally:
+        for generator, state in states:
+            generator.set_state(state)
+        random.setstate(python)
+        if numpy is not None:
+            numpy.random.set_state(arrays)
+
+
+class DataLoading(LoaderWatch):
     """Watches the data loading of one recording, pass by pass, while it is entered.
 
     ``seen`` is what is known so far, without a loader's name where none was waited for. Sentences about what could not be found out
@@ -31,14 +422,14 @@ class DataLoading:
     """
 
     def __init__(self, device: RecordedDevice, progress: Progress, notes: list[str]) -> None:
+        super().__init__()
         self.seen = Loading()
         self._device = device
         self._progress = progress
         self._notes = notes
-        self._watch = LoaderWatch()
         self._timed: list[Waited] = []
         self._traced: list[Waited] = []
-        self._tracing: list[Waited] = []
+        self._steps = self._timed  # of the pass that runs
         self._workers_cpu_s = 0.0  # over the timed steps so far
         self._workers_from_s = 0.0
         self._resident_until: int | None = None
@@ -48,69 +439,50 @@ class DataLoading:
         """The clock of the steps on resident data, by which time the device is known."""
         return self._device.step_clock()
 
-    def __enter__(self) -> DataLoading:
-        self._watch.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._watch.__exit__()
-
-    def loader(self, iterable: Iterable[Any], *, again: bool = True) -> WatchedLoader:
-        """``iterable`` so that waiting for its batches is seen; torch's ``DataLoader`` is seen without.
-
-        After the recording it is iterated once more, for two seconds, to measure it alone, unless it is an iterator or ``again`` is
-        False: iterating it would take the program's data.
-        """
-        return self._watch.wrap(iterable, again=again)
-
-    @property
-    def is_under_way(self) -> bool:
-        """Whether the program is inside a data loader: what runs there is not a step."""
-        return self._watch.is_loading
-
     # --- the passes ------------------------------------------------------------------------------------------------------------
 
     def begin_timed(self, *, more: bool = False) -> None:
         """The timed steps begin, or ``more`` of them after others that were not timed."""
         if more:
-            self._watch.take()
+            self.take()
         else:
             self._timed, self._workers_cpu_s = [], 0.0
-            self._watch.forget()
-        self._workers_from_s = self._watch.workers_cpu_s()
+            self.forget()
+        self._steps = self._timed
+        self._workers_from_s = self.workers_cpu_s()
 
-    def after_timed_step(self) -> None:
-        """A timed step has ended."""
-        self._timed.append(self._watch.take())
+    def after_step(self) -> None:
+        """A step of the pass has ended."""
+        self._steps.append(self.take())
 
     def pause(self) -> None:
         """Stop counting: data loaded from here on is not for the steps."""
-        self._watch.paused = True
+        self.paused = True
 
     def resume(self) -> None:
         """Count again: data loaded from here on is for the next step."""
-        self._watch.paused = False
-        self._watch.take()
+        self.paused = False
+        self.take()
 
     def restart(self) -> None:
         """Forget the steps so far."""
         self.seen = Loading()
         self._timed, self._traced = [], []
-        self._watch.paused = False
-        self._watch.forget()
+        self.paused = False
+        self.forget()
 
     def end_timed(self, whole: Sequence[bool]) -> None:
         """The timed steps have ended: ``seen`` says what those of them waited for that are ``whole``."""
-        self._workers_cpu_s += self._watch.workers_cpu_s() - self._workers_from_s
+        self._workers_cpu_s += self.workers_cpu_s() - self._workers_from_s
         self._timed = [waited for waited, kept in zip(self._timed, whole, strict=True) if kept]
-        source = self._watch.longest
+        source = self.longest
         if source is None:
             return
-        samples = [one.samples for one in self._timed]
+        samples = [waited.samples for waited in self._timed]
         self.seen = Loading(
             loader=source.name,
-            timed_wait_ns=tuple(one.wait_ns for one in self._timed),
-            timed_batches=tuple(one.batches for one in self._timed),
+            timed_wait_ns=tuple(waited.wait_ns for waited in self._timed),
+            timed_batches=tuple(waited.batches for waited in self._timed),
             timed_samples=tuple(count for count in samples if count is not None) if None not in samples else (),
             workers=source.workers,
             prefetched=source.prefetched,
@@ -122,24 +494,20 @@ class DataLoading:
     def begin_traced(self, *, keep_batches: bool) -> None:
         """The traced steps begin; ``keep_batches`` holds the last batch, which the program may be given again afterwards."""
         # What the program does with a batch after its step is its own business: it is held only while it may be asked for again.
-        self._tracing = []
-        self._watch.take()
-        self._watch.keep, self._watch.tracing = keep_batches, True
-
-    def after_traced_step(self) -> None:
-        """A traced step has ended."""
-        self._tracing.append(self._watch.take())
+        self._steps = []
+        self.take()
+        self.keep, self.tracing = keep_batches, True
 
     def end_traced(self, *, kept: bool) -> None:
         """The traced steps have ended; ``kept`` says whether their trace replaces an earlier one."""
         if kept:
-            self._traced = self._tracing
-        self._watch.keep = self._watch.tracing = False
+            self._traced = self._steps
+        self.keep = self.tracing = False
 
     def finish(self) -> None:
         """Complete what was seen with the traced steps."""
         if self.seen.loader:
-            self.seen = msgspec.structs.replace(self.seen, traced_wait_ns=tuple(one.wait_ns for one in self._traced))
+            self.seen = msgspec.structs.replace(self.seen, traced_wait_ns=tuple(waited.wait_ns for waited in self._traced))
 
     @property
     def samples_of_every_step(self) -> int | None:
@@ -149,22 +517,17 @@ class DataLoading:
 
     # --- the step on resident data ---------------------------------------------------------------------------------------------
 
-    @property
-    def is_resident(self) -> bool:
-        """Whether the step now running was given its last batch again."""
-        return self._watch.resident
-
     def resident_step(self) -> bool:
         """To be called after a step of a program that ends with its recording: whether to make one more, on the batch that is there.
 
         Such steps tell what the program reaches when it does not wait for its data. False where no batch was seen, when there are
         enough of them, and as one of several ranks: one that made more steps than the others would wait for them forever.
         """
-        if not self.is_resident:
-            if self.seen.resident_ns or not self.seen.loader or not self._watch.has_batch or Agreement().has_peers:
+        if not self.resident:
+            if self.seen.resident_ns or not self.seen.loader or not self.has_batch or Agreement().has_peers:
                 return False
             self._progress.stage("timing the step with data in memory", None)
-            self._watch.resident = True
+            self.resident = True
             self._resident_until = time.perf_counter_ns() + round(RESIDENT_S * 1e9)
             self._device.synchronise()
         else:
@@ -179,10 +542,10 @@ class DataLoading:
 
     def end_resident_steps(self, error: Exception | None = None) -> None:
         """Keep what was measured on resident data; nothing where it made the program raise ``error``."""
-        self._watch.resident = False
+        self.resident = False
         if error is not None:
             self._clock.drop()
-            self._notes.append(f"the step could not be repeated on its last batch: {_reason(error)}")
+            self._notes.append(f"the step could not be repeated on its last batch: {first_line(error)}")
             return
         self.seen = msgspec.structs.replace(self.seen, resident_ns=tuple(self._clock.take_ns()[1:]))
 
@@ -193,7 +556,7 @@ class DataLoading:
 
         ``ends`` says that the program will not go on afterwards, and so has no use for its data.
         """
-        source = self._watch.longest
+        source = self.longest
         if source is None or source.loader is None or not self.seen.loader or source.again is False:
             return
         if not ends and not may_begin_anew(source):
@@ -201,12 +564,8 @@ class DataLoading:
         self._progress.stage("timing the data loader alone", None)
         alone: LoaderAlone | None = None
         try:
-            with self._watch.looking_away():
+            with self.looking_away():
                 alone = run_alone(source, limit_s=ALONE_S)
         except Exception as error:
-            self._notes.append(f"the data loader could not be timed alone: {_reason(error)}")
+            self._notes.append(f"the data loader could not be timed alone: {first_line(error)}")
         self.seen = msgspec.structs.replace(self.seen, alone=alone)
-
-
-def _reason(error: Exception) -> str:
-    return str(error).partition("\n")[0] or type(error).__name__

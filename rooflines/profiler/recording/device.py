@@ -3,23 +3,105 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from rooflines.kernels.tf32 import tf32_state
 from rooflines.profiler.distributed import local_rank
 from rooflines.profiler.environment import collect_environment
 from rooflines.profiler.module_hooks import ModuleRanges
 from rooflines.profiler.options import find_device
-from rooflines.profiler.recording.process_memory import PeakMemory
-from rooflines.profiler.recording.step_clock import StepClock, synchronise
+from rooflines.profiler.recording.process import PeakMemory
 from rooflines.profiler.recording.tracer import Tracer
 from rooflines.profiler.records import Environment
 from rooflines.profiler.samplers.process import SamplerProcess, gpus_in_use, torch_gpus
 
 if TYPE_CHECKING:
     import torch
+
+
+# Events on the stream of the steps miss work that runs on other streams. Where their sum differs by more than this share from the time
+# between two synchronisations (and by more than these take themselves), the latter is the time of the steps.
+EVENTS_SHARE = 0.03
+SYNCHRONISE_NS = 1_000_000
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait until the device has finished everything it was given."""
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+class StepClock:
+    """Times steps one by one: ``begin``, and after every step ``end`` and ``go_on``; ``take_ns`` gives what they took.
+
+    On CUDA by events, so that steps are not synchronised one by one, as in real use; elsewhere by the host's clock.
+    """
+
+    def __init__(self, device: torch.device, wait: Callable[[], None] | None = None) -> None:
+        """``wait`` waits until everything in use has finished; None where steps have finished when they return."""
+        self._device = device
+        self._wait = wait
+        self._begun: Any = None
+        self._spans: list[tuple[Any, Any]] = []  # CUDA events, or perf_counter_ns
+
+    def __len__(self) -> int:
+        """The steps that have ended and were not taken yet."""
+        return len(self._spans)
+
+    def begin(self) -> None:
+        """The first step begins now."""
+        self._begun = self._mark()
+
+    def end(self) -> None:
+        """A step ends now."""
+        if self._wait is not None and self._device.type != "cuda":
+            self._wait()
+        self._spans.append((self._begun, self._mark()))
+
+    def go_on(self) -> None:
+        """The next step begins: on the host now, so that what was done since is in no step; on CUDA it follows in the stream."""
+        self._begun = self._spans[-1][1] if self._device.type == "cuda" else self._mark()
+
+    def drop(self) -> None:
+        """Forget the steps that have ended."""
+        self._spans = []
+
+    def so_far_ns(self) -> list[int]:
+        """The durations of finished steps, without waiting for the device: empty on CUDA before ``take_ns``."""
+        return [] if self._device.type == "cuda" else [ended - begun for begun, ended in self._spans]
+
+    def take_ns(self) -> list[int]:
+        """Return and remove the durations of finished steps. Waits for the device."""
+        spans, self._spans = self._spans, []
+        if self._wait is not None:
+            self._wait()
+        if self._device.type == "cuda":
+            return [round(begun.elapsed_time(ended) * 1e6) for begun, ended in spans]
+        return [ended - begun for begun, ended in spans]
+
+    def _mark(self) -> Any:
+        if self._device.type == "cuda":
+            import torch
+
+            event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            event.record(torch.cuda.current_stream(self._device))
+            return event
+        return time.perf_counter_ns()
+
+
+def wall_step_ns(events_ns: Sequence[int], wall_ns: int) -> int | None:
+    """The time of one of these steps, which took ``wall_ns`` together, if their events do not account for it; otherwise None."""
+    apart_ns = abs(wall_ns - sum(events_ns))
+    if not events_ns or apart_ns <= max(EVENTS_SHARE * wall_ns, SYNCHRONISE_NS):
+        return None
+    return round(wall_ns / len(events_ns))
 
 
 class RecordedDevice:
@@ -102,29 +184,22 @@ class RecordedDevice:
 
 
 def _gpus_of_program(parameters: Mapping[str, int]) -> tuple[torch.device, ...]:
+    """The GPUs of this process, whose optimizers update ``parameters``. Asking opens no context on a GPU."""
     import torch
 
-    return tuple(torch.device("cuda", index) for index in gpus_of(program_facts(parameters)))
+    reserved: dict[int, int] = {}
+    current = None
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        reserved = {index: torch.cuda.memory_reserved(index) for index in range(torch.cuda.device_count())}
+        current = torch.cuda.current_device()
+    held = {index: size for index, size in reserved.items() if size}
+    return tuple(torch.device("cuda", index) for index in gpus_of(parameters, held, current, local_rank()))
 
 
 def _cpu() -> torch.device:
     import torch
 
     return torch.device("cpu")
-
-
-class ProgramFacts(NamedTuple):
-    """Where a program has put its work. None of it opens a context on a GPU.
-
-    ``parameters`` are the elements that its optimizers update by device (``cuda:1``, ``cpu``), ``reserved_bytes`` what torch's
-    allocator holds on each GPU. ``current`` is torch's current GPU, None before the program has used any; ``local_rank`` is what a
-    launcher gave it.
-    """
-
-    parameters: Mapping[str, int]
-    reserved_bytes: Mapping[int, int]
-    current: int | None
-    local_rank: int | None
 
 
 def program_device(device: torch.device | str) -> torch.device | None:
@@ -137,28 +212,20 @@ def program_device(device: torch.device | str) -> torch.device | None:
     return None if str(device) == "auto" and torch.cuda.device_count() else find_device(device)
 
 
-def program_facts(parameters: Mapping[str, int]) -> ProgramFacts:
-    """The facts about this process, whose optimizers update ``parameters``."""
-    import torch
-
-    reserved: dict[int, int] = {}
-    current = None
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        reserved = {index: torch.cuda.memory_reserved(index) for index in range(torch.cuda.device_count())}
-        current = torch.cuda.current_device()
-    return ProgramFacts(parameters, {index: held for index, held in reserved.items() if held}, current, local_rank())
-
-
-def gpus_of(facts: ProgramFacts) -> tuple[int, ...]:
+def gpus_of(parameters: Mapping[str, int], reserved_bytes: Mapping[int, int], current: int | None, rank: int | None) -> tuple[int, ...]:
     """The GPUs of a program, the one that does most of its work first; empty for a program on the CPU.
+
+    ``parameters`` are the elements that its optimizers update by device (``cuda:1``, ``cpu``), ``reserved_bytes`` what torch's
+    allocator holds on each GPU. ``current`` is torch's current GPU, None before the program has used any; ``rank`` is the local one
+    that a launcher gave it.
 
     The first is where most of its parameters are, else most of its memory, else the current one of a program that has used CUDA
     without either: a rank holds a little memory on GPU 0, too, where it was not told to keep off. Between equals, the local rank and
     the current GPU decide. Parameters on the CPU and no memory on a GPU are a program on the CPU, whatever it has asked CUDA.
     """
-    parameters = {int(name.partition(":")[2] or 0): count for name, count in facts.parameters.items() if name.startswith("cuda")}
-    amounts = parameters or facts.reserved_bytes
+    on_gpus = {int(name.partition(":")[2] or 0): count for name, count in parameters.items() if name.startswith("cuda")}
+    amounts = on_gpus or reserved_bytes
     if not amounts:
-        return () if facts.current is None or "cpu" in facts.parameters else (facts.current,)
-    first = max(amounts, key=lambda gpu: (amounts[gpu], gpu == facts.local_rank, gpu == facts.current, -gpu))
-    return first, *sorted({*parameters, *facts.reserved_bytes} - {first})
+        return () if current is None or "cpu" in parameters else (current,)
+    first = max(amounts, key=lambda gpu: (amounts[gpu], gpu == rank, gpu == current, -gpu))
+    return first, *sorted({*on_gpus, *reserved_bytes} - {first})

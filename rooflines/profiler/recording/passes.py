@@ -13,6 +13,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -24,14 +25,21 @@ from rooflines.profiler.module_hooks import ModuleRanges, range_cost_ns
 from rooflines.profiler.others import OthersMeter
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.recording.data_loading import DataLoading
-from rooflines.profiler.recording.device import RecordedDevice
-from rooflines.profiler.recording.patience import PROGRAM_WARMUP_STEPS, TIMED_MIN_STEPS, Patience, known, planned_steps, quiet
-from rooflines.profiler.recording.process_memory import HeapReserve, page_faults, since
-from rooflines.profiler.recording.run_queue import RunQueue
-from rooflines.profiler.recording.step_clock import wall_step_ns
-from rooflines.profiler.recording.trace_bound import TraceBound
-from rooflines.profiler.recording.tracer import Tracer
-from rooflines.profiler.recording.warmup import BUSY_MAX_STEPS, BUSY_S, WARMUP_MAX_STEPS, WarmUp
+from rooflines.profiler.recording.device import RecordedDevice, wall_step_ns
+from rooflines.profiler.recording.process import HeapReserve, RunQueue, page_faults, since
+from rooflines.profiler.recording.step_counts import (
+    BUSY_MAX_STEPS,
+    BUSY_S,
+    PROGRAM_WARMUP_STEPS,
+    TIMED_MIN_STEPS,
+    WARMUP_MAX_STEPS,
+    Patience,
+    WarmUp,
+    known,
+    planned_steps,
+    quiet,
+)
+from rooflines.profiler.recording.tracer import TraceBound, TracedSteps, Tracer
 from rooflines.profiler.records import WALL_CLOCK, Settings, StepTimes, TimedStretch
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
@@ -42,7 +50,7 @@ from rooflines.units import binary_bytes, counted, seconds
 Stage = Literal["start-up", "early", "warm-up", "timed", "traced", "done"]
 # What a program tells: a step has ended; it evaluates its model, and goes on training; it calls a module.
 Event = Literal["step", "pause", "resume", "call"]
-Plan: TypeAlias = Generator[None, Event, None]
+Plan: TypeAlias = Generator[None, Event | None, None]
 
 # The traced pass: this many steps, from which a comparison knows the noise of an operator (benchmarks/compare_noise.py). Fewer where
 # they would take longer than this, and fewer still when their trace would be larger than the limit (uncompressed JSON).
@@ -55,56 +63,44 @@ _FEW_PAGES = 500
 _SAVE_PERIOD_S = 2.0
 
 
+@dataclass(kw_only=True, eq=False)
 class Passes:
-    """Runs the passes of one recording on ``step``, ``pause``, ``resume`` and ``call``, and holds their results.
+    """Runs the passes of one recording on ``tell``, and holds their results.
 
     ``early`` is for programs that may end after any step. ``save`` is called whenever there is more that a killed process should
     leave. ``ranges`` makes the context manager that writes modules into a trace. Sentences for the reader are added to ``notes``.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        trace_name: str,
-        device: RecordedDevice,
-        settings: Settings,
-        *,
-        early: bool,
-        loading: DataLoading,
-        inductor: InductorWatch,
-        progress: Progress,
-        notes: list[str],
-        save: Callable[[], None],
-        ranges: Callable[[], ModuleRanges] | None = None,
-        traced_steps: int = TRACED_STEPS,
-    ) -> None:
-        self.module_names: dict[int, str] = {}
-        self.samples: tuple[DeviceSample, ...] = ()
-        self.counters: tuple[Counter, ...] = ()
-        self.fields: dict[str, Field] = {}
-        self.other_processes: dict[str, float] = {}
-        self.tf32: dict[str, bool] | None = None
-        self.parameter_elements: int | None = None
-        self._directory = directory
-        self._trace_name = trace_name
-        self._device = device
-        self._settings = settings
+    directory: Path
+    trace_name: str
+    device: RecordedDevice
+    settings: Settings
+    early: bool
+    loading: DataLoading
+    inductor: InductorWatch
+    progress: Progress
+    notes: list[str]
+    save: Callable[[], None]
+    ranges: Callable[[], ModuleRanges] | None = None
+    traced_steps: int = TRACED_STEPS
+
+    module_names: dict[int, str] = field(default_factory=dict)
+    samples: tuple[DeviceSample, ...] = ()
+    counters: tuple[Counter, ...] = ()
+    fields: dict[str, Field] = field(default_factory=dict)
+    other_processes: dict[str, float] = field(default_factory=dict)
+    tf32: dict[str, bool] | None = None
+
+    def __post_init__(self) -> None:
         # Without warm-up the first step is to be timed, so nothing may be traced before.
-        self._early = early and settings.warmup != 0
-        self._loading = loading
-        self._inductor = inductor
-        self._progress = progress
-        self._notes = notes
-        self._save = save
-        self._ranges = ranges
-        self._traced_steps = traced_steps
+        self.early = self.early and self.settings.warmup != 0
         self._agreement = Agreement()
         self._take_clock()
-        self._peak = device.peak_memory()
-        self._mps = MpsSampler() if device.type == "mps" else None
+        self._peak = self.device.peak_memory()
+        self._mps = MpsSampler() if self.device.type == "mps" else None
         self._sampler: SamplerProcess | None = None
         self._queue = RunQueue()
-        self._patience = Patience(settings, self._samples_of_steps, program=self._early)
+        self._patience = Patience(self.settings, self._samples_of_steps, program=self.early)
         self._others: OthersMeter | None = None
         self._program: Tracer | None = None  # from the program's start to the end of its first step; kept while there is nothing better
         self._program_cut = False
@@ -116,17 +112,15 @@ class Passes:
         self.stage: Stage = "warm-up"
         self.steps = 0
         self.trace: str | None = None
-        most = PROGRAM_WARMUP_STEPS if self._early else WARMUP_MAX_STEPS
-        busy_s = BUSY_S if self._on_gpu and not self._early else 0.0
-        self.warmup = WarmUp(self._settings.warmup, most, lambda: self._agreement.has_peers, busy_s=busy_s)
+        most = PROGRAM_WARMUP_STEPS if self.early else WARMUP_MAX_STEPS
+        busy_s = BUSY_S if self._on_gpu and not self.early else 0.0
+        self.warmup = WarmUp(self.settings.warmup, most, lambda: self._agreement.has_peers, busy_s=busy_s)
         self.timed_ns: list[int] = []
-        self.traced_ns: list[int] = []
+        self.traced = TracedSteps()
         self.peak_bytes: int | None = None
-        self._traced: Literal["steps", "early", "program"] = "steps"
-        self._page_faults: dict[str, int | None] = {}
-        self._step_faults: list[int | None] = []
+        self._timed_faults: int | None = None
         self._faults: int | None = None
-        self._queue_ns: dict[str, list[int | None]] = {"timed": [], "traced": []}
+        self._timed_queue_ns: list[int | None] = []
         self._range_ns: float | None = None
         self._page_s: float | None = None
         self._stretches: list[TimedStretch] = []
@@ -150,48 +144,48 @@ class Passes:
     @property
     def traced_enough(self) -> bool:
         """Whether the trace holds as many steps as any traced pass has at least."""
-        return self._traced == "steps" and len(self.traced_ns) >= TRACED_MIN_STEPS
+        return self.traced.kind == "steps" and len(self.traced.times_ns) >= TRACED_MIN_STEPS
 
     def begin(self) -> None:
         """The first step begins."""
-        if not self._early and not self._device.is_found and self._device.has_work:
+        if not self.early and not self.device.is_found and self.device.has_work:
             self._find_device()  # the first step is timed; what the program has done so far must do
         self._peak.start()
         self._advance(None)
 
     def tell(self, event: Event) -> None:
         """Take in an event of the program."""
-        if self.stage == "done":
+        if self.stage == "done" or (event == "call" and self.stage != "start-up"):
             return
         if event == "step":
             self.steps += 1
             # A program may show its model a batch on the CPU before it moves it: the second step has the last word.
-            if not self._device.is_found or self._may_move:
+            if not self.device.is_found or self._may_move:
                 self._find_device()
         elif event == "pause":
-            self._loading.pause()
+            self.loading.pause()
         elif event == "resume":
-            self._loading.resume()
+            self.loading.resume()
         self._advance(event)
 
     def restart(self) -> None:
         """A step begins that is of another kind than the steps so far, which are forgotten."""
         self._plan.close()
         self._stop_sampler()
-        self._loading.restart()
+        self.loading.restart()
         if self.trace is not None:
-            (self._directory / self.trace).unlink(missing_ok=True)
+            (self.directory / self.trace).unlink(missing_ok=True)
         self._begin_again(first=False)
         self._advance(None)
 
     def finish(self) -> None:
         """The program makes no more steps: stop what is running and keep what is whole."""
         try:
-            if not self._device.is_found:
+            if not self.device.is_found:
                 self._find_device()
             self._plan.close()
-            if self.trace is not None and not (self._directory / self.trace).exists():
-                self._notes.append("the program deleted the trace of its steps")
+            if self.trace is not None and not (self.directory / self.trace).exists():
+                self.notes.append("the program deleted the trace of its steps")
                 self.trace = None
             if self.trace is None and self._program is not None:
                 self._keep_program(self._program)
@@ -204,47 +198,44 @@ class Passes:
 
     def stop(self) -> None:
         """Stop what is running and keep nothing."""
-        self._early = False
+        self.early = False
         with contextlib.suppress(Exception):
             self._plan.close()
         self._stop_sampler()
 
     def _find_device(self) -> None:
         """The program shows which device it runs on: clocks and memory from here on are that one's."""
-        before = str(self._device)
-        self._device.find(self._first_tracer.placed_elements if self._first_tracer is not None else {})
-        if str(self._device) == before:
+        before = str(self.device)
+        self.device.find(self._first_tracer.placed_elements if self._first_tracer is not None else {})
+        if str(self.device) == before:
             return
-        self._peak = self._device.peak_memory()
+        self._peak = self.device.peak_memory()
         if self.stage != "timed":  # else the pass that has begun stays on the clock of the host
             self._take_clock()
 
     def _take_clock(self) -> None:
-        self._clock = self._device.step_clock()
+        self._clock = self.device.step_clock()
         self._clock_name = "cuda events" if self._on_gpu else "perf_counter"
 
     @property
     def _may_move(self) -> bool:
         """Whether the program's steps still show its device."""
-        return self._device.follows_program and self.stage in ("start-up", "early")
+        return self.device.follows_program and self.stage in ("start-up", "early")
 
     @property
     def _on_gpu(self) -> bool:
-        return self._device.type == "cuda"
+        return self.device.type == "cuda"
 
     def _advance(self, event: Event | None) -> None:
         try:
-            if event is None:
-                next(self._plan)
-            else:
-                self._plan.send(event)
+            self._plan.send(event)
         except StopIteration:
             self.stage = "done"
 
     # --- the plan ----------------------------------------------------------------------------------------------------------------
 
     def _in_order(self, *, first: bool) -> Plan:
-        if self._early:
+        if self.early:
             if first:
                 yield from self._first_step()
             self.stage = "early"
@@ -252,26 +243,26 @@ class Passes:
         yield from self._warm_up()
         yield from self._timed_pass()
         self.stage = "traced"
-        if self._traced_steps < 1:
+        if self.traced_steps < 1:
             self._stop_sampler()
             return
-        if not self._early:
-            self._progress.stage("tracing one step to estimate the trace size", None)
-            yield from self._traced_pass(1, "steps", probe=True)
+        if not self.early:
+            self.progress.stage("tracing one step to estimate the trace size", None)
+            yield from self._traced_pass(1, "probe")
         steps = self._agreement.on(self._affordable_steps(), 1)
         before = self.steps
         yield from self._traced_pass(steps, "steps")
         while self._agreement.has_peers and self.steps < before + steps:  # an evaluation ended the pass, perhaps on this rank only
             yield
         yield from self._traced_again(steps)
-        if self._early and self._on_gpu and self._settings.steps is None:
+        if self.early and self._on_gpu and self.settings.steps is None:
             yield from self._timed_further()
         self._stop_sampler()
 
     def _first_step(self) -> Plan:
         """From the program's start to the end of its first step, traced as long as the trace stays small enough."""
         self.stage = "start-up"
-        self._progress.stage("running the first step", None)
+        self.progress.stage("running the first step", None)
         began = time.perf_counter_ns()
         bound = self._trace_program()
         try:
@@ -279,9 +270,9 @@ class Passes:
                 if event == "call" and bound.reached:
                     # The trace was full before the first step had called a module: it is worth more from here on.
                     bound = self._trace_program()
-            self._device.synchronise()
+            self.device.synchronise()
             self.warmup.first_step(time.perf_counter_ns() - began)
-            self._progress.advance()
+            self.progress.advance()
         finally:
             bound.stop()
             self._program_cut = bound.reached
@@ -302,9 +293,9 @@ class Passes:
         self.stage, self._first_tracer = "warm-up", None  # it holds a trace
         if self.warmup.is_over():
             return
-        asked = self._settings.warmup
-        self._progress.stage("warming up", None if asked is None else asked - len(self.warmup.times_ns))
-        if self._early or (self._on_gpu and asked == 1):
+        asked = self.settings.warmup
+        self.progress.stage("warming up", None if asked is None else asked - len(self.warmup.times_ns))
+        if self.early or (self._on_gpu and asked == 1):
             self._start_sampler()
         self._begin_stretch()
         began: list[int] = []
@@ -313,10 +304,10 @@ class Passes:
             while not self.warmup.is_over():
                 event = yield
                 if event == "step":
-                    self._device.synchronise()
+                    self.device.synchronise()
                     began.append(now_ns() - (time.perf_counter_ns() - last))
-                    self._loading.after_timed_step()
-                    self._progress.advance()
+                    self.loading.after_step()
+                    self.progress.advance()
                     self.warmup.add(time.perf_counter_ns() - last)
                     if self._on_gpu and not self.warmup.is_over():
                         # Here and not before the timed pass, which would find the device idle. The first step has taken memory on
@@ -324,14 +315,14 @@ class Passes:
                         self._start_sampler()
                 if event in ("step", "resume"):
                     last = time.perf_counter_ns()
-            if self._early and asked is None:
+            if self.early and asked is None:
                 yield from self._traced_when_warm()
         except GeneratorExit:
-            if self._early:
+            if self.early:
                 self._let_warmup_stand_in(began)
             raise
         if self.warmup.problem:
-            self._notes.append(self.warmup.problem)
+            self.notes.append(self.warmup.problem)
 
     def _traced_when_warm(self) -> Plan:
         """One step under the profiler, because the program's second step may take much longer than its later ones, and one after it."""
@@ -339,7 +330,7 @@ class Passes:
         last = time.perf_counter_ns()
         while (event := (yield)) != "step":
             last = time.perf_counter_ns() if event == "resume" else last
-        self._device.synchronise()
+        self.device.synchronise()
         self.warmup.times_ns.append(time.perf_counter_ns() - last)
 
     def _let_warmup_stand_in(self, began: list[int]) -> None:
@@ -355,18 +346,18 @@ class Passes:
         self._stretches = [TimedStretch(began_ns=began[-kept], ended_ns=began[-1] + self.timed_ns[-1], steps=kept)]
         self._timed_began_ns = began[-kept]
         self._add_memory()
-        self._loading.end_timed([number >= len(began) - kept for number in range(len(began))])
+        self.loading.end_timed([number >= len(began) - kept for number in range(len(began))])
 
     def _timed_pass(self) -> Plan:
         self.stage = "timed"
-        enough = planned_steps(self.warmup.step_s, gpu=self._on_gpu, program=self._early)
-        planned = self._settings.steps or self._agreement.on(enough, TIMED_MIN_STEPS)
-        if not self._on_gpu and (busy := self._patience.wait_for_idle(self._progress)) is not None:
-            self._notes.append(busy)
-        self._progress.stage("timing steps with the profiler off", planned)
+        enough = planned_steps(self.warmup.step_s, gpu=self._on_gpu, program=self.early)
+        planned = self.settings.steps or self._agreement.on(enough, TIMED_MIN_STEPS)
+        if not self._on_gpu and (busy := self._patience.wait_for_idle(self.progress)) is not None:
+            self.notes.append(busy)
+        self.progress.stage("timing steps with the profiler off", planned)
         self._start_sampler()
         self._others = OthersMeter()
-        self._save()
+        self.save()
         self._begin_stretch()
         self._timed_began_ns = now_ns()
         yield from self._timed_steps(planned)
@@ -382,12 +373,12 @@ class Passes:
         if not planned:
             return
         self.stage = "timed"
-        self._progress.stage("timing more steps with the profiler off", planned)
-        busy = self._agreement.on(max(min(BUSY_MAX_STEPS, math.ceil(BUSY_S / step_s)), self._loading.seen.prefetched), 1)
+        self.progress.stage("timing more steps with the profiler off", planned)
+        busy = self._agreement.on(max(min(BUSY_MAX_STEPS, math.ceil(BUSY_S / step_s)), self.loading.seen.prefetched), 1)
         while busy:
             busy -= (yield) == "step"
-        self._device.synchronise()
-        self._loading.begin_timed(more=True)
+        self.device.synchronise()
+        self.loading.begin_timed(more=True)
         yield from self._timed_steps(planned, further=True)
 
     def _timed_steps(self, planned: int, *, further: bool = False) -> Plan:
@@ -405,15 +396,15 @@ class Passes:
                 if event == "step":
                     self._clock.end()
                     waited.append(self._queue.since_ns())
-                    self._loading.after_timed_step()
+                    self.loading.after_step()
                     whole.append(not cut)
                     cut = False
-                    self._progress.advance()
+                    self.progress.advance()
                     if self._mps is not None:
                         self._mps.note()
                     if not self._on_gpu and time.perf_counter() - saved > _SAVE_PERIOD_S:
                         self.timed_ns = self._clock.so_far_ns()
-                        self._save()
+                        self.save()
                         saved = time.perf_counter()
                     if len(self._clock) == goal:
                         goal += self._patience.further_timed(planned, self._clock.so_far_ns(), waited)
@@ -442,9 +433,9 @@ class Passes:
                 times, before, earlier = [wall_ns] * len(times), [], [False] * len(before)
                 whole = [False] * (len(whole) - last) + [True] * last
             self.timed_ns = [*before, *(ns for ns, kept in zip(times, whole, strict=True) if kept)]
-            self._queue_ns["timed"] = [ns for ns, kept in zip(waited, whole, strict=True) if kept]
+            self._timed_queue_ns = [ns for ns, kept in zip(waited, whole, strict=True) if kept]
             self._queue.close()
-            self._loading.end_timed([*earlier, *whole])
+            self.loading.end_timed([*earlier, *whole])
 
     def _begin_step(self) -> None:
         self._queue.mark()
@@ -457,7 +448,7 @@ class Passes:
         step_ns = wall_step_ns(events_ns, wall_ns) if self._clock_name != "perf_counter" else None
         if step_ns is not None:
             self._clock_name = WALL_CLOCK
-            self._notes.append(
+            self.notes.append(
                 f"CUDA events of {counted(stretch.steps, 'step')} add up to {seconds(sum(events_ns) / 1e9)}, but the steps took "
                 f"{seconds(wall_ns / 1e9)}: they use other streams as well, so the step time is the wall time divided by the steps"
             )
@@ -474,7 +465,7 @@ class Passes:
         def over() -> bool:
             return time.perf_counter() > until or self.steps > most
 
-        while quiet(self.traced_ns, self._queue_ns["traced"]) < enough and not over() and self._patience.is_disturbed():
+        while quiet(self.traced.times_ns, self.traced.queue_ns) < enough and not over() and self._patience.is_disturbed():
             self._queue.watch()
             self._queue.mark()
             began = time.perf_counter_ns()
@@ -492,68 +483,67 @@ class Passes:
             return ()
         return [sample for sample in self._sampler.samples() if sample.time_ns >= (self._timed_began_ns or 0)]
 
-    def _traced_pass(self, steps: int, kind: Literal["steps", "early"], *, probe: bool = False, again: bool = False) -> Plan:
+    def _traced_pass(self, steps: int, kind: Literal["steps", "early", "probe"], *, again: bool = False) -> Plan:
         """``steps`` under the profiler; an evaluation in between ends the pass, or lets it begin again where no step had ended.
 
         With ``again`` the trace is kept only if it has more quiet steps than the one before.
         """
-        if not probe:
-            self._progress.stage("tracing", steps)
-        before = self._inductor.graphs
-        self._loading.begin_traced(keep_batches=kind == "steps" and not probe)
-        pages = self._page_faults.get("timed")
-        few = kind == "steps" and not probe and pages is not None and pages < _FEW_PAGES * len(self.timed_ns)
-        if kind == "steps" and pages and not probe and not self._on_gpu:
+        if kind != "probe":
+            self.progress.stage("tracing", steps)
+        before = self.inductor.graphs
+        self.loading.begin_traced(keep_batches=kind == "steps")
+        pages = self._timed_faults
+        if kind == "steps" and pages and not self._on_gpu:
             self._page_s = page_s()
-        reserve = HeapReserve() if few else None
+        reserve = HeapReserve() if kind == "steps" and pages is not None and pages < _FEW_PAGES * len(self.timed_ns) else None
         tracer = self._tracer(steps)
-        self._range_ns = None if probe or self._on_gpu else range_cost_ns()
+        self._range_ns = None if kind == "probe" or self._on_gpu else range_cost_ns()
         tracer.start()
         try:
-            while (event := (yield)) != "pause" or not tracer.times_ns:
+            while (event := (yield)) != "pause" or not tracer.traced.times_ns:
                 if event == "pause":
                     tracer.stop()
                 elif event == "resume":
                     tracer = self._tracer(steps)
                     tracer.start()
                 elif event == "step":
-                    self._device.synchronise()
-                    self._loading.after_traced_step()
-                    self._progress.advance()
+                    self.device.synchronise()
+                    self.loading.after_step()
+                    self.progress.advance()
                     if tracer.step():
                         break
         finally:
             tracer.stop()
             if reserve is not None:
                 reserve.release()
-            kept = bool(tracer.times_ns)
+            kept = bool(tracer.traced.times_ns)
             if again:
-                kept = quiet(tracer.times_ns, tracer.queue_ns) > quiet(self.traced_ns, self._queue_ns["traced"])
-            self._loading.end_traced(kept=kept)
+                kept = quiet(tracer.traced.times_ns, tracer.traced.queue_ns) > quiet(self.traced.times_ns, self.traced.queue_ns)
+            self.loading.end_traced(kept=kept)
             if kept:
-                self._keep_trace(tracer, kind)
-        compiled = self._inductor.graphs > before
-        if compiled and kind == "steps" and not probe:
-            self._notes.append("code was compiled during the traced steps: their times and operators include compilation")
+                self._keep_trace(tracer, "early" if kind == "early" else "steps")
+        compiled = self.inductor.graphs > before
+        if compiled and kind == "steps":
+            self.notes.append("code was compiled during the traced steps: their times and operators include compilation")
         # Some versions of torch compile again when there are hooks on modules, and the trace would be one of the compiler.
-        self._compiles_under_hooks = compiled and before > 0 and self._ranges is None
-        self._save()
+        self._compiles_under_hooks = compiled and before > 0 and self.ranges is None
+        self.save()
 
     # --- the timed pass ----------------------------------------------------------------------------------------------------------
 
     def _begin_stretch(self, *, more: bool = False) -> None:
         """Steps are timed from here on, ``more`` of them after a pause."""
         self._peak.start()
-        self._device.synchronise()
+        self.device.synchronise()
         if not more:
             self.peak_bytes = None
-            self._loading.begin_timed()
-            self._page_faults.pop("timed", None)
+            self.loading.begin_timed()
+            self._timed_faults = None
         self._faults = page_faults()
 
     def _end_stretch(self, began_ns: int, steps_before: int, *, memory: bool = True) -> None:
         """A pause, or the end of the pass: add up what was measured since the last one."""
-        self._device.synchronise()
+        self.device.synchronise()
         self._stretches.append(TimedStretch(began_ns=began_ns, ended_ns=now_ns(), steps=len(self._clock) - steps_before))
         if memory:
             self._add_memory()
@@ -562,13 +552,12 @@ class Passes:
         peak, faults = self._peak.bytes(), since(self._faults)
         self.peak_bytes = max(filter(None, (self.peak_bytes, peak)), default=None)
         if faults is not None:
-            self._page_faults["timed"] = (self._page_faults.get("timed") or 0) + faults
+            self._timed_faults = (self._timed_faults or 0) + faults
 
     def _start_sampler(self) -> None:
-        if self._sampler is not None:
-            return
-        self._sampler = self._device.sampler(self._directory / JOURNAL_FILE)
-        self._sampler.start()
+        if self._sampler is None:
+            self._sampler = self.device.sampler(self.directory / JOURNAL_FILE)
+            self._sampler.start()
 
     def _stop_sampler(self) -> None:
         if self._sampler is None:
@@ -581,27 +570,27 @@ class Passes:
         if self._others is not None:
             self.other_processes, self._others = self._others.by_name(), None
         if sampler.problem:
-            self._notes.append(f"device samples: {sampler.problem}")
+            self.notes.append(f"device samples: {sampler.problem}")
         timed_ns = self._stretches[-1].ended_ns if self._stretches else now_ns()
-        peaks = [s.process_rss_bytes for s in self.samples if s.process_rss_bytes is not None and s.time_ns <= timed_ns]
-        if self.peak_bytes is None and self._device.type != "cuda" and peaks:
-            self.peak_bytes = max(peaks)
+        if self.peak_bytes is None and self.device.type != "cuda":
+            resident = (sample.process_rss_bytes for sample in self.samples if sample.time_ns <= timed_ns)
+            self.peak_bytes = max(filter(None, resident), default=None)
 
     # --- traces ------------------------------------------------------------------------------------------------------------------
 
     def _tracer(self, steps: int) -> Tracer:
-        ranges = None if self._compiles_under_hooks else (self._ranges or ModuleRanges)()
-        tracer = self._device.tracer(steps=steps, modules=ranges)
+        ranges = None if self._compiles_under_hooks else (self.ranges or ModuleRanges)()
+        tracer = self.device.tracer(steps=steps, modules=ranges)
         self._first_tracer = tracer if self._may_move else None
         return tracer
 
     def _affordable_steps(self) -> int:
-        planned = self._traced_steps
+        planned = self.traced_steps
         if self.timed_ns and planned > TRACED_MIN_STEPS:
             planned = min(planned, max(TRACED_MIN_STEPS, round(TRACED_S / (statistics.median(self.timed_ns) / 1e9))))
         steps = max(1, min(planned, TRACE_LIMIT_BYTES // max(self._trace_bytes, 1)))
         if steps < planned:
-            self._notes.append(
+            self.notes.append(
                 f"traced {counted(steps, 'step')} instead of {planned}: one step takes {binary_bytes(self._trace_bytes)} of "
                 f"trace, the limit is {binary_bytes(TRACE_LIMIT_BYTES)}"
             )
@@ -609,28 +598,23 @@ class Passes:
 
     def _keep_trace(self, tracer: Tracer, kind: Literal["steps", "early", "program"]) -> None:
         """Write the trace in place of an earlier one."""
-        self._directory.mkdir(parents=True, exist_ok=True)
-        self._trace_bytes = tracer.write(self._directory / self._trace_name) // len(tracer.times_ns)
-        self.trace = self._trace_name
-        self.traced_ns, self._queue_ns["traced"] = tracer.times_ns, tracer.queue_ns
-        self.parameter_elements = tracer.parameter_elements
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._trace_bytes = tracer.write(self.directory / self.trace_name) // len(tracer.traced.times_ns)
+        self.trace, self.traced = self.trace_name, replace(tracer.traced, kind=kind)
         self.module_names |= tracer.module_names
-        self.tf32 = self._device.tf32()
-        self._page_faults["traced"], self._step_faults = tracer.page_faults, tracer.step_faults
-        self._traced = kind
+        self.tf32 = self.device.tf32()
         self._program = None
 
     def _keep_program(self, tracer: Tracer) -> None:
         """The trace from the program's start on, where it holds an operator."""
-        if not tracer.times_ns:
+        if not tracer.traced.times_ns:
             return
         self._keep_trace(tracer, "program")
-        if not tracer.has_operators:
-            (self._directory / self._trace_name).unlink(missing_ok=True)
-            self.trace, self.traced_ns, self.parameter_elements = None, [], None
-            return
-        if self._program_cut:
-            self._notes.append("the trace was stopped before it became too large: later operators are not in it")
+        if not self.traced.has_operators:
+            (self.directory / self.trace_name).unlink(missing_ok=True)
+            self.trace, self.traced = None, TracedSteps(kind="program")
+        elif self._program_cut:
+            self.notes.append("the trace was stopped before it became too large: later operators are not in it")
 
     # --- records -----------------------------------------------------------------------------------------------------------------
 
@@ -641,22 +625,23 @@ class Passes:
 
     def times(self) -> StepTimes:
         """The steps recorded so far."""
-        longest = max(self._stretches, key=lambda one: one.ended_ns - one.began_ns, default=None)
+        longest = max(self._stretches, key=lambda stretch: stretch.ended_ns - stretch.began_ns, default=None)
+        traced = self.traced
         return StepTimes(
             warmup_ns=tuple(self.warmup.times_ns),
             timed_ns=tuple(self.timed_ns),
-            traced_ns=tuple(self.traced_ns),
-            traced=self._traced,
+            traced_ns=tuple(traced.times_ns),
+            traced=traced.kind,
             settled=self.warmup.settled,
             rule=self.warmup.rule,
             clock=self._clock_name,
-            timed_page_faults=self._page_faults.get("timed"),
-            traced_page_faults=self._page_faults.get("traced"),
-            traced_step_faults=known(self._step_faults, len(self.traced_ns)),
+            timed_page_faults=self._timed_faults,
+            traced_page_faults=traced.page_faults,
+            traced_step_faults=known(traced.step_faults, len(traced.times_ns)),
             page_ns=None if self._page_s is None else self._page_s * 1e9,
             timed_began_ns=self._timed_began_ns,
             timed_stretch=longest if len(self._stretches) > 1 else None,
             range_ns=self._range_ns,
-            timed_queue_ns=known(self._queue_ns["timed"], len(self.timed_ns)),
-            traced_queue_ns=known(self._queue_ns["traced"], len(self.traced_ns)),
+            timed_queue_ns=known(self._timed_queue_ns, len(self.timed_ns)),
+            traced_queue_ns=known(traced.queue_ns, len(traced.times_ns)),
         )

@@ -1,57 +1,310 @@
-"""Recording a program that knows nothing of us: it runs as under ``python``, and ``StepHooks`` tell where its steps end."""
+"""Record a program that knows nothing of us: it runs as under ``python``, and hooks find the ends of its steps.
+
+A training step ends with ``optimizer.step()``. In a program that makes no optimizer, an inference step ends when an outermost module
+returns with gradients off. Of several optimizers or modules that take turns, one ends the step. A model that is trained, called in
+evaluation mode with gradients off, is being evaluated: that belongs to no training step.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import runpy
 import sys
+import threading
 import time
 import traceback
+import types
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from rooflines.errors import Interrupted, RooflinesError, WorkloadError
+from rooflines.profiler.module_hooks import ModuleRanges, global_hooks
 from rooflines.profiler.options import Mode
 from rooflines.profiler.recording.collect import Recording, interrupted, user_error
-from rooflines.profiler.recording.step_hooks import Doing, StepHooks
 from rooflines.profiler.records import Run
 from rooflines.units import counted, seconds
+
+# What the program does: a step ends, of its kind; an outermost module is called; an evaluation begins, and training goes on; others
+# than before begin to end the steps.
+Doing = Mode | Literal["call", "pause", "resume", "change"]
+
+# What ends the steps has not been called while others were called this often: the program has gone on to something else.
+_GONE_AFTER = 50
+
+
+class StepHooks:
+    """Context manager that calls ``on_doing`` with what the running program does.
+
+    Others may begin to end the steps while ``may_change()``, or when the former have not been seen for long. From the first training
+    step on, only optimizers end steps. Only the thread that entered is watched, and only while it is not away: forked workers of a data
+    loader inherit the hooks, other threads have separate steps, and what runs inside a loader is not a step. ``mode`` is the kind of
+    steps that the program makes, None before the first one; ``evaluations`` between them took ``evaluating_s`` seconds.
+    """
+
+    def __init__(
+        self,
+        on_doing: Callable[[Doing], None],
+        may_change: Callable[[], bool] = lambda: True,
+        is_away: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.evaluations = 0
+        self.evaluating_s = 0.0
+        self.mode: Mode | None = None
+        self._on_doing = on_doing
+        self._may_change = may_change
+        self._is_away = is_away
+        self._owner = _here()
+        self._depth = 0
+        self._optimizer_depth = 0
+        self._optimizers: list[weakref.ref[Any]] = []
+        self._turns = _Turns()
+        self._evaluating_since: float | None = None
+        self._pending: Any = None  # the optimizer that stepped in a backward pass or in compiled code, where no step may end
+        self._is_trained: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+        self._on = False
+        self._ranges: ModuleRanges | None = None
+        self._hooks = contextlib.ExitStack()
+
+    def __enter__(self) -> StepHooks:
+        from torch.optim import Optimizer
+
+        self._hooks.enter_context(global_hooks(self._before_forward, self._after_forward))
+        make = Optimizer.__init__
+
+        @functools.wraps(make)
+        def made(optimizer: Any, *arguments: Any, **keywords: Any) -> None:
+            make(optimizer, *arguments, **keywords)
+            self._watch(optimizer)
+
+        Optimizer.__init__ = made  # type: ignore[method-assign, assignment]
+        self._hooks.callback(setattr, Optimizer, "__init__", make)
+        self._on = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._on = False
+        self._hooks.close()
+
+    @property
+    def makes_optimizers(self) -> bool:
+        """Whether the program has made an optimizer, and so is likely to train."""
+        return bool(self._optimizers)
+
+    @property
+    def several(self) -> int:
+        """The number of optimizers or modules that take turns in a step."""
+        return self._turns.taking
+
+    def ranges(self) -> ModuleRanges:
+        """Ranges around modules by these hooks."""
+        return _RangesHere(self)
+
+    # --- optimizers --------------------------------------------------------------------------------------------------------------
+
+    def _watch(self, optimizer: Any) -> None:
+        """Be told when ``optimizer`` has stepped.
+
+        Not by torch's own post hook: that one runs inside the profiler's range ``Optimizer.step``, and a profiler that is stopped in
+        an open range leaves a pointer to freed memory behind.
+        """
+        self._optimizers.append(weakref.ref(optimizer))
+        self._is_trained.clear()
+
+        @functools.wraps(type(optimizer).step)
+        def step(this: Any, *arguments: Any, **keywords: Any) -> Any:
+            self._optimizer_depth += 1
+            try:
+                result = type(this).step(this, *arguments, **keywords)
+            finally:
+                self._optimizer_depth -= 1
+            if self._optimizer_depth == 0 and self._watched():  # one optimizer may be made of others
+                self._after_optimizer(this)
+            return result
+
+        # A bound method, as learning-rate schedulers expect, which wrap it once more.
+        optimizer.step = types.MethodType(step, optimizer)
+
+    def _after_optimizer(self, optimizer: Any) -> None:
+        import torch
+
+        self._resume()
+        if torch._C._current_graph_task_id() != -1 or _in_compiled_code():
+            self._pending = optimizer
+        else:
+            self._pending = None
+            self._ended("training", optimizer)
+
+    # --- modules -----------------------------------------------------------------------------------------------------------------
+
+    def _before_forward(self, module: Any, inputs: Any) -> None:
+        import torch
+
+        if torch.compiler.is_compiling():  # before anything else: compiled code must not depend on our state
+            return
+        if self._watched():
+            self._depth += 1
+            if self._depth == 1:
+                self._outermost(module)  # may end a trace or begin one, which then holds the range of this module
+        if self._ranges is not None:
+            self._ranges.before(module, inputs)
+
+    def _outermost(self, module: Any) -> None:
+        import torch
+
+        if self._pending is not None:
+            optimizer, self._pending = self._pending, None
+            self._ended("training", optimizer)
+        if self._evaluating_since is not None and not torch.is_grad_enabled():
+            return  # a loss, or an average of the model
+        if not self._evaluates(module):
+            self._resume()
+            self._on_doing("call")
+        elif self.mode == "training":
+            self._evaluating_since = time.perf_counter()
+            self.evaluations += 1
+            self._on_doing("pause")
+
+    def _after_forward(self, module: Any, inputs: Any, output: Any) -> None:
+        import torch
+
+        if torch.compiler.is_compiling():
+            return
+        if self._ranges is not None:
+            self._ranges.after()
+        if self._watched():
+            self._depth = max(0, self._depth - 1)
+            # Until there is an optimizer, each call is a step; then only what evaluates the model before it is trained.
+            infers = self.mode != "training" and not torch.is_grad_enabled() and (not self._optimizers or self._evaluates(module))
+            if self._depth == 0 and infers:
+                self._ended("inference", module)
+
+    def _evaluates(self, module: Any) -> bool:
+        """Whether a call of ``module`` at this moment evaluates what the program trains."""
+        import torch
+
+        if torch.is_grad_enabled() or module.training or not self._optimizers:
+            return False
+        is_trained = self._is_trained.get(module)
+        if is_trained is None:
+            optimizers = [optimizer for reference in self._optimizers if (optimizer := reference()) is not None]
+            trained = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
+            is_trained = self._is_trained[module] = any(id(parameter) in trained for parameter in module.parameters())
+        return is_trained
+
+    # --- steps -------------------------------------------------------------------------------------------------------------------
+
+    def _resume(self) -> None:
+        if self._evaluating_since is not None:
+            self.evaluating_s += time.perf_counter() - self._evaluating_since
+            self._evaluating_since = None
+            self._on_doing("resume")
+
+    def _ended(self, mode: Mode, by: Any) -> None:
+        """``by``, an optimizer or a module, has done what may end a step."""
+        first = self.mode is None
+        if mode != self.mode:
+            self.mode, self._turns = mode, _Turns()
+            if not first:
+                self._turns.begin_with(by)
+                self._on_doing("change")
+                return
+        turn = self._turns.take(by, may_change=self._may_change())
+        if turn != "inside":
+            self._on_doing(mode if turn == "end" else "change")
+
+    def _watched(self) -> bool:
+        return self._on and _here() == self._owner and not self._is_away()
+
+
+class _Turns:
+    """Which of the optimizers, or modules, that take turns ends a step: the one that was the last to come for the first time.
+
+    ``taking`` is how many took turns in a step that has ended.
+    """
+
+    def __init__(self) -> None:
+        self.taking = 1
+        self._last: int | None = None
+        self._seen: dict[int, Any] = {}  # held, so that no id is given again
+        self._between: list[int] = []  # since the last step ended
+
+    def begin_with(self, ending: Any) -> None:
+        """``ending`` ends the steps."""
+        self._seen[id(ending)] = ending
+        self._last, self.taking, self._between = id(ending), 1, []
+
+    def take(self, ending: Any, *, may_change: bool) -> Literal["end", "inside", "change"]:
+        """It is the turn of ``ending``: whether that ends a step, lies inside one, or another kind of step begins behind it."""
+        new = id(ending) not in self._seen
+        self._seen[id(ending)] = ending
+        if self._last is None or id(ending) == self._last:
+            self._last, self.taking, self._between = id(ending), max(self.taking, len({*self._between}) + 1), []
+            return "end"
+        self._between.append(id(ending))
+        if (new and may_change) or len(self._between) > _GONE_AFTER:
+            self.begin_with(ending)
+            return "change"
+        return "inside"
+
+
+class _RangesHere(ModuleRanges):
+    """Ranges around modules, written by the hooks that are there anyway: no others come and go, on which compiled code depends."""
+
+    def __init__(self, hooks: StepHooks) -> None:
+        super().__init__()
+        self._hooks = hooks
+
+    def __enter__(self) -> _RangesHere:
+        self._hooks._ranges = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._hooks._ranges = None
+        self.leave_all()
+
+
+def _in_compiled_code() -> bool:
+    """Whether a function of ``torch.compile`` has called us: it is a range of the profiler, which must not be stopped in it."""
+    frame = sys._getframe()
+    while frame := frame.f_back:  # type: ignore[assignment]
+        code = frame.f_code
+        if "callback" in code.co_freevars and code.co_filename.endswith("eval_frame.py"):
+            return True
+    return False
+
+
+def _here() -> tuple[int, int]:
+    """This process and thread: a forked child's main thread has the same identifier as ours."""
+    return os.getpid(), threading.get_ident()
 
 
 class _Enough(BaseException):
     """Everything is recorded: unwind the script. Not an Exception, so that the script's own handlers let it pass."""
 
 
-class Program:
-    """A script or a module with its own command line; ``name`` is what it is called in messages."""
+class Program(NamedTuple):
+    """A script, or with ``is_module`` a module (``python -m``), with its own command line; ``name`` is its path or its name."""
 
-    def __init__(self, name: str, arguments: list[str], run: Callable[[], object], path: str) -> None:
-        self.name = name
-        self._argv = [name, *arguments]
-        self._run = run
-        self._path = path
-
-    @classmethod
-    def of_script(cls, script: Path, arguments: list[str]) -> Program:
-        """``python SCRIPT ARGUMENTS``."""
-        return cls(str(script), arguments, lambda: runpy.run_path(str(script), run_name="__main__"), str(script.resolve().parent))
-
-    @classmethod
-    def of_module(cls, module: str, arguments: list[str]) -> Program:
-        """``python -m MODULE ARGUMENTS``."""
-        return cls(module, arguments, lambda: runpy.run_module(module, run_name="__main__", alter_sys=True), os.getcwd())
+    name: str
+    arguments: list[str]
+    is_module: bool = False
 
     def run(self) -> None:
         """Run it to its end, in the directory and with the command line that it was given; both are put back."""
         argv, path, directory = sys.argv, list(sys.path), os.getcwd()
-        sys.argv = list(self._argv)
-        sys.path.insert(0, self._path)
+        sys.argv = [self.name, *self.arguments]
+        sys.path.insert(0, directory if self.is_module else str(Path(self.name).resolve().parent))
         try:
-            self._run()
+            if self.is_module:
+                runpy.run_module(self.name, run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(self.name, run_name="__main__")
         finally:
             sys.argv, sys.path[:] = argv, path
             with contextlib.suppress(OSError):
@@ -64,26 +317,19 @@ class _Driver:
     def __init__(self, recording: Recording, *, to_end: bool) -> None:
         self._recording = recording
         self._to_end = to_end
-        self._paused_at = 0.0
-        self.evaluating_s = 0.0
         self._made = 0  # steps of the present kind
         self.before = 0  # and of the kinds before, which were forgotten
-        self.hooks = StepHooks(self._on_step, self._on_doing, self._may_change, lambda: recording.loading.is_under_way)
+        self.hooks = StepHooks(self._on_doing, self._may_change, lambda: recording.loading.is_loading)
 
     def _may_change(self) -> bool:
         return not self._recording.passes.has_begun_timing
 
     def _on_doing(self, doing: Doing) -> None:
         recording = self._recording
-        if doing == "call":
-            if recording.passes.stage == "start-up":
-                recording.passes.tell("call")
-        elif doing == "pause":
-            self._paused_at = time.perf_counter()
-            recording.pause()
-        elif doing == "resume":
-            self.evaluating_s += time.perf_counter() - self._paused_at
-            recording.resume()
+        if doing == "training" or doing == "inference":
+            self._on_step(doing)
+        elif doing != "change":
+            recording.passes.tell(doing)
         elif self._may_change() or self.hooks.mode != recording.workload.mode:
             self.before, self._made = self.before + self._made, 0
             recording.passes.restart()
@@ -121,7 +367,7 @@ class _Driver:
             yield f"a step is one turn of {hooks.several} {what}, and ends with the last one"
         if hooks.evaluations:
             yield (
-                f"the program evaluated its model {_times(hooks.evaluations)} between the steps ({seconds(self.evaluating_s)}): "
+                f"the program evaluated its model {_times(hooks.evaluations)} between the steps ({seconds(hooks.evaluating_s)}): "
                 "not part of any step"
             )
         if self.before:
@@ -144,15 +390,15 @@ def collect_script(program: Program, recording: Recording, *, to_end: bool) -> R
             except _Enough:
                 pass
             except SystemExit as ending:
-                if ending.code not in (None, 0) and not recording.loading.is_resident:
+                if ending.code not in (None, 0) and not recording.loading.resident:
                     raise
             except Exception as error:
-                if not recording.loading.is_resident:
+                if not recording.loading.resident:
                     raise
                 recording.loading.end_resident_steps(error)  # everything is recorded, and to its own data it did not object
             if os.getpid() != owner:
                 _end_child(0)
-            if recording.loading.is_resident:
+            if recording.loading.resident:
                 recording.loading.end_resident_steps()
             recording.notes.extend(driver.notes())
             if not recording.passes.steps:

@@ -1,37 +1,134 @@
-"""torch.profiler over a few steps, written as the trace that PyTorch's own tools open."""
+"""torch.profiler over a few steps, written as the trace that PyTorch's own tools open; and a bound for traces of unknown length.
+
+torch's profiler keeps every operator in memory and cannot say how many there are. What it keeps are small blocks of the C heap, a few
+kilobytes an operator, so the growth of that heap bounds their number; large tensors are not part of it.
+"""
 
 from __future__ import annotations
 
+import _thread
+import contextlib
+import ctypes
 import errno
 import gzip
 import mmap
 import os
 import shutil
+import signal
+import threading
 import time
 import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Literal
 
 from rooflines.errors import OutputError
 from rooflines.profiler.module_hooks import ModuleRanges
-from rooflines.profiler.recording.process_memory import page_faults, since
-from rooflines.profiler.recording.run_queue import RunQueue
+from rooflines.profiler.recording.process import RunQueue, page_faults, since
 from rooflines.profiler.trace.records import STEP_PREFIX
-from rooflines.profiler.trace.stored_call import LOSSY
+from rooflines.profiler.trace.signature import LOSSY
 
 if TYPE_CHECKING:
     import torch
 
-_CHUNK: Final = 1 << 22
+
+# About 40,000 operators, at 2.5 kB each: a second or two to write, some 150 MB of JSON.
+HEAP_LIMIT_BYTES = 100 << 20
+# Where the heap cannot be asked, a trace ends after this time: tens of thousands of operators a second are usual.
+BLIND_LIMIT_S = 5.0
+_PERIOD_S = 0.1
+# Ignored by default, so that a run without a handler is not disturbed.
+_SIGNAL = getattr(signal, "SIGURG", None)
+
+
+class TraceBound:
+    """Calls ``stop`` on the main thread once the C heap has grown by ``HEAP_LIMIT_BYTES`` since ``start``; ``reached`` says whether.
+
+    Only the thread that started a profiler may stop it. On another thread than the main one, or where Python cannot interrupt that,
+    nothing is bounded and ``possible`` is False: do not trace there without knowing that the trace ends.
+    """
+
+    def __init__(self, stop: Callable[[], object]) -> None:
+        self.reached = False
+        self.possible = _SIGNAL is not None and threading.current_thread() is threading.main_thread()
+        self._stop = stop
+        self._over = threading.Event()
+        self._before: Any = None
+
+    def start(self) -> None:
+        """Watch from here on."""
+        assert _SIGNAL is not None
+        self._before = signal.signal(_SIGNAL, self._on_signal)
+        threading.Thread(target=self._watch, name="rooflines-trace-bound", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop watching."""
+        if not self._over.is_set():
+            self._over.set()
+            if signal.getsignal(_SIGNAL) == self._on_signal:  # type: ignore[arg-type]
+                signal.signal(_SIGNAL, self._before)  # type: ignore[arg-type]
+
+    def _watch(self) -> None:
+        heap, began = heap_bytes(), time.monotonic()
+        while not self._over.wait(_PERIOD_S):
+            now = heap_bytes()
+            too_long = heap is None and time.monotonic() - began > BLIND_LIMIT_S
+            if too_long or (heap is not None and now is not None and now - heap > HEAP_LIMIT_BYTES):
+                _thread.interrupt_main(_SIGNAL)  # type: ignore[arg-type]
+                return
+
+    def _on_signal(self, *_: object) -> None:
+        if not self._over.is_set():
+            self.stop()
+            self.reached = True
+            self._stop()
+
+
+class _Mallinfo(ctypes.Structure):
+    """glibc's ``struct mallinfo2`` (malloc.h, glibc 2.33 and later)."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()  # noqa: SIM905 (as in malloc.h)
+    )
+
+
+def heap_bytes() -> int | None:
+    """The bytes in use in the C heap, without blocks so large that they are mapped by themselves; None without glibc 2.33."""
+    try:
+        ask = ctypes.CDLL(None).mallinfo2
+    except (AttributeError, OSError, TypeError):
+        return None
+    ask.restype = _Mallinfo
+    used: int = ask().uordblks
+    return used
+
+
+@dataclass
+class TracedSteps:
+    """What a tracer measured besides its trace: for each step its time, how long threads waited for a processor and the pages taken
+    from the system; the pages of all steps, and the elements of parameters that the optimizers of a step updated.
+
+    Once the trace is written it is known whether it has operators, and any of those that ``lack_arguments`` (``LOSSY``).
+    """
+
+    times_ns: list[int] = field(default_factory=list)
+    queue_ns: list[int | None] = field(default_factory=list)
+    step_faults: list[int | None] = field(default_factory=list)
+    page_faults: int | None = None
+    parameter_elements: int | None = None
+    kind: Literal["steps", "early", "program"] = "steps"
+    has_operators: bool = False
+    lack_arguments: bool = False
 
 
 class Tracer:
     """torch.profiler over a few steps, each in a range ``ProfilerStep#N`` that ends after a synchronise.
 
-    ``modules`` writes the modules into the trace; None leaves them out. ``has_operators`` is known once the trace is written.
+    ``modules`` writes the modules into the trace; None leaves them out.
     ``cuda`` traces work of GPUs, too, wherever it runs; ``device`` gives the device to wait for when the profiler stops.
     """
 
@@ -41,10 +138,8 @@ class Tracer:
         activities = [ProfilerActivity.CPU]
         if cuda:
             activities.append(ProfilerActivity.CUDA)
+        self.traced = TracedSteps()
         self._device = device
-        self.has_operators = False
-        self.times_ns: list[int] = []
-        self.queue_ns: list[int | None] = []
         self._queue = RunQueue()
         self._steps = steps
         self._profiler: Any = profile(
@@ -53,26 +148,19 @@ class Tracer:
         self._modules = modules
         self._optimizers: dict[int, int] = {}
         self._stepped: dict[int, weakref.ref[torch.optim.Optimizer]] = {}
-        self._hook: Any = None
+        self._open = contextlib.ExitStack()
         self._range: Any = None
         self._unfinished = ""
         self._running = False
         self._last = 0
-        self.page_faults: int | None = None
-        self.step_faults: list[int | None] = []
         self._faults: int | None = None
         self._step_faults: int | None = None
-
-    @property
-    def parameter_elements(self) -> int | None:
-        """Elements of the parameters that the optimizers of a step update together; None when none stepped."""
-        return sum(self._optimizers.values()) or None
 
     @property
     def placed_elements(self) -> dict[str, int]:
         """Elements of the parameters that the optimizers of a step are for, by the device they are on."""
         placed: Counter[str] = Counter()
-        for optimizer in filter(None, (one() for one in self._stepped.values())):
+        for optimizer in filter(None, (reference() for reference in self._stepped.values())):
             for parameter in _parameters(optimizer):
                 placed[str(parameter.device)] += parameter.numel()
         return dict(placed)
@@ -91,8 +179,8 @@ class Tracer:
             self._profiler.start()
         self._running = True
         if self._modules is not None:
-            self._modules.__enter__()
-        self._hook = register_optimizer_step_post_hook(self._after_optimizer)
+            self._open.enter_context(self._modules)
+        self._open.callback(register_optimizer_step_post_hook(self._after_optimizer).remove)
         self._faults = page_faults()
         self._queue.watch()
         self._open_step()
@@ -101,12 +189,12 @@ class Tracer:
         """End a step; True when it was the last one, or the tracer has been stopped (the profiler is off then)."""
         if self._range is None:
             return True
-        self.times_ns.append(time.perf_counter_ns() - self._last)
-        self.queue_ns.append(self._queue.since_ns())
-        self.step_faults.append(since(self._step_faults))
+        self.traced.times_ns.append(time.perf_counter_ns() - self._last)
+        self.traced.queue_ns.append(self._queue.since_ns())
+        self.traced.step_faults.append(since(self._step_faults))
         self._range.__exit__(None, None, None)
         self._range = None
-        if len(self.times_ns) >= self._steps:
+        if len(self.traced.times_ns) >= self._steps:
             self.stop()
             return True
         self._open_step()
@@ -123,7 +211,8 @@ class Tracer:
             size = plain.stat().st_size
             with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=6) as target:
                 with mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as text:
-                    self.has_operators = text.find(b'"cpu_op"') >= 0
+                    self.traced.has_operators = text.find(b'"cpu_op"') >= 0
+                    self.traced.lack_arguments = any(text.find(f'"name": "{name}'.encode()) >= 0 for name in LOSSY)
                 if self._unfinished:  # its range is not a step; this is rare enough to hold the trace in memory
                     target.write(source.read().replace(f'"{self._unfinished}"'.encode(), b'"unfinished step"'))
                 else:
@@ -140,7 +229,7 @@ class Tracer:
     def _open_step(self) -> None:
         from torch.profiler import record_function
 
-        self._range = record_function(f"{STEP_PREFIX}{len(self.times_ns)}")
+        self._range = record_function(f"{STEP_PREFIX}{len(self.traced.times_ns)}")
         self._range.__enter__()
         self._step_faults = page_faults()
         self._queue.mark()
@@ -149,19 +238,18 @@ class Tracer:
     def stop(self, *, keep_step: bool = False) -> None:
         """Profiler and hooks off; a step that has not ended is not counted, unless ``keep_step`` ends it here."""
         if self._range is not None and keep_step:
-            self._steps = len(self.times_ns) + 1
+            self._steps = len(self.traced.times_ns) + 1
             self.step()
         if self._range is not None:
-            self._unfinished = f"{STEP_PREFIX}{len(self.times_ns)}"
+            self._unfinished = f"{STEP_PREFIX}{len(self.traced.times_ns)}"
             self._range.__exit__(None, None, None)
             self._range = None
         if self._running:
             self._running = False
-            self.page_faults = since(self._faults)
+            self.traced.page_faults = since(self._faults)
+            self.traced.parameter_elements = sum(self._optimizers.values()) or None
             self._queue.close()
-            self._hook.remove()
-            if self._modules is not None:
-                self._modules.__exit__()
+            self._open.close()
             self._stop_profiler()
 
     def _stop_profiler(self) -> None:
@@ -202,17 +290,3 @@ def _ends_whole(trace: Path) -> bool:
     with trace.open("rb") as file:
         file.seek(max(0, trace.stat().st_size - 64))
         return file.read().rstrip().endswith(b"}")
-
-
-def leaves_out_arguments(trace: Path) -> bool:
-    """Whether the trace holds a call of one of the ``LOSSY`` operators."""
-    marks = [f'"name": "{name}'.encode() for name in LOSSY]
-    kept = max(map(len, marks))
-    tail = b""
-    with gzip.open(trace, "rb") as file:
-        while chunk := file.read(_CHUNK):
-            window = tail + chunk
-            if any(mark in window for mark in marks):
-                return True
-            tail = window[-kept:]
-    return False

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 from itertools import chain, compress
 from typing import Any
 
@@ -19,11 +20,9 @@ import numpy.typing as npt
 from rooflines.arguments import arg
 from rooflines.errors import TraceError
 from rooflines.profiler.trace import intervals
-from rooflines.profiler.trace.communication_kernels import communicates
 from rooflines.profiler.trace.distinct import distinct
-from rooflines.profiler.trace.document import Args, Event
+from rooflines.profiler.trace.document import FLOATS_ROUND_FROM_US, Args, Event
 from rooflines.profiler.trace.intervals import Intervals
-from rooflines.profiler.trace.numbers import correlations, integer, integers, linked, nanoseconds, ordinals
 from rooflines.profiler.trace.records import (
     ANNOTATION,
     COMMUNICATION,
@@ -44,6 +43,8 @@ from rooflines.profiler.trace.records import (
     LaunchRecord,
     LaunchShape,
     MemoryEvents,
+    ReadOptions,
+    communicates,
 )
 from rooflines.profiler.trace.signature import COLLECTIVE_DTYPES, Signature, collective, from_kineto
 from rooflines.profiler.work_ranges import RANGE_PREFIX, from_range_name
@@ -77,15 +78,16 @@ _NOTE = "record_param_comms"
 _RANKS = re.compile(r"\[\d{1,9}(, ?\d{1,9})*\]")
 
 LONGEST_NAME = 4096
-# What the columns, names and signatures of one trace may take unless the caller says otherwise: 40 million events.
-MEMORY_LIMIT_BYTES = 4 << 30
-
 # The nanoseconds that all events together may last, nested ones again: sums over threads stay within 64 bits. Over a hundred years.
 _LONGEST_NS = 1 << 62
 _LARGEST_ALLOCATION = 1 << 50
 
 # What an item of an argument list takes when it is a tensor: itself, its sizes and strides.
 _ITEM_BYTES = 200
+
+# Times further from zero than this are none (the year 2096, in microseconds since 1970), so that no difference of two overflows.
+_FARTHEST_US = 4e15
+_MOST_DEVICES = 1 << 20
 
 _NO_ARGS = Args()
 
@@ -96,31 +98,22 @@ class Columns:
     ``events`` is how many there were, ``spans`` how many of them have a duration, ``stack_frames`` how many are of the Python stack.
     """
 
-    def __init__(self, list_dtype: str, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> None:
-        self.names = _Codes(LONGEST_NAME, _meaning)
+    def __init__(self, options: ReadOptions) -> None:
+        self.names = _Codes(_meaning)
         self.signatures: list[Signature] = []
         self.collectives: list[Collective] = []
         self.launch_shapes: list[LaunchShape] = []
         self.kernels: list[LaunchRecord] = []
-        self.frame_names = _Codes(LONGEST_NAME, _is_place)
-        self.events = 0
-        self.spans = 0
-        self.stack_frames = 0
-        self.dropped = 0
+        self.frame_names = _Codes(_is_place)
+        self.events = self.spans = self.stack_frames = self.dropped = 0
         self.other_categories: dict[str, None] = {}
         self.platform = "cuda"
-        self._list_dtype = list_dtype
-        self._limit = memory_limit_bytes
+        self._options = options
         self._held = 0
         self._lasting_ns = 0.0
-        self._threads = _Codes(LONGEST_NAME)
-        self._codes: dict[tuple[Any, ...], int] = {}
-        self._shapes: dict[bytes, int] = {}
-        self._frames: list[tuple[npt.NDArray[Any], ...]] = []
-        self._host: list[tuple[npt.NDArray[Any], ...]] = []
-        self._device: list[tuple[npt.NDArray[Any], ...]] = []
-        self._memory: list[tuple[npt.NDArray[Any], ...]] = []
-        self._overhead: list[tuple[npt.NDArray[Any], ...]] = []
+        self._threads = _Codes()
+        self._codes: dict[Any, int] = {}  # of signatures, collectives, launch shapes and kernels
+        self._frames, self._host, self._device, self._memory, self._overhead = (list[tuple[npt.NDArray[Any], ...]]() for _ in range(5))
 
     def add(self, events: list[Event]) -> None:
         """Take the events in; those that are of no use here leave nothing behind. Raises TraceError beyond the memory limit."""
@@ -132,10 +125,23 @@ class Columns:
         self.events += len(events)
         if not any(sorted_out) and len(self.other_categories) < 100:
             self.other_categories.update(dict.fromkeys(map(_label, events)))
-        self._take(host, device, memory)
+        if host:
+            self._take_host(host)
+        if device:
+            self._take_device(device)
+        if memory:
+            self._take_memory(memory)
         if python:
             self._take_frames(python)
-        self._check_memory()
+        if (
+            self._held + self.names.held_bytes + self.frame_names.held_bytes + self._threads.held_bytes
+            > self._options.memory_limit_bytes
+        ):
+            raise TraceError(
+                f"the trace needs more than the memory limit of {si(self._options.memory_limit_bytes, 'B')}; "
+                f"{self.events:,} events were read.",
+                hint=f"Raise {arg('memory_limit_bytes')} or record fewer steps.",
+            )
 
     def _sorted_out(self, events: list[Event]) -> tuple[list[Event], list[Event], list[Event], list[Event]]:
         """The events of threads, of devices, of memory and of the Python stack; raises TypeError for one whose labels are no text or
@@ -162,14 +168,6 @@ class Columns:
         self.stack_frames += len(python)
         return host, device, memory, python
 
-    def _take(self, host: list[Event], device: list[Event], memory: list[Event]) -> None:
-        if host:
-            self._take_host(host)
-        if device:
-            self._take_device(device)
-        if memory:
-            self._take_memory(memory)
-
     def _take_host(self, events: list[Event]) -> None:
         events, start, end = self._timed(events)
         if not events:
@@ -190,32 +188,25 @@ class Columns:
         signature[operators] = self._signatures(name[operators].tolist(), [args[i] for i in operators.tolist()])
         self._keep(self._host, (
             kind, name, self._thread_codes(events), start, end, signature,
-            integers([found.sequence for found in args], -1),
-            integers([found.forward_thread for found in args], 0),
+            integers([values.sequence for values in args], -1),
+            integers([values.forward_thread for values in args], 0),
             correlations(args, kind == RUNTIME),
             self._launched(kind, args),
         ))  # fmt: skip
 
     def _launched(self, kind: npt.NDArray[np.int8], args: list[Args]) -> Int32s:
         """The number of the kernel that each event launches; each distinct record is parsed once."""
-        found = np.full(len(args), -1, np.int32)
+        numbers = np.full(len(args), -1, np.int32)
         for i in np.flatnonzero(kind == RUNTIME).tolist():
             name = args[i].kernel
             if not isinstance(name, str):
                 continue
-            key = ("launched", name, bytes(args[i].grid), bytes(args[i].block))
+            key = (name, bytes(args[i].grid), bytes(args[i].block))
             if key not in self._codes:
-                grid, block = (_extent(text) for text in key[2:])
-                self._codes[key] = len(self.kernels)
-                self.kernels.append((self._shown(name), (grid, block) if grid is not None and block is not None else None))
-                self._held += 1000 + 4 * len(name) + sum(map(len, key[2:]))
-            found[i] = self._codes[key]
-        return found
-
-    @staticmethod
-    def _shown(name: str) -> str:
-        """The name as that of a device event is kept."""
-        return showable(name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…")
+                record = (showable(_shortened(name)), _launch_shape(*key[1:]))
+                self._number(key, self.kernels, record, 1000 + 4 * len(name) + sum(map(len, key[1:])))
+            numbers[i] = self._codes[key]
+        return numbers
 
     def _take_device(self, events: list[Event]) -> None:
         events, start, end = self._timed(events)
@@ -227,35 +218,33 @@ class Columns:
         # A kernel of any name with a collective's note belongs to it; a copy with such a note is part of it and stays a copy.
         codes, which = distinct(name)
         exchanges = np.array([communicates(self.names.listed[code]) for code in codes.tolist()], bool)[which]
-        exchanges |= np.array([isinstance(found.collective, str) and found.collective != "" for found in args], bool)
+        exchanges |= np.array([isinstance(values.collective, str) and values.collective != "" for values in args], bool)
         kind[(kind == KERNEL) & exchanges] = COMMUNICATION
         noted = np.full(len(events), -1, np.int32)
         for i in np.flatnonzero(kind == COMMUNICATION).tolist():
-            noted[i] = self._collective(events[i].name, args[i])
+            noted[i] = self._collective(args[i])
         self._keep(self._device, (
             kind, name,
             # The process of a device event is its device, where the event itself does not say.
-            ordinals([found.device if found.device is not None else event.pid for found, event in zip(args, events, strict=True)]),
-            integers([found.stream if found.stream is not None else event.tid for found, event in zip(args, events, strict=True)], 0),
+            ordinals([event.pid if values.device is None else values.device for event, values in zip(events, args, strict=True)]),
+            integers([event.tid if values.stream is None else values.stream for event, values in zip(events, args, strict=True)], 0),
             start, end,
             correlations(args, np.ones(len(args), bool)),
             noted,
             self._launch_shapes(args),
-            integers([found.graph_node for found in args], 0),
+            integers([values.graph_node for values in args], 0),
         ))  # fmt: skip
 
     def _launch_shapes(self, args: list[Args]) -> Int32s:
         """The number of each launch's grid and block, -1 where they are not recorded; each distinct pair is parsed once."""
-        keys = [b"\0".join((found.grid, found.block)) for found in args]
+        keys = [b"\0".join((values.grid, values.block)) for values in args]
         for key in dict.fromkeys(keys):
-            if key in self._shapes:
-                continue
-            grid, block = (_extent(text) for text in key.split(b"\0", 1))
-            self._shapes[key] = len(self.launch_shapes) if grid is not None and block is not None else -1
-            if grid is not None and block is not None:
-                self.launch_shapes.append((grid, block))
-            self._held += 400 + len(key)
-        return np.fromiter([self._shapes[key] for key in keys], np.int32, len(keys))
+            if key not in self._codes:
+                shape = _launch_shape(*key.split(b"\0", 1))
+                self._codes[key] = -1 if shape is None else len(self.launch_shapes)
+                self.launch_shapes += () if shape is None else (shape,)
+                self._held += 400 + len(key)
+        return np.fromiter([self._codes[key] for key in keys], np.int32, len(keys))
 
     def _take_frames(self, events: list[Event]) -> None:
         """Keep the places in source files among these events of the Python stack."""
@@ -267,11 +256,11 @@ class Columns:
 
     def _take_memory(self, events: list[Event]) -> None:
         time, known = nanoseconds([event.ts for event in events])
-        sizes = [event.args.size if event.args else None for event in events]
-        size = integers(sizes, 0)
-        known &= np.array([isinstance(value, int) for value in sizes], bool) & (np.abs(size) <= _LARGEST_ALLOCATION)
+        args = [event.args or _NO_ARGS for event in events]
+        size = integers([values.size for values in args], 0)
+        known &= np.array([isinstance(values.size, int) for values in args], bool) & (np.abs(size) <= _LARGEST_ALLOCATION)
         self.dropped += int((~known).sum())
-        kind = integers([event.args.device_type if event.args else None for event in events], 0)
+        kind = integers([values.device_type for values in args], 0)
         self._keep(self._memory, (time[known], self._thread_codes(events)[known], size[known], kind[known]))
 
     def _timed(self, events: list[Event]) -> tuple[list[Event], Int64s, Int64s]:
@@ -299,20 +288,21 @@ class Columns:
         """The signatures of operators that are named ``codes`` and called with ``args``; each distinct one is parsed once."""
         note = self.names.get(_NOTE, -1)
         keys: list[tuple[Any, ...]] = [
-            (code, b"\0".join((found.dims or found.old_dims, found.types, found.strides, found.concrete)))
-            if code != note or found.collective is None
-            else (code, *_message(found))
-            for code, found in zip(codes, args, strict=True)
+            (code, b"\0".join((values.dims or values.old_dims, values.types, values.strides, values.concrete)))
+            if code != note or values.collective is None
+            else (code, *_message(values))
+            for code, values in zip(codes, args, strict=True)
         ]
-        signatures = list(map(self._codes.get, keys))
-        for i, signature in enumerate(signatures):
-            if signature is None:
-                key, code, found = keys[i], codes[i], args[i]
-                if (signature := self._codes.get(key)) is None:
-                    noted = code == note and found.collective is not None
-                    signature = self._new(key, collective(_NOTE, *_message(found)) if noted else self._operator(code, found))
-                signatures[i] = signature
-        return signatures  # type: ignore[return-value]
+        numbers = list(map(self._codes.get, keys))
+        for i, number in enumerate(numbers):
+            if number is None:
+                key, code, values = keys[i], codes[i], args[i]
+                if (number := self._codes.get(key)) is None:
+                    noted = code == note and values.collective is not None
+                    signature = collective(_NOTE, *_message(values)) if noted else self._operator(code, values)
+                    number = self._number(key, self.signatures, signature)
+                numbers[i] = number
+        return numbers  # type: ignore[return-value]
 
     def _operator(self, code: int, args: Args) -> Signature:
         raw = [bytes(text) for text in (args.dims or args.old_dims, args.types, args.strides, args.concrete)]
@@ -320,47 +310,44 @@ class Columns:
         fields = {label: _from_json(text) for label, text in zip(labels, raw, strict=True) if text}
         # The bytes themselves, and what becomes of every item in them: at most a tensor.
         self._held += sum(len(text) + _ITEM_BYTES * text.count(b",") for text in raw)
-        return from_kineto(self.names.listed[code], fields, self._list_dtype)
+        return from_kineto(self.names.listed[code], fields, self._options.list_dtype)
 
     def _declared(self, code: int) -> int:
         """The signature of a range that declares work; -1 for one whose name says none."""
-        found = self._codes.get((code,))
-        if found is None:
+        number = self._codes.get((code,))
+        if number is None:
             work = from_range_name(self.names.listed[code])
             if work is None:
                 return -1
             # Ends of lines survive a declaration, whose name is escaped in the range; the reports make spaces of them.
             name = "\n".join(map(showable, work.name.split("\n")))
-            found = self._new((code,), Signature(name, (replace(work, name=name),)))
-        return found
+            number = self._number((code,), self.signatures, Signature(name, (replace(work, name=name),)))
+        return number
 
-    def _new(self, key: tuple[Any, ...], signature: Signature) -> int:
-        self._codes[key] = len(self.signatures)
-        self.signatures.append(signature)
-        self._held += 1000
-        return len(self.signatures) - 1
-
-    def _collective(self, name: str, args: Args) -> int:
-        what = _word(args.collective)
+    def _collective(self, args: Args) -> int:
+        what, dtype = _word(args.collective), _word(args.collective_dtype)
         if what is None:
             return -1
-        dtype = _word(args.collective_dtype)
+        number = integer(args.group)
         noted = Collective(
             what,
             integer(args.elements_in),
             integer(args.elements_out),
             dtype if dtype in COLLECTIVE_DTYPES else None,
-            _word(args.group) or (str(number) if (number := integer(args.group)) is not None else None),
+            _word(args.group) or (None if number is None else str(number)),
             integer(args.group_size),
             _ranks(args.group_ranks),
         )
-        key = ("collective", noted)
-        found = self._codes.get(key)
-        if found is None:
-            found = self._codes[key] = len(self.collectives)
-            self.collectives.append(noted)
-            self._held += 1000 + 4 * (len(what) + len(noted.group or ""))
-        return found
+        return self._number(noted, self.collectives, noted, 1000 + 4 * (len(what) + len(noted.group or "")))
+
+    def _number(self, key: Any, records: list[Any], record: Any, held_bytes: int = 1000) -> int:
+        """The number of ``record`` among ``records``, to which it is added unless its ``key`` is known."""
+        number = self._codes.get(key)
+        if number is None:
+            number = self._codes[key] = len(records)
+            records.append(record)
+            self._held += held_bytes
+        return number
 
     # --- the end -------------------------------------------------------------------------------------------------------------------
 
@@ -375,35 +362,21 @@ class Columns:
 
     def finish(self) -> tuple[HostEvents, DeviceEvents, MemoryEvents, Frames]:
         """The columns, sorted; this object is empty afterwards."""
-        kind, name, thread, start, end, signature, sequence, forward, correlation, kernel = _joined(self._host, _HOST_TYPES)
-        device_columns = _joined(self._device, _DEVICE_TYPES)
-        correlation, launched_by = linked(correlation, kind == RUNTIME, device_columns[6])
-        # By thread, then start; of two that start together the longer one is the caller. The sort is stable, so that events equal in
-        # both keep the order of the file, in which Kineto writes the caller first.
-        order = np.lexsort((-end, start, thread))
-        of_host: tuple[npt.NDArray[Any], ...] = (kind, name, thread, start, end, signature, sequence, forward, correlation, kernel)
-        host = HostEvents(*(column[order] for column in of_host))
-        kind, name, device, stream, start, end, _, noted, shape, node = device_columns
-        order = np.lexsort((end, start))
-        of_device: tuple[npt.NDArray[Any], ...] = (kind, name, device, stream, start, end, launched_by, noted, shape, node)
-        on_device = DeviceEvents(*(column[order] for column in of_device))
-        time, thread, size, device_type = _joined(self._memory, _MEMORY_TYPES)
-        order = np.argsort(time, kind="stable")
-        memory = MemoryEvents(time[order], thread[order], size[order], device_type[order])
-        name, thread, start, end = _joined(self._frames, _FRAME_TYPES)
-        order = np.lexsort((-end, start, thread))
-        return host, on_device, memory, Frames(name[order], thread[order], start[order], end[order])
+        host, device = _joined(self._host, _HOST_TYPES), _joined(self._device, _DEVICE_TYPES)
+        memory, frames = _joined(self._memory, _MEMORY_TYPES), _joined(self._frames, _FRAME_TYPES)
+        host[8], device[6] = linked(host[8], host[0] == RUNTIME, device[6])
+        return (
+            # By thread, then start; of two that start together the longer one is the caller. The sort is stable, so that events equal
+            # in both keep the order of the file, in which Kineto writes the caller first.
+            HostEvents(*_in_order(host, -host[4], host[3], host[2])),
+            DeviceEvents(*_in_order(device, device[5], device[4])),
+            MemoryEvents(*_in_order(memory, memory[0])),
+            Frames(*_in_order(frames, -frames[3], frames[2], frames[1])),
+        )
 
     def _keep(self, table: list[tuple[npt.NDArray[Any], ...]], columns: tuple[npt.NDArray[Any], ...]) -> None:
         table.append(columns)
         self._held += sum(column.nbytes for column in columns)
-
-    def _check_memory(self) -> None:
-        if self._held + self.names.held_bytes + self.frame_names.held_bytes + self._threads.held_bytes > self._limit:
-            raise TraceError(
-                f"the trace needs more than the memory limit of {si(self._limit, 'B')}; {self.events:,} events were read.",
-                hint=f"Raise {arg('memory_limit_bytes')} or record fewer steps.",
-            )
 
 
 _HOST_TYPES = (np.int8, np.int32, np.int32, np.int64, np.int64, np.int32, np.int64, np.int64, np.int64, np.int32)
@@ -414,34 +387,35 @@ _FRAME_TYPES = (np.int32, np.int32, np.int64, np.int64)
 
 def _joined(table: list[tuple[npt.NDArray[Any], ...]], types: tuple[type[np.generic], ...]) -> list[npt.NDArray[Any]]:
     """Each column in one piece; the parts are given back."""
-    columns = [
-        np.concatenate([part[index] for part in table]) if table else np.empty(0, dtype) for index, dtype in enumerate(types)
-    ]  # fmt: skip
+    columns = [np.concatenate([part[i] for part in table]) if table else np.empty(0, dtype) for i, dtype in enumerate(types)]
     table.clear()
     return columns
 
 
+def _in_order(columns: list[npt.NDArray[Any]], *keys: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+    """The columns sorted by the last of the ``keys``, then the one before it."""
+    order = np.lexsort(keys)
+    return [column[order] for column in columns]
+
+
 class _Codes(dict[Any, int]):
-    """Distinct values numbered in the order first seen: ``codes[value]`` is its number, ``listed`` their text, cut to ``longest``, and
+    """Distinct values numbered in the order first seen: ``codes[value]`` is its number, ``listed`` their text, ``_shortened``, and
     ``meanings`` what ``meaning`` says of it."""
 
-    def __init__(self, longest: int, meaning: Callable[[str], int] = lambda _: 0) -> None:
+    def __init__(self, meaning: Callable[[str], int] = lambda _: 0) -> None:
         super().__init__()
         self.listed: list[str] = []
-        self.cut = 0
-        self.replaced = 0
-        self.held_bytes = 0
-        self._longest = longest
+        self.cut = self.replaced = self.held_bytes = 0
         self._meaning = meaning
         self._meanings = bytearray()
 
     def __missing__(self, value: Any) -> int:
         text = value if isinstance(value, str) else repr(value)
-        if len(text) > self._longest:
+        if len(text) > LONGEST_NAME:
             self.cut += 1
-            text = text[: self._longest - 1] + "…"
+            text = _shortened(text)
             # The whole name is not kept either: names that begin alike are one, and the next event asks again.
-            self.held_bytes += 0 if text in self else 4 * self._longest
+            self.held_bytes += 0 if text in self else 4 * LONGEST_NAME
             return self[text]
         self[value] = len(self.listed)
         shown = showable(text)
@@ -478,17 +452,17 @@ _PASS_ON = sys.stdlib_module_names | {"torch"}
 
 def _is_place(name: str) -> int:
     """1 for a function of the Python stack outside of torch and of Python's own modules."""
-    found = _PLACE.match(name)
-    return int(found is not None and found["module"] not in _PASS_ON)
+    place = _PLACE.match(name)
+    return int(place is not None and place["module"] not in _PASS_ON)
 
 
-def _extent(text: bytes) -> tuple[int, int, int] | None:
-    """A grid or a block; None for what is none."""
-    numbers = _from_json(text) if text else None
-    if not isinstance(numbers, list) or len(numbers) != 3:
+def _launch_shape(grid: bytes, block: bytes) -> LaunchShape | None:
+    """The grid and block of a launch; None where one of them is not recorded."""
+    extents = [_from_json(text) for text in (grid, block)]
+    if not all(isinstance(numbers, list) and len(numbers) == 3 for numbers in extents):
         return None
-    x, y, z = (integer(number) or 0 for number in numbers)
-    return (x, y, z) if min(x, y, z) > 0 else None
+    (x, y, z), (u, v, w) = ([integer(number) or 0 for number in numbers] for numbers in extents)
+    return ((x, y, z), (u, v, w)) if min(x, y, z, u, v, w) > 0 else None
 
 
 def _message(args: Args) -> tuple[str | None, int | None, int | None, str | None]:
@@ -507,6 +481,10 @@ def _from_json(raw: bytes) -> Any:
 # What no name has and what a terminal, a browser or a spreadsheet may act upon: control characters, ends of lines, changes of the
 # direction of writing, and halves of surrogate pairs, which JSON can hold and no file of text.
 _UNSHOWABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
 
 
 def showable(text: str) -> str:
@@ -539,3 +517,79 @@ def _ranks(value: Any) -> tuple[int, ...] | None:
     if not isinstance(value, str) or not _RANKS.fullmatch(value):
         return None
     return tuple(map(int, value.strip("[]").split(",")))
+
+
+def nanoseconds(values: list[Any]) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+    """Microseconds, as Kineto writes them (numbers, in some versions text), in whole nanoseconds, and which of them are any.
+
+    Text is read to its last digit where a float would round it."""
+    try:
+        microseconds = np.array(values, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        microseconds = np.empty(())
+    if microseconds.shape != (len(values),):  # not all of them are numbers, or there is a list among them
+        microseconds = np.array([_microseconds(value) for value in values], np.float64)
+    known = np.abs(microseconds) < _FARTHEST_US  # false for NaN
+    microseconds = np.where(known, microseconds, 0.0)
+    whole = np.floor(microseconds)
+    nanoseconds = whole.astype(np.int64) * 1000 + np.rint((microseconds - whole) * 1000).astype(np.int64)
+    for i in np.flatnonzero(np.abs(microseconds) >= FLOATS_ROUND_FROM_US).tolist():
+        if isinstance(values[i], str):
+            nanoseconds[i] = round(Decimal(values[i]) * 1000)
+    return nanoseconds, known
+
+
+def _microseconds(value: Any) -> float:
+    if isinstance(value, (int, float, str)) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except (ValueError, OverflowError):
+            pass
+    return float("nan")
+
+
+def integers(values: list[Any], default: int) -> Int64s:
+    """Whole numbers, or text of digits; ``default`` for everything else."""
+    filled = [default if value is None else value for value in values] if None in values else values
+    if set(map(type, filled)) == {int}:
+        try:
+            return np.fromiter(filled, np.int64, len(filled))
+        except OverflowError:
+            pass
+    numbers = (integer(value) for value in values)
+    return np.array([default if number is None else number for number in numbers], np.int64)
+
+
+def correlations(args: list[Args], launching: npt.NDArray[np.bool_]) -> Int64s:
+    """The correlation ids of events; -1 for none, and -2 - n for a launch or a device event (``launching``) with only the external id
+    n."""
+    numbers = integers([values.correlation if values.correlation is not None else values.old_correlation for values in args], -1)
+    lacking = np.flatnonzero((numbers < 0) & launching)
+    external = integers([args[i].external for i in lacking.tolist()], -1)
+    numbers[lacking] = np.where(external >= 0, -2 - external, -1)
+    return numbers
+
+
+def linked(calls: Int64s, is_runtime: npt.NDArray[np.bool_], device: Int64s) -> tuple[Int64s, Int64s]:
+    """The correlation ids of host and device events. Some traces of ROCm have no others than external ids; elsewhere the external id is
+    that of the operator."""
+    named = bool((calls[is_runtime] >= 0).any() or (device >= 0).any())
+    calls, device = (np.where(ids >= -1, ids, -1 if named else -2 - ids) for ids in (np.where(is_runtime, calls, -1), device))
+    return calls, device
+
+
+def ordinals(values: list[Any]) -> Int32s:
+    """Numbers of devices; 0 for what is none."""
+    numbers = integers(values, 0)
+    return np.where((numbers >= 0) & (numbers < _MOST_DEVICES), numbers, 0).astype(np.int32)
+
+
+def integer(value: Any) -> int | None:
+    """A whole number, or text of digits; None for anything else and beyond 62 bits."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value if -(1 << 62) < value < 1 << 62 else None
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
+        return int(value)
+    return None

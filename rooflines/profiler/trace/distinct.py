@@ -23,8 +23,8 @@ def distinct(column: npt.NDArray[Any]) -> tuple[Int64s, Int64s]:
         return values, values
     low, high = int(values.min()), int(values.max())
     if high - low > _MOST_ENTRIES * len(values):
-        found, which = np.unique(values, return_inverse=True)
-        return found, which.reshape(-1).astype(np.int64)
+        numbers, which = np.unique(values, return_inverse=True)
+        return numbers, which.reshape(-1).astype(np.int64)
     shifted = values - low
     present = np.zeros(high - low + 1, bool)
     present[shifted] = True
@@ -35,8 +35,8 @@ def distinct_rows(*columns: npt.NDArray[Any]) -> tuple[Int64s, Int64s]:
     """The distinct rows of ``columns`` of integers, sorted, and for each row which of them it is."""
     which = np.zeros(len(columns[0]), np.int64)
     for column in columns:
-        found, place = distinct(column)
-        which = distinct(which * len(found) + place)[1]
+        numbers, place = distinct(column)
+        which = distinct(which * len(numbers) + place)[1]
     first = np.empty(int(which.max(initial=-1)) + 1, np.int64)
     first[which] = np.arange(len(which))  # any one row of each
     return np.stack([np.asarray(column, np.int64)[first] for column in columns], axis=1), which

@@ -8,6 +8,7 @@ escaped, and where such a place lies deeper than an event the chunk does not dec
 from __future__ import annotations
 
 import bisect
+import functools
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -16,7 +17,7 @@ from typing import Any
 import msgspec
 
 from rooflines.errors import TraceError
-from rooflines.profiler.trace.stream import PARTIAL_HINT
+from rooflines.profiler.trace.sources import PARTIAL_HINT
 
 CHUNK_BYTES = 4 << 20
 # No event, and nothing before or behind the events, is longer.
@@ -25,6 +26,20 @@ LONGEST_BYTES = 32 << 20
 _MOST_REPAIRED_BYTES = 12 << 20
 
 _Raw = msgspec.Raw
+# Up to here, 101 days, a float of microseconds tells nanoseconds apart; since 1970 it has steps of a quarter of a microsecond.
+FLOATS_ROUND_FROM_US = float(1 << 43)
+_ASKED = 256  # events
+_ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BOUNDARY = re.compile(rb'\}(?=\s*,\s*\{\s*"(?:ph|cat|name|pid|tid|ts|dur|id|s|bp|args)"\s*:)')
+# Where no event begins with a key that is known.
+_ANY_BOUNDARY = re.compile(rb"\}(?=\s*,\s*\{)")
+_COMMA = re.compile(rb"\s*,")
+# A string, which the cut may end, or what opens or closes an object or a list.
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+_BLANK = re.compile(rb"[\s\xef\xbb\xbf]*")
+_ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
+_SEARCHED = 1 << 16
+_TOO_DEEP = "its JSON is nested too deeply"
 
 
 class Args(msgspec.Struct, gc=False):
@@ -58,6 +73,9 @@ class Args(msgspec.Struct, gc=False):
     process_name: Any = msgspec.field(default=None, name="name")
 
 
+_RAW_FIELDS = [field.encode_name for field in msgspec.structs.fields(Args) if field.type is _Raw]
+
+
 class Event(msgspec.Struct, gc=False):
     """One trace event. Nothing is promised of the types: a trace is anybody's."""
 
@@ -78,34 +96,15 @@ class Head(msgspec.Struct):
     distributed: Any = msgspec.field(default=None, name="distributedInfo")
 
 
-class _Whole(Head):
-    events: Any = msgspec.field(default=None, name="traceEvents")
-
-
 class _Rest(Head):
     events: list[Event] = msgspec.field(default_factory=list, name="traceEvents")
 
-
-# Up to here, 101 days, a float of microseconds tells nanoseconds apart; since 1970 it has steps of a quarter of a microsecond.
-FLOATS_ROUND_FROM_US = float(1 << 43)
-_ASKED = 256  # events
 
 _EVENTS = msgspec.json.Decoder(list[Event])
 _REST = msgspec.json.Decoder(_Rest)
 # Fractions stay text, of which the columns read every digit.
 _EXACT_EVENTS = msgspec.json.Decoder(list[Event], float_hook=str)
 _EXACT_REST = msgspec.json.Decoder(_Rest, float_hook=str)
-_ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
-_BOUNDARY = re.compile(rb'\}(?=\s*,\s*\{\s*"(?:ph|cat|name|pid|tid|ts|dur|id|s|bp|args)"\s*:)')
-# Where no event begins with a key that is known.
-_ANY_BOUNDARY = re.compile(rb"\}(?=\s*,\s*\{)")
-_COMMA = re.compile(rb"\s*,")
-# A string, which the cut may end, or what opens or closes an object or a list.
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
-_BLANK = re.compile(rb"[\s\xef\xbb\xbf]*")
-_ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
-_SEARCHED = 1 << 16
-_HINT = "Give a *.pt.trace.json or *.pt.trace.json.gz."
 
 
 class Document:
@@ -161,61 +160,55 @@ class Document:
                 del buffer[: blank + 1]
                 self._before += blank + 1
                 return b"["
-            found = _ARRAY.search(buffer, max(0, searched - _SEARCHED))
+            array = _ARRAY.search(buffer, max(0, searched - _SEARCHED))
             searched = len(buffer)
-            if found:
-                self._read_head(bytes(buffer[: found.end()]).removeprefix(b"\xef\xbb\xbf"))
-                del buffer[: found.end()]
-                self._before += found.end()
+            if array:
+                self._read_head(bytes(buffer[: array.end()]).removeprefix(b"\xef\xbb\xbf") + b"]}")
+                del buffer[: array.end()]
+                self._before += array.end()
                 return b'{"traceEvents":['
             if len(buffer) > LONGEST_BYTES:
-                raise TraceError(
-                    f"{self._origin!r} is not a PyTorch trace: no 'traceEvents' in its first {LONGEST_BYTES >> 20} MiB.", hint=_HINT
-                )
+                raise self._no_trace(f"no 'traceEvents' in its first {LONGEST_BYTES >> 20} MiB")
         return b""
 
     def _read_head(self, text: bytes) -> None:
         try:
-            self.head = msgspec.json.decode(text + b"]}", type=_Whole)
+            self.head = msgspec.json.decode(text, type=Head)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            repaired = self._repaired(text + b"]}")
+            repaired = self._repaired(text)
             if isinstance(repaired, dict):
-                self._convert_head(repaired)
+                self.head = msgspec.convert(repaired, type=Head)
             else:
                 self.repairs["the data before the events could not be read"] = None
-
-    def _convert_head(self, fields: dict[str, Any]) -> None:
-        fields.pop("traceEvents", None)
-        self.head = msgspec.convert(fields, type=Head)
 
     def _last(self, opening: bytes, buffer: bytearray) -> list[Event]:
         """The events in the last part of the file, and what follows them."""
         if not opening:
-            raise self._no_trace(bytes(buffer))
+            raise self._without_events(bytes(buffer))
         if opening == b"[":
             # The closing bracket of an array is optional in Chrome's format.
             events = self._decoded(opening, buffer, b"")
             if events is None:
                 events = self._decoded(opening, buffer.rstrip().removesuffix(b","), b"]")
-            if events is None:
-                return self._up_to_the_cut(opening, buffer)
-            if not events and self._before <= 1:
-                raise TraceError(f"{self._origin!r} is not a PyTorch trace: it is an empty array.", hint=_HINT)
-            return events
+            if events == [] and self._before <= 1:
+                raise self._no_trace("it is an empty array")
+            return self._up_to_the_cut(opening, buffer) if events is None else events
+        text = opening + buffer
         try:
-            text = opening + buffer
             rest = _REST.decode(text)
             if _are_rounded(rest.events):
                 rest = _EXACT_REST.decode(text)
+            events = rest.events
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            repaired = self._repaired(opening + bytes(buffer))
+            repaired = self._repaired(text)
             if not isinstance(repaired, dict) or not isinstance(repaired.get("traceEvents"), list):
                 return self._up_to_the_cut(opening, buffer)
-            events = _converted(repaired["traceEvents"])
-            self._merge(msgspec.convert({**repaired, "traceEvents": []}, type=_Rest))
-            return events
-        self._merge(rest)
-        return rest.events
+            events = _converted(repaired.pop("traceEvents"))
+            rest = msgspec.convert(repaired, type=_Rest)
+        for name in Head.__struct_fields__:  # what stands behind the events completes what stood before them
+            if getattr(self.head, name) is None:
+                setattr(self.head, name, getattr(rest, name))
+        return events
 
     def _up_to_the_cut(self, opening: bytes, buffer: bytearray) -> list[Event]:
         """The events that end before the cut; raises TraceError without ``problems``, and where the JSON is damaged."""
@@ -233,12 +226,6 @@ class Document:
             raise self._malformed(buffer, opening)
         self.cut_bytes, self.all_events = self._before + len(buffer), depth < 0
         return events
-
-    def _merge(self, rest: Head) -> None:
-        """What stands behind the events completes what stood before them."""
-        for name in Head.__struct_fields__:
-            if getattr(self.head, name) is None:
-                setattr(self.head, name, getattr(rest, name))
 
     def _decoded(self, opening: bytes, text: bytes | bytearray, closing: bytes) -> list[Event] | None:
         whole = b"".join((opening, text, closing))
@@ -263,14 +250,12 @@ class Document:
         def constant(name: str) -> None:
             notes[f"fields that are {name.removeprefix('-')} were skipped"] = None
 
-        def read(attempt: str) -> Any:
-            return json.loads(attempt, strict=False, parse_constant=constant)
-
+        read = functools.partial(json.loads, strict=False, parse_constant=constant)
         try:
             try:
                 value = read(decoded)
             except ValueError:
-                value = read(_ESCAPE.sub(lambda found: found[0] if found[1] else "\\\\", decoded))
+                value = read(_ESCAPE.sub(lambda escape: escape[0] if escape[1] else "\\\\", decoded))
                 notes["invalid escapes were kept as backslashes"] = None
         except (ValueError, RecursionError):
             return None
@@ -286,35 +271,36 @@ class Document:
             msgspec.json.decode(text, type=_Raw)
             (_EVENTS if opening == b"[" else _REST).decode(text)
         except RecursionError:
-            return TraceError(f"{self._origin!r} is not a PyTorch trace: its JSON is nested too deeply.")
+            return self._no_trace(_TOO_DEEP, hint="")
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            if "truncated" in str(error) and not at_end:
-                return self._too_long()
-            if "truncated" in str(error):
+            reason, _, place = str(error).partition(" (byte")
+            if "truncated" not in reason:
+                at = re.search(r"\d+", place)
+                byte = self._before + (max(0, int(at[0]) - len(opening)) if at else 0)
+                return TraceError(
+                    f"the trace {self._origin!r} is damaged near byte {byte:,}: {reason}.", hint="Copy or record it again."
+                )
+            if at_end:
                 return TraceError(
                     f"the trace {self._origin!r} is cut off after {self._before + len(buffer):,} bytes, in the middle of an event.",
                     hint=PARTIAL_HINT,
                 )
-            at = re.search(r"byte (\d+)", str(error))
-            place = self._before + max(0, int(at[1]) - len(opening)) if at else self._before
-            reason = str(error).partition(" (byte")[0]
-            return TraceError(f"the trace {self._origin!r} is damaged near byte {place:,}: {reason}.", hint="Copy or record it again.")
-        return self._too_long()
+        return self._no_trace(f"an event is longer than {LONGEST_BYTES >> 20} MiB")
 
-    def _too_long(self) -> TraceError:
-        return TraceError(f"{self._origin!r} is not a PyTorch trace: an event is longer than {LONGEST_BYTES >> 20} MiB.", hint=_HINT)
-
-    def _no_trace(self, text: bytes) -> TraceError:
+    def _without_events(self, text: bytes) -> TraceError:
         if not text.strip():
-            return TraceError(f"{self._origin!r} is not a PyTorch trace: it is empty.", hint=_HINT)
+            return self._no_trace("it is empty")
         try:
             msgspec.json.decode(text, type=_Raw)
         except RecursionError:
-            return TraceError(f"{self._origin!r} is not a PyTorch trace: its JSON is nested too deeply.", hint=_HINT)
+            return self._no_trace(_TOO_DEEP)
         except msgspec.DecodeError as error:
-            return TraceError(f"{self._origin!r} is not a PyTorch trace: {error}.", hint=_HINT)
-        what = "it has no list of 'traceEvents'" if text.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") else "it is no object"
-        return TraceError(f"{self._origin!r} is not a PyTorch trace: {what}.", hint=_HINT)
+            return self._no_trace(str(error))
+        is_object = text.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
+        return self._no_trace("it has no list of 'traceEvents'" if is_object else "it is no object")
+
+    def _no_trace(self, reason: str, hint: str = "Give a *.pt.trace.json or *.pt.trace.json.gz.") -> TraceError:
+        return TraceError(f"{self._origin!r} is not a PyTorch trace: {reason}.", hint=hint)
 
 
 def _are_rounded(events: list[Event]) -> bool:
@@ -346,9 +332,7 @@ def _last_match(pattern: re.Pattern[bytes], buffer: bytearray) -> int:
     window = _SEARCHED
     while True:
         low = max(0, len(buffer) - window)
-        last = 0
-        for found in pattern.finditer(buffer, low):
-            last = found.end()
+        last = max((match.end() for match in pattern.finditer(buffer, low)), default=0)
         if last or not low:
             return last
         window *= 16
@@ -360,13 +344,8 @@ def _converted(items: list[Any]) -> list[Event]:
     for item in items:
         if isinstance(item, dict):
             args = item.get("args")
-            item["args"] = _raw_args(args) if isinstance(args, dict) else None
+            item["args"] = None
+            if isinstance(args, dict):
+                item["args"] = {key: _Raw(json.dumps(value).encode()) if key in _RAW_FIELDS else value for key, value in args.items()}
             events.append(msgspec.convert(item, Event))
     return events
-
-
-_RAW_FIELDS = ("Input Dims", "Input dims", "Input type", "Input Strides", "Concrete Inputs", "grid", "block")
-
-
-def _raw_args(args: dict[str, Any]) -> dict[str, Any]:
-    return {key: _Raw(json.dumps(value).encode()) if key in _RAW_FIELDS else value for key, value in args.items()}

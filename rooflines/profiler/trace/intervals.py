@@ -66,8 +66,8 @@ def alone_by_group(
     low, high = own[:, 0] - which * len(times), own[:, 1] - which * len(times)
     running = np.bincount(low, minlength=len(times)) - np.bincount(high, minlength=len(times))
     number = np.bincount(low, which, len(times)) - np.bincount(high, which, len(times))
-    one = np.cumsum(running)[:-1] == 1
-    total = np.bincount(np.cumsum(number)[:-1][one].astype(np.int64), np.diff(times)[one], groups)
+    is_alone = np.cumsum(running)[:-1] == 1
+    total = np.bincount(np.cumsum(number)[:-1][is_alone].astype(np.int64), np.diff(times)[is_alone], groups)
     return total.astype(np.int64)
 
 
@@ -83,8 +83,8 @@ def covered(intervals: Intervals, windows: Intervals) -> npt.NDArray[np.int64]:
         beyond = np.where(number > 0, np.maximum(0, intervals[last, 1] - np.maximum(times, intervals[last, 0])), 0)
         return total[number] - beyond
 
-    found: npt.NDArray[np.int64] = before(windows[:, 1]) - before(windows[:, 0])
-    return found
+    lengths_ns: npt.NDArray[np.int64] = before(windows[:, 1]) - before(windows[:, 0])
+    return lengths_ns
 
 
 def split(

@@ -1,70 +1,81 @@
 """Read a trace file of any recorder into a ``Trace``: stream, document, columns, and the file's facts about its machine.
 
 Of the metadata only the device's name and size and the rank's place in its job are read; docs/traces.md lists the fields.
-Environment variables, user and host names, commands and paths are never looked at.
+Environment variables, user and host names, commands and paths are never looked at. Of a trace that is cut off the usable part is
+kept: Kineto writes what threads did first, then launches and device events, buffer by buffer. Neither part is in the order of time, so
+operators may be there without the kernels that they launched, and kernels of a late step without some of an earlier one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import gc
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rooflines.errors import TraceError
-from rooflines.profiler.trace import collection
-from rooflines.profiler.trace.columns import LONGEST_NAME, MEMORY_LIMIT_BYTES, Columns, showable
-from rooflines.profiler.trace.document import Document, Head
-from rooflines.profiler.trace.records import Rank, Trace, TracedDevice
-from rooflines.profiler.trace.stream import PIECE_BYTES, pieces
-from rooflines.profiler.trace.url import shown
+from rooflines.profiler.trace.columns import LONGEST_NAME, Columns, showable
+from rooflines.profiler.trace.document import Document
+from rooflines.profiler.trace.launches import launching
+from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, READ_DEFAULTS, RUNTIME, Rank, ReadOptions, Trace, TracedDevice
+from rooflines.profiler.trace.request_marks import is_step_mark
+from rooflines.profiler.trace.sources import PIECE_BYTES, pieces, shown
+from rooflines.profiler.trace.tree import tree
 
 _NAME_LENGTH = 200
 # From this share of the events on, frames of the Python stack are said to slow the host down.
 _MANY_FRAMES = 0.1
 
 
-def read_trace(
-    path: Path | str, list_dtype: str = "float32", memory_limit_bytes: int = MEMORY_LIMIT_BYTES, *, partial: bool = False
-) -> Trace:
-    """The trace in ``path`` (JSON, plain or compressed by gzip or zstd; a file or a URL). ``list_dtype`` is the dtype of lists of
-    tensors, which Kineto does not record. What is kept of the events takes at most ``memory_limit_bytes``. With ``partial``, a file
-    that is cut off is read up to the cut.
+def read_trace(path: Path | str, options: ReadOptions = READ_DEFAULTS) -> Trace:
+    """Read the trace in ``path`` (JSON, plain or compressed by gzip or zstd; a file or a URL).
 
     Raises TraceError when the file is missing, truncated, corrupt, too large, or no PyTorch trace.
     """
-    problems: list[str] | None = [] if partial else None
-    return _read(pieces(path, problems), shown(path), list_dtype, memory_limit_bytes, problems)
+    problems: list[str] | None = [] if options.partial else None
+    return whole_part(_read(pieces(path, problems), shown(path), options, problems))
 
 
-def parse_trace(
-    data: bytes,
-    origin: str = "trace",
-    list_dtype: str = "float32",
-    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
-    *,
-    partial: bool = False,
-) -> Trace:
+def parse_trace(data: bytes, origin: str = "trace", options: ReadOptions = READ_DEFAULTS) -> Trace:
     """``read_trace`` for the JSON's bytes already in memory; ``origin`` names them in errors."""
     parts = (data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES))
-    return _read(parts, origin, list_dtype, memory_limit_bytes, [] if partial else None)
+    return whole_part(_read(parts, origin, options, [] if options.partial else None))
 
 
-def _read(data: Iterable[bytes], origin: str, list_dtype: str, memory_limit_bytes: int, problems: list[str] | None = None) -> Trace:
+@contextlib.contextmanager
+def paused() -> Iterator[None]:
+    """Without the collector of cycles, which goes through every object again and again while thousands are made; events have none."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _read(data: Iterable[bytes], origin: str, options: ReadOptions, problems: list[str] | None = None) -> Trace:
     document = Document(data, origin, problems)
-    columns = Columns(list_dtype, memory_limit_bytes)
-    with collection.paused():
+    columns = Columns(options)
+    with paused():
         for events in document:
             columns.add(events)
     cut_ns = None if document.all_events else columns.last_end_ns
     host, device, memory, frames = columns.finish()
-    if not columns.events and document.cut_bytes is not None:
-        raise TraceError(f"the trace {origin!r} is cut off after {document.cut_bytes:,} bytes, before the end of its first event.")
     if not columns.events:
+        if document.cut_bytes is not None:
+            raise TraceError(f"the trace {origin!r} is cut off after {document.cut_bytes:,} bytes, before the end of its first event.")
         raise TraceError(f"{origin!r} is not a PyTorch trace: it has no events.", hint="Record at least one step.")
     if not (len(host) or len(device) or len(memory)):
-        raise TraceError(
-            f"{origin!r} is a Chrome trace, but not from PyTorch: {_instead(columns)}.", hint="Give a trace written by torch.profiler."
-        )
+        of_xla = any(name.startswith(("XLA", "/device:", "/host:")) or "TFRT" in name for name in columns.other_categories)
+        # No other names are repeated: those of processes are command lines and may hold private data.
+        what = "its events are those of XLA (JAX or TensorFlow)" if of_xla else "it has no operators and no kernels"
+        raise TraceError(f"{origin!r} is a Chrome trace, but not from PyTorch: {what}.", hint="Give a trace written by torch.profiler.")
+    has_stacks = columns.stack_frames > 0 and columns.stack_frames >= _MANY_FRAMES * columns.spans
     return Trace(
         host=host,
         device=device,
@@ -76,61 +87,41 @@ def _read(data: Iterable[bytes], origin: str, list_dtype: str, memory_limit_byte
         kernels=columns.kernels,
         frames=frames,
         frame_names=columns.frame_names.listed,
-        devices=_devices(document.head),
-        rank=_rank(document.head),
+        devices=_devices(document.head.devices),
+        rank=_rank(document.head.distributed),
         platform=columns.platform,
-        notes=(*(problems or ()), *_cut(document, columns.events), *document.repairs, *_left_out(columns), *_slowed(columns)),
+        notes=(*(problems or ()), *_notes(document, columns, has_stacks)),
         overhead=columns.overhead(),
-        has_stacks=_has_stacks(columns),
+        has_stacks=has_stacks,
         cut_ns=cut_ns,
     )
 
 
-def _instead(columns: Columns) -> str:
-    seen = [name for name in columns.other_categories if name]
-    if any(name.startswith(("XLA", "/device:", "/host:")) or "TFRT" in name for name in seen):
-        return "its events are those of XLA (JAX or TensorFlow)"
-    # The rest is not repeated: names of processes are command lines and may hold private data.
-    return "it has no operators and no kernels"
-
-
-def _cut(document: Document, events: int) -> list[str]:
-    if document.cut_bytes is None:
-        return []
-    missing = "the data after the events" if document.all_events else "what follows"
-    last = "" if document.all_events else "; the last step may be incomplete"
-    return [f"the trace is cut off after {document.cut_bytes:,} bytes: {events:,} events were read, {missing} is missing{last}"]
-
-
-def _left_out(columns: Columns) -> list[str]:
-    notes = []
+def _notes(document: Document, columns: Columns, has_stacks: bool) -> Iterator[str]:
+    """What in the file was repaired, cut or left out."""
+    if document.cut_bytes is not None:
+        missing = (
+            "the data after the events is missing"
+            if document.all_events
+            else "what follows is missing; the last step may be incomplete"
+        )
+        yield f"the trace is cut off after {document.cut_bytes:,} bytes: {columns.events:,} events were read, {missing}"
+    yield from document.repairs
     if columns.dropped:
-        notes.append(f"{columns.dropped:,} events with an invalid time or size, or that end before they start, were skipped")
+        yield f"{columns.dropped:,} events with an invalid time or size, or that end before they start, were skipped"
     if columns.names.cut:
-        notes.append(f"names of more than {LONGEST_NAME} characters were cut")
+        yield f"names of more than {LONGEST_NAME} characters were cut"
     if columns.names.replaced:
-        notes.append("control characters in names were replaced")
-    return notes
+        yield "control characters in names were replaced"
+    if has_stacks:
+        yield (
+            f"Host times are inflated: the profiler recorded Python stacks ({columns.stack_frames:,} of {columns.spans:,} events), "
+            "which slows the host down, so the device is idle for longer than without them."
+        )
 
 
-def _slowed(columns: Columns) -> list[str]:
-    """A sentence about host times where the profiler noted every call of Python."""
-    if not _has_stacks(columns):
-        return []
-    return [
-        f"Host times are inflated: the profiler recorded Python stacks ({columns.stack_frames:,} of {columns.spans:,} events), which "
-        "slows the host down, so the device is idle for longer than without them."
-    ]
-
-
-def _has_stacks(columns: Columns) -> bool:
-    return bool(columns.stack_frames) and columns.stack_frames >= _MANY_FRAMES * columns.spans
-
-
-def _devices(head: Head) -> tuple[TracedDevice, ...]:
-    if not isinstance(head.devices, list):
-        return ()
-    return tuple(_device(fields) for fields in head.devices[:1024] if isinstance(fields, dict))
+def _devices(entries: Any) -> tuple[TracedDevice, ...]:
+    return tuple(_device(fields) for fields in entries[:1024] if isinstance(fields, dict)) if isinstance(entries, list) else ()
 
 
 def _device(fields: dict[str, Any]) -> TracedDevice:
@@ -146,8 +137,7 @@ def _device(fields: dict[str, Any]) -> TracedDevice:
     )
 
 
-def _rank(head: Head) -> Rank | None:
-    fields = head.distributed
+def _rank(fields: Any) -> Rank | None:
     rank = _whole(fields.get("rank")) if isinstance(fields, dict) else None
     if rank is None:
         return None
@@ -157,3 +147,44 @@ def _rank(head: Head) -> Rank | None:
 
 def _whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62 else None
+
+
+def lacks_device(trace: Trace) -> bool:
+    """Whether the cut lies before the events of a device that the trace names, launches on or communicates from."""
+    if trace.cut_ns is None or len(trace.device):
+        return False
+    backend = trace.rank.backend if trace.rank is not None else None
+    return bool(trace.devices) or "nccl" in (backend or "") or bool((trace.host.kind == RUNTIME).any())
+
+
+def whole_part(trace: Trace) -> Trace:
+    """``trace`` without what the cut makes misleading, and with notes on it; the same trace where all of its events are there.
+
+    On a CPU the steps count that end before the last event that was read. With a device no step counts, because some of its device
+    events may be missing, and operators without a device event are left out: their FLOPs would be counted without their time.
+    """
+    if trace.cut_ns is None:
+        return trace
+    host, notes = trace.host, []
+    is_step = (host.kind == ANNOTATION) & np.array([is_step_mark(name) for name in trace.names], bool)[host.name]
+    on_device, lacking = len(trace.device) > 0, lacks_device(trace)
+    whole = is_step & (host.end_ns <= trace.cut_ns) & (not on_device and not lacking)
+    keep = ~is_step | whole
+    if whole.any():
+        keep &= host.start_ns < host.end_ns[whole].max()
+        if cut_off := int((is_step & ~whole).sum()):
+            notes.append(f"steps not counted because they may be incomplete: {cut_off:,}")
+    else:
+        notes.append("no step is known to be complete: figures are those of the part that was read")
+    if on_device:
+        launch = launching(trace)[0]
+        launches_before = np.concatenate(([0], np.cumsum(np.bincount(launch[launch >= 0], minlength=len(host)))))
+        # Neither they nor what they enclose launched a device event that was read.
+        silent = (host.kind == OPERATOR) & (launches_before[tree(trace).after] == launches_before[:-1])
+        keep &= ~silent
+        notes.append(f"operators left out because their device event may be missing: {int(silent.sum()):,}")
+        notes.append("idle time of the device may be work whose events are missing")
+    elif not lacking:
+        notes.append("no device event was read: the time of any device is missing")
+    kept = {column.name: getattr(host, column.name)[keep] for column in fields(host)}
+    return replace(trace, host=replace(host, **kept), notes=(*trace.notes, *notes))

@@ -5,7 +5,9 @@ Kinds are small integers. Times are nanoseconds on the trace's own clock.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +24,38 @@ KERNEL, MEMCPY, MEMSET, COMMUNICATION = 0, 1, 2, 3
 
 MODULE_PREFIX = "nn.Module: "
 STEP_PREFIX = "ProfilerStep#"
+
+# What the columns, names and signatures of one trace may take unless the caller says otherwise: 40 million events.
+MEMORY_LIMIT_BYTES = 4 << 30
+
+# Kernels that exchange data with other devices, by name: one row for each family of libraries.
+_EXCHANGING = (
+    r"^(?:nccl|rccl|msccl|oneccl|hccl)",
+    # DeepEP in its own namespaces or those of a fork (dpsk::ep::internode in DeepSeek's training trace). Its get_dispatch_layout
+    # computes, and is none.
+    r"\b(?:deep_ep|ep|uccl|intranode|internode|internode_ll)::(?:cached_)?(?:notify|dispatch|combine|barrier)(?:_dispatch|_combine)?\b",
+    # Exchange of tokens between experts in mori, pplx, FlashInfer and TensorRT-LLM: read in their sources.
+    r"\bEp(?:Dispatch|Combine)\w*Kernel|\bpplx::\w*(?:dispatch|combine)|moeA2A(?:Dispatch|Combine)|moeAllToAllKernel|fusedMoeCommKernel",
+    r"nvshmem|rocshmem|barrier_(?:all_)?on_stream",
+    # Custom all-reduce of vLLM, SGLang and AITER (traces of their servers), and of FlashInfer, TensorRT-LLM and quickreduce (sources).
+    r"cross_device_(?:reduce|store)|(?:one|two)_?shot_?all_?reduce|\ball_?reduce|userbuffers_|\bmscclpp::",
+    # Symmetric memory of PyTorch: multimem_all_reduce_kernel in a trace of gpt-oss on a B200, the others by their source.
+    r"\bmultimem_|\bsymm_mem::|\b(?:put|wait)_signal_kernel|\ballToAllV\b",
+)  # fmt: skip
+_COMMUNICATION = re.compile("|".join(_EXCHANGING), re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How a trace is read: with ``partial`` one that is cut off up to the cut, within ``memory_limit_bytes`` for what is kept of its
+    events. ``list_dtype`` is the dtype of lists of tensors, which Kineto does not record."""
+
+    partial: bool = False
+    memory_limit_bytes: int = MEMORY_LIMIT_BYTES
+    list_dtype: str = "float32"
+
+
+READ_DEFAULTS = ReadOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +184,6 @@ LaunchShape = tuple[tuple[int, int, int], tuple[int, int, int]]
 LaunchRecord = tuple[str, LaunchShape | None]
 
 
-def no_frames() -> Frames:
-    """The frames of a trace without a Python stack."""
-    return Frames(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64))
-
-
 @dataclass(frozen=True, slots=True)
 class Trace:
     """A Kineto trace. ``platform`` is torch's name for the kind of device in it (``cuda`` for NVIDIA's and AMD's). ``notes`` are
@@ -170,7 +199,7 @@ class Trace:
     collectives: list[Collective]
     launch_shapes: list[LaunchShape] = field(default_factory=list)
     kernels: list[LaunchRecord] = field(default_factory=list)
-    frames: Frames = field(default_factory=no_frames)
+    frames: Frames = field(default_factory=lambda: Frames(*np.empty((4, 0), np.int64)))
     frame_names: list[str] = field(default_factory=list)
     devices: tuple[TracedDevice, ...] = ()
     rank: Rank | None = None
@@ -202,3 +231,14 @@ class CaptureTrace:
     trace: Trace
     name: str
     tokens: int | None = None
+
+
+def function_of(name: str) -> str:
+    """The qualified name of a kernel's function, without its type, template arguments and parameters."""
+    return re.split(r"[<(]", name[:512].removeprefix("void ").replace("(anonymous namespace)::", ""), maxsplit=1)[0]
+
+
+@lru_cache(maxsize=4096)
+def communicates(name: str) -> bool:
+    """Whether a kernel of this name sends data to another device or waits for it."""
+    return _COMMUNICATION.search(function_of(name)) is not None

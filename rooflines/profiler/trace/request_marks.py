@@ -77,7 +77,7 @@ class _Group(NamedTuple):
 def request_mark(name: str) -> RequestMark | None:
     """The batch that an annotation of this name marks; None for any other annotation."""
     start = name[:8]
-    return next((found for prefix, parse in _SERVERS if start.startswith(prefix) and (found := parse(name)) is not None), None)
+    return next((mark for prefix, parse in _SERVERS if start.startswith(prefix) and (mark := parse(name)) is not None), None)
 
 
 def is_step_mark(name: str) -> bool:
@@ -89,17 +89,17 @@ def _mark(prefill: _Group | None, decode: _Group | None, is_draft: bool = False)
     groups = [group for group in (prefill, decode) if group is not None and any(group)]
     if not groups or not all(group.requests and group.is_possible for group in groups):
         return None
-    one = _Group(*map(_sum, zip(*groups, strict=True)))  # type: ignore[arg-type]
+    sums = _Group(*map(_sum, zip(*groups, strict=True)))  # type: ignore[arg-type]
     kind: Kind = "mixed" if len(groups) == 2 else "prefill" if groups[0] is prefill else "decode"
     tokens = decode.tokens if decode is not None else None
     parts = tuple(tuple(value for value in group if value is not None) for group in groups)
     drafts = is_draft or (decode is not None and tokens is not None and tokens > decode.requests)
     return RequestMark(
-        kind, *one,
+        kind, *sums,
         prefill_tokens=prefill.tokens if prefill is not None and kind != "decode" else None,
         decode_requests=decode.requests if decode is not None and kind != "prefill" else None,
         decode_tokens=tokens if kind != "prefill" else None,
-        parts=parts if kind == "mixed" and all(len(part) == len(one) for part in parts) else None,
+        parts=parts if kind == "mixed" and all(len(part) == len(sums) for part in parts) else None,
         is_draft=drafts,
     )  # fmt: skip
 

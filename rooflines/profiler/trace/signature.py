@@ -1,17 +1,22 @@
 """The signature of an operator call, as a trace records it: name, and for each argument a tensor, a value, or nothing.
 
 A trace with a million events holds a few hundred distinct signatures, so everything expensive (counting, shape inference) is done
-once per signature. Signatures are hashable and need no torch.
+once per signature. Signatures are hashable and need no torch. ``StoredCall`` is a call as ``run.json`` and ``compiled.json`` store it,
+with the arguments that a trace leaves out.
 """
 
 from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 from dataclasses import dataclass
+from itertools import islice, zip_longest
 from math import prod
 from typing import Any, Final
+
+import msgspec
 
 
 class MissingType:
@@ -65,6 +70,18 @@ _OTHER_DTYPES: Final[dict[str, str]] = {
 }
 
 
+# Operators of which a trace does not hold every argument: the tensors of an index, the packed weights of a quantized layer.
+LOSSY: Final = ("aten::index", "aten::_unsafe_index", "aten::_index_put_impl_", "quantized::", "onednn::", "torchao::")
+
+# A tensor's elements, and every integer among arguments, fit into 64 bits; torch itself stops at 64 dimensions in its kernels.
+_LARGEST: Final = (1 << 63) - 1
+_MOST_DIMENSIONS: Final = 256
+# More than any operator of torch, or fused kernel, takes.
+_MOST_ARGUMENTS: Final = 4096
+_MOST_VALUES: Final = 1024
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
+
+
 @dataclass(frozen=True, slots=True)
 class TensorArg:
     """A tensor argument: its shape, dtype (``float32``) and strides in elements (None where the trace has none)."""
@@ -115,13 +132,8 @@ class Signature:
     @property
     def tensors(self) -> tuple[TensorArg, ...]:
         """Every tensor among the arguments, those in lists included, in order."""
-        found: list[TensorArg] = []
-        for arg in self.args:
-            if isinstance(arg, TensorArg):
-                found.append(arg)
-            elif isinstance(arg, tuple):
-                found.extend(item for item in arg if isinstance(item, TensorArg))
-        return tuple(found)
+        items = (item for arg in self.args for item in (arg if isinstance(arg, tuple) else (arg,)))
+        return tuple(item for item in items if isinstance(item, TensorArg))
 
     def shapes(self) -> str:
         """The tensor shapes for a person: ``4x64x56x56, 64x64x3x3``; a list of tensors as its count and total elements."""
@@ -143,15 +155,11 @@ def from_kineto(name: str, args: dict[str, Any], list_dtype: str = "float32") ->
     Fields that a trace lacks become MISSING arguments, never guesses. Nothing here raises on malformed fields: what cannot be read is
     MISSING.
     """
-    dims = _list(args.get("Input Dims", args.get("Input dims")))
-    types = _list(args.get("Input type"))
-    strides = _list(args.get("Input Strides"))
-    concrete = _list(args.get("Concrete Inputs"))
+    given = (args.get("Input Dims", args.get("Input dims")), *map(args.get, ("Input type", "Input Strides", "Concrete Inputs")))
+    dims, types, strides, concrete = (values if isinstance(values, list) else [] for values in given)
     count = min(max(len(dims), len(types), len(concrete)), _MOST_ARGUMENTS)
-    return Signature(
-        name,
-        tuple(_argument(_at(dims, i), _at(types, i), _at(strides, i), _at(concrete, i), list_dtype) for i in range(count)),
-    )
+    arguments = islice(zip_longest(dims, types, strides, concrete), count)
+    return Signature(name, tuple(_argument(*argument, list_dtype) for argument in arguments))
 
 
 def collective(name: str, kind: Any, elements_in: Any, elements_out: Any, dtype: Any) -> Signature:
@@ -168,18 +176,12 @@ def collective(name: str, kind: Any, elements_in: Any, elements_out: Any, dtype:
     )
 
 
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _at(values: list[Any], index: int) -> Any:
-    return values[index] if index < len(values) else None
-
-
 def _argument(dims: Any, kind: Any, strides: Any, concrete: Any, list_dtype: str) -> Argument:
     if kind == "TensorList" or (isinstance(dims, list) and dims and isinstance(dims[0], list)):
         return _tensor_list(dims, strides, list_dtype)
-    dtype = _dtype(kind, dims)
+    dtype = None
+    if isinstance(kind, str):  # in traces of 2021 a number is an ``Int`` without sizes
+        dtype = _KINETO_DTYPES.get(kind) or (_OTHER_DTYPES.get(kind.removeprefix("c10::").lower()) if dims else None)
     if dtype is not None and isinstance(dims, list):
         tensor = _tensor(dims, dtype, strides)
         return MISSING if tensor is None else tensor
@@ -190,32 +192,19 @@ def _argument(dims: Any, kind: Any, strides: Any, concrete: Any, list_dtype: str
     return MISSING
 
 
-def _dtype(kind: Any, dims: Any) -> str | None:
-    """The dtype of a tensor of this type; None for what is not a tensor's. In traces of 2021 a number is an ``Int`` without sizes."""
-    if not isinstance(kind, str):
-        return None
-    return _KINETO_DTYPES.get(kind) or (_OTHER_DTYPES.get(kind.removeprefix("c10::").lower()) if dims else None)
-
-
 def _tensor_list(dims: Any, strides: Any, dtype: str) -> tuple[TensorArg, ...] | MissingType:
     if not isinstance(dims, list):
         return ()
     rows = strides if isinstance(strides, list) and len(strides) == len(dims) else [None] * len(dims)
-    found = [_tensor(shape, dtype, row) for shape, row in zip(dims, rows, strict=True) if isinstance(shape, list)]
-    tensors = tuple(tensor for tensor in found if tensor is not None)
-    return tensors if len(tensors) == len(found) else MISSING
+    tensors = [_tensor(shape, dtype, row) for shape, row in zip(dims, rows, strict=True) if isinstance(shape, list)]
+    return MISSING if None in tensors else tuple(tensors)  # type: ignore[arg-type]
 
 
 def _tensor(dims: list[Any], dtype: str, strides: Any) -> TensorArg | None:
     """None for sizes that no tensor has; strides that do not go with the sizes are none."""
-    if len(dims) > _MOST_DIMENSIONS or not _are_integers(dims):
+    if len(dims) > _MOST_DIMENSIONS or not _are_integers(dims) or min(dims, default=0) < 0:
         return None
-    elements = 1
-    for size in dims:
-        if size < 0:
-            return None
-        elements *= max(size, 1)
-    if elements > _LARGEST:
+    if prod(max(size, 1) for size in dims) > _LARGEST:
         return None
     fitting = isinstance(strides, list) and len(strides) == len(dims) and _are_integers(strides)
     if fitting and any(abs(stride) > _LARGEST for stride in strides):
@@ -225,16 +214,6 @@ def _tensor(dims: list[Any], dtype: str, strides: Any) -> TensorArg | None:
 
 def _are_integers(values: list[Any]) -> bool:
     return all(type(value) is int for value in values)
-
-
-# A tensor's elements, and every integer among arguments, fit into 64 bits; torch itself stops at 64 dimensions in its kernels.
-_LARGEST: Final = (1 << 63) - 1
-_MOST_DIMENSIONS: Final = 256
-# More than any operator of torch, or fused kernel, takes.
-_MOST_ARGUMENTS: Final = 4096
-_MOST_VALUES: Final = 1024
-
-_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
 
 
 def _value(text: str) -> Argument:
@@ -273,3 +252,52 @@ def _plain(value: Any) -> Argument:
     if isinstance(value, int):
         return value if -_LARGEST <= value <= 2 * _LARGEST + 1 else MISSING
     return value if value is None or isinstance(value, (float, complex, str)) else MISSING
+
+
+class StoredCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One call: the operator, its arguments and its results.
+
+    A tensor is ``{"shape", "dtype", "strides"}``, a number that JSON has not ``{"number": "-inf"}``, a missing argument ``{}``.
+    """
+
+    name: str
+    args: list[Any]
+    outputs: list[Any]
+
+    @classmethod
+    def of(cls, signature: Signature, outputs: tuple[TensorArg, ...]) -> StoredCall:
+        """The call with this signature and these results."""
+        return cls(name=signature.name, args=list(map(_encoded, signature.args)), outputs=list(map(_encoded, outputs)))
+
+    @property
+    def signature(self) -> Signature:
+        """The call as a signature."""
+        return Signature(self.name, tuple(map(_decoded, self.args)))
+
+    @property
+    def results(self) -> tuple[TensorArg, ...]:
+        """The tensors that it returned."""
+        return tuple(map(_decoded, self.outputs))
+
+
+def _encoded(value: Argument) -> Any:
+    if isinstance(value, TensorArg):
+        return {"shape": list(value.shape), "dtype": value.dtype, "strides": None if value.strides is None else list(value.strides)}
+    if isinstance(value, tuple):
+        return [_encoded(item) for item in value]
+    if value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    return {"number": str(value)} if isinstance(value, float) else {}
+
+
+def _decoded(value: Any) -> Argument:
+    if isinstance(value, dict):
+        if not value:
+            return MISSING
+        if "number" in value:
+            return float(value["number"])
+        strides = value.get("strides")
+        return TensorArg(tuple(value["shape"]), value["dtype"], None if strides is None else tuple(strides))
+    if isinstance(value, list):
+        return tuple(map(_decoded, value))
+    return value

@@ -1,23 +1,74 @@
-"""Resolve files, directories of traces, patterns and URLs into a list of trace files."""
+"""Trace files: how they are named (files, directories, patterns, URLs), and their bytes piece by piece (plain, gzip or zstd).
+
+A URL can hold credentials: ``user:password@``, a token or a presigned signature in the query or the fragment. Opening needs them; every
+name, command line and message shows the URL without them. The first bytes give the format of a file, not its name. A thread reads and
+decompresses one piece ahead: zlib and zstandard release the GIL, so that this costs a decoder with a second core nothing.
+"""
 
 from __future__ import annotations
 
 import glob
+import io
 import os
 import re
-from collections.abc import Iterable, Sequence
+import select
+import stat
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
 
-from rooflines.errors import UsageError
-from rooflines.profiler.trace.url import is_url, shown, shown_reason
+from rooflines.arguments import arg, escaped
+from rooflines.errors import TraceError, UsageError
 
+PIECE_BYTES = 4 << 20
+# What a piece of a compressed file is with ``problems``: the piece that is being read is lost where the file is damaged.
+_SMALL_PIECE_BYTES = 4 << 10
+_Peekable: TypeAlias = "io.BufferedReader[Any]"
+PARTIAL_HINT = f"Use {arg('partial', True)} to read the events before the damage."
+_GZIP, _ZSTD, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
+# Traces shrink ten- to fortyfold, the same step repeated for ever up to two hundredfold. What expands more than this is a bomb.
+_MOST_EXPANSION = 500
+# What zstd itself decompresses without being told to take more (--long=27).
+_LARGEST_WINDOW = 128 << 20
+# Opening a pipe without a writer would block forever.
+_PATIENCE_S = 10
+_EXPANSION_COUNTS_FROM = 256 << 20
+
+_USER = re.compile(r"(?<=://)[^/]*@")
+_SECRET_FROM = re.compile(r"[?#]")
+# In a sentence a URL ends at a space, a quote or a bracket; some libraries quote it without scheme and host.
+_URL = re.compile(r"[^\s'\"<>]+://[^\s'\"<>]+")
+_QUERY = re.compile(r"\?[^\s'\"<>]+")
 _SUFFIXES = (".json", ".json.gz", ".json.zst")
-# Files that rooflines writes, perhaps next to the traces.
-_OURS = frozenset({"run.json", "analysis.json", "ranks.json", "report.json", "monitor.json", "python_memory.json"})
-# What servers write next to theirs.
-_OF_OTHERS = frozenset({"execution_details.json"})
+# Other files next to traces: those of rooflines, and the last one of servers.
+_NO_TRACES = frozenset(
+    {"run.json", "analysis.json", "ranks.json", "report.json", "monitor.json", "python_memory.json", "execution_details.json"}
+)
 _NUMBER = re.compile(r"(\d+)")
 _RANK = re.compile(r"(?:rank[_\-.=]?|TP-)(\d{1,7})(?!\d)", re.IGNORECASE)
+
+
+def is_url(path: Path | str) -> bool:
+    """Whether ``path`` names something that fsspec opens rather than a file here."""
+    return isinstance(path, str) and "://" in path
+
+
+def shown(source: Path | str) -> str:
+    """``source`` as outputs and messages name it: of a URL no user, password, query or fragment; a file's name as ``escaped``."""
+    text = escaped(str(source))
+    if not is_url(text):
+        return text
+    scheme, mark, rest = _USER.sub("", text).partition("://")
+    return scheme + mark + _SECRET_FROM.split(rest, maxsplit=1)[0]
+
+
+def shown_reason(reason: str, source: str) -> str:
+    """A library's sentence on why ``source`` cannot be opened, with every URL in it as ``shown``."""
+    if not is_url(source):
+        return reason
+    return _QUERY.sub("", _URL.sub(lambda url: shown(url[0]), reason.replace(source, shown(source))))
 
 
 def find_traces(sources: Sequence[str | Path], *, may_be_empty: bool = False) -> list[str]:
@@ -27,7 +78,7 @@ def find_traces(sources: Sequence[str | Path], *, may_be_empty: bool = False) ->
     it ends in a slash, or with ``*``. A file need not exist: reading it raises the error. Raises UsageError for a directory or a
     pattern without traces, unless they ``may_be_empty``.
     """
-    return [found for source in sources for found in _traces(str(source), may_be_empty)]
+    return [trace for source in sources for trace in _traces(str(source), may_be_empty)]
 
 
 def rank_in_name(source: str | Path) -> int | None:
@@ -35,39 +86,26 @@ def rank_in_name(source: str | Path) -> int | None:
 
     The last one: a directory may be named after a rank as well.
     """
-    found = _RANK.findall(str(source))
-    return int(found[-1]) if found else None
-
-
-def _is_several(source: str | Path) -> bool:
-    """Whether ``source`` may name several files."""
-    text = str(source)
-    if is_url(text):
-        return text.endswith("/") or "*" in text
-    return os.path.isdir(text) or (glob.has_magic(text) and not os.path.exists(text))
+    numbers = _RANK.findall(str(source))
+    return int(numbers[-1]) if numbers else None
 
 
 def _traces(source: str, may_be_empty: bool) -> list[str]:
-    if not _is_several(source):
-        return [source]
     if is_url(source):
-        found = _behind(f"{source}*" if source.endswith("/") else source)
-        chosen = found if "*" in source else _with_suffix(found)
-        what = "pattern" if "*" in source else "directory"
-    elif os.path.isdir(source):
-        chosen = _with_suffix(str(path) for path in Path(source).iterdir() if path.is_file())
-        what = "directory"
+        is_pattern = "*" in source
+        if not is_pattern and not source.endswith("/"):
+            return [source]
+        paths: Iterable[str] = _behind(f"{source}*" if source.endswith("/") else source)
     else:
-        chosen = [path for path in glob.glob(source, recursive=True) if os.path.isfile(path)]
-        what = "pattern"
-    if not chosen and not may_be_empty:
-        raise UsageError(
-            f"no traces in the directory {shown(source)!r}."
-            if what == "directory"
-            else f"no file matches the pattern {shown(source)!r}.",
-            hint="Give one trace per rank: *.json, *.json.gz or *.json.zst.",
-        )
-    return sorted(chosen, key=_by_number)
+        is_pattern = not os.path.isdir(source)
+        if is_pattern and (not glob.has_magic(source) or os.path.exists(source)):
+            return [source]
+        paths = filter(os.path.isfile, glob.glob(source, recursive=True) if is_pattern else map(str, Path(source).iterdir()))
+    traces = [path for path in paths if is_pattern or (path.endswith(_SUFFIXES) and re.split(r"[/\\]", path)[-1] not in _NO_TRACES)]
+    if not traces and not may_be_empty:
+        what = f"no file matches the pattern {shown(source)!r}" if is_pattern else f"no traces in the directory {shown(source)!r}"
+        raise UsageError(f"{what}.", hint="Give one trace per rank: *.json, *.json.gz or *.json.zst.")
+    return sorted(traces, key=_by_number)
 
 
 def _behind(pattern: str) -> list[str]:
@@ -76,16 +114,134 @@ def _behind(pattern: str) -> list[str]:
 
     try:
         system, path = fsspec.core.url_to_fs(pattern)
-        return [system.unstrip_protocol(found) for found in system.glob(path) if system.isfile(found)]
+        return [system.unstrip_protocol(name) for name in system.glob(path) if system.isfile(name)]
     except (OSError, ValueError, ImportError, NotImplementedError) as error:
         raise UsageError(
             f"cannot list {shown(pattern)!r}: {shown_reason(str(error), pattern)}.", hint="List the files explicitly."
         ) from None
 
 
-def _with_suffix(paths: Iterable[str]) -> list[str]:
-    return [path for path in paths if path.endswith(_SUFFIXES) and re.split(r"[/\\]", path)[-1] not in _OURS | _OF_OTHERS]
-
-
 def _by_number(path: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in _NUMBER.split(path)]
+
+
+class _Damaged(Exception):
+    """A compressed file ends early or cannot be decompressed any further."""
+
+
+def pieces(path: Path | str, problems: list[str] | None = None) -> Iterator[bytes]:
+    """The decompressed contents of ``path``, a file or any URL that fsspec opens (``s3://``, ``https://``, ``memory://``).
+
+    Raises TraceError for a file that is missing, unreadable, damaged, or expands without measure. With ``problems``, a damaged file is
+    decompressed up to the damage, which is then described in ``problems``.
+    """
+    source, origin = str(path), shown(path)
+    try:
+        file = _open(source)
+    except Exception as error:  # every store behind fsspec has its own
+        raise TraceError(f"cannot read the trace {origin!r}: {shown_reason(_reason(error), source)}") from None
+    with file:
+        yield from _ahead(_contents(file, source, problems))
+
+
+def _open(source: str) -> _Peekable:
+    if is_url(source):
+        import fsspec
+
+        return io.BufferedReader(fsspec.open(source, "rb").open(), PIECE_BYTES)
+    return io.BufferedReader(io.FileIO(_descriptor(source)), PIECE_BYTES)
+
+
+def _descriptor(path: str) -> int:
+    """The open file at ``path``, which is a file, or a pipe that something comes through; raises OSError for others."""
+    # Without O_NONBLOCK opening a pipe waits for who writes into it.
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise OSError("it is a directory")
+        if stat.S_ISFIFO(mode):
+            if not select.select([descriptor], [], [], _PATIENCE_S)[0]:
+                raise OSError(f"no data arrived through the pipe within {_PATIENCE_S} seconds")
+            os.set_blocking(descriptor, True)
+        elif not stat.S_ISREG(mode):
+            raise OSError("it is a device or a socket, not a file")
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+def _contents(file: _Peekable, source: str, problems: list[str] | None) -> Iterator[bytes]:
+    origin, total = shown(source), 0
+    try:
+        magic = file.peek(4)[:4]
+        if magic == _ZIP:
+            raise TraceError(f"{origin!r} is a zip archive.", hint="Extract it and give the trace inside.")
+        unpacked = _gunzip if magic.startswith(_GZIP) else _unzstd if magic == _ZSTD else _plain
+        for piece in unpacked(file, problems is not None):
+            total += len(piece)
+            if unpacked is not _plain and total > _EXPANSION_COUNTS_FROM and total > _MOST_EXPANSION * max(1, file.tell()):
+                raise TraceError(
+                    f"{origin!r} expands more than {_MOST_EXPANSION}-fold and is not read.",
+                    hint="If you trust the file, decompress it and give the uncompressed trace.",
+                )
+            yield piece
+    except OSError as error:
+        raise TraceError(f"cannot read the trace {origin!r}: {shown_reason(_reason(error), source)}") from None
+    except _Damaged as error:
+        if problems is None or not total:
+            raise TraceError(f"the trace {origin!r} is a damaged {error}", hint=PARTIAL_HINT if problems is None else "") from None
+        problems.append(f"the trace is a damaged {error}")
+
+
+def _plain(file: BinaryIO, partial: bool) -> Iterator[bytes]:
+    return iter(lambda: file.read(PIECE_BYTES), b"")
+
+
+def _gunzip(file: BinaryIO, partial: bool) -> Iterator[bytes]:
+    """The members of a gzip file, which may be several behind each other, as ``cat a.gz b.gz`` makes them."""
+    member = zlib.decompressobj(wbits=31)
+    size = _SMALL_PIECE_BYTES if partial else PIECE_BYTES // 16
+    while True:
+        if member.eof:
+            rest = member.unused_data or file.read(size)
+            # Bytes after the last member, often zero padding, are not data.
+            if not rest.startswith(_GZIP):
+                return
+            member = zlib.decompressobj(wbits=31)
+        else:
+            rest = member.unconsumed_tail or file.read(size)
+            if not rest:
+                raise _Damaged("gzip file: unexpected end of file")
+        try:
+            piece = member.decompress(rest, PIECE_BYTES)
+        except zlib.error as error:
+            raise _Damaged(f"gzip file: {error}") from None
+        if piece:
+            yield piece
+
+
+def _unzstd(file: BinaryIO, partial: bool) -> Iterator[bytes]:
+    import zstandard
+
+    # A frame that is cut off ends without an error here; the decoder then finds its JSON cut off.
+    try:
+        with zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW).stream_reader(file, read_across_frames=True) as reader:
+            while piece := reader.read(_SMALL_PIECE_BYTES if partial else PIECE_BYTES):
+                yield piece
+    except zstandard.ZstdError as error:
+        raise _Damaged(f"zstd file: {error}") from None
+
+
+def _ahead(contents: Iterator[bytes]) -> Iterator[bytes]:
+    """``contents``, the next piece always being read by a second thread."""
+    with ThreadPoolExecutor(1, thread_name_prefix="rooflines-trace") as reader:
+        coming = reader.submit(next, contents, b"")
+        while piece := coming.result():
+            coming = reader.submit(next, contents, b"")
+            yield piece

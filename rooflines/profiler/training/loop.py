@@ -16,8 +16,8 @@ from rooflines.errors import RooflinesError, WorkloadError, writing
 from rooflines.profiler.options import Options
 from rooflines.profiler.others import OthersMeter
 from rooflines.profiler.progress import Progress
-from rooflines.profiler.recording.process_memory import PeakMemory
-from rooflines.profiler.recording.step_clock import synchronise
+from rooflines.profiler.recording.device import synchronise
+from rooflines.profiler.recording.process import PeakMemory
 from rooflines.profiler.training.options import TrainOptions
 from rooflines.profiler.training.records import Epoch, Failure
 from rooflines.profiler.workloads.datasets import DataSet

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from rooflines.device_specs.records import Ceiling, Ceilings, Conditions
 from rooflines.profiler.records import OutputError, RunFile
-from rooflines.profiler.trace.communication_kernels import communicates
+from rooflines.profiler.trace.records import communicates
 from rooflines.profiler.training.records import Training
 from rooflines.reports.words.rows import TableRow, flagged, module_text, table_rows
 from rooflines.reports.words.summary import CategorySummary, PeakMemory, bound_times, share_of_step

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Final
 
 from rooflines.profiler.compiled.records import Access, Buffer, Kernel
-from rooflines.profiler.trace.stored_call import StoredCall
+from rooflines.profiler.trace.signature import StoredCall
 from rooflines.roofline.formulas.arguments import NotCounted, distinct, size_of
 from rooflines.roofline.formulas.counter import count
 from rooflines.roofline.formulas.record import Work

@@ -20,12 +20,9 @@ from rooflines.errors import TraceError, UsageError
 from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.records import Environment
 from rooflines.profiler.trace.collectives import Collectives, read_collectives
-from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
-from rooflines.profiler.trace.cut import lacks_device, whole_part
-from rooflines.profiler.trace.reader import read_trace
-from rooflines.profiler.trace.records import Int64s, Rank
-from rooflines.profiler.trace.sources import rank_in_name
-from rooflines.profiler.trace.url import shown
+from rooflines.profiler.trace.reader import lacks_device, read_trace
+from rooflines.profiler.trace.records import READ_DEFAULTS, Int64s, Rank, ReadOptions
+from rooflines.profiler.trace.sources import rank_in_name, shown
 from rooflines.roofline.analysis import Finding, Timeline
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.ranks.collective_matching import SYNCHRONISING, MatchedCollectives, match_collectives
@@ -64,10 +61,10 @@ def unjudged(_: Environment) -> tuple[None, str]:
     return None, ""
 
 
-def read_rank(source: str, memory_limit_bytes: int = MEMORY_LIMIT_BYTES, partial: bool = False, judge: Judge = unjudged) -> RankPart:
-    """Read and analyse the trace of one rank, with ``partial`` up to where it is cut off. Raises TraceError that names ``source``."""
+def read_rank(source: str, reading: ReadOptions = READ_DEFAULTS, judge: Judge = unjudged) -> RankPart:
+    """Read and analyze the trace of one rank. Raises TraceError that names ``source``."""
     try:
-        trace = whole_part(read_trace(source, memory_limit_bytes=memory_limit_bytes, partial=partial))
+        trace = read_trace(source, reading)
     except TraceError as error:
         if shown(source) in error.message:
             raise

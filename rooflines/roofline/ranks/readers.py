@@ -17,7 +17,8 @@ from typing import Any
 
 from rooflines.arguments import arg
 from rooflines.errors import TraceError, UsageError
-from rooflines.profiler.trace.url import is_url
+from rooflines.profiler.trace.records import READ_DEFAULTS, ReadOptions
+from rooflines.profiler.trace.sources import is_url
 from rooflines.roofline.ranks.analyze import Judge, RankPart, read_rank, unjudged
 
 # A process takes about a second to start: below this many bytes a process the ranks are read sooner without it.
@@ -29,8 +30,7 @@ def read_ranks(
     *,
     jobs: int | None = None,
     dask: str | None = None,
-    memory_limit_bytes: int,
-    partial: bool = False,
+    reading: ReadOptions = READ_DEFAULTS,
     judge: Judge = unjudged,
     done: Callable[[], None] = lambda: None,
 ) -> list[RankPart]:
@@ -39,19 +39,19 @@ def read_ranks(
     ``jobs`` is the number of processes, by default as many as there are processors and work for; with 1 everything happens in this one.
     ``dask`` is the address of a Dask scheduler whose workers read instead; they must reach the files by the same names. The memory
     limit is that of one trace. Raises TraceError that names the file which cannot be read; the other processes are ended then, as they
-    are by an interrupt. Raises UsageError when Dask is not installed or does not answer. With ``partial``, traces that are cut off are
-    read up to the cut. ``judge`` gives the ceilings of each rank; a function of a module, which other processes import.
+    are by an interrupt. Raises UsageError when Dask is not installed or does not answer. ``judge`` gives the
+    ceilings of each rank; a function of a module, which other processes import.
     """
     if dask is not None:
-        return _on_dask(sources, dask, memory_limit_bytes, partial, judge, done)
+        return _on_dask(sources, dask, reading, judge, done)
     jobs = min(jobs or _worthwhile(sources), len(sources))
     if jobs <= 1:
         parts = []
         for source in sources:
-            parts.append(read_rank(source, memory_limit_bytes, partial, judge))
+            parts.append(read_rank(source, reading, judge))
             done()
         return parts
-    return _in_processes(sources, jobs, memory_limit_bytes, partial, judge, done)
+    return _in_processes(sources, jobs, reading, judge, done)
 
 
 def _worthwhile(sources: Sequence[str]) -> int:
@@ -62,11 +62,9 @@ def _worthwhile(sources: Sequence[str]) -> int:
     return min(processors, work)
 
 
-def _in_processes(
-    sources: Sequence[str], jobs: int, memory_limit_bytes: int, partial: bool, judge: Judge, done: Callable[[], None]
-) -> list[RankPart]:
+def _in_processes(sources: Sequence[str], jobs: int, reading: ReadOptions, judge: Judge, done: Callable[[], None]) -> list[RankPart]:
     with _pool(jobs) as pool:
-        futures = [pool.submit(read_rank, source, memory_limit_bytes, partial, judge) for source in sources]
+        futures = [pool.submit(read_rank, source, reading, judge) for source in sources]
         try:
             for future in as_completed(futures):
                 future.result()
@@ -99,9 +97,7 @@ def _leave_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _on_dask(
-    sources: Sequence[str], address: str, memory_limit_bytes: int, partial: bool, judge: Judge, done: Callable[[], None]
-) -> list[RankPart]:
+def _on_dask(sources: Sequence[str], address: str, reading: ReadOptions, judge: Judge, done: Callable[[], None]) -> list[RankPart]:
     try:
         import distributed
     except ImportError:
@@ -118,7 +114,7 @@ def _on_dask(
         # A worker has another working directory.
         paths = [source if is_url(source) else os.path.abspath(source) for source in sources]
         # Not pure: a file may have changed under the name that was read before.
-        futures = [client.submit(read_rank, source, memory_limit_bytes, partial, judge, pure=False) for source in paths]
+        futures = [client.submit(read_rank, source, reading, judge, pure=False) for source in paths]
         try:
             for future in distributed.as_completed(futures, loop=client.loop):
                 future.result()

@@ -13,8 +13,7 @@ import numpy as np
 
 from rooflines.profiler.compiled.inductor_cache import CachedKernel
 from rooflines.profiler.compiled.records import Access, Kernel, as_buffer
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.profiler.trace.stored_call import StoredCall
+from rooflines.profiler.trace.signature import Signature, StoredCall, TensorArg
 from rooflines.roofline.formulas import CallCount, Work, count
 from rooflines.roofline.formulas.generated_kernels import ONE_EACH, category_of, flops_per_point, parse_name
 from rooflines.roofline.formulas.graph import count_kernel

@@ -1,4 +1,4 @@
-"""Calls that were stored with the run because a trace cannot hold their arguments: ``profiler/trace/stored_call.py``."""
+"""Calls that were stored with the run because a trace cannot hold their arguments: ``profiler/trace/signature.py``."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rooflines.device_specs.records import DISTURBED
-from rooflines.profiler.quiet import OTHERS_CORES, alike_steps, busy_elsewhere
-from rooflines.profiler.quiet import quiet_steps as quiet
+from rooflines.profiler.others import OTHERS_CORES, alike_steps, busy_elsewhere
+from rooflines.profiler.others import quiet_steps as quiet
 from rooflines.profiler.records import Run, RunFile, StepTimes
 from rooflines.roofline.analysis import Analysis, OtherPrograms, PageFaults, Steps
 from rooflines.roofline.usage.device_usage import HOST

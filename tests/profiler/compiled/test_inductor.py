@@ -29,8 +29,7 @@ from rooflines.profiler.compiled.records import (
     read_compiled,
     write_compiled,
 )
-from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
-from rooflines.profiler.trace.stored_call import StoredCall
+from rooflines.profiler.trace.signature import MISSING, Signature, StoredCall, TensorArg
 from rooflines.roofline.formulas.costs import MEAN_AND_VARIANCE, SOFTMAX
 from rooflines.roofline.formulas.graph import count_kernel, count_node
 

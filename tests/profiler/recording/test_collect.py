@@ -15,13 +15,12 @@ from torch import nn
 from torch.nn.modules import module as hooks
 
 from rooflines.errors import UsageError, WorkloadError
-from rooflines.profiler.directory import JOURNAL_FILE
+from rooflines.profiler.directory import JOURNAL_FILE, load
 from rooflines.profiler.module_hooks import ModuleRanges
 from rooflines.profiler.recording import passes
 from rooflines.profiler.recording.collect import Recording, collect
 from rooflines.profiler.recording.passes import TRACED_STEPS
 from rooflines.profiler.records import Settings, Workload
-from rooflines.profiler.run import load
 from rooflines.profiler.samplers.journal import read_journal
 from tests.processes import wait_until
 
@@ -93,7 +92,7 @@ def observed(tmp_path_factory):
         forward()
 
     directory = tmp_path_factory.mktemp("observed") / "run"
-    run = collect(step, directory, WORKLOAD, CPU, settings=Settings(steps=4, warmup=2))
+    run = collect(step, Recording(directory, WORKLOAD, CPU, settings=Settings(steps=4, warmup=2)))
     return run, seen
 
 
@@ -123,7 +122,7 @@ def test_the_memory_of_a_step_is_followed(observed):
 def test_a_step_of_the_users_own_is_not_called_again(tmp_path):
     seen = []
     workload = msgspec.structs.replace(WORKLOAD, source="step")
-    run = collect(lambda: seen.append(0), tmp_path / "run", workload, CPU, settings=Settings(steps=4, warmup=2))
+    run = collect(lambda: seen.append(0), Recording(tmp_path / "run", workload, CPU, settings=Settings(steps=4, warmup=2)))
     assert len(seen) == 2 + 4 + 1 + TRACED_STEPS
     assert run.facts.step_memory is None
 
@@ -167,9 +166,8 @@ def test_samples_are_taken_beside_the_timed_pass(tmp_path):
     def samples():
         return read_journal(tmp_path / "run" / JOURNAL_FILE).samples
 
-    run = collect(
-        lambda: wait_until(lambda: len(samples()) >= 2), tmp_path / "run", WORKLOAD, CPU, settings=Settings(steps=4, warmup=0)
-    )
+    recording = Recording(tmp_path / "run", WORKLOAD, CPU, settings=Settings(steps=4, warmup=0))
+    run = collect(lambda: wait_until(lambda: len(samples()) >= 2), recording)
     assert len(run.samples) >= 2
     assert all(sample.process_rss_bytes for sample in run.samples)
     assert load(run.directory).samples == run.samples
@@ -180,7 +178,7 @@ def test_samples_are_taken_beside_the_timed_pass(tmp_path):
 
 
 def test_without_numbers_the_step_times_decide(tmp_path):
-    run = collect(forward, tmp_path / "run", WORKLOAD, CPU)
+    run = collect(forward, Recording(tmp_path / "run", WORKLOAD, CPU))
     steps = run.facts.steps
     assert 6 <= len(steps.warmup_ns) <= 50
     assert steps.settled is not None
@@ -194,11 +192,11 @@ def test_without_numbers_the_step_times_decide(tmp_path):
 
 @pytest.mark.parametrize(("steps_that_fit", "traced"), [(0.1, 1), (2.5, 2), (100, TRACED_STEPS)])
 def test_a_trace_that_would_be_too_large_gets_fewer_steps_and_a_note(tmp_path, monkeypatch, steps_that_fit, traced):
-    first = collect(forward, tmp_path / "first", WORKLOAD, CPU, settings=Settings(steps=1, warmup=1))
+    first = collect(forward, Recording(tmp_path / "first", WORKLOAD, CPU, settings=Settings(steps=1, warmup=1)))
     with gzip.open(first.trace_path) as file:
         size = len(file.read()) / TRACED_STEPS
     monkeypatch.setattr(passes, "TRACE_LIMIT_BYTES", int(size * steps_that_fit * 1.1))
-    run = collect(forward, tmp_path / "run", WORKLOAD, CPU, settings=Settings(steps=1, warmup=1))
+    run = collect(forward, Recording(tmp_path / "run", WORKLOAD, CPU, settings=Settings(steps=1, warmup=1)))
     assert len(run.facts.steps.traced_ns) == traced
     assert len(ranges(run, "ProfilerStep#")) == traced
     expected = [f"traced {traced} step{'s' * (traced > 1)} instead of {TRACED_STEPS}: one step"] if traced < TRACED_STEPS else []
@@ -207,7 +205,7 @@ def test_a_trace_that_would_be_too_large_gets_fewer_steps_and_a_note(tmp_path, m
 
 def test_long_steps_are_traced_less_often(tmp_path, monkeypatch):
     monkeypatch.setattr(passes, "TRACED_S", 0.0)
-    run = collect(forward, tmp_path / "run", WORKLOAD, CPU, settings=Settings(steps=1, warmup=1))
+    run = collect(forward, Recording(tmp_path / "run", WORKLOAD, CPU, settings=Settings(steps=1, warmup=1)))
     assert len(run.facts.steps.traced_ns) == passes.TRACED_MIN_STEPS
     assert run.facts.notes == ()
 
@@ -231,30 +229,9 @@ def loop(directory, taken, workload=LOOP, **settings):
     [
         (0, 0, 0, 0, "program", "the program ended early (0 warm-up steps, 0 timed, 0 traced): no operators were traced."),
         (1, 1, 0, 1, "program", "the program ended early (1 warm-up step, 0 timed, 1 traced): operators are those of the whole"),
-        (
-            2,
-            1,
-            0,
-            1,
-            "early",
-            "the program ended early (1 warm-up step, 0 timed, 1 traced): operators are those of one step before",
-        ),
-        (
-            3,
-            1,
-            1,
-            1,
-            "early",
-            "the program ended early (1 warm-up step, 1 timed, 1 traced): operators are those of one step before",
-        ),
-        (
-            4,
-            1,
-            2,
-            1,
-            "early",
-            "the program ended early (1 warm-up step, 2 timed, 1 traced): operators are those of one step before",
-        ),
+        (2, 1, 0, 1, "early", "the program ended early (1 warm-up step, 0 timed, 1 traced): operators are those of one step"),
+        (3, 1, 1, 1, "early", "the program ended early (1 warm-up step, 1 timed, 1 traced): operators are those of one step"),
+        (4, 1, 2, 1, "early", "the program ended early (1 warm-up step, 2 timed, 1 traced): operators are those of one step"),
         (6, 1, 2, 2, "steps", "the program ended early (1 warm-up step, 2 timed, 2 traced): operators are those of fewer steps"),
         (7, 1, 2, 3, "steps", ""),
         (40, 1, 2, TRACED_STEPS, "steps", ""),
@@ -287,7 +264,7 @@ def test_steps_of_a_warm_up_that_the_program_ends_stand_for_timed_ones(tmp_path,
 
 
 def test_when_warm_up_is_over_another_step_is_traced_and_the_one_behind_it_is_not_timed(tmp_path, monkeypatch):
-    monkeypatch.setattr("rooflines.profiler.recording.warmup.SETTLE_LIMIT", 1e9)  # settled as soon as there are enough to compare
+    monkeypatch.setattr("rooflines.profiler.recording.step_counts.SETTLE_LIMIT", 1e9)  # settled as soon as there are enough to compare
     marked = []
     with Recording(tmp_path / "run", LOOP, CPU, settings=Settings()) as recording:
         for number in range(12):
@@ -399,7 +376,7 @@ def test_a_step_that_raises_in_any_pass_leaves_a_run_that_loads_and_nothing_on(t
         taken.append(forward())
 
     with pytest.raises(WorkloadError, match="net raised RuntimeError: mat1 and mat2") as caught:
-        collect(step, tmp_path / "run", WORKLOAD, CPU, settings=Settings(steps=2, warmup=1))
+        collect(step, Recording(tmp_path / "run", WORKLOAD, CPU, settings=Settings(steps=2, warmup=1)))
     assert isinstance(caught.value.__cause__, RuntimeError)
     assert not profiler_is_on()
     assert not hooks_are_on()
@@ -416,7 +393,7 @@ def test_an_input_that_is_refused_at_once_leaves_nothing_but_what_was_there(tmp_
     (tmp_path / "there").mkdir()
     for name in ("new", "there"):
         with pytest.raises(WorkloadError, match=r"^too small\.$"):
-            collect(refuse, tmp_path / name, WORKLOAD, CPU, settings=Settings(warmup=0))
+            collect(refuse, Recording(tmp_path / name, WORKLOAD, CPU, settings=Settings(warmup=0)))
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
     assert list((tmp_path / "there").iterdir()) == []
 

@@ -10,14 +10,13 @@ import torch
 from torch import nn
 
 from rooflines.profiler.environment import collect_environment
-from rooflines.profiler.recording import passes, patience, step_clock, warmup
+from rooflines.profiler.recording import device as device_module
+from rooflines.profiler.recording import passes, step_counts
 from rooflines.profiler.recording.collect import Recording, collect
-from rooflines.profiler.recording.device import RecordedDevice
+from rooflines.profiler.recording.device import RecordedDevice, StepClock, wall_step_ns
 from rooflines.profiler.recording.passes import TRACED_STEPS
-from rooflines.profiler.recording.patience import planned_steps
-from rooflines.profiler.recording.step_clock import StepClock, wall_step_ns
+from rooflines.profiler.recording.step_counts import WarmUp, planned_steps
 from rooflines.profiler.recording.tracer import Tracer
-from rooflines.profiler.recording.warmup import WarmUp
 from rooflines.profiler.records import WALL_CLOCK, Settings, Workload
 from rooflines.profiler.samplers.process import SamplerProcess
 from rooflines.reports.words.sentences import steps_sentences
@@ -118,10 +117,10 @@ NETWORK, X = nn.Linear(4, 4), torch.ones(2, 4)
 def _short(monkeypatch):
     """Passes of a few steps."""
     monkeypatch.setattr(passes, "BUSY_S", 1e-9)  # one step
-    monkeypatch.setattr(step_clock, "SYNCHRONISE_NS", 10**12)  # other processes do not make wall time of events
-    monkeypatch.setattr(warmup, "SETTLE_LIMIT", 1e9)  # settled as soon as there are six to compare
-    monkeypatch.setattr(patience, "GPU_TIMED_STEPS", 300)
-    monkeypatch.setattr(patience, "GPU_ENERGY_S", 0.0)
+    monkeypatch.setattr(device_module, "SYNCHRONISE_NS", 10**12)  # other processes do not make wall time of events
+    monkeypatch.setattr(step_counts, "SETTLE_LIMIT", 1e9)  # settled as soon as there are six to compare
+    monkeypatch.setattr(step_counts, "GPU_TIMED_STEPS", 300)
+    monkeypatch.setattr(step_counts, "GPU_ENERGY_S", 0.0)
 
 
 def put(device, monkeypatch):
@@ -135,7 +134,7 @@ def model(device, directory, monkeypatch, **settings):
         device.noted.append("step")
         NETWORK(X)
 
-    return collect(step, directory, MODEL, CPU, settings=Settings(**settings), traced_steps=0)
+    return collect(step, Recording(directory, MODEL, CPU, settings=Settings(**settings), traced_steps=0))
 
 
 def loop(device, directory, monkeypatch, made, **settings):
@@ -309,7 +308,7 @@ def test_wall_time_counts_where_the_events_miss_more_than_three_percent(events_m
 
 
 def test_what_a_synchronise_takes_is_no_other_stream():
-    allowed_ns = step_clock.SYNCHRONISE_NS
+    allowed_ns = device_module.SYNCHRONISE_NS
     assert wall_step_ns([1000], 1000 + allowed_ns) is None
     assert wall_step_ns([1000], 1002 + allowed_ns) == 1002 + allowed_ns
 
@@ -317,7 +316,7 @@ def test_what_a_synchronise_takes_is_no_other_stream():
 @pytest.mark.parametrize("program", [False, True])
 def test_steps_on_other_streams_have_their_mean_wall_time_and_no_interval(tmp_path, monkeypatch, program):
     device = GpuDouble(found=not program, share=0.5)
-    monkeypatch.setattr(step_clock, "SYNCHRONISE_NS", 0)
+    monkeypatch.setattr(device_module, "SYNCHRONISE_NS", 0)
     run = loop(device, tmp_path / "run", monkeypatch, 2000) if program else model(device, tmp_path / "run", monkeypatch, steps=40)
     steps = run.facts.steps
     assert steps.clock == WALL_CLOCK

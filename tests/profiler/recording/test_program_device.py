@@ -15,7 +15,7 @@ from rooflines.pipeline.recording import profile_script, record
 from rooflines.profiler import options
 from rooflines.profiler.module_hooks import ModuleRanges
 from rooflines.profiler.progress import Silent
-from rooflines.profiler.recording.device import ProgramFacts, gpus_of, program_device
+from rooflines.profiler.recording.device import gpus_of, program_device
 from rooflines.profiler.recording.tracer import Tracer
 from rooflines.profiler.records import Environment, Run, RunFile, Workload
 from tests.samples import ceilings
@@ -26,33 +26,33 @@ LOOP = Workload(name="m", mode="training", source="loop")
 
 @pytest.mark.parametrize(("facts", "gpus"), [
     # nothing of torch's on a GPU
-    (ProgramFacts({}, {}, None, None), ()),
-    (ProgramFacts({"cpu": 10}, {}, None, 3), ()),
-    (ProgramFacts({"cpu": 10}, {}, 0, None), ()),  # it has asked CUDA something
-    (ProgramFacts({"meta": 10}, {}, None, None), ()),
+    (({}, {}, None, None), ()),
+    (({"cpu": 10}, {}, None, 3), ()),
+    (({"cpu": 10}, {}, 0, None), ()),  # it has asked CUDA something
+    (({"meta": 10}, {}, None, None), ()),
     # a script on cuda:1, where the current GPU is 0 all the time
-    (ProgramFacts({"cuda:1": 10}, {1: 50 * MB}, 0, None), (1,)),
-    (ProgramFacts({}, {1: 50 * MB}, 0, None), (1,)),
+    (({"cuda:1": 10}, {1: 50 * MB}, 0, None), (1,)),
+    (({}, {1: 50 * MB}, 0, None), (1,)),
     # rank 2, which holds a little memory on GPU 0 because it loaded its checkpoint there
-    (ProgramFacts({"cuda:2": 10}, {0: 90 * MB, 2: 50 * MB}, 2, 2), (2, 0)),
-    (ProgramFacts({}, {0: 2 * MB, 2: 500 * MB}, 0, 2), (2, 0)),
+    (({"cuda:2": 10}, {0: 90 * MB, 2: 50 * MB}, 2, 2), (2, 0)),
+    (({}, {0: 2 * MB, 2: 500 * MB}, 0, 2), (2, 0)),
     # DataParallel: parameters on the first, copies on all
-    (ProgramFacts({"cuda:0": 10}, {0: 9, 1: 9, 2: 9}, 0, None), (0, 1, 2)),
+    (({"cuda:0": 10}, {0: 9, 1: 9, 2: 9}, 0, None), (0, 1, 2)),
     # a model split over two GPUs, and parameters of which a part stays on the CPU
-    (ProgramFacts({"cuda:0": 10, "cuda:1": 11}, {0: 9, 1: 9}, 0, None), (1, 0)),
-    (ProgramFacts({"cpu": 1000, "cuda:1": 1}, {1: 9}, 0, None), (1,)),
+    (({"cuda:0": 10, "cuda:1": 11}, {0: 9, 1: 9}, 0, None), (1, 0)),
+    (({"cpu": 1000, "cuda:1": 1}, {1: 9}, 0, None), (1,)),
     # parameters on the CPU, computed on a GPU
-    (ProgramFacts({"cpu": 1000}, {3: 9}, 3, None), (3,)),
+    (({"cpu": 1000}, {3: 9}, 3, None), (3,)),
     # equals: the local rank, then the current one, then the first; a local rank above what the rank sees does not count
-    (ProgramFacts({}, {0: 9, 1: 9}, 0, 1), (1, 0)),
-    (ProgramFacts({}, {0: 9, 1: 9}, 1, None), (1, 0)),
-    (ProgramFacts({}, {0: 9}, 0, 5), (0,)),
+    (({}, {0: 9, 1: 9}, 0, 1), (1, 0)),
+    (({}, {0: 9, 1: 9}, 1, None), (1, 0)),
+    (({}, {0: 9}, 0, 5), (0,)),
     # memory that is not torch's
-    (ProgramFacts({}, {}, 2, 1), (2,)),
-    (ProgramFacts({"meta": 10}, {}, 2, None), (2,)),
+    (({}, {}, 2, 1), (2,)),
+    (({"meta": 10}, {}, 2, None), (2,)),
 ])  # fmt: skip
 def test_the_first_gpu_is_the_one_with_most_of_the_work(facts, gpus):
-    assert gpus_of(facts) == gpus
+    assert gpus_of(*facts) == gpus
 
 
 @pytest.mark.parametrize(("rank", "visible", "chosen"), [("", 4, 0), ("3", 4, 3), ("3", 1, 0), ("x", 2, 0)])

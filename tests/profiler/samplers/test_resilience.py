@@ -15,10 +15,9 @@ import psutil
 import pytest
 import torch
 
-from rooflines.profiler.directory import JOURNAL_FILE, SAMPLES_FILE
+from rooflines.profiler.directory import JOURNAL_FILE, SAMPLES_FILE, load
 from rooflines.profiler.recording.collect import Recording
 from rooflines.profiler.records import Settings, Workload
-from rooflines.profiler.run import load
 from rooflines.profiler.samplers.journal import read_journal
 from rooflines.profiler.samplers.loop import GAP_S
 from rooflines.profiler.samplers.process import SamplerProcess
@@ -216,7 +215,7 @@ from pathlib import Path
 from rooflines.errors import OutputError
 from rooflines.profiler.recording.collect import Recording
 from rooflines.profiler.records import Settings, Workload
-from rooflines.profiler.run import load
+from rooflines.profiler.directory import load
 from rooflines.profiler.samplers.journal import read_journal
 place = Path(sys.argv[1])
 try:

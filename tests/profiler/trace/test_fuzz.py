@@ -27,11 +27,10 @@ from rooflines.device_specs import catalog
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import TraceError
 from rooflines.profiler.external_trace import run_of_trace
-from rooflines.profiler.trace import document, stream
-from rooflines.profiler.trace.cut import whole_part
+from rooflines.profiler.trace import document, sources
 from rooflines.profiler.trace.nesting import nest, parents
-from rooflines.profiler.trace.reader import _read, parse_trace, read_trace
-from rooflines.profiler.trace.records import Trace
+from rooflines.profiler.trace.reader import _read, parse_trace, read_trace, whole_part
+from rooflines.profiler.trace.records import ReadOptions, Trace
 from rooflines.profiler.trace.signature import MISSING, TensorArg, from_kineto
 from rooflines.profiler.trace.tree import tree
 from rooflines.roofline.analysis import Analysis
@@ -52,7 +51,7 @@ def _sheet() -> Ceilings:
 
 def _analysed(data: bytes, **limits: int) -> tuple[Trace, Analysis]:
     """The trace and its analysis, which holds together and can be written."""
-    found = parse_trace(data, **limits)
+    found = parse_trace(data, options=ReadOptions(**limits))
     calls = tree(found)
     attribution = own(count_calls(calls))
     assert 0 <= attribution.busy_ns <= attribution.span_ns
@@ -199,7 +198,7 @@ def test_the_size_of_the_pieces_changes_nothing(chunk, piece, form):
     try:
         piece = max(piece, len(text) // 400)
         parts = [text[start : start + piece] for start in range(0, len(text), piece)]
-        assert _columns(_read(parts, "trace", "float32", 1 << 30)) == expected
+        assert _columns(_read(parts, "trace", ReadOptions())) == expected
     finally:
         document.CHUNK_BYTES = before
 
@@ -211,7 +210,7 @@ def test_what_looks_like_an_event_inside_one_is_none():
     data = json.dumps({"traceEvents": events}).encode()
     before, document.CHUNK_BYTES = document.CHUNK_BYTES, 128
     try:
-        found = _read([data[start : start + 50] for start in range(0, len(data), 50)], "trace", "float32", 1 << 30)
+        found = _read([data[start : start + 50] for start in range(0, len(data), 50)], "trace", ReadOptions())
     finally:
         document.CHUNK_BYTES = before
     assert sorted(found.names) == ["aten::add", "aten::mm"]
@@ -287,10 +286,10 @@ def test_what_is_no_file_is_refused(tmp_path):
 def test_a_pipe_is_read_where_somebody_writes_into_it(tmp_path, monkeypatch):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    monkeypatch.setattr(stream, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(sources, "_PATIENCE_S", 0.1)
     with pytest.raises(TraceError, match="no data arrived through the pipe"):
         read_trace(pipe)
-    monkeypatch.setattr(stream, "_PATIENCE_S", 30)
+    monkeypatch.setattr(sources, "_PATIENCE_S", 30)
     writer = threading.Thread(target=lambda: pipe.write_bytes(gzip.compress(json.dumps([add(0, 1)]).encode())))
     writer.start()
     assert len(read_trace(pipe).host) == 1
@@ -309,7 +308,7 @@ def test_a_file_that_may_not_be_read_is_refused(tmp_path):
 
 @pytest.mark.parametrize("how", ["gzip", "zstd"])
 def test_a_file_that_expands_without_measure_is_refused(tmp_path, monkeypatch, how):
-    monkeypatch.setattr(stream, "_EXPANSION_COUNTS_FROM", 8 << 20)
+    monkeypatch.setattr(sources, "_EXPANSION_COUNTS_FROM", 8 << 20)
     path = tmp_path / "bomb"
     path.write_bytes(_packed(b'{"traceEvents":[' + b'{"ph":"X"},' * 1_500_000, how))
     with pytest.raises(TraceError, match="expands more than 500-fold"):
@@ -356,14 +355,14 @@ def _many(template: str, count: int) -> bytes:
 def test_many_distinct_things_meet_the_memory_limit(template):
     data = _many(template, 40_000)
     with pytest.raises(TraceError, match=r"more than the memory limit of 5\.00 MB; [\d,]+ events were read"):
-        parse_trace(data, memory_limit_bytes=5_000_000)
-    assert len(parse_trace(data, memory_limit_bytes=200_000_000).names) > 0
+        parse_trace(data, options=ReadOptions(memory_limit_bytes=5_000_000))
+    assert len(parse_trace(data, options=ReadOptions(memory_limit_bytes=200_000_000)).names) > 0
 
 
 def test_arguments_that_are_cheap_to_write_and_dear_to_keep_meet_the_memory_limit():
     event = '{"ph":"X","cat":"cpu_op","name":"aten::cat","ts":1,"dur":1,"args":{"Input Dims":[[[%]' + ",[]" * 100_000 + "]]}}"
     with pytest.raises(TraceError, match="more than the memory limit"):
-        parse_trace(_many(event, 3), memory_limit_bytes=30_000_000)
+        parse_trace(_many(event, 3), options=ReadOptions(memory_limit_bytes=30_000_000))
 
 
 @pytest.mark.parametrize("events", [
@@ -504,7 +503,7 @@ def test_of_a_trace_cut_off_anywhere_every_whole_event_is_read(form):
     indent = 2 if form == "spaced" else None
     document: Any = events if form == "array" else {"deviceProperties": [], "traceEvents": events, "tail": {"a": [1, {"b": "]}"}]}}
     data = json.dumps(document, ensure_ascii=False, indent=indent).encode()
-    assert _columns(parse_trace(data, partial=True)) == _columns(parse_trace(data))
+    assert _columns(parse_trace(data, options=ReadOptions(partial=True))) == _columns(parse_trace(data))
     # What is read of the first so many events, and how many bytes hold them.
     read, ends, at = [], [], 0
     for count, event in enumerate(events, 1):
@@ -518,9 +517,9 @@ def test_of_a_trace_cut_off_anywhere_every_whole_event_is_read(form):
         whole = sum(end <= length for end in ends)
         if not whole:
             with pytest.raises(TraceError):
-                parse_trace(data[:length], partial=True)
+                parse_trace(data[:length], options=ReadOptions(partial=True))
             continue
-        found = parse_trace(data[:length], partial=True)
+        found = _read([data[:length]], "trace", ReadOptions(), [])
         assert _events(found) == read[whole - 1], length
         # An array needs no closing bracket: one that ends with an event looks complete.
         if form != "array":
@@ -537,7 +536,7 @@ def test_a_cut_behind_several_chunks(monkeypatch, chunk):
     most = 0
     for length in (*range(300, len(data) - 1, 29), len(data) - 1):
         parts = [data[start : min(length, start + 50)] for start in range(0, length, 50)]
-        found = len(_read(parts, "trace", "float32", 1 << 30, []).host)
+        found = len(_read(parts, "trace", ReadOptions(), []).host)
         assert most <= found <= 30
         most = found
     assert most == 30
@@ -551,7 +550,7 @@ def test_of_a_compressed_file_cut_off_anywhere_what_decompresses_is_read(tmp_pat
     for length in range(len(whole) + 1):
         path.write_bytes(whole[:length])
         try:
-            found = len(read_trace(path, partial=True).host)
+            found = len(read_trace(path, ReadOptions(partial=True)).host)
         except TraceError:
             found = 0
         assert found >= most
@@ -570,7 +569,7 @@ def test_of_a_damaged_file_what_is_before_the_damage_is_read(tmp_path, how):
     path.write_bytes(whole)
     with pytest.raises(TraceError, match=rf"(damaged {how}|damaged near|cut off).*"):
         read_trace(path)
-    found = read_trace(path, partial=True)
+    found = read_trace(path, ReadOptions(partial=True))
     assert 8_000 < len(found.host) < 12_000
     assert f"the trace is a damaged {how} file" in found.notes[0]
 
@@ -582,10 +581,10 @@ def test_a_real_trace_cut_off_anywhere_is_analysed_or_refused(length):
     first = data.index(b'{"ph": "X"')
     if length < first:
         with pytest.raises(TraceError):
-            parse_trace(data[:length], partial=True)
+            parse_trace(data[:length], options=ReadOptions(partial=True))
         return
     try:
-        found = whole_part(parse_trace(data[:length], partial=True))
+        found = parse_trace(data[:length], options=ReadOptions(partial=True))
     except TraceError:
         assert length < first + 2000, "there is a whole event"
         return

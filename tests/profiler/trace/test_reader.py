@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rooflines.errors import TraceError
 from rooflines.profiler.trace.reader import parse_trace, read_trace
 from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, OPERATOR
-from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg, from_kineto
+from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.profiler.trace.tree import tree
 from rooflines.roofline.attribution.own import own
 from rooflines.roofline.resolvers.count import count as count_calls
@@ -68,26 +68,9 @@ def test_equal_arguments_share_one_signature():
 
 
 def test_old_and_new_categories_mean_the_same():
-    old = {
-        "ph": "X",
-        "cat": "Operator",
-        "name": "aten::mm",
-        "pid": 1,
-        "tid": 1,
-        "ts": 1,
-        "dur": 2,
-        "args": {"Input dims": [[2, 3], [3, 4]]},
-    }
-    kernel_old = {
-        "ph": "X",
-        "cat": "Kernel",
-        "name": "k",
-        "pid": 0,
-        "tid": 7,
-        "ts": 1,
-        "dur": 2,
-        "args": {"correlation": 3, "stream": 7},
-    }
+    event = {"ph": "X", "pid": 1, "tid": 7, "ts": 1, "dur": 2}
+    old = {**event, "cat": "Operator", "name": "aten::mm", "args": {"Input dims": [[2, 3], [3, 4]]}}
+    kernel_old = {**event, "cat": "Kernel", "name": "k", "args": {"correlation": 3, "stream": 7}}
     found = trace(old, kernel_old)
     assert found.host.kind.tolist() == [OPERATOR]
     assert found.device.kind.tolist() == [KERNEL]
@@ -178,9 +161,6 @@ _JSON = st.recursive(
                          "Sequence number"]), _JSON, max_size=5),
 }), max_size=8))  # fmt: skip
 def test_nothing_inside_an_event_makes_the_reader_crash(events):
-    from rooflines.profiler.trace.tree import tree
-    from rooflines.roofline.attribution.own import own
-
     try:
         found = parse_trace(json.dumps({"traceEvents": events}).encode())
     except TraceError:
@@ -190,31 +170,46 @@ def test_nothing_inside_an_event_makes_the_reader_crash(events):
     assert attribution.busy_ns <= attribution.span_ns
 
 
-def test_signature_arguments():
-    found = from_kineto("aten::conv2d", {
-        "Input Dims": [[4, 3, 8, 8], [64, 3, 7, 7], [], [], [], [], []],
-        "Input type": ["float", "c10::BFloat16", "", "ScalarList", "ScalarList", "Scalar", "Scalar"],
-        "Input Strides": [[192, 64, 8, 1], [147, 49, 7, 1], [], [], [], [], []],
-        "Concrete Inputs": ["", "", "", "[2, 2]", "[3, 3]", "False", "1.0000000000000001e-05"],
-    })  # fmt: skip
-    assert found.args == (
-        TensorArg((4, 3, 8, 8), "float32", (192, 64, 8, 1)), TensorArg((64, 3, 7, 7), "bfloat16", (147, 49, 7, 1)), None,
-        (2, 2), (3, 3), False, 1e-5,
-    )  # fmt: skip
-    assert found.shapes() == "4x3x8x8, 64x3x7x7"
+def shaped(event, grid, block):
+    event["args"] |= {"grid": grid, "block": block}
+    return event
 
 
-def test_infinity_is_a_number():
-    fields = {"Input Dims": [[3], [], []], "Input type": ["float", "Scalar", ""], "Concrete Inputs": ["", "-inf", ""]}
-    assert from_kineto("aten::linalg_vector_norm", fields).args[1] == float("-inf")
+def test_a_kernel_has_its_grid_and_block_and_each_distinct_pair_is_kept_once():
+    found = trace(
+        shaped(kernel("a", 0, 1, 1), [16, 15, 1], [256, 1, 1]),
+        shaped(kernel("a", 2, 1, 2), [16, 15, 1], [256, 1, 1]),
+        shaped(kernel("b", 4, 1, 3), [4, 1, 1], [128, 1, 1]),
+        kernel("c", 6, 1, 4),
+    )
+    assert found.launch_shapes == [((16, 15, 1), (256, 1, 1)), ((4, 1, 1), (128, 1, 1))]
+    assert found.device.shape.tolist() == [0, 0, 1, -1]
 
 
-def test_a_tensor_list_takes_the_dtype_it_is_told():
-    fields = {"Input Dims": [[[2, 3], [4]], []], "Input type": ["TensorList", "Scalar"], "Concrete Inputs": ["", "1"]}
-    found = from_kineto("aten::cat", fields, "bfloat16")
-    assert found.args == ((TensorArg((2, 3), "bfloat16"), TensorArg((4,), "bfloat16")), 1)
+@pytest.mark.parametrize("grid", [None, "16", [16, 15], [16, "x", 1], [0, 1, 1], [-1, 1, 1], [1e300, 1, 1], {"x": 1}])
+def test_a_grid_that_is_none_is_not_recorded(grid):
+    found = trace(shaped(kernel("a", 0, 1, 1), grid, [256, 1, 1]))
+    assert found.device.shape.tolist() == [-1]
 
 
-def test_an_expanded_dimension_is_stored_once():
-    expanded = TensorArg((8, 16), "float32", (0, 1))
-    assert (expanded.numel, expanded.distinct, expanded.nbytes) == (128, 16, 64)
+def frame(name, ts, dur, tid=1):
+    return {"ph": "X", "cat": "python_function", "name": name, "pid": 7, "tid": tid, "ts": ts, "dur": dur, "args": {"Python id": 1}}
+
+
+def test_functions_of_the_users_code_are_kept_and_those_of_torch_and_python_are_not():
+    found = trace(
+        add(50, 1),
+        launch(60, 1, 1),
+        frame("torch/nn/modules/module.py(1501): _call_impl", 0, 90),
+        frame("/opt/python3.12/site-packages/torch/optim/optimizer.py(12): step", 0, 80),
+        frame("<built-in method item of Tensor object at 0x7f>", 0, 70),
+        frame("contextlib.py(81): inner", 0, 60),
+        frame("/home/me/train.py(41): step", 0, 50),
+        frame("torchvision/transforms/functional.py(7): resize", 5, 10),
+        frame("nn.Module: Linear_0", 0, 40),
+    )
+    names = [found.frame_names[code] for code in found.frames.name.tolist()]
+    assert names == ["/home/me/train.py(41): step", "torchvision/transforms/functional.py(7): resize"]
+    assert found.frames.end_ns.tolist() == [50_000, 15_000]
+    assert (found.frames.thread == found.host.thread[0]).all()
+    assert "contextlib.py(81): inner" not in found.names

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rooflines.profiler.trace.cut import whole_part
+from rooflines.profiler.trace.reader import whole_part
 from rooflines.profiler.trace.request_marks import RequestMark, request_mark
 from rooflines.profiler.trace.tree import tree
 from tests.traces import add, kernel, launch, span, trace

@@ -19,3 +19,33 @@ def test_a_tensor_s_type_is_known_in_any_spelling(kind, dtype):
 @pytest.mark.parametrize("kind", ["Int", "Double", "Bool", "Scalar", "IntList"])
 def test_a_number_without_sizes_is_no_tensor(kind):
     assert from_kineto("aten::add", {"Input Dims": [[]], "Input type": [kind]}).args == (MISSING,)
+
+
+def test_signature_arguments():
+    found = from_kineto("aten::conv2d", {
+        "Input Dims": [[4, 3, 8, 8], [64, 3, 7, 7], [], [], [], [], []],
+        "Input type": ["float", "c10::BFloat16", "", "ScalarList", "ScalarList", "Scalar", "Scalar"],
+        "Input Strides": [[192, 64, 8, 1], [147, 49, 7, 1], [], [], [], [], []],
+        "Concrete Inputs": ["", "", "", "[2, 2]", "[3, 3]", "False", "1.0000000000000001e-05"],
+    })  # fmt: skip
+    assert found.args == (
+        TensorArg((4, 3, 8, 8), "float32", (192, 64, 8, 1)), TensorArg((64, 3, 7, 7), "bfloat16", (147, 49, 7, 1)), None,
+        (2, 2), (3, 3), False, 1e-5,
+    )  # fmt: skip
+    assert found.shapes() == "4x3x8x8, 64x3x7x7"
+
+
+def test_infinity_is_a_number():
+    fields = {"Input Dims": [[3], [], []], "Input type": ["float", "Scalar", ""], "Concrete Inputs": ["", "-inf", ""]}
+    assert from_kineto("aten::linalg_vector_norm", fields).args[1] == float("-inf")
+
+
+def test_a_tensor_list_takes_the_dtype_it_is_told():
+    fields = {"Input Dims": [[[2, 3], [4]], []], "Input type": ["TensorList", "Scalar"], "Concrete Inputs": ["", "1"]}
+    found = from_kineto("aten::cat", fields, "bfloat16")
+    assert found.args == ((TensorArg((2, 3), "bfloat16"), TensorArg((4,), "bfloat16")), 1)
+
+
+def test_an_expanded_dimension_is_stored_once():
+    expanded = TensorArg((8, 16), "float32", (0, 1))
+    assert (expanded.numel, expanded.distinct, expanded.nbytes) == (128, 16, 64)

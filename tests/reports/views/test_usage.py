@@ -11,7 +11,7 @@ import pytest
 from pypdf import PdfReader
 from rich.console import Console
 
-from rooflines.pipeline.reporting import report
+from rooflines.pipeline.reporting import report_run
 from rooflines.profiler.samplers.fields import COLUMNS, DeviceSample, Field
 from rooflines.reports.charts.figure import as_svg
 from rooflines.reports.charts.interactive import timeline_data
@@ -207,11 +207,11 @@ def test_samples_as_csv_hold_every_field_that_was_read(tmp_path):
 
 def test_the_csv_reports_hold_the_samples(tmp_path):
     run = msgspec.structs.replace(run_of(gpu_samples()), directory=tmp_path)
-    assert report(run, ("csv",))["csv"] == tmp_path / "operators.csv"
+    assert report_run(run, ("csv",))["csv"] == tmp_path / "operators.csv"
     assert len((tmp_path / "samples.csv").read_text().splitlines()) == len(gpu_samples()) + 1
     bare = tmp_path / "bare"
     bare.mkdir()
-    report(msgspec.structs.replace(run, directory=bare, samples=()), ("csv",))
+    report_run(msgspec.structs.replace(run, directory=bare, samples=()), ("csv",))
     assert not (bare / "samples.csv").exists()
 
 

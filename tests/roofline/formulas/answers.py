@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from rooflines.profiler.trace.stored_call import StoredCall
+from rooflines.profiler.trace.signature import StoredCall
 from rooflines.roofline.formulas import count
 from tests.roofline.formulas import samples
 from tests.roofline.formulas.oracle import Bytes, Call, Sample, Verdict, judge

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rooflines.profiler.compiled.records import Access, Buffer, Kernel
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.profiler.trace.stored_call import StoredCall
+from rooflines.profiler.trace.signature import Signature, StoredCall, TensorArg
 from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.costs import ERF, TRANSCENDENTAL
 from rooflines.roofline.formulas.graph import count_kernel, touched

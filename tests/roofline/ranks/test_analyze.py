@@ -10,6 +10,7 @@ import pytest
 
 from rooflines.errors import TraceError, UsageError
 from rooflines.pipeline.ceilings import sheet_of
+from rooflines.profiler.trace.records import ReadOptions
 from rooflines.roofline.ranks.analyze import analyze_parts, bus_factor, read_rank
 from rooflines.roofline.ranks.records import RankAnalysis, Waiting
 from tests.traces import kernel, launch, span
@@ -360,4 +361,4 @@ def test_a_trace_that_cannot_be_read_is_named(tmp_path):
     path = tmp_path / "rank0.json"
     path.write_text(json.dumps({"traceEvents": [collective(i, 1) for i in range(1000)]}))
     with pytest.raises(TraceError, match=r"rank0\.json.*more than the memory limit"):
-        read_rank(str(path), memory_limit_bytes=1000)
+        read_rank(str(path), ReadOptions(memory_limit_bytes=1000))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from rooflines.profiler.compiled.records import Access, Buffer, CompiledCode, Graph, Kernel
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.profiler.trace.stored_call import StoredCall
+from rooflines.profiler.trace.signature import Signature, StoredCall, TensorArg
 from rooflines.profiler.trace.tree import BACKWARD, FORWARD, module_annotation, tree
 from rooflines.roofline.attribution.own import own
 from rooflines.roofline.resolvers.count import count as count_calls

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rooflines.profiler.recording.warmup import WarmUp
+from rooflines.profiler.recording.step_counts import WarmUp
 
 
 def warm(durations_ns, asked=None):

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from rooflines.profiler.others import OthersMeter
-from rooflines.profiler.recording.process_memory import HeapReserve, page_faults
-from rooflines.profiler.recording.run_queue import RunQueue
+from rooflines.profiler.recording.process import HeapReserve, RunQueue, page_faults
 
 COUNTED = Path("/proc/self/schedstat").exists()
 

@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, Sampler, SequentialSampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from rooflines.profiler.recording.loader import LoaderWatch, copied, may_begin_anew, run_alone, samples_in
+from rooflines.profiler.recording.data_loading import LoaderWatch, copied, may_begin_anew, run_alone, samples_in
 
 NAP_S = 0.004
 

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from rooflines.profiler.recording import trace_bound
-from rooflines.profiler.recording.trace_bound import TraceBound, heap_bytes
+from rooflines.profiler.recording import tracer
+from rooflines.profiler.recording.tracer import TraceBound, heap_bytes
 
 
 @pytest.mark.skipif(heap_bytes() is None, reason="the C library does not say how large its heap is")
@@ -30,8 +30,8 @@ def test_small_blocks_are_in_the_heap_and_large_ones_are_not():
 @pytest.mark.parametrize("blind", [False, True])
 def test_what_grows_is_stopped_on_the_main_thread(monkeypatch, blind):
     heap = iter(range(0, 1 << 40, 60 << 20))
-    monkeypatch.setattr(trace_bound, "heap_bytes", lambda: None if blind else next(heap))
-    monkeypatch.setattr(trace_bound, "BLIND_LIMIT_S", 0.2)
+    monkeypatch.setattr(tracer, "heap_bytes", lambda: None if blind else next(heap))
+    monkeypatch.setattr(tracer, "BLIND_LIMIT_S", 0.2)
     threads = []
     bound = TraceBound(lambda: threads.append(threading.current_thread()))
     assert bound.possible
@@ -45,7 +45,7 @@ def test_what_grows_is_stopped_on_the_main_thread(monkeypatch, blind):
 
 
 def test_what_is_stopped_before_is_not_stopped_again(monkeypatch):
-    monkeypatch.setattr(trace_bound, "heap_bytes", lambda: 0)
+    monkeypatch.setattr(tracer, "heap_bytes", lambda: 0)
     stopped = []
     bound = TraceBound(lambda: stopped.append(1))
     bound.start()

@@ -1,4 +1,4 @@
-"""The result of a variant beside that of fp32."""
+"""The result of a variant compared with that of fp32, and the cause of a loss that is not finite."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 
 import rooflines
 from rooflines.pipeline.options import ProfileOptions
-from rooflines.pipeline.output_check import output_error, reference_options
+from rooflines.pipeline.result_checks import output_error, reference_options
 from tests.commands import write_ceilings
 
 
@@ -55,3 +55,55 @@ def test_only_a_classifier_by_name_returns_scores_of_classes(tmp_path):
     options = {"precision": "bf16", "device": "cpu", "batch_size": 2, "image_size": 64, "steps": 1, "warmup": 1, "formats": ()}
     known = rooflines.profile("squeezenet1_1", output=tmp_path / "known", ceilings=str(write_ceilings(tmp_path)), **options)
     assert 0 <= known.facts.output_error.same_class <= 1
+
+
+def profiled(network, x, directory, **options):
+    return rooflines.profile(
+        network, x, mode="training", device="cpu", steps=3, warmup=2, trace=False, formats=("json",), output=directory, **options
+    )
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        yield
+
+
+def test_overflow_in_fp16_is_noted_with_its_operator(tmp_path):
+    network = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    nn.init.constant_(network[2].weight, 40000.0)
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    run = profiled(network, torch.rand(4, 8), tmp_path / "run", precision="fp16")
+    assert run.facts.loss_finite is False
+    (note,) = (note for note in run.facts.notes if "not finite" in note)
+    assert note.startswith("the loss is not finite at step 1. fp16 overflow: aten::addmm in 2 (Linear) ")
+    assert note in rooflines.load(run.directory).facts.notes
+    assert note in rooflines.analyze(run).notes
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    assert network[0].weight.dtype == torch.float32
+
+
+def test_a_training_that_diverges_names_the_step(tmp_path):
+    class Squares(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.tensor([300.0]))
+
+        def forward(self, x):
+            return (self.weight * x).pow(4)
+
+    run = profiled(Squares(), torch.ones(2, 1), tmp_path / "run")
+    (note,) = (note for note in run.facts.notes if "not finite" in note)
+    assert note.startswith("the loss is not finite at step 3. Divergence: The loss grew from ")
+    assert "over 2 steps at a learning rate of 0.01; then aten::pow" in note
+
+
+def test_a_loss_that_stays_finite_has_no_note(tmp_path):
+    run = profiled(nn.Sequential(nn.Linear(8, 4), nn.Tanh()), torch.rand(4, 8), tmp_path / "run")
+    assert run.facts.loss_finite is True
+    assert not any("finite" in note for note in run.facts.notes)
+    run = rooflines.profile(
+        nn.Linear(8, 4), torch.rand(4, 8), device="cpu", steps=1, trace=False, formats=(), output=tmp_path / "other"
+    )
+    assert run.facts.loss_finite is None
