@@ -11,8 +11,8 @@ from rooflines.profiler.options import Options, eager
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.records import Run
 from rooflines.profiler.run import saved_with
-from rooflines.profiler.workloads.optimizers import default_rate
 from rooflines.profiler.workloads.prepare import Prepared
+from rooflines.profiler.workloads.steps import default_rate
 from rooflines.roofline.failures.explain import explain
 from rooflines.roofline.failures.records import TrainingFacts
 

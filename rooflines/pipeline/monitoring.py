@@ -32,8 +32,8 @@ from rooflines.profiler.monitor.monitored import (
 from rooflines.profiler.monitor.python_startup.sitecustomize import environment as followed
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.samplers.clock import now_ns
-from rooflines.profiler.samplers.journal import read_journal
 from rooflines.profiler.samplers.process import SamplerProcess, check_period
+from rooflines.profiler.samplers.storage import read_journal
 from rooflines.reports.formats import check_formats
 
 if TYPE_CHECKING:

@@ -24,7 +24,11 @@ from rooflines.profiler.records import Workload
 from rooflines.profiler.training.loop import (
     NotFiniteError,
     Trainer,
+    classes_in,
+    classifier_of,
+    load_weights,
     read_checkpoint,
+    read_weights,
     test_network,
     write_checkpoint,
 )
@@ -38,14 +42,11 @@ from rooflines.profiler.training.records import (
     Training,
     VariantResult,
 )
-from rooflines.profiler.training.weights import classes_in, classifier_of, load_weights, read_weights
 from rooflines.profiler.workloads import quantization
-from rooflines.profiler.workloads.datasets import DataSet, find_dataset
-from rooflines.profiler.workloads.factory import call_factory
-from rooflines.profiler.workloads.feed import make_loader
-from rooflines.profiler.workloads.networks import find_network
-from rooflines.profiler.workloads.optimizers import shown_name
+from rooflines.profiler.workloads.datasets import DataSet, find_dataset, make_loader
+from rooflines.profiler.workloads.networks import call_factory, find_network
 from rooflines.profiler.workloads.prepare import Placed, place, thread_count
+from rooflines.profiler.workloads.steps import shown_name
 from rooflines.serial import write_json
 from rooflines.units import counted
 

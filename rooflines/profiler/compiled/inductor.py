@@ -10,18 +10,434 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import itertools
+import math
+import operator
 import re
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import (
+    Callable,
+    Iterator,
+)
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+)
 
 import msgspec
 
-from rooflines.profiler.compiled.inductor_graph import GraphReader, Nodes, Schedule, leaves_of
-from rooflines.profiler.compiled.records import CompiledCode, Graph
+from rooflines.profiler.compiled.records import (
+    Access,
+    CompiledCode,
+    Graph,
+    Kernel,
+    as_buffer,
+)
+from rooflines.profiler.trace.signature import (
+    Signature,
+    TensorArg,
+)
+from rooflines.profiler.trace.stored_call import (
+    StoredCall,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+# The contents of one graph compiled by inductor, read from inductor's own objects.
+#
+# Each kernel gets the nodes of the graph that it computes, the memory that it reads and writes, and the module that they came from.
+
+VARYING: Final = "compiled for varying sizes that are not recorded; use torch.compile(..., dynamic=False)"
+_NO_SYMBOLS: Final = frozenset[Any]()
+
+
+class Schedule:
+    """A graph being scheduled: the kernels that are defined for it, each with its scheduler nodes, in order."""
+
+    def __init__(self, graph: Any, scheduler: Any, region: str) -> None:
+        self.graph = graph
+        self.scheduler = scheduler
+        self.region = region
+        self.kernels: list[tuple[str, list[Any]]] = []
+        self.silent = False  # a kernel leaves no event
+
+
+def leaves_of(node: Any) -> Iterator[Any]:
+    """The single operations in an entry of a schedule; markers between them have none."""
+    if hasattr(node, "get_nodes"):
+        for leaf in node.get_nodes():
+            if leaf is node:
+                yield leaf
+            else:
+                yield from leaves_of(leaf)
+
+
+class Nodes:
+    """Distinct calls, numbered in the order first seen."""
+
+    def __init__(self) -> None:
+        self.values: list[StoredCall] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, node: StoredCall) -> int:
+        """The number of this call."""
+        number = self._numbers.setdefault(repr(node), len(self.values))
+        if number == len(self.values):
+            self.values.append(node)
+        return number
+
+
+class _Varying(Exception):
+    """A size is not a number."""
+
+
+class GraphReader:
+    """The facts of one graph, read off inductor's objects once its code has been generated."""
+
+    def __init__(self, schedule: Schedule, nodes: Nodes) -> None:
+        self._schedule = schedule
+        self._nodes = nodes
+        self._buffers: dict[str, int] = {}
+        self._tensors: list[TensorArg] = []
+        self._modules: dict[str, str] = {}
+        self.module_ids: dict[str, int] = {}  # the ``id`` of every module by its path
+        self._order = {node: index for index, node in enumerate(schedule.graph.graph.nodes)}
+        self._leaves = [leaf for node in schedule.scheduler.nodes for leaf in leaves_of(node)]
+        # What operators outside compute is not computed by the kernels that prepare their arguments or finish their results. With the
+        # buffers that they write.
+        self._outside: dict[Any, set[str]] = {}
+        for leaf in self._leaves:
+            if _is_extern(leaf) and (own := self._own(leaf)) is not None:
+                self._outside.setdefault(own, set()).update(output.get_name() for output in leaf.outputs)
+        self._shares = self._share()
+
+    def graph(self) -> Graph:
+        """The graph with its calls in the order of execution."""
+        place = {leaf.get_name(): index for index, leaf in enumerate(self._leaves)}
+        entries: list[tuple[int, str, list[Any]]] = [
+            (min((place.get(leaf.get_name(), -1) for leaf in leaves), default=-1), name, leaves)
+            for name, leaves in self._schedule.kernels
+        ]
+        entries += [
+            (place[leaf.get_name()], name, [leaf]) for leaf in self._leaves if _is_extern(leaf) and (name := _extern_name(leaf.node))
+        ]
+        kernels = tuple(
+            self._extern(name, leaves[0]) if len(leaves) == 1 and _is_extern(leaves[0]) else self._kernel(name, leaves)
+            for _, name, leaves in sorted(entries, key=lambda entry: entry[0])
+        )
+        return Graph(
+            region=self._schedule.region,
+            backward=bool(self._schedule.graph.is_backward),
+            kernels=kernels,
+            buffers=tuple(map(as_buffer, self._tensors)),
+            modules=self._modules,
+        )
+
+    def _extern(self, name: str, leaf: Any) -> Kernel:
+        own = self._own(leaf)
+        numbers: tuple[int, ...] = ()
+        with contextlib.suppress(_Varying):
+            call = call_of(own) if own is not None else None
+            if call is not None and call.name == name:  # else the operator was lowered to another one
+                numbers = (self._nodes.number(call),)
+        return Kernel(name=name, extern=True, module=self._module([own] if own is not None else []), nodes=numbers)
+
+    def _kernel(self, name: str, leaves: list[Any]) -> Kernel:
+        found = sorted({node for leaf in leaves for node in self._shares.get(leaf.get_name(), ())}, key=self._place)
+        module = self._module([node for node in found if node not in self._outside] or [n for leaf in leaves for n in _origins(leaf)])
+        try:
+            calls = [call for node in found if (call := _bias_of(node) if node in self._outside else call_of(node)) is not None]
+            reads, writes = self._accesses(leaves)
+        except _Varying:
+            return Kernel(name=name, module=module, reason=VARYING)
+        return Kernel(name=name, module=module, nodes=tuple(map(self._nodes.number, calls)), reads=tuple(reads), writes=tuple(writes))
+
+    def _module(self, nodes: list[Any]) -> str | None:
+        """The path of the innermost module that all of ``nodes`` came from; None where no node says."""
+        stacks = [stack for node in nodes if (stack := _module_stack(node)) is not None]
+        for stack in stacks:
+            self.module_ids.update({path: identity for identity, path, _ in stack if identity is not None})
+            self._modules.update({path: kind for _, path, kind in stack})
+        paths = [[path for _, path, _ in stack if path] for stack in stacks]
+        common = [level[0] for level in itertools.takewhile(lambda level: len(set(level)) == 1, zip(*paths, strict=False))]
+        return (common[-1] if common else "") if stacks else None
+
+    # nodes of the graph
+
+    def _place(self, node: Any) -> int:
+        return self._order.get(node, -1)
+
+    def _own(self, leaf: Any) -> Any:
+        """The node that an operation computes itself: what its arguments were made of comes before it in the graph."""
+        own = getattr(leaf.node, "origin_node", None)
+        if own is not None and own.op == "call_function":
+            return own
+        return max(_origins(leaf), key=self._place, default=None)
+
+    def _share(self) -> dict[str, list[Any]]:
+        """The nodes that each operation of a kernel is the first to compute.
+
+        An operation lists too many origins: all values without memory when it was lowered. The one that
+        computes a node reads what the node is computed from; where what it reads has no node, it is that whose result the node goes
+        into; else the one that reads most of it.
+        """
+        needs = self._needs()
+        claims: dict[Any, list[tuple[int, str]]] = {}
+        for leaf in self._leaves:
+            if _is_extern(leaf) or getattr(leaf.node, "origins", None) is None:
+                continue
+            reads = {dep.name for dep in leaf.read_writes.reads}
+            makes = self._behind(leaf)
+            for node in _origins(leaf):
+                missing = sum(1 for names in needs.get(node, ()) if not names & reads)
+                rank = 0 if missing == 0 else 1 if node in makes else 1 + missing
+                claims.setdefault(node, []).append((rank, leaf.get_name()))
+        owner = {node: min(claimed, key=lambda claim: claim[0])[1] for node, claimed in claims.items()}
+        # Some are not an origin of any operation (torch versions differ): they are computed where they are used.
+        for node in reversed(self._order):
+            if node.op == "call_function" and node not in owner and node not in self._outside:
+                name = next((owner[user] for user in node.users if user in owner and user not in self._outside), None)
+                if name is not None:
+                    owner[node] = name
+        shares: dict[str, list[Any]] = {}
+        for node, name in owner.items():
+            shares.setdefault(name, []).append(node)
+        return shares
+
+    def _needs(self) -> dict[Any, set[frozenset[str]]]:
+        """For every node the memory that it is computed from: of each piece the names under which it may be read.
+
+        What is left to do of a node outside (its bias) is done to what the operator wrote.
+        """
+        kept = {node: set(names) for node, names in self._outside.items()}
+        for leaf in self._leaves:
+            node = getattr(leaf.node, "origin_node", None)
+            if node is not None:
+                kept.setdefault(node, set()).update(output.get_name() for output in leaf.outputs)
+        needs: dict[Any, set[frozenset[str]]] = {}
+        for node in self._order:
+            if node.op in ("placeholder", "get_attr"):
+                kept.setdefault(node, set()).add(str(node.target))
+            needs[node] = set()
+            for argument in node.all_input_nodes:
+                needs[node] |= {frozenset(kept[argument])} if argument in kept else needs[argument]
+        return needs | {node: {frozenset(names)} for node, names in self._outside.items()}
+
+    def _behind(self, leaf: Any) -> set[Any]:
+        """The node whose result an operation is, and its origins that the node is made of."""
+        origins = set(_origins(leaf))
+        found: set[Any] = set()
+        waiting: list[Any] = [getattr(leaf.node, "origin_node", None)]
+        while waiting:
+            node = waiting.pop()
+            if node in origins and node not in found:
+                found.add(node)
+                waiting += node.all_input_nodes
+        return found
+
+    # memory
+
+    def _accesses(self, leaves: list[Any]) -> tuple[list[Access], list[Access]]:
+        """Loads of memory written before the kernel, and stores of results needed after it."""
+        inside = {leaf.get_name() for leaf in leaves}
+        written = {dep.name for leaf in leaves for dep in leaf.read_writes.writes}
+        stays = {
+            self._memory(output.get_name())
+            for leaf in leaves
+            for output in leaf.outputs
+            if self._memory(output.get_name()) not in written
+            or any(not user.is_weak and user.node.get_name() not in inside for user in output.users)
+        }
+        reads, writes = {}, {}
+        for leaf in leaves:
+            turns = math.prod(_integer(size) for sizes in leaf.get_ranges() for size in sizes)
+            for dep in leaf.read_writes.reads:
+                # A star without a template only orders a change of memory after the reads of what was there.
+                if dep.name not in written and (_has_index(dep) or (type(dep).__name__ == "StarDep" and leaf.is_template())):
+                    reads[str(dep)] = self._access(dep, turns)
+            for dep in leaf.read_writes.writes:
+                memory = self._memory(dep.name)
+                if memory in stays:
+                    adds = getattr(dep, "mode", None) == "atomic_add" and memory not in written
+                    writes[str(dep)] = self._access(dep, turns, adds)
+        return list(reads.values()), list(writes.values())
+
+    def _memory(self, name: str) -> str:
+        """The buffer behind ``name``: a changed version of a buffer has another name."""
+        return str(self._schedule.scheduler.mutation_real_name.get(name, name))
+
+    def _access(self, dep: Any, turns: int, adds: bool = False) -> Access:
+        """The elements that one load or store reaches in loops of these sizes."""
+        number = self._buffer(self._memory(dep.name))
+        tensor = self._tensors[number]
+        whole = Access(number, tensor.distinct, 0, _extent(tensor) - 1, adds)
+        if not _has_index(dep):
+            return whole
+        sizes = {variable: _integer(size) for variable, size in zip(dep.var_names, dep.size, strict=True)}
+        symbols = dep.index.free_symbols
+        if dep.is_indirect():  # one element a turn, anywhere
+            return msgspec.structs.replace(whole, elements=min(turns, tensor.distinct), anywhere=True)
+        if symbols - set(sizes):
+            raise _Varying
+        first, last = _bounds(dep.index, sizes)
+        return Access(number, min(math.prod(sizes[symbol] for symbol in symbols), tensor.distinct), max(first, 0), last, adds)
+
+    def _buffer(self, name: str) -> int:
+        """The number of the buffer of this name."""
+        if name not in self._buffers:
+            graph = self._schedule.graph
+            layout = graph.get_buffer(name).get_layout()
+            dtype = str(graph.get_dtype(name)).removeprefix("torch.")
+            tensor = TensorArg(tuple(map(_integer, layout.size)), dtype, tuple(map(_integer, layout.stride)))
+            self._buffers[name] = len(self._tensors)
+            self._tensors.append(tensor)
+        return self._buffers[name]
+
+
+def _integer(size: Any) -> int:
+    """A size that does not vary."""
+    if getattr(size, "free_symbols", _NO_SYMBOLS):
+        raise _Varying
+    return int(size)
+
+
+def _extent(tensor: TensorArg) -> int:
+    """Elements from the first to the last in storage."""
+    assert tensor.strides is not None
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.strides, strict=True)) if tensor.numel else 0
+
+
+def _bounds(index: Any, sizes: dict[Any, int]) -> tuple[int, int]:
+    """The lowest and highest value of ``index`` over the loops."""
+    from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+
+    ranges: Any = {variable: ValueRanges(0, max(size - 1, 0)) for variable, size in sizes.items()}
+    found: Any = bound_sympy(index, ranges)
+    return int(found.lower), int(found.upper)
+
+
+def _origins(leaf: Any) -> list[Any]:
+    """The calls of the graph that an operation came from."""
+    return [node for node in leaf.node.origins if node.op == "call_function"]
+
+
+def _is_extern(leaf: Any) -> bool:
+    return bool(leaf.is_extern())
+
+
+def _has_index(dep: Any) -> bool:
+    return type(dep).__name__ == "MemoryDep"
+
+
+def _extern_name(operation: Any) -> str:
+    """The name of the event that an operator outside leaves: ``extern_kernels.addmm`` is ``aten::addmm``; empty where it has none."""
+    if type(operation).__name__ == "MultiOutput":
+        return ""
+    overload = getattr(operation, "op_overload", None)
+    if overload is not None and hasattr(overload, "_schema"):
+        return str(overload._schema.name)
+    name = str(getattr(operation, "python_kernel_name", None) or "")
+    if name.startswith("extern_kernels."):
+        return f"aten::{name.removeprefix('extern_kernels.').removeprefix('bias_')}"
+    parts = name.removeprefix("torch.ops.").split(".")
+    return f"{parts[0]}::{parts[1]}" if len(parts) >= 2 else ""
+
+
+def call_of(node: Any) -> StoredCall | None:
+    """The operator call that a graph's node is; None for the parts of tuples and arithmetic on sizes."""
+    import torch
+    from torch.utils._pytree import tree_map
+
+    from rooflines.profiler.dispatch.signatures import argument_of, call_signature, tensor_arg
+
+    target, value = node.target, node.meta.get("val")
+    if isinstance(target, torch._ops.OpOverloadPacket) and hasattr(target, "default"):
+        target = target.default
+    if not isinstance(target, (torch._ops.OpOverload, torch._ops.HigherOrderOperator)):
+        # A function that a pass has put there has a result; where one cannot be seen it is arithmetic on sizes.
+        if target is operator.getitem or not isinstance(value, torch.Tensor):
+            return None
+        if not _fixed(value):
+            raise _Varying
+        return StoredCall.of(Signature(f"inductor::{getattr(target, '__name__', type(target).__name__)}"), (tensor_arg(value),))
+    if not all(_fixed(argument.meta.get("val")) for argument in (*node.all_input_nodes, node)):
+        raise _Varying
+    args, kwargs = tree_map(
+        lambda value: value.meta.get("val") if isinstance(value, torch.fx.Node) else value, (node.args, node.kwargs)
+    )
+    if isinstance(target, torch._ops.OpOverload):
+        signature = call_signature(target, tuple(args), dict(kwargs))
+    else:
+        name = target.name()  # type: ignore[no-untyped-call]
+        signature = Signature(f"higher_order::{name}", tuple(argument_of(argument) for argument in args))
+    results = value if isinstance(value, (tuple, list)) else (value,)
+    return StoredCall.of(signature, tuple(tensor_arg(result) for result in results if isinstance(result, torch.Tensor)))
+
+
+def _fixed(value: Any) -> bool:
+    """Whether a node's value has sizes that are numbers; asking a symbol for its value would fix it for the program."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    for leaf in tree_leaves(value):
+        if isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return False
+        if isinstance(leaf, torch.Tensor):
+            sizes = (*leaf.shape, *(leaf.stride() if leaf.layout is torch.strided else ()))
+            if any(isinstance(size, torch.SymInt) for size in sizes):
+                return False
+    return True
+
+
+def _bias_of(node: Any) -> StoredCall | None:
+    """The addition of its bias, which inductor takes out of some operators to fuse it with what follows."""
+    import torch
+
+    from rooflines.profiler.dispatch.signatures import tensor_arg
+
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or not _fixed(value):
+        return None
+    result = tensor_arg(value)
+    channels = result.shape[1:2]
+    if node.target is torch.ops.aten.convolution.default and value.device.type != "cpu":
+        bias, shape = node.args[2], (*channels, *(1 for _ in result.shape[2:]))
+    elif str(node.target).startswith("mkl._mkl_linear"):
+        bias, shape = node.args[3], result.shape[-1:]
+    else:
+        return None
+    return None if bias is None else StoredCall.of(Signature("aten::add", (result, TensorArg(shape, result.dtype), 1)), (result,))
+
+
+# --- modules -----------------------------------------------------------------------------------------------------------------------
+
+
+def _module_stack(node: Any) -> list[tuple[int | None, str, str]] | None:
+    """The modules around a node, outermost first, each with its ``id``, its path below the one whose forward was compiled, and its
+    class; of a backward node those of its forward. None for nodes that come from no line of the program, as those that passes insert.
+    """
+    found = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
+    if not found:
+        return [] if node.meta.get("stack_trace") else None
+    return [
+        (
+            int(number[0]) if (number := re.match(r"\d+", str(key))) else None,
+            _path(str(path)),
+            getattr(kind, "__name__", str(kind).rpartition(".")[2]),
+        )
+        for key, (path, kind) in found.items()
+    ]
+
+
+def _path(source: str) -> str:
+    """``L['self'].layer1.0`` and ``L['self']._modules['layer1'][0]`` as ``layer1.0``."""
+    path = re.sub(r"\A[A-Z]+\['[^']*'\]", "", source)
+    path = path.replace("._modules", "").replace("._orig_mod", "")
+    path = re.sub(r"\[['\"]?([^'\"\]]*)['\"]?\]", r".\1", path)
+    return path.strip(".")
+
 
 _CONFIG: Final = "torch._inductor.config"
 _HOOK: Final = "_pre_fusion_custom_pass"

@@ -13,9 +13,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import _disable_current_modes
 
 from rooflines.profiler.dispatch.recorder import Watcher, record
-from rooflines.profiler.dispatch.signatures import tensors_of
-from rooflines.profiler.dispatch.wider_call import repeated_in
-from rooflines.profiler.trace.tree import BACKWARD, FORWARD
+from rooflines.profiler.dispatch.signatures import repeated_in, tensors_of
+from rooflines.profiler.trace.calls import BACKWARD, FORWARD
 
 _RECTIFIERS = frozenset({"aten::relu", "aten::relu_", "aten::hardtanh", "aten::hardtanh_", "aten::threshold", "aten::threshold_"})
 

@@ -19,9 +19,8 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from rooflines.profiler.dispatch.recorder import StepCalls, Watcher, record
-from rooflines.profiler.dispatch.signatures import tensor_arg, tensors_in, written_tensors
-from rooflines.profiler.dispatch.wider_call import repeated_in, wider_than
-from rooflines.profiler.trace.tree import BACKWARD, OPTIMIZER, PHASES
+from rooflines.profiler.dispatch.signatures import repeated_in, tensor_arg, tensors_in, wider_than, written_tensors
+from rooflines.profiler.trace.calls import BACKWARD, OPTIMIZER, PHASES
 
 # What a non-finite number reaches: what the step returns (its loss), a gradient, or a parameter or the optimizer's state.
 Reached = Literal["result", "gradients", "parameters"]

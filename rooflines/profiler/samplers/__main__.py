@@ -20,13 +20,12 @@ import psutil
 from rooflines.errors import DeviceError
 from rooflines.profiler.samplers import clock
 from rooflines.profiler.samplers.amd import open_amd_gpus
-from rooflines.profiler.samplers.base import Sampler
+from rooflines.profiler.samplers.base import PluggedInSampler, Sampler
 from rooflines.profiler.samplers.host import HostSampler
-from rooflines.profiler.samplers.journal import Entry, write_entry
 from rooflines.profiler.samplers.loop import BUSIEST_SHARE, LOW_OVERHEAD_SHARE, SamplingLoop, StopRequests
 from rooflines.profiler.samplers.nvml import open_gpus
-from rooflines.profiler.samplers.plugins import PluggedInSampler
 from rooflines.profiler.samplers.rapl import RaplSampler, package_counters
+from rooflines.profiler.samplers.storage import Entry, write_entry
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,8 +15,7 @@ from rooflines.errors import DeviceError
 from rooflines.profiler.samplers.base import Sampler
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
-from rooflines.profiler.samplers.rate_limit import RateLimited
-from rooflines.profiler.samplers.update_time import watch
+from rooflines.profiler.samplers.update_time import RateLimited, watch
 
 KFD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
 

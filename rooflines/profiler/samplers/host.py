@@ -13,9 +13,8 @@ import psutil
 from rooflines.profiler.samplers.base import Sampler
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
-from rooflines.profiler.samplers.processes import PAGE_BYTES, TICK_S, USS_EVERY_S, ProcessTree
-from rooflines.profiler.samplers.procfs import LINUX, HeldFile, line_of
-from rooflines.profiler.samplers.rate_limit import RateLimited
+from rooflines.profiler.samplers.processes import LINUX, PAGE_BYTES, TICK_S, USS_EVERY_S, HeldFile, ProcessTree, line_of
+from rooflines.profiler.samplers.update_time import RateLimited
 
 # The system counts CPU time in ticks of 10 ms: over a shorter interval the quotient says more about ticks than about load.
 SHORTEST_INTERVAL_S = 0.05

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from rooflines.errors import DeviceError
 from rooflines.profiler.samplers.base import Sampler
-from rooflines.profiler.samplers.journal import Entry, write_entry
+from rooflines.profiler.samplers.storage import Entry, write_entry
 
 # A SimpleQueue because a signal handler may put into it at any moment: an Event's lock could already be held by the thread it
 # interrupted. What is put there is the order to stop: None, or what went wrong.

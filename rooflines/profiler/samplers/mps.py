@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rooflines.profiler.samplers.base import Sampler
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import DeviceSample
-from rooflines.profiler.samplers.rate_limit import RateLimited
+from rooflines.profiler.samplers.update_time import RateLimited
 
 NOTED_EVERY_S, NOTED_SHARE = 0.1, 0.005
 

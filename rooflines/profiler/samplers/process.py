@@ -17,10 +17,10 @@ from typing import IO, TYPE_CHECKING
 
 from rooflines.arguments import arg
 from rooflines.errors import UsageError
+from rooflines.profiler.samplers.base import installed_samplers
 from rooflines.profiler.samplers.clock import epoch_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
-from rooflines.profiler.samplers.journal import read_journal
-from rooflines.profiler.samplers.plugins import installed_samplers
+from rooflines.profiler.samplers.storage import read_journal
 
 if TYPE_CHECKING:
     import torch

@@ -7,25 +7,66 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import (
+    Callable,
+    Iterator,
+)
+from pathlib import (
+    Path,
+)
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    NamedTuple,
+)
 
-from rooflines.arguments import arg
-from rooflines.errors import RooflinesError, WorkloadError, writing
-from rooflines.profiler.options import Options
-from rooflines.profiler.others import OthersMeter
-from rooflines.profiler.progress import Progress
-from rooflines.profiler.recording.process_memory import PeakMemory
-from rooflines.profiler.recording.step_clock import synchronise
-from rooflines.profiler.training.options import TrainOptions
-from rooflines.profiler.training.records import Epoch, Failure
-from rooflines.profiler.workloads.datasets import DataSet
-from rooflines.profiler.workloads.feed import make_loader
-from rooflines.profiler.workloads.networks import classification_loss
-from rooflines.profiler.workloads.optimizers import make_optimizer
-from rooflines.profiler.workloads.prepare import Placed
-from rooflines.profiler.workloads.steps import make_autocast, make_scaler, trainable
+from rooflines.arguments import (
+    arg,
+)
+from rooflines.errors import (
+    DataError,
+    RooflinesError,
+    WorkloadError,
+    writing,
+)
+from rooflines.profiler.options import (
+    Options,
+)
+from rooflines.profiler.others import (
+    OthersMeter,
+)
+from rooflines.profiler.progress import (
+    Progress,
+)
+from rooflines.profiler.recording.process_memory import (
+    PeakMemory,
+)
+from rooflines.profiler.recording.step_clock import (
+    synchronise,
+)
+from rooflines.profiler.training.options import (
+    TrainOptions,
+)
+from rooflines.profiler.training.records import (
+    Epoch,
+    Failure,
+)
+from rooflines.profiler.workloads.datasets import (
+    DataSet,
+    make_loader,
+)
+from rooflines.profiler.workloads.networks import (
+    classification_loss,
+)
+from rooflines.profiler.workloads.prepare import (
+    Placed,
+)
+from rooflines.profiler.workloads.steps import (
+    make_autocast,
+    make_optimizer,
+    make_scaler,
+    trainable,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -254,3 +295,58 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
                 raise
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None  # torch's zip file ends short
         temporary.replace(path)
+
+
+# Pretrained weights from a file, and a classifier for other classes.
+
+
+def read_weights(path: str) -> dict[str, Any]:
+    """Return the state of a network that ``torch.save`` wrote to ``path``; raises DataError where there is none."""
+    import torch
+
+    if not Path(path).is_file():
+        raise DataError(f"no such file: {path!r}.", hint=f"Give {arg('weights')} a file that torch.save wrote.")
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # pickle, zip and torch's own types
+        raise DataError(f"{path!r} cannot be read: {str(error).partition(chr(10))[0]}", hint="Save a state_dict.") from None
+    for key in ("state_dict", "model", "network"):
+        if isinstance(found, dict) and isinstance(found.get(key), dict):
+            found = found[key]
+    if not isinstance(found, dict) or not all(isinstance(value, torch.Tensor) for value in found.values()):
+        raise DataError(f"{path!r} holds no weights of a network.", hint="Save a state_dict.")
+    return {name.removeprefix("module."): value for name, value in found.items()}
+
+
+def classifier_of(network: torch.nn.Module, name: str) -> tuple[str, torch.nn.Module]:
+    """Return the path and module of the last linear layer or convolution of ``network``, which gives the scores of its classes."""
+    import torch
+
+    found = [(path, one) for path, one in network.named_modules() if isinstance(one, (torch.nn.Linear, torch.nn.Conv2d))]
+    if not found:
+        raise WorkloadError(f"{name} has no classifier: no linear layer and no convolution.")
+    return found[-1]
+
+
+def classes_in(weights: dict[str, Any], classifier: str) -> int | None:
+    """Return the number of classes that ``weights`` have in the layer ``classifier``; None where they have none."""
+    value = weights.get(f"{classifier}.weight")
+    return None if value is None else int(value.shape[0])
+
+
+def load_weights(network: torch.nn.Module, weights: dict[str, Any], classifier: str, path: str) -> None:
+    """Load all of ``weights`` into ``network`` but those of another number of classes; raises DataError where anything else differs."""
+    own = network.state_dict()
+    kept = {
+        name: value
+        for name, value in weights.items()
+        if not (name.startswith(f"{classifier}.") and name in own and own[name].shape != value.shape)
+    }
+    wrong = [name for name, value in kept.items() if name in own and own[name].shape != value.shape]
+    missing, unexpected = ([], []) if wrong else network.load_state_dict(kept, strict=False)
+    absent = [name for name in missing if not name.startswith(f"{classifier}.") and not name.endswith("num_batches_tracked")]
+    if wrong or unexpected or absent:
+        what = (
+            f"{(wrong or unexpected or absent)[0]!r} {'has another shape' if wrong else 'is unknown' if unexpected else 'is missing'}"
+        )
+        raise DataError(f"{path!r} does not fit the network: {what}.", hint="Give weights of the same architecture.")

@@ -20,14 +20,19 @@ from rooflines.kernels.tf32 import tf32
 from rooflines.profiler.options import Options, find_device
 from rooflines.profiler.records import Workload
 from rooflines.profiler.workloads import quantization
-from rooflines.profiler.workloads.checkpointing import checkpoint_blocks
-from rooflines.profiler.workloads.datasets import DataSet, find_dataset
-from rooflines.profiler.workloads.factory import call_factory
-from rooflines.profiler.workloads.feed import Feed
+from rooflines.profiler.workloads.datasets import DataSet, Feed, find_dataset
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
-from rooflines.profiler.workloads.networks import Task, classification_loss, find_network, sum_of_outputs, tensors_in
-from rooflines.profiler.workloads.optimizers import shown_name
-from rooflines.profiler.workloads.steps import Batch, captured, check_cuda_graph, inference_step, make_autocast, training_step
+from rooflines.profiler.workloads.networks import Task, call_factory, classification_loss, find_network, sum_of_outputs, tensors_in
+from rooflines.profiler.workloads.steps import (
+    Batch,
+    captured,
+    check_cuda_graph,
+    checkpoint_blocks,
+    inference_step,
+    make_autocast,
+    shown_name,
+    training_step,
+)
 
 if TYPE_CHECKING:
     import torch

@@ -17,8 +17,7 @@ from torch.nn import functional as F
 
 from rooflines.errors import RunError
 from rooflines.profiler.compiled import inductor, inductor_graph
-from rooflines.profiler.compiled.inductor import InductorWatch
-from rooflines.profiler.compiled.inductor_graph import VARYING, GraphReader, call_of
+from rooflines.profiler.compiled.inductor import VARYING, GraphReader, InductorWatch, call_of
 from rooflines.profiler.compiled.records import (
     COMPILED_FILE,
     Access,

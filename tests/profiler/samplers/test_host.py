@@ -24,6 +24,7 @@ from rooflines.profiler.samplers.host import (
     Memory,
 )
 from rooflines.profiler.samplers.processes import (
+    LINUX,
     USS_EVERY_S,
     ProcessReading,
     ProcessTree,
@@ -33,8 +34,7 @@ from rooflines.profiler.samplers.processes import (
     read_process_anywhere,
     spent_between,
 )
-from rooflines.profiler.samplers.procfs import LINUX
-from rooflines.profiler.samplers.rate_limit import RateLimited
+from rooflines.profiler.samplers.update_time import RateLimited
 from tests.processes import wait_until
 
 linux = pytest.mark.skipif(not LINUX, reason="/proc is Linux's")

@@ -19,9 +19,9 @@ from rooflines.profiler.directory import JOURNAL_FILE, SAMPLES_FILE
 from rooflines.profiler.recording.collect import Recording
 from rooflines.profiler.records import Settings, Workload
 from rooflines.profiler.run import load
-from rooflines.profiler.samplers.journal import read_journal
 from rooflines.profiler.samplers.loop import GAP_S
 from rooflines.profiler.samplers.process import SamplerProcess
+from rooflines.profiler.samplers.storage import read_journal
 from tests.processes import wait_until
 
 WORKLOAD = Workload(name="sleep", mode="inference")
@@ -217,7 +217,7 @@ from rooflines.errors import OutputError
 from rooflines.profiler.recording.collect import Recording
 from rooflines.profiler.records import Settings, Workload
 from rooflines.profiler.run import load
-from rooflines.profiler.samplers.journal import read_journal
+from rooflines.profiler.samplers.storage import read_journal
 place = Path(sys.argv[1])
 try:
     with Recording(place / "run", Workload(name="sleep", mode="inference"), torch.device("cpu"),

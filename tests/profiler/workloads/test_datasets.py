@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from rooflines.errors import DataError, WorkloadError
-from rooflines.profiler.workloads.datasets import KINDS, find_dataset
-from rooflines.profiler.workloads.feed import Feed
+from rooflines.profiler.workloads.datasets import KINDS, Feed, find_dataset
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100", "tiny-imagenet", "mnist", "folder"])
