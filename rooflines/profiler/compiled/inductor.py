@@ -15,32 +15,14 @@ import math
 import operator
 import re
 import sys
-from collections.abc import (
-    Callable,
-    Iterator,
-)
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Final,
-)
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from rooflines.profiler.compiled.records import (
-    Access,
-    CompiledCode,
-    Graph,
-    Kernel,
-    as_buffer,
-)
-from rooflines.profiler.trace.signature import (
-    Signature,
-    TensorArg,
-)
-from rooflines.profiler.trace.stored_call import (
-    StoredCall,
-)
+from rooflines.profiler.compiled.records import Access, CompiledCode, Graph, Kernel, as_buffer
+from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.profiler.trace.stored_call import StoredCall
 
 if TYPE_CHECKING:
     from typing_extensions import Self

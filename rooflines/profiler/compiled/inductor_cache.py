@@ -9,36 +9,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import (
-    Iterator,
-    Mapping,
-)
-from dataclasses import (
-    dataclass,
-)
-from math import (
-    prod,
-)
-from pathlib import (
-    Path,
-)
-from typing import (
-    Any,
-    Final,
-)
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any, Final
 
-from rooflines.errors import (
-    UsageError,
-)
-from rooflines.profiler.compiled.records import (
-    Access,
-)
-from rooflines.profiler.trace.signature import (
-    MISSING,
-    Argument,
-    Signature,
-    TensorArg,
-)
+from rooflines.errors import UsageError
+from rooflines.profiler.compiled.records import Access
+from rooflines.profiler.trace.signature import MISSING, Argument, Signature, TensorArg
 
 # The memory that the code of a Triton kernel accesses, read from its loads and stores.
 #

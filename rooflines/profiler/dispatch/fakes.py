@@ -7,54 +7,22 @@ import functools
 import gc
 import logging
 import sys
-from collections.abc import (
-    Callable,
-    Iterator,
-)
-from functools import (
-    cache,
-)
-from types import (
-    FunctionType,
-    ModuleType,
-)
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Final,
-)
-from weakref import (
-    ref,
-)
+from collections.abc import Callable, Iterator
+from functools import cache
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any, Final
+from weakref import ref
 
 import torch
-from torch._guards import (
-    detect_fake_mode,
-)
-from torch._subclasses import (
-    fake_tensor,
-)
-from torch._subclasses.fake_tensor import (
-    FakeTensor,
-    FakeTensorMode,
-)
-from torch.nn.modules.module import (
-    register_module_parameter_registration_hook,
-)
-from torch.nn.parameter import (
-    is_lazy,
-)
-from torch.utils._python_dispatch import (
-    TorchDispatchMode,
-)
-from torch.utils._pytree import (
-    tree_leaves,
-    tree_map_only,
-)
+from torch._guards import detect_fake_mode
+from torch._subclasses import fake_tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.nn.parameter import is_lazy
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
 
-from rooflines.profiler.dispatch.signatures import (
-    tensors_in,
-)
+from rooflines.profiler.dispatch.signatures import tensors_in
 
 if TYPE_CHECKING:
     from typing_extensions import Self

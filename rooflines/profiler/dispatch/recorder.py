@@ -11,30 +11,14 @@ import contextlib
 import copy
 import functools
 import re
-from collections.abc import (
-    Callable,
-)
-from dataclasses import (
-    dataclass,
-    field,
-)
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Final,
-)
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch._subclasses.fake_tensor import (
-    FakeTensorMode,
-)
-from torch.nn.parameter import (
-    is_lazy,
-)
-from torch.utils._python_dispatch import (
-    TorchDispatchMode,
-    _disable_current_modes,
-)
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.parameter import is_lazy
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from rooflines.profiler.dispatch.fakes import (
     RULES,
@@ -55,28 +39,11 @@ from rooflines.profiler.dispatch.signatures import (
     tensor_arg,
     tensors_of,
 )
-from rooflines.profiler.module_hooks import (
-    ModuleWatch,
-)
-from rooflines.profiler.trace.calls import (
-    BACKWARD,
-    FORWARD,
-    OPTIMIZER,
-    Module,
-)
-from rooflines.profiler.trace.signature import (
-    Signature,
-    TensorArg,
-)
-from rooflines.profiler.trace.stored_call import (
-    LOSSY,
-    StoredCall,
-)
-from rooflines.profiler.work_ranges import (
-    DeclaredWork,
-    active,
-    listening,
-)
+from rooflines.profiler.module_hooks import ModuleWatch
+from rooflines.profiler.trace.calls import BACKWARD, FORWARD, OPTIMIZER, Module
+from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.profiler.trace.stored_call import LOSSY, StoredCall
+from rooflines.profiler.work_ranges import DeclaredWork, active, listening
 
 if TYPE_CHECKING:
     from typing_extensions import Self

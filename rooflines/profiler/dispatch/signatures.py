@@ -3,33 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import (
-    Iterator,
-)
-from functools import (
-    cache,
-)
-from typing import (
-    Any,
-    Final,
-)
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Final
 
 import torch
-from torch.nn.parameter import (
-    is_lazy,
-)
-from torch.utils._pytree import (
-    tree_leaves,
-    tree_map,
-)
+from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_leaves, tree_map
 
-from rooflines.profiler.trace.signature import (
-    MISSING,
-    SCALAR_TYPES,
-    Argument,
-    Signature,
-    TensorArg,
-)
+from rooflines.profiler.trace.signature import MISSING, SCALAR_TYPES, Argument, Signature, TensorArg
 
 COMPOSITE: Final = torch._C.DispatchKey.CompositeImplicitAutograd
 _DTYPE_NAMES: Final = {

@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import (
-    Mapping,
-    Sequence,
-)
-from pkgutil import (
-    resolve_name,
-)
+from collections.abc import Mapping, Sequence
+from pkgutil import resolve_name
 
 import msgspec
 
-from rooflines.errors import (
-    DeviceError,
-)
-from rooflines.installed import (
-    entries,
-)
-from rooflines.profiler.samplers.fields import (
-    FIELDS,
-    Counter,
-    DeviceSample,
-    Field,
-)
+from rooflines.errors import DeviceError
+from rooflines.installed import entries
+from rooflines.profiler.samplers.fields import FIELDS, Counter, DeviceSample, Field
 
 
 class Sampler:

@@ -9,25 +9,14 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import (
-    Callable,
-    Iterator,
-)
-from pathlib import (
-    Path,
-)
-from typing import (
-    NamedTuple,
-)
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
-from rooflines.errors import (
-    DeviceError,
-)
-from rooflines.profiler.samplers.update_time import (
-    RateLimited,
-)
+from rooflines.errors import DeviceError
+from rooflines.profiler.samplers.update_time import RateLimited
 
 # Files of Linux's /proc and /sys; those of /proc at little cost: most of what a reading of the machine costs is in them.
 

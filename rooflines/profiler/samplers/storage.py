@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import (
-    Sequence,
-)
-from pathlib import (
-    Path,
-)
-from typing import (
-    Any,
-    BinaryIO,
-)
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import msgspec
 
-from rooflines.errors import (
-    RunError,
-)
-from rooflines.profiler.samplers.fields import (
-    COLUMNS,
-    Counter,
-    DeviceSample,
-    Field,
-)
+from rooflines.errors import RunError
+from rooflines.profiler.samplers.fields import COLUMNS, Counter, DeviceSample, Field
 
 # The file between the sampler process and its parent: one JSON object per line, flushed, so a killed writer loses one line.
 

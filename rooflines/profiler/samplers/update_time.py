@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import (
-    Callable,
-    Sequence,
-)
-from itertools import (
-    pairwise,
-)
-from typing import (
-    Generic,
-    NamedTuple,
-    TypeVar,
-)
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Generic, NamedTuple, TypeVar
 
 # How long a counter is watched at most, and how many changes are enough.
 WATCH_S, ENOUGH_CHANGES = 0.05, 12

@@ -7,66 +7,23 @@ import itertools
 import math
 import os
 import time
-from collections.abc import (
-    Callable,
-    Iterator,
-)
-from pathlib import (
-    Path,
-)
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    NamedTuple,
-)
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rooflines.arguments import (
-    arg,
-)
-from rooflines.errors import (
-    DataError,
-    RooflinesError,
-    WorkloadError,
-    writing,
-)
-from rooflines.profiler.options import (
-    Options,
-)
-from rooflines.profiler.others import (
-    OthersMeter,
-)
-from rooflines.profiler.progress import (
-    Progress,
-)
-from rooflines.profiler.recording.process_memory import (
-    PeakMemory,
-)
-from rooflines.profiler.recording.step_clock import (
-    synchronise,
-)
-from rooflines.profiler.training.options import (
-    TrainOptions,
-)
-from rooflines.profiler.training.records import (
-    Epoch,
-    Failure,
-)
-from rooflines.profiler.workloads.datasets import (
-    DataSet,
-    make_loader,
-)
-from rooflines.profiler.workloads.networks import (
-    classification_loss,
-)
-from rooflines.profiler.workloads.prepare import (
-    Placed,
-)
-from rooflines.profiler.workloads.steps import (
-    make_autocast,
-    make_optimizer,
-    make_scaler,
-    trainable,
-)
+from rooflines.arguments import arg
+from rooflines.errors import DataError, RooflinesError, WorkloadError, writing
+from rooflines.profiler.options import Options
+from rooflines.profiler.others import OthersMeter
+from rooflines.profiler.progress import Progress
+from rooflines.profiler.recording.process_memory import PeakMemory
+from rooflines.profiler.recording.step_clock import synchronise
+from rooflines.profiler.training.options import TrainOptions
+from rooflines.profiler.training.records import Epoch, Failure
+from rooflines.profiler.workloads.datasets import DataSet, make_loader
+from rooflines.profiler.workloads.networks import classification_loss
+from rooflines.profiler.workloads.prepare import Placed
+from rooflines.profiler.workloads.steps import make_autocast, make_optimizer, make_scaler, trainable
 
 if TYPE_CHECKING:
     import torch

@@ -7,38 +7,14 @@ wherever a figure of it is shown.
 from __future__ import annotations
 
 import io
-from collections.abc import (
-    Callable,
-)
-from itertools import (
-    chain,
-    repeat,
-)
-from pathlib import (
-    Path,
-)
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Final,
-    Literal,
-    NamedTuple,
-    TypeAlias,
-    get_args,
-)
+from collections.abc import Callable
+from itertools import chain, repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
-from rooflines.arguments import (
-    arg,
-)
-from rooflines.errors import (
-    DataError,
-    WorkloadError,
-)
-from rooflines.profiler.workloads.image_files import (
-    SPLIT_SEED,
-    Images,
-    read_images,
-)
+from rooflines.arguments import arg
+from rooflines.errors import DataError, WorkloadError
+from rooflines.profiler.workloads.image_files import SPLIT_SEED, Images, read_images
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,41 +11,17 @@ import inspect
 import os
 import sys
 import warnings
-from collections.abc import (
-    Callable,
-    Iterator,
-    Mapping,
-)
-from dataclasses import (
-    dataclass,
-)
-from pathlib import (
-    Path,
-)
-from typing import (
-    TYPE_CHECKING,
-    Any,
-)
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from rooflines.arguments import (
-    arg,
-)
-from rooflines.errors import (
-    WorkloadError,
-)
-from rooflines.profiler.options import (
-    Options,
-    find_device,
-)
-from rooflines.profiler.records import (
-    Workload,
-)
-from rooflines.profiler.workloads.memory_shortage import (
-    memory_shortage,
-)
-from rooflines.profiler.workloads.quantization import (
-    quiet_torchao,
-)
+from rooflines.arguments import arg
+from rooflines.errors import WorkloadError
+from rooflines.profiler.options import Options, find_device
+from rooflines.profiler.records import Workload
+from rooflines.profiler.workloads.memory_shortage import memory_shortage
+from rooflines.profiler.workloads.quantization import quiet_torchao
 
 if TYPE_CHECKING:
     import torch

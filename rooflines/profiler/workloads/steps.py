@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from collections import (
-    Counter,
-)
-from collections.abc import (
-    Callable,
-    Sequence,
-)
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    NamedTuple,
-    TypeAlias,
-)
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from rooflines.arguments import (
-    arg,
-)
-from rooflines.errors import (
-    WorkloadError,
-)
-from rooflines.profiler.options import (
-    Options,
-)
+from rooflines.arguments import arg
+from rooflines.errors import WorkloadError
+from rooflines.profiler.options import Options
 
 if TYPE_CHECKING:
     import torch
