@@ -1,4 +1,4 @@
-"""Watching inductor generate kernels: which graph nodes each computes and which memory it reads and writes.
+"""Watching inductor generate kernels: for each kernel the graph nodes it computes, the memory it accesses and the module it is from.
 
 Inductor calls a hook of its configuration for every graph that it schedules. From there on *this graph's* scheduler and code generator
 are watched, on the objects themselves: nothing of torch is changed for the next graph. C++ kernels leave an event in a trace only when
@@ -27,12 +27,11 @@ from rooflines.profiler.trace.stored_call import StoredCall
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# The contents of one graph compiled by inductor, read from inductor's own objects.
-#
-# Each kernel gets the nodes of the graph that it computes, the memory that it reads and writes, and the module that they came from.
-
 VARYING: Final = "compiled for varying sizes that are not recorded; use torch.compile(..., dynamic=False)"
 _NO_SYMBOLS: Final = frozenset[Any]()
+_CONFIG: Final = "torch._inductor.config"
+_HOOK: Final = "_pre_fusion_custom_pass"
+_EVENTS: Final = "cpp.enable_kernel_profile"
 
 
 class Schedule:
@@ -56,21 +55,6 @@ def leaves_of(node: Any) -> Iterator[Any]:
                 yield from leaves_of(leaf)
 
 
-class Nodes:
-    """Distinct calls, numbered in the order first seen."""
-
-    def __init__(self) -> None:
-        self.values: list[StoredCall] = []
-        self._numbers: dict[str, int] = {}
-
-    def number(self, node: StoredCall) -> int:
-        """The number of this call."""
-        number = self._numbers.setdefault(repr(node), len(self.values))
-        if number == len(self.values):
-            self.values.append(node)
-        return number
-
-
 class _Varying(Exception):
     """A size is not a number."""
 
@@ -78,7 +62,7 @@ class _Varying(Exception):
 class GraphReader:
     """The facts of one graph, read off inductor's objects once its code has been generated."""
 
-    def __init__(self, schedule: Schedule, nodes: Nodes) -> None:
+    def __init__(self, schedule: Schedule, nodes: dict[str, tuple[int, StoredCall]]) -> None:
         self._schedule = schedule
         self._nodes = nodes
         self._buffers: dict[str, int] = {}
@@ -91,7 +75,7 @@ class GraphReader:
         # buffers that they write.
         self._outside: dict[Any, set[str]] = {}
         for leaf in self._leaves:
-            if _is_extern(leaf) and (own := self._own(leaf)) is not None:
+            if leaf.is_extern() and (own := self._own(leaf)) is not None:
                 self._outside.setdefault(own, set()).update(output.get_name() for output in leaf.outputs)
         self._shares = self._share()
 
@@ -103,10 +87,10 @@ class GraphReader:
             for name, leaves in self._schedule.kernels
         ]
         entries += [
-            (place[leaf.get_name()], name, [leaf]) for leaf in self._leaves if _is_extern(leaf) and (name := _extern_name(leaf.node))
+            (place[leaf.get_name()], name, [leaf]) for leaf in self._leaves if leaf.is_extern() and (name := _extern_name(leaf.node))
         ]
         kernels = tuple(
-            self._extern(name, leaves[0]) if len(leaves) == 1 and _is_extern(leaves[0]) else self._kernel(name, leaves)
+            self._extern(name, leaves[0]) if len(leaves) == 1 and leaves[0].is_extern() else self._kernel(name, leaves)
             for _, name, leaves in sorted(entries, key=lambda entry: entry[0])
         )
         return Graph(
@@ -117,13 +101,17 @@ class GraphReader:
             modules=self._modules,
         )
 
+    def _number(self, call: StoredCall) -> int:
+        """The number of a call among the distinct ones of all graphs."""
+        return self._nodes.setdefault(repr(call), (len(self._nodes), call))[0]
+
     def _extern(self, name: str, leaf: Any) -> Kernel:
         own = self._own(leaf)
         numbers: tuple[int, ...] = ()
         with contextlib.suppress(_Varying):
             call = call_of(own) if own is not None else None
             if call is not None and call.name == name:  # else the operator was lowered to another one
-                numbers = (self._nodes.number(call),)
+                numbers = (self._number(call),)
         return Kernel(name=name, extern=True, module=self._module([own] if own is not None else []), nodes=numbers)
 
     def _kernel(self, name: str, leaves: list[Any]) -> Kernel:
@@ -134,7 +122,7 @@ class GraphReader:
             reads, writes = self._accesses(leaves)
         except _Varying:
             return Kernel(name=name, module=module, reason=VARYING)
-        return Kernel(name=name, module=module, nodes=tuple(map(self._nodes.number, calls)), reads=tuple(reads), writes=tuple(writes))
+        return Kernel(name=name, module=module, nodes=tuple(map(self._number, calls)), reads=tuple(reads), writes=tuple(writes))
 
     def _module(self, nodes: list[Any]) -> str | None:
         """The path of the innermost module that all of ``nodes`` came from; None where no node says."""
@@ -161,14 +149,13 @@ class GraphReader:
     def _share(self) -> dict[str, list[Any]]:
         """The nodes that each operation of a kernel is the first to compute.
 
-        An operation lists too many origins: all values without memory when it was lowered. The one that
-        computes a node reads what the node is computed from; where what it reads has no node, it is that whose result the node goes
-        into; else the one that reads most of it.
+        An operation lists too many origins: all values without memory when it was lowered. A node belongs to the operation that reads
+        its inputs; if those have no node, to the one whose result it goes into; else to the one that reads most of its inputs.
         """
         needs = self._needs()
         claims: dict[Any, list[tuple[int, str]]] = {}
         for leaf in self._leaves:
-            if _is_extern(leaf) or getattr(leaf.node, "origins", None) is None:
+            if leaf.is_extern() or getattr(leaf.node, "origins", None) is None:
                 continue
             reads = {dep.name for dep in leaf.read_writes.reads}
             makes = self._behind(leaf)
@@ -254,7 +241,9 @@ class GraphReader:
         """The elements that one load or store reaches in loops of these sizes."""
         number = self._buffer(self._memory(dep.name))
         tensor = self._tensors[number]
-        whole = Access(number, tensor.distinct, 0, _extent(tensor) - 1, adds)
+        assert tensor.strides is not None
+        last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.strides, strict=True)) if tensor.numel else -1
+        whole = Access(number, tensor.distinct, 0, last, adds)
         if not _has_index(dep):
             return whole
         sizes = {variable: _integer(size) for variable, size in zip(dep.var_names, dep.size, strict=True)}
@@ -263,11 +252,14 @@ class GraphReader:
             return msgspec.structs.replace(whole, elements=min(turns, tensor.distinct), anywhere=True)
         if symbols - set(sizes):
             raise _Varying
-        first, last = _bounds(dep.index, sizes)
+        from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+
+        loops: Any = {variable: ValueRanges(0, max(size - 1, 0)) for variable, size in sizes.items()}
+        bounds: Any = bound_sympy(dep.index, loops)
+        first, last = int(bounds.lower), int(bounds.upper)
         return Access(number, min(math.prod(sizes[symbol] for symbol in symbols), tensor.distinct), max(first, 0), last, adds)
 
     def _buffer(self, name: str) -> int:
-        """The number of the buffer of this name."""
         if name not in self._buffers:
             graph = self._schedule.graph
             layout = graph.get_buffer(name).get_layout()
@@ -285,28 +277,9 @@ def _integer(size: Any) -> int:
     return int(size)
 
 
-def _extent(tensor: TensorArg) -> int:
-    """Elements from the first to the last in storage."""
-    assert tensor.strides is not None
-    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.strides, strict=True)) if tensor.numel else 0
-
-
-def _bounds(index: Any, sizes: dict[Any, int]) -> tuple[int, int]:
-    """The lowest and highest value of ``index`` over the loops."""
-    from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
-
-    ranges: Any = {variable: ValueRanges(0, max(size - 1, 0)) for variable, size in sizes.items()}
-    found: Any = bound_sympy(index, ranges)
-    return int(found.lower), int(found.upper)
-
-
 def _origins(leaf: Any) -> list[Any]:
     """The calls of the graph that an operation came from."""
     return [node for node in leaf.node.origins if node.op == "call_function"]
-
-
-def _is_extern(leaf: Any) -> bool:
-    return bool(leaf.is_extern())
 
 
 def _has_index(dep: Any) -> bool:
@@ -421,11 +394,6 @@ def _path(source: str) -> str:
     return path.strip(".")
 
 
-_CONFIG: Final = "torch._inductor.config"
-_HOOK: Final = "_pre_fusion_custom_pass"
-_EVENTS: Final = "cpp.enable_kernel_profile"
-
-
 class InductorWatch:
     """Context manager: while it is open, what inductor compiles is noted; ``code()`` has it afterwards.
 
@@ -434,7 +402,7 @@ class InductorWatch:
 
     def __init__(self) -> None:
         self._graphs: list[tuple[Graph, dict[str, int]]] = []
-        self._nodes = Nodes()
+        self._nodes: dict[str, tuple[int, StoredCall]] = {}
         self._problems: list[str] = []
         self._stack = contextlib.ExitStack()
         self._before: Any = None
@@ -455,10 +423,13 @@ class InductorWatch:
         """Return the compiled code; None without any. ``names`` are the paths of modules by their ``id``."""
         if not self._graphs and not self._problems:
             return None
+        from torch._dynamo.utils import get_compilation_metrics
+
         return CompiledCode(
             graphs=tuple(msgspec.structs.replace(graph, prefix=_prefix(ids, names or {})) for graph, ids in self._graphs),
-            nodes=tuple(self._nodes.values),
-            empty=_empty_regions(),
+            nodes=tuple(call for _, call in self._nodes.values()),
+            # Functions that were compiled to nothing, as those of hooks; torch keeps the figures of the last 64 compilations.
+            empty=tuple(str(one.compile_id) for one in get_compilation_metrics() if one.is_forward and one.graph_op_count == 0),
             problems=tuple(dict.fromkeys(self._problems)),
         )
 
@@ -492,32 +463,26 @@ class InductorWatch:
     def _scheduling(self, nodes: list[Any]) -> Any:
         """Inductor's hook: called for every graph with its scheduler's nodes, before they are fused."""
         result = self._before(nodes) if self._before is not None else nodes
-        try:
+        with self._problem_noted():
             if nodes:
                 _watch(nodes, self._scheduled)
-        except Exception as error:  # a difference between versions of inductor must not stop the compilation
-            self._failed(error)
         return result
 
     def _scheduled(self, schedule: Schedule) -> None:
         if schedule.silent:
             self._problems.append(f"compiled C++ kernels have no events on {sys.platform}: their times are not available")
             return
-        try:
+        with self._problem_noted():
             reader = GraphReader(schedule, self._nodes)
             self._graphs.append((reader.graph(), reader.module_ids))
-        except Exception as error:  # as above
-            self._failed(error)
 
-    def _failed(self, error: Exception) -> None:
-        self._problems.append(f"a compiled graph could not be read ({type(error).__name__}: {error})")
-
-
-def _empty_regions() -> tuple[str, ...]:
-    """Functions that were compiled to nothing, as those of hooks; torch keeps the figures of the last 64 compilations."""
-    from torch._dynamo.utils import get_compilation_metrics
-
-    return tuple(str(one.compile_id) for one in get_compilation_metrics() if one.is_forward and one.graph_op_count == 0)
+    @contextlib.contextmanager
+    def _problem_noted(self) -> Iterator[None]:
+        """Note an exception and go on: a difference between versions of inductor must not stop the compilation."""
+        try:
+            yield
+        except Exception as error:
+            self._problems.append(f"a compiled graph could not be read ({type(error).__name__}: {error})")
 
 
 def _prefix(ids: dict[str, int], names: dict[int, str]) -> str | None:
@@ -554,7 +519,6 @@ class _WhenImported:
         return spec
 
     def remove(self) -> None:
-        """No longer asked for modules."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 

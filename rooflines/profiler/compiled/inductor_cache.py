@@ -19,8 +19,7 @@ from rooflines.errors import UsageError
 from rooflines.profiler.compiled.records import Access
 from rooflines.profiler.trace.signature import MISSING, Argument, Signature, TensorArg
 
-# The memory that the code of a Triton kernel accesses, read from its loads and stores.
-#
+# --- loads and stores of Triton code -----------------------------------------------------------------------------------------------
 # Inductor writes one statement for each variable of an index (``x0 = (xindex % 128)``, ``x1 = xindex // 128``), and loads and stores
 # ``pointer + (index)`` with an index made of these. The number of values of each variable follows from the number of iterations.
 
@@ -158,9 +157,8 @@ def _combined(operation: ast.operator, left: tuple[int, int], right: tuple[int, 
     return None
 
 
-# The operators of a kernel as inductor writes them in the comment above it: the part of the graph that the kernel computes.
-#
-# ``%add : Tensor "f32[8, 16][16, 1]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.add.Tensor](args = (%a, %b), kwargs = {})``
+# --- the comment above a kernel: the part of the graph that it computes ------------------------------------------------------------
+# %add : Tensor "f32[8, 16][16, 1]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.add.Tensor](args = (%a, %b), kwargs = {})
 
 _DTYPES: Final[dict[str, str]] = {
     "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "c64": "complex64", "c128": "complex128",
@@ -199,7 +197,10 @@ def read_fragment(comment: list[str]) -> Fragment | None:
             returned = re.findall(r"%(\w+)", found["names"])
         elif (found := _NODE.match(line)) is not None:
             if found["dtype"] in _DTYPES:
-                tensors[found["name"]] = _tensor(found["dtype"], found["shape"], found["strides"])
+                sizes, strides = (
+                    None if text is None else tuple(map(int, re.findall(r"\d+", text))) for text in (found["shape"], found["strides"])
+                )
+                tensors[found["name"]] = TensorArg(sizes or (), _DTYPES[found["dtype"]], strides)
             if found["kind"] == "PlaceHolder" and found["name"] in tensors:
                 inputs.append(tensors[found["name"]])
             elif found["kind"] == "call_function" and found["target"].startswith("torch.ops."):
@@ -210,12 +211,6 @@ def read_fragment(comment: list[str]) -> Fragment | None:
     made = {name: (tensors[name],) if name in tensors else () for name, _, _ in calls}
     shaped = tuple((_signature(target, args, tensors, made[name]), made[name]) for name, target, args in calls)
     return Fragment(shaped if any(made.values()) else None, tuple(inputs), tuple(tensors[name] for name in returned if name in tensors))
-
-
-def _tensor(dtype: str, shape: str, strides: str | None) -> TensorArg:
-    sizes = tuple(int(size) for size in shape.split(",") if size.strip())
-    steps = tuple(int(step) for step in strides.split(",") if step.strip()) if strides is not None else None
-    return TensorArg(sizes, _DTYPES[dtype], steps)
 
 
 def _signature(target: str, args: str, tensors: dict[str, TensorArg], made: tuple[TensorArg, ...]) -> Signature:
@@ -243,8 +238,7 @@ def _value(node: ast.expr, tensors: dict[str, TensorArg], made: tuple[TensorArg,
         return MISSING
 
 
-# The tensors of C++ kernels, from the code of a graph that calls them: ``cpp_fused_add_0(arg0_1, buf0)``.
-#
+# --- tensors of C++ kernels, from the code of a graph that calls them: cpp_fused_add_0(arg0_1, buf0) -------------------------------
 # A trace records no arguments of these kernels. Their parameters say what is read and written (``const float* in_ptr0``,
 # ``float* in_out_ptr0``, ``float* out_ptr0``), the allocations and checks before the call have the shapes.
 
@@ -374,12 +368,11 @@ def read_cache(directory: Path | str) -> dict[str, tuple[CachedKernel, ...]]:
         for kernel in kernels:
             found.setdefault(kernel.name, {})[kernel] = None
     # The code of one kernel says nothing that the code of its graph does not.
-    return {name: _without_parts(tuple(kernels)) for name, kernels in found.items()}
-
-
-def _without_parts(kernels: tuple[CachedKernel, ...]) -> tuple[CachedKernel, ...]:
-    whole = {kernel.source for kernel in kernels if kernel.fragment is not None}
-    return tuple(kernel for kernel in kernels if kernel.fragment is not None or kernel.source not in whole)
+    whole = {name: {kernel.source for kernel in kernels if kernel.fragment is not None} for name, kernels in found.items()}
+    return {
+        name: tuple(kernel for kernel in kernels if kernel.fragment is not None or kernel.source not in whole[name])
+        for name, kernels in found.items()
+    }
 
 
 def _read_file(path: Path) -> Iterator[CachedKernel]:

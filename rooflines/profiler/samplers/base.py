@@ -1,4 +1,4 @@
-"""The interface of samplers. docs/extending.md shows how to add one."""
+"""The interface of samplers, and the samplers of other packages. docs/extending.md shows how to add one."""
 
 from __future__ import annotations
 
@@ -40,8 +40,6 @@ class Sampler:
     def close(self) -> None:
         """Release what is held."""
 
-
-# Samplers of other packages, found by their entry points in the group ``rooflines.samplers``.
 
 # A key is a column of a table, a part of a TensorBoard tag and a key in JSON.
 _KEY = re.compile(r"[a-z][a-z0-9_]*")
@@ -98,6 +96,6 @@ class PluggedInSampler(Sampler):
 
 
 def installed_samplers() -> list[tuple[str, str]]:
-    """The name and ``module:object`` of every entry point that is installed."""
+    """The name and ``module:object`` of every entry point in the group ``rooflines.samplers``."""
     # In the process that starts the sampler: it takes 50 ms and 2 MB, which the sampler process is spared.
     return list(entries("samplers").items())

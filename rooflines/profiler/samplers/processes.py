@@ -18,44 +18,21 @@ import psutil
 from rooflines.errors import DeviceError
 from rooflines.profiler.samplers.update_time import RateLimited
 
-# Files of Linux's /proc and /sys; those of /proc at little cost: most of what a reading of the machine costs is in them.
-
 LINUX = sys.platform.startswith("linux")
-_PIECE_BYTES = 1 << 16
 
 
 def content(path: str) -> bytes:
-    """Read a file at less cost than ``open``, which queries sizes and positions that have no meaning here."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        pieces = []
-        while piece := os.read(file, _PIECE_BYTES):
-            pieces.append(piece)
-        return b"".join(pieces)
-    finally:
-        os.close(file)
+    """The contents of a file of /proc, read at once."""
+    with open(path, "rb", buffering=0) as file:
+        return file.readall()
 
 
 def line_of(path: Path) -> str:
-    """What a small file of the kernel says, empty when it cannot be read."""
+    """The contents of a small file of the kernel, empty when it cannot be read."""
     try:
         return path.read_text().strip()
     except OSError:
         return ""
-
-
-class HeldFile:
-    """A file that is read over and over: held open, it costs half. Raises OSError when it is not there."""
-
-    def __init__(self, path: str) -> None:
-        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def start(self) -> bytes:
-        """The current contents, at most 64 KiB."""
-        return os.pread(self._file, _PIECE_BYTES, 0)
-
-    def close(self) -> None:
-        os.close(self._file)
 
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
@@ -80,7 +57,7 @@ class Spent(NamedTuple):
 
 
 class ProcessReading(NamedTuple):
-    """One process. ``ended`` is what those of its children had spent that ended and that it has waited for, with theirs.
+    """One process. ``ended`` are the resources used by its reaped children and their descendants.
 
     The system counts the bytes of ended children as the parent's own, so all bytes are in ``ended``.
     """
@@ -94,7 +71,7 @@ class ProcessReading(NamedTuple):
 
 
 class TreeReading(NamedTuple):
-    """The tree: what its living processes hold, and what it has ``spent`` since it is watched."""
+    """What the living processes of a tree hold, and what the tree has ``spent`` since it is watched."""
 
     rss_bytes: int
     threads: int
@@ -184,12 +161,13 @@ def spent_between(before: dict[int, ProcessReading], now: dict[int, ProcessReadi
     for pid, earlier in before.items():
         if pid not in now or now[pid].started != earlier.started:
             ended = added(ended, added(earlier.own, earlier.ended), sign=-1)
-    return added(_not_negative(own), _not_negative(ended))
+    used = (Spent._make(value and max(0, value) for value in spent) for spent in (own, ended))
+    return added(*used)
 
 
 def added(one: Spent, other: Spent, sign: int = 1) -> Spent:
     """The sum (``sign`` 1) or the difference (-1); what only one of them knows is taken from it."""
-    return Spent._make(_plus(a, b, sign) for a, b in zip(one, other, strict=True))
+    return Spent._make(a if b is None else (a or 0) + sign * b for a, b in zip(one, other, strict=True))
 
 
 def read_process(pid: int) -> ProcessReading | None:
@@ -277,13 +255,3 @@ def _own_uss_bytes(pid: int) -> int | None:
         return int(psutil.Process(pid).memory_full_info().uss)
     except (psutil.Error, OSError, AttributeError):
         return None
-
-
-def _plus(one: float | None, other: float | None, sign: int) -> float | None:
-    if other is None:
-        return one
-    return (one or 0) + sign * other
-
-
-def _not_negative(spent: Spent) -> Spent:
-    return Spent._make(None if value is None else max(0, value) for value in spent)

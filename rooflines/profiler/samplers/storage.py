@@ -1,4 +1,7 @@
-"""``samples.parquet``: a run's device samples as one table, a column a field."""
+"""Device samples on disk: the journal while they are taken, and ``samples.parquet`` afterwards, a table with a column per field.
+
+The sampler process writes the journal and its parent reads it: one JSON object per line, flushed, so a killed writer loses one line.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,6 @@ import msgspec
 
 from rooflines.errors import RunError
 from rooflines.profiler.samplers.fields import COLUMNS, Counter, DeviceSample, Field
-
-# The file between the sampler process and its parent: one JSON object per line, flushed, so a killed writer loses one line.
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

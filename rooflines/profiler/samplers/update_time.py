@@ -1,4 +1,4 @@
-"""Find the update period and the step size of a counter by reading it repeatedly."""
+"""How often to read: the update period and the step size of a counter, found by reading it, and a limit for costly readings."""
 
 from __future__ import annotations
 
@@ -99,8 +99,6 @@ def _median(numbers: Sequence[float]) -> float:
     ordered = sorted(numbers)
     return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
-
-# Costly readings, taken at a limited rate.
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from rooflines.errors import RunError
-from rooflines.profiler.compiled import inductor, inductor_graph
+from rooflines.profiler.compiled import inductor
 from rooflines.profiler.compiled.inductor import VARYING, GraphReader, InductorWatch, call_of
 from rooflines.profiler.compiled.records import (
     COMPILED_FILE,
@@ -325,7 +325,7 @@ def test_a_watch_that_saw_nothing_has_nothing():
     ],
 )  # fmt: skip
 def test_paths_are_those_of_named_modules(source, path):
-    assert inductor_graph._path(source) == path
+    assert inductor._path(source) == path
 
 
 @pytest.mark.parametrize(
