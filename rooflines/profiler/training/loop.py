@@ -20,7 +20,7 @@ from rooflines.profiler.recording.process_memory import PeakMemory
 from rooflines.profiler.recording.step_clock import synchronise
 from rooflines.profiler.training.options import TrainOptions
 from rooflines.profiler.training.records import Epoch, Failure
-from rooflines.profiler.workloads.datasets import DataSet, make_loader
+from rooflines.profiler.workloads.datasets import DataSet, check_batch, make_loader
 from rooflines.profiler.workloads.networks import classification_loss
 from rooflines.profiler.workloads.prepare import Placed
 from rooflines.profiler.workloads.steps import make_autocast, make_optimizer, make_scaler, trainable
@@ -49,11 +49,7 @@ class Trainer:
     """
 
     def __init__(self, placed: Placed, images: DataSet, options: TrainOptions, seed: int, batch_size: int) -> None:
-        if len(images.train) < batch_size:
-            raise WorkloadError(
-                f"the data has {len(images.train)} training images, fewer than a batch of {batch_size}.",
-                hint=f"Use a smaller {arg('batch_size')}.",
-            )
+        check_batch(images.train, batch_size)
         self.placed, self.images, self.options, self.seed, self.batch_size = placed, images, options, seed, batch_size
         self.device = placed.device
         self.losses: list[float] = []

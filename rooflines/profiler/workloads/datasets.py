@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
@@ -18,7 +17,6 @@ from rooflines.profiler.workloads.image_files import SPLIT_SEED, Images, read_im
 
 if TYPE_CHECKING:
     import numpy as np
-    import torch
     from numpy.typing import NDArray
 
 DataName: TypeAlias = Literal["cifar10", "cifar100", "tiny-imagenet", "mnist", "folder", "digits"]
@@ -222,40 +220,13 @@ def _jpeg(image: NDArray[np.uint8]) -> bytes:
     return file.getvalue()
 
 
-# Batches of a data set for a step, through torch's ``DataLoader``.
-
-
-class Feed:
-    """The batches of a data set without end, as (images, labels) on a device.
-
-    Every epoch has another order; both it and the random transforms follow ``seed``. The last, incomplete batch of an epoch is left
-    out. ``move`` takes images to the device and into the precision of the network.
-    """
-
-    def __init__(
-        self,
-        images: Any,
-        batch_size: int,
-        device: torch.device,
-        move: Callable[[torch.Tensor], torch.Tensor],
-        *,
-        workers: int = 0,
-        pin_memory: bool = False,
-        seed: int = 0,
-    ) -> None:
-        if len(images) < batch_size:
-            raise WorkloadError(
-                f"the data has {len(images)} images, fewer than a batch of {batch_size}.", hint=f"Use a smaller {arg('batch_size')}."
-            )
-        self.loader = make_loader(images, batch_size, workers=workers, pin_memory=pin_memory, seed=seed, training=True)
-        self._device = device
-        self._move = move
-        self._batches = chain.from_iterable(repeat(self.loader))
-
-    def __call__(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the next batch: images [N, C, H, W] and labels [N]."""
-        images, labels = next(self._batches)
-        return self._move(images), labels.to(self._device, non_blocking=True)
+def check_batch(images: Any, batch_size: int) -> None:
+    """Raise WorkloadError where the training images do not fill a batch."""
+    if len(images) < batch_size:
+        raise WorkloadError(
+            f"the data has {len(images)} training images, fewer than a batch of {batch_size}.",
+            hint=f"Use a smaller {arg('batch_size')}.",
+        )
 
 
 def make_loader(images: Any, batch_size: int, *, workers: int, pin_memory: bool, seed: int, training: bool) -> Any:

@@ -165,21 +165,6 @@ def make_autocast(options: Options, device: torch.device) -> Callable[[], Any]:
     return lambda: torch.autocast(device.type, dtype=dtype, cache_enabled=not options.cuda_graphs)
 
 
-def check_cuda_graph(options: Options, device: torch.device) -> None:
-    """Raise WorkloadError for what cannot be captured."""
-    if device.type != "cuda":
-        raise WorkloadError(
-            f"{arg('cuda_graphs')} requires an NVIDIA GPU; the device is {device}.", hint=f"Remove {arg('cuda_graphs')}."
-        )
-    if options.precision == "amp-fp16" and options.mode == "training":
-        raise WorkloadError(
-            f"{arg('cuda_graphs')} cannot capture the gradient scaler of amp-fp16: it decides each step on the host.",
-            hint="Use amp-bf16.",
-        )
-    if options.compile == "reduce-overhead":
-        raise WorkloadError(f"{arg('compile', 'reduce-overhead')} uses CUDA graphs itself.", hint=f"Use {arg('compile', 'on')}.")
-
-
 def captured(step: Step) -> Step:
     """Return a function that replays ``step``, which is captured at the first call; what the graph returns is overwritten by each.
 
