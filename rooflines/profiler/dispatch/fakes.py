@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import ref
 
 import torch
@@ -22,7 +22,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from rooflines.profiler.dispatch.signatures import tensors_in
+from rooflines.profiler.dispatch.signatures import UNWRITTEN, tensors_in
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -34,16 +34,9 @@ _FAKE_ERRORS: Final = (
 )  # fmt: skip
 _QUANTIZED: Final = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")
 _FAKE_WORDS: Final = (
-    "FakeTensor",
-    "NestedTensor",
-    "fake tensor",
-    "tensor subclass",
-    "meta tensor",
-    "'Meta' backend",
-    "data-dependent",
-    "data_ptr",
+    "FakeTensor", "NestedTensor", "fake tensor", "tensor subclass", "meta tensor", "'Meta' backend", "data-dependent", "data_ptr",
     "Couldn't swap",  # Module.to() of a module that has run
-)
+)  # fmt: skip
 _RULES_OF_TORCH: Final = (
     "torch._meta_registrations", "torch._refs", "torch._decomp", "torch._prims", "torch._subclasses.fake_impls",
     "torch._subclasses.meta_utils", "torch._higher_order_ops",
@@ -95,23 +88,16 @@ def refused_by_a_rule(error: BaseException) -> bool:
     return False
 
 
-@contextlib.contextmanager
-def quiet_refusals() -> Iterator[None]:
+def quiet_refusals() -> contextlib.AbstractContextManager[None]:
     """No traceback in the log for what a fake tensor refuses: the exception is enough."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
+    return _replaced(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", lambda _: True)
 
 
 def empty_caches_of_fakes() -> None:
     """Empty every cache of a function that has a fake tensor in it: the next call on real tensors would get that one."""
-    for found in gc.get_objects():
-        if type(found) is _CACHED and _holds_fake(found, _DEPTH):
-            found.cache_clear()
+    for cached in gc.get_objects():
+        if type(cached) is _CACHED and _holds_fake(cached, _DEPTH):
+            cached.cache_clear()
 
 
 def _holds_fake(value: Any, depth: int) -> bool:
@@ -164,18 +150,16 @@ RULES: Final[dict[str, Callable[..., Any]]] = {
 }  # fmt: skip
 
 
-# Concrete values of small fake tensors: those that a step makes itself, and the integers that it is given.
-#
-# A fake tensor has a shape and no values, and yet networks ask for some: ``torch.linspace(0, rate, depth).tolist()`` while they are
-# built, a mask that is tested for padding, a coin that decides whether a layer runs. None of them depends on what the network computes.
-# So a tensor made only of numbers is also made for real, and so is a tensor computed from such values alone.
+# --- values of small fake tensors --------------------------------------------------------------------------------------------------
+# Networks ask for some values: ``torch.linspace(0, rate, depth).tolist()`` while they are built, a mask that is tested for padding, a
+# coin that decides whether a layer runs. None of them depends on what the network computes. So a tensor made only of numbers is also
+# made for real, and so is a tensor computed from such values alone.
 
 # Elements up to which values are kept: the tokens of a batch, or a mask of its pixels; what takes long to compute (random numbers,
 # products) only for a stochastic depth, a coin, or an angle of each position.
 QUICK, SLOW = 1 << 20, 1 << 12
 _PRODUCTS: Final = frozenset({"aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::mv", "aten::convolution"})
 _VALUE: Final = "_rooflines_value"
-_UNWRITTEN: Final = frozenset({"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::empty_permuted", "aten::new_empty"})
 
 
 def as_fake(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
@@ -339,24 +323,25 @@ def _replaced(owner: Any, name: str, by: Callable[[Any], Any]) -> Iterator[None]
         setattr(owner, name, original)
 
 
-class _Traits:
-    """What matters here of an operator: whether it writes into arguments, asks for values or makes none, and up to which size it is
-    computed."""
+class _Traits(NamedTuple):
+    """Whether an operator writes into arguments, asks for values or makes none, and up to which size it is computed."""
 
-    __slots__ = ("asks", "limit", "unwritten", "writes")
-
-    def __init__(self, func: Any) -> None:
-        name = func._schema.name
-        tags = getattr(func, "tags", ())
-        self.writes = any(a.alias_info is not None and a.alias_info.is_write for a in func._schema.arguments)
-        self.asks = torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags
-        self.limit = SLOW if torch.Tag.nondeterministic_seeded in tags or name in _PRODUCTS else QUICK
-        self.unwritten = name in _UNWRITTEN or name == "aten::new_empty_strided"
+    writes: bool
+    asks: bool
+    limit: int
+    unwritten: bool
 
 
 @cache
 def _traits(func: Any) -> _Traits:
-    return _Traits(func)
+    name = func._schema.name
+    tags = getattr(func, "tags", ())
+    return _Traits(
+        writes=any(a.alias_info is not None and a.alias_info.is_write for a in func._schema.arguments),
+        asks=torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags,
+        limit=SLOW if torch.Tag.nondeterministic_seeded in tags or name in _PRODUCTS else QUICK,
+        unwritten=name in UNWRITTEN,
+    )
 
 
 def _is_small(tensor: torch.Tensor, limit: int) -> bool:

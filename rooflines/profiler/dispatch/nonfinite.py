@@ -19,21 +19,26 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from rooflines.profiler.dispatch.recorder import StepCalls, Watcher, record
-from rooflines.profiler.dispatch.signatures import repeated_in, tensor_arg, tensors_in, wider_than, written_tensors
+from rooflines.profiler.dispatch.signatures import (
+    ACCUMULATE,
+    LIFTS,
+    UNWRITTEN,
+    name_of,
+    repeated_in,
+    running_node,
+    tensor_arg,
+    tensors_in,
+    wider_than,
+    written_tensors,
+)  # fmt: skip
 from rooflines.profiler.trace.calls import BACKWARD, OPTIMIZER, PHASES
 
 # What a non-finite number reaches: what the step returns (its loss), a gradient, or a parameter or the optimizer's state.
 Reached = Literal["result", "gradients", "parameters"]
 _ORDER: Final[tuple[Reached, ...]] = ("result", "gradients", "parameters")
 
-# Memory that nothing was written to yet holds any number.
-_UNWRITTEN: Final = frozenset(
-    f"aten::{name}" for name in ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_")
-)
-_LIFTS: Final = frozenset({"aten::lift", "aten::lift_fresh", "aten::lift_fresh_copy"})  # torch.tensor(-inf)
 _READ: Final = "aten::_local_scalar_dense"
 _SCALER: Final = "aten::_amp_foreach_non_finite_check_and_unscale_"
-_ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
 _FINITE, _INF, _NAN = range(3)
 
 
@@ -149,7 +154,7 @@ class _Sources(Watcher):
 
     def called(self, func: Any, inputs: tuple[Any, ...], result: Any, phase: int, module: int, before: _Before) -> None:
         """Check what the call returned and wrote; find the source of what is not finite."""
-        name, node = _name(func), _node()
+        name, node = name_of(func), running_node()
         if name == _READ:
             if isinstance(result, float) and not math.isfinite(result):
                 self._read = self._source_of(inputs)
@@ -157,7 +162,7 @@ class _Sources(Watcher):
         self.scaled = self.scaled or name == _SCALER
         written = [*before.changed, *before.out]
         made = list(_values((result, written)))
-        if name in _UNWRITTEN:
+        if name in UNWRITTEN or name == "aten::resize_":
             self._unwritten.update((value.untyped_storage(), None) for value in made)
             return
         if not _is_view(func):
@@ -173,7 +178,7 @@ class _Sources(Watcher):
             self._of[value.untyped_storage()] = source
         if phase == OPTIMIZER and before.changed:
             source.reached.add("parameters")
-        elif phase == BACKWARD and node == _ACCUMULATE:
+        elif phase == BACKWARD and node == ACCUMULATE:
             source.reached.add("gradients")
 
     def returned(self, result: object) -> None:
@@ -235,12 +240,12 @@ class _Sources(Watcher):
             return failed
         if known and state <= worst:
             return known[0]
-        name, bad = _name(func), made[0]
-        filled = name in _LIFTS or any(_is_nonfinite(leaf) for leaf in tree_leaves((before.args, before.kwargs)))
+        name, bad = name_of(func), made[0]
+        filled = name in LIFTS or any(_is_nonfinite(leaf) for leaf in tree_leaves((before.args, before.kwargs)))
         found = NonFinite(
             operator=name,
             phase=PHASES[phase],
-            node=_node(),
+            node=running_node(),
             step=self._step,
             what="nan" if state == _NAN else "inf",
             dtype=tensor_arg(bad).dtype,
@@ -270,16 +275,6 @@ def _wider(func: Any, before: _Before, narrow: torch.dtype) -> dict[str, Any]:
         "wider_finite": finite,
         "wider_magnitude": max(map(_magnitude, values)) if finite else None,
     }
-
-
-def _name(func: Any) -> str:
-    return str(func._schema.name) if isinstance(func, torch._ops.OpOverload) else f"higher_order::{func.name()}"
-
-
-def _node() -> str:
-    """The autograd function that is running, empty outside of a backward pass."""
-    node: Any = torch._C._current_autograd_node()
-    return "" if node is None else str(node.name())
 
 
 def _is_view(func: Any) -> bool:

@@ -14,6 +14,14 @@ from torch.utils._pytree import tree_leaves, tree_map
 from rooflines.profiler.trace.signature import MISSING, SCALAR_TYPES, Argument, Signature, TensorArg
 
 COMPOSITE: Final = torch._C.DispatchKey.CompositeImplicitAutograd
+# The function that adds to the ``.grad`` of a leaf, as autograd calls it.
+ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
+# torch.tensor makes its tensor out of sight and passes it through one of these.
+LIFTS: Final = frozenset({"aten::lift", "aten::lift_fresh", "aten::lift_fresh_copy"})
+# Memory that nothing was written to yet holds any number.
+UNWRITTEN: Final = frozenset(
+    f"aten::{name}" for name in ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")
+)
 _DTYPE_NAMES: Final = {
     value: name for name, value in vars(torch).items() if isinstance(value, torch.dtype) and str(value) == f"torch.{name}"
 }
@@ -51,6 +59,17 @@ def operator_of(func: Any) -> Operator:
     return Operator(func)
 
 
+def name_of(func: Any) -> str:
+    """The name of an operator, also of one that takes functions."""
+    return str(func._schema.name) if isinstance(func, torch._ops.OpOverload) else f"higher_order::{func.name()}"
+
+
+def running_node() -> str:
+    """The name of the autograd function that is running, empty outside of a backward pass."""
+    node: Any = torch._C._current_autograd_node()
+    return "" if node is None else str(node.name())
+
+
 def call_signature(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
     """The signature of calling the operator ``func`` (a ``torch._ops.OpOverload``): arguments in schema order, defaults filled in.
 
@@ -84,10 +103,6 @@ def argument_of(value: Any) -> Argument:
         return value
     if isinstance(value, (list, tuple)):
         return tuple(argument_of(item) for item in value)
-    return _special_argument(value)
-
-
-def _special_argument(value: Any) -> Argument:
     if isinstance(value, torch.dtype):
         return _SCALAR_NUMBERS.get(_DTYPE_NAMES.get(value, ""), MISSING)
     if isinstance(value, (torch.device, torch.Generator, torch.layout, torch.memory_format)):
@@ -95,15 +110,9 @@ def _special_argument(value: Any) -> Argument:
     if isinstance(value, torch.SymInt):
         return int(value)
     if isinstance(value, torch.ScriptObject):
-        return _packed(value)
-    return MISSING
-
-
-def _packed(value: Any) -> Argument:
-    """The weight and bias inside the packed parameters of a quantized operator."""
-    with contextlib.suppress(RuntimeError, AttributeError):
-        weight, bias = value.unpack()[:2]
-        return (tensor_arg(weight), tensor_arg(bias) if bias is not None else None)
+        with contextlib.suppress(RuntimeError, AttributeError):  # the packed parameters of a quantized operator
+            weight, bias = value.unpack()[:2]
+            return (tensor_arg(weight), tensor_arg(bias) if bias is not None else None)
     return MISSING
 
 
@@ -156,8 +165,6 @@ def _written_arguments(func: Any) -> tuple[tuple[int, str, bool], ...]:
         if argument.alias_info is not None and argument.alias_info.is_write
     )
 
-
-# An operator call repeated in a wider floating-point type: the result without the range and rounding of the narrow one.
 
 # A second call would be seen by the other processes of a job.
 _NOT_REPEATED: Final = ("c10d", "_c10d_functional")

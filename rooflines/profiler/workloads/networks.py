@@ -1,10 +1,11 @@
-"""Networks by name: torchvision's, timm's and Hugging Face's, with random weights, random inputs and a loss of their kind."""
+"""Networks by name (torchvision, timm, Hugging Face), with random weights, random inputs and a loss of their kind, and by factory."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import difflib
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -118,23 +119,18 @@ def _torchvision(name: str, options: Options, classes: int | None) -> Task:
         keywords["weights_backbone"] = None
     if family == "quantization" and options.mode == "inference":
         keywords["quantize"] = True  # the integer network that the published weights are of; it cannot be trained
+    if name.startswith("vit_"):
+        keywords["image_size"] = size
+    if name.startswith("maxvit"):
+        keywords["input_size"] = (size, size)
     if name in ("inception_v3", "googlenet", "quantized_inception_v3", "quantized_googlenet"):
         keywords["init_weights"] = False  # their initialisation takes a minute and changes no figure
     with _construction(name, options), warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\.ao\..*")  # quantization's home has moved
         warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"torch\.ao\..*|torchvision\..*")
-        network = torchvision.models.get_model(name, **keywords, **_size_keyword(name, size))
+        network = torchvision.models.get_model(name, **keywords)
     build = {"detection": _detection, "segmentation": _segmentation, "video": _video, "optical_flow": _optical_flow}
     return build.get(family, _classification)(network, batch, size)
-
-
-def _size_keyword(name: str, size: int = 0) -> dict[str, Any]:
-    """The constructor's own argument for networks that are built for one image size."""
-    if name.startswith("vit_"):
-        return {"image_size": size}
-    if name.startswith("maxvit"):
-        return {"input_size": (size, size)}
-    return {}
 
 
 def _published_size(weights: Any, family: str) -> int:
@@ -166,22 +162,10 @@ def _construction(name: str, options: Options) -> Iterator[None]:
         ) from error
 
 
-class _OnDevice:
-    """A target that is copied to the device once: a copy in every step would make the host wait for the forward."""
-
-    def __init__(self, target: torch.Tensor) -> None:
-        self._target = target
-
-    def __call__(self, device: torch.device) -> torch.Tensor:
-        if self._target.device != device:
-            self._target = self._target.to(device)
-        return self._target
-
-
 def _classification(network: Any, batch: int, size: int) -> Task:
     import torch
 
-    labels = _OnDevice(torch.zeros(batch, dtype=torch.long))
+    labels = functools.cache(torch.zeros(batch, dtype=torch.long).to)  # a copy in every step would make the host wait
 
     def loss(output: Any) -> torch.Tensor:
         first = output[0] if isinstance(output, tuple) else output
@@ -209,7 +193,7 @@ def _segmentation(network: Any, batch: int, size: int) -> Task:
     import torch
     from torch.nn import functional
 
-    target = _OnDevice(torch.zeros(batch, size, size, dtype=torch.long))
+    target = functools.cache(torch.zeros(batch, size, size, dtype=torch.long).to)
 
     def loss(output: Any) -> torch.Tensor:
         on_device = target(output["out"].device)
@@ -230,11 +214,10 @@ def _detection(network: Any, batch: int, size: int) -> Task:
         {"boxes": box, "labels": torch.ones(2, dtype=torch.long), "masks": masks, "keypoints": torch.ones(2, 17, 3) * (size / 3)}
         for _ in range(batch)
     ]
-
-    def loss(output: Any) -> torch.Tensor:
-        return torch.stack(list(output.values())).sum()
-
-    return Task(network, (images,), {}, loss, "images", size, train_inputs=(images, targets), batch_size=batch)
+    return Task(
+        network, (images,), {}, lambda output: torch.stack(list(output.values())).sum(), "images", size,
+        train_inputs=(images, targets), batch_size=batch,
+    )  # fmt: skip
 
 
 def _video(network: Any, batch: int, size: int) -> Task:
@@ -254,11 +237,15 @@ def _optical_flow(network: Any, batch: int, size: int) -> Task:
 
     size = -(-size // 8) * 8  # RAFT needs a multiple of 8
     pair = (torch.randn(batch, 3, size, size), torch.randn(batch, 3, size, size))
-
-    def loss(output: Any) -> torch.Tensor:
-        return torch.stack([flow.abs().mean() for flow in output]).sum()
-
-    return Task(network, pair, {}, loss, "frame pairs", size, batch_size=batch)
+    return Task(
+        network,
+        pair,
+        {},
+        lambda output: torch.stack([flow.abs().mean() for flow in output]).sum(),
+        "frame pairs",
+        size,
+        batch_size=batch,
+    )
 
 
 # --- other people's collections ----------------------------------------------------------------------------------------------------
@@ -303,7 +290,11 @@ def _transformers(name: str, options: Options) -> Task:
         for part in (config, getattr(config, "vision_config", None)):
             if part is not None and hasattr(part, "image_size"):
                 part.image_size = options.image_size
-    network = _transformer_class(transformers, config).from_config(config)
+    # The head that this kind of network is known for: an encoder is a masked language model before a causal one.
+    heads = (f"AutoModelFor{head}" for head in ("Seq2SeqLM", "MaskedLM", "CausalLM", "ImageClassification"))
+    builders = (getattr(transformers, head) for head in heads)
+    builder = next((builder for builder in builders if type(config) in builder._model_mapping), transformers.AutoModel)
+    network = builder.from_config(config)
     batch = options.batch_size or 1
     main_input = getattr(network, "main_input_name", "input_ids")
     if main_input == "pixel_values":
@@ -332,17 +323,6 @@ def _transformers(name: str, options: Options) -> Task:
     return Task(network, (), keywords, sum_of_outputs, "sequences", batch_size=batch)
 
 
-def _transformer_class(transformers: Any, config: Any) -> Any:
-    """The class with the head that this kind of network is known for: an encoder is a masked language model before a causal one."""
-    builders = (
-        transformers.AutoModelForSeq2SeqLM,
-        transformers.AutoModelForMaskedLM,
-        transformers.AutoModelForCausalLM,
-        transformers.AutoModelForImageClassification,
-    )
-    return next((builder for builder in builders if type(config) in builder._model_mapping), transformers.AutoModel)
-
-
 def _import(package: str, wanted_for: str) -> Any:
     try:
         return importlib.import_module(package)
@@ -350,7 +330,7 @@ def _import(package: str, wanted_for: str) -> Any:
         raise WorkloadError(f"{wanted_for!r} requires the package {package!r}.", hint=f"pip install {package}") from None
 
 
-# A workload from the user's own file: import it, find the factory, call it; what it raises comes back as ours.
+# --- factories in files of the user ------------------------------------------------------------------------------------------------
 
 
 def call_factory(path: Path, name: str, options: Options, device: torch.device) -> Any:
@@ -380,8 +360,9 @@ def call_factory(path: Path, name: str, options: Options, device: torch.device) 
     is_module = isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], torch.nn.Module)
     if is_module or (callable(made) and not isinstance(made, torch.nn.Module)):
         return made
+    kinds = f" of {', '.join(type(item).__name__ for item in made)}" if isinstance(made, tuple) and made else ""
     raise WorkloadError(
-        f"the factory {label} returned {_described(made)}.", hint="Return (module, inputs), or a function that runs one step."
+        f"the factory {label} returned {type(made).__name__}{kinds}.", hint="Return (module, inputs), or a function that runs one step."
     )
 
 
@@ -394,11 +375,6 @@ def _user_code(what: str, label: str, options: Options, device: torch.device) ->
         facts = Workload(name=label, mode=options.mode, batch_size=options.batch_size)
         shortage = memory_shortage(error, facts, device)
         raise shortage or WorkloadError(f"{what}: {type(error).__name__}: {error}") from error
-
-
-def _described(value: Any) -> str:
-    kinds = f" of {', '.join(type(item).__name__ for item in value)}" if isinstance(value, tuple) and value else ""
-    return f"{type(value).__name__}{kinds}"
 
 
 def _load_file(path: Path) -> Any:

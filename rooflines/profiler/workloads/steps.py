@@ -1,9 +1,11 @@
-"""The step of a network that is ours to run: a forward pass or a training step, also as a CUDA graph."""
+"""The step of a network: a forward pass or a training step, with its optimizer, checkpointed blocks, or as a CUDA graph."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from rooflines.arguments import arg
@@ -13,11 +15,12 @@ from rooflines.profiler.options import Options
 if TYPE_CHECKING:
     import torch
 
-# Optimizers by name, with the state that they have after their first step.
-
 LEARNING_RATE, MOMENTUM = 0.01, 0.9
 # Adam's steps do not depend on the size of the gradients, so its usual rate is a tenth of that of SGD.
 ADAM_LEARNING_RATE = 0.001
+Step: TypeAlias = Callable[[], object]
+# torch asks for warm-up on another stream before a capture, so that libraries have chosen and allocated.
+_WARM_UP = 3
 _CLASSES = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 
 
@@ -76,11 +79,6 @@ def shown_name(name: str) -> str:
     """Return ``name`` as a report writes it: ``AdamW (fused)``."""
     kind, _, implementation = name.partition(",")
     return f"{_CLASSES[kind]} ({implementation})" if implementation else _CLASSES[kind]
-
-
-Step: TypeAlias = Callable[[], object]
-# torch asks for warm-up on another stream before a capture, so that libraries have chosen and allocated.
-_WARM_UP = 3
 
 
 class Batch(NamedTuple):
@@ -154,8 +152,6 @@ def make_scaler(precision: str, device: torch.device) -> Any:
 
 def make_autocast(options: Options, device: torch.device) -> Callable[[], Any]:
     """Return the context that a forward pass runs in."""
-    import contextlib
-
     import torch
 
     if not options.precision.startswith("amp-"):
@@ -193,9 +189,6 @@ def captured(step: Step) -> Step:
     return replay
 
 
-# Activation checkpointing of a network's repeated blocks.
-
-
 def checkpoint_blocks(network: torch.nn.Module, name: str) -> str:
     """Make the blocks of ``network`` compute their activations again in the backward pass; returns what they are.
 
@@ -215,12 +208,7 @@ def checkpoint_blocks(network: torch.nn.Module, name: str) -> str:
             f"{arg('checkpointing')} does not apply to {name}: it has no repeated blocks.", hint=f"Remove {arg('checkpointing')}."
         )
     for block in blocks:
-        forward = block.forward
-
-        def again(*inputs: Any, _forward: Any = forward, **keywords: Any) -> Any:
-            return checkpoint(_forward, *inputs, use_reentrant=False, **keywords)
-
-        block.forward = again
+        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
     counts = Counter(type(block).__name__ for block in blocks)
     return f"checkpointed: {', '.join(f'{count} × {kind}' for kind, count in counts.items())}"
 
@@ -233,12 +221,12 @@ def find_blocks(network: torch.nn.Module) -> list[torch.nn.Module]:
     counts = Counter(
         type(module) for module in network.modules() if type(module) not in containers and next(module.children(), None) is not None
     )
-    found: list[torch.nn.Module] = []
-    waiting = list(reversed(list(network.children())))
-    while waiting:
-        module = waiting.pop()
-        if counts[type(module)] > 1:
-            found.append(module)
-        else:
-            waiting.extend(reversed(list(module.children())))
-    return found
+
+    def outermost(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
+        for child in module.children():
+            if counts[type(child)] > 1:
+                yield child
+            else:
+                yield from outermost(child)
+
+    return list(outermost(network))
