@@ -74,7 +74,10 @@ class SamplingLoop:
         """Sample until the end."""
         for thread in self._threads:
             thread.start()
-        self._wait_for_counters()
+        deadline = time.monotonic() + COUNTERS_TIMEOUT_S
+        with contextlib.suppress(queue.Empty):
+            for _ in self._threads:
+                self._ready.get(timeout=max(0.0, deadline - time.monotonic()))
         self._write(Entry(started=True))
         self._begin.set()
         failure = None
@@ -93,12 +96,6 @@ class SamplingLoop:
         silent = sum(thread.is_alive() for thread in self._threads)
         if silent:
             self._write(Entry(problem=f"{silent} of {len(self._threads)} samplers did not respond at the end."))
-
-    def _wait_for_counters(self) -> None:
-        deadline = time.monotonic() + COUNTERS_TIMEOUT_S
-        with contextlib.suppress(queue.Empty):
-            for _ in self._threads:
-                self._ready.get(timeout=max(0.0, deadline - time.monotonic()))
 
     def _serve(self, sampler: Sampler) -> None:
         """The life of one sampler, in its thread."""
