@@ -24,7 +24,6 @@ from rooflines.profiler.records import Workload
 from rooflines.profiler.training.loop import (
     NotFiniteError,
     Trainer,
-    classes_in,
     classifier_of,
     load_weights,
     read_checkpoint,
@@ -239,7 +238,7 @@ def build(model: str, options: TrainOptions, images: DataSet, device: torch.devi
     if options.weights:
         weights = read_weights(options.weights)
         name = classifier_of(network, model)[0]
-        if task is not None and classes_in(weights, name) is None:
+        if task is not None and f"{name}.weight" not in weights:
             raise WorkloadError(f"{options.weights!r} has no weights for {name!r} of {model}.", hint="Give weights of this network.")
         load_weights(network, weights, name, options.weights)
     return network

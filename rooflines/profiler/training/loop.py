@@ -23,7 +23,7 @@ from rooflines.profiler.training.records import Epoch, Failure
 from rooflines.profiler.workloads.datasets import DataSet, check_batch, make_loader
 from rooflines.profiler.workloads.networks import classification_loss
 from rooflines.profiler.workloads.prepare import Placed
-from rooflines.profiler.workloads.steps import make_autocast, make_optimizer, make_scaler, trainable
+from rooflines.profiler.workloads.steps import make_autocast, make_optimizer, make_scaler, optimize, trainable
 
 if TYPE_CHECKING:
     import torch
@@ -125,12 +125,11 @@ class Trainer:
         return rate
 
     def _batches(self, number: int) -> Iterator[Any]:
-        return iter(
-            make_loader(
-                self.images.train, self.batch_size, workers=self.options.data_workers, pin_memory=self.options.pin_memory,
-                seed=_seed(self.seed, number), training=True,
-            )
-        )  # fmt: skip
+        options, seed = self.options, _seed(self.seed, number)
+        loader = make_loader(
+            self.images.train, self.batch_size, workers=options.data_workers, pin_memory=options.pin_memory, seed=seed, training=True
+        )
+        return iter(loader)
 
     def _read(self, pending: list[torch.Tensor], number: int) -> None:
         import torch
@@ -143,15 +142,13 @@ class Trainer:
 
     def step(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
         """Train on one batch; returns the loss."""
-        self.optimizer.zero_grad(set_to_none=True)
         images, labels = self.placed.move(batch[0]), batch[1].to(self.device, non_blocking=True)
-        with self._autocast():
-            loss = classification_loss(self.placed.called(images), labels)
-        scaled: Any = self.scaler.scale(loss)
-        scaled.backward()
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        return loss.detach().float()
+
+        def loss() -> torch.Tensor:
+            with self._autocast():
+                return classification_loss(self.placed.called(images), labels)
+
+        return optimize(loss, self.optimizer, self.scaler).float()
 
     def steps_from(self, epoch: int, step: int, progress: Progress) -> Callable[[], torch.Tensor]:
         """Repeat ``epoch`` up to before ``step`` (from 1); returns a function that makes the next step with every call.
@@ -250,9 +247,6 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
         temporary.replace(path)
 
 
-# Pretrained weights from a file, and a classifier for other classes.
-
-
 def read_weights(path: str) -> dict[str, Any]:
     """Return the state of a network that ``torch.save`` wrote to ``path``; raises DataError where there is none."""
     import torch
@@ -281,12 +275,6 @@ def classifier_of(network: torch.nn.Module, name: str) -> tuple[str, torch.nn.Mo
     return found[-1]
 
 
-def classes_in(weights: dict[str, Any], classifier: str) -> int | None:
-    """Return the number of classes that ``weights`` have in the layer ``classifier``; None where they have none."""
-    value = weights.get(f"{classifier}.weight")
-    return None if value is None else int(value.shape[0])
-
-
 def load_weights(network: torch.nn.Module, weights: dict[str, Any], classifier: str, path: str) -> None:
     """Load all of ``weights`` into ``network`` but those of another number of classes; raises DataError where anything else differs."""
     own = network.state_dict()
@@ -298,8 +286,6 @@ def load_weights(network: torch.nn.Module, weights: dict[str, Any], classifier: 
     wrong = [name for name, value in kept.items() if name in own and own[name].shape != value.shape]
     missing, unexpected = ([], []) if wrong else network.load_state_dict(kept, strict=False)
     absent = [name for name in missing if not name.startswith(f"{classifier}.") and not name.endswith("num_batches_tracked")]
-    if wrong or unexpected or absent:
-        what = (
-            f"{(wrong or unexpected or absent)[0]!r} {'has another shape' if wrong else 'is unknown' if unexpected else 'is missing'}"
-        )
-        raise DataError(f"{path!r} does not fit the network: {what}.", hint="Give weights of the same architecture.")
+    if problems := [*wrong, *unexpected, *absent]:
+        what = "has another shape" if wrong else "is unknown" if unexpected else "is missing"
+        raise DataError(f"{path!r} does not fit the network: {problems[0]!r} {what}.", hint="Give weights of the same architecture.")

@@ -120,19 +120,26 @@ def training_step(
     fill_state(optimizer)
     scaler = make_scaler(options.precision, device)
 
+    def loss() -> torch.Tensor:
+        batch = batches()
+        with autocast():
+            return batch.loss(called(*batch.inputs, **batch.keywords))
+
     def step() -> object:
         with torch.enable_grad():
-            optimizer.zero_grad(set_to_none=True)
-            batch = batches()
-            with autocast():
-                loss = batch.loss(called(*batch.inputs, **batch.keywords))
-            scaled: Any = scaler.scale(loss)
-            scaled.backward()
-            scaler.step(optimizer)
-            scaler.update()
-            return loss.detach()
+            return optimize(loss, optimizer, scaler)
 
     return step
+
+
+def optimize(loss: Callable[[], torch.Tensor], optimizer: torch.optim.Optimizer, scaler: Any) -> torch.Tensor:
+    """Make one step of training on the loss that ``loss()`` computes, and return it."""
+    optimizer.zero_grad(set_to_none=True)
+    computed = loss()
+    scaler.scale(computed).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    return computed.detach()
 
 
 def trainable(network: torch.nn.Module) -> list[torch.nn.Parameter]:
