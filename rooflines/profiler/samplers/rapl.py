@@ -11,7 +11,7 @@ from rooflines.errors import DeviceError
 from rooflines.profiler.samplers.base import Sampler
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
-from rooflines.profiler.samplers.processes import line_of
+from rooflines.profiler.samplers.host import line_of
 from rooflines.profiler.samplers.update_time import step, watch
 
 POWERCAP = Path("/sys/class/powercap")
