@@ -115,10 +115,10 @@ class GraphReader:
         return Kernel(name=name, extern=True, module=self._module([own] if own is not None else []), nodes=numbers)
 
     def _kernel(self, name: str, leaves: list[Any]) -> Kernel:
-        found = sorted({node for leaf in leaves for node in self._shares.get(leaf.get_name(), ())}, key=self._place)
-        module = self._module([node for node in found if node not in self._outside] or [n for leaf in leaves for n in _origins(leaf)])
+        nodes = sorted({node for leaf in leaves for node in self._shares.get(leaf.get_name(), ())}, key=self._place)
+        module = self._module([node for node in nodes if node not in self._outside] or [n for leaf in leaves for n in _origins(leaf)])
         try:
-            calls = [call for node in found if (call := _bias_of(node) if node in self._outside else call_of(node)) is not None]
+            calls = [call for node in nodes if (call := _bias_of(node) if node in self._outside else call_of(node)) is not None]
             reads, writes = self._accesses(leaves)
         except _Varying:
             return Kernel(name=name, module=module, reason=VARYING)
@@ -197,14 +197,14 @@ class GraphReader:
     def _behind(self, leaf: Any) -> set[Any]:
         """The node whose result an operation is, and its origins that the node is made of."""
         origins = set(_origins(leaf))
-        found: set[Any] = set()
+        behind: set[Any] = set()
         waiting: list[Any] = [getattr(leaf.node, "origin_node", None)]
         while waiting:
             node = waiting.pop()
-            if node in origins and node not in found:
-                found.add(node)
+            if node in origins and node not in behind:
+                behind.add(node)
                 waiting += node.all_input_nodes
-        return found
+        return behind
 
     # memory
 
@@ -373,8 +373,8 @@ def _module_stack(node: Any) -> list[tuple[int | None, str, str]] | None:
     """The modules around a node, outermost first, each with its ``id``, its path below the one whose forward was compiled, and its
     class; of a backward node those of its forward. None for nodes that come from no line of the program, as those that passes insert.
     """
-    found = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
-    if not found:
+    modules = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
+    if not modules:
         return [] if node.meta.get("stack_trace") else None
     return [
         (
@@ -382,7 +382,7 @@ def _module_stack(node: Any) -> list[tuple[int | None, str, str]] | None:
             _path(str(path)),
             getattr(kind, "__name__", str(kind).rpartition(".")[2]),
         )
-        for key, (path, kind) in found.items()
+        for key, (path, kind) in modules.items()
     ]
 
 
@@ -429,7 +429,9 @@ class InductorWatch:
             graphs=tuple(msgspec.structs.replace(graph, prefix=_prefix(ids, names or {})) for graph, ids in self._graphs),
             nodes=tuple(call for _, call in self._nodes.values()),
             # Functions that were compiled to nothing, as those of hooks; torch keeps the figures of the last 64 compilations.
-            empty=tuple(str(one.compile_id) for one in get_compilation_metrics() if one.is_forward and one.graph_op_count == 0),
+            empty=tuple(
+                str(metrics.compile_id) for metrics in get_compilation_metrics() if metrics.is_forward and metrics.graph_op_count == 0
+            ),
             problems=tuple(dict.fromkeys(self._problems)),
         )
 
@@ -571,8 +573,8 @@ def _event_name(source: str, name: str, function: str) -> str | None:
     None where it leaves none."""
     from torch._inductor.utils import Placeholder
 
-    found = re.search(r'(?:RAIIAtenRecordFunctionHandle [\w.]+|RECORD_FUNCTION)\("([^"]+)"', source)
-    return found[1].replace(str(Placeholder.DESCRIPTIVE_NAME), name).replace(str(Placeholder.KERNEL_NAME), function) if found else None
+    mark = re.search(r'(?:RAIIAtenRecordFunctionHandle [\w.]+|RECORD_FUNCTION)\("([^"]+)"', source)
+    return mark[1].replace(str(Placeholder.DESCRIPTIVE_NAME), name).replace(str(Placeholder.KERNEL_NAME), function) if mark else None
 
 
 def compile_seconds() -> float:

@@ -61,20 +61,20 @@ class TritonSource:
                 ranges[name] = bounds[1] + 1
         reads: dict[Access, None] = {}
         writes: dict[Access, None] = {}
-        made = {one.parameter for one in self.accesses if one.writes and one.parameter.startswith("out_ptr")}
-        for one in self.accesses:
-            if one.parameter not in buffers or (not one.writes and one.parameter in made):
+        made = {pointer.parameter for pointer in self.accesses if pointer.writes and pointer.parameter.startswith("out_ptr")}
+        for pointer in self.accesses:
+            if pointer.parameter not in buffers or (not pointer.writes and pointer.parameter in made):
                 continue
-            number, elements = buffers[one.parameter]
-            tree = ast.parse(one.index, mode="eval").body
+            number, elements = buffers[pointer.parameter]
+            tree = ast.parse(pointer.index, mode="eval").body
             names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
             bounds = _bounds(tree, ranges, numbers)
             if bounds is None:  # a loaded value says which element
-                access = Access(number, min(points, elements), 0, elements - 1, one.adds, anywhere=True)
+                access = Access(number, min(points, elements), 0, elements - 1, pointer.adds, anywhere=True)
             else:
                 reached = prod(ranges[name] for name in names if name in ranges)
-                access = Access(number, min(reached, elements), max(bounds[0], 0), bounds[1], one.adds)
-            (writes if one.writes else reads)[access] = None
+                access = Access(number, min(reached, elements), max(bounds[0], 0), bounds[1], pointer.adds)
+            (writes if pointer.writes else reads)[access] = None
         return list(reads), list(writes)
 
 
@@ -87,7 +87,7 @@ def read_triton(code: str) -> TritonSource | None:
     function = next((node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and _is_kernel(node)), None)
     if function is None:
         return None
-    parameters = tuple(one.arg for one in function.args.args if one.annotation is None)
+    parameters = tuple(argument.arg for argument in function.args.args if argument.annotation is None)
     iterations, variables, accesses = {}, {}, []
     for node in ast.walk(function):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
@@ -107,7 +107,7 @@ def read_triton(code: str) -> TritonSource | None:
 
 
 def _is_kernel(node: ast.FunctionDef) -> bool:
-    return node.name.startswith("triton_") and any("jit" in ast.dump(one) for one in node.decorator_list)
+    return node.name.startswith("triton_") and any("jit" in ast.dump(decorator) for decorator in node.decorator_list)
 
 
 def _access(call: ast.Call) -> PointerAccess | None:
@@ -134,8 +134,8 @@ def _bounds(node: ast.expr, ranges: Mapping[str, int], numbers: Mapping[str, int
             return 0, max(ranges[node.id] - 1, 0)
         return (numbers[node.id], numbers[node.id]) if node.id in numbers else None
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        found = _bounds(node.operand, ranges, numbers)
-        return None if found is None else (-found[1], -found[0])
+        bounds = _bounds(node.operand, ranges, numbers)
+        return None if bounds is None else (-bounds[1], -bounds[0])
     if isinstance(node, ast.BinOp):
         left, right = _bounds(node.left, ranges, numbers), _bounds(node.right, ranges, numbers)
         return None if left is None or right is None else _combined(node.op, left, right)
@@ -193,18 +193,18 @@ def read_fragment(comment: list[str]) -> Fragment | None:
     inputs: list[TensorArg] = []
     returned: list[str] = []
     for line in comment:
-        if (found := _RETURNS.match(line)) is not None:
-            returned = re.findall(r"%(\w+)", found["names"])
-        elif (found := _NODE.match(line)) is not None:
-            if found["dtype"] in _DTYPES:
+        if (match := _RETURNS.match(line)) is not None:
+            returned = re.findall(r"%(\w+)", match["names"])
+        elif (match := _NODE.match(line)) is not None:
+            if match["dtype"] in _DTYPES:
                 sizes, strides = (
-                    None if text is None else tuple(map(int, re.findall(r"\d+", text))) for text in (found["shape"], found["strides"])
+                    None if text is None else tuple(map(int, re.findall(r"\d+", text))) for text in (match["shape"], match["strides"])
                 )
-                tensors[found["name"]] = TensorArg(sizes or (), _DTYPES[found["dtype"]], strides)
-            if found["kind"] == "PlaceHolder" and found["name"] in tensors:
-                inputs.append(tensors[found["name"]])
-            elif found["kind"] == "call_function" and found["target"].startswith("torch.ops."):
-                calls.append((found["name"], found["target"], found["args"] or "()"))
+                tensors[match["name"]] = TensorArg(sizes or (), _DTYPES[match["dtype"]], strides)
+            if match["kind"] == "PlaceHolder" and match["name"] in tensors:
+                inputs.append(tensors[match["name"]])
+            elif match["kind"] == "call_function" and match["target"].startswith("torch.ops."):
+                calls.append((match["name"], match["target"], match["args"] or "()"))
     if not calls and not inputs:
         return None
     # A call without a tensor returns several; they are used under the names of their parts, which are not listed.
@@ -218,7 +218,7 @@ def _signature(target: str, args: str, tensors: dict[str, TensorArg], made: tupl
     namespace, name = target.removeprefix("torch.ops.").split(".")[:2]
     try:
         tree: Any = ast.parse(re.sub(r"%(\w+)", r"T_\1", args), mode="eval").body
-        values = tuple(_value(one, tensors, made) for one in tree.elts) if isinstance(tree, ast.Tuple) else ()
+        values = tuple(_value(node, tensors, made) for node in tree.elts) if isinstance(tree, ast.Tuple) else ()
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         values = ()
     return Signature(f"{namespace}::{name}", values)
@@ -253,7 +253,7 @@ _CPP_DTYPES: Final[dict[str, str]] = {
 
 def read_cpp_calls(tree: ast.Module, codes: dict[str, str]) -> dict[str, Fragment]:
     """The tensors of every kernel in ``codes``, its C++ code by name, that the module ``tree`` calls with known shapes."""
-    reader = _Calls({name: _PARAMETER.findall(found[1]) for name, code in codes.items() if (found := _FUNCTION.search(code))})
+    reader = _Calls({name: _PARAMETER.findall(match[1]) for name, code in codes.items() if (match := _FUNCTION.search(code))})
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name == "call":
             reader.visit(node)
@@ -286,14 +286,14 @@ class _Calls(ast.NodeVisitor):
         name = ast.unparse(node.func)
         if name == "assert_size_stride" and len(node.args) >= 3:
             self._note(node.args[:1], node.args[1:2], node.args[2:3])
-        elif name == "assert_size_stride_grouped" and all(isinstance(one, ast.Tuple) for one in node.args[:3]):
-            names, shapes, strides = (one.elts for one in node.args[:3] if isinstance(one, ast.Tuple))
+        elif name == "assert_size_stride_grouped" and all(isinstance(part, ast.Tuple) for part in node.args[:3]):
+            names, shapes, strides = (part.elts for part in node.args[:3] if isinstance(part, ast.Tuple))
             self._note(names, shapes, strides)
         else:
             if name in self._parameters:
                 self._called(name, node.args)
             # Any other call may write its arguments.
-            self._unwritten -= {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+            self._unwritten -= {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
 
     def _note(self, names: list[ast.expr], shapes: list[ast.expr], strides: list[ast.expr]) -> None:
         for name, shape, stride in zip(names, shapes, strides, strict=False):
@@ -333,10 +333,10 @@ class _Calls(ast.NodeVisitor):
 
 def _integers(node: ast.expr) -> tuple[int, ...] | None:
     try:
-        found: Any = ast.literal_eval(node)
+        value: Any = ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError):
         return None
-    return found if isinstance(found, tuple) and all(isinstance(one, int) for one in found) else None
+    return value if isinstance(value, tuple) and all(isinstance(item, int) for item in value) else None
 
 
 # Larger files are not what inductor writes.
@@ -359,19 +359,19 @@ def read_cache(directory: Path | str) -> dict[str, tuple[CachedKernel, ...]]:
     root = Path(directory)
     if not root.is_dir():
         raise UsageError(f"no such directory: {str(directory)!r}.", hint="Give the TORCHINDUCTOR_CACHE_DIR of the recorded run.")
-    found: dict[str, dict[CachedKernel, None]] = {}
+    by_name: dict[str, dict[CachedKernel, None]] = {}
     for path in sorted(root.rglob("*.py")):
         try:
             kernels = list(_read_file(path))
         except RecursionError:  # nested deeper than inductor nests
             continue
         for kernel in kernels:
-            found.setdefault(kernel.name, {})[kernel] = None
+            by_name.setdefault(kernel.name, {})[kernel] = None
     # The code of one kernel says nothing that the code of its graph does not.
-    whole = {name: {kernel.source for kernel in kernels if kernel.fragment is not None} for name, kernels in found.items()}
+    whole = {name: {kernel.source for kernel in kernels if kernel.fragment is not None} for name, kernels in by_name.items()}
     return {
         name: tuple(kernel for kernel in kernels if kernel.fragment is not None or kernel.source not in whole[name])
-        for name, kernels in found.items()
+        for name, kernels in by_name.items()
     }
 
 
@@ -395,7 +395,7 @@ def _read_file(path: Path) -> Iterator[CachedKernel]:
                 yield CachedKernel(name, source, read_fragment(_comment_above(lines, node.lineno - 1)))
             elif language.startswith("cpp"):
                 cpp[name] = code
-        elif isinstance(node, ast.FunctionDef) and any("triton_heuristics" in ast.dump(one) for one in node.decorator_list):
+        elif isinstance(node, ast.FunctionDef) and any("triton_heuristics" in ast.dump(decorator) for decorator in node.decorator_list):
             source = read_triton(ast.unparse(node))
             if source is not None:
                 yield CachedKernel(source.name, source, None)
@@ -410,7 +410,7 @@ def _compilation(node: ast.Assign) -> tuple[str, str, str] | None:
         return None
     if not (isinstance(call.func.value, ast.Name) and call.func.value.id == "async_compile"):
         return None
-    texts = [one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    texts = [argument.value for argument in call.args if isinstance(argument, ast.Constant) and isinstance(argument.value, str)]
     return (node.targets[0].id, call.func.attr, texts[-1]) if texts else None
 
 

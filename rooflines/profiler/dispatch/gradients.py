@@ -75,8 +75,8 @@ def gradients_of(step: Callable[[], object], network: torch.nn.Module) -> Gradie
     known = [(gradient, change) for gradient, change in zip(gradients, changes, strict=True) if gradient is not None]
     nonzero = sum(int(gradient.count_nonzero()) for gradient, _ in known)
     worst = max(watcher.backward, key=lambda key: watcher.backward[key].flushed, default=None)
-    large = sum(one.elements for one in watcher.backward.values())
-    flushed = sum(one.flushed for one in watcher.backward.values())
+    large = sum(counts.elements for counts in watcher.backward.values())
+    flushed = sum(counts.flushed for counts in watcher.backward.values())
     if not flushed:
         worst = None
     return Gradients(

@@ -292,7 +292,7 @@ class _Storages(ModuleWatch, Watcher):
         lines: dict[torch.device, list[_Change]] = {}
         for change in (*self._existing, *self._changes):
             lines.setdefault(change.block.device, []).append(change)
-        device = max(lines, key=lambda one: (one.type != "cpu", _highest(lines[one])[0]), default=torch.device("cpu"))
+        device = max(lines, key=lambda place: (place.type != "cpu", _highest(lines[place])[0]), default=torch.device("cpu"))
         changes = lines.get(device, [])
         peak_bytes, at = _highest(changes)
         sums = dict.fromkeys(MemoryAtPeak.__struct_fields__, 0)

@@ -102,10 +102,10 @@ def first_nonfinite(
         def watched(sources: _Sources = sources) -> None:
             sources.returned(step())
 
-        found = sources.first(record(watched, None, sources, restore=False))
-        if found is not None and not (sources.scaled and found.reaches == ("gradients",)):
-            return found
-        skipped = skipped or found
+        nonfinite = sources.first(record(watched, None, sources, restore=False))
+        if nonfinite is not None and not (sources.scaled and nonfinite.reaches == ("gradients",)):
+            return nonfinite
+        skipped = skipped or nonfinite
     return skipped
 
 
@@ -194,7 +194,7 @@ class _Sources(Watcher):
         """The first source that has reached something."""
         for source in self._sources:
             if source.reached:
-                reaches = tuple(one for one in _ORDER if one in source.reached)
+                reaches = tuple(reached for reached in _ORDER if reached in source.reached)
                 found = msgspec.structs.replace(source.found, reaches=reaches)
                 if source.module < 0:
                     return found
@@ -235,7 +235,7 @@ class _Sources(Watcher):
             elif state:
                 outside = outside or self._named(tensor)
         state = max(map(_state, made))
-        failed = next((one for one in known if not one.meant), None)
+        failed = next((earlier for earlier in known if not earlier.meant), None)
         if failed is not None:
             return failed
         if known and state <= worst:

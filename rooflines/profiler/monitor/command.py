@@ -164,9 +164,9 @@ class HeldCommand:
 
 def find_program(name: str) -> str:
     """The file that a shell would run for ``name``. Raises CommandError, with the exit code that a shell would give."""
-    found = shutil.which(name)
-    if found is not None:
-        return found
+    program = shutil.which(name)
+    if program is not None:
+        return program
     path = Path(name)
     if os.sep not in name or not path.exists():
         raise command_error(f"command not found: {name!r}.", "Give the program and its arguments after --.", _NOT_FOUND)

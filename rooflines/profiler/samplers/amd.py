@@ -179,9 +179,9 @@ def open_amd_gpus(
         return [], [str(error)], left
     except Exception as error:  # the package's own class, which may not be there
         return [], [f"No AMD GPU is sampled: {_one_line(error)}."], left
-    found = {device: handle for device, uuid in gpus.items() if (handle := serials.get(serial_of_uuid(uuid))) is not None}
-    samplers = [AmdSampler(smi, handle, device, pids) for device, handle in found.items()]
-    return samplers, [], {device: uuid for device, uuid in gpus.items() if device not in found}
+    amd = {device: handle for device, uuid in gpus.items() if (handle := serials.get(serial_of_uuid(uuid))) is not None}
+    samplers = [AmdSampler(smi, handle, device, pids) for device, handle in amd.items()]
+    return samplers, [], {device: uuid for device, uuid in gpus.items() if device not in amd}
 
 
 def has_amd_gpu(nodes: Path = KFD_NODES) -> bool:

@@ -137,7 +137,7 @@ class ProcessTree:
             self._listed_at = now_at
         if not now:
             return None
-        rss_bytes, threads = sum(one.rss_bytes for one in now.values()), sum(one.threads for one in now.values())
+        rss_bytes, threads = sum(process.rss_bytes for process in now.values()), sum(process.threads for process in now.values())
         return TreeReading(rss_bytes=rss_bytes, threads=threads, processes=len(now), spent=self._total)
 
     def _readings(self) -> dict[int, ProcessReading]:
@@ -361,7 +361,7 @@ class HostSampler(Sampler):
             return None
         busy = [busy_fraction(*times) for times in zip(before, cores, strict=True)]
         # A tick is a tenth of a reading ten times a second: more digits would say nothing and fill the file.
-        return None if None in busy else tuple(round(one, 3) for one in busy if one is not None)
+        return None if None in busy else tuple(round(core, 3) for core in busy if core is not None)
 
 
 def cpu_frequency_hz() -> float | None:

@@ -80,8 +80,8 @@ class _Zone:
     def watch(self) -> tuple[float | None, float | None]:
         """The seconds between two values of a counter, and the joules that it counts in: of the slowest and the coarsest."""
         watched = [watch(lambda counter=counter: _number(counter)) for counter in self._last]  # type: ignore[misc]
-        updates = [one.update_s for one in watched if one.update_s is not None]
-        steps_nj = [size for one in watched if (size := step(one.values, _UNITS_NJ, scale=1000)) is not None]
+        updates = [times.update_s for times in watched if times.update_s is not None]
+        steps_nj = [size for times in watched if (size := step(times.values, _UNITS_NJ, scale=1000)) is not None]
         return max(updates, default=None), max(steps_nj) / 1e9 if steps_nj else None
 
     def read(self) -> tuple[int, float | None]:

@@ -173,9 +173,9 @@ class Trainer:
     def test(self) -> tuple[float | None, float, float]:
         """Return the loss (None if it is not finite) and the accuracy on the test images, and how long that took in seconds."""
         began = time.perf_counter()
-        found = test_network(self.placed, self.images, self.options, self.batch_size)
-        loss = float(classification_loss(found.scores, found.labels))
-        return loss if math.isfinite(loss) else None, found.accuracy, time.perf_counter() - began
+        tested = test_network(self.placed, self.images, self.options, self.batch_size)
+        loss = float(classification_loss(tested.scores, tested.labels))
+        return loss if math.isfinite(loss) else None, tested.accuracy, time.perf_counter() - began
 
 
 class Tested(NamedTuple):
@@ -254,25 +254,25 @@ def read_weights(path: str) -> dict[str, Any]:
     if not Path(path).is_file():
         raise DataError(f"no such file: {path!r}.", hint=f"Give {arg('weights')} a file that torch.save wrote.")
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # pickle, zip and torch's own types
         raise DataError(f"{path!r} cannot be read: {str(error).partition(chr(10))[0]}", hint="Save a state_dict.") from None
     for key in ("state_dict", "model", "network"):
-        if isinstance(found, dict) and isinstance(found.get(key), dict):
-            found = found[key]
-    if not isinstance(found, dict) or not all(isinstance(value, torch.Tensor) for value in found.values()):
+        if isinstance(state, dict) and isinstance(state.get(key), dict):
+            state = state[key]
+    if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise DataError(f"{path!r} holds no weights of a network.", hint="Save a state_dict.")
-    return {name.removeprefix("module."): value for name, value in found.items()}
+    return {name.removeprefix("module."): value for name, value in state.items()}
 
 
 def classifier_of(network: torch.nn.Module, name: str) -> tuple[str, torch.nn.Module]:
     """Return the path and module of the last linear layer or convolution of ``network``, which gives the scores of its classes."""
     import torch
 
-    found = [(path, one) for path, one in network.named_modules() if isinstance(one, (torch.nn.Linear, torch.nn.Conv2d))]
-    if not found:
+    layers = [(path, module) for path, module in network.named_modules() if isinstance(module, (torch.nn.Linear, torch.nn.Conv2d))]
+    if not layers:
         raise WorkloadError(f"{name} has no classifier: no linear layer and no convolution.")
-    return found[-1]
+    return layers[-1]
 
 
 def load_weights(network: torch.nn.Module, weights: dict[str, Any], classifier: str, path: str) -> None:

@@ -232,14 +232,14 @@ def _cifar(name: str) -> Callable[[Path], Read]:
         sets = []
         for train in (True, False):
             try:
-                found = unchecked(str(root), train=train)
+                data = unchecked(str(root), train=train)
             except Exception as error:  # torchvision raises a different type for each kind of corrupt file
                 raise DataError(f"a file in {str(inside)!r} is corrupt ({_first_line(error)}).") from None
-            if found.data.shape[1:] != (32, 32, 3) or len(found.data) != len(found.targets):
-                raise DataError(f"{str(inside)!r} has images of {list(found.data.shape)} and {len(found.targets):,} labels.")
-            if max(found.targets) >= len(found.classes):
-                raise DataError(f"label {max(found.targets)} in {str(inside)!r} is not one of {len(found.classes)} classes.")
-            sets.append(Images(found.data, found.targets, tuple(found.classes)))
+            if data.data.shape[1:] != (32, 32, 3) or len(data.data) != len(data.targets):
+                raise DataError(f"{str(inside)!r} has images of {list(data.data.shape)} and {len(data.targets):,} labels.")
+            if max(data.targets) >= len(data.classes):
+                raise DataError(f"label {max(data.targets)} in {str(inside)!r} is not one of {len(data.classes)} classes.")
+            sets.append(Images(data.data, data.targets, tuple(data.classes)))
         return Read(sets[0], sets[1], _differs([file for file, md5 in files if not check_integrity(str(inside / file), md5)]))
 
     return read
@@ -255,7 +255,7 @@ def _differs(files: Sequence[str]) -> str:
 
 
 def _tiny_imagenet(folder: Path) -> Read:
-    folder = next((one for one in (folder / "tiny-imagenet-200", folder) if (one / "train").is_dir()), folder)
+    folder = next((root for root in (folder / "tiny-imagenet-200", folder) if (root / "train").is_dir()), folder)
     train = _of_classes(folder / "train")
     annotations = folder / "val" / "val_annotations.txt"
     if not annotations.is_file():
@@ -273,8 +273,8 @@ def _tiny_imagenet(folder: Path) -> Read:
 
 def _photographs(folder: Path) -> Read:
     """Folders for training and test, or one folder of which a part is held out."""
-    inner = [one for one in folder.iterdir() if one.is_dir()]
-    if len(inner) == 1 and inner[0].name not in (*_TRAINING, *_TESTS) and any(one.is_dir() for one in inner[0].iterdir()):
+    inner = [path for path in folder.iterdir() if path.is_dir()]
+    if len(inner) == 1 and inner[0].name not in (*_TRAINING, *_TESTS) and any(path.is_dir() for path in inner[0].iterdir()):
         folder = inner[0]  # an archive that was unpacked into a folder of its own
     train_folder, test_folder = _part(folder, _TRAINING), _part(folder, _TESTS)
     if test_folder is not None and train_folder is None:
@@ -308,8 +308,8 @@ def _grouped(folder: Path) -> dict[str, list[Path]]:
     """The images in ``folder`` by class: the folder that they are in, or else the word before the number in their names."""
     if not folder.is_dir():
         return {}
-    inner = sorted(one for one in folder.iterdir() if one.is_dir() and not one.name.startswith(("_", ".")))
-    groups = {one.name: sorted(_only_images(one.rglob("*"))) for one in inner}
+    inner = sorted(inside for inside in folder.iterdir() if inside.is_dir() and not inside.name.startswith(("_", ".")))
+    groups = {inside.name: sorted(_only_images(inside.rglob("*"))) for inside in inner}
     if any(groups.values()):
         return groups
     named: dict[str, list[Path]] = {}
