@@ -110,6 +110,11 @@ def terminated_as_interrupted() -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's message without the period at its end, or the name of its class."""
+    return str(error).strip().partition("\n")[0].rstrip(".!") or type(error).__name__
+
+
 class DataError(RooflinesError):
     """A file we were given cannot be read."""
 

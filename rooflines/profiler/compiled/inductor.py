@@ -34,17 +34,6 @@ _HOOK: Final = "_pre_fusion_custom_pass"
 _EVENTS: Final = "cpp.enable_kernel_profile"
 
 
-class Schedule:
-    """A graph being scheduled: the kernels that are defined for it, each with its scheduler nodes, in order."""
-
-    def __init__(self, graph: Any, scheduler: Any, region: str) -> None:
-        self.graph = graph
-        self.scheduler = scheduler
-        self.region = region
-        self.kernels: list[tuple[str, list[Any]]] = []
-        self.silent = False  # a kernel leaves no event
-
-
 def leaves_of(node: Any) -> Iterator[Any]:
     """The single operations in an entry of a schedule; markers between them have none."""
     if hasattr(node, "get_nodes"):
@@ -60,17 +49,24 @@ class _Varying(Exception):
 
 
 class GraphReader:
-    """The facts of one graph, read off inductor's objects once its code has been generated."""
+    """One graph: notes its kernels while its code is generated, then reads its facts off inductor's objects.
 
-    def __init__(self, schedule: Schedule, nodes: dict[str, tuple[int, StoredCall]]) -> None:
-        self._schedule = schedule
-        self._nodes = nodes
-        self._buffers: dict[str, int] = {}
-        self._tensors: list[TensorArg] = []
+    ``kernels`` are those that were defined for it, each with its scheduler nodes, in order; ``silent`` says that one leaves no event.
+    ``module_ids`` has the ``id`` of every module by its path.
+    """
+
+    def __init__(self, graph: Any, scheduler: Any, region: str, nodes: dict[str, tuple[int, StoredCall]]) -> None:
+        self._graph, self._scheduler, self._region, self._nodes = graph, scheduler, region, nodes
+        self.kernels: list[tuple[str, list[Any]]] = []
+        self.silent = False
+        self.module_ids: dict[str, int] = {}
         self._modules: dict[str, str] = {}
-        self.module_ids: dict[str, int] = {}  # the ``id`` of every module by its path
-        self._order = {node: index for index, node in enumerate(schedule.graph.graph.nodes)}
-        self._leaves = [leaf for node in schedule.scheduler.nodes for leaf in leaves_of(node)]
+        self._buffers: dict[str, tuple[int, TensorArg]] = {}
+
+    def graph(self) -> Graph:
+        """The graph with its calls in the order of execution, once its code has been generated."""
+        self._order = {node: index for index, node in enumerate(self._graph.graph.nodes)}
+        self._leaves = [leaf for node in self._scheduler.nodes for leaf in leaves_of(node)]
         # What operators outside compute is not computed by the kernels that prepare their arguments or finish their results. With the
         # buffers that they write.
         self._outside: dict[Any, set[str]] = {}
@@ -78,13 +74,9 @@ class GraphReader:
             if leaf.is_extern() and (own := self._own(leaf)) is not None:
                 self._outside.setdefault(own, set()).update(output.get_name() for output in leaf.outputs)
         self._shares = self._share()
-
-    def graph(self) -> Graph:
-        """The graph with its calls in the order of execution."""
         place = {leaf.get_name(): index for index, leaf in enumerate(self._leaves)}
         entries: list[tuple[int, str, list[Any]]] = [
-            (min((place.get(leaf.get_name(), -1) for leaf in leaves), default=-1), name, leaves)
-            for name, leaves in self._schedule.kernels
+            (min((place.get(leaf.get_name(), -1) for leaf in leaves), default=-1), name, leaves) for name, leaves in self.kernels
         ]
         entries += [
             (place[leaf.get_name()], name, [leaf]) for leaf in self._leaves if leaf.is_extern() and (name := _extern_name(leaf.node))
@@ -94,10 +86,10 @@ class GraphReader:
             for _, name, leaves in sorted(entries, key=lambda entry: entry[0])
         )
         return Graph(
-            region=self._schedule.region,
-            backward=bool(self._schedule.graph.is_backward),
+            region=self._region,
+            backward=bool(self._graph.is_backward),
             kernels=kernels,
-            buffers=tuple(map(as_buffer, self._tensors)),
+            buffers=tuple(as_buffer(tensor) for _, tensor in self._buffers.values()),
             modules=self._modules,
         )
 
@@ -235,12 +227,11 @@ class GraphReader:
 
     def _memory(self, name: str) -> str:
         """The buffer behind ``name``: a changed version of a buffer has another name."""
-        return str(self._schedule.scheduler.mutation_real_name.get(name, name))
+        return str(self._scheduler.mutation_real_name.get(name, name))
 
     def _access(self, dep: Any, turns: int, adds: bool = False) -> Access:
         """The elements that one load or store reaches in loops of these sizes."""
-        number = self._buffer(self._memory(dep.name))
-        tensor = self._tensors[number]
+        number, tensor = self._buffer(self._memory(dep.name))
         assert tensor.strides is not None
         last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.strides, strict=True)) if tensor.numel else -1
         whole = Access(number, tensor.distinct, 0, last, adds)
@@ -259,14 +250,12 @@ class GraphReader:
         first, last = int(bounds.lower), int(bounds.upper)
         return Access(number, min(math.prod(sizes[symbol] for symbol in symbols), tensor.distinct), max(first, 0), last, adds)
 
-    def _buffer(self, name: str) -> int:
+    def _buffer(self, name: str) -> tuple[int, TensorArg]:
         if name not in self._buffers:
-            graph = self._schedule.graph
-            layout = graph.get_buffer(name).get_layout()
-            dtype = str(graph.get_dtype(name)).removeprefix("torch.")
+            layout = self._graph.get_buffer(name).get_layout()
+            dtype = str(self._graph.get_dtype(name)).removeprefix("torch.")
             tensor = TensorArg(tuple(map(_integer, layout.size)), dtype, tuple(map(_integer, layout.stride)))
-            self._buffers[name] = len(self._tensors)
-            self._tensors.append(tensor)
+            self._buffers[name] = len(self._buffers), tensor
         return self._buffers[name]
 
 
@@ -467,16 +456,34 @@ class InductorWatch:
         result = self._before(nodes) if self._before is not None else nodes
         with self._problem_noted():
             if nodes:
-                _watch(nodes, self._scheduled)
+                self._watch(nodes)
         return result
 
-    def _scheduled(self, schedule: Schedule) -> None:
-        if schedule.silent:
-            self._problems.append(f"compiled C++ kernels have no events on {sys.platform}: their times are not available")
-            return
-        with self._problem_noted():
-            reader = GraphReader(schedule, self._nodes)
-            self._graphs.append((reader.graph(), reader.module_ids))
+    def _watch(self, nodes: list[Any]) -> None:
+        """Note what is generated for the graph of ``nodes``, and read the graph when all of it is."""
+        from torch._guards import CompileContext
+        from torch._inductor.virtualized import V
+
+        scheduler = nodes[0].scheduler
+        reader = GraphReader(V.graph, scheduler, str(CompileContext.current_compile_id()), self._nodes)
+        for device in {device for node in nodes if (device := node.get_device()) is not None}:
+            backend = scheduler.get_backend(device)
+            # One for a GPU hands on to those for Triton, CUTLASS, ...: it keeps them as attributes.
+            for part in (backend, *vars(backend).values()):
+                if callable(getattr(part, "define_kernel", None)):
+                    _note_kernels(part, reader, V.graph.cpp_wrapper)
+        generate = scheduler.codegen
+
+        def codegen() -> Any:
+            result = generate()
+            if reader.silent:
+                self._problems.append(f"compiled C++ kernels have no events on {sys.platform}: their times are not available")
+            else:
+                with self._problem_noted():
+                    self._graphs.append((reader.graph(), reader.module_ids))
+            return result
+
+        scheduler.codegen = codegen
 
     @contextlib.contextmanager
     def _problem_noted(self) -> Iterator[None]:
@@ -525,44 +532,17 @@ class _WhenImported:
             sys.meta_path.remove(self)
 
 
-# --- one graph -----------------------------------------------------------------------------------------------------------------------
-
-
-def _watch(nodes: list[Any], done: Callable[[Schedule], None]) -> None:
-    """Note what is generated for the graph of ``nodes``, and call ``done`` when all of it is."""
-    from torch._guards import CompileContext
-    from torch._inductor.virtualized import V
-
-    graph: Any = V.graph
-    scheduler = nodes[0].scheduler
-    schedule = Schedule(graph, scheduler, str(CompileContext.current_compile_id()))
-    for device in {device for node in nodes if (device := node.get_device()) is not None}:
-        backend = scheduler.get_backend(device)
-        # One for a GPU hands on to those for Triton, CUTLASS, ...: it keeps them as attributes.
-        for part in (backend, *vars(backend).values()):
-            if callable(getattr(part, "define_kernel", None)):
-                _note_kernels(part, schedule)
-    generate = scheduler.codegen
-
-    def codegen() -> Any:
-        result = generate()
-        done(schedule)
-        return result
-
-    scheduler.codegen = codegen
-
-
-def _note_kernels(part: Any, schedule: Schedule) -> None:
+def _note_kernels(part: Any, reader: GraphReader, wrapped: bool) -> None:
     define = part.define_kernel
     cpp = type(part).__name__.startswith("Cpp")
 
     def define_kernel(source: str, nodes: Any, *rest: Any, **named: Any) -> Any:
         name = define(source, nodes, *rest, **named)
-        event = _event_name(source, str(name), str(name) if schedule.graph.cpp_wrapper else "kernel") if cpp else str(name)
+        event = _event_name(source, str(name), str(name) if wrapped else "kernel") if cpp else str(name)
         if event is None:
-            schedule.silent = True
+            reader.silent = True
         else:
-            schedule.kernels.append((event, [leaf for node in nodes for leaf in leaves_of(node)]))
+            reader.kernels.append((event, [leaf for node in nodes for leaf in leaves_of(node)]))
         return name
 
     part.define_kernel = define_kernel

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rooflines.arguments import arg
-from rooflines.errors import DataError
+from rooflines.errors import DataError, first_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,7 +77,7 @@ class Images:
             with Image.open(io.BytesIO(found) if isinstance(found, bytes) else found) as image:
                 return image.convert("RGB"), label
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            why = "its format is not known" if isinstance(error, UnidentifiedImageError) else _first_line(error)
+            why = "its format is not known" if isinstance(error, UnidentifiedImageError) else first_line(error)
             raise DataError(f"{str(found)!r} cannot be decoded as an image: {why}.", hint="Remove the file, or replace it.") from None
 
 
@@ -148,7 +148,7 @@ def _mnist(folder: Path) -> Read:
         try:
             content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         except (OSError, EOFError) as error:
-            raise DataError(f"{str(path)!r} is corrupt ({_first_line(error)}).") from None
+            raise DataError(f"{str(path)!r} is corrupt ({first_line(error)}).") from None
         arrays.append(_idx(path, content))
         changed += [path.name] if hashlib.md5(content, usedforsecurity=False).hexdigest() != checksum else []
     sets = []
@@ -201,7 +201,7 @@ def _digits_of(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     try:
         values = pd.read_csv(path).to_numpy()
     except (OSError, ValueError) as error:
-        raise DataError(f"{str(path)!r} cannot be read as CSV ({_first_line(error)}).") from None
+        raise DataError(f"{str(path)!r} cannot be read as CSV ({first_line(error)}).") from None
     if not _labelled(path) or values.ndim != 2 or values.shape[1] != 785 or not len(values):
         raise DataError(f"{str(path)!r} does not have the columns label, pixel0, ..., pixel783.")
     if values.dtype.kind not in "iu" or values.min() < 0 or values.max() > 255 or values[:, 0].max() > 9:
@@ -234,7 +234,7 @@ def _cifar(name: str) -> Callable[[Path], Read]:
             try:
                 data = unchecked(str(root), train=train)
             except Exception as error:  # torchvision raises a different type for each kind of corrupt file
-                raise DataError(f"a file in {str(inside)!r} is corrupt ({_first_line(error)}).") from None
+                raise DataError(f"a file in {str(inside)!r} is corrupt ({first_line(error)}).") from None
             if data.data.shape[1:] != (32, 32, 3) or len(data.data) != len(data.targets):
                 raise DataError(f"{str(inside)!r} has images of {list(data.data.shape)} and {len(data.targets):,} labels.")
             if max(data.targets) >= len(data.classes):
@@ -321,10 +321,6 @@ def _grouped(folder: Path) -> dict[str, list[Path]]:
 
 def _only_images(paths: Iterable[Path]) -> list[Path]:
     return [path for path in paths if path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")]
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
 
 
 _READERS: Final[dict[str, Callable[[Path], Read]]] = {

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rooflines.arguments import arg
-from rooflines.errors import WorkloadError
+from rooflines.errors import WorkloadError, first_line
 from rooflines.profiler.options import Options, find_device
 from rooflines.profiler.records import Workload
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
@@ -153,11 +153,10 @@ def _construction(name: str, options: Options) -> Iterator[None]:
     except (RuntimeError, ValueError, AssertionError, TypeError) as error:
         if memory_shortage(error, Workload(name=name, mode=options.mode), find_device(options.device)) is not None:
             raise
-        first = str(error).strip().partition("\n")[0].rstrip(".!") or type(error).__name__
         if options.image_size is None:
-            raise WorkloadError(f"{name} cannot be built: {first}.") from error
+            raise WorkloadError(f"{name} cannot be built: {first_line(error)}.") from error
         raise WorkloadError(
-            f"{name} does not accept images of {options.image_size} x {options.image_size}: {first}.",
+            f"{name} does not accept images of {options.image_size} x {options.image_size}: {first_line(error)}.",
             hint=f"Omit {arg('image_size')} to use the size of the published weights.",
         ) from error
 
@@ -281,9 +280,8 @@ def _transformers(name: str, options: Options) -> Task:
         config = from_types[name]() if name in from_types else transformers.AutoConfig.from_pretrained(name)
     except Exception as error:  # the hub client raises a dozen unrelated types
         close = difflib.get_close_matches(name, list(from_types), n=3, cutoff=0.5)
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise WorkloadError(
-            f"hf:{name}: configuration not found: {first}",
+            f"hf:{name}: configuration not found: {first_line(error)}.",
             hint=f"Give a model type ({', '.join(close or ['bert', 'gpt2', 'vit'])}) or a folder with a config.json.",
         ) from error
     if options.image_size is not None:

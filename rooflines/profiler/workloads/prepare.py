@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rooflines.arguments import arg, escaped
-from rooflines.errors import RooflinesError, WorkloadError
+from rooflines.errors import RooflinesError, WorkloadError, first_line
 from rooflines.kernels.tf32 import tf32
 from rooflines.profiler.options import Options, find_device
 from rooflines.profiler.records import Workload
@@ -385,8 +385,7 @@ def _explained(step: Callable[[], object], facts: Workload, device: torch.device
 
 def _refusal(error: Exception, facts: Workload, device: torch.device, image_size: int | None) -> WorkloadError | None:
     """Why the first step failed, where the cause is what was asked for; None where it is not."""
-    text = str(error).strip()
-    first = text.splitlines()[0].rstrip(".!") if text else type(error).__name__
+    text, first = str(error), first_line(error)
     if isinstance(error, RooflinesError) or memory_shortage(error, facts, device) is not None:
         return None
     if "Expected more than 1 value per channel" in text:

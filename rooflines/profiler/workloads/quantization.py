@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from rooflines.arguments import arg
-from rooflines.errors import RooflinesError, WorkloadError
+from rooflines.errors import RooflinesError, WorkloadError, first_line
 from rooflines.profiler.options import Quantization
 from rooflines.units import percent
 
@@ -263,9 +263,8 @@ def _explained(name: str, kind: str) -> Iterator[None]:
     except RooflinesError:
         raise
     except Exception as error:
-        reason = next(iter(str(error).strip().splitlines()), "").rstrip(".") or type(error).__name__
         raise WorkloadError(
-            f"{arg('quantize', kind)} cannot export {name}: {reason}.",
+            f"{arg('quantize', kind)} cannot export {name}: {first_line(error)}.",
             hint=f"Use {arg('quantize', 'dynamic-int8')}, which needs no graph." if kind != "qat" else f"Remove {arg('quantize')}.",
         ) from error
 
