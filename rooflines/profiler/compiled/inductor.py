@@ -94,7 +94,6 @@ class GraphReader:
         )
 
     def _number(self, call: StoredCall) -> int:
-        """The number of a call among the distinct ones of all graphs."""
         return self._nodes.setdefault(repr(call), (len(self._nodes), call))[0]
 
     def _extern(self, name: str, leaf: Any) -> Kernel:
@@ -260,7 +259,6 @@ class GraphReader:
 
 
 def _integer(size: Any) -> int:
-    """A size that does not vary."""
     if getattr(size, "free_symbols", _NO_SYMBOLS):
         raise _Varying
     return int(size)

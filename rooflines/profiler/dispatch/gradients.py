@@ -124,7 +124,6 @@ class _Zeros(Watcher):
         return args, kwargs
 
     def called(self, func: Any, inputs: tuple[Any, ...], result: Any, phase: int, module: int, before: Any) -> None:
-        """Count the zeros of the result."""
         if not isinstance(func, torch._ops.OpOverload) or func.is_view:
             return
         name = func._schema.name

@@ -138,11 +138,9 @@ class _Storages(ModuleWatch, Watcher):
         self._watching = False
 
     def entered(self, path: str, kind: str) -> None:
-        """One more module is running."""
         self._open.append(kind)
 
     def left(self, token: None) -> None:
-        """The innermost one has ended."""
         self._open.pop()
 
     def found_root(self, module: torch.nn.Module) -> None:
@@ -196,7 +194,6 @@ class _Storages(ModuleWatch, Watcher):
     # --- what happens ---
 
     def called(self, func: Any, inputs: tuple[Any, ...], result: Any, phase: int, module: int, before: Any) -> None:
-        """Note what the operator was given and what it has allocated."""
         if not self._watching:
             return
         self._sum = None
@@ -229,7 +226,6 @@ class _Storages(ModuleWatch, Watcher):
     def _returned(
         self, storage: torch.UntypedStorage, tensor: torch.Tensor, given: list[torch.Tensor], func: Any, place: _Place
     ) -> None:
-        """An operator has returned ``tensor``, with this storage."""
         reference = self._references.get(storage._cdata)
         if reference is not None:
             if reference.owns and storage.nbytes() != reference.block.requested:

@@ -145,7 +145,6 @@ class _Sources(Watcher):
                     self._names.setdefault(value.untyped_storage(), name)
 
     def calling(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Before:
-        """Copy what the call changes in place."""
         changed, out = written_tensors(func, args, kwargs)
         copies = {id(tensor): tensor.clone() for tensor in changed}
         if copies:
@@ -153,7 +152,6 @@ class _Sources(Watcher):
         return _Before(args, kwargs, changed, out)
 
     def called(self, func: Any, inputs: tuple[Any, ...], result: Any, phase: int, module: int, before: _Before) -> None:
-        """Check what the call returned and wrote; find the source of what is not finite."""
         name, node = name_of(func), running_node()
         if name == _READ:
             if isinstance(result, float) and not math.isfinite(result):

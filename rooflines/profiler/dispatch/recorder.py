@@ -275,7 +275,6 @@ class _ModuleStack(ModuleWatch):
         self._numbers: dict[tuple[str, str], int] = {}
 
     def entered(self, path: str, kind: str) -> int:
-        """Number the module and make it the current one; returns the one that was."""
         number = self._numbers.setdefault((path, kind), len(self.seen))
         if number == len(self.seen):
             self.seen.append(Module(path, kind))
@@ -285,7 +284,6 @@ class _ModuleStack(ModuleWatch):
         return before
 
     def left(self, token: int) -> None:
-        """Back to the module around it."""
         self.current = token
 
 

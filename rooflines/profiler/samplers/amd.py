@@ -229,7 +229,6 @@ def _energy_count(energy: Mapping[str, Any]) -> int:
 
 
 def _number(value: object, factor: float = 1.0, below: float = float("inf")) -> float | None:
-    """``value`` times ``factor``, None for "N/A" and for figures that mean it."""
     return value * factor if isinstance(value, int | float) and value < below else None
 
 

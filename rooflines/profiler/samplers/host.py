@@ -384,12 +384,10 @@ def busy_fraction(before: Times, after: Times) -> float | None:
 
 
 def _cpu_times() -> Times:
-    """Seconds of all cores together by state."""
     return _without_guests(psutil.cpu_times())
 
 
 def _core_times() -> list[Times]:
-    """Seconds by state of each core that is on."""
     return [_without_guests(core) for core in psutil.cpu_times(percpu=True)]
 
 

@@ -98,7 +98,6 @@ class SamplingLoop:
             self._write(Entry(problem=f"{silent} of {len(self._threads)} samplers did not respond at the end."))
 
     def _serve(self, sampler: Sampler) -> None:
-        """The life of one sampler, in its thread."""
         try:
             try:
                 counters = sampler.counters()

@@ -49,7 +49,7 @@ Question = tuple[str, ...]
 
 
 class _Number(NamedTuple):
-    """A number read by one question: what problems call it, its unit in that of the sample."""
+    """A number read by one question: its words in problems, and the conversion to the unit of a sample."""
 
     words: str
     question: Question

@@ -213,7 +213,6 @@ def test_network(placed: Placed, images: DataSet, options: Options, batch_size: 
 
 
 def _seed(seed: int, epoch: int) -> int:
-    """A different seed for every epoch of every seed."""
     return seed * 1_000_003 + epoch
 
 

@@ -134,7 +134,6 @@ def _torchvision(name: str, options: Options, classes: int | None) -> Task:
 
 
 def _published_size(weights: Any, family: str) -> int:
-    """The image size that the published weights are evaluated at."""
     size: Any = None
     with contextlib.suppress(TypeError, AttributeError):
         transforms = weights.transforms()
