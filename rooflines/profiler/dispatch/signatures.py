@@ -111,7 +111,8 @@ def argument_of(value: Any) -> Argument:
         return int(value)
     if isinstance(value, torch.ScriptObject):
         with contextlib.suppress(RuntimeError, AttributeError):  # the packed parameters of a quantized operator
-            weight, bias = value.unpack()[:2]
+            packed: Any = value
+            weight, bias = packed.unpack()[:2]
             return (tensor_arg(weight), tensor_arg(bias) if bias is not None else None)
     return MISSING
 

@@ -181,8 +181,8 @@ def spent_between(before: dict[int, ProcessReading], now: dict[int, ProcessReadi
     for pid, earlier in before.items():
         if pid not in now or now[pid].started != earlier.started:
             ended = added(ended, added(earlier.own, earlier.ended), sign=-1)
-    used = (Spent._make(value and max(0, value) for value in spent) for spent in (own, ended))
-    return added(*used)
+    own, ended = (Spent._make(value and max(0, value) for value in spent) for spent in (own, ended))
+    return added(own, ended)
 
 
 def added(one: Spent, other: Spent, sign: int = 1) -> Spent:

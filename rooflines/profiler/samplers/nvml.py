@@ -298,9 +298,9 @@ class _Gpu:
                 self._answered += 1
                 numbers[subject] = field_number(answer)
                 continue
-            error = self.nvml.NVMLError(answer.nvmlReturn)
-            if self._refuses(subject, error) and isinstance(error, self.nvml.NVMLError_NoPermission):
-                self._denied.setdefault(str(error), []).append(subject)
+            refusal = self.nvml.NVMLError(answer.nvmlReturn)
+            if self._refuses(subject, refusal) and isinstance(refusal, self.nvml.NVMLError_NoPermission):
+                self._denied.setdefault(str(refusal), []).append(subject)
         return numbers
 
     def _refuses(self, key: str, error: Any) -> bool:

@@ -111,7 +111,7 @@ class Follower:
             memory["peak_bytes"] = max(memory["peak_bytes"], peak)
             memory["tracemalloc_bytes"] = max(memory["tracemalloc_bytes"], tracemalloc.get_tracemalloc_memory())
             affordable = ending or memory["reading_s"] <= _SHARE * (time.perf_counter() - self._began_s)
-            grown = held > memory["sites_at_bytes"] * _GROWTH
+            grown: bool = held > memory["sites_at_bytes"] * _GROWTH
             reading = grown and affordable and tracemalloc.is_tracing()
             if reading:
                 self._read(held)
