@@ -335,8 +335,12 @@ class HostSampler(Sampler):
         memory = psutil.virtual_memory()
         values: dict[str, Any] = {}
         if tree is not None:
-            values = {f"process_{field}": value for field, value in tree.spent._asdict().items() if field != "cpu_s"}
-            values |= {"process_rss_bytes": tree.rss_bytes, "process_threads": tree.threads, "process_count": tree.processes}
+            spent = tree.spent
+            values = {
+                "process_rss_bytes": tree.rss_bytes, "process_threads": tree.threads, "process_count": tree.processes,
+                "process_read_bytes": spent.read_bytes, "process_written_bytes": spent.written_bytes,
+                "process_minor_faults": spent.minor_faults, "process_major_faults": spent.major_faults,
+            }  # fmt: skip
         sample = DeviceSample(
             time_ns=now_ns(),
             source="psutil",

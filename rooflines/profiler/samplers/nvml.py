@@ -61,19 +61,16 @@ _STATE = {
     "temperature_c": _Number("temperature", ("nvmlDeviceGetTemperature", "NVML_TEMPERATURE_GPU"), float),
     "sm_clock_hz": _Number("SM clock", ("nvmlDeviceGetClockInfo", "NVML_CLOCK_SM"), lambda mhz: mhz * 1e6),
     "memory_clock_hz": _Number("memory clock", ("nvmlDeviceGetClockInfo", "NVML_CLOCK_MEM"), lambda mhz: mhz * 1e6),
-} | {
-    f"ecc_{kind}": _Number(
-        f"{kind} memory errors",
-        ("nvmlDeviceGetTotalEccErrors", f"NVML_MEMORY_ERROR_TYPE_{kind.upper()}", "NVML_VOLATILE_ECC"),
-        int,
-    )
-    for kind in ("corrected", "uncorrected")
+    "ecc_corrected": _Number(
+        "corrected memory errors", ("nvmlDeviceGetTotalEccErrors", "NVML_MEMORY_ERROR_TYPE_CORRECTED", "NVML_VOLATILE_ECC"), int
+    ),
+    "ecc_uncorrected": _Number(
+        "uncorrected memory errors", ("nvmlDeviceGetTotalEccErrors", "NVML_MEMORY_ERROR_TYPE_UNCORRECTED", "NVML_VOLATILE_ECC"), int
+    ),
 }
 _PCIE = {
-    f"pcie_{way}_bytes_per_s": _Number(
-        "PCIe throughput", ("nvmlDeviceGetPcieThroughput", f"NVML_PCIE_UTIL_{way.upper()}_BYTES"), lambda kib: kib * 1e3
-    )
-    for way in ("tx", "rx")
+    "pcie_tx_bytes_per_s": _Number("PCIe throughput", ("nvmlDeviceGetPcieThroughput", "NVML_PCIE_UTIL_TX_BYTES"), lambda kb: kb * 1e3),
+    "pcie_rx_bytes_per_s": _Number("PCIe throughput", ("nvmlDeviceGetPcieThroughput", "NVML_PCIE_UTIL_RX_BYTES"), lambda kb: kb * 1e3),
 }
 
 
