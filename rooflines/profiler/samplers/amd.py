@@ -71,7 +71,7 @@ class AmdSampler(Sampler):
         if energy is None:
             return ()
         try:
-            update_s = watch(lambda: _energy_count(self._smi.amdsmi_get_energy_count(self._gpu)), watch_s=ENERGY_WATCH_S).update_s
+            update_s, _ = watch(lambda: _energy_count(self._smi.amdsmi_get_energy_count(self._gpu)), watch_s=ENERGY_WATCH_S)
         except self._smi.AmdSmiLibraryException:  # it may come back
             return ()
         self.period_s = (update_s or 0.0) / 2

@@ -80,8 +80,8 @@ class _Zone:
     def watch(self) -> tuple[float | None, float | None]:
         """The seconds between two values of a counter, and the joules that it counts in: of the slowest and the coarsest."""
         watched = [watch(lambda counter=counter: _number(counter)) for counter in self._last]  # type: ignore[misc]
-        updates = [times.update_s for times in watched if times.update_s is not None]
-        steps_nj = [size for times in watched if (size := step(times.values, _UNITS_NJ, scale=1000)) is not None]
+        updates = [update_s for update_s, _ in watched if update_s is not None]
+        steps_nj = [size for _, values in watched if (size := step(values, _UNITS_NJ, scale=1000)) is not None]
         return max(updates, default=None), max(steps_nj) / 1e9 if steps_nj else None
 
     def read(self) -> tuple[int, float | None]:
