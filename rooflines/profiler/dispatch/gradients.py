@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from rooflines.profiler.dispatch.recorder import Watcher, record
 from rooflines.profiler.dispatch.signatures import repeated_in, tensors_of
-from rooflines.profiler.trace.calls import BACKWARD, FORWARD
+from rooflines.profiler.trace.tree import BACKWARD, FORWARD
 
 _RECTIFIERS = frozenset({"aten::relu", "aten::relu_", "aten::hardtanh", "aten::hardtanh_", "aten::threshold", "aten::threshold_"})
 

@@ -31,7 +31,7 @@ from rooflines.profiler.dispatch.signatures import (
     wider_than,
     written_tensors,
 )  # fmt: skip
-from rooflines.profiler.trace.calls import BACKWARD, OPTIMIZER, PHASES
+from rooflines.profiler.trace.tree import BACKWARD, OPTIMIZER, PHASES
 
 # What a non-finite number reaches: what the step returns (its loss), a gradient, or a parameter or the optimizer's state.
 Reached = Literal["result", "gradients", "parameters"]

@@ -45,9 +45,9 @@ from rooflines.profiler.dispatch.signatures import (
     tensors_of,
 )
 from rooflines.profiler.module_hooks import ModuleWatch
-from rooflines.profiler.trace.calls import BACKWARD, FORWARD, OPTIMIZER, Module
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.profiler.trace.stored_call import LOSSY, StoredCall
+from rooflines.profiler.trace.tree import BACKWARD, FORWARD, OPTIMIZER, Module
 from rooflines.profiler.work_ranges import DeclaredWork, active, listening
 
 if TYPE_CHECKING:
