@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -31,7 +32,7 @@ from rooflines.profiler.dispatch.signatures import (
     wider_than,
     written_tensors,
 )  # fmt: skip
-from rooflines.profiler.trace.tree import BACKWARD, OPTIMIZER, PHASES
+from rooflines.profiler.trace.tree import BACKWARD, OPTIMIZER, PHASES, Module
 
 # What a non-finite number reaches: what the step returns (its loss), a gradient, or a parameter or the optimizer's state.
 Reached = Literal["result", "gradients", "parameters"]
@@ -118,14 +119,14 @@ class _Before(NamedTuple):
     out: list[torch.Tensor]
 
 
+@dataclass(slots=True, eq=False)
 class _Source:
     """A call that made a non-finite number, or was the first to be given one. ``meant``: an infinity that may well be a mask."""
 
-    __slots__ = ("found", "meant", "module", "reached")
-
-    def __init__(self, found: NonFinite, module: int, meant: bool) -> None:
-        self.found, self.module, self.meant = found, module, meant
-        self.reached: set[Reached] = set()
+    facts: NonFinite
+    module: int
+    meant: bool
+    reached: set[Reached] = field(default_factory=set)
 
 
 class _Sources(Watcher):
@@ -154,7 +155,7 @@ class _Sources(Watcher):
     def called(self, func: Any, inputs: tuple[Any, ...], result: Any, phase: int, module: int, before: _Before) -> None:
         name, node = name_of(func), running_node()
         if name == _READ:
-            if isinstance(result, float) and not math.isfinite(result):
+            if _is_nonfinite(result):
                 self._read = self._source_of(inputs)
             return
         self.scaled = self.scaled or name == _SCALER
@@ -183,7 +184,7 @@ class _Sources(Watcher):
         """The step has returned ``result``."""
         leaves = tree_leaves(result)
         source = self._source_of([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
-        if any(isinstance(leaf, float) and not math.isfinite(leaf) for leaf in leaves):
+        if any(map(_is_nonfinite, leaves)):
             source = source or self._read
         if source is not None:
             source.reached.add("result")
@@ -193,11 +194,8 @@ class _Sources(Watcher):
         for source in self._sources:
             if source.reached:
                 reaches = tuple(reached for reached in _ORDER if reached in source.reached)
-                found = msgspec.structs.replace(source.found, reaches=reaches)
-                if source.module < 0:
-                    return found
-                module = calls.modules[source.module]
-                return msgspec.structs.replace(found, module=module.path, module_type=module.type)
+                module = calls.modules[source.module] if source.module >= 0 else Module("", "")
+                return msgspec.structs.replace(source.facts, reaches=reaches, module=module.path, module_type=module.type)
         return None
 
     def _named(self, tensor: torch.Tensor) -> str:
@@ -239,8 +237,8 @@ class _Sources(Watcher):
         if known and state <= worst:
             return known[0]
         name, bad = name_of(func), made[0]
-        filled = name in LIFTS or any(_is_nonfinite(leaf) for leaf in tree_leaves((before.args, before.kwargs)))
-        found = NonFinite(
+        filled = name in LIFTS or any(map(_is_nonfinite, tree_leaves((before.args, before.kwargs))))
+        facts = NonFinite(
             operator=name,
             phase=PHASES[phase],
             node=running_node(),
@@ -251,12 +249,12 @@ class _Sources(Watcher):
             share=float((~bad.isfinite()).double().mean()),
             inputs=("finite", "inf", "nan")[worst],
             input_magnitude=largest,
-            given=outside or (known[0].found.given if known else ""),
+            given=outside or (known[0].facts.given if known else ""),
             filled=filled,
             **_wider(func, before, bad.dtype),
         )
         # An infinity that was given to the step may be a mask; a NaN is not.
-        source = _Source(found, module, meant=filled or (bool(outside) and state == worst == _INF))
+        source = _Source(facts, module, meant=filled or (bool(outside) and state == worst == _INF))
         self._sources.append(source)
         return source
 
