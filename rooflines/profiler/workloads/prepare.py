@@ -146,13 +146,13 @@ def from_module(network: torch.nn.Module, inputs: Any, options: Options, *, name
     # The first dimension of the first tensor is what most people call the batch.
     batch_size = next((int(tensor.shape[0]) for tensor in tensors_in(inputs) if tensor.dim()), None)
     task = Task(network, positional, keywords, sum_of_outputs, "samples", batch_size=batch_size, classifies=True)
-    kept = _Kept(network, trained=options.mode == "training")
+    restore = _kept(network, trained=options.mode == "training")
     try:
         prepared = _from_task(task, options, device, name, dataset_of(options))
     except BaseException:
-        kept.restore()
+        restore()
         raise
-    return replace(prepared, restore=kept.restore, classifies=options.data != "resident")
+    return replace(prepared, restore=restore, classifies=options.data != "resident")
 
 
 def from_step(step: Callable[[], object], options: Options, *, name: str) -> Prepared:
@@ -181,34 +181,20 @@ def _checked_device(options: Options) -> torch.device:
     gpus = torch.cuda.device_count() if cuda else 0
     graphs, parallel, pinned = (arg(name) for name in ("cuda_graphs", "parallel", "pin_memory"))
     refusals = (
-        (
-            options.precision == "tf32" and not cuda,
-            f"{arg('precision', 'tf32')} is available on NVIDIA GPUs only; the device is {device}.",
-            "Use fp32 or bf16.",
-        ),
-        (
-            options.quantize == "qat" and options.checkpointing,
-            f"{arg('checkpointing')} cannot be combined with {arg('quantize', 'qat')}: the network becomes one graph without blocks.",
-            f"Remove {arg('checkpointing')}.",
-        ),
+        (options.precision == "tf32" and not cuda,
+         f"{arg('precision', 'tf32')} is available on NVIDIA GPUs only; the device is {device}.", "Use fp32 or bf16."),
+        (options.quantize == "qat" and options.checkpointing,
+         f"{arg('checkpointing')} cannot be combined with {arg('quantize', 'qat')}: the network becomes one graph without blocks.",
+         f"Remove {arg('checkpointing')}."),
         (options.cuda_graphs and not cuda, f"{graphs} requires an NVIDIA GPU; the device is {device}.", f"Remove {graphs}."),
-        (
-            options.cuda_graphs and options.precision == "amp-fp16" and options.mode == "training",
-            f"{graphs} cannot capture the gradient scaler of amp-fp16: it decides each step on the host.",
-            "Use amp-bf16.",
-        ),
-        (
-            options.cuda_graphs and options.compile == "reduce-overhead",
-            f"{arg('compile', 'reduce-overhead')} uses CUDA graphs itself.",
-            f"Use {arg('compile', 'on')}.",
-        ),
-        (
-            options.parallel == "dp" and gpus < 2,
-            f"{arg('parallel', 'dp')} requires two or more GPUs; this machine has {gpus}.",
-            f"Remove {parallel}.",
-        ),
+        (options.cuda_graphs and options.precision == "amp-fp16" and options.mode == "training",
+         f"{graphs} cannot capture the gradient scaler of amp-fp16: it decides each step on the host.", "Use amp-bf16."),
+        (options.cuda_graphs and options.compile == "reduce-overhead",
+         f"{arg('compile', 'reduce-overhead')} uses CUDA graphs itself.", f"Use {arg('compile', 'on')}."),
+        (options.parallel == "dp" and gpus < 2,
+         f"{arg('parallel', 'dp')} requires two or more GPUs; this machine has {gpus}.", f"Remove {parallel}."),
         (options.pin_memory and not cuda, f"{pinned} requires an NVIDIA GPU; the device is {device}.", f"Remove {pinned}."),
-    )
+    )  # fmt: skip
     for refused, message, hint in refusals:
         if refused:
             raise WorkloadError(message, hint=hint)
@@ -333,33 +319,32 @@ def _converted(network: torch.nn.Module, device: torch.device, dtype: torch.dtyp
     return network
 
 
-class _Kept:
-    """What a run changes in a module that the caller owns, so that it can be put back.
+def _kept(network: torch.nn.Module, *, trained: bool) -> Callable[[], None]:
+    """Set aside what a run changes in a module that the caller owns; returns a function that puts it back.
 
     Moving and converting replace ``.data`` and buffers: the old ones are kept. Training also writes into them: then their values are
     kept too, in host memory, where they do not add to the peak of a GPU.
     """
+    from torch.nn.parameter import is_lazy
 
-    def __init__(self, network: torch.nn.Module, *, trained: bool) -> None:
-        from torch.nn.parameter import is_lazy
+    modules = [(m, m.training, dict(m._parameters), dict(m._buffers)) for m in network.modules()]
+    unique = {id(t): t for t in (*network.parameters(), *network.buffers()) if not is_lazy(t)}
+    tensors = [(t, t.data, t.data.to("cpu", copy=True) if trained else None, t.grad) for t in unique.values()]
+    for tensor in unique.values():
+        tensor.grad = None  # set aside, or it would be converted with its tensor
 
-        self._modules = [(m, m.training, dict(m._parameters), dict(m._buffers)) for m in network.modules()]
-        tensors = {id(t): t for t in (*network.parameters(), *network.buffers()) if not is_lazy(t)}
-        self._tensors = [(t, t.data, t.data.to("cpu", copy=True) if trained else None, t.grad) for t in tensors.values()]
-        for tensor in tensors.values():
-            tensor.grad = None  # set aside, or it would be converted with its tensor
-
-    def restore(self) -> None:
-        """Put everything back."""
-        for module, training, parameters, buffers in self._modules:
+    def restore() -> None:
+        for module, training, parameters, buffers in modules:
             module.training = training
             module._parameters.update(parameters)
             module._buffers.update(buffers)
-        for tensor, data, values, gradient in self._tensors:
+        for tensor, data, values, gradient in tensors:
             if values is not None:
                 data.copy_(values)
             tensor.data = data
             tensor.grad = gradient
+
+    return restore
 
 
 def _explained(step: Callable[[], object], facts: Workload, device: torch.device, image_size: int | None) -> Callable[[], object]:
