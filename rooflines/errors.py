@@ -84,11 +84,6 @@ class OutputError(UsageError):
     """The output directory cannot be used."""
 
 
-def first_line(error: BaseException) -> str:
-    """The first line of the error's message, or its type where it has none."""
-    return str(error).strip().partition("\n")[0] or type(error).__name__
-
-
 @contextlib.contextmanager
 def writing(action: str, hint: str = "") -> Iterator[None]:
     """Turn an OSError into an OutputError with the sentence ``cannot <action>: <reason>.`` and the ``hint``."""
@@ -113,6 +108,11 @@ def terminated_as_interrupted() -> Iterator[None]:
     finally:
         if ours:
             signal.signal(signal.SIGTERM, before)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's message without the period at its end, or the name of its class."""
+    return str(error).strip().partition("\n")[0].rstrip(".!") or type(error).__name__
 
 
 class DataError(RooflinesError):

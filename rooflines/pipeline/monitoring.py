@@ -30,8 +30,8 @@ from rooflines.profiler.monitor.monitored import (
 )
 from rooflines.profiler.monitor.python_startup.sitecustomize import environment as followed
 from rooflines.profiler.samplers.clock import now_ns
-from rooflines.profiler.samplers.journal import read_journal
 from rooflines.profiler.samplers.process import SamplerProcess, check_period
+from rooflines.profiler.samplers.storage import read_journal
 
 if TYPE_CHECKING:
     import psutil

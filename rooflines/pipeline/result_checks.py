@@ -20,8 +20,8 @@ from rooflines.profiler.records import OutputError, Run
 from rooflines.profiler.training.loop import NotFiniteError, Trainer, not_finite
 from rooflines.profiler.training.records import Epoch, Failure
 from rooflines.profiler.workloads.networks import tensors_in
-from rooflines.profiler.workloads.optimizers import default_rate
 from rooflines.profiler.workloads.prepare import Prepared
+from rooflines.profiler.workloads.steps import default_rate
 from rooflines.roofline.failures.explain import explain, explain_step
 from rooflines.roofline.failures.records import Explanation, TrainingFacts
 from rooflines.roofline.failures.stuck import AT_CHANCE

@@ -23,7 +23,10 @@ from rooflines.profiler.records import Workload
 from rooflines.profiler.training.loop import (
     NotFiniteError,
     Trainer,
+    classifier_of,
+    load_weights,
     read_checkpoint,
+    read_weights,
     test_network,
     write_checkpoint,
 )
@@ -36,14 +39,11 @@ from rooflines.profiler.training.records import (
     Training,
     VariantResult,
 )
-from rooflines.profiler.training.weights import classes_in, classifier_of, load_weights, read_weights
 from rooflines.profiler.workloads import quantization
-from rooflines.profiler.workloads.datasets import DataSet, find_dataset
-from rooflines.profiler.workloads.factory import call_factory
-from rooflines.profiler.workloads.feed import make_loader
-from rooflines.profiler.workloads.networks import find_network
-from rooflines.profiler.workloads.optimizers import shown_name
+from rooflines.profiler.workloads.datasets import DataSet, find_dataset, make_loader
+from rooflines.profiler.workloads.networks import call_factory, find_network
 from rooflines.profiler.workloads.prepare import Placed, place, thread_count
+from rooflines.profiler.workloads.steps import shown_name
 from rooflines.serial import write_json
 from rooflines.units import counted
 
@@ -237,7 +237,7 @@ class _Job:
         if options.weights:
             weights = read_weights(options.weights)
             name = classifier_of(network, model)[0]
-            if task is not None and classes_in(weights, name) is None:
+            if task is not None and f"{name}.weight" not in weights:
                 raise WorkloadError(
                     f"{options.weights!r} has no weights for {name!r} of {model}.", hint="Give weights of this network."
                 )

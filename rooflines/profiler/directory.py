@@ -22,8 +22,7 @@ from rooflines.errors import OutputError, RunError, writing
 from rooflines.profiler.distributed import launched_at, rank_here
 from rooflines.profiler.records import RUN_SCHEMA, Run, RunFile
 from rooflines.profiler.samplers.fields import DeviceSample
-from rooflines.profiler.samplers.journal import Journal, read_journal
-from rooflines.profiler.samplers.storage import read_samples, write_samples
+from rooflines.profiler.samplers.storage import Journal, read_journal, read_samples, write_samples
 from rooflines.serial import read_json, write_json
 
 RUN_FILE = "run.json"

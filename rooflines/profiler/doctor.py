@@ -25,8 +25,7 @@ from rooflines.device_specs.detect import cuda_extra
 from rooflines.device_specs.history import History, cache_directory
 from rooflines.errors import DeviceError
 from rooflines.profiler.environment import Driver, cpu_isa, nvidia_driver, package_version
-from rooflines.profiler.samplers.host import cpu_frequency_hz
-from rooflines.profiler.samplers.procfs import line_of
+from rooflines.profiler.samplers.host import cpu_frequency_hz, line_of
 from rooflines.profiler.samplers.rapl import POWERCAP, package_counters
 from rooflines.serial import read_json
 from rooflines.units import binary_bytes, counted, si

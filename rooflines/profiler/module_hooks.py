@@ -44,11 +44,9 @@ class ModuleWatch:
 
     def entered(self, path: str, kind: str) -> Any:
         """A forward begins; what this returns is given to ``left``."""
-        raise NotImplementedError
 
     def left(self, token: Any) -> None:
         """The forward that ``entered`` returned ``token`` for has ended."""
-        raise NotImplementedError
 
     def found_root(self, module: torch.nn.Module) -> None:
         """A module is called from outside of all modules for the first time."""

@@ -20,7 +20,7 @@ from rooflines import pipeline
 from rooflines.pipeline.monitoring import _find_process, choose_gpus
 from rooflines.profiler.directory import JOURNAL_FILE
 from rooflines.profiler.monitor.monitored import load
-from rooflines.profiler.samplers.journal import read_journal
+from rooflines.profiler.samplers.storage import read_journal
 from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views.monitor import page as page_of
 from tests.commands import call, command, environment

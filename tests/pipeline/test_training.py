@@ -177,7 +177,7 @@ def test_a_network_that_stays_at_chance_says_why(networks, tmp_path):
 
 
 def test_pretrained_weights_are_loaded_but_for_a_classifier_of_other_classes(networks, tmp_path):
-    from rooflines.profiler.training.weights import classifier_of, load_weights, read_weights
+    from rooflines.profiler.training.loop import classifier_of, load_weights, read_weights
 
     network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 3))
     torch.save({"state_dict": {f"module.{name}": value for name, value in network.state_dict().items()}}, tmp_path / "w.pt")

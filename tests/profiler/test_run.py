@@ -11,7 +11,7 @@ from rooflines.errors import OutputError, RunError
 from rooflines.profiler.directory import JOURNAL_FILE, check_directory, create_directory, default_directory, file_stem, load, save
 from rooflines.profiler.records import RUN_SCHEMA, Environment, RunFile, Settings, StepTimes, Workload
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
-from rooflines.profiler.samplers.journal import Entry, write_entry
+from rooflines.profiler.samplers.storage import Entry, write_entry
 from tests.samples import ceilings
 
 FACTS = RunFile(

@@ -9,15 +9,335 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
 from rooflines.errors import UsageError
-from rooflines.profiler.compiled.cpp_calls import read_cpp_calls
-from rooflines.profiler.compiled.graph_fragment import Fragment, read_fragment
-from rooflines.profiler.compiled.triton_source import TritonSource, read_triton
+from rooflines.profiler.compiled.records import Access
+from rooflines.profiler.trace.signature import MISSING, Argument, Signature, TensorArg
+
+# --- loads and stores of Triton code -----------------------------------------------------------------------------------------------
+# Inductor writes one statement for each variable of an index (``x0 = (xindex % 128)``, ``x1 = xindex // 128``), and loads and stores
+# ``pointer + (index)`` with an index made of these. The number of values of each variable follows from the number of iterations.
+
+_ITERATIONS: Final = re.compile(r"([xyz]|r\d*_?)numel\Z")
+_INDEX: Final = re.compile(r"([xyz]|r\d*_?)index\Z")
+_ACCESSES: Final = {"load": False, "store": True, "atomic_add": True}
+
+
+@dataclass(frozen=True, slots=True)
+class PointerAccess:
+    """One load or store: the parameter, and the index as an expression; ``adds`` says that a store adds to what is there."""
+
+    parameter: str
+    index: str
+    writes: bool
+    adds: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TritonSource:
+    """A Triton kernel: its parameters in order without constants, the iterations that its code fixes, the variables of its indices as
+    expressions, and its loads and stores."""
+
+    name: str
+    parameters: tuple[str, ...]
+    iterations: tuple[tuple[str, int], ...]
+    variables: tuple[tuple[str, str], ...]
+    accesses: tuple[PointerAccess, ...]
+
+    def accessed(self, arguments: Mapping[str, int], buffers: Mapping[str, tuple[int, int]]) -> tuple[list[Access], list[Access]]:
+        """The reads and writes of a call. ``arguments`` are its integers by parameter, ``buffers`` has the number of each tensor and
+        how many elements it has."""
+        numbers = {**dict(self.iterations), **arguments}
+        points = prod(size for name, size in numbers.items() if _ITERATIONS.match(name))
+        ranges = {f"{name.removesuffix('numel')}index": size for name, size in numbers.items() if _ITERATIONS.match(name)}
+        for name, expression in self.variables:
+            bounds = _bounds(ast.parse(expression, mode="eval").body, ranges, numbers)
+            if bounds is not None:
+                ranges[name] = bounds[1] + 1
+        reads: dict[Access, None] = {}
+        writes: dict[Access, None] = {}
+        made = {pointer.parameter for pointer in self.accesses if pointer.writes and pointer.parameter.startswith("out_ptr")}
+        for pointer in self.accesses:
+            if pointer.parameter not in buffers or (not pointer.writes and pointer.parameter in made):
+                continue
+            number, elements = buffers[pointer.parameter]
+            tree = ast.parse(pointer.index, mode="eval").body
+            names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+            bounds = _bounds(tree, ranges, numbers)
+            if bounds is None:  # a loaded value says which element
+                access = Access(number, min(points, elements), 0, elements - 1, pointer.adds, anywhere=True)
+            else:
+                reached = prod(ranges[name] for name in names if name in ranges)
+                access = Access(number, min(reached, elements), max(bounds[0], 0), bounds[1], pointer.adds)
+            (writes if pointer.writes else reads)[access] = None
+        return list(reads), list(writes)
+
+
+def read_triton(code: str) -> TritonSource | None:
+    """The kernel in ``code``; None where there is none whose loads and stores are of the known form."""
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    function = next((node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and _is_kernel(node)), None)
+    if function is None:
+        return None
+    parameters = tuple(argument.arg for argument in function.args.args if argument.annotation is None)
+    iterations, variables, accesses = {}, {}, []
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            if _ITERATIONS.match(name) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, int):
+                iterations[name] = node.value.value
+            elif re.match(r"[xyzr]\d", name) and not _INDEX.match(name):
+                variables[name] = ast.unparse(node.value)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _ACCESSES and node.args:
+            access = _access(node)
+            if access is None:
+                return None
+            accesses.append(access)
+    if any(isinstance(node, ast.Call) and "make_block_ptr" in ast.dump(node.func) for node in ast.walk(function)):
+        return None
+    return TritonSource(function.name, parameters, tuple(iterations.items()), tuple(variables.items()), tuple(accesses))
+
+
+def _is_kernel(node: ast.FunctionDef) -> bool:
+    return node.name.startswith("triton_") and any("jit" in ast.dump(decorator) for decorator in node.decorator_list)
+
+
+def _access(call: ast.Call) -> PointerAccess | None:
+    """``tl.load(in_ptr0 + (x2 + 128 * x3), ...)``."""
+    assert isinstance(call.func, ast.Attribute)
+    pointer: Any = call.args[0]
+    index: ast.expr = ast.Constant(0)
+    if isinstance(pointer, ast.BinOp) and isinstance(pointer.op, ast.Add):
+        pointer, index = pointer.left, pointer.right
+    if not isinstance(pointer, ast.Name):
+        return None
+    while isinstance(index, ast.Call) and index.args:  # tl.broadcast_to(index, [XBLOCK, R0_BLOCK])
+        index = index.args[0]
+    kind = call.func.attr
+    return PointerAccess(pointer.id, ast.unparse(index), _ACCESSES[kind], kind == "atomic_add")
+
+
+def _bounds(node: ast.expr, ranges: Mapping[str, int], numbers: Mapping[str, int]) -> tuple[int, int] | None:
+    """The lowest and the highest value of an index; None where it has a name that is not a variable of an index."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value, node.value
+    if isinstance(node, ast.Name):
+        if node.id in ranges:
+            return 0, max(ranges[node.id] - 1, 0)
+        return (numbers[node.id], numbers[node.id]) if node.id in numbers else None
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        bounds = _bounds(node.operand, ranges, numbers)
+        return None if bounds is None else (-bounds[1], -bounds[0])
+    if isinstance(node, ast.BinOp):
+        left, right = _bounds(node.left, ranges, numbers), _bounds(node.right, ranges, numbers)
+        return None if left is None or right is None else _combined(node.op, left, right)
+    return None
+
+
+def _combined(operation: ast.operator, left: tuple[int, int], right: tuple[int, int]) -> tuple[int, int] | None:
+    if isinstance(operation, ast.Add):
+        return left[0] + right[0], left[1] + right[1]
+    if isinstance(operation, ast.Sub):
+        return left[0] - right[1], left[1] - right[0]
+    if isinstance(operation, ast.Mult):
+        corners = [a * b for a in left for b in right]
+        return min(corners), max(corners)
+    if isinstance(operation, ast.FloorDiv) and right[0] == right[1] > 0:
+        return left[0] // right[0], left[1] // right[0]
+    if isinstance(operation, ast.Mod) and right[0] == right[1] > 0:
+        return (left[0], left[1]) if left[0] >= 0 and left[1] < right[0] else (0, right[0] - 1)
+    return None
+
+
+# --- the comment above a kernel: the part of the graph that it computes ------------------------------------------------------------
+# %add : Tensor "f32[8, 16][16, 1]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.add.Tensor](args = (%a, %b), kwargs = {})
+
+_DTYPES: Final[dict[str, str]] = {
+    "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "c64": "complex64", "c128": "complex128",
+    "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8", "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
+    "b8": "bool", "f8e4m3fn": "float8_e4m3fn", "f8e5m2": "float8_e5m2", "f8e4m3fnuz": "float8_e4m3fnuz",
+    "f8e5m2fnuz": "float8_e5m2fnuz", "f8e8m0fnu": "float8_e8m0fnu",
+}  # fmt: skip
+_NODE: Final = re.compile(
+    r'%(?P<name>\w+) : (?:Tensor )?(?:"(?P<dtype>\w+)\[(?P<shape>[\d, ]*)\](?:\[(?P<strides>[\d, ]*)\])?[^"]*")?'
+    r"\s*(?:\[num_users=\d+\])? = "
+    r"(?P<kind>\w+)\[target=(?P<target>[\w.]+)\](?:\(args = (?P<args>.*), kwargs = .*\))?\Z"
+)
+_RETURNS: Final = re.compile(r"return (?P<names>%\w+(?:,\s?%\w+)*)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """The operator calls of a kernel with their results, the tensors that it gets from outside and those that it returns.
+
+    ``calls`` is None where the shapes of the nodes are not in the comment.
+    """
+
+    calls: tuple[tuple[Signature, tuple[TensorArg, ...]], ...] | None
+    inputs: tuple[TensorArg, ...]
+    results: tuple[TensorArg, ...]
+
+
+def read_fragment(comment: list[str]) -> Fragment | None:
+    """The fragment in the lines of a kernel's comment; None where there is none."""
+    tensors: dict[str, TensorArg] = {}
+    calls: list[tuple[str, str, str]] = []
+    inputs: list[TensorArg] = []
+    returned: list[str] = []
+    for line in comment:
+        if (match := _RETURNS.match(line)) is not None:
+            returned = re.findall(r"%(\w+)", match["names"])
+        elif (match := _NODE.match(line)) is not None:
+            if match["dtype"] in _DTYPES:
+                sizes, strides = (
+                    None if text is None else tuple(map(int, re.findall(r"\d+", text))) for text in (match["shape"], match["strides"])
+                )
+                tensors[match["name"]] = TensorArg(sizes or (), _DTYPES[match["dtype"]], strides)
+            if match["kind"] == "PlaceHolder" and match["name"] in tensors:
+                inputs.append(tensors[match["name"]])
+            elif match["kind"] == "call_function" and match["target"].startswith("torch.ops."):
+                calls.append((match["name"], match["target"], match["args"] or "()"))
+    if not calls and not inputs:
+        return None
+    # A call without a tensor returns several; they are used under the names of their parts, which are not listed.
+    made = {name: (tensors[name],) if name in tensors else () for name, _, _ in calls}
+    shaped = tuple((_signature(target, args, tensors, made[name]), made[name]) for name, target, args in calls)
+    return Fragment(shaped if any(made.values()) else None, tuple(inputs), tuple(tensors[name] for name in returned if name in tensors))
+
+
+def _signature(target: str, args: str, tensors: dict[str, TensorArg], made: tuple[TensorArg, ...]) -> Signature:
+    """``torch.ops.aten.add.Tensor`` with its arguments as a call of ``aten::add``."""
+    namespace, name = target.removeprefix("torch.ops.").split(".")[:2]
+    try:
+        tree: Any = ast.parse(re.sub(r"%(\w+)", r"T_\1", args), mode="eval").body
+        values = tuple(_value(node, tensors, made) for node in tree.elts) if isinstance(tree, ast.Tuple) else ()
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        values = ()
+    return Signature(f"{namespace}::{name}", values)
+
+
+def _value(node: ast.expr, tensors: dict[str, TensorArg], made: tuple[TensorArg, ...]) -> Argument:
+    if isinstance(node, ast.Name) and node.id.startswith("T_"):
+        name = node.id.removeprefix("T_")
+        # A part of several results, such as the mean of ``var_mean``, has no shape of its own; it is broadcast to the result.
+        return tensors.get(name, made[0] if made and name.startswith("getitem") else MISSING)
+    if isinstance(node, (ast.List, ast.Tuple)):
+        items = tuple(_value(one, tensors, made) for one in node.elts)
+        return MISSING if any(item is MISSING for item in items) else items
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError):
+        return MISSING
+
+
+# --- tensors of C++ kernels, from the code of a graph that calls them: cpp_fused_add_0(arg0_1, buf0) -------------------------------
+# A trace records no arguments of these kernels. Their parameters say what is read and written (``const float* in_ptr0``,
+# ``float* in_out_ptr0``, ``float* out_ptr0``), the allocations and checks before the call have the shapes.
+
+_FUNCTION: Final = re.compile(r'extern "C"\s+(?:\w+\s+)*?void\s+\w+\(([^)]*)\)')
+_PARAMETER: Final = re.compile(r"(?:const )?([\w:]+)\s*\*\s*(?:__restrict__ )?(\w+)")
+_CPP_DTYPES: Final[dict[str, str]] = {
+    "float": "float32", "double": "float64", "bfloat16": "bfloat16", "at::BFloat16": "bfloat16", "half": "float16",
+    "at::Half": "float16", "bool": "bool", "int64_t": "int64", "int32_t": "int32", "int16_t": "int16", "int8_t": "int8",
+    "uint8_t": "uint8",
+}  # fmt: skip
+
+
+def read_cpp_calls(tree: ast.Module, codes: dict[str, str]) -> dict[str, Fragment]:
+    """The tensors of every kernel in ``codes``, its C++ code by name, that the module ``tree`` calls with known shapes."""
+    reader = _Calls({name: _PARAMETER.findall(match[1]) for name, code in codes.items() if (match := _FUNCTION.search(code))})
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == "call":
+            reader.visit(node)
+    return reader.found
+
+
+class _Calls(ast.NodeVisitor):
+    """Follows the buffers of a graph's code in its order."""
+
+    def __init__(self, parameters: dict[str, list[tuple[str, str]]]) -> None:
+        self._parameters = parameters
+        self._shapes: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        self._unwritten: set[str] = set()
+        self.found: dict[str, Fragment] = {}
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        target, value = node.targets[0], node.value
+        if isinstance(target, ast.Name):
+            shape = self._shape(value)
+            if shape is not None:
+                self._shapes[target.id] = shape
+            if isinstance(value, ast.Name) and value.id in self._unwritten:  # buf1 = buf0; del buf0
+                self._unwritten.add(target.id)
+            elif isinstance(value, ast.Call) and ast.unparse(value.func).startswith("empty_strided"):
+                self._unwritten.add(target.id)
+                return
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        name = ast.unparse(node.func)
+        if name == "assert_size_stride" and len(node.args) >= 3:
+            self._note(node.args[:1], node.args[1:2], node.args[2:3])
+        elif name == "assert_size_stride_grouped" and all(isinstance(part, ast.Tuple) for part in node.args[:3]):
+            names, shapes, strides = (part.elts for part in node.args[:3] if isinstance(part, ast.Tuple))
+            self._note(names, shapes, strides)
+        else:
+            if name in self._parameters:
+                self._called(name, node.args)
+            # Any other call may write its arguments.
+            self._unwritten -= {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+
+    def _note(self, names: list[ast.expr], shapes: list[ast.expr], strides: list[ast.expr]) -> None:
+        for name, shape, stride in zip(names, shapes, strides, strict=False):
+            sizes, steps = _integers(shape), _integers(stride)
+            if isinstance(name, ast.Name) and sizes is not None and steps is not None:
+                self._shapes[name.id] = sizes, steps
+
+    def _shape(self, node: ast.expr) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        if isinstance(node, ast.Name):
+            return self._shapes.get(node.id)
+        if not isinstance(node, ast.Call):
+            return None
+        name = ast.unparse(node.func)
+        places = (0, 1) if name.startswith("empty_strided") else (1, 2) if name == "reinterpret_tensor" else None
+        if places is None or len(node.args) <= places[1]:
+            return None
+        sizes, steps = (_integers(node.args[place]) for place in places)
+        return None if sizes is None or steps is None else (sizes, steps)
+
+    def _called(self, name: str, args: list[ast.expr]) -> None:
+        inputs, results = [], []
+        pointers = self._parameters[name]
+        if len(args) != len(pointers) or name in self.found:
+            return
+        for (kind, parameter), arg in zip(pointers, args, strict=True):
+            shape = self._shape(arg)
+            if shape is None or kind not in _CPP_DTYPES:
+                return
+            tensor = TensorArg(shape[0], _CPP_DTYPES[kind], shape[1])
+            fresh = isinstance(arg, ast.Name) and arg.id in self._unwritten
+            if parameter.startswith("in_ptr") or (parameter.startswith("in_out_ptr") and not fresh):
+                inputs.append(tensor)
+            if not parameter.startswith("in_ptr"):
+                results.append(tensor)
+        self.found[name] = Fragment(None, tuple(inputs), tuple(results))
+
+
+def _integers(node: ast.expr) -> tuple[int, ...] | None:
+    try:
+        value: Any = ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError):
+        return None
+    return value if isinstance(value, tuple) and all(isinstance(item, int) for item in value) else None
+
 
 # Larger files are not what inductor writes.
 _MOST_BYTES: Final = 32 << 20
@@ -39,21 +359,20 @@ def read_cache(directory: Path | str) -> dict[str, tuple[CachedKernel, ...]]:
     root = Path(directory)
     if not root.is_dir():
         raise UsageError(f"no such directory: {str(directory)!r}.", hint="Give the TORCHINDUCTOR_CACHE_DIR of the recorded run.")
-    found: dict[str, dict[CachedKernel, None]] = {}
+    by_name: dict[str, dict[CachedKernel, None]] = {}
     for path in sorted(root.rglob("*.py")):
         try:
             kernels = list(_read_file(path))
         except RecursionError:  # nested deeper than inductor nests
             continue
         for kernel in kernels:
-            found.setdefault(kernel.name, {})[kernel] = None
+            by_name.setdefault(kernel.name, {})[kernel] = None
     # The code of one kernel says nothing that the code of its graph does not.
-    return {name: _without_parts(tuple(kernels)) for name, kernels in found.items()}
-
-
-def _without_parts(kernels: tuple[CachedKernel, ...]) -> tuple[CachedKernel, ...]:
-    whole = {kernel.source for kernel in kernels if kernel.fragment is not None}
-    return tuple(kernel for kernel in kernels if kernel.fragment is not None or kernel.source not in whole)
+    whole = {name: {kernel.source for kernel in kernels if kernel.fragment is not None} for name, kernels in by_name.items()}
+    return {
+        name: tuple(kernel for kernel in kernels if kernel.fragment is not None or kernel.source not in whole[name])
+        for name, kernels in by_name.items()
+    }
 
 
 def _read_file(path: Path) -> Iterator[CachedKernel]:
@@ -76,7 +395,7 @@ def _read_file(path: Path) -> Iterator[CachedKernel]:
                 yield CachedKernel(name, source, read_fragment(_comment_above(lines, node.lineno - 1)))
             elif language.startswith("cpp"):
                 cpp[name] = code
-        elif isinstance(node, ast.FunctionDef) and any("triton_heuristics" in ast.dump(one) for one in node.decorator_list):
+        elif isinstance(node, ast.FunctionDef) and any("triton_heuristics" in ast.dump(decorator) for decorator in node.decorator_list):
             source = read_triton(ast.unparse(node))
             if source is not None:
                 yield CachedKernel(source.name, source, None)
@@ -91,7 +410,7 @@ def _compilation(node: ast.Assign) -> tuple[str, str, str] | None:
         return None
     if not (isinstance(call.func.value, ast.Name) and call.func.value.id == "async_compile"):
         return None
-    texts = [one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    texts = [argument.value for argument in call.args if isinstance(argument, ast.Constant) and isinstance(argument.value, str)]
     return (node.targets[0].id, call.func.attr, texts[-1]) if texts else None
 
 

@@ -6,15 +6,26 @@ import contextlib
 import functools
 import gc
 import logging
+import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from types import FunctionType, ModuleType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from weakref import ref
 
 import torch
 from torch._guards import detect_fake_mode
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils._pytree import tree_leaves
+from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.nn.parameter import is_lazy
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from rooflines.profiler.dispatch.signatures import UNWRITTEN, tensors_in
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 # How torch says that a fake tensor will not do.
 _FAKE_ERRORS: Final = (
@@ -23,16 +34,9 @@ _FAKE_ERRORS: Final = (
 )  # fmt: skip
 _QUANTIZED: Final = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")
 _FAKE_WORDS: Final = (
-    "FakeTensor",
-    "NestedTensor",
-    "fake tensor",
-    "tensor subclass",
-    "meta tensor",
-    "'Meta' backend",
-    "data-dependent",
-    "data_ptr",
+    "FakeTensor", "NestedTensor", "fake tensor", "tensor subclass", "meta tensor", "'Meta' backend", "data-dependent", "data_ptr",
     "Couldn't swap",  # Module.to() of a module that has run
-)
+)  # fmt: skip
 _RULES_OF_TORCH: Final = (
     "torch._meta_registrations", "torch._refs", "torch._decomp", "torch._prims", "torch._subclasses.fake_impls",
     "torch._subclasses.meta_utils", "torch._higher_order_ops",
@@ -84,23 +88,16 @@ def refused_by_a_rule(error: BaseException) -> bool:
     return False
 
 
-@contextlib.contextmanager
-def quiet_refusals() -> Iterator[None]:
+def quiet_refusals() -> contextlib.AbstractContextManager[None]:
     """No traceback in the log for what a fake tensor refuses: the exception is enough."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
+    return _replaced(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", lambda _: True)
 
 
 def empty_caches_of_fakes() -> None:
     """Empty every cache of a function that has a fake tensor in it: the next call on real tensors would get that one."""
-    for found in gc.get_objects():
-        if type(found) is _CACHED and _holds_fake(found, _DEPTH):
-            found.cache_clear()
+    for cached in gc.get_objects():
+        if type(cached) is _CACHED and _holds_fake(cached, _DEPTH):
+            cached.cache_clear()
 
 
 def _holds_fake(value: Any, depth: int) -> bool:
@@ -151,3 +148,205 @@ def _layer_norm_backward(
 RULES: Final[dict[str, Callable[..., Any]]] = {
     "aten::_grouped_mm": _grouped_mm, "aten::native_layer_norm_backward": _layer_norm_backward,
 }  # fmt: skip
+
+
+# --- values of small fake tensors --------------------------------------------------------------------------------------------------
+# Networks ask for some values: ``torch.linspace(0, rate, depth).tolist()`` while they are built, a mask that is tested for padding, a
+# coin that decides whether a layer runs. None of them depends on what the network computes. So a tensor made only of numbers is also
+# made for real, and so is a tensor computed from such values alone.
+
+# Elements up to which values are kept: the tokens of a batch, or a mask of its pixels; what takes long to compute (random numbers,
+# products) only for a stochastic depth, a coin, or an angle of each position.
+QUICK, SLOW = 1 << 20, 1 << 12
+_PRODUCTS: Final = frozenset({"aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::mv", "aten::convolution"})
+_VALUE: Final = "_rooflines_value"
+
+
+def as_fake(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
+    """The fake tensor for this one. Small integer tensors keep their values: tokens, masks and positions."""
+    if isinstance(tensor, FakeTensor):
+        return tensor
+    fake = mode.from_tensor(tensor)
+    if not (tensor.is_floating_point() or tensor.is_complex() or hasattr(fake, _VALUE)) and _is_small(tensor, QUICK):
+        with torch._C._DisableTorchDispatch():
+            setattr(fake, _VALUE, tensor.detach().clone())
+    return fake
+
+
+class ConcreteValues:
+    """Calls operators on fake tensors and answers what they ask of values that are known."""
+
+    def __init__(self, mode: FakeTensorMode) -> None:
+        self._mode = mode
+        self._stale: set[int] = set()  # storages of values that something unknown was written into
+        self._made: list[ref[torch.Tensor]] = []
+
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], rule: Callable[..., Any] | None = None) -> Any:
+        """``func(*args, **kwargs)``, on the known values as well where they suffice; ``rule`` makes the fake result in its place."""
+        traits = _traits(func)
+        if not self._all_known((*args, *kwargs.values())):
+            if traits.writes:
+                self._forget((*args, *kwargs.values()))
+            if func is torch.ops.aten.index.Tensor:
+                args = (args[0], self._positions(args[1]))
+            return (rule or func)(*args, **kwargs)
+        if traits.unwritten:
+            return func(*args, **kwargs)
+        if traits.asks:
+            return self._fake(self._computed(func, args, kwargs))
+        result = func(*args, **kwargs)
+        if all(_is_small(tensor, traits.limit) for tensor in tensors_in(result)):
+            values = self._computed(func, args, kwargs)
+            for tensor, value in zip(tensors_in(result), tensors_in(values), strict=False):
+                setattr(tensor, _VALUE, value)
+                self._made.append(ref(tensor))
+        elif traits.writes:
+            self._forget((*args, *kwargs.values()))
+        return result
+
+    def any_survives(self) -> bool:
+        """Whether the program still holds a fake tensor made of known values, such as cached tables."""
+        return any(made() is not None for made in self._made)
+
+    def _value(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        if not isinstance(tensor, FakeTensor):
+            return tensor  # on its way to become a fake one
+        value: torch.Tensor | None = getattr(tensor, _VALUE, None)
+        # A copy of a fake tensor's attributes makes a fake of the value, too.
+        unknown = value is None or isinstance(value, FakeTensor) or (self._stale and _storage(value) in self._stale)
+        return None if unknown else value
+
+    def _all_known(self, values: tuple[Any, ...]) -> bool:
+        """Whether every tensor in the arguments has known values, also where there is none: such a call makes something."""
+        return all(self._value(tensor) is not None for tensor in tensors_in(values))
+
+    def _forget(self, values: tuple[Any, ...]) -> None:
+        for tensor in tensors_in(values):
+            value = getattr(tensor, _VALUE, None)
+            if value is not None and not isinstance(value, FakeTensor):
+                self._stale.add(_storage(value))
+
+    def _computed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with torch._C._DisableTorchDispatch(), torch.no_grad():
+            args, kwargs = tree_map_only(torch.Tensor, self._for_real, (args, kwargs))
+            return func(*args, **kwargs)
+
+    def _for_real(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        return self._value(tensor) if isinstance(tensor, FakeTensor) else tensor.clone()
+
+    def _positions(self, indices: Any) -> list[Any]:
+        """Indices with the positions that known masks select in place of the masks: as many as the result will have."""
+        positions: list[Any] = []
+        for index in indices:
+            value = None if index is None or index.dtype is not torch.bool else self._value(index)
+            if value is None:
+                positions.append(index)
+            else:
+                positions.extend(self._fake(self._computed(torch.ops.aten.nonzero.default, (index,), {})).unbind(1))
+        return positions
+
+    def _fake(self, result: Any) -> Any:
+        """The answer of an operator that no fake tensor could have given: a number, or a tensor of as many elements as it found."""
+
+        def made(value: torch.Tensor) -> torch.Tensor:
+            fake = self._mode.from_tensor(value)
+            setattr(fake, _VALUE, value)
+            return fake
+
+        return tree_map_only(torch.Tensor, made, result)
+
+
+class Building(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """In which networks are built of fake tensors: entered inside the mode that makes them fake.
+
+    ``parameter_bytes`` is what their parameters would take if they were real.
+    """
+
+    def __init__(self, mode: FakeTensorMode) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._values = ConcreteValues(mode)
+        self._around = contextlib.ExitStack()
+        self.parameter_bytes = 0
+
+    def __enter__(self) -> Self:
+        # trunc_normal_ draws until all values fit, which fake ones never tell: it leaves them as they are.
+        self._around.enter_context(_replaced(torch.nn.init, "_no_grad_trunc_normal_", lambda _: lambda tensor, *_, **__: tensor))
+        self._around.callback(register_module_parameter_registration_hook(self._registered).remove)
+        self._around.enter_context(one_thread())
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *details: Any) -> None:
+        super().__exit__(*details)  # type: ignore[no-untyped-call]
+        self._around.close()
+
+    def _registered(self, module: torch.nn.Module, name: str, parameter: torch.nn.Parameter | None) -> None:
+        if parameter is not None and not is_lazy(parameter):
+            self.parameter_bytes += parameter.nbytes
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        return self._values.call(func, args, kwargs or {})
+
+
+def seen_by_transformers() -> contextlib.AbstractContextManager[None]:
+    """Masks whose values are known are not fake to ``transformers``.
+
+    It drops a mask that masks nothing, and attention is causal and fused then. With a fake tensor it assumes that a graph is traced
+    for any mask, and keeps it.
+    """
+    module: Any = sys.modules.get("transformers.utils.import_utils")
+    return _replaced(module, "is_fake_tensor", lambda original: lambda value: original(value) and not hasattr(value, _VALUE))
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """No other threads for what is computed here: to wake them takes longer than the few elements do."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def _replaced(owner: Any, name: str, by: Callable[[Any], Any]) -> Iterator[None]:
+    """The function ``name`` of ``owner``, where there is one, replaced by what ``by`` makes of it."""
+    original = getattr(owner, name, None)
+    if original is None:
+        yield
+        return
+    setattr(owner, name, by(original))
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+class _Traits(NamedTuple):
+    """Whether an operator writes into arguments, asks for values or makes none, and up to which size it is computed."""
+
+    writes: bool
+    asks: bool
+    limit: int
+    unwritten: bool
+
+
+@cache
+def _traits(func: Any) -> _Traits:
+    name = func._schema.name
+    tags = getattr(func, "tags", ())
+    return _Traits(
+        writes=any(a.alias_info is not None and a.alias_info.is_write for a in func._schema.arguments),
+        asks=torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags,
+        limit=SLOW if torch.Tag.nondeterministic_seeded in tags or name in _PRODUCTS else QUICK,
+        unwritten=name in UNWRITTEN,
+    )
+
+
+def _is_small(tensor: torch.Tensor, limit: int) -> bool:
+    return tensor.numel() <= limit and tensor.device.type == "cpu" and tensor.layout is torch.strided
+
+
+def _storage(value: torch.Tensor) -> int:
+    return int(value.untyped_storage()._cdata)

@@ -13,8 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import _disable_current_modes
 
 from rooflines.profiler.dispatch.recorder import Watcher, record
-from rooflines.profiler.dispatch.signatures import tensors_of
-from rooflines.profiler.dispatch.wider_call import repeated_in
+from rooflines.profiler.dispatch.signatures import repeated_in, tensors_of
 from rooflines.profiler.trace.tree import BACKWARD, FORWARD
 
 _RECTIFIERS = frozenset({"aten::relu", "aten::relu_", "aten::hardtanh", "aten::hardtanh_", "aten::threshold", "aten::threshold_"})
@@ -76,8 +75,8 @@ def gradients_of(step: Callable[[], object], network: torch.nn.Module) -> Gradie
     known = [(gradient, change) for gradient, change in zip(gradients, changes, strict=True) if gradient is not None]
     nonzero = sum(int(gradient.count_nonzero()) for gradient, _ in known)
     worst = max(watcher.backward, key=lambda key: watcher.backward[key].flushed, default=None)
-    large = sum(one.elements for one in watcher.backward.values())
-    flushed = sum(one.flushed for one in watcher.backward.values())
+    large = sum(counts.elements for counts in watcher.backward.values())
+    flushed = sum(counts.flushed for counts in watcher.backward.values())
     if not flushed:
         worst = None
     return Gradients(
@@ -125,7 +124,6 @@ class _Zeros(Watcher):
         return args, kwargs
 
     def called(self, func: Any, inputs: tuple[Any, ...], result: Any, phase: int, module: int, before: Any) -> None:
-        """Count the zeros of the result."""
         if not isinstance(func, torch._ops.OpOverload) or func.is_view:
             return
         name = func._schema.name

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from rooflines.errors import UsageError
 from rooflines.profiler.dispatch.recorder import StepCalls, Watcher, record
-from rooflines.profiler.dispatch.signatures import tensors_in
+from rooflines.profiler.dispatch.signatures import ACCUMULATE, LIFTS, name_of, running_node, tensors_in
 from rooflines.profiler.module_hooks import ModuleWatch
 from rooflines.profiler.records import MemoryAtPeak, StepMemory
 from rooflines.profiler.trace.tree import BACKWARD, FORWARD, PHASES
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 # The caching allocators hand out multiples of this: kMinBlockSize in CUDACachingAllocator.cpp and XPUCachingAllocator.cpp.
 _ROUNDING: Final = {"cuda": 512, "xpu": 512}
-_ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
-# torch.tensor makes its tensor out of sight and passes it through one of these: their argument is new.
-_LIFTS: Final = frozenset({"aten::lift", "aten::lift_fresh", "aten::lift_fresh_copy"})
 # Their fourth result is kept for the backward. Only the library knows how large it is, and a fake one is empty.
 _SIZED_BY_LIBRARY: Final = frozenset(
     "aten::" + name for name in ("mkldnn_rnn_layer", "_cudnn_rnn", "cudnn_batch_norm", "miopen_rnn", "_batch_norm_with_update")
@@ -109,37 +106,47 @@ class _Sum(NamedTuple):
     change: int
 
 
-class _Storages(Watcher):
+class _Storages(ModuleWatch, Watcher):
     """Follows the storages of a step; a context manager around the step, inside of its recording."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._references: dict[int, _Reference] = {}
-        self._before: list[_Change] = []
+        self._existing: list[_Change] = []
         self._changes: list[_Change] = []
         self._sum: _Sum | None = None
-        self._modules = _Modules(self._found_module)
+        self._modules: list[torch.nn.Module] = []  # the outermost ones that the step calls
+        self._open: list[str] = []  # the classes of modules whose forward is running
         self._optimizers: dict[int, torch.optim.Optimizer] = {}
-        self._optimizer_hook: Any = None
         self._gradients: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._unknown: dict[str, None] = {}
         self._watching = False
 
     def __enter__(self) -> Self:
         self._watching = True
-        self._modules.__enter__()
-        self._optimizer_hook = register_optimizer_step_pre_hook(lambda optimizer, *_: self._found_optimizer(optimizer))
-        return self
+        self._around.enter_context(register_optimizer_step_pre_hook(lambda optimizer, *_: self._found_optimizer(optimizer)))
+        return super().__enter__()
 
     def __exit__(self, *details: object) -> None:
-        self._optimizer_hook.remove()
-        self._modules.__exit__(*details)
+        super().__exit__(*details)
         # What the step has made of parameters, gradients and optimizer states is known now.
-        for module in self._modules.seen:
+        for module in self._modules:
             self._found_module(module)
         for optimizer in self._optimizers.values():
             self._found_optimizer(optimizer)
         self._references.clear()
         self._watching = False
+
+    def entered(self, path: str, kind: str) -> None:
+        self._open.append(kind)
+
+    def left(self, token: None) -> None:
+        self._open.pop()
+
+    def found_root(self, module: torch.nn.Module) -> None:
+        """Mark the storages of ``module`` as existing before the step."""
+        self._modules.append(module)
+        self._found_module(module)
 
     # --- records ---
 
@@ -187,39 +194,38 @@ class _Storages(Watcher):
     # --- what happens ---
 
     def called(self, func: Any, inputs: tuple[Any, ...], result: Any, phase: int, module: int, before: Any) -> None:
-        """Note what the operator was given and what it has allocated."""
         if not self._watching:
             return
         self._sum = None
         if self._gradients:
             self._drop_gradients()
-        name = func._schema.name if isinstance(func, torch._ops.OpOverload) else f"higher_order::{func.name()}"
+        name = name_of(func)
         place = _Place(name, module, phase)
-        given = [] if name in _LIFTS else list(tensors_in(inputs))
+        given = [] if name in LIFTS else list(tensors_in(inputs))  # what is lifted is new
         for tensor in given:
             self._found(tensor, "parameters" if isinstance(tensor, torch.nn.Parameter) else "")
         for tensor in tensors_in(result):
             for storage in _storages(tensor):
                 self._returned(storage, tensor, given, func, place)
-        if _is_partly_unknown(name, inputs, result):
+        # It uses packed weights, or returns something for its backward whose size a fake tensor does not tell.
+        if name in _SIZED_BY_LIBRARY:
+            unknown = torch.is_grad_enabled() and isinstance(result[3], FakeTensor) and not result[3].numel()
+        else:
+            unknown = any(isinstance(value, torch.ScriptObject) for value in inputs)
+        if unknown:
             self._unknown[name] = None
-        if phase == BACKWARD:
-            self._find_gradients(result)
-        if name == "aten::add" and len(given) == 2 and (phase == BACKWARD or self._modules.open[-1:] == ["Linear"]):
-            self._note_sum(given, result)
-
-    def _find_gradients(self, result: Any) -> None:
-        """What is returned while a gradient is accumulated ends up in ``.grad`` of its leaf, unless it is a part of a sparse one."""
-        node: Any = torch._C._current_autograd_node()
-        if node.name() == _ACCUMULATE:
+        if phase == BACKWARD and running_node() == ACCUMULATE:
+            # What is returned here ends up in ``.grad`` of its leaf, unless it is a part of a sparse one.
+            leaf: Any = torch._C._current_autograd_node()
             for tensor in tensors_in(result):
-                if tensor.shape == node.variable.shape:
+                if tensor.shape == leaf.variable.shape:
                     self._found(tensor, "gradients")
+        if name == "aten::add" and len(given) == 2 and (phase == BACKWARD or self._open[-1:] == ["Linear"]):
+            self._note_sum(given, result)
 
     def _returned(
         self, storage: torch.UntypedStorage, tensor: torch.Tensor, given: list[torch.Tensor], func: Any, place: _Place
     ) -> None:
-        """An operator has returned ``tensor``, with this storage."""
         reference = self._references.get(storage._cdata)
         if reference is not None:
             if reference.owns and storage.nbytes() != reference.block.requested:
@@ -230,7 +236,7 @@ class _Storages(Watcher):
             source = next(_storages(given[0]))
             self._refer(storage, self._references[source._cdata].block, owns=False)
             return
-        recomputed = place.phase == BACKWARD and bool(self._modules.open)
+        recomputed = place.phase == BACKWARD and bool(self._open)
         block = _Block(tensor.device, FORWARD if recomputed else place.phase, existed=False)
         self._grow(block, storage, place)
         self._refer(storage, block, owns=True)
@@ -254,7 +260,7 @@ class _Storages(Watcher):
         unit = _ROUNDING.get(block.device.type, 1)
         allocated = -(-requested // unit) * unit
         change = _Change(block, requested - block.requested, allocated - block.allocated, place or _Place())
-        (self._changes if place else self._before).append(change)
+        (self._changes if place else self._existing).append(change)
         block.requested, block.allocated = requested, allocated
 
     def _refer(self, storage: torch.UntypedStorage, block: _Block, owns: bool) -> _Reference:
@@ -280,9 +286,9 @@ class _Storages(Watcher):
     def peak(self, recording: StepCalls) -> StepMemory:
         """The peak of the device that holds most; any accelerator comes before the host."""
         lines: dict[torch.device, list[_Change]] = {}
-        for change in (*self._before, *self._changes):
+        for change in (*self._existing, *self._changes):
             lines.setdefault(change.block.device, []).append(change)
-        device = max(lines, key=lambda one: (one.type != "cpu", _highest(lines[one])[0]), default=torch.device("cpu"))
+        device = max(lines, key=lambda place: (place.type != "cpu", _highest(lines[place])[0]), default=torch.device("cpu"))
         changes = lines.get(device, [])
         peak_bytes, at = _highest(changes)
         sums = dict.fromkeys(MemoryAtPeak.__struct_fields__, 0)
@@ -311,29 +317,6 @@ def _highest(changes: list[_Change]) -> tuple[int, int]:
     return highest, at
 
 
-class _Modules(ModuleWatch):
-    """The outermost modules that a step calls, and the classes of those whose forward is running."""
-
-    def __init__(self, found: Callable[[torch.nn.Module], None]) -> None:
-        super().__init__()
-        self.seen: list[torch.nn.Module] = []
-        self.open: list[str] = []
-        self._found = found
-
-    def entered(self, path: str, kind: str) -> None:
-        """One more is running."""
-        self.open.append(kind)
-
-    def left(self, token: None) -> None:
-        """The innermost one has ended."""
-        self.open.pop()
-
-    def found_root(self, module: torch.nn.Module) -> None:
-        """Mark the storages of ``module`` as existing before the step."""
-        self.seen.append(module)
-        self._found(module)
-
-
 def _storages(tensor: torch.Tensor) -> Iterator[torch.UntypedStorage]:
     """What holds the data of a tensor: one storage, or those of the tensors that it wraps or that make it up."""
     wrapper: Any = tensor
@@ -355,10 +338,3 @@ def _aliases(func: Any) -> bool:
     if not isinstance(func, torch._ops.OpOverload):
         return False
     return func._schema.name == "aten::_unsafe_view" or any(value.alias_info is not None for value in func._schema.returns)
-
-
-def _is_partly_unknown(name: str, inputs: tuple[Any, ...], result: Any) -> bool:
-    """Whether the operator uses packed weights, or returns something for its backward whose size a fake tensor does not tell."""
-    if name in _SIZED_BY_LIBRARY:
-        return torch.is_grad_enabled() and isinstance(result[3], FakeTensor) and not result[3].numel()
-    return any(isinstance(value, torch.ScriptObject) for value in inputs)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -19,22 +20,26 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from rooflines.profiler.dispatch.recorder import StepCalls, Watcher, record
-from rooflines.profiler.dispatch.signatures import tensor_arg, tensors_in, written_tensors
-from rooflines.profiler.dispatch.wider_call import repeated_in, wider_than
-from rooflines.profiler.trace.tree import BACKWARD, OPTIMIZER, PHASES
+from rooflines.profiler.dispatch.signatures import (
+    ACCUMULATE,
+    LIFTS,
+    UNWRITTEN,
+    name_of,
+    repeated_in,
+    running_node,
+    tensor_arg,
+    tensors_in,
+    wider_than,
+    written_tensors,
+)  # fmt: skip
+from rooflines.profiler.trace.tree import BACKWARD, OPTIMIZER, PHASES, Module
 
 # What a non-finite number reaches: what the step returns (its loss), a gradient, or a parameter or the optimizer's state.
 Reached = Literal["result", "gradients", "parameters"]
 _ORDER: Final[tuple[Reached, ...]] = ("result", "gradients", "parameters")
 
-# Memory that nothing was written to yet holds any number.
-_UNWRITTEN: Final = frozenset(
-    f"aten::{name}" for name in ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_")
-)
-_LIFTS: Final = frozenset({"aten::lift", "aten::lift_fresh", "aten::lift_fresh_copy"})  # torch.tensor(-inf)
 _READ: Final = "aten::_local_scalar_dense"
 _SCALER: Final = "aten::_amp_foreach_non_finite_check_and_unscale_"
-_ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
 _FINITE, _INF, _NAN = range(3)
 
 
@@ -98,10 +103,10 @@ def first_nonfinite(
         def watched(sources: _Sources = sources) -> None:
             sources.returned(step())
 
-        found = sources.first(record(watched, None, sources, restore=False))
-        if found is not None and not (sources.scaled and found.reaches == ("gradients",)):
-            return found
-        skipped = skipped or found
+        nonfinite = sources.first(record(watched, None, sources, restore=False))
+        if nonfinite is not None and not (sources.scaled and nonfinite.reaches == ("gradients",)):
+            return nonfinite
+        skipped = skipped or nonfinite
     return skipped
 
 
@@ -114,14 +119,14 @@ class _Before(NamedTuple):
     out: list[torch.Tensor]
 
 
+@dataclass(slots=True, eq=False)
 class _Source:
     """A call that made a non-finite number, or was the first to be given one. ``meant``: an infinity that may well be a mask."""
 
-    __slots__ = ("found", "meant", "module", "reached")
-
-    def __init__(self, found: NonFinite, module: int, meant: bool) -> None:
-        self.found, self.module, self.meant = found, module, meant
-        self.reached: set[Reached] = set()
+    facts: NonFinite
+    module: int
+    meant: bool
+    reached: set[Reached] = field(default_factory=set)
 
 
 class _Sources(Watcher):
@@ -141,7 +146,6 @@ class _Sources(Watcher):
                     self._names.setdefault(value.untyped_storage(), name)
 
     def calling(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Before:
-        """Copy what the call changes in place."""
         changed, out = written_tensors(func, args, kwargs)
         copies = {id(tensor): tensor.clone() for tensor in changed}
         if copies:
@@ -149,16 +153,15 @@ class _Sources(Watcher):
         return _Before(args, kwargs, changed, out)
 
     def called(self, func: Any, inputs: tuple[Any, ...], result: Any, phase: int, module: int, before: _Before) -> None:
-        """Check what the call returned and wrote; find the source of what is not finite."""
-        name, node = _name(func), _node()
+        name, node = name_of(func), running_node()
         if name == _READ:
-            if isinstance(result, float) and not math.isfinite(result):
+            if _is_nonfinite(result):
                 self._read = self._source_of(inputs)
             return
         self.scaled = self.scaled or name == _SCALER
         written = [*before.changed, *before.out]
         made = list(_values((result, written)))
-        if name in _UNWRITTEN:
+        if name in UNWRITTEN or name == "aten::resize_":
             self._unwritten.update((value.untyped_storage(), None) for value in made)
             return
         if not _is_view(func):
@@ -174,14 +177,14 @@ class _Sources(Watcher):
             self._of[value.untyped_storage()] = source
         if phase == OPTIMIZER and before.changed:
             source.reached.add("parameters")
-        elif phase == BACKWARD and node == _ACCUMULATE:
+        elif phase == BACKWARD and node == ACCUMULATE:
             source.reached.add("gradients")
 
     def returned(self, result: object) -> None:
         """The step has returned ``result``."""
         leaves = tree_leaves(result)
         source = self._source_of([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
-        if any(isinstance(leaf, float) and not math.isfinite(leaf) for leaf in leaves):
+        if any(map(_is_nonfinite, leaves)):
             source = source or self._read
         if source is not None:
             source.reached.add("result")
@@ -190,12 +193,9 @@ class _Sources(Watcher):
         """The first source that has reached something."""
         for source in self._sources:
             if source.reached:
-                reaches = tuple(one for one in _ORDER if one in source.reached)
-                found = msgspec.structs.replace(source.found, reaches=reaches)
-                if source.module < 0:
-                    return found
-                module = calls.modules[source.module]
-                return msgspec.structs.replace(found, module=module.path, module_type=module.type)
+                reaches = tuple(reached for reached in _ORDER if reached in source.reached)
+                module = calls.modules[source.module] if source.module >= 0 else Module("", "")
+                return msgspec.structs.replace(source.facts, reaches=reaches, module=module.path, module_type=module.type)
         return None
 
     def _named(self, tensor: torch.Tensor) -> str:
@@ -231,17 +231,17 @@ class _Sources(Watcher):
             elif state:
                 outside = outside or self._named(tensor)
         state = max(map(_state, made))
-        failed = next((one for one in known if not one.meant), None)
+        failed = next((earlier for earlier in known if not earlier.meant), None)
         if failed is not None:
             return failed
         if known and state <= worst:
             return known[0]
-        name, bad = _name(func), made[0]
-        filled = name in _LIFTS or any(_is_nonfinite(leaf) for leaf in tree_leaves((before.args, before.kwargs)))
-        found = NonFinite(
+        name, bad = name_of(func), made[0]
+        filled = name in LIFTS or any(map(_is_nonfinite, tree_leaves((before.args, before.kwargs))))
+        facts = NonFinite(
             operator=name,
             phase=PHASES[phase],
-            node=_node(),
+            node=running_node(),
             step=self._step,
             what="nan" if state == _NAN else "inf",
             dtype=tensor_arg(bad).dtype,
@@ -249,12 +249,12 @@ class _Sources(Watcher):
             share=float((~bad.isfinite()).double().mean()),
             inputs=("finite", "inf", "nan")[worst],
             input_magnitude=largest,
-            given=outside or (known[0].found.given if known else ""),
+            given=outside or (known[0].facts.given if known else ""),
             filled=filled,
             **_wider(func, before, bad.dtype),
         )
         # An infinity that was given to the step may be a mask; a NaN is not.
-        source = _Source(found, module, meant=filled or (bool(outside) and state == worst == _INF))
+        source = _Source(facts, module, meant=filled or (bool(outside) and state == worst == _INF))
         self._sources.append(source)
         return source
 
@@ -271,16 +271,6 @@ def _wider(func: Any, before: _Before, narrow: torch.dtype) -> dict[str, Any]:
         "wider_finite": finite,
         "wider_magnitude": max(map(_magnitude, values)) if finite else None,
     }
-
-
-def _name(func: Any) -> str:
-    return str(func._schema.name) if isinstance(func, torch._ops.OpOverload) else f"higher_order::{func.name()}"
-
-
-def _node() -> str:
-    """The autograd function that is running, empty outside of a backward pass."""
-    node: Any = torch._C._current_autograd_node()
-    return "" if node is None else str(node.name())
 
 
 def _is_view(func: Any) -> bool:

@@ -8,6 +8,8 @@ parameters stay as they are, and what would hold fake tensors afterwards (gradie
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,34 +17,46 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.nn.parameter import is_lazy
+from torch.nn.utils import stateless
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from rooflines.profiler.dispatch.concrete_values import ConcreteValues, as_fake, one_thread, seen_by_transformers
-from rooflines.profiler.dispatch.fakes import RULES, empty_caches_of_fakes, quiet_refusals
+from rooflines.profiler.dispatch.fakes import (
+    RULES,
+    ConcreteValues,
+    as_fake,
+    empty_caches_of_fakes,
+    one_thread,
+    quiet_refusals,
+    seen_by_transformers,
+)
 from rooflines.profiler.dispatch.signatures import (
     COMPOSITE,
+    LIFTS,
     any_nested,
     argument_of,
     device_type,
     has_own_kernel,
+    name_of,
     operator_of,
+    running_node,
     tensor_arg,
     tensors_of,
 )
-from rooflines.profiler.dispatch.state_guard import StateGuard
 from rooflines.profiler.module_hooks import ModuleWatch
 from rooflines.profiler.trace.signature import LOSSY, Signature, StoredCall, TensorArg
 from rooflines.profiler.trace.tree import BACKWARD, FORWARD, OPTIMIZER, Module
 from rooflines.profiler.work_ranges import DeclaredWork, active, listening
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from rooflines.profiler.records import StepMemory
 
 _NOT_RECORDED: Final = frozenset(
     {"prim::device", "prim::layout", "aten::sym_size", "aten::size", "aten::stride", "aten::numel", "aten::dim"}
 )
-# torch.tensor(0.0) goes through these: its value stays known to the fake mode, so that an optimizer's step counter can be read.
-_LIFTS: Final = frozenset({"aten::lift", "aten::lift_fresh", "aten::lift_fresh_copy"})
 _ENTER: Final = ("profiler::_record_function_enter_new", "profiler::_record_function_enter")
 _EXIT: Final = "profiler::_record_function_exit"
 # Where a mode looks on, autograd's formulas keep to operators that return their result; without one they write into fresh zeros.
@@ -144,36 +158,44 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
-        if not isinstance(func, torch._ops.OpOverload):
-            return self._higher_order(func, args, kwargs)
-        operator = operator_of(func)
-        if operator.name in _NOT_RECORDED:
-            return func(*args, **kwargs)
-        if operator.name.startswith("profiler::"):
-            self._range(operator.name, args)
-            return func(*args, **kwargs)
-        if active() is not None:
-            return func(*args, **kwargs)  # part of the work that was declared
-        if operator.decomposes and not has_own_kernel(func, device_type(args)) and not any_nested(args):
-            self._depth += 1
-            try:
-                with self:
-                    # Not func.decompose(), which prefers decompositions written in Python: others than those that run without a mode.
-                    return func._op_dk(COMPOSITE, *args, **kwargs)
-            finally:
-                self._depth -= 1
         given = args, kwargs
-        if self._fake is not None and operator.name not in _LIFTS:
-            # The mode computes some operators for real where all tensors are real: num_batches_tracked.add_(1) would be added to.
-            args = tuple(self._as_fake(value) for value in args)
-            kwargs = {name: self._as_fake(value) for name, value in kwargs.items()}
+        is_operator = isinstance(func, torch._ops.OpOverload)
+        if is_operator:
+            operator = operator_of(func)
+            name = operator.name
+            if name in _NOT_RECORDED:
+                return func(*args, **kwargs)
+            if name.startswith("profiler::"):
+                self._range(name, args)
+                return func(*args, **kwargs)
+            if active() is not None:
+                return func(*args, **kwargs)  # part of the work that was declared
+            if operator.decomposes and not has_own_kernel(func, device_type(args)) and not any_nested(args):
+                self._depth += 1
+                try:
+                    with self:
+                        # Not func.decompose(): it prefers decompositions written in Python, which do not run without a mode.
+                        return func._op_dk(COMPOSITE, *args, **kwargs)
+                finally:
+                    self._depth -= 1
+            # Values that torch.tensor lifts stay known to the fake mode, so that an optimizer's step counter can be read.
+            if self._fake is not None and name not in LIFTS:
+                # The mode computes some operators for real where all tensors are real: num_batches_tracked.add_(1) would be added to.
+                args = tuple(self._as_fake(value) for value in args)
+                kwargs = {key: self._as_fake(value) for key, value in kwargs.items()}
+            signature = operator.signature(args, kwargs)  # before the call, which may change shapes in place
+        else:  # it takes functions, and nothing below it is seen
+            name = name_of(func)
+            signature = Signature(name, tuple(argument_of(value) for value in args))
         phase, module = self._place()
-        signature = operator.signature(args, kwargs)  # before the call, which may change shapes in place
         before = self._watcher.calling(func, *given) if self._watcher is not None else None
-        result = func(*args, **kwargs) if self._values is None else self._values.call(func, args, kwargs, RULES.get(operator.name))
-        if self._depth and func.is_view and operator.name != "aten::detach" and torch.is_inference_mode_enabled():
+        if is_operator and self._values is not None:
+            result = self._values.call(func, args, kwargs, RULES.get(name))
+        else:
+            result = func(*args, **kwargs)
+        if self._depth and is_operator and func.is_view and name != "aten::detach" and torch.is_inference_mode_enabled():
             _keep_requires_grad(given[0], result)
-        if phase == BACKWARD and operator.name in _IN_PLACE:
+        if phase == BACKWARD and name in _IN_PLACE:
             signature = self._as_without_a_mode(signature)
         self._note(signature, result, module, phase)
         if self._watcher is not None:
@@ -182,8 +204,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _as_without_a_mode(self, signature: Signature) -> Signature:
         """A call of a backward formula as autograd makes it without a dispatch mode."""
-        node: Any = torch._C._current_autograd_node()
-        if self.modules.current >= 0 or node is None or not _AUTOGRAD_S_OWN.fullmatch(node.name()):
+        if self.modules.current >= 0 or not _AUTOGRAD_S_OWN.fullmatch(running_node()):
             return signature
         unsafe = (True,) if signature.name == "aten::index_put" else ()
         return Signature(_IN_PLACE[signature.name], (*signature.args, *unsafe))
@@ -232,16 +253,6 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         elif name == _EXIT and self._optimizer_ranges:
             self._optimizer_ranges.pop()
 
-    def _higher_order(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """An operator that takes functions is one call: nothing below it is seen."""
-        phase, module = self._place()
-        before = self._watcher.calling(func, args, kwargs) if self._watcher is not None else None
-        result = func(*args, **kwargs)
-        self._note(Signature(f"higher_order::{func.name()}", tuple(argument_of(value) for value in args)), result, module, phase)
-        if self._watcher is not None:
-            self._watcher.called(func, (*args, *kwargs.values()), result, phase, module, before)
-        return result
-
 
 def _keep_requires_grad(inputs: tuple[Any, ...], result: Any) -> None:
     """In inference mode a view of a parameter still requires a gradient, which ``matmul`` asks for; in a decomposition it would not."""
@@ -263,7 +274,6 @@ class _ModuleStack(ModuleWatch):
         self._numbers: dict[tuple[str, str], int] = {}
 
     def entered(self, path: str, kind: str) -> int:
-        """Number the module and make it the current one; returns the one that was."""
         number = self._numbers.setdefault((path, kind), len(self.seen))
         if number == len(self.seen):
             self.seen.append(Module(path, kind))
@@ -273,5 +283,88 @@ class _ModuleStack(ModuleWatch):
         return before
 
     def left(self, token: int) -> None:
-        """Back to the module around it."""
         self.current = token
+
+
+class StateGuard(ModuleWatch):
+    """Context manager: restores the caller's module attributes, gradients and optimizer state when it ends.
+
+    On fake tensors nothing else can change. On real ones ``values`` keeps the values of all of these.
+    """
+
+    def __init__(self, values: bool) -> None:
+        super().__init__()
+        self._keeps_values = values
+        self._undo: list[Callable[[], object]] = []
+        self._seen: dict[int, object] = {}  # by ``id``; held, so that no other object gets the same
+
+    def __enter__(self) -> Self:
+        # ``torch.func.functional_call`` puts tensors of the step into a module before it calls it: note what was there before.
+        swap = stateless._reparametrize_module
+
+        @functools.wraps(swap)
+        def swapping(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            self.found_root(module)
+            return swap(module, *args, **kwargs)
+
+        stateless._reparametrize_module = swapping
+        self._around.callback(setattr, stateless, "_reparametrize_module", swap)
+        self._around.enter_context(register_optimizer_step_pre_hook(self._before_optimizer))
+        return super().__enter__()
+
+    def __exit__(self, *details: object) -> None:
+        super().__exit__(*details)
+        with torch.no_grad():
+            for undo in self._undo:
+                undo()
+
+    def found_root(self, module: torch.nn.Module) -> None:
+        """Note what the module and those below it hold."""
+        for child in filter(self._is_new, module.modules()):
+            attributes = dict(child.__dict__)
+            contents = {name: copy.copy(value) for name, value in attributes.items() if isinstance(value, (dict, list, set))}
+            # A lazy module becomes another one when it is first called.
+            self._undo.append(functools.partial(_restore, child, type(child), attributes, contents))
+        with _disable_current_modes():  # the copies are ours and not the step's
+            for tensor in filter(self._is_new, (*module.parameters(), *module.buffers())):
+                if is_lazy(tensor):  # without a shape until it is first used
+                    self._undo.append(functools.partial(_make_lazy, tensor, type(tensor), tensor.data))
+                    continue
+                self._undo.append(functools.partial(setattr, tensor, "grad", tensor.grad))
+                self._keep_values(tensor, tensor.grad)
+
+    def _is_new(self, seen: object) -> bool:
+        known = id(seen) in self._seen
+        self._seen[id(seen)] = seen
+        return not known
+
+    def _keep_values(self, *tensors: Any) -> None:
+        for tensor in tensors:
+            if self._keeps_values and isinstance(tensor, torch.Tensor):
+                self._undo.append(functools.partial(tensor.copy_, tensor.detach().clone()))
+
+    def _before_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if self._is_new(optimizer):
+            state = {parameter: dict(values) for parameter, values in optimizer.state.items()}
+            with _disable_current_modes():
+                for values in state.values():
+                    self._keep_values(*values.values())
+            self._undo += [optimizer.state.clear, functools.partial(optimizer.state.update, state)]
+
+
+def _restore(module: torch.nn.Module, kind: type, attributes: dict[str, Any], contents: dict[str, Any]) -> None:
+    module.__class__ = kind
+    module.__dict__.clear()
+    module.__dict__.update(attributes)
+    for name, content in contents.items():
+        held = attributes[name]
+        if isinstance(held, list):
+            held[:] = content
+        else:
+            held.clear()
+            held.update(content)
+
+
+def _make_lazy(tensor: torch.Tensor, kind: type, data: torch.Tensor) -> None:
+    tensor.data, tensor.grad = data, None
+    tensor.__class__ = kind

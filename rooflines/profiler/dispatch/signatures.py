@@ -9,10 +9,19 @@ from typing import Any, Final
 
 import torch
 from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_leaves, tree_map
 
 from rooflines.profiler.trace.signature import MISSING, SCALAR_TYPES, Argument, Signature, TensorArg
 
 COMPOSITE: Final = torch._C.DispatchKey.CompositeImplicitAutograd
+# The function that adds to the ``.grad`` of a leaf, as autograd calls it.
+ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
+# torch.tensor makes its tensor out of sight and passes it through one of these.
+LIFTS: Final = frozenset({"aten::lift", "aten::lift_fresh", "aten::lift_fresh_copy"})
+# Memory that nothing was written to yet holds any number.
+UNWRITTEN: Final = frozenset(
+    f"aten::{name}" for name in ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")
+)
 _DTYPE_NAMES: Final = {
     value: name for name, value in vars(torch).items() if isinstance(value, torch.dtype) and str(value) == f"torch.{name}"
 }
@@ -50,6 +59,17 @@ def operator_of(func: Any) -> Operator:
     return Operator(func)
 
 
+def name_of(func: Any) -> str:
+    """The name of an operator, also of one that takes functions."""
+    return str(func._schema.name) if isinstance(func, torch._ops.OpOverload) else f"higher_order::{func.name()}"
+
+
+def running_node() -> str:
+    """The name of the autograd function that is running, empty outside of a backward pass."""
+    node: Any = torch._C._current_autograd_node()
+    return "" if node is None else str(node.name())
+
+
 def call_signature(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
     """The signature of calling the operator ``func`` (a ``torch._ops.OpOverload``): arguments in schema order, defaults filled in.
 
@@ -83,10 +103,6 @@ def argument_of(value: Any) -> Argument:
         return value
     if isinstance(value, (list, tuple)):
         return tuple(argument_of(item) for item in value)
-    return _special_argument(value)
-
-
-def _special_argument(value: Any) -> Argument:
     if isinstance(value, torch.dtype):
         return _SCALAR_NUMBERS.get(_DTYPE_NAMES.get(value, ""), MISSING)
     if isinstance(value, (torch.device, torch.Generator, torch.layout, torch.memory_format)):
@@ -94,15 +110,10 @@ def _special_argument(value: Any) -> Argument:
     if isinstance(value, torch.SymInt):
         return int(value)
     if isinstance(value, torch.ScriptObject):
-        return _packed(value)
-    return MISSING
-
-
-def _packed(value: Any) -> Argument:
-    """The weight and bias inside the packed parameters of a quantized operator."""
-    with contextlib.suppress(RuntimeError, AttributeError):
-        weight, bias = value.unpack()[:2]
-        return (tensor_arg(weight), tensor_arg(bias) if bias is not None else None)
+        with contextlib.suppress(RuntimeError, AttributeError):  # the packed parameters of a quantized operator
+            packed: Any = value
+            weight, bias = packed.unpack()[:2]
+            return (tensor_arg(weight), tensor_arg(bias) if bias is not None else None)
     return MISSING
 
 
@@ -154,3 +165,37 @@ def _written_arguments(func: Any) -> tuple[tuple[int, str, bool], ...]:
         for position, argument in enumerate(func._schema.arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
     )
+
+
+# A second call would be seen by the other processes of a job.
+_NOT_REPEATED: Final = ("c10d", "_c10d_functional")
+
+
+def wider_than(dtype: torch.dtype) -> torch.dtype:
+    """Return the type in which a call whose result has ``dtype`` is repeated: float32 for 8 and 16 bits, else float64."""
+    return torch.float32 if dtype.itemsize < 4 else torch.float64
+
+
+def repeated_in(dtype: torch.dtype, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor] | None:
+    """Return what ``func`` returns and writes with every floating-point argument converted to ``dtype``.
+
+    Conversions to a narrower type become conversions to ``dtype``. Neither the arguments nor the random generators change. Returns None
+    where the call cannot be repeated: kernels of the narrow type alone (fused attention on CUDA), too little memory, collectives.
+    """
+    if not isinstance(func, torch._ops.OpOverload) or func.namespace in _NOT_REPEATED:
+        return None
+
+    def converted(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.to(dtype, copy=True) if value.is_floating_point() else value.clone()
+        return dtype if isinstance(value, torch.dtype) and value.is_floating_point else value
+
+    devices = {leaf.device.index for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor) and leaf.is_cuda}
+    try:
+        args, kwargs = tree_map(converted, (args, kwargs))
+        with torch.random.fork_rng(sorted(devices)):
+            result = func(*args, **kwargs)
+    except (RuntimeError, TypeError, ValueError):  # NotImplementedError is a RuntimeError
+        return None
+    changed, out = written_tensors(func, args, kwargs)
+    return [*tensors_in(result), *changed, *out]

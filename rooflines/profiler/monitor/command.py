@@ -164,9 +164,9 @@ class HeldCommand:
 
 def find_program(name: str) -> str:
     """The file that a shell would run for ``name``. Raises CommandError, with the exit code that a shell would give."""
-    found = shutil.which(name)
-    if found is not None:
-        return found
+    program = shutil.which(name)
+    if program is not None:
+        return program
     path = Path(name)
     if os.sep not in name or not path.exists():
         raise command_error(f"command not found: {name!r}.", "Give the program and its arguments after --.", _NOT_FOUND)
@@ -200,16 +200,12 @@ def _handled(pass_on: Callable[[int, Any], None]) -> Iterator[None]:
         yield
         return
     wanted = dict.fromkeys(_PASSED_ON, pass_on) | dict.fromkeys(_LEFT_TO_THE_COMMAND, signal.SIG_IGN)
-    before = {}
-    for name, action in wanted.items():
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-            before[number] = signal.signal(number, action)
-    try:
+    with contextlib.ExitStack() as stack:
+        for name, action in wanted.items():
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+                stack.callback(signal.signal, number, signal.signal(number, action))
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _largest_rss_bytes(used: resource.struct_rusage) -> int:

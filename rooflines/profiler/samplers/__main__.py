@@ -20,13 +20,12 @@ import psutil
 from rooflines.errors import DeviceError
 from rooflines.profiler.samplers import clock
 from rooflines.profiler.samplers.amd import open_amd_gpus
-from rooflines.profiler.samplers.base import Sampler
+from rooflines.profiler.samplers.base import PluggedInSampler, Sampler
 from rooflines.profiler.samplers.host import HostSampler
-from rooflines.profiler.samplers.journal import Entry, write_entry
 from rooflines.profiler.samplers.loop import BUSIEST_SHARE, LOW_OVERHEAD_SHARE, SamplingLoop, StopRequests
 from rooflines.profiler.samplers.nvml import open_gpus
-from rooflines.profiler.samplers.plugins import PluggedInSampler
 from rooflines.profiler.samplers.rapl import RaplSampler, package_counters
+from rooflines.profiler.samplers.storage import Entry, write_entry
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,7 +37,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Ctrl-C reaches every process of the terminal's group; whether the run ends is its decision, and then it tells us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: stop.put(None))
-    threading.Thread(target=_wait_for_order, args=(stop,), daemon=True).start()
+
+    def wait_for_order() -> None:
+        # A byte on standard input, or its end, which comes by itself when the process that started us is killed. Not sys.stdin: its
+        # lock, held here, would make the interpreter abort when it ends for another reason.
+        os.read(0, 1)
+        stop.put(None)
+
+    threading.Thread(target=wait_for_order, daemon=True).start()
 
     with options.output.open("ab", buffering=0) as file:
         try:
@@ -72,13 +78,6 @@ def open_samplers(pid: int, period_s: float, gpus: Mapping[str, str] | None) -> 
         except DeviceError as error:
             problems.append(str(error))
     return samplers, problems
-
-
-def _wait_for_order(stop: StopRequests) -> None:
-    """A byte on standard input, or its end, is the order to stop: it ends by itself when the process that started us is killed."""
-    # Not sys.stdin: its lock, held here, would make the interpreter abort when it ends for another reason.
-    os.read(0, 1)
-    stop.put(None)
 
 
 def _runs(process: psutil.Process) -> bool:

@@ -8,6 +8,7 @@ temperatures in degrees.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,7 @@ from rooflines.errors import DeviceError
 from rooflines.profiler.samplers.base import Sampler
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
-from rooflines.profiler.samplers.rate_limit import RateLimited
-from rooflines.profiler.samplers.update_time import watch
+from rooflines.profiler.samplers.update_time import RateLimited, watch
 
 KFD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
 
@@ -63,14 +63,15 @@ class AmdSampler(Sampler):
         self._residency: dict[str, int] = {}
         self._listed = False
         self._process_memory = RateLimited(self._process_memory_bytes, every_s=SLOW_EVERY_S, share=SLOW_SHARE)
-        self._errors = RateLimited(self._error_counts, every_s=SLOW_EVERY_S, share=SLOW_SHARE)
+        errors = partial(self._ask, "errors", "amdsmi_get_gpu_total_ecc_count")
+        self._errors = RateLimited(errors, every_s=SLOW_EVERY_S, share=SLOW_SHARE)
 
     def counters(self) -> Sequence[Counter]:
-        energy = self._ask("energy", lambda: self._smi.amdsmi_get_energy_count(self._gpu))
+        energy = self._ask("energy", "amdsmi_get_energy_count")
         if energy is None:
             return ()
         try:
-            update_s = watch(lambda: _energy_count(self._smi.amdsmi_get_energy_count(self._gpu)), watch_s=ENERGY_WATCH_S).update_s
+            update_s, _ = watch(lambda: _energy_count(self._smi.amdsmi_get_energy_count(self._gpu)), watch_s=ENERGY_WATCH_S)
         except self._smi.AmdSmiLibraryException:  # it may come back
             return ()
         self.period_s = (update_s or 0.0) / 2
@@ -78,13 +79,12 @@ class AmdSampler(Sampler):
         return (Counter(source="amdsmi", device=self._device, field="energy_j", update_s=update_s, resolution=resolution_j),)
 
     def read(self) -> Sequence[DeviceSample]:
-        smi, gpu = self._smi, self._gpu
         self._answered, self._last_error = False, ""
-        activity = self._ask("activity", lambda: smi.amdsmi_get_gpu_activity(gpu)) or {}
-        memory = self._ask("memory", lambda: smi.amdsmi_get_gpu_vram_usage(gpu)) or {}
-        power = self._ask("power", lambda: smi.amdsmi_get_power_info(gpu)) or {}
-        limit = self._ask("power limit", lambda: smi.amdsmi_get_power_cap_info(gpu)) or {}
-        energy = self._ask("energy", lambda: smi.amdsmi_get_energy_count(gpu))
+        activity = self._ask("activity", "amdsmi_get_gpu_activity") or {}
+        memory = self._ask("memory", "amdsmi_get_gpu_vram_usage") or {}
+        power = self._ask("power", "amdsmi_get_power_info") or {}
+        limit = self._ask("power limit", "amdsmi_get_power_cap_info") or {}
+        energy = self._ask("energy", "amdsmi_get_energy_count")
         errors = self._errors() or {}
         sample = DeviceSample(
             time_ns=now_ns(),
@@ -112,17 +112,15 @@ class AmdSampler(Sampler):
         return (sample,)
 
     def _temperature_c(self, sensor: str) -> float | None:
-        smi = self._smi
-        where, now = getattr(smi.AmdSmiTemperatureType, sensor), smi.AmdSmiTemperatureMetric.CURRENT
-        return _number(self._ask(f"{sensor} temperature", lambda: smi.amdsmi_get_temp_metric(self._gpu, where, now)))
+        where, now = getattr(self._smi.AmdSmiTemperatureType, sensor), self._smi.AmdSmiTemperatureMetric.CURRENT
+        return _number(self._ask(f"{sensor} temperature", "amdsmi_get_temp_metric", where, now))
 
     def _clock_hz(self, clock: str) -> float | None:
-        kind = getattr(self._smi.AmdSmiClkType, clock)
-        found = self._ask(f"{clock} clock", lambda: self._smi.amdsmi_get_clock_info(self._gpu, kind)) or {}
-        return _number(found.get("clk", found.get("cur_clk")), 1e6)  # the latter until ROCm 6.1
+        clocks = self._ask(f"{clock} clock", "amdsmi_get_clock_info", getattr(self._smi.AmdSmiClkType, clock)) or {}
+        return _number(clocks.get("clk", clocks.get("cur_clk")), 1e6)  # the latter until ROCm 6.1
 
     def _throttle_reasons(self) -> str | None:
-        metrics = self._ask("metrics", lambda: self._smi.amdsmi_get_gpu_metrics_info(self._gpu)) or {}
+        metrics = self._ask("metrics", "amdsmi_get_gpu_metrics_info") or {}
         residency = {name: metrics[name] for name in _REASONS if isinstance(metrics.get(name), int)}
         before, self._residency = self._residency, residency
         if residency:
@@ -132,31 +130,25 @@ class AmdSampler(Sampler):
         return ("throttled" if throttled else "") if isinstance(throttled, bool | int) else None
 
     def _process_memory_bytes(self) -> int | None:
-        processes = self._ask("processes", self._list_processes)
-        if processes is None:
+        listed = self._ask("processes", "amdsmi_get_gpu_process_list")
+        if listed is None:
+            return None
+        # Handles until ROCm 6.1, of which one has to ask on.
+        processes = [one if isinstance(one, Mapping) else self._ask("process", "amdsmi_get_gpu_process_info", one) for one in listed]
+        if None in processes:
             return None
         pids = self._pids()
-        ours = [int(process["memory_usage"]["vram_mem"]) for process in processes if process["pid"] in pids]
+        sizes = [int(process["memory_usage"]["vram_mem"]) for process in processes if process["pid"] in pids]
         # In a container processes may be listed by other numbers, or not at all: without one of our processes, their memory is unknown.
-        self._listed = self._listed or bool(ours)
-        return sum(ours) if self._listed else None
+        self._listed = self._listed or bool(sizes)
+        return sum(sizes) if self._listed else None
 
-    def _list_processes(self) -> list[Mapping[str, Any]]:
-        smi, gpu = self._smi, self._gpu
-        # Handles until ROCm 6.1, of which one has to ask on.
-        listed = smi.amdsmi_get_gpu_process_list(gpu)
-        return [one if isinstance(one, Mapping) else smi.amdsmi_get_gpu_process_info(gpu, one) for one in listed]
-
-    def _error_counts(self) -> dict[str, int]:
-        counts: dict[str, int] | None = self._ask("errors", lambda: self._smi.amdsmi_get_gpu_total_ecc_count(self._gpu))
-        return counts or {}
-
-    def _ask(self, what: str, question: Callable[[], Any]) -> Any:
-        """The answer, or None when there is none; what is not supported is asked once."""
+    def _ask(self, what: str, function: str, *arguments: Any) -> Any:
+        """The answer of a function of AMD SMI, or None when there is none; unsupported figures are asked once."""
         if what in self._unsupported:
             return None
         try:
-            answer = question()
+            answer = getattr(self._smi, function)(self._gpu, *arguments)
         except self._smi.AmdSmiLibraryException as error:
             self._last_error = _one_line(error)
             if error.get_error_code() in _UNSUPPORTED:
@@ -187,9 +179,9 @@ def open_amd_gpus(
         return [], [str(error)], left
     except Exception as error:  # the package's own class, which may not be there
         return [], [f"No AMD GPU is sampled: {_one_line(error)}."], left
-    found = {device: handle for device, uuid in gpus.items() if (handle := serials.get(serial_of_uuid(uuid))) is not None}
-    samplers = [AmdSampler(smi, handle, device, pids) for device, handle in found.items()]
-    return samplers, [], {device: uuid for device, uuid in gpus.items() if device not in found}
+    amd = {device: handle for device, uuid in gpus.items() if (handle := serials.get(serial_of_uuid(uuid))) is not None}
+    samplers = [AmdSampler(smi, handle, device, pids) for device, handle in amd.items()]
+    return samplers, [], {device: uuid for device, uuid in gpus.items() if device not in amd}
 
 
 def has_amd_gpu(nodes: Path = KFD_NODES) -> bool:
@@ -237,7 +229,6 @@ def _energy_count(energy: Mapping[str, Any]) -> int:
 
 
 def _number(value: object, factor: float = 1.0, below: float = float("inf")) -> float | None:
-    """``value`` times ``factor``, None for "N/A" and for figures that mean it."""
     return value * factor if isinstance(value, int | float) and value < below else None
 
 

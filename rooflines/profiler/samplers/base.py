@@ -1,10 +1,16 @@
-"""The interface of samplers. docs/extending.md shows how to add one."""
+"""The interface of samplers, and the samplers of other packages. docs/extending.md shows how to add one."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from pkgutil import resolve_name
 
-from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
+import msgspec
+
+from rooflines.errors import DeviceError
+from rooflines.installed import entries
+from rooflines.profiler.samplers.fields import FIELDS, Counter, DeviceSample, Field
 
 
 class Sampler:
@@ -33,3 +39,63 @@ class Sampler:
 
     def close(self) -> None:
         """Release what is held."""
+
+
+# A key is a column of a table, a part of a TensorBoard tag and a key in JSON.
+_KEY = re.compile(r"[a-z][a-z0-9_]*")
+
+
+class PluggedInSampler(Sampler):
+    """The sampler that the entry point ``name = path`` opens for the process ``pid``, read every ``period_s`` seconds.
+
+    The package is imported in the sampler's own thread, by ``counters``, so that a package that hangs or fails delays no other
+    sampler.
+    """
+
+    def __init__(self, name: str, path: str, pid: int, period_s: float) -> None:
+        self._name = name
+        self._path = path
+        self._pid = pid
+        self._asked_period_s = period_s
+        self._sampler: Sampler | None = None
+
+    def __str__(self) -> str:
+        return f"The sampler {self._name!r} ({self._path})"
+
+    def counters(self) -> Sequence[Counter]:
+        sampler: Sampler | None = resolve_name(self._path)(self._pid, self._asked_period_s)
+        self._sampler = sampler
+        if sampler is None:
+            return ()
+        counters = sampler.counters()
+        self.fields, self.period_s = self._checked_fields(sampler.fields), sampler.period_s
+        return counters
+
+    def read(self) -> Sequence[DeviceSample]:
+        return [self._checked(sample) for sample in self._sampler.read()] if self._sampler is not None else ()
+
+    def close(self) -> None:
+        if self._sampler is not None:
+            self._sampler.close()
+
+    def _checked(self, sample: DeviceSample) -> DeviceSample:
+        """The sample with plain numbers. Raises DeviceError for an undeclared key, ValueError or TypeError for a wrong value."""
+        undeclared = sorted(sample.more.keys() - self.fields.keys())
+        if undeclared:
+            raise DeviceError(f"{self} stopped: it does not declare the field {undeclared[0]!r}.")
+        plain = {key: None if value is None else float(value) for key, value in sample.more.items()}
+        return msgspec.convert(msgspec.to_builtins(msgspec.structs.replace(sample, more=plain)), DeviceSample)
+
+    def _checked_fields(self, fields: Mapping[str, Field]) -> dict[str, Field]:
+        for key in fields:
+            if key in FIELDS:
+                raise DeviceError(f"{self} is not used: {key!r} is a built-in field and needs no declaration.")
+            if not _KEY.fullmatch(key) or key in DeviceSample.__struct_fields__:
+                raise DeviceError(f"{self} is not used: {key!r} cannot be the key of a field (lower-case letters, digits and _).")
+        return msgspec.convert(msgspec.to_builtins(dict(fields)), dict[str, Field])
+
+
+def installed_samplers() -> list[tuple[str, str]]:
+    """The name and ``module:object`` of every entry point in the group ``rooflines.samplers``."""
+    # In the process that starts the sampler: it takes 50 ms and 2 MB, which the sampler process is spared.
+    return list(entries("samplers").items())

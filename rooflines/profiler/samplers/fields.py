@@ -109,8 +109,8 @@ class DeviceSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     def numbers(self) -> dict[str, float]:
         """The fields that were read and are single numbers, by their keys."""
-        found = {key: getattr(self, key) for key in NUMBERS} | self.more
-        return {key: value for key, value in found.items() if value is not None}
+        values = {key: getattr(self, key) for key in NUMBERS} | self.more
+        return {key: value for key, value in values.items() if value is not None}
 
 
 class Counter(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,30 +1,43 @@
-"""The machine's CPU and memory, and what the watched process takes of them."""
+"""The machine's CPU and memory, and what a process and its descendants hold of them now and have spent.
+
+On Linux one read of ``/proc/PID/stat`` answers nearly everything about a process; elsewhere psutil is asked.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 
+from rooflines.errors import DeviceError
 from rooflines.profiler.samplers.base import Sampler
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
-from rooflines.profiler.samplers.processes import PAGE_BYTES, TICK_S, USS_EVERY_S, ProcessTree
-from rooflines.profiler.samplers.procfs import LINUX, HeldFile, line_of
-from rooflines.profiler.samplers.rate_limit import RateLimited
+from rooflines.profiler.samplers.update_time import RateLimited
 
+LINUX = sys.platform.startswith("linux")
+TICK_S = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
+# How often descendants are listed, and what that may take of a core. Where the kernel shows children (most do) it costs a read for
+# every thread of the tree, elsewhere one for every process of the machine.
+LISTING_EVERY_S, LISTING_SHARE = 0.25, 0.005
+SHOWS_CHILDREN = LINUX and os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+# The unique set size is added up page by page, under a lock that the watched process needs to map memory: some 10 ms a gigabyte.
+USS_EVERY_S, USS_SHARE = 5.0, 0.001
 # The system counts CPU time in ticks of 10 ms: over a shorter interval the quotient says more about ticks than about load.
 SHORTEST_INTERVAL_S = 0.05
-
 # Clocks and temperatures are read from every core and over slow buses, and they change slowly; a line for every core is read as often
 # as it costs next to nothing, which is always but on machines with very many.
 SLOW_EVERY_S, SLOW_SHARE = 1.0, 0.002
 CORES_SHARE = 0.003
-
 # The first fields of a line of /proc/stat (proc(5)); guest time, which follows, is in user time.
 _STATES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 # The driver, the label of its sensor for a whole package, and the step it counts in, in degrees: the kernel's documentation of
@@ -37,10 +50,236 @@ _SENSORS: tuple[tuple[str, str, float | None], ...] = (
     ("zenpower", r"Tdie", 0.125),
     ("cpu_thermal", r"", None),
 )
-MEMINFO = "/proc/meminfo"
 HWMON = Path("/sys/class/hwmon")
-
 Times = dict[str, float]
+
+
+def content(path: str) -> bytes:
+    """Read a file of /proc at less cost than ``open``, which queries sizes and positions that have no meaning here."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return b"".join(iter(lambda: os.read(file, 1 << 16), b""))
+    finally:
+        os.close(file)
+
+
+def line_of(path: Path) -> str:
+    """The contents of a small file of the kernel, empty when it cannot be read."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+class Spent(NamedTuple):
+    """Resources used by processes. Faults and bytes are None if the system does not report them."""
+
+    cpu_s: float = 0.0
+    minor_faults: int | None = None
+    major_faults: int | None = None
+    read_bytes: int | None = None
+    written_bytes: int | None = None
+
+
+class ProcessReading(NamedTuple):
+    """One process. ``ended`` are the resources used by its reaped children and their descendants.
+
+    The system counts the bytes of ended children as the parent's own, so all bytes are in ``ended``.
+    """
+
+    started: float
+    age_s: float
+    rss_bytes: int
+    threads: int
+    own: Spent
+    ended: Spent
+
+
+class TreeReading(NamedTuple):
+    """What the living processes of a tree hold, and what the tree has ``spent`` since it is watched."""
+
+    rss_bytes: int
+    threads: int
+    processes: int
+    spent: Spent
+
+
+class ProcessTree:
+    """The process ``pid`` and its descendants; the process that asks is not counted as one.
+
+    Descendants are listed a few times a second. One that was born since counts with all it spent, one that is older (it was there
+    when watching began, or was adopted) from then on; once seen it counts until it ends, also when its parent has. What short-lived
+    children spent counts when their parent has waited for them. Raises DeviceError if process ``pid`` does not exist.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._root = pid
+        self._read: Callable[[int], ProcessReading | None] = read_process if LINUX else read_process_anywhere
+        # The memory that would be freed if the tree ended: every few seconds at most, None in between.
+        self.uss_bytes = RateLimited(self._uss_bytes, every_s=USS_EVERY_S, share=USS_SHARE)
+        self._list = RateLimited(self._add_descendants, every_s=LISTING_EVERY_S, share=LISTING_SHARE)
+        self._members = {pid: 0.0}
+        self._list()
+        self._listed_at = time.monotonic()
+        self._before = self._readings()
+        if pid not in self._before:
+            raise DeviceError(f"process {pid} cannot be monitored: it does not exist or belongs to another user.")
+        self._total = Spent()
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """The processes of the tree that were alive at the latest reading."""
+        return frozenset(self._before)
+
+    def read(self) -> TreeReading | None:
+        """The tree now, or None when none of it is left."""
+        listed = self._list()
+        now_at = time.monotonic()
+        now = self._readings()
+        self._total = added(self._total, spent_between(self._before, now, now_at - self._listed_at))
+        self._before = now
+        if listed is not None:
+            self._listed_at = now_at
+        if not now:
+            return None
+        rss_bytes, threads = sum(process.rss_bytes for process in now.values()), sum(process.threads for process in now.values())
+        return TreeReading(rss_bytes=rss_bytes, threads=threads, processes=len(now), spent=self._total)
+
+    def _readings(self) -> dict[int, ProcessReading]:
+        readings = {}
+        for pid, started in tuple(self._members.items()):
+            reading = self._read(pid)
+            if reading is None or (started and reading.started != started):  # ended, and its number perhaps used again
+                del self._members[pid]
+            else:
+                self._members[pid] = reading.started
+                readings[pid] = reading
+        return readings
+
+    def _add_descendants(self) -> int:
+        for pid in descendants(self._root):
+            if pid != os.getpid():  # the sampler is a child of the run it watches, and no part of it
+                self._members.setdefault(pid, 0.0)
+        return len(self._members)
+
+    def _uss_bytes(self) -> int | None:
+        sizes = [size for size in map(_own_uss_bytes, self._before) if size is not None]
+        return sum(sizes) if sizes else None
+
+
+def spent_between(before: dict[int, ProcessReading], now: dict[int, ProcessReading], unseen_s: float) -> Spent:
+    """Resources used by a tree between two readings of its processes by process id.
+
+    A process without an earlier reading counts with all it spent if it is younger than ``unseen_s``, the time since it was last looked
+    for new ones, and else not yet.
+    When a process ends and its parent waits for it, all it ever spent is added to the parent's ``ended``: what was known of it before
+    is taken off there. A process that ended unnoticed by any parent takes with it what it spent since the reading before.
+    """
+    own, ended = Spent(), Spent()
+    for pid, reading in now.items():
+        earlier = before.get(pid)
+        if earlier is not None and earlier.started == reading.started:
+            own = added(own, added(reading.own, earlier.own, sign=-1))
+            ended = added(ended, added(reading.ended, earlier.ended, sign=-1))
+        elif reading.age_s <= unseen_s + 2 * TICK_S:
+            own, ended = added(own, reading.own), added(ended, reading.ended)
+    for pid, earlier in before.items():
+        if pid not in now or now[pid].started != earlier.started:
+            ended = added(ended, added(earlier.own, earlier.ended), sign=-1)
+    own, ended = (Spent._make(value and max(0, value) for value in spent) for spent in (own, ended))
+    return added(own, ended)
+
+
+def added(one: Spent, other: Spent, sign: int = 1) -> Spent:
+    """The sum (``sign`` 1) or the difference (-1); what only one of them knows is taken from it."""
+    return Spent._make(a if b is None else (a or 0) + sign * b for a, b in zip(one, other, strict=True))
+
+
+def read_process(pid: int) -> ProcessReading | None:
+    """One process as Linux shows it, None when it has ended or is not ours to look at. See proc(5) for the fields."""
+    try:
+        stat = content(f"/proc/{pid}/stat")
+    except OSError:
+        return None
+    # The name, in brackets, may hold anything, also brackets and spaces.
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    alive = fields[0] not in (b"Z", b"X")
+    minor, ended_minor, major, ended_major, user, system, ended_user, ended_system = map(int, fields[7:15])
+    threads, _, started, _, rss_pages = map(int, fields[17:22])
+    read_bytes, written_bytes = _storage_bytes(pid)
+    return ProcessReading(
+        started=float(started),
+        age_s=time.clock_gettime(time.CLOCK_BOOTTIME) - started * TICK_S,
+        rss_bytes=rss_pages * PAGE_BYTES,
+        threads=threads if alive else 0,
+        own=Spent((user + system) * TICK_S, minor, major),
+        ended=Spent((ended_user + ended_system) * TICK_S, ended_minor, ended_major, read_bytes, written_bytes),
+    )
+
+
+def read_process_anywhere(pid: int) -> ProcessReading | None:
+    """One process as psutil shows it on every system, None when it has ended or is not ours to look at."""
+    try:
+        process = psutil.Process(pid)
+        with process.oneshot():
+            times = process.cpu_times()
+            alive = process.status() != psutil.STATUS_ZOMBIE
+            started = process.create_time()
+            read_bytes = written_bytes = None
+            with contextlib.suppress(psutil.Error, AttributeError):  # macOS has no such counters
+                counted = process.io_counters()
+                read_bytes, written_bytes = counted.read_bytes, counted.write_bytes
+            return ProcessReading(
+                started=started,
+                age_s=time.time() - started,
+                rss_bytes=process.memory_info().rss if alive else 0,
+                threads=process.num_threads() if alive else 0,
+                own=Spent(times.user + times.system),
+                ended=Spent(
+                    getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0),
+                    read_bytes=read_bytes,
+                    written_bytes=written_bytes,
+                ),
+            )
+    except (psutil.Error, OSError):
+        return None
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """The ids of the children of ``pid``, of theirs and so on."""
+    if not SHOWS_CHILDREN:
+        with contextlib.suppress(psutil.Error, OSError):
+            yield from (child.pid for child in psutil.Process(pid).children(recursive=True))
+        return
+    waiting = [pid]
+    while waiting:
+        children = list(_children(waiting.pop()))
+        yield from children
+        waiting.extend(children)
+
+
+def _children(pid: int) -> Iterator[int]:
+    """The children that each thread of ``pid`` has started."""
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError):
+                yield from map(int, content(f"/proc/{pid}/task/{thread}/children").split())
+
+
+def _storage_bytes(pid: int) -> tuple[int | None, int | None]:
+    """Bytes that the process had read from storage and written to it; what the page cache answers is neither."""
+    try:
+        lines = dict(line.split(b": ") for line in content(f"/proc/{pid}/io").splitlines())
+        return int(lines[b"read_bytes"]), int(lines[b"write_bytes"])
+    except (OSError, KeyError, ValueError):
+        return None, None
+
+
+def _own_uss_bytes(pid: int) -> int | None:
+    try:
+        return int(psutil.Process(pid).memory_full_info().uss)
+    except (psutil.Error, OSError, AttributeError):
+        return None
 
 
 class HostSampler(Sampler):
@@ -59,34 +298,32 @@ class HostSampler(Sampler):
         self._temperature = CpuTemperature()
         self._frequency_hz = RateLimited(cpu_frequency_hz, every_s=SLOW_EVERY_S, share=SLOW_SHARE)
         self._temperature_c = RateLimited(self._temperature.read, every_s=SLOW_EVERY_S, share=SLOW_SHARE)
-        self._memory = MachineMemory()
-        self._clock = CpuClock()
-        self._times = self._clock.read()
-        self._core_times = RateLimited(lambda: self._times.cores(), share=CORES_SHARE)
+        self._lines = _cpu_lines()
+        self._core_times = RateLimited(lambda: _core_times(self._lines), share=CORES_SHARE)
         self._cores = self._core_times() or []
-        self._machine = self._times.machine()
+        self._machine = _machine_times(self._lines)
         self._cpu_s = 0.0
         self._measured_at = time.monotonic()
 
     def counters(self) -> Sequence[Counter]:
-        def counter(
-            field: str, update_s: float | None = None, resolution: float | None = None, window_s: float = self._interval_s
-        ) -> Counter:
-            return Counter(source="psutil", device="host", field=field, update_s=update_s, resolution=resolution, window_s=window_s)
-
         # Here and not at the first reading, which is within what is measured.
         for question in (self._frequency_hz, self._temperature_c, self.tree.uss_bytes):
             question.prime()
-        tick = TICK_S / self._interval_s
-        return (
-            counter("cpu_utilization", TICK_S, tick / max(1, len(self._cores))),
-            counter("core_utilization", TICK_S, tick),
-            counter("process_cpu_utilization", TICK_S, tick),
-            counter("cpu_frequency_hz", SLOW_EVERY_S, window_s=0.0),
-            counter("process_rss_bytes", resolution=float(PAGE_BYTES), window_s=0.0),
-            counter("process_uss_bytes", USS_EVERY_S, float(PAGE_BYTES), window_s=0.0),
-            *([counter("temperature_c", SLOW_EVERY_S, self._temperature.resolution_c, 0.0)] if self._temperature.exists else []),
-        )
+        tick, page_bytes = TICK_S / self._interval_s, float(PAGE_BYTES)
+        rows: list[tuple[str, float | None, float | None, float]] = [
+            ("cpu_utilization", TICK_S, tick / max(1, len(self._cores)), self._interval_s),
+            ("core_utilization", TICK_S, tick, self._interval_s),
+            ("process_cpu_utilization", TICK_S, tick, self._interval_s),
+            ("cpu_frequency_hz", SLOW_EVERY_S, None, 0.0),
+            ("process_rss_bytes", None, page_bytes, 0.0),
+            ("process_uss_bytes", USS_EVERY_S, page_bytes, 0.0),
+        ]
+        if self._temperature.exists:
+            rows.append(("temperature_c", SLOW_EVERY_S, self._temperature.resolution_c, 0.0))
+        return [
+            Counter(source="psutil", device="host", field=field, update_s=update_s, resolution=resolution, window_s=window_s)
+            for field, update_s, resolution, window_s in rows
+        ]
 
     def read(self) -> Sequence[DeviceSample]:
         tree = self.tree.read()
@@ -94,40 +331,37 @@ class HostSampler(Sampler):
         cpu_utilization = process_cpu_utilization = core_utilization = None
         elapsed_s = now - self._measured_at
         if elapsed_s >= SHORTEST_INTERVAL_S:
-            self._times = self._clock.read()
-            machine = self._times.machine()
+            self._lines = _cpu_lines()
+            machine = _machine_times(self._lines)
             cpu_utilization = busy_fraction(self._machine, machine)
             self._machine, self._measured_at = machine, now
             core_utilization = self._core_utilization()
             if tree is not None:
                 process_cpu_utilization = (tree.spent.cpu_s - self._cpu_s) / elapsed_s
                 self._cpu_s = tree.spent.cpu_s
-        memory = self._memory.read()
-        return (
-            DeviceSample(
-                time_ns=now_ns(),
-                source="psutil",
-                cpu_utilization=cpu_utilization,
-                core_utilization=core_utilization,
-                cpu_frequency_hz=self._frequency_hz(),
-                temperature_c=self._temperature_c(),
-                memory_used_bytes=memory.used_bytes,
-                memory_total_bytes=memory.total_bytes,
-                process_cpu_utilization=process_cpu_utilization,
-                process_rss_bytes=tree and tree.rss_bytes,
-                process_uss_bytes=self.tree.uss_bytes(),
-                process_threads=tree and tree.threads,
-                process_count=tree and tree.processes,
-                process_read_bytes=tree and tree.spent.read_bytes,
-                process_written_bytes=tree and tree.spent.written_bytes,
-                process_minor_faults=tree and tree.spent.minor_faults,
-                process_major_faults=tree and tree.spent.major_faults,
-            ),
+        total_bytes, used_bytes = _memory()
+        values: dict[str, Any] = {}
+        if tree is not None:
+            spent = tree.spent
+            values = {
+                "process_rss_bytes": tree.rss_bytes, "process_threads": tree.threads, "process_count": tree.processes,
+                "process_read_bytes": spent.read_bytes, "process_written_bytes": spent.written_bytes,
+                "process_minor_faults": spent.minor_faults, "process_major_faults": spent.major_faults,
+            }  # fmt: skip
+        sample = DeviceSample(
+            time_ns=now_ns(),
+            source="psutil",
+            cpu_utilization=cpu_utilization,
+            core_utilization=core_utilization,
+            cpu_frequency_hz=self._frequency_hz(),
+            temperature_c=self._temperature_c(),
+            memory_used_bytes=used_bytes,
+            memory_total_bytes=total_bytes,
+            process_cpu_utilization=process_cpu_utilization,
+            process_uss_bytes=self.tree.uss_bytes(),
+            **values,
         )
-
-    def close(self) -> None:
-        self._clock.close()
-        self._memory.close()
+        return (sample,)
 
     def _core_utilization(self) -> tuple[float, ...] | None:
         cores = self._core_times()
@@ -138,7 +372,17 @@ class HostSampler(Sampler):
             return None
         busy = [busy_fraction(*times) for times in zip(before, cores, strict=True)]
         # A tick is a tenth of a reading ten times a second: more digits would say nothing and fill the file.
-        return None if None in busy else tuple(round(one, 3) for one in busy if one is not None)
+        return None if None in busy else tuple(round(core, 3) for core in busy if core is not None)
+
+
+def _memory() -> tuple[int, int]:
+    """Bytes that the machine has, and those that programs could not have without making others swap."""
+    words = content("/proc/meminfo").split(None, 8) if LINUX else []
+    # In some containers the file shows the machine's available memory next to the container's total; psutil handles this.
+    if len(words) == 9 and words[6] == b"MemAvailable:" and int(words[7]) <= int(words[1]):
+        return int(words[1]) << 10, int(words[1]) - int(words[7]) << 10
+    memory = psutil.virtual_memory()
+    return memory.total, memory.total - memory.available
 
 
 def cpu_frequency_hz() -> float | None:
@@ -148,39 +392,6 @@ def cpu_frequency_hz() -> float | None:
     except (OSError, NotImplementedError, RuntimeError):
         return None
     return frequency.current * 1e6 if frequency and frequency.current else None
-
-
-class CpuClock:
-    """Reads the times of the cores."""
-
-    def __init__(self) -> None:
-        self._file = HeldFile("/proc/stat") if LINUX else None
-
-    def read(self) -> CpuTimes:
-        # What follows the cores is thousands of interrupt counts.
-        return CpuTimes(self._file.start().partition(b"intr ")[0].splitlines() if self._file is not None else [])
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-
-class CpuTimes:
-    """Seconds by state at the moment it was read: on Linux one read for the machine and all cores."""
-
-    def __init__(self, lines: list[bytes]) -> None:
-        self._lines = lines
-
-    def machine(self) -> Times:
-        """All cores together."""
-        return _cpu_times(self._lines[0]) if self._lines else _without_guests(psutil.cpu_times()._asdict())
-
-    def cores(self) -> list[Times]:
-        """Each core that is on."""
-        if self._lines:
-            return [_cpu_times(line) for line in self._lines[1:]]
-        return [_without_guests(core._asdict()) for core in psutil.cpu_times(percpu=True)]
 
 
 def busy_fraction(before: Times, after: Times) -> float | None:
@@ -193,55 +404,25 @@ def busy_fraction(before: Times, after: Times) -> float | None:
     return 1 - (spent.get("idle", 0.0) + spent.get("iowait", 0.0)) / total
 
 
-def _cpu_times(line: bytes) -> Times:
+def _cpu_lines() -> list[bytes]:
+    """The lines of /proc/stat for all cores together and for each that is on, in one read; empty where there is no such file."""
+    return content("/proc/stat").partition(b"intr ")[0].splitlines() if LINUX else []
+
+
+def _machine_times(lines: list[bytes]) -> Times:
+    return _times(lines[0]) if lines else _without_guests(psutil.cpu_times())
+
+
+def _core_times(lines: list[bytes]) -> list[Times]:
+    return [_times(line) for line in lines[1:]] if lines else [_without_guests(core) for core in psutil.cpu_times(percpu=True)]
+
+
+def _times(line: bytes) -> Times:
     return {state: int(ticks) * TICK_S for state, ticks in zip(_STATES, line.split()[1:], strict=False)}
 
 
-def _without_guests(times: Times) -> Times:
-    return {state: seconds for state, seconds in times.items() if not state.startswith("guest")}
-
-
-class Memory(NamedTuple):
-    """Bytes that the machine has, and those that programs could not have without making others swap."""
-
-    total_bytes: int
-    used_bytes: int
-
-
-class MachineMemory:
-    """Reads the memory of the machine: on Linux two lines of one file, elsewhere by psutil."""
-
-    def __init__(self, meminfo: str = MEMINFO) -> None:
-        self._file: HeldFile | None = None
-        if LINUX:
-            file = HeldFile(meminfo)
-            # Kernels before 3.14 do not say what is available; psutil has an estimate for them.
-            if _meminfo(file.start()) is None:
-                file.close()
-            else:
-                self._file = file
-
-    def read(self) -> Memory:
-        memory = _meminfo(self._file.start()) if self._file is not None else None
-        if memory is not None:
-            return memory
-        asked = psutil.virtual_memory()
-        return Memory(asked.total, asked.total - asked.available)
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-
-def _meminfo(text: bytes) -> Memory | None:
-    """``MemTotal`` and ``MemAvailable``, in KiB (proc(5)): the first and the third line."""
-    words = text.split(None, 8)
-    if len(words) < 9 or words[0] != b"MemTotal:" or words[6] != b"MemAvailable:":
-        return None
-    total, available = int(words[1]) << 10, int(words[7]) << 10
-    # In some containers the file shows the machine's available memory next to the container's total; psutil handles this too.
-    return Memory(total, total - available) if available <= total else None
+def _without_guests(times: Any) -> Times:
+    return {state: seconds for state, seconds in times._asdict().items() if not state.startswith("guest")}
 
 
 class CpuTemperature:
@@ -253,25 +434,22 @@ class CpuTemperature:
     def __init__(self, hwmon: Path = HWMON) -> None:
         self.resolution_c: float | None = None
         self._inputs: list[Path] = []
-        drivers = [(directory, line_of(directory / "name")) for directory in sorted(hwmon.glob("hwmon*"))]
+        sensors = [(line_of(path.with_name("name")), path) for path in sorted(hwmon.glob("hwmon*/temp*_input"))]
         for driver, label, resolution_c in _SENSORS:
-            for directory, name in drivers:
-                if name == driver:
-                    self._inputs += [path for path in sorted(directory.glob("temp*_input")) if re.fullmatch(label, _label(path))]
-            if self._inputs:
+            if not self._inputs:
                 self.resolution_c = resolution_c
-                return
+                self._inputs = [
+                    path
+                    for name, path in sensors
+                    if name == driver and re.fullmatch(label, line_of(path.with_name(path.name.replace("_input", "_label"))))
+                ]
 
     @property
     def exists(self) -> bool:
-        """Whether there is a sensor at all."""
+        """Whether there is a sensor."""
         return bool(self._inputs)
 
     def read(self) -> float | None:
         """The hottest package in degrees Celsius, None where nothing can be read."""
         readings = [int(text) for path in self._inputs if (text := line_of(path)).lstrip("-").isdigit()]
         return max(readings) / 1e3 if readings else None
-
-
-def _label(path: Path) -> str:
-    return line_of(path.with_name(path.name.replace("_input", "_label")))

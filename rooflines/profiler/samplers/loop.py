@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from rooflines.errors import DeviceError
 from rooflines.profiler.samplers.base import Sampler
-from rooflines.profiler.samplers.journal import Entry, write_entry
+from rooflines.profiler.samplers.storage import Entry, write_entry
 
 # A SimpleQueue because a signal handler may put into it at any moment: an Event's lock could already be held by the thread it
 # interrupted. What is put there is the order to stop: None, or what went wrong.
@@ -74,7 +74,10 @@ class SamplingLoop:
         """Sample until the end."""
         for thread in self._threads:
             thread.start()
-        self._wait_for_counters()
+        deadline = time.monotonic() + COUNTERS_TIMEOUT_S
+        with contextlib.suppress(queue.Empty):
+            for _ in self._threads:
+                self._ready.get(timeout=max(0.0, deadline - time.monotonic()))
         self._write(Entry(started=True))
         self._begin.set()
         failure = None
@@ -94,14 +97,7 @@ class SamplingLoop:
         if silent:
             self._write(Entry(problem=f"{silent} of {len(self._threads)} samplers did not respond at the end."))
 
-    def _wait_for_counters(self) -> None:
-        deadline = time.monotonic() + COUNTERS_TIMEOUT_S
-        with contextlib.suppress(queue.Empty):
-            for _ in self._threads:
-                self._ready.get(timeout=max(0.0, deadline - time.monotonic()))
-
     def _serve(self, sampler: Sampler) -> None:
-        """The life of one sampler, in its thread."""
         try:
             try:
                 counters = sampler.counters()

@@ -1,28 +1,77 @@
-"""One NVIDIA GPU as its driver sees it, through NVML. docs/sampling-nvml.md says what each figure is worth."""
+"""NVIDIA GPUs as their driver shows them, through NVML. docs/sampling-nvml.md says what each figure is worth."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from rooflines.device_specs.nvml import find_slices, start_nvml, throttle_reasons
+from rooflines.device_specs.nvml import averages_power, field_number, find_gpu, find_slices, is_slice, start_nvml, throttle_reasons
 from rooflines.errors import DeviceError
 from rooflines.profiler.samplers.base import Sampler
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
-from rooflines.profiler.samplers.nvml_counters import NvmlCounters
-from rooflines.profiler.samplers.nvml_device import NvmlDevice
+from rooflines.profiler.samplers.update_time import Pace, pace
 
 # A question for PCIe throughput blocks for 20 ms, one for the processes can take milliseconds: one of them at most in this time.
 TURN_S = 0.25
 # Where nothing was seen to change: NVIDIA's drivers have new values every 20 to 100 ms.
 UNMEASURED_PERIOD_S = 0.05
+# A lost GPU may answer UNKNOWN to most questions, a removed slice not at all. It is gone after this many such readings in a row.
+LAST_READINGS = 3
+# How long counters are watched for their updates, with what pause between two readings, and how many new values are enough.
+BURST_S = 0.6
+BURST_PAUSE_S = 0.001
+ENOUGH_CHANGES = 7
+# What NVML's documentation says: the interval that newer GPUs average power over, and the longest sample period of a utilization.
+POWER_WINDOW_S = 1.0
+UTILIZATION_WINDOW_S = 1.0
+
+# NVML counts in mJ, mW and percent, and the traffic of links in KiB.
+_PER_UNIT = {"energy_j": 1000, "power_w": 1000, "power_instant_w": 1000, "gpu_utilization": 100, "gpu_memory_utilization": 100}
+_TRAFFIC = ("nvlink_tx_bytes", "nvlink_rx_bytes")
+_ALL_LINKS = 0xFFFFFFFF
+# Fields of nvmlDeviceGetFieldValues: what problems call it, pynvml's name for it, and the scope it is asked for.
+_FIELD_VALUES = {
+    "power_w": ("average power", "NVML_FI_DEV_POWER_AVERAGE", 0),
+    "power_instant_w": ("instant power", "NVML_FI_DEV_POWER_INSTANT", 0),
+    "memory_temperature_c": ("memory temperature", "NVML_FI_DEV_MEMORY_TEMP", 0),
+    "nvlink_tx_bytes": ("NVLink sending", "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX", _ALL_LINKS),
+    "nvlink_rx_bytes": ("NVLink receiving", "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX", _ALL_LINKS),
+}
+_SLICE = "{} is a slice of a GPU (MIG): NVML has its memory, and power, clocks and utilization of whole GPUs only."
 
 Pids = Callable[[], Collection[int]]
+# A function of pynvml after its handle: its name, and its further arguments, the names of constants.
+Question = tuple[str, ...]
 
-_OF_A_SLICE = "{} is a slice of a GPU (MIG): NVML has its memory, and power, clocks and utilization of whole GPUs only."
+
+class _Number(NamedTuple):
+    """A number read by one question: its words in problems, and the conversion to the unit of a sample."""
+
+    words: str
+    question: Question
+    unit: Callable[[int], float]
+
+
+_STATE = {
+    "power_limit_w": _Number("power limit", ("nvmlDeviceGetEnforcedPowerLimit",), lambda mw: mw / 1e3),
+    "temperature_c": _Number("temperature", ("nvmlDeviceGetTemperature", "NVML_TEMPERATURE_GPU"), float),
+    "sm_clock_hz": _Number("SM clock", ("nvmlDeviceGetClockInfo", "NVML_CLOCK_SM"), lambda mhz: mhz * 1e6),
+    "memory_clock_hz": _Number("memory clock", ("nvmlDeviceGetClockInfo", "NVML_CLOCK_MEM"), lambda mhz: mhz * 1e6),
+    "ecc_corrected": _Number(
+        "corrected memory errors", ("nvmlDeviceGetTotalEccErrors", "NVML_MEMORY_ERROR_TYPE_CORRECTED", "NVML_VOLATILE_ECC"), int
+    ),
+    "ecc_uncorrected": _Number(
+        "uncorrected memory errors", ("nvmlDeviceGetTotalEccErrors", "NVML_MEMORY_ERROR_TYPE_UNCORRECTED", "NVML_VOLATILE_ECC"), int
+    ),
+}
+_PCIE = {
+    "pcie_tx_bytes_per_s": _Number("PCIe throughput", ("nvmlDeviceGetPcieThroughput", "NVML_PCIE_UTIL_TX_BYTES"), lambda kb: kb * 1e3),
+    "pcie_rx_bytes_per_s": _Number("PCIe throughput", ("nvmlDeviceGetPcieThroughput", "NVML_PCIE_UTIL_RX_BYTES"), lambda kb: kb * 1e3),
+}
 
 
 class NvmlSampler(Sampler):
@@ -38,16 +87,18 @@ class NvmlSampler(Sampler):
     """
 
     def __init__(self, identity: str | int, device: str, pids: Pids | None = None) -> None:
-        self._gpu = gpu = NvmlDevice(identity, device)
-        self._counters = NvmlCounters(gpu)
-        self._processes = ProcessMemory(gpu, pids) if pids is not None else None
-        self._in_turn = deque([self._process_memory] if gpu.is_slice else [self._process_memory, self._pcie_sent, self._pcie_received])
+        self._gpu = gpu = _Gpu(identity, device)
+        self.is_slice = gpu.is_slice
+        self._averages = not gpu.is_slice and averages_power(gpu.nvml, gpu.handle)
+        self._pids = pids
+        self._processes_listed = False
+        self._in_turn = deque([None] if gpu.is_slice else [None, *_PCIE])
         self._turn_at = -float("inf")
         try:
             # Report now what cannot be read, before the run starts.
             self.read()
             if not gpu.is_slice:
-                self._pcie_sent()
+                gpu.number(_PCIE["pcie_tx_bytes_per_s"])
         except DeviceError:
             self.close()
             raise
@@ -56,82 +107,218 @@ class NvmlSampler(Sampler):
     def problems(self) -> tuple[str, ...]:
         return self._gpu.problems
 
-    @property
-    def is_slice(self) -> bool:
-        """Whether it is a slice (MIG)."""
-        return self._gpu.is_slice
-
     def counters(self) -> Sequence[Counter]:
-        if self._gpu.is_slice:
+        if self.is_slice:
             return ()
-        counters = self._counters.measure()
-        periods = [counter.update_s for counter in counters if counter.update_s is not None]
+        paces = self._watch()
+        periods = [shown.period_s for shown in paces.values() if shown.period_s is not None]
         self.period_s = min(periods) / 2 if periods else UNMEASURED_PERIOD_S
-        return counters
+        return tuple(
+            Counter(
+                source="nvml",
+                device=self._gpu.name,
+                field=field,
+                update_s=shown.period_s,
+                resolution=None if shown.step is None else shown.step / _PER_UNIT[field],
+                window_s=self._window_s(field, shown),
+            )
+            for field, shown in paces.items()
+        )
 
     def read(self) -> Sequence[DeviceSample]:
         gpu = self._gpu
         with gpu.reading():
             began_ns = now_ns()
-            values: dict[str, Any] = {} if gpu.is_slice else self._counters.read()
+            values: dict[str, Any] = {} if gpu.is_slice else self._counted()
             time_ns = (began_ns + now_ns()) // 2
-            values |= self._memory()
+            # The second version does not count what the driver keeps for itself as used.
+            memory = gpu.ask("memory", ("nvmlDeviceGetMemoryInfo", "nvmlMemory_v2"), ("nvmlDeviceGetMemoryInfo",))
+            if memory is not None:
+                values |= {"memory_used_bytes": int(memory.used), "memory_total_bytes": int(memory.total)}
             if not gpu.is_slice:
-                values |= self._state()
+                bits = gpu.ask(
+                    "throttle reasons",
+                    ("nvmlDeviceGetCurrentClocksEventReasons",),
+                    ("nvmlDeviceGetCurrentClocksThrottleReasons",),  # its name before driver 535
+                )
+                values["throttle_reasons"] = None if bits is None else ", ".join(throttle_reasons(bits))
+                values |= {field: gpu.number(number) for field, number in _STATE.items()}
             if time.monotonic() - self._turn_at >= TURN_S:
                 self._turn_at = time.monotonic()
-                values |= self._in_turn[0]()
+                if (field := self._in_turn[0]) is not None:
+                    values[field] = gpu.number(_PCIE[field])
+                elif self._pids is not None:
+                    values["process_memory_bytes"] = self._process_memory_bytes(self._pids)
                 self._in_turn.rotate(-1)
         return (DeviceSample(time_ns=time_ns, source="nvml", device=gpu.name, **values),)
 
     def close(self) -> None:
-        self._gpu.close()
+        self._gpu.nvml.nvmlShutdown()
 
-    def _memory(self) -> dict[str, Any]:
-        nvml, handle = self._gpu.nvml, self._gpu.handle
-        memory = self._gpu.ask(
-            "memory",
-            # The second version does not count what the driver keeps for itself as used.
-            lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2),
-            lambda: nvml.nvmlDeviceGetMemoryInfo(handle),
+    def _process_memory_bytes(self, pids: Pids) -> int | None:
+        """The bytes that the processes hold together, None where that is not known.
+
+        In a container NVML may number processes as the host does, or list none: until one of ours has been listed under an id that we
+        know, their memory is unknown.
+        """
+        processes = self._gpu.ask("process memory", ("nvmlDeviceGetComputeRunningProcesses",))
+        if processes is None:
+            return None
+        watched = pids()
+        sizes = [process.usedGpuMemory for process in processes if process.pid in watched]
+        self._processes_listed = self._processes_listed or bool(sizes)
+        return sum(sizes) if self._processes_listed and None not in sizes else None
+
+    def _counted(self) -> dict[str, float | int]:
+        """Permanent counters and sensors in the units of a sample."""
+        numbers = self._numbers({*_PER_UNIT, *_FIELD_VALUES})
+        numbers |= {field: numbers[field] / per_unit for field, per_unit in _PER_UNIT.items() if field in numbers}
+        return numbers | {field: int(numbers[field]) << 10 for field in _TRAFFIC if field in numbers}
+
+    def _numbers(self, wanted: Collection[str]) -> dict[str, float | int]:
+        """Those of the ``wanted`` fields that change fast and those that come with them, as NVML counts them."""
+        gpu = self._gpu
+        numbers: dict[str, Any] = {}
+        if "energy_j" in wanted:
+            numbers["energy_j"] = gpu.ask("energy", ("nvmlDeviceGetTotalEnergyConsumption",))
+        fields = {name: field for name, field in _FIELD_VALUES.items() if name in wanted}
+        answers = gpu.fields({words: (getattr(gpu.nvml, constant), scope) for words, constant, scope in fields.values()})
+        numbers |= {name: answers.get(words) for name, (words, _, _) in fields.items()}
+        self._averages = self._averages or numbers.get("power_w") is not None
+        if "power_w" in wanted and numbers["power_w"] is None:
+            # GA100 and what came before it have no average, but this; so have drivers from before there were fields for power.
+            numbers["power_w"] = gpu.ask("power", ("nvmlDeviceGetPowerUsage",))
+        if "gpu_utilization" in wanted or "gpu_memory_utilization" in wanted:
+            rates = gpu.ask("utilization", ("nvmlDeviceGetUtilizationRates",))
+            if rates is not None:
+                numbers |= {"gpu_utilization": rates.gpu, "gpu_memory_utilization": rates.memory}
+        return {name: number for name, number in numbers.items() if number is not None and name in wanted}
+
+    def _watch(self) -> dict[str, Pace]:
+        """The updates of each field, read as fast as possible until it had enough new values or the time is up."""
+        supported = self._numbers(_PER_UNIT)
+        readings: dict[str, list[tuple[float, int]]] = {field: [] for field in supported}
+        changes = dict.fromkeys(supported, 0)
+        began = time.perf_counter()
+        while (waiting := [field for field in supported if changes[field] < ENOUGH_CHANGES]) and time.perf_counter() < began + BURST_S:
+            before = time.perf_counter()
+            numbers = self._numbers(waiting)
+            at = (before + time.perf_counter()) / 2
+            for field, number in numbers.items():
+                known = readings[field]
+                changes[field] += bool(known) and known[-1][1] != int(number)
+                known.append((at, int(number)))
+            time.sleep(BURST_PAUSE_S)
+        return {field: pace(known) for field, known in readings.items()}
+
+    def _window_s(self, field: str, shown: Pace) -> float:
+        if field == "power_w":
+            return POWER_WINDOW_S if self._averages else 0.0
+        # Each new value of a utilization is of the time since the last one.
+        return (shown.period_s or UTILIZATION_WINDOW_S) if field.endswith("utilization") else 0.0
+
+
+class _Gpu:
+    """One GPU or slice to ask: unsupported fields are asked once, permission errors noted once, a lost GPU raises DeviceError."""
+
+    def __init__(self, identity: str | int, name: str) -> None:
+        self.nvml = start_nvml()
+        self.name = name
+        self._denied: dict[str, list[str]] = {}  # what may not be read, by the error
+        self._refused: set[str] = set()
+        self._answered = self._unknown = self._failed_readings = 0
+        self._error: Any = None
+        try:
+            self.handle = find_gpu(self.nvml, identity)
+            self.is_slice = is_slice(self.nvml, self.handle)
+        except self.nvml.NVMLError as error:
+            self.nvml.nvmlShutdown()
+            raise DeviceError(f"GPU {identity!r} ({name}) not found by NVML: {error}.") from None
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        return tuple(
+            f"Not readable on {self.name} by this user ({error}): {', '.join(subjects)}." for error, subjects in self._denied.items()
         )
-        return {} if memory is None else {"memory_used_bytes": int(memory.used), "memory_total_bytes": int(memory.total)}
 
-    def _state(self) -> dict[str, Any]:
-        """What holds a GPU back, and how it is."""
-        nvml, handle, ask = self._gpu.nvml, self._gpu.handle, self._gpu.ask
-        bits = ask(
-            "throttle reasons",
-            lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle),
-            # its name before driver 535
-            lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
-        )
-        return {
-            "power_limit_w": ask("power limit", lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3),
-            "temperature_c": ask("temperature", lambda: float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))),
-            "sm_clock_hz": ask("SM clock", lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM) * 1e6),
-            "memory_clock_hz": ask("memory clock", lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM) * 1e6),
-            "throttle_reasons": None if bits is None else ", ".join(throttle_reasons(bits)),
-            "ecc_corrected": self._ecc("corrected memory errors", nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
-            "ecc_uncorrected": self._ecc("uncorrected memory errors", nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
-        }
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Surrounds the questions of one reading. Raises DeviceError after several that had no answer, or fewer than UNKNOWNs."""
+        self._answered = self._unknown = 0
+        yield
+        failed = not self._answered or self._unknown > self._answered
+        self._failed_readings = self._failed_readings + 1 if failed else 0
+        if self._failed_readings >= LAST_READINGS:
+            raise self._lost(self._error)
 
-    def _ecc(self, words: str, kind: int) -> int | None:
-        nvml, handle = self._gpu.nvml, self._gpu.handle
-        return self._gpu.ask(words, lambda: int(nvml.nvmlDeviceGetTotalEccErrors(handle, kind, nvml.NVML_VOLATILE_ECC)))
+    def number(self, number: _Number) -> float | None:
+        """One number in the unit of a sample."""
+        answer = self.ask(number.words, number.question)
+        return None if answer is None else number.unit(answer)
 
-    def _process_memory(self) -> dict[str, Any]:
-        return {"process_memory_bytes": self._processes.read()} if self._processes is not None else {}
+    def ask(self, subject: str, *questions: Question) -> Any:
+        """The answer to the first of ``questions`` that this device and driver support; None when there is none, or none just now."""
+        denied = None
+        for place, (function, *constants) in enumerate(questions):
+            key = f"{subject} {place}"
+            if key in self._refused:
+                continue
+            try:
+                answer = getattr(self.nvml, function)(self.handle, *(getattr(self.nvml, constant) for constant in constants))
+            except AttributeError:  # this pynvml is older than the question
+                self._refused.add(key)
+            except self.nvml.NVMLError as error:
+                if not self._refuses(key, error):
+                    return None
+                denied = error if isinstance(error, self.nvml.NVMLError_NoPermission) else denied
+            else:
+                self._answered += 1
+                return answer
+        if denied is not None:
+            self._denied.setdefault(str(denied), []).append(subject)
+        return None
 
-    def _pcie_sent(self) -> dict[str, Any]:
-        return {"pcie_tx_bytes_per_s": self._pcie(self._gpu.nvml.NVML_PCIE_UTIL_TX_BYTES)}
+    def fields(self, wanted: Mapping[str, tuple[int, int]]) -> dict[str, float | int]:
+        """The numbers of those of the ``wanted`` fields (with their scope) that this device has, in NVML's units, by one call."""
+        asked = {subject: field for subject, field in wanted.items() if subject not in self._refused}
+        if not asked or "field values 0" in self._refused:
+            return {}
+        try:
+            answers = self.nvml.nvmlDeviceGetFieldValues(self.handle, list(asked.values()))
+        except self.nvml.NVMLError as error:
+            self._refuses("field values 0", error)
+            return {}
+        self._answered += 1
+        numbers = {}
+        for subject, answer in zip(asked, answers, strict=False):
+            if answer.nvmlReturn == self.nvml.NVML_SUCCESS:
+                self._answered += 1
+                numbers[subject] = field_number(answer)
+                continue
+            refusal = self.nvml.NVMLError(answer.nvmlReturn)
+            if self._refuses(subject, refusal) and isinstance(refusal, self.nvml.NVMLError_NoPermission):
+                self._denied.setdefault(str(refusal), []).append(subject)
+        return numbers
 
-    def _pcie_received(self) -> dict[str, Any]:
-        return {"pcie_rx_bytes_per_s": self._pcie(self._gpu.nvml.NVML_PCIE_UTIL_RX_BYTES)}
+    def _refuses(self, key: str, error: Any) -> bool:
+        """Whether ``error`` means that there will never be an answer."""
+        nvml = self.nvml
+        self._error = error
+        if error.value in (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_RESET_REQUIRED):
+            raise self._lost(error) from None
+        if error.value in (
+            nvml.NVML_ERROR_NOT_SUPPORTED,
+            nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+            nvml.NVML_ERROR_INVALID_ARGUMENT,
+            nvml.NVML_ERROR_NO_PERMISSION,
+        ):
+            self._refused.add(key)
+            return True
+        self._unknown += error.value == nvml.NVML_ERROR_UNKNOWN
+        return False
 
-    def _pcie(self, direction: int) -> float | None:
-        nvml, handle = self._gpu.nvml, self._gpu.handle
-        return self._gpu.ask("PCIe throughput", lambda: nvml.nvmlDeviceGetPcieThroughput(handle, direction) * 1e3)
+    def _lost(self, error: Any) -> DeviceError:
+        return DeviceError(f"sampling of {self.name} stopped: {error}.", hint="See nvidia-smi and the kernel log.")
 
 
 def all_gpus() -> dict[str, str | int]:
@@ -140,20 +327,20 @@ def all_gpus() -> dict[str, str | int]:
     Names to indices, and for the MIG slices (``gpu0/mig0``) to UUIDs. Raises DeviceError with the reason when NVML is not usable.
     """
     nvml = start_nvml()
-    found: dict[str, str | int] = {}
+    gpus: dict[str, str | int] = {}
     try:
         for index in range(nvml.nvmlDeviceGetCount()):
-            found[f"gpu{index}"] = index
+            gpus[f"gpu{index}"] = index
             try:
                 slices = find_slices(nvml, nvml.nvmlDeviceGetHandleByIndex(index))
             except nvml.NVMLError:  # opening it will say why
                 continue
-            found |= {f"gpu{index}/mig{number}": nvml.nvmlDeviceGetUUID(handle) for number, handle in enumerate(slices)}
+            gpus |= {f"gpu{index}/mig{number}": nvml.nvmlDeviceGetUUID(handle) for number, handle in enumerate(slices)}
     except nvml.NVMLError as error:
         raise DeviceError(f"NVML is not available ({error}).") from None
     finally:
         nvml.nvmlShutdown()
-    return found
+    return gpus
 
 
 def open_gpus(gpus: Mapping[str, str] | None, pids: Pids | None = None) -> tuple[list[NvmlSampler], list[str]]:
@@ -162,45 +349,18 @@ def open_gpus(gpus: Mapping[str, str] | None, pids: Pids | None = None) -> tuple
     ``gpus`` maps the name that samples carry (``cuda:0``) to the GPU's UUID. None means all that NVML sees (``all_gpus``). ``pids``
     gives the watched processes, whose memory on the GPUs is sampled.
     """
+    samplers, problems, slices = {}, [], []
     try:
         wanted: Mapping[str, str | int] = all_gpus() if gpus is None else gpus
     except DeviceError as error:
         return [], [f"No GPU is sampled: {error}"]
-    opened = [_open_gpu(identity, device, pids) for device, identity in wanted.items()]
-    samplers = [gpu for gpu in opened if isinstance(gpu, NvmlSampler)]
-    problems = [gpu for gpu in opened if isinstance(gpu, str)]
-    if gpus is not None:  # where all are sampled, its GPU is next to a slice
-        pairs = zip(wanted, opened, strict=True)
-        problems += [_OF_A_SLICE.format(device) for device, gpu in pairs if isinstance(gpu, NvmlSampler) and gpu.is_slice]
-    return samplers, [*problems, *(problem for gpu in samplers for problem in gpu.problems)]
-
-
-def _open_gpu(identity: str | int, device: str, pids: Pids | None) -> NvmlSampler | str:
-    try:
-        return NvmlSampler(identity, device, pids)
-    except DeviceError as error:
-        return str(error)
-
-
-class ProcessMemory:
-    """The memory of the processes in ``pids`` on one GPU or slice.
-
-    In a container NVML may number the processes as the host does, or list none: until one of our processes has been listed under an id
-    that we know, their memory is unknown and no figure is given.
-    """
-
-    def __init__(self, gpu: NvmlDevice, pids: Callable[[], Collection[int]]) -> None:
-        self._gpu = gpu
-        self._pids = pids
-        self._seen = False
-
-    def read(self) -> int | None:
-        """The bytes they hold together, None when that cannot be known."""
-        nvml, handle = self._gpu.nvml, self._gpu.handle
-        listed = self._gpu.ask("process memory", lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle))
-        if listed is None:
-            return None
-        pids = self._pids()
-        ours = [process.usedGpuMemory for process in listed if process.pid in pids]
-        self._seen = self._seen or bool(ours)
-        return sum(ours) if self._seen and None not in ours else None
+    for device, identity in wanted.items():
+        try:
+            samplers[device] = NvmlSampler(identity, device, pids)
+        except DeviceError as error:
+            problems.append(str(error))
+            continue
+        if gpus is not None and samplers[device].is_slice:  # where all are sampled, its GPU is next to a slice
+            slices.append(_SLICE.format(device))
+    denied = [problem for sampler in samplers.values() for problem in sampler.problems]
+    return list(samplers.values()), [*problems, *slices, *denied]

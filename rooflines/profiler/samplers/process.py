@@ -10,17 +10,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING
 
 from rooflines.arguments import arg
 from rooflines.errors import UsageError
+from rooflines.profiler.samplers.base import installed_samplers
 from rooflines.profiler.samplers.clock import epoch_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
-from rooflines.profiler.samplers.journal import read_journal
-from rooflines.profiler.samplers.plugins import installed_samplers
+from rooflines.profiler.samplers.storage import read_journal
 
 if TYPE_CHECKING:
     import torch
@@ -133,7 +132,8 @@ class SamplerProcess:
             if code is None:
                 how = "does not end, even when killed"
             else:
-                how = f"{'ended early' if ended_early else 'did not end when requested'} ({_exit(code)})"
+                cause = f"signal {-code}" if code < 0 else f"exit code {code}"
+                how = f"{'ended early' if ended_early else 'did not end when requested'} ({cause})"
             self._failure = f"Device samples may be incomplete: the sampler {how}{self._last_words()}."
         if self._errors is not None:
             self._errors.close()
@@ -194,18 +194,10 @@ def _wait(process: subprocess.Popen[bytes]) -> int | None:
 
     A process does while one of its threads is in a driver's call that no signal interrupts: do not wait for that.
     """
-    for insist in (partial(_terminate, process), process.kill, process.poll):
+    stopped = getattr(signal, "SIGCONT", signal.SIGTERM)  # a stopped process (SIGSTOP) reacts to nothing else
+    for signals in ((signal.SIGTERM, stopped), (getattr(signal, "SIGKILL", signal.SIGTERM),), ()):
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(STOP_TIMEOUT_S)
-        insist()
-    return process.returncode
-
-
-def _terminate(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    if hasattr(signal, "SIGCONT"):  # a process that was stopped (SIGSTOP) hears of nothing else
-        process.send_signal(signal.SIGCONT)
-
-
-def _exit(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
+        for number in signals:
+            process.send_signal(number)
+    return process.poll()

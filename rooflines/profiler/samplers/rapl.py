@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rooflines.errors import DeviceError
 from rooflines.profiler.samplers.base import Sampler
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
-from rooflines.profiler.samplers.procfs import line_of
+from rooflines.profiler.samplers.host import line_of
 from rooflines.profiler.samplers.update_time import step, watch
 
 POWERCAP = Path("/sys/class/powercap")
@@ -44,19 +45,15 @@ class RaplSampler(Sampler):
 
     def counters(self) -> Sequence[Counter]:
         try:
-            described = [self._describe(device, zone) for device, zone in self._zones.items()]
+            watched = {device: zone.watch() for device, zone in self._zones.items()}
         except OSError as error:
             raise DeviceError(f"sampling of CPU power stopped: {error}.") from None
-        updates = [energy.update_s for energy, _ in described if energy.update_s is not None]
-        self.period_s = min(updates, default=0.0) / 2
-        return [counter for pair in described for counter in pair]
-
-    def _describe(self, device: str, zone: _Zone) -> tuple[Counter, Counter]:
-        update_s, resolution_j = zone.watch()
-        return (
-            Counter(source="rapl", device=device, field="energy_j", update_s=update_s, resolution=resolution_j),
-            Counter(source="rapl", device=device, field="power_w", update_s=update_s, window_s=self._asked_period_s),
-        )
+        self.period_s = min((update_s for update_s, _ in watched.values() if update_s is not None), default=0.0) / 2
+        counters: list[Counter] = []
+        for device, (update_s, resolution_j) in watched.items():
+            counter = partial(Counter, source="rapl", device=device, update_s=update_s)
+            counters += [counter(field="energy_j", resolution=resolution_j), counter(field="power_w", window_s=self._asked_period_s)]
+        return counters
 
     def read(self) -> Sequence[DeviceSample]:
         try:
@@ -83,8 +80,8 @@ class _Zone:
     def watch(self) -> tuple[float | None, float | None]:
         """The seconds between two values of a counter, and the joules that it counts in: of the slowest and the coarsest."""
         watched = [watch(lambda counter=counter: _number(counter)) for counter in self._last]  # type: ignore[misc]
-        updates = [one.update_s for one in watched if one.update_s is not None]
-        steps_nj = [size for one in watched if (size := step(one.values, _UNITS_NJ, scale=1000)) is not None]
+        updates = [update_s for update_s, _ in watched if update_s is not None]
+        steps_nj = [size for _, values in watched if (size := step(values, _UNITS_NJ, scale=1000)) is not None]
         return max(updates, default=None), max(steps_nj) / 1e9 if steps_nj else None
 
     def read(self) -> tuple[int, float | None]:
@@ -113,25 +110,20 @@ class _Zone:
 
 def package_counters(powercap: Path = POWERCAP) -> tuple[Path, ...]:
     """The energy counters of the CPU packages, or of their dies: their parts (cores, graphics) have counters of their own."""
-    return tuple(zone / "energy_uj" for zone in _zones(powercap) if _name(zone).startswith("package"))
+    return tuple(_counters(powercap, "package"))
 
 
 def other_counters(powercap: Path = POWERCAP) -> dict[str, tuple[Path, ...]]:
     """Counters other than the packages: all memory together as ``dram``, the board as ``psys`` (several as ``psys0``, ``psys1``)."""
-    zones = _zones(powercap)
-    memory = tuple(zone / "energy_uj" for zone in zones if _name(zone) == "dram")
-    boards = [zone / "energy_uj" for zone in zones if _name(zone).startswith("psys")]
+    memory, boards = (_counters(powercap, prefix) for prefix in ("dram", "psys"))
     named = {"psys" if len(boards) == 1 else f"psys{number}": (board,) for number, board in enumerate(boards)}
-    return ({"dram": memory} if memory else {}) | named
+    return ({"dram": tuple(memory)} if memory else {}) | named
 
 
-def _zones(powercap: Path) -> list[Path]:
-    # Intel's and AMD's alike; "intel-rapl-mmio:0" is the first package once more, through another door.
-    return sorted(powercap.glob("intel-rapl:*"))
-
-
-def _name(zone: Path) -> str:
-    return line_of(zone / "name")
+def _counters(powercap: Path, prefix: str) -> list[Path]:
+    """The energy counters of the zones whose name begins so, Intel's and AMD's alike."""
+    # "intel-rapl-mmio:0" is the first package once more, through another door.
+    return [zone / "energy_uj" for zone in sorted(powercap.glob("intel-rapl:*")) if line_of(zone / "name").startswith(prefix)]
 
 
 def _number(path: Path) -> int:

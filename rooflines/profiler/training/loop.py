@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rooflines.arguments import arg
-from rooflines.errors import RooflinesError, WorkloadError, writing
+from rooflines.errors import DataError, RooflinesError, WorkloadError, writing
 from rooflines.profiler.options import Options
 from rooflines.profiler.others import OthersMeter
 from rooflines.profiler.progress import Progress
@@ -20,12 +20,10 @@ from rooflines.profiler.recording.device import synchronise
 from rooflines.profiler.recording.process import PeakMemory
 from rooflines.profiler.training.options import TrainOptions
 from rooflines.profiler.training.records import Epoch, Failure
-from rooflines.profiler.workloads.datasets import DataSet
-from rooflines.profiler.workloads.feed import make_loader
+from rooflines.profiler.workloads.datasets import DataSet, check_batch, make_loader
 from rooflines.profiler.workloads.networks import classification_loss
-from rooflines.profiler.workloads.optimizers import make_optimizer
 from rooflines.profiler.workloads.prepare import Placed
-from rooflines.profiler.workloads.steps import make_autocast, make_scaler, trainable
+from rooflines.profiler.workloads.steps import make_autocast, make_optimizer, make_scaler, optimize, trainable
 
 if TYPE_CHECKING:
     import torch
@@ -51,11 +49,7 @@ class Trainer:
     """
 
     def __init__(self, placed: Placed, images: DataSet, options: TrainOptions, seed: int, batch_size: int) -> None:
-        if len(images.train) < batch_size:
-            raise WorkloadError(
-                f"the data has {len(images.train)} training images, fewer than a batch of {batch_size}.",
-                hint=f"Use a smaller {arg('batch_size')}.",
-            )
+        check_batch(images.train, batch_size)
         self.placed, self.images, self.options, self.seed, self.batch_size = placed, images, options, seed, batch_size
         self.device = placed.device
         self.losses: list[float] = []
@@ -131,12 +125,11 @@ class Trainer:
         return rate
 
     def _batches(self, number: int) -> Iterator[Any]:
-        return iter(
-            make_loader(
-                self.images.train, self.batch_size, workers=self.options.data_workers, pin_memory=self.options.pin_memory,
-                seed=_seed(self.seed, number), training=True,
-            )
-        )  # fmt: skip
+        options, seed = self.options, _seed(self.seed, number)
+        loader = make_loader(
+            self.images.train, self.batch_size, workers=options.data_workers, pin_memory=options.pin_memory, seed=seed, training=True
+        )
+        return iter(loader)
 
     def _read(self, pending: list[torch.Tensor], number: int) -> None:
         import torch
@@ -149,15 +142,13 @@ class Trainer:
 
     def step(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
         """Train on one batch; returns the loss."""
-        self.optimizer.zero_grad(set_to_none=True)
         images, labels = self.placed.move(batch[0]), batch[1].to(self.device, non_blocking=True)
-        with self._autocast():
-            loss = classification_loss(self.placed.called(images), labels)
-        scaled: Any = self.scaler.scale(loss)
-        scaled.backward()
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        return loss.detach().float()
+
+        def loss() -> torch.Tensor:
+            with self._autocast():
+                return classification_loss(self.placed.called(images), labels)
+
+        return optimize(loss, self.optimizer, self.scaler).float()
 
     def steps_from(self, epoch: int, step: int, progress: Progress) -> Callable[[], torch.Tensor]:
         """Repeat ``epoch`` up to before ``step`` (from 1); returns a function that makes the next step with every call.
@@ -182,9 +173,9 @@ class Trainer:
     def test(self) -> tuple[float | None, float, float]:
         """Return the loss (None if it is not finite) and the accuracy on the test images, and how long that took in seconds."""
         began = time.perf_counter()
-        found = test_network(self.placed, self.images, self.options, self.batch_size)
-        loss = float(classification_loss(found.scores, found.labels))
-        return loss if math.isfinite(loss) else None, found.accuracy, time.perf_counter() - began
+        tested = test_network(self.placed, self.images, self.options, self.batch_size)
+        loss = float(classification_loss(tested.scores, tested.labels))
+        return loss if math.isfinite(loss) else None, tested.accuracy, time.perf_counter() - began
 
 
 class Tested(NamedTuple):
@@ -222,7 +213,6 @@ def test_network(placed: Placed, images: DataSet, options: Options, batch_size: 
 
 
 def _seed(seed: int, epoch: int) -> int:
-    """A different seed for every epoch of every seed."""
     return seed * 1_000_003 + epoch
 
 
@@ -254,3 +244,47 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
                 raise
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None  # torch's zip file ends short
         temporary.replace(path)
+
+
+def read_weights(path: str) -> dict[str, Any]:
+    """Return the state of a network that ``torch.save`` wrote to ``path``; raises DataError where there is none."""
+    import torch
+
+    if not Path(path).is_file():
+        raise DataError(f"no such file: {path!r}.", hint=f"Give {arg('weights')} a file that torch.save wrote.")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # pickle, zip and torch's own types
+        raise DataError(f"{path!r} cannot be read: {str(error).partition(chr(10))[0]}", hint="Save a state_dict.") from None
+    for key in ("state_dict", "model", "network"):
+        if isinstance(state, dict) and isinstance(state.get(key), dict):
+            state = state[key]
+    if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
+        raise DataError(f"{path!r} holds no weights of a network.", hint="Save a state_dict.")
+    return {name.removeprefix("module."): value for name, value in state.items()}
+
+
+def classifier_of(network: torch.nn.Module, name: str) -> tuple[str, torch.nn.Module]:
+    """Return the path and module of the last linear layer or convolution of ``network``, which gives the scores of its classes."""
+    import torch
+
+    layers = [(path, module) for path, module in network.named_modules() if isinstance(module, (torch.nn.Linear, torch.nn.Conv2d))]
+    if not layers:
+        raise WorkloadError(f"{name} has no classifier: no linear layer and no convolution.")
+    return layers[-1]
+
+
+def load_weights(network: torch.nn.Module, weights: dict[str, Any], classifier: str, path: str) -> None:
+    """Load all of ``weights`` into ``network`` but those of another number of classes; raises DataError where anything else differs."""
+    own = network.state_dict()
+    kept = {
+        name: value
+        for name, value in weights.items()
+        if not (name.startswith(f"{classifier}.") and name in own and own[name].shape != value.shape)
+    }
+    wrong = [name for name, value in kept.items() if name in own and own[name].shape != value.shape]
+    missing, unexpected = ([], []) if wrong else network.load_state_dict(kept, strict=False)
+    absent = [name for name in missing if not name.startswith(f"{classifier}.") and not name.endswith("num_batches_tracked")]
+    if problems := [*wrong, *unexpected, *absent]:
+        what = "has another shape" if wrong else "is unknown" if unexpected else "is missing"
+        raise DataError(f"{path!r} does not fit the network: {problems[0]!r} {what}.", hint="Give weights of the same architecture.")

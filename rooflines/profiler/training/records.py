@@ -106,7 +106,7 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def accuracies(self) -> tuple[float, ...]:
         """The accuracy of each seed that did not fail."""
-        return tuple(one.accuracy for one in self.results if one.accuracy is not None and one.failure is None)
+        return tuple(result.accuracy for result in self.results if result.accuracy is not None and result.failure is None)
 
     @property
     def accuracy(self) -> float | None:
@@ -116,17 +116,19 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def epoch_s(self) -> float | None:
         """The median time of an epoch without the first of each seed, which includes start-up, unless there is no other."""
-        later = [epoch.epoch_s for one in self.results for epoch in one.epochs[1:]]
-        return statistics.median(later or [epoch.epoch_s for one in self.results for epoch in one.epochs] or [0.0]) or None
+        later = [epoch.epoch_s for result in self.results for epoch in result.epochs[1:]]
+        return statistics.median(later or [epoch.epoch_s for epoch in self._epochs] or [0.0]) or None
+
+    @property
+    def _epochs(self) -> list[Epoch]:
+        return [epoch for result in self.results for epoch in result.epochs]
 
     @property
     def others_cores(self) -> float | None:
         """The most processors that other programs kept busy during an epoch."""
-        found = [epoch.others_cores for one in self.results for epoch in one.epochs if epoch.others_cores is not None]
-        return max(found, default=None)
+        return max((epoch.others_cores for epoch in self._epochs if epoch.others_cores is not None), default=None)
 
     @property
     def peak_memory_bytes(self) -> int | None:
         """The largest peak of any epoch."""
-        found = [epoch.peak_memory_bytes for one in self.results for epoch in one.epochs if epoch.peak_memory_bytes is not None]
-        return max(found, default=None)
+        return max((epoch.peak_memory_bytes for epoch in self._epochs if epoch.peak_memory_bytes is not None), default=None)

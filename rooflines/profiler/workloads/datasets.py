@@ -101,7 +101,7 @@ def find_dataset(
     real = name == "digits" or data_dir is not None
     remark = ""
     if name == "digits":
-        train, test = _digits()
+        train, test = (Images(images.round().astype("uint8"), labels) for images, labels in held_out_digits())
     elif data_dir is not None:
         train, test, remark = read_images(name, data_dir, kind.title)
     else:
@@ -166,13 +166,6 @@ def _transform(kind: Kind, size: int, channels: int, *, training: bool) -> Trans
     return composed
 
 
-def _digits() -> tuple[Images, Images]:
-    import numpy as np
-
-    parts = (Images(images.round().astype(np.uint8), labels) for images, labels in held_out_digits())
-    return next(parts), next(parts)
-
-
 def held_out_digits() -> tuple[tuple[NDArray[np.float64], NDArray[np.int64]], ...]:
     """scikit-learn's digits [N, 8, 8] from 0 to 255 with their classes: those to train with, and those to test with."""
     try:
@@ -194,27 +187,39 @@ def _synthetic(kind: Kind, count: int, seed: int, offset: int = 0) -> Images:
     """A blurred random picture for each class, with noise: separable, so that a loss falls."""
     import numpy as np
 
-    pictures = _pictures(kind, np.random.default_rng(seed))
+    coarse = np.random.default_rng(seed).integers(0, 192, (kind.classes, 4, 4, kind.channels), np.uint8)
+    times = -(-kind.size // 4)
+    pictures = coarse.repeat(times, axis=1).repeat(times, axis=2)[:, : kind.size, : kind.size]
     generator = np.random.default_rng((seed, offset + 1))
     distinct = min(count, _POOL)
     labels = generator.integers(0, kind.classes, distinct)
     images = pictures[labels] + generator.integers(0, 64, (distinct, kind.size, kind.size, kind.channels), np.uint8)
     if kind.channels == 1:
         return Images(images[..., 0], labels, count=count)
-    return Images([_jpeg(image) for image in images] if kind.encoded else images, labels, count=count)
-
-
-def _pictures(kind: Kind, generator: np.random.Generator) -> NDArray[np.uint8]:
-    import numpy as np
-
-    coarse = generator.integers(0, 192, (kind.classes, 4, 4, kind.channels), np.uint8)
-    times = -(-kind.size // 4)
-    return coarse.repeat(times, axis=1).repeat(times, axis=2)[:, : kind.size, : kind.size]
-
-
-def _jpeg(image: NDArray[np.uint8]) -> bytes:
+    if not kind.encoded:
+        return Images(images, labels, count=count)
     from PIL import Image
 
-    file = io.BytesIO()
-    Image.fromarray(image).save(file, "JPEG", quality=90)
-    return file.getvalue()
+    files = [io.BytesIO() for _ in images]
+    for image, file in zip(images, files, strict=True):
+        Image.fromarray(image).save(file, "JPEG", quality=90)
+    return Images([file.getvalue() for file in files], labels, count=count)
+
+
+def check_batch(images: Any, batch_size: int) -> None:
+    """Raise WorkloadError where the training images do not fill a batch."""
+    if len(images) < batch_size:
+        raise WorkloadError(
+            f"the data has {len(images)} training images, fewer than a batch of {batch_size}.",
+            hint=f"Use a smaller {arg('batch_size')}.",
+        )
+
+
+def make_loader(images: Any, batch_size: int, *, workers: int, pin_memory: bool, seed: int, training: bool) -> Any:
+    """Return a ``DataLoader`` of ``images``: shuffled and without an incomplete batch for training, in order for tests."""
+    import torch
+
+    return torch.utils.data.DataLoader(
+        images, batch_size=batch_size, shuffle=training, drop_last=training, num_workers=workers, pin_memory=pin_memory,
+        persistent_workers=workers > 0, generator=torch.Generator().manual_seed(seed),
+    )  # fmt: skip

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rooflines.arguments import arg
-from rooflines.errors import DataError
+from rooflines.errors import DataError, first_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,6 +38,7 @@ _MNIST: Final = {
     "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb", "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
     "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea", "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
 }  # fmt: skip
+_DIGITS: Final = tuple("0123456789")
 _LAYOUTS: Final = {
     "mnist": "Expected in FOLDER, FOLDER/MNIST/raw or FOLDER/raw: train-images-idx3-ubyte, train-labels-idx1-ubyte, "
     "t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte (with or without .gz), or train.csv with the columns label, pixel0, ...",
@@ -76,7 +77,7 @@ class Images:
             with Image.open(io.BytesIO(found) if isinstance(found, bytes) else found) as image:
                 return image.convert("RGB"), label
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            why = "its format is not known" if isinstance(error, UnidentifiedImageError) else _first_line(error)
+            why = "its format is not known" if isinstance(error, UnidentifiedImageError) else first_line(error)
             raise DataError(f"{str(found)!r} cannot be decoded as an image: {why}.", hint="Remove the file, or replace it.") from None
 
 
@@ -94,21 +95,31 @@ def read_images(name: str, data_dir: str, title: str) -> Read:
     if not folder.is_dir():
         raise DataError(f"{arg('data_dir', data_dir)} is not a directory.", hint=_LAYOUTS[name])
     try:
-        found = _READERS[name](folder)
-        _check_classes(found, folder)
+        read = _READERS[name](folder)
+        train, test = read.train.classes, read.test.classes
+        if train != test:
+            raise DataError(f"the classes to train on ({_listed(train)}) are not those to test on ({_listed(test)}).")
+        if len(train) < 2:
+            raise DataError(f"{str(folder)!r} has images of one class only ({_listed(train)}).")
     except DataError as error:
         raise DataError(
             f"{data_dir!r} holds no {title} that can be read: {error.message}", hint=error.marked_hint or _LAYOUTS[name]
         ) from None
-    return found
+    return read
 
 
-def _check_classes(found: Read, folder: Path) -> None:
-    train, test = found.train.classes, found.test.classes
-    if train != test:
-        raise DataError(f"the classes to train on ({_listed(train)}) are not those to test on ({_listed(test)}).")
-    if len(train) < 2:
-        raise DataError(f"{str(folder)!r} has images of one class only ({_listed(train)}).")
+def _split(images: Images, held_out: int, remark: str) -> Read:
+    """``images`` with ``held_out`` of them for tests, the same on every machine."""
+    import numpy as np
+
+    def at(values: Any, chosen: Any) -> Any:
+        return values[chosen] if isinstance(values, np.ndarray) else [values[place] for place in chosen]
+
+    order = np.random.default_rng(SPLIT_SEED).permutation(len(images))
+    train, test = (
+        Images(at(images.images, chosen), at(images.labels, chosen), images.classes) for chosen in (order[held_out:], order[:held_out])
+    )
+    return Read(train, test, remark)
 
 
 def _listed(classes: Sequence[str]) -> str:
@@ -134,10 +145,12 @@ def _mnist(folder: Path) -> Read:
     for name, checksum in _MNIST.items():
         path = _stored(raw, name)
         assert path is not None
-        content = _content(path)
+        try:
+            content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        except (OSError, EOFError) as error:
+            raise DataError(f"{str(path)!r} is corrupt ({first_line(error)}).") from None
         arrays.append(_idx(path, content))
         changed += [path.name] if hashlib.md5(content, usedforsecurity=False).hexdigest() != checksum else []
-    classes = tuple(map(str, range(10)))
     sets = []
     for part, (images, labels) in {"train": arrays[:2], "t10k": arrays[2:]}.items():
         if images.shape[1:] != (28, 28) or not len(images):
@@ -146,19 +159,12 @@ def _mnist(folder: Path) -> Read:
             raise DataError(f"{part} in {str(raw)!r} has {len(images):,} images and {len(labels):,} labels.")
         if labels.max() > 9:
             raise DataError(f"label {labels.max()} of {part} in {str(raw)!r} is not one of 10 classes.")
-        sets.append(Images(images, labels.astype("int64"), classes))
+        sets.append(Images(images, labels.astype("int64"), _DIGITS))
     return Read(sets[0], sets[1], _differs(changed))
 
 
 def _stored(folder: Path, name: str) -> Path | None:
     return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError) as error:
-        raise DataError(f"{str(path)!r} is corrupt ({_first_line(error)}).") from None
 
 
 def _idx(path: Path, content: bytes) -> NDArray[np.uint8]:
@@ -177,17 +183,10 @@ def _mnist_csv(path: Path) -> Read:
     """Kaggle's CSV files: a column ``label`` and 784 of pixels. Only a test file with labels is one; else samples are held out."""
     images, labels = _digits_of(path)
     tests = path.with_name(path.name.replace("train", "test"))
-    classes = tuple(map(str, range(10)))
     if tests.is_file() and tests != path and _labelled(tests):
-        test_images, test_labels = _digits_of(tests)
-        return Read(Images(images, labels, classes), Images(test_images, test_labels, classes))
-    import numpy as np
-
-    order = np.random.default_rng(SPLIT_SEED).permutation(len(images))
+        return Read(Images(images, labels, _DIGITS), Images(*_digits_of(tests), _DIGITS))
     held_out = min(_CSV_TEST, len(images) // _HELD_OUT)
-    test, train = order[:held_out], order[held_out:]
-    remark = f"of {path.name}, {held_out:,} images held out for tests"
-    return Read(Images(images[train], labels[train], classes), Images(images[test], labels[test], classes), remark)
+    return _split(Images(images, labels, _DIGITS), held_out, f"of {path.name}, {held_out:,} images held out for tests")
 
 
 def _labelled(path: Path) -> bool:
@@ -202,7 +201,7 @@ def _digits_of(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     try:
         values = pd.read_csv(path).to_numpy()
     except (OSError, ValueError) as error:
-        raise DataError(f"{str(path)!r} cannot be read as CSV ({_first_line(error)}).") from None
+        raise DataError(f"{str(path)!r} cannot be read as CSV ({first_line(error)}).") from None
     if not _labelled(path) or values.ndim != 2 or values.shape[1] != 785 or not len(values):
         raise DataError(f"{str(path)!r} does not have the columns label, pixel0, ..., pixel783.")
     if values.dtype.kind not in "iu" or values.min() < 0 or values.max() > 255 or values[:, 0].max() > 9:
@@ -233,14 +232,14 @@ def _cifar(name: str) -> Callable[[Path], Read]:
         sets = []
         for train in (True, False):
             try:
-                found = unchecked(str(root), train=train)
+                data = unchecked(str(root), train=train)
             except Exception as error:  # torchvision raises a different type for each kind of corrupt file
-                raise DataError(f"a file in {str(inside)!r} is corrupt ({_first_line(error)}).") from None
-            if found.data.shape[1:] != (32, 32, 3) or len(found.data) != len(found.targets):
-                raise DataError(f"{str(inside)!r} has images of {list(found.data.shape)} and {len(found.targets):,} labels.")
-            if max(found.targets) >= len(found.classes):
-                raise DataError(f"label {max(found.targets)} in {str(inside)!r} is not one of {len(found.classes)} classes.")
-            sets.append(Images(found.data, found.targets, tuple(found.classes)))
+                raise DataError(f"a file in {str(inside)!r} is corrupt ({first_line(error)}).") from None
+            if data.data.shape[1:] != (32, 32, 3) or len(data.data) != len(data.targets):
+                raise DataError(f"{str(inside)!r} has images of {list(data.data.shape)} and {len(data.targets):,} labels.")
+            if max(data.targets) >= len(data.classes):
+                raise DataError(f"label {max(data.targets)} in {str(inside)!r} is not one of {len(data.classes)} classes.")
+            sets.append(Images(data.data, data.targets, tuple(data.classes)))
         return Read(sets[0], sets[1], _differs([file for file, md5 in files if not check_integrity(str(inside / file), md5)]))
 
     return read
@@ -256,7 +255,7 @@ def _differs(files: Sequence[str]) -> str:
 
 
 def _tiny_imagenet(folder: Path) -> Read:
-    folder = next((one for one in (folder / "tiny-imagenet-200", folder) if (one / "train").is_dir()), folder)
+    folder = next((root for root in (folder / "tiny-imagenet-200", folder) if (root / "train").is_dir()), folder)
     train = _of_classes(folder / "train")
     annotations = folder / "val" / "val_annotations.txt"
     if not annotations.is_file():
@@ -274,34 +273,24 @@ def _tiny_imagenet(folder: Path) -> Read:
 
 def _photographs(folder: Path) -> Read:
     """Folders for training and test, or one folder of which a part is held out."""
-    inner = [one for one in folder.iterdir() if one.is_dir()]
-    if len(inner) == 1 and inner[0].name not in (*_TRAINING, *_TESTS) and any(one.is_dir() for one in inner[0].iterdir()):
+    inner = [path for path in folder.iterdir() if path.is_dir()]
+    if len(inner) == 1 and inner[0].name not in (*_TRAINING, *_TESTS) and any(path.is_dir() for path in inner[0].iterdir()):
         folder = inner[0]  # an archive that was unpacked into a folder of its own
-    train_folder, test_folder = _parts(folder)
+    train_folder, test_folder = _part(folder, _TRAINING), _part(folder, _TESTS)
     if test_folder is not None and train_folder is None:
         raise DataError(f"it has a folder {test_folder.name}, but none to train on.")
     every = _of_classes(train_folder or folder)
     test = _of_classes(test_folder) if test_folder is not None and _grouped(test_folder) else None
     if test is not None:
         return Read(every, test)
-    import numpy as np
-
-    order = np.random.default_rng(SPLIT_SEED).permutation(len(every.labels)).tolist()
-    held_out = max(1, len(order) // _HELD_OUT)
-    parts = [
-        Images([every.images[i] for i in chosen], [every.labels[i] for i in chosen], every.classes)
-        for chosen in (order[held_out:], order[:held_out])
-    ]
-    return Read(parts[0], parts[1], f"a fifth ({held_out:,}) held out for tests")
+    held_out = max(1, len(every) // _HELD_OUT)
+    return _split(every, held_out, f"a fifth ({held_out:,}) held out for tests")
 
 
-def _parts(folder: Path) -> tuple[Path | None, Path | None]:
-    """The folders with the training and the test images, without repeated levels (``training_set/training_set``)."""
-    found = []
-    for names in (_TRAINING, _TESTS):
-        one = next((folder / name for name in names if (folder / name).is_dir()), None)
-        found.append(one / one.name if one is not None and (one / one.name).is_dir() else one)
-    return found[0], found[1]
+def _part(folder: Path, names: Sequence[str]) -> Path | None:
+    """The first folder of these ``names``, without a repeated level (``training_set/training_set``)."""
+    part = next((folder / name for name in names if (folder / name).is_dir()), None)
+    return part / part.name if part is not None and (part / part.name).is_dir() else part
 
 
 def _of_classes(folder: Path) -> Images:
@@ -319,8 +308,8 @@ def _grouped(folder: Path) -> dict[str, list[Path]]:
     """The images in ``folder`` by class: the folder that they are in, or else the word before the number in their names."""
     if not folder.is_dir():
         return {}
-    inner = sorted(one for one in folder.iterdir() if one.is_dir() and not one.name.startswith(("_", ".")))
-    groups = {one.name: sorted(_only_images(one.rglob("*"))) for one in inner}
+    inner = sorted(inside for inside in folder.iterdir() if inside.is_dir() and not inside.name.startswith(("_", ".")))
+    groups = {inside.name: sorted(_only_images(inside.rglob("*"))) for inside in inner}
     if any(groups.values()):
         return groups
     named: dict[str, list[Path]] = {}
@@ -332,10 +321,6 @@ def _grouped(folder: Path) -> dict[str, list[Path]]:
 
 def _only_images(paths: Iterable[Path]) -> list[Path]:
     return [path for path in paths if path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")]
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
 
 
 _READERS: Final[dict[str, Callable[[Path], Read]]] = {

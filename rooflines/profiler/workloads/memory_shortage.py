@@ -28,8 +28,8 @@ def memory_shortage(error: BaseException, workload: Workload, device: torch.devi
     text = str(error).strip()
     if not (isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(words in text for words in _SHORTAGES)):
         return None
-    found = _ASKED.search(text)
-    asked = parse_bytes(found[1].replace("bytes", "B")) if found else None
+    size = _ASKED.search(text)
+    asked = parse_bytes(size[1].replace("bytes", "B")) if size else None
     wanted = f"{binary_bytes(asked)} asked for, " if asked is not None else ""
     batch = f", batch {workload.batch_size}" if workload.batch_size else ""
     free, total, words = _free_memory(device)

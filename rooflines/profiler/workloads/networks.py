@@ -1,13 +1,16 @@
-"""Networks by name: torchvision's, timm's and Hugging Face's, with random weights, random inputs and a loss of their kind."""
+"""Networks by name (torchvision, timm, Hugging Face), with random weights, random inputs and a loss of their kind, and by factory."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import difflib
+import functools
 import importlib
+import importlib.util
 import inspect
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rooflines.arguments import arg
-from rooflines.errors import WorkloadError
+from rooflines.errors import WorkloadError, first_line
 from rooflines.profiler.options import Options, find_device
 from rooflines.profiler.records import Workload
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
@@ -116,27 +119,21 @@ def _torchvision(name: str, options: Options, classes: int | None) -> Task:
         keywords["weights_backbone"] = None
     if family == "quantization" and options.mode == "inference":
         keywords["quantize"] = True  # the integer network that the published weights are of; it cannot be trained
+    if name.startswith("vit_"):
+        keywords["image_size"] = size
+    if name.startswith("maxvit"):
+        keywords["input_size"] = (size, size)
     if name in ("inception_v3", "googlenet", "quantized_inception_v3", "quantized_googlenet"):
         keywords["init_weights"] = False  # their initialisation takes a minute and changes no figure
     with _construction(name, options), warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\.ao\..*")  # quantization's home has moved
         warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"torch\.ao\..*|torchvision\..*")
-        network = torchvision.models.get_model(name, **keywords, **_size_keyword(name, size))
+        network = torchvision.models.get_model(name, **keywords)
     build = {"detection": _detection, "segmentation": _segmentation, "video": _video, "optical_flow": _optical_flow}
     return build.get(family, _classification)(network, batch, size)
 
 
-def _size_keyword(name: str, size: int = 0) -> dict[str, Any]:
-    """The constructor's own argument for networks that are built for one image size."""
-    if name.startswith("vit_"):
-        return {"image_size": size}
-    if name.startswith("maxvit"):
-        return {"input_size": (size, size)}
-    return {}
-
-
 def _published_size(weights: Any, family: str) -> int:
-    """The image size that the published weights are evaluated at."""
     size: Any = None
     with contextlib.suppress(TypeError, AttributeError):
         transforms = weights.transforms()
@@ -155,31 +152,18 @@ def _construction(name: str, options: Options) -> Iterator[None]:
     except (RuntimeError, ValueError, AssertionError, TypeError) as error:
         if memory_shortage(error, Workload(name=name, mode=options.mode), find_device(options.device)) is not None:
             raise
-        first = str(error).strip().partition("\n")[0].rstrip(".!") or type(error).__name__
         if options.image_size is None:
-            raise WorkloadError(f"{name} cannot be built: {first}.") from error
+            raise WorkloadError(f"{name} cannot be built: {first_line(error)}.") from error
         raise WorkloadError(
-            f"{name} does not accept images of {options.image_size} x {options.image_size}: {first}.",
+            f"{name} does not accept images of {options.image_size} x {options.image_size}: {first_line(error)}.",
             hint=f"Omit {arg('image_size')} to use the size of the published weights.",
         ) from error
-
-
-class _OnDevice:
-    """A target that is copied to the device once: a copy in every step would make the host wait for the forward."""
-
-    def __init__(self, target: torch.Tensor) -> None:
-        self._target = target
-
-    def __call__(self, device: torch.device) -> torch.Tensor:
-        if self._target.device != device:
-            self._target = self._target.to(device)
-        return self._target
 
 
 def _classification(network: Any, batch: int, size: int) -> Task:
     import torch
 
-    labels = _OnDevice(torch.zeros(batch, dtype=torch.long))
+    labels = functools.cache(torch.zeros(batch, dtype=torch.long).to)  # a copy in every step would make the host wait
 
     def loss(output: Any) -> torch.Tensor:
         first = output[0] if isinstance(output, tuple) else output
@@ -207,7 +191,7 @@ def _segmentation(network: Any, batch: int, size: int) -> Task:
     import torch
     from torch.nn import functional
 
-    target = _OnDevice(torch.zeros(batch, size, size, dtype=torch.long))
+    target = functools.cache(torch.zeros(batch, size, size, dtype=torch.long).to)
 
     def loss(output: Any) -> torch.Tensor:
         on_device = target(output["out"].device)
@@ -228,11 +212,10 @@ def _detection(network: Any, batch: int, size: int) -> Task:
         {"boxes": box, "labels": torch.ones(2, dtype=torch.long), "masks": masks, "keypoints": torch.ones(2, 17, 3) * (size / 3)}
         for _ in range(batch)
     ]
-
-    def loss(output: Any) -> torch.Tensor:
-        return torch.stack(list(output.values())).sum()
-
-    return Task(network, (images,), {}, loss, "images", size, train_inputs=(images, targets), batch_size=batch)
+    return Task(
+        network, (images,), {}, lambda output: torch.stack(list(output.values())).sum(), "images", size,
+        train_inputs=(images, targets), batch_size=batch,
+    )  # fmt: skip
 
 
 def _video(network: Any, batch: int, size: int) -> Task:
@@ -252,11 +235,15 @@ def _optical_flow(network: Any, batch: int, size: int) -> Task:
 
     size = -(-size // 8) * 8  # RAFT needs a multiple of 8
     pair = (torch.randn(batch, 3, size, size), torch.randn(batch, 3, size, size))
-
-    def loss(output: Any) -> torch.Tensor:
-        return torch.stack([flow.abs().mean() for flow in output]).sum()
-
-    return Task(network, pair, {}, loss, "frame pairs", size, batch_size=batch)
+    return Task(
+        network,
+        pair,
+        {},
+        lambda output: torch.stack([flow.abs().mean() for flow in output]).sum(),
+        "frame pairs",
+        size,
+        batch_size=batch,
+    )
 
 
 # --- other people's collections ----------------------------------------------------------------------------------------------------
@@ -292,16 +279,19 @@ def _transformers(name: str, options: Options) -> Task:
         config = from_types[name]() if name in from_types else transformers.AutoConfig.from_pretrained(name)
     except Exception as error:  # the hub client raises a dozen unrelated types
         close = difflib.get_close_matches(name, list(from_types), n=3, cutoff=0.5)
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise WorkloadError(
-            f"hf:{name}: configuration not found: {first}",
+            f"hf:{name}: configuration not found: {first_line(error)}.",
             hint=f"Give a model type ({', '.join(close or ['bert', 'gpt2', 'vit'])}) or a folder with a config.json.",
         ) from error
     if options.image_size is not None:
         for part in (config, getattr(config, "vision_config", None)):
             if part is not None and hasattr(part, "image_size"):
                 part.image_size = options.image_size
-    network = _transformer_class(transformers, config).from_config(config)
+    # The head that this kind of network is known for: an encoder is a masked language model before a causal one.
+    heads = (f"AutoModelFor{head}" for head in ("Seq2SeqLM", "MaskedLM", "CausalLM", "ImageClassification"))
+    builders = (getattr(transformers, head) for head in heads)
+    builder = next((builder for builder in builders if type(config) in builder._model_mapping), transformers.AutoModel)
+    network = builder.from_config(config)
     batch = options.batch_size or 1
     main_input = getattr(network, "main_input_name", "input_ids")
     if main_input == "pixel_values":
@@ -330,19 +320,82 @@ def _transformers(name: str, options: Options) -> Task:
     return Task(network, (), keywords, sum_of_outputs, "sequences", batch_size=batch)
 
 
-def _transformer_class(transformers: Any, config: Any) -> Any:
-    """The class with the head that this kind of network is known for: an encoder is a masked language model before a causal one."""
-    builders = (
-        transformers.AutoModelForSeq2SeqLM,
-        transformers.AutoModelForMaskedLM,
-        transformers.AutoModelForCausalLM,
-        transformers.AutoModelForImageClassification,
-    )
-    return next((builder for builder in builders if type(config) in builder._model_mapping), transformers.AutoModel)
-
-
 def _import(package: str, wanted_for: str) -> Any:
     try:
         return importlib.import_module(package)
     except ImportError:
         raise WorkloadError(f"{wanted_for!r} requires the package {package!r}.", hint=f"pip install {package}") from None
+
+
+# --- factories in files of the user ------------------------------------------------------------------------------------------------
+
+
+def call_factory(path: Path, name: str, options: Options, device: torch.device) -> Any:
+    """Call the function ``name`` in the file ``path`` and return its result: ``(module, inputs)`` or a step function.
+
+    It is called with those of ``batch_size``, ``image_size``, ``device``, ``mode`` and ``seed`` that its signature names. Raises
+    WorkloadError when the function does not exist, when it raises (with its exception as ``__cause__``), or when it returns neither.
+    """
+    import torch
+
+    if not path.is_file():
+        raise WorkloadError(f"no such file: {str(path)!r}.", hint="Give path/to/file.py:factory.")
+    label = f"{path.name}:{name}"
+    with _import_path(path.parent), _user_code(f"the file {str(path)!r} raised during import", label, options, device):
+        module = _load_file(path)
+    factory = getattr(module, name, None)
+    if not callable(factory):
+        functions = [n for n, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == module.__name__]
+        close = difflib.get_close_matches(name, functions, n=1)
+        hint = f"Did you mean {close[0]}?" if close else f"It has {', '.join(functions)}." if functions else ""
+        raise WorkloadError(f"{str(path)!r} has no function {name!r}.", hint=hint)
+    offered = {"batch_size": options.batch_size or 1, "image_size": options.image_size, "device": device, "mode": options.mode,
+               "seed": options.seed}  # fmt: skip
+    with _import_path(path.parent), _user_code(f"the factory {label} raised", label, options, device):
+        parameters = inspect.signature(factory).parameters
+        made = factory(**{key: value for key, value in offered.items() if key in parameters and value is not None})
+    is_module = isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], torch.nn.Module)
+    if is_module or (callable(made) and not isinstance(made, torch.nn.Module)):
+        return made
+    kinds = f" of {', '.join(type(item).__name__ for item in made)}" if isinstance(made, tuple) and made else ""
+    raise WorkloadError(
+        f"the factory {label} returned {type(made).__name__}{kinds}.", hint="Return (module, inputs), or a function that runs one step."
+    )
+
+
+@contextlib.contextmanager
+def _user_code(what: str, label: str, options: Options, device: torch.device) -> Iterator[None]:
+    """Turns what the user's code raises, also sys.exit(), into ours, with the exception as its cause."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        facts = Workload(name=label, mode=options.mode, batch_size=options.batch_size)
+        shortage = memory_shortage(error, facts, device)
+        raise shortage or WorkloadError(f"{what}: {type(error).__name__}: {error}") from error
+
+
+def _load_file(path: Path) -> Any:
+    # The name lets its classes be pickled; one that is taken (json.py, types.py) must not be replaced for everybody else.
+    name = path.stem if path.stem not in sys.modules else f"{path.stem}__workload"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+@contextlib.contextmanager
+def _import_path(folder: Path) -> Iterator[None]:
+    """``folder`` first on the import path, as for a script that lies there."""
+    before = list(sys.path)
+    sys.path.insert(0, str(folder.resolve()))
+    try:
+        yield
+    finally:
+        sys.path[:] = before

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -15,19 +16,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rooflines.arguments import arg, escaped
-from rooflines.errors import RooflinesError, WorkloadError
+from rooflines.errors import RooflinesError, WorkloadError, first_line
 from rooflines.kernels.tf32 import tf32
 from rooflines.profiler.options import Options, find_device
 from rooflines.profiler.records import Workload
 from rooflines.profiler.workloads import quantization
-from rooflines.profiler.workloads.checkpointing import checkpoint_blocks
-from rooflines.profiler.workloads.datasets import DataSet, find_dataset
-from rooflines.profiler.workloads.factory import call_factory
-from rooflines.profiler.workloads.feed import Feed
+from rooflines.profiler.workloads.datasets import DataSet, check_batch, find_dataset, make_loader
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
-from rooflines.profiler.workloads.networks import Task, classification_loss, find_network, sum_of_outputs, tensors_in
-from rooflines.profiler.workloads.optimizers import shown_name
-from rooflines.profiler.workloads.steps import Batch, captured, check_cuda_graph, inference_step, make_autocast, training_step
+from rooflines.profiler.workloads.networks import Task, call_factory, classification_loss, find_network, sum_of_outputs, tensors_in
+from rooflines.profiler.workloads.steps import (
+    Batch,
+    captured,
+    checkpoint_blocks,
+    inference_step,
+    make_autocast,
+    shown_name,
+    training_step,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -85,21 +90,26 @@ def prepare(name: str, options: Options) -> Prepared:
     Seeds torch's generators with the seed of ``options``.
     """
     device = _checked_device(options)
+    images = dataset_of(options)
+    made, label = _made(name, options, device, images)
+    if isinstance(made, Task):
+        return _from_task(made, options, device, name, images)
+    if isinstance(made, tuple):
+        return from_module(made[0], made[1], options, name=label)
+    return from_step(made, options, name=label)
+
+
+def _made(name: str, options: Options, device: torch.device, images: DataSet | None = None) -> tuple[Any, str]:
+    """The task called ``name``, or what its factory returns, and its label; random weights and inputs follow the seed."""
     import torch
 
-    images = dataset_of(options)
     torch.manual_seed(options.seed)
     path, colon, factory = name.rpartition(":")
     if colon and path.endswith(".py"):
-        made = call_factory(Path(path), factory, options, device)
-        label = f"{Path(path).name}:{factory}"
-        if isinstance(made, tuple):
-            return from_module(made[0], made[1], options, name=label)
-        return from_step(made, options, name=label)
+        return call_factory(Path(path), factory, options, device), f"{Path(path).name}:{factory}"
     if images is None:
-        return _from_task(find_network(name, options), options, device, name)
-    sized = replace(options, image_size=images.size)
-    return _from_task(find_network(name, sized, images.classes), options, device, name, images)
+        return find_network(name, options), name
+    return find_network(name, replace(options, image_size=images.size), images.classes), name
 
 
 def dataset_of(options: Options) -> DataSet | None:
@@ -114,18 +124,12 @@ def module_and_inputs(name: str, options: Options) -> tuple[torch.nn.Module, tup
 
     Raises WorkloadError for a factory that makes a step function, which has no module to show.
     """
-    import torch
-
-    device = _checked_device(options)
-    torch.manual_seed(options.seed)
-    path, colon, factory = name.rpartition(":")
-    if colon and path.endswith(".py"):
-        made = call_factory(Path(path), factory, options, device)
-        if not isinstance(made, tuple):
-            raise WorkloadError(f"{Path(path).name}:{factory} returns a step function, not a module.", hint="Return (module, inputs).")
-        return made[0], *_as_arguments(made[1])
-    task = find_network(name, options)
-    return task.network, task.inputs, task.keywords
+    made, label = _made(name, options, _checked_device(options))
+    if isinstance(made, Task):
+        return made.network, made.inputs, made.keywords
+    if not isinstance(made, tuple):
+        raise WorkloadError(f"{label} returns a step function, not a module.", hint="Return (module, inputs).")
+    return made[0], *_as_arguments(made[1])
 
 
 def from_module(network: torch.nn.Module, inputs: Any, options: Options, *, name: str | None = None) -> Prepared:
@@ -139,14 +143,16 @@ def from_module(network: torch.nn.Module, inputs: Any, options: Options, *, name
     if inputs is None:
         raise WorkloadError(f"the module {name} requires inputs.", hint="Give a tensor, a tuple, or a dict of keyword arguments.")
     positional, keywords = _as_arguments(inputs)
-    task = Task(network, positional, keywords, sum_of_outputs, "samples", batch_size=_leading_size(inputs), classifies=True)
-    kept = _Kept(network, trained=options.mode == "training")
+    # The first dimension of the first tensor is what most people call the batch.
+    batch_size = next((int(tensor.shape[0]) for tensor in tensors_in(inputs) if tensor.dim()), None)
+    task = Task(network, positional, keywords, sum_of_outputs, "samples", batch_size=batch_size, classifies=True)
+    restore = _kept(network, trained=options.mode == "training")
     try:
         prepared = _from_task(task, options, device, name, dataset_of(options))
     except BaseException:
-        kept.restore()
+        restore()
         raise
-    return replace(prepared, restore=kept.restore, classifies=options.data != "resident")
+    return replace(prepared, restore=restore, classifies=options.data != "resident")
 
 
 def from_step(step: Callable[[], object], options: Options, *, name: str) -> Prepared:
@@ -168,22 +174,30 @@ def from_step(step: Callable[[], object], options: Options, *, name: str) -> Pre
 def _checked_device(options: Options) -> torch.device:
     options.check()
     device = find_device(options.device)
-    if options.precision == "tf32" and device.type != "cuda":
-        raise WorkloadError(
-            f"{arg('precision', 'tf32')} is available on NVIDIA GPUs only; the device is {device}.", hint="Use fp32 or bf16."
-        )
     quantization.check(options.quantize, mode=options.mode, precision=options.precision, device=device)
-    if options.quantize == "qat" and options.checkpointing:
-        raise WorkloadError(
-            f"{arg('checkpointing')} cannot be combined with {arg('quantize', 'qat')}: the network becomes one graph without blocks.",
-            hint=f"Remove {arg('checkpointing')}.",
-        )
-    if options.cuda_graphs:
-        check_cuda_graph(options, device)
-    if options.parallel == "dp":
-        check_data_parallel(device)
-    if options.pin_memory and device.type != "cuda":
-        raise WorkloadError(f"{arg('pin_memory')} requires an NVIDIA GPU; the device is {device}.", hint=f"Remove {arg('pin_memory')}.")
+    import torch
+
+    cuda = device.type == "cuda"
+    gpus = torch.cuda.device_count() if cuda else 0
+    graphs, parallel, pinned = (arg(name) for name in ("cuda_graphs", "parallel", "pin_memory"))
+    refusals = (
+        (options.precision == "tf32" and not cuda,
+         f"{arg('precision', 'tf32')} is available on NVIDIA GPUs only; the device is {device}.", "Use fp32 or bf16."),
+        (options.quantize == "qat" and options.checkpointing,
+         f"{arg('checkpointing')} cannot be combined with {arg('quantize', 'qat')}: the network becomes one graph without blocks.",
+         f"Remove {arg('checkpointing')}."),
+        (options.cuda_graphs and not cuda, f"{graphs} requires an NVIDIA GPU; the device is {device}.", f"Remove {graphs}."),
+        (options.cuda_graphs and options.precision == "amp-fp16" and options.mode == "training",
+         f"{graphs} cannot capture the gradient scaler of amp-fp16: it decides each step on the host.", "Use amp-bf16."),
+        (options.cuda_graphs and options.compile == "reduce-overhead",
+         f"{arg('compile', 'reduce-overhead')} uses CUDA graphs itself.", f"Use {arg('compile', 'on')}."),
+        (options.parallel == "dp" and gpus < 2,
+         f"{arg('parallel', 'dp')} requires two or more GPUs; this machine has {gpus}.", f"Remove {parallel}."),
+        (options.pin_memory and not cuda, f"{pinned} requires an NVIDIA GPU; the device is {device}.", f"Remove {pinned}."),
+    )  # fmt: skip
+    for refused, message, hint in refusals:
+        if refused:
+            raise WorkloadError(message, hint=hint)
     return device
 
 
@@ -227,21 +241,23 @@ def _from_task(task: Task, options: Options, device: torch.device, name: str, im
 
 
 def _fed(task: Task, images: DataSet, options: Options, batch_size: int, placed: Placed, name: str) -> Callable[[], Batch]:
-    """Batches of ``images`` as the network takes them."""
+    """Batches of ``images`` without end, as the network takes them; every epoch has another order, which follows the seed."""
     if not task.classifies:
         raise WorkloadError(f"{arg('data', options.data)} does not apply to {name}: it is not an image classifier.")
     if options.cuda_graphs:
         raise WorkloadError(
             f"{arg('cuda_graphs')} cannot be combined with {arg('data', options.data)}: a graph reads the same inputs in every step."
         )
-    feed = Feed(
-        images.train, batch_size, placed.device, placed.move, workers=options.data_workers, pin_memory=options.pin_memory,
-        seed=options.seed,
-    )  # fmt: skip
+    check_batch(images.train, batch_size)
+    loader = make_loader(
+        images.train, batch_size, workers=options.data_workers, pin_memory=options.pin_memory, seed=options.seed, training=True
+    )
+    endless = itertools.chain.from_iterable(itertools.repeat(loader))
 
     def batch() -> Batch:
-        pixels, labels = feed()
-        return Batch((pixels,), {}, functools.partial(classification_loss, labels=labels))
+        pixels, labels = next(endless)
+        labels = labels.to(placed.device, non_blocking=True)
+        return Batch((placed.move(pixels),), {}, functools.partial(classification_loss, labels=labels))
 
     return batch
 
@@ -273,21 +289,14 @@ def place(network: torch.nn.Module, inputs: Any, options: Options, device: torch
         quantized = quantization.quantize(network, positional, keywords, options.quantize, device, compiled=options.compile != "off")
         network = quantized.network
         notes += quantized.notes
-    called: Any = _compiled(network, str(options.compile)) if options.compile != "off" else network
+    called: Any = network
+    if options.compile != "off":
+        # Code that was compiled before would be used again, or make torch compile for varying sizes; the run records the compilation.
+        torch.compiler.reset()
+        called = torch.compile(network, dynamic=False, mode=None if options.compile == "on" else str(options.compile))
     if options.parallel == "dp":
         called = torch.nn.DataParallel(called)
     return Placed(network, called, device, move, tuple(notes))
-
-
-def check_data_parallel(device: torch.device) -> None:
-    """Raise WorkloadError where a batch cannot be divided among GPUs."""
-    import torch
-
-    count = torch.cuda.device_count() if device.type == "cuda" else 0
-    if count < 2:
-        raise WorkloadError(
-            f"{arg('parallel', 'dp')} requires two or more GPUs; this machine has {count}.", hint=f"Remove {arg('parallel')}."
-        )
 
 
 def _converted(network: torch.nn.Module, device: torch.device, dtype: torch.dtype | None) -> torch.nn.Module:
@@ -310,48 +319,32 @@ def _converted(network: torch.nn.Module, device: torch.device, dtype: torch.dtyp
     return network
 
 
-def _compiled(network: torch.nn.Module, mode: str) -> Any:
-    """``network`` compiled again for the sizes it will be called with, so that the run records the compilation.
-
-    Code that this process compiled before is forgotten, or it would be used again, or make torch compile for varying sizes. What of
-    it is still wanted is compiled again when it is called.
-    """
-    import torch
-
-    torch.compiler.reset()
-    return torch.compile(network, dynamic=False, mode=None if mode == "on" else mode)
-
-
-class _Kept:
-    """What a run changes in a module that the caller owns, so that it can be put back.
+def _kept(network: torch.nn.Module, *, trained: bool) -> Callable[[], None]:
+    """Set aside what a run changes in a module that the caller owns; returns a function that puts it back.
 
     Moving and converting replace ``.data`` and buffers: the old ones are kept. Training also writes into them: then their values are
     kept too, in host memory, where they do not add to the peak of a GPU.
     """
+    from torch.nn.parameter import is_lazy
 
-    def __init__(self, network: torch.nn.Module, *, trained: bool) -> None:
-        from torch.nn.parameter import is_lazy
+    modules = [(m, m.training, dict(m._parameters), dict(m._buffers)) for m in network.modules()]
+    unique = {id(t): t for t in (*network.parameters(), *network.buffers()) if not is_lazy(t)}
+    tensors = [(t, t.data, t.data.to("cpu", copy=True) if trained else None, t.grad) for t in unique.values()]
+    for tensor in unique.values():
+        tensor.grad = None  # set aside, or it would be converted with its tensor
 
-        self._modules = [(m, m.training, dict(m._parameters), dict(m._buffers)) for m in network.modules()]
-        tensors = {id(t): t for t in (*network.parameters(), *network.buffers()) if not is_lazy(t)}
-        self._tensors = [(t, t.data, t.data.to("cpu", copy=True) if trained else None, t.grad) for t in tensors.values()]
-        for tensor in tensors.values():
-            tensor.grad = None  # set aside, or it would be converted with its tensor
-
-    def restore(self) -> None:
-        """Put everything back."""
-        for module, training, parameters, buffers in self._modules:
+    def restore() -> None:
+        for module, training, parameters, buffers in modules:
             module.training = training
             module._parameters.update(parameters)
             module._buffers.update(buffers)
-        for tensor, data, values, gradient in self._tensors:
+        for tensor, data, values, gradient in tensors:
             if values is not None:
                 data.copy_(values)
             tensor.data = data
             tensor.grad = gradient
 
-
-# --- what is run -------------------------------------------------------------------------------------------------------------------
+    return restore
 
 
 def _explained(step: Callable[[], object], facts: Workload, device: torch.device, image_size: int | None) -> Callable[[], object]:
@@ -377,8 +370,7 @@ def _explained(step: Callable[[], object], facts: Workload, device: torch.device
 
 def _refusal(error: Exception, facts: Workload, device: torch.device, image_size: int | None) -> WorkloadError | None:
     """Why the first step failed, where the cause is what was asked for; None where it is not."""
-    text = str(error).strip()
-    first = text.splitlines()[0].rstrip(".!") if text else type(error).__name__
+    text, first = str(error), first_line(error)
     if isinstance(error, RooflinesError) or memory_shortage(error, facts, device) is not None:
         return None
     if "Expected more than 1 value per channel" in text:
@@ -440,17 +432,3 @@ def _as_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(inputs, (tuple, list)):
         return tuple(inputs), {}
     return (inputs,), {}
-
-
-def _leading_size(inputs: Any) -> int | None:
-    """The first dimension of the first tensor in ``inputs``: what most people call the batch."""
-    import torch
-
-    if isinstance(inputs, torch.Tensor):
-        return int(inputs.shape[0]) if inputs.dim() else None
-    items = inputs.values() if isinstance(inputs, Mapping) else inputs if isinstance(inputs, (tuple, list)) else ()
-    for item in items:
-        size = _leading_size(item)
-        if size is not None:
-            return size
-    return None

@@ -7,11 +7,11 @@ import importlib.util
 import logging
 import platform
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from rooflines.arguments import arg
-from rooflines.errors import RooflinesError, WorkloadError
+from rooflines.errors import RooflinesError, WorkloadError, first_line
 from rooflines.profiler.options import Quantization
 from rooflines.units import percent
 
@@ -48,7 +48,10 @@ def check(quantize: Quantization, *, mode: str, precision: str, device: torch.de
     if device.type not in ("cpu", "cuda") or (device.type == "cuda" and quantize == "static-int8"):
         where = "x86 CPUs" if quantize == "static-int8" else "CPUs and NVIDIA GPUs"
         raise WorkloadError(f"{asked} has kernels for {where}; the device is {device}.", hint=f"Use {arg('device', 'cpu')}.")
-    if quantize == "static-int8" and not _has_onednn():
+    import torch
+
+    x86 = platform.machine().lower() in ("x86_64", "amd64")
+    if quantize == "static-int8" and not (x86 and "onednn" in torch.backends.quantized.supported_engines):
         raise WorkloadError(f"{asked} requires an x86 CPU and torch built with oneDNN.", hint=f"Use {arg('quantize', 'dynamic-int8')}.")
     if quantize in _EXPORTED and precision not in ("fp32", "tf32"):
         raise WorkloadError(
@@ -57,12 +60,6 @@ def check(quantize: Quantization, *, mode: str, precision: str, device: torch.de
     if quantize == "int4-weight" and precision != "bf16":
         # Other precisions run on a CPU too, in a loop that is a hundred times slower.
         raise WorkloadError(f"{asked} requires activations in bf16, got {precision}.", hint=f"Add {arg('precision', 'bf16')}.")
-
-
-def _has_onednn() -> bool:
-    import torch
-
-    return platform.machine().lower() in ("x86_64", "amd64") and "onednn" in torch.backends.quantized.supported_engines
 
 
 def quantize(
@@ -84,6 +81,9 @@ def quantize(
 
     Raises WorkloadError if nothing in the network can be quantized or it cannot be exported.
     """
+    from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
+
+    from rooflines.profiler.dispatch.fakes import fake_mode_of
     from rooflines.profiler.workloads.quantized_graph import lowered, static_graph, training_graph
 
     name = type(network).__name__
@@ -92,7 +92,8 @@ def quantize(
             layers = _quantize_linears(network, inputs, keywords, kind, device)
             made, notes = network, [_left_out(network, kind, device), _how_linears_run(network, kind, compiled=compiled)]
         else:
-            _refuse_fakes(network, kind)
+            if fake_mode_of(network) is not None:  # torch's error, after which ``count`` takes real tensors: ranges are data
+                raise UnsupportedFakeTensorException(f"{kind} needs the values of weights")
             with _explained(name, kind):
                 if kind == "qat":
                     made, layers = training_graph(network, inputs, keywords)
@@ -102,7 +103,9 @@ def quantize(
                     notes = ["exported as one graph for inputs of these shapes; its operators belong to no module"]
                     if not compiled:
                         made = lowered(made)
-                        notes.append(_not_lowered(made, layers))
+                        kernels = sum(str(node.target).startswith("onednn.q") for node in made.graph.nodes)
+                        if kernels < layers.quantized:
+                            notes.append(f"{layers.quantized - kernels} quantized layers have no int8 kernel and compute in fp32")
     if not layers.quantized:
         raise WorkloadError(
             f"{arg('quantize', kind)} does not apply to {name}: {_left_out(network, kind, device) or 'it has no layers to quantize'}.",
@@ -151,6 +154,7 @@ def _quantize_linears(
     faster in eager mode. It is deprecated, fails in ``nn.TransformerEncoderLayer``, breaks compiled graphs and has no
     GPU kernels; torchao's layers compute with int8 in all of these.
     """
+    from torch import nn
     from torchao.quantization import quantize_
 
     from rooflines.profiler.workloads.quantized_graph import Layers
@@ -161,7 +165,10 @@ def _quantize_linears(
     for module in chosen.values():
         vars(module).pop("extra_repr", None)  # torchao's own, which would outlive the quantized weight
     flops = sum(products.get(name, 0) for name in chosen)
-    return Layers(len(chosen), sum(map(_layers_in, network.modules())), flops / (products["Global"] or 1))
+    # The input projection of attention is a parameter of its module.
+    kinds = (nn.Linear, nn.modules.conv._ConvNd, nn.MultiheadAttention)
+    total = sum(isinstance(module, kinds) for module in network.modules())
+    return Layers(len(chosen), total, flops / (products["Global"] or 1))
 
 
 def _config(kind: Quantization, device: torch.device) -> Any:
@@ -196,13 +203,6 @@ def _is_linear(module: torch.nn.Module) -> TypeGuard[torch.nn.Linear]:
     return isinstance(module, nn.Linear) and not isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear)
 
 
-def _layers_in(module: torch.nn.Module) -> int:
-    """Layers that ``module`` itself is: the input projection of attention is a parameter, not a module."""
-    from torch import nn
-
-    return int(isinstance(module, (nn.Linear, nn.modules.conv._ConvNd, nn.MultiheadAttention)))
-
-
 def _flops_by_module(network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, int]:
     """Matrix FLOPs of each module of ``network`` by its name, and of all as ``Global``, by torch's counter on fake tensors."""
     import torch
@@ -226,22 +226,18 @@ def _flops_by_module(network: torch.nn.Module, inputs: tuple[Any, ...], keywords
     return {name.removeprefix(root): sum(flops.values()) for name, flops in counter.get_flop_counts().items()}
 
 
-# --- notes -------------------------------------------------------------------------------------------------------------------------
-
-
 def _left_out(network: torch.nn.Module, kind: Quantization, device: torch.device) -> str:
     """What stays as it is, by its kind of module."""
     from torch import nn
 
-    modules = list(network.modules())
-    kept = []
-    if kind not in _EXPORTED and any(isinstance(module, nn.modules.conv._ConvNd) for module in modules):
-        kept.append("convolutions")
-    if any(isinstance(module, nn.MultiheadAttention) for module in modules):
-        kept.append("the projections of attention")
-    if kind not in _EXPORTED and any(_is_linear(module) and not _fits(module, kind, device) for module in modules):
-        sizes = f"inputs are no multiple of {_GROUP} or outputs of 16" if kind == "int4-weight" else "sizes are no multiples of 8"
-        kept.append(f"linear layers whose {sizes}")
+    linear_only = kind not in _EXPORTED
+    sizes = f"inputs are no multiple of {_GROUP} or outputs of 16" if kind == "int4-weight" else "sizes are no multiples of 8"
+    tests: dict[str, Callable[[nn.Module], bool]] = {
+        "convolutions": lambda module: linear_only and isinstance(module, nn.modules.conv._ConvNd),
+        "the projections of attention": lambda module: isinstance(module, nn.MultiheadAttention),
+        f"linear layers whose {sizes}": lambda module: linear_only and _is_linear(module) and not _fits(module, kind, device),
+    }
+    kept = [words for words, left_out in tests.items() if any(map(left_out, network.modules()))]
     return f"{kind} has no kernels for {', '.join(kept)}" if kept else ""
 
 
@@ -259,25 +255,6 @@ def _how_linears_run(network: torch.nn.Module, kind: Quantization, *, compiled: 
     return ""
 
 
-def _not_lowered(graph: torch.fx.GraphModule, layers: Layers) -> str:
-    """The layers that still compute in fp32 between operators that dequantize and quantize."""
-    int8 = sum(str(node.target).startswith("onednn.q") for node in graph.graph.nodes if node.op == "call_function")
-    return f"{layers.quantized - int8} quantized layers have no int8 kernel and compute in fp32" if int8 < layers.quantized else ""
-
-
-# --- torchao -----------------------------------------------------------------------------------------------------------------------
-
-
-def _refuse_fakes(network: torch.nn.Module, kind: Quantization) -> None:
-    """Raise torch's error for fake tensors, after which ``count`` takes real ones: ranges are data."""
-    from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
-
-    from rooflines.profiler.dispatch.fakes import fake_mode_of
-
-    if fake_mode_of(network) is not None:
-        raise UnsupportedFakeTensorException(f"{kind} needs the values of weights")
-
-
 @contextlib.contextmanager
 def _explained(name: str, kind: str) -> Iterator[None]:
     """Turn what torch.export or torchao raise into a WorkloadError with their reason."""
@@ -286,9 +263,8 @@ def _explained(name: str, kind: str) -> Iterator[None]:
     except RooflinesError:
         raise
     except Exception as error:
-        reason = next(iter(str(error).strip().splitlines()), "").rstrip(".") or type(error).__name__
         raise WorkloadError(
-            f"{arg('quantize', kind)} cannot export {name}: {reason}.",
+            f"{arg('quantize', kind)} cannot export {name}: {first_line(error)}.",
             hint=f"Use {arg('quantize', 'dynamic-int8')}, which needs no graph." if kind != "qat" else f"Remove {arg('quantize')}.",
         ) from error
 

@@ -227,14 +227,14 @@ def _matrix_flops(exported: torch.fx.GraphModule) -> dict[str, int]:
 
     from rooflines.profiler.dispatch.fakes import fake_tensors
 
-    found: dict[str, int] = {}
+    flops: dict[str, int] = {}
 
     class Counted(torch.fx.Interpreter):
         def run_node(self, node: torch.fx.Node) -> Any:
             with FlopCounterMode(display=False) as counter:
                 result = super().run_node(node)
             weight = str(node.args[1].target) if _is_layer(node) else ""  # type: ignore[union-attr]
-            found[weight] = found.get(weight, 0) + counter.get_total_flops()
+            flops[weight] = flops.get(weight, 0) + counter.get_total_flops()
             return result
 
     values = _example_inputs(exported)
@@ -243,7 +243,7 @@ def _matrix_flops(exported: torch.fx.GraphModule) -> dict[str, int]:
     # torch's counter has no formula for the fused attention of CPUs.
     with mode, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
         counted.run(*(torch.empty_like(value) for value in values), enable_io_processing=False)
-    return found
+    return flops
 
 
 def _layers(prepared: torch.fx.GraphModule, products: dict[str, int]) -> Layers:

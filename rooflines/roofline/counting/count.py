@@ -122,8 +122,7 @@ def count(fn: Callable[..., Any], *inputs: Any, backward: bool = False, memory: 
     """
     import torch
 
-    from rooflines.profiler.dispatch.concrete_values import as_fake
-    from rooflines.profiler.dispatch.fakes import fake_mode_of, fake_tensors, is_quantized, needs_data, refused_by_a_rule
+    from rooflines.profiler.dispatch.fakes import as_fake, fake_mode_of, fake_tensors, is_quantized, needs_data, refused_by_a_rule
     from rooflines.profiler.dispatch.memory import record_with_memory
     from rooflines.profiler.dispatch.recorder import record as record_calls
 
@@ -173,8 +172,7 @@ def count_network(name: str, options: Options, *, memory: bool = False) -> tuple
 
 def record_network(name: str, options: Options, *, memory: bool = False) -> NetworkRecording:
     """The recording that ``count_network`` counts. Its ``memory`` is that of the step after it: optimizers have their state by then."""
-    from rooflines.profiler.dispatch.concrete_values import Building
-    from rooflines.profiler.dispatch.fakes import fake_tensors, needs_data
+    from rooflines.profiler.dispatch.fakes import Building, fake_tensors, needs_data
     from rooflines.profiler.dispatch.memory import record_with_memory
     from rooflines.profiler.dispatch.recorder import record
     from rooflines.profiler.workloads.prepare import prepare

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from rooflines.errors import UsageError
-from rooflines.profiler.compiled.graph_fragment import read_fragment
-from rooflines.profiler.compiled.inductor_cache import read_cache
+from rooflines.profiler.compiled.inductor_cache import read_cache, read_fragment, read_triton
 from rooflines.profiler.compiled.records import Access
-from rooflines.profiler.compiled.triton_source import read_triton
 from rooflines.profiler.trace.signature import TensorArg
 
 DATA = Path(__file__).parents[2] / "data" / "inductor"

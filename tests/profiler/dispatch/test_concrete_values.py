@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 import rooflines
-from rooflines.profiler.dispatch.concrete_values import Building
-from rooflines.profiler.dispatch.fakes import fake_tensors, needs_data
+from rooflines.profiler.dispatch.fakes import Building, fake_tensors, needs_data
 from rooflines.profiler.dispatch.recorder import record
 
 DATA = torch.rand(4)

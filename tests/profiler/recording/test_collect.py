@@ -21,7 +21,7 @@ from rooflines.profiler.recording import passes
 from rooflines.profiler.recording.collect import Recording, collect
 from rooflines.profiler.recording.passes import TRACED_STEPS
 from rooflines.profiler.records import Settings, Workload
-from rooflines.profiler.samplers.journal import read_journal
+from rooflines.profiler.samplers.storage import read_journal
 from tests.processes import wait_until
 
 CPU = torch.device("cpu")

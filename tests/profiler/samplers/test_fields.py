@@ -57,7 +57,7 @@ def test_every_field_that_a_sampler_yields_is_in_the_registry():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "DeviceSample":
                 named |= {keyword.arg for keyword in node.keywords if keyword.arg is not None}
-            if isinstance(node, ast.Dict) and path.stem.startswith("nvml"):
+            if isinstance(node, ast.Dict) and path.stem in ("host", "nvml"):
                 named |= {key.value for key in node.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
     yielded = named - {"time_ns", "source", "device", "more"}
     assert yielded <= set(FIELDS)

@@ -13,18 +13,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rooflines.profiler.samplers import host, processes
+from rooflines.profiler.samplers import host
 from rooflines.profiler.samplers.host import (
+    LINUX,
     SHORTEST_INTERVAL_S,
     SLOW_EVERY_S,
-    CpuClock,
+    USS_EVERY_S,
     CpuTemperature,
     HostSampler,
-    MachineMemory,
-    Memory,
-)
-from rooflines.profiler.samplers.processes import (
-    USS_EVERY_S,
     ProcessReading,
     ProcessTree,
     Spent,
@@ -33,8 +29,7 @@ from rooflines.profiler.samplers.processes import (
     read_process_anywhere,
     spent_between,
 )
-from rooflines.profiler.samplers.procfs import LINUX
-from rooflines.profiler.samplers.rate_limit import RateLimited
+from rooflines.profiler.samplers.update_time import RateLimited
 from tests.processes import wait_until
 
 linux = pytest.mark.skipif(not LINUX, reason="/proc is Linux's")
@@ -132,19 +127,15 @@ def test_both_ways_to_read_a_process_agree():
 
 
 @linux
-def test_the_machine_is_read_alike_without_proc(process, monkeypatch):
-    fast, fast_memory = CpuClock().read(), MachineMemory().read()
-    monkeypatch.setattr(host, "LINUX", False)
-    anywhere, anywhere_memory = CpuClock().read(), MachineMemory().read()
-    later = psutil.cpu_times().user
-    assert fast_memory.total_bytes == anywhere_memory.total_bytes == psutil.virtual_memory().total
-    assert fast_memory.used_bytes == pytest.approx(anywhere_memory.used_bytes, rel=0.2)
-    assert len(fast.cores()) == len(anywhere.cores()) == psutil.cpu_count()
-    assert fast.machine().keys() == anywhere.machine().keys()
+def test_the_machine_and_a_tree_are_read_alike_without_proc(process, monkeypatch):
+    lines = host._cpu_lines()
+    fast, anywhere, later = host._machine_times(lines), host._machine_times([]), psutil.cpu_times().user
+    assert fast.keys() == anywhere.keys()
     # A virtual machine corrects its counters by ticks, in both directions.
-    assert fast.machine()["user"] - 0.1 <= anywhere.machine()["user"] <= later + 0.1
-    for module, name in ((processes, "LINUX"), (processes, "SHOWS_CHILDREN")):
-        monkeypatch.setattr(module, name, False)
+    assert fast["user"] - 0.1 <= anywhere["user"] <= later + 0.1
+    assert len(host._core_times(lines)) == len(host._core_times([])) == psutil.cpu_count()
+    for name in ("LINUX", "SHOWS_CHILDREN"):
+        monkeypatch.setattr(host, name, False)
     sampler = HostSampler(process.pid)
     process.run("child = subprocess.Popen(['sleep', '60'])")
     (reading,) = sampler.read()
@@ -368,15 +359,14 @@ def test_without_a_sensor_there_is_no_temperature(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 400 kB\nBuffers: 5 kB\n", Memory(1000 << 10, 600 << 10)),
-        ("MemTotal: 1000 kB\nMemFree: 100 kB\nBuffers: 5 kB\nCached: 300 kB\n", None),  # a kernel before 3.14
-        ("MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 4000 kB\nBuffers: 5 kB\n", None),  # a container beside its machine
-        ("", None),
+        (b"MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 400 kB\nBuffers: 5 kB\n", (1000 << 10, 600 << 10)),
+        (b"MemTotal: 1000 kB\nMemFree: 100 kB\nBuffers: 5 kB\nCached: 300 kB\n", None),  # a kernel before 3.14
+        (b"MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 4000 kB\nBuffers: 5 kB\n", None),  # a container beside its machine
+        (b"", None),
     ],
 )
 @linux
-def test_memory_is_what_the_lines_say_or_left_to_psutil(tmp_path, text, said):
-    meminfo = tmp_path / "meminfo"
-    meminfo.write_text(text)
-    memory = MachineMemory(str(meminfo)).read()
-    assert memory == said if said else memory.total_bytes == psutil.virtual_memory().total
+def test_memory_is_what_the_lines_say_or_left_to_psutil(monkeypatch, text, said):
+    monkeypatch.setattr(host, "content", lambda _: text)
+    memory = host._memory()
+    assert memory == said if said else memory[0] == psutil.virtual_memory().total

@@ -14,8 +14,8 @@ from rooflines.errors import DeviceError
 from rooflines.profiler.samplers import loop
 from rooflines.profiler.samplers.base import Sampler
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
-from rooflines.profiler.samplers.journal import Journal, read_journal
 from rooflines.profiler.samplers.loop import SamplingLoop
+from rooflines.profiler.samplers.storage import Journal, read_journal
 from tests.processes import wait_until
 
 

@@ -15,9 +15,8 @@ import pytest
 
 from rooflines.device_specs.nvml import find_gpu, throttle_reasons
 from rooflines.errors import DeviceError
-from rooflines.profiler.samplers import nvml, nvml_counters
-from rooflines.profiler.samplers.nvml import TURN_S, UNMEASURED_PERIOD_S, NvmlSampler, open_gpus
-from rooflines.profiler.samplers.nvml_device import LAST_READINGS
+from rooflines.profiler.samplers import nvml
+from rooflines.profiler.samplers.nvml import LAST_READINGS, TURN_S, UNMEASURED_PERIOD_S, NvmlSampler, open_gpus
 from tests.profiler.samplers.nvml_driver.scripts import FULL, with_lines, without
 from tests.profiler.samplers.nvml_driver.signals import Burst, Constant, Ramp, Square, lines
 
@@ -33,7 +32,7 @@ def no_turns(monkeypatch):
 @pytest.fixture
 def short_burst(monkeypatch):
     """Counters are watched for a moment only."""
-    monkeypatch.setattr(nvml_counters, "BURST_S", 0.05)
+    monkeypatch.setattr(nvml, "BURST_S", 0.05)
 
 
 @contextlib.contextmanager

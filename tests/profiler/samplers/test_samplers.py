@@ -18,10 +18,9 @@ from rooflines.profiler.samplers import clock
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.samplers.host import HostSampler, busy_fraction
-from rooflines.profiler.samplers.journal import Entry, read_journal, write_entry
 from rooflines.profiler.samplers.nvml import NvmlSampler, all_gpus, open_gpus
 from rooflines.profiler.samplers.process import SamplerProcess
-from rooflines.profiler.samplers.storage import read_samples, write_samples
+from rooflines.profiler.samplers.storage import Entry, read_journal, read_samples, write_entry, write_samples
 from tests.processes import ended, wait_until
 
 BUSY = "print(flush=True)\nwhile True: pass"

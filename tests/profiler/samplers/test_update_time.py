@@ -26,8 +26,7 @@ def read_at_once(values):
 def test_counter_that_grows_evenly():
     found = pace(counter(0.1, reading_s=0.001, length_s=0.65, step=250, phase_s=0.0505))
     assert found.period_s == pytest.approx(0.1, rel=0.01)
-    assert found.reading_s == pytest.approx(0.001)
-    assert (found.step, found.changes) == (250, 6)
+    assert found.step == 250
 
 
 def test_update_that_changed_nothing_counts():
@@ -35,7 +34,7 @@ def test_update_that_changed_nothing_counts():
     shown = [100, 105, 110, 110, 115, 105, 105, 105, 120, 115]
     found = pace([(index * 0.01, shown[index // 10]) for index in range(100)])
     assert found.period_s == pytest.approx(0.1)
-    assert (found.step, found.changes) == (5, 6)
+    assert found.step == 5
 
 
 def test_reader_that_was_held_up_spoils_nothing():
@@ -47,20 +46,16 @@ def test_reader_that_was_held_up_spoils_nothing():
 
 
 def test_slow_readings_are_what_limits_the_period():
-    found = pace(counter(0.001, reading_s=0.005, length_s=0.1))
-    assert found.period_s == pytest.approx(0.005)
-    assert found.reading_s == pytest.approx(0.005)
+    assert pace(counter(0.001, reading_s=0.005, length_s=0.1)).period_s == pytest.approx(0.005)
 
 
 @pytest.mark.parametrize("values", [[], [7], [7, 7, 7]])
 def test_without_a_change_nothing_is_known(values):
-    found = pace(read_at_once(values))
-    assert (found.period_s, found.step, found.changes) == (None, None, 0)
+    assert pace(read_at_once(values)) == (None, None)
 
 
 def test_one_change_tells_the_step_and_no_period():
-    found = pace(read_at_once([7, 7, 4, 4]))
-    assert (found.period_s, found.step, found.changes) == (None, 3, 1)
+    assert pace(read_at_once([7, 7, 4, 4])) == (None, 3)
 
 
 def test_counter_that_falls_back_to_zero_has_its_period():
@@ -74,7 +69,8 @@ def test_period_is_as_good_as_the_readings(period_s, reading_s, phase):
     found = pace(readings)
     assume(reading_s < period_s / 2)
     # Both ends of the time between the first change and the last are known to a reading.
-    assert abs(found.period_s - period_s) <= reading_s / (found.changes - 1) + 1e-9
+    changes = len({value for _, value in readings}) - 1
+    assert abs(found.period_s - period_s) <= reading_s / (changes - 1) + 1e-9
 
 
 @given(VALUES)
@@ -95,4 +91,4 @@ def test_time_runs_at_any_speed(values, speed):
     plain = pace(read_at_once(values))
     slow = pace([(speed * time_s, value) for time_s, value in read_at_once(values)])
     assert slow.period_s == (None if plain.period_s is None else pytest.approx(speed * plain.period_s))
-    assert (slow.step, slow.changes) == (plain.step, plain.changes)
+    assert slow.step == plain.step

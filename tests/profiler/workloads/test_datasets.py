@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from rooflines.errors import DataError, WorkloadError
-from rooflines.profiler.workloads.datasets import KINDS, find_dataset
-from rooflines.profiler.workloads.feed import Feed
+from rooflines.profiler.workloads.datasets import KINDS, check_batch, find_dataset, make_loader
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100", "tiny-imagenet", "mnist", "folder"])
@@ -46,12 +45,11 @@ def test_a_folder_without_the_data_is_named_with_what_was_expected(tmp_path, nam
         find_dataset(name, str(tmp_path / "missing"))
 
 
-def test_a_feed_has_whole_batches_without_end_in_an_order_of_its_seed():
+def test_a_loader_for_training_has_whole_batches_in_an_order_of_its_seed():
     images = find_dataset("cifar10", train_samples=10).train
-    feed, again = (Feed(images, 4, torch.device("cpu"), lambda x: x.double(), seed=3) for _ in range(2))
-    labels = [feed()[1] for _ in range(5)]
-    assert all(len(one) == 4 for one in labels)
-    assert all(torch.equal(one, again()[1]) for one in labels)
-    assert feed()[0].dtype == torch.float64
-    with pytest.raises(WorkloadError, match="10 images, fewer than a batch of 11"):
-        Feed(images, 11, torch.device("cpu"), lambda x: x)
+    loader, again = (make_loader(images, 4, workers=0, pin_memory=False, seed=3, training=True) for _ in range(2))
+    epochs = [[labels.tolist() for _, labels in loader] for _ in range(2)]
+    assert [len(labels) for epoch in epochs for labels in epoch] == [4] * 4
+    assert epochs == [[labels.tolist() for _, labels in again] for _ in range(2)]
+    with pytest.raises(WorkloadError, match="10 training images, fewer than a batch of 11"):
+        check_batch(images, 11)

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from rooflines.errors import DataError
-from rooflines.profiler.workloads.datasets import find_dataset
-from rooflines.profiler.workloads.feed import make_loader
+from rooflines.profiler.workloads.datasets import find_dataset, make_loader
 from rooflines.profiler.workloads.image_files import _MNIST, read_images
 from tests import image_data
 

@@ -10,9 +10,8 @@ from torch import nn
 
 from rooflines.errors import WorkloadError
 from rooflines.profiler.options import Options
-from rooflines.profiler.workloads.checkpointing import checkpoint_blocks, find_blocks
-from rooflines.profiler.workloads.optimizers import fill_state, make_optimizer, shown_name
 from rooflines.profiler.workloads.prepare import from_module, prepare
+from rooflines.profiler.workloads.steps import checkpoint_blocks, fill_state, find_blocks, make_optimizer, shown_name
 
 
 def options(**asked):

@@ -65,20 +65,25 @@ class Follower:
         self._output = output
         self._process = 0
         self._directory = os.getcwd()
-        self._began_s = self._reading_s = 0.0
-        self._peak_bytes = self._sites_at_bytes = self._tracemalloc_bytes = self._readings = 0
-        self._sites: list[dict[str, Any]] = []
-        self._cost: dict[str, float] = {}
+        self._began_s = 0.0
+        self._memory: dict[str, Any] = {
+            "schema": SCHEMA,
+            "python": ".".join(map(str, sys.version_info[:3])),
+            "ended": False,
+            **dict.fromkeys(("peak_bytes", "sites_at_bytes", "tracemalloc_bytes", "readings"), 0),
+            "sites": [],
+            "reading_s": 0.0,
+        }
         self._one_at_a_time = _thread.allocate_lock()
         self._stop = _thread.allocate_lock()
 
     def start(self) -> None:
         self._process = os.getpid()
         if not tracemalloc.is_tracing():  # -X tracemalloc and PYTHONTRACEMALLOC have begun before us
-            self._cost = allocation_cost()
+            self._memory.update(allocation_cost())
             tracemalloc.start()
         self._began_s = time.perf_counter()
-        self._write(False)
+        self._write()
         self._stop.acquire()
         # Not a threading.Thread: the program would see it in threading.enumerate().
         _thread.start_new_thread(self._watch, ())
@@ -101,33 +106,31 @@ class Follower:
         with self._one_at_a_time:
             # A program that uses tracemalloc itself may have ended it, or reset its peak.
             held, peak = tracemalloc.get_traced_memory()
-            self._peak_bytes = max(self._peak_bytes, peak)
-            self._tracemalloc_bytes = max(self._tracemalloc_bytes, tracemalloc.get_tracemalloc_memory())
-            affordable = ending or self._reading_s <= _SHARE * (time.perf_counter() - self._began_s)
-            grown = held > self._sites_at_bytes * _GROWTH
-            if grown and affordable and tracemalloc.is_tracing():
+            memory = self._memory
+            memory["ended"] = ending
+            memory["peak_bytes"] = max(memory["peak_bytes"], peak)
+            memory["tracemalloc_bytes"] = max(memory["tracemalloc_bytes"], tracemalloc.get_tracemalloc_memory())
+            affordable = ending or memory["reading_s"] <= _SHARE * (time.perf_counter() - self._began_s)
+            grown: bool = held > memory["sites_at_bytes"] * _GROWTH
+            reading = grown and affordable and tracemalloc.is_tracing()
+            if reading:
                 self._read(held)
-                self._write(ending)
-            elif ending:
-                self._write(ending)
+            if reading or ending:
+                self._write()
             return grown
 
     def _read(self, held_bytes: int) -> None:
         begun_s = time.thread_time()
-        lines = tracemalloc.take_snapshot().statistics("lineno")
-        self._sites = [
-            {
-                "file": self._shown(line.traceback[0].filename),
-                "line": line.traceback[0].lineno,
-                "bytes": line.size,
-                "blocks": line.count,
-            }
-            for line in lines
-            if line.traceback[0].filename not in (__file__, tracemalloc.__file__)
-        ][:_SITES]
-        self._sites_at_bytes = held_bytes
-        self._readings += 1
-        self._reading_s += time.thread_time() - begun_s
+        ours = (__file__, tracemalloc.__file__)
+        lines = [line for line in tracemalloc.take_snapshot().statistics("lineno") if line.traceback[0].filename not in ours]
+        self._memory["sites"] = [
+            {"file": self._shown(frame.filename), "line": frame.lineno, "bytes": line.size, "blocks": line.count}
+            for line in lines[:_SITES]
+            for frame in line.traceback[:1]
+        ]
+        self._memory["sites_at_bytes"] = held_bytes
+        self._memory["readings"] += 1
+        self._memory["reading_s"] += time.thread_time() - begun_s
 
     def _shown(self, path: str) -> str:
         """``path`` below the working directory or below the place it was imported from, so that no home directory is named."""
@@ -138,29 +141,16 @@ class Follower:
                 return path[len(root.rstrip(os.sep)) + 1 :]
         return os.sep.join(path.split(os.sep)[-2:])
 
-    def _write(self, ended: bool) -> None:
+    def _write(self) -> None:
         import json
 
-        content = {
-            "schema": SCHEMA,
-            "python": ".".join(map(str, sys.version_info[:3])),
-            "ended": ended,
-            "peak_bytes": self._peak_bytes,
-            "sites_at_bytes": self._sites_at_bytes,
-            "sites": self._sites,
-            "tracemalloc_bytes": self._tracemalloc_bytes,
-            "readings": self._readings,
-            "reading_s": self._reading_s,
-            **self._cost,
-        }
         temporary = f"{self._output}.{self._process}"
         try:
             with open(temporary, "w", encoding="utf-8") as file:
-                json.dump(content, file, indent=1)
+                json.dump(self._memory, file, indent=1)
             os.replace(temporary, self._output)
         except OSError:
-            # A full disk does not concern the program; the reader of the file reports that it is missing.
-            return
+            pass  # a full disk does not concern the program; the reader of the file reports that it is missing
 
 
 def allocation_cost() -> dict[str, float]:
@@ -168,18 +158,16 @@ def allocation_cost() -> dict[str, float]:
 
     Medians of loops run in turn.
     """
-    times: dict[bool, list[float]] = {False: [], True: []}
-    for _ in range(_PAIRS):
-        for traced in (False, True):
-            if traced:
-                tracemalloc.start()
-            begun_s = time.thread_time()
-            for _ in range(_OBJECTS):
-                bytes(_OBJECT_BYTES)
-            times[traced].append((time.thread_time() - begun_s) / _OBJECTS)
-            if traced:
-                tracemalloc.stop()
-    return {"object_s": sorted(times[False])[_PAIRS // 2], "traced_object_s": sorted(times[True])[_PAIRS // 2]}
+    times: dict[str, list[float]] = {"object_s": [], "traced_object_s": []}
+    for name in ["object_s", "traced_object_s"] * _PAIRS:
+        if name == "traced_object_s":
+            tracemalloc.start()
+        begun_s = time.thread_time()
+        for _ in range(_OBJECTS):
+            bytes(_OBJECT_BYTES)
+        times[name].append((time.thread_time() - begun_s) / _OBJECTS)
+        tracemalloc.stop()
+    return {name: sorted(taken)[_PAIRS // 2] for name, taken in times.items()}
 
 
 if (_output := os.environ.pop(OUTPUT, None)) is not None:
