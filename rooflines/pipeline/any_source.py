@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from rooflines.profiler.monitor.monitored import Monitored
     from rooflines.roofline.ranks.records import RankAnalysis
-    from rooflines.roofline.usage.monitored import MonitorAnalysis
+    from rooflines.roofline.usage.device_usage import MonitorAnalysis
 
     Several: TypeAlias = list[str] | list[Path] | tuple[Path | str, ...]
     Source: TypeAlias = Run | Monitored | Path | str | Several

@@ -13,8 +13,7 @@ from rooflines.profiler.records import Run
 from rooflines.profiler.run import saved_with
 from rooflines.profiler.workloads.optimizers import default_rate
 from rooflines.profiler.workloads.prepare import Prepared
-from rooflines.roofline.failures.explain import explain
-from rooflines.roofline.failures.records import TrainingFacts
+from rooflines.roofline.failures import TrainingFacts, explain
 
 if TYPE_CHECKING:
     from rooflines.profiler.dispatch.nonfinite import NonFinite

@@ -39,7 +39,7 @@ from rooflines.reports.formats import check_formats
 if TYPE_CHECKING:
     import psutil
 
-    from rooflines.roofline.usage.monitored import MonitorAnalysis
+    from rooflines.roofline.usage.device_usage import MonitorAnalysis
 
 MONITOR_FORMATS = ("html", "json", "csv", "tensorboard")
 PERIOD_S = 0.1
@@ -128,9 +128,9 @@ def attach(
 
 def analyze_monitored(source: Monitored | Path | str) -> MonitorAnalysis:
     """The analysis of a monitored program, or of its directory, derived again from its samples; nothing is written."""
-    from rooflines.roofline.usage import monitored
+    from rooflines.roofline.usage import device_usage
 
-    return monitored.analyze_monitored(source if isinstance(source, Monitored) else load(source))
+    return device_usage.analyze_monitored(source if isinstance(source, Monitored) else load(source))
 
 
 def report_monitored(

@@ -63,7 +63,7 @@ def report(
 ) -> dict[str, Path]:
     """Write the reports of ``run`` into its directory or ``output``; returns what was written, by format, and the analysis."""
     from rooflines.reports.render import tensorboard
-    from rooflines.reports.views import frames, measured, usage
+    from rooflines.reports.views import measured, usage
     from rooflines.reports.views import run as view
 
     chosen = check_formats(formats)
@@ -75,7 +75,7 @@ def report(
     def csv(path: Path) -> Path:
         if run.samples:
             usage.write_samples_csv(run.samples, path.with_name("samples.csv"))
-        return frames.write_csv(found, path.parent)[0]
+        return measured.write_csv(found, path.parent)[0]
 
     own: Writers = {
         "csv": csv,
@@ -84,7 +84,7 @@ def report(
     written = write_reports(page, chosen, directory, record=(ANALYSIS_FILE, found), own=own, progress=progress)
     if found.operators:
         with writing(f"write the reports in {str(directory)!r}", "Check that the disk is not full."):
-            frames.write_parquet(found, directory / "operators.parquet")
+            measured.write_parquet(found, directory / "operators.parquet")
     return written
 
 

@@ -10,9 +10,7 @@ import msgspec
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.training.loop import NotFiniteError, Trainer, not_finite
 from rooflines.profiler.training.records import Epoch, Failure
-from rooflines.roofline.failures.explain import explain, explain_step
-from rooflines.roofline.failures.records import Explanation, TrainingFacts
-from rooflines.roofline.failures.stuck import AT_CHANCE
+from rooflines.roofline.failures import AT_CHANCE, Explanation, TrainingFacts, explain, explain_step
 from rooflines.units import counted, percent
 
 if TYPE_CHECKING:

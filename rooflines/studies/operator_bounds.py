@@ -10,7 +10,7 @@ from rooflines._version import __version__
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.analysis import Analysis, OperatorRow
-from rooflines.roofline.bounds.model import place
+from rooflines.roofline.bounds import place
 from rooflines.roofline.formulas import Work
 from rooflines.studies.records import TimedOperator
 

@@ -10,8 +10,7 @@ import pytest
 
 import rooflines
 from rooflines.profiler.trace.communication_kernels import communicates
-from rooflines.roofline.kernel_classes import kernel_category
-from rooflines.roofline.kernel_names import matrix_precision, short_kernel
+from rooflines.roofline.kernel_names import kernel_category, matrix_precision, short_kernel
 from tests.traces import kernel, launch, op, span
 
 DATA = Path(__file__).parent.parent / "data" / "traces"

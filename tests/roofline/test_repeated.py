@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rooflines.roofline.advice import categories
-from rooflines.roofline.repeated import repeated_key, shapes_range
+from rooflines.roofline.shapes import repeated_key, shapes_range
 from tests.roofline.advice.cases import case, row
 
 

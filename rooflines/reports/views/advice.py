@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from rooflines.reports.document import Block, Cell, Column, Finding, Findings, Page, Paragraph, Row, Section, Table
 from rooflines.reports.words import sentences
-from rooflines.reports.words.command import suggested
-from rooflines.reports.words.summary import share_of_step
+from rooflines.reports.words.rows import share_of_step
+from rooflines.reports.words.sentences import suggested
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.prediction.records import Change, Prediction
+from rooflines.roofline.prediction import Change, Prediction
 from rooflines.roofline.trials import Speedup, Trial, Trials, helped, outcome
 from rooflines.units import counted, interval, percent, significant
 

@@ -3,17 +3,20 @@ settings."""
 
 from __future__ import annotations
 
+import csv
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.reports.document import Measured, Point
+from rooflines.reports.words.text import inert
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.usage.device_usage import THROTTLED, held_down
-from rooflines.roofline.usage.monitored import MonitorAnalysis
+from rooflines.roofline.frames import WORDS
+from rooflines.roofline.usage.device_usage import THROTTLED, MonitorAnalysis, held_down
 
 # TensorBoard itself shows a thousand points of a curve; samples.csv has all.
 MOST_READINGS = 5_000
@@ -158,3 +161,28 @@ def _totals(analysis: MonitorAnalysis) -> dict[str, float]:
 def _yes(value: bool) -> str:
     # TensorBoard would show a bool as 0.0 or 1.0.
     return "yes" if value else "no"
+
+
+def write_csv(analysis: Analysis, directory: Path) -> list[Path]:
+    """Write ``operators.csv``, ``modules.csv`` and ``steps.csv`` into ``directory`` and return their paths.
+
+    A cell of text that a spreadsheet would run as a formula gets a leading apostrophe.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name in ("operators", "modules", "steps"):
+        frame = analysis.to_dataframe(name)
+        for column in WORDS.intersection(frame.columns):
+            frame[column] = frame[column].map(inert, na_action="ignore")
+        path = directory / f"{name}.csv"
+        # Words are always quoted: a carriage return inside a name would end the row otherwise.
+        frame.to_csv(path, index=False, encoding="utf-8", lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+        paths.append(path)
+    return paths
+
+
+def write_parquet(analysis: Analysis, path: Path) -> Path:
+    """Write the operators to ``path`` as Parquet, names as they are, and return the path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    analysis.to_dataframe().to_parquet(path, engine="pyarrow", index=False)
+    return path

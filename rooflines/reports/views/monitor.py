@@ -13,12 +13,10 @@ from rooflines.profiler.samplers.fields import Summary
 from rooflines.reports.charts.usage import Line, Timeline, timeline_caption, usage_timeline
 from rooflines.reports.charts.usage import Row as TimelineRow
 from rooflines.reports.document import Block, Column, Facts, Figure, Page, Paragraph, Row, Section, Table
-from rooflines.reports.views.usage import usage_table
-from rooflines.reports.words.usage_sentences import energy_text, peak_power, refusal_text, usage_remarks
+from rooflines.reports.views.usage import energy_text, peak_power, refusal_text, usage_remarks, usage_table
 from rooflines.roofline.analysis import Analysis, DeviceUsage, Gauge
 from rooflines.roofline.step.interference import shared_by
-from rooflines.roofline.usage.device_usage import HOST, figure, is_accelerator, is_host
-from rooflines.roofline.usage.monitored import MonitorAnalysis
+from rooflines.roofline.usage.device_usage import HOST, MonitorAnalysis, figure, is_accelerator, is_host
 from rooflines.units import binary_bytes, percent, quantity, seconds, si, significant
 
 _SITES, _SITES_IN_BRIEF = 15, 10

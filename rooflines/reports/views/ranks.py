@@ -26,7 +26,7 @@ from rooflines.reports.document import (
 from rooflines.reports.words.sentences import example
 from rooflines.reports.words.text import struct_csv
 from rooflines.roofline.findings import WORTH
-from rooflines.roofline.ranks.findings import EVEN, hosts_apart, in_steps_s
+from rooflines.roofline.ranks.analyze import EVEN, hosts_apart, in_steps_s
 from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, UnmatchedRow
 from rooflines.roofline.verdict import bound_of_classes
 from rooflines.units import percent, seconds, si

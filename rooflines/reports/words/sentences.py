@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
+from rooflines.arguments import arg, as_options
 from rooflines.device_specs.records import Ceiling, Ceilings, Conditions
 from rooflines.profiler.records import OutputError, RunFile
 from rooflines.profiler.trace.communication_kernels import communicates
 from rooflines.profiler.training.records import Training
-from rooflines.reports.words.rows import TableRow, flagged, module_text, table_rows
-from rooflines.reports.words.summary import CategorySummary, PeakMemory, bound_times, share_of_step
+from rooflines.reports.words.rows import (
+    CategorySummary,
+    PeakMemory,
+    TableRow,
+    bound_times,
+    flagged,
+    module_text,
+    share_of_step,
+    table_rows,
+)
 from rooflines.reports.words.text import INFERRED_MARK, is_kernel, operator_name
-from rooflines.roofline.analysis import Analysis, Example
-from rooflines.roofline.bounds.transfers import way_of
+from rooflines.roofline.analysis import Analysis, Example, Finding
+from rooflines.roofline.bounds import way_of
 from rooflines.roofline.findings import WORTH
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.roofline.step.interference import noise_s, shared_machine
@@ -432,3 +442,38 @@ def age_before(date: str, created: str) -> str:
     except ValueError:
         return ""
     return f"{counted(days, 'day')} before" if days > 0 else ""
+
+
+# What a repeated run should not take over: its directory, its formats, its silence.
+_DROPPED = {"--output": 1, "-o": 1, "--formats": 1, "--quiet": 0, "-q": 0, "--remeasure": 0}
+
+
+def suggested(finding: Finding, command: str) -> str:
+    """What to try: ``command``, which made the run, with the option of ``finding`` added or replaced, or its own suggestion.
+
+    The option stays as in Python where ``command`` is not one of ``rooflines profile``.
+    """
+    words = shlex.split(command) if finding.option is not None else []
+    if finding.option is None or words[:2] != ["rooflines", "profile"]:
+        return finding.suggestion
+    flag, *given = as_options(arg(finding.option, finding.value)).split()
+    own = len(words) if "--" not in words else words.index("--")  # what follows -- is the script's
+    kept: list[str] = []
+    skip = 0
+    for word in words[:own]:
+        name = word.partition("=")[0]
+        if skip:
+            skip -= 1
+        elif name == flag:
+            skip = len(given) if "=" not in word else 0
+        elif name in _DROPPED:
+            skip = _DROPPED[name] if "=" not in word else 0
+        else:
+            kept.append(word)
+    return shlex.join([*kept, flag, *given, *words[own:]])
+
+
+def command_of(kind: str, options: Mapping[str, bool | int | float | str]) -> str:
+    """Return the shell command of ``rooflines profile`` or ``train`` (``kind``) with ``options``; one that is off is left out."""
+    words = [as_options(arg(name, value)) for name, value in options.items() if value is not False]
+    return " ".join(["rooflines", kind, *words])

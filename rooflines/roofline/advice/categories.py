@@ -6,15 +6,14 @@ import math
 import re
 from collections.abc import Callable
 
-from rooflines.roofline.advice.case import Advice, Case, Ran, computes, total
-from rooflines.roofline.advice.layout import channels_last
-from rooflines.roofline.advice.matmul import is_hopper
-from rooflines.roofline.advice.optimizer import updates_at_once
-from rooflines.roofline.advice.setting import Setting, larger_batch, setting
+from rooflines.roofline.advice.case import Advice, Case, Ran, Setting, computes, larger_batch, setting, total
+from rooflines.roofline.advice.copies import channels_last
+from rooflines.roofline.advice.matrix import is_hopper
 from rooflines.roofline.advice.small_kernels import FUSABLE, fewer_launches, fills, of_library
+from rooflines.roofline.advice.training import updates_at_once
 from rooflines.roofline.analysis import OperatorRow
 from rooflines.roofline.kernel_names import short_kernel
-from rooflines.roofline.repeated import path_pattern, repeated_key, shapes_range
+from rooflines.roofline.shapes import path_pattern, repeated_key, shapes_range
 from rooflines.roofline.verdict import efficiency_of, plural, runs
 from rooflines.units import percent, seconds
 

@@ -11,7 +11,7 @@ import rooflines
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.reports.document import Paragraph, Table
 from rooflines.reports.render import terminal
-from rooflines.reports.views import coverage, run
+from rooflines.reports.views import operators, run
 from rooflines.roofline.analysis import Unmodelled
 from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.plugins import load_file
@@ -28,7 +28,7 @@ def one(name, time_s, reason="no formula", **more):
 
 
 def section_of(*missing):
-    return coverage.section(without_count(*missing), "Measurement quality")
+    return operators.coverage_section(without_count(*missing), "Measurement quality")
 
 
 def table_of(section):

@@ -14,7 +14,7 @@ from rooflines.reports.document import value_of
 from rooflines.reports.render.html import render
 from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views import run as view
-from rooflines.reports.views.division import division_rows, division_title, input_sentences
+from rooflines.reports.views.run import division_rows, division_title, input_sentences
 from rooflines.reports.words.sentences import device_sentences
 from rooflines.roofline.analysis import PARTS, Input, Rate, StepDivision
 from tests.samples import analysis as sample

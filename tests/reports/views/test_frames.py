@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from msgspec.structs import replace
 
-from rooflines.reports.views import frames
+from rooflines.reports.views import measured
 from rooflines.roofline.analysis import OperatorRow
 from tests import samples
 
@@ -35,7 +35,7 @@ def test_what_was_not_measured_is_missing_and_not_zero():
 
 
 def test_csv_holds_the_operators_modules_and_steps(tmp_path):
-    paths = frames.write_csv(samples.analysis(), tmp_path / "tables")
+    paths = measured.write_csv(samples.analysis(), tmp_path / "tables")
     assert [path.name for path in paths] == ["operators.csv", "modules.csv", "steps.csv"]
     operators, modules, steps = (pd.read_csv(path) for path in paths)
     assert operators["name"][0] == "aten::conv2d"
@@ -48,20 +48,20 @@ def test_csv_holds_the_operators_modules_and_steps(tmp_path):
 def test_a_cell_that_a_spreadsheet_would_run_is_made_inert(tmp_path, name):
     sample = samples.analysis()
     row = replace(sample.operators[0], name=name, flag=name)
-    operators, *_ = frames.write_csv(replace(sample, operators=(row,)), tmp_path)
+    operators, *_ = measured.write_csv(replace(sample, operators=(row,)), tmp_path)
     assert f"'{name}".encode() in operators.read_bytes()
     # A negative number is a number and stays one.
     assert pd.read_csv(operators)["time_s"][0] == row.time_s
 
 
 def test_a_negative_number_stays_a_number(tmp_path):
-    operators, *_ = frames.write_csv(samples.analysis(), tmp_path)
+    operators, *_ = measured.write_csv(samples.analysis(), tmp_path)
     assert pd.read_csv(operators)["headroom_s"].min() < 0
 
 
 def test_csv_of_a_run_without_a_trace_has_its_headers(tmp_path):
     bare = replace(samples.analysis(), operators=(), modules=(), steps=None, timeline=None, bound_breakdown=None)
-    read = [pd.read_csv(path) for path in frames.write_csv(bare, tmp_path)]
+    read = [pd.read_csv(path) for path in measured.write_csv(bare, tmp_path)]
     assert [len(frame) for frame in read] == [0, 0, 0]
     assert "headroom_s" in read[0].columns
 
@@ -69,6 +69,6 @@ def test_csv_of_a_run_without_a_trace_has_its_headers(tmp_path):
 def test_parquet_keeps_names_as_they_are(tmp_path):
     sample = samples.analysis()
     analysis = replace(sample, operators=(replace(sample.operators[0], name="=cmd()"), *sample.operators[1:]))
-    frame = pd.read_parquet(frames.write_parquet(analysis, tmp_path / "new" / "operators.parquet"))
+    frame = pd.read_parquet(measured.write_parquet(analysis, tmp_path / "new" / "operators.parquet"))
     assert frame["name"].tolist()[0] == "=cmd()"
     assert frame["time_s"].sum() == pytest.approx(sample.totals.time_s)

@@ -6,7 +6,7 @@ from xml.etree import ElementTree as xml
 
 import msgspec
 
-from rooflines.reports.views.junit import junit
+from rooflines.reports.views.comparison import junit
 from rooflines.roofline.comparison.compare import compare
 from tests.reports.views.test_comparison import changed
 from tests.roofline.comparison.steps import with_steps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rooflines.reports.words.command import suggested
+from rooflines.reports.words.sentences import suggested
 from rooflines.roofline.analysis import Finding
 
 

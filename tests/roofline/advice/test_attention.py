@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rooflines.roofline.advice import attention
+from rooflines.roofline.advice import matrix
 from tests.roofline.advice.cases import case, kernel, row
 
 SCORES = "8x12x513x513"
@@ -24,7 +24,7 @@ def written(module="layer.0.attention", phase="forward", softmax="layer.0.attent
 
 def test_products_and_softmax_in_one_module_are_one_fused_attention():
     other = row("aten::bmm", 0.02, shapes="96x513x64, 96x64x513", category="matmul", module="layer.1.attention")
-    found = attention.hand_written(case(*written(), other))
+    found = matrix.hand_written(case(*written(), other))
     assert "scaled_dot_product_attention" in found.suggestion
     # 4 x 96 x 513 x 513 x 64 FLOPs at 900 TFLOP/s are less than the traffic of q, k, v and the result at 3 TB/s.
     flops_s, bytes_s = 4 * 96 * 513 * 513 * 64 / 900e12, 4 * 96 * 513 * 64 * 2 / 3e12
@@ -37,7 +37,7 @@ def test_fused_attention_is_measured_against_the_rate_of_other_products():
     slow = row("aten::mm", 0.01, 0.005, category="matmul", precision="bf16", shapes="64x64, 64x64")
     best = msgspec.structs.replace(slow, bound="compute", efficiency=0.5)
     long = [msgspec.structs.replace(one, shapes=one.shapes.replace("513", "1026")) for one in written()]
-    at_roof, attained = (attention.hand_written(case(*long, *more)) for more in ((), (best,)))
+    at_roof, attained = (matrix.hand_written(case(*long, *more)) for more in ((), (best,)))
     flops_s = 4 * 96 * 1026 * 1026 * 64 / 900e12
     assert at_roof.saves_s == pytest.approx(0.016 - flops_s)
     assert attained.saves_s == pytest.approx(0.016 - flops_s / 0.5)
@@ -47,11 +47,11 @@ def test_products_on_a_fallback_kernel_are_named():
     rows = written()
     bmm = row("aten::bmm", 0.004, shapes="96x513x64, 96x64x513", category="matmul", module="layer.0.attention", precision="bf16",
               kernels=(kernel("cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x2_tn_align1"),))  # fmt: skip
-    assert "because 513 is not a multiple of 8" in attention.hand_written(case(bmm, *rows[1:])).evidence
+    assert "because 513 is not a multiple of 8" in matrix.hand_written(case(bmm, *rows[1:])).evidence
 
 
 def test_without_ceilings_only_the_passes_over_the_scores_are_saved():
-    found = attention.hand_written(case(*written(), ceilings=()))
+    found = matrix.hand_written(case(*written(), ceilings=()))
     assert found.saves_s == pytest.approx(0.008)
 
 
@@ -63,7 +63,7 @@ def test_the_backward_pass_counts_as_well():
         row("aten::_softmax_backward_data", 0.004, shapes=f"{SCORES}, {SCORES}", **{**common, "category": "reduction"}),
         row("aten::bmm", 0.004, shapes="96x64x513, 96x513x513", **common),
     ]
-    assert attention.hand_written(case(*backward)).saves_s > 0.015
+    assert matrix.hand_written(case(*backward)).saves_s > 0.015
 
 
 @pytest.mark.parametrize(
@@ -81,9 +81,9 @@ def test_the_backward_pass_counts_as_well():
     ],
 )
 def test_what_is_not_attention_is_left_alone(rows):
-    assert attention.hand_written(case(*rows)) is None
+    assert matrix.hand_written(case(*rows)) is None
 
 
 def test_a_product_whose_last_argument_is_no_matrix():
     biased = row("aten::baddbmm", 0.004, shapes="96x513x64, 96x64x513, 513", category="matmul", module="layer.0.attention")
-    assert attention.hand_written(case(biased, *written()[1:])) is not None
+    assert matrix.hand_written(case(biased, *written()[1:])) is not None

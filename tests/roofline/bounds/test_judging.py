@@ -14,7 +14,7 @@ from rooflines.reports.views.operators import operator_table
 from rooflines.reports.words.sentences import roofs_of_run
 from rooflines.reports.words.text import bound_words
 from rooflines.roofline.analyze import analyze
-from rooflines.roofline.bounds.judging import bound_class, with_shortest_kernel
+from rooflines.roofline.bounds import bound_class, with_shortest_kernel
 from rooflines.roofline.comparison.compare import compare
 from tests.traces import add, kernel, launch, op, trace
 

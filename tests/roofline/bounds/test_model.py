@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
-from rooflines.roofline.bounds.model import memory_seconds, place
+from rooflines.roofline.bounds import memory_seconds, place
 from rooflines.roofline.formulas import Work
 
 SOURCE = Source(kind="measured", detail="test")

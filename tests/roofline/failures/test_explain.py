@@ -9,8 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from rooflines.roofline.failures.explain import explain, explain_step
-from rooflines.roofline.failures.records import TrainingFacts
+from rooflines.roofline.failures import TrainingFacts, explain, explain_step
 from tests.profiler.dispatch.test_nonfinite import training
 
 

@@ -8,11 +8,7 @@ import pytest
 from rooflines.device_specs.records import Ceiling
 from rooflines.profiler.records import MemoryAtPeak
 from rooflines.roofline.analysis import DeviceUsage, Gauge, Input, Kernel, Memory, PageFaults, Rate, StepDivision, Timeline, Usage
-from rooflines.roofline.prediction.layout import reorders
-from rooflines.roofline.prediction.loading import best_split
-from rooflines.roofline.prediction.predict import HUGE_PAGES, predict
-from rooflines.roofline.prediction.records import Change, PageCosts
-from rooflines.roofline.prediction.step import Step
+from rooflines.roofline.prediction import HUGE_PAGES, Change, PageCosts, Step, best_split, predict, reorders
 from tests import samples
 
 MIB = 1 << 20

@@ -1,12 +1,30 @@
-"""Find the same operator in repeated layers, whose paths differ in an index, and the same call with shapes that depend on data."""
+"""Shapes of rows: the sizes of their tensors, and the rows of repeated layers, whose paths differ in an index.
+
+The same call may have shapes that depend on data.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
-from rooflines.roofline.analysis import OperatorRow
+from rooflines.roofline.analysis import OperatorRow, Unmodelled
 from rooflines.units import significant
+
+_SHAPE = re.compile(r"\d+(?:x\d+)*")
+_ITEM_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
+
+
+def tensors(row: OperatorRow | Unmodelled) -> tuple[tuple[int, ...], ...]:
+    """Return the sizes of the tensors of ``row``, as far as they were recorded."""
+    return tuple(tuple(map(int, part.split("x"))) for part in row.shapes.split(", ") if _SHAPE.fullmatch(part))
+
+
+def tensor_bytes(size: tuple[int, ...], precision: str | None) -> int:
+    """Return the bytes of a tensor of ``size`` in ``precision``, fp32 where that is not known."""
+    return math.prod(size) * _ITEM_BYTES.get(precision or "fp32", 4)
+
 
 _SIZE = re.compile(r"(\d+)")
 _INDEX = re.compile(r"\d+|(?P<instance>.*\D)_\d+")
