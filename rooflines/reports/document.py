@@ -18,6 +18,7 @@ from rooflines.units import scale, significant
 Value: TypeAlias = str | float | int | None
 # "always" is also in the short form, which a terminal shows; "full" is not; "brief" stands there only, for what is shortened.
 Show = Literal["always", "full", "brief"]
+Kind = Literal["text", "note", "absent", "alert", "code", "title"]
 # Words: how they are cut where there is no room. Numbers: how they are written.
 #   given      a number in words already, with its own unit ("12.3 GB/s")
 #   scaled     an SI quantity; the columns of one unit and group share one prefix
@@ -143,7 +144,7 @@ class Paragraph(msgspec.Struct, frozen=True):
     """A paragraph. ``meter`` is a share shown as a bar below it."""
 
     text: str
-    kind: Literal["text", "note", "absent", "alert", "code", "title"] = "text"
+    kind: Kind = "text"
     show: Show = "full"
     meter: float | None = None
 
@@ -237,6 +238,29 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     blocks: tuple[Block, ...] = ()
     remark: str = ""
     under: str = ""
+
+
+def table(
+    name: str, columns: Iterable[Column], rows: Iterable[Row | tuple[Value | Cell, ...]], caption: str = "", **more: Any
+) -> Table:
+    """A table whose rows may be plain tuples of cells; ``more`` are further fields of ``Table``."""
+    made = tuple(row if isinstance(row, Row) else Row(row) for row in rows)
+    return Table(name=name, columns=tuple(columns), rows=made, caption=caption, **more)
+
+
+def section(name: str, title: str, *blocks: Block | None, remark: str = "", under: str = "") -> Section:
+    """A section of the ``blocks`` that are there."""
+    return Section(name=name, title=title, blocks=tuple(block for block in blocks if block is not None), remark=remark, under=under)
+
+
+def said(texts: Iterable[str], kind: Kind = "text", show: Show = "always") -> list[Paragraph]:
+    """A paragraph for each of ``texts`` that says something."""
+    return [Paragraph(text, kind, show) for text in texts if text]
+
+
+def bar_of(name: str, parts: Iterable[Part], **more: Any) -> Bar:
+    """A bar of one row."""
+    return Bar(name=name, rows=(BarRow(label="", text="", parts=tuple(parts)),), **more)
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,8 +12,8 @@ from rooflines.device_specs.history import Session
 from rooflines.device_specs.records import CONTRADICTS, MARKS, THROTTLED, Ceiling, Ceilings, Conditions, marked, marks_of
 from rooflines.reports.charts.kinds import CeilingMarks
 from rooflines.reports.document import ABSENT, Cell, Column, Facts, Figure, Page, Paragraph, Row, Section, Show, Table, or_absent
-from rooflines.reports.words.ceilings import ABOVE, heading
-from rooflines.reports.words.sentences import ceiling_name, listed, roof_order
+from rooflines.reports.words.ceilings import ABOVE, ceiling_name, heading, roof_order
+from rooflines.reports.words.sentences import listed
 from rooflines.reports.words.text import csv_text
 from rooflines.serial import to_json, to_plain
 from rooflines.units import binary_bytes, percent, si

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
 
 from rooflines.arguments import arg, as_options
-from rooflines.device_specs.records import Ceiling, Ceilings, Conditions
+from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.profiler.records import OutputError, RunFile
 from rooflines.profiler.trace.communication_kernels import communicates
 from rooflines.profiler.training.records import Training
 from rooflines.reports.words.rows import (
     CategorySummary,
-    PeakMemory,
     TableRow,
     bound_times,
     flagged,
@@ -28,9 +26,7 @@ from rooflines.roofline.findings import WORTH
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.roofline.step.interference import noise_s, shared_machine
 from rooflines.roofline.verdict import plural, runs
-from rooflines.units import binary_bytes, counted, percent, seconds, si, significant
-
-SOURCE_WORDS = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given", "trace": "this trace"}
+from rooflines.units import percent, seconds, significant
 
 # A launch queue that is empty for less of the time is that of a host which runs ahead.
 _AHEAD = 0.2
@@ -50,11 +46,6 @@ def subject(analysis: Analysis | RunFile | Training) -> str:
     compiled = f"compiled ({workload.compile_mode})" if workload.compile_mode else "compiled" if workload.compiled else ""
     parts += [workload.precision, workload.quantized or "", compiled, "channels last" if workload.channels_last else "", device]
     return " · ".join(part for part in parts if part)
-
-
-def breakdown_title(analysis: Analysis) -> str:
-    """The heading of the time by bound class."""
-    return "Time per step" if analysis.basis.per == "step" else "Time in the trace"
 
 
 def status_sentences(analysis: Analysis) -> str | None:
@@ -80,11 +71,6 @@ def missing_operators(analysis: Analysis) -> str | None:
     return "No operators: this run has no trace" + (
         ", because it ended before its traced pass." if analysis.status != "complete" else "; profile it again to record one."
     )
-
-
-def missing_bounds(analysis: Analysis) -> str:
-    """The reason why the time is not divided into bound classes, or None."""
-    return missing_operators(analysis) or "The time could not be divided into bound classes."
 
 
 def missing_ceilings(analysis: Analysis) -> str | None:
@@ -138,13 +124,6 @@ def coverage_sentence(analysis: Analysis, *, named: bool = True) -> str | None:
     listed = ", ".join(f"{name} ({seconds(time_s)}, {reason})" for (name, reason), time_s in longest[:3])
     more = f" and {len(longest) - 3} more" if len(longest) > 3 else ""
     return f"{sentence}: {listed}{more}."
-
-
-def memory_sentence(peak: PeakMemory | None) -> str:
-    """The peak memory and what it counts."""
-    if peak is None:
-        return "Peak memory was not measured."
-    return f"Peak {binary_bytes(peak.peak_bytes)}{f' ({peak.kind})' if peak.kind else ''}."
 
 
 def categories_sentence(categories: Iterable[CategorySummary], whole: str = "step") -> str:
@@ -349,99 +328,10 @@ def roofs_of_run(analysis: Analysis) -> list[Ceiling]:
     return [*compute, *device.memory_levels(), *([latency] if latency else []), *links]
 
 
-def source_words(roof: Ceiling, created: str = "") -> str:
-    """The certainty of a ceiling: ``measured 2026-11-20, 3 days before, ±0.4 %``, ``from the data sheet, not measured``.
-
-    ``created`` is the ISO time of the run that it judges; the age of a measurement is given from one day on.
-    """
-    source = roof.source
-    if source.kind == "measured":
-        parts = [f"measured {source.date}".rstrip(), age_before(source.date, created)]
-        parts += [f"±{percent(roof.spread, 1)}"] if roof.spread is not None else []
-        return ", ".join(part for part in parts if part)
-    if source.kind == "derived" and roof.kind == "link":
-        return "derived from the generation and lanes of PCI Express, not measured"
-    return {
-        "spec": "from the data sheet, not measured",
-        "derived": "derived from cores, clock and vector width, not measured",
-        "user": "given by the user",
-        "trace": source.detail,
-    }[source.kind]
-
-
-def ceiling_name(roof: Ceiling) -> str:
-    """The name of a ceiling with its variant: ``FMA fp32 (1 thread)``."""
-    return roof.name if not roof.variant or roof.variant in roof.name else f"{roof.name} ({roof.variant})"
-
-
-def ceiling_scope(roof: Ceiling) -> str:
-    """The scope of a ceiling: ``bf16, matrix units, accumulates in fp32``, ``L2, read, up to 2.00 MiB``."""
-    texts = (
-        roof.precision,
-        f"{roof.engine} units" if roof.engine else None,
-        f"accumulates in {roof.accumulate}" if roof.accumulate and roof.accumulate != roof.precision else None,
-        roof.level,
-        roof.access,
-        f"up to {binary_bytes(roof.capacity_bytes)}" if roof.capacity_bytes else None,
-        f"further roof: {roof.variant}" if roof.variant else None,
-    )
-    return ", ".join(text for text in texts if text)
-
-
-def source_and_age(roof: Ceiling, created: str) -> str:
-    """The kind of source with its date and age at ``created``: ``measured 2026-11-18, 3 days before``; ``data sheet``."""
-    kind = SOURCE_WORDS[roof.source.kind]
-    if roof.source.kind != "measured":
-        return kind
-    return ", ".join(part for part in (f"{kind} {roof.source.date}".strip(), age_before(roof.source.date, created)) if part)
-
-
-def conditions_words(conditions: Conditions | None) -> str:
-    """The state of the device while it was measured: ``1.98 GHz, 690 W, 64 °C, throttled by power``; empty where it is not known."""
-    if conditions is None:
-        return ""
-    parts = [
-        None if conditions.clock_hz is None else si(conditions.clock_hz, "Hz"),
-        None if conditions.memory_clock_hz is None else f"memory {si(conditions.memory_clock_hz, 'Hz')}",
-        None if conditions.power_w is None else si(conditions.power_w, "W"),
-        None if conditions.temperature_c is None else f"{conditions.temperature_c:.0f} °C",
-        f"throttled by {', '.join(conditions.throttled)}" if conditions.throttled else None,
-    ]
-    return ", ".join(part for part in parts if part)
-
-
 def listed(names: Sequence[str], most: int = 6) -> str:
     """Names in a sentence, the first ``most`` of them: ``L1 read, L1 write and 3 more``."""
     rest = len(names) - most
     return ", ".join(names) if rest <= 0 else f"{', '.join(names[:most])} and {rest} more"
-
-
-def roof_order(roofs: Iterable[Ceiling]) -> list[Ceiling]:
-    """Ceilings as a table lists them: by kind, a further roof after all main ones of its kind, memory from the core outwards."""
-    kinds = ("compute", "memory", "latency", "link")
-
-    def place(roof: Ceiling) -> tuple[int, bool, bool, int]:
-        return kinds.index(roof.kind), bool(roof.variant), roof.capacity_bytes is None, roof.capacity_bytes or 0
-
-    return sorted(roofs, key=place)
-
-
-def ago(age: timedelta) -> str:
-    """The age in words: ``just now``, ``5 minutes ago``, ``3 days ago``."""
-    for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
-        count = int(age.total_seconds() // length)
-        if count:
-            return f"{counted(count, unit)} ago"
-    return "just now"
-
-
-def age_before(date: str, created: str) -> str:
-    """The days from the ISO ``date`` to ``created`` (ISO): ``3 days before``; empty for the same day or an unknown one."""
-    try:
-        days = (datetime.fromisoformat(created[:10]) - datetime.fromisoformat(date[:10])).days
-    except ValueError:
-        return ""
-    return f"{counted(days, 'day')} before" if days > 0 else ""
 
 
 # What a repeated run should not take over: its directory, its formats, its silence.
