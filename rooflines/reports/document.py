@@ -208,7 +208,7 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(parts.values())
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
     """A recommendation with what it saves, in words and as a share."""
 
     title: str
@@ -221,7 +221,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
     """Recommendations, the first ``first`` in any form."""
 
-    items: tuple[Finding, ...]
+    items: tuple[Recommendation, ...]
     first: int = 3
     show: Show = "always"
 
@@ -308,7 +308,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 # --- what a record has besides its page -----------------------------------------------------------------------------------
 
 
-class Point(NamedTuple):
+class CurvePoint(NamedTuple):
     """A value of a curve; ``wall_s`` is seconds since the epoch."""
 
     tag: str
@@ -323,7 +323,7 @@ class Measured(NamedTuple):
     Without ``pictures`` nothing is drawn.
     """
 
-    points: Iterable[Point] = ()
+    points: Iterable[CurvePoint] = ()
     summary: Mapping[str, float] = {}
     settings: Mapping[str, Any] = {}
     pictures: bool = True

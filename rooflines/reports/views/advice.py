@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from rooflines.reports.document import Cell, Column, Finding, Findings, Page, Paragraph, Row, Section, said, section, table
+from rooflines.reports.document import Cell, Column, Findings, Page, Paragraph, Recommendation, Row, Section, said, section, table
 from rooflines.reports.words import sentences
-from rooflines.reports.words.rows import share_of_step
 from rooflines.reports.words.sentences import suggested
-from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.analysis import Analysis, Finding
 from rooflines.roofline.prediction import Change, Prediction
 from rooflines.roofline.trials import Speedup, Trial, Trials, helped, outcome
 from rooflines.units import counted, interval, percent, significant
@@ -32,16 +31,26 @@ def page(analysis: Analysis, predicted: Sequence[tuple[Change, Prediction | None
 
 def findings_section(analysis: Analysis) -> Section:
     """The recommendations, each with what it could save at most."""
-    items = tuple(
-        Finding(
-            title=one.title, saves=sentences.saving(one.saves_s, analysis), share=share_of_step(one.saves_s, analysis),
-            evidence=one.evidence + sentences.example(one.example), suggestion=suggested(one, analysis.command),
-        )
-        for one in analysis.findings
+    found = recommended(
+        analysis.findings, sentences.missing_findings(analysis), lambda saves_s: sentences.saving(saves_s, analysis), analysis.whole_s,
+        analysis.command,
     )  # fmt: skip
-    found = Findings(items=items) if items else Paragraph(sentences.missing_findings(analysis), "absent", "always")
     missing = sentences.missing_ceilings(analysis) if analysis.operators else None
     return section("findings", "Recommendations", found, *said([missing or ""], "absent"))
+
+
+def recommended(
+    findings: Sequence[Finding], none: str, saving: Callable[[float], str], whole_s: float, command: str = ""
+) -> Findings | Paragraph:
+    """``findings`` with their ``saving`` in words and as a share of ``whole_s``, or the sentence that there is ``none``."""
+    items = tuple(
+        Recommendation(
+            title=finding.title, saves=saving(finding.saves_s), share=max(0.0, finding.saves_s / whole_s) if whole_s > 0 else 0.0,
+            evidence=finding.evidence + sentences.example(finding.example), suggestion=suggested(finding, command),
+        )
+        for finding in findings
+    )  # fmt: skip
+    return Findings(items=items) if items else Paragraph(none, "absent", "always")
 
 
 def predictions_section(predicted: Sequence[tuple[Change, Prediction | None]]) -> Section:

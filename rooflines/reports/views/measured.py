@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rooflines.profiler.samplers.fields import DeviceSample
-from rooflines.reports.document import Measured, Point
+from rooflines.reports.document import CurvePoint, Measured
 from rooflines.reports.words.text import inert
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.frames import WORDS
@@ -35,16 +35,16 @@ def of_program(analysis: MonitorAnalysis, samples: Sequence[DeviceSample]) -> Me
     return Measured(points=points, summary=_totals(analysis), pictures=False)
 
 
-def _steps(analysis: Analysis) -> Iterator[Point]:
+def _steps(analysis: Analysis) -> Iterator[CurvePoint]:
     if analysis.steps is None:
         return
     for number, duration_s in enumerate(analysis.steps.durations_s):
-        yield Point("step/time_s", duration_s, number)
+        yield CurvePoint("step/time_s", duration_s, number)
         if analysis.workload.batch_size is not None and duration_s > 0:
-            yield Point(f"step/{analysis.workload.unit}_per_s", analysis.workload.batch_size / duration_s, number)
+            yield CurvePoint(f"step/{analysis.workload.unit}_per_s", analysis.workload.batch_size / duration_s, number)
 
 
-def _samples(samples: Sequence[DeviceSample], *, of_run: bool) -> Iterator[Point]:
+def _samples(samples: Sequence[DeviceSample], *, of_run: bool) -> Iterator[CurvePoint]:
     """The curves of the fields that changed, and of those that other packages declare.
 
     TensorBoard sorts by name, and a constant clock would be the first that it shows.
@@ -56,7 +56,7 @@ def _samples(samples: Sequence[DeviceSample], *, of_run: bool) -> Iterator[Point
     return (point for point in points if distinct[point.tag] > 1 or readings[point.tag] == 1 or point.tag in declared)
 
 
-def _readings(samples: Sequence[DeviceSample], *, of_run: bool) -> Iterator[Point]:
+def _readings(samples: Sequence[DeviceSample], *, of_run: bool) -> Iterator[CurvePoint]:
     """Every field that was measured by device; the horizontal axis counts milliseconds from the first sample."""
     start_ns = min((sample.time_ns for sample in samples), default=0)
     for sample in samples:
@@ -65,7 +65,7 @@ def _readings(samples: Sequence[DeviceSample], *, of_run: bool) -> Iterator[Poin
             values[THROTTLED] = float(bool(held_down(sample.throttle_reasons)))
         milliseconds = (sample.time_ns - start_ns) // 1_000_000
         for field, value in values.items():
-            yield Point(f"{sample.device}/{field}", value, milliseconds, sample.time_ns / _NANOSECONDS)
+            yield CurvePoint(f"{sample.device}/{field}", value, milliseconds, sample.time_ns / _NANOSECONDS)
 
 
 def thinned(samples: Sequence[DeviceSample]) -> list[DeviceSample]:
@@ -81,7 +81,7 @@ def thinned(samples: Sequence[DeviceSample]) -> list[DeviceSample]:
     return kept
 
 
-def _step_marks(analysis: Analysis, samples: Sequence[DeviceSample]) -> Iterator[Point]:
+def _step_marks(analysis: Analysis, samples: Sequence[DeviceSample]) -> Iterator[CurvePoint]:
     """How many timed steps had ended, on the axis of the samples, so that curves can be compared with steps."""
     usage, steps = analysis.usage, analysis.steps
     if usage is None or usage.window != "timed pass" or steps is None or not samples:
@@ -89,7 +89,7 @@ def _step_marks(analysis: Analysis, samples: Sequence[DeviceSample]) -> Iterator
     start_ns = min(sample.time_ns for sample in samples)
     for number, ended_s in enumerate(accumulate(steps.durations_s, initial=0.0)):
         time_ns = usage.began_ns + round(ended_s * _NANOSECONDS)
-        yield Point("step/ended", number, (time_ns - start_ns) // 1_000_000, time_ns / _NANOSECONDS)
+        yield CurvePoint("step/ended", number, (time_ns - start_ns) // 1_000_000, time_ns / _NANOSECONDS)
 
 
 def _summary(analysis: Analysis) -> Iterator[tuple[str, float]]:

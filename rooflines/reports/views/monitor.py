@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from rooflines.profiler.records import Workload
 from rooflines.profiler.samplers.fields import Summary
 from rooflines.reports.charts.usage import Line, Timeline, timeline_caption, usage_timeline
 from rooflines.reports.charts.usage import Row as TimelineRow
-from rooflines.reports.document import Block, Column, Facts, Figure, Page, Paragraph, Row, Section, Table
+from rooflines.reports.document import Column, Facts, Figure, Page, Paragraph, Section, said, section, table
 from rooflines.reports.views.usage import energy_text, peak_power, refusal_text, usage_remarks, usage_table
 from rooflines.roofline.analysis import Analysis, DeviceUsage, Gauge
 from rooflines.roofline.step.interference import shared_by
@@ -62,8 +63,8 @@ def page(analysis: MonitorAnalysis) -> Page:
         rooflines=analysis.environment.rooflines or "",
         verdict=headline(analysis),
         status=_CUT_OFF if analysis.status == "running" else shared_by([_others_cores(analysis)], "programs"),
-        sections=tuple(section for section in (_took(analysis), _gpus_section(analysis), _while_it_ran(analysis), _python(analysis),
-                                               _machine(analysis), _method(analysis)) if section.blocks),
+        sections=tuple(part for part in (_took(analysis), _gpus_section(analysis), _while_it_ran(analysis), _python(analysis),
+                                         _machine(analysis), _method(analysis)) if part.blocks),
         footer=f"Schema {analysis.schema}.",
     )  # fmt: skip
 
@@ -81,57 +82,51 @@ def _took(analysis: MonitorAnalysis) -> Section:
         Column("", key="name", format="text", least=8), Column("mean"), Column("peak"), Column("total"),
         Column("", key="remark", format="text", quiet=True, least=8),
     )  # fmt: skip
-    rows = tuple(Row(tuple(row)) for row in host_rows(analysis))
-    table = Table(name="host", caption="The program and the machine over time", columns=columns, rows=rows, show="always")
-    remarks = [Paragraph(text, "absent", "always") for text in (*missing(analysis), *analysis.notes)]
-    return Section(name="host", title="Resource usage", blocks=(*([table] if rows else []), *remarks))
+    rows = [tuple(row) for row in host_rows(analysis)]
+    shown = table("host", columns, rows, "The program and the machine over time", show="always") if rows else None
+    return section("host", "Resource usage", shown, *said((*missing(analysis), *analysis.notes), "absent"))
 
 
 def _gpus_section(analysis: MonitorAnalysis) -> Section:
-    gpus = _without_host(_as_run(analysis))
-    table = usage_table(gpus) if _gpus(analysis) else None
-    texts = (*gpu_names(analysis), *usage_remarks(gpus)) if table else ()
-    notes = (Paragraph(text, "note", "always") for text in texts)
-    return Section(name="gpus", title="GPUs", blocks=(*([table] if table else []), *notes))
+    as_run, gpus = _as_run(analysis), _gpus(analysis)
+    if as_run.usage is None or not gpus:
+        return section("gpus", "GPUs")
+    # The other table describes the host and its parts.
+    as_run = msgspec.structs.replace(as_run, usage=msgspec.structs.replace(as_run.usage, devices=tuple(gpus)))
+    return section("gpus", "GPUs", usage_table(as_run), *said((*_gpu_names(analysis), *usage_remarks(as_run)), "note"))
 
 
 def _while_it_ran(analysis: MonitorAnalysis) -> Section:
     drawn = timeline(analysis)
-    figure: Block = Paragraph("No timeline: it requires at least two readings.", "absent")
-    if drawn is not None:
-        figure = Figure(name="timeline", drawing=drawn, caption=timeline_caption(drawn))
-    return Section(name="usage", title="Timeline", blocks=(figure,))
+    figure = Figure(name="timeline", drawing=drawn, caption=timeline_caption(drawn)) if drawn is not None else None
+    return section("usage", "Timeline", figure or Paragraph("No timeline: it requires at least two readings.", "absent"))
 
 
 def _python(analysis: MonitorAnalysis) -> Section:
     memory = analysis.python_memory
     if memory is None:
-        return Section(name="python", title="Python's allocations")
-    first, *others = python_sentences(memory)
-    sites = python_sites(memory, _SITES)
+        return section("python", "Python's allocations")
+    first, *others = said(python_sentences(memory), "note")
+    # The lines that held most: bytes, blocks, place.
+    sites = [(binary_bytes(site.bytes), f"{site.blocks:,}", f"{site.file}:{site.line}") for site in memory.sites[:_SITES]]
     columns = (Column("held"), Column("blocks"), Column("line", format="middle"))
-    table = Table(
-        name="python", caption="Python lines that held the most memory", columns=columns, rows=tuple(map(Row, sites)),
-        brief=_SITES_IN_BRIEF, show="always",
-    )  # fmt: skip
-    return Section(
-        name="python",
-        title="Python's allocations",
-        blocks=(
-            Paragraph(first, show="always"),
-            *([table] if sites else []),
-            *(Paragraph(text, "note", "always") for text in others),
-        ),
-    )
+    caption = "Python lines that held the most memory"
+    held = table("python", columns, sites, caption, brief=_SITES_IN_BRIEF, show="always") if sites else None
+    return section("python", "Python's allocations", Paragraph(first.text, show="always"), held, *others)
 
 
 def _machine(analysis: MonitorAnalysis) -> Section:
-    return Section(name="machine", title="Machine", blocks=(Facts(rows=_facts(analysis)),))
+    return section("machine", "Machine", Facts(rows=_facts(analysis)))
 
 
 def _method(analysis: MonitorAnalysis) -> Section:
-    counters = tuple((name, f"new values: {text}.") for name, text in _counters(analysis))
-    return Section(name="method", title="Method", blocks=(Facts(rows=(*_METHOD, *counters), kind="definitions"),))
+    # How often what can be read of each device changes, as far as it is known.
+    known = [counter for counter in analysis.counters if counter.update_s is not None]
+    changes: dict[str, list[str]] = {}
+    for counter in known:
+        changes.setdefault(counter.device, []).append(f"{counter.field} every {seconds(counter.update_s or 0.0, 2)}")
+    counters = ((device, f"new values: {'; '.join(texts)}.") for device, texts in changes.items())
+    return section("method", "Method", Facts(rows=(*_METHOD, *counters), kind="definitions"))
 
 
 # --- what is said ------------------------------------------------------------------------------------------------------------------
@@ -259,7 +254,7 @@ def _declared_rows(analysis: MonitorAnalysis) -> Iterator[HostRow]:
                 yield HostRow(field.label, **cells, remark="" if one.device == HOST else one.device)
 
 
-def gpu_names(analysis: MonitorAnalysis) -> Iterator[str]:
+def _gpu_names(analysis: MonitorAnalysis) -> Iterator[str]:
     """What the driver calls the GPUs, each name once."""
     for name in dict.fromkeys(analysis.gpus.values()):
         # A slice is called by the number of its GPU and its own: gpu0/mig1.
@@ -299,11 +294,6 @@ def python_sentences(memory: PythonMemory) -> Iterator[str]:
     yield f"{took} How many the program made is not counted: run it without --python-memory for its time."
 
 
-def python_sites(memory: PythonMemory, most: int) -> tuple[tuple[str, str, str], ...]:
-    """The lines that held most: bytes, blocks, place."""
-    return tuple((binary_bytes(site.bytes), f"{site.blocks:,}", f"{site.file}:{site.line}") for site in memory.sites[:most])
-
-
 def _gpus(analysis: MonitorAnalysis) -> list[DeviceUsage]:
     return [one for one in analysis.usage.devices if is_accelerator(one)] if analysis.usage is not None else []
 
@@ -317,8 +307,6 @@ def _rate(count: float, analysis: MonitorAnalysis) -> str:
 
 
 def _signal_name(number: int) -> str:
-    import signal
-
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -346,14 +334,6 @@ def _as_run(analysis: MonitorAnalysis) -> Analysis:
     return Analysis(workload=workload, environment=analysis.environment, usage=analysis.usage, notes=analysis.notes)
 
 
-def _without_host(as_run: Analysis) -> Analysis:
-    """The GPUs only: the table describes the host and its parts."""
-    if as_run.usage is None:
-        return as_run
-    devices = tuple(one for one in as_run.usage.devices if is_accelerator(one))
-    return msgspec.structs.replace(as_run, usage=msgspec.structs.replace(as_run.usage, devices=devices))
-
-
 def _facts(analysis: MonitorAnalysis) -> tuple[tuple[str, str], ...]:
     environment = analysis.environment
     facts = (
@@ -369,12 +349,3 @@ def _facts(analysis: MonitorAnalysis) -> tuple[tuple[str, str], ...]:
         ("read every", f"{significant(analysis.period_s, 2)} s, or as often as a counter changes"),
     )
     return tuple((name, text) for name, text in facts if text)
-
-
-def _counters(analysis: MonitorAnalysis) -> tuple[tuple[str, str], ...]:
-    """How often what can be read of each device changes, as far as it is known."""
-    known = [one for one in analysis.counters if one.update_s is not None]
-    return tuple(
-        (device, "; ".join(f"{one.field} every {seconds(one.update_s or 0.0, 2)}" for one in known if one.device == device))
-        for device in dict.fromkeys(one.device for one in known)
-    )
