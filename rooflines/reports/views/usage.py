@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rooflines.profiler.samplers.fields import FIELDS, DeviceSample, Field, Summary
-from rooflines.reports.document import ABSENT, Column, Row, Table
+from rooflines.reports.document import ABSENT, Column, Table, table
 from rooflines.reports.words.sentences import listed
 from rooflines.reports.words.text import csv_text
 from rooflines.roofline.analysis import Analysis, DeviceUsage, Energy, Unresolved, Usage
@@ -64,11 +65,16 @@ def _together(analysis: Analysis, usage: Usage) -> list[str]:
     if len(usage.own) > 1:
         error = (usage.energy_per_step_error_j or 0.0) / usage.energy_per_step_j
         texts.append(f"{si(usage.energy_per_step_j, 'J')} a step (±{percent(error, 1)}) on {len(usage.own)} devices")
-        if usage.energy_per_sample_j is not None:
-            texts.append(f"{si(usage.energy_per_sample_j, 'J')} {_one(analysis.workload.unit)}")
+        texts += _per_sample(usage.energy_per_sample_j, analysis)
     if usage.flop_per_j is not None:
         texts.append(f"{si(usage.flop_per_j, 'FLOP/s')} per watt")
     return [f"{', '.join(texts)}."] if texts else []
+
+
+def _per_sample(energy_j: float | None, analysis: Analysis) -> list[str]:
+    """``1.2 J an image``, by the workload's unit."""
+    unit = analysis.workload.unit.removesuffix("s")
+    return [] if energy_j is None else [f"{si(energy_j, 'J')} {'an' if unit[:1] in 'aeiou' else 'a'} {unit}"]
 
 
 def _joules(analysis: Analysis, usage: Usage, one: DeviceUsage) -> list[str]:
@@ -76,12 +82,11 @@ def _joules(analysis: Analysis, usage: Usage, one: DeviceUsage) -> list[str]:
     if one.energy is not None:
         texts.append(f"{energy_text(one.energy)} in {seconds(usage.window_s)} {_METHODS[one.energy.method]}")
     if one.energy_per_step_j is not None:
-        each = "" if one.energy_per_sample_j is None else f", {si(one.energy_per_sample_j, 'J')} {_one(analysis.workload.unit)}"
-        texts.append(f"{si(one.energy_per_step_j, 'J')} a step{each}")
-    if one.device in usage.own and one.energy is None and one.no_energy is None:
-        texts.append("no joules, because neither energy nor power could be read")
+        texts.append(", ".join((f"{si(one.energy_per_step_j, 'J')} a step", *_per_sample(one.energy_per_sample_j, analysis))))
     if one.no_energy is not None:
         texts.append(f"no joules, because {refusal_text(one.no_energy)}")
+    elif one.device in usage.own and one.energy is None:
+        texts.append("no joules, because neither energy nor power could be read")
     return texts
 
 
@@ -105,22 +110,16 @@ def peak_power(one: DeviceUsage) -> float | None:
 
 
 def _traffic(one: DeviceUsage) -> list[str]:
-    """Mean rates over PCIe (gauges) and NVLink (counts over the time between their readings)."""
-    pcie = {way: figure(one, f"pcie_{wire}_bytes_per_s", "mean") for wire, way in _WAYS}
-    sent = {way: _rate(one, f"nvlink_{wire}_bytes") for wire, way in _WAYS}
-    # A link that nothing goes over is not worth a word.
-    links = sent if any(sent.values()) else {}
+    """Mean rates over PCIe (gauges) and NVLink (counts over the time between their readings), if anything goes over it."""
+    pcie, sent = {}, {}
+    for wire, way in _WAYS:
+        pcie[way], count = figure(one, f"pcie_{wire}_bytes_per_s", "mean"), f"nvlink_{wire}_bytes"
+        sent[way] = one.counts[count] / one.counted_s[count] if one.counted_s.get(count) else None
     texts = []
-    for name, rates in (("PCIe", pcie), ("NVLink", links)):
+    for name, rates in (("PCIe", pcie), ("NVLink", sent if any(sent.values()) else {})):
         told = [f"{si(rate, 'B/s')} {way}" for way, rate in rates.items() if rate is not None]
         texts += [f"{name} {', '.join(told)}"] if told else []
     return texts
-
-
-def _rate(one: DeviceUsage, count: str) -> float | None:
-    """What came a second; None where it was not counted."""
-    time_s = one.counted_s.get(count)
-    return one.counts[count] / time_s if time_s else None
 
 
 def _held(one: DeviceUsage) -> list[str]:
@@ -133,19 +132,13 @@ def _errors(one: DeviceUsage) -> list[str]:
     return [counted(count, f"{kind} memory error") for count, kind in found if count]
 
 
-def _one(unit: str) -> str:
-    """``an image``, ``a sample``: one of a workload's units."""
-    name = unit.removesuffix("s")
-    return f"{'an' if name[:1] in 'aeiou' else 'a'} {name}"
-
-
 def devices_apart(devices: Iterable[DeviceUsage]) -> tuple[DeviceUsage, ...]:
     """Accelerators first, then the host: the order of tables and charts."""
     return tuple(sorted(devices, key=lambda one: is_host(one.device)))
 
 
 # A title, a remark and what a device has there.
-Figure = tuple[str, str, Callable[[DeviceUsage], str | None]]
+_FigureColumn = tuple[str, str, Callable[[DeviceUsage], str | None]]
 
 
 def usage_table(analysis: Analysis) -> Table | None:
@@ -155,13 +148,10 @@ def usage_table(analysis: Analysis) -> Table | None:
     devices = devices_apart(analysis.usage.devices)
     energy = "a step" if analysis.usage.steps else "in all"
     fields = (*_field_columns(FIELDS), ("throttled", "of the time", _throttled), *_field_columns(analysis.usage.fields))
-    kept = [one for one in (*_ENERGY_COLUMNS, *fields) if any(one[2](device) is not None for device in devices)]
-    columns = (
-        Column("device", format="middle"),
-        *(Column(label, remark or energy, priority=place) for place, (label, remark, _) in enumerate(kept, start=1)),
-    )
-    rows = tuple(Row((one.device, *(cell(one) or ABSENT for _, _, cell in kept))) for one in devices)
-    return Table(name="devices", caption="Devices, from their samples", columns=columns, rows=rows, show="always")
+    kept = [column for column in (*_ENERGY_COLUMNS, *fields) if any(column[2](device) is not None for device in devices)]
+    columns = (Column(label, remark or energy, priority=place) for place, (label, remark, _) in enumerate(kept, start=1))
+    rows = ((device.device, *(cell(device) or ABSENT for _, _, cell in kept)) for device in devices)
+    return table("devices", (Column("device", format="middle"), *columns), rows, "Devices, from their samples", show="always")
 
 
 def write_samples_csv(samples: Sequence[DeviceSample], path: Path) -> Path:
@@ -173,41 +163,28 @@ def write_samples_csv(samples: Sequence[DeviceSample], path: Path) -> Path:
     return path
 
 
-def _field_columns(fields: Mapping[str, Field]) -> list[Figure]:
-    """A column for every figure of the fields that tables show; fields of the same name share one."""
+def _field_columns(fields: Mapping[str, Field]) -> list[_FigureColumn]:
+    """A column for every figure of the fields that tables show; fields of the same name share one, in which the first that was read
+    stands."""
     keys: dict[tuple[str, str], list[tuple[str, Summary, Field]]] = {}
     for key, field in fields.items():
         for summary in field.summary if "table" in field.shown else ():
             whose = ("this run",) if field.program else ()
             words = ", ".join((*(() if whose and len(field.summary) == 1 else (SUMMARY_WORDS[summary],)), *whose))
             keys.setdefault((field.label, words), []).append((key, summary, field))
-    return [(title, remark, _first(tuple(found))) for (title, remark), found in keys.items()]
+    return [(title, remark, functools.partial(_first_read, tuple(found))) for (title, remark), found in keys.items()]
 
 
-def _first(fields: tuple[tuple[str, Summary, Field], ...]) -> Callable[[DeviceUsage], str | None]:
-    def cell(one: DeviceUsage) -> str | None:
-        for key, summary, field in fields:
-            value = figure(one, key, summary)
-            if value is not None:
-                return quantity(value, field.unit_of(summary))
-        return None
-
-    return cell
+def _first_read(fields: tuple[tuple[str, Summary, Field], ...], one: DeviceUsage) -> str | None:
+    read = ((figure(one, key, summary), field.unit_of(summary)) for key, summary, field in fields)
+    return next((quantity(value, unit) for value, unit in read if value is not None), None)
 
 
-def _mean_power(one: DeviceUsage) -> float | None:
-    return one.mean_power_w if one.mean_power_w is not None else figure(one, "power_w", "mean")
+def _watts(power_w: float | None) -> str | None:
+    return None if power_w is None else si(power_w, "W")
 
 
-def _watts(power_of: Callable[[DeviceUsage], float | None]) -> Callable[[DeviceUsage], str | None]:
-    def cell(one: DeviceUsage) -> str | None:
-        power_w = power_of(one)
-        return None if power_w is None else si(power_w, "W")
-
-    return cell
-
-
-def _joules_cell(one: DeviceUsage) -> str | None:
+def _energy_cell(one: DeviceUsage) -> str | None:
     if one.energy is None:
         return None
     value = one.energy_per_step_j if one.energy_per_step_j is not None else one.energy.energy_j
@@ -219,9 +196,9 @@ def _throttled(one: DeviceUsage) -> str | None:
     return None if one.throttled_s is None else percent(longest) if longest else "no"
 
 
-_ENERGY_COLUMNS: tuple[Figure, ...] = (
-    ("energy", "", _joules_cell),
-    ("power", "mean", _watts(_mean_power)),
-    ("power", "peak", _watts(peak_power)),
-    ("power", "limit", _watts(lambda one: figure(one, "power_limit_w", "end"))),
+_ENERGY_COLUMNS: tuple[_FigureColumn, ...] = (
+    ("energy", "", _energy_cell),
+    ("power", "mean", lambda one: _watts(one.mean_power_w if one.mean_power_w is not None else figure(one, "power_w", "mean"))),
+    ("power", "peak", lambda one: _watts(peak_power(one))),
+    ("power", "limit", lambda one: _watts(figure(one, "power_limit_w", "end"))),
 )
