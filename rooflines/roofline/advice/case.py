@@ -1,4 +1,9 @@
-"""Suggested changes: an option of ``profile``, or a change in the user's code."""
+"""The input and result of advice rules. Each second of a step belongs to at most one piece of advice.
+
+Rules run in the order of the registry, special ones first. What a piece of advice is about is taken out of the times that later rules
+see: a matrix product that padding makes faster is not counted among slow matrix products again. So no two savings are of the same time.
+None is of time in which another kernel runs, which would keep the step as long.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +18,13 @@ from rooflines.roofline.analysis import Analysis, Example, Kernel, OperatorRow, 
 from rooflines.roofline.shapes import tensors
 from rooflines.units import percent, seconds
 
+# ("operator", index of the row), ("unmodelled", its index) or ("idle", cause).
+Key = tuple[str, int | str]
+
+# Hidden time below this share of a step is not worth a sentence.
+WORTH_SAYING = 0.01
+_AMD = re.compile(r"\bAMD\b|Instinct|\bMI\d{3}|gfx\d")
+_AMD_KERNEL = re.compile(r"Cijk_|.*\bck(?:_tile)?::|.*\d+ck(?:\d|_tile)|rccl|miopen", re.IGNORECASE)
 # The equivalent of an option in the user's code.
 _IN_CODE = {
     "compile": "in the code: torch.compile the model",
@@ -32,30 +44,6 @@ class Setting(NamedTuple):
 
     def __str__(self) -> str:
         return self.in_code or f"{self.option}={self.value!r}"
-
-
-def setting(analysis: Analysis, option: str, value: bool | int | str) -> Setting:
-    """Return the option to set, or for a script, loop or step function the change in its code."""
-    return Setting(option, value, None if analysis.workload.source == "model" else _IN_CODE[option])
-
-
-def larger_batch(analysis: Analysis) -> Setting | str:
-    """Suggest twice the batch, of a server more requests, and of a step or module whose batch is not known more work in a call."""
-    if analysis.serving is not None:
-        return "more requests in a step, if their latency allows it"
-    batch_size = analysis.workload.batch_size
-    if batch_size is None and analysis.workload.source in ("model", "step"):
-        return MORE_WORK
-    return setting(analysis, "batch_size", 2 * (batch_size or 1))
-
-
-# ("operator", index of the row), ("unmodelled", its index) or ("idle", cause).
-Key = tuple[str, int | str]
-
-# Hidden time below this share of a step is not worth a sentence.
-WORTH_SAYING = 0.01
-_AMD = re.compile(r"\bAMD\b|Instinct|\bMI\d{3}|gfx\d")
-_AMD_KERNEL = re.compile(r"Cijk_|.*\bck(?:_tile)?::|.*\d+ck(?:\d|_tile)|rccl|miopen", re.IGNORECASE)
 
 
 class Advice(NamedTuple):
@@ -83,6 +71,11 @@ class Ran(NamedTuple):
         """The same with all of its time left: of computation the time that no other kernel hides. Rules about transfers see to it."""
         time_s, exposed_s = self.row.time_s, self.row.exposed_s
         return self._replace(left_s=time_s if exposed_s is None or self.communicates or self.transfers else min(time_s, exposed_s))
+
+    @property
+    def where(self) -> str:
+        """`` in layer1.0``, empty outside of modules."""
+        return f" in {self.row.module}" if self.row.module else ""
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -148,7 +141,7 @@ class Case:
     @cached_property
     def on_amd(self) -> bool:
         """Whether the device is one of AMD's, by its name or its kernels."""
-        names = (kernel.name for one in self.every() for kernel in one.kernels)
+        names = (kernel.name for kernel in self.kernels())
         return _AMD.search(self.analysis.environment.device_name) is not None or any(map(_AMD_KERNEL.match, names))
 
     def attainable(self, precision: str | None, without: Collection[Key] = ()) -> float:
@@ -202,6 +195,14 @@ class Case:
         hidden_s = sum(one.row.time_s - one.whole().left_s for key, one in self._ran.items() if key in advice.of)
         return f"; {seconds(hidden_s)} more, while another kernel runs, are left out" if hidden_s > WORTH_SAYING * self.step_s else ""
 
+    def cost(self, time_s: float) -> str:
+        """``3.10 ms a step (59 % of the step)``."""
+        return f"{seconds(time_s)} {self.per} ({self.share(time_s)})"
+
+    def idle(self, idle_s: float) -> str:
+        """``the device is idle for 59 % of the step (3.10 ms)``."""
+        return f"the device is idle for {self.share(idle_s)} ({seconds(idle_s)})"
+
     def share(self, time_s: float) -> str:
         """``59 % of the step``."""
         return f"{percent(time_s / self.step_s) if self.step_s else '?'} of {self.of}"
@@ -209,6 +210,10 @@ class Case:
     def every(self) -> Iterable[Ran]:
         """All rows and operators without a count."""
         return self._ran.values()
+
+    def kernels(self) -> Iterator[Kernel]:
+        """All kernels."""
+        return (kernel for ran in self.every() for kernel in ran.kernels)
 
 
 def _rows(analysis: Analysis) -> Iterator[tuple[Key, OperatorRow | Unmodelled]]:
@@ -250,3 +255,18 @@ def _step_s(analysis: Analysis) -> float:
     if analysis.timeline is not None:
         return analysis.timeline.span_s
     return analysis.steps.median_s if analysis.steps is not None else 0.0
+
+
+def setting(analysis: Analysis, option: str, value: bool | int | str) -> Setting:
+    """Return the option to set, or for a script, loop or step function the change in its code."""
+    return Setting(option, value, None if analysis.workload.source == "model" else _IN_CODE[option])
+
+
+def larger_batch(analysis: Analysis) -> Setting | str:
+    """Suggest twice the batch, of a server more requests, and of a step or module whose batch is not known more work in a call."""
+    if analysis.serving is not None:
+        return "more requests in a step, if their latency allows it"
+    batch_size = analysis.workload.batch_size
+    if batch_size is None and analysis.workload.source in ("model", "step"):
+        return MORE_WORK
+    return setting(analysis, "batch_size", 2 * (batch_size or 1))

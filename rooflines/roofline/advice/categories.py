@@ -67,11 +67,11 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
             return None
         name = f"{'the other ' if len(rows) < len(every) else ''}{plural(category)}".replace("other the ", "other steps of the ")
         return Advice(
-            title=f"{name[0].upper()}{name[1:]} {runs(category)} at {percent(efficiency)} of the bound",
-            saves_s=saves_s,
-            evidence=(f"{seconds(time_s)} {case.per}, the roofline allows {seconds(roof_s)}{attained}; largest loss: {worst}"),
-            suggestion=suggestion,
-            of=lost,
+            f"{name[0].upper()}{name[1:]} {runs(category)} at {percent(efficiency)} of the bound",
+            saves_s,
+            f"{seconds(time_s)} {case.per}, the roofline allows {seconds(roof_s)}{attained}; largest loss: {worst}",
+            suggestion,
+            lost,
         )
 
     rule.__name__ = f"slow_{category.replace('-', '_')}"

@@ -48,15 +48,13 @@ def late_rank(case: Case) -> Advice | None:
     assert worst.bytes is not None
     each_s = worst.time_s / worst.calls
     return Advice(
-        title=FIND_LATE_RANK,
-        saves_s=waited_s,
-        evidence=(
-            f"{_NAMES.get(worst.kind, worst.kind)} of {binary_bytes(worst.bytes)} takes {seconds(each_s)} "
-            f"({si(worst.bytes / each_s, 'B/s')}), far below what a link does; {seconds(waited_s)} ({case.share(waited_s)}) of such "
-            "collectives, which their size does not explain, run while nothing is computed"
-        ),
-        suggestion="rooflines analyze on the traces of all ranks names the late rank; if none is late, measure the fabric (nccl-tests)",
-        of={one.key: waited_s * part / exposed_s for one, part in rows.items()},
+        FIND_LATE_RANK,
+        waited_s,
+        f"{_NAMES.get(worst.kind, worst.kind)} of {binary_bytes(worst.bytes)} takes {seconds(each_s)} "
+        f"({si(worst.bytes / each_s, 'B/s')}), far below what a link does; {seconds(waited_s)} ({case.share(waited_s)}) of such "
+        "collectives, which their size does not explain, run while nothing is computed",
+        "rooflines analyze on the traces of all ranks names the late rank; if none is late, measure the fabric (nccl-tests)",
+        {one.key: waited_s * part / exposed_s for one, part in rows.items()},
     )
 
 
@@ -81,14 +79,12 @@ def exposed(case: Case) -> Advice | None:
     unknown = "" if known else "; sizes are not recorded, so part of it may be waiting for a late rank"
     rest = "the rest of the " if time_s < sum(one.row.time_s for one in found) else ""
     return Advice(
-        title="Hide the communication behind computation",
-        saves_s=saves_s,
-        evidence=(
-            f"{rest}communication takes {seconds(time_s)} {case.per}, of which {seconds(exposed_s)} ({case.share(exposed_s)}) run "
-            f"while nothing is computed, most of it in {most.row.name}{many}{unknown}{ready}"
-        ),
-        suggestion=_overlap(case, most) + ALL_RANKS,
-        of={one.key: part for one, part in found.items()},
+        "Hide the communication behind computation",
+        saves_s,
+        f"{rest}communication takes {seconds(time_s)} {case.per}, of which {seconds(exposed_s)} ({case.share(exposed_s)}) run "
+        f"while nothing is computed, most of it in {most.row.name}{many}{unknown}{ready}",
+        _overlap(case, most) + ALL_RANKS,
+        {one.key: part for one, part in found.items()},
     )
 
 

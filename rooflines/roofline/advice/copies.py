@@ -26,17 +26,14 @@ def pageable(case: Case) -> Advice | None:
     time_s, exposed_s = sum(map(_pageable_s, found)), sum(found.values())
     if exposed_s <= 0:
         return None
-    worst = max(found, key=lambda one: found[one]).row
-    where = f" in {worst.module}" if worst.module else ""
+    worst = max(found, key=lambda one: found[one])
     return Advice(
-        title="Copy from pinned memory",
-        saves_s=exposed_s,
-        evidence=(
-            f"copies between pageable memory and the device take {seconds(time_s)} {case.per}, of which {seconds(exposed_s)} "
-            f"({case.share(exposed_s)}) run while nothing is computed; the longest is {worst.name}{where} ({worst.shapes})"
-        ),
-        suggestion=_TO_HOST if any("DtoH" in kernel.name for kernel in worst.kernels) else _TO_DEVICE,
-        of={one.key: part for one, part in found.items()},
+        "Copy from pinned memory",
+        exposed_s,
+        f"copies between pageable memory and the device take {seconds(time_s)} {case.per}, of which {seconds(exposed_s)} "
+        f"({case.share(exposed_s)}) run while nothing is computed; the longest is {worst.row.name}{worst.where} ({worst.row.shapes})",
+        _TO_HOST if any("DtoH" in kernel.name for kernel in worst.kernels) else _TO_DEVICE,
+        {one.key: part for one, part in found.items()},
     )
 
 
@@ -60,13 +57,11 @@ def of_ddp(case: Case) -> Advice | None:
     time_s = total(buckets + buffers) + idle_s
     waits = f", of which the device waits {seconds(idle_s)} for the host to pack and unpack them" if idle_s else ""
     return Advice(
-        title="Remove the copies of DistributedDataParallel",
-        saves_s=time_s,
-        evidence=(
-            f"copies of {' and of '.join(what for what, _ in said)} take {seconds(time_s)} {case.per} ({case.share(time_s)}){waits}"
-        ),
-        suggestion=f"DistributedDataParallel with {', and '.join(remedy for _, remedy in said)}",
-        of=whole(buckets + buffers) | ({("idle", "host_bound"): idle_s} if idle_s else {}),
+        "Remove the copies of DistributedDataParallel",
+        time_s,
+        f"copies of {' and of '.join(what for what, _ in said)} take {case.cost(time_s)}{waits}",
+        f"DistributedDataParallel with {', and '.join(remedy for _, remedy in said)}",
+        whole(buckets + buffers) | ({("idle", "host_bound"): idle_s} if idle_s else {}),
     )
 
 
@@ -88,14 +83,12 @@ def on_device(case: Case) -> Advice | None:
         if part_s > 0
     )
     return Advice(
-        title="Remove copies within the device",
-        saves_s=time_s,
-        evidence=(
-            f"{sum(one.row.calls for one in found):,.0f} copies take {seconds(time_s)} {case.per} ({case.share(time_s)}; {kinds}), "
-            f"most of it in {listed}"
-        ),
-        suggestion=_OWN_COPY if same_s > 0.5 * time_s else _CONVERTED,
-        of=whole(found),
+        "Remove copies within the device",
+        time_s,
+        f"{sum(one.row.calls for one in found):,.0f} copies take {seconds(time_s)} {case.per} ({case.share(time_s)}; {kinds}), "
+        f"most of it in {listed}",
+        _OWN_COPY if same_s > 0.5 * time_s else _CONVERTED,
+        whole(found),
     )
 
 
@@ -139,13 +132,11 @@ def conversions(case: Case) -> Advice | None:
     worst = max(kernels, key=lambda kernel: kernel.time_s)
     around_s = sum(one.row.time_s for one, _ in found.values())
     return Advice(
-        title="Keep the images in channels-last layout",
-        saves_s=time_s,
-        evidence=(
-            f"kernels that only change the layout take {seconds(time_s)} {case.per} ({case.share(time_s)}), part of the "
-            f"{seconds(around_s)} of the operators that call them; {sum(kernel.calls for kernel in kernels):,.0f} calls, most of the "
-            f"time in {short_kernel(worst.name)}"
-        ),
-        suggestion=setting(case.analysis, "channels_last", True),
-        of={key: part for key, (_, part) in found.items()},
+        "Keep the images in channels-last layout",
+        time_s,
+        f"kernels that only change the layout take {case.cost(time_s)}, part of the "
+        f"{seconds(around_s)} of the operators that call them; {sum(kernel.calls for kernel in kernels):,.0f} calls, most of the "
+        f"time in {short_kernel(worst.name)}",
+        setting(case.analysis, "channels_last", True),
+        {key: part for key, (_, part) in found.items()},
     )

@@ -41,20 +41,15 @@ def fallback(case: Case) -> Advice | None:
         return None
     worst, worst_sizes = max(found, key=lambda pair: pair[0].left_s)
     sizes = sorted({size for _, each in found for size in each})
-    because = (
-        f"; sizes that are not a multiple of {MULTIPLE}: {', '.join(map(str, sizes[:4]))}" if sizes else "; shapes are not recorded"
-    )
-    where = f" in {worst.row.module}" if worst.row.module else ""
+    because = f"sizes that are not a multiple of {MULTIPLE}: {', '.join(map(str, sizes[:4]))}" if sizes else "shapes are not recorded"
     which = " and ".join(map(str, worst_sizes)) if worst_sizes else "each size of the products"
     return Advice(
-        title="Pad the matrix products to aligned sizes",
-        saves_s=saves_s,
-        evidence=(
-            f"matrix products on fallback kernels take {seconds(time_s)} {case.per} ({case.share(time_s)}){because}; the "
-            f"longest is {worst.row.name}{where} ({worst.row.shapes or 'no shapes'}) on {short_kernel(worst.kernels[0].name)}"
-        ),
-        suggestion=f"pad {which} to a multiple of {MULTIPLE} (F.pad, or the width of the layer or the vocabulary)",
-        of=whole(rows),
+        "Pad the matrix products to aligned sizes",
+        saves_s,
+        f"matrix products on fallback kernels take {case.cost(time_s)}; {because}; the "
+        f"longest is {worst.row.name}{worst.where} ({worst.row.shapes or 'no shapes'}) on {short_kernel(worst.kernels[0].name)}",
+        f"pad {which} to a multiple of {MULTIPLE} (F.pad, or the width of the layer or the vocabulary)",
+        whole(rows),
     )
 
 
@@ -67,14 +62,12 @@ def _compiled(case: Case, hopper: bool) -> Advice | None:
         return None
     longest = max((kernel for kernels in found.values() for kernel in kernels), key=lambda kernel: kernel.time_s)
     return Advice(
-        title="Pad the matrix products to aligned sizes",
-        saves_s=None,
-        evidence=(
-            f"matrix products on fallback kernels take {seconds(time_s)} {case.per} ({case.share(time_s)}); they run inside compiled "
-            f"functions, so their sizes are not recorded; the longest is {short_kernel(longest.name)}"
-        ),
-        suggestion=f"pad each size of the products to a multiple of {MULTIPLE} (F.pad, embedding and layer widths)",
-        of=of,
+        "Pad the matrix products to aligned sizes",
+        None,
+        f"matrix products on fallback kernels take {case.cost(time_s)}; they run inside compiled "
+        f"functions, so their sizes are not recorded; the longest is {short_kernel(longest.name)}",
+        f"pad each size of the products to a multiple of {MULTIPLE} (F.pad, embedding and layer widths)",
+        of,
     )
 
 
@@ -170,14 +163,12 @@ def hand_written(case: Case) -> Advice | None:
     scores = largest.shapes.partition(",")[0]
     basis = "the roofline of fused attention" if case.analysis.ceilings else "the products alone"
     return Advice(
-        title="Use fused attention",
-        saves_s=time_s - fused_s,
-        evidence=(
-            f"matrix products, softmax and other passes over the scores ({scores}) take {seconds(time_s)} {case.per} "
-            f"({case.share(time_s)}){_in_modules(found)}; {basis}: {seconds(fused_s)}{_on_fallback(case, found)}"
-        ),
-        suggestion="torch.nn.functional.scaled_dot_product_attention(q, k, v), which does not write the scores to memory",
-        of=whole(parts),
+        "Use fused attention",
+        time_s - fused_s,
+        f"matrix products, softmax and other passes over the scores ({scores}) take {case.cost(time_s)}"
+        f"{_in_modules(found)}; {basis}: {seconds(fused_s)}{_on_fallback(case, found)}",
+        "torch.nn.functional.scaled_dot_product_attention(q, k, v), which does not write the scores to memory",
+        whole(parts),
     )
 
 
@@ -275,15 +266,13 @@ def lower_precision(case: Case) -> Advice | None:
         if isinstance(one.row, OperatorRow) and one.row.bound == "compute"
     }
     return Advice(
-        title=f"Run the matrix work in {best.precision}",
-        saves_s=sum(saved.values()),
-        evidence=(
-            f"convolutions and matrix products in {now.precision} take {seconds(total(rows))} {case.per}; "
-            f"this device's {best.name} roof is {si(best.value, best.unit)}, compared with {si(now.value, now.unit)} "
-            f"({now.name}, {now.source.kind})"
-        ),
-        suggestion=setting(case.analysis, "precision", f"amp-{best.precision}"),
-        of=saved,
+        f"Run the matrix work in {best.precision}",
+        sum(saved.values()),
+        f"convolutions and matrix products in {now.precision} take {seconds(total(rows))} {case.per}; "
+        f"this device's {best.name} roof is {si(best.value, best.unit)}, compared with {si(now.value, now.unit)} "
+        f"({now.name}, {now.source.kind})",
+        setting(case.analysis, "precision", f"amp-{best.precision}"),
+        saved,
     )
 
 
@@ -323,17 +312,15 @@ def named_in_full_precision(case: Case) -> Advice | None:
     half = best.precision if best is not None else "bf16"
     unknown = "" if best is not None else "; the roofs of this device are not known: check that it has matrix units for half precision"
     return Advice(
-        title=f"Run the matrix work in {half}",
-        saves_s=None,
-        evidence=(
-            f"{other}matrix kernels in fp32 or TF32, by their names, take {seconds(time_s)} {case.per} ({case.share(time_s)}); the "
-            f"longest is {short_kernel(longest.name)} ({seconds(longest.time_s)}); their operators have no work model, so the saving "
-            f"is not quantified{unknown}"
-        ),
-        suggestion="torch.autocast(dtype=torch.float16) around the forward pass and the loss, with torch.amp.GradScaler in training"
+        f"Run the matrix work in {half}",
+        None,
+        f"{other}matrix kernels in fp32 or TF32, by their names, take {case.cost(time_s)}; the "
+        f"longest is {short_kernel(longest.name)} ({seconds(longest.time_s)}); their operators have no work model, so the saving "
+        f"is not quantified{unknown}",
+        "torch.autocast(dtype=torch.float16) around the forward pass and the loss, with torch.amp.GradScaler in training"
         if half == "fp16"
         else "torch.autocast(dtype=torch.bfloat16) around the forward pass and the loss",
-        of={key: sum(kernel.time_s for kernel in each) for key, each in found.items() if each},
+        {key: sum(kernel.time_s for kernel in each) for key, each in found.items() if each},
     )
 
 

@@ -36,14 +36,12 @@ def small_operators(case: Case) -> Advice | None:
     of = {one.key: one.headroom_s or 0.0 for one in found}
     calls = sum(one.row.calls for one in found)
     return Advice(
-        title="Fuse the small operators" if _fusable(found) else "Run fewer small operators",
-        saves_s=sum(of.values()),
-        evidence=(
-            f"{calls:,.0f} calls {case.per} cost more to launch than to execute: {seconds(total(found))} "
-            f"({case.share(total(found))}){_most_in(found)}"
-        ),
-        suggestion=fewer_launches(case, found),
-        of=of,
+        "Fuse the small operators" if _fusable(found) else "Run fewer small operators",
+        sum(of.values()),
+        f"{calls:,.0f} calls {case.per} cost more to launch than to execute: {seconds(total(found))} "
+        f"({case.share(total(found))}){_most_in(found)}",
+        fewer_launches(case, found),
+        of,
     )
 
 
@@ -108,14 +106,12 @@ def larger_grids(case: Case) -> Advice | None:
     if underused_s < UNDERUSED * total(busy):
         return None
     return Advice(
-        title="Fill the device",
-        saves_s=sum(of.values()),
-        evidence=(
-            f"kernels with fewer blocks than the device's {units} multiprocessors, far below their roofs, take {seconds(underused_s)} "
-            f"{case.per} ({case.share(underused_s)}); the saving assumes the same samples in a larger batch"
-        ),
-        suggestion=larger,
-        of=of,
+        "Fill the device",
+        sum(of.values()),
+        f"kernels with fewer blocks than the device's {units} multiprocessors, far below their roofs, take {seconds(underused_s)} "
+        f"{case.per} ({case.share(underused_s)}); the saving assumes the same samples in a larger batch",
+        larger,
+        of,
     )
 
 
@@ -193,18 +189,15 @@ def chained(case: Case) -> Advice | None:
             members += own
     if not members:
         return None
-    worst = max(members, key=lambda one: one.left_s).row
-    where = f" in {worst.module}" if worst.module else ""
+    worst = max(members, key=lambda one: one.left_s)
     return Advice(
-        title="Fuse chains of element-wise operators, norms and copies",
-        saves_s=saves_s,
-        evidence=(
-            f"{sum(one.row.calls for one in members):,.0f} calls take {seconds(total(members))} {case.per} "
-            f"({case.share(total(members))}); fused, they read and write {si(outside, 'B')} from outside, which takes "
-            f"{seconds(fused_s)} at the rate of {memory.name}; the longest is {worst.name}{where} ({worst.shapes})"
-        ),
-        suggestion=setting(analysis, "compile", "on"),
-        of=whole(members),
+        "Fuse chains of element-wise operators, norms and copies",
+        saves_s,
+        f"{sum(one.row.calls for one in members):,.0f} calls take {case.cost(total(members))}"
+        f"; fused, they read and write {si(outside, 'B')} from outside, which takes "
+        f"{seconds(fused_s)} at the rate of {memory.name}; the longest is {worst.row.name}{worst.where} ({worst.row.shapes})",
+        setting(analysis, "compile", "on"),
+        whole(members),
     )
 
 

@@ -22,14 +22,12 @@ def page_faults(case: Case) -> Advice | None:
         return None
     traced = f" (the traced ones {round(found.traced):,})" if found.traced is not None else ""
     return Advice(
-        title="Keep the memory between steps",
-        saves_s=cost_s,
-        evidence=(
-            f"the timed steps took {round(found.timed):,} pages each from the system{traced}: memory that the C library had "
-            f"returned to it; one took {seconds(found.page_s)} between the passes"
-        ),
-        suggestion="MALLOC_TRIM_THRESHOLD_=8000000000 MALLOC_MMAP_THRESHOLD_=8000000000 in the environment (glibc), or jemalloc",
-        of={("idle", "page_faults"): cost_s},
+        "Keep the memory between steps",
+        cost_s,
+        f"the timed steps took {round(found.timed):,} pages each from the system{traced}: memory that the C library had "
+        f"returned to it; one took {seconds(found.page_s)} between the passes",
+        "MALLOC_TRIM_THRESHOLD_=8000000000 MALLOC_MMAP_THRESHOLD_=8000000000 in the environment (glibc), or jemalloc",
+        {("idle", "page_faults"): cost_s},
     )
 
 
@@ -48,14 +46,12 @@ def recomputed(case: Case) -> Advice | None:
     peak = f"; peak memory is {binary_bytes(memory.peak_bytes)}" if memory is not None and memory.peak_bytes else ""
     of = f" of {binary_bytes(room)}" if peak and room else ""
     return Advice(
-        title="Recompute less in the backward pass",
-        saves_s=saves_s,
-        evidence=(
-            f"operators of the forward pass run again inside the backward pass (activation checkpointing): {found.calls:,.0f} calls, "
-            f"{seconds(found.time_s)} {case.per} ({case.share(found.time_s)}){peak}{of}"
-        ),
-        suggestion=f"{unknown}checkpoint only as many blocks as memory needs, or keep the products (context_fn)",
-        of=again,
+        "Recompute less in the backward pass",
+        saves_s,
+        f"operators of the forward pass run again inside the backward pass (activation checkpointing): {found.calls:,.0f} calls, "
+        f"{seconds(found.time_s)} {case.per} ({case.share(found.time_s)}){peak}{of}",
+        f"{unknown}checkpoint only as many blocks as memory needs, or keep the products (context_fn)",
+        again,
     )
 
 
@@ -84,14 +80,11 @@ def zeroed_gradients(case: Case) -> Advice | None:
         return None
     time_s = total(found)
     return Advice(
-        title="Drop the gradients instead of filling them with zeros",
-        saves_s=time_s,
-        evidence=(
-            f"fills with zeros in the optimizer: {sum(one.row.calls for one in found):,.0f} calls, {seconds(time_s)} {case.per} "
-            f"({case.share(time_s)})"
-        ),
-        suggestion="optimizer.zero_grad(set_to_none=True): the backward pass then writes gradients instead of adding them to zeros",
-        of=whole(found),
+        "Drop the gradients instead of filling them with zeros",
+        time_s,
+        f"fills with zeros in the optimizer: {sum(one.row.calls for one in found):,.0f} calls, {case.cost(time_s)}",
+        "optimizer.zero_grad(set_to_none=True): the backward pass then writes gradients instead of adding them to zeros",
+        whole(found),
     )
 
 
@@ -105,13 +98,11 @@ def loop(case: Case) -> Advice | None:
     idle_s = min(case.idle_s("host_bound"), sum(one.idle_s for one in case.analysis.host_work if one.kind == "optimizer"))
     waits = f", and the device waits {seconds(idle_s)} for their launches" if idle_s else ""
     return Advice(
-        title="Update all parameters at once",
-        saves_s=sum(of.values()) + idle_s,
-        evidence=(
-            f"the optimizer makes {calls:,.0f} small calls {case.per}: {seconds(total(found))} ({case.share(total(found))}){waits}"
-        ),
-        suggestion="torch.optim with foreach=True or fused=True, where the optimizer has it: a few kernels for all parameters",
-        of={**of, ("idle", "host_bound"): idle_s},
+        "Update all parameters at once",
+        sum(of.values()) + idle_s,
+        f"the optimizer makes {calls:,.0f} small calls {case.per}: {seconds(total(found))} ({case.share(total(found))}){waits}",
+        "torch.optim with foreach=True or fused=True, where the optimizer has it: a few kernels for all parameters",
+        {**of, ("idle", "host_bound"): idle_s},
     )
 
 
