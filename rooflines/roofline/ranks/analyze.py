@@ -8,7 +8,7 @@ leave before all have entered; for broadcasts and the like, the shortest kernel 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -31,7 +31,7 @@ from rooflines.roofline.analysis import Finding, Timeline
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.findings import MOST, WORTH
 from rooflines.roofline.ranks.matching import SYNCHRONISING, MatchedCollectives, Waits, lasting_ns, match_collectives, waits_at_start
-from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, Spread, Straggler, UnmatchedRow
+from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, Spread, Straggler
 from rooflines.units import counted, percent, seconds
 
 # What ranks are compared in.
@@ -108,7 +108,8 @@ def analyze_parts(parts: Sequence[RankPart]) -> RankAnalysis:
     """The ranks each and together. Raises UsageError where two files are of the same rank."""
     numbered = _numbered(parts)
     per: Literal["step", "trace"] = "step" if all(part.per == "step" for part in parts) else "trace"
-    world_size = _world_size(parts)
+    world_sizes = _world_sizes(parts)
+    world_size = world_sizes[0] if len(world_sizes) == 1 else None
     collectives = {rank: part.collectives for rank, part in numbered.items()}
     matched, left = match_collectives(collectives)
     waits = Waits(tuple(numbered))
@@ -126,10 +127,13 @@ def analyze_parts(parts: Sequence[RankPart]) -> RankAnalysis:
         waiting=waits.mean(),
         straggler=waits.straggler(),
         collectives=rows,
-        unmatched=tuple(UnmatchedRow(kind=one.kind, count=one.count, reason=one.reason, group=one.group) for one in left),
+        unmatched=tuple(left),
         notes=_notes(numbered, world_size, rows),
     )
-    own = {rank: tuple(_scaled(one, _factor(part, per)) for one in part.findings) for rank, part in numbered.items()}
+    own = {
+        rank: [msgspec.structs.replace(finding, saves_s=finding.saves_s * _factor(part, per)) for finding in part.findings]
+        for rank, part in numbered.items()
+    }
     return msgspec.structs.replace(found, findings=find(found, own))
 
 
@@ -148,10 +152,9 @@ def _numbered(parts: Sequence[RankPart]) -> dict[int, RankPart]:
     return dict(sorted(numbered.items()))
 
 
-def _world_size(parts: Sequence[RankPart]) -> int | None:
-    """The number of ranks of the job, where all that say one say the same."""
-    said = {part.place.world_size for part in parts if part.place and part.place.world_size}
-    return said.pop() if len(said) == 1 else None
+def _world_sizes(parts: Iterable[RankPart]) -> list[int]:
+    """The numbers of ranks of the job that the parts tell."""
+    return sorted({part.place.world_size for part in parts if part.place and part.place.world_size})
 
 
 def _factor(part: RankPart, per: str) -> int:
@@ -159,19 +162,15 @@ def _factor(part: RankPart, per: str) -> int:
     return part.steps if per == "trace" and part.per == "step" else 1
 
 
-def _scaled(one: Finding, factor: int) -> Finding:
-    return msgspec.structs.replace(one, saves_s=one.saves_s * factor)
-
-
 def _mean_of(parts: Sequence[RankPart], per: str, name: str) -> dict[str, float] | None:
     """The mean over the ranks of the breakdown ``name``; None where a rank has none."""
-    found: list[tuple[dict[str, float] | None, int]] = [(getattr(part, name), _factor(part, per)) for part in parts]
     total: dict[str, float] = {}
-    for own, factor in found:
+    for part in parts:
+        own: dict[str, float] | None = getattr(part, name)
         if own is None:
             return None
         for key, time_s in own.items():
-            total[key] = total.get(key, 0.0) + time_s * factor / len(found)
+            total[key] = total.get(key, 0.0) + time_s * _factor(part, per) / len(parts)
     return total
 
 
@@ -197,14 +196,8 @@ def _spread(ranks: Sequence[RankRow], name: str) -> Spread:
     values = {row.rank: getattr(row, name) for row in ranks}
     mean = sum(values.values()) / len(values)
     low, high = min(values, key=lambda rank: values[rank]), max(values, key=lambda rank: values[rank])
-    return Spread(
-        min=values[low],
-        max=values[high],
-        mean=mean,
-        min_rank=low,
-        max_rank=high,
-        imbalance=values[high] / mean - 1 if mean > 0 else None,
-    )
+    imbalance = values[high] / mean - 1 if mean > 0 else None
+    return Spread(min=values[low], max=values[high], mean=mean, min_rank=low, max_rank=high, imbalance=imbalance)
 
 
 # --- collectives -----------------------------------------------------------------------------------------------------------------
@@ -243,14 +236,10 @@ def _collective_rows(
             sizes.setdefault((most, exchanges[0].dtype, exchanges[0].group_size), []).append(row)
         for (size, dtype, group_size), chosen in sizes.items():
             these = np.isin(number.reshape(-1), chosen)
-            size_of_group = _group_size(one, group_size, world_size)
-            rows.append(_collective_row(one, lasting[these], at_start_ns[these], size, dtype, size_of_group, waits))
+            # Where the group's ranks are not noted, it is all of the job if all of the job took part.
+            of = group_size or (world_size if world_size == len(one.ranks) else None)
+            rows.append(_collective_row(one, lasting[these], at_start_ns[these], size, dtype, of, waits))
     return tuple(sorted(rows, key=lambda row: -(row.transfer_s + row.skew_s) * row.count))
-
-
-def _group_size(one: MatchedCollectives, noted: int | None, world_size: int | None) -> int | None:
-    """The ranks in the group: noted, or all of the job where all of the job took part."""
-    return noted or (world_size if world_size == len(one.ranks) else None)
 
 
 def _collective_row(
@@ -290,9 +279,9 @@ def _collective_row(
 
 def _notes(ranks: dict[int, RankPart], world_size: int | None, rows: Sequence[MatchedRow]) -> tuple[str, ...]:
     notes = []
-    said = {part.place.world_size for part in ranks.values() if part.place and part.place.world_size}
-    if len(said) > 1:
-        notes.append(f"the traces are of jobs of {', '.join(map(str, sorted(said)))} ranks: they may belong to different jobs")
+    world_sizes = _world_sizes(ranks.values())
+    if len(world_sizes) > 1:
+        notes.append(f"the traces are of jobs of {', '.join(map(str, world_sizes))} ranks: they may belong to different jobs")
     if world_size and len(ranks) < world_size:
         notes.append(
             f"{len(ranks)} of the job's {world_size} ranks were given: another rank may have entered a collective last, "
@@ -315,7 +304,7 @@ def _notes(ranks: dict[int, RankPart], world_size: int | None, rows: Sequence[Ma
 EVEN = 0.02
 
 
-def find(job: RankAnalysis, own: Mapping[int, tuple[Finding, ...]]) -> tuple[Finding, ...]:
+def find(job: RankAnalysis, own: Mapping[int, Sequence[Finding]]) -> tuple[Finding, ...]:
     """The findings of ``job`` with those of its ranks, ``own``: largest mean saving first, together at most the mean span."""
     span_s = job.spread["span_s"].mean
     found, left_s = [], span_s
@@ -370,7 +359,7 @@ def _differs(job: RankAnalysis, late: Straggler) -> str:
     return "see what its device and its host do before these collectives: it computes no longer than the others"
 
 
-def _of_ranks(job: RankAnalysis, own: Mapping[int, tuple[Finding, ...]]) -> Iterator[Finding]:
+def _of_ranks(job: RankAnalysis, own: Mapping[int, Sequence[Finding]]) -> Iterator[Finding]:
     """The findings of single ranks by title, with their mean saving and the evidence of the rank that would save most."""
     titles: dict[str, dict[int, Finding]] = {}
     for rank, findings in own.items():

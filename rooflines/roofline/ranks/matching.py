@@ -19,7 +19,7 @@ import numpy as np
 
 from rooflines.profiler.trace.collectives import Collectives, Exchange
 from rooflines.profiler.trace.records import Int64s
-from rooflines.roofline.ranks.records import By, Straggler, Waiting
+from rooflines.roofline.ranks.records import By, Straggler, UnmatchedRow, Waiting
 
 # In these no rank can leave before every rank has entered.
 SYNCHRONISING = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
@@ -51,20 +51,10 @@ class MatchedCollectives:
     by: By
 
 
-@dataclass(frozen=True, slots=True)
-class UnmatchedCollectives:
-    """Kernels, over all ranks, of one group and kind that have no counterpart, and why."""
-
-    kind: str
-    group: str | None
-    count: int
-    reason: str
-
-
-def match_collectives(collectives: dict[int, Collectives]) -> tuple[list[MatchedCollectives], list[UnmatchedCollectives]]:
+def match_collectives(collectives: dict[int, Collectives]) -> tuple[list[MatchedCollectives], list[UnmatchedRow]]:
     """The collectives of each rank matched across ranks, the groups in the order in which the lowest rank first uses them."""
     found: list[MatchedCollectives] = []
-    left: list[UnmatchedCollectives] = []
+    left: list[UnmatchedRow] = []
     groups = _join_streams(_by_group(collectives))
     on_streams: dict[str, set[int]] = {}
     for key, calls in groups.items():
@@ -73,22 +63,20 @@ def match_collectives(collectives: dict[int, Collectives]) -> tuple[list[Matched
     for key, calls in groups.items():
         kind, group, group_ranks, _, stream = key
         expected = [rank for rank in sorted(collectives) if rank in (group_ranks or calls)]
-        calls = {
-            rank: calls.get(rank, np.empty(0, np.int64)) for rank in (*expected, *(rank for rank in calls if rank not in expected))
-        }
+        calls = {rank: calls.get(rank, np.empty(0, np.int64)) for rank in dict.fromkeys((*expected, *calls))}
         total = sum(map(len, calls.values()))
         if kind in ("send", "recv"):
-            left.append(UnmatchedCollectives(kind, group, total, _PAIRS))
+            left.append(UnmatchedRow(kind=kind, group=group, count=total, reason=_PAIRS))
             continue
         if len(calls) < 2:
             others = stream is not None and len(on_streams[kind]) > 1
-            left.append(UnmatchedCollectives(kind, group, total, _STREAM_ALONE if others else _ALONE))
+            left.append(UnmatchedRow(kind=kind, group=group, count=total, reason=_STREAM_ALONE if others else _ALONE))
             continue
         together, by, reason = _together(kind, {rank: collectives[rank] for rank in calls}, calls)
         if len(together):
             found.append(MatchedCollectives(kind, group, tuple(calls), together, by))
         if total > together.size:
-            left.append(UnmatchedCollectives(kind, group, total - together.size, reason))
+            left.append(UnmatchedRow(kind=kind, group=group, count=total - together.size, reason=reason))
     return found, left
 
 
@@ -118,18 +106,15 @@ def _join_streams(grouped: dict[_Key, dict[int, Int64s]]) -> dict[_Key, dict[int
     for key, calls in grouped.items():
         if key[4] is not None:
             streams.setdefault(key[0], []).append(calls)
-    joined: dict[str, dict[int, Int64s]] = {}
-    for kind, several in streams.items():
-        ranks = [rank for calls in several for rank in calls]
-        if len(ranks) == len(set(ranks)) > 1 and min(map(len, several)) == 1:
-            joined[kind] = {rank: own for calls in several for rank, own in calls.items()}
-    found: dict[_Key, dict[int, Int64s]] = {}
+    joined: dict[_Key, dict[int, Int64s]] = {}
     for key, calls in grouped.items():
-        if key[4] is not None and key[0] in joined:
-            found[key[0], None, None, None, None] = dict(sorted(joined[key[0]].items()))
-        else:
-            found[key] = calls
-    return found
+        several = streams[key[0]] if key[4] is not None else []
+        ranks = [rank for own in several for rank in own]
+        if len(ranks) == len(set(ranks)) > 1 and min(map(len, several)) == 1:
+            key = key[0], None, None, None, None
+            calls = dict(sorted((rank, own) for stream in several for rank, own in stream.items()))
+        joined[key] = calls
+    return joined
 
 
 def _key(exchange: Exchange, stream: int) -> _Key:
@@ -178,9 +163,8 @@ def _likenesses(of: dict[int, Collectives], calls: dict[int, Int64s]) -> dict[in
 def _by_order(calls: dict[int, Int64s], alike: dict[int, Int64s]) -> Int64s | None:
     """The k-th call of every rank side by side; None if their numbers or kinds differ."""
     first, *others = alike.values()
-    if not all(np.array_equal(first, other) for other in others):
-        return None
-    return np.stack(tuple(calls.values()), axis=1)
+    same = all(np.array_equal(first, other) for other in others)
+    return np.stack(tuple(calls.values()), axis=1) if same else None
 
 
 def _ran_together(of: dict[int, Collectives], calls: dict[int, Int64s], together: Int64s, *, corrected: bool) -> bool:
