@@ -1,8 +1,9 @@
-"""The section on coverage lists the operators without a count and says how to add a formula."""
+"""The tables of operators: what has no count and how to add a formula, and the marks of what was inferred."""
 
 from __future__ import annotations
 
 import io
+import re
 
 from msgspec.structs import replace
 from rich.console import Console
@@ -10,8 +11,11 @@ from rich.console import Console
 import rooflines
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.reports.document import Paragraph, Table
-from rooflines.reports.render import terminal
+from rooflines.reports.render import html, terminal
 from rooflines.reports.views import operators, run
+from rooflines.reports.views import run as view
+from rooflines.reports.views.operators import operator_table
+from rooflines.reports.words.sentences import inferred_sentence
 from rooflines.roofline.analysis import Unmodelled
 from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.plugins import load_file
@@ -86,3 +90,47 @@ def test_a_formula_that_returns_no_numbers_is_named_as_the_reason():
     for name in ("lib::incomplete", "lib::none"):
         found = count(Signature(name))
         assert (found.kind, found.reason) == ("unknown", "its formula does not return rooflines.Work with whole numbers")
+
+
+SOURCE = "output from its backward call"
+SENTENCE = "* work inferred from other events in the trace, which does not record all arguments"
+
+
+def marked():
+    sample = samples.analysis()
+    rows = sorted(sample.operators, key=lambda row: -row.time_s)
+    return replace(sample, operators=(replace(rows[0], inferred=SOURCE), *rows[1:]))
+
+
+def printed(analysis):
+    file = io.StringIO()
+    terminal.print_page(view.page(analysis), Console(file=file, width=100))
+    return " ".join(file.getvalue().split())
+
+
+def test_the_sentence_says_how_much_of_the_time_it_is():
+    first, *rest = marked().operators
+    share = first.time_s / (first.time_s + sum(row.time_s for row in rest))
+    assert inferred_sentence(marked()) == f"{SENTENCE} ({share * 100:.0f} % of the operator time)"
+    assert inferred_sentence(samples.analysis()) == ""
+
+
+def test_the_terminal_marks_the_name():
+    assert SENTENCE in printed(marked())
+    assert re.search(r" conv\S* \* ", printed(marked()))
+    assert SENTENCE not in printed(samples.analysis())
+
+
+def test_the_page_marks_the_name_and_shows_the_source():
+    name = operator_table(marked()).rows[0].cells[1]
+    assert name.value.endswith(" *")
+    assert name.hover.endswith(f"inferred: {SOURCE}")
+    assert SENTENCE in html.render(view.page(marked()))
+    assert SENTENCE not in html.render(view.page(samples.analysis()))
+
+
+def test_the_json_and_the_table_hold_it_where_it_is():
+    first, second, *_ = marked().to_dict()["operators"]
+    assert first["inferred"] == SOURCE
+    assert "inferred" not in second
+    assert marked().to_dataframe("operators")["inferred"].dropna().tolist() == [SOURCE]
