@@ -31,6 +31,7 @@ from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.comparison.compare import count_of_calls, place_of, signed_seconds
 from rooflines.roofline.comparison.records import CHANGE_COLUMNS, Change, Comparison, Figures, Subject
 from rooflines.roofline.step.interference import shared_by
+from rooflines.roofline.verdict import sentence
 from rooflines.units import counted, interval, percent, seconds, significant
 
 By = Literal["operator", "module"]
@@ -87,7 +88,7 @@ def _sections(comparison: Comparison, by: By, top: int, suffix: str) -> list[Sec
     ]
     none = f"The traces contain no {by}s." if comparison.rows and not rows else ""
     changes = (_changes_table(rows, by, top) if rows else None, *said(unchanged, "note"), *said([none], "absent"))
-    notes = said((f"{note[:1].upper()}{note[1:]}." for note in comparison.notes), "note")
+    notes = said(map(sentence, comparison.notes), "note")
     sections = (
         compared,
         section(f"changes{suffix}", "Modules" if by == "module" else "Operators", *changes),

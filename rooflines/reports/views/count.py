@@ -10,6 +10,7 @@ import msgspec
 from rooflines.reports.document import ABSENT, Cell, Column, Page, Paragraph, Row, Section, Table, said, section, table
 from rooflines.reports.words.text import struct_csv
 from rooflines.roofline.counting.count import Count, ModuleCount, OperatorCount
+from rooflines.roofline.verdict import sentence
 from rooflines.units import percent, si, significant
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ def _doubts(count: Count) -> Iterator[Paragraph]:
     else:
         yield Paragraph("Every operator call has a formula.", show="always")
     if count.note:
-        yield Paragraph(count.note[:1].upper() + count.note[1:] + ".", show="always")
+        yield Paragraph(sentence(count.note), show="always")
 
 
 def count_csv(count: Count, by: By) -> str:

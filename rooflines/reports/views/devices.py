@@ -9,6 +9,7 @@ from rooflines.device_specs.catalog import Match
 from rooflines.device_specs.sheet import Figure, Rate, Sheet
 from rooflines.reports.document import Column, Facts, Page, Row, Section, Value, said, section, table
 from rooflines.reports.words.text import csv_text
+from rooflines.roofline.verdict import sentence
 from rooflines.units import counted, significant
 
 _NONE = "-"
@@ -49,7 +50,7 @@ def device_page(match: Match) -> Page:
     if sheet.compute_capability:
         capability = sheet.compute_capability
         facts.insert(2, f"compute capability {capability}" if capability[:1].isdigit() else capability)
-    texts = [f"{sheet.part[:1].upper()}{sheet.part[1:]}."] if sheet.part else []
+    texts = [sentence(sheet.part)] if sheet.part else []
     if match.mig:
         texts.append(f"The name is that of a slice, {match.mig.profile}: arithmetic is scaled by its SMs, bandwidth by its memory.")
     sections: list[Section] = []

@@ -39,7 +39,7 @@ from rooflines.roofline.advice.host import WAITS
 from rooflines.roofline.analysis import PARTS, Analysis
 from rooflines.roofline.step.input_pipeline import input_fraction
 from rooflines.roofline.trials import Trials
-from rooflines.roofline.verdict import rates_sentence, steps_differ
+from rooflines.roofline.verdict import rates_sentence, sentence, steps_differ
 from rooflines.units import binary_bytes, counted, percent, seconds, si
 
 # More traced steps than this are a sweep, not a table.
@@ -248,7 +248,7 @@ def input_sentences(analysis: Analysis) -> list[str]:
         texts.append(f"It delays the device by {seconds(found.delay_s)}; the rest is hidden behind the device's work.")
     rates = rates_sentence(analysis)
     if rates and input_fraction(analysis) < WAITS:  # else the advice says them
-        texts.append(f"{rates[0].upper()}{rates[1:]}.")
+        texts.append(sentence(rates))
     if found.step_rate is not None:
         measured = found.step_rate.how == "measured"
         how = "measured on a batch in memory" if measured else "derived: the timed steps less what they waited"

@@ -10,6 +10,7 @@ from rooflines.reports.charts.kinds import Curves, Series
 from rooflines.reports.document import Column, Figure, Page, Paragraph, Section, Table, said, section, table
 from rooflines.reports.words.sentences import subject
 from rooflines.roofline.step.interference import shared_by
+from rooflines.roofline.verdict import sentence
 from rooflines.units import binary_bytes, counted, percent, seconds, significant
 
 _INPUT_SHARE = 0.05  # waiting below this share of an epoch is not worth a sentence
@@ -30,7 +31,7 @@ def page(training: Training) -> Page:
         status=("interrupted", "The training has not ended: the report covers the epochs so far.")
         if interrupted
         else shared_by([epoch.others_cores for one in training.results for epoch in one.epochs], "epochs"),
-        label="" if training.data.real else training.data.label[0].upper() + training.data.label[1:] + ".",
+        label="" if training.data.real else sentence(training.data.label),
         sections=tuple(
             part for part in (_failures(training), _epochs(training), _variants(training), _method(training)) if part.blocks
         ),
@@ -44,7 +45,7 @@ def sentences(training: Training) -> list[str]:
     if not epochs and not failures:
         return ["No epoch was completed."]
     texts = [_outcome(training)] if training.accuracy is not None else []
-    texts += [f"{one.what[0].upper()}{one.what[1:]}.{f' Likely cause: {one.cause}.' if one.cause else ''}" for one in failures]
+    texts += [f"{sentence(one.what)}{f' Likely cause: {one.cause}.' if one.cause else ''}" for one in failures]
     later = [epoch for one in training.results for epoch in one.epochs[1:]] or epochs
     if later:
         waited = sum(epoch.input_s for epoch in later) / sum(epoch.epoch_s for epoch in later)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rooflines.arguments import arg, as_options
 from rooflines.device_specs.records import Ceiling, Ceilings
-from rooflines.profiler.records import OutputError, RunFile
+from rooflines.profiler.records import RunFile
 from rooflines.profiler.trace.communication_kernels import communicates
 from rooflines.profiler.training.records import Training
 from rooflines.reports.words.rows import (
@@ -25,7 +25,7 @@ from rooflines.roofline.bounds import way_of
 from rooflines.roofline.findings import WORTH
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.roofline.step.interference import noise_s, shared_machine
-from rooflines.roofline.verdict import plural, runs
+from rooflines.roofline.verdict import plural, runs, sentence
 from rooflines.units import percent, seconds, significant
 
 # A launch queue that is empty for less of the time is that of a host which runs ahead.
@@ -112,29 +112,28 @@ def coverage_sentence(analysis: Analysis, *, named: bool = True) -> str | None:
         return "Every operator has a work model."
     busy_s = analysis.timeline.busy_s if analysis.timeline is not None else 0.0
     share = share_of_step((1 - coverage.modelled_time_fraction) * busy_s, analysis)
-    sentence = f"Operators without a work model take {percent(share)} of the {analysis.basis.per}"
+    text = f"Operators without a work model take {percent(share)} of the {analysis.basis.per}"
     if not named:
-        return f"{sentence}."
+        return f"{text}."
     times: dict[tuple[str, str], float] = {}
     for one in table_rows(analysis):
         if one.reason and not any(communicates(kernel.name) for kernel in one.row.kernels):
             name = short_kernel(one.row.name) if is_kernel(one.row) else one.row.name
             times[name, one.reason] = times.get((name, one.reason), 0.0) + one.row.time_s
     longest = sorted(times.items(), key=lambda one: -one[1])
-    listed = ", ".join(f"{name} ({seconds(time_s)}, {reason})" for (name, reason), time_s in longest[:3])
+    longest_named = ", ".join(f"{name} ({seconds(time_s)}, {reason})" for (name, reason), time_s in longest[:3])
     more = f" and {len(longest) - 3} more" if len(longest) > 3 else ""
-    return f"{sentence}: {listed}{more}."
+    return f"{text}: {longest_named}{more}."
 
 
 def categories_sentence(categories: Iterable[CategorySummary], whole: str = "step") -> str:
     """The time of each category and its efficiency; empty without categories."""
     parts = []
-    for one in categories:
-        one_thing = runs(one.category) == "runs"
-        reached = "" if one.efficiency is None else f" at {percent(one.efficiency)} of {'its' if one_thing else 'their'} bound"
-        parts.append(f"{plural(one.category)} {'takes' if one_thing else 'take'} {percent(one.share)} of the {whole}{reached}")
-    sentence = "; ".join(parts)
-    return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
+    for category, _, share, efficiency in categories:
+        singular = runs(category) == "runs"
+        reached = "" if efficiency is None else f" at {percent(efficiency)} of {'its' if singular else 'their'} bound"
+        parts.append(f"{plural(category)} {'takes' if singular else 'take'} {percent(share)} of the {whole}{reached}")
+    return sentence("; ".join(parts))
 
 
 def flag_sentence(one: TableRow) -> str:
@@ -169,16 +168,16 @@ def steps_sentences(analysis: Analysis) -> list[str]:
     known = steps.samples_per_s if steps.count > 1 else None
     rate = f"{significant(known)} {analysis.workload.unit}/s" if known is not None else ""
     pace = f"{seconds(steps.median_s)} a step{f' ({rate})' if rate else ''}"
-    if steps.ci95_s is None and steps.count > 1:
-        texts = [f"{pace}: wall time of {steps.count} steps with the profiler off, divided by their number; no interval."]
-    elif steps.ci95_s is None:
-        texts = [f"{pace}: a single step with the profiler off, error unknown."]
+    if steps.ci95_s is not None:
+        how = (
+            f"median of {steps.count} with the profiler off, 95 % interval {seconds(steps.ci95_s[0])} to {seconds(steps.ci95_s[1])}, "
+            f"10th to 90th percentile {seconds(steps.p10_s)} to {seconds(steps.p90_s)}"
+        )
+    elif steps.count > 1:
+        how = f"wall time of {steps.count} steps with the profiler off, divided by their number; no interval"
     else:
-        low, high = steps.ci95_s
-        texts = [
-            f"{pace}: median of {steps.count} with the profiler off, 95 % interval {seconds(low)} to {seconds(high)}, "
-            f"10th to 90th percentile {seconds(steps.p10_s)} to {seconds(steps.p90_s)}."
-        ]
+        how = "a single step with the profiler off, error unknown"
+    texts = [f"{pace}: {how}."]
     if steps.rule or steps.warmup_count:
         # A rule that tells the count itself is not told it again.
         counted = "Warm-up" if "warm-up" in steps.rule else f"{steps.warmup_count} warm-up steps"
@@ -187,31 +186,19 @@ def steps_sentences(analysis: Analysis) -> list[str]:
         compiling = f", {seconds(steps.compile_s)} of it compiling" if steps.compile_s is not None else ""
         texts.append(f"The first step took {seconds(steps.first_s)}{compiling}; it is in no other figure.")
     if analysis.output_error is not None:
-        texts.append(error_sentence(analysis.output_error, analysis.workload.mode))
+        what = "loss of the first step" if analysis.workload.mode == "training" else "output"
+        same = analysis.output_error.same_class
+        text = f"Relative difference of the {what} from fp32: {analysis.output_error.relative:.2g}"
+        texts.append(text + (f"; the same class for {percent(same)} of the samples." if same is not None else "."))
     if steps.profiler_dilation is not None:
         slower = steps.profiler_dilation - 1
         pace = f"{percent(abs(slower))} {'slower' if slower >= 0 else 'faster'} than" if abs(slower) >= 0.005 else "as fast as"
         # A profiler does not make anything faster: a tenth is more than chance.
         doubt = ": something slowed the timed steps, such as other programs or memory returned to the system" if slower < -0.1 else ""
-        texts.append(
-            f"Under the profiler steps ran {pace} the timed ones{doubt}. {_ranges(analysis)}The traced steps only divide the time."
-        )
+        ranges_s = analysis.basis.ranges_s
+        ranges = "" if ranges_s is None else f"Ranges of modules took {seconds(ranges_s)} of a traced step, which no figure contains. "
+        texts.append(f"Under the profiler steps ran {pace} the timed ones{doubt}. {ranges}The traced steps only divide the time.")
     return texts
-
-
-def _ranges(analysis: Analysis) -> str:
-    """The part of the profiler's cost that is known and taken out."""
-    ranges_s = analysis.basis.ranges_s
-    if ranges_s is None:
-        return ""
-    return f"Ranges of modules took {seconds(ranges_s)} of a traced step, which no figure contains. "
-
-
-def error_sentence(error: OutputError, mode: str) -> str:
-    """How far the result of a step is from that in fp32."""
-    what = "loss of the first step" if mode == "training" else "output"
-    text = f"Relative difference of the {what} from fp32: {error.relative:.2g}"
-    return text + (f"; the same class for {percent(error.same_class)} of the samples." if error.same_class is not None else ".")
 
 
 # Why a device runs nothing, by the class of that time: the words are those of the bar and of the table of parts.
@@ -254,11 +241,9 @@ def _runs_nothing(analysis: Analysis) -> list[str]:
     parts = []
     for name, reasons in _RUNS_NOTHING.items():
         found = {text: causes[cause] for cause, text in reasons.items() if causes.get(cause)}
-        if len(found) == 1:
-            parts.append(f"{name} {seconds(sum(found.values()))} ({next(iter(found))})")
-        elif found:
-            longest = sorted(found, key=lambda text: -found[text])
-            parts.append(f"{name} {seconds(sum(found.values()))} ({', '.join(f'{seconds(found[text])} {text}' for text in longest)})")
+        longest = sorted(found, key=lambda text: -found[text])
+        why = longest if len(found) == 1 else [f"{seconds(found[text])} {text}" for text in longest]
+        parts += [f"{name} {seconds(sum(found.values()))} ({', '.join(why)})"] if found else []
     return [f"The device runs nothing for {seconds(whole)} {per(analysis)}: {'; '.join(parts)}."]
 
 
