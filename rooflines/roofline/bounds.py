@@ -15,7 +15,6 @@ import numpy as np
 
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.profiler.trace.records import KERNEL, Trace
-from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.analysis import Bound
 from rooflines.roofline.attribution.rows import LaunchedKernel, Row
 from rooflines.roofline.formulas import Work
@@ -133,20 +132,6 @@ def transfer_of(ran: Sequence[LaunchedKernel]) -> Transfer | None:
     )
 
 
-def link_of(transfer: Transfer, ceilings: Ceilings) -> Ceiling | None:
-    """The roof of ``transfer``: of both ways the faster one; None where none is known."""
-    links = [link for link in ceilings.main("link") if link.name in transfer.ways]
-    return max(links, key=lambda link: link.value, default=None)
-
-
-def bytes_over_link(work: Work | None) -> int | None:
-    """The bytes of one copying call that cross the link: what it reads is on one side, what it writes on the other.
-
-    Where dtypes differ the smaller of both, because the conversion may run on either side. None where the work is unknown.
-    """
-    return None if work is None else min(work.bytes_read, work.bytes_written)
-
-
 # An efficiency above this is flagged: past the noise of a time and of a ceiling.
 IMPLAUSIBLE = 1.05
 # Below this share of the roof that sets its bound a row is far from every roof.
@@ -194,12 +179,21 @@ def _judged(row: Row, time_s: float, work: Work | None, ceilings: Ceilings | Non
         return Judgement("communication")
     if not works and ceilings is not None:
         # A view or a dispatcher does no work at all: its time is what calling it costs.
-        bound: Bound = "far" if row.kernels and _is_long(time_s / row.calls, ceilings) else "latency"
+        latency = ceilings.latency()
+        explained_s = latency.value if latency is not None else LONGEST_FLOOR_NS / 1e9
+        bound: Bound = "far" if row.kernels and time_s / row.calls * FAR > explained_s else "latency"
         return Judgement(bound, lower_bound_s=0.0, headroom_s=time_s)
     if work is None or ceilings is None:
         return Judgement("unknown")
-    roofs = ceilings if _runs_kernels(row) else _without_floor(ceilings)
-    placement = place(work, roofs, footprint_bytes=_footprint(row.signature, work), precision=precision)
+    if row.kernels and all(kernel.name.lower().startswith(("memset", "memcpy")) for kernel in row.kernels):
+        # Copies and memsets are shorter than any kernel.
+        kept = tuple(roof for roof in ceilings.ceilings if roof.name != SHORTEST_KERNEL)
+        ceilings = msgspec.structs.replace(ceilings, ceilings=kept)
+    # An operator in place (``add_``, ``_foreach_mul_``) writes what it has read.
+    name = row.signature.name
+    in_place = name.partition(".")[0].endswith("_") and not name.endswith("__")
+    footprint = max(work.bytes_read, work.bytes_written) if in_place else work.bytes
+    placement = place(work, ceilings, footprint_bytes=footprint, precision=precision)
     return _placed(placement, row.calls, time_s) if placement is not None else Judgement("unknown")
 
 
@@ -226,20 +220,17 @@ def bound_class(roof: Bound, efficiency: float | None) -> tuple[Bound, Literal["
     return "far", roof if roof == "compute" or roof == "memory" else None
 
 
-def _is_long(call_s: float, ceilings: Ceilings) -> bool:
-    """Whether a call without work takes too long for the latency to explain it."""
-    latency = ceilings.latency()
-    return call_s * FAR > (latency.value if latency is not None else LONGEST_FLOOR_NS / 1e9)
-
-
 # --- transfers ---------------------------------------------------------------------------------------------------------------------
 
 
 def _transferred(row: Row, transfer: Transfer, time_s: float, works: bool, ceilings: Ceilings | None) -> Judgement:
     """A row of copies between host and device. Without work (``item``) a number crosses, whose bytes take no time."""
-    size = bytes_over_link(row.count.work) if row.count.category == "copy" else None
+    work = row.count.work if row.count.category == "copy" else None
+    # What it reads is on one side of the link, what it writes on the other; dtypes may be converted on either side.
+    size = min(work.bytes_read, work.bytes_written) if work is not None else None
     exposed_s = time_s if row.exposed_ns is None else row.exposed_ns / 1e9
-    link = link_of(transfer, ceilings) if ceilings is not None else None
+    links = [link for link in ceilings.main("link") if link.name in transfer.ways] if ceilings is not None else []
+    link = max(links, key=lambda link: link.value, default=None)  # of both ways the faster one
     if not works:
         lower_s = 0.0
     elif size is None or link is None:
@@ -270,24 +261,7 @@ def with_shortest_kernel(ceilings: Ceilings, trace: Trace) -> Ceilings:
     return msgspec.structs.replace(ceilings, ceilings=(*ceilings.ceilings, floor))
 
 
-def _runs_kernels(row: Row) -> bool:
-    """Whether a kernel is among what the row ran; on a CPU, where nothing is launched, it always is one."""
-    return not row.kernels or any(not one.name.lower().startswith(("memset", "memcpy")) for one in row.kernels)
-
-
-def _without_floor(ceilings: Ceilings) -> Ceilings:
-    """``ceilings`` for copies and memsets, which are shorter than any kernel."""
-    kept = tuple(one for one in ceilings.ceilings if one.name != SHORTEST_KERNEL)
-    return msgspec.structs.replace(ceilings, ceilings=kept)
-
-
 # --- what cannot be ----------------------------------------------------------------------------------------------------------------
-
-
-def _footprint(signature: Signature, work: Work) -> int:
-    """The memory that a call's bytes lie in: an operator in place (``add_``, ``_foreach_mul_``) writes what it has read."""
-    in_place = signature.name.partition(".")[0].endswith("_") and not signature.name.endswith("__")
-    return max(work.bytes_read, work.bytes_written) if in_place else work.bytes
 
 
 def _flag(judged: Judgement, time_s: float) -> str | None:

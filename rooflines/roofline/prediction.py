@@ -310,13 +310,10 @@ def reorders(row: OperatorRow, step: Step) -> Reorders:
         return Reorders()
     weights = weight_bytes(row) * (2 if "backward" in row.name else 1)
     activations = 0.0 if analysis.workload.channels_last else max(0.0, row.bytes - weights)
-    found = [_moved_s(2 * size / row.calls, step) * row.calls for size in (activations, weights)]
+    sizes = [round(2 * size / row.calls) for size in (activations, weights)]
+    found = [memory_seconds(size, size, step.ceilings)[0] / step.traffic_efficiency * row.calls if size else 0.0 for size in sizes]
     part = min(1.0, row.time_s / sum(found)) if sum(found) else 0.0
     return Reorders(found[0] * part, found[1] * part)
-
-
-def _moved_s(size: float, step: Step) -> float:
-    return memory_seconds(round(size), round(size), step.ceilings)[0] / step.traffic_efficiency if size else 0.0
 
 
 # Operators that autocast runs in fp32 on CUDA; on a CPU it does so for few, and none that are common.
@@ -341,7 +338,9 @@ def _lower_precision(change: Change, step: Step) -> Prediction | None:
         rows += [row for row in step.rows if row.phase == "optimizer"]
     saved_s = sum(row.time_s - _low_s(row, step, low) for row in rows)
     share = sum(row.time_s for row in rows if row.matrix_flops) / sum(row.time_s for row in step.rows)
-    cast_s = _casts_s(step) if precision != low else 0.0
+    # Parameters are cast forward and, in training, their gradients backward.
+    memory, passes = step.ceilings.outermost_memory(), 2 if step.analysis.workload.mode == "training" else 1
+    cast_s = passes * _CAST * parameter_bytes(step.analysis) / memory.value if memory is not None and precision != low else 0.0
     casts = f", less {seconds(cast_s)} for casting the parameters" if cast_s else ""
     return Prediction(
         speedup=step.saved(saved_s - cast_s),
@@ -362,12 +361,6 @@ def _low_s(row: OperatorRow, step: Step, low: str) -> float:
 
 def _kept(row: OperatorRow, step: Step) -> bool:
     return step.on_device and not row.matrix_flops and any(part in row.name for part in _KEPT_ON_CUDA)
-
-
-def _casts_s(step: Step) -> float:
-    """The time to cast the parameters forward and, in training, their gradients backward."""
-    memory, passes = step.ceilings.outermost_memory(), 2 if step.analysis.workload.mode == "training" else 1
-    return passes * _CAST * parameter_bytes(step.analysis) / memory.value if memory is not None else 0.0
 
 
 # torch's allocator on a CPU asks for huge pages.

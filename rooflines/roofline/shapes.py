@@ -43,7 +43,10 @@ def repeated_key(row: OperatorRow) -> tuple[object, ...]:
 
 def _skeleton(path: str) -> tuple[str, ...]:
     """The parts of a module path with a star for every index."""
-    return tuple(_INDEX.sub(_starred, part) if _INDEX.fullmatch(part) else part for part in path.split("."))
+    return tuple(
+        _INDEX.sub(lambda found: f"{found['instance']}_*" if found["instance"] else "*", part) if _INDEX.fullmatch(part) else part
+        for part in path.split(".")
+    )
 
 
 def shapes_range(shapes: Sequence[str]) -> str:
@@ -60,10 +63,6 @@ def _between(column: Sequence[str]) -> str:
         return column[0]
     sizes = [int(size) for size in column]
     return f"{min(sizes)}–{max(sizes)}"
-
-
-def _starred(found: re.Match[str]) -> str:
-    return f"{found['instance']}_*" if found["instance"] else "*"
 
 
 def path_pattern(paths: Sequence[str]) -> str:

@@ -105,7 +105,8 @@ def verdict(analysis: Analysis) -> str:
     best = max(analysis.findings, key=lambda finding: finding.saves_s, default=None)
     if best is not None and best.saves_s > 0 and unknown_share(analysis) <= MOST_UNKNOWN and not steps_differ(analysis):
         per = "a step" if analysis.basis.per == "step" else "of the trace"
-        sentences.append(f"Largest possible gain: {_lower_first(best.title)}, up to {seconds(best.saves_s, 2)} {per}.")
+        title = best.title[0].lower() + best.title[1:] if best.title[1:2].islower() else best.title
+        sentences.append(f"Largest possible gain: {title}, up to {seconds(best.saves_s, 2)} {per}.")
     return " ".join(text for text in sentences if text)
 
 
@@ -200,15 +201,6 @@ def plural(category: str) -> str:
 def runs(category: str) -> str:
     """The verb that goes with ``plural(category)``."""
     return "runs" if category in ("attention", "normalisation", "communication", "optimizer") else "run"
-
-
-def largest_category(analysis: Analysis, without: str = "") -> tuple[str, float, float | None] | None:
-    """The category of operators with the most of the step, ``without`` one: its name, seconds, and efficiency where it has bounds."""
-    times = {name: time_s for name, time_s in (analysis.category_breakdown or {}).items() if name in _PLURAL and name != without}
-    if not times:
-        return None
-    name = max(times, key=lambda key: times[key])
-    return name, times[name], category_efficiency(analysis, name, times[name])
 
 
 def category_efficiency(analysis: Analysis, category: str, time_s: float) -> float | None:
@@ -344,10 +336,11 @@ def _several(shares: dict[str, float], whole: str, number: int) -> str:
 
 
 def _largest(analysis: Analysis, total_s: float, whole: str, least: float, without: str) -> str:
-    found = largest_category(analysis, without)
-    if found is None or not total_s or found[1] < least * total_s:
+    times = {name: time_s for name, time_s in (analysis.category_breakdown or {}).items() if name in _PLURAL and name != without}
+    category = max(times, key=lambda name: times[name], default="")
+    if not category or not total_s or times[category] < least * total_s:
         return ""
-    category, time_s, efficiency = found
+    time_s, efficiency = times[category], category_efficiency(analysis, category, times[category])
     reach = f", at {percent(efficiency)} of the bound" if efficiency is not None else ""
     softmax_s = sum(row.time_s for row in analysis.operators if row.category == category and "softmax" in row.name)
     named = "softmax" if softmax_s >= _JUDGED * time_s else plural(category)
@@ -392,10 +385,6 @@ def _rate(rate: Rate, unit: str, how: str = "") -> str:
 
 def _rounded(per_s: float) -> str:
     return f"{float(significant(per_s)):,.0f}" if per_s >= 100 else significant(per_s)
-
-
-def _lower_first(title: str) -> str:
-    return title[0].lower() + title[1:] if title[1:2].islower() else title
 
 
 def caveats(analysis: Analysis) -> tuple[str, ...]:

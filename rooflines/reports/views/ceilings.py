@@ -98,9 +98,10 @@ def ceilings_table(ceilings: Ceilings, hows: dict[str, int], show: Show = "alway
 
 def _cells(roof: Ceiling, has_state: bool, how: int) -> tuple[str | Cell, ...]:
     marks = ", ".join(marks_of(roof))
+    scope = f"up to {binary_bytes(roof.capacity_bytes)}" if roof.capacity_bytes else ""
     cells: list[str | Cell] = [
         ceiling_name(roof),
-        _scope(roof),
+        f"sums in {roof.accumulate}" if roof.accumulate and roof.accumulate != roof.precision else scope,
         si(roof.value, roof.unit),
         Cell(value=or_absent(roof.spread, ".1f", 100), warning=marks, prefix="! " if marks else ""),
         ABSENT if roof.rounds is None else f"{roof.agreeing}/{roof.rounds}",
@@ -200,13 +201,6 @@ def comparison_plain(rows: Sequence[RoofComparison]) -> list[dict[str, Any]]:
         spread = row.measured.spread if row.measured else None
         found.append(to_plain({**plain, "variant": row.any.variant or None, "spread": spread, **reached}))
     return found
-
-
-def _scope(roof: Ceiling) -> str:
-    """What the name does not say: the type that sums are kept in, the capacity of a cache."""
-    if roof.accumulate and roof.accumulate != roof.precision:
-        return f"sums in {roof.accumulate}"
-    return f"up to {binary_bytes(roof.capacity_bytes)}" if roof.capacity_bytes else ""
 
 
 def _how(roof: Ceiling, ceilings: Ceilings, dated: bool) -> str:

@@ -162,9 +162,10 @@ def ended(analysis: MonitorAnalysis) -> str:
     """How the program ended; empty if that was not observed."""
     if analysis.ending is None:
         return ""
-    if analysis.ending.signal is not None:
-        return f"ended by {_signal_name(analysis.ending.signal)}"
-    return f"exit code {analysis.ending.exit_code}"
+    number = analysis.ending.signal
+    if number is None:
+        return f"exit code {analysis.ending.exit_code}"
+    return f"ended by {signal.Signals(number).name if number in set(signal.Signals) else f'signal {number}'}"
 
 
 def host_rows(analysis: MonitorAnalysis) -> Iterator[HostRow]:
@@ -304,13 +305,6 @@ def _cores(busy: float) -> str:
 
 def _rate(count: float, analysis: MonitorAnalysis) -> str:
     return f"{si(count / analysis.window_s, 'B/s')}" if analysis.window_s and count else ""
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def timeline(analysis: MonitorAnalysis) -> Timeline | None:

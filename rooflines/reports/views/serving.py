@@ -15,12 +15,14 @@ def serving_section(analysis: Analysis) -> Section | None:
     """The section; None for a trace without a server's marks."""
     if analysis.serving is None:
         return None
-    kinds = analysis.serving.kinds
+    kinds, rate, between = analysis.serving.kinds, analysis.serving.generated_per_s, analysis.serving.generated_per_s_range
+    generated = rate_text(between) if between is not None else f"{rate:,.0f}" if rate is not None else ""
     return section(
         "serving",
         "Serving",
         _steps(kinds),
-        *said(_sentences(analysis)),
+        *said(_reads(kind) for kind in kinds if kind.kind == "decode"),
+        *said([f"All steps together: {generated} generated tokens per second." if generated and len(kinds) > 1 else ""]),
         _times(kinds),
         _roofline(kinds),
         Paragraph(_METHOD, "note"),
@@ -64,16 +66,6 @@ def _rate(rate: float | None, between: tuple[float, float] | None, one: ServedSt
 
 def _keys(one: ServedSteps) -> float | None:
     return one.keys / one.requests if one.keys is not None and one.requests else None
-
-
-def _sentences(analysis: Analysis) -> list[str]:
-    assert analysis.serving is not None
-    found = [text for one in analysis.serving.kinds if one.kind == "decode" for text in [_reads(one)] if text]
-    rate, between = analysis.serving.generated_per_s, analysis.serving.generated_per_s_range
-    text = rate_text(between) if between is not None else f"{rate:,.0f}" if rate is not None else ""
-    if text and len(analysis.serving.kinds) > 1:
-        found.append(f"All steps together: {text} generated tokens per second.")
-    return found
 
 
 def _reads(one: ServedSteps) -> str:

@@ -38,7 +38,11 @@ _WRAPPED = (
 
 def late_rank(case: Case) -> Advice | None:
     """Collectives that take far longer than any link needs for their size: a rank comes late, or the fabric is slow."""
-    slow = [one for one in case.analysis.collectives if _is_slow(one)]
+    slow = [
+        row
+        for row in case.analysis.collectives
+        if row.bytes and row.time_s / row.calls > LATENCY_S and row.bytes * row.calls / row.time_s < SLOW_BYTE_PER_S
+    ]
     rows = _exposed(case)
     exposed_s = sum(rows.values())
     waited_s = min(exposed_s, sum(_waited_s(one) for one in slow))
@@ -109,10 +113,6 @@ def _exposed(case: Case) -> dict[Ran, float]:
     union_s = timeline.exposed_communication_s if timeline is not None else 0.0
     part = min(1.0, union_s / every_s) if union_s and every_s else 1.0
     return {one: max(0.0, (one.row.exposed_s or 0.0) * part - (one.row.time_s - one.left_s)) for one in rows}
-
-
-def _is_slow(one: CollectiveRow) -> bool:
-    return bool(one.bytes) and one.time_s / one.calls > LATENCY_S and (one.bytes or 0) * one.calls / one.time_s < SLOW_BYTE_PER_S
 
 
 def _waited_s(one: CollectiveRow) -> float:

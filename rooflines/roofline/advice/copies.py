@@ -22,7 +22,8 @@ _TO_HOST = "copy results to pinned memory with non_blocking=True (torch.empty(..
 
 def pageable(case: Case) -> Advice | None:
     """Copies from or to pageable memory: they do not overlap with other work, and the host waits for them."""
-    found = {one: min(one.left_s, _exposed_s(one)) for one in case.ran(lambda one: _pageable_s(one) > 0)}
+    # What nothing hides of them; where that is not known, none.
+    found = {one: min(one.left_s, _pageable_s(one), one.row.exposed_s or 0.0) for one in case.ran(lambda one: _pageable_s(one) > 0)}
     time_s, exposed_s = sum(map(_pageable_s, found)), sum(found.values())
     if exposed_s <= 0:
         return None
@@ -94,11 +95,6 @@ def on_device(case: Case) -> Advice | None:
 
 def _pageable_s(one: Ran) -> float:
     return sum(kernel.time_s for kernel in one.kernels if kernel.name.startswith("Memcpy") and "Pageable" in kernel.name)
-
-
-def _exposed_s(one: Ran) -> float:
-    """The part of the copies that nothing hides; where that is not known, none."""
-    return min(_pageable_s(one), one.row.exposed_s or 0.0)
 
 
 _CONVERTS = re.compile(r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|batched_transpose|SubTensorOp|transpose_NHWC|transpose_NCHW", re.I)

@@ -77,6 +77,8 @@ def load_faster(case: Case) -> Advice | None:
         evidence = f"for {case.share(loading_s)} ({seconds(loading_s)}) {meanwhile} while the host is in the data loader"
         return Advice(_TITLE, loading_s, evidence, _OF_TRACES[analysis.basis.loader_workers], {("idle", "data_loading"): loading_s})
     slower, rates, workers = loader_is_slower(analysis), rates_sentence(analysis), ""
+    # Copies to a device that begin in memory which can be paged out hold the host up.
+    pageable = found.pin_memory is False and division is not None and division.host_to_device_s
     if found.workers and found.workers_busy_fraction is not None:
         who = "its worker" if found.workers == 1 else f"its {found.workers} workers"
         workers = f"; {who} computed for {percent(min(1.0, found.workers_busy_fraction))} of the time"
@@ -84,7 +86,7 @@ def load_faster(case: Case) -> Advice | None:
         "Load the data faster than the step consumes it" if slower else _TITLE,
         found.delay_s,
         f"a step waits {seconds(found.delay_s)} for its data ({percent(share)} of its time){f'; {rates}' if rates else ''}{workers}",
-        _remedy(analysis, found, slower) + _pinned(analysis, found),
+        _remedy(analysis, found, slower) + ("; pin_memory=True and .to(device, non_blocking=True)" if pageable else ""),
         {("idle", "data_loading"): found.delay_s},
     )
 
@@ -146,12 +148,6 @@ def _needed(found: Input, workers: int) -> int:
     if found.loader_rate is None or found.step_rate is None:
         return 2 * workers
     return max(workers + 1, math.ceil(workers * found.step_rate.per_s / found.loader_rate.per_s))
-
-
-def _pinned(analysis: Analysis, found: Input) -> str:
-    """Copies to a device that begin in memory which can be paged out hold the host up."""
-    copies = analysis.division is not None and analysis.division.host_to_device_s
-    return "; pin_memory=True and .to(device, non_blocking=True)" if found.pin_memory is False and copies else ""
 
 
 # --- a device that waits for the host ----------------------------------------------------------------------------------------------
@@ -286,6 +282,14 @@ def launching(case: Case) -> Advice | None:
     each = f"; a kernel runs for {seconds(mean_s)} on average" if calls else ""
     compiled_s = min(idle_s, sum(work.idle_s for work in case.analysis.host_work if work.kind == "compiled"))
     where = f", {seconds(compiled_s)} of it in compiled regions" if compiled_s > 0 else ""
+    if mean_s < SHORT_KERNEL_S:
+        remedy = _launch_less(case)
+    elif case.analysis.workload.source == "model":
+        remedy = larger_batch(case.analysis)
+    elif compiled_s > 0.5 * idle_s and generates(case) and not has_graph(case.analysis):
+        remedy = COMPILED_GRAPH
+    else:  # kernels are long: it is not launching that takes the host's time
+        remedy = f"{_see_lines(case)}: loops, logging, checkpoints between the launches"
     once = "; no step is marked, so this includes what is done only once" if case.analysis.basis.per == "trace" else ""
     other = "another " if idle_s < idle_of(case.analysis, "host_bound") else ""
     return Advice(
@@ -293,7 +297,7 @@ def launching(case: Case) -> Advice | None:
         saves_s,
         f"the device is idle for {other}{case.share(saves_s)} ({seconds(saves_s)}): the host has not launched its next work for "
         f"{seconds(idle_s)}{where}, launched work has not begun for {seconds(arriving_s)}{each}{once}",
-        without_stacks(case, _launch_less(case) if mean_s < SHORT_KERNEL_S else _longer_kernels(case, compiled_s > 0.5 * idle_s)),
+        without_stacks(case, remedy),
         {("idle", "host_bound"): idle_s, ("idle", "kernel_wait"): arriving_s},
     )
 
@@ -317,15 +321,6 @@ def _launch_less(case: Case) -> Setting | str:
     waits = {operator for operator in operators if operator.removeprefix("aten::") in read}
     first = f"remove the waits ({', '.join(sorted(waits))}), which no graph can hold; then " if waits else ""
     return f"{first}{GRAPH}; or {larger}"
-
-
-def _longer_kernels(case: Case, in_compiled: bool) -> Setting | str:
-    """Where kernels are long, it is not launching that takes the host's time, unless most of it passes in compiled regions."""
-    if case.analysis.workload.source == "model":
-        return larger_batch(case.analysis)
-    if in_compiled and generates(case) and not has_graph(case.analysis):
-        return COMPILED_GRAPH
-    return f"{_see_lines(case)}: loops, logging, checkpoints between the launches"
 
 
 def _see_lines(case: Case) -> str:

@@ -55,8 +55,11 @@ def fallback(case: Case) -> Advice | None:
 
 def _compiled(case: Case, hopper: bool) -> Advice | None:
     """Fallback kernels inside functions that have no operators of their own: the sizes are not in the trace."""
-    found = {one: kernels for one in case.ran(lambda one: not _is_product(one)) if (kernels := _in_compiled(one, hopper))}
-    of = {one.key: min(one.left_s, sum(kernel.time_s for kernel in kernels)) for one, kernels in found.items()}
+    found = {
+        one: [kernel for kernel in one.kernels if is_fallback(kernel.name, half=_HALF.search(kernel.name) is not None, hopper=hopper)]
+        for one in case.ran(lambda one: not _is_product(one) and not isinstance(one.row, OperatorRow))
+    }
+    of = {one.key: min(one.left_s, sum(kernel.time_s for kernel in kernels)) for one, kernels in found.items() if kernels}
     time_s = sum(of.values())
     if not of or time_s < WORTH_UNKNOWN * case.step_s:
         return None
@@ -107,13 +110,6 @@ def is_fallback(name: str, *, half: bool, hopper: bool) -> bool:
     return half and (_SIMT.search(name) is not None or (hopper and "s1688" in name))
 
 
-def _in_compiled(one: Ran, hopper: bool) -> list[Kernel]:
-    """The fallback kernels of a function without operators, such as a compiled one."""
-    if isinstance(one.row, OperatorRow):
-        return []
-    return [kernel for kernel in one.kernels if is_fallback(kernel.name, half=_HALF.search(kernel.name) is not None, hopper=hopper)]
-
-
 def _saved(case: Case, one: Ran, sizes: list[int], fallbacks: list[Key]) -> float:
     """The time above that of the padded product at the rate that the other products attain."""
     row = one.row
@@ -161,12 +157,15 @@ def hand_written(case: Case) -> Advice | None:
         fused_s = total([part for written in found for part in written.products])
     largest = max(found, key=lambda written: total(written.parts)).softmax.row
     scores = largest.shapes.partition(",")[0]
+    modules = sorted({written.softmax.row.module for written in found} - {""})
+    others = f" and {counted(len(modules) - 1, 'other module')}" if len(modules) > 1 else ""
+    where = f" in {modules[0]}{others}" if modules else ""
     basis = "the roofline of fused attention" if case.analysis.ceilings else "the products alone"
     return Advice(
         "Use fused attention",
         time_s - fused_s,
         f"matrix products, softmax and other passes over the scores ({scores}) take {case.cost(time_s)}"
-        f"{_in_modules(found)}; {basis}: {seconds(fused_s)}{_on_fallback(case, found)}",
+        f"{where}; {basis}: {seconds(fused_s)}{_on_fallback(case, found)}",
         "torch.nn.functional.scaled_dot_product_attention(q, k, v), which does not write the scores to memory",
         whole(parts),
     )
@@ -230,13 +229,6 @@ def _fused_s(case: Case, written: _Written) -> float:
         return 0.0
     attained = case.attainable(precision, [one.key for one in written.products]) if placement.bound == "compute" else 1.0
     return placement.lower_bound_s * row.calls / attained
-
-
-def _in_modules(found: list[_Written]) -> str:
-    modules = sorted({written.softmax.row.module for written in found} - {""})
-    if not modules:
-        return ""
-    return f" in {modules[0]}" + (f" and {counted(len(modules) - 1, 'other module')}" if len(modules) > 1 else "")
 
 
 def _on_fallback(case: Case, found: list[_Written]) -> str:

@@ -122,7 +122,8 @@ def judge(rows: Sequence[PairTimes], calibration: Calibration, level: float = LE
     error = np.sqrt(_moderated(variance, calibration.prior, rows) * calibration.inflation + (idle * _IDLE_DRIFT) ** 2)
     long = (times[0] >= calibration.least_s[0]) | (times[1] >= calibration.least_s[1])
     chance = np.ones(len(rows))
-    freedom = _freedom(rows)
+    # Fewer steps show less of how the machine behaves.
+    freedom = min(8, max(4, 2 * (min(min(len(row.before), len(row.after)) for row in rows) // 5)))
     chance[long] = _adjusted(_two_sided(own[long] / error[long], freedom))
     moved_s = np.abs(times[1] * math.exp(-calibration.common) - times[0])
     significant = (
@@ -185,12 +186,6 @@ def _least(times_s: Floats) -> float:
     """The shortest of the longest times that together are ``_JUDGED_SHARE`` of all."""
     ordered = np.sort(times_s)[::-1]
     return float(ordered[np.searchsorted(np.cumsum(ordered), _JUDGED_SHARE * ordered.sum())])
-
-
-def _freedom(rows: Sequence[PairTimes]) -> int:
-    """The degrees of freedom for as many steps: fewer show less of how the machine behaves."""
-    fewest = min(min(len(row.before), len(row.after)) for row in rows)
-    return min(8, max(4, 2 * (fewest // 5)))
 
 
 def _two_sided(t: Floats, freedom: int) -> Floats:

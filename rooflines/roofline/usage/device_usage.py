@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.monitor.monitored import Monitored, MonitorFacts
-from rooflines.profiler.records import Run, StepTimes
+from rooflines.profiler.records import Run
 from rooflines.profiler.samplers.fields import FIELDS, NUMBERS, Counter, DeviceSample, Field, Summary
 from rooflines.roofline.analysis import DeviceUsage, Energy, Gauge, Series, Throttling, Unresolved, Usage
 from rooflines.roofline.usage.energy import LIMIT, Floats, Int64s, Moments, better, by_counter, by_power
@@ -67,9 +67,13 @@ def usage(run: Run, flops_per_step: float | None = None, ceilings: Ceilings | No
     if not run.samples:
         return None
     facts = run.facts
-    window = timed_window(run)
-    steps = _steps_in_window(facts.steps) if window is not None and facts.steps is not None else None
-    clock_hz = _ceilings_clock(ceilings)
+    window, steps, times = None, None, facts.steps
+    if times is not None and times.timed_began_ns is not None and times.timed_ns:
+        window, steps = Window(times.timed_began_ns, times.timed_began_ns + sum(times.timed_ns)), len(times.timed_ns)
+        if (stretch := times.timed_stretch) is not None:
+            window, steps = Window(stretch.began_ns, stretch.ended_ns), stretch.steps
+    clocks = [roof.conditions.clock_hz for roof in (ceilings.main("compute") if ceilings else ()) if roof.conditions is not None]
+    clock_hz = max((clock for clock in clocks if clock is not None), default=None)
     found = usage_of(
         run.samples, facts.counters, window, steps, facts.workload.batch_size, fields=facts.fields, reference_clock_hz=clock_hz
     )
@@ -87,20 +91,6 @@ def usage(run: Run, flops_per_step: float | None = None, ceilings: Ceilings | No
         energy_per_sample_j=per_step_j / facts.workload.batch_size if facts.workload.batch_size else None,
         flop_per_j=flops_per_step / per_step_j if flops_per_step else None,
     )
-
-
-def timed_window(run: Run) -> Window | None:
-    """The timed pass on the clock of the samples; None where the run does not say when it began."""
-    steps = run.facts.steps
-    if steps is None or steps.timed_began_ns is None or not steps.timed_ns:
-        return None
-    if steps.timed_stretch is not None:
-        return Window(steps.timed_stretch.began_ns, steps.timed_stretch.ended_ns)
-    return Window(steps.timed_began_ns, steps.timed_began_ns + sum(steps.timed_ns))
-
-
-def _steps_in_window(steps: StepTimes) -> int:
-    return steps.timed_stretch.steps if steps.timed_stretch is not None else len(steps.timed_ns)
 
 
 def usage_of(
@@ -183,6 +173,9 @@ def _device(
     best = better([*by_energy, *by_watts]) if window.length_s > 0 else None
     second = better(by_watts) if window.length_s > 0 else None
     energy = best if isinstance(best, Energy) else None
+    refused = best if isinstance(best, Unresolved) else None
+    if refused is not None and refused.needs_s is not None and steps and window.length_s > 0:
+        refused = msgspec.structs.replace(refused, needs_steps=math.ceil(refused.needs_s / (window.length_s / steps)))
     per_step_j = energy.energy_j / steps if energy is not None and steps else None
     throttled_s, throttled_fraction, throttled = _throttled(taken, window)
     gauges, counted = {}, {}
@@ -206,7 +199,7 @@ def _device(
         device=device,
         readings=len(inside),
         energy=energy,
-        no_energy=_with_steps(best, window, steps) if isinstance(best, Unresolved) else None,
+        no_energy=refused,
         energy_by_power=second if energy is not None and energy.method == "counter" and isinstance(second, Energy) else None,
         energy_per_step_j=per_step_j,
         energy_per_sample_j=per_step_j / batch_size if per_step_j is not None and batch_size else None,
@@ -403,12 +396,6 @@ def _clock_loss(taken: Sequence[DeviceSample], window: Window, reference_hz: flo
     return float(np.dot(_weights(times, covered), lost)) / covered.length_s
 
 
-def _ceilings_clock(ceilings: Ceilings | None) -> float | None:
-    """The highest clock at which a compute ceiling was measured."""
-    clocks = [roof.conditions.clock_hz for roof in (ceilings.main("compute") if ceilings else ()) if roof.conditions is not None]
-    return max((clock for clock in clocks if clock is not None), default=None)
-
-
 # --- the run's own devices ---------------------------------------------------------------------------------------------------------
 
 
@@ -421,13 +408,6 @@ def _own(devices: Sequence[DeviceUsage], device: str) -> tuple[str, ...]:
     first = device if device in names else next(iter(names), "")
     held = {one.device for one in devices if "process_memory_bytes" in one.gauges and one.gauges["process_memory_bytes"].highest > 0}
     return tuple(name for name in names if name == first or name in held)
-
-
-def _with_steps(refused: Unresolved, window: Window, steps: int | None) -> Unresolved:
-    """Return ``refused`` with the number of timed steps that would be enough."""
-    if refused.needs_s is None or not steps or window.length_s <= 0:
-        return refused
-    return msgspec.structs.replace(refused, needs_steps=math.ceil(refused.needs_s / (window.length_s / steps)))
 
 
 MONITOR_ANALYSIS_SCHEMA = "rooflines.monitor-analysis/1"
