@@ -49,7 +49,10 @@ _GENERIC = {"kernel", "Kernel", "Kernel2", "globalKernel", "device_kernel", "ope
 @lru_cache(maxsize=4096)
 def short_kernel(name: str) -> str:
     """A short name of the kernel, at most 60 characters; empty only if ``name`` is."""
-    found = next((text for rule in _RULES if (text := rule(name[:_READ]))), "") or _heart(name) or name.strip() or name
+    if name.startswith(("Memcpy ", "Memset ", "triton_")):  # named for people
+        found = name[:_READ]
+    else:
+        found = next((text for rule in _RULES if (text := rule(name[:_READ]))), "") or _heart(name) or name.strip() or name
     half = _LONGEST // 2
     return found if len(found) <= _LONGEST else f"{found[: half - 1]}…{found[-half:]}"
 
@@ -84,11 +87,6 @@ def _tile(name: str) -> str:
 
 
 # --- families ----------------------------------------------------------------------------------------------------------------------
-
-
-def _readable(name: str) -> str | None:
-    """Copies, and kernels that are named for people."""
-    return name if name.startswith(("Memcpy ", "Memset ", "triton_")) else None
 
 
 def _collective(name: str) -> str | None:
@@ -261,7 +259,7 @@ def _reduction(name: str) -> str | None:
 
 
 _RULES: tuple[Callable[[str], str | None], ...] = (
-    _readable, _collective, _composable, _attention, _element_wise, _of_many, _reduction, _convolution, _grouped, _product,
+    _collective, _composable, _attention, _element_wise, _of_many, _reduction, _convolution, _grouped, _product,
 )  # fmt: skip
 
 

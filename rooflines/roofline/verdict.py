@@ -11,7 +11,7 @@ from rooflines.roofline.kernel_names import short_kernel
 from rooflines.roofline.step.input_pipeline import input_fraction, leading
 from rooflines.roofline.step.interference import paging, unsteady
 from rooflines.roofline.step.partition import MOST_UNKNOWN
-from rooflines.units import percent, plus_minus, seconds, significant
+from rooflines.units import counted, percent, plus_minus, seconds, significant
 
 # A rate that is known less well than this is said as the interval it lies in: one number would say more than was measured.
 _LARGE_ERROR = 0.25
@@ -397,22 +397,19 @@ def caveats(analysis: Analysis) -> tuple[str, ...]:
         found.append("stacks recorded: host times inflated")
     if basis.overhead_s is not None and basis.overhead_s > _WORTH_SAYING * whole_s:
         found.append(f"{seconds(basis.overhead_s)} of profiler overhead left out")
-    return (*found, *_assumed(analysis))
-
-
-def _assumed(analysis: Analysis) -> list[str]:
     operators_s = sum(row.time_s for row in analysis.operators)
-    least_s = _WORTH_SAYING * operators_s
-    found = []
     inferred_s = sum(row.time_s for row in analysis.operators if row.inferred)
-    if inferred_s > least_s:
+    if inferred_s > _WORTH_SAYING * operators_s:
         found.append(f"shapes inferred for {percent(inferred_s / operators_s)} of the operator time")
     times: dict[tuple[str, str], float] = {}
     for row in analysis.operators:
         if row.assumption:
             times[row.category, row.assumption] = times.get((row.category, row.assumption), 0.0) + row.time_s
-    worth = sorted((one for one in times.items() if one[1] > least_s), key=lambda one: -one[1])
-    for (category, assumption), time_s in worth[:_MOST_ASSUMPTIONS]:
-        found.append(f"assumed for {plural(category)} ({percent(time_s / operators_s)} of the operator time): {assumption}")
-    more = len(worth) - _MOST_ASSUMPTIONS
-    return [*found, f"{more} more assumption{'s' if more > 1 else ''} in the table of operators"] if more > 0 else found
+    worth = sorted((key for key in times if times[key] > _WORTH_SAYING * operators_s), key=lambda key: -times[key])
+    found += [
+        f"assumed for {plural(key[0])} ({percent(times[key] / operators_s)} of the operator time): {key[1]}"
+        for key in worth[:_MOST_ASSUMPTIONS]
+    ]
+    if (more := len(worth) - _MOST_ASSUMPTIONS) > 0:
+        found.append(f"{counted(more, 'more assumption')} in the table of operators")
+    return tuple(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rooflines.reports.document import Cell, Column, Paragraph, Section, Table, said, section, table
 from rooflines.reports.words.text import INFERRED_MARK
-from rooflines.roofline.analysis import Analysis, ServedSteps, ServedWork
+from rooflines.roofline.analysis import Analysis, ServedSteps
 from rooflines.roofline.verdict import plural, rate_text
 from rooflines.units import counted, percent, seconds, si
 
@@ -118,16 +118,19 @@ def _roofline(kinds: tuple[ServedSteps, ...]) -> Table | None:
         Column("rate", "FLOP/s", "scaled", group="rate", priority=1),
         Column("attainable", "FLOP/s", "scaled", group="rate", priority=1), Column("of bound", "%", "efficiency", key="efficiency"),
     )  # fmt: skip
-    return table(
-        "serving-roofline", columns, (_work_cells(*work) for work in works), "Attention and mixtures of experts by kind of step",
-        title="Attention and experts against the roofline", show="always",
+    rows = (
+        (
+            kind.kind,
+            Cell(
+                value=f"{name}{f' {INFERRED_MARK}' if work.assumption else ''}",
+                hover=f"assumed: {work.assumption}" if work.assumption else "",
+            ),
+            work.time_s / kind.step_s if kind.step_s > 0 else None, work.time_s, work.flops, work.bytes, work.intensity_flop_per_byte,
+            work.flop_per_s, work.attainable_flop_per_s, work.efficiency,
+        )
+        for kind, name, work in works
     )  # fmt: skip
-
-
-def _work_cells(one: ServedSteps, name: str, work: ServedWork) -> tuple[Cell | str | float | None, ...]:
-    shown = f"{name}{f' {INFERRED_MARK}' if work.assumption else ''}"
-    return (
-        one.kind, Cell(value=shown, hover=f"assumed: {work.assumption}" if work.assumption else ""),
-        work.time_s / one.step_s if one.step_s > 0 else None, work.time_s, work.flops, work.bytes, work.intensity_flop_per_byte,
-        work.flop_per_s, work.attainable_flop_per_s, work.efficiency,
+    return table(
+        "serving-roofline", columns, rows, "Attention and mixtures of experts by kind of step",
+        title="Attention and experts against the roofline", show="always",
     )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from rooflines.reports.words.text import bound_words, is_kernel, operator_module
-from rooflines.roofline.analysis import Analysis, Kernel, OperatorRow, Unmodelled
+from rooflines.roofline.analysis import Analysis, Kernel, OperatorRow
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.roofline.shapes import path_pattern, repeated_key, shapes_range
 from rooflines.roofline.verdict import category_efficiency
@@ -44,7 +44,15 @@ class TableRow(NamedTuple):
 
 def table_rows(analysis: Analysis) -> list[TableRow]:
     """All rows: those with the most headroom first, where a row without a bound counts with its time; longest first without bounds."""
-    rows = _folded((row, "") for row in analysis.operators) + _folded((_as_operator(item), item.reason) for item in analysis.unmodelled)
+    without_count = (
+        OperatorRow(
+            name=gap.name, module=gap.module, phase=gap.phase, shapes=gap.shapes, category="other", calls=gap.calls, time_s=gap.time_s,
+            flops=0, matrix_flops=0, bytes=0, exposed_s=gap.exposed_s, kernels=gap.kernels,
+        )
+        for gap in analysis.unmodelled
+    )  # fmt: skip
+    rows = _folded((row, "") for row in analysis.operators)
+    rows += _folded(zip(without_count, (gap.reason for gap in analysis.unmodelled), strict=True))
     judged = any(row.row.headroom_s is not None for row in rows)
     return sorted(rows, key=lambda one: (-one.gain_s if judged else 0.0, -one.row.time_s, one.row.name, one.row.module))
 
@@ -97,23 +105,6 @@ def dominant_kernel(row: OperatorRow) -> str:
 
 
 # --- folding -----------------------------------------------------------------------------------------------------------------------
-
-
-def _as_operator(item: Unmodelled) -> OperatorRow:
-    return OperatorRow(
-        name=item.name,
-        module=item.module,
-        phase=item.phase,
-        shapes=item.shapes,
-        category="other",
-        calls=item.calls,
-        time_s=item.time_s,
-        flops=0,
-        matrix_flops=0,
-        bytes=0,
-        exposed_s=item.exposed_s,
-        kernels=item.kernels,
-    )
 
 
 def _folded(rows: Iterable[tuple[OperatorRow, str]]) -> list[TableRow]:

@@ -49,7 +49,12 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
 
     def rule(case: Case) -> Advice | None:
         every = [row for row in case.analysis.operators if row.category == category and row.efficiency is not None]
-        found = case.ran(lambda one: one.category == category and one.headroom_s is not None and _is_judged(one))
+        # A copy between host and device depends on the link, and has a separate rule.
+        found = [
+            one
+            for one in case.ran(lambda one: one.category == category and one.headroom_s is not None and not one.transfers)
+            if isinstance(one.row, OperatorRow) and one.row.efficiency is not None
+        ]
         rows = tuple(one.row for one in found if isinstance(one.row, OperatorRow))
         efficiency = efficiency_of(rows)
         if efficiency is None or efficiency > GOOD or not case.judged:
@@ -89,11 +94,6 @@ def _worst(rows: tuple[OperatorRow, ...]) -> str:
     where = f"{worst[0].name} in {module}" if module else worst[0].name
     many = f"{calls:,.3g} × {seconds(time_s / calls)}" if calls > 1 else seconds(time_s)
     return f"{where} ({shapes}): {many}, {percent(efficiency_of(tuple(worst)) or 0.0)} of its bound"
-
-
-def _is_judged(one: Ran) -> bool:
-    """A copy between host and device depends on the link, and has a separate rule."""
-    return isinstance(one.row, OperatorRow) and one.row.efficiency is not None and not one.transfers
 
 
 def _lost_s(case: Case, one: Ran) -> float:

@@ -72,8 +72,12 @@ def exposed(case: Case) -> Advice | None:
     union_s = timeline.communication_s if timeline is not None else 0.0
     saves_s, ready = exposed_s, ""
     if timeline is not None and timeline.ready_communication_s is not None:
-        # What computes beside communication already hides nothing more.
-        left_s = _beside_s(case, found, timeline.compute_s) - (timeline.communication_s - timeline.exposed_communication_s)
+        # Beside the communication of gradients only the backward pass computes; what computes beside it already hides nothing more.
+        compute_s, division = timeline.compute_s, case.analysis.division
+        gradients_s = sum(part for one, part in found.items() if one.row.phase == "backward")
+        if division is not None and division.of == "device" and division.backward_s is not None and gradients_s >= 0.5 * exposed_s:
+            compute_s = min(compute_s, division.backward_s)
+        left_s = compute_s - (timeline.communication_s - timeline.exposed_communication_s)
         saves_s = min(exposed_s, timeline.ready_communication_s, max(0.0, left_s))
         ready = f"; {seconds(saves_s)} of computation that has been launched could run meanwhile" if saves_s < exposed_s else ""
     time_s, most = min(total(list(found)), union_s or math.inf), max(found, key=lambda one: found[one])
@@ -90,15 +94,6 @@ def exposed(case: Case) -> Advice | None:
         _overlap(case, most) + ALL_RANKS,
         {one.key: part for one, part in found.items()},
     )
-
-
-def _beside_s(case: Case, found: dict[Ran, float], compute_s: float) -> float:
-    """The computation that does not wait for the communication: beside that of gradients only the backward pass."""
-    division = case.analysis.division
-    gradients_s = sum(part for one, part in found.items() if one.row.phase == "backward")
-    if division is None or division.of != "device" or division.backward_s is None or gradients_s < 0.5 * sum(found.values()):
-        return compute_s
-    return min(compute_s, division.backward_s)
 
 
 def _reduced(case: Case) -> float:

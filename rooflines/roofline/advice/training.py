@@ -36,7 +36,10 @@ def recomputed(case: Case) -> Advice | None:
     found = case.analysis.recomputation
     if found is None or not found.time_s:
         return None
-    again = _twice(case)
+    # The rows of the backward pass that the forward pass has as well.
+    forward = {(one.row.name, one.row.shapes) for one in case.ran(lambda one: one.row.phase == "forward")}
+    backward = case.ran(lambda one: one.row.phase == "backward" and isinstance(one.row, OperatorRow) and "backward" not in one.row.name)
+    again = {one.key: one.left_s for one in backward if (one.row.name, one.row.shapes) in forward}
     saves_s = min(found.time_s, sum(again.values()))
     memory, room = case.analysis.memory, case.analysis.environment.device_memory_bytes
     used = memory.peak_bytes / room if memory is not None and memory.peak_bytes and room else None
@@ -53,17 +56,6 @@ def recomputed(case: Case) -> Advice | None:
         f"{unknown}checkpoint only as many blocks as memory needs, or keep the products (context_fn)",
         again,
     )
-
-
-def _twice(case: Case) -> dict[Key, float]:
-    """The rows of the backward pass that the forward pass has as well."""
-
-    def name(one: Ran) -> tuple[str, str]:
-        return one.row.name, one.row.shapes
-
-    forward = {name(one) for one in case.ran(lambda one: one.row.phase == "forward")}
-    backward = case.ran(lambda one: one.row.phase == "backward" and isinstance(one.row, OperatorRow) and "backward" not in one.row.name)
-    return {one.key: one.left_s for one in backward if name(one) in forward}
 
 
 # An update in a loop over the parameters has several calls for each of them.

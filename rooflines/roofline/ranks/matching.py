@@ -127,8 +127,15 @@ def _together(kind: str, of: dict[int, Collectives], calls: dict[int, Int64s]) -
     """The calls that are one collective, how that was told, and why the rest is none."""
     nothing = np.empty((0, len(calls)), np.int64)
     counts = {rank: len(own) for rank, own in calls.items()}
-    alike = _likenesses(of, calls)
-    ordered = _by_order(calls, alike)
+    # What all ranks of a collective share, by number: the dtype and, if all move the same amount, the size.
+    numbers: dict[tuple[str | None, int | None], int] = {}
+    alike = {}
+    for rank, own in calls.items():
+        shared = [(exchange.dtype, exchange.bytes if exchange.kind in _EVEN else None) for exchange in of[rank].exchanges]
+        alike[rank] = np.array([numbers.setdefault(key, len(numbers)) for key in shared], np.int64)[of[rank].what[own]]
+    first, *others = alike.values()
+    # The k-th call of every rank side by side; None if their numbers or kinds differ.
+    ordered = np.stack(tuple(calls.values()), axis=1) if all(np.array_equal(first, other) for other in others) else None
     if kind not in SYNCHRONISING:
         # A root may be done before the others begin: times say nothing.
         return (nothing, "order", _uneven(counts)) if ordered is None else (ordered, "order", "")
@@ -146,25 +153,6 @@ def _together(kind: str, of: dict[int, Collectives], calls: dict[int, Int64s]) -
 def _uneven(counts: dict[int, int]) -> str:
     low, high = min(counts, key=lambda rank: counts[rank]), max(counts, key=lambda rank: counts[rank])
     return "" if counts[low] == counts[high] else f"rank {low} has {counts[low]:,} of them and rank {high} {counts[high]:,}"
-
-
-def _likenesses(of: dict[int, Collectives], calls: dict[int, Int64s]) -> dict[int, Int64s]:
-    """Number the calls of each rank by what all ranks of a collective share: the dtype and, if all move the same amount, the size."""
-    numbers: dict[tuple[str | None, int | None], int] = {}
-    found = {}
-    for rank, own in calls.items():
-        kinds = [
-            numbers.setdefault((one.dtype, one.bytes if one.kind in _EVEN else None), len(numbers)) for one in of[rank].exchanges
-        ]  # fmt: skip
-        found[rank] = np.array(kinds, np.int64)[of[rank].what[own]]
-    return found
-
-
-def _by_order(calls: dict[int, Int64s], alike: dict[int, Int64s]) -> Int64s | None:
-    """The k-th call of every rank side by side; None if their numbers or kinds differ."""
-    first, *others = alike.values()
-    same = all(np.array_equal(first, other) for other in others)
-    return np.stack(tuple(calls.values()), axis=1) if same else None
 
 
 def _ran_together(of: dict[int, Collectives], calls: dict[int, Int64s], together: Int64s, *, corrected: bool) -> bool:

@@ -7,6 +7,7 @@ may have threads, and a GPU's driver survives no fork.
 from __future__ import annotations
 
 import contextlib
+import functools
 import multiprocessing
 import os
 import signal
@@ -44,7 +45,12 @@ def read_ranks(
     """
     if dask is not None:
         return _on_dask(sources, dask, memory_limit_bytes, partial, judge, done)
-    jobs = min(jobs or _worthwhile(sources), len(sources))
+    if not jobs:  # as many processes as have work that is worth one
+        sizes = [os.path.getsize(source) if not is_url(source) and os.path.isfile(source) else 0 for source in sources]
+        work = len(sources) if any(map(is_url, sources)) else max(1, sum(sizes) // _WORTH_A_PROCESS_BYTES)
+        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        jobs = min(processors, work)
+    jobs = min(jobs, len(sources))
     if jobs <= 1:
         parts = []
         for source in sources:
@@ -52,14 +58,6 @@ def read_ranks(
             done()
         return parts
     return _in_processes(sources, jobs, memory_limit_bytes, partial, judge, done)
-
-
-def _worthwhile(sources: Sequence[str]) -> int:
-    """As many processes as have work that is worth one."""
-    sizes = [os.path.getsize(source) if not is_url(source) and os.path.isfile(source) else 0 for source in sources]
-    work = len(sources) if any(map(is_url, sources)) else max(1, sum(sizes) // _WORTH_A_PROCESS_BYTES)
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(processors, work)
 
 
 def _in_processes(
@@ -82,7 +80,9 @@ def _in_processes(
 def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
     """Worker processes that always end with the context."""
     others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_leave_interrupts)
+    # Ctrl-C reaches every process of a terminal; the one that started the others ends them.
+    ignore = functools.partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
+    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=ignore)
     try:
         yield pool
     except BaseException:
@@ -92,11 +92,6 @@ def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
         pool.shutdown(wait=True, cancel_futures=True)
         raise
     pool.shutdown(wait=True)
-
-
-def _leave_interrupts() -> None:
-    """Ctrl-C reaches every process of a terminal; the one that started the others ends them."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _on_dask(

@@ -86,7 +86,8 @@ def by_counter(times_ns: Int64s, joules: Floats, begin_ns: int, end_ns: int, cou
     unsure = max(stop.high - start.low - found, found - (stop.low - start.high)) + resolution
     unsure += course.missed(0.0, window_s, around_s)
     if unsure > LIMIT * found:
-        longest_s = course.longest_pause(window_s)
+        seen = course.x[course.x < window_s]
+        longest_s = float(np.max(np.diff(np.concatenate((seen, [window_s]))), initial=0.0))
         if longest_s > around_s:
             return Unresolved(reason=f"the energy counter did not change for {seconds(longest_s)} of {seconds(window_s)}")
         return Unresolved(
@@ -216,9 +217,9 @@ class _Course:
         self._after = np.maximum(times[changes - 1], times[changes] - _LONGEST_PERIOD * update_s)
         self._shown = values[changes]
         middles = (self._after + times[changes]) / 2
-        self._x = np.concatenate(([min(times[0] - update_s / 2, middles[0])], middles))
+        self.x = np.concatenate(([min(times[0] - update_s / 2, middles[0])], middles))
         self._y = np.concatenate((values[:1], self._shown))
-        self._watts = float(self._y[-1] - self._y[1]) / float(self._x[-1] - self._x[1]) if len(changes) > 1 else 0.0
+        self._watts = float(self._y[-1] - self._y[1]) / float(self.x[-1] - self.x[1]) if len(changes) > 1 else 0.0
 
     def at(self, moment: float) -> _Bounded:
         """The counter at ``moment``. Where it was not read, the mean power is used, and all of it counts as error."""
@@ -228,22 +229,17 @@ class _Course:
         low = float(self._values[np.searchsorted(self._times, moment, side="right") - 1])
         later = int(np.searchsorted(self._after, moment, side="left"))
         if later == len(self._after):
-            value = max(low, float(self._y[-1]) + self._watts * max(0.0, moment - float(self._x[-1])))
+            value = max(low, float(self._y[-1]) + self._watts * max(0.0, moment - float(self.x[-1])))
             return _Bounded(value, low, low + 2 * (value - low))
         high = float(self._shown[later])
-        return _Bounded(min(max(float(np.interp(moment, self._x, self._y)), low), high), low, high)
+        return _Bounded(min(max(float(np.interp(moment, self.x, self._y)), low), high), low, high)
 
     def missed(self, begin: float, end: float, longest_s: float) -> float:
         """The joules that pauses longer than ``longest_s`` may have swallowed: what the usual power would have been, less what came."""
-        pauses, steps = np.diff(self._x), np.diff(self._y)
+        pauses, steps = np.diff(self.x), np.diff(self._y)
         usual = float(np.median(steps[1:] / pauses[1:])) if len(steps) > 1 else 0.0
-        stood = (pauses > longest_s) & (self._x[1:] > begin) & (self._x[:-1] < end)
+        stood = (pauses > longest_s) & (self.x[1:] > begin) & (self.x[:-1] < end)
         return float(np.sum(np.maximum(0.0, usual * pauses[stood] - steps[stood])))
-
-    def longest_pause(self, end: float) -> float:
-        """The longest time without a new value, up to ``end``."""
-        seen = self._x[self._x < end]
-        return float(np.max(np.diff(np.concatenate((seen, [end]))), initial=0.0))
 
 
 class _Blur(NamedTuple):
