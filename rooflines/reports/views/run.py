@@ -33,7 +33,7 @@ from rooflines.reports.views.advice import findings_section, trials_section
 from rooflines.reports.views.usage import missing_usage, usage_remarks, usage_table, usage_title
 from rooflines.reports.words import sentences
 from rooflines.reports.words.ceilings import ceiling_name, ceiling_scope, conditions_words, roof_order, source_and_age, source_words
-from rooflines.reports.words.rows import bound_times, operators_summary, peak_memory, share_of_step
+from rooflines.reports.words.rows import bound_times, operators_summary, share_of_step
 from rooflines.reports.words.text import size_text
 from rooflines.roofline.advice.host import WAITS
 from rooflines.roofline.analysis import PARTS, Analysis
@@ -430,13 +430,17 @@ def _device(analysis: Analysis) -> Section:
 
 def _memory(analysis: Analysis) -> Section:
     """The peak, with its share of the device's memory where that is known."""
-    peak, share = peak_memory(analysis), None
+    memory, environment, share = analysis.memory, analysis.environment, None
+    peak = memory.peak_bytes if memory is not None else None
+    if peak is None and analysis.totals is not None:
+        peak = analysis.totals.peak_memory_bytes
     text = "Peak memory was not measured."
     if peak is not None:
-        text = f"Peak {binary_bytes(peak.peak_bytes)}{f' ({peak.kind})' if peak.kind else ''}"
-        if peak.available_bytes:
-            share = peak.peak_bytes / peak.available_bytes
-            text += f", {percent(share)} of {binary_bytes(peak.available_bytes)}"
+        text = f"Peak {binary_bytes(peak)}{f' ({memory.kind})' if memory is not None and memory.kind else ''}"
+        available = environment.memory_bytes if environment.device.startswith("cpu") else environment.device_memory_bytes
+        if available:
+            share = peak / available
+            text += f", {percent(share)} of {binary_bytes(available)}"
         text += "."
     return section("memory", "Memory", Paragraph(text, meter=share and min(1.0, share)))
 

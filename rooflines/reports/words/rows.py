@@ -179,10 +179,8 @@ def _merged(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
 
 
 class OperatorsSummary(NamedTuple):
-    """Sums over all operators, and over the ones that have a bound (``judged_s``, ``lower_bound_s``, ``headroom_s``), which stand for
-    all of them where the step ``is_judged``."""
+    """Sums over the operators that have a bound, which stand for all of them where the step ``is_judged``."""
 
-    time_s: float
     is_judged: bool
     judged_s: float
     lower_bound_s: float
@@ -203,14 +201,6 @@ class CategorySummary(NamedTuple):
     efficiency: float | None
 
 
-class PeakMemory(NamedTuple):
-    """The peak memory, how it was measured, and the size of the device's memory."""
-
-    peak_bytes: int
-    kind: str
-    available_bytes: int | None
-
-
 def share_of_step(time_s: float, analysis: Analysis) -> float:
     """``time_s`` as a share of the step, 0 where no step time is known."""
     whole = analysis.whole_s
@@ -226,7 +216,6 @@ def operators_summary(analysis: Analysis) -> OperatorsSummary:
     """The sums below a table of operators and in the bar against the bound; one faster than its bound counts with its time."""
     judged = [(row.time_s, min(row.lower_bound_s, row.time_s)) for row in analysis.operators if row.lower_bound_s is not None]
     return OperatorsSummary(
-        time_s=sum(row.time_s for row in analysis.operators),
         is_judged=bool(judged) and (analysis.totals is None or analysis.totals.lower_bound_s is not None),
         judged_s=sum(time_s for time_s, _ in judged),
         lower_bound_s=sum(lower_s for _, lower_s in judged),
@@ -246,13 +235,3 @@ def category_summaries(analysis: Analysis) -> list[CategorySummary]:
         for category, time_s in times.items()
     ]
     return sorted(summaries, key=lambda summary: -summary.time_s)
-
-
-def peak_memory(analysis: Analysis) -> PeakMemory | None:
-    """The peak of this run; None when it was not measured."""
-    memory, environment, totals = analysis.memory, analysis.environment, analysis.totals
-    peak = memory.peak_bytes if memory and memory.peak_bytes is not None else totals.peak_memory_bytes if totals else None
-    if peak is None:
-        return None
-    available = environment.memory_bytes if environment.device.startswith("cpu") else environment.device_memory_bytes
-    return PeakMemory(peak, (memory.kind or "") if memory else "", available)
