@@ -18,7 +18,7 @@ from rooflines.profiler.monitor.monitored import Monitored, MonitorFacts
 from rooflines.profiler.records import Run
 from rooflines.profiler.samplers.fields import FIELDS, NUMBERS, Counter, DeviceSample, Field, Summary
 from rooflines.roofline.analysis import DeviceUsage, Energy, Gauge, Series, Throttling, Unresolved, Usage
-from rooflines.roofline.usage.energy import LIMIT, Floats, Int64s, Moments, better, by_counter, by_power
+from rooflines.roofline.usage.energy import LIMIT, Floats, Int64s, Readings, better, by_counter, by_power
 
 HOST = "host"
 # The series of whether anything held the clocks down, 0 or 1.
@@ -47,19 +47,6 @@ class Window(NamedTuple):
     @property
     def length_s(self) -> float:
         return (self.end_ns - self.begin_ns) / 1e9
-
-
-class Readings(NamedTuple):
-    """One field of one device: when it was read, what it was, and how well it can be read."""
-
-    times_ns: Int64s
-    values: Floats
-    counter: Counter | None
-
-    @property
-    def window_s(self) -> float:
-        """The seconds before a reading that it is the average of."""
-        return self.counter.window_s if self.counter is not None else 0.0
 
 
 def usage(run: Run, flops_per_step: float | None = None, ceilings: Ceilings | None = None) -> Usage | None:
@@ -167,10 +154,13 @@ def _device(
     reference_clock_hz: float | None,
 ) -> DeviceUsage:
     inside = [sample for sample in taken if window.begin_ns <= sample.time_ns <= window.end_ns]
-    by_energy = [by_counter(*_arrays(fields, "energy_j", window))] if "energy_j" in fields else []
-    moments = Moments(*fields["power_instant_w"]) if "power_instant_w" in fields else None
-    by_watts = [by_power(*_arrays(fields, name, window), moments if name == "power_w" else None) for name in _POWER if name in fields]
-    best = better([*by_energy, *by_watts]) if window.length_s > 0 else None
+    of_counter = [by_counter(read.times_ns, read.values, *window, read.counter) for name, read in fields.items() if name == "energy_j"]
+    by_watts = [
+        by_power(read.times_ns, read.values, *window, read.counter, fields.get("power_instant_w") if name == "power_w" else None)
+        for name in _POWER
+        if (read := fields.get(name)) is not None
+    ]
+    best = better([*of_counter, *by_watts]) if window.length_s > 0 else None
     second = better(by_watts) if window.length_s > 0 else None
     energy = best if isinstance(best, Energy) else None
     refused = best if isinstance(best, Unresolved) else None
@@ -227,23 +217,16 @@ def _fields(
     for name in known:
         given = [(sample, read[name]) for sample, read in numbers if name in read and math.isfinite(read[name])]
         if given:
-            source = given[0][0].source
-            counter = described.get((source, given[0][0].device, name)) or _ASSUMED.get((source, name))
-            found[name] = _readings([(sample.time_ns, value) for sample, value in given], counter)
-    told = [(sample.time_ns, sample.throttle_reasons) for sample in taken if sample.throttle_reasons is not None]
-    if told:
-        found[THROTTLED] = _readings([(time_ns, float(bool(held_down(reasons)))) for time_ns, reasons in told], None)
-    return found
+            first = given[0][0]
+            counter = described.get((first.source, first.device, name)) or _ASSUMED.get((first.source, name))
+            found[name] = _at_distinct_times(given, counter)
+    held = [(sample, float(bool(held_down(sample.throttle_reasons)))) for sample in taken if sample.throttle_reasons is not None]
+    return {**found, THROTTLED: _at_distinct_times(held, None)} if held else found
 
 
-def _readings(pairs: Sequence[tuple[int, Any]], counter: Counter | None) -> Readings:
-    times, first = np.unique(np.array([time_ns for time_ns, _ in pairs], np.int64), return_index=True)
-    return Readings(times, np.array([value for _, value in pairs], np.float64)[first], counter)
-
-
-def _arrays(fields: dict[str, Readings], name: str, window: Window) -> tuple[Int64s, Floats, int, int, Counter | None]:
-    times, values, counter = fields[name]
-    return times, values, window.begin_ns, window.end_ns, counter
+def _at_distinct_times(given: Sequence[tuple[DeviceSample, Any]], counter: Counter | None) -> Readings:
+    times, first = np.unique(np.array([sample.time_ns for sample, _ in given], np.int64), return_index=True)
+    return Readings(times, np.array([value for _, value in given], np.float64)[first], counter)
 
 
 def _weights(times_ns: Int64s, window: Window) -> Floats:

@@ -37,6 +37,19 @@ FEWEST_STEPS = 5
 _COVERAGE = 2.0
 
 
+class Readings(NamedTuple):
+    """One field of one device: when it was read, what it was, and how well it can be read."""
+
+    times_ns: Int64s
+    values: Floats
+    counter: Counter | None
+
+    @property
+    def window_s(self) -> float:
+        """The seconds before a reading that it is the average of."""
+        return self.counter.window_s if self.counter is not None else 0.0
+
+
 class _Bounded(NamedTuple):
     """What a counter stood at at one moment: the estimate, and what it cannot have been below and above."""
 
@@ -98,16 +111,8 @@ def by_counter(times_ns: Int64s, joules: Floats, begin_ns: int, end_ns: int, cou
     return Energy(energy_j=found, error_j=unsure, method="counter", updates=updates)
 
 
-class Moments(NamedTuple):
-    """Readings of instantaneous power next to those of an average."""
-
-    times_ns: Int64s
-    watts: Floats
-    counter: Counter | None
-
-
 def by_power(
-    times_ns: Int64s, watts: Floats, begin_ns: int, end_ns: int, counter: Counter | None = None, moments: Moments | None = None
+    times_ns: Int64s, watts: Floats, begin_ns: int, end_ns: int, counter: Counter | None = None, moments: Readings | None = None
 ) -> Energy | Unresolved:
     """The joules between two moments (epoch ns) from power readings, by the trapezoid rule; ``times_ns`` ascend.
 
@@ -250,7 +255,7 @@ class _Blur(NamedTuple):
 
 
 def _blur(
-    times: Floats, watts: Floats, average_s: float, lag_s: float, window_s: float, moments: Moments | None, begin_ns: int
+    times: Floats, watts: Floats, average_s: float, lag_s: float, window_s: float, moments: Readings | None, begin_ns: int
 ) -> _Blur:
     """The joules that a moving average over ``average_s`` seconds took across both ends of the window.
 
@@ -265,14 +270,14 @@ def _blur(
     for end, sign in ((0.0, 1.0), (window_s, -1.0)):
         widest = _range(times, watts, end, end + 2 * lag_s)
         if moments is not None and len(moments.times_ns) > 1:
-            update_s = _update(moments.times_ns / 1e9, moments.watts, moments.counter)
+            update_s = _update(moments.times_ns / 1e9, moments.values, moments.counter)
             at = (moments.times_ns - begin_ns) / 1e9 - update_s / 2
-            widest = max(widest, _range(at, moments.watts, end - half, end + half))
+            widest = max(widest, _range(at, moments.values, end - half, end + half))
             if at[0] <= end - half and at[-1] >= end + half:
                 before, after = at[(at > end - half) & (at < end)], at[(at > end) & (at < end + half)]
                 x = np.concatenate(([end - half], before, [end, end], after, [end + half]))
                 weight = np.where(np.arange(len(x)) > len(before) + 1, 1.0, 0.0) - (x - end + half) / average_s
-                power = np.interp(x, at, moments.watts)
+                power = np.interp(x, at, moments.values)
                 moved += sign * float(np.sum((weight[1:] * power[1:] + weight[:-1] * power[:-1]) / 2 * np.diff(x)))
                 heaviest = np.maximum(np.abs(weight[1:]), np.abs(weight[:-1]))
                 steps_s = np.maximum(np.diff(x), update_s)
