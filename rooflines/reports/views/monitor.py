@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -15,7 +16,7 @@ from rooflines.reports.charts.usage import Line, Timeline, timeline_caption, usa
 from rooflines.reports.charts.usage import Row as TimelineRow
 from rooflines.reports.document import Column, Facts, Figure, Page, Paragraph, Section, said, section, table
 from rooflines.reports.views.usage import energy_text, peak_power, refusal_text, usage_remarks, usage_table
-from rooflines.roofline.analysis import Analysis, DeviceUsage, Gauge
+from rooflines.roofline.analysis import Analysis, DeviceUsage
 from rooflines.roofline.step.interference import shared_by
 from rooflines.roofline.usage.device_usage import HOST, MonitorAnalysis, figure, is_accelerator, is_host
 from rooflines.units import binary_bytes, percent, quantity, seconds, si, significant
@@ -170,89 +171,54 @@ def ended(analysis: MonitorAnalysis) -> str:
 
 def host_rows(analysis: MonitorAnalysis) -> Iterator[HostRow]:
     """Resources that the program used and the load of the host; only what was measured."""
-    host = analysis.usage.of(HOST) if analysis.usage is not None else None
-    ending, cores = analysis.ending, analysis.environment.cpu_threads
-    gauges = host.gauges if host is not None else {}
-    counts = host.counts if host is not None else {}
+    usage, ending, environment = analysis.usage, analysis.ending, analysis.environment
+    host = usage.of(HOST) if usage is not None else None
+    gauges, counts = (host.gauges, host.counts) if host is not None else ({}, {})
 
-    busy = gauges.get("process_cpu_utilization")
+    def of_gauge(name: str, key: str, form: Callable[[float], str], remark: str = "") -> Iterator[HostRow]:
+        if (gauge := gauges.get(key)) is not None:
+            yield HostRow(name, form(gauge.mean), form(gauge.highest), remark=remark)
+
+    busy, resident = gauges.get("process_cpu_utilization"), gauges.get("process_rss_bytes")
     # The system's own account also holds what began and ended between two readings.
     mean = (ending.user_cpu_s + ending.system_cpu_s) / ending.wall_s if ending and ending.wall_s > 0 else busy.mean if busy else None
     if mean is not None:
-        yield HostRow(
-            "cores busy",
-            _cores(mean),
-            _cores(max(busy.highest, mean)) if busy else "",
-            remark=f"of {cores}" if cores else "",
-        )
-    if ending is not None:
-        spent = ending.user_cpu_s + ending.system_cpu_s
-        if spent > 0:
-            yield HostRow("CPU time", total=seconds(spent), remark=f"{percent(ending.system_cpu_s / spent)} in the system")
-    yield from _memory_rows(analysis, gauges)
-    threads = gauges.get("process_threads")
-    if threads is not None:
+        peak = _cores(max(busy.highest, mean)) if busy else ""
+        yield HostRow("cores busy", _cores(mean), peak, remark=f"of {environment.cpu_threads}" if environment.cpu_threads else "")
+    if ending is not None and (spent_s := ending.user_cpu_s + ending.system_cpu_s) > 0:
+        yield HostRow("CPU time", total=seconds(spent_s), remark=f"{percent(ending.system_cpu_s / spent_s)} in the system")
+    largest = ending.largest_rss_bytes if ending is not None else None
+    if resident is not None or largest is not None:
+        mean_bytes, sampled = (binary_bytes(resident.mean), resident.highest) if resident is not None else ("", 0.0)
+        # The kernel keeps the peak of every process, between two readings as well.
+        remark = "its largest process (kernel)" if (largest or 0) > sampled else "RSS of all its processes"
+        yield HostRow("resident memory", mean_bytes, binary_bytes(max(sampled, largest or 0)), remark=remark)
+    yield from of_gauge("unique memory", "process_uss_bytes", binary_bytes, "USS, not shared")
+    if (threads := gauges.get("process_threads")) is not None:
         yield HostRow("threads", significant(threads.mean), f"{threads.highest:.0f}")
     for name, field in (("read from disk", "process_read_bytes"), ("written to disk", "process_written_bytes")):
-        if field in counts:
-            yield HostRow(name, _rate(counts[field], analysis), total=si(counts[field], "B"))
-    if "process_major_faults" in counts and counts["process_major_faults"] > 0:
+        if (count := counts.get(field)) is not None:
+            rate = si(count / analysis.window_s, "B/s") if analysis.window_s and count else ""
+            yield HostRow(name, rate, total=si(count, "B"))
+    if counts.get("process_major_faults", 0) > 0:
         yield HostRow("page faults", total=f"{counts['process_major_faults']:,.0f}", remark="that waited for the disk")
-    whole = gauges.get("cpu_utilization")
-    if whole is not None:
-        yield HostRow("machine busy", percent(whole.mean), percent(whole.highest), remark="all processes together")
-    used, total = gauges.get("memory_used_bytes"), analysis.environment.memory_bytes
-    if used is not None:
-        yield HostRow(
-            "machine memory", binary_bytes(used.mean), binary_bytes(used.highest), remark=f"of {binary_bytes(total)}" if total else ""
-        )
-    heat = gauges.get("temperature_c")
-    if heat is not None:
-        yield HostRow("CPU temperature", f"{heat.mean:.0f} °C", f"{heat.highest:.0f} °C")
-    yield from _power_rows(analysis)
-    yield from _declared_rows(analysis)
-
-
-def _memory_rows(analysis: MonitorAnalysis, gauges: Mapping[str, Gauge]) -> Iterator[HostRow]:
-    resident, unique = gauges.get("process_rss_bytes"), gauges.get("process_uss_bytes")
-    largest = analysis.ending.largest_rss_bytes if analysis.ending is not None else None
-    if resident is not None or largest is not None:
-        sampled = resident.highest if resident is not None else 0.0
-        # The kernel keeps the peak of every process, between two readings as well.
-        missed = largest is not None and largest > sampled
-        yield HostRow(
-            "resident memory",
-            binary_bytes(resident.mean) if resident is not None else "",
-            binary_bytes(max(sampled, largest or 0)),
-            remark="its largest process (kernel)" if missed else "RSS of all its processes",
-        )
-    if unique is not None:
-        yield HostRow("unique memory", binary_bytes(unique.mean), binary_bytes(unique.highest), remark="USS, not shared")
-
-
-def _power_rows(analysis: MonitorAnalysis) -> Iterator[HostRow]:
-    """Every device's energy but the GPUs', a row each: the board's counter holds the packages, so they are not to be added up."""
-    for one in analysis.usage.devices if analysis.usage is not None else ():
+    memory = f"of {binary_bytes(environment.memory_bytes)}" if environment.memory_bytes else ""
+    yield from of_gauge("machine busy", "cpu_utilization", percent, "all processes together")
+    yield from of_gauge("machine memory", "memory_used_bytes", binary_bytes, memory)
+    yield from of_gauge("CPU temperature", "temperature_c", "{:.0f} °C".format)
+    # Every device's energy but the GPUs', a row each: the board's counter holds the packages, so they are not to be added up.
+    for one in usage.devices if usage is not None else ():
         if not is_accelerator(one) and one.energy is not None:
             name, remark = _COUNTED.get(one.device, (f"{one.device} power", "RAPL" if is_host(one.device) else ""))
-            peak = peak_power(one)
-            watts = "" if peak is None else si(peak, "W")
-            yield HostRow(name, si(one.mean_power_w or 0.0, "W"), watts, energy_text(one.energy), remark)
-
-
-def _declared_rows(analysis: MonitorAnalysis) -> Iterator[HostRow]:
-    """The fields that samplers of other packages declare, a row for each device that has them."""
-    usage = analysis.usage
-    for one in usage.devices if usage is not None else ():
-        for key, field in usage.fields.items() if usage is not None else ():
-            cells = {}
-            for summary in field.summary if "table" in field.shown else ():
-                value = figure(one, key, summary)
-                if value is not None:
-                    column = _COLUMN_OF.get(summary, "mean")
-                    cells[column] = quantity(value, field.unit_of(summary))
-            if cells:
-                yield HostRow(field.label, **cells, remark="" if one.device == HOST else one.device)
+            watts = peak_power(one)
+            peak = "" if watts is None else si(watts, "W")
+            yield HostRow(name, si(one.mean_power_w or 0.0, "W"), peak, energy_text(one.energy), remark)
+    # The fields that samplers of other packages declare, a row for each device that has them.
+    for one, (key, declared) in itertools.product(usage.devices, usage.fields.items()) if usage is not None else ():
+        read = {summary: figure(one, key, summary) for summary in declared.summary if "table" in declared.shown}
+        cells = {_COLUMN_OF.get(by, "mean"): quantity(value, declared.unit_of(by)) for by, value in read.items() if value is not None}
+        if cells:
+            yield HostRow(declared.label, **cells, remark="" if one.device == HOST else one.device)
 
 
 def _gpu_names(analysis: MonitorAnalysis) -> Iterator[str]:
@@ -301,10 +267,6 @@ def _gpus(analysis: MonitorAnalysis) -> list[DeviceUsage]:
 
 def _cores(busy: float) -> str:
     return significant(busy) if busy >= 0.01 or not busy else "<0.01"
-
-
-def _rate(count: float, analysis: MonitorAnalysis) -> str:
-    return f"{si(count / analysis.window_s, 'B/s')}" if analysis.window_s and count else ""
 
 
 def timeline(analysis: MonitorAnalysis) -> Timeline | None:
