@@ -115,9 +115,9 @@ def _against(count: Count, others: Sequence[OtherCount]) -> Section:
             more = len(difference.operators) - _MOST_NAMES
             detail = Paragraph(f"{names} and {more} more" if more > 0 else names, "note", "always")
             differences.append(Row((_amount(difference.ours), _amount(difference.theirs), difference.reason), detail=(detail,)))
-        columns = (Column("here"), Column("there"), Column("reason", format="text"))
         title = f"{other.counter}: what makes the difference"
-        blocks.append(table(f"differences-{other.counter}", columns, differences, title=title, show="always"))
+        here_and_there = (Column("here"), Column("there"), Column("reason", format="text"))
+        blocks.append(table(f"differences-{other.counter}", here_and_there, differences, title=title, show="always"))
     return section("counters", "Other counters", *blocks)
 
 

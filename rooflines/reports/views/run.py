@@ -22,6 +22,7 @@ from rooflines.reports.document import (
     Row,
     Section,
     Table,
+    Value,
     bar_of,
     or_absent,
     said,
@@ -86,7 +87,7 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
     """Return the page, with the ``trials`` of its advice if there are any. Each missing part of the analysis is named in its place."""
     status = sentences.status_sentences(analysis)
     sections = (
-        _where(analysis), serving.serving_section(analysis), findings_section(analysis), trials and trials_section(trials),
+        _where(analysis), serving.serving_section(analysis), findings_section(analysis), trials_section(trials) if trials else None,
         _roofline(analysis), operators.operators_section(analysis), operators.modules_section(analysis), _steps(analysis),
         _usage(analysis), _timeline(analysis), _device(analysis), _ceilings(analysis), _memory(analysis),
         operators.coverage_section(analysis, _QUALITY), _method(analysis),
@@ -385,7 +386,7 @@ def steps_table(analysis: Analysis) -> Table | None:
     kinds = [kind for kind in steps[0].breakdown if any(step.breakdown[kind] for step in steps)]
     by_kind = (Column(_KINDS.get(kind, kind.removesuffix("_s")), "s", "scaled", priority=1) for kind in kinds)
     columns = (Column("step", format="text"), Column("time", "s", "scaled"), *by_kind)
-    rows = ((step.name, step.duration_s, *(step.breakdown[kind] for kind in kinds)) for step in steps)
+    rows: list[tuple[Value, ...]] = [(step.name, step.duration_s, *(step.breakdown[kind] for kind in kinds)) for step in steps]
     show = "always" if steps_differ(analysis) else "full"
     return table("traced-steps", columns, rows, "The traced steps, by what was running", show=show)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.roofline.comparison.records import Figures, Kind, Match
@@ -128,9 +128,12 @@ def fold(rows: Sequence[SideRow]) -> SideRow:
     counted = [side for side in sides if side.flops is not None]
     bounded = [side for side in sides if side.lower_bound_s is not None]
     lower_s = sum(side.lower_bound_s or 0.0 for side in bounded) if bounded else None
-    values = {name: {getattr(side, name) for side in sides} for name in _AGREE}
+    values: dict[str, set[Any]] = {name: {getattr(side, name) for side in sides} for name in _AGREE}
+    agreed: dict[str, Any] = {
+        name: found.pop() if len(found) == 1 else "" if name in _AGREE[:3] else None for name, found in values.items()
+    }
     figures = Figures(
-        **{name: found.pop() if len(found) == 1 else "" if name in _AGREE[:3] else None for name, found in values.items()},
+        **agreed,
         calls=sum(side.calls or 0 for side in sides),
         time_s=sum(side.time_s for side in sides),
         flops=sum(side.flops or 0 for side in counted) if counted else None,
