@@ -11,7 +11,7 @@ from rooflines.roofline.kernel_names import short_kernel
 from rooflines.roofline.step.input_pipeline import input_fraction, leading
 from rooflines.roofline.step.interference import paging, unsteady
 from rooflines.roofline.step.partition import MOST_UNKNOWN
-from rooflines.units import counted, percent, plus_minus, seconds, significant
+from rooflines.units import counted, percent, plus_minus, seconds, sentence, significant
 
 # A rate that is known less well than this is said as the interval it lies in: one number would say more than was measured.
 _LARGE_ERROR = 0.25
@@ -346,11 +346,6 @@ def _largest(analysis: Analysis, total_s: float, whole: str, least: float, witho
     named = "softmax" if softmax_s >= _JUDGED * time_s else plural(category)
     take = "takes" if named == "softmax" or runs(category) == "runs" else "take"
     return f"{named} {take} {percent(time_s / total_s)} of {whole}{reach}"
-
-
-def sentence(text: str) -> str:
-    """``text`` with a capital letter and a full stop; empty for nothing."""
-    return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
 def _and(names: Sequence[str]) -> str:

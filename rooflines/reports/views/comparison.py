@@ -31,8 +31,7 @@ from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.comparison.compare import count_of_calls, place_of, signed_seconds
 from rooflines.roofline.comparison.records import CHANGE_COLUMNS, Change, Comparison, Figures, Subject
 from rooflines.roofline.step.interference import shared_by
-from rooflines.roofline.verdict import sentence
-from rooflines.units import counted, interval, percent, seconds, significant
+from rooflines.units import counted, interval, percent, seconds, sentence, significant
 
 By = Literal["operator", "module"]
 # In the order of the page.

@@ -10,8 +10,7 @@ import msgspec
 from rooflines.reports.document import ABSENT, Cell, Column, Page, Paragraph, Row, Section, Table, said, section, table
 from rooflines.reports.words.text import struct_csv
 from rooflines.roofline.counting.count import Count, ModuleCount, OperatorCount
-from rooflines.roofline.verdict import sentence
-from rooflines.units import percent, si, significant
+from rooflines.units import percent, sentence, si, significant
 
 if TYPE_CHECKING:
     from rooflines.profiler.records import StepMemory, Workload

@@ -9,8 +9,7 @@ from rooflines.device_specs.catalog import Match
 from rooflines.device_specs.sheet import Figure, Rate, Sheet
 from rooflines.reports.document import Column, Facts, Page, Row, Section, Value, said, section, table
 from rooflines.reports.words.text import csv_text
-from rooflines.roofline.verdict import sentence
-from rooflines.units import counted, significant
+from rooflines.units import counted, sentence, significant
 
 _NONE = "-"
 _COLUMNS = (

@@ -40,8 +40,8 @@ from rooflines.roofline.advice.host import WAITS
 from rooflines.roofline.analysis import PARTS, Analysis
 from rooflines.roofline.step.input_pipeline import input_fraction
 from rooflines.roofline.trials import Trials
-from rooflines.roofline.verdict import rates_sentence, sentence, steps_differ
-from rooflines.units import binary_bytes, counted, percent, seconds, si
+from rooflines.roofline.verdict import rates_sentence, steps_differ
+from rooflines.units import binary_bytes, counted, percent, seconds, sentence, si
 
 # More traced steps than this are a sweep, not a table.
 _MOST_STEPS = 50

@@ -10,8 +10,7 @@ from rooflines.reports.charts.kinds import Curves, Series
 from rooflines.reports.document import Column, Figure, Page, Paragraph, Section, Table, said, section, table
 from rooflines.reports.words.sentences import subject
 from rooflines.roofline.step.interference import shared_by
-from rooflines.roofline.verdict import sentence
-from rooflines.units import binary_bytes, counted, percent, seconds, significant
+from rooflines.units import binary_bytes, counted, percent, seconds, sentence, significant
 
 _INPUT_SHARE = 0.05  # waiting below this share of an epoch is not worth a sentence
 

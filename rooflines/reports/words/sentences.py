@@ -25,8 +25,8 @@ from rooflines.roofline.bounds import way_of
 from rooflines.roofline.findings import WORTH
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.roofline.step.interference import noise_s, shared_machine
-from rooflines.roofline.verdict import plural, runs, sentence
-from rooflines.units import percent, seconds, significant
+from rooflines.roofline.verdict import plural, runs
+from rooflines.units import percent, seconds, sentence, significant
 
 # A launch queue that is empty for less of the time is that of a host which runs ahead.
 _AHEAD = 0.2
