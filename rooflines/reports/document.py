@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from rooflines.device_specs.records import DISTURBED
-from rooflines.reports.words.text import Scale, efficiency_text
+from rooflines.reports.words.text import Scale, count_text, efficiency_text
 from rooflines.units import scale, significant
 
 Value: TypeAlias = str | float | int | None
@@ -397,9 +397,12 @@ def _column_texts(column: Column, cells: Sequence[Value | Cell], rows: int, fact
     """The cells of a column in words, of which the first ``rows`` are not the total."""
     values = [value_of(cell) for cell in cells]
     numbers = [value / factor if isinstance(value, int | float) else None for value in values]
-    if column.format == "scaled":
-        made = _aligned(numbers) if aligned else _fixed(numbers, rows)
-    elif column.format == "figures" and aligned:
+    if column.format == "scaled" and not aligned:
+        # One number of decimals for all, three significant figures of the largest.
+        largest = max((abs(number) for number in numbers[:rows] if number is not None), default=0.0)
+        decimals = len(significant(largest).partition(".")[2])
+        made = [Scale("", 1.0, decimals).text(number) for number in numbers]
+    elif column.format == "scaled" or (column.format == "figures" and aligned):
         made = _aligned(numbers)
     else:
         made = [_text(column, value) for value in values]
@@ -421,26 +424,18 @@ def _text(column: Column, value: Value) -> str:
         return efficiency_text(value)
     if column.format == "figures":
         return significant(value)
-    return str(int(value)) if value == int(value) else significant(value)
-
-
-def _fixed(values: Sequence[float | None], rows: int) -> list[str]:
-    """One number of decimals for all, three significant figures of the largest of the first ``rows``; ``<0.1`` for what rounds to
-    nothing and is not."""
-    largest = max((abs(value) for value in values[:rows] if value is not None), default=0.0)
-    one = Scale("", 1.0, len(significant(largest).partition(".")[2]))
-    return [one.text(value) for value in values]
+    return count_text(value)
 
 
 def _aligned(values: Sequence[float | None]) -> list[str]:
+    """Texts that meet at the decimal point where they are right-aligned."""
     made = [ABSENT if value is None else _figure(value) for value in values]
-    decimals = max((len(text.partition(".")[2]) for text in made), default=0)
-    return [_padded(text, decimals) for text in made]
-
-
-def _padded(text: str, decimals: int) -> str:
-    _, point, tail = text.partition(".")
-    return text + ("" if point or not decimals else _POINT_SPACE) + _FIGURE_SPACE * (decimals - len(tail))
+    tails = [len(text.partition(".")[2]) for text in made]
+    most = max(tails, default=0)
+    return [
+        text + ("" if "." in text or not most else _POINT_SPACE) + _FIGURE_SPACE * (most - tail)
+        for text, tail in zip(made, tails, strict=True)
+    ]
 
 
 def _figure(value: float) -> str:

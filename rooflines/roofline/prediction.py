@@ -54,7 +54,7 @@ class PageCosts(NamedTuple):
 _WEIGHT = {"aten::addmm": 2, "aten::convolution_backward": 2, "aten::linear_backward": 2}
 
 
-class Step:
+class Step(Case):
     """The median timed step of ``analysis``: ``whole_s`` is its time, ``wait_s`` the part in which it waits for data.
 
     ``traffic_efficiency`` is the share of the rate of memory that the step's element-wise operators, normalizations, reductions and
@@ -63,15 +63,11 @@ class Step:
     """
 
     def __init__(self, analysis: Analysis, costs: PageCosts | None = None) -> None:
-        case = Case(analysis)
+        super().__init__(analysis)
         found = analysis.input
-        self.analysis = analysis
         self.whole_s = analysis.steps.median_s if analysis.steps is not None else 0.0
         self.wait_s = min(self.whole_s, found.delay_s or 0.0) if found is not None else 0.0
         self.compute_s = self.whole_s - self.wait_s
-        self.ceilings = case.ceilings
-        self.idle_s = case.idle_s("host_bound")
-        self.on_device = case.on_device
         self.rows = analysis.operators
         self.calls = sum(row.calls for row in self.rows)
         self.costs = costs
@@ -114,31 +110,20 @@ class Step:
         """
         return paging_s(self.analysis, self.costs and self.costs.page_s, left_s) or 0.0
 
-    def faults_s_of(self, row: OperatorRow) -> float:
-        """The part of ``faults_s`` that falls to ``row`` by its bytes."""
-        size = sum(one.bytes for one in self.rows)
-        return self.faults_s() * row.bytes / size if size else 0.0
-
     def host_s(self, calls: float) -> float:
         """The time of a step that the host needs between ``calls`` operators, at its mean time between two."""
-        return self.idle_s * min(1.0, calls / self.calls) if self.calls else 0.0
-
-
-def same(value: float) -> float:
-    """Return ``value``."""
-    return value
+        return self.idle_s("host_bound") * min(1.0, calls / self.calls) if self.calls else 0.0
 
 
 def new_time_s(
-    row: OperatorRow, ceilings: Ceilings, *, flops: float = 1.0, size: Callable[[float], float] = same, precision: str | None = None
+    row: OperatorRow, ceilings: Ceilings, *, flops: float = 1.0, size: Callable[[float], float] = float, precision: str | None = None
 ) -> float:
     """The time of ``row`` at its present efficiency with ``flops`` times its FLOPs, ``size`` of its bytes and another precision.
 
     That is its time multiplied by the ratio of the two lower bounds; its time where no ceiling bounds it.
     """
-    now, then = _bound_s(row, ceilings, 1.0, row.bytes, row.precision), None
-    if now:
-        then = _bound_s(row, ceilings, flops, size(row.bytes), precision or row.precision)
+    now = _bound_s(row, ceilings, 1.0, row.bytes, row.precision)
+    then = _bound_s(row, ceilings, flops, size(row.bytes), precision or row.precision) if now else None
     return row.time_s * then / now if now and then else row.time_s
 
 
@@ -353,7 +338,9 @@ def _low_s(row: OperatorRow, step: Step, low: str) -> float:
     """The time of ``row`` in the precision ``low``."""
     if not row.time_s:
         return 0.0
-    moves_s = min(row.time_s, sum(reorders(row, step)) + step.faults_s_of(row))
+    size = sum(other.bytes for other in step.rows)
+    faults_s = step.faults_s() * row.bytes / size if size else 0.0
+    moves_s = min(row.time_s, sum(reorders(row, step)) + faults_s)
     follows = step.on_device or row.bound in ("compute", "memory")
     rest_s = new_time_s(row, step.ceilings, size=lambda size: size / 2, precision=low) if follows else row.time_s
     return moves_s / 2 + (1 - moves_s / row.time_s) * rest_s
