@@ -1,14 +1,21 @@
-"""The few equations of the roofline, pure Python.
+"""The roofline: the least time of a call, and a row against its roofs.
 
 A call that does ``f`` FLOPs and must move ``b`` bytes cannot take less than ``max(f / compute, b / memory, latency)`` (Williams,
 Waterman, Patterson: "Roofline", CACM 52(4), 2009, with the latency of an operator as a third roof).
+
+A copy between host and device is judged by the link, everything else by arithmetic, memory and the device's shortest kernel. A row
+that reaches less than a third of the roof that sets its bound is ``far`` from any roof: neither its arithmetic nor its bytes explain its
+time. The same holds for the shortest kernel: a call that takes more than three times as long is not bound by its latency.
+
+Kineto names copies ``Memcpy HtoD (Pageable -> Device)``: the direction, and whether the host's memory is pinned. The device reads
+pinned memory by itself. Pageable memory is copied to a pinned buffer by the host first, which is slower than the link; the link is the
+roof of both, because the same copy from pinned memory would have it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -16,8 +23,30 @@ import numpy as np
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.profiler.trace.records import KERNEL, Trace
 from rooflines.roofline.analysis import Bound
-from rooflines.roofline.attribution.rows import LaunchedKernel, Row
+from rooflines.roofline.attribution.rows import Row
 from rooflines.roofline.formulas import Work
+
+Way = Literal["H2D", "D2H"]
+
+FROM_HOST = ("HtoD", "Host -> Device", "HostToDevice", "H2D", "M2D")
+TO_HOST = ("DtoH", "Device -> Host", "DeviceToHost", "D2H", "D2M")
+# A row is a transfer where copies over the link take more than this share of its device time.
+_MOSTLY = 0.5
+# An efficiency above this is flagged: past the noise of a time and of a ceiling.
+IMPLAUSIBLE = 1.05
+# Below this share of the roof that sets its bound a row is far from every roof.
+FAR = 1 / 3
+# The least kernel of a trace is a floor where it has this many, and none that takes longer than this, because such a one works.
+FEWEST_KERNELS = 10
+LONGEST_FLOOR_NS = 5_000
+SHORTEST_KERNEL = "shortest kernel"
+# Why an efficiency above 1 should not be trusted, by what bounds the row.
+_FLAGS = {
+    "memory": "faster than the {} ceiling allows: its data was in a nearer cache, or the ceiling is too low",
+    "compute": "faster than the compute ceiling allows: an algorithm with fewer FLOPs (Winograd, FFT), or the ceiling is too low",
+    "transfer": "faster than the link allows: the ceiling is too low",
+}
+_FASTER_THAN_LATENCY = "faster than the shortest measured operator: the latency ceiling is too high"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,53 +122,13 @@ def _compute_seconds(work: Work, ceilings: Ceilings, precision: str | None) -> t
     return vector_s, "vector"
 
 
-Way = Literal["H2D", "D2H"]
-
-FROM_HOST = ("HtoD", "Host -> Device", "HostToDevice", "H2D", "M2D")
-TO_HOST = ("DtoH", "Device -> Host", "DeviceToHost", "D2H", "D2M")
-_COPY = "memcpy"
-# A row is a transfer where copies over the link take more than this share of its device time.
-_MOSTLY = 0.5
-
-
-class Transfer(NamedTuple):
-    """The copies between host and device of one row: how many, which ways, and whether the host's memory was pageable in any."""
-
-    copies: int
-    ways: tuple[Way, ...]
-    pageable: bool
-
-
 def way_of(name: str) -> Way | None:
     """The direction of the copy with this name, None for any other work."""
-    if _COPY not in name.lower():
+    if "memcpy" not in name.lower():
         return None
     if any(word in name for word in FROM_HOST):
         return "H2D"
     return "D2H" if any(word in name for word in TO_HOST) else None
-
-
-def transfer_of(ran: Sequence[LaunchedKernel]) -> Transfer | None:
-    """The transfer that a row is which ran these on the device; None where other work took most of the time."""
-    copies = [(way, one) for one in ran if (way := way_of(one.name)) is not None]
-    copying_ns = sum(one.time_ns for _, one in copies)
-    if not copies or copying_ns <= _MOSTLY * sum(one.time_ns for one in ran):
-        return None
-    return Transfer(
-        copies=sum(one.calls for _, one in copies),
-        ways=tuple(dict.fromkeys(way for way, _ in copies)),
-        pageable=any("pageable" in one.name.lower() for _, one in copies),
-    )
-
-
-# An efficiency above this is flagged: past the noise of a time and of a ceiling.
-IMPLAUSIBLE = 1.05
-# Below this share of the roof that sets its bound a row is far from every roof.
-FAR = 1 / 3
-# The least kernel of a trace is a floor where it has this many, and none that takes longer than this, because such a one works.
-FEWEST_KERNELS = 10
-LONGEST_FLOOR_NS = 5_000
-SHORTEST_KERNEL = "shortest kernel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,24 +154,28 @@ def judge(row: Row, ceilings: Ceilings | None, precision: str | None) -> Judgeme
     """Compare ``row`` with ``ceilings``; ``precision`` is that of its matrix part."""
     time_s, work = row.time_ns / 1e9, row.count.work
     judged = _judged(row, time_s, work, ceilings, precision)
-    return replace(judged, flag=_flag(judged, time_s))
+    if judged.efficiency is None:
+        return replace(judged, flag="no device time was recorded for its work" if time_s <= 0 else None)
+    flag = _FLAGS.get(judged.bound, _FASTER_THAN_LATENCY).format(judged.memory_level) if judged.efficiency > IMPLAUSIBLE else None
+    return replace(judged, flag=flag)
 
 
 def _judged(row: Row, time_s: float, work: Work | None, ceilings: Ceilings | None, precision: str | None) -> Judgement:
     # What a collective moves goes over the link to other devices, which no ceiling of this one bounds.
     communicates = row.count.category == "communication"
     works = work is not None and bool(work.flops or work.bytes)
-    transfer = None if communicates else transfer_of(row.kernels)
-    if transfer is not None:
-        return _transferred(row, transfer, time_s, works, ceilings)
+    copies = [(way, kernel) for kernel in row.kernels if (way := way_of(kernel.name)) is not None]
+    copying_ns, all_ns = sum(kernel.time_ns for _, kernel in copies), sum(kernel.time_ns for kernel in row.kernels)
+    if copies and not communicates and copying_ns > _MOSTLY * all_ns:
+        return _transferred(row, {way for way, _ in copies}, sum(kernel.calls for _, kernel in copies), time_s, works, ceilings)
     if communicates:
         return Judgement("communication")
     if not works and ceilings is not None:
         # A view or a dispatcher does no work at all: its time is what calling it costs.
         latency = ceilings.latency()
         explained_s = latency.value if latency is not None else LONGEST_FLOOR_NS / 1e9
-        bound: Bound = "far" if row.kernels and time_s / row.calls * FAR > explained_s else "latency"
-        return Judgement(bound, lower_bound_s=0.0, headroom_s=time_s)
+        far = row.kernels and time_s / row.calls * FAR > explained_s
+        return Judgement("far" if far else "latency", lower_bound_s=0.0, headroom_s=time_s)
     if work is None or ceilings is None:
         return Judgement("unknown")
     if row.kernels and all(kernel.name.lower().startswith(("memset", "memcpy")) for kernel in row.kernels):
@@ -194,11 +187,9 @@ def _judged(row: Row, time_s: float, work: Work | None, ceilings: Ceilings | Non
     in_place = name.partition(".")[0].endswith("_") and not name.endswith("__")
     footprint = max(work.bytes_read, work.bytes_written) if in_place else work.bytes
     placement = place(work, ceilings, footprint_bytes=footprint, precision=precision)
-    return _placed(placement, row.calls, time_s) if placement is not None else Judgement("unknown")
-
-
-def _placed(placement: Placement, calls: int, time_s: float) -> Judgement:
-    lower_s = placement.lower_bound_s * calls
+    if placement is None:
+        return Judgement("unknown")
+    lower_s = placement.lower_bound_s * row.calls
     efficiency = lower_s / time_s if time_s > 0 else None
     bound, nearest = bound_class(placement.bound, efficiency)
     return Judgement(
@@ -220,28 +211,22 @@ def bound_class(roof: Bound, efficiency: float | None) -> tuple[Bound, Literal["
     return "far", roof if roof == "compute" or roof == "memory" else None
 
 
-# --- transfers ---------------------------------------------------------------------------------------------------------------------
-
-
-def _transferred(row: Row, transfer: Transfer, time_s: float, works: bool, ceilings: Ceilings | None) -> Judgement:
-    """A row of copies between host and device. Without work (``item``) a number crosses, whose bytes take no time."""
+def _transferred(row: Row, ways: set[Way], copies: int, time_s: float, works: bool, ceilings: Ceilings | None) -> Judgement:
+    """A row of ``copies`` between host and device. Without work (``item``) a number crosses, whose bytes take no time."""
     work = row.count.work if row.count.category == "copy" else None
     # What it reads is on one side of the link, what it writes on the other; dtypes may be converted on either side.
     size = min(work.bytes_read, work.bytes_written) if work is not None else None
     exposed_s = time_s if row.exposed_ns is None else row.exposed_ns / 1e9
-    links = [link for link in ceilings.main("link") if link.name in transfer.ways] if ceilings is not None else []
+    links = [link for link in ceilings.main("link") if link.name in ways] if ceilings is not None else []
     link = max(links, key=lambda link: link.value, default=None)  # of both ways the faster one
     if not works:
         lower_s = 0.0
     elif size is None or link is None:
         return Judgement("transfer")
     else:
-        lower_s = size * min(row.calls, transfer.copies) / link.value
+        lower_s = size * min(row.calls, copies) / link.value
     headroom_s = min(max(0.0, time_s - lower_s), exposed_s)
     return Judgement("transfer", lower_s, headroom_s, efficiency=lower_s / time_s if works and time_s > 0 else None)
-
-
-# --- the shortest kernel -----------------------------------------------------------------------------------------------------------
 
 
 def with_shortest_kernel(ceilings: Ceilings, trace: Trace) -> Ceilings:
@@ -259,20 +244,3 @@ def with_shortest_kernel(ceilings: Ceilings, trace: Trace) -> Ceilings:
     detail = f"shortest kernel in this trace, of {len(durations):,}"
     floor = Ceiling(kind="latency", name=SHORTEST_KERNEL, value=least_ns / 1e9, unit="s", source=Source(kind="trace", detail=detail))
     return msgspec.structs.replace(ceilings, ceilings=(*ceilings.ceilings, floor))
-
-
-# --- what cannot be ----------------------------------------------------------------------------------------------------------------
-
-
-def _flag(judged: Judgement, time_s: float) -> str | None:
-    if time_s <= 0 and judged.efficiency is None:
-        return "no device time was recorded for its work"
-    if judged.efficiency is None or judged.efficiency <= IMPLAUSIBLE:
-        return None
-    if judged.bound == "memory":
-        return f"faster than the {judged.memory_level} ceiling allows: its data was in a nearer cache, or the ceiling is too low"
-    if judged.bound == "compute":
-        return "faster than the compute ceiling allows: an algorithm with fewer FLOPs (Winograd, FFT), or the ceiling is too low"
-    if judged.bound == "transfer":
-        return "faster than the link allows: the ceiling is too low"
-    return "faster than the shortest measured operator: the latency ceiling is too high"
