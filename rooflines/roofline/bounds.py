@@ -4,8 +4,8 @@ A call that does ``f`` FLOPs and must move ``b`` bytes cannot take less than ``m
 Waterman, Patterson: "Roofline", CACM 52(4), 2009, with the latency of an operator as a third roof).
 
 A copy between host and device is judged by the link, everything else by arithmetic, memory and the device's shortest kernel. A row
-that reaches less than a third of the roof that sets its bound is ``far`` from any roof: neither its arithmetic nor its bytes explain its
-time. The same holds for the shortest kernel: a call that takes more than three times as long is not bound by its latency.
+that reaches less than a third of the roof that sets its bound is ``far`` from any roof: neither its arithmetic nor its bytes explain
+its time. The same holds for the shortest kernel: a call that takes more than three times as long is not bound by its latency.
 
 Kineto names copies ``Memcpy HtoD (Pageable -> Device)``: the direction, and whether the host's memory is pinned. The device reads
 pinned memory by itself. Pageable memory is copied to a pinned buffer by the host first, which is slower than the link; the link is the

@@ -10,7 +10,7 @@ import msgspec
 
 from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.profiler.options import Value
-from rooflines.roofline.advice.case import Case, idle_of
+from rooflines.roofline.advice.case import Case
 from rooflines.roofline.advice.copies import conversion_s
 from rooflines.roofline.advice.small_kernels import FUSABLE, chains
 from rooflines.roofline.advice.training import in_loop
@@ -43,6 +43,10 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+# The speedup of a change and its reason; None where nothing in the analysis gives one.
+_Gain = tuple[float, str] | None
+
+
 class PageCosts(NamedTuple):
     """What 4 KiB of new memory cost on this machine: in a page of their own, and as part of a huge page (None where there are none)."""
 
@@ -50,6 +54,14 @@ class PageCosts(NamedTuple):
     in_huge_page_s: float | None = None
 
 
+# Operators that autocast runs in fp32 on CUDA; on a CPU it does so for few, and none that are common.
+_KEPT_ON_CUDA = ("layer_norm", "softmax", "loss", "norm.", "cumsum", "prod", "::exp", "::log", "::pow", "::rsqrt")
+# Bytes that the cast of a parameter from fp32 reads and writes, per byte of it.
+_CAST = 1.5
+# torch's allocator on a CPU asks for huge pages.
+HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
+# The tensors of a parameter's size that one update reads and writes: parameter, gradient and state (the momentum; two moments).
+_TENSORS = {"sgd": 5, "adam": 7, "adamw": 7}
 # Which of its tensors is the weight of an operator, where it is not the second.
 _WEIGHT = {"aten::addmm": 2, "aten::convolution_backward": 2, "aten::linear_backward": 2}
 
@@ -151,14 +163,14 @@ def parameter_bytes(analysis: Analysis) -> float:
     return sum(weight_bytes(row) for row in analysis.operators if row.phase in ("", "forward"))
 
 
-def _threads_changed(change: Change, step: Step) -> Prediction | None:
+def _threads_changed(change: Change, step: Step) -> _Gain:
     """Amdahl's law, with the serial share of the step; a thread beyond the cores gains nothing."""
     busy, serial, then_s = busy_computing(step), _serial_share(step), computing_s(step, int(change.options["threads"]))
     if busy is None or serial is None or then_s is None:
         return None
-    return Prediction(
-        speedup=step.speedup(then_s),
-        reason=f"the process kept {significant(busy)} of {_threads(step)} cores busy while it computed, so {percent(1 - serial)} of "
+    return (
+        step.speedup(then_s),
+        f"the process kept {significant(busy)} of {_threads(step)} cores busy while it computed, so {percent(1 - serial)} of "
         "its work runs in parallel",
     )
 
@@ -195,7 +207,7 @@ def _threads(step: Step) -> int | None:
     return min(now, cores) if now and cores else None
 
 
-def workers(change: Change, step: Step) -> Prediction | None:
+def workers(change: Change, step: Step) -> _Gain:
     """A step as long as the slowest of three: its own work, the loading shared by the workers, and the processor time of both.
 
     On a CPU its own work is that with the ``threads`` of the change. There is no prediction where threads and workers need more
@@ -214,9 +226,9 @@ def workers(change: Change, step: Step) -> Prediction | None:
     after_s = max(own_s, shared_s, processors_s)
     if not step.on_device and int(threads or 1) + load_s / after_s > cores:
         return None
-    return Prediction(
-        speedup=step.whole_s / after_s,
-        reason=f"the longest of the step alone ({seconds(own_s)}), its batch from {counted(then, 'worker')} ({seconds(shared_s)}) and "
+    return (
+        step.whole_s / after_s,
+        f"the longest of the step alone ({seconds(own_s)}), its batch from {counted(then, 'worker')} ({seconds(shared_s)}) and "
         f"the processor time of both on {cores} processors ({seconds(processors_s)})",
     )
 
@@ -241,17 +253,16 @@ def _load_s(step: Step) -> float | None:
     return None if found is None or step.load_s is None else step.load_s * max(1, found.workers or 0)
 
 
-def pinned(change: Change, step: Step) -> Prediction | None:
+def pinned(change: Change, step: Step) -> _Gain:
     """Copies to the device at the rate of pinned memory."""
     division = step.analysis.division
     link, pageable = _link(step, ""), _link(step, "pageable")
     if division is None or not division.host_to_device_s or link is None or pageable is None:
         return None
     saved_s = division.host_to_device_s * (1 - pageable.value / link.value)
-    return Prediction(
-        speedup=step.speedup(step.compute_s - saved_s),
-        reason=f"copies to the device that nothing hides ({seconds(division.host_to_device_s)}) at the rate of pinned memory",
-    )
+    return step.speedup(
+        step.compute_s - saved_s
+    ), f"copies to the device that nothing hides ({seconds(division.host_to_device_s)}) at the rate of pinned memory"
 
 
 def _link(step: Step, variant: str) -> Ceiling | None:
@@ -266,7 +277,7 @@ class Reorders(NamedTuple):
     weights_s: float = 0.0
 
 
-def _channels_last(change: Change, step: Step) -> Prediction | None:
+def _channels_last(change: Change, step: Step) -> _Gain:
     """The conversions of activations around convolutions: kernels of their own on a GPU, inside the operator on a CPU."""
     if step.on_device:
         saved_s, how = sum(conversion_s(row) for row in step.rows), "the kernels that convert them"
@@ -277,9 +288,9 @@ def _channels_last(change: Change, step: Step) -> Prediction | None:
         )
     if not saved_s:
         return None
-    return Prediction(
-        speedup=step.saved(saved_s),
-        reason=f"convolutions need not convert their inputs and results: {seconds(saved_s)} for {how} "
+    return (
+        step.saved(saved_s),
+        f"convolutions need not convert their inputs and results: {seconds(saved_s)} for {how} "
         f"({percent(saved_s / step.whole_s)} of the step)",
     )
 
@@ -301,13 +312,7 @@ def reorders(row: OperatorRow, step: Step) -> Reorders:
     return Reorders(found[0] * part, found[1] * part)
 
 
-# Operators that autocast runs in fp32 on CUDA; on a CPU it does so for few, and none that are common.
-_KEPT_ON_CUDA = ("layer_norm", "softmax", "loss", "norm.", "cumsum", "prod", "::exp", "::log", "::pow", "::rsqrt")
-# Bytes that the cast of a parameter from fp32 reads and writes, per byte of it.
-_CAST = 1.5
-
-
-def _lower_precision(change: Change, step: Step) -> Prediction | None:
+def _lower_precision(change: Change, step: Step) -> _Gain:
     """Operators near their bound keep their efficiency under the roofs of the new precision, with half the bytes; and the casts.
 
     On a CPU, operators far from every roof keep their time, because something else limits them, except what moves bytes only in them:
@@ -327,9 +332,9 @@ def _lower_precision(change: Change, step: Step) -> Prediction | None:
     memory, passes = step.ceilings.outermost_memory(), 2 if step.analysis.workload.mode == "training" else 1
     cast_s = passes * _CAST * parameter_bytes(step.analysis) / memory.value if memory is not None and precision != low else 0.0
     casts = f", less {seconds(cast_s)} for casting the parameters" if cast_s else ""
-    return Prediction(
-        speedup=step.saved(saved_s - cast_s),
-        reason=f"matrix operators ({percent(share)} of the operators' time) under the {low} "
+    return (
+        step.saved(saved_s - cast_s),
+        f"matrix operators ({percent(share)} of the operators' time) under the {low} "
         f"roof and other operators with half the bytes, as far as a roof limits them{casts}",
     )
 
@@ -350,13 +355,7 @@ def _kept(row: OperatorRow, step: Step) -> bool:
     return step.on_device and not row.matrix_flops and any(part in row.name for part in _KEPT_ON_CUDA)
 
 
-# torch's allocator on a CPU asks for huge pages.
-HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
-# The tensors of a parameter's size that one update reads and writes: parameter, gradient and state (the momentum; two moments).
-_TENSORS = {"sgd": 5, "adam": 7, "adamw": 7}
-
-
-def _allocator(change: Change, step: Step) -> Prediction | None:
+def _allocator(change: Change, step: Step) -> _Gain:
     """The page faults of a step at the measured cost of one, divided among the busy threads; huge pages leave a part of it."""
     faults, costs = step.analysis.page_faults, step.costs
     if faults is None or costs is None or change.environment.keys() == {"PYTORCH_CUDA_ALLOC_CONF"}:
@@ -367,14 +366,14 @@ def _allocator(change: Change, step: Step) -> Prediction | None:
             return None
         left_s, kept = costs.in_huge_page_s, f"; in huge pages it is {seconds(costs.in_huge_page_s)}"
     busy = max(1.0, step.busy_cores or 1.0)
-    return Prediction(
-        speedup=step.speedup(max(step.compute_s - step.faults_s(left_s), 0.01 * step.compute_s)),
-        reason=f"a step takes {faults.timed:,.0f} pages from the system; one costs {seconds(costs.page_s)} here{kept}"
+    return (
+        step.speedup(max(step.compute_s - step.faults_s(left_s), 0.01 * step.compute_s)),
+        f"a step takes {faults.timed:,.0f} pages from the system; one costs {seconds(costs.page_s)} here{kept}"
         + (f"; {significant(busy)} busy threads share them" if busy > 1 else ""),
     )
 
 
-def _larger_batch(change: Change, step: Step) -> Prediction | None:
+def _larger_batch(change: Change, step: Step) -> _Gain:
     """Every operator with more FLOPs and activations and the same weights; the optimizer and the host's time stay."""
     now = step.analysis.workload.batch_size
     if now is None or not step.rows:
@@ -384,9 +383,9 @@ def _larger_batch(change: Change, step: Step) -> Prediction | None:
     grown_s += (times - 1) * sum(one.time_s for one in step.analysis.unmodelled if one.phase != "optimizer")
     after_s = step.compute_s + grown_s
     fixed = max(0.0, 1 - grown_s / ((times - 1) * step.compute_s))
-    return Prediction(
-        speedup=step.speedup(after_s, samples=times),
-        reason=f"{percent(fixed)} of the step does not depend on the batch size: weights that are read once a step, "
+    return (
+        step.speedup(after_s, samples=times),
+        f"{percent(fixed)} of the step does not depend on the batch size: weights that are read once a step, "
         f"calls bound by latency, the host{', the optimizer' if step.analysis.workload.mode == 'training' else ''}",
     )
 
@@ -401,7 +400,7 @@ def _grown_s(row: OperatorRow, step: Step, times: float) -> float:
     return fixed_s + (then_s - fixed_s * then_s / row.time_s if row.time_s else 0.0)
 
 
-def _compiled(change: Change, step: Step) -> Prediction | None:
+def _compiled(change: Change, step: Step) -> _Gain:
     """Chains of fusable operators become one kernel each: the tensors between them are not written and read, their calls go."""
     if step.analysis.compiled or not step.rows:
         return None
@@ -416,42 +415,39 @@ def _compiled(change: Change, step: Step) -> Prediction | None:
     layout_s = sum(reorders(row, step).activations_s for row in step.rows)
     saved_s = traffic_s + host_s + layout_s
     layouts = f", {seconds(layout_s)} of layout conversions around convolutions" if layout_s else ""
-    return Prediction(
-        speedup=step.saved(saved_s),
-        reason=f"{calls:,.0f} of {step.calls:,.0f} calls can be fused with the one before: {seconds(traffic_s)} of traffic between "
+    return (
+        step.saved(saved_s),
+        f"{calls:,.0f} of {step.calls:,.0f} calls can be fused with the one before: {seconds(traffic_s)} of traffic between "
         f"them{layouts} and {seconds(host_s)} of the host's time between calls ({percent(saved_s / step.whole_s)})",
     )
 
 
-def _graphed(change: Change, step: Step) -> Prediction | None:
+def _graphed(change: Change, step: Step) -> _Gain:
     """The time in which the device waits for launches."""
     if not step.on_device:
         return None
-    host_s, arriving_s = idle_of(step.analysis, "host_bound"), idle_of(step.analysis, "kernel_wait")
-    return Prediction(
-        speedup=step.saved(host_s + arriving_s),
-        reason=f"the device waits {seconds(host_s + arriving_s)} a step for the host and its launches, which one graph replaces",
-    )
+    waits_s = step.idle_s("host_bound") + step.idle_s("kernel_wait")
+    return step.saved(waits_s), f"the device waits {seconds(waits_s)} a step for the host and its launches, which one graph replaces"
 
 
-def _fused_optimizer(change: Change, step: Step) -> Prediction | None:
+def _fused_optimizer(change: Change, step: Step) -> _Gain:
     """One pass over parameters, gradients and state at the rate of memory instead of a loop over the parameters."""
     kind = str(change.options["optimizer"]).partition(",")[0]
     memory, size = step.ceilings.outermost_memory(), parameter_bytes(step.analysis)
-    looped = [one for one in Case(step.analysis).ran(in_loop) if isinstance(one.row, OperatorRow)]
+    looped = [one for one in step.ran(in_loop) if isinstance(one.row, OperatorRow)]
     if memory is None or not size or not looped:
         return None
     now_s = sum(one.row.time_s for one in looped)
     fused_s = _TENSORS[kind] * size / memory.value
     host_s = step.host_s(sum(one.row.calls for one in looped))
-    return Prediction(
-        speedup=step.saved(max(0.0, now_s - fused_s) + host_s),
-        reason=f"one pass over {_TENSORS[kind]} tensors for each parameter takes {seconds(fused_s)} at the rate of memory; the "
+    return (
+        step.saved(max(0.0, now_s - fused_s) + host_s),
+        f"one pass over {_TENSORS[kind]} tensors for each parameter takes {seconds(fused_s)} at the rate of memory; the "
         f"{sum(one.row.calls for one in looped):,.0f} calls take {seconds(now_s)}, and the host {seconds(host_s)} between them",
     )
 
 
-_RULES = {
+_RULES: dict[str, Callable[[Change, Step], _Gain]] = {
     "allocator": _allocator,
     "precision": _lower_precision,
     "channels-last": _channels_last,
@@ -470,8 +466,6 @@ def predict(change: Change, analysis: Analysis, costs: PageCosts | None = None) 
 
     ``costs`` are those of new memory on this machine; without them a page costs what it did in the run.
     """
-    step = Step(analysis, costs)
-    if not step.whole_s:
-        return None
-    rule = _RULES.get(change.kind)
-    return rule(change, step) if rule is not None else None
+    step, rule = Step(analysis, costs), _RULES.get(change.kind)
+    gain = rule(change, step) if step.whole_s and rule is not None else None
+    return Prediction(speedup=gain[0], reason=gain[1]) if gain is not None else None
