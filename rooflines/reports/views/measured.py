@@ -31,8 +31,16 @@ def of_run(analysis: Analysis, samples: Sequence[DeviceSample]) -> Measured:
 
 def of_program(analysis: MonitorAnalysis, samples: Sequence[DeviceSample]) -> Measured:
     """What was measured of a monitored program. Very long series are thinned evenly; nothing is drawn, which would load a library."""
-    points = tuple(_samples(thinned(samples), of_run=False))
-    return Measured(points=points, summary=_totals(analysis), pictures=False)
+    totals: dict[str, float | None] = {"wall_s": analysis.window_s}
+    if analysis.ending is not None:
+        totals["cpu_s"] = analysis.ending.user_cpu_s + analysis.ending.system_cpu_s
+        totals["exit_code"] = analysis.ending.exit_code
+    for one in analysis.usage.devices if analysis.usage is not None else ():
+        totals |= {f"{one.device}/{name}_highest": gauge.highest for name, gauge in one.gauges.items()}
+        totals |= {f"{one.device}/{name}": count for name, count in one.counts.items()}
+        totals[f"{one.device}/energy_j"] = one.energy.energy_j if one.energy is not None else None
+    summary = {name: float(value) for name, value in totals.items() if value is not None}
+    return Measured(points=tuple(_samples(thinned(samples), of_run=False)), summary=summary, pictures=False)
 
 
 def _steps(analysis: Analysis) -> Iterator[CurvePoint]:
@@ -143,19 +151,6 @@ def _settings(analysis: Analysis) -> dict[str, Any]:
         "torch": environment.torch,
     }
     return {name: value for name, value in settings.items() if value is not None}
-
-
-def _totals(analysis: MonitorAnalysis) -> dict[str, float]:
-    """The figures by which monitored programs are compared; what was not measured is absent."""
-    found = {"wall_s": analysis.window_s}
-    if analysis.ending is not None:
-        found["cpu_s"] = analysis.ending.user_cpu_s + analysis.ending.system_cpu_s
-        found["exit_code"] = analysis.ending.exit_code
-    for one in analysis.usage.devices if analysis.usage is not None else ():
-        found |= {f"{one.device}/{name}_highest": gauge.highest for name, gauge in one.gauges.items()}
-        found |= {f"{one.device}/{name}": count for name, count in one.counts.items()}
-        found[f"{one.device}/energy_j"] = one.energy.energy_j if one.energy is not None else None
-    return {name: float(value) for name, value in found.items() if value is not None}
 
 
 def _yes(value: bool) -> str:

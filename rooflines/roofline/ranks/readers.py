@@ -57,12 +57,6 @@ def read_ranks(
             parts.append(read_rank(source, memory_limit_bytes, partial, judge))
             done()
         return parts
-    return _in_processes(sources, jobs, memory_limit_bytes, partial, judge, done)
-
-
-def _in_processes(
-    sources: Sequence[str], jobs: int, memory_limit_bytes: int, partial: bool, judge: Judge, done: Callable[[], None]
-) -> list[RankPart]:
     with _pool(jobs) as pool:
         futures = [pool.submit(read_rank, source, memory_limit_bytes, partial, judge) for source in sources]
         try:

@@ -379,9 +379,6 @@ def _clock_loss(taken: Sequence[DeviceSample], window: Window, reference_hz: flo
     return float(np.dot(_weights(times, covered), lost)) / covered.length_s
 
 
-# --- the run's own devices ---------------------------------------------------------------------------------------------------------
-
-
 def _own(devices: Sequence[DeviceUsage], device: str) -> tuple[str, ...]:
     """The sampled devices that did the run's work: its own one, and every other accelerator on which the process held memory."""
     kind = device.partition(":")[0]
@@ -416,17 +413,13 @@ def analyze_monitored(monitored: Monitored) -> MonitorAnalysis:
     began_ns = facts.began_ns if facts.began_ns is not None else min(times, default=None)
     ended_ns = facts.ended_ns if facts.ended_ns is not None else max(times, default=None)
     window = Window(began_ns, ended_ns) if began_ns is not None and ended_ns is not None and ended_ns > began_ns else None
+    sampled = None
+    if samples and window is not None:
+        # No pass was timed: the window is that of the samples, to the moment.
+        sampled = msgspec.structs.replace(usage_of(samples, facts.counters, window, fields=facts.fields), window="samples")
     return MonitorAnalysis(
         **{name: getattr(facts, name) for name in MonitorFacts.__struct_fields__},
         command=facts.command if facts.show_command and facts.command else None,
         window_s=facts.ending.wall_s if facts.ending is not None else window.length_s if window is not None else None,
-        usage=_usage(monitored, window),
+        usage=sampled,
     )
-
-
-def _usage(monitored: Monitored, window: Window | None) -> Usage | None:
-    if not monitored.samples or window is None:
-        return None
-    found = usage_of(monitored.samples, monitored.facts.counters, window, fields=monitored.facts.fields)
-    # No pass was timed: the window is that of the samples, to the moment.
-    return msgspec.structs.replace(found, window="samples")
