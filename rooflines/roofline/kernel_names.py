@@ -3,6 +3,10 @@
 A kernel's full name is a C++ signature or a library's code for it, often hundreds of characters long. Each family has one rule here;
 the first that knows the name says what it is. Names of no family keep their heart: the function without namespaces, template arguments
 and parameters.
+
+Categories are for kernels whose operator is not known or has no work model: the first family that knows a name decides. It is given the
+short name, which has a rule for each library, and the name of the function without template arguments. The names are those of public
+traces unless a row says otherwise. What no row knows has no category.
 """
 
 from __future__ import annotations
@@ -378,7 +382,8 @@ def kernel_category(name: str) -> str:
 def traced_precision(operators: Sequence[OperatorRow], unmodelled: Sequence[Unmodelled]) -> str:
     """The precision in which matrix products, convolutions and attention run for most of their time; empty without any.
 
-    Kernels of operators without a count are included if their names contain a precision.
+    It is that of a trace recorded without rooflines. Elements of tensors do not say it: a server that replays a graph in bfloat16 runs
+    only bookkeeping and sampling outside of it. Kernels of operators without a count are included if their names contain a precision.
     """
     times: defaultdict[str, float] = defaultdict(float)
     for row in operators:

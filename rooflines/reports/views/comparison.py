@@ -1,4 +1,5 @@
-"""The page of a comparison: the sentence, what got slower, faster, is new or gone, and what the difference is made of; and CSV."""
+"""The page of a comparison: the sentence, what got slower, faster, is new or gone, and what the difference is made of; CSV; and JUnit
+XML, which systems of continuous integration show: a test for the step, and one for each operator or module."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What TensorBoard gets besides a page: step times and device samples as curves, the figures by which runs are compared, the
-settings."""
+"""What a record gives besides its page: step times and device samples as curves, the settings, and the figures by which runs are
+compared (for TensorBoard); and the tables of an analysis as files that pandas and spreadsheets read."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The rows of an operator table: repeated layers folded into one, operators without a count among the others, most to gain first.
 
 A row groups the same operator, shapes, precision and phase in modules whose paths differ only in an index (``layers.3.attention``
-and ``layers.7.attention``, ``BertLayer_3`` and ``BertLayer_7``). Its figures are sums over these rows of the analysis.
+and ``layers.7.attention``, ``BertLayer_3`` and ``BertLayer_7``). Its figures are sums over these rows of the analysis. The
+sums of reports over all operators are here too.
 """
 
 from __future__ import annotations

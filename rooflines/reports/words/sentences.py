@@ -1,4 +1,4 @@
-"""Sentences that reports share: subject line, headline, missing parts and their reasons, measurement quality."""
+"""Sentences that reports share: subject line, headline, missing parts and their reasons, measurement quality, and what to type."""
 
 from __future__ import annotations
 

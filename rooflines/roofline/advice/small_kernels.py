@@ -1,4 +1,5 @@
-"""Advice on kernels that are too small: fusion, CUDA graphs, a larger batch."""
+"""Advice on kernels that are too small (fusion, CUDA graphs, a larger batch), and on chains of operators that could be one kernel each:
+only what a chain reads and writes from outside needs memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Match kernels on different ranks that are the same collective.
+"""Match kernels on different ranks that are the same collective, and find what each rank waited in them.
 
 NCCL runs the collectives of a process group in the same order on every rank, so the k-th of a group and kind on each is one. But traces
 need not begin and end together, and may not say the group. So what is matched by order must also agree in size and, as far as clocks
@@ -7,6 +7,10 @@ Where order does not fit, those of one kind and size that end together are one c
 
 Clocks of hosts differ. Starts and ends are first compared as they are; where that shows nothing, after taking off the median difference
 of the ends, which are the same moment on all ranks.
+
+A rank that enters a collective before the last one waits for two reasons: the last one's recording began later, or the last one has
+worked longer since its own recording began. Both are durations on one rank's clock, so no common clock is needed. Once two ranks have
+left a collective together, they only wait for what the steps make.
 """
 
 from __future__ import annotations
