@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from rooflines.roofline.counting.count import Count, count
     from rooflines.roofline.formulas import NotCounted, Work, formula
     from rooflines.roofline.ranks.records import RankAnalysis
-    from rooflines.roofline.usage.monitored import MonitorAnalysis
+    from rooflines.roofline.usage.device_usage import MonitorAnalysis
     from rooflines.sweeps.sweep import sweep
 
 __all__ = [
@@ -89,7 +89,7 @@ _HOMES = {
     "Comparison": "rooflines.roofline.comparison.records",
     "Count": "rooflines.roofline.counting.count",
     "Finding": "rooflines.roofline.analysis",
-    "MonitorAnalysis": "rooflines.roofline.usage.monitored",
+    "MonitorAnalysis": "rooflines.roofline.usage.device_usage",
     "Monitored": "rooflines.profiler.monitor.monitored",
     "NotCounted": "rooflines.roofline.formulas",
     "ProfileOptions": "rooflines.pipeline.options",

@@ -97,6 +97,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def sentence(text: str) -> str:
+    """``text`` with a capital letter and a full stop; empty for nothing."""
+    return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
 # The units that ``quantity`` has a form of its own for.
 UNITS: dict[str, Callable[[float], str]] = {
     "": lambda value: f"{value:,.0f}" if abs(value) >= 100 else significant(value),

@@ -74,7 +74,7 @@ def _kinds(text: str | None) -> tuple[str, ...]:
     """Return the kinds in ``text``; raises UsageError for an unknown one."""
     from typing import get_args
 
-    from rooflines.roofline.prediction.records import Kind
+    from rooflines.roofline.prediction import Kind
 
     known = [one for one in get_args(Kind) if one != "combination"]
     kinds = tuple(part.strip() for part in (text or "").split(",") if part.strip())

@@ -79,8 +79,7 @@ def show_comparisons(
     """Print the comparisons or write them to ``output``."""
     from rooflines import serial
     from rooflines.reports.render import markdown
-    from rooflines.reports.views.comparison import comparison_csv, page
-    from rooflines.reports.views.junit import junit
+    from rooflines.reports.views.comparison import comparison_csv, junit, page
 
     made = page(comparisons, by, top)
     own = {

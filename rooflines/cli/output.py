@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rooflines.reports.document import Page
     from rooflines.roofline.analysis import Analysis
     from rooflines.roofline.ranks.records import RankAnalysis
-    from rooflines.roofline.usage.monitored import MonitorAnalysis
+    from rooflines.roofline.usage.device_usage import MonitorAnalysis
 
 _PAGES = ("html", "pdf", "markdown", "text")
 # What a directory gets of a page if no format is given.

@@ -11,8 +11,7 @@ from rooflines.gpu_check.records import Check, Device
 from rooflines.profiler.records import Run
 from rooflines.profiler.trace.records import RUNTIME, Trace
 from rooflines.roofline.analysis import Analysis, DeviceUsage
-from rooflines.roofline.usage.device_usage import figure
-from rooflines.roofline.usage.monitored import MonitorAnalysis
+from rooflines.roofline.usage.device_usage import MonitorAnalysis, figure
 from rooflines.units import binary_bytes, percent, si
 
 # Of the matrix FLOPs of a network; the rest may be, for example, a loss outside of autocast.

@@ -22,7 +22,7 @@ from rooflines.profiler.directory import file_stem, load
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.profiler.trace.records import KERNEL, Trace
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.usage.monitored import MonitorAnalysis
+from rooflines.roofline.usage.device_usage import MonitorAnalysis
 from rooflines.serial import read_json, to_plain
 
 # The ceilings are those of the part before; where that part did not run, the first case measures them.

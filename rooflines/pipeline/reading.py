@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from rooflines.profiler.monitor.monitored import Monitored
     from rooflines.roofline.ranks.records import RankAnalysis
-    from rooflines.roofline.usage.monitored import MonitorAnalysis
+    from rooflines.roofline.usage.device_usage import MonitorAnalysis
 
     Several: TypeAlias = list[str] | list[Path] | tuple[Path | str, ...]
     Source: TypeAlias = Run | Monitored | Path | str | Several
@@ -127,7 +127,7 @@ def analyze(
             source, ceilings=ceilings, capture=capture, reading=reading, inductor_cache=inductor_cache, progress=progress
         )[1]  # fmt: skip
     if not isinstance(source, Sequence):
-        from rooflines.roofline.usage.monitored import analyze_monitored
+        from rooflines.roofline.usage.device_usage import analyze_monitored
 
         refuse("a monitored program", ceilings=ceilings, capture=capture, jobs=jobs, dask=dask, inductor_cache=inductor_cache)
         return analyze_monitored(source)

@@ -37,7 +37,7 @@ from rooflines.profiler.workloads.prepare import Prepared, from_module, from_ste
 from rooflines.reports.formats import check_formats
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze as _analyze
-from rooflines.roofline.bounds.judging import IMPLAUSIBLE
+from rooflines.roofline.bounds import IMPLAUSIBLE
 
 if TYPE_CHECKING:
     import torch

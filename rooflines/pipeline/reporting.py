@@ -113,7 +113,7 @@ def report_run(
 ) -> dict[str, Path]:
     """Write the reports of ``run`` into its directory or ``output``; returns what was written, by format, and the analysis."""
     from rooflines.reports.render import tensorboard
-    from rooflines.reports.views import frames, measured, usage
+    from rooflines.reports.views import measured, usage
     from rooflines.reports.views import run as view
 
     chosen = check_formats(formats)
@@ -125,7 +125,7 @@ def report_run(
     def csv(path: Path) -> Path:
         if run.samples:
             usage.write_samples_csv(run.samples, path.with_name("samples.csv"))
-        return frames.write_csv(analysis, path.parent)[0]
+        return measured.write_csv(analysis, path.parent)[0]
 
     own: Writers = {
         "csv": csv,
@@ -134,7 +134,7 @@ def report_run(
     written = write_reports(page, chosen, directory, record=(ANALYSIS_FILE, analysis), own=own, progress=progress)
     if analysis.operators:
         with writing(f"write the reports in {str(directory)!r}", "Check that the disk is not full."):
-            frames.write_parquet(analysis, directory / "operators.parquet")
+            measured.write_parquet(analysis, directory / "operators.parquet")
     return written
 
 
@@ -156,7 +156,7 @@ def _report_monitored(monitored: Monitored, formats: Sequence[str], output: Path
     from rooflines.reports.render import tensorboard
     from rooflines.reports.views import measured, usage
     from rooflines.reports.views import monitor as view
-    from rooflines.roofline.usage.monitored import analyze_monitored
+    from rooflines.roofline.usage.device_usage import analyze_monitored
 
     analysis = analyze_monitored(monitored)
     if output is not None:

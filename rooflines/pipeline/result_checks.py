@@ -22,9 +22,7 @@ from rooflines.profiler.training.records import Epoch, Failure
 from rooflines.profiler.workloads.networks import tensors_in
 from rooflines.profiler.workloads.prepare import Prepared
 from rooflines.profiler.workloads.steps import default_rate
-from rooflines.roofline.failures.explain import explain, explain_step
-from rooflines.roofline.failures.records import Explanation, TrainingFacts
-from rooflines.roofline.failures.stuck import AT_CHANCE
+from rooflines.roofline.failures import AT_CHANCE, Explanation, TrainingFacts, explain, explain_step
 from rooflines.units import counted, percent
 
 if TYPE_CHECKING:

@@ -12,12 +12,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from rooflines.device_specs.records import DISTURBED
-from rooflines.reports.words.text import Scale, efficiency_text
+from rooflines.reports.words.text import Scale, count_text, efficiency_text
 from rooflines.units import scale, significant
 
 Value: TypeAlias = str | float | int | None
 # "always" is also in the short form, which a terminal shows; "full" is not; "brief" stands there only, for what is shortened.
 Show = Literal["always", "full", "brief"]
+Kind = Literal["text", "note", "absent", "alert", "code", "title"]
 # Words: how they are cut where there is no room. Numbers: how they are written.
 #   given      a number in words already, with its own unit ("12.3 GB/s")
 #   scaled     an SI quantity; the columns of one unit and group share one prefix
@@ -143,7 +144,7 @@ class Paragraph(msgspec.Struct, frozen=True):
     """A paragraph. ``meter`` is a share shown as a bar below it."""
 
     text: str
-    kind: Literal["text", "note", "absent", "alert", "code", "title"] = "text"
+    kind: Kind = "text"
     show: Show = "full"
     meter: float | None = None
 
@@ -207,7 +208,7 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(parts.values())
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
     """A recommendation with what it saves, in words and as a share."""
 
     title: str
@@ -220,7 +221,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
     """Recommendations, the first ``first`` in any form."""
 
-    items: tuple[Finding, ...]
+    items: tuple[Recommendation, ...]
     first: int = 3
     show: Show = "always"
 
@@ -237,6 +238,29 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     blocks: tuple[Block, ...] = ()
     remark: str = ""
     under: str = ""
+
+
+def table(
+    name: str, columns: Iterable[Column], rows: Iterable[Row | tuple[Value | Cell, ...]], caption: str = "", **more: Any
+) -> Table:
+    """A table whose rows may be plain tuples of cells; ``more`` are further fields of ``Table``."""
+    made = tuple(row if isinstance(row, Row) else Row(row) for row in rows)
+    return Table(name=name, columns=tuple(columns), rows=made, caption=caption, **more)
+
+
+def section(name: str, title: str, *blocks: Block | None, remark: str = "", under: str = "") -> Section:
+    """A section of the ``blocks`` that are there."""
+    return Section(name=name, title=title, blocks=tuple(block for block in blocks if block is not None), remark=remark, under=under)
+
+
+def said(texts: Iterable[str], kind: Kind = "text", show: Show = "always") -> list[Paragraph]:
+    """A paragraph for each of ``texts`` that says something."""
+    return [Paragraph(text, kind, show) for text in texts if text]
+
+
+def bar_of(name: str, parts: Iterable[Part], **more: Any) -> Bar:
+    """A bar of one row."""
+    return Bar(name=name, rows=(BarRow(label="", text="", parts=tuple(parts)),), **more)
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -284,7 +308,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 # --- what a record has besides its page -----------------------------------------------------------------------------------
 
 
-class Point(NamedTuple):
+class CurvePoint(NamedTuple):
     """A value of a curve; ``wall_s`` is seconds since the epoch."""
 
     tag: str
@@ -299,7 +323,7 @@ class Measured(NamedTuple):
     Without ``pictures`` nothing is drawn.
     """
 
-    points: Iterable[Point] = ()
+    points: Iterable[CurvePoint] = ()
     summary: Mapping[str, float] = {}
     settings: Mapping[str, Any] = {}
     pictures: bool = True
@@ -373,9 +397,12 @@ def _column_texts(column: Column, cells: Sequence[Value | Cell], rows: int, fact
     """The cells of a column in words, of which the first ``rows`` are not the total."""
     values = [value_of(cell) for cell in cells]
     numbers = [value / factor if isinstance(value, int | float) else None for value in values]
-    if column.format == "scaled":
-        made = _aligned(numbers) if aligned else _fixed(numbers, rows)
-    elif column.format == "figures" and aligned:
+    if column.format == "scaled" and not aligned:
+        # One number of decimals for all, three significant figures of the largest.
+        largest = max((abs(number) for number in numbers[:rows] if number is not None), default=0.0)
+        decimals = len(significant(largest).partition(".")[2])
+        made = [Scale("", 1.0, decimals).text(number) for number in numbers]
+    elif column.format == "scaled" or (column.format == "figures" and aligned):
         made = _aligned(numbers)
     else:
         made = [_text(column, value) for value in values]
@@ -397,26 +424,18 @@ def _text(column: Column, value: Value) -> str:
         return efficiency_text(value)
     if column.format == "figures":
         return significant(value)
-    return str(int(value)) if value == int(value) else significant(value)
-
-
-def _fixed(values: Sequence[float | None], rows: int) -> list[str]:
-    """One number of decimals for all, three significant figures of the largest of the first ``rows``; ``<0.1`` for what rounds to
-    nothing and is not."""
-    largest = max((abs(value) for value in values[:rows] if value is not None), default=0.0)
-    one = Scale("", 1.0, len(significant(largest).partition(".")[2]))
-    return [one.text(value) for value in values]
+    return count_text(value)
 
 
 def _aligned(values: Sequence[float | None]) -> list[str]:
+    """Texts that meet at the decimal point where they are right-aligned."""
     made = [ABSENT if value is None else _figure(value) for value in values]
-    decimals = max((len(text.partition(".")[2]) for text in made), default=0)
-    return [_padded(text, decimals) for text in made]
-
-
-def _padded(text: str, decimals: int) -> str:
-    _, point, tail = text.partition(".")
-    return text + ("" if point or not decimals else _POINT_SPACE) + _FIGURE_SPACE * (decimals - len(tail))
+    tails = [len(text.partition(".")[2]) for text in made]
+    most = max(tails, default=0)
+    return [
+        text + ("" if "." in text or not most else _POINT_SPACE) + _FIGURE_SPACE * (most - tail)
+        for text, tail in zip(made, tails, strict=True)
+    ]
 
 
 def _figure(value: float) -> str:

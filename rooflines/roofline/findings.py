@@ -12,27 +12,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from rooflines.installed import load_all
-from rooflines.roofline.advice import (
-    attention,
-    categories,
-    communication,
-    copies,
-    fusion,
-    host,
-    input,
-    layout,
-    matmul,
-    memory,
-    optimizer,
-    precision,
-    serving,
-    small_kernels,
-)
-from rooflines.roofline.advice.case import Advice, Case
-from rooflines.roofline.advice.setting import Setting
+from rooflines.roofline.advice import categories, communication, copies, host, matrix, small_kernels, training
+from rooflines.roofline.advice.case import Advice, Case, Setting
 from rooflines.roofline.analysis import Analysis, Finding
-from rooflines.roofline.prediction.predict import predict
-from rooflines.roofline.prediction.records import Change, Kind
+from rooflines.roofline.prediction import Change, Kind, predict
 from rooflines.roofline.step.interference import delayed, noise_s
 
 # What is below this share of a step is not worth a sentence.
@@ -43,20 +26,20 @@ Rule = Callable[[Case], Advice | None]
 
 # Special rules first: what they are about is taken out of the times that the general ones see.
 RULES: tuple[Rule, ...] = (
-    input.load_faster,
-    attention.hand_written,
-    matmul.fallback,
-    layout.conversions,
+    host.load_faster,
+    matrix.hand_written,
+    matrix.fallback,
+    copies.conversions,
     copies.pageable,
     communication.late_rank,
     communication.exposed,
-    memory.recomputed,
-    memory.page_faults,
-    optimizer.zeroed_gradients,
-    optimizer.loop,
-    precision.lower_precision,
-    precision.named_in_full_precision,
-    fusion.chained,
+    training.recomputed,
+    training.page_faults,
+    training.zeroed_gradients,
+    training.loop,
+    matrix.lower_precision,
+    matrix.named_in_full_precision,
+    small_kernels.chained,
     copies.of_ddp,
     copies.on_device,
     small_kernels.small_operators,
@@ -67,16 +50,16 @@ RULES: tuple[Rule, ...] = (
     host.beginning,
     host.allocating,
     host.unrecorded,
-    serving.eager_decode,
+    host.eager_decode,
     host.launching,
     host.in_graphs,
     host.between_operators,
     host.oversubscribed,
 )
 # What can be said of a run without a trace.
-_UNTRACED_RULES: tuple[Rule, ...] = (memory.page_faults, host.oversubscribed)
+_UNTRACED_RULES: tuple[Rule, ...] = (training.page_faults, host.oversubscribed)
 # Of a device that was not traced, only the wait for data is known; a cost that occurs once is not advice for a step.
-_INPUT_RULES: tuple[Rule, ...] = (input.load_faster,)
+_INPUT_RULES: tuple[Rule, ...] = (host.load_faster,)
 
 _MORE_STEPS = Finding(
     title="Record more steps",

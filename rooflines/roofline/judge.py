@@ -31,9 +31,9 @@ from rooflines.roofline.analysis import (
 )
 from rooflines.roofline.attribution.own import Attribution
 from rooflines.roofline.attribution.steady import FEWEST_STEPS
-from rooflines.roofline.bounds.judging import with_shortest_kernel
-from rooflines.roofline.caveats import caveats
+from rooflines.roofline.bounds import with_shortest_kernel
 from rooflines.roofline.findings import find
+from rooflines.roofline.kernel_names import traced_precision
 from rooflines.roofline.operator_rows import module_rows, operator_row, total, unmodelled_row
 from rooflines.roofline.step.collectives import collective_rows
 from rooflines.roofline.step.host_work import host_work, is_compiled, recomputation, synchronisations
@@ -43,9 +43,8 @@ from rooflines.roofline.step.launch_queue import launch_queue
 from rooflines.roofline.step.partition import Label, Partition, clock_factor, partition, whole_trace
 from rooflines.roofline.step.serving import serving
 from rooflines.roofline.step.times import summarize_steps
-from rooflines.roofline.traced_precision import traced_precision
 from rooflines.roofline.usage.device_usage import usage
-from rooflines.roofline.verdict import verdict
+from rooflines.roofline.verdict import caveats, verdict
 from rooflines.units import counted
 
 

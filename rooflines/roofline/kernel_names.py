@@ -3,15 +3,22 @@
 A kernel's full name is a C++ signature or a library's code for it, often hundreds of characters long. Each family has one rule here;
 the first that knows the name says what it is. Names of no family keep their heart: the function without namespaces, template arguments
 and parameters.
+
+Categories are for kernels whose operator is not known or has no work model: the first family that knows a name decides. It is given the
+short name, which has a rule for each library, and the name of the function without template arguments. The names are those of public
+traces unless a row says otherwise. What no row knows has no category.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Final
 
-from rooflines.profiler.trace.records import function_of
+from rooflines.profiler.trace.records import communicates, function_of
+from rooflines.roofline.analysis import OperatorRow, Unmodelled
 
 _LONGEST = 60
 # What a kernel is stands at the beginning of its name.
@@ -46,7 +53,10 @@ _GENERIC = {"kernel", "Kernel", "Kernel2", "globalKernel", "device_kernel", "ope
 @lru_cache(maxsize=4096)
 def short_kernel(name: str) -> str:
     """A short name of the kernel, at most 60 characters; empty only if ``name`` is."""
-    found = next((text for rule in _RULES if (text := rule(name[:_READ]))), "") or _heart(name) or name.strip() or name
+    if name.startswith(("Memcpy ", "Memset ", "triton_")):  # named for people
+        found = name[:_READ]
+    else:
+        found = next((text for rule in _RULES if (text := rule(name[:_READ]))), "") or _heart(name) or name.strip() or name
     half = _LONGEST // 2
     return found if len(found) <= _LONGEST else f"{found[: half - 1]}…{found[-half:]}"
 
@@ -81,11 +91,6 @@ def _tile(name: str) -> str:
 
 
 # --- families ----------------------------------------------------------------------------------------------------------------------
-
-
-def _readable(name: str) -> str | None:
-    """Copies, and kernels that are named for people."""
-    return name if name.startswith(("Memcpy ", "Memset ", "triton_")) else None
 
 
 def _collective(name: str) -> str | None:
@@ -258,7 +263,7 @@ def _reduction(name: str) -> str | None:
 
 
 _RULES: tuple[Callable[[str], str | None], ...] = (
-    _readable, _collective, _composable, _attention, _element_wise, _of_many, _reduction, _convolution, _grouped, _product,
+    _collective, _composable, _attention, _element_wise, _of_many, _reduction, _convolution, _grouped, _product,
 )  # fmt: skip
 
 
@@ -324,3 +329,68 @@ def _mangled_heart(name: str) -> str:
         path.append(name[start:at])
     path = [part for part in path if part and part != "_GLOBAL__N_1"]
     return "::".join(path[-2:]) if path and path[-1] in _GENERIC else path[-1] if path else name
+
+
+_FAMILIES: Final[tuple[tuple[str, str], ...]] = (
+    ("copy", r"^Memcpy|^Memset"),
+    # Inductor names a kernel for the operators in it; its templates are products, convolutions or attention.
+    ("attention", r"^triton_tem_\w*(?:attention|sdpa|flex)"),
+    ("convolution", r"^triton_tem_\w*conv"),
+    ("matmul", r"^triton_tem_\w*mm"),
+    ("normalisation", r"^triton_(?:red|per)_\w*(?:norm|rsqrt)"),
+    ("reduction", r"^triton_(?:red|per)_"),
+    ("element-wise", r"^triton_poi_"),
+    # Updates of parameters by torch's foreach and fused kernels (its functors), apex and bitsandbytes (by their sources).
+    ("optimizer", r"^foreach .*(?:adam|sgd|lamb|adagrad|lion|momentum)|kOptimizer"),
+    ("optimizer", r"(?:Adam|SGD|LAMB|Adagrad|Lion)\w*(?:Functor|Kernel|Math)"),
+    ("element-wise", r"^foreach "),
+    # Tables of FBGEMM and torch, and the indices into them (traces of DLRM). An optimizer inside of a table's backward is the table's.
+    ("embedding", r"(?<![Rr]otary)(?<!rotary_)[Ee]mbedding|\bpermute_(?:1D|2D|pooled_embs|indices)"),
+    ("embedding", r"linearize_index|bounds_check_indices|bucketize_sparse"),
+    ("copy", r"reshape_and_cache|store_kv|kv_?cache"),
+    ("attention", r"^(?:flash |memory-efficient |paged )?attention|fmha|flash_?attn|compute_attn|unified_attention|[Mm]ulti[Hh]ead"),
+    ("attention", r"\b_?attn_(?:fwd|bwd)|\b(?:flash|mla)::|(?:_|\b)mla_|sage_|mqa_logits"),
+    # Routing of tokens to experts, and their products: SGLang, TensorRT-LLM, triton_kernels, CK, AITER; vLLM's by its source.
+    ("moe", r"^grouped GEMM|^sorting of tokens|(?:\b|_)f?moe(?:_|\b)|[Mm]oe[A-Z_]|topk_?(?:gating|softmax)|expert|routing"),
+    # triton_kernels, and what surrounds the experts in DeepSeek's training trace.
+    ("moe", r"finalize_matmul|bitmatrix|_topk_forward|get_dispatch_layout|m_grouped_|expand_to_fused|reduce_fused|get_fused_mapping"),
+    ("convolution", r"^convolution|^layout |^split-K reduction \(cuDNN\)|im2col|Im2d2Col|col2im|transpose_\w*(?:CNHW|NCHW)"),
+    ("normalisation", r"^(?:batch|layer|RMS) norm|(?:[Bb]atch|[Ll]ayer|[Gg]roup|[Rr][Mm][Ss]|[Ii]nstance|qk)_?[Nn]orm|layer_norm::"),
+    ("normalisation", r"\b(?:ln|rms)_(?:fwd|bwd)|GammaBeta|RowwiseMoments|ComputeInternalGradients|(?:Fused|Backward\w*)Params"),
+    ("matmul", r"^GEM[MV] |^dot product|^split-K reduction|epilogue::impl|cublas|\bmatmul|_mm_kernel"),
+    # Names that say nothing else, by the sources of rocBLAS, DeepGEMM, vLLM and Marlin.
+    ("matmul", r"rocblas_|\bdeep_gemm::|w8a8|[Mm]arlin|machete"),
+    ("reduction", r"^reduce |[Ss]oft_?[Mm]ax|cub::|rocprim::|[Pp]ool|[Tt]op_?[Kk]|[Ss]ort|[Aa]rg(?:max|min)|cumsum|histogram"),
+    ("reduction", r"cunn_Class|nll_loss|cross_entropy"),
+    ("copy", r"^element-wise (?:\w+ )?copy|CatArray|copy_?(?:async|tensor)?_?kernel|\btranspose|batched_transpose|indexSelect"),
+    ("copy", r"gather|scatter|index_(?:elementwise|copy|put|add)|indexFunc|[Cc]opyKernel|\brepeat_interleave"),
+    ("element-wise", r"^element-wise|act_and_mul|silu|swiglu|gelu|[Rr]otary|rope_|_rope|quant|cast|FP8|dropout|distribution_"),
+    ("element-wise", r"\bscal_kernel"),
+)  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def kernel_category(name: str) -> str:
+    """The category of operators that a kernel of this name belongs to, or ``communication``; empty where the name tells none."""
+    if communicates(name):
+        return "communication"
+    text = f"{short_kernel(name)} {function_of(name)}"
+    # Compiled when the first kernel needs it: a trace whose operators are all counted has none.
+    return next((category for category, pattern in _FAMILIES if re.search(pattern, text)), "")
+
+
+def traced_precision(operators: Sequence[OperatorRow], unmodelled: Sequence[Unmodelled]) -> str:
+    """The precision in which matrix products, convolutions and attention run for most of their time; empty without any.
+
+    It is that of a trace recorded without rooflines. Elements of tensors do not say it: a server that replays a graph in bfloat16 runs
+    only bookkeeping and sampling outside of it. Kernels of operators without a count are included if their names contain a precision.
+    """
+    times: defaultdict[str, float] = defaultdict(float)
+    for row in operators:
+        if row.matrix_flops and row.precision:
+            times[row.precision] += row.time_s
+    for gap in unmodelled:
+        for kernel in gap.kernels:
+            times[matrix_precision(kernel.name)] += kernel.time_s
+    times.pop("", None)
+    return max(times, key=lambda name: times[name], default="")

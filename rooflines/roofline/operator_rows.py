@@ -12,7 +12,7 @@ from rooflines.profiler.trace.tree import PHASES, Calls
 from rooflines.roofline.analysis import Example, Kernel, ModuleRow, OperatorRow, Totals, Unmodelled
 from rooflines.roofline.attribution.own import Attribution
 from rooflines.roofline.attribution.rows import Gap, LaunchedKernel, Longest, Row
-from rooflines.roofline.bounds.judging import judge
+from rooflines.roofline.bounds import judge
 from rooflines.roofline.step.times import per_step
 from rooflines.units import seconds
 

@@ -1,13 +1,17 @@
-"""The one sentence that every report opens with: how fast, what bounds it, where the time is, what to gain."""
+"""The sentence that every report opens with (how fast, what bounds it, where the time is, what to gain), and what makes its figures
+less sure.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from rooflines.roofline.analysis import Analysis, OperatorRow, Rate, ServedSteps, Steps
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.roofline.step.input_pipeline import input_fraction, leading
 from rooflines.roofline.step.interference import paging, unsteady
 from rooflines.roofline.step.partition import MOST_UNKNOWN
-from rooflines.units import percent, plus_minus, seconds, significant
+from rooflines.units import counted, percent, plus_minus, seconds, sentence, significant
 
 # A rate that is known less well than this is said as the interval it lies in: one number would say more than was measured.
 _LARGE_ERROR = 0.25
@@ -39,15 +43,52 @@ _PLURAL = {
     "other": "other operators",
 }
 
+# How a sentence begins that names what takes the largest share of the step; the share and "of the step" follow.
+_OPENINGS = {
+    "compute": "Compute-bound for {}",
+    "memory": "Memory-bound for {}",
+    "far": "Far from any roof for {}: operators that are too small, badly shaped or on a slow kernel",
+    "latency": "Launch-bound: operators too small for the device, and calls that only dispatch, take {}",
+    "transfer": "Transfer-bound: copies between host and device take {}",
+    "communication": "Communication-bound: communication that no computation hides takes {}",
+    "unknown": "Bound unknown: {} is in operators without a work model",
+    "graphs": "Bound unknown: {} is in CUDA or HIP graphs without a capture trace (--capture)",
+    "host": "Host-bound: the device is idle for {}, because the host has launched nothing",
+    "idle": "The device is idle for {}, ",
+    "input": "The device waits for data for {}",
+}
+# What takes less than this share of the step does not bound it alone.
+_MAIN_SHARE = 0.3
+# The kernels that are named where much of the step is unknown.
+_MOST_KERNELS = 3
+# A category below this share is not worth its words; where most of the step has no work model, more is needed.
+_LEAST_SHARE = 0.01
+_LEAST_SHARE_BESIDE_UNKNOWN = 0.1
+_CLASSES = {
+    "compute": "compute-bound operators", "memory": "memory-bound operators", "far": "operators far from any roof",
+    "latency": "launch-bound operators", "transfer": "copies between host and device", "communication": "communication",
+    "unknown": "operators without a work model", "host": "idle time caused by the host", "idle": "other idle time",
+    "input": "waiting for data",
+}  # fmt: skip
+# Why a device was idle that the host does not keep waiting.
+_IDLE_CAUSES = {
+    "outside_s": "mostly waiting for work outside this trace",
+    "graph_s": "mostly before work of CUDA or HIP graphs that had been launched: they wait, or kernels of them were not recorded",
+    "kernel_wait_s": "mostly between a launch and the start of its work",
+    "unknown_s": "mostly before work whose launch is not in the trace",
+}
+# Less than this share of the time changes no figure that is read.
+_WORTH_SAYING = 0.01
+_MOST_ASSUMPTIONS = 2
+
 
 def verdict(analysis: Analysis) -> str:
     """A few sentences, each only as sure as what was measured."""
+    steps, unit = analysis.steps, analysis.workload.unit
     if analysis.other_programs is not None and not analysis.other_programs.judged:
-        steps, unit = analysis.steps, analysis.workload.unit
-        return (
-            f"{unsteady(analysis)} {_range(steps, unit) if steps.count > 1 else _speed(steps, unit)}" if steps else unsteady(analysis)
-        )
-    sentences = [unsteady(analysis), _not_recorded(analysis), _speed(analysis.steps, analysis.workload.unit) if analysis.steps else ""]
+        speed = "" if steps is None else _range(steps, unit) if steps.count > 1 else _speed(steps, unit)
+        return f"{unsteady(analysis)} {speed}".rstrip()
+    sentences = [unsteady(analysis), _not_recorded(analysis), _speed(steps, unit) if steps else ""]
     sentences += [paging(analysis), _served(analysis)]
     if analysis.basis.start_up and analysis.division is not None:
         sentences.append(f"The whole program is one traced step of {seconds(analysis.division.step_s)}, start-up included.")
@@ -57,14 +98,15 @@ def verdict(analysis: Analysis) -> str:
         sentences.append(differs)
     elif analysis.timeline is not None and analysis.timeline.busy_s > 0:
         sentences += [_bound(analysis), _dominating(analysis, sum((analysis.bound_breakdown or {}).values()))]
-    elif analysis.steps is None:
+    elif steps is None:
         sentences.append("The run ended before a step was timed.")
     else:
         sentences.append("No operators were traced, so nothing can be said about where the time goes.")
     best = max(analysis.findings, key=lambda finding: finding.saves_s, default=None)
     if best is not None and best.saves_s > 0 and unknown_share(analysis) <= MOST_UNKNOWN and not steps_differ(analysis):
         per = "a step" if analysis.basis.per == "step" else "of the trace"
-        sentences.append(f"Largest possible gain: {_lower_first(best.title)}, up to {seconds(best.saves_s, 2)} {per}.")
+        title = best.title[0].lower() + best.title[1:] if best.title[1:2].islower() else best.title
+        sentences.append(f"Largest possible gain: {title}, up to {seconds(best.saves_s, 2)} {per}.")
     return " ".join(text for text in sentences if text)
 
 
@@ -103,11 +145,8 @@ def _served(analysis: Analysis) -> str:
     """What the steps of a server are, how long they take and how many tokens they compute; empty for other traces."""
     if analysis.serving is None:
         return ""
-    kinds = [_kind(one) for one in analysis.serving.kinds]
-    if len(kinds) == 1:
-        return f"{kinds[0][0].upper()}{kinds[0][1:]}."
-    text = "; ".join(kinds)
-    return f"{text[0].upper()}{text[1:]}. All other figures are the mean over these steps."
+    text = sentence("; ".join(map(_kind, analysis.serving.kinds)))
+    return text if len(analysis.serving.kinds) == 1 else f"{text} All other figures are the mean over these steps."
 
 
 def _kind(one: ServedSteps) -> str:
@@ -147,10 +186,9 @@ def _not_recorded(analysis: Analysis) -> str:
         )
     if coverage.shapes_recorded is False:
         complete = ["times", *["kernels"] * (not environment.device.startswith("cpu")), *["modules"] * bool(analysis.modules)]
-        ran = " and ".join(text for text in (", ".join(complete[:-1]), complete[-1]) if text)
         return (
             "The trace was recorded without record_shapes=True, which would add FLOPs, bytes, bounds and possible savings of each "
-            f"operator; {ran} are complete."
+            f"operator; {_and(complete)} are complete."
         )
     return ""
 
@@ -163,15 +201,6 @@ def plural(category: str) -> str:
 def runs(category: str) -> str:
     """The verb that goes with ``plural(category)``."""
     return "runs" if category in ("attention", "normalisation", "communication", "optimizer") else "run"
-
-
-def largest_category(analysis: Analysis, without: str = "") -> tuple[str, float, float | None] | None:
-    """The category of operators with the most of the step, ``without`` one: its name, seconds, and efficiency where it has bounds."""
-    times = {name: time_s for name, time_s in (analysis.category_breakdown or {}).items() if name in _PLURAL and name != without}
-    if not times:
-        return None
-    name = max(times, key=lambda key: times[key])
-    return name, times[name], category_efficiency(analysis, name, times[name])
 
 
 def category_efficiency(analysis: Analysis, category: str, time_s: float) -> float | None:
@@ -207,96 +236,56 @@ def _range(steps: Steps, unit: str) -> str:
     return f"{rate}{pace}, median {seconds(steps.median_s)}."
 
 
-# How a sentence begins that names what takes the largest share of the step; the share and "of the step" follow.
-_OPENINGS = {
-    "compute": "Compute-bound for {}",
-    "memory": "Memory-bound for {}",
-    "far": "Far from any roof for {}: operators that are too small, badly shaped or on a slow kernel",
-    "latency": "Launch-bound: operators too small for the device, and calls that only dispatch, take {}",
-    "transfer": "Transfer-bound: copies between host and device take {}",
-    "communication": "Communication-bound: communication that no computation hides takes {}",
-    "unknown": "Bound unknown: {} is in operators without a work model",
-    "graphs": "Bound unknown: {} is in CUDA or HIP graphs without a capture trace (--capture)",
-    "host": "Host-bound: the device is idle for {}, because the host has launched nothing",
-    "idle": "The device is idle for {}, ",
-}
-# What takes less than this share of the step does not bound it alone.
-_MAIN_SHARE = 0.3
-# The kernels that are named where much of the step is unknown.
-_MOST_KERNELS = 3
-# A category below this share is not worth its words; where most of the step has no work model, more is needed.
-_LEAST_SHARE = 0.01
-_LEAST_SHARE_BESIDE_UNKNOWN = 0.1
-_CLASSES = {
-    "compute": "compute-bound operators", "memory": "memory-bound operators", "far": "operators far from any roof",
-    "latency": "launch-bound operators", "transfer": "copies between host and device", "communication": "communication",
-    "unknown": "operators without a work model", "host": "idle time caused by the host", "idle": "other idle time",
-    "input": "waiting for data",
-}  # fmt: skip
-# Why a device was idle that the host does not keep waiting.
-_IDLE_CAUSES = {
-    "outside_s": "mostly waiting for work outside this trace",
-    "graph_s": "mostly before work of CUDA or HIP graphs that had been launched: they wait, or kernels of them were not recorded",
-    "kernel_wait_s": "mostly between a launch and the start of its work",
-    "unknown_s": "mostly before work whose launch is not in the trace",
-}
-
-
 def _bound(analysis: Analysis) -> str:
     """The largest bound class of the step with its share, and the largest category of operators."""
     breakdown = analysis.bound_breakdown or {}
-    total = sum(breakdown.values())
-    shares = {name: time_s / total for name, time_s in breakdown.items()} if total else {}
+    shares, first = _shares(breakdown), leading(_shares(breakdown))
+    bound: str = analysis.limited_by or max(shares, key=lambda name: shares[name], default="")
     # Without ceilings nothing tells what bounds the operators, and their classes are one.
-    longest = max(shares, key=lambda name: shares[name], default="")
-    bound: str = analysis.limited_by or longest
-    whole = _whole(analysis)
-    least = _LEAST_SHARE_BESIDE_UNKNOWN if bound == "unknown" and analysis.ceilings else _LEAST_SHARE
-    where = _largest(analysis, total, whole, least, without="communication" if bound == "communication" else "")
-    judged = bool(analysis.ceilings)
-    uncounted_s = sum(row.time_s for row in analysis.unmodelled)
-    uncounted = uncounted_s > breakdown.get("unknown", 0.0) / 2
-    first = leading(shares)
-    if analysis.limited_by is None and len(first) == 2 and judged and set(first) == {"memory", "compute"}:
+    whole, judged, unlimited = _whole(analysis), bool(analysis.ceilings), analysis.limited_by is None
+    least = _LEAST_SHARE_BESIDE_UNKNOWN if bound == "unknown" and judged else _LEAST_SHARE
+    where = _largest(analysis, sum(breakdown.values()), whole, least, without="communication" if bound == "communication" else "")
+    uncounted = sum(row.time_s for row in analysis.unmodelled) > breakdown.get("unknown", 0.0) / 2
+    if unlimited and len(first) == 2 and judged and set(first) == {"memory", "compute"}:
         both = f"{percent(shares[first[0]]).removesuffix(' %')} and {percent(shares[first[1]])} of {whole}"
         opening = f"{first[0].capitalize()}- and {first[1]}-bound for {both}"
-        return _sentence(f"{opening}; {where}" if where else opening)
-    if analysis.limited_by is None and judged and 0 < shares.get(bound, 0.0) < _MAIN_SHARE:
-        return _several(shares, whole, 3) or _sentence(where)
-    if analysis.limited_by is None and len(first) > 1:
-        return _several(shares, whole, len(first)) or _sentence(where)
-    if analysis.limited_by == "input":
-        return " ".join(text for text in (_input_bound(analysis), _sentence(where)) if text)
-    if bound == "input":
-        opening = f"The device waits for data for {percent(shares[bound])} of {whole}"
+    elif unlimited and judged and 0 < shares.get(bound, 0.0) < _MAIN_SHARE:
+        return _several(shares, whole, 3) or sentence(where)
+    elif unlimited and len(first) > 1:
+        return _several(shares, whole, len(first)) or sentence(where)
+    elif analysis.limited_by == "input":
+        rates = rates_sentence(analysis)
+        waiting = f"Input-bound: {percent(input_fraction(analysis))} of the {analysis.basis.per} is waiting for data"
+        return " ".join(filter(None, (f"{waiting}{f'; {rates}' if rates else ''}.", sentence(where))))
     elif bound in _OPENINGS and (judged or uncounted or bound not in ("compute", "memory", "far", "latency", "unknown")):
-        opening = _OPENINGS["graphs" if bound == "unknown" and _is_in_graphs(analysis) else bound].format(
-            f"{percent(shares[bound])} of {whole}"
-        )
+        share = f"{percent(shares[bound])} of {whole}"
+        opening = _OPENINGS["graphs" if bound == "unknown" and _is_in_graphs(analysis) else bound].format(share)
         if bound == "far" and paging(analysis):  # and not because of what the operators are
             opening = opening.partition(":")[0]
         if bound == "idle":
             opening += _idle_cause(analysis.idle_breakdown)
         if bound == "host" and analysis.idle_breakdown is None:
-            opening = f"Host-bound: for {percent(shares[bound])} of {whole} no operator runs"
+            opening = f"Host-bound: for {share} no operator runs"
     else:
-        return _sentence(where)
-    return _sentence(f"{opening}; {where}" if where else opening)
+        return sentence(where)
+    return sentence(f"{opening}; {where}" if where else opening)
 
 
 def bound_of_classes(breakdown: dict[str, float], idle: dict[str, float] | None, whole: str) -> str:
     """The largest classes of ``whole``, of which only the times are known, as of the mean over several ranks."""
-    total_s = sum(breakdown.values())
-    shares = {name: time_s / total_s for name, time_s in breakdown.items()} if total_s else {}
+    shares = _shares(breakdown)
     first = leading(shares)
     if not first:
         return ""
     if shares[first[0]] < _MAIN_SHARE or len(first) > 1:
         return _several(shares, whole, 3 if shares[first[0]] < _MAIN_SHARE else len(first))
-    share = f"{percent(shares[first[0]])} of {whole}"
-    if first[0] == "input":
-        return f"The device waits for data for {share}."
-    return _sentence(_OPENINGS[first[0]].format(share) + (_idle_cause(idle) if first[0] == "idle" else ""))
+    opening = _OPENINGS[first[0]].format(f"{percent(shares[first[0]])} of {whole}")
+    return sentence(opening + (_idle_cause(idle) if first[0] == "idle" else ""))
+
+
+def _shares(breakdown: dict[str, float]) -> dict[str, float]:
+    whole_s = sum(breakdown.values())
+    return {name: time_s / whole_s for name, time_s in breakdown.items()} if whole_s else {}
 
 
 def _idle_cause(idle: dict[str, float] | None) -> str:
@@ -314,8 +303,7 @@ def _is_in_graphs(analysis: Analysis) -> bool:
 
 def unknown_share(analysis: Analysis) -> float:
     """The share of the step, or of the trace, whose bound is not known."""
-    breakdown = analysis.bound_breakdown or {}
-    return breakdown.get("unknown", 0.0) / whole_s if (whole_s := sum(breakdown.values())) else 0.0
+    return _shares(analysis.bound_breakdown or {}).get("unknown", 0.0)
 
 
 def _dominating(analysis: Analysis, total_s: float) -> str:
@@ -328,8 +316,7 @@ def _dominating(analysis: Analysis, total_s: float) -> str:
             times[short_kernel(kernel.name)] = times.get(short_kernel(kernel.name), 0.0) + kernel.time_s
     longest = sorted(times.items(), key=lambda one: -one[1])[:_MOST_KERNELS]
     named = [f"{name} ({seconds(time_s, 2)})" for name, time_s in longest if time_s >= _LEAST_SHARE * total_s]
-    listed = " and ".join(text for text in (", ".join(named[:-1]), *named[-1:]) if text)
-    return f"Longest kernels of {_whole(analysis)}: {listed}." if listed else ""
+    return f"Longest kernels of {_whole(analysis)}: {_and(named)}." if named else ""
 
 
 def _whole(analysis: Analysis) -> str:
@@ -349,10 +336,11 @@ def _several(shares: dict[str, float], whole: str, number: int) -> str:
 
 
 def _largest(analysis: Analysis, total_s: float, whole: str, least: float, without: str) -> str:
-    found = largest_category(analysis, without)
-    if found is None or not total_s or found[1] < least * total_s:
+    times = {name: time_s for name, time_s in (analysis.category_breakdown or {}).items() if name in _PLURAL and name != without}
+    category = max(times, key=lambda name: times[name], default="")
+    if not category or not total_s or times[category] < least * total_s:
         return ""
-    category, time_s, efficiency = found
+    time_s, efficiency = times[category], category_efficiency(analysis, category, times[category])
     reach = f", at {percent(efficiency)} of the bound" if efficiency is not None else ""
     softmax_s = sum(row.time_s for row in analysis.operators if row.category == category and "softmax" in row.name)
     named = "softmax" if softmax_s >= _JUDGED * time_s else plural(category)
@@ -360,14 +348,8 @@ def _largest(analysis: Analysis, total_s: float, whole: str, least: float, witho
     return f"{named} {take} {percent(time_s / total_s)} of {whole}{reach}"
 
 
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}." if text else ""
-
-
-def _input_bound(analysis: Analysis) -> str:
-    share = percent(input_fraction(analysis))
-    rates = rates_sentence(analysis)
-    return f"Input-bound: {share} of the {analysis.basis.per} is waiting for data{f'; {rates}' if rates else ''}."
+def _and(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def rates_sentence(analysis: Analysis) -> str:
@@ -400,5 +382,29 @@ def _rounded(per_s: float) -> str:
     return f"{float(significant(per_s)):,.0f}" if per_s >= 100 else significant(per_s)
 
 
-def _lower_first(title: str) -> str:
-    return title[0].lower() + title[1:] if title[1:2].islower() else title
+def caveats(analysis: Analysis) -> tuple[str, ...]:
+    """The recording first, then what was inferred, then assumptions, those of the most time first."""
+    basis, whole_s = analysis.basis, analysis.timeline.span_s if analysis.timeline is not None else 0.0
+    found = []
+    if basis.per == "step" and basis.steps == 1 and analysis.traced_steps and analysis.steps is None:
+        found.append("one traced step")
+    if basis.stacks:
+        found.append("stacks recorded: host times inflated")
+    if basis.overhead_s is not None and basis.overhead_s > _WORTH_SAYING * whole_s:
+        found.append(f"{seconds(basis.overhead_s)} of profiler overhead left out")
+    operators_s = sum(row.time_s for row in analysis.operators)
+    inferred_s = sum(row.time_s for row in analysis.operators if row.inferred)
+    if inferred_s > _WORTH_SAYING * operators_s:
+        found.append(f"shapes inferred for {percent(inferred_s / operators_s)} of the operator time")
+    times: dict[tuple[str, str], float] = {}
+    for row in analysis.operators:
+        if row.assumption:
+            times[row.category, row.assumption] = times.get((row.category, row.assumption), 0.0) + row.time_s
+    worth = sorted((key for key in times if times[key] > _WORTH_SAYING * operators_s), key=lambda key: -times[key])
+    found += [
+        f"assumed for {plural(key[0])} ({percent(times[key] / operators_s)} of the operator time): {key[1]}"
+        for key in worth[:_MOST_ASSUMPTIONS]
+    ]
+    if (more := len(worth) - _MOST_ASSUMPTIONS) > 0:
+        found.append(f"{counted(more, 'more assumption')} in the table of operators")
+    return tuple(found)

@@ -17,7 +17,7 @@ from rooflines.pipeline.ceilings import ceilings_of_device
 from rooflines.profiler.environment import device_name
 from rooflines.profiler.others import OthersMeter
 from rooflines.profiler.progress import Progress
-from rooflines.roofline.bounds.model import place
+from rooflines.roofline.bounds import place
 from rooflines.roofline.formulas import Work
 from rooflines.serial import write_json
 from rooflines.studies import networks

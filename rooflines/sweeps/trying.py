@@ -18,10 +18,7 @@ from rooflines.profiler.options import Value
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import OutputError, Run
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.prediction.loading import best_split
-from rooflines.roofline.prediction.predict import HUGE_PAGES, predict
-from rooflines.roofline.prediction.records import Change, PageCosts, Prediction
-from rooflines.roofline.prediction.step import Step
+from rooflines.roofline.prediction import HUGE_PAGES, Change, PageCosts, Prediction, Step, best_split, predict
 from rooflines.roofline.step.interference import shared_by
 from rooflines.roofline.trials import TRIALS_FILE, WORTH, Speedup, Trial, Trials, helped
 from rooflines.sweeps.points import hash_of, point_id

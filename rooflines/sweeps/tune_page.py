@@ -10,7 +10,7 @@ from rooflines.reports.charts.kinds import Beam, Beams, Choice, Choices, Curves,
 from rooflines.reports.charts.palette import SERIES
 from rooflines.reports.document import Block, Cell, Column, Facts, Figure, Page, Paragraph, Section, Table
 from rooflines.reports.document import Row as Line
-from rooflines.reports.words.command import command_of
+from rooflines.reports.words.sentences import command_of
 from rooflines.roofline.step.interference import shared_by
 from rooflines.sweeps.objectives import OBJECTIVES, Objective
 from rooflines.sweeps.pairs import Compared

@@ -14,7 +14,7 @@ from rooflines.gpu_check.records import Device
 from rooflines.profiler.monitor.monitored import Ending
 from rooflines.profiler.records import Environment, Run, RunFile, StepTimes, Workload
 from rooflines.roofline.analysis import Basis, Coverage, DeviceUsage, Gauge, OperatorRow, Timeline, Unmodelled, Usage
-from rooflines.roofline.usage.monitored import MonitorAnalysis
+from rooflines.roofline.usage.device_usage import MonitorAnalysis
 from tests import traces
 from tests.samples import analysis
 

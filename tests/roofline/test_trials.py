@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rooflines.errors import RunError
-from rooflines.roofline.prediction.records import Change, Prediction
+from rooflines.roofline.prediction import Change, Prediction
 from rooflines.roofline.trials import TRIALS_FILE, Speedup, Trial, helped, outcome, read_trials
 
 

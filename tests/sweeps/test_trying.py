@@ -13,7 +13,7 @@ from rooflines.profiler.directory import load, save
 from rooflines.profiler.records import RunFile, Settings, StepTimes
 from rooflines.reports.views import advice
 from rooflines.reports.views import run as run_view
-from rooflines.roofline.prediction.records import Change, Prediction
+from rooflines.roofline.prediction import Change, Prediction
 from rooflines.roofline.trials import Speedup, Trial, outcome, read_trials
 from rooflines.sweeps import trying
 from rooflines.sweeps.records import Result

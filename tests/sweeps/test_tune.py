@@ -14,7 +14,7 @@ import pytest
 from rooflines.cli.app import app, load
 from rooflines.errors import DataError, Interrupted, OutputError, RooflinesError, UsageError
 from rooflines.profiler.progress import Silent
-from rooflines.reports.words.command import command_of
+from rooflines.reports.words.sentences import command_of
 from rooflines.sweeps import tune
 from rooflines.sweeps.space import read_space
 from rooflines.sweeps.tune import Tuning, load_tuning, run_tuning

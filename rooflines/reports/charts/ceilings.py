@@ -13,8 +13,7 @@ from rooflines.device_specs.compare import RoofComparison
 from rooflines.device_specs.records import Ceiling, Ceilings, marks_of
 from rooflines.reports.charts.palette import INK, Theme
 from rooflines.reports.charts.paper import POINTS_PER_INCH, SANS, SMALL, TEXT, axes_at, paper
-from rooflines.reports.words.ceilings import ABOVE, heading
-from rooflines.reports.words.sentences import ceiling_name, roof_order
+from rooflines.reports.words.ceilings import ABOVE, ceiling_name, heading, roof_order
 from rooflines.units import percent, scale, si
 
 if TYPE_CHECKING:

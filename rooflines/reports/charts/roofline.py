@@ -17,11 +17,12 @@ import msgspec
 from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.reports.charts.axes import Limits, Tick, limits_around, ticks
 from rooflines.reports.charts.palette import bound_style, category_order
-from rooflines.reports.words.sentences import SOURCE_WORDS, categories_sentence
-from rooflines.reports.words.summary import category_summaries
+from rooflines.reports.words.ceilings import SOURCE_WORDS
+from rooflines.reports.words.rows import category_summaries
+from rooflines.reports.words.sentences import categories_sentence
 from rooflines.reports.words.text import clip, count_text, short_name, shorten_middle, shorten_path
 from rooflines.roofline.analysis import Analysis, OperatorRow
-from rooflines.roofline.repeated import path_pattern, repeated_key
+from rooflines.roofline.shapes import path_pattern, repeated_key
 from rooflines.units import percent, scale, seconds, si, significant
 
 MOST_LABELS = 10

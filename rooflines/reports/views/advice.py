@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from rooflines.reports.document import Block, Cell, Column, Finding, Findings, Page, Paragraph, Row, Section, Table
+from rooflines.reports.document import Cell, Column, Findings, Page, Paragraph, Recommendation, Row, Section, said, section, table
 from rooflines.reports.words import sentences
-from rooflines.reports.words.command import suggested
-from rooflines.reports.words.summary import share_of_step
-from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.prediction.records import Change, Prediction
+from rooflines.reports.words.sentences import suggested
+from rooflines.roofline.analysis import Analysis, Finding
+from rooflines.roofline.prediction import Change, Prediction
 from rooflines.roofline.trials import Speedup, Trial, Trials, helped, outcome
 from rooflines.units import counted, interval, percent, significant
 
@@ -32,25 +31,39 @@ def page(analysis: Analysis, predicted: Sequence[tuple[Change, Prediction | None
 
 def findings_section(analysis: Analysis) -> Section:
     """The recommendations, each with what it could save at most."""
-    items = tuple(
-        Finding(
-            title=one.title, saves=sentences.saving(one.saves_s, analysis), share=share_of_step(one.saves_s, analysis),
-            evidence=one.evidence + sentences.example(one.example), suggestion=suggested(one, analysis.command),
-        )
-        for one in analysis.findings
+    found = recommended(
+        analysis.findings, sentences.missing_findings(analysis), lambda saves_s: sentences.saving(saves_s, analysis), analysis.whole_s,
+        analysis.command,
     )  # fmt: skip
     missing = sentences.missing_ceilings(analysis) if analysis.operators else None
-    blocks: list[Block] = [Paragraph(missing, "absent", "always")] if missing is not None else []
-    block: Block = Findings(items=items) if items else Paragraph(sentences.missing_findings(analysis), "absent", "always")
-    return Section(name="findings", title="Recommendations", blocks=(block, *blocks))
+    return section("findings", "Recommendations", found, *said([missing or ""], "absent"))
+
+
+def recommended(
+    findings: Sequence[Finding], none: str, saving: Callable[[float], str], whole_s: float, command: str = ""
+) -> Findings | Paragraph:
+    """``findings`` with their ``saving`` in words and as a share of ``whole_s``, or the sentence that there is ``none``."""
+    items = tuple(
+        Recommendation(
+            title=finding.title, saves=saving(finding.saves_s), share=max(0.0, finding.saves_s / whole_s) if whole_s > 0 else 0.0,
+            evidence=finding.evidence + sentences.example(finding.example), suggestion=suggested(finding, command),
+        )
+        for finding in findings
+    )  # fmt: skip
+    return Findings(items=items) if items else Paragraph(none, "absent", "always")
 
 
 def predictions_section(predicted: Sequence[tuple[Change, Prediction | None]]) -> Section:
     """The changes of the run's options that can be tried, each with its prediction and the reason."""
-    rows = tuple(
-        Row((change.label, change.kind, one.speedup if one is not None else None, one.reason if one is not None else "no prediction"))
-        for change, one in predicted
-    )
+    rows = [
+        (
+            change.label,
+            change.kind,
+            found.speedup if found is not None else None,
+            found.reason if found is not None else "no prediction",
+        )
+        for change, found in predicted
+    ]
     columns = (
         Column("change", format="text", least=18), Column("kind", format="text", priority=2), _PREDICTED,
         Column("reason", format="text", least=40, quiet=True),
@@ -59,33 +72,37 @@ def predictions_section(predicted: Sequence[tuple[Change, Prediction | None]]) -
         "Predicted throughput as a multiple of this run's; a recommendation that suggests an option counts only what its own operators "
         "save by it, at most this. rooflines advise RUN --try measures it."
     )
-    table = Table(name="predictions", caption="Changes of the options and their predicted gain", columns=columns, rows=rows, note=note,
-                  show="always")  # fmt: skip
-    return Section(name="predictions", title="Changes that can be tried", blocks=(table,) if rows else ())
+    caption = "Changes of the options and their predicted gain"
+    shown = table("predictions", columns, rows, caption, note=note, show="always") if rows else None
+    return section("predictions", "Changes that can be tried", shown)
 
 
 def trials_section(trials: Trials) -> Section:
     """What was tried: predicted beside measured throughput, the error of the outputs, and the best combination."""
-    every = (*trials.trials, *([trials.combination] if trials.combination is not None else []))
     columns = (
         Column("change", format="text", least=18), _PREDICTED,
         Column("measured", "×", "figures", help="median of the rounds"), Column("95 % interval", format="given"),
         Column("result", format="text", least=13), Column("error", help="difference of the outputs from fp32", key="output_error"),
         Column("reason", format="text", least=40, quiet=True, show="full"),
     )  # fmt: skip
-    table = Table(
-        name="trials", caption="Changes of the options: predicted and measured throughput", columns=columns,
-        rows=tuple(map(_row, every)), show="always",
-        note="Throughput as a multiple of the run as it was. Result: as predicted is a measured gain between half and twice the "
-        "predicted one, in logarithms; unclear is an interval that contains both no gain and the predicted one, or fewer than three "
-        "rounds.",
-    )  # fmt: skip
-    blocks: list[Block] = [Paragraph(_best(trials), show="always"), table]
-    if not trials.complete:
-        blocks.insert(0, Paragraph("Interrupted: not every round was measured.", "alert", "always"))
-    remark = counted(trials.rounds, "round") + (", every other one in the opposite order" if trials.rounds > 1 else "")
-    blocks += [Paragraph(note, "alert", "always") for note in trials.notes]
-    return Section(name="trials", title="Advice tried", remark=remark, blocks=tuple(blocks))
+    note = (
+        "Throughput as a multiple of the run as it was. Result: as predicted is a measured gain between half and twice the predicted "
+        "one, in logarithms; unclear is an interval that contains both no gain and the predicted one, or fewer than three rounds."
+    )
+    caption = "Changes of the options: predicted and measured throughput"
+    return section(
+        "trials",
+        "Advice tried",
+        None if trials.complete else Paragraph("Interrupted: not every round was measured.", "alert", "always"),
+        Paragraph(_best(trials), show="always"),
+        table("trials", columns, map(_row, _every(trials)), caption, note=note, show="always"),
+        *said(trials.notes, "alert"),
+        remark=counted(trials.rounds, "round") + (", every other one in the opposite order" if trials.rounds > 1 else ""),
+    )
+
+
+def _every(trials: Trials) -> list[Trial]:
+    return [*trials.trials, *([trials.combination] if trials.combination is not None else [])]
 
 
 def _row(trial: Trial) -> Row:
@@ -108,7 +125,7 @@ def _interval(found: Speedup | None) -> str | None:
 
 def _best(trials: Trials) -> str:
     """The best combination, or the best single change where it was not beaten."""
-    tried = [trial for trial in (*trials.trials, *([trials.combination] if trials.combination is not None else [])) if helped(trial)]
+    tried = [trial for trial in _every(trials) if helped(trial)]
     best = max(tried, key=lambda trial: trial.speedup.value if trial.speedup is not None else 0.0, default=None)
     if best is None or best.speedup is None:
         return "No change helped: no interval of a measured gain lies above 1."

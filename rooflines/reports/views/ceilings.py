@@ -11,9 +11,24 @@ from rooflines.device_specs.compare import References, RoofComparison, without_r
 from rooflines.device_specs.history import Session
 from rooflines.device_specs.records import CONTRADICTS, MARKS, THROTTLED, Ceiling, Ceilings, Conditions, marked, marks_of
 from rooflines.reports.charts.kinds import CeilingMarks
-from rooflines.reports.document import ABSENT, Cell, Column, Facts, Figure, Page, Paragraph, Row, Section, Show, Table, or_absent
-from rooflines.reports.words.ceilings import ABOVE, heading
-from rooflines.reports.words.sentences import ceiling_name, listed, roof_order
+from rooflines.reports.document import (
+    ABSENT,
+    Cell,
+    Column,
+    Facts,
+    Figure,
+    Page,
+    Paragraph,
+    Row,
+    Show,
+    Table,
+    or_absent,
+    said,
+    section,
+    table,
+)
+from rooflines.reports.words.ceilings import ABOVE, ceiling_name, heading, roof_order
+from rooflines.reports.words.sentences import listed
 from rooflines.reports.words.text import csv_text
 from rooflines.serial import to_json, to_plain
 from rooflines.units import binary_bytes, percent, si
@@ -32,44 +47,26 @@ def page(
 ) -> Page:
     """The ceilings, main roofs first, how each was measured; with ``references`` measured, data sheet and derived side by side."""
     first, second = heading(ceilings, now)
-    figure = Figure(
-        name="ceilings",
-        caption="The ceilings on a logarithmic scale.",
-        drawing=CeilingMarks(measured=ceilings, compared=tuple(rows)),
-    )
-    if references is not None:
-        compared = [comparison_table(rows)] if rows else []
-        said = [Paragraph(text, show="always") for text in comparison_sentences(rows, references, ceilings)]
-        sections: tuple[Section, ...] = (
-            Section(name="compared", title="Measured and reference values", blocks=(*compared, figure, *said)),
-        )
-        show: Show = "full"
-    else:
-        sections = ()
-        show = "always"
+    drawing = CeilingMarks(measured=ceilings, compared=tuple(rows))
+    figure = Figure(name="ceilings", caption="The ceilings on a logarithmic scale.", drawing=drawing)
+    show: Show = "always" if references is None else "full"
     hows: dict[str, int] = {}
-    table = ceilings_table(ceilings, hows, show=show)
+    measured = ceilings_table(ceilings, hows, show=show)
     how = Facts(rows=tuple((f"{number}", text) for text, number in hows.items()), kind="definitions", show=show)
-    drawn = () if references is not None else (figure,)
-    remarks = [
+    remarks = (
         Paragraph(text.removeprefix("! "), "alert" if text[0] == "!" else "note", show)
         for text in _remarks(roof_order(ceilings.ceilings))
-    ]
-    return Page(
-        kind="ceilings",
-        name=f"Ceilings of {ceilings.device}",
-        title=first,
-        verdict=f"{second}.",
-        sections=(
-            *sections,
-            Section(name="ceilings", title="Ceilings", blocks=(table, *drawn)),
-            Section(
-                name="how",
-                title="How they were measured",
-                blocks=(how, *remarks),
-            ),
-        ),
     )
+    sections = [
+        section("ceilings", "Ceilings", measured, figure if references is None else None),
+        section("how", "How they were measured", how, *remarks),
+    ]
+    if references is not None:
+        compared = comparison_table(rows) if rows else None
+        texts = said(_comparison_sentences(rows, references, ceilings))
+        sections.insert(0, section("compared", "Measured and reference values", compared, figure, *texts))
+    name = f"Ceilings of {ceilings.device}"
+    return Page(kind="ceilings", name=name, title=first, verdict=f"{second}.", sections=tuple(sections))
 
 
 def ceilings_table(ceilings: Ceilings, hows: dict[str, int], show: Show = "always") -> Table:
@@ -96,14 +93,15 @@ def ceilings_table(ceilings: Ceilings, hows: dict[str, int], show: Show = "alway
             for roof in group:
                 number = hows.setdefault(_how(roof, ceilings, dated), len(hows) + 1)
                 rows.append(Row(_cells(roof, has_state, number), muted=further))
-    return Table(name="ceilings", caption="Ceilings with their sources", columns=columns, rows=tuple(rows), show=show)
+    return table("ceilings", columns, rows, "Ceilings with their sources", show=show)
 
 
 def _cells(roof: Ceiling, has_state: bool, how: int) -> tuple[str | Cell, ...]:
     marks = ", ".join(marks_of(roof))
+    scope = f"up to {binary_bytes(roof.capacity_bytes)}" if roof.capacity_bytes else ""
     cells: list[str | Cell] = [
         ceiling_name(roof),
-        _scope(roof),
+        f"sums in {roof.accumulate}" if roof.accumulate and roof.accumulate != roof.precision else scope,
         si(roof.value, roof.unit),
         Cell(value=or_absent(roof.spread, ".1f", 100), warning=marks, prefix="! " if marks else ""),
         ABSENT if roof.rounds is None else f"{roof.agreeing}/{roof.rounds}",
@@ -123,25 +121,19 @@ def comparison_table(rows: Sequence[RoofComparison]) -> Table:
     columns += [Column("reached")]
     found = []
     for row in rows:
-        one = row.any
-        sums = f" → {one.accumulate}" if one.accumulate and one.accumulate != one.precision else ""
+        roof = row.any
+        sums = f" → {roof.accumulate}" if roof.accumulate and roof.accumulate != roof.precision else ""
         reached = or_absent(row.fraction, percent)
         if sheet and row.fraction is not None:
             reached += " *" if row.reference_source == "derived" else "  "
-        cells = [ceiling_name(one) + sums, _value(row.measured), or_absent(row.measured.spread if row.measured else None, ".1f", 100)]
+        cells = [ceiling_name(roof) + sums, _value(row.measured), or_absent(row.measured.spread if row.measured else None, ".1f", 100)]
         cells += [_value(row.spec)] if sheet else []
         cells += [_value(row.derived)] if derived else []
-        found.append(Row((*cells, reached)))
-    return Table(
-        name="compared",
-        caption="Measured, data sheet and derived side by side",
-        columns=tuple(columns),
-        rows=tuple(found),
-        show="always",
-    )
+        found.append((*cells, reached))
+    return table("compared", columns, found, "Measured, data sheet and derived side by side", show="always")
 
 
-def comparison_sentences(rows: Sequence[RoofComparison], references: References, measured: Ceilings) -> Iterator[str]:
+def _comparison_sentences(rows: Sequence[RoofComparison], references: References, measured: Ceilings) -> Iterator[str]:
     """What the table of the comparison needs said: against what, why above 100 %, where figures come from, what is missing."""
     if any(row.fraction is not None for row in rows):
         mixed = any(row.reference_source == "derived" and row.fraction is not None for row in rows)
@@ -209,13 +201,6 @@ def comparison_plain(rows: Sequence[RoofComparison]) -> list[dict[str, Any]]:
         spread = row.measured.spread if row.measured else None
         found.append(to_plain({**plain, "variant": row.any.variant or None, "spread": spread, **reached}))
     return found
-
-
-def _scope(roof: Ceiling) -> str:
-    """What the name does not say: the type that sums are kept in, the capacity of a cache."""
-    if roof.accumulate and roof.accumulate != roof.precision:
-        return f"sums in {roof.accumulate}"
-    return f"up to {binary_bytes(roof.capacity_bytes)}" if roof.capacity_bytes else ""
 
 
 def _how(roof: Ceiling, ceilings: Ceilings, dated: bool) -> str:

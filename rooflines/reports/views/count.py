@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from rooflines.reports.document import ABSENT, Block, Cell, Column, Page, Paragraph, Row, Section, Table
+from rooflines.reports.document import ABSENT, Cell, Column, Page, Paragraph, Row, Section, Table, said, section, table
 from rooflines.reports.words.text import struct_csv
 from rooflines.roofline.counting.count import Count, ModuleCount, OperatorCount
-from rooflines.units import percent, si, significant
+from rooflines.units import percent, sentence, si, significant
 
 if TYPE_CHECKING:
     from rooflines.profiler.records import StepMemory, Workload
@@ -25,57 +25,37 @@ def page(
     count: Count, workload: Workload, by: By = "operator", rows: int = 20, others: Sequence[OtherCount] = (), command: str = ""
 ) -> Page:
     """The count: totals, what they are made of (``rows`` of it in the short form), what is unknown; the memory and other counters."""
-    sections = [
-        Section(
-            name=f"{by}s", title=f"{by.capitalize()}s", blocks=(work_table(count, by, rows), *_more(count, by, rows), *_doubts(count))
-        )
+    parts = [
+        section(f"{by}s", f"{by.capitalize()}s", work_table(count, by, rows), *_more(count, by, rows), *_doubts(count)),
+        _memory(count.memory) if count.memory is not None else None,
+        _against(count, others) if others else None,
+        section("command", "The command", Paragraph(command, "code")) if command else None,
     ]
-    if count.memory is not None:
-        sections.append(_memory(count.memory))
-    if others:
-        sections.append(_against(count, others))
-    if command:
-        sections.append(Section(name="command", title="The command", blocks=(Paragraph(command, "code"),)))
-    return Page(
-        kind="count",
-        name=workload.name,
-        title=_title(workload),
-        verdict=totals(count),
-        sections=tuple(sections),
-    )
+    found = tuple(part for part in parts if part is not None)
+    return Page(kind="count", name=workload.name, title=_title(workload), verdict=totals(count), sections=found)
 
 
 def work_table(count: Count, by: By, rows: int) -> Table:
     """What the totals are made of, by operator or by module."""
     lines = list(_by_operator(count) if by == "operator" else _by_module(count))
     columns = (
-        Column(by, format="name" if by == "operator" else "text"),
-        Column("calls", format="count"),
-        Column("FLOPs", key="flops"),
-        Column("matrix", key="matrix_flops", priority=2),
-        Column("share", "%", "share"),
-        Column("bytes"),
+        Column(by, format="name" if by == "operator" else "text"), Column("calls", format="count"), Column("FLOPs", key="flops"),
+        Column("matrix", key="matrix_flops", priority=2), Column("share", "%", "share"), Column("bytes"),
         Column("intensity", "FLOP/B", "figures", priority=1),
-    )
-    return Table(
-        name="work",
-        caption=f"FLOPs and bytes by {by}",
-        columns=columns,
-        rows=tuple(
-            Row(
-                (
-                    name, calls, *(Cell(value=value or None, text=_amount(value)) for value in (flops, matrix)),
-                    flops / count.flops if count.flops else None, Cell(value=size or None, text=_amount(size)),
-                    flops / size if flops and size else None,
-                ),
-                depth=depth,
-            )
-            for name, depth, calls, flops, matrix, size in lines
-        ),
-        kind="plain" if by == "operator" else "tree",
-        brief=rows,
-        show="always",
     )  # fmt: skip
+    cells = (
+        Row(
+            (
+                name, calls, *(Cell(value=value or None, text=_amount(value)) for value in (flops, matrix)),
+                flops / count.flops if count.flops else None, Cell(value=size or None, text=_amount(size)),
+                flops / size if flops and size else None,
+            ),
+            depth=depth,
+        )
+        for name, depth, calls, flops, matrix, size in lines
+    )  # fmt: skip
+    kind = "plain" if by == "operator" else "tree"
+    return table("work", columns, cells, f"FLOPs and bytes by {by}", kind=kind, brief=rows, show="always")
 
 
 def _more(count: Count, by: By, rows: int) -> list[Paragraph]:
@@ -86,25 +66,19 @@ def _more(count: Count, by: By, rows: int) -> list[Paragraph]:
 
 def _memory(memory: StepMemory) -> Section:
     """The peak of a step's memory, where it is reached, and what it consists of."""
-    rows = [
-        Row((name, *((si(size, "B"), percent(size / memory.peak_bytes, 1)) if size else (ABSENT, ABSENT))))
+    rows = (
+        (name, *((si(size, "B"), percent(size / memory.peak_bytes, 1)) if size else (ABSENT, ABSENT)))
         for name, size in msgspec.structs.asdict(memory.at_peak).items()
-    ]
-    blocks: list[Block] = [
-        Paragraph(f"{si(memory.peak_bytes, 'B')} of memory at the peak, {_place(memory)}", show="always"),
-        Table(
-            name="memory",
-            caption="Peak memory by kind",
-            columns=(Column("part", format="text"), Column("size"), Column("share")),
-            rows=tuple(rows),
-            show="always",
-        ),
-    ]
-    if memory.unknown:
-        names = ", ".join(memory.unknown)
-        text = f"Not included: memory that libraries allocate inside operators ({names})."
-        blocks.append(Paragraph(text, show="always"))
-    return Section(name="memory", title="Memory of a step", blocks=tuple(blocks))
+    )
+    columns = (Column("part", format="text"), Column("size"), Column("share"))
+    names = ", ".join(memory.unknown)
+    return section(
+        "memory",
+        "Memory of a step",
+        *said([f"{si(memory.peak_bytes, 'B')} of memory at the peak, {_place(memory)}"]),
+        table("memory", columns, rows, "Peak memory by kind", show="always"),
+        *said([f"Not included: memory that libraries allocate inside operators ({names})." if names else ""]),
+    )
 
 
 def _place(memory: StepMemory) -> str:
@@ -129,34 +103,21 @@ def _against(count: Count, others: Sequence[OtherCount]) -> Section:
         Column("counter", format="text"), Column("total"), Column("unit", format="text", least=4), Column("of our FLOPs"),
         Column("of our matrix FLOPs"),
     )  # fmt: skip
-    blocks: list[Block] = [
-        Table(name="counters", caption="Totals of other counters", columns=columns, rows=tuple(map(Row, rows)), show="always")
-    ]
+    blocks: list[Paragraph | Table] = [table("counters", columns, rows, "Totals of other counters", show="always")]
     for other in others:
-        if other.absent:
-            blocks.append(Paragraph(f"{other.counter}: no count, {other.absent}", show="always"))
+        if other.absent or not other.differences:
+            blocks += said([f"{other.counter}: no count, {other.absent}" if other.absent else f"{other.counter}: the same"])
             continue
-        text = f"{other.counter}: {'what makes the difference' if other.differences else 'the same'}"
-        if not other.differences:
-            blocks.append(Paragraph(text, show="always"))
-            continue
-        found = []
-        for one in other.differences:
-            names = ", ".join(name.removeprefix("aten::") for name in one.operators[:_MOST_NAMES])
-            more = f" and {len(one.operators) - _MOST_NAMES} more" if len(one.operators) > _MOST_NAMES else ""
-            found.append(
-                Row((_amount(one.ours), _amount(one.theirs), one.reason), detail=(Paragraph(f"{names}{more}", "note", "always"),))
-            )
-        blocks.append(
-            Table(
-                name=f"differences-{other.counter}",
-                title=text,
-                columns=(Column("here"), Column("there"), Column("reason", format="text")),
-                rows=tuple(found),
-                show="always",
-            )
-        )
-    return Section(name="counters", title="Other counters", blocks=tuple(blocks))
+        differences = []
+        for difference in other.differences:
+            names = ", ".join(name.removeprefix("aten::") for name in difference.operators[:_MOST_NAMES])
+            more = len(difference.operators) - _MOST_NAMES
+            detail = Paragraph(f"{names} and {more} more" if more > 0 else names, "note", "always")
+            differences.append(Row((_amount(difference.ours), _amount(difference.theirs), difference.reason), detail=(detail,)))
+        title = f"{other.counter}: what makes the difference"
+        here_and_there = (Column("here"), Column("there"), Column("reason", format="text"))
+        blocks.append(table(f"differences-{other.counter}", here_and_there, differences, title=title, show="always"))
+    return section("counters", "Other counters", *blocks)
 
 
 def _ratio(part: int, whole: int) -> str:
@@ -219,7 +180,7 @@ def _doubts(count: Count) -> Iterator[Paragraph]:
     else:
         yield Paragraph("Every operator call has a formula.", show="always")
     if count.note:
-        yield Paragraph(count.note[:1].upper() + count.note[1:] + ".", show="always")
+        yield Paragraph(sentence(count.note), show="always")
 
 
 def count_csv(count: Count, by: By) -> str:

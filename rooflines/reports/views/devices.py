@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from rooflines import serial
 from rooflines.device_specs.catalog import Match
 from rooflines.device_specs.sheet import Figure, Rate, Sheet
-from rooflines.reports.document import Column, Facts, Page, Paragraph, Row, Section, Table
+from rooflines.reports.document import Column, Facts, Page, Row, Section, Value, said, section, table
 from rooflines.reports.words.text import csv_text
-from rooflines.units import significant
+from rooflines.units import counted, sentence, significant
 
 _NONE = "-"
 _COLUMNS = (
@@ -30,15 +30,14 @@ def page(found: Sequence[Match]) -> Page:
     notes = ["TFLOP/s (int8: TOP/s), dense, the faster of vector and matrix units, accumulated as torch does."]
     if any("?" in str(cell) for row in rows for cell in row.cells[1:]):
         notes.append("?: unconfirmed figure, no source found.")
-    count = f"{len(found)} {'device' if len(found) == 1 else 'devices'}"
     notes.append("rooflines devices NAME shows one with every source.")
-    table = Table(name="devices", caption="The data sheets", columns=_COLUMNS, rows=tuple(rows), show="always")
+    listed = table("devices", _COLUMNS, rows, "The data sheets", show="always")
     return Page(
         kind="devices",
         name="Data sheets",
         title="Data sheets of devices",
-        verdict=f"{count}.",
-        sections=(Section(name="devices", title="Devices", blocks=(table, *(Paragraph(note, "note", "always") for note in notes))),),
+        verdict=f"{counted(len(found), 'device')}.",
+        sections=(section("devices", "Devices", listed, *said(notes, "note")),),
     )
 
 
@@ -50,19 +49,17 @@ def device_page(match: Match) -> Page:
     if sheet.compute_capability:
         capability = sheet.compute_capability
         facts.insert(2, f"compute capability {capability}" if capability[:1].isdigit() else capability)
-    said = [f"{sheet.part[:1].upper()}{sheet.part[1:]}."] if sheet.part else []
+    texts = [sentence(sheet.part)] if sheet.part else []
     if match.mig:
-        said.append(f"The name is that of a slice, {match.mig.profile}: arithmetic is scaled by its SMs, bandwidth by its memory.")
-    sections = []
+        texts.append(f"The name is that of a slice, {match.mig.profile}: arithmetic is scaled by its SMs, bandwidth by its memory.")
+    sections: list[Section] = []
     if sheet.compute:
         columns = (
             Column("dense rates", format="text"), Column("T(FL)OP/s"), Column(f"per {sheet.units.name}", key="per_cycle"),
             Column("MHz"), Column("accumulate", format="text"), Column("source", format="text"),
         )  # fmt: skip
-        rows = tuple(Row((*_rate_row(sheet, rate), _origin(rate, numbers))) for rate in sheet.compute)
-        remarks = (Paragraph(f"{kinds}: {text}", "note", "always") for text, kinds in _remarks(sheet))
-        table = Table(name="rates", caption="Dense rates", columns=columns, rows=rows, show="always")
-        sections.append(Section(name="rates", title="Arithmetic", blocks=(table, *remarks)))
+        rates = table("rates", columns, (_rate_row(sheet, rate, numbers) for rate in sheet.compute), "Dense rates", show="always")
+        sections.append(section("rates", "Arithmetic", rates, *said(_remarks(sheet), "note")))
     figures = (Column("figure", format="text"), Column("value", format="text"), Column("source", format="text"))
     memory = sheet.memory
     size = f"{_capacity(sheet)} GB " if memory.capacity_gb or memory.capacities_gb else ""
@@ -71,18 +68,17 @@ def device_page(match: Match) -> Page:
         ("units", f"{sheet.units.count} {sheet.units.name}", sheet.units),
         *((label, words, figure) for label, words, _, _, figure in _others(sheet)),
     ]
-    others = tuple(Row((label, words, _origin(figure, numbers))) for label, words, figure in listed)
-    table = Table(name="figures", caption="Memory, units, clocks, links and power", columns=figures, rows=others, show="always")
-    sections.append(Section(name="figures", title="Memory, clocks and links", blocks=(table,)))
-    names = (Paragraph(f"Printed as {', '.join(sheet.names)}", show="always"),) if sheet.names else ()
+    rows = ((label, words, _origin(figure, numbers)) for label, words, figure in listed)
+    others = table("figures", figures, rows, "Memory, units, clocks, links and power", show="always")
     cited = Facts(rows=tuple((f"[{number}]", sheet.sources[key]) for key, number in numbers.items()), kind="definitions", show="always")
-    sections.append(Section(name="sources", title="Sources", blocks=(*names, cited)))
+    names = said([f"Printed as {', '.join(sheet.names)}" if sheet.names else ""])
+    sections += [section("figures", "Memory, clocks and links", others), section("sources", "Sources", *names, cited)]
     return Page(
         kind="device",
         name=sheet.name,
         title=sheet.name,
         verdict=" · ".join(fact for fact in facts if fact),
-        said=tuple(said),
+        said=tuple(texts),
         sections=tuple(sections),
     )
 
@@ -131,11 +127,11 @@ def _capacity(sheet: Sheet) -> str:
     return f"{memory.capacity_gb:g}" if memory.capacity_gb else _NONE
 
 
-def _rate_row(sheet: Sheet, rate: Rate) -> tuple[str, ...]:
+def _rate_row(sheet: Sheet, rate: Rate, numbers: dict[str, int]) -> tuple[Value, ...]:
     clock = f"{sheet.clocks[rate.clock].mhz:g}" if rate.clock else _NONE
     cycle = f"{rate.per_cycle:g}" if rate.per_cycle is not None else _NONE
     value = f"{rate.tflop_per_s or rate.top_per_s or 0.0:g}"
-    return f"{rate.precision} {rate.engine}", value, cycle, clock, rate.accumulate
+    return f"{rate.precision} {rate.engine}", value, cycle, clock, rate.accumulate, _origin(rate, numbers)
 
 
 def _origin(figure: Figure, numbers: dict[str, int]) -> str:
@@ -145,8 +141,8 @@ def _origin(figure: Figure, numbers: dict[str, int]) -> str:
     return f"{cited} {', '.join(words)}".rstrip()
 
 
-def _remarks(sheet: Sheet) -> Iterator[tuple[str, str]]:
-    """What is to be said of rates, each remark once, with the rates that it is about."""
+def _remarks(sheet: Sheet) -> Iterator[str]:
+    """What is to be said of rates, each remark once, after the rates that it is about."""
     remarks: dict[str, list[str]] = {}
     for rate in sheet.compute:
         kind = f"{rate.precision} {rate.engine}"
@@ -157,7 +153,7 @@ def _remarks(sheet: Sheet) -> Iterator[tuple[str, str]]:
         if rate.reached:
             remarks.setdefault(rate.reached, []).append(kind)
     for text, kinds in remarks.items():
-        yield text, ", ".join(kinds)
+        yield f"{', '.join(kinds)}: {text}"
 
 
 def _others(sheet: Sheet) -> Iterator[tuple[str, str, float, str, Figure]]:

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 
 from rooflines._version import __version__
 from rooflines.profiler.doctor import Check
-from rooflines.reports.document import Cell, Column, Page, Paragraph, Row, Section, Table
+from rooflines.reports.document import Cell, Column, Page, Paragraph, section, table
 
 _COLUMNS = (Column("check", format="text"), Column("status", format="text"), Column("found", format="text", least=20))
 
@@ -15,9 +15,7 @@ _COLUMNS = (Column("check", format="text"), Column("status", format="text"), Col
 def page(checks: Iterable[Check]) -> Page:
     """The page of ``checks``, in their order."""
     checks = tuple(checks)
-    rows = tuple(
-        Row((one.name, Cell(value=one.status, warning=one.detail if one.status == "missing" else ""), one.detail)) for one in checks
-    )
+    rows = ((one.name, Cell(value=one.status, warning=one.detail if one.status == "missing" else ""), one.detail) for one in checks)
     fixes: dict[str, list[str]] = {}
     for one in checks:
         if one.fix:
@@ -36,11 +34,7 @@ def page(checks: Iterable[Check]) -> Page:
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         rooflines=__version__,
         sections=(
-            Section(
-                name="checks",
-                title="Checks",
-                blocks=(Table(name="checks", caption="Checks", columns=_COLUMNS, rows=rows, show="always"),),
-            ),
-            Section(name="fixes", title="Fixes", blocks=tuple(commands)),
+            section("checks", "Checks", table("checks", _COLUMNS, rows, "Checks", show="always")),
+            section("fixes", "Fixes", *commands),
         ),
     )

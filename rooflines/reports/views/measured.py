@@ -1,19 +1,22 @@
-"""What TensorBoard gets besides a page: step times and device samples as curves, the figures by which runs are compared, the
-settings."""
+"""What a record gives besides its page: step times and device samples as curves, the settings, and the figures by which runs are
+compared (for TensorBoard); and the tables of an analysis as files that pandas and spreadsheets read."""
 
 from __future__ import annotations
 
+import csv
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 from rooflines.profiler.samplers.fields import DeviceSample
-from rooflines.reports.document import Measured, Point
+from rooflines.reports.document import CurvePoint, Measured
+from rooflines.reports.words.text import inert
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.usage.device_usage import THROTTLED, held_down
-from rooflines.roofline.usage.monitored import MonitorAnalysis
+from rooflines.roofline.frames import WORDS
+from rooflines.roofline.usage.device_usage import THROTTLED, MonitorAnalysis, held_down
 
 # TensorBoard itself shows a thousand points of a curve; samples.csv has all.
 MOST_READINGS = 5_000
@@ -28,20 +31,28 @@ def of_run(analysis: Analysis, samples: Sequence[DeviceSample]) -> Measured:
 
 def of_program(analysis: MonitorAnalysis, samples: Sequence[DeviceSample]) -> Measured:
     """What was measured of a monitored program. Very long series are thinned evenly; nothing is drawn, which would load a library."""
-    points = tuple(_samples(thinned(samples), of_run=False))
-    return Measured(points=points, summary=_totals(analysis), pictures=False)
+    totals: dict[str, float | None] = {"wall_s": analysis.window_s}
+    if analysis.ending is not None:
+        totals["cpu_s"] = analysis.ending.user_cpu_s + analysis.ending.system_cpu_s
+        totals["exit_code"] = analysis.ending.exit_code
+    for one in analysis.usage.devices if analysis.usage is not None else ():
+        totals |= {f"{one.device}/{name}_highest": gauge.highest for name, gauge in one.gauges.items()}
+        totals |= {f"{one.device}/{name}": count for name, count in one.counts.items()}
+        totals[f"{one.device}/energy_j"] = one.energy.energy_j if one.energy is not None else None
+    summary = {name: float(value) for name, value in totals.items() if value is not None}
+    return Measured(points=tuple(_samples(thinned(samples), of_run=False)), summary=summary, pictures=False)
 
 
-def _steps(analysis: Analysis) -> Iterator[Point]:
+def _steps(analysis: Analysis) -> Iterator[CurvePoint]:
     if analysis.steps is None:
         return
     for number, duration_s in enumerate(analysis.steps.durations_s):
-        yield Point("step/time_s", duration_s, number)
+        yield CurvePoint("step/time_s", duration_s, number)
         if analysis.workload.batch_size is not None and duration_s > 0:
-            yield Point(f"step/{analysis.workload.unit}_per_s", analysis.workload.batch_size / duration_s, number)
+            yield CurvePoint(f"step/{analysis.workload.unit}_per_s", analysis.workload.batch_size / duration_s, number)
 
 
-def _samples(samples: Sequence[DeviceSample], *, of_run: bool) -> Iterator[Point]:
+def _samples(samples: Sequence[DeviceSample], *, of_run: bool) -> Iterator[CurvePoint]:
     """The curves of the fields that changed, and of those that other packages declare.
 
     TensorBoard sorts by name, and a constant clock would be the first that it shows.
@@ -53,7 +64,7 @@ def _samples(samples: Sequence[DeviceSample], *, of_run: bool) -> Iterator[Point
     return (point for point in points if distinct[point.tag] > 1 or readings[point.tag] == 1 or point.tag in declared)
 
 
-def _readings(samples: Sequence[DeviceSample], *, of_run: bool) -> Iterator[Point]:
+def _readings(samples: Sequence[DeviceSample], *, of_run: bool) -> Iterator[CurvePoint]:
     """Every field that was measured by device; the horizontal axis counts milliseconds from the first sample."""
     start_ns = min((sample.time_ns for sample in samples), default=0)
     for sample in samples:
@@ -62,7 +73,7 @@ def _readings(samples: Sequence[DeviceSample], *, of_run: bool) -> Iterator[Poin
             values[THROTTLED] = float(bool(held_down(sample.throttle_reasons)))
         milliseconds = (sample.time_ns - start_ns) // 1_000_000
         for field, value in values.items():
-            yield Point(f"{sample.device}/{field}", value, milliseconds, sample.time_ns / _NANOSECONDS)
+            yield CurvePoint(f"{sample.device}/{field}", value, milliseconds, sample.time_ns / _NANOSECONDS)
 
 
 def thinned(samples: Sequence[DeviceSample]) -> list[DeviceSample]:
@@ -78,7 +89,7 @@ def thinned(samples: Sequence[DeviceSample]) -> list[DeviceSample]:
     return kept
 
 
-def _step_marks(analysis: Analysis, samples: Sequence[DeviceSample]) -> Iterator[Point]:
+def _step_marks(analysis: Analysis, samples: Sequence[DeviceSample]) -> Iterator[CurvePoint]:
     """How many timed steps had ended, on the axis of the samples, so that curves can be compared with steps."""
     usage, steps = analysis.usage, analysis.steps
     if usage is None or usage.window != "timed pass" or steps is None or not samples:
@@ -86,7 +97,7 @@ def _step_marks(analysis: Analysis, samples: Sequence[DeviceSample]) -> Iterator
     start_ns = min(sample.time_ns for sample in samples)
     for number, ended_s in enumerate(accumulate(steps.durations_s, initial=0.0)):
         time_ns = usage.began_ns + round(ended_s * _NANOSECONDS)
-        yield Point("step/ended", number, (time_ns - start_ns) // 1_000_000, time_ns / _NANOSECONDS)
+        yield CurvePoint("step/ended", number, (time_ns - start_ns) // 1_000_000, time_ns / _NANOSECONDS)
 
 
 def _summary(analysis: Analysis) -> Iterator[tuple[str, float]]:
@@ -142,19 +153,31 @@ def _settings(analysis: Analysis) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def _totals(analysis: MonitorAnalysis) -> dict[str, float]:
-    """The figures by which monitored programs are compared; what was not measured is absent."""
-    found = {"wall_s": analysis.window_s}
-    if analysis.ending is not None:
-        found["cpu_s"] = analysis.ending.user_cpu_s + analysis.ending.system_cpu_s
-        found["exit_code"] = analysis.ending.exit_code
-    for one in analysis.usage.devices if analysis.usage is not None else ():
-        found |= {f"{one.device}/{name}_highest": gauge.highest for name, gauge in one.gauges.items()}
-        found |= {f"{one.device}/{name}": count for name, count in one.counts.items()}
-        found[f"{one.device}/energy_j"] = one.energy.energy_j if one.energy is not None else None
-    return {name: float(value) for name, value in found.items() if value is not None}
-
-
 def _yes(value: bool) -> str:
     # TensorBoard would show a bool as 0.0 or 1.0.
     return "yes" if value else "no"
+
+
+def write_csv(analysis: Analysis, directory: Path) -> list[Path]:
+    """Write ``operators.csv``, ``modules.csv`` and ``steps.csv`` into ``directory`` and return their paths.
+
+    A cell of text that a spreadsheet would run as a formula gets a leading apostrophe.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name in ("operators", "modules", "steps"):
+        frame = analysis.to_dataframe(name)
+        for column in WORDS.intersection(frame.columns):
+            frame[column] = frame[column].map(inert, na_action="ignore")
+        path = directory / f"{name}.csv"
+        # Words are always quoted: a carriage return inside a name would end the row otherwise.
+        frame.to_csv(path, index=False, encoding="utf-8", lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+        paths.append(path)
+    return paths
+
+
+def write_parquet(analysis: Analysis, path: Path) -> Path:
+    """Write the operators to ``path`` as Parquet, names as they are, and return the path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    analysis.to_dataframe().to_parquet(path, engine="pyarrow", index=False)
+    return path

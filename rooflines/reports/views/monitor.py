@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+import signal
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -12,13 +14,11 @@ from rooflines.profiler.records import Workload
 from rooflines.profiler.samplers.fields import Summary
 from rooflines.reports.charts.usage import Line, Timeline, timeline_caption, usage_timeline
 from rooflines.reports.charts.usage import Row as TimelineRow
-from rooflines.reports.document import Block, Column, Facts, Figure, Page, Paragraph, Row, Section, Table
-from rooflines.reports.views.usage import usage_table
-from rooflines.reports.words.usage_sentences import energy_text, peak_power, refusal_text, usage_remarks
-from rooflines.roofline.analysis import Analysis, DeviceUsage, Gauge
+from rooflines.reports.document import Column, Facts, Figure, Page, Paragraph, Section, said, section, table
+from rooflines.reports.views.usage import energy_text, peak_power, refusal_text, usage_remarks, usage_table
+from rooflines.roofline.analysis import Analysis, DeviceUsage
 from rooflines.roofline.step.interference import shared_by
-from rooflines.roofline.usage.device_usage import HOST, figure, is_accelerator, is_host
-from rooflines.roofline.usage.monitored import MonitorAnalysis
+from rooflines.roofline.usage.device_usage import HOST, MonitorAnalysis, figure, is_accelerator, is_host
 from rooflines.units import binary_bytes, percent, quantity, seconds, si, significant
 
 _SITES, _SITES_IN_BRIEF = 15, 10
@@ -64,8 +64,8 @@ def page(analysis: MonitorAnalysis) -> Page:
         rooflines=analysis.environment.rooflines or "",
         verdict=headline(analysis),
         status=_CUT_OFF if analysis.status == "running" else shared_by([_others_cores(analysis)], "programs"),
-        sections=tuple(section for section in (_took(analysis), _gpus_section(analysis), _while_it_ran(analysis), _python(analysis),
-                                               _machine(analysis), _method(analysis)) if section.blocks),
+        sections=tuple(part for part in (_took(analysis), _gpus_section(analysis), _while_it_ran(analysis), _python(analysis),
+                                         _machine(analysis), _method(analysis)) if part.blocks),
         footer=f"Schema {analysis.schema}.",
     )  # fmt: skip
 
@@ -83,57 +83,51 @@ def _took(analysis: MonitorAnalysis) -> Section:
         Column("", key="name", format="text", least=8), Column("mean"), Column("peak"), Column("total"),
         Column("", key="remark", format="text", quiet=True, least=8),
     )  # fmt: skip
-    rows = tuple(Row(tuple(row)) for row in host_rows(analysis))
-    table = Table(name="host", caption="The program and the machine over time", columns=columns, rows=rows, show="always")
-    remarks = [Paragraph(text, "absent", "always") for text in (*missing(analysis), *analysis.notes)]
-    return Section(name="host", title="Resource usage", blocks=(*([table] if rows else []), *remarks))
+    rows = [tuple(row) for row in host_rows(analysis)]
+    shown = table("host", columns, rows, "The program and the machine over time", show="always") if rows else None
+    return section("host", "Resource usage", shown, *said((*missing(analysis), *analysis.notes), "absent"))
 
 
 def _gpus_section(analysis: MonitorAnalysis) -> Section:
-    gpus = _without_host(_as_run(analysis))
-    table = usage_table(gpus) if _gpus(analysis) else None
-    texts = (*gpu_names(analysis), *usage_remarks(gpus)) if table else ()
-    notes = (Paragraph(text, "note", "always") for text in texts)
-    return Section(name="gpus", title="GPUs", blocks=(*([table] if table else []), *notes))
+    as_run, gpus = _as_run(analysis), _gpus(analysis)
+    if as_run.usage is None or not gpus:
+        return section("gpus", "GPUs")
+    # The other table describes the host and its parts.
+    as_run = msgspec.structs.replace(as_run, usage=msgspec.structs.replace(as_run.usage, devices=tuple(gpus)))
+    return section("gpus", "GPUs", usage_table(as_run), *said((*_gpu_names(analysis), *usage_remarks(as_run)), "note"))
 
 
 def _while_it_ran(analysis: MonitorAnalysis) -> Section:
     drawn = timeline(analysis)
-    figure: Block = Paragraph("No timeline: it requires at least two readings.", "absent")
-    if drawn is not None:
-        figure = Figure(name="timeline", drawing=drawn, caption=timeline_caption(drawn))
-    return Section(name="usage", title="Timeline", blocks=(figure,))
+    figure = Figure(name="timeline", drawing=drawn, caption=timeline_caption(drawn)) if drawn is not None else None
+    return section("usage", "Timeline", figure or Paragraph("No timeline: it requires at least two readings.", "absent"))
 
 
 def _python(analysis: MonitorAnalysis) -> Section:
     memory = analysis.python_memory
     if memory is None:
-        return Section(name="python", title="Python's allocations")
-    first, *others = python_sentences(memory)
-    sites = python_sites(memory, _SITES)
+        return section("python", "Python's allocations")
+    first, *others = said(python_sentences(memory), "note")
+    # The lines that held most: bytes, blocks, place.
+    sites = [(binary_bytes(site.bytes), f"{site.blocks:,}", f"{site.file}:{site.line}") for site in memory.sites[:_SITES]]
     columns = (Column("held"), Column("blocks"), Column("line", format="middle"))
-    table = Table(
-        name="python", caption="Python lines that held the most memory", columns=columns, rows=tuple(map(Row, sites)),
-        brief=_SITES_IN_BRIEF, show="always",
-    )  # fmt: skip
-    return Section(
-        name="python",
-        title="Python's allocations",
-        blocks=(
-            Paragraph(first, show="always"),
-            *([table] if sites else []),
-            *(Paragraph(text, "note", "always") for text in others),
-        ),
-    )
+    caption = "Python lines that held the most memory"
+    held = table("python", columns, sites, caption, brief=_SITES_IN_BRIEF, show="always") if sites else None
+    return section("python", "Python's allocations", Paragraph(first.text, show="always"), held, *others)
 
 
 def _machine(analysis: MonitorAnalysis) -> Section:
-    return Section(name="machine", title="Machine", blocks=(Facts(rows=_facts(analysis)),))
+    return section("machine", "Machine", Facts(rows=_facts(analysis)))
 
 
 def _method(analysis: MonitorAnalysis) -> Section:
-    counters = tuple((name, f"new values: {text}.") for name, text in _counters(analysis))
-    return Section(name="method", title="Method", blocks=(Facts(rows=(*_METHOD, *counters), kind="definitions"),))
+    # How often what can be read of each device changes, as far as it is known.
+    known = [counter for counter in analysis.counters if counter.update_s is not None]
+    changes: dict[str, list[str]] = {}
+    for counter in known:
+        changes.setdefault(counter.device, []).append(f"{counter.field} every {seconds(counter.update_s or 0.0, 2)}")
+    counters = ((device, f"new values: {'; '.join(texts)}.") for device, texts in changes.items())
+    return section("method", "Method", Facts(rows=(*_METHOD, *counters), kind="definitions"))
 
 
 # --- what is said ------------------------------------------------------------------------------------------------------------------
@@ -169,99 +163,65 @@ def ended(analysis: MonitorAnalysis) -> str:
     """How the program ended; empty if that was not observed."""
     if analysis.ending is None:
         return ""
-    if analysis.ending.signal is not None:
-        return f"ended by {_signal_name(analysis.ending.signal)}"
-    return f"exit code {analysis.ending.exit_code}"
+    number = analysis.ending.signal
+    if number is None:
+        return f"exit code {analysis.ending.exit_code}"
+    return f"ended by {signal.Signals(number).name if number in set(signal.Signals) else f'signal {number}'}"
 
 
 def host_rows(analysis: MonitorAnalysis) -> Iterator[HostRow]:
     """Resources that the program used and the load of the host; only what was measured."""
-    host = analysis.usage.of(HOST) if analysis.usage is not None else None
-    ending, cores = analysis.ending, analysis.environment.cpu_threads
-    gauges = host.gauges if host is not None else {}
-    counts = host.counts if host is not None else {}
+    usage, ending, environment = analysis.usage, analysis.ending, analysis.environment
+    host = usage.of(HOST) if usage is not None else None
+    gauges, counts = (host.gauges, host.counts) if host is not None else ({}, {})
 
-    busy = gauges.get("process_cpu_utilization")
+    def of_gauge(name: str, key: str, form: Callable[[float], str], remark: str = "") -> Iterator[HostRow]:
+        if (gauge := gauges.get(key)) is not None:
+            yield HostRow(name, form(gauge.mean), form(gauge.highest), remark=remark)
+
+    busy, resident = gauges.get("process_cpu_utilization"), gauges.get("process_rss_bytes")
     # The system's own account also holds what began and ended between two readings.
     mean = (ending.user_cpu_s + ending.system_cpu_s) / ending.wall_s if ending and ending.wall_s > 0 else busy.mean if busy else None
     if mean is not None:
-        yield HostRow(
-            "cores busy",
-            _cores(mean),
-            _cores(max(busy.highest, mean)) if busy else "",
-            remark=f"of {cores}" if cores else "",
-        )
-    if ending is not None:
-        spent = ending.user_cpu_s + ending.system_cpu_s
-        if spent > 0:
-            yield HostRow("CPU time", total=seconds(spent), remark=f"{percent(ending.system_cpu_s / spent)} in the system")
-    yield from _memory_rows(analysis, gauges)
-    threads = gauges.get("process_threads")
-    if threads is not None:
+        peak = _cores(max(busy.highest, mean)) if busy else ""
+        yield HostRow("cores busy", _cores(mean), peak, remark=f"of {environment.cpu_threads}" if environment.cpu_threads else "")
+    if ending is not None and (spent_s := ending.user_cpu_s + ending.system_cpu_s) > 0:
+        yield HostRow("CPU time", total=seconds(spent_s), remark=f"{percent(ending.system_cpu_s / spent_s)} in the system")
+    largest = ending.largest_rss_bytes if ending is not None else None
+    if resident is not None or largest is not None:
+        mean_bytes, sampled = (binary_bytes(resident.mean), resident.highest) if resident is not None else ("", 0.0)
+        # The kernel keeps the peak of every process, between two readings as well.
+        remark = "its largest process (kernel)" if (largest or 0) > sampled else "RSS of all its processes"
+        yield HostRow("resident memory", mean_bytes, binary_bytes(max(sampled, largest or 0)), remark=remark)
+    yield from of_gauge("unique memory", "process_uss_bytes", binary_bytes, "USS, not shared")
+    if (threads := gauges.get("process_threads")) is not None:
         yield HostRow("threads", significant(threads.mean), f"{threads.highest:.0f}")
     for name, field in (("read from disk", "process_read_bytes"), ("written to disk", "process_written_bytes")):
-        if field in counts:
-            yield HostRow(name, _rate(counts[field], analysis), total=si(counts[field], "B"))
-    if "process_major_faults" in counts and counts["process_major_faults"] > 0:
+        if (count := counts.get(field)) is not None:
+            rate = si(count / analysis.window_s, "B/s") if analysis.window_s and count else ""
+            yield HostRow(name, rate, total=si(count, "B"))
+    if counts.get("process_major_faults", 0) > 0:
         yield HostRow("page faults", total=f"{counts['process_major_faults']:,.0f}", remark="that waited for the disk")
-    whole = gauges.get("cpu_utilization")
-    if whole is not None:
-        yield HostRow("machine busy", percent(whole.mean), percent(whole.highest), remark="all processes together")
-    used, total = gauges.get("memory_used_bytes"), analysis.environment.memory_bytes
-    if used is not None:
-        yield HostRow(
-            "machine memory", binary_bytes(used.mean), binary_bytes(used.highest), remark=f"of {binary_bytes(total)}" if total else ""
-        )
-    heat = gauges.get("temperature_c")
-    if heat is not None:
-        yield HostRow("CPU temperature", f"{heat.mean:.0f} °C", f"{heat.highest:.0f} °C")
-    yield from _power_rows(analysis)
-    yield from _declared_rows(analysis)
-
-
-def _memory_rows(analysis: MonitorAnalysis, gauges: Mapping[str, Gauge]) -> Iterator[HostRow]:
-    resident, unique = gauges.get("process_rss_bytes"), gauges.get("process_uss_bytes")
-    largest = analysis.ending.largest_rss_bytes if analysis.ending is not None else None
-    if resident is not None or largest is not None:
-        sampled = resident.highest if resident is not None else 0.0
-        # The kernel keeps the peak of every process, between two readings as well.
-        missed = largest is not None and largest > sampled
-        yield HostRow(
-            "resident memory",
-            binary_bytes(resident.mean) if resident is not None else "",
-            binary_bytes(max(sampled, largest or 0)),
-            remark="its largest process (kernel)" if missed else "RSS of all its processes",
-        )
-    if unique is not None:
-        yield HostRow("unique memory", binary_bytes(unique.mean), binary_bytes(unique.highest), remark="USS, not shared")
-
-
-def _power_rows(analysis: MonitorAnalysis) -> Iterator[HostRow]:
-    """Every device's energy but the GPUs', a row each: the board's counter holds the packages, so they are not to be added up."""
-    for one in analysis.usage.devices if analysis.usage is not None else ():
+    memory = f"of {binary_bytes(environment.memory_bytes)}" if environment.memory_bytes else ""
+    yield from of_gauge("machine busy", "cpu_utilization", percent, "all processes together")
+    yield from of_gauge("machine memory", "memory_used_bytes", binary_bytes, memory)
+    yield from of_gauge("CPU temperature", "temperature_c", "{:.0f} °C".format)
+    # Every device's energy but the GPUs', a row each: the board's counter holds the packages, so they are not to be added up.
+    for one in usage.devices if usage is not None else ():
         if not is_accelerator(one) and one.energy is not None:
             name, remark = _COUNTED.get(one.device, (f"{one.device} power", "RAPL" if is_host(one.device) else ""))
-            peak = peak_power(one)
-            watts = "" if peak is None else si(peak, "W")
-            yield HostRow(name, si(one.mean_power_w or 0.0, "W"), watts, energy_text(one.energy), remark)
+            watts = peak_power(one)
+            peak = "" if watts is None else si(watts, "W")
+            yield HostRow(name, si(one.mean_power_w or 0.0, "W"), peak, energy_text(one.energy), remark)
+    # The fields that samplers of other packages declare, a row for each device that has them.
+    for one, (key, declared) in itertools.product(usage.devices, usage.fields.items()) if usage is not None else ():
+        read = {summary: figure(one, key, summary) for summary in declared.summary if "table" in declared.shown}
+        cells = {_COLUMN_OF.get(by, "mean"): quantity(value, declared.unit_of(by)) for by, value in read.items() if value is not None}
+        if cells:
+            yield HostRow(declared.label, **cells, remark="" if one.device == HOST else one.device)
 
 
-def _declared_rows(analysis: MonitorAnalysis) -> Iterator[HostRow]:
-    """The fields that samplers of other packages declare, a row for each device that has them."""
-    usage = analysis.usage
-    for one in usage.devices if usage is not None else ():
-        for key, field in usage.fields.items() if usage is not None else ():
-            cells = {}
-            for summary in field.summary if "table" in field.shown else ():
-                value = figure(one, key, summary)
-                if value is not None:
-                    column = _COLUMN_OF.get(summary, "mean")
-                    cells[column] = quantity(value, field.unit_of(summary))
-            if cells:
-                yield HostRow(field.label, **cells, remark="" if one.device == HOST else one.device)
-
-
-def gpu_names(analysis: MonitorAnalysis) -> Iterator[str]:
+def _gpu_names(analysis: MonitorAnalysis) -> Iterator[str]:
     """What the driver calls the GPUs, each name once."""
     for name in dict.fromkeys(analysis.gpus.values()):
         # A slice is called by the number of its GPU and its own: gpu0/mig1.
@@ -301,30 +261,12 @@ def python_sentences(memory: PythonMemory) -> Iterator[str]:
     yield f"{took} How many the program made is not counted: run it without --python-memory for its time."
 
 
-def python_sites(memory: PythonMemory, most: int) -> tuple[tuple[str, str, str], ...]:
-    """The lines that held most: bytes, blocks, place."""
-    return tuple((binary_bytes(site.bytes), f"{site.blocks:,}", f"{site.file}:{site.line}") for site in memory.sites[:most])
-
-
 def _gpus(analysis: MonitorAnalysis) -> list[DeviceUsage]:
     return [one for one in analysis.usage.devices if is_accelerator(one)] if analysis.usage is not None else []
 
 
 def _cores(busy: float) -> str:
     return significant(busy) if busy >= 0.01 or not busy else "<0.01"
-
-
-def _rate(count: float, analysis: MonitorAnalysis) -> str:
-    return f"{si(count / analysis.window_s, 'B/s')}" if analysis.window_s and count else ""
-
-
-def _signal_name(number: int) -> str:
-    import signal
-
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def timeline(analysis: MonitorAnalysis) -> Timeline | None:
@@ -348,14 +290,6 @@ def _as_run(analysis: MonitorAnalysis) -> Analysis:
     return Analysis(workload=workload, environment=analysis.environment, usage=analysis.usage, notes=analysis.notes)
 
 
-def _without_host(as_run: Analysis) -> Analysis:
-    """The GPUs only: the table describes the host and its parts."""
-    if as_run.usage is None:
-        return as_run
-    devices = tuple(one for one in as_run.usage.devices if is_accelerator(one))
-    return msgspec.structs.replace(as_run, usage=msgspec.structs.replace(as_run.usage, devices=devices))
-
-
 def _facts(analysis: MonitorAnalysis) -> tuple[tuple[str, str], ...]:
     environment = analysis.environment
     facts = (
@@ -371,12 +305,3 @@ def _facts(analysis: MonitorAnalysis) -> tuple[tuple[str, str], ...]:
         ("read every", f"{significant(analysis.period_s, 2)} s, or as often as a counter changes"),
     )
     return tuple((name, text) for name, text in facts if text)
-
-
-def _counters(analysis: MonitorAnalysis) -> tuple[tuple[str, str], ...]:
-    """How often what can be read of each device changes, as far as it is known."""
-    known = [one for one in analysis.counters if one.update_s is not None]
-    return tuple(
-        (device, "; ".join(f"{one.field} every {seconds(one.update_s or 0.0, 2)}" for one in known if one.device == device))
-        for device in dict.fromkeys(one.device for one in known)
-    )

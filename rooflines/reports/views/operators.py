@@ -1,98 +1,105 @@
-"""The operators of a run or a trace as a table, with what a row stands for and runs."""
+"""The operators and modules of a run or a trace as tables, their kernels, and what has no count."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+
 from rooflines.reports.charts.palette import bound_style
 from rooflines.reports.charts.roofline import warning
-from rooflines.reports.document import Block, Cell, Column, Paragraph, Row, Section, Table, Value
-from rooflines.reports.views.kernels import kernels_table
+from rooflines.reports.document import ABSENT, Cell, Column, Paragraph, Row, Section, Show, Table, Value, said, section, table
 from rooflines.reports.words import rows as rows_of
 from rooflines.reports.words import sentences
-from rooflines.reports.words.rows import TableRow, flagged, module_text, table_rows
-from rooflines.reports.words.summary import operators_summary, share_of_step
-from rooflines.reports.words.text import marked_name
-from rooflines.roofline.analysis import Analysis
-from rooflines.units import seconds, si
+from rooflines.reports.words.rows import TableRow, flagged, module_text, operators_summary, share_of_step, table_rows
+from rooflines.reports.words.text import is_graph, is_kernel, marked_name
+from rooflines.roofline.analysis import Analysis, Kernel, ModuleRow, OperatorRow
+from rooflines.roofline.formulas.counter import NO_FORMULA
+from rooflines.roofline.kernel_names import short_kernel
+from rooflines.units import percent, seconds, si
 
 # Rows in the short form, and in print.
 _OPERATORS, _OPERATORS_PRINTED = 10, 25
 _FLAGS, _FLAGS_PRINTED = 3, 10
+_MOST_KERNELS, _KERNELS_BRIEF = 20, 8
+_MODULES_PRINTED = 30
+_UNCOUNTED_BRIEF, _UNCOUNTED_PRINTED = 5, 12
+_GRAPHS = 3
+# A terminal lists the operators without a count from this share of the time on; a full report always does.
+_WORTH_A_TABLE = 0.02
+# Below this share of the time of graphs, their operators are missed.
+_MATCHED = 0.9
+_SHARE = Column("share", "%", "share", help="share of the step's time")
+_EFFICIENCY = Column("eff.", "%", "efficiency", "efficiency", help="efficiency: lower bound / time")
 
 
-def section(analysis: Analysis) -> Section:
-    table = operator_table(analysis)
-    if table is None:
-        missing = Paragraph(sentences.missing_operators(analysis) or "", "absent", "always")
-        return Section(name="operators", title="Operators", blocks=(missing,))
-    wrong = rows_of.flagged_rows(analysis)
-    blocks: list[Block] = [table]
-    blocks += [
-        Paragraph(sentences.flag_sentence(one), "alert", "always" if at < _FLAGS else "full")
-        for at, one in enumerate(wrong[:_FLAGS_PRINTED])
-    ]
-    if len(wrong) > _FLAGS:
-        blocks.append(Paragraph(f"{len(wrong) - _FLAGS} more are flagged in the full report", "note", "brief"))
-    inferred = sentences.inferred_sentence(analysis)
-    if inferred:
-        blocks.append(Paragraph(inferred, "note", "always"))
-    return Section(name="operators", title=rows_of.table_title(table_rows(analysis)), blocks=tuple(blocks))
+def operators_section(analysis: Analysis) -> Section:
+    """The table of operators, what is doubtful in it, and what its marks mean."""
+    operators = operator_table(analysis)
+    if operators is None:
+        return section("operators", "Operators", *said([sentences.missing_operators(analysis) or ""], "absent"))
+    doubtful = [sentences.flag_sentence(row) for row in rows_of.flagged_rows(analysis)]
+    more = len(doubtful) - _FLAGS
+    return section(
+        "operators",
+        operators.caption,
+        operators,
+        *said(doubtful[:_FLAGS], "alert"),
+        *said(doubtful[_FLAGS:_FLAGS_PRINTED], "alert", "full"),
+        Paragraph(f"{more} more are flagged in the full report", "note", "brief") if more > 0 else None,
+        *said([sentences.inferred_sentence(analysis)], "note"),
+    )
 
 
 def operator_table(analysis: Analysis) -> Table | None:
     """All operators in the order of ``table_rows``, with their totals; None without any."""
-    everything = table_rows(analysis)
-    if not everything:
+    rows = table_rows(analysis)
+    if not rows:
         return None
-    rows = [one.row for one in everything]
-    most_time = max(row.time_s for row in rows) or 1.0
-    most_headroom = max((row.headroom_s or 0.0 for row in rows), default=0.0) or 1.0
-    judged = any(row.headroom_s is not None for row in rows)
-    title = rows_of.table_title(everything)
-    return Table(
-        name="operators",
-        caption=title,
-        columns=(
-            Column("share", "%", "share", help="share of the step's time"),
-            Column(title.lower().removesuffix("s"), format="name", key="operator", least=16),
-            Column("module", format="path", least=14, priority=1),
-            Column("time", "s", "scaled", priority=1),
-            Column("headroom", "s", "scaled", help="time − lower bound; a row without a bound is sorted by its time"),
-            Column("eff.", "%", "efficiency", "efficiency", help="efficiency: lower bound / time"),
-            Column("bound", format="text", least=13, priority=2),
-            Column("achieved", "FLOP/s", "scaled", priority=6, group="achieved"),
-            Column("attainable", "FLOP/s", "scaled", priority=9, help="the roof above this operator at its intensity"),
-            Column("intensity", "FLOP/B", "figures", priority=7),
-            Column("work", "FLOP", "scaled", priority=10),
-            Column("traffic", "B", "scaled", priority=11),
-            Column("calls", format="count", priority=5),
-            Column("shapes", format="shapes", least=11, priority=3, quiet=True),
-            Column("longest kernel", format="middle", least=28, priority=8, quiet=True, show="brief"),
-        ),
-        rows=tuple(_operator_row(one, analysis, most_time, most_headroom) for one in everything),
-        total=_operator_totals(everything, analysis),
-        order=rows_of.table_order(everything),
-        sorted_by="headroom" if judged else "share",
-        kind="main",
-        brief=_OPERATORS,
-        printed=_OPERATORS_PRINTED,
-        show="always",
+    most_s = max(row.row.time_s for row in rows) or 1.0
+    most_headroom_s = max((row.row.headroom_s or 0.0 for row in rows), default=0.0) or 1.0
+    title = rows_of.table_title(rows)
+    columns = (
+        _SHARE,
+        Column(title.lower().removesuffix("s"), format="name", key="operator", least=16),
+        Column("module", format="path", least=14, priority=1),
+        Column("time", "s", "scaled", priority=1),
+        Column("headroom", "s", "scaled", help="time − lower bound; a row without a bound is sorted by its time"),
+        _EFFICIENCY,
+        Column("bound", format="text", least=13, priority=2),
+        Column("achieved", "FLOP/s", "scaled", priority=6, group="achieved"),
+        Column("attainable", "FLOP/s", "scaled", priority=9, help="the roof above this operator at its intensity"),
+        Column("intensity", "FLOP/B", "figures", priority=7),
+        Column("work", "FLOP", "scaled", priority=10),
+        Column("traffic", "B", "scaled", priority=11),
+        Column("calls", format="count", priority=5),
+        Column("shapes", format="shapes", least=11, priority=3, quiet=True),
+        Column("longest kernel", format="middle", least=28, priority=8, quiet=True, show="brief"),
     )
+    return table(
+        "operators", columns, (_operator_row(row, analysis, most_s, most_headroom_s) for row in rows), title,
+        total=_operator_totals(rows, analysis), order=rows_of.table_order(rows),
+        sorted_by="headroom" if any(row.row.headroom_s is not None for row in rows) else "share", kind="main",
+        brief=_OPERATORS, printed=_OPERATORS_PRINTED, show="always",
+    )  # fmt: skip
 
 
-def _operator_row(one: TableRow, analysis: Analysis, most_time: float, most_headroom: float) -> Row:
-    row, share = one.row, share_of_step(one.row.time_s, analysis)
-    headroom = max(0.0, (row.headroom_s or 0.0) / most_headroom)
+def _operator_row(folded: TableRow, analysis: Analysis, most_s: float, most_headroom_s: float) -> Row:
+    row, wrong, module = folded.row, flagged(folded), module_text(folded)
     inferred = f" · inferred: {row.inferred}" if row.inferred else ""
     inferred += f" · assumed: {row.assumption}" if row.assumption else ""
+    doubt = warning(row) or (wrong[0].flag or "" if wrong else "")
     return Row(
         (
-            Cell(value=share, bar=row.time_s / most_time),
+            Cell(value=share_of_step(row.time_s, analysis), bar=row.time_s / most_s),
             Cell(value=marked_name(row), hover=f"{row.name} · {row.category}{inferred}", sort=row.name),
-            Cell(value=module_text(one), hover=module_text(one), sort=row.module),
+            Cell(value=module, hover=module, sort=row.module),
             Cell(value=row.time_s, hover=seconds(row.time_s)),
-            Cell(value=row.headroom_s, bar=headroom, sort=one.gain_s),
-            Cell(value=row.efficiency, hover=warning(row), warning=_doubt(one)),
-            Cell(value=rows_of.bound_text(one), letter=bound_style(one.bound).letter, hover=_bound_title(one), sort=one.bound),
+            Cell(value=row.headroom_s, bar=max(0.0, (row.headroom_s or 0.0) / most_headroom_s), sort=folded.gain_s),
+            Cell(value=row.efficiency, hover=warning(row), warning=doubt),
+            Cell(
+                value=rows_of.bound_text(folded), letter=bound_style(folded.bound).letter, hover=_bound_title(folded), sort=folded.bound
+            ),
             row.flop_per_s,
             row.attainable_flop_per_s,
             row.intensity_flop_per_byte or None,
@@ -103,63 +110,50 @@ def _operator_row(one: TableRow, analysis: Analysis, most_time: float, most_head
             rows_of.dominant_kernel(row),
         ),
         colour=row.category,
-        detail=_detail(one, analysis),
+        detail=_detail(folded, analysis),
     )
 
 
-def _doubt(one: TableRow) -> str:
-    """The reason why the efficiency of a row, or of some of its members, is not plausible."""
-    wrong = flagged(one)
-    return warning(one.row) or (wrong[0].flag or "" if wrong else "")
-
-
 def _operator_totals(everything: list[TableRow], analysis: Analysis) -> tuple[Value, ...]:
-    rows = [one.row for one in everything]
+    rows = [folded.row for folded in everything]
     work, size, judged = sum(row.flops for row in rows), sum(row.bytes for row in rows), operators_summary(analysis)
     time_s = rows_of.table_time(analysis, everything)
     return (
         share_of_step(time_s, analysis), "1 row" if len(rows) == 1 else f"all {len(rows)} rows", "", time_s,
         judged.headroom_s if judged.is_judged else None, judged.efficiency, "", "", "", work / size if size and work else None, work,
-        size,
-        sum(row.calls for row in rows), "", "",
+        size, sum(row.calls for row in rows), "", "",
     )  # fmt: skip
 
 
-def _detail(one: TableRow, analysis: Analysis) -> tuple[Paragraph | Table, ...]:
-    wrong = flagged(one)
+def _detail(folded: TableRow, analysis: Analysis) -> tuple[Paragraph | Table, ...]:
+    """What a row stands for: remarks, the modules of a folded one, its kernels."""
+    row = folded.row
     remarks = (
-        f"No count: {one.reason}." if one.reason else "",
-        f"Work inferred from other events in the trace: {one.row.inferred}." if one.row.inferred else "",
-        f"Work estimated: {one.row.assumption}." if one.row.assumption else "",
-        f"{sentences.flag_sentence(one)}." if wrong else "",
+        f"No count: {folded.reason}." if folded.reason else "",
+        f"Work inferred from other events in the trace: {row.inferred}." if row.inferred else "",
+        f"Work estimated: {row.assumption}." if row.assumption else "",
+        f"{sentences.flag_sentence(folded)}." if flagged(folded) else "",
     )
-    tables = (_members_table(one, analysis), kernels_table(one.row, analysis))
-    return (*(Paragraph(text) for text in remarks if text), *(table for table in tables if table is not None))
-
-
-def _members_table(one: TableRow, analysis: Analysis) -> Table | None:
-    """The modules of a folded row; None for a single module."""
-    if one.modules < 2:
-        return None
-    return Table(
-        name="members",
-        caption="Modules in this row",
-        columns=(
+    members = None
+    if folded.modules > 1:
+        columns = (
             Column("module", format="path"), Column("share", "%", "share"), Column("time", "s", "scaled"),
             Column("headroom", "s", "scaled"), Column("eff.", "%", "efficiency", "efficiency"), Column("calls", format="count"),
-        ),
-        rows=tuple(
-            Row((row.module, share_of_step(row.time_s, analysis), row.time_s, row.headroom_s,
-                 Cell(value=row.efficiency, hover=warning(row), warning=warning(row)), row.calls))
-            for row in one.members
-        ),
-    )  # fmt: skip
+        )  # fmt: skip
+        cells = (
+            (member.module, share_of_step(member.time_s, analysis), member.time_s, member.headroom_s,
+             Cell(value=member.efficiency, hover=warning(member), warning=warning(member)), member.calls)
+            for member in folded.members
+        )  # fmt: skip
+        members = table("members", columns, cells, "Modules in this row")
+    tables = (members, kernels_table(row, analysis))
+    return (*said(remarks, show="full"), *(found for found in tables if found is not None))
 
 
-def _bound_title(one: TableRow) -> str:
-    row, meaning = one.row, bound_style(one.bound).meaning
-    if one.reason:
-        return f"{meaning}: {one.reason}"
+def _bound_title(folded: TableRow) -> str:
+    row, meaning = folded.row, bound_style(folded.bound).meaning
+    if folded.reason:
+        return f"{meaning}: {folded.reason}"
     if row.bound == "transfer":
         pageable = any("pageable" in kernel.name.lower() for kernel in row.kernels)
         staged = "; from or to pageable memory, which the host copies through a pinned buffer" if pageable else ""
@@ -167,3 +161,162 @@ def _bound_title(one: TableRow) -> str:
     nearest = f"; the nearest is the {row.nearest_roof} roof" if row.nearest_roof else ""
     level = f"; its bytes are judged against {row.memory_level}" if row.memory_level else ""
     return f"{meaning}{nearest}{level}"
+
+
+def kernels_table(row: OperatorRow, analysis: Analysis, title: str = "", show: Show = "full") -> Table | None:
+    """The kernels that ``row`` ran on the device by what they are, longest first; None if the trace does not record them."""
+    if not row.kernels:
+        return None
+    groups: dict[str, list[Kernel]] = {}
+    for kernel in row.kernels:
+        groups.setdefault(short_kernel(kernel.name), []).append(kernel)
+    times = {name: sum(kernel.time_s for kernel in group) for name, group in groups.items()}
+    longest = sorted(groups, key=lambda name: -times[name])
+    rows: list[tuple[Value | Cell, ...]] = [
+        (
+            share_of_step(times[name], analysis), Cell(value=name, hover="\n".join(kernel.name for kernel in groups[name])),
+            times[name], sum(kernel.calls for kernel in groups[name]),
+            ", ".join(map(str, sorted({stream for kernel in groups[name] for stream in kernel.streams}))) or ABSENT,
+        )
+        for name in longest[:_MOST_KERNELS]
+    ]  # fmt: skip
+    if len(longest) > _MOST_KERNELS:
+        rows.append(("", f"and {len(longest) - _MOST_KERNELS} more in analysis.json", "", "", ""))
+    columns = (
+        Column("share", "%", "share"), Column("kernel", format="text"), Column("time", "s", "scaled"), Column("calls", format="count"),
+        Column("stream", priority=1),
+    )  # fmt: skip
+    return table("kernels", columns, rows, title or "Kernels of this row", title=title, brief=_KERNELS_BRIEF, show=show)
+
+
+# --- modules -----------------------------------------------------------------------------------------------------------------------
+
+
+def modules_section(analysis: Analysis) -> Section:
+    """The modules as a tree, or why there are none."""
+    missing = sentences.missing_operators(analysis) or "No modules: the trace contains none."
+    return section("modules", "Modules", module_table(analysis) or Paragraph(missing, "absent"))
+
+
+def module_table(analysis: Analysis) -> Table | None:
+    """The modules as a tree, each below its parent; None without any."""
+    rows = list(_preorder(analysis.modules))
+    if not rows:
+        return None
+    most_headroom_s = max((row.headroom_s or 0.0 for row, _ in rows), default=0.0) or 1.0
+    longest = sorted(range(len(rows)), key=lambda index: -rows[index][0].time_s)[:_MODULES_PRINTED]
+    columns = (
+        _SHARE, Column("module", format="text", least=20), Column("class", format="text"), Column("time", "s", "scaled"),
+        Column("headroom", "s", "scaled"), _EFFICIENCY, Column("work", "FLOP", "scaled", priority=1),
+        Column("traffic", "B", "scaled", priority=2), Column("calls", format="count", priority=1),
+    )  # fmt: skip
+    cells = (
+        (
+            Cell(value=(share := share_of_step(row.time_s, analysis)), bar=min(1.0, share)),
+            Cell(value=row.path.rsplit(".", 1)[-1] or "(model)", hover=row.path), row.type,
+            Cell(value=row.time_s, hover=seconds(row.time_s)),
+            Cell(value=row.headroom_s, bar=max(0.0, (row.headroom_s or 0.0) / most_headroom_s)), row.efficiency,
+            Cell(value=row.flops, hover=si(row.flops, "FLOP")), Cell(value=row.bytes, hover=si(row.bytes, "B")), row.calls,
+        )
+        for row, _ in rows
+    )  # fmt: skip
+    return table(
+        "modules",
+        columns,
+        (Row(row, depth=depth, printed=at in longest) for at, (row, (_, depth)) in enumerate(zip(cells, rows, strict=True))),
+        "Modules, each with everything below it",
+        note="A module counts everything below it, so the rows do not add up to the total.",
+        kind="tree",
+    )
+
+
+def _preorder(modules: Iterable[ModuleRow]) -> Iterator[tuple[ModuleRow, int]]:
+    """Each module after its nearest recorded ancestor, siblings in the order given, with its depth in this tree."""
+    by_path = {row.path: row for row in modules}
+    children: dict[str | None, list[ModuleRow]] = {}
+    for row in by_path.values():
+        parts = row.path.split(".") if row.path else []
+        above = (".".join(parts[:length]) for length in range(len(parts) - 1, -1, -1))
+        children.setdefault(next((path for path in above if path in by_path), None), []).append(row)
+    waiting = [(row, 0) for row in reversed(children.get(None, []))]
+    while waiting:
+        row, depth = waiting.pop()
+        yield row, depth
+        waiting.extend((child, depth + 1) for child in reversed(children.get(row.path, [])))
+
+
+# --- coverage ----------------------------------------------------------------------------------------------------------------------
+
+
+def coverage_section(analysis: Analysis, under: str) -> Section:
+    """The share of the time with a work model, the operators that lack one, and how to add a formula, below the heading ``under``."""
+    coverage, groups = analysis.coverage, _uncounted(analysis)
+    show: Show = "always" if share_of_step(sum(map(_rows_s, groups.values())), analysis) >= _WORTH_A_TABLE else "full"
+    sentence = sentences.coverage_sentence(analysis, named=show != "always")
+    missing = sentences.missing_operators(analysis) or "The share of time with a count is unknown."
+    blocks: list[Paragraph | Table] = [Paragraph(sentence, show="always") if sentence else Paragraph(missing, "absent")]
+    if groups:
+        blocks += [_uncounted_table(groups, analysis, show), *_how_to_add(groups, show)]
+    if coverage is not None and coverage.orphan_device_events:
+        text = f"{coverage.orphan_device_events} device events have no launch in the trace and belong to no operator."
+        blocks.append(Paragraph(text))
+    if coverage is not None and coverage.graph_launch_time_s:
+        known = percent(coverage.graph_matched_time_s / coverage.graph_launch_time_s)
+        text = f"Graphs ran for {seconds(coverage.graph_launch_time_s)}; operators are known for {known} of this time."
+        if coverage.graph_matched_time_s < _MATCHED * coverage.graph_launch_time_s:
+            blocks.append(Paragraph(f"{text} Add the capture trace with --capture.", show="always"))
+            # The kernels of the longest graphs whose operators are not known.
+            graphs = [folded.row for members in groups.values() for folded in members if is_graph(folded.row)][:_GRAPHS]
+            tables = (kernels_table(row, analysis, f"Kernels of {row.name}", "always") for row in graphs)
+            blocks += [replace(kernels, name=f"graph_{at}") for at, kernels in enumerate(tables, 1) if kernels is not None]
+        else:
+            blocks.append(Paragraph(text))
+    return section("coverage", "Coverage", *blocks, under=under)
+
+
+def _uncounted(analysis: Analysis) -> dict[tuple[str, str], list[TableRow]]:
+    """The rows without a count by operator and reason, longest first."""
+    groups: dict[tuple[str, str], list[TableRow]] = {}
+    for folded in table_rows(analysis):
+        if folded.reason:
+            groups.setdefault((folded.row.name, folded.reason), []).append(folded)
+    return dict(sorted(groups.items(), key=lambda group: -_rows_s(group[1])))
+
+
+def _rows_s(members: Iterable[TableRow]) -> float:
+    return sum(folded.row.time_s for folded in members)
+
+
+def _uncounted_table(groups: dict[tuple[str, str], list[TableRow]], analysis: Analysis, show: Show) -> Table:
+    columns = (
+        Column("share", "%", "share"), Column("operator", format="text", least=20), Column("time", "s", "scaled"),
+        Column("calls", format="count"), Column("shapes", format="shapes", priority=1, help="the first of its shapes"),
+        Column("reason", format="text", least=20),
+    )  # fmt: skip
+    rows = (
+        (
+            share_of_step(_rows_s(members), analysis),
+            Cell(value=short_kernel(name) if is_kernel(members[0].row) else name, hover=name), _rows_s(members),
+            sum(folded.row.calls for folded in members), members[0].row.shapes, reason,
+        )
+        for (name, reason), members in groups.items()
+    )  # fmt: skip
+    caption = "Operators without a FLOP and byte count"
+    return table("unmodelled", columns, rows, caption, brief=_UNCOUNTED_BRIEF, printed=_UNCOUNTED_PRINTED, show=show)
+
+
+def _how_to_add(groups: dict[tuple[str, str], list[TableRow]], show: Show) -> list[Paragraph]:
+    """The two lines that add the formula of the longest operator that has none."""
+    name = next((name for name, reason in groups if reason == NO_FORMULA), None)
+    if name is None:
+        return []
+    text = (
+        f"To count {name}, save these lines as formulas.py, fill in the numbers (op.tensors has the shapes), and add"
+        " --formulas formulas.py:"
+    )
+    code = (
+        "from rooflines import Work, formula\n"
+        f'@formula("{name}", category="other")\n'
+        "def work(op): return Work(other_flops=..., bytes_read=..., bytes_written=...)"
+    )
+    return [Paragraph(text, show=show), Paragraph(code, "code", show=show)]

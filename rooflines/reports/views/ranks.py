@@ -4,30 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import msgspec
-
 from rooflines._version import __version__
-from rooflines.reports.document import (
-    Bar,
-    BarRow,
-    Block,
-    Cell,
-    Column,
-    Finding,
-    Findings,
-    Page,
-    Paragraph,
-    Part,
-    Row,
-    Section,
-    Table,
-    Value,
-)
-from rooflines.reports.words.sentences import example
+from rooflines.reports.document import Bar, BarRow, Cell, Column, Page, Paragraph, Part, Row, Section, Table, said, section, table
+from rooflines.reports.views.advice import recommended
 from rooflines.reports.words.text import struct_csv
 from rooflines.roofline.findings import WORTH
-from rooflines.roofline.ranks.findings import EVEN, hosts_apart, in_steps_s
-from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, UnmatchedRow
+from rooflines.roofline.ranks.analyze import EVEN, hosts_apart, in_steps_s
+from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow
 from rooflines.roofline.verdict import bound_of_classes
 from rooflines.units import percent, seconds, si
 
@@ -42,29 +25,17 @@ PARTS = (
     ("idle", "host", "nothing ran"),
 )
 _RANK_COLUMNS = (
-    Column("rank", format="count"),
-    Column("span", "s", "scaled", help="from the first to the last device event"),
-    Column("idle", "s", "scaled"),
-    Column("compute", "s", "scaled"),
-    Column("memcpy", "s", "scaled", priority=1, group="memcpy"),
-    Column("comm.", "s", "scaled", "communication"),
-    Column("exposed", "s", "scaled", "exposed_communication"),
-    Column("hidden", "%", "efficiency"),
-    Column("waited", "s", "scaled", group="waits"),
-    Column("at start", "s", "scaled", priority=1, group="waits"),
-    Column("caused", "s", "scaled", group="waits"),
-    Column("last", format="count", key="times_last"),
-)
+    Column("rank", format="count"), Column("span", "s", "scaled", help="from the first to the last device event"),
+    Column("idle", "s", "scaled"), Column("compute", "s", "scaled"), Column("memcpy", "s", "scaled", priority=1, group="memcpy"),
+    Column("comm.", "s", "scaled", "communication"), Column("exposed", "s", "scaled", "exposed_communication"),
+    Column("hidden", "%", "efficiency"), Column("waited", "s", "scaled", group="waits"),
+    Column("at start", "s", "scaled", priority=1, group="waits"), Column("caused", "s", "scaled", group="waits"),
+)  # fmt: skip
 _COLLECTIVE_COLUMNS = (
-    Column("collective", format="middle"),
-    Column("size"),
-    Column("count"),
-    Column("transfer", "s", "scaled", group="transfer"),
-    Column("skew", "s", "scaled"),
-    Column("alg.", "B/s", "scaled", "algorithm_bandwidth"),
-    Column("bus", "B/s", "scaled", "bus_bandwidth"),
-    Column("last", "rank", "count", "last_rank"),
-)
+    Column("collective", format="middle"), Column("size"), Column("count"), Column("transfer", "s", "scaled", group="transfer"),
+    Column("skew", "s", "scaled"), Column("alg.", "B/s", "scaled", "algorithm_bandwidth"),
+    Column("bus", "B/s", "scaled", "bus_bandwidth"), Column("last", "rank", "count", "last_rank"),
+)  # fmt: skip
 _RANKS_NOTE = (
     "Hidden: the share of the communication during which kernels ran as well. Waited: what this rank's collectives took longer than "
     "the shortest of each; at start: of this, because the recordings began apart. Caused: what the others waited, of the rest, when "
@@ -78,30 +49,40 @@ _COLLECTIVES_NOTE = (
 
 def page(analysis: RankAnalysis) -> Page:
     """The page of ``analysis``."""
-    verdict, *said = sentences(analysis)
-    collectives: Block = collective_table(analysis.collectives)
-    if not analysis.collectives:
-        collectives = Paragraph("None was matched across ranks.", "absent")
-    remarks = (*unmatched_sentences(analysis.unmatched), *analysis.notes)
+    verdict, *more = sentences(analysis)
+    remarks = (
+        *(
+            f"not matched: {row.count:,} {row.kind}{f' of group {row.group}' if row.group is not None else ''}: {row.reason}"
+            for row in analysis.unmatched
+        ),
+        *analysis.notes,
+    )
+    shown, matched = len(_most_waited_for(analysis.ranks)), bool(analysis.collectives)
+    fewer = f"the {shown} of {len(analysis.ranks)} ranks that kept the others waiting longest (--format json: all)"
     return Page(
         kind="ranks",
         name=title(analysis),
         title=title(analysis),
         rooflines=__version__,
         verdict=verdict,
-        said=tuple(said),
+        said=tuple(more),
         sections=(
-            Section(name="bars", title="Time by rank", blocks=(bars(analysis),)),
-            findings_section(analysis),
-            Section(name="ranks", title="Ranks", blocks=(rank_table(analysis), *_shown(analysis), Paragraph(_RANKS_NOTE, "note"))),
-            Section(
-                name="collectives",
-                title="Collectives",
-                blocks=(
-                    collectives,
-                    *([Paragraph(_COLLECTIVES_NOTE, "note")] if analysis.collectives else []),
-                    *(Paragraph(text, "note", "always" if at < _MOST_NOTES else "full") for at, text in enumerate(remarks)),
-                ),
+            section("bars", "Time by rank", bars(analysis)),
+            _findings(analysis),
+            section(
+                "ranks",
+                "Ranks",
+                _rank_table(analysis),
+                Paragraph(fewer, "note", "brief") if shown < len(analysis.ranks) else None,
+                Paragraph(_RANKS_NOTE, "note"),
+            ),
+            section(
+                "collectives",
+                "Collectives",
+                _collective_table(analysis.collectives) if matched else Paragraph("None was matched across ranks.", "absent"),
+                Paragraph(_COLLECTIVES_NOTE, "note") if matched else None,
+                *said(remarks[:_MOST_NOTES], "note"),
+                *said(remarks[_MOST_NOTES:], "note", "full"),
             ),
         ),
         footer=f"Schema {analysis.schema}.",
@@ -174,110 +155,75 @@ def _late(analysis: RankAnalysis) -> str:
     )
 
 
-def findings_section(analysis: RankAnalysis) -> Section:
+def _findings(analysis: RankAnalysis) -> Section:
     """The recommendations for the job, each with what it could save at most in the mean over the ranks."""
     per, span_s = "a step" if analysis.per == "step" else "of the trace", analysis.spread["span_s"].mean
-    items = tuple(
-        Finding(
-            title=one.title,
-            saves=f"up to {seconds(one.saves_s)} {per} ({percent(one.saves_s / span_s)})"
-            if one.saves_s > 0
-            else "saving not quantified",
-            share=one.saves_s / span_s if span_s else 0.0,
-            evidence=one.evidence + example(one.example),
-            suggestion=one.suggestion,
-        )
-        for one in analysis.findings
-    )
-    none = Paragraph("No single change is expected to save a noticeable part of the time.", "absent", "always")
-    return Section(name="findings", title="Recommendations", blocks=(Findings(items=items) if items else none,))
+
+    def saving(saves_s: float) -> str:
+        return f"up to {seconds(saves_s)} {per} ({percent(saves_s / span_s)})" if saves_s > 0 else "saving not quantified"
+
+    none = "No single change is expected to save a noticeable part of the time."
+    return section("findings", "Recommendations", recommended(analysis.findings, none, saving, span_s))
 
 
 def bars(analysis: RankAnalysis) -> Bar:
     """A bar a rank, all on the scale of the longest span."""
-    longest = max((row.span_s for row in analysis.ranks), default=0.0)
+    longest_s = max((row.span_s for row in analysis.ranks), default=0.0)
     per = "a step" if analysis.per == "step" else "the whole trace"
-    return Bar(
-        name="spans",
-        caption=f"The span of {per}, from the first to the last device event, all ranks on one scale.",
-        rows=tuple(_bar(row, longest) for row in analysis.ranks),
-    )
-
-
-def _bar(row: RankRow, longest: float) -> BarRow:
-    copies = max(0.0, row.busy_s - row.compute_s - row.exposed_communication_s)
-    lasting = (row.compute_s, copies, row.exposed_communication_s, row.idle_s)
-    parts = tuple(
-        Part(
-            name=name, pattern=pattern, share=value / longest, text=f"{seconds(value)}, {percent(value / row.span_s)}", meaning=meaning
-        )
-        for (name, pattern, meaning), value in zip(PARTS, lasting, strict=True)
-        if value > 0
-    )
-    return BarRow(label=f"rank {row.rank}", text=seconds(row.span_s), parts=parts)
-
-
-def rank_table(analysis: RankAnalysis) -> Table:
-    """The time of each rank by part. Waiting times are over the whole trace, even if other times are per step."""
-    of = f"of {analysis.straggler.of}" if analysis.straggler else ""
-    kept = {row.rank for row in _most_waited_for(analysis.ranks)}
-    return Table(
-        name="ranks",
-        caption="Time of each rank",
-        columns=(*_RANK_COLUMNS[:-1], msgspec.structs.replace(_RANK_COLUMNS[-1], unit=of)),
-        rows=tuple(Row(_rank_cells(row), show="always" if row.rank in kept else "full") for row in analysis.ranks),
-        show="always",
-    )
-
-
-def _rank_cells(row: RankRow) -> tuple[Value, ...]:
-    waits = (row.waited_s, row.waited_at_start_s, row.caused_wait_s, row.times_last) if row.matched else (None,) * 4
-    return (
-        row.rank, row.span_s, row.idle_s, row.compute_s, row.memcpy_s, row.communication_s, row.exposed_communication_s,
-        row.hidden_fraction, *waits,
-    )  # fmt: skip
-
-
-def _shown(analysis: RankAnalysis) -> list[Paragraph]:
-    shown = len(_most_waited_for(analysis.ranks))
-    if shown == len(analysis.ranks):
-        return []
-    text = f"the {shown} of {len(analysis.ranks)} ranks that kept the others waiting longest (--format json: all)"
-    return [Paragraph(text, "note", "brief")]
-
-
-def collective_table(rows: Sequence[MatchedRow]) -> Table:
-    """What the collectives of each kind, group and size took and reached."""
-    return Table(
-        name="collectives",
-        caption="Time and bandwidth of the collectives",
-        columns=_COLLECTIVE_COLUMNS,
-        rows=tuple(
-            Row(
-                (
-                    collective_name(row), si(row.bytes, "B") if row.bytes is not None else None, f"{row.count:,}",
-                    Cell(value=row.transfer_s, prefix="<" if _is_partial(row) else ""), row.skew_s, row.algorithm_byte_per_s,
-                    row.bus_byte_per_s, row.last_rank,
-                )
+    rows = []
+    for row in analysis.ranks:
+        copies_s = max(0.0, row.busy_s - row.compute_s - row.exposed_communication_s)
+        times = zip(PARTS, (row.compute_s, copies_s, row.exposed_communication_s, row.idle_s), strict=True)
+        parts = tuple(
+            Part(
+                name=name, pattern=pattern, share=time_s / longest_s, text=f"{seconds(time_s)}, {percent(time_s / row.span_s)}",
+                meaning=meaning,
             )
-            for row in rows
-        ),
-        brief=_MOST_COLLECTIVES,
-        show="always",
+            for (name, pattern, meaning), time_s in times
+            if time_s > 0
+        )  # fmt: skip
+        rows.append(BarRow(label=f"rank {row.rank}", text=seconds(row.span_s), parts=parts))
+    caption = f"The span of {per}, from the first to the last device event, all ranks on one scale."
+    return Bar(name="spans", caption=caption, rows=tuple(rows))
+
+
+def _rank_table(analysis: RankAnalysis) -> Table:
+    """The time of each rank by part. Waiting times are over the whole trace, even if other times are per step."""
+    last = Column("last", f"of {analysis.straggler.of}" if analysis.straggler else "", "count", "times_last")
+    kept = {row.rank for row in _most_waited_for(analysis.ranks)}
+    rows = (
+        Row(
+            (
+                row.rank, row.span_s, row.idle_s, row.compute_s, row.memcpy_s, row.communication_s, row.exposed_communication_s,
+                row.hidden_fraction,
+                *((row.waited_s, row.waited_at_start_s, row.caused_wait_s, row.times_last) if row.matched else (None,) * 4),
+            ),
+            show="always" if row.rank in kept else "full",
+        )
+        for row in analysis.ranks
     )  # fmt: skip
+    return table("ranks", (*_RANK_COLUMNS, last), rows, "Time of each rank", show="always")
 
 
-def collective_name(row: MatchedRow) -> str:
-    """Kind, group and how many ranks are in it: ``allreduce pg 0 of 8``."""
-    group = f" pg {row.group}" if row.group is not None else ""
-    return f"{row.kind}{group}{f' of {row.group_size}' if row.group_size else ''}"
+def _most_waited_for(ranks: Sequence[RankRow]) -> Sequence[RankRow]:
+    """All of few ranks; of many those that kept the others waiting longest."""
+    return ranks if len(ranks) <= _MOST_RANKS else sorted(ranks, key=lambda row: -row.caused_wait_s)[:_MOST_RANKS]
 
 
-def unmatched_sentences(unmatched: Sequence[UnmatchedRow]) -> Iterator[str]:
-    """What is left out of the collectives, and why."""
-    for row in unmatched:
-        group = f" of group {row.group}" if row.group is not None else ""
-        yield f"not matched: {row.count:,} {row.kind}{group}: {row.reason}"
+def _collective_table(rows: Sequence[MatchedRow]) -> Table:
+    """What the collectives of each kind, group (``allreduce pg 0 of 8``) and size took and reached."""
+    cells = (
+        (
+            f"{row.kind}{f' pg {row.group}' if row.group is not None else ''}{f' of {row.group_size}' if row.group_size else ''}",
+            si(row.bytes, "B") if row.bytes is not None else None, f"{row.count:,}",
+            # The last to enter may be a rank that was not given.
+            Cell(value=row.transfer_s, prefix="<" if row.group_size is not None and row.ranks < row.group_size else ""), row.skew_s,
+            row.algorithm_byte_per_s, row.bus_byte_per_s, row.last_rank,
+        )
+        for row in rows
+    )  # fmt: skip
+    caption = "Time and bandwidth of the collectives"
+    return table("collectives", _COLLECTIVE_COLUMNS, cells, caption, brief=_MOST_COLLECTIVES, show="always")
 
 
 def ranks_csv(analysis: RankAnalysis) -> str:
@@ -288,16 +234,3 @@ def ranks_csv(analysis: RankAnalysis) -> str:
 def collectives_csv(analysis: RankAnalysis) -> str:
     """A row a kind, group and size of matched collectives, with the fields of ``MatchedRow``."""
     return struct_csv(analysis.collectives, MatchedRow)
-
-
-def _most_waited_for(ranks: Sequence[RankRow]) -> Sequence[RankRow]:
-    """All of few ranks; of many those that kept the others waiting longest, in the order of ranks."""
-    if len(ranks) <= _MOST_RANKS:
-        return ranks
-    chosen = sorted(ranks, key=lambda row: -row.caused_wait_s)[:_MOST_RANKS]
-    return sorted(chosen, key=lambda row: row.rank)
-
-
-def _is_partial(row: MatchedRow) -> bool:
-    """Whether the last to enter may be a rank that was not given."""
-    return row.group_size is not None and row.ranks < row.group_size

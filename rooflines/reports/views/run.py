@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from rooflines.device_specs.records import DISTURBED, MARKS, marks_of
 from rooflines.reports.charts.kinds import Rooflines, StepTimes
 from rooflines.reports.charts.palette import BOUNDS, bound_style
@@ -10,8 +12,6 @@ from rooflines.reports.charts.usage import timeline_caption, usage_timeline
 from rooflines.reports.document import (
     ABSENT,
     Bar,
-    BarRow,
-    Block,
     Cell,
     Column,
     Facts,
@@ -21,22 +21,27 @@ from rooflines.reports.document import (
     Part,
     Row,
     Section,
-    Show,
     Table,
+    Value,
+    bar_of,
     or_absent,
+    said,
+    section,
+    table,
 )
-from rooflines.reports.views import coverage, modules, operators, serving
+from rooflines.reports.views import operators, serving
 from rooflines.reports.views.advice import findings_section, trials_section
-from rooflines.reports.views.division import division_rows, division_title, input_sentences
-from rooflines.reports.views.usage import usage_table
+from rooflines.reports.views.usage import missing_usage, usage_remarks, usage_table, usage_title
 from rooflines.reports.words import sentences
-from rooflines.reports.words.summary import bound_times, operators_summary, peak_memory, share_of_step
+from rooflines.reports.words.ceilings import ceiling_name, ceiling_scope, conditions_words, roof_order, source_and_age, source_words
+from rooflines.reports.words.rows import bound_times, operators_summary, share_of_step
 from rooflines.reports.words.text import size_text
-from rooflines.reports.words.usage_sentences import missing_usage, usage_remarks, usage_title
-from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.advice.host import WAITS
+from rooflines.roofline.analysis import PARTS, Analysis
+from rooflines.roofline.step.input_pipeline import input_fraction
 from rooflines.roofline.trials import Trials
-from rooflines.roofline.verdict import steps_differ
-from rooflines.units import binary_bytes, counted, percent, seconds, si
+from rooflines.roofline.verdict import rates_sentence, steps_differ
+from rooflines.units import binary_bytes, counted, percent, seconds, sentence, si
 
 # More traced steps than this are a sweep, not a table.
 _MOST_STEPS = 50
@@ -53,12 +58,40 @@ _METHOD = (
      " it is marked and not clipped."),
     ("headroom", "time less lower bound."),
 )  # fmt: skip
+_NAMES = {"data_loading": "data loading", "host_to_device": "host to device", "other": "other work"}
+_MEANINGS = {
+    "device": {
+        "data_loading": "the device had nothing to do while the host was loading data",
+        "host_to_device": "copies from the host that no other work hides",
+        "forward": "work launched by the forward pass",
+        "backward": "work launched by the backward pass",
+        "optimizer": "work launched by the optimizer",
+        "communication": "exchange between devices that no other work hides",
+        "other": "device work whose phase or launch the trace does not show",
+        "host": BOUNDS["host"].meaning,
+        "idle": BOUNDS["idle"].meaning,
+    },
+    "host": {
+        "data_loading": "in the data loader",
+        "forward": "operators of the forward pass",
+        "backward": "operators of the backward pass",
+        "optimizer": "the optimizer, with its own Python",
+        "communication": "exchange between processes that no operator hides",
+        "other": "operators whose phase the trace does not show",
+        "host": "outside of operators: Python and the framework",
+    },
+}
 
 
 def page(analysis: Analysis, trials: Trials | None = None) -> Page:
     """Return the page, with the ``trials`` of its advice if there are any. Each missing part of the analysis is named in its place."""
     status = sentences.status_sentences(analysis)
-    served = serving.section(analysis)
+    sections = (
+        _where(analysis), serving.serving_section(analysis), findings_section(analysis), trials_section(trials) if trials else None,
+        _roofline(analysis), operators.operators_section(analysis), operators.modules_section(analysis), _steps(analysis),
+        _usage(analysis), _timeline(analysis), _device(analysis), _ceilings(analysis), _memory(analysis),
+        operators.coverage_section(analysis, _QUALITY), _method(analysis),
+    )  # fmt: skip
     return Page(
         kind="run",
         name=f"Roofline of {analysis.workload.name}",
@@ -68,23 +101,7 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
         verdict=sentences.headline(analysis),
         said=tuple(sentences.confidence(analysis)),
         status=(analysis.status if analysis.status != "complete" else DISTURBED, status) if status else None,
-        sections=(
-            _where(analysis),
-            *([served] if served is not None else []),
-            findings_section(analysis),
-            *([trials_section(trials)] if trials is not None else []),
-            _roofline(analysis),
-            operators.section(analysis),
-            modules.section(analysis),
-            _steps(analysis),
-            _usage(analysis),
-            _timeline(analysis),
-            _device(analysis),
-            _ceilings(analysis),
-            _memory(analysis),
-            coverage.section(analysis, _QUALITY),
-            _method(analysis),
-        ),
+        sections=tuple(part for part in sections if part is not None),
         footer=f"Schema {analysis.schema}.",
     )
 
@@ -95,24 +112,21 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
 def _where(analysis: Analysis) -> Section:
     whole = analysis.whole_s
     of = "traced" if analysis.basis.per == "trace" else "a step" if analysis.basis.timed else "a traced step"
-    classes = bound_bar(analysis)
-    blocks: list[Block] = [classes] if classes else [Paragraph(sentences.missing_bounds(analysis), "absent", "always")]
+    classes, division = bound_bar(analysis), division_table(analysis)
+    against = against_bar(analysis) if classes else None
+    missing = sentences.missing_operators(analysis) or "The time could not be divided into bound classes."
     if classes:
-        against, missing = against_bar(analysis), sentences.missing_ceilings(analysis) or sentences.missing_bound(analysis)
-        if against:
-            blocks.append(against)
-        elif missing:
-            blocks.append(Paragraph(missing, "absent", "always"))
-        blocks.append(Paragraph(_basis(analysis), "note"))
-    division = division_table(analysis)
-    if division:
-        blocks.append(division)
-    blocks += [Paragraph(text, "note" if division else "text", "always") for text in input_sentences(analysis)]
-    return Section(
-        name="where",
-        title=sentences.breakdown_title(analysis),
+        missing = "" if against else sentences.missing_ceilings(analysis) or sentences.missing_bound(analysis) or ""
+    return section(
+        "where",
+        "Time per step" if analysis.basis.per == "step" else "Time in the trace",
+        classes,
+        against,
+        *said([missing], "absent"),
+        Paragraph(_basis(analysis), "note") if classes else None,
+        division,
+        *said(input_sentences(analysis), "note" if division else "text"),
         remark=f"{seconds(whole)} {of}" if whole > 0 else "",
-        blocks=tuple(blocks),
     )
 
 
@@ -136,29 +150,28 @@ def _basis(analysis: Analysis) -> str:
 
 def bound_bar(analysis: Analysis) -> Bar | None:
     """The step by bound class, in the order of the palette, empty classes left out; None where it is not divided."""
-    times, whole = bound_times(analysis), analysis.whole_s
-    if not times or whole <= 0:
+    times = bound_times(analysis)
+    if not times or analysis.whole_s <= 0:
         return None
-    whole = max(whole, sum(times.values()))
-    order = list(BOUNDS)
-    names = sorted(times, key=lambda name: order.index(name) if name in order else len(order))
-    parts = tuple(
-        Part(
-            name=name, share=times[name] / whole, text=seconds(times[name]), pattern=name, letter=bound_style(name).letter,
-            meaning=bound_style(name).meaning,
-        )
-        for name in names
-    )  # fmt: skip
-    return Bar(name="classes", caption="Time by what bounds it", rows=(BarRow(label="", text="", parts=parts),), show="always")
+    whole = max(analysis.whole_s, sum(times.values()))
+    styles = {
+        name: bound_style(name)
+        for name in (*(name for name in BOUNDS if name in times), *(name for name in times if name not in BOUNDS))
+    }
+    parts = (
+        Part(name=name, share=times[name] / whole, text=seconds(times[name]), pattern=name, letter=style.letter, meaning=style.meaning)
+        for name, style in styles.items()
+    )
+    return bar_of("classes", parts, caption="Time by what bounds it", show="always")
 
 
 def against_bar(analysis: Analysis) -> Bar | None:
     """Lower bound and headroom of the operators that have a bound, on the scale of the step; None where too much of it is unknown."""
-    operators = operators_summary(analysis)
+    judged = operators_summary(analysis)
     whole = max(analysis.whole_s, sum((analysis.bound_breakdown or {}).values()))
-    if not operators.is_judged or whole <= 0:
+    if not judged.is_judged or whole <= 0:
         return None
-    lower, headroom = operators.lower_bound_s, max(0.0, operators.headroom_s)
+    lower, headroom = judged.lower_bound_s, max(0.0, judged.headroom_s)
     rest = max(0.0, whole - lower - headroom)
     unknown = min(rest, bound_times(analysis).get("unknown", 0.0))
     parts = (
@@ -167,15 +180,40 @@ def against_bar(analysis: Analysis) -> Bar | None:
         ("unknown", unknown, "unknown", bound_style("unknown").meaning),
         ("not judged", rest - unknown, "rest", "idle time, copies and communication"),
     )
-    drawn = tuple(
-        Part(name=name, share=value / whole, text=seconds(value), pattern=pattern, meaning=meaning)
-        for name, value, pattern, meaning in parts
-        if value > 0
+    drawn = (
+        Part(name=name, share=time_s / whole, text=seconds(time_s), pattern=pattern, meaning=meaning)
+        for name, time_s, pattern, meaning in parts
+        if time_s > 0
     )
-    return Bar(
-        name="against", title="Against the bound", caption="on the same scale", rows=(BarRow(label="", text="", parts=drawn),),
-        show="always",
-    )  # fmt: skip
+    return bar_of("against", drawn, title="Against the bound", caption="on the same scale", show="always")
+
+
+class DivisionRow(NamedTuple):
+    """A part of the step: its name, its seconds, its share of them all, and what it is."""
+
+    name: str
+    time_s: float
+    share: float
+    meaning: str
+
+
+def division_title(analysis: Analysis) -> str:
+    """The heading of the table of parts."""
+    return "Time per step by part" if analysis.basis.per == "step" else "Time in the trace by part"
+
+
+def division_rows(analysis: Analysis) -> list[DivisionRow]:
+    """The parts that the trace shows, in the order of a step; empty without a trace, and where there is but one part."""
+    division = analysis.division
+    if division is None or division.step_s <= 0:
+        return []
+    times: dict[str, float | None] = {part: getattr(division, f"{part}_s") for part in PARTS}
+    rows = [
+        DivisionRow(_NAMES.get(part, part), time_s, time_s / division.step_s, _MEANINGS[division.of].get(part, ""))
+        for part, time_s in times.items()
+        if time_s is not None
+    ]
+    return rows if len(rows) > 1 else []
 
 
 def division_table(analysis: Analysis) -> Table | None:
@@ -183,23 +221,42 @@ def division_table(analysis: Analysis) -> Table | None:
     rows = division_rows(analysis)
     if not rows:
         return None
-    return Table(
-        name="division",
-        title=division_title(analysis),
-        caption="Parts of the step, each with its time",
-        columns=(
-            Column("share", "%", "share"),
-            Column("part", format="text"),
-            Column("time", "s", "scaled"),
-            Column("what", format="text", quiet=True, show="full"),
-        ),
-        rows=tuple(
-            Row((Cell(value=row.share, bar=row.share), Cell(value=row.name, hover=row.meaning), row.time_s, row.meaning))
-            for row in rows
-        ),
-        kind="parts",
-        show="always",
-    )
+    columns = (
+        Column("share", "%", "share"), Column("part", format="text"), Column("time", "s", "scaled"),
+        Column("what", format="text", quiet=True, show="full"),
+    )  # fmt: skip
+    cells = ((Cell(value=row.share, bar=row.share), Cell(value=row.name, hover=row.meaning), row.time_s, row.meaning) for row in rows)
+    caption = "Parts of the step, each with its time"
+    return table("division", columns, cells, caption, title=division_title(analysis), kind="parts", show="always")
+
+
+def input_sentences(analysis: Analysis) -> list[str]:
+    """How long a step waits for its data, and what loader and step reach alone."""
+    found, division = analysis.input, analysis.division
+    if found is None:
+        return []
+    who = found.loader if found.workers is None else f"{found.loader}, {counted(found.workers, 'worker')}"
+    texts = [f"The program waits for data for {seconds(found.wait_s)} of a step ({who})."]
+    if found.rare_waits is not None:
+        rare = found.rare_waits
+        texts.append(
+            f"In addition, {rare.steps} of {counted(rare.of, 'timed step')} waited {seconds(rare.wait_s)}: "
+            f"{percent(rare.fraction)} of the time of all steps, and no part of the median step."
+        )
+    if found.is_lower_bound:
+        texts.append(f"{found.ready_batches} batches were ready when the timed pass began: with more steps the share would be larger.")
+    if division is not None and division.of == "device" and found.delay_s is not None:
+        texts.append(f"It delays the device by {seconds(found.delay_s)}; the rest is hidden behind the device's work.")
+    rates = rates_sentence(analysis)
+    if rates and input_fraction(analysis) < WAITS:  # else the advice says them
+        texts.append(sentence(rates))
+    if found.step_rate is not None:
+        measured = found.step_rate.how == "measured"
+        how = "measured on a batch in memory" if measured else "derived: the timed steps less what they waited"
+        texts.append(f"The step alone was {how}.")
+    if found.workers_busy_fraction is not None:
+        texts.append(f"The workers computed for {percent(min(1.0, found.workers_busy_fraction))} of their time.")
+    return texts
 
 
 def _roofline(analysis: Analysis) -> Section:
@@ -207,7 +264,7 @@ def _roofline(analysis: Analysis) -> Section:
     missing = " ".join(text for text in (sentences.missing_operators(analysis), sentences.missing_ceilings(analysis)) if text)
     if chart is None:
         text = missing or "No operator has both FLOPs and bytes, so none has an intensity."
-        return Section(name="roofline", title="Roofline", blocks=(Paragraph(text, "absent"),))
+        return section("roofline", "Roofline", Paragraph(text, "absent"))
     note = (
         "A point is an operator: its area is its time, its colour its category." if chart.points else "",
         "The ring is the whole run." if chart.ring else "",
@@ -217,48 +274,41 @@ def _roofline(analysis: Analysis) -> Section:
     )
     figure = Figure(
         name="roofline", drawing=Rooflines(analysis=analysis, interactive=True), caption=f"{chart_caption(analysis)} {missing}".strip(),
-        note=" ".join(text for text in note if text),
+        note=" ".join(filter(None, note)),
     )  # fmt: skip
-    return Section(name="roofline", title="Roofline", blocks=(figure,))
+    return section("roofline", "Roofline", figure)
 
 
 # --- devices, ceilings and how sure all of it is -----------------------------------------------------------------------------------
 
 
 def _usage(analysis: Analysis) -> Section:
-    missing = missing_usage(analysis)
+    missing, timeline = missing_usage(analysis), usage_timeline(analysis)
     if missing:
-        return Section(name="usage", title=usage_title(analysis), blocks=(Paragraph(missing, "absent"),))
-    table, timeline = usage_table(analysis), usage_timeline(analysis)
+        return section("usage", usage_title(analysis), Paragraph(missing, "absent"))
     figure = Figure(name="timeline", drawing=timeline, caption=timeline_caption(timeline)) if timeline else None
-    remarks = (Paragraph(text, show="always") for text in usage_remarks(analysis))
-    return Section(
-        name="usage", title=usage_title(analysis), blocks=(*([table] if table else []), *remarks, *([figure] if figure else []))
-    )
+    return section("usage", usage_title(analysis), usage_table(analysis), *said(usage_remarks(analysis)), figure)
 
 
 def _ceilings(analysis: Analysis) -> Section:
-    roofs = sentences.roofs_of_run(analysis)
-    missing = sentences.missing_ceilings(analysis)
+    roofs, missing = sentences.roofs_of_run(analysis), sentences.missing_ceilings(analysis)
     if missing:
-        return Section(name="ceilings", title="Ceilings", blocks=(Paragraph(missing, "absent", "always"),))
-    blocks: list[Block] = [
-        ceilings_table(analysis),
-        Paragraph(
-            "Rates are dense. The spread is the coefficient of variation over the repeats of a measurement; a figure that was not"
-            " measured has none.",
-            "note",
-        ),
-    ]
-    if not roofs:
-        blocks.append(Paragraph("No ceiling of this device applies to an operator of this run.", show="brief"))
-    for word, why in MARKS.items():
-        names = [sentences.ceiling_name(roof) for roof in roofs if word in marks_of(roof)]
-        if names:
-            blocks.append(Paragraph(f"{word}: {sentences.listed(names)}: {why}", "alert", "always"))
+        return section("ceilings", "Ceilings", Paragraph(missing, "absent", "always"))
+    marked = {word: [ceiling_name(roof) for roof in roofs if word in marks_of(roof)] for word in MARKS}
+    note = (
+        "Rates are dense. The spread is the coefficient of variation over the repeats of a measurement; a figure that was not measured "
+        "has none."
+    )
     more = len(analysis.ceilings) - len(roofs)
-    remark = f"used in this run; {more} more in the full report" if more else ""
-    return Section(name="ceilings", title="Ceilings", remark=remark, blocks=tuple(blocks))
+    return section(
+        "ceilings",
+        "Ceilings",
+        ceilings_table(analysis),
+        Paragraph(note, "note"),
+        None if roofs else Paragraph("No ceiling of this device applies to an operator of this run.", show="brief"),
+        *said((f"{word}: {sentences.listed(names)}: {MARKS[word]}" for word, names in marked.items() if names), "alert"),
+        remark=f"used in this run; {more} more in the full report" if more else "",
+    )
 
 
 def ceilings_table(analysis: Analysis) -> Table:
@@ -271,39 +321,37 @@ def ceilings_table(analysis: Analysis) -> Table:
         Column("how", format="text", least=36, show="full"),
     )  # fmt: skip
     rows = []
-    for roof in sorted(sentences.roof_order(analysis.ceilings), key=lambda one: one not in judging):
-        marks = ", ".join(marks_of(roof))
-        how = " · ".join(text for text in (roof.source.detail, sentences.conditions_words(roof.conditions)) if text)
+    for roof in sorted(roof_order(analysis.ceilings), key=lambda roof: roof not in judging):
+        how = " · ".join(filter(None, (roof.source.detail, conditions_words(roof.conditions))))
         cells = (
-            sentences.ceiling_name(roof), sentences.ceiling_scope(roof) or ABSENT,
-            Cell(value=roof.value, text=si(roof.value, roof.unit)),
-            Cell(value=roof.spread, text=or_absent(roof.spread, ".1f", 100), warning=marks),
-            Cell(value=sentences.source_and_age(roof, analysis.created), hover=sentences.source_words(roof, analysis.created)), how,
+            ceiling_name(roof), ceiling_scope(roof) or ABSENT, Cell(value=roof.value, text=si(roof.value, roof.unit)),
+            Cell(value=roof.spread, text=or_absent(roof.spread, ".1f", 100), warning=", ".join(marks_of(roof))),
+            Cell(value=source_and_age(roof, analysis.created), hover=source_words(roof, analysis.created)), how,
         )  # fmt: skip
         rows.append(Row(cells, show="always" if roof in judging else "full", printed=roof in judging or not (judging or roof.variant)))
-    show: Show = "always" if judging else "full"
-    first = len(judging) or None
-    return Table(name="ceilings", caption="Ceilings with their sources", columns=columns, rows=tuple(rows), first=first, show=show)
+    return table(
+        "ceilings", columns, rows, "Ceilings with their sources", first=len(judging) or None, show="always" if judging else "full"
+    )
 
 
 def _steps(analysis: Analysis) -> Section:
-    kept = analysis.steps is not None and bool(analysis.steps.durations_s)
-    figure = Figure(
-        name="steps", drawing=StepTimes(analysis=analysis), caption="The timed steps in the order run.",
-        note="The dark strip is the 95 % interval of the median, the light one the 10th to 90th percentile. The axis does not start at"
-        " zero.",
-    )  # fmt: skip
-    texts = (Paragraph(text, show="always") for text in sentences.steps_sentences(analysis))
-    return Section(name="steps", title="Step times", under=_QUALITY, blocks=(*([figure] if kept else []), *texts))
+    figure = None
+    if analysis.steps is not None and analysis.steps.durations_s:
+        figure = Figure(
+            name="steps", drawing=StepTimes(analysis=analysis), caption="The timed steps in the order run.",
+            note="The dark strip is the 95 % interval of the median, the light one the 10th to 90th percentile. The axis does not "
+            "start at zero.",
+        )  # fmt: skip
+    return section("steps", "Step times", figure, *said(sentences.steps_sentences(analysis)), under=_QUALITY)
 
 
 def _timeline(analysis: Analysis) -> Section:
     """The step of the device and, without shares, the trace as recorded."""
-    timeline = analysis.timeline
+    timeline, whole = analysis.timeline, analysis.trace_timeline
     if timeline is None:
         missing = Paragraph("No device timeline: nothing was traced.", "absent")
-        return Section(name="timeline", title="Device time", under=_QUALITY, blocks=(missing,))
-    facts = [("span", timeline.span_s), ("busy", timeline.busy_s), ("idle", timeline.idle_s), ("compute", timeline.compute_s)]
+        return section("timeline", "Device time", missing, under=_QUALITY)
+    always = (("span", timeline.span_s), ("busy", timeline.busy_s), ("idle", timeline.idle_s), ("compute", timeline.compute_s))
     optional = (
         ("memory copies", timeline.memcpy_s),
         ("copies that no kernel hides", timeline.exposed_memcpy_s),
@@ -311,22 +359,23 @@ def _timeline(analysis: Analysis) -> Section:
         ("communication that nothing hides", timeline.exposed_communication_s),
         ("overlap", timeline.overlap_s),
     )
-    facts += [(name, value) for name, value in optional if value > 0]
-    recorded, whole = [], analysis.trace_timeline
+    facts = (*always, *(fact for fact in optional if fact[1] > 0))
+    recorded: tuple[tuple[str, float], ...] = ()
     if whole is not None:
-        recorded = [("trace as recorded", whole.span_s), ("busy in it", whole.busy_s), ("launched before it", whole.earlier_s or 0.0)]
+        recorded = (("trace as recorded", whole.span_s), ("busy in it", whole.busy_s), ("launched before it", whole.earlier_s or 0.0))
     rows = (
-        *((name, seconds(value), percent(share_of_step(value, analysis))) for name, value in facts),
-        *((name, seconds(value)) for name, value in recorded if value > 0),
+        *((name, seconds(time_s), percent(share_of_step(time_s, analysis))) for name, time_s in facts),
+        *((name, seconds(time_s)) for name, time_s in recorded if time_s > 0),
     )
-    steps = steps_table(analysis)
-    blocks: tuple[Block, ...] = (
+    return section(
+        "timeline",
+        "Device time",
         Facts(rows=rows),
         Paragraph("Busy and idle add up to the span; operators, unmodelled and idle time less the overlap do too.", "note"),
-        *(Paragraph(text, show="always") for text in sentences.device_sentences(analysis)),
-        *([steps] if steps else []),
+        *said(sentences.device_sentences(analysis)),
+        steps_table(analysis),
+        under=_QUALITY,
     )
-    return Section(name="timeline", title="Device time", under=_QUALITY, blocks=blocks)
 
 
 def steps_table(analysis: Analysis) -> Table | None:
@@ -335,14 +384,11 @@ def steps_table(analysis: Analysis) -> Table | None:
     if len(steps) < 2:
         return None
     kinds = [kind for kind in steps[0].breakdown if any(step.breakdown[kind] for step in steps)]
-    columns = (
-        Column("step", format="text"),
-        Column("time", "s", "scaled"),
-        *(Column(_KINDS.get(kind, kind.removesuffix("_s")), "s", "scaled", priority=1) for kind in kinds),
-    )
-    rows = tuple(Row((step.name, step.duration_s, *(step.breakdown[kind] for kind in kinds))) for step in steps)
-    show: Show = "always" if steps_differ(analysis) else "full"
-    return Table(name="traced-steps", caption="The traced steps, by what was running", columns=columns, rows=rows, show=show)
+    by_kind = (Column(_KINDS.get(kind, kind.removesuffix("_s")), "s", "scaled", priority=1) for kind in kinds)
+    columns = (Column("step", format="text"), Column("time", "s", "scaled"), *by_kind)
+    rows: list[tuple[Value, ...]] = [(step.name, step.duration_s, *(step.breakdown[kind] for kind in kinds)) for step in steps]
+    show = "always" if steps_differ(analysis) else "full"
+    return table("traced-steps", columns, rows, "The traced steps, by what was running", show=show)
 
 
 def _device(analysis: Analysis) -> Section:
@@ -380,29 +426,31 @@ def _device(analysis: Analysis) -> Section:
         ("commit", environment.git_commit),
     )
     rows = tuple((name, str(value)) for name, value in facts if value not in (None, ""))
-    notes = (Paragraph(note, "absent", "always") for note in analysis.notes)
-    return Section(name="device", title="Device and environment", under=_QUALITY, blocks=(Facts(rows=rows), *notes))
+    return section("device", "Device and environment", Facts(rows=rows), *said(analysis.notes, "absent"), under=_QUALITY)
 
 
 def _memory(analysis: Analysis) -> Section:
     """The peak, with its share of the device's memory where that is known."""
-    peak = peak_memory(analysis)
-    sentence, share = sentences.memory_sentence(peak), None
-    if peak is not None and peak.available_bytes:
-        whole = peak.peak_bytes / peak.available_bytes
-        sentence = f"{sentence.removesuffix('.')}, {percent(whole)} of {binary_bytes(peak.available_bytes)}."
-        share = min(1.0, whole)
-    return Section(name="memory", title="Memory", blocks=(Paragraph(sentence, meter=share),))
+    memory, environment, share = analysis.memory, analysis.environment, None
+    peak = memory.peak_bytes if memory is not None else None
+    if peak is None and analysis.totals is not None:
+        peak = analysis.totals.peak_memory_bytes
+    text = "Peak memory was not measured."
+    if peak is not None:
+        text = f"Peak {binary_bytes(peak)}{f' ({memory.kind})' if memory is not None and memory.kind else ''}"
+        available = environment.memory_bytes if environment.device.startswith("cpu") else environment.device_memory_bytes
+        if available:
+            share = peak / available
+            text += f", {percent(share)} of {binary_bytes(available)}"
+        text += "."
+    return section("memory", "Memory", Paragraph(text, meter=share and min(1.0, share)))
 
 
 def _method(analysis: Analysis) -> Section:
     bounds = "; ".join(f"{style.letter} {style.name}: {style.meaning}" for style in BOUNDS.values())
     basis = f"{_basis(analysis)} The step time comes from steps run with the profiler off; the traced steps only divide it."
-    command: tuple[Block, ...] = (Paragraph("The command was not recorded.", "absent"),)
+    command = [Paragraph("The command was not recorded.", "absent")]
     if analysis.command:
-        command = (Paragraph("Command", "title"), Paragraph(analysis.command, "code"))
-    return Section(
-        name="method",
-        title="Method",
-        blocks=(Paragraph(basis), Facts(rows=(*_METHOD, ("bound", f"{bounds}.")), kind="definitions"), *command),
-    )
+        command = [Paragraph("Command", "title"), Paragraph(analysis.command, "code")]
+    definitions = Facts(rows=(*_METHOD, ("bound", f"{bounds}.")), kind="definitions")
+    return section("method", "Method", Paragraph(basis), definitions, *command)

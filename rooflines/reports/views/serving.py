@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from rooflines.reports.document import Block, Cell, Column, Paragraph, Row, Section, Table
+from rooflines.reports.document import Cell, Column, Paragraph, Section, Table, said, section, table
 from rooflines.reports.words.text import INFERRED_MARK
-from rooflines.roofline.analysis import Analysis, ServedSteps, ServedWork
+from rooflines.roofline.analysis import Analysis, ServedSteps
 from rooflines.roofline.verdict import plural, rate_text
 from rooflines.units import counted, percent, seconds, si
 
 _NAMES = {"unknown": "unknown", "idle": "idle"}
 
 
-def section(analysis: Analysis) -> Section | None:
+def serving_section(analysis: Analysis) -> Section | None:
     """The section; None for a trace without a server's marks."""
     if analysis.serving is None:
         return None
-    kinds = analysis.serving.kinds
-    steps = sum(one.steps for one in kinds)
-    blocks: list[Block] = [_steps(kinds), *(Paragraph(text, show="always") for text in _sentences(analysis)), _times(kinds)]
-    roofline = _roofline(kinds)
-    return Section(
-        name="serving",
-        title="Serving",
-        remark=f"{counted(steps, 'step')} from the server's marks",
-        blocks=(*blocks, *([roofline] if roofline else []), Paragraph(_METHOD, "note")),
+    kinds, rate, between = analysis.serving.kinds, analysis.serving.generated_per_s, analysis.serving.generated_per_s_range
+    generated = rate_text(between) if between is not None else f"{rate:,.0f}" if rate is not None else ""
+    return section(
+        "serving",
+        "Serving",
+        _steps(kinds),
+        *said(_reads(kind) for kind in kinds if kind.kind == "decode"),
+        *said([f"All steps together: {generated} generated tokens per second." if generated and len(kinds) > 1 else ""]),
+        _times(kinds),
+        _roofline(kinds),
+        Paragraph(_METHOD, "note"),
+        remark=f"{counted(sum(kind.steps for kind in kinds), 'step')} from the server's marks",
     )
 
 
@@ -43,14 +46,14 @@ def _steps(kinds: tuple[ServedSteps, ...]) -> Table:
         Column("tokens/s", format="count", key="tokens_per_s"),
         Column("generated/s", format="count", key="generated_per_s", priority=2),
     )  # fmt: skip
-    rows = tuple(
-        Row((
+    rows = (
+        (
             one.kind, one.steps, _whole(one.requests), _whole(one.tokens), _whole(_keys(one)), one.step_s, one.busy_s,
             _rate(one.tokens_per_s, one.tokens_per_s_range, one), _rate(one.generated_per_s, one.generated_per_s_range, one),
-        ))
+        )
         for one in kinds
     )  # fmt: skip
-    return Table(name="serving-steps", caption="Steps of the server by kind", columns=columns, rows=rows, show="always")
+    return table("serving-steps", columns, rows, "Steps of the server by kind", show="always")
 
 
 def _whole(value: float | None) -> float | None:
@@ -63,16 +66,6 @@ def _rate(rate: float | None, between: tuple[float, float] | None, one: ServedSt
 
 def _keys(one: ServedSteps) -> float | None:
     return one.keys / one.requests if one.keys is not None and one.requests else None
-
-
-def _sentences(analysis: Analysis) -> list[str]:
-    assert analysis.serving is not None
-    found = [text for one in analysis.serving.kinds if one.kind == "decode" for text in [_reads(one)] if text]
-    rate, between = analysis.serving.generated_per_s, analysis.serving.generated_per_s_range
-    text = rate_text(between) if between is not None else f"{rate:,.0f}" if rate is not None else ""
-    if text and len(analysis.serving.kinds) > 1:
-        found.append(f"All steps together: {text} generated tokens per second.")
-    return found
 
 
 def _reads(one: ServedSteps) -> str:
@@ -99,17 +92,16 @@ def _times(kinds: tuple[ServedSteps, ...]) -> Table:
         Column("share", "%", "share"), Column("kind", format="text", least=7), Column("category", format="text"),
         Column("time", "s", "scaled"),
     )  # fmt: skip
-    rows = tuple(
-        Row((Cell(value=time_s / one.step_s, bar=time_s / one.step_s), one.kind, _NAMES.get(name, plural(name)), time_s))
+    rows = (
+        (Cell(value=time_s / one.step_s, bar=time_s / one.step_s), one.kind, _NAMES.get(name, plural(name)), time_s)
         for one in kinds
         if one.step_s > 0
         for name, time_s in sorted(one.category_breakdown.items(), key=lambda item: -item[1])
         if time_s > 0
     )
-    return Table(
-        name="serving-times", title="Time per step by category", caption="Time of a step by category, for each kind", columns=columns,
-        rows=rows, kind="parts", show="full",
-    )  # fmt: skip
+    return table(
+        "serving-times", columns, rows, "Time of a step by category, for each kind", title="Time per step by category", kind="parts"
+    )
 
 
 def _roofline(kinds: tuple[ServedSteps, ...]) -> Table | None:
@@ -126,17 +118,19 @@ def _roofline(kinds: tuple[ServedSteps, ...]) -> Table | None:
         Column("rate", "FLOP/s", "scaled", group="rate", priority=1),
         Column("attainable", "FLOP/s", "scaled", group="rate", priority=1), Column("of bound", "%", "efficiency", key="efficiency"),
     )  # fmt: skip
-    rows = tuple(Row(_work_cells(one, name, work)) for one, name, work in works)
-    return Table(
-        name="serving-roofline", title="Attention and experts against the roofline",
-        caption="Attention and mixtures of experts by kind of step", columns=columns, rows=rows, show="always",
+    rows = (
+        (
+            kind.kind,
+            Cell(
+                value=f"{name}{f' {INFERRED_MARK}' if work.assumption else ''}",
+                hover=f"assumed: {work.assumption}" if work.assumption else "",
+            ),
+            work.time_s / kind.step_s if kind.step_s > 0 else None, work.time_s, work.flops, work.bytes, work.intensity_flop_per_byte,
+            work.flop_per_s, work.attainable_flop_per_s, work.efficiency,
+        )
+        for kind, name, work in works
     )  # fmt: skip
-
-
-def _work_cells(one: ServedSteps, name: str, work: ServedWork) -> tuple[Cell | str | float | None, ...]:
-    shown = f"{name}{f' {INFERRED_MARK}' if work.assumption else ''}"
-    return (
-        one.kind, Cell(value=shown, hover=f"assumed: {work.assumption}" if work.assumption else ""),
-        work.time_s / one.step_s if one.step_s > 0 else None, work.time_s, work.flops, work.bytes, work.intensity_flop_per_byte,
-        work.flop_per_s, work.attainable_flop_per_s, work.efficiency,
+    return table(
+        "serving-roofline", columns, rows, "Attention and mixtures of experts by kind of step",
+        title="Attention and experts against the roofline", show="always",
     )  # fmt: skip

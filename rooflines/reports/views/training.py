@@ -5,12 +5,12 @@ from __future__ import annotations
 import statistics
 
 from rooflines._version import __version__
-from rooflines.profiler.training.records import Epoch, Training, VariantResult
+from rooflines.profiler.training.records import Training, VariantResult
 from rooflines.reports.charts.kinds import Curves, Series
-from rooflines.reports.document import Block, Column, Figure, Page, Paragraph, Row, Section, Table
+from rooflines.reports.document import Column, Figure, Page, Paragraph, Section, Table, said, section, table
 from rooflines.reports.words.sentences import subject
 from rooflines.roofline.step.interference import shared_by
-from rooflines.units import binary_bytes, counted, percent, seconds, significant
+from rooflines.units import binary_bytes, counted, percent, seconds, sentence, significant
 
 _INPUT_SHARE = 0.05  # waiting below this share of an epoch is not worth a sentence
 
@@ -30,9 +30,9 @@ def page(training: Training) -> Page:
         status=("interrupted", "The training has not ended: the report covers the epochs so far.")
         if interrupted
         else shared_by([epoch.others_cores for one in training.results for epoch in one.epochs], "epochs"),
-        label="" if training.data.real else training.data.label[0].upper() + training.data.label[1:] + ".",
+        label="" if training.data.real else sentence(training.data.label),
         sections=tuple(
-            section for section in (_failures(training), _epochs(training), _variants(training), _method(training)) if section.blocks
+            part for part in (_failures(training), _epochs(training), _variants(training), _method(training)) if part.blocks
         ),
     )
 
@@ -44,7 +44,7 @@ def sentences(training: Training) -> list[str]:
     if not epochs and not failures:
         return ["No epoch was completed."]
     texts = [_outcome(training)] if training.accuracy is not None else []
-    texts += [f"{one.what[0].upper()}{one.what[1:]}.{f' Likely cause: {one.cause}.' if one.cause else ''}" for one in failures]
+    texts += [f"{sentence(one.what)}{f' Likely cause: {one.cause}.' if one.cause else ''}" for one in failures]
     later = [epoch for one in training.results for epoch in one.epochs[1:]] or epochs
     if later:
         waited = sum(epoch.input_s for epoch in later) / sum(epoch.epoch_s for epoch in later)
@@ -72,22 +72,17 @@ def _outcome(training: Training) -> str:
 
 
 def _failures(training: Training) -> Section:
-    rows = []
-    for one in training.results:
-        if (failure := one.failure) is not None:
-            where = " of ".join(part for part in (failure.operator.removeprefix("aten::"), failure.module) if part)
-            rows.append(Row((one.seed, failure.epoch, failure.step, where, failure.phase)))
-    blocks: list[Block] = []
-    if rows:
-        columns = (
-            Column("seed", format="count"), Column("epoch", format="count"), Column("step", format="count"),
-            Column("first operator", format="name"), Column("phase", format="text"),
-        )  # fmt: skip
-        blocks.append(Table(name="failures", columns=columns, rows=tuple(rows), show="always"))
-    for one in training.results:
-        if one.failure is not None:
-            blocks += [Paragraph(text, show="always") for text in (one.failure.evidence, one.failure.suggestion) if text]
-    return Section(name="failures", title="Failures", blocks=tuple(blocks))
+    rows, texts = [], []
+    for result in training.results:
+        if (failure := result.failure) is not None:
+            where = " of ".join(filter(None, (failure.operator.removeprefix("aten::"), failure.module)))
+            rows.append((result.seed, failure.epoch, failure.step, where, failure.phase))
+            texts += [failure.evidence, failure.suggestion]
+    columns = (
+        Column("seed", format="count"), Column("epoch", format="count"), Column("step", format="count"),
+        Column("first operator", format="name"), Column("phase", format="text"),
+    )  # fmt: skip
+    return section("failures", "Failures", table("failures", columns, rows, show="always") if rows else None, *said(texts))
 
 
 def _epochs(training: Training) -> Section:
@@ -97,23 +92,22 @@ def _epochs(training: Training) -> Section:
         Column("waiting", "%", "share", priority=1), Column("images/s", format="figures"),
         Column("learning rate", format="figures", priority=2), Column("peak memory", "B", "scaled", priority=2),
     )  # fmt: skip
-    rows = tuple(Row((one.seed, *_cells(epoch))) for one in training.results for epoch in one.epochs)
-    if not rows:
-        return Section(name="epochs", title="Epochs")
-    blocks: list[Block] = [Table(name="epochs", columns=columns, rows=rows, brief=10, show="always")]
-    if any(len(one.epochs) > 1 for one in training.results):
-        blocks += [
-            _curves(training, "accuracy", "test_accuracy", "correct, % of the test set", fraction=True),
-            _curves(training, "loss", "train_loss", "mean loss of an epoch"),
-        ]
-    return Section(name="epochs", title="Epochs", blocks=tuple(blocks))
-
-
-def _cells(epoch: Epoch) -> tuple[int | float | None, ...]:
-    return (
-        epoch.epoch, epoch.test_accuracy, epoch.train_loss, epoch.test_loss, epoch.epoch_s, epoch.input_s / epoch.epoch_s,
-        epoch.samples_per_s, epoch.learning_rate, epoch.peak_memory_bytes,
-    )  # fmt: skip
+    rows = [
+        (
+            result.seed, epoch.epoch, epoch.test_accuracy, epoch.train_loss, epoch.test_loss, epoch.epoch_s,
+            epoch.input_s / epoch.epoch_s, epoch.samples_per_s, epoch.learning_rate, epoch.peak_memory_bytes,
+        )
+        for result in training.results
+        for epoch in result.epochs
+    ]  # fmt: skip
+    several = any(len(result.epochs) > 1 for result in training.results)
+    return section(
+        "epochs",
+        "Epochs",
+        table("epochs", columns, rows, brief=10, show="always") if rows else None,
+        _curves(training, "accuracy", "test_accuracy", "correct, % of the test set", fraction=True) if several else None,
+        _curves(training, "loss", "train_loss", "mean loss of an epoch") if several else None,
+    )
 
 
 def _curves(training: Training, name: str, field: str, y_title: str, *, fraction: bool = False) -> Figure:
@@ -130,31 +124,28 @@ def _curves(training: Training, name: str, field: str, y_title: str, *, fraction
 
 
 def _variants(training: Training) -> Section:
-    if not training.variants:
-        return Section(name="variants", title="Variants")
-    return Section(name="variants", title="The trained network in other precisions", blocks=(variants_table(training.variants),))
+    shown = _variants_table(training.variants) if training.variants else None
+    return section("variants", "The trained network in other precisions", shown)
 
 
-def variants_table(variants: tuple[VariantResult, ...]) -> Table:
+def _variants_table(variants: tuple[VariantResult, ...]) -> Table:
     """Accuracy, time per image and error of the scores of each variant."""
     columns = (
         Column("variant", format="text"), Column("accuracy", "%", "share"), Column("time per image", "s", "scaled"),
         Column("error", help="relative difference of the scores from fp32"),
         Column("same class", "%", "share", priority=1), Column("remark", format="text", priority=2),
     )  # fmt: skip
-    rows = tuple(
-        Row(
-            (
-                one.name, one.accuracy, one.sample_s, f"{one.error.relative:.1e}" if one.error else None,
-                one.error.same_class if one.error else None, one.reason or "; ".join(one.notes),
-            )
+    rows = (
+        (
+            variant.name, variant.accuracy, variant.sample_s, f"{variant.error.relative:.1e}" if variant.error else None,
+            variant.error.same_class if variant.error else None, variant.reason or "; ".join(variant.notes),
         )
-        for one in variants
+        for variant in variants
     )  # fmt: skip
     note = (
         "Error: |y - y32| / |y32| of the scores of all test images. Time: fastest of three passes over them, without the data loader."
     )
-    return Table(name="variants", columns=columns, rows=rows, note=note, show="always")
+    return table("variants", columns, rows, note=note, show="always")
 
 
 def _method(training: Training) -> Section:
@@ -164,6 +155,4 @@ def _method(training: Training) -> Section:
         f"Data: {data.label}; {counts}. Settings: batch {training.workload.batch_size}, {training.workload.optimizer}, "
         f"{training.workload.precision}. An epoch is the time of its training steps, including the data loader; testing comes after it."
     )
-    return Section(
-        name="method", title="Method", blocks=(*map(Paragraph, (method, *training.notes)), Paragraph(training.command, "code"))
-    )
+    return section("method", "Method", *map(Paragraph, (method, *training.notes)), Paragraph(training.command, "code"))

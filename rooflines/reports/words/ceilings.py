@@ -1,14 +1,15 @@
-"""The origin of a set of ceilings, in words."""
+"""Ceilings in words: name and scope, origin and age, and the conditions they were measured in."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Iterable
+from datetime import datetime, timedelta
 
 from rooflines.device_specs.history import age
-from rooflines.device_specs.records import Ceilings
-from rooflines.reports.words.sentences import ago
-from rooflines.units import counted, si
+from rooflines.device_specs.records import Ceiling, Ceilings, Conditions
+from rooflines.units import binary_bytes, counted, percent, si
 
+SOURCE_WORDS = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given", "trace": "this trace"}
 # Above this a measured rate beats its reference by more than noise.
 ABOVE = 1.02
 
@@ -29,3 +30,92 @@ def heading(ceilings: Ceilings, now: datetime | None = None) -> list[str]:
         " · ".join(part for part in (ceilings.device, ceilings.kind, threads, clock, which, held) if part),
         ", ".join(part for part in (when, again, method, driver, *packages) if part),
     ]
+
+
+def source_words(roof: Ceiling, created: str = "") -> str:
+    """The certainty of a ceiling: ``measured 2026-11-20, 3 days before, ±0.4 %``, ``from the data sheet, not measured``.
+
+    ``created`` is the ISO time of the run that it judges; the age of a measurement is given from one day on.
+    """
+    source = roof.source
+    if source.kind == "measured":
+        parts = [f"measured {source.date}".rstrip(), age_before(source.date, created)]
+        parts += [f"±{percent(roof.spread, 1)}"] if roof.spread is not None else []
+        return ", ".join(part for part in parts if part)
+    if source.kind == "derived" and roof.kind == "link":
+        return "derived from the generation and lanes of PCI Express, not measured"
+    return {
+        "spec": "from the data sheet, not measured",
+        "derived": "derived from cores, clock and vector width, not measured",
+        "user": "given by the user",
+        "trace": source.detail,
+    }[source.kind]
+
+
+def ceiling_name(roof: Ceiling) -> str:
+    """The name of a ceiling with its variant: ``FMA fp32 (1 thread)``."""
+    return roof.name if not roof.variant or roof.variant in roof.name else f"{roof.name} ({roof.variant})"
+
+
+def ceiling_scope(roof: Ceiling) -> str:
+    """The scope of a ceiling: ``bf16, matrix units, accumulates in fp32``, ``L2, read, up to 2.00 MiB``."""
+    texts = (
+        roof.precision,
+        f"{roof.engine} units" if roof.engine else None,
+        f"accumulates in {roof.accumulate}" if roof.accumulate and roof.accumulate != roof.precision else None,
+        roof.level,
+        roof.access,
+        f"up to {binary_bytes(roof.capacity_bytes)}" if roof.capacity_bytes else None,
+        f"further roof: {roof.variant}" if roof.variant else None,
+    )
+    return ", ".join(text for text in texts if text)
+
+
+def source_and_age(roof: Ceiling, created: str) -> str:
+    """The kind of source with its date and age at ``created``: ``measured 2026-11-18, 3 days before``; ``data sheet``."""
+    kind = SOURCE_WORDS[roof.source.kind]
+    if roof.source.kind != "measured":
+        return kind
+    return ", ".join(part for part in (f"{kind} {roof.source.date}".strip(), age_before(roof.source.date, created)) if part)
+
+
+def conditions_words(conditions: Conditions | None) -> str:
+    """The state of the device while it was measured: ``1.98 GHz, 690 W, 64 °C, throttled by power``; empty where it is not known."""
+    if conditions is None:
+        return ""
+    parts = [
+        None if conditions.clock_hz is None else si(conditions.clock_hz, "Hz"),
+        None if conditions.memory_clock_hz is None else f"memory {si(conditions.memory_clock_hz, 'Hz')}",
+        None if conditions.power_w is None else si(conditions.power_w, "W"),
+        None if conditions.temperature_c is None else f"{conditions.temperature_c:.0f} °C",
+        f"throttled by {', '.join(conditions.throttled)}" if conditions.throttled else None,
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def roof_order(roofs: Iterable[Ceiling]) -> list[Ceiling]:
+    """Ceilings as a table lists them: by kind, a further roof after all main ones of its kind, memory from the core outwards."""
+    kinds = ("compute", "memory", "latency", "link")
+
+    def place(roof: Ceiling) -> tuple[int, bool, bool, int]:
+        return kinds.index(roof.kind), bool(roof.variant), roof.capacity_bytes is None, roof.capacity_bytes or 0
+
+    return sorted(roofs, key=place)
+
+
+def ago(age: timedelta) -> str:
+    """The age in words: ``just now``, ``5 minutes ago``, ``3 days ago``."""
+    for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        count = int(age.total_seconds() // length)
+        if count:
+            return f"{counted(count, unit)} ago"
+    return "just now"
+
+
+def age_before(date: str, created: str) -> str:
+    """The days from the ISO ``date`` to ``created`` (ISO): ``3 days before``; empty for the same day or an unknown one."""
+    try:
+        days = (datetime.fromisoformat(created[:10]) - datetime.fromisoformat(date[:10])).days
+    except ValueError:
+        return ""
+    return f"{counted(days, 'day')} before" if days > 0 else ""

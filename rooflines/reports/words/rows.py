@@ -1,7 +1,8 @@
 """The rows of an operator table: repeated layers folded into one, operators without a count among the others, most to gain first.
 
 A row groups the same operator, shapes, precision and phase in modules whose paths differ only in an index (``layers.3.attention``
-and ``layers.7.attention``, ``BertLayer_3`` and ``BertLayer_7``). Its figures are sums over these rows of the analysis.
+and ``layers.7.attention``, ``BertLayer_3`` and ``BertLayer_7``). Its figures are sums over these rows of the analysis. The
+sums of reports over all operators are here too.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from rooflines.reports.words.text import bound_words, is_kernel, operator_module
-from rooflines.roofline.analysis import Analysis, Kernel, OperatorRow, Unmodelled
+from rooflines.roofline.analysis import Analysis, Kernel, OperatorRow
 from rooflines.roofline.kernel_names import short_kernel
-from rooflines.roofline.repeated import path_pattern, repeated_key, shapes_range
+from rooflines.roofline.shapes import path_pattern, repeated_key, shapes_range
+from rooflines.roofline.verdict import category_efficiency
 
 
 class TableRow(NamedTuple):
@@ -43,7 +45,15 @@ class TableRow(NamedTuple):
 
 def table_rows(analysis: Analysis) -> list[TableRow]:
     """All rows: those with the most headroom first, where a row without a bound counts with its time; longest first without bounds."""
-    rows = _folded((row, "") for row in analysis.operators) + _folded((_as_operator(item), item.reason) for item in analysis.unmodelled)
+    without_count = (
+        OperatorRow(
+            name=gap.name, module=gap.module, phase=gap.phase, shapes=gap.shapes, category="other", calls=gap.calls, time_s=gap.time_s,
+            flops=0, matrix_flops=0, bytes=0, exposed_s=gap.exposed_s, kernels=gap.kernels,
+        )
+        for gap in analysis.unmodelled
+    )  # fmt: skip
+    rows = _folded((row, "") for row in analysis.operators)
+    rows += _folded(zip(without_count, (gap.reason for gap in analysis.unmodelled), strict=True))
     judged = any(row.row.headroom_s is not None for row in rows)
     return sorted(rows, key=lambda one: (-one.gain_s if judged else 0.0, -one.row.time_s, one.row.name, one.row.module))
 
@@ -96,23 +106,6 @@ def dominant_kernel(row: OperatorRow) -> str:
 
 
 # --- folding -----------------------------------------------------------------------------------------------------------------------
-
-
-def _as_operator(item: Unmodelled) -> OperatorRow:
-    return OperatorRow(
-        name=item.name,
-        module=item.module,
-        phase=item.phase,
-        shapes=item.shapes,
-        category="other",
-        calls=item.calls,
-        time_s=item.time_s,
-        flops=0,
-        matrix_flops=0,
-        bytes=0,
-        exposed_s=item.exposed_s,
-        kernels=item.kernels,
-    )
 
 
 def _folded(rows: Iterable[tuple[OperatorRow, str]]) -> list[TableRow]:
@@ -184,3 +177,62 @@ def _merged(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
         for name, group in groups.items()
     ]
     return tuple(sorted(found, key=lambda kernel: (-kernel.time_s, kernel.name)))
+
+
+class OperatorsSummary(NamedTuple):
+    """Sums over the operators that have a bound, which stand for all of them where the step ``is_judged``."""
+
+    is_judged: bool
+    judged_s: float
+    lower_bound_s: float
+    headroom_s: float
+
+    @property
+    def efficiency(self) -> float | None:
+        """Lower bound divided by time, for operators that have a bound."""
+        return self.lower_bound_s / self.judged_s if self.is_judged and self.judged_s > 0 else None
+
+
+class CategorySummary(NamedTuple):
+    """An operator category with its share of the operator time; ``efficiency`` is None where none of it has a bound."""
+
+    category: str
+    time_s: float
+    share: float
+    efficiency: float | None
+
+
+def share_of_step(time_s: float, analysis: Analysis) -> float:
+    """``time_s`` as a share of the step, 0 where no step time is known."""
+    whole = analysis.whole_s
+    return max(0.0, time_s / whole) if whole > 0 else 0.0
+
+
+def bound_times(analysis: Analysis) -> dict[str, float]:
+    """The step by bound class, longest first, empty classes left out."""
+    return {name: value for name, value in (analysis.bound_breakdown or {}).items() if value > 0}
+
+
+def operators_summary(analysis: Analysis) -> OperatorsSummary:
+    """The sums below a table of operators and in the bar against the bound; one faster than its bound counts with its time."""
+    judged = [(row.time_s, min(row.lower_bound_s, row.time_s)) for row in analysis.operators if row.lower_bound_s is not None]
+    return OperatorsSummary(
+        is_judged=bool(judged) and (analysis.totals is None or analysis.totals.lower_bound_s is not None),
+        judged_s=sum(time_s for time_s, _ in judged),
+        lower_bound_s=sum(lower_s for _, lower_s in judged),
+        headroom_s=sum(row.headroom_s for row in analysis.operators if row.headroom_s is not None),
+    )
+
+
+def category_summaries(analysis: Analysis) -> list[CategorySummary]:
+    """The categories that operators are in, longest first, with their share of the step."""
+    whole = analysis.whole_s
+    times: dict[str, float] = {}
+    for row in analysis.operators:
+        times[row.category] = times.get(row.category, 0.0) + row.time_s
+    times |= {name: time_s for name, time_s in (analysis.category_breakdown or {}).items() if name in times}
+    summaries = [
+        CategorySummary(category, time_s, time_s / whole if whole > 0 else 0.0, category_efficiency(analysis, category, time_s))
+        for category, time_s in times.items()
+    ]
+    return sorted(summaries, key=lambda summary: -summary.time_s)

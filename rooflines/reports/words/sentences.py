@@ -1,26 +1,32 @@
-"""Sentences that reports share: subject line, headline, missing parts and their reasons, measurement quality."""
+"""Sentences that reports share: subject line, headline, missing parts and their reasons, measurement quality, and what to type."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 
-from rooflines.device_specs.records import Ceiling, Ceilings, Conditions
-from rooflines.profiler.records import OutputError, RunFile
+from rooflines.arguments import arg, as_options
+from rooflines.device_specs.records import Ceiling, Ceilings
+from rooflines.profiler.records import RunFile
 from rooflines.profiler.trace.records import communicates
 from rooflines.profiler.training.records import Training
-from rooflines.reports.words.rows import TableRow, flagged, module_text, table_rows
-from rooflines.reports.words.summary import CategorySummary, PeakMemory, bound_times, share_of_step
+from rooflines.reports.words.rows import (
+    CategorySummary,
+    TableRow,
+    bound_times,
+    flagged,
+    module_text,
+    share_of_step,
+    table_rows,
+)
 from rooflines.reports.words.text import INFERRED_MARK, is_kernel, operator_name
-from rooflines.roofline.analysis import Analysis, Example
-from rooflines.roofline.bounds.transfers import way_of
+from rooflines.roofline.analysis import Analysis, Example, Finding
+from rooflines.roofline.bounds import way_of
 from rooflines.roofline.findings import WORTH
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.roofline.step.interference import noise_s, shared_machine
 from rooflines.roofline.verdict import plural, runs
-from rooflines.units import binary_bytes, counted, percent, seconds, si, significant
-
-SOURCE_WORDS = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given", "trace": "this trace"}
+from rooflines.units import percent, seconds, sentence, significant
 
 # A launch queue that is empty for less of the time is that of a host which runs ahead.
 _AHEAD = 0.2
@@ -40,11 +46,6 @@ def subject(analysis: Analysis | RunFile | Training) -> str:
     compiled = f"compiled ({workload.compile_mode})" if workload.compile_mode else "compiled" if workload.compiled else ""
     parts += [workload.precision, workload.quantized or "", compiled, "channels last" if workload.channels_last else "", device]
     return " · ".join(part for part in parts if part)
-
-
-def breakdown_title(analysis: Analysis) -> str:
-    """The heading of the time by bound class."""
-    return "Time per step" if analysis.basis.per == "step" else "Time in the trace"
 
 
 def status_sentences(analysis: Analysis) -> str | None:
@@ -70,11 +71,6 @@ def missing_operators(analysis: Analysis) -> str | None:
     return "No operators: this run has no trace" + (
         ", because it ended before its traced pass." if analysis.status != "complete" else "; profile it again to record one."
     )
-
-
-def missing_bounds(analysis: Analysis) -> str:
-    """The reason why the time is not divided into bound classes, or None."""
-    return missing_operators(analysis) or "The time could not be divided into bound classes."
 
 
 def missing_ceilings(analysis: Analysis) -> str | None:
@@ -116,36 +112,28 @@ def coverage_sentence(analysis: Analysis, *, named: bool = True) -> str | None:
         return "Every operator has a work model."
     busy_s = analysis.timeline.busy_s if analysis.timeline is not None else 0.0
     share = share_of_step((1 - coverage.modelled_time_fraction) * busy_s, analysis)
-    sentence = f"Operators without a work model take {percent(share)} of the {analysis.basis.per}"
+    text = f"Operators without a work model take {percent(share)} of the {analysis.basis.per}"
     if not named:
-        return f"{sentence}."
+        return f"{text}."
     times: dict[tuple[str, str], float] = {}
     for one in table_rows(analysis):
         if one.reason and not any(communicates(kernel.name) for kernel in one.row.kernels):
             name = short_kernel(one.row.name) if is_kernel(one.row) else one.row.name
             times[name, one.reason] = times.get((name, one.reason), 0.0) + one.row.time_s
     longest = sorted(times.items(), key=lambda one: -one[1])
-    listed = ", ".join(f"{name} ({seconds(time_s)}, {reason})" for (name, reason), time_s in longest[:3])
+    longest_named = ", ".join(f"{name} ({seconds(time_s)}, {reason})" for (name, reason), time_s in longest[:3])
     more = f" and {len(longest) - 3} more" if len(longest) > 3 else ""
-    return f"{sentence}: {listed}{more}."
-
-
-def memory_sentence(peak: PeakMemory | None) -> str:
-    """The peak memory and what it counts."""
-    if peak is None:
-        return "Peak memory was not measured."
-    return f"Peak {binary_bytes(peak.peak_bytes)}{f' ({peak.kind})' if peak.kind else ''}."
+    return f"{text}: {longest_named}{more}."
 
 
 def categories_sentence(categories: Iterable[CategorySummary], whole: str = "step") -> str:
     """The time of each category and its efficiency; empty without categories."""
     parts = []
-    for one in categories:
-        one_thing = runs(one.category) == "runs"
-        reached = "" if one.efficiency is None else f" at {percent(one.efficiency)} of {'its' if one_thing else 'their'} bound"
-        parts.append(f"{plural(one.category)} {'takes' if one_thing else 'take'} {percent(one.share)} of the {whole}{reached}")
-    sentence = "; ".join(parts)
-    return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
+    for category, _, share, efficiency in categories:
+        singular = runs(category) == "runs"
+        reached = "" if efficiency is None else f" at {percent(efficiency)} of {'its' if singular else 'their'} bound"
+        parts.append(f"{plural(category)} {'takes' if singular else 'take'} {percent(share)} of the {whole}{reached}")
+    return sentence("; ".join(parts))
 
 
 def flag_sentence(one: TableRow) -> str:
@@ -180,16 +168,16 @@ def steps_sentences(analysis: Analysis) -> list[str]:
     known = steps.samples_per_s if steps.count > 1 else None
     rate = f"{significant(known)} {analysis.workload.unit}/s" if known is not None else ""
     pace = f"{seconds(steps.median_s)} a step{f' ({rate})' if rate else ''}"
-    if steps.ci95_s is None and steps.count > 1:
-        texts = [f"{pace}: wall time of {steps.count} steps with the profiler off, divided by their number; no interval."]
-    elif steps.ci95_s is None:
-        texts = [f"{pace}: a single step with the profiler off, error unknown."]
+    if steps.ci95_s is not None:
+        how = (
+            f"median of {steps.count} with the profiler off, 95 % interval {seconds(steps.ci95_s[0])} to {seconds(steps.ci95_s[1])}, "
+            f"10th to 90th percentile {seconds(steps.p10_s)} to {seconds(steps.p90_s)}"
+        )
+    elif steps.count > 1:
+        how = f"wall time of {steps.count} steps with the profiler off, divided by their number; no interval"
     else:
-        low, high = steps.ci95_s
-        texts = [
-            f"{pace}: median of {steps.count} with the profiler off, 95 % interval {seconds(low)} to {seconds(high)}, "
-            f"10th to 90th percentile {seconds(steps.p10_s)} to {seconds(steps.p90_s)}."
-        ]
+        how = "a single step with the profiler off, error unknown"
+    texts = [f"{pace}: {how}."]
     if steps.rule or steps.warmup_count:
         # A rule that tells the count itself is not told it again.
         counted = "Warm-up" if "warm-up" in steps.rule else f"{steps.warmup_count} warm-up steps"
@@ -198,31 +186,19 @@ def steps_sentences(analysis: Analysis) -> list[str]:
         compiling = f", {seconds(steps.compile_s)} of it compiling" if steps.compile_s is not None else ""
         texts.append(f"The first step took {seconds(steps.first_s)}{compiling}; it is in no other figure.")
     if analysis.output_error is not None:
-        texts.append(error_sentence(analysis.output_error, analysis.workload.mode))
+        what = "loss of the first step" if analysis.workload.mode == "training" else "output"
+        same = analysis.output_error.same_class
+        text = f"Relative difference of the {what} from fp32: {analysis.output_error.relative:.2g}"
+        texts.append(text + (f"; the same class for {percent(same)} of the samples." if same is not None else "."))
     if steps.profiler_dilation is not None:
         slower = steps.profiler_dilation - 1
         pace = f"{percent(abs(slower))} {'slower' if slower >= 0 else 'faster'} than" if abs(slower) >= 0.005 else "as fast as"
         # A profiler does not make anything faster: a tenth is more than chance.
         doubt = ": something slowed the timed steps, such as other programs or memory returned to the system" if slower < -0.1 else ""
-        texts.append(
-            f"Under the profiler steps ran {pace} the timed ones{doubt}. {_ranges(analysis)}The traced steps only divide the time."
-        )
+        ranges_s = analysis.basis.ranges_s
+        ranges = "" if ranges_s is None else f"Ranges of modules took {seconds(ranges_s)} of a traced step, which no figure contains. "
+        texts.append(f"Under the profiler steps ran {pace} the timed ones{doubt}. {ranges}The traced steps only divide the time.")
     return texts
-
-
-def _ranges(analysis: Analysis) -> str:
-    """The part of the profiler's cost that is known and taken out."""
-    ranges_s = analysis.basis.ranges_s
-    if ranges_s is None:
-        return ""
-    return f"Ranges of modules took {seconds(ranges_s)} of a traced step, which no figure contains. "
-
-
-def error_sentence(error: OutputError, mode: str) -> str:
-    """How far the result of a step is from that in fp32."""
-    what = "loss of the first step" if mode == "training" else "output"
-    text = f"Relative difference of the {what} from fp32: {error.relative:.2g}"
-    return text + (f"; the same class for {percent(error.same_class)} of the samples." if error.same_class is not None else ".")
 
 
 # Why a device runs nothing, by the class of that time: the words are those of the bar and of the table of parts.
@@ -265,11 +241,9 @@ def _runs_nothing(analysis: Analysis) -> list[str]:
     parts = []
     for name, reasons in _RUNS_NOTHING.items():
         found = {text: causes[cause] for cause, text in reasons.items() if causes.get(cause)}
-        if len(found) == 1:
-            parts.append(f"{name} {seconds(sum(found.values()))} ({next(iter(found))})")
-        elif found:
-            longest = sorted(found, key=lambda text: -found[text])
-            parts.append(f"{name} {seconds(sum(found.values()))} ({', '.join(f'{seconds(found[text])} {text}' for text in longest)})")
+        longest = sorted(found, key=lambda text: -found[text])
+        why = longest if len(found) == 1 else [f"{seconds(found[text])} {text}" for text in longest]
+        parts += [f"{name} {seconds(sum(found.values()))} ({', '.join(why)})"] if found else []
     return [f"The device runs nothing for {seconds(whole)} {per(analysis)}: {'; '.join(parts)}."]
 
 
@@ -339,96 +313,42 @@ def roofs_of_run(analysis: Analysis) -> list[Ceiling]:
     return [*compute, *device.memory_levels(), *([latency] if latency else []), *links]
 
 
-def source_words(roof: Ceiling, created: str = "") -> str:
-    """The certainty of a ceiling: ``measured 2026-11-20, 3 days before, ±0.4 %``, ``from the data sheet, not measured``.
-
-    ``created`` is the ISO time of the run that it judges; the age of a measurement is given from one day on.
-    """
-    source = roof.source
-    if source.kind == "measured":
-        parts = [f"measured {source.date}".rstrip(), age_before(source.date, created)]
-        parts += [f"±{percent(roof.spread, 1)}"] if roof.spread is not None else []
-        return ", ".join(part for part in parts if part)
-    if source.kind == "derived" and roof.kind == "link":
-        return "derived from the generation and lanes of PCI Express, not measured"
-    return {
-        "spec": "from the data sheet, not measured",
-        "derived": "derived from cores, clock and vector width, not measured",
-        "user": "given by the user",
-        "trace": source.detail,
-    }[source.kind]
-
-
-def ceiling_name(roof: Ceiling) -> str:
-    """The name of a ceiling with its variant: ``FMA fp32 (1 thread)``."""
-    return roof.name if not roof.variant or roof.variant in roof.name else f"{roof.name} ({roof.variant})"
-
-
-def ceiling_scope(roof: Ceiling) -> str:
-    """The scope of a ceiling: ``bf16, matrix units, accumulates in fp32``, ``L2, read, up to 2.00 MiB``."""
-    texts = (
-        roof.precision,
-        f"{roof.engine} units" if roof.engine else None,
-        f"accumulates in {roof.accumulate}" if roof.accumulate and roof.accumulate != roof.precision else None,
-        roof.level,
-        roof.access,
-        f"up to {binary_bytes(roof.capacity_bytes)}" if roof.capacity_bytes else None,
-        f"further roof: {roof.variant}" if roof.variant else None,
-    )
-    return ", ".join(text for text in texts if text)
-
-
-def source_and_age(roof: Ceiling, created: str) -> str:
-    """The kind of source with its date and age at ``created``: ``measured 2026-11-18, 3 days before``; ``data sheet``."""
-    kind = SOURCE_WORDS[roof.source.kind]
-    if roof.source.kind != "measured":
-        return kind
-    return ", ".join(part for part in (f"{kind} {roof.source.date}".strip(), age_before(roof.source.date, created)) if part)
-
-
-def conditions_words(conditions: Conditions | None) -> str:
-    """The state of the device while it was measured: ``1.98 GHz, 690 W, 64 °C, throttled by power``; empty where it is not known."""
-    if conditions is None:
-        return ""
-    parts = [
-        None if conditions.clock_hz is None else si(conditions.clock_hz, "Hz"),
-        None if conditions.memory_clock_hz is None else f"memory {si(conditions.memory_clock_hz, 'Hz')}",
-        None if conditions.power_w is None else si(conditions.power_w, "W"),
-        None if conditions.temperature_c is None else f"{conditions.temperature_c:.0f} °C",
-        f"throttled by {', '.join(conditions.throttled)}" if conditions.throttled else None,
-    ]
-    return ", ".join(part for part in parts if part)
-
-
 def listed(names: Sequence[str], most: int = 6) -> str:
     """Names in a sentence, the first ``most`` of them: ``L1 read, L1 write and 3 more``."""
     rest = len(names) - most
     return ", ".join(names) if rest <= 0 else f"{', '.join(names[:most])} and {rest} more"
 
 
-def roof_order(roofs: Iterable[Ceiling]) -> list[Ceiling]:
-    """Ceilings as a table lists them: by kind, a further roof after all main ones of its kind, memory from the core outwards."""
-    kinds = ("compute", "memory", "latency", "link")
-
-    def place(roof: Ceiling) -> tuple[int, bool, bool, int]:
-        return kinds.index(roof.kind), bool(roof.variant), roof.capacity_bytes is None, roof.capacity_bytes or 0
-
-    return sorted(roofs, key=place)
+# What a repeated run should not take over: its directory, its formats, its silence.
+_DROPPED = {"--output": 1, "-o": 1, "--format": 1, "--formats": 1, "--quiet": 0, "-q": 0, "--remeasure": 0}
 
 
-def ago(age: timedelta) -> str:
-    """The age in words: ``just now``, ``5 minutes ago``, ``3 days ago``."""
-    for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
-        count = int(age.total_seconds() // length)
-        if count:
-            return f"{counted(count, unit)} ago"
-    return "just now"
+def suggested(finding: Finding, command: str) -> str:
+    """What to try: ``command``, which made the run, with the option of ``finding`` added or replaced, or its own suggestion.
+
+    The option stays as in Python where ``command`` is not one of ``rooflines profile``.
+    """
+    words = shlex.split(command) if finding.option is not None else []
+    if finding.option is None or words[:2] != ["rooflines", "profile"]:
+        return finding.suggestion
+    flag, *given = as_options(arg(finding.option, finding.value)).split()
+    own = len(words) if "--" not in words else words.index("--")  # what follows -- is the script's
+    kept: list[str] = []
+    skip = 0
+    for word in words[:own]:
+        name = word.partition("=")[0]
+        if skip:
+            skip -= 1
+        elif name == flag:
+            skip = len(given) if "=" not in word else 0
+        elif name in _DROPPED:
+            skip = _DROPPED[name] if "=" not in word else 0
+        else:
+            kept.append(word)
+    return shlex.join([*kept, flag, *given, *words[own:]])
 
 
-def age_before(date: str, created: str) -> str:
-    """The days from the ISO ``date`` to ``created`` (ISO): ``3 days before``; empty for the same day or an unknown one."""
-    try:
-        days = (datetime.fromisoformat(created[:10]) - datetime.fromisoformat(date[:10])).days
-    except ValueError:
-        return ""
-    return f"{counted(days, 'day')} before" if days > 0 else ""
+def command_of(kind: str, options: Mapping[str, bool | int | float | str]) -> str:
+    """Return the shell command of ``rooflines profile`` or ``train`` (``kind``) with ``options``; one that is off is left out."""
+    words = [as_options(arg(name, value)) for name, value in options.items() if value is not False]
+    return " ".join(["rooflines", kind, *words])

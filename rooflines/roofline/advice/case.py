@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.trace.records import communicates
-from rooflines.roofline.advice.setting import Setting
 from rooflines.roofline.analysis import Analysis, Example, Kernel, OperatorRow, Unmodelled
-from rooflines.roofline.tensor_sizes import tensors
+from rooflines.roofline.shapes import tensors
 from rooflines.units import percent, seconds
 
 # ("operator", index of the row), ("unmodelled", its index) or ("idle", cause).
@@ -26,6 +25,25 @@ Key = tuple[str, int | str]
 WORTH_SAYING = 0.01
 _AMD = re.compile(r"\bAMD\b|Instinct|\bMI\d{3}|gfx\d")
 _AMD_KERNEL = re.compile(r"Cijk_|.*\bck(?:_tile)?::|.*\d+ck(?:\d|_tile)|rccl|miopen", re.IGNORECASE)
+# The equivalent of an option in the user's code.
+_IN_CODE = {
+    "compile": "in the code: torch.compile the model",
+    "channels_last": "in the code: memory_format=torch.channels_last for the model and its images",
+    "precision": "in the code: run the step under torch.autocast",
+    "batch_size": "a larger batch",
+}
+MORE_WORK = "more work in each call: larger tensors, or several calls in one"
+
+
+class Setting(NamedTuple):
+    """An option of ``profile`` and the value to give it; ``in_code`` says the same to who has no options: a script, loop or step."""
+
+    option: str
+    value: bool | int | str
+    in_code: str | None = None
+
+    def __str__(self) -> str:
+        return self.in_code or f"{self.option}={self.value!r}"
 
 
 class Advice(NamedTuple):
@@ -53,6 +71,11 @@ class Ran(NamedTuple):
         """The same with all of its time left: of computation the time that no other kernel hides. Rules about transfers see to it."""
         time_s, exposed_s = self.row.time_s, self.row.exposed_s
         return self._replace(left_s=time_s if exposed_s is None or self.communicates or self.transfers else min(time_s, exposed_s))
+
+    @property
+    def where(self) -> str:
+        """`` in layer1.0``, empty outside of modules."""
+        return f" in {self.row.module}" if self.row.module else ""
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -118,7 +141,7 @@ class Case:
     @cached_property
     def on_amd(self) -> bool:
         """Whether the device is one of AMD's, by its name or its kernels."""
-        names = (kernel.name for one in self.every() for kernel in one.kernels)
+        names = (kernel.name for kernel in self.kernels())
         return _AMD.search(self.analysis.environment.device_name) is not None or any(map(_AMD_KERNEL.match, names))
 
     def attainable(self, precision: str | None, without: Collection[Key] = ()) -> float:
@@ -172,6 +195,14 @@ class Case:
         hidden_s = sum(one.row.time_s - one.whole().left_s for key, one in self._ran.items() if key in advice.of)
         return f"; {seconds(hidden_s)} more, while another kernel runs, are left out" if hidden_s > WORTH_SAYING * self.step_s else ""
 
+    def cost(self, time_s: float) -> str:
+        """``3.10 ms a step (59 % of the step)``."""
+        return f"{seconds(time_s)} {self.per} ({self.share(time_s)})"
+
+    def idle(self, idle_s: float) -> str:
+        """``the device is idle for 59 % of the step (3.10 ms)``."""
+        return f"the device is idle for {self.share(idle_s)} ({seconds(idle_s)})"
+
     def share(self, time_s: float) -> str:
         """``59 % of the step``."""
         return f"{percent(time_s / self.step_s) if self.step_s else '?'} of {self.of}"
@@ -179,6 +210,10 @@ class Case:
     def every(self) -> Iterable[Ran]:
         """All rows and operators without a count."""
         return self._ran.values()
+
+    def kernels(self) -> Iterator[Kernel]:
+        """All kernels."""
+        return (kernel for ran in self.every() for kernel in ran.kernels)
 
 
 def _rows(analysis: Analysis) -> Iterator[tuple[Key, OperatorRow | Unmodelled]]:
@@ -220,3 +255,18 @@ def _step_s(analysis: Analysis) -> float:
     if analysis.timeline is not None:
         return analysis.timeline.span_s
     return analysis.steps.median_s if analysis.steps is not None else 0.0
+
+
+def setting(analysis: Analysis, option: str, value: bool | int | str) -> Setting:
+    """Return the option to set, or for a script, loop or step function the change in its code."""
+    return Setting(option, value, None if analysis.workload.source == "model" else _IN_CODE[option])
+
+
+def larger_batch(analysis: Analysis) -> Setting | str:
+    """Suggest twice the batch, of a server more requests, and of a step or module whose batch is not known more work in a call."""
+    if analysis.serving is not None:
+        return "more requests in a step, if their latency allows it"
+    batch_size = analysis.workload.batch_size
+    if batch_size is None and analysis.workload.source in ("model", "step"):
+        return MORE_WORK
+    return setting(analysis, "batch_size", 2 * (batch_size or 1))

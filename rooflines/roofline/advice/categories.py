@@ -6,15 +6,14 @@ import math
 import re
 from collections.abc import Callable
 
-from rooflines.roofline.advice.case import Advice, Case, Ran, computes, total
-from rooflines.roofline.advice.layout import channels_last
-from rooflines.roofline.advice.matmul import is_hopper
-from rooflines.roofline.advice.optimizer import updates_at_once
-from rooflines.roofline.advice.setting import Setting, larger_batch, setting
+from rooflines.roofline.advice.case import Advice, Case, Ran, Setting, computes, larger_batch, setting, total
+from rooflines.roofline.advice.copies import channels_last
+from rooflines.roofline.advice.matrix import is_hopper
 from rooflines.roofline.advice.small_kernels import FUSABLE, fewer_launches, fills, of_library
+from rooflines.roofline.advice.training import updates_at_once
 from rooflines.roofline.analysis import OperatorRow
 from rooflines.roofline.kernel_names import short_kernel
-from rooflines.roofline.repeated import path_pattern, repeated_key, shapes_range
+from rooflines.roofline.shapes import path_pattern, repeated_key, shapes_range
 from rooflines.roofline.verdict import efficiency_of, plural, runs
 from rooflines.units import percent, seconds
 
@@ -50,7 +49,12 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
 
     def rule(case: Case) -> Advice | None:
         every = [row for row in case.analysis.operators if row.category == category and row.efficiency is not None]
-        found = case.ran(lambda one: one.category == category and one.headroom_s is not None and _is_judged(one))
+        # A copy between host and device depends on the link, and has a separate rule.
+        found = [
+            one
+            for one in case.ran(lambda one: one.category == category and one.headroom_s is not None and not one.transfers)
+            if isinstance(one.row, OperatorRow) and one.row.efficiency is not None
+        ]
         rows = tuple(one.row for one in found if isinstance(one.row, OperatorRow))
         efficiency = efficiency_of(rows)
         if efficiency is None or efficiency > GOOD or not case.judged:
@@ -68,11 +72,11 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
             return None
         name = f"{'the other ' if len(rows) < len(every) else ''}{plural(category)}".replace("other the ", "other steps of the ")
         return Advice(
-            title=f"{name[0].upper()}{name[1:]} {runs(category)} at {percent(efficiency)} of the bound",
-            saves_s=saves_s,
-            evidence=(f"{seconds(time_s)} {case.per}, the roofline allows {seconds(roof_s)}{attained}; largest loss: {worst}"),
-            suggestion=suggestion,
-            of=lost,
+            f"{name[0].upper()}{name[1:]} {runs(category)} at {percent(efficiency)} of the bound",
+            saves_s,
+            f"{seconds(time_s)} {case.per}, the roofline allows {seconds(roof_s)}{attained}; largest loss: {worst}",
+            suggestion,
+            lost,
         )
 
     rule.__name__ = f"slow_{category.replace('-', '_')}"
@@ -90,11 +94,6 @@ def _worst(rows: tuple[OperatorRow, ...]) -> str:
     where = f"{worst[0].name} in {module}" if module else worst[0].name
     many = f"{calls:,.3g} × {seconds(time_s / calls)}" if calls > 1 else seconds(time_s)
     return f"{where} ({shapes}): {many}, {percent(efficiency_of(tuple(worst)) or 0.0)} of its bound"
-
-
-def _is_judged(one: Ran) -> bool:
-    """A copy between host and device depends on the link, and has a separate rule."""
-    return isinstance(one.row, OperatorRow) and one.row.efficiency is not None and not one.transfers
 
 
 def _lost_s(case: Case, one: Ran) -> float:

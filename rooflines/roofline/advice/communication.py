@@ -38,7 +38,11 @@ _WRAPPED = (
 
 def late_rank(case: Case) -> Advice | None:
     """Collectives that take far longer than any link needs for their size: a rank comes late, or the fabric is slow."""
-    slow = [one for one in case.analysis.collectives if _is_slow(one)]
+    slow = [
+        row
+        for row in case.analysis.collectives
+        if row.bytes and row.time_s / row.calls > LATENCY_S and row.bytes * row.calls / row.time_s < SLOW_BYTE_PER_S
+    ]
     rows = _exposed(case)
     exposed_s = sum(rows.values())
     waited_s = min(exposed_s, sum(_waited_s(one) for one in slow))
@@ -48,15 +52,13 @@ def late_rank(case: Case) -> Advice | None:
     assert worst.bytes is not None
     each_s = worst.time_s / worst.calls
     return Advice(
-        title=FIND_LATE_RANK,
-        saves_s=waited_s,
-        evidence=(
-            f"{_NAMES.get(worst.kind, worst.kind)} of {binary_bytes(worst.bytes)} takes {seconds(each_s)} "
-            f"({si(worst.bytes / each_s, 'B/s')}), far below what a link does; {seconds(waited_s)} ({case.share(waited_s)}) of such "
-            "collectives, which their size does not explain, run while nothing is computed"
-        ),
-        suggestion="rooflines analyze on the traces of all ranks names the late rank; if none is late, measure the fabric (nccl-tests)",
-        of={one.key: waited_s * part / exposed_s for one, part in rows.items()},
+        FIND_LATE_RANK,
+        waited_s,
+        f"{_NAMES.get(worst.kind, worst.kind)} of {binary_bytes(worst.bytes)} takes {seconds(each_s)} "
+        f"({si(worst.bytes / each_s, 'B/s')}), far below what a link does; {seconds(waited_s)} ({case.share(waited_s)}) of such "
+        "collectives, which their size does not explain, run while nothing is computed",
+        "rooflines analyze on the traces of all ranks names the late rank; if none is late, measure the fabric (nccl-tests)",
+        {one.key: waited_s * part / exposed_s for one, part in rows.items()},
     )
 
 
@@ -70,8 +72,12 @@ def exposed(case: Case) -> Advice | None:
     union_s = timeline.communication_s if timeline is not None else 0.0
     saves_s, ready = exposed_s, ""
     if timeline is not None and timeline.ready_communication_s is not None:
-        # What computes beside communication already hides nothing more.
-        left_s = _beside_s(case, found, timeline.compute_s) - (timeline.communication_s - timeline.exposed_communication_s)
+        # Beside the communication of gradients only the backward pass computes; what computes beside it already hides nothing more.
+        compute_s, division = timeline.compute_s, case.analysis.division
+        gradients_s = sum(part for one, part in found.items() if one.row.phase == "backward")
+        if division is not None and division.of == "device" and division.backward_s is not None and gradients_s >= 0.5 * exposed_s:
+            compute_s = min(compute_s, division.backward_s)
+        left_s = compute_s - (timeline.communication_s - timeline.exposed_communication_s)
         saves_s = min(exposed_s, timeline.ready_communication_s, max(0.0, left_s))
         ready = f"; {seconds(saves_s)} of computation that has been launched could run meanwhile" if saves_s < exposed_s else ""
     time_s, most = min(total(list(found)), union_s or math.inf), max(found, key=lambda one: found[one])
@@ -81,24 +87,13 @@ def exposed(case: Case) -> Advice | None:
     unknown = "" if known else "; sizes are not recorded, so part of it may be waiting for a late rank"
     rest = "the rest of the " if time_s < sum(one.row.time_s for one in found) else ""
     return Advice(
-        title="Hide the communication behind computation",
-        saves_s=saves_s,
-        evidence=(
-            f"{rest}communication takes {seconds(time_s)} {case.per}, of which {seconds(exposed_s)} ({case.share(exposed_s)}) run "
-            f"while nothing is computed, most of it in {most.row.name}{many}{unknown}{ready}"
-        ),
-        suggestion=_overlap(case, most) + ALL_RANKS,
-        of={one.key: part for one, part in found.items()},
+        "Hide the communication behind computation",
+        saves_s,
+        f"{rest}communication takes {seconds(time_s)} {case.per}, of which {seconds(exposed_s)} ({case.share(exposed_s)}) run "
+        f"while nothing is computed, most of it in {most.row.name}{many}{unknown}{ready}",
+        _overlap(case, most) + ALL_RANKS,
+        {one.key: part for one, part in found.items()},
     )
-
-
-def _beside_s(case: Case, found: dict[Ran, float], compute_s: float) -> float:
-    """The computation that does not wait for the communication: beside that of gradients only the backward pass."""
-    division = case.analysis.division
-    gradients_s = sum(part for one, part in found.items() if one.row.phase == "backward")
-    if division is None or division.of != "device" or division.backward_s is None or gradients_s < 0.5 * sum(found.values()):
-        return compute_s
-    return min(compute_s, division.backward_s)
 
 
 def _reduced(case: Case) -> float:
@@ -113,10 +108,6 @@ def _exposed(case: Case) -> dict[Ran, float]:
     union_s = timeline.exposed_communication_s if timeline is not None else 0.0
     part = min(1.0, union_s / every_s) if union_s and every_s else 1.0
     return {one: max(0.0, (one.row.exposed_s or 0.0) * part - (one.row.time_s - one.left_s)) for one in rows}
-
-
-def _is_slow(one: CollectiveRow) -> bool:
-    return bool(one.bytes) and one.time_s / one.calls > LATENCY_S and (one.bytes or 0) * one.calls / one.time_s < SLOW_BYTE_PER_S
 
 
 def _waited_s(one: CollectiveRow) -> float:

@@ -1,10 +1,13 @@
-"""Advice on copies between host and device."""
+"""Advice on copies: between host and device, within the device, and to another layout of images."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
-from rooflines.roofline.advice.case import Advice, Case, Ran, total, whole
+from rooflines.roofline.advice.case import Advice, Case, Ran, setting, total, whole
+from rooflines.roofline.analysis import OperatorRow
+from rooflines.roofline.kernel_names import short_kernel
 from rooflines.units import seconds
 
 _CONVERSIONS = ("aten::to", "aten::_to_copy", "aten::clone", "aten::contiguous", "aten::copy_")
@@ -19,21 +22,19 @@ _TO_HOST = "copy results to pinned memory with non_blocking=True (torch.empty(..
 
 def pageable(case: Case) -> Advice | None:
     """Copies from or to pageable memory: they do not overlap with other work, and the host waits for them."""
-    found = {one: min(one.left_s, _exposed_s(one)) for one in case.ran(lambda one: _pageable_s(one) > 0)}
+    # What nothing hides of them; where that is not known, none.
+    found = {one: min(one.left_s, _pageable_s(one), one.row.exposed_s or 0.0) for one in case.ran(lambda one: _pageable_s(one) > 0)}
     time_s, exposed_s = sum(map(_pageable_s, found)), sum(found.values())
     if exposed_s <= 0:
         return None
-    worst = max(found, key=lambda one: found[one]).row
-    where = f" in {worst.module}" if worst.module else ""
+    worst = max(found, key=lambda one: found[one])
     return Advice(
-        title="Copy from pinned memory",
-        saves_s=exposed_s,
-        evidence=(
-            f"copies between pageable memory and the device take {seconds(time_s)} {case.per}, of which {seconds(exposed_s)} "
-            f"({case.share(exposed_s)}) run while nothing is computed; the longest is {worst.name}{where} ({worst.shapes})"
-        ),
-        suggestion=_TO_HOST if any("DtoH" in kernel.name for kernel in worst.kernels) else _TO_DEVICE,
-        of={one.key: part for one, part in found.items()},
+        "Copy from pinned memory",
+        exposed_s,
+        f"copies between pageable memory and the device take {seconds(time_s)} {case.per}, of which {seconds(exposed_s)} "
+        f"({case.share(exposed_s)}) run while nothing is computed; the longest is {worst.row.name}{worst.where} ({worst.row.shapes})",
+        _TO_HOST if any("DtoH" in kernel.name for kernel in worst.kernels) else _TO_DEVICE,
+        {one.key: part for one, part in found.items()},
     )
 
 
@@ -57,13 +58,11 @@ def of_ddp(case: Case) -> Advice | None:
     time_s = total(buckets + buffers) + idle_s
     waits = f", of which the device waits {seconds(idle_s)} for the host to pack and unpack them" if idle_s else ""
     return Advice(
-        title="Remove the copies of DistributedDataParallel",
-        saves_s=time_s,
-        evidence=(
-            f"copies of {' and of '.join(what for what, _ in said)} take {seconds(time_s)} {case.per} ({case.share(time_s)}){waits}"
-        ),
-        suggestion=f"DistributedDataParallel with {', and '.join(remedy for _, remedy in said)}",
-        of=whole(buckets + buffers) | ({("idle", "host_bound"): idle_s} if idle_s else {}),
+        "Remove the copies of DistributedDataParallel",
+        time_s,
+        f"copies of {' and of '.join(what for what, _ in said)} take {case.cost(time_s)}{waits}",
+        f"DistributedDataParallel with {', and '.join(remedy for _, remedy in said)}",
+        whole(buckets + buffers) | ({("idle", "host_bound"): idle_s} if idle_s else {}),
     )
 
 
@@ -85,14 +84,12 @@ def on_device(case: Case) -> Advice | None:
         if part_s > 0
     )
     return Advice(
-        title="Remove copies within the device",
-        saves_s=time_s,
-        evidence=(
-            f"{sum(one.row.calls for one in found):,.0f} copies take {seconds(time_s)} {case.per} ({case.share(time_s)}; {kinds}), "
-            f"most of it in {listed}"
-        ),
-        suggestion=_OWN_COPY if same_s > 0.5 * time_s else _CONVERTED,
-        of=whole(found),
+        "Remove copies within the device",
+        time_s,
+        f"{sum(one.row.calls for one in found):,.0f} copies take {seconds(time_s)} {case.per} ({case.share(time_s)}; {kinds}), "
+        f"most of it in {listed}",
+        _OWN_COPY if same_s > 0.5 * time_s else _CONVERTED,
+        whole(found),
     )
 
 
@@ -100,6 +97,42 @@ def _pageable_s(one: Ran) -> float:
     return sum(kernel.time_s for kernel in one.kernels if kernel.name.startswith("Memcpy") and "Pageable" in kernel.name)
 
 
-def _exposed_s(one: Ran) -> float:
-    """The part of the copies that nothing hides; where that is not known, none."""
-    return min(_pageable_s(one), one.row.exposed_s or 0.0)
+_CONVERTS = re.compile(r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|batched_transpose|SubTensorOp|transpose_NHWC|transpose_NCHW", re.I)
+
+_TO_FIRST, _TO_LAST = re.compile(r"nhwc(?:To|2)nchw", re.I), re.compile(r"nchw(?:To|2)nhwc", re.I)
+
+
+def conversion_s(row: Ran | OperatorRow) -> float:
+    """Return the time of the kernels of ``row`` that only change the layout."""
+    return sum(kernel.time_s for kernel in row.kernels if _CONVERTS.search(kernel.name))
+
+
+def channels_last(case: Case) -> bool:
+    """Whether the images are channels-last already: a library converts them to channels-first at least as often as from it."""
+    kernels = [kernel for one in case.every() for kernel in one.kernels]
+    to_first, to_last = (sum(kernel.calls for kernel in kernels if way.search(kernel.name)) for way in (_TO_FIRST, _TO_LAST))
+    return case.analysis.workload.channels_last or 0 < to_first >= to_last
+
+
+def conversions(case: Case) -> Advice | None:
+    """Conversions between channels-first and channels-last that a library runs around its convolutions of images in channels-first."""
+    found = {
+        one.key: (one, min(one.left_s, conversion_s(one)))
+        for one in case.ran()
+        if any(_CONVERTS.search(kernel.name) for kernel in one.kernels)
+    }
+    kernels = [kernel for one, _ in found.values() for kernel in one.kernels if _CONVERTS.search(kernel.name)]
+    if not found or channels_last(case):
+        return None
+    time_s = sum(part for _, part in found.values())
+    worst = max(kernels, key=lambda kernel: kernel.time_s)
+    around_s = sum(one.row.time_s for one, _ in found.values())
+    return Advice(
+        "Keep the images in channels-last layout",
+        time_s,
+        f"kernels that only change the layout take {case.cost(time_s)}, part of the "
+        f"{seconds(around_s)} of the operators that call them; {sum(kernel.calls for kernel in kernels):,.0f} calls, most of the "
+        f"time in {short_kernel(worst.name)}",
+        setting(case.analysis, "channels_last", True),
+        {key: part for key, (_, part) in found.items()},
+    )

@@ -1,22 +1,41 @@
-"""Advice on a device that waits for the host, and on a CPU between its operators."""
+"""Advice on a device that waits for data or for the host, and on a CPU between its operators."""
 
 from __future__ import annotations
 
-from rooflines.roofline.advice.case import Advice, Case, Key, idle_of
-from rooflines.roofline.advice.setting import Setting, larger_batch, setting
+import math
+from collections.abc import Callable
+
+from rooflines.roofline.advice.case import Advice, Case, Setting, idle_of, larger_batch, setting
 from rooflines.roofline.advice.small_kernels import (
     COMPILED_GRAPH,
     GRAPH,
     MORE_GRAPHS,
     NOT_GENERATED,
+    SERVER_GRAPHS,
     fewer_in_server,
     generates,
     has_graph,
 )
-from rooflines.roofline.analysis import HostWork, Synchronisation
+from rooflines.roofline.analysis import Analysis, HostWork, Input
+from rooflines.roofline.step.input_pipeline import input_fraction, loader_is_slower
 from rooflines.roofline.step.partition import MOST_UNKNOWN
-from rooflines.units import seconds
+from rooflines.roofline.verdict import rates_sentence
+from rooflines.units import percent, seconds
 
+# A step that waits for less of its time is fed well enough.
+WAITS = 0.05
+# Workers that compute for more of their time are busy; those that compute for less wait for something themselves.
+BUSY, WAITING = 0.8, 0.5
+
+
+_TITLE = "Load the data ahead of the step"
+_WORKERS = "DataLoader(num_workers=..., pin_memory=True, persistent_workers=True)"
+# What is suggested for a trace of which only the loader's ranges are known: whether it has workers, but not how busy they are.
+_OF_TRACES = {
+    None: f"check that the loader has workers: {_WORKERS}",
+    False: f"{_WORKERS}: this loader has no workers and loads within the step",
+    True: "DataLoader with a larger num_workers and prefetch_factor; or decode and resize the data once, ahead of the training",
+}
 # A device that is idle for less of a step is as busy as one can ask.
 IDLE = 0.05
 GRAPHS_UNRECORDED = "Record what the graphs run"
@@ -41,25 +60,118 @@ _SYNCHRONISED = (
 )
 
 
+# --- data --------------------------------------------------------------------------------------------------------------------------
+
+
+def load_faster(case: Case) -> Advice | None:
+    """A step that its input delays: the waiting is what could be saved."""
+    analysis, share = case.analysis, input_fraction(case.analysis)
+    found, division = analysis.input, analysis.division
+    if share < WAITS:
+        return None
+    if found is None or found.delay_s is None:
+        loading_s = division.data_loading_s or 0.0 if division is not None else 0.0
+        if division is None or not loading_s:
+            return None
+        meanwhile = "the device is idle" if division.of == "device" else "no operator runs"
+        evidence = f"for {case.share(loading_s)} ({seconds(loading_s)}) {meanwhile} while the host is in the data loader"
+        return Advice(_TITLE, loading_s, evidence, _OF_TRACES[analysis.basis.loader_workers], {("idle", "data_loading"): loading_s})
+    slower, rates, workers = loader_is_slower(analysis), rates_sentence(analysis), ""
+    # Copies to a device that begin in memory which can be paged out hold the host up.
+    pageable = found.pin_memory is False and division is not None and division.host_to_device_s
+    if found.workers and found.workers_busy_fraction is not None:
+        who = "its worker" if found.workers == 1 else f"its {found.workers} workers"
+        workers = f"; {who} computed for {percent(min(1.0, found.workers_busy_fraction))} of the time"
+    return Advice(
+        "Load the data faster than the step consumes it" if slower else _TITLE,
+        found.delay_s,
+        f"a step waits {seconds(found.delay_s)} for its data ({percent(share)} of its time){f'; {rates}' if rates else ''}{workers}",
+        _remedy(analysis, found, slower) + ("; pin_memory=True and .to(device, non_blocking=True)" if pageable else ""),
+        {("idle", "data_loading"): found.delay_s},
+    )
+
+
+def _remedy(analysis: Analysis, found: Input, slower: bool | None) -> str:
+    if found.workers is None:
+        return "load ahead of the step, in workers of a torch DataLoader or in a thread; or keep the decoded data in memory"
+    if found.workers == 0:
+        return _ahead(analysis, _needed(found, 1))
+    if slower is False and (left := _left(analysis, found.workers)) is not None:
+        return f"the loader alone keeps up, but its workers and the step compete for the processors: torch.set_num_threads({left})"
+    if slower is False:
+        return (
+            "the loader alone keeps up: workers and step compete for the processors, or every epoch begins with empty queues: "
+            "DataLoader(persistent_workers=True, prefetch_factor=4)"
+        )
+    return _more(analysis, found)
+
+
+def _more(analysis: Analysis, found: Input) -> str:
+    """What helps workers that are too slow: it depends on whether they compute or wait themselves."""
+    workers, busy, threads = found.workers or 1, found.workers_busy_fraction, analysis.environment.cpu_threads
+    if busy is not None and busy < WAITING:
+        return (
+            f"DataLoader(num_workers={_needed(found, workers)}, prefetch_factor=4): the workers wait for storage or the network and "
+            "leave their processors free; or keep the data in memory or on a local disk"
+        )
+    if busy is not None and busy >= BUSY and threads is not None and workers >= threads:
+        return "decode and resize the data once, ahead of the training, or on the device: the workers keep every processor busy"
+    most = _needed(found, workers)
+    most = min(most, threads) if threads else most
+    return f"DataLoader(num_workers={most}), or decode and resize the data once, ahead of the training"
+
+
+def _ahead(analysis: Analysis, workers: int) -> str:
+    threads = analysis.environment.cpu_threads
+    workers = min(workers, threads) if threads else workers
+    left, fewer = _left(analysis, workers), ""
+    if left is not None and threads is not None:
+        workers = min(workers, threads - 1)
+        fewer = f"; torch.set_num_threads({left}) leaves the workers processors; threads that share one with a worker delay all others"
+    return (
+        f"DataLoader(num_workers={workers}, persistent_workers=True): the next batches load while the step runs{fewer}; "
+        "or keep the decoded data in memory"
+    )
+
+
+def _left(analysis: Analysis, workers: int) -> int | None:
+    """How many threads leave a processor for each worker of a step on a CPU; None where there are enough for all."""
+    processors, threads = analysis.environment.cpu_threads, analysis.environment.threads
+    if not analysis.environment.device.startswith("cpu") or not processors or not threads or processors < 2:
+        return None
+    left = max(1, processors - workers)
+    return left if threads + workers > processors and left < threads else None
+
+
+def _needed(found: Input, workers: int) -> int:
+    """As many workers as bring the loader's rate to the step's, where both are known; at least one more than ``workers``."""
+    if found.loader_rate is None or found.step_rate is None:
+        return 2 * workers
+    return max(workers + 1, math.ceil(workers * found.step_rate.per_s / found.loader_rate.per_s))
+
+
+# --- a device that waits for the host ----------------------------------------------------------------------------------------------
+
+
 def synchronisation(case: Case) -> Advice | None:
     """Waits for the device after which the device waits for the host."""
-    found = [one for one in case.analysis.synchronisations if one.idle_s > 0]
-    explained_s = sum(one.idle_s for one in found)
+    found = [wait for wait in case.analysis.synchronisations if wait.idle_s > 0]
     waiting_s = case.idle_s("synchronisation")
-    saves_s = min(max(explained_s, waiting_s), waiting_s + case.idle_s("host_bound"))
+    saves_s = min(max(sum(wait.idle_s for wait in found), waiting_s), waiting_s + case.idle_s("host_bound"))
     if saves_s <= 0:
         return None
-    of: dict[Key, float] = {("idle", "synchronisation"): min(waiting_s, saves_s), ("idle", "host_bound"): max(0.0, saves_s - waiting_s)}
-    listed = "; ".join(map(_wait, found[:3]))
+    listed = "; ".join(
+        f"{wait.operator or wait.call}{f' in {wait.where}' if wait.where else ''}, {wait.calls:,.0f} times" for wait in found[:3]
+    )
+    operator = found[0].operator.removeprefix("aten::") if found else ""
+    default = "no .item(), .cpu(), print of a tensor or synchronize() inside the step; copies with non_blocking=True"
+    remedy = next((advice for names, advice in _SYNCHRONISED if operator in names), default)
     return Advice(
-        title="Let the host run ahead of the device",
-        saves_s=saves_s,
-        evidence=(
-            f"the device is idle for {case.share(saves_s)} ({seconds(saves_s)}) because the host waited for it before"
-            f"{f': {listed}' if listed else ''}"
-        ),
-        suggestion=without_stacks(case, _without_waiting(found)),
-        of=of,
+        "Let the host run ahead of the device",
+        saves_s,
+        f"{case.idle(saves_s)} because the host waited for it before{f': {listed}' if listed else ''}",
+        without_stacks(case, remedy),
+        {("idle", "synchronisation"): min(waiting_s, saves_s), ("idle", "host_bound"): max(0.0, saves_s - waiting_s)},
     )
 
 
@@ -68,108 +180,89 @@ def without_stacks(case: Case, remedy: Setting | str) -> Setting | str:
     return f"{_WITHOUT_STACKS}; then {remedy}" if case.analysis.basis.stacks else remedy
 
 
-def _wait(one: Synchronisation) -> str:
-    where = f" in {one.where}" if one.where else ""
-    return f"{one.operator or one.call}{where}, {one.calls:,.0f} times"
+def _host_work(case: Case, chosen: Callable[[HostWork], bool]) -> tuple[list[HostWork], float]:
+    """The chosen work of the host during which the device is idle, and for how long that is, as far as no advice is about it yet."""
+    found = [work for work in case.analysis.host_work if chosen(work)]
+    return found, min(case.idle_s("host_bound"), sum(work.idle_s for work in found))
 
 
-def _without_waiting(found: list[Synchronisation]) -> str:
-    operator = found[0].operator.removeprefix("aten::") if found else ""
-    default = "no .item(), .cpu(), print of a tensor or synchronize() inside the step; copies with non_blocking=True"
-    return next((advice for names, advice in _SYNCHRONISED if operator in names), default)
+def _named(found: list[HostWork]) -> str:
+    return ", ".join(
+        f"{work.name}{f' ({work.shapes})' if work.shapes else ''}{f' in {work.where}' if work.where else ''} {seconds(work.idle_s)}"
+        for work in found[:3]
+    )
 
 
 def preprocessing(case: Case) -> Advice | None:
     """Work on the host inside the step, outside of a loader, while the device has nothing to do."""
-    found = [one for one in case.analysis.host_work if one.kind in ("operator", "python")]
-    idle_s = min(case.idle_s("host_bound"), sum(one.idle_s for one in found))
-    if not found or idle_s <= 0:
+    found, idle_s = _host_work(case, lambda work: work.kind in ("operator", "python"))
+    if idle_s <= 0:
         return None
-    listed = ", ".join(map(_work, found[:3]))
+    remedy = "do this work ahead of the step or behind it, in another thread or process, or with the same operators on the device"
+    evidence = f"{case.idle(idle_s)} while the host computes: {_named(found)}"
     return Advice(
-        title="Move work of the host out of the step",
-        saves_s=idle_s,
-        evidence=f"the device is idle for {case.share(idle_s)} ({seconds(idle_s)}) while the host computes: {listed}",
-        suggestion=without_stacks(
-            case, "do this work ahead of the step or behind it, in another thread or process, or with the same operators on the device"
-        ),
-        of={("idle", "host_bound"): idle_s},
+        "Move work of the host out of the step", idle_s, evidence, without_stacks(case, remedy), {("idle", "host_bound"): idle_s}
     )
-
-
-def _work(one: HostWork) -> str:
-    shapes = f" ({one.shapes})" if one.shapes else ""
-    where = f" in {one.where}" if one.where else ""
-    return f"{one.name}{shapes}{where} {seconds(one.idle_s)}"
 
 
 def unrecorded(case: Case) -> Advice | None:
     """Long stretches in which the host runs no operator at all."""
-    found = [one for one in case.analysis.host_work if one.kind == "unrecorded"]
-    idle_s = min(case.idle_s("host_bound"), sum(one.idle_s for one in found))
+    _, idle_s = _host_work(case, lambda work: work.kind == "unrecorded")
     if idle_s < IDLE * case.step_s:
         return None
     return Advice(
-        title="Find out what the host does outside of PyTorch",
-        saves_s=idle_s,
-        evidence=(
-            f"the device is idle for {case.share(idle_s)} ({seconds(idle_s)}) in stretches of a millisecond or more in which the host "
-            "runs no operator: Python, input and output, or another library"
-        ),
-        suggestion=f"{_see_lines(case)}; move data preparation, logging and checkpoints out of the step",
-        of={("idle", "host_bound"): idle_s},
+        "Find out what the host does outside of PyTorch",
+        idle_s,
+        f"{case.idle(idle_s)} in stretches of a millisecond or more in which the host runs no operator: Python, input and output, or "
+        "another library",
+        f"{_see_lines(case)}; move data preparation, logging and checkpoints out of the step",
+        {("idle", "host_bound"): idle_s},
     )
 
 
 def beginning(case: Case) -> Advice | None:
     """Long calls of the device's runtime that do not wait and do not recur in every step: libraries and kernels that are loaded."""
-    found = [one for one in case.analysis.host_work if one.kind == "runtime" or (one.kind == "allocator" and _initialises(one))]
-    found = [one for one in found if "GraphLaunch" not in one.name and not _recurs(case, one.calls)]
-    idle_s = min(case.idle_s("host_bound"), sum(one.idle_s for one in found))
+
+    def once(work: HostWork) -> bool:
+        begins = work.kind == "runtime" or (work.kind == "allocator" and _initialises(work))
+        return begins and "GraphLaunch" not in work.name and not _recurs(case, work.calls)
+
+    found, idle_s = _host_work(case, once)
     if idle_s <= 0:
         return None
     return Advice(
-        title="Warm up before the recorded steps",
-        saves_s=idle_s,
-        evidence=(
-            f"the device is idle for {case.share(idle_s)} ({seconds(idle_s)}) in calls of a millisecond or more that wait for nothing: "
-            f"{', '.join(map(_work, found[:3]))}"
-        ),
-        suggestion="a few steps before the recording: first calls load libraries and kernels and choose algorithms",
-        of={("idle", "host_bound"): idle_s},
+        "Warm up before the recorded steps",
+        idle_s,
+        f"{case.idle(idle_s)} in calls of a millisecond or more that wait for nothing: {_named(found)}",
+        "a few steps before the recording: first calls load libraries and kernels and choose algorithms",
+        {("idle", "host_bound"): idle_s},
     )
 
 
 def allocating(case: Case) -> Advice | None:
     """Memory that the steps take from the driver. A cache that is off gives back as often as it takes, for every tensor; one that is
     short or fragmented gives back little; calls of a single step may fill an empty one."""
-    found = [one for one in case.analysis.host_work if one.kind == "allocator" and not _initialises(one)]
-    idle_s = min(case.idle_s("host_bound"), sum(one.idle_s for one in found))
+    found, idle_s = _host_work(case, lambda work: work.kind == "allocator" and not _initialises(work))
     if idle_s <= 0:
         return None
-    taken, given = (sum(one.calls for one in found if word in one.name) for word in ("Malloc", "Free"))
+    taken, given = (sum(work.calls for work in found if word in work.name) for word in ("Malloc", "Free"))
     off = min(taken, given) >= UNCACHED and given >= 0.5 * taken
+    remedy = f"PYTORCH_{'HIP' if case.on_amd else 'CUDA'}_ALLOC_CONF=expandable_segments:True (if it is not set)"
+    remedy += "; no torch.cuda.empty_cache() in the step" if given else ""
+    if not _recurs(case, taken):
+        remedy = f"a few steps before the recording, which fill the cache; if the calls stay: {remedy}"
     return Advice(
-        title="Let torch's allocator cache the device's memory" if off else "Allocate memory before the steps",
-        saves_s=idle_s,
-        evidence=(
-            f"the device is idle for {case.share(idle_s)} ({seconds(idle_s)}) while {taken:,.0f} calls {case.per} take memory from the "
-            f"driver and {given:,.0f} give it back"
-        ),
-        suggestion=_UNCACHED if off else _less_memory(case, taken, given),
-        of={("idle", "host_bound"): idle_s},
+        "Let torch's allocator cache the device's memory" if off else "Allocate memory before the steps",
+        idle_s,
+        f"{case.idle(idle_s)} while {taken:,.0f} calls {case.per} take memory from the driver and {given:,.0f} give it back",
+        _UNCACHED if off else remedy,
+        {("idle", "host_bound"): idle_s},
     )
 
 
-def _less_memory(case: Case, taken: float, given: float) -> str:
-    remedy = f"PYTORCH_{'HIP' if case.on_amd else 'CUDA'}_ALLOC_CONF=expandable_segments:True (if it is not set)"
-    remedy += "; no torch.cuda.empty_cache() in the step" if given else ""
-    return remedy if _recurs(case, taken) else f"a few steps before the recording, which fill the cache; if the calls stay: {remedy}"
-
-
-def _initialises(one: HostWork) -> bool:
+def _initialises(work: HostWork) -> bool:
     """Whether an allocation takes as long as starting to use the device."""
-    return one.idle_s >= FIRST_CALL_S * one.calls
+    return work.idle_s >= FIRST_CALL_S * work.calls
 
 
 def _recurs(case: Case, calls: float) -> bool:
@@ -180,26 +273,32 @@ def _recurs(case: Case, calls: float) -> bool:
 def launching(case: Case) -> Advice | None:
     """A device that is idle because launching takes the host longer than the kernels run, or because launches take time to arrive."""
     idle_s, arriving_s = case.idle_s("host_bound"), case.idle_s("kernel_wait")
-    if not case.on_device or idle_s + arriving_s < IDLE * case.step_s:
+    saves_s = idle_s + arriving_s
+    if not case.on_device or saves_s < IDLE * case.step_s:
         return None
-    kernels = [kernel for one in case.every() if not one.communicates for kernel in one.kernels]
+    kernels = [kernel for ran in case.every() if not ran.communicates for kernel in ran.kernels]
     calls = sum(kernel.calls for kernel in kernels)
     mean_s = sum(kernel.time_s for kernel in kernels) / calls if calls else 0.0
     each = f"; a kernel runs for {seconds(mean_s)} on average" if calls else ""
-    compiled_s = min(idle_s, sum(one.idle_s for one in case.analysis.host_work if one.kind == "compiled"))
+    compiled_s = min(idle_s, sum(work.idle_s for work in case.analysis.host_work if work.kind == "compiled"))
     where = f", {seconds(compiled_s)} of it in compiled regions" if compiled_s > 0 else ""
-    remedy = _launch_less(case) if mean_s < SHORT_KERNEL_S else _longer_kernels(case, compiled_s > 0.5 * idle_s)
+    if mean_s < SHORT_KERNEL_S:
+        remedy = _launch_less(case)
+    elif case.analysis.workload.source == "model":
+        remedy = larger_batch(case.analysis)
+    elif compiled_s > 0.5 * idle_s and generates(case) and not has_graph(case.analysis):
+        remedy = COMPILED_GRAPH
+    else:  # kernels are long: it is not launching that takes the host's time
+        remedy = f"{_see_lines(case)}: loops, logging, checkpoints between the launches"
     once = "; no step is marked, so this includes what is done only once" if case.analysis.basis.per == "trace" else ""
     other = "another " if idle_s < idle_of(case.analysis, "host_bound") else ""
     return Advice(
-        title="Keep the device busy",
-        saves_s=idle_s + arriving_s,
-        evidence=(
-            f"the device is idle for {other}{case.share(idle_s + arriving_s)} ({seconds(idle_s + arriving_s)}): the host has not "
-            f"launched its next work for {seconds(idle_s)}{where}, launched work has not begun for {seconds(arriving_s)}{each}{once}"
-        ),
-        suggestion=without_stacks(case, remedy),
-        of={("idle", "host_bound"): idle_s, ("idle", "kernel_wait"): arriving_s},
+        "Keep the device busy",
+        saves_s,
+        f"the device is idle for {other}{case.share(saves_s)} ({seconds(saves_s)}): the host has not launched its next work for "
+        f"{seconds(idle_s)}{where}, launched work has not begun for {seconds(arriving_s)}{each}{once}",
+        without_stacks(case, remedy),
+        {("idle", "host_bound"): idle_s, ("idle", "kernel_wait"): arriving_s},
     )
 
 
@@ -218,18 +317,10 @@ def _launch_less(case: Case) -> Setting | str:
     if analysis.workload.source == "model":
         return larger
     read = _SYNCHRONISED[0][0] + _SYNCHRONISED[1][0]
-    waits = {one.operator for one in analysis.synchronisations if one.operator.removeprefix("aten::") in read}
+    operators = (wait.operator for wait in analysis.synchronisations)
+    waits = {operator for operator in operators if operator.removeprefix("aten::") in read}
     first = f"remove the waits ({', '.join(sorted(waits))}), which no graph can hold; then " if waits else ""
     return f"{first}{GRAPH}; or {larger}"
-
-
-def _longer_kernels(case: Case, in_compiled: bool) -> Setting | str:
-    """Where kernels are long, it is not launching that takes the host's time, unless most of it passes in compiled regions."""
-    if case.analysis.workload.source == "model":
-        return larger_batch(case.analysis)
-    if in_compiled and generates(case) and not has_graph(case.analysis):
-        return COMPILED_GRAPH
-    return f"{_see_lines(case)}: loops, logging, checkpoints between the launches"
 
 
 def _see_lines(case: Case) -> str:
@@ -244,30 +335,23 @@ def in_graphs(case: Case) -> Advice | None:
     if idle_s < MOST_UNKNOWN * case.step_s:
         return None
     return Advice(
-        title=GRAPHS_UNRECORDED,
-        saves_s=None,
-        evidence=(
-            f"for {case.share(idle_s)} ({seconds(idle_s)}) no kernel is recorded although a graph had been launched: it waits, or "
-            "kernels of it were not recorded"
-        ),
-        suggestion="record a step without graphs: it shows which kernels run in these gaps, or what they wait for",
-        of={("idle", "graph"): idle_s},
+        GRAPHS_UNRECORDED,
+        None,
+        f"for {case.share(idle_s)} ({seconds(idle_s)}) no kernel is recorded although a graph had been launched: it waits, or "
+        "kernels of it were not recorded",
+        "record a step without graphs: it shows which kernels run in these gaps, or what they wait for",
+        {("idle", "graph"): idle_s},
     )
 
 
 def between_operators(case: Case) -> Advice | None:
     """Python and the framework between the operators of a CPU."""
-    idle_s = case.idle_s("host_bound")
+    analysis, idle_s = case.analysis, case.idle_s("host_bound")
     if case.on_device or not case.step_s or idle_s < IDLE * case.step_s:
         return None
-    analysis = case.analysis
-    return Advice(
-        title="Keep the device busy",
-        saves_s=idle_s,
-        evidence=f"for {case.share(idle_s)} ({seconds(idle_s)}) no operator runs: Python and the framework are at work",
-        suggestion=larger_batch(analysis) if analysis.compiled else setting(analysis, "compile", "on"),
-        of={("idle", "host_bound"): idle_s},
-    )
+    evidence = f"for {case.share(idle_s)} ({seconds(idle_s)}) no operator runs: Python and the framework are at work"
+    suggestion = larger_batch(analysis) if analysis.compiled else setting(analysis, "compile", "on")
+    return Advice("Keep the device busy", idle_s, evidence, suggestion, {("idle", "host_bound"): idle_s})
 
 
 def oversubscribed(case: Case) -> Advice | None:
@@ -276,12 +360,34 @@ def oversubscribed(case: Case) -> Advice | None:
     threads, cores = environment.threads, environment.cpu_cores
     if not environment.device.startswith("cpu") or not threads or not cores or threads <= cores:
         return None
-    available = environment.cpu_threads or cores
-    beyond = "hardware threads share the units of a core" if threads <= available else "they take turns"
+    shared = threads <= (environment.cpu_threads or cores)
+    beyond = "hardware threads share the units of a core" if shared else "they take turns"
     return Advice(
-        title="Use one thread for each core",
-        saves_s=None,
-        evidence=f"torch runs {threads} threads on {cores} cores: {beyond}, and every operator waits for the last of them",
-        suggestion=f"OMP_NUM_THREADS={cores} or torch.set_num_threads({cores}), fewer where several processes share the machine",
-        of={},
+        "Use one thread for each core",
+        None,
+        f"torch runs {threads} threads on {cores} cores: {beyond}, and every operator waits for the last of them",
+        f"OMP_NUM_THREADS={cores} or torch.set_num_threads({cores}), fewer where several processes share the machine",
+        {},
+    )
+
+
+def eager_decode(case: Case) -> Advice | None:
+    """Decode steps of a server that the host launches kernel by kernel, more slowly than the device runs them."""
+    served = case.analysis.serving
+    decode = next((kind for kind in served.kinds if kind.kind == "decode"), None) if served is not None else None
+    if decode is None or served is None or has_graph(case.analysis) or decode.step_s <= 0:
+        return None
+    idle_s, host_s = decode.category_breakdown.get("idle", 0.0), case.idle_s("host_bound")
+    saves_s = min(idle_s * decode.steps / sum(kind.steps for kind in served.kinds), host_s + case.idle_s("kernel_wait"))
+    if saves_s < IDLE * case.step_s:
+        return None
+    reads, of_host_s = decode.reads, min(host_s, saves_s)
+    reached = f"; it reaches {percent(reads.efficiency)} of the bound of its weights and KV cache" if reads and reads.efficiency else ""
+    return Advice(
+        "Replay decode steps as graphs",
+        saves_s,
+        f"the device is idle for {seconds(idle_s)} of a decode step of {seconds(decode.step_s)}, and no kernel was launched by a graph"
+        f"{reached}",
+        SERVER_GRAPHS,
+        {("idle", "host_bound"): of_host_s, ("idle", "kernel_wait"): saves_s - of_host_s},
     )

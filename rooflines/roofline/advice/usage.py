@@ -78,7 +78,7 @@ def _imbalance(analysis: Analysis, usage: Usage) -> Finding | None:
     share = {one.device: one.gauges["gpu_utilization"].mean for one in usage.devices if _load_known(one)}
     share = {device: share[device] for device in share if len(usage.own) < 2 or device in usage.own}
     # A GPU that the process does not hold memory on is not part of the run; if that is unknown, all sampled GPUs are.
-    if len(share) < 2 or (len(usage.own) == 1 and _tells_memory(usage)):
+    if len(share) < 2 or (len(usage.own) == 1 and any("process_memory_bytes" in one.gauges for one in usage.devices)):
         return None
     least, most = min(share, key=lambda one: share[one]), max(share, key=lambda one: share[one])
     if share[most] - share[least] < UNEVEN:
@@ -111,7 +111,10 @@ def _throttling(cause: str) -> Callable[[Analysis, Usage], Finding | None]:
         reasons = ", ".join(
             f"{reason.reason} {percent(reason.fraction)}" for reason in worst.throttled if _cause(reason.reason) == cause
         )
-        lost, compute = worst.clock_loss_fraction, _compute_share(analysis)
+        lost, times = worst.clock_loss_fraction, analysis.bound_breakdown or {}
+        compute = times.get("compute", 0.0) / sum(times.values()) if sum(times.values()) > 0 else None
+        warmest = worst.gauges.get("temperature_c") if cause == "heat" else None
+        heat = f"; it reached {warmest.highest:.0f} °C" if warmest is not None else ""
         if lost is not None and lost < _LOST:
             return None
         clock = f"; this lowered its clock by {percent(lost)} on average" if lost else ""
@@ -129,7 +132,7 @@ def _throttling(cause: str) -> Callable[[Analysis, Usage], Finding | None]:
                 f"{_meanwhile(usage)} {worst.device} was throttled for {percent(share)} of the time{until} ({reasons})"
                 f"{clock}{basis}{others}"
             ),
-            suggestion=f"{_REMEDIES[cause]}{_limit(worst) if cause == 'its power limit' else _heat(worst) if cause == 'heat' else ''}",
+            suggestion=f"{_REMEDIES[cause]}{_limit(worst) if cause == 'its power limit' else heat}",
         )
 
     return rule
@@ -218,13 +221,6 @@ def _share(one: DeviceUsage, cause: str) -> float:
     return max((reason.fraction for reason in one.throttled if _cause(reason.reason) == cause), default=0.0)
 
 
-def _compute_share(analysis: Analysis) -> float | None:
-    """The share of the traced time that the arithmetic units bound; None where nothing was traced."""
-    times = analysis.bound_breakdown
-    whole = sum(times.values()) if times else 0.0
-    return times.get("compute", 0.0) / whole if times and whole > 0 else None
-
-
 def _step_s(analysis: Analysis) -> float:
     """A timed step; 0 where none was timed, so that nothing is promised."""
     return analysis.steps.median_s if analysis.steps is not None else 0.0
@@ -235,10 +231,6 @@ def _load_known(one: DeviceUsage) -> bool:
     return "gpu_utilization" in one.gauges and not one.ended
 
 
-def _tells_memory(usage: Usage) -> bool:
-    return any("process_memory_bytes" in one.gauges for one in usage.devices)
-
-
 def _meanwhile(usage: Usage) -> str:
     return "while the steps were timed" if usage.window == "timed pass" else f"during {seconds(usage.window_s)}"
 
@@ -247,8 +239,3 @@ def _limit(one: DeviceUsage) -> str:
     limit, power = one.gauges.get("power_limit_w"), one.gauges.get("power_w")
     drew = f"; it drew {si(power.mean, 'W')}" if power is not None else ""
     return f"{drew} of {si(limit.end, 'W')}" if limit is not None and drew else ""
-
-
-def _heat(one: DeviceUsage) -> str:
-    temperature = one.gauges.get("temperature_c")
-    return f"; it reached {temperature.highest:.0f} °C" if temperature is not None else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -16,14 +16,14 @@ from rooflines.roofline.comparison.noise import (
     MOST_SCATTER,
     STEP_LEVEL,
     Calibration,
-    Series,
+    PairTimes,
     calibrate,
     is_disturbed,
     is_known,
     judge,
 )  # fmt: skip
 from rooflines.roofline.comparison.noise import FEWEST_STEPS as FEWEST_TRACED
-from rooflines.roofline.comparison.records import Change, Comparison, Direction, Drift, Fact, Figures, Kind, Match, Noise, Pace, Subject
+from rooflines.roofline.comparison.records import Change, Comparison, Direction, Drift, Fact, Figures, Kind, Match, Pace, Subject
 from rooflines.roofline.comparison.row_matching import Pair, match_modules, match_operators
 from rooflines.units import percent, seconds, significant
 
@@ -41,6 +41,7 @@ def compare(before: Analysis, after: Analysis, sources: tuple[str, str] = ("A", 
     Unlike environments are compared, too: ``Comparison.unlike`` names the facts for which that means little. Raises UsageError where
     there is nothing to compare: one side per step and the other a whole trace, or nothing that both sides measured.
     """
+    sides = {"A": before, "B": after}
     timelines = before.timeline is not None and after.timeline is not None
     if timelines and before.basis.per != after.basis.per:
         whole = sources[0] if before.basis.per == "trace" else sources[1]
@@ -59,21 +60,24 @@ def compare(before: Analysis, after: Analysis, sources: tuple[str, str] = ("A", 
     by_module = not timelines or _has_modules(before) == _has_modules(after)
     differs = differing_facts(before, after)
     pairs = match_operators(before, after, by_module=by_module) if timelines else []
-    found = [(_change(pair), _series(pair)) for pair in pairs]
-    disturbed = [name for name, side in (("A", before), ("B", after)) if _is_disturbed(side)]
-    calibration = calibrate([series for _, series in found if series is not None], alike=not differs) if not disturbed else None
+    rows = [(_change(pair), _step_times(pair)) for pair in pairs]
+    disturbed = [name for name, side in sides.items() if len(side.traced_steps) >= FEWEST_TRACED and is_disturbed(_traced_s(side))]
+    calibration = None if disturbed else calibrate([times for _, times in rows if times is not None], alike=not differs)
     drift = calibration.drift if calibration is not None else None
     # What other programs slow down, and not alike on both sides, is no change of an operator.
-    unsure = drift is None and (bool(disturbed) or any(side.other_programs is not None for side in (before, after)))
+    unsure = drift is None and (bool(disturbed) or any(side.other_programs is not None for side in sides.values()))
     calibration = None if unsure else calibration
+    spans_s: tuple[float, float] | None = None
     if before.timeline is not None and after.timeline is not None:
-        spans = before.timeline.span_s, after.timeline.span_s
+        spans_s = before.timeline.span_s, after.timeline.span_s
         # The host's own time does not drift as the operators do: of these rows the noise is not known.
-        rest = (_idle(before, after), *_overlap(before.timeline.overlap_s, after.timeline.overlap_s))
-        found += [(row, None) for row in rest]
-    else:
-        spans = None
-    in_modules = match_modules(before, after, pairs) if timelines and by_module else []
+        rows.append(
+            (_row("idle", "idle", "same", *_figures(before.timeline.idle_s, after.timeline.idle_s), _idle_cause(before, after)), None)
+        )
+        if before.timeline.overlap_s or after.timeline.overlap_s:  # time that two rows have both; none on a CPU
+            overlaps = _figures(-before.timeline.overlap_s, -after.timeline.overlap_s)
+            rows.append((_row("overlap", "overlap", "same", *overlaps, ""), None))
+    modules = [(_change(pair), _step_times(pair)) for pair in (match_modules(before, after, pairs) if timelines and by_module else ())]
     comparison = Comparison(
         a=_subject(before, sources[0]),
         b=_subject(after, sources[1]),
@@ -81,12 +85,12 @@ def compare(before: Analysis, after: Analysis, sources: tuple[str, str] = ("A", 
         differs=differs,
         pace=_apart(pace, before, after) if unsure else _with_noise(pace, before, after, calibration),
         drift=drift,
-        span_before_s=spans[0] if spans else None,
-        span_after_s=spans[1] if spans else None,
-        span_difference_s=spans[1] - spans[0] if spans else None,
-        rows=_sorted(_judged(found, calibration)),
-        modules=_sorted(_judged([(_change(pair), _series(pair)) for pair in in_modules], calibration)),
-        notes=_notes(before, after, disturbed, drift, by_module=by_module),
+        span_before_s=spans_s and spans_s[0],
+        span_after_s=spans_s and spans_s[1],
+        span_difference_s=spans_s and spans_s[1] - spans_s[0],
+        rows=_judged(rows, calibration),
+        modules=_judged(modules, calibration),
+        notes=_notes(sides, disturbed, drift, by_module=by_module),
     )
     return msgspec.structs.replace(comparison, verdict=_verdict(comparison))
 
@@ -119,45 +123,38 @@ def _has_modules(analysis: Analysis) -> bool:
     return any(row.module for row in analysis.operators)
 
 
-def _sorted(rows: Sequence[Change]) -> tuple[Change, ...]:
-    return tuple(sorted(rows, key=lambda row: (-abs(row.difference_s), row.kind, row.name, place_of(row))))
+def _traced_s(analysis: Analysis) -> list[float]:
+    return [step.duration_s for step in analysis.traced_steps]
 
 
 # --- the whole ---------------------------------------------------------------------------------------------------------------------
 
 
 def _pace(before: Analysis, after: Analysis) -> Pace | None:
-    """The best figure that both sides have: timed steps, else enough traced ones to know their noise, else the spans of the traces."""
+    """The best figure that both sides have: timed steps, else enough traced ones to know their noise, else the spans of the traces.
+
+    None when the baseline took no time, and where the sides have no figure in common.
+    """
+    of: Literal["timed steps", "traced steps", "span"]
+    times: list[Sequence[float]] = [_traced_s(before), _traced_s(after)]
+    counts = len(times[0]), len(times[1])
     if before.steps is not None and after.steps is not None:
-        a, b = before.steps, after.steps
-        return _ratio_of_medians("timed steps", a.quiet_s, b.quiet_s, a.median_s, b.median_s, (a.count, b.count))
-    ours, theirs = ([step.duration_s for step in side.traced_steps] for side in (before, after))
-    if min(len(ours), len(theirs)) >= FEWEST_STEPS:
-        medians = float(np.median(ours)), float(np.median(theirs))
-        return _ratio_of_medians("traced steps", ours, theirs, *medians, (len(ours), len(theirs)))
-    if before.timeline is None or after.timeline is None:
+        of, times, counts = "timed steps", [before.steps.quiet_s, after.steps.quiet_s], (before.steps.count, after.steps.count)
+        before_s, after_s = before.steps.median_s, after.steps.median_s
+    elif min(counts) >= FEWEST_STEPS:
+        of, (before_s, after_s) = "traced steps", map(float, map(np.median, times))
+    elif before.timeline is not None and after.timeline is not None:
+        of, times, counts = "span", [(), ()], (before.basis.steps, after.basis.steps)
+        before_s, after_s = before.timeline.span_s, after.timeline.span_s
+    else:
         return None
-    counts = before.basis.steps, after.basis.steps
-    return _ratio_of_medians("span", (), (), before.timeline.span_s, after.timeline.span_s, counts)
-
-
-def _ratio_of_medians(
-    of: Literal["timed steps", "traced steps", "span"],
-    ours: Sequence[float],
-    theirs: Sequence[float],
-    before_s: float,
-    after_s: float,
-    counts: tuple[int, int],
-) -> Pace | None:
-    """The ratio with its interval, where both sides have enough single durations; None when the baseline took no time."""
     if not before_s > 0:
         return None
     interval = None
-    if min(len(ours), len(theirs)) >= FEWEST_STEPS:
+    if min(map(len, times)) >= FEWEST_STEPS:
         generator = np.random.default_rng(0)  # one for both sides, so that equal sides are resampled differently
-        a, b = (resampled_medians(side, generator) for side in (ours, theirs))
-        if a.min() > 0:
-            interval = interval95(b / a)
+        a, b = (resampled_medians(side, generator) for side in times)
+        interval = interval95(b / a) if a.min() > 0 else None
     return Pace(
         of=of,
         before_s=before_s,
@@ -172,9 +169,7 @@ def _ratio_of_medians(
 
 def _apart(pace: Pace, before: Analysis, after: Analysis) -> Pace:
     """The pace on a disturbed machine: judged only if nearly all steps of one side are much longer than nearly all of the other."""
-    ours, theirs = (
-        side.steps.quiet_s if side.steps is not None else [step.duration_s for step in side.traced_steps] for side in (before, after)
-    )
+    ours, theirs = (side.steps.quiet_s if side.steps is not None else _traced_s(side) for side in (before, after))
     if min(len(ours), len(theirs)) < FEWEST_STEPS:
         return pace
     (low, high), (their_low, their_high) = (np.quantile(times, (0.1, 0.9)) for times in (ours, theirs))
@@ -184,8 +179,7 @@ def _apart(pace: Pace, before: Analysis, after: Analysis) -> Pace:
 
 def _with_noise(pace: Pace, before: Analysis, after: Analysis, calibration: Calibration | None) -> Pace:
     """The pace judged by the traced steps, in which the drift of the machine is known."""
-    ours, theirs = ([step.duration_s for step in side.traced_steps] for side in (before, after))
-    steps = Series(ours, theirs)
+    steps = PairTimes(_traced_s(before), _traced_s(after))
     if calibration is None or calibration.drift is None or not is_known(steps):
         return pace
     timelines = [side.timeline for side in (before, after) if side.timeline is not None and side.timeline.span_s > 0]
@@ -200,54 +194,55 @@ def _with_noise(pace: Pace, before: Analysis, after: Analysis, calibration: Cali
 
 def _change(pair: Pair) -> Change:
     """A pair as a row, with a plain cause where its figures show one."""
-    one = pair.before or pair.after
-    assert one is not None
-    before = pair.before.figures if pair.before is not None else None
-    after = pair.after.figures if pair.after is not None else None
+    side = pair.before or pair.after
+    assert side is not None
+    before, after = (row.figures if row is not None else None for row in (pair.before, pair.after))
     # What has a count on one side is an operator.
     counted = any(row is not None and row.kind == "operator" for row in (pair.before, pair.after))
     cause = _cause(before, after) if before is not None and after is not None else ""
-    return _row("operator" if counted else one.kind, one.name, pair.match, before, after, cause)
+    return _row("operator" if counted else side.kind, side.name, pair.match, before, after, cause)
 
 
-def _series(pair: Pair) -> Series | None:
+def _step_times(pair: Pair) -> PairTimes | None:
     """The pair's times in the traced steps; None where its noise is not known."""
     before, after = pair.before, pair.after
     if before is None or after is None or before.step_times_s is None or after.step_times_s is None:
         return None
     ours, theirs = before.figures, after.figures
     same = pair.match == "same" and (ours.calls, ours.flops, ours.bytes) == (theirs.calls, theirs.flops, theirs.bytes)
-    series = Series(before.step_times_s, after.step_times_s, same)
-    return series if is_known(series) else None
+    times = PairTimes(before.step_times_s, after.step_times_s, same)
+    return times if is_known(times) else None
 
 
-def _judged(rows: Sequence[tuple[Change, Series | None]], calibration: Calibration | None) -> list[Change]:
-    """The rows with their noise, where it is known, and with the direction that follows from it."""
-    if calibration is None:
-        return [row for row, _ in rows]
-    noises = iter(judge([series for _, series in rows if series is not None], calibration))
-    return [row if series is None else _with_direction(row, next(noises)) for row, series in rows]
+def _judged(rows: Sequence[tuple[Change, PairTimes | None]], calibration: Calibration | None) -> tuple[Change, ...]:
+    """The rows with their noise, where it is known, and with the direction that follows from it, the largest differences first."""
+    changes = [row for row, _ in rows]
+    if calibration is not None:
+        noises = iter(judge([times for _, times in rows if times is not None], calibration))
+        for at, (row, times) in enumerate(rows):
+            if times is not None:
+                noise, direction = next(noises), row.direction
+                if direction == "unknown":
+                    direction = "same" if not noise.significant else "slower" if noise.ratio > 1 else "faster"
+                changes[at] = msgspec.structs.replace(row, noise=noise, direction=direction)
+    return tuple(sorted(changes, key=lambda row: (-abs(row.difference_s), row.kind, row.name, place_of(row))))
 
 
-def _with_direction(row: Change, noise: Noise) -> Change:
-    direction = row.direction
-    if direction == "unknown":
-        direction = "same" if not noise.significant else "slower" if noise.ratio > 1 else "faster"
-    return msgspec.structs.replace(row, noise=noise, direction=direction)
+def _figures(before_s: float, after_s: float) -> tuple[Figures, Figures]:
+    return Figures(time_s=before_s), Figures(time_s=after_s)
 
 
 def _row(kind: Kind, name: str, match: Match, before: Figures | None, after: Figures | None, cause: str) -> Change:
-    difference_s = (after.time_s if after is not None else 0.0) - (before.time_s if before is not None else 0.0)
-    direction: Direction = "unknown" if difference_s else "same"
-    if before is None or after is None:
-        direction = "new" if before is None else "gone"
+    before_s, after_s = (side.time_s if side is not None else 0.0 for side in (before, after))
+    both = before is not None and after is not None
+    unsure: Direction = "unknown" if after_s != before_s else "same"
     return Change(
         kind=kind,
         name=name,
-        direction=direction,
+        direction=unsure if both else "new" if before is None else "gone",
         match=match,
-        difference_s=difference_s,
-        ratio=after.time_s / before.time_s if before is not None and after is not None and before.time_s > 0 else None,
+        difference_s=after_s - before_s,
+        ratio=after_s / before_s if both and before_s > 0 else None,
         cause=cause,
         before=before,
         after=after,
@@ -300,25 +295,14 @@ def _per_call(before: float | None, after: float | None, calls: float) -> float 
     return after / before / calls if before and after else None
 
 
-def _idle(before: Analysis, after: Analysis) -> Change:
-    """The idle time of the device, with the cause that changed most."""
-    assert before.timeline is not None
-    assert after.timeline is not None
-    cause = ""
-    if before.idle_breakdown is not None and after.idle_breakdown is not None:
-        ours, theirs = before.idle_breakdown, after.idle_breakdown
-        differences = {name: theirs.get(name, 0.0) - ours.get(name, 0.0) for name in sorted({*ours, *theirs})}
-        name, value = max(differences.items(), key=lambda item: abs(item[1]), default=("", 0.0))
-        if value:
-            cause = f"{name.removesuffix('_s').replace('_', ' ')} {signed_seconds(value)}"
-    return _row("idle", "idle", "same", Figures(time_s=before.timeline.idle_s), Figures(time_s=after.timeline.idle_s), cause)
-
-
-def _overlap(before_s: float, after_s: float) -> list[Change]:
-    """Time that two rows have both; none on a CPU."""
-    if not before_s and not after_s:
-        return []
-    return [_row("overlap", "overlap", "same", Figures(time_s=-before_s), Figures(time_s=-after_s), "")]
+def _idle_cause(before: Analysis, after: Analysis) -> str:
+    """The cause of idle time that changed most."""
+    if before.idle_breakdown is None or after.idle_breakdown is None:
+        return ""
+    ours, theirs = before.idle_breakdown, after.idle_breakdown
+    differences = {name: theirs.get(name, 0.0) - ours.get(name, 0.0) for name in sorted({*ours, *theirs})}
+    name = max(differences, key=lambda name: abs(differences[name]), default="")
+    return f"{name.removesuffix('_s').replace('_', ' ')} {signed_seconds(differences[name])}" if differences.get(name) else ""
 
 
 # --- conditions --------------------------------------------------------------------------------------------------------------------
@@ -331,18 +315,17 @@ def differing_facts(before: Analysis, after: Analysis) -> tuple[Fact, ...]:
         # Different names for kinds of devices are not a difference between devices of the same name.
         ours["device"] = theirs["device"] = None
     return tuple(
-        Fact(name=name, before=value, after=other, unlike=name in _UNLIKE)
-        for name, value in ours.items()
-        for other in [theirs[name]]
-        if value and other and value != other
+        Fact(name=name, before=str(ours[name]), after=str(theirs[name]), unlike=name in _UNLIKE)
+        for name in ours
+        if ours[name] and theirs[name] and ours[name] != theirs[name]
     )
 
 
 _UNLIKE = ("device", "device name", "times", "multiprocessors", "threads", "mode")
 
 
-def _facts(analysis: Analysis) -> dict[str, str | None]:
-    """What the times depend on, as text; None for what is not known."""
+def _facts(analysis: Analysis) -> dict[str, str | int | None]:
+    """What the times depend on; None for what is not known."""
     workload, environment = analysis.workload, analysis.environment
     traced = workload.source == "trace"
     kind = environment.device.partition(":")[0]
@@ -353,13 +336,13 @@ def _facts(analysis: Analysis) -> dict[str, str | None]:
         "device name": environment.device_name or None,
         # A trace without device events, perhaps because it is cut off, has the host's times only.
         "times": None if kind == "cpu" or analysis.timeline is None else "host" if analysis.idle_breakdown is None else "device",
-        "multiprocessors": _text(environment.device_units),
-        "threads": _text(environment.threads),
+        "multiprocessors": environment.device_units,
+        "threads": environment.threads,
         "mode": workload.mode if mode_known else None,
         # A trace is called what its file is.
         "workload": None if traced else workload.name,
-        "batch size": _text(workload.batch_size),
-        "image size": _text(workload.image_size),
+        "batch size": workload.batch_size,
+        "image size": workload.image_size,
         "precision": workload.precision or None,
         "compiled": None if traced else _yes(workload.compiled),
         "channels last": None if traced else _yes(workload.channels_last),
@@ -379,25 +362,15 @@ def _facts(analysis: Analysis) -> dict[str, str | None]:
     }
 
 
-def _text(value: int | None) -> str | None:
-    return None if value is None else str(value)
-
-
 def _yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
-def _is_disturbed(analysis: Analysis) -> bool:
-    durations = [step.duration_s for step in analysis.traced_steps]
-    return len(durations) >= FEWEST_TRACED and is_disturbed(durations)
-
-
-def _noise_notes(before: Analysis, after: Analysis, disturbed: Sequence[str], drift: Drift | None) -> list[str]:
+def _noise_notes(sides: Mapping[str, Analysis], disturbed: Sequence[str], drift: Drift | None) -> list[str]:
     """What is known of the noise of the rows."""
-    if before.timeline is None or after.timeline is None:
+    if any(side.timeline is None for side in sides.values()):
         return []
-    fewest = min(len(before.traced_steps), len(after.traced_steps))
-    if fewest < FEWEST_TRACED:
+    if min(len(side.traced_steps) for side in sides.values()) < FEWEST_TRACED:
         return [f"fewer than {FEWEST_TRACED} traced steps on one side: the noise of single operators is not known"]
     if disturbed:
         return [f"the traced steps of {' and '.join(disturbed)} scatter too much to judge operators: repeat the run on an idle machine"]
@@ -411,10 +384,9 @@ def _noise_notes(before: Analysis, after: Analysis, disturbed: Sequence[str], dr
     return [f"{moved}: drift of the machine and the differences above cannot be told apart"]
 
 
-def _notes(before: Analysis, after: Analysis, disturbed: Sequence[str], drift: Drift | None, *, by_module: bool) -> tuple[str, ...]:
+def _notes(sides: Mapping[str, Analysis], disturbed: Sequence[str], drift: Drift | None, *, by_module: bool) -> tuple[str, ...]:
     """What limits the comparison."""
-    notes = []
-    sides = {"A": before, "B": after}
+    notes, (before, after) = [], sides.values()
     untimed = [name for name, side in sides.items() if side.steps is None]
     if untimed:
         who = "neither side has" if len(untimed) == 2 else f"{untimed[0]} does not have"
@@ -433,16 +405,14 @@ def _notes(before: Analysis, after: Analysis, disturbed: Sequence[str], drift: D
         scaled = all(side.basis.timed for side in sides.values())
         rows = "rows are scaled to the timed steps" if scaled else "rows have traced times"
         notes.append(f"the traced steps took {' and '.join(longer)} times as long as the timed ones; {rows}")
-    notes += _noise_notes(before, after, disturbed, drift)
+    notes += _noise_notes(sides, disturbed, drift)
     # The shortest kernel differs between traces and says little about the device.
     ours, theirs = (
-        {(one.name, one.variant, one.value) for one in side.ceilings if one.source.kind != "trace"} for side in (before, after)
+        {(roof.name, roof.variant, roof.value) for roof in side.ceilings if roof.source.kind != "trace"} for side in sides.values()
     )
     if ours and theirs and ours != theirs:
         notes.append("A and B have different ceilings: compare times, not efficiencies, or use the same ceilings for both")
-    for name, side in sides.items():
-        if side.status != "complete":
-            notes.append(f"{name} is incomplete: its run is {side.status}")
+    notes += [f"{name} is incomplete: its run is {side.status}" for name, side in sides.items() if side.status != "complete"]
     sizes = before.workload.batch_size, after.workload.batch_size
     if sizes[0] and sizes[1] and sizes[0] != sizes[1] and before.steps is not None and after.steps is not None:
         each = before.steps.median_s / sizes[0], after.steps.median_s / sizes[1]

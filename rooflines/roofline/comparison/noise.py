@@ -47,7 +47,7 @@ Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 
-class Series(NamedTuple):
+class PairTimes(NamedTuple):
     """The times of a row in the traced steps of both sides, in seconds; ``same`` if the row does the same work on both."""
 
     before: Sequence[float]
@@ -83,12 +83,12 @@ def is_disturbed(steps_s: Sequence[float]) -> bool:
     return bool(high > MOST_SCATTER * low)
 
 
-def is_known(series: Series) -> bool:
+def is_known(series: PairTimes) -> bool:
     """Whether the noise of the row is known: enough steps on both sides, and it ran in all of them."""
     return min(len(series.before), len(series.after)) >= FEWEST_STEPS and min(*series.before, *series.after) > 0
 
 
-def calibrate(rows: Sequence[Series], *, alike: bool) -> Calibration | None:
+def calibrate(rows: Sequence[PairTimes], *, alike: bool) -> Calibration | None:
     """What ``rows``, whose noise is known, tell about the machine; None without rows.
 
     ``alike`` says that both sides ran under the same conditions, so that what all rows have in common is the machine's.
@@ -110,7 +110,7 @@ def calibrate(rows: Sequence[Series], *, alike: bool) -> Calibration | None:
     return Calibration(drift, prior, least, step_s)
 
 
-def judge(rows: Sequence[Series], calibration: Calibration, level: float = LEVEL, idle: float = 0.0) -> list[Noise]:
+def judge(rows: Sequence[PairTimes], calibration: Calibration, level: float = LEVEL, idle: float = 0.0) -> list[Noise]:
     """The noise of each of ``rows``, which must be known; ``level`` is the share of false discoveries among the significant ones.
 
     ``idle`` is the share of idle time in the rows, which the drift of the operators does not tell.
@@ -122,7 +122,8 @@ def judge(rows: Sequence[Series], calibration: Calibration, level: float = LEVEL
     error = np.sqrt(_moderated(variance, calibration.prior, rows) * calibration.inflation + (idle * _IDLE_DRIFT) ** 2)
     long = (times[0] >= calibration.least_s[0]) | (times[1] >= calibration.least_s[1])
     chance = np.ones(len(rows))
-    freedom = _freedom(rows)
+    # Fewer steps show less of how the machine behaves.
+    freedom = min(8, max(4, 2 * (min(min(len(row.before), len(row.after)) for row in rows) // 5)))
     chance[long] = _adjusted(_two_sided(own[long] / error[long], freedom))
     moved_s = np.abs(times[1] * math.exp(-calibration.common) - times[0])
     significant = (
@@ -146,7 +147,7 @@ def judge(rows: Sequence[Series], calibration: Calibration, level: float = LEVEL
     ]
 
 
-def _changes(rows: Sequence[Series]) -> tuple[Floats, Floats, Floats]:
+def _changes(rows: Sequence[PairTimes]) -> tuple[Floats, Floats, Floats]:
     """The logarithm of each row's ratio, its variance from the scatter of the steps, and the typical times of both sides [2, rows]."""
     before, after = ([_typical(side) for side in sides] for sides in ([row.before for row in rows], [row.after for row in rows]))
     (ours, our_variance), (theirs, their_variance) = np.array(before).T, np.array(after).T
@@ -174,7 +175,7 @@ def _weights(count: int) -> Floats:
     return np.diff([within(number) for number in range(count + 1)])
 
 
-def _moderated(variance: Floats, prior: float, rows: Sequence[Series]) -> Floats:
+def _moderated(variance: Floats, prior: float, rows: Sequence[PairTimes]) -> Floats:
     """The variances, drawn towards that of all rows (Smyth 2004)."""
     freedom = np.array([len(row.before) + len(row.after) - 2 for row in rows])
     moderated: Floats = (_PRIOR_STEPS * prior + freedom * variance) / (_PRIOR_STEPS + freedom)
@@ -185,12 +186,6 @@ def _least(times_s: Floats) -> float:
     """The shortest of the longest times that together are ``_JUDGED_SHARE`` of all."""
     ordered = np.sort(times_s)[::-1]
     return float(ordered[np.searchsorted(np.cumsum(ordered), _JUDGED_SHARE * ordered.sum())])
-
-
-def _freedom(rows: Sequence[Series]) -> int:
-    """The degrees of freedom for as many steps: fewer show less of how the machine behaves."""
-    fewest = min(min(len(row.before), len(row.after)) for row in rows)
-    return min(8, max(4, 2 * (fewest // 5)))
 
 
 def _two_sided(t: Floats, freedom: int) -> Floats:

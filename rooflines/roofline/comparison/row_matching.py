@@ -8,12 +8,15 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from rooflines.roofline.analysis import Analysis, ModuleRow, OperatorRow
+from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.roofline.comparison.records import Figures, Kind, Match
 from rooflines.roofline.operator_rows import with_ancestors
 
+_RowKey = Callable[["SideRow"], Hashable]
+# Facts that a row of several has where they agree; the first three are words, empty where they do not.
+_AGREE = ("module", "phase", "shapes", "precision", "bound", "reason")
 _FIRST_DIMENSION = re.compile(r"(?:^|(?<=, ))[0-9]+(?=x)")
 _NUMBERS = re.compile(r"([0-9]+)")
 
@@ -38,10 +41,10 @@ class Pair(NamedTuple):
 def match_operators(before: Analysis, after: Analysis, *, by_module: bool = True) -> list[Pair]:
     """All operators of both sides, in pairs or alone, those without a count included; modules are ignored unless ``by_module``."""
     pairs: list[Pair] = []
-    ours, theirs = _operators(before.operators, by_module), _operators(after.operators, by_module)
+    ours, theirs = (_folded(_operators(side.operators, by_module), _OPERATOR_KEYS[0][1]) for side in (before, after))
     for match, key in _OPERATOR_KEYS:
         ours, theirs = _pair_off(pairs, match, key, ours, theirs)
-    gaps, their_gaps = _unmodelled(before), _unmodelled(after)
+    gaps, their_gaps = (_folded(_unmodelled(side), _GAP_KEYS[0][1]) for side in (before, after))
     for match, key in _GAP_KEYS:
         gaps, their_gaps = _pair_off(pairs, match, key, gaps, their_gaps)
     # Rows with a count on one side only: one trace holds the shapes, or one version of rooflines has the formula.
@@ -81,44 +84,40 @@ def _renamed(old: str, new: str) -> Iterator[tuple[str, str]]:
             break
 
 
-def _operators(rows: Sequence[OperatorRow], by_module: bool) -> list[SideRow]:
-    """The operators, those folded into one that a reader could not tell apart (they differ in strides or in arguments)."""
-    same: dict[Hashable, list[SideRow]] = defaultdict(list)
+def _operators(rows: Iterable[OperatorRow], by_module: bool) -> Iterator[SideRow]:
     for row in rows:
         figures = Figures(
             module=row.module if by_module else "", phase=row.phase, shapes=row.shapes, precision=row.precision, calls=row.calls,
             time_s=row.time_s, flops=row.flops, bytes=row.bytes, lower_bound_s=row.lower_bound_s,
             efficiency=_efficiency(row.lower_bound_s, row.time_s), bound=row.bound,
         )  # fmt: skip
-        found = SideRow("operator", row.name, figures, row.step_times_s)
-        same[_OPERATOR_KEYS[0][1](found)].append(found)
-    return [fold(group) for group in same.values()]
+        yield SideRow("operator", row.name, figures, row.step_times_s)
 
 
-def _unmodelled(analysis: Analysis) -> list[SideRow]:
-    same: dict[Hashable, list[SideRow]] = defaultdict(list)
+def _unmodelled(analysis: Analysis) -> Iterator[SideRow]:
     for row in analysis.unmodelled:
-        figures = Figures(calls=row.calls, time_s=row.time_s, reason=row.reason)
-        same[row.name, row.reason].append(SideRow("unmodelled", row.name, figures, row.step_times_s))
-    return [fold(group) for group in same.values()]
+        yield SideRow("unmodelled", row.name, Figures(calls=row.calls, time_s=row.time_s, reason=row.reason), row.step_times_s)
 
 
 def _modules(analysis: Analysis) -> dict[str, SideRow]:
     """The modules by their path; the time of a step is that of all operators below."""
     below: dict[str, list[tuple[float, ...] | None]] = defaultdict(list)
     for row in analysis.rows:
-        if row.module:
-            for path in with_ancestors(row.module):
-                below[path].append(row.step_times_s)
-    return {row.path: _module(row)._replace(step_times_s=_summed(below[row.path])) for row in analysis.modules}
+        for path in with_ancestors(row.module) if row.module else ():
+            below[path].append(row.step_times_s)
+    found = {}
+    for module in analysis.modules:
+        figures = Figures(
+            module=module.path, calls=module.calls, time_s=module.time_s, flops=module.flops, bytes=module.bytes,
+            lower_bound_s=module.lower_bound_s, efficiency=module.efficiency,
+        )  # fmt: skip
+        found[module.path] = SideRow("module", module.type, figures, _summed(below[module.path]))
+    return found
 
 
-def _module(row: ModuleRow) -> SideRow:
-    figures = Figures(
-        module=row.path, calls=row.calls, time_s=row.time_s, flops=row.flops, bytes=row.bytes, lower_bound_s=row.lower_bound_s,
-        efficiency=row.efficiency,
-    )  # fmt: skip
-    return SideRow("module", row.type, figures)
+def _folded(rows: Iterable[SideRow], key: _RowKey) -> list[SideRow]:
+    """``rows``, those folded into one that a reader could not tell apart (they differ in strides or in arguments)."""
+    return [fold(group) for group in _grouped(rows, key).values()]
 
 
 def fold(rows: Sequence[SideRow]) -> SideRow:
@@ -129,21 +128,20 @@ def fold(rows: Sequence[SideRow]) -> SideRow:
     counted = [side for side in sides if side.flops is not None]
     bounded = [side for side in sides if side.lower_bound_s is not None]
     lower_s = sum(side.lower_bound_s or 0.0 for side in bounded) if bounded else None
-    folded = Figures(
-        module=_agreed([side.module for side in sides]) or "",
-        phase=_agreed([side.phase for side in sides]) or "",
-        shapes=_agreed([side.shapes for side in sides]) or "",
-        precision=_agreed([side.precision for side in sides]),
+    values: dict[str, set[Any]] = {name: {getattr(side, name) for side in sides} for name in _AGREE}
+    agreed: dict[str, Any] = {
+        name: found.pop() if len(found) == 1 else "" if name in _AGREE[:3] else None for name, found in values.items()
+    }
+    figures = Figures(
+        **agreed,
         calls=sum(side.calls or 0 for side in sides),
         time_s=sum(side.time_s for side in sides),
         flops=sum(side.flops or 0 for side in counted) if counted else None,
         bytes=sum(side.bytes or 0 for side in counted) if counted else None,
         lower_bound_s=lower_s,
         efficiency=_efficiency(lower_s, sum(side.time_s for side in bounded)),
-        bound=_agreed([side.bound for side in sides]),
-        reason=_agreed([side.reason for side in sides]),
     )
-    return SideRow(rows[0].kind, rows[0].name, folded, _summed([row.step_times_s for row in rows]))
+    return SideRow(rows[0].kind, rows[0].name, figures, _summed([row.step_times_s for row in rows]))
 
 
 def _summed(series: Sequence[tuple[float, ...] | None]) -> tuple[float, ...] | None:
@@ -152,16 +150,12 @@ def _summed(series: Sequence[tuple[float, ...] | None]) -> tuple[float, ...] | N
     return tuple(map(sum, zip(*known, strict=True))) if known and len(known) == len(series) else None
 
 
-def _agreed(values: Sequence[str | None]) -> str | None:
-    return values[0] if len(set(values)) == 1 else None
-
-
 def _efficiency(lower_s: float | None, time_s: float) -> float | None:
     return lower_s / time_s if lower_s and time_s > 0 else None
 
 
 # What a pair has in common, the most first.
-_OPERATOR_KEYS: tuple[tuple[Match, Callable[[SideRow], Hashable]], ...] = (
+_OPERATOR_KEYS: tuple[tuple[Match, _RowKey], ...] = (
     ("same", lambda row: (row.figures.module, row.figures.phase, row.name, row.figures.shapes, row.figures.precision)),
     ("precision", lambda row: (row.figures.module, row.figures.phase, row.name, row.figures.shapes)),
     ("batch", lambda row: (row.figures.module, row.figures.phase, row.name, _FIRST_DIMENSION.sub("", row.figures.shapes))),
@@ -169,14 +163,14 @@ _OPERATOR_KEYS: tuple[tuple[Match, Callable[[SideRow], Hashable]], ...] = (
     ("module", lambda row: (row.figures.phase, row.name, row.figures.shapes)),
     ("module", lambda row: (row.name, row.figures.shapes)),
 )
-_GAP_KEYS: tuple[tuple[Match, Callable[[SideRow], Hashable]], ...] = (
+_GAP_KEYS: tuple[tuple[Match, _RowKey], ...] = (
     ("same", lambda row: (row.name, row.figures.reason)),
     ("name", lambda row: row.name),
 )
 
 
 def _pair_off(
-    pairs: list[Pair], match: Match, key: Callable[[SideRow], Hashable], before: list[SideRow], after: list[SideRow]
+    pairs: list[Pair], match: Match, key: _RowKey, before: list[SideRow], after: list[SideRow]
 ) -> tuple[list[SideRow], list[SideRow]]:
     """Add the pairs that agree in ``key`` to ``pairs``; returns the rows left over. Of several, the largest work goes together."""
     ours, theirs = _grouped(before, key), _grouped(after, key)
@@ -201,7 +195,7 @@ def _pair_off_names(
     return [row for rows in with_count.values() for row in rows], [row for rows in without.values() for row in rows]
 
 
-def _grouped(rows: Iterable[SideRow], key: Callable[[SideRow], Hashable]) -> dict[Hashable, list[SideRow]]:
+def _grouped(rows: Iterable[SideRow], key: _RowKey) -> dict[Hashable, list[SideRow]]:
     groups: dict[Hashable, list[SideRow]] = defaultdict(list)
     for row in rows:
         groups[key(row)].append(row)

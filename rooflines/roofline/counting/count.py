@@ -172,6 +172,8 @@ def count_network(name: str, options: Options, *, memory: bool = False) -> tuple
 
 def record_network(name: str, options: Options, *, memory: bool = False) -> NetworkRecording:
     """The recording that ``count_network`` counts. Its ``memory`` is that of the step after it: optimizers have their state by then."""
+    import psutil
+
     from rooflines.profiler.dispatch.fakes import Building, fake_tensors, needs_data
     from rooflines.profiler.dispatch.memory import record_with_memory
     from rooflines.profiler.dispatch.recorder import record
@@ -193,7 +195,14 @@ def record_network(name: str, options: Options, *, memory: bool = False) -> Netw
             if not needs_data(error):
                 raise
             reason = _why_real(error)
-            _check_room(name, building.parameter_bytes * (3 if options.mode == "training" else 1), reason)
+            # Parameters, in training with gradients and momentum.
+            needed, free = building.parameter_bytes * (3 if options.mode == "training" else 1), psutil.virtual_memory().available
+            if needed > free:
+                raise WorkloadError(
+                    f"not enough memory to count {name}: its parameters need {binary_bytes(needed)}, {binary_bytes(free)} are free "
+                    f"({reason}).",
+                    hint="Count it with fewer layers or experts: a folder with a config.json, or path/to/file.py:factory.",
+                ) from None
     prepared = prepare(name, options)
     with prepared.flags():
         recording = record(prepared.step, None, restore=False)
@@ -201,18 +210,6 @@ def record_network(name: str, options: Options, *, memory: bool = False) -> Netw
             recording.memory = record_with_memory(prepared.step, None, restore=False).memory
     recording.reason = reason
     return NetworkRecording(prepared, None, recording)
-
-
-def _check_room(name: str, needed: int, reason: str) -> None:
-    """Raise WorkloadError where parameters (in training with gradients and momentum) are more than there is memory for."""
-    import psutil
-
-    free = psutil.virtual_memory().available
-    if needed > free:
-        raise WorkloadError(
-            f"not enough memory to count {name}: its parameters need {binary_bytes(needed)}, {binary_bytes(free)} are free ({reason}).",
-            hint="Count it with fewer layers or experts: a folder with a config.json, or path/to/file.py:factory.",
-        )
 
 
 def _backward(output: Any) -> None:
@@ -313,7 +310,8 @@ def summarize(recording: StepCalls) -> Count:
             if call.module >= 0:
                 for ancestor in with_ancestors(path):
                     if ancestor in inclusive:
-                        inclusive[ancestor] = [a + b for a, b in zip(inclusive[ancestor], _figures(work), strict=True)]
+                        figures = work.flops, work.matrix_flops, work.bytes
+                        inclusive[ancestor] = [a + b for a, b in zip(inclusive[ancestor], figures, strict=True)]
         rows.append(row)
     return Count(
         flops=total.flops,
@@ -334,10 +332,6 @@ def _times(work: Work, number: int) -> Work:
     return Work(
         work.matrix_flops * number, work.other_flops * number, work.bytes_read * number, work.bytes_written * number, work.precision
     )
-
-
-def _figures(work: Work) -> tuple[int, int, int]:
-    return work.flops, work.matrix_flops, work.bytes
 
 
 def _with_work(row: OperatorCount, work: Work) -> OperatorCount:

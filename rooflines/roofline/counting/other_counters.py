@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -67,15 +67,9 @@ def count_against(
     """
     wanted = check_counters(counters)
     ours = record_network(name, options, memory=memory)
-    found = []
-    for counter in wanted:
-        if counter == "torch":
-            found.append(_torch(ours))
-        elif counter == "fvcore":
-            found.append(_fvcore(ours.recording, name, options))
-        else:
-            found.append(_profiler(ours.recording, name, options))
-    return ours.prepared.facts, summarize(ours.recording), tuple(found)
+    against = {"torch": _torch, "fvcore": _fvcore, "profiler": _profiler}
+    found = tuple(against[counter](ours, name, options) for counter in wanted)
+    return ours.prepared.facts, summarize(ours.recording), found
 
 
 def check_counters(names: Iterable[str]) -> tuple[str, ...]:
@@ -99,7 +93,7 @@ def check_counters(names: Iterable[str]) -> tuple[str, ...]:
 # --- torch.utils.flop_counter ------------------------------------------------------------------------------------------------------
 
 
-def _torch(ours: NetworkRecording) -> OtherCount:
+def _torch(ours: NetworkRecording, name: str, options: Options) -> OtherCount:
     from torch.utils.flop_counter import FlopCounterMode
 
     try:
@@ -137,6 +131,8 @@ def _undivided_weight_gradient(signature: Signature) -> int:
     return each * bool(mask[0]) + each * groups * bool(mask[1])
 
 
+# By reason the operators, our FLOPs and theirs.
+_Grouped = defaultdict[str, list[tuple[str, int, int]]]
 # A reason why a counter's figure for an operator is not our matrix FLOPs, and the arithmetic that gives its figure for one call.
 _Reason = tuple[str, Callable[[Signature], int]]
 _TORCH_REASONS: Final[tuple[_Reason, ...]] = (
@@ -147,30 +143,26 @@ _TORCH_REASONS: Final[tuple[_Reason, ...]] = (
 
 def _explained(counter: str, recording: StepCalls, theirs: dict[str, int], reasons: tuple[_Reason, ...]) -> OtherCount:
     """The differences operator by operator: first the arithmetic that is not matrix products, then the products."""
-    calls: dict[str, list[tuple[Signature, int]]] = {}
+    calls: dict[str, list[tuple[Signature, int]]] = defaultdict(list)
     ours: Counter[str] = Counter()
     others: Counter[str] = Counter()
     for call, number in recording.calls.items():
         work = count_call(call.signature, outputs=call.outputs).work
-        if work is None:
-            continue
-        calls.setdefault(call.signature.name, []).append((call.signature, number))
-        ours[call.signature.name] += work.matrix_flops * number
-        others[call.signature.name] += work.other_flops * number
-    grouped: dict[str, list[tuple[str, int, int]]] = {}
+        if work is not None:
+            calls[call.signature.name].append((call.signature, number))
+            ours[call.signature.name] += work.matrix_flops * number
+            others[call.signature.name] += work.other_flops * number
+    grouped = _Grouped(list)
     renamed = _renamed(ours, theirs)
     fused = _fused(ours, theirs) if not renamed else set()
     for name in sorted({*ours, *theirs}):
         mine, found = ours[name], theirs.get(name, 0)
         if others[name]:
-            reason = "counts no bias, softmax or activation" if mine else "counts matrix products only"
-            grouped.setdefault(reason, []).append((name, others[name], 0))
-        if mine != found and name not in fused and name not in renamed:
-            grouped.setdefault(_why(calls.get(name, []), mine, found, name in theirs, reasons), []).append((name, mine, found))
-    if fused:
-        grouped[_PARTS] = [(name, ours[name], theirs.get(name, 0)) for name in sorted(fused)]
-    if renamed:
-        grouped[_RENAMED] = [(name, ours[name], theirs.get(name, 0)) for name in sorted(renamed)]
+            grouped["counts no bias, softmax or activation" if mine else "counts matrix products only"].append((name, others[name], 0))
+        if name in fused or name in renamed:
+            grouped[_PARTS if name in fused else _RENAMED].append((name, mine, found))
+        elif mine != found:
+            grouped[_why(calls[name], mine, found, name in theirs, reasons)].append((name, mine, found))
     return OtherCount(counter=counter, total=sum(theirs.values()), differences=_collected(grouped))
 
 
@@ -199,7 +191,7 @@ def _why(calls: list[tuple[Signature, int]], mine: int, found: int, known: bool,
     return _MAC if 2 * found == mine else NOT_EXPLAINED
 
 
-def _collected(grouped: dict[str, list[tuple[str, int, int]]]) -> tuple[Difference, ...]:
+def _collected(grouped: _Grouped) -> tuple[Difference, ...]:
     """One difference a reason, the largest first."""
     found = [
         Difference(
@@ -230,7 +222,7 @@ _FVCORE_KINDS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-def _fvcore(recording: StepCalls, name: str, options: Options) -> OtherCount:
+def _fvcore(ours: NetworkRecording, name: str, options: Options) -> OtherCount:
     import torch
     from fvcore.nn import FlopCountAnalysis
 
@@ -246,9 +238,8 @@ def _fvcore(recording: StepCalls, name: str, options: Options) -> OtherCount:
             missed = sorted(analysis.unsupported_ops())
         except Exception as error:  # torch.jit.trace and its handlers raise many kinds
             return OtherCount(counter="fvcore", unit="MAC", absent=f"cannot trace {name}: {_first_line(error)}")
-    return OtherCount(
-        counter="fvcore", unit="MAC", total=sum(theirs.values()), differences=_fvcore_differences(recording, theirs, missed)
-    )
+    differences = _fvcore_differences(ours.recording, theirs, missed)
+    return OtherCount(counter="fvcore", unit="MAC", total=sum(theirs.values()), differences=differences)
 
 
 def _fvcore_differences(recording: StepCalls, theirs: dict[str, int], missed: list[str]) -> tuple[Difference, ...]:
@@ -257,35 +248,28 @@ def _fvcore_differences(recording: StepCalls, theirs: dict[str, int], missed: li
     for row in summarize(recording).operators:
         ours[row.name.removeprefix("aten::")] += row.matrix_flops or 0
         others[row.name.removeprefix("aten::")] += (row.flops or 0) - (row.matrix_flops or 0)
-    grouped: dict[str, list[tuple[str, int, int]]] = {}
-    seen: set[str] = set()
+    grouped, seen = _Grouped(list), set[str]()
     for names in dict.fromkeys(_FVCORE_KINDS[kind] for kind in theirs if kind in _FVCORE_KINDS):
-        kinds = [kind for kind in theirs if _FVCORE_KINDS.get(kind) == names]
-        found = sum(theirs[kind] for kind in kinds)
-        matrix = sum(ours[name] for name in names)
-        here = tuple(name for name in names if ours[name] or others[name])
+        found = sum(flops for kind, flops in theirs.items() if _FVCORE_KINDS.get(kind) == names)
+        matrix, rest = sum(ours[name] for name in names), sum(others[name] for name in names)
+        here = [name for name in names if ours[name] or others[name]]
         seen.update(here)
         label = ", ".join(here)
-        if matrix:
-            reason = _MAC if 2 * found == matrix else NOT_EXPLAINED
-            grouped.setdefault(reason, []).append((label, matrix, found))
-            rest = sum(others[name] for name in names)
-            if rest:
-                grouped.setdefault("counts no bias", []).append((label, rest, 0))
-        else:
-            rest = sum(others[name] for name in names)
-            grouped.setdefault("uses another cost per element of a norm or a window", []).append((label, rest, found))
+        if not matrix:
+            grouped["uses another cost per element of a norm or a window"].append((label, rest, found))
+            continue
+        grouped[_MAC if 2 * found == matrix else NOT_EXPLAINED].append((label, matrix, found))
+        if rest:
+            grouped["counts no bias"].append((label, rest, 0))
     for kind in theirs:
         if kind not in _FVCORE_KINDS:
-            grouped.setdefault(NOT_EXPLAINED, []).append((kind, 0, theirs[kind]))
+            grouped[NOT_EXPLAINED].append((kind, 0, theirs[kind]))
     unsupported = {name.removeprefix("aten::") for name in missed}
     for name in {*ours, *others}:
         total = ours[name] + others[name]
-        if name in seen or not total:
-            continue
-        listed = name in unsupported or "scaled_dot_product" in name
-        reason = f"{_NO_FORMULA}" if listed or ours[name] else f"{_NO_FORMULA} and does not report it"
-        grouped.setdefault(reason, []).append((name, total, 0))
+        if name not in seen and total:
+            listed = name in unsupported or "scaled_dot_product" in name
+            grouped[_NO_FORMULA if listed or ours[name] else f"{_NO_FORMULA} and does not report it"].append((name, total, 0))
     return _collected(grouped)
 
 
@@ -315,7 +299,7 @@ def _module_and_inputs(name: str, options: Options) -> tuple[torch.nn.Module, tu
 # --- torch.profiler(with_flops=True) -----------------------------------------------------------------------------------------------
 
 
-def _profiler(recording: StepCalls, name: str, options: Options) -> OtherCount:
+def _profiler(ours: NetworkRecording, name: str, options: Options) -> OtherCount:
     from torch.profiler import ProfilerActivity, profile
 
     from rooflines.profiler.workloads.prepare import prepare
@@ -329,7 +313,7 @@ def _profiler(recording: StepCalls, name: str, options: Options) -> OtherCount:
     for event in profiler.key_averages():
         if event.flops:
             theirs[_COMPOSED.get(event.key, event.key)] += int(event.flops)
-    return _explained_with_elements("profiler", recording, dict(theirs))
+    return _explained_with_elements("profiler", ours.recording, dict(theirs))
 
 
 # It counts where the operator is called; the product is one level below.
@@ -344,18 +328,17 @@ def _explained_with_elements(counter: str, recording: StepCalls, theirs: dict[st
         matrix, flops = row.matrix_flops or 0, row.flops or 0
         both[row.name] = both.get(row.name, Work()) + Work(matrix, flops - matrix)
         forward[row.name] += flops if row.phase == "forward" else 0
-    grouped: dict[str, list[tuple[str, int, int]]] = {}
+    grouped = _Grouped(list)
     for name in sorted({*both, *theirs}):
         mine, found = both.get(name, Work()), theirs.get(name, 0)
         if mine.flops == found:
             continue
+        reason = NOT_EXPLAINED
         if not found:
             reason = _NO_FORMULA
         elif found == mine.matrix_flops:
             reason = "counts no bias"
         elif found == forward[name]:
             reason = "counts this operator in the forward only"
-        else:
-            reason = NOT_EXPLAINED
-        grouped.setdefault(reason, []).append((name, mine.flops, found))
+        grouped[reason].append((name, mine.flops, found))
     return OtherCount(counter=counter, total=sum(theirs.values()), differences=_collected(grouped))

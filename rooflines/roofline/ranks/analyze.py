@@ -8,7 +8,7 @@ leave before all have entered; for broadcasts and the like, the shortest kernel 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -23,12 +23,13 @@ from rooflines.profiler.trace.collectives import Collectives, read_collectives
 from rooflines.profiler.trace.reader import lacks_device, read_trace
 from rooflines.profiler.trace.records import READ_DEFAULTS, Int64s, Rank, ReadOptions
 from rooflines.profiler.trace.sources import rank_in_name, shown
+from rooflines.roofline.advice.communication import ALL_RANKS, FIND_LATE_RANK
 from rooflines.roofline.analysis import Finding, Timeline
 from rooflines.roofline.analyze import analyze
-from rooflines.roofline.ranks.collective_matching import SYNCHRONISING, MatchedCollectives, match_collectives
-from rooflines.roofline.ranks.findings import find
-from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, Spread, UnmatchedRow
-from rooflines.roofline.ranks.waits import Waits, lasting_ns, waits_at_start
+from rooflines.roofline.findings import MOST, WORTH
+from rooflines.roofline.ranks.matching import SYNCHRONISING, MatchedCollectives, Waits, lasting_ns, match_collectives, waits_at_start
+from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, Spread, Straggler
+from rooflines.units import counted, percent, seconds
 
 # What ranks are compared in.
 COMPARED = ("span_s", "busy_s", "idle_s", "compute_s", "communication_s", "exposed_communication_s", "memcpy_s")
@@ -62,7 +63,7 @@ def unjudged(_: Environment) -> tuple[None, str]:
 
 
 def read_rank(source: str, reading: ReadOptions = READ_DEFAULTS, judge: Judge = unjudged) -> RankPart:
-    """Read and analyze the trace of one rank. Raises TraceError that names ``source``."""
+    """Read and analyse the trace of one rank. Raises TraceError that names ``source``."""
     try:
         trace = read_trace(source, reading)
     except TraceError as error:
@@ -104,7 +105,8 @@ def analyze_parts(parts: Sequence[RankPart]) -> RankAnalysis:
     """The ranks each and together. Raises UsageError where two files are of the same rank."""
     numbered = _numbered(parts)
     per: Literal["step", "trace"] = "step" if all(part.per == "step" for part in parts) else "trace"
-    world_size = _world_size(parts)
+    world_sizes = _world_sizes(parts)
+    world_size = world_sizes[0] if len(world_sizes) == 1 else None
     collectives = {rank: part.collectives for rank, part in numbered.items()}
     matched, left = match_collectives(collectives)
     waits = Waits(tuple(numbered))
@@ -122,10 +124,13 @@ def analyze_parts(parts: Sequence[RankPart]) -> RankAnalysis:
         waiting=waits.mean(),
         straggler=waits.straggler(),
         collectives=rows,
-        unmatched=tuple(UnmatchedRow(kind=one.kind, count=one.count, reason=one.reason, group=one.group) for one in left),
+        unmatched=tuple(left),
         notes=_notes(numbered, world_size, rows),
     )
-    own = {rank: tuple(_scaled(one, _factor(part, per)) for one in part.findings) for rank, part in numbered.items()}
+    own = {
+        rank: [msgspec.structs.replace(finding, saves_s=finding.saves_s * _factor(part, per)) for finding in part.findings]
+        for rank, part in numbered.items()
+    }
     return msgspec.structs.replace(found, findings=find(found, own))
 
 
@@ -144,10 +149,9 @@ def _numbered(parts: Sequence[RankPart]) -> dict[int, RankPart]:
     return dict(sorted(numbered.items()))
 
 
-def _world_size(parts: Sequence[RankPart]) -> int | None:
-    """The number of ranks of the job, where all that say one say the same."""
-    said = {part.place.world_size for part in parts if part.place and part.place.world_size}
-    return said.pop() if len(said) == 1 else None
+def _world_sizes(parts: Iterable[RankPart]) -> list[int]:
+    """The numbers of ranks of the job that the parts tell."""
+    return sorted({part.place.world_size for part in parts if part.place and part.place.world_size})
 
 
 def _factor(part: RankPart, per: str) -> int:
@@ -155,19 +159,15 @@ def _factor(part: RankPart, per: str) -> int:
     return part.steps if per == "trace" and part.per == "step" else 1
 
 
-def _scaled(one: Finding, factor: int) -> Finding:
-    return msgspec.structs.replace(one, saves_s=one.saves_s * factor)
-
-
 def _mean_of(parts: Sequence[RankPart], per: str, name: str) -> dict[str, float] | None:
     """The mean over the ranks of the breakdown ``name``; None where a rank has none."""
-    found: list[tuple[dict[str, float] | None, int]] = [(getattr(part, name), _factor(part, per)) for part in parts]
     total: dict[str, float] = {}
-    for own, factor in found:
+    for part in parts:
+        own: dict[str, float] | None = getattr(part, name)
         if own is None:
             return None
         for key, time_s in own.items():
-            total[key] = total.get(key, 0.0) + time_s * factor / len(found)
+            total[key] = total.get(key, 0.0) + time_s * _factor(part, per) / len(parts)
     return total
 
 
@@ -193,14 +193,8 @@ def _spread(ranks: Sequence[RankRow], name: str) -> Spread:
     values = {row.rank: getattr(row, name) for row in ranks}
     mean = sum(values.values()) / len(values)
     low, high = min(values, key=lambda rank: values[rank]), max(values, key=lambda rank: values[rank])
-    return Spread(
-        min=values[low],
-        max=values[high],
-        mean=mean,
-        min_rank=low,
-        max_rank=high,
-        imbalance=values[high] / mean - 1 if mean > 0 else None,
-    )
+    imbalance = values[high] / mean - 1 if mean > 0 else None
+    return Spread(min=values[low], max=values[high], mean=mean, min_rank=low, max_rank=high, imbalance=imbalance)
 
 
 # --- collectives -----------------------------------------------------------------------------------------------------------------
@@ -239,14 +233,10 @@ def _collective_rows(
             sizes.setdefault((most, exchanges[0].dtype, exchanges[0].group_size), []).append(row)
         for (size, dtype, group_size), chosen in sizes.items():
             these = np.isin(number.reshape(-1), chosen)
-            size_of_group = _group_size(one, group_size, world_size)
-            rows.append(_collective_row(one, lasting[these], at_start_ns[these], size, dtype, size_of_group, waits))
+            # Where the group's ranks are not noted, it is all of the job if all of the job took part.
+            of = group_size or (world_size if world_size == len(one.ranks) else None)
+            rows.append(_collective_row(one, lasting[these], at_start_ns[these], size, dtype, of, waits))
     return tuple(sorted(rows, key=lambda row: -(row.transfer_s + row.skew_s) * row.count))
-
-
-def _group_size(one: MatchedCollectives, noted: int | None, world_size: int | None) -> int | None:
-    """The ranks in the group: noted, or all of the job where all of the job took part."""
-    return noted or (world_size if world_size == len(one.ranks) else None)
 
 
 def _collective_row(
@@ -286,9 +276,9 @@ def _collective_row(
 
 def _notes(ranks: dict[int, RankPart], world_size: int | None, rows: Sequence[MatchedRow]) -> tuple[str, ...]:
     notes = []
-    said = {part.place.world_size for part in ranks.values() if part.place and part.place.world_size}
-    if len(said) > 1:
-        notes.append(f"the traces are of jobs of {', '.join(map(str, sorted(said)))} ranks: they may belong to different jobs")
+    world_sizes = _world_sizes(ranks.values())
+    if len(world_sizes) > 1:
+        notes.append(f"the traces are of jobs of {', '.join(map(str, world_sizes))} ranks: they may belong to different jobs")
     if world_size and len(ranks) < world_size:
         notes.append(
             f"{len(ranks)} of the job's {world_size} ranks were given: another rank may have entered a collective last, "
@@ -305,3 +295,89 @@ def _notes(ranks: dict[int, RankPart], world_size: int | None, rows: Sequence[Ma
     for note, of in said_by.items():
         notes.append(note if len(of) == len(ranks) else f"rank {', '.join(map(str, of))}: {note}")
     return tuple(notes)
+
+
+# Compute of a rank that exceeds the mean by less is not what makes it late.
+EVEN = 0.02
+
+
+def find(job: RankAnalysis, own: Mapping[int, Sequence[Finding]]) -> tuple[Finding, ...]:
+    """The findings of ``job`` with those of its ranks, ``own``: largest mean saving first, together at most the mean span."""
+    span_s = job.spread["span_s"].mean
+    found, left_s = [], span_s
+    for one in sorted((*_late(job), *_of_ranks(job, own)), key=lambda one: -one.saves_s):
+        saves_s = min(one.saves_s, left_s)
+        if one.saves_s and saves_s < WORTH * span_s:
+            continue
+        left_s -= saves_s
+        found.append(msgspec.structs.replace(one, saves_s=saves_s))
+    return tuple(found[:MOST])
+
+
+def in_steps_s(job: RankAnalysis) -> float:
+    """What a rank waits in the mean for what the steps make, per step where the job's times are; at most its exposed communication."""
+    waited_s = _per(job, job.waiting.in_steps_s) if job.waiting is not None else 0.0
+    return min(waited_s, job.spread["exposed_communication_s"].mean)
+
+
+def hosts_apart(job: RankAnalysis) -> bool:
+    """Whether the recordings began further apart than the ranks wait later, and a single step followed: a host that began late stays
+    late until the others wait for the device."""
+    return job.waiting is not None and max(row.steps for row in job.ranks) < 2 and job.waiting.at_start_s > job.waiting.in_steps_s
+
+
+def _late(job: RankAnalysis) -> Iterator[Finding]:
+    """The rank that the others wait for, and in what it differs from them."""
+    late = job.straggler
+    if late is None or hosts_apart(job):
+        return
+    per = "a step" if job.per == "step" else "of the trace"
+    yield Finding(
+        title=f"Let rank {late.rank} keep up with the others",
+        saves_s=in_steps_s(job) * late.share,
+        evidence=(
+            f"it enters {late.times_last} of {late.of} matched collectives last and causes {percent(late.share)} of the waiting that "
+            f"the steps make, {seconds(in_steps_s(job))} {per} in the mean over the ranks"
+        ),
+        suggestion=_differs(job, late),
+    )
+
+
+def _differs(job: RankAnalysis, late: Straggler) -> str:
+    row = next(row for row in job.ranks if row.rank == late.rank)
+    compute, idle = job.spread["compute_s"], job.spread["idle_s"]
+    if row.compute_s > (1 + EVEN) * compute.mean:
+        more = percent(row.compute_s / compute.mean - 1)
+        return (
+            f"give it less data, fewer layers or experts, or find what lowers its clock: its device computes {more} more than the mean"
+        )
+    if row.idle_s > (1 + EVEN) * idle.mean:
+        return f"see what its host does while its device is idle, {seconds(row.idle_s)} against {seconds(idle.mean)} in the mean"
+    return "see what its device and its host do before these collectives: it computes no longer than the others"
+
+
+def _of_ranks(job: RankAnalysis, own: Mapping[int, Sequence[Finding]]) -> Iterator[Finding]:
+    """The findings of single ranks by title, with their mean saving and the evidence of the rank that would save most."""
+    titles: dict[str, dict[int, Finding]] = {}
+    for rank, findings in own.items():
+        for one in findings:
+            titles.setdefault(one.title, {}).setdefault(rank, one)
+    waited_s = _per(job, job.waiting.at_start_s + job.waiting.in_steps_s) if job.waiting is not None else 0.0
+    for title, ranks in titles.items():
+        if title == FIND_LATE_RANK:
+            continue
+        most = max(ranks, key=lambda rank: ranks[rank].saves_s)
+        saves_s = sum(one.saves_s for one in ranks.values()) / len(own)
+        if ranks[most].suggestion.endswith(ALL_RANKS):  # waiting for a rank is not hidden by computation
+            saves_s = min(saves_s, max(0.0, job.spread["exposed_communication_s"].mean - waited_s))
+        yield msgspec.structs.replace(
+            ranks[most],
+            saves_s=saves_s,
+            evidence=f"on {counted(len(ranks), 'rank')} of {len(own)}; rank {most}: {ranks[most].evidence}",
+            suggestion=ranks[most].suggestion.removesuffix(ALL_RANKS),
+        )
+
+
+def _per(job: RankAnalysis, whole_s: float) -> float:
+    """A time of the whole trace, per step where the job's times are."""
+    return whole_s / max(row.steps for row in job.ranks) if job.per == "step" else whole_s

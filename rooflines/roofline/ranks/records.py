@@ -7,8 +7,9 @@ from typing import Literal
 import msgspec
 
 from rooflines.roofline.analysis import Finding
-from rooflines.roofline.ranks.collective_matching import By
 from rooflines.shown import Shown
+
+By = Literal["order", "time"]
 
 
 class RankRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,8 +31,8 @@ from rooflines.profiler.trace.tree import BACKWARD, FORWARD, OPTIMIZER, OUTSIDE,
 from rooflines.roofline.analysis import PARTS, StepDivision, Timeline
 from rooflines.roofline.attribution.own import Attribution
 from rooflines.roofline.attribution.steady import FEWEST_STEPS, steady_times
-from rooflines.roofline.bounds.transfers import FROM_HOST, TO_HOST
-from rooflines.roofline.kernel_classes import kernel_category
+from rooflines.roofline.bounds import FROM_HOST, TO_HOST
+from rooflines.roofline.kernel_names import kernel_category
 
 # Classes by what bounds them, those of the busy time in the order in which they count where several run at once.
 BOUND_ORDER = ("compute", "memory", "far", "latency", "unknown", "transfer", "communication", "input", "host", "idle")

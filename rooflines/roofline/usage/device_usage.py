@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rooflines.device_specs.records import Ceilings
-from rooflines.profiler.records import Run, StepTimes
+from rooflines.profiler.monitor.monitored import Monitored, MonitorFacts
+from rooflines.profiler.records import Run
 from rooflines.profiler.samplers.fields import FIELDS, NUMBERS, Counter, DeviceSample, Field, Summary
 from rooflines.roofline.analysis import DeviceUsage, Energy, Gauge, Series, Throttling, Unresolved, Usage
-from rooflines.roofline.usage.energy import LIMIT, Floats, Int64s, Moments, better, by_counter, by_power
+from rooflines.roofline.usage.energy import LIMIT, Floats, Int64s, Readings, better, by_counter, by_power
 
 HOST = "host"
 # The series of whether anything held the clocks down, 0 or 1.
@@ -48,27 +49,18 @@ class Window(NamedTuple):
         return (self.end_ns - self.begin_ns) / 1e9
 
 
-class Readings(NamedTuple):
-    """One field of one device: when it was read, what it was, and how well it can be read."""
-
-    times_ns: Int64s
-    values: Floats
-    counter: Counter | None
-
-    @property
-    def window_s(self) -> float:
-        """The seconds before a reading that it is the average of."""
-        return self.counter.window_s if self.counter is not None else 0.0
-
-
 def usage(run: Run, flops_per_step: float | None = None, ceilings: Ceilings | None = None) -> Usage | None:
     """Return the usage in the samples of ``run``; None without samples. ``flops_per_step`` is the sum over all devices of the run."""
     if not run.samples:
         return None
     facts = run.facts
-    window = timed_window(run)
-    steps = _steps_in_window(facts.steps) if window is not None and facts.steps is not None else None
-    clock_hz = _ceilings_clock(ceilings)
+    window, steps, times = None, None, facts.steps
+    if times is not None and times.timed_began_ns is not None and times.timed_ns:
+        window, steps = Window(times.timed_began_ns, times.timed_began_ns + sum(times.timed_ns)), len(times.timed_ns)
+        if (stretch := times.timed_stretch) is not None:
+            window, steps = Window(stretch.began_ns, stretch.ended_ns), stretch.steps
+    clocks = [roof.conditions.clock_hz for roof in (ceilings.main("compute") if ceilings else ()) if roof.conditions is not None]
+    clock_hz = max((clock for clock in clocks if clock is not None), default=None)
     found = usage_of(
         run.samples, facts.counters, window, steps, facts.workload.batch_size, fields=facts.fields, reference_clock_hz=clock_hz
     )
@@ -86,20 +78,6 @@ def usage(run: Run, flops_per_step: float | None = None, ceilings: Ceilings | No
         energy_per_sample_j=per_step_j / facts.workload.batch_size if facts.workload.batch_size else None,
         flop_per_j=flops_per_step / per_step_j if flops_per_step else None,
     )
-
-
-def timed_window(run: Run) -> Window | None:
-    """The timed pass on the clock of the samples; None where the run does not say when it began."""
-    steps = run.facts.steps
-    if steps is None or steps.timed_began_ns is None or not steps.timed_ns:
-        return None
-    if steps.timed_stretch is not None:
-        return Window(steps.timed_stretch.began_ns, steps.timed_stretch.ended_ns)
-    return Window(steps.timed_began_ns, steps.timed_began_ns + sum(steps.timed_ns))
-
-
-def _steps_in_window(steps: StepTimes) -> int:
-    return steps.timed_stretch.steps if steps.timed_stretch is not None else len(steps.timed_ns)
 
 
 def usage_of(
@@ -176,12 +154,18 @@ def _device(
     reference_clock_hz: float | None,
 ) -> DeviceUsage:
     inside = [sample for sample in taken if window.begin_ns <= sample.time_ns <= window.end_ns]
-    by_energy = [by_counter(*_arrays(fields, "energy_j", window))] if "energy_j" in fields else []
-    moments = Moments(*fields["power_instant_w"]) if "power_instant_w" in fields else None
-    by_watts = [by_power(*_arrays(fields, name, window), moments if name == "power_w" else None) for name in _POWER if name in fields]
-    best = better([*by_energy, *by_watts]) if window.length_s > 0 else None
+    of_counter = [by_counter(read.times_ns, read.values, *window, read.counter) for name, read in fields.items() if name == "energy_j"]
+    by_watts = [
+        by_power(read.times_ns, read.values, *window, read.counter, fields.get("power_instant_w") if name == "power_w" else None)
+        for name in _POWER
+        if (read := fields.get(name)) is not None
+    ]
+    best = better([*of_counter, *by_watts]) if window.length_s > 0 else None
     second = better(by_watts) if window.length_s > 0 else None
     energy = best if isinstance(best, Energy) else None
+    refused = best if isinstance(best, Unresolved) else None
+    if refused is not None and refused.needs_s is not None and steps and window.length_s > 0:
+        refused = msgspec.structs.replace(refused, needs_steps=math.ceil(refused.needs_s / (window.length_s / steps)))
     per_step_j = energy.energy_j / steps if energy is not None and steps else None
     throttled_s, throttled_fraction, throttled = _throttled(taken, window)
     gauges, counted = {}, {}
@@ -205,7 +189,7 @@ def _device(
         device=device,
         readings=len(inside),
         energy=energy,
-        no_energy=_with_steps(best, window, steps) if isinstance(best, Unresolved) else None,
+        no_energy=refused,
         energy_by_power=second if energy is not None and energy.method == "counter" and isinstance(second, Energy) else None,
         energy_per_step_j=per_step_j,
         energy_per_sample_j=per_step_j / batch_size if per_step_j is not None and batch_size else None,
@@ -233,23 +217,16 @@ def _fields(
     for name in known:
         given = [(sample, read[name]) for sample, read in numbers if name in read and math.isfinite(read[name])]
         if given:
-            source = given[0][0].source
-            counter = described.get((source, given[0][0].device, name)) or _ASSUMED.get((source, name))
-            found[name] = _readings([(sample.time_ns, value) for sample, value in given], counter)
-    told = [(sample.time_ns, sample.throttle_reasons) for sample in taken if sample.throttle_reasons is not None]
-    if told:
-        found[THROTTLED] = _readings([(time_ns, float(bool(held_down(reasons)))) for time_ns, reasons in told], None)
-    return found
+            first = given[0][0]
+            counter = described.get((first.source, first.device, name)) or _ASSUMED.get((first.source, name))
+            found[name] = _at_distinct_times(given, counter)
+    held = [(sample, float(bool(held_down(sample.throttle_reasons)))) for sample in taken if sample.throttle_reasons is not None]
+    return {**found, THROTTLED: _at_distinct_times(held, None)} if held else found
 
 
-def _readings(pairs: Sequence[tuple[int, Any]], counter: Counter | None) -> Readings:
-    times, first = np.unique(np.array([time_ns for time_ns, _ in pairs], np.int64), return_index=True)
-    return Readings(times, np.array([value for _, value in pairs], np.float64)[first], counter)
-
-
-def _arrays(fields: dict[str, Readings], name: str, window: Window) -> tuple[Int64s, Floats, int, int, Counter | None]:
-    times, values, counter = fields[name]
-    return times, values, window.begin_ns, window.end_ns, counter
+def _at_distinct_times(given: Sequence[tuple[DeviceSample, Any]], counter: Counter | None) -> Readings:
+    times, first = np.unique(np.array([sample.time_ns for sample, _ in given], np.int64), return_index=True)
+    return Readings(times, np.array([value for _, value in given], np.float64)[first], counter)
 
 
 def _weights(times_ns: Int64s, window: Window) -> Floats:
@@ -402,15 +379,6 @@ def _clock_loss(taken: Sequence[DeviceSample], window: Window, reference_hz: flo
     return float(np.dot(_weights(times, covered), lost)) / covered.length_s
 
 
-def _ceilings_clock(ceilings: Ceilings | None) -> float | None:
-    """The highest clock at which a compute ceiling was measured."""
-    clocks = [roof.conditions.clock_hz for roof in (ceilings.main("compute") if ceilings else ()) if roof.conditions is not None]
-    return max((clock for clock in clocks if clock is not None), default=None)
-
-
-# --- the run's own devices ---------------------------------------------------------------------------------------------------------
-
-
 def _own(devices: Sequence[DeviceUsage], device: str) -> tuple[str, ...]:
     """The sampled devices that did the run's work: its own one, and every other accelerator on which the process held memory."""
     kind = device.partition(":")[0]
@@ -422,8 +390,36 @@ def _own(devices: Sequence[DeviceUsage], device: str) -> tuple[str, ...]:
     return tuple(name for name in names if name == first or name in held)
 
 
-def _with_steps(refused: Unresolved, window: Window, steps: int | None) -> Unresolved:
-    """Return ``refused`` with the number of timed steps that would be enough."""
-    if refused.needs_s is None or not steps or window.length_s <= 0:
-        return refused
-    return msgspec.structs.replace(refused, needs_steps=math.ceil(refused.needs_s / (window.length_s / steps)))
+MONITOR_ANALYSIS_SCHEMA = "rooflines.monitor-analysis/1"
+
+
+class MonitorAnalysis(MonitorFacts, frozen=True, kw_only=True):
+    """The analysis of a monitored program, the source of its reports.
+
+    ``command`` is absent unless it was asked to be shown. ``window_s`` is how long it was watched. ``usage`` is absent where nothing
+    was sampled.
+    """
+
+    schema: str = MONITOR_ANALYSIS_SCHEMA
+    command: tuple[str, ...] | None = None
+    window_s: float | None = None
+    usage: Usage | None = None
+
+
+def analyze_monitored(monitored: Monitored) -> MonitorAnalysis:
+    """Analyze the samples of ``monitored``, from its begin to its end or, if that was not observed, to the last sample."""
+    facts, samples = monitored.facts, monitored.samples
+    times = [sample.time_ns for sample in samples]
+    began_ns = facts.began_ns if facts.began_ns is not None else min(times, default=None)
+    ended_ns = facts.ended_ns if facts.ended_ns is not None else max(times, default=None)
+    window = Window(began_ns, ended_ns) if began_ns is not None and ended_ns is not None and ended_ns > began_ns else None
+    sampled = None
+    if samples and window is not None:
+        # No pass was timed: the window is that of the samples, to the moment.
+        sampled = msgspec.structs.replace(usage_of(samples, facts.counters, window, fields=facts.fields), window="samples")
+    return MonitorAnalysis(
+        **{name: getattr(facts, name) for name in MonitorFacts.__struct_fields__},
+        command=facts.command if facts.show_command and facts.command else None,
+        window_s=facts.ending.wall_s if facts.ending is not None else window.length_s if window is not None else None,
+        usage=sampled,
+    )

@@ -37,6 +37,19 @@ FEWEST_STEPS = 5
 _COVERAGE = 2.0
 
 
+class Readings(NamedTuple):
+    """One field of one device: when it was read, what it was, and how well it can be read."""
+
+    times_ns: Int64s
+    values: Floats
+    counter: Counter | None
+
+    @property
+    def window_s(self) -> float:
+        """The seconds before a reading that it is the average of."""
+        return self.counter.window_s if self.counter is not None else 0.0
+
+
 class _Bounded(NamedTuple):
     """What a counter stood at at one moment: the estimate, and what it cannot have been below and above."""
 
@@ -86,7 +99,8 @@ def by_counter(times_ns: Int64s, joules: Floats, begin_ns: int, end_ns: int, cou
     unsure = max(stop.high - start.low - found, found - (stop.low - start.high)) + resolution
     unsure += course.missed(0.0, window_s, around_s)
     if unsure > LIMIT * found:
-        longest_s = course.longest_pause(window_s)
+        seen = course.x[course.x < window_s]
+        longest_s = float(np.max(np.diff(np.concatenate((seen, [window_s]))), initial=0.0))
         if longest_s > around_s:
             return Unresolved(reason=f"the energy counter did not change for {seconds(longest_s)} of {seconds(window_s)}")
         return Unresolved(
@@ -97,16 +111,8 @@ def by_counter(times_ns: Int64s, joules: Floats, begin_ns: int, end_ns: int, cou
     return Energy(energy_j=found, error_j=unsure, method="counter", updates=updates)
 
 
-class Moments(NamedTuple):
-    """Readings of instantaneous power next to those of an average."""
-
-    times_ns: Int64s
-    watts: Floats
-    counter: Counter | None
-
-
 def by_power(
-    times_ns: Int64s, watts: Floats, begin_ns: int, end_ns: int, counter: Counter | None = None, moments: Moments | None = None
+    times_ns: Int64s, watts: Floats, begin_ns: int, end_ns: int, counter: Counter | None = None, moments: Readings | None = None
 ) -> Energy | Unresolved:
     """The joules between two moments (epoch ns) from power readings, by the trapezoid rule; ``times_ns`` ascend.
 
@@ -216,9 +222,9 @@ class _Course:
         self._after = np.maximum(times[changes - 1], times[changes] - _LONGEST_PERIOD * update_s)
         self._shown = values[changes]
         middles = (self._after + times[changes]) / 2
-        self._x = np.concatenate(([min(times[0] - update_s / 2, middles[0])], middles))
+        self.x = np.concatenate(([min(times[0] - update_s / 2, middles[0])], middles))
         self._y = np.concatenate((values[:1], self._shown))
-        self._watts = float(self._y[-1] - self._y[1]) / float(self._x[-1] - self._x[1]) if len(changes) > 1 else 0.0
+        self._watts = float(self._y[-1] - self._y[1]) / float(self.x[-1] - self.x[1]) if len(changes) > 1 else 0.0
 
     def at(self, moment: float) -> _Bounded:
         """The counter at ``moment``. Where it was not read, the mean power is used, and all of it counts as error."""
@@ -228,22 +234,17 @@ class _Course:
         low = float(self._values[np.searchsorted(self._times, moment, side="right") - 1])
         later = int(np.searchsorted(self._after, moment, side="left"))
         if later == len(self._after):
-            value = max(low, float(self._y[-1]) + self._watts * max(0.0, moment - float(self._x[-1])))
+            value = max(low, float(self._y[-1]) + self._watts * max(0.0, moment - float(self.x[-1])))
             return _Bounded(value, low, low + 2 * (value - low))
         high = float(self._shown[later])
-        return _Bounded(min(max(float(np.interp(moment, self._x, self._y)), low), high), low, high)
+        return _Bounded(min(max(float(np.interp(moment, self.x, self._y)), low), high), low, high)
 
     def missed(self, begin: float, end: float, longest_s: float) -> float:
         """The joules that pauses longer than ``longest_s`` may have swallowed: what the usual power would have been, less what came."""
-        pauses, steps = np.diff(self._x), np.diff(self._y)
+        pauses, steps = np.diff(self.x), np.diff(self._y)
         usual = float(np.median(steps[1:] / pauses[1:])) if len(steps) > 1 else 0.0
-        stood = (pauses > longest_s) & (self._x[1:] > begin) & (self._x[:-1] < end)
+        stood = (pauses > longest_s) & (self.x[1:] > begin) & (self.x[:-1] < end)
         return float(np.sum(np.maximum(0.0, usual * pauses[stood] - steps[stood])))
-
-    def longest_pause(self, end: float) -> float:
-        """The longest time without a new value, up to ``end``."""
-        seen = self._x[self._x < end]
-        return float(np.max(np.diff(np.concatenate((seen, [end]))), initial=0.0))
 
 
 class _Blur(NamedTuple):
@@ -254,7 +255,7 @@ class _Blur(NamedTuple):
 
 
 def _blur(
-    times: Floats, watts: Floats, average_s: float, lag_s: float, window_s: float, moments: Moments | None, begin_ns: int
+    times: Floats, watts: Floats, average_s: float, lag_s: float, window_s: float, moments: Readings | None, begin_ns: int
 ) -> _Blur:
     """The joules that a moving average over ``average_s`` seconds took across both ends of the window.
 
@@ -269,14 +270,14 @@ def _blur(
     for end, sign in ((0.0, 1.0), (window_s, -1.0)):
         widest = _range(times, watts, end, end + 2 * lag_s)
         if moments is not None and len(moments.times_ns) > 1:
-            update_s = _update(moments.times_ns / 1e9, moments.watts, moments.counter)
+            update_s = _update(moments.times_ns / 1e9, moments.values, moments.counter)
             at = (moments.times_ns - begin_ns) / 1e9 - update_s / 2
-            widest = max(widest, _range(at, moments.watts, end - half, end + half))
+            widest = max(widest, _range(at, moments.values, end - half, end + half))
             if at[0] <= end - half and at[-1] >= end + half:
                 before, after = at[(at > end - half) & (at < end)], at[(at > end) & (at < end + half)]
                 x = np.concatenate(([end - half], before, [end, end], after, [end + half]))
                 weight = np.where(np.arange(len(x)) > len(before) + 1, 1.0, 0.0) - (x - end + half) / average_s
-                power = np.interp(x, at, moments.watts)
+                power = np.interp(x, at, moments.values)
                 moved += sign * float(np.sum((weight[1:] * power[1:] + weight[:-1] * power[:-1]) / 2 * np.diff(x)))
                 heaviest = np.maximum(np.abs(weight[1:]), np.abs(weight[:-1]))
                 steps_s = np.maximum(np.diff(x), update_s)

@@ -15,8 +15,7 @@ from rooflines.reports.charts.interactive import plotly_text
 from rooflines.reports.document import texts
 from rooflines.reports.render.html import embedded_json, packed_plotly, render, write
 from rooflines.reports.views import run as view
-from rooflines.reports.views.modules import module_table
-from rooflines.reports.views.operators import operator_table
+from rooflines.reports.views.operators import module_table, operator_table
 from rooflines.roofline.analysis import ModuleRow
 from rooflines.units import seconds
 from tests.reports import variants

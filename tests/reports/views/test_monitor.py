@@ -21,7 +21,7 @@ from rooflines.reports.views import measured
 from rooflines.reports.views.monitor import headline, host_rows, title
 from rooflines.reports.views.monitor import page as page_of
 from rooflines.reports.views.monitor import timeline as timeline_of
-from rooflines.roofline.usage.monitored import analyze_monitored
+from rooflines.roofline.usage.device_usage import analyze_monitored
 from tests.usage_samples import BEGAN_NS, COUNTERS, gpu_samples, host_samples, machine_samples
 
 SECOND_NS = 1_000_000_000

@@ -29,11 +29,11 @@ def served(*kinds, generated_per_s=None):
 
 
 def words(found):
-    return " ".join(block.text for block in serving.section(found).blocks if hasattr(block, "text"))
+    return " ".join(block.text for block in serving.serving_section(found).blocks if hasattr(block, "text"))
 
 
 def test_a_kind_is_a_row():
-    table = next(block for block in serving.section(served()).blocks if getattr(block, "name", "") == "serving-steps")
+    table = next(block for block in serving.serving_section(served()).blocks if getattr(block, "name", "") == "serving-steps")
     rows = texts(table).rows
     assert [row[:5] for row in rows] == [("prefill", "2", "15", "15360", "–"), ("decode", "8", "32", "32", "1025")]
 
@@ -57,10 +57,10 @@ def test_what_is_not_known_is_said():
 
 
 def test_attention_is_marked_where_its_work_is_assumed():
-    table = next(block for block in serving.section(served()).blocks if getattr(block, "name", "") == "serving-roofline")
+    table = next(block for block in serving.serving_section(served()).blocks if getattr(block, "name", "") == "serving-roofline")
     (row,) = texts(table).rows
     assert row[:3] == ("decode", "attention *", "20.0")
-    times = next(block for block in serving.section(served()).blocks if getattr(block, "name", "") == "serving-times")
+    times = next(block for block in serving.serving_section(served()).blocks if getattr(block, "name", "") == "serving-times")
     assert ("60.0", "decode", "matrix products") in [row[:3] for row in texts(times).rows]
 
 
@@ -70,6 +70,6 @@ def test_the_rate_of_all_steps_is_said_of_several_kinds(kinds, said):
 
 
 def test_other_pages_have_no_such_section():
-    assert serving.section(analysis()) is None
+    assert serving.serving_section(analysis()) is None
     assert "serving" not in [section.name for section in run.page(analysis()).sections]
     assert "serving" in [section.name for section in run.page(served()).sections]

@@ -20,9 +20,8 @@ from rooflines.reports.charts.usage_figure import timeline_figure
 from rooflines.reports.render import html, pdf
 from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views import run as view
-from rooflines.reports.views.usage import usage_table, write_samples_csv
+from rooflines.reports.views.usage import missing_usage, usage_remarks, usage_table, write_samples_csv
 from rooflines.reports.words.sentences import saving
-from rooflines.reports.words.usage_sentences import missing_usage, usage_remarks
 from rooflines.roofline.usage.device_usage import Window, usage, usage_of
 from tests import samples
 from tests.reports import variants

@@ -14,8 +14,7 @@ from rooflines.pipeline.reading import analyze_trace
 from rooflines.roofline.advice.case import Case
 from rooflines.roofline.analysis import HostWork, OtherPrograms, Steps, Synchronisation
 from rooflines.roofline.findings import RULES, _found, find
-from rooflines.roofline.prediction.predict import predict
-from rooflines.roofline.prediction.records import Change
+from rooflines.roofline.prediction import Change, predict
 from rooflines.roofline.step.interference import noise_s, unsteady
 from rooflines.roofline.verdict import verdict
 from tests.roofline.advice.cases import STEP_S, analysis, kernel, row

@@ -10,8 +10,8 @@ import pytest
 import rooflines
 from rooflines.device_specs.records import Source
 from rooflines.profiler.records import Environment, Workload
-from rooflines.roofline.advice import categories, copies, fusion, layout, precision, small_kernels
-from rooflines.roofline.advice.setting import MORE_WORK, Setting
+from rooflines.roofline.advice import categories, copies, matrix, small_kernels
+from rooflines.roofline.advice.case import MORE_WORK, Setting
 from rooflines.roofline.analysis import HostWork, ModuleRow
 from rooflines.roofline.findings import find
 from tests.roofline.advice.cases import CEILINGS, analysis, case, kernel, row, unmodelled
@@ -25,7 +25,7 @@ NCHW = "void cudnn::ops::nchwToNhwcKernel<__half, __half, float, false, true>"
 @pytest.mark.parametrize("name", [NCHW, "batched_transpose_32x32_half", "SubTensorOpWithScalar1d"])
 def test_layout_conversions_are_saved_by_channels_last(name):
     convolution = {"kernels": (kernel("sm80_xmma_fprop", 0.02), kernel(name, 0.006, calls=3))}
-    found = layout.conversions(
+    found = copies.conversions(
         case(row("aten::conv2d", 0.026, **convolution), unmodelled("aten::cudnn_convolution", 0.026, **convolution))
     )
     assert found.saves_s == pytest.approx(0.012)
@@ -36,19 +36,19 @@ def test_layout_conversions_are_saved_by_channels_last(name):
 def test_a_model_in_channels_last_is_not_told_to_be():
     workload = Workload(name="resnet50", mode="training", channels_last=True)
     convolution = row("aten::conv2d", 0.02, kernels=(kernel(NCHW, 0.01),))
-    assert layout.conversions(case(convolution, workload=workload)) is None
-    assert layout.conversions(case(row("aten::conv2d", 0.02, kernels=(kernel("sm80_xmma_fprop", 0.02),)))) is None
+    assert copies.conversions(case(convolution, workload=workload)) is None
+    assert copies.conversions(case(row("aten::conv2d", 0.02, kernels=(kernel("sm80_xmma_fprop", 0.02),)))) is None
 
 
 def test_images_in_channels_last_are_seen_by_the_direction_of_their_conversions():
     back = "void cudnn::engines_precompiled::nhwcToNchwKernel<float, float, float, false, true>"
     kernels = (kernel("xmma_fprop_nchw", 0.02), kernel(back, 0.004, calls=2), kernel(NCHW, 0.002, calls=1))
     inside = row("aten::convolution", 0.026, 0.01, kernels=kernels, category="convolution", shapes="8x64x56x56")
-    assert layout.conversions(case(inside)) is None
+    assert copies.conversions(case(inside)) is None
     workload = Workload(name="resnet18", mode="inference", source="model", image_size=224)
     assert "channels" not in str(categories.slow("convolution")(case(inside, workload=workload)).suggestion)
     outside = row("aten::convolution", 0.026, kernels=(kernel(NCHW, 0.004, calls=2), kernel(back, 0.002, calls=1)))
-    assert layout.conversions(case(outside)) is not None
+    assert copies.conversions(case(outside)) is not None
 
 
 def test_results_that_are_copied_to_the_host_come_from_no_loader():
@@ -133,7 +133,7 @@ def chain(**more):
 @pytest.mark.parametrize(("mode", "inside"), [("inference", 4), ("training", 2)])
 def test_a_fused_chain_moves_what_comes_from_outside(mode, inside):
     workload = Workload(name="step", mode=mode, source="trace")
-    found = fusion.chained(case(*chain(), workload=workload))
+    found = small_kernels.chained(case(*chain(), workload=workload))
     assert found.saves_s == pytest.approx(0.009 - (6 - inside) * 2**26 / 3e12)
     assert sum(found.of.values()) == pytest.approx(0.009), "nothing is left for other advice"
     assert str(found.suggestion) == "in the code: torch.compile the model"
@@ -153,7 +153,7 @@ def test_a_fused_chain_moves_what_comes_from_outside(mode, inside):
     ],
 )
 def test_what_does_not_form_a_chain_is_not_fused(rows, more):
-    assert fusion.chained(case(*rows, **more)) is None
+    assert small_kernels.chained(case(*rows, **more)) is None
 
 
 def test_a_pageable_copy_costs_what_nothing_hides():
@@ -382,7 +382,7 @@ def test_lower_precision_saves_what_the_compute_roof_explains():
     fp32 = {"category": "matmul", "precision": "tf32", "matrix_flops": 10**12, "flops": 10**12}
     rows = (row("aten::mm", 0.04, 0.03, **{**fp32, "bound": "compute"}), row("aten::mm", 0.02, 0.01, **fp32))
     workload = Workload(name="step", mode="training", precision="tf32", source="trace")
-    found = precision.lower_precision(case(*rows, workload=workload))
+    found = matrix.lower_precision(case(*rows, workload=workload))
     assert found.saves_s == pytest.approx(0.04 * 0.5)
     assert "autocast" in str(found.suggestion)
 
@@ -390,35 +390,35 @@ def test_lower_precision_saves_what_the_compute_roof_explains():
 def test_a_product_in_half_precision_takes_at_least_as_long_as_its_bytes():
     one = {"category": "matmul", "precision": "tf32", "matrix_flops": 10**12, "bound": "compute", "bytes": 150e9}
     workload = Workload(name="step", mode="training", precision="tf32", source="trace")
-    found = precision.lower_precision(case(row("aten::mm", 0.04, 0.03, **one), workload=workload))
+    found = matrix.lower_precision(case(row("aten::mm", 0.04, 0.03, **one), workload=workload))
     assert found.saves_s == pytest.approx(0.04 - 75e9 / 3e12)
     half = row("aten::mm", 0.04, 0.03, kernels=(kernel("ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_tn", 0.04),), **one)
-    assert precision.lower_precision(case(half, workload=workload)) is None, "its kernel computes in bf16"
+    assert matrix.lower_precision(case(half, workload=workload)) is None, "its kernel computes in bf16"
 
 
 def test_fp32_kernels_without_a_count_are_named_without_a_saving():
     gap = unmodelled("cuda graph", 0.04, kernels=(kernel("ampere_sgemm_128x64_nn", 0.033), kernel("fill", 0.007)))
-    found = precision.named_in_full_precision(case(gap))
+    found = matrix.named_in_full_precision(case(gap))
     assert found.saves_s is None
     assert "take 33.0 ms a step (33 % of the step); the longest is GEMM fp32 128x64 (cuBLAS)" in found.evidence
     assert "torch.bfloat16" in found.suggestion
     assert list(found.of.values()) == [0.033]
-    unknown = precision.named_in_full_precision(case(gap, ceilings=()))
+    unknown = matrix.named_in_full_precision(case(gap, ceilings=()))
     assert "check that it has matrix units" in unknown.evidence
 
 
 def test_fp32_kernels_are_not_named_where_a_precondition_fails():
     sgemm = (kernel("ampere_sgemm_128x64_nn", 0.033),)
     gap = unmodelled("cuda graph", 0.033, kernels=sgemm)
-    assert precision.named_in_full_precision(case(unmodelled("step", 0.033, phase="optimizer", kernels=sgemm))) is None
-    assert precision.named_in_full_precision(case(unmodelled("graph", 0.04, kernels=(kernel("nvjet_tst_128x64", 0.04),)))) is None
+    assert matrix.named_in_full_precision(case(unmodelled("step", 0.033, phase="optimizer", kernels=sgemm))) is None
+    assert matrix.named_in_full_precision(case(unmodelled("graph", 0.04, kernels=(kernel("nvjet_tst_128x64", 0.04),)))) is None
     small = unmodelled("graph", 0.004, kernels=(kernel("ampere_sgemm_128x64_nn", 0.004),))
-    assert precision.named_in_full_precision(case(small)) is None, "below 5 % of the step"
+    assert matrix.named_in_full_precision(case(small)) is None, "below 5 % of the step"
     vector_only = tuple(one for one in CEILINGS if one.precision != "bf16")
-    assert precision.named_in_full_precision(case(gap, ceilings=vector_only)) is None, "the device has no faster precision"
+    assert matrix.named_in_full_precision(case(gap, ceilings=vector_only)) is None, "the device has no faster precision"
     advised = case(gap)
     advised.given.append(Setting("precision", "amp-bf16"))
-    assert precision.named_in_full_precision(advised) is None
+    assert matrix.named_in_full_precision(advised) is None
 
 
 def test_real_traces_are_told_to_lower_the_precision_where_it_is_not_low():
@@ -431,7 +431,7 @@ def test_real_traces_are_told_to_lower_the_precision_where_it_is_not_low():
 
 def test_half_precision_is_low_enough():
     rows = (row("aten::mm", 0.04, 0.03, category="matmul", precision="bf16", matrix_flops=10**12, bound="compute"),)
-    assert precision.lower_precision(case(*rows)) is None
+    assert matrix.lower_precision(case(*rows)) is None
     assert analysis(*rows).ceilings == CEILINGS
 
 

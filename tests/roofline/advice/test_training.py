@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rooflines.profiler.records import Environment, Workload
-from rooflines.roofline.advice import communication, input, memory, optimizer
+from rooflines.roofline.advice import communication, host, training
 from rooflines.roofline.analysis import (
     Basis,
     CollectiveRow,
@@ -22,17 +22,17 @@ from tests.roofline.advice.cases import case, kernel, row, unmodelled
 
 @pytest.mark.parametrize("name", ["aten::zero_", "aten::_foreach_zero_", "aten::fill_"])
 def test_gradients_filled_with_zeros(name):
-    found = optimizer.zeroed_gradients(case(row(name, 0.004, phase="optimizer", calls=160), row(name, 0.01, phase="forward")))
+    found = training.zeroed_gradients(case(row(name, 0.004, phase="optimizer", calls=160), row(name, 0.01, phase="forward")))
     assert found.saves_s == 0.004
     assert "set_to_none=True" in found.suggestion
-    assert optimizer.zeroed_gradients(case(row("aten::zero_", 0.01, phase="backward"))) is None
-    assert optimizer.zeroed_gradients(case(row(name, 0.004, phase="optimizer", shapes="1"))) is None, "the flag of a gradient scaler"
+    assert training.zeroed_gradients(case(row("aten::zero_", 0.01, phase="backward"))) is None
+    assert training.zeroed_gradients(case(row(name, 0.004, phase="optimizer", shapes="1"))) is None, "the flag of a gradient scaler"
 
 
 def test_an_update_in_a_loop():
     idle = (HostWork(kind="optimizer", name="Optimizer.step#SGD.step", calls=1, idle_s=0.02),)
     rows = (row("aten::add_", 0.01, 0.002, phase="optimizer", calls=320), unmodelled("aten::mul_", 0.01, phase="optimizer", calls=160))
-    found = optimizer.loop(case(*rows, idle={"host_bound": 0.015}, host_work=idle))
+    found = training.loop(case(*rows, idle={"host_bound": 0.015}, host_work=idle))
     assert found.saves_s == pytest.approx(0.008 + 0.015)
     assert "480 small calls a step" in found.evidence
     assert "fused=True" in found.suggestion
@@ -48,21 +48,21 @@ def test_an_update_in_a_loop():
     ],
 )
 def test_an_update_of_all_parameters_at_once(one):
-    assert optimizer.loop(case(one)) is None
+    assert training.loop(case(one)) is None
 
 
 def test_memory_that_is_given_back_every_step():
     steps = Steps(count=50, median_s=0.1, p10_s=0.1, p90_s=0.1)
-    found = memory.page_faults(case(device="cpu", steps=steps, page_faults=PageFaults(timed=21_000, traced=12_000, page_s=2e-6)))
+    found = training.page_faults(case(device="cpu", steps=steps, page_faults=PageFaults(timed=21_000, traced=12_000, page_s=2e-6)))
     assert "took 21,000 pages each from the system (the traced ones 12,000)" in found.evidence
     assert found.saves_s == pytest.approx(21_000 * 2e-6)
     assert "one took 2.00 µs between the passes" in found.evidence
     assert "MALLOC_TRIM_THRESHOLD_" in found.suggestion
-    assert memory.page_faults(case(device="cpu", steps=steps, page_faults=PageFaults(timed=300, page_s=2e-6))) is None
+    assert training.page_faults(case(device="cpu", steps=steps, page_faults=PageFaults(timed=300, page_s=2e-6))) is None
     steps = Steps(count=50, median_s=0.01, p10_s=0.01, p90_s=0.01)  # few pages are many in a short step
-    assert memory.page_faults(case(device="cpu", steps=steps, page_faults=PageFaults(timed=1000, page_s=2e-6))) is not None
-    assert memory.page_faults(case(device="cpu")) is None
-    assert memory.page_faults(case(device="cpu", steps=steps, page_faults=PageFaults(timed=21_000))) is None  # its time is unknown
+    assert training.page_faults(case(device="cpu", steps=steps, page_faults=PageFaults(timed=1000, page_s=2e-6))) is not None
+    assert training.page_faults(case(device="cpu")) is None
+    assert training.page_faults(case(device="cpu", steps=steps, page_faults=PageFaults(timed=21_000))) is None  # its time is unknown
 
 
 def test_recomputation_costs_what_runs_twice():
@@ -72,10 +72,10 @@ def test_recomputation_costs_what_runs_twice():
         row("aten::mm", 0.02, shapes="64x8, 8x64", phase="backward"),
     )
     again = Recomputation(time_s=0.011, calls=12, operators=("aten::linear",))
-    found = memory.recomputed(case(*rows, recomputation=again, memory=Memory(peak_bytes=8 << 30)))
+    found = training.recomputed(case(*rows, recomputation=again, memory=Memory(peak_bytes=8 << 30)))
     assert (found.saves_s, found.of) == (0.011, {("operator", 1): 0.012})
     assert "11.0 ms a step (11 % of the step); peak memory is 8.00 GiB" in found.evidence
-    assert memory.recomputed(case(*rows)) is None
+    assert training.recomputed(case(*rows)) is None
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_recomputation_is_left_alone_where_memory_is_full(peak, advice):
     known = Memory(peak_bytes=peak << 30) if peak else None
     environment = Environment(rooflines="0", device="cuda:0", device_name="NVIDIA H100 80GB HBM3", device_memory_bytes=80 << 30)
     again = Recomputation(time_s=0.011, calls=12, operators=("aten::linear",))
-    found = memory.recomputed(case(*rows, recomputation=again, memory=known, environment=environment))
+    found = training.recomputed(case(*rows, recomputation=again, memory=known, environment=environment))
     assert found is None if advice is None else found.suggestion.startswith(advice)
 
 
@@ -209,12 +209,12 @@ def test_gradients_are_hidden_behind_the_backward_pass_alone(phase, saves_s):
     ("workers", "said"), [(None, "check that"), (False, "has no workers"), (True, "a larger num_workers")]
 )  # fmt: skip
 def test_a_trace_tells_whether_its_loader_has_workers(workers, said):
-    found = input.load_faster(case(idle={"data_loading": 0.03}, basis=Basis(loader_workers=workers)))
+    found = host.load_faster(case(idle={"data_loading": 0.03}, basis=Basis(loader_workers=workers)))
     assert said in found.suggestion
 
 
 def test_a_loader_that_the_step_waits_for():
-    found = input.load_faster(case(idle={"data_loading": 0.03}))
+    found = host.load_faster(case(idle={"data_loading": 0.03}))
     assert found.saves_s == 0.03
     assert "30 % of the step" in found.evidence
-    assert input.load_faster(case(idle={"data_loading": 0.003})) is None
+    assert host.load_faster(case(idle={"data_loading": 0.003})) is None

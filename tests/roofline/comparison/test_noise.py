@@ -17,7 +17,7 @@ from rooflines.roofline.analysis import TracedStep
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.comparison import noise
 from rooflines.roofline.comparison.compare import compare
-from rooflines.roofline.comparison.noise import FEWEST_ROWS, Series, calibrate, is_known, judge
+from rooflines.roofline.comparison.noise import FEWEST_ROWS, PairTimes, calibrate, is_known, judge
 from tests.roofline.comparison.steps import with_steps
 from tests.roofline.comparison.test_compare import made, operator
 from tests.traces import add, kernel, launch, mm, span, trace
@@ -98,7 +98,7 @@ def test_of_few_steps_or_rows_the_noise_is_not_known():
     compared = compare(run(1, rows=FEWEST_ROWS - 1), run(2, rows=FEWEST_ROWS - 1))
     assert compared.drift is None
     assert any("the drift between the runs is not known" in note for note in compared.notes)
-    assert not is_known(Series((1.0, 0.0, 1.0), (1.0, 1.0, 1.0))), "a row that does not run in every step"
+    assert not is_known(PairTimes((1.0, 0.0, 1.0), (1.0, 1.0, 1.0))), "a row that does not run in every step"
     assert calibrate([], alike=True) is None
 
 
@@ -178,7 +178,7 @@ series = st.lists(st.floats(1e-6, 1.0), min_size=3, max_size=12)
 
 @given(st.lists(st.tuples(series, series, st.booleans()), min_size=1, max_size=12))
 def test_exchanging_the_sides_exchanges_slower_and_faster(rows):
-    there, back = [Series(*row) for row in rows], [Series(after, before, same) for before, after, same in rows]
+    there, back = [PairTimes(*row) for row in rows], [PairTimes(after, before, same) for before, after, same in rows]
     ours, theirs = judge(there, calibrate(there, alike=True)), judge(back, calibrate(back, alike=True))
     for one, other in zip(ours, theirs, strict=True):
         assert one.ratio == pytest.approx(1 / other.ratio)

@@ -10,7 +10,7 @@ import pytest
 import rooflines
 from rooflines.profiler.records import Environment, LoaderAlone, Loading, RunFile, StepTimes, Workload
 from rooflines.roofline.advice.case import Case
-from rooflines.roofline.advice.input import load_faster
+from rooflines.roofline.advice.host import load_faster
 from rooflines.roofline.analysis import Analysis, Input, Rate, StepDivision
 from rooflines.roofline.findings import find
 from rooflines.roofline.step.input_pipeline import feeding, host_fraction, limited_by

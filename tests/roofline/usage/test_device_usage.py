@@ -9,8 +9,7 @@ import pytest
 from rooflines.device_specs.records import Ceilings, Conditions
 from rooflines.profiler.records import Environment, Run, RunFile, StepTimes, TimedStretch, Workload
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
-from rooflines.reports.views.usage import usage_table
-from rooflines.reports.words.usage_sentences import usage_remarks
+from rooflines.reports.views.usage import usage_remarks, usage_table
 from rooflines.roofline.advice.usage import find_in_usage, ranked
 from rooflines.roofline.analysis import Analysis, Finding, ModuleRow
 from rooflines.roofline.analyze import analyze

@@ -1,1 +1,0 @@
-"""The roofline model: lower bounds, headroom and bound classes of operators."""

@@ -1,1 +1,0 @@
-"""Why a training failed: its loss became infinite or NaN, grew, or stayed at chance."""

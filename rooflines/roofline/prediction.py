@@ -1,0 +1,471 @@
+"""What a change of a run's options would gain, a rule and a row of ``_RULES`` for each kind of change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from rooflines.device_specs.records import Ceiling, Ceilings
+from rooflines.profiler.options import Value
+from rooflines.roofline.advice.case import Case
+from rooflines.roofline.advice.copies import conversion_s
+from rooflines.roofline.advice.small_kernels import FUSABLE, chains
+from rooflines.roofline.advice.training import in_loop
+from rooflines.roofline.analysis import Analysis, OperatorRow
+from rooflines.roofline.bounds import memory_seconds, place
+from rooflines.roofline.formulas import Work
+from rooflines.roofline.shapes import tensor_bytes, tensors
+from rooflines.roofline.step.interference import busy_cores, paging_s
+from rooflines.units import counted, percent, seconds, significant
+
+Kind = Literal[
+    "precision", "channels-last", "compile", "threads", "batch-size", "optimizer", "data-workers", "pin-memory", "allocator",
+    "cuda-graphs", "combination",
+]  # fmt: skip
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of ``profile`` and variables of the environment that differ from those of the run."""
+
+    kind: Kind
+    label: str
+    options: dict[str, Value] = {}
+    environment: dict[str, str] = {}
+
+
+class Prediction(msgspec.Struct, frozen=True, kw_only=True):
+    """The throughput that is predicted, as a multiple of the run's, and the reason in one sentence."""
+
+    speedup: float
+    reason: str
+
+
+# The speedup of a change and its reason; None where nothing in the analysis gives one.
+_Gain = tuple[float, str] | None
+
+
+class PageCosts(NamedTuple):
+    """What 4 KiB of new memory cost on this machine: in a page of their own, and as part of a huge page (None where there are none)."""
+
+    page_s: float
+    in_huge_page_s: float | None = None
+
+
+# Operators that autocast runs in fp32 on CUDA; on a CPU it does so for few, and none that are common.
+_KEPT_ON_CUDA = ("layer_norm", "softmax", "loss", "norm.", "cumsum", "prod", "::exp", "::log", "::pow", "::rsqrt")
+# Bytes that the cast of a parameter from fp32 reads and writes, per byte of it.
+_CAST = 1.5
+# torch's allocator on a CPU asks for huge pages.
+HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
+# The tensors of a parameter's size that one update reads and writes: parameter, gradient and state (the momentum; two moments).
+_TENSORS = {"sgd": 5, "adam": 7, "adamw": 7}
+# Which of its tensors is the weight of an operator, where it is not the second.
+_WEIGHT = {"aten::addmm": 2, "aten::convolution_backward": 2, "aten::linear_backward": 2}
+
+
+class Step(Case):
+    """The median timed step of ``analysis``: ``whole_s`` is its time, ``wait_s`` the part in which it waits for data.
+
+    ``traffic_efficiency`` is the share of the rate of memory that the step's element-wise operators, normalizations, reductions and
+    copies reach; 1 where it has none. ``busy_cores`` are the processors that the process kept busy during the timed steps, on average;
+    None where they were not sampled.
+    """
+
+    def __init__(self, analysis: Analysis, costs: PageCosts | None = None) -> None:
+        super().__init__(analysis)
+        found = analysis.input
+        self.whole_s = analysis.steps.median_s if analysis.steps is not None else 0.0
+        self.wait_s = min(self.whole_s, found.delay_s or 0.0) if found is not None else 0.0
+        self.compute_s = self.whole_s - self.wait_s
+        self.rows = analysis.operators
+        self.calls = sum(row.calls for row in self.rows)
+        self.costs = costs
+        self.busy_cores = busy_cores(analysis)
+        moving = [
+            row for row in self.rows if row.category in FUSABLE and "memory" in (row.bound, row.nearest_roof) and row.lower_bound_s
+        ]
+        time_s = sum(row.time_s for row in moving)
+        self.traffic_efficiency = min(1.0, sum(row.lower_bound_s or 0.0 for row in moving) / time_s) if time_s else 1.0
+
+    @property
+    def load_s(self) -> float | None:
+        """The time in which the loader alone delivers the samples of a step; None where it was not measured."""
+        found = self.analysis.input
+        if found is None or found.loader_rate is None or found.loader_rate.per_s <= 0:
+            return None
+        per_step = 1 if found.unit == "batches" else self.analysis.workload.batch_size or 1
+        return per_step / found.loader_rate.per_s
+
+    def speedup(self, compute_s: float, *, samples: float = 1.0) -> float:
+        """The throughput relative to now if a step computes for ``compute_s`` on ``samples`` times as many samples.
+
+        Without workers a step waits as long as before for each sample; with workers it is never shorter than the loader takes.
+        """
+        found = self.analysis.input
+        if found is not None and found.workers:
+            whole_s = max(compute_s, samples * (self.load_s or 0.0))
+        else:
+            whole_s = compute_s + samples * self.wait_s
+        return samples * self.whole_s / whole_s
+
+    def saved(self, saved_s: float) -> float:
+        """The speedup if a step took ``saved_s`` less."""
+        return self.speedup(max(self.compute_s - saved_s, 0.01 * self.compute_s))
+
+    def faults_s(self, left_s: float = 0.0) -> float:
+        """The time of a timed step in which it takes new pages from the system, beyond ``left_s`` for each; 0 where it is not known.
+
+        The busy threads share it.
+        """
+        return paging_s(self.analysis, self.costs and self.costs.page_s, left_s) or 0.0
+
+    def host_s(self, calls: float) -> float:
+        """The time of a step that the host needs between ``calls`` operators, at its mean time between two."""
+        return self.idle_s("host_bound") * min(1.0, calls / self.calls) if self.calls else 0.0
+
+
+def new_time_s(
+    row: OperatorRow, ceilings: Ceilings, *, flops: float = 1.0, size: Callable[[float], float] = float, precision: str | None = None
+) -> float:
+    """The time of ``row`` at its present efficiency with ``flops`` times its FLOPs, ``size`` of its bytes and another precision.
+
+    That is its time multiplied by the ratio of the two lower bounds; its time where no ceiling bounds it.
+    """
+    now = _bound_s(row, ceilings, 1.0, row.bytes, row.precision)
+    then = _bound_s(row, ceilings, flops, size(row.bytes), precision or row.precision) if now else None
+    return row.time_s * then / now if now and then else row.time_s
+
+
+def _bound_s(row: OperatorRow, ceilings: Ceilings, flops: float, size: float, precision: str | None) -> float | None:
+    calls = row.calls or 1
+    work = Work(
+        matrix_flops=round(row.matrix_flops * flops / calls), other_flops=round((row.flops - row.matrix_flops) * flops / calls),
+        bytes_read=round(size / calls), precision=precision,
+    )  # fmt: skip
+    placed = place(work, ceilings, precision=precision)
+    return placed.lower_bound_s if placed is not None else None
+
+
+def weight_bytes(row: OperatorRow) -> float:
+    """Return the bytes of the weights of all calls of ``row``; 0 where it has none."""
+    sizes, place = tensors(row), _WEIGHT.get(row.name, 1)
+    return min(row.bytes, tensor_bytes(sizes[place], row.precision) * row.calls) if row.matrix_flops and len(sizes) > place else 0.0
+
+
+def parameter_bytes(analysis: Analysis) -> float:
+    """Return the bytes of the parameters; where the memory of a step was not followed, of the weights of its matrix operators."""
+    memory = analysis.memory
+    if memory is not None and memory.at_peak is not None and memory.at_peak.parameters:
+        return memory.at_peak.parameters
+    return sum(weight_bytes(row) for row in analysis.operators if row.phase in ("", "forward"))
+
+
+def _threads_changed(change: Change, step: Step) -> _Gain:
+    """Amdahl's law, with the serial share of the step; a thread beyond the cores gains nothing."""
+    busy, serial, then_s = busy_computing(step), _serial_share(step), computing_s(step, int(change.options["threads"]))
+    if busy is None or serial is None or then_s is None:
+        return None
+    return (
+        step.speedup(then_s),
+        f"the process kept {significant(busy)} of {_threads(step)} cores busy while it computed, so {percent(1 - serial)} of "
+        "its work runs in parallel",
+    )
+
+
+def computing_s(step: Step, threads: int) -> float | None:
+    """The time that the step computes for with this number of ``threads``; None where its serial share is not known."""
+    serial, now = _serial_share(step), _threads(step)
+    if serial is None or now is None:
+        return None
+    then = min(threads, step.analysis.environment.cpu_cores or threads)
+    return step.compute_s * (serial + (1 - serial) / then) / (serial + (1 - serial) / now)
+
+
+def busy_computing(step: Step) -> float | None:
+    """The processors that the process kept busy while it computed: loading without workers keeps one busy, other waits none."""
+    found, now = step.analysis.input, _threads(step)
+    if step.busy_cores is None or step.compute_s <= 0 or now is None:
+        return None
+    loading_s = step.wait_s if found is not None and not found.workers else 0.0
+    return min(max((step.busy_cores * step.whole_s - loading_s) / step.compute_s, 1.0), float(now))
+
+
+def _serial_share(step: Step) -> float | None:
+    """The share of the computing that one processor does alone, which follows from how many are busy; None on a device."""
+    busy, now = busy_computing(step), _threads(step)
+    if step.on_device or busy is None or now is None or now < 2:
+        return None
+    return (now / busy - 1) / (now - 1)
+
+
+def _threads(step: Step) -> int | None:
+    """The threads that compute at once."""
+    now, cores = step.analysis.environment.threads, step.analysis.environment.cpu_cores
+    return min(now, cores) if now and cores else None
+
+
+def workers(change: Change, step: Step) -> _Gain:
+    """A step as long as the slowest of three: its own work, the loading shared by the workers, and the processor time of both.
+
+    On a CPU its own work is that with the ``threads`` of the change. There is no prediction where threads and workers need more
+    processors than there are: threads that wait for one that has none lose more than its share.
+    """
+    found, cores, load_s = step.analysis.input, step.analysis.environment.cpu_threads, _load_s(step)
+    if found is None or found.workers is None or not cores or step.busy_cores is None or not load_s:
+        return None
+    then, threads = int(change.options["data_workers"]), change.options.get("threads", step.analysis.environment.threads)
+    own_s = computing_s(step, int(threads)) if threads and not step.on_device else step.compute_s
+    if own_s is None:
+        return None
+    shared_s = load_s / then
+    of_workers = (found.workers_busy_fraction or 0.0) * found.workers
+    processors_s = step.whole_s * (step.busy_cores + of_workers) / cores
+    after_s = max(own_s, shared_s, processors_s)
+    if not step.on_device and int(threads or 1) + load_s / after_s > cores:
+        return None
+    return (
+        step.whole_s / after_s,
+        f"the longest of the step alone ({seconds(own_s)}), its batch from {counted(then, 'worker')} ({seconds(shared_s)}) and "
+        f"the processor time of both on {cores} processors ({seconds(processors_s)})",
+    )
+
+
+def best_split(step: Step) -> tuple[int, int | None]:
+    """Return the workers that deliver batches as fast as the step takes them, and the threads that leave them processors.
+
+    The threads are None where they need not change: on a device, and where there are enough processors for all.
+    """
+    found, environment, load_s = step.analysis.input, step.analysis.environment, _load_s(step) or step.wait_s
+    cores, now = environment.cpu_threads or 1, (found.workers if found is not None else 0) or 0
+    needed = max(now + 1, math.ceil(load_s / step.compute_s)) if step.compute_s > 0 else now + 1
+    if step.on_device or not environment.threads or environment.threads + needed <= cores or cores < 2:
+        return min(cores, needed), None
+    splits = [(cores - threads, threads) for threads in range(1, cores)]
+    return min(splits, key=lambda split: max(computing_s(step, split[1]) or step.compute_s, load_s / split[0]))
+
+
+def _load_s(step: Step) -> float | None:
+    """The time in which one worker loads the samples of a step."""
+    found = step.analysis.input
+    return None if found is None or step.load_s is None else step.load_s * max(1, found.workers or 0)
+
+
+def pinned(change: Change, step: Step) -> _Gain:
+    """Copies to the device at the rate of pinned memory."""
+    division = step.analysis.division
+    link, pageable = _link(step, ""), _link(step, "pageable")
+    if division is None or not division.host_to_device_s or link is None or pageable is None:
+        return None
+    saved_s = division.host_to_device_s * (1 - pageable.value / link.value)
+    return step.speedup(
+        step.compute_s - saved_s
+    ), f"copies to the device that nothing hides ({seconds(division.host_to_device_s)}) at the rate of pinned memory"
+
+
+def _link(step: Step, variant: str) -> Ceiling | None:
+    found = (one for one in step.analysis.ceilings if one.kind == "link" and one.name.startswith("H2D") and one.variant == variant)
+    return next(found, None)
+
+
+class Reorders(NamedTuple):
+    """The time in which the calls of a convolution convert activations and weights to the layout of the library and back."""
+
+    activations_s: float = 0.0
+    weights_s: float = 0.0
+
+
+def _channels_last(change: Change, step: Step) -> _Gain:
+    """The conversions of activations around convolutions: kernels of their own on a GPU, inside the operator on a CPU."""
+    if step.on_device:
+        saved_s, how = sum(conversion_s(row) for row in step.rows), "the kernels that convert them"
+    else:
+        saved_s, how = (
+            sum(reorders(row, step).activations_s for row in step.rows),
+            "reading and writing each at the rate that the element-wise operators reach",
+        )
+    if not saved_s:
+        return None
+    return (
+        step.saved(saved_s),
+        f"convolutions need not convert their inputs and results: {seconds(saved_s)} for {how} "
+        f"({percent(saved_s / step.whole_s)} of the step)",
+    )
+
+
+def reorders(row: OperatorRow, step: Step) -> Reorders:
+    """Return the conversions in ``row``: on a CPU, oneDNN reads and writes every tensor of a convolution once more to convert it.
+
+    It moves them at the rate that the element-wise operators of the run reach. Channels-last activations stay as they are; weights are
+    converted in either case. Compiled code is not known to convert.
+    """
+    analysis = step.analysis
+    if row.category != "convolution" or not analysis.environment.device.startswith("cpu") or analysis.compiled:
+        return Reorders()
+    weights = weight_bytes(row) * (2 if "backward" in row.name else 1)
+    activations = 0.0 if analysis.workload.channels_last else max(0.0, row.bytes - weights)
+    sizes = [round(2 * size / row.calls) for size in (activations, weights)]
+    found = [memory_seconds(size, size, step.ceilings)[0] / step.traffic_efficiency * row.calls if size else 0.0 for size in sizes]
+    part = min(1.0, row.time_s / sum(found)) if sum(found) else 0.0
+    return Reorders(found[0] * part, found[1] * part)
+
+
+def _lower_precision(change: Change, step: Step) -> _Gain:
+    """Operators near their bound keep their efficiency under the roofs of the new precision, with half the bytes; and the casts.
+
+    On a CPU, operators far from every roof keep their time, because something else limits them, except what moves bytes only in them:
+    conversions of layouts and new pages from the system, which halve.
+    """
+    precision = str(change.options["precision"])
+    low = precision.removeprefix("amp-")
+    roof = step.ceilings.compute(low, "matrix")
+    rows = [row for row in step.rows if row.precision in ("fp32", "tf32") and row.phase != "optimizer" and not _kept(row, step)]
+    if roof is None or roof.precision != low or not any(row.matrix_flops for row in rows):
+        return None
+    if precision == low:
+        rows += [row for row in step.rows if row.phase == "optimizer"]
+    saved_s = sum(row.time_s - _low_s(row, step, low) for row in rows)
+    share = sum(row.time_s for row in rows if row.matrix_flops) / sum(row.time_s for row in step.rows)
+    # Parameters are cast forward and, in training, their gradients backward.
+    memory, passes = step.ceilings.outermost_memory(), 2 if step.analysis.workload.mode == "training" else 1
+    cast_s = passes * _CAST * parameter_bytes(step.analysis) / memory.value if memory is not None and precision != low else 0.0
+    casts = f", less {seconds(cast_s)} for casting the parameters" if cast_s else ""
+    return (
+        step.saved(saved_s - cast_s),
+        f"matrix operators ({percent(share)} of the operators' time) under the {low} "
+        f"roof and other operators with half the bytes, as far as a roof limits them{casts}",
+    )
+
+
+def _low_s(row: OperatorRow, step: Step, low: str) -> float:
+    """The time of ``row`` in the precision ``low``."""
+    if not row.time_s:
+        return 0.0
+    size = sum(other.bytes for other in step.rows)
+    faults_s = step.faults_s() * row.bytes / size if size else 0.0
+    moves_s = min(row.time_s, sum(reorders(row, step)) + faults_s)
+    follows = step.on_device or row.bound in ("compute", "memory")
+    rest_s = new_time_s(row, step.ceilings, size=lambda size: size / 2, precision=low) if follows else row.time_s
+    return moves_s / 2 + (1 - moves_s / row.time_s) * rest_s
+
+
+def _kept(row: OperatorRow, step: Step) -> bool:
+    return step.on_device and not row.matrix_flops and any(part in row.name for part in _KEPT_ON_CUDA)
+
+
+def _allocator(change: Change, step: Step) -> _Gain:
+    """The page faults of a step at the measured cost of one, divided among the busy threads; huge pages leave a part of it."""
+    faults, costs = step.analysis.page_faults, step.costs
+    if faults is None or costs is None or change.environment.keys() == {"PYTORCH_CUDA_ALLOC_CONF"}:
+        return None
+    left_s, kept = 0.0, ""
+    if HUGE_PAGES in change.environment:
+        if costs.in_huge_page_s is None:
+            return None
+        left_s, kept = costs.in_huge_page_s, f"; in huge pages it is {seconds(costs.in_huge_page_s)}"
+    busy = max(1.0, step.busy_cores or 1.0)
+    return (
+        step.speedup(max(step.compute_s - step.faults_s(left_s), 0.01 * step.compute_s)),
+        f"a step takes {faults.timed:,.0f} pages from the system; one costs {seconds(costs.page_s)} here{kept}"
+        + (f"; {significant(busy)} busy threads share them" if busy > 1 else ""),
+    )
+
+
+def _larger_batch(change: Change, step: Step) -> _Gain:
+    """Every operator with more FLOPs and activations and the same weights; the optimizer and the host's time stay."""
+    now = step.analysis.workload.batch_size
+    if now is None or not step.rows:
+        return None
+    times = int(change.options["batch_size"]) / now
+    grown_s = sum(_grown_s(row, step, times) - row.time_s for row in step.rows if row.phase != "optimizer")
+    grown_s += (times - 1) * sum(one.time_s for one in step.analysis.unmodelled if one.phase != "optimizer")
+    after_s = step.compute_s + grown_s
+    fixed = max(0.0, 1 - grown_s / ((times - 1) * step.compute_s))
+    return (
+        step.speedup(after_s, samples=times),
+        f"{percent(fixed)} of the step does not depend on the batch size: weights that are read once a step, "
+        f"calls bound by latency, the host{', the optimizer' if step.analysis.workload.mode == 'training' else ''}",
+    )
+
+
+def _grown_s(row: OperatorRow, step: Step, times: float) -> float:
+    if row.lower_bound_s == 0:  # a view or a dispatcher, whose time is that of the call
+        return row.time_s
+    if row.lower_bound_s is None:
+        return row.time_s * times
+    weights, fixed_s = weight_bytes(row), reorders(row, step).weights_s
+    then_s = new_time_s(row, step.ceilings, flops=times, size=lambda size: times * (size - weights) + weights)
+    return fixed_s + (then_s - fixed_s * then_s / row.time_s if row.time_s else 0.0)
+
+
+def _compiled(change: Change, step: Step) -> _Gain:
+    """Chains of fusable operators become one kernel each: the tensors between them are not written and read, their calls go."""
+    if step.analysis.compiled or not step.rows:
+        return None
+    if not any(row.category in FUSABLE and row.bytes and tensors(row) for row in step.rows):
+        return None
+    traffic_s = calls = 0.0
+    for chain in chains(step.rows, training=step.analysis.workload.mode == "training"):
+        traffic_s += sum(row.time_s for row in chain.rows) * chain.inside_bytes / chain.bytes
+        calls += chain.fused
+    host_s = step.host_s(calls)
+    # On a CPU, inductor runs convolutions in channels-last layout.
+    layout_s = sum(reorders(row, step).activations_s for row in step.rows)
+    saved_s = traffic_s + host_s + layout_s
+    layouts = f", {seconds(layout_s)} of layout conversions around convolutions" if layout_s else ""
+    return (
+        step.saved(saved_s),
+        f"{calls:,.0f} of {step.calls:,.0f} calls can be fused with the one before: {seconds(traffic_s)} of traffic between "
+        f"them{layouts} and {seconds(host_s)} of the host's time between calls ({percent(saved_s / step.whole_s)})",
+    )
+
+
+def _graphed(change: Change, step: Step) -> _Gain:
+    """The time in which the device waits for launches."""
+    if not step.on_device:
+        return None
+    waits_s = step.idle_s("host_bound") + step.idle_s("kernel_wait")
+    return step.saved(waits_s), f"the device waits {seconds(waits_s)} a step for the host and its launches, which one graph replaces"
+
+
+def _fused_optimizer(change: Change, step: Step) -> _Gain:
+    """One pass over parameters, gradients and state at the rate of memory instead of a loop over the parameters."""
+    kind = str(change.options["optimizer"]).partition(",")[0]
+    memory, size = step.ceilings.outermost_memory(), parameter_bytes(step.analysis)
+    looped = [one for one in step.ran(in_loop) if isinstance(one.row, OperatorRow)]
+    if memory is None or not size or not looped:
+        return None
+    now_s = sum(one.row.time_s for one in looped)
+    fused_s = _TENSORS[kind] * size / memory.value
+    host_s = step.host_s(sum(one.row.calls for one in looped))
+    return (
+        step.saved(max(0.0, now_s - fused_s) + host_s),
+        f"one pass over {_TENSORS[kind]} tensors for each parameter takes {seconds(fused_s)} at the rate of memory; the "
+        f"{sum(one.row.calls for one in looped):,.0f} calls take {seconds(now_s)}, and the host {seconds(host_s)} between them",
+    )
+
+
+_RULES: dict[str, Callable[[Change, Step], _Gain]] = {
+    "allocator": _allocator,
+    "precision": _lower_precision,
+    "channels-last": _channels_last,
+    "compile": _compiled,
+    "threads": _threads_changed,
+    "batch-size": _larger_batch,
+    "optimizer": _fused_optimizer,
+    "data-workers": workers,
+    "pin-memory": pinned,
+    "cuda-graphs": _graphed,
+}
+
+
+def predict(change: Change, analysis: Analysis, costs: PageCosts | None = None) -> Prediction | None:
+    """Return the gain of ``change`` for the run of ``analysis``; None where nothing in the analysis gives one.
+
+    ``costs`` are those of new memory on this machine; without them a page costs what it did in the run.
+    """
+    step, rule = Step(analysis, costs), _RULES.get(change.kind)
+    gain = rule(change, step) if step.whole_s and rule is not None else None
+    return Prediction(speedup=gain[0], reason=gain[1]) if gain is not None else None

@@ -1,0 +1,136 @@
+"""The tables of operators: what has no count and how to add a formula, and the marks of what was inferred."""
+
+from __future__ import annotations
+
+import io
+import re
+
+from msgspec.structs import replace
+from rich.console import Console
+
+import rooflines
+from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.reports.document import Paragraph, Table
+from rooflines.reports.render import html, terminal
+from rooflines.reports.views import operators, run
+from rooflines.reports.views import run as view
+from rooflines.reports.views.operators import operator_table
+from rooflines.reports.words.sentences import inferred_sentence
+from rooflines.roofline.analysis import Unmodelled
+from rooflines.roofline.formulas import count
+from rooflines.roofline.formulas.plugins import load_file
+from tests import samples
+
+
+def without_count(*missing):
+    sample = samples.analysis()
+    return replace(sample, coverage=replace(sample.coverage, unmodelled=missing))
+
+
+def one(name, time_s, reason="no formula", **more):
+    return Unmodelled(name=name, calls=2, time_s=time_s, reason=reason, phase="forward", **more)
+
+
+def section_of(*missing):
+    return operators.coverage_section(without_count(*missing), "Measurement quality")
+
+
+def table_of(section):
+    (table,) = (block for block in section.blocks if isinstance(block, Table))
+    return table
+
+
+def code_of(section):
+    return [block.text for block in section.blocks if isinstance(block, Paragraph) and block.kind == "code"]
+
+
+def test_an_operator_of_many_modules_and_shapes_is_one_row():
+    table = table_of(section_of(one("lib::a", 0.25, module="x", shapes="2x3"), one("lib::b", 0.5), one("lib::a", 0.375, module="y")))
+    names = [row.cells[1].value for row in table.rows]
+    assert names == ["lib::a", "lib::b"]  # 0.625 s together, so before b's 0.5 s
+    assert [row.cells[2] for row in table.rows] == [0.625, 0.5]
+    assert [row.cells[3] for row in table.rows] == [4, 2]
+
+
+def test_the_lines_for_a_formula_work_as_they_stand_once_completed(tmp_path):
+    section = section_of(one("lib::covered", 0.5, reason="argument 'k' not recorded"), one("lib::halve", 0.25))
+    (code,) = code_of(section)
+    assert code.count("\n") == 2
+    assert '"lib::halve"' in code
+    completed = code.replace("other_flops=...", "other_flops=op.tensors[0].numel").replace("...", "op.tensors[0].nbytes")
+    path = tmp_path / "formulas.py"
+    path.write_text(f"{completed}\n")
+    load_file(path)
+    found = count(Signature("lib::halve", (TensorArg((3, 5), "float16"),)))
+    assert found.work == rooflines.Work(other_flops=15, bytes_read=30, bytes_written=30)
+
+
+def test_no_lines_are_given_where_a_formula_exists():
+    assert code_of(section_of(one("aten::mm", 0.5, reason="shape of 'self' not recorded"))) == []
+
+
+def test_a_terminal_lists_the_operators_only_where_they_take_a_noticeable_share():
+    step_s = samples.analysis().timeline.span_s
+    assert table_of(section_of(one("lib::a", step_s / 10))).show == "always"
+    assert table_of(section_of(one("lib::a", step_s / 1000))).show == "full"
+
+
+def test_the_lines_fit_into_80_columns():
+    file = io.StringIO()
+    step_s = samples.analysis().timeline.span_s
+    terminal.print_page(run.page(without_count(one("vllm::unified_attention", step_s / 2))), Console(file=file, width=80))
+    text = file.getvalue()
+    assert '@formula("vllm::unified_attention", category="other")\n' in text
+    assert "def work(op): return Work(other_flops=..., bytes_read=..., bytes_written=...)\n" in text
+
+
+def test_a_formula_that_returns_no_numbers_is_named_as_the_reason():
+    rooflines.formula("lib::incomplete", category="other")(lambda call: rooflines.Work(bytes_read=...))
+    rooflines.formula("lib::none", category="other")(lambda call: None)
+    for name in ("lib::incomplete", "lib::none"):
+        found = count(Signature(name))
+        assert (found.kind, found.reason) == ("unknown", "its formula does not return rooflines.Work with whole numbers")
+
+
+SOURCE = "output from its backward call"
+SENTENCE = "* work inferred from other events in the trace, which does not record all arguments"
+
+
+def marked():
+    sample = samples.analysis()
+    rows = sorted(sample.operators, key=lambda row: -row.time_s)
+    return replace(sample, operators=(replace(rows[0], inferred=SOURCE), *rows[1:]))
+
+
+def printed(analysis):
+    file = io.StringIO()
+    terminal.print_page(view.page(analysis), Console(file=file, width=100))
+    return " ".join(file.getvalue().split())
+
+
+def test_the_sentence_says_how_much_of_the_time_it_is():
+    first, *rest = marked().operators
+    share = first.time_s / (first.time_s + sum(row.time_s for row in rest))
+    assert inferred_sentence(marked()) == f"{SENTENCE} ({share * 100:.0f} % of the operator time)"
+    assert inferred_sentence(samples.analysis()) == ""
+
+
+def test_the_terminal_marks_the_name():
+    assert SENTENCE in printed(marked())
+    assert re.search(r" conv\S* \* ", printed(marked()))
+    assert SENTENCE not in printed(samples.analysis())
+
+
+def test_the_page_marks_the_name_and_shows_the_source():
+    name = operator_table(marked()).rows[0].cells[1]
+    assert name.value.endswith(" *")
+    assert name.hover.endswith(f"inferred: {SOURCE}")
+    assert SENTENCE in html.render(view.page(marked()))
+    assert SENTENCE not in html.render(view.page(samples.analysis()))
+
+
+def test_the_json_and_the_table_hold_it_where_it_is():
+    first, second, *_ = marked().to_dict()["operators"]
+    assert first["inferred"] == SOURCE
+    assert "inferred" not in second
+    assert marked().to_dataframe("operators")["inferred"].dropna().tolist() == [SOURCE]

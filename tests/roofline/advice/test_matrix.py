@@ -1,0 +1,153 @@
+"""Matrix products on fallback kernels, and attention written as products and a softmax."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from rooflines.profiler.records import Environment
+from rooflines.roofline.advice import matrix
+from tests.roofline.advice.cases import analysis, case, kernel, row, unmodelled
+
+ALIGN1 = "void cutlass::Kernel2<cutlass_80_wmma_tensorop_f16_s161616gemm_f16_16x16_128x1_tn_align1>"
+ALIGN2 = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_64x3_tn_align2>"
+
+
+def product(name, shapes="512x3137, 3137x64", time_s=0.04, bound_s=0.001, precision="fp16", **more):
+    return row(
+        "aten::mm", time_s, bound_s, shapes=shapes, category="matmul", precision=precision, kernels=(kernel(name, time_s),), **more
+    )
+
+
+def test_an_odd_size_is_named_and_padded():
+    found = matrix.fallback(case(product(ALIGN1)))
+    assert found.saves_s == pytest.approx(0.04 - 0.001 * 3144 / 3137)
+    assert "pad 3137 to a multiple of 8" in found.suggestion
+    assert "40 % of the step" in found.evidence
+
+
+def test_the_size_is_the_one_that_fits_the_kernel():
+    found = matrix.fallback(case(product(ALIGN2, "30522, 141x512, 512x30522", precision="bf16")))
+    assert "pad 30522 to a multiple of 8" in found.suggestion
+    assert "141" not in found.suggestion
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "device", "slow"),
+    [
+        ("volta_sgemm_128x64_nn", "fp16", "NVIDIA A100", True),
+        ("volta_sgemm_128x64_nn", "fp32", "NVIDIA A100", False),
+        ("cutlass_80_simt_sgemm_256x128_8x4_nn_align4", "bf16", "NVIDIA A100", True),
+        ("cutlass_75_tensorop_s1688gemm_f16_256x128_32x2_nn_align8", "fp16", "NVIDIA H100 80GB HBM3", True),
+        ("cutlass_75_tensorop_s1688gemm_f16_256x128_32x2_nn_align8", "fp16", "NVIDIA A100", False),
+        ("cutlass_80_tensorop_s1688gemm_128x128_16x5_nn_align4", "tf32", "NVIDIA H100 80GB HBM3", False),
+        ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64_cublas", "bf16", "NVIDIA H100 80GB HBM3", False),
+        ("ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_tn", "fp16", "NVIDIA A100", False),
+    ],
+)
+def test_which_kernels_are_fallbacks(name, precision, device, slow):
+    made = analysis(product(name, precision=precision))
+    made = msgspec.structs.replace(made, environment=Environment(rooflines="0", device="cuda:0", device_name=device))
+    assert (matrix.fallback(matrix.Case(made)) is not None) == slow
+
+
+def test_sizes_that_are_aligned_are_not_padded():
+    assert matrix.fallback(case(product("volta_sgemm_128x64_nn", "512x1024, 1024x64"))) is None
+    assert matrix.fallback(case(product(ALIGN1, "512x1024, 1024x64"))) is None
+
+
+def test_without_shapes_a_saving_is_not_stated_and_only_much_time_is_worth_it():
+    found = matrix.fallback(case(unmodelled("aten::bmm", 0.04, kernels=(kernel(ALIGN1, 0.04),))))
+    assert found.saves_s is None
+    assert "shapes are not recorded" in found.evidence
+    assert matrix.fallback(case(unmodelled("aten::bmm", 0.004, kernels=(kernel(ALIGN1, 0.004),)))) is None
+
+
+def test_fallback_kernels_inside_a_compiled_function():
+    compiled = unmodelled("CompiledFunction", 0.03, kernels=(kernel(ALIGN1, 0.02), kernel("triton_poi_fused_add_0", 0.01)))
+    found = matrix.fallback(case(compiled))
+    assert (found.saves_s, found.of) == (None, {("unmodelled", 0): 0.02})
+    assert "inside compiled functions" in found.evidence
+    small = unmodelled("CompiledFunction", 0.03, kernels=(kernel(ALIGN1, 0.001), kernel("triton_poi_fused_add_0", 0.029)))
+    assert matrix.fallback(case(small)) is None
+
+
+SCORES = "8x12x513x513"
+
+
+def written(module="layer.0.attention", phase="forward", softmax="layer.0.attention.softmax"):
+    """Products, softmax and a scaling over 8 x 12 x 513 x 513 scores."""
+    common = {"phase": phase, "precision": "bf16"}
+    return [
+        row("aten::bmm", 0.004, shapes="96x513x64, 96x64x513", category="matmul", module=module, **common),
+        row("aten::div", 0.003, shapes=f"{SCORES}, scalar", category="element-wise", module=module, **common),
+        row("aten::softmax", 0.005, shapes=SCORES, category="reduction", module=softmax, **common),
+        row("aten::bmm", 0.004, shapes="96x513x513, 96x513x64", category="matmul", module=module, **common),
+    ]
+
+
+def test_products_and_softmax_in_one_module_are_one_fused_attention():
+    other = row("aten::bmm", 0.02, shapes="96x513x64, 96x64x513", category="matmul", module="layer.1.attention")
+    found = matrix.hand_written(case(*written(), other))
+    assert "scaled_dot_product_attention" in found.suggestion
+    # 4 x 96 x 513 x 513 x 64 FLOPs at 900 TFLOP/s are less than the traffic of q, k, v and the result at 3 TB/s.
+    flops_s, bytes_s = 4 * 96 * 513 * 513 * 64 / 900e12, 4 * 96 * 513 * 64 * 2 / 3e12
+    assert found.saves_s == pytest.approx(0.016 - max(flops_s, bytes_s))
+    assert sum(found.of.values()) == pytest.approx(0.016)
+    assert "layer.0.attention" in found.evidence
+
+
+def test_fused_attention_is_measured_against_the_rate_of_other_products():
+    slow = row("aten::mm", 0.01, 0.005, category="matmul", precision="bf16", shapes="64x64, 64x64")
+    best = msgspec.structs.replace(slow, bound="compute", efficiency=0.5)
+    long = [msgspec.structs.replace(one, shapes=one.shapes.replace("513", "1026")) for one in written()]
+    at_roof, attained = (matrix.hand_written(case(*long, *more)) for more in ((), (best,)))
+    flops_s = 4 * 96 * 1026 * 1026 * 64 / 900e12
+    assert at_roof.saves_s == pytest.approx(0.016 - flops_s)
+    assert attained.saves_s == pytest.approx(0.016 - flops_s / 0.5)
+
+
+def test_products_on_a_fallback_kernel_are_named():
+    rows = written()
+    bmm = row("aten::bmm", 0.004, shapes="96x513x64, 96x64x513", category="matmul", module="layer.0.attention", precision="bf16",
+              kernels=(kernel("cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x2_tn_align1"),))  # fmt: skip
+    assert "because 513 is not a multiple of 8" in matrix.hand_written(case(bmm, *rows[1:])).evidence
+
+
+def test_without_ceilings_only_the_passes_over_the_scores_are_saved():
+    found = matrix.hand_written(case(*written(), ceilings=()))
+    assert found.saves_s == pytest.approx(0.008)
+
+
+def test_the_backward_pass_counts_as_well():
+    common = {"phase": "backward", "category": "matmul", "module": "a", "precision": "bf16"}
+    backward = [
+        row("aten::bmm", 0.004, shapes="96x513x513, 96x513x64", **common),
+        row("aten::bmm", 0.004, shapes="96x513x64, 96x64x513", **common),
+        row("aten::_softmax_backward_data", 0.004, shapes=f"{SCORES}, {SCORES}", **{**common, "category": "reduction"}),
+        row("aten::bmm", 0.004, shapes="96x64x513, 96x513x513", **common),
+    ]
+    assert matrix.hand_written(case(*backward)).saves_s > 0.015
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        written()[2:3],  # a softmax alone: a classifier
+        written()[:3],  # no product reads the scores
+        written(softmax="layer.1.attention.softmax"),  # products of another module
+        [row("aten::bmm", 0.01, category="matmul"), row("aten::softmax", 0.01), row("aten::bmm", 0.01, category="matmul")],  # no shapes
+        [
+            row("aten::linear", 0.01, shapes="64x512, 512x512", category="matmul"),
+            row("aten::softmax", 0.01, shapes="64x512", category="reduction"),
+            row("aten::linear", 0.01, shapes="64x512, 512x10", category="matmul"),
+        ],
+    ],
+)
+def test_what_is_not_attention_is_left_alone(rows):
+    assert matrix.hand_written(case(*rows)) is None
+
+
+def test_a_product_whose_last_argument_is_no_matrix():
+    biased = row("aten::baddbmm", 0.004, shapes="96x513x64, 96x64x513, 513", category="matmul", module="layer.0.attention")
+    assert matrix.hand_written(case(biased, *written()[1:])) is not None

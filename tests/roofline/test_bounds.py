@@ -1,0 +1,353 @@
+"""The equations of the roofline, each test the arithmetic; and rows judged by them: bound, headroom, class, transfers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rooflines import pipeline
+from rooflines.device_specs.records import Ceiling, Ceilings, Source
+from rooflines.profiler.external_trace import run_of_trace
+from rooflines.reports.views.operators import operator_table
+from rooflines.reports.words.sentences import roofs_of_run
+from rooflines.reports.words.text import bound_words
+from rooflines.roofline.analyze import analyze
+from rooflines.roofline.bounds import bound_class, memory_seconds, place, with_shortest_kernel
+from rooflines.roofline.comparison.compare import compare
+from rooflines.roofline.formulas import Work
+from tests.traces import add, kernel, launch, op, trace
+
+SOURCE = Source(kind="measured", detail="test")
+
+
+def compute(value, precision, engine):
+    return Ceiling(
+        kind="compute", name=f"{engine} {precision}", value=value, unit="FLOP/s", source=SOURCE, precision=precision, engine=engine
+    )
+
+
+def memory(value, level, capacity):
+    return Ceiling(kind="memory", name=level, value=value, unit="B/s", source=SOURCE, level=level, capacity_bytes=capacity)
+
+
+LATENCY = Ceiling(kind="latency", name="dispatch", value=1e-6, unit="s", source=SOURCE)
+CPU = Ceilings(device="cpu", kind="cpu", ceilings=(
+    compute(400e9, "fp32", "vector"), compute(200e9, "fp32", "matrix"), compute(900e9, "bf16", "matrix"),
+    memory(400e9, "L2", 2_000_000), memory(200e9, "L3", 30_000_000), memory(40e9, "DRAM", None), LATENCY,
+))  # fmt: skip
+GPU = Ceilings(device="gpu", kind="cuda", ceilings=(
+    compute(60e12, "fp32", "vector"), compute(800e12, "bf16", "matrix"), memory(4e12, "HBM", None), LATENCY,
+))  # fmt: skip
+
+
+def test_matrix_work_that_runs_on_the_vector_units_is_judged_by_their_peak():
+    # A GEMM is not the peak: 200 GFLOP/s measured for it, 400 for the units it runs on.
+    placed = place(Work(matrix_flops=400_000_000_000, bytes_read=1000, precision="fp32"), CPU)
+    assert placed.lower_bound_s == pytest.approx(1.0)
+    assert (placed.bound, placed.engine) == ("compute", "vector")
+
+
+def test_on_shared_units_the_parts_add_up_and_beside_each_other_the_longer_counts():
+    work = Work(matrix_flops=400_000_000_000, other_flops=200_000_000_000, bytes_read=1000, precision="fp32")
+    assert place(work, CPU).lower_bound_s == pytest.approx(1.0 + 0.5)
+    work = Work(matrix_flops=800_000_000_000_000, other_flops=30_000_000_000_000, bytes_read=1000, precision="bf16")
+    # bf16 vector arithmetic is done in fp32 registers: 30e12 / 60e12 = 0.5 s beside 1 s of matrix work.
+    assert place(work, GPU).lower_bound_s == pytest.approx(1.0)
+
+
+def test_memory_bound_and_attainable():
+    placed = place(
+        Work(other_flops=1_000_000_000, bytes_read=2_000_000_000_000, bytes_written=2_000_000_000_000, precision="fp32"), GPU
+    )
+    assert placed.lower_bound_s == pytest.approx(1.0)
+    assert (placed.bound, placed.memory_level) == ("memory", "HBM")
+    assert placed.attainable_flop_per_s == pytest.approx(1e9)  # intensity 1/4000 FLOP/byte x 4 TB/s
+
+
+def test_a_tiny_operator_is_latency_bound():
+    assert place(Work(other_flops=10, bytes_read=80, precision="fp32"), CPU).bound == "latency"
+
+
+def test_bytes_move_at_the_rate_of_the_levels_that_can_hold_them():
+    assert memory_seconds(1_000_000, 1_000_000, CPU) == (pytest.approx(1e6 / 400e9), "L2")
+    # 12 MB: 2 MB can lie in L2, 10 MB in L3.
+    assert memory_seconds(12_000_000, 12_000_000, CPU) == (pytest.approx(2e6 / 400e9 + 10e6 / 200e9), "L3")
+    # 132 MB: 100 MB must come from DRAM.
+    assert memory_seconds(132_000_000, 132_000_000, CPU) == (pytest.approx(2e6 / 400e9 + 30e6 / 200e9 + 100e6 / 40e9), "DRAM")
+
+
+def test_an_operator_in_place_moves_more_bytes_than_it_lies_in():
+    # add_ on 1 MB: reads a and b, writes a: 3 MB of traffic in 2 MB.
+    assert memory_seconds(3_000_000, 2_000_000, CPU) == (pytest.approx(3e6 / 400e9), "L2")
+
+
+@given(st.integers(1, 10**12), st.integers(1, 10**12))
+def test_more_bytes_never_take_less_time(a, b):
+    low, high = sorted((a, b))
+    assert memory_seconds(low, low, CPU)[0] <= memory_seconds(high, high, CPU)[0] * (1 + 1e-12)
+
+
+@given(st.integers(0, 10**15), st.integers(0, 10**12), st.integers(0, 10**12))
+def test_the_lower_bound_is_never_below_any_of_its_parts(flops, read, written):
+    work = Work(matrix_flops=flops, bytes_read=read, bytes_written=written, precision="fp32")
+    placed = place(work, CPU)
+    assert placed.lower_bound_s >= max(flops / 400e9, LATENCY.value) * (1 - 1e-12)
+    assert placed.lower_bound_s >= (read + written) / 400e9 * (1 - 1e-12)
+
+
+def test_without_ceilings_there_is_no_bound():
+    empty = Ceilings(device="", kind="cpu", ceilings=())
+    assert place(Work(matrix_flops=10, bytes_read=10, precision="fp32"), empty) is None
+    # No int8 roof is known: the bytes still bound it, the arithmetic does not.
+    assert place(Work(matrix_flops=10**12, bytes_read=200 * 10**9, precision="int8"), GPU).bound == "memory"
+
+
+TRACES = Path(__file__).parents[1] / "data" / "traces"
+
+
+@pytest.fixture(scope="module")
+def judged():
+    """The analysis of a trace by its name, each made once."""
+    found = {}
+
+    def of(name):
+        if name not in found:
+            found[name] = pipeline.analyze(TRACES / f"{name}.json.gz")
+        return found[name]
+
+    return of
+
+
+# --- the device --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "device"), [
+    ("vit-b16_mi300x_inference", "AMD Instinct MI300X VF"),  # its kernels ran on agent 2, and only device 0 is described
+    ("resnet50_v100_training_2021_schema", "Tesla V100-DGXS-32GB"),
+    ("nccl_collectives", "NVIDIA A100-PG509-200"),
+])  # fmt: skip
+def test_a_trace_is_judged_by_the_device_it_lists(judged, name, device):
+    analysis = judged(name)
+    assert (analysis.environment.device_name, analysis.environment.device_inferred) == (device, None)
+    assert analysis.ceilings
+
+
+def test_a_name_that_many_devices_have_is_inferred(judged):
+    analysis = judged("toy_mi250_training")
+    assert analysis.environment.device_inferred == "compute capability 9.0, 104 units, 68.7 GB of memory, kernels of gfx90a"
+    assert any("The device name in the trace is 'AMD Radeon Graphics'" in note and "MI250" in note for note in analysis.notes)
+    assert analysis.ceilings
+
+
+# --- copies between host and device ------------------------------------------------------------------------------------------------
+
+
+def test_an_upload_is_judged_by_the_link_and_not_by_the_memory(judged):
+    """A batch of 32 images from pageable memory, 19.3 MB in 1.9 ms: 10 GB/s over a link of 15.75."""
+    analysis = judged("resnet50_v100_training_2021_schema")
+    (row,) = [row for row in analysis.operators if row.name == "aten::copy_" and row.shapes.startswith("32x3x224x224")]
+    link = next(one for one in analysis.ceilings if one.name == "H2D")
+    assert (row.bound, row.nearest_roof, row.memory_level) == ("transfer", None, None)
+    assert row.lower_bound_s == pytest.approx(32 * 3 * 224 * 224 * 4 / link.value)
+    assert 0.6 < row.efficiency < 0.7
+    assert row.headroom_s <= row.exposed_s
+
+
+@pytest.mark.parametrize("name", ["resnet50_v100_training_2021_schema", "toy_mi250_training", "bert-small_h100_inference"])
+def test_no_row_of_host_copies_is_judged_by_the_memory(judged, name):
+    found = [row for row in judged(name).operators if any("HtoD" in one.name or "DtoH" in one.name for one in row.kernels)]
+    assert found
+    for row in found:
+        if all("Memcpy" in one.name for one in row.kernels):
+            assert row.bound == "transfer"
+
+
+def uploading(*, hidden_us, name="Memcpy HtoD (Pinned -> Device)"):
+    """A copy of 4 MB that takes 1000 us, beside a kernel on another stream that runs for ``hidden_us`` of it."""
+    size = 1_000_000
+    events = [
+        op("aten::copy_", 0, 20, dims=[[size], [size], []], types=["float", "float", ""], concrete=["", "", "True"]),
+        launch(5, 2, 1), kernel(name, 100, 1000, 1, stream=8, cat="gpu_memcpy"),
+    ]  # fmt: skip
+    if hidden_us:
+        events += [add(30, 20, size), launch(35, 2, 2), kernel("elementwise", 100, hidden_us, 2)]
+    return trace(*events)
+
+
+def ceilings_with(*, link=10e9, latency=None):
+    source = Source(kind="user", detail="")
+    found = [
+        Ceiling(kind="memory", name="HBM", value=1e12, unit="B/s", level="HBM", source=source),
+        Ceiling(kind="compute", name="fp32", value=1e13, unit="FLOP/s", precision="fp32", engine="vector", source=source),
+    ]
+    if link:
+        found += [Ceiling(kind="link", name=name, value=link, unit="B/s", level="host", source=source) for name in ("H2D", "D2H")]
+    if latency:
+        found.append(Ceiling(kind="latency", name="kernel launch", value=latency, unit="s", source=source))
+    return Ceilings(device="", kind="cuda", ceilings=tuple(found))
+
+
+def analyzed(found, ceilings):
+    return analyze(run_of_trace("t.json", found), ceilings, found)
+
+
+def row_of(analysis, name):
+    (row,) = [row for row in analysis.operators if row.name == name]
+    return row
+
+
+@pytest.mark.parametrize(("hidden_us", "headroom_us"), [(0, 600), (100, 600), (700, 300), (1000, 0)])
+def test_only_the_exposed_part_of_a_copy_can_be_saved(hidden_us, headroom_us):
+    """4 MB at 10 GB/s are 400 us, of 1000."""
+    analysis = analyzed(uploading(hidden_us=hidden_us), ceilings_with())
+    row = row_of(analysis, "aten::copy_")
+    assert (row.bound, row.lower_bound_s) == ("transfer", pytest.approx(400e-6))
+    assert row.exposed_s == pytest.approx((1000 - hidden_us) * 1e-6)
+    assert row.headroom_s == pytest.approx(headroom_us * 1e-6)
+    totals = analysis.totals
+    assert totals.lower_bound_s + totals.headroom_s + totals.unjudged_s == pytest.approx(totals.time_s)
+    assert totals.unjudged_s == pytest.approx((600 - headroom_us) * 1e-6, abs=1e-12)
+
+
+def test_without_ceilings_nothing_is_judged_not_even_a_view():
+    found = trace(add(30, 10), op("aten::t", 10, 5, dims=[[4, 4]], types=["float"]))
+    assert row_of(analyzed(found, ceilings_with()), "aten::t").bound == "latency"
+    for row in analyzed(found, None).operators:
+        assert (row.bound, row.lower_bound_s, row.headroom_s, row.efficiency) == ("unknown", None, None, None)
+
+
+def test_without_a_link_a_copy_is_a_transfer_that_nothing_bounds():
+    row = row_of(analyzed(uploading(hidden_us=0), ceilings_with(link=None)), "aten::copy_")
+    assert (row.bound, row.lower_bound_s, row.headroom_s, row.efficiency) == ("transfer", None, None, None)
+
+
+@pytest.mark.parametrize("name", [
+    "Memcpy HtoD (Pageable -> Device)", "Memcpy DtoH (Device -> Pinned)", "Memcpy HtoD (Host -> Device)", "CopyHostToDevice Memcpy H2D",
+])  # fmt: skip
+def test_every_direction_and_kind_of_host_memory_has_the_link_as_its_roof(name):
+    row = row_of(analyzed(uploading(hidden_us=0, name=name), ceilings_with()), "aten::copy_")
+    assert (row.bound, row.lower_bound_s) == ("transfer", pytest.approx(400e-6))
+
+
+def test_a_copy_on_the_device_is_judged_by_its_memory():
+    row = row_of(analyzed(uploading(hidden_us=0, name="Memcpy DtoD (Device -> Device)"), ceilings_with()), "aten::copy_")
+    assert (row.bound, row.nearest_roof, row.lower_bound_s) == ("far", "memory", pytest.approx(8e-6))
+
+
+def test_advice_on_slow_operators_is_not_given_for_transfers(judged):
+    for name in ("resnet50_v100_training_2021_schema", "toy_mi250_training"):
+        assert not any(finding.title.startswith("Copies") for finding in judged(name).findings)
+
+
+# --- the shortest kernel -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_shortest_kernel_of_a_trace_is_a_floor(judged):
+    """Nearly every kernel of a small BERT has a bound below the 1.6 us that the shortest one takes."""
+    analysis = judged("bert-small_h100_inference")
+    (floor,) = [one for one in analysis.ceilings if one.kind == "latency"]
+    assert (floor.value, floor.source.kind, floor.source.detail) == (1.6e-6, "trace", "shortest kernel in this trace, of 60")
+    on_device = [row for row in analysis.operators if row.kernels and row.bound != "transfer"]
+    floors = [row for row in on_device if row.lower_bound_s == pytest.approx(floor.value * row.calls)]
+    assert len(floors) >= len(on_device) - 1
+    for row in floors:
+        assert row.bound == ("latency" if row.time_s <= 3 * row.lower_bound_s else "far")
+    assert not any(row.flag for row in analysis.operators)
+
+
+def kernels(*durations, cat="kernel"):
+    return trace(*(kernel("k", 10 * i, duration, i, cat=cat) for i, duration in enumerate(durations)))
+
+
+@pytest.mark.parametrize(("found", "floor_us"), [
+    (kernels(*[4.0] * 9, 1.5), 1.5),
+    (kernels(*[0.0] * 20, 2.0), 2.0),  # whole microseconds, rounded down
+    (kernels(*[4.0] * 8, 1.5), None),  # too few
+    (kernels(*[9.0] * 20), None),  # each of them works
+    (kernels(*[1.0] * 20, cat="gpu_memset"), None),
+])  # fmt: skip
+def test_a_floor_needs_enough_kernels_and_a_short_one(found, floor_us):
+    latency = with_shortest_kernel(ceilings_with(), found).latency()
+    assert (latency and latency.value) == (floor_us and pytest.approx(floor_us * 1e-6))
+
+
+def test_a_measured_latency_stays():
+    ceilings = ceilings_with(latency=3e-6)
+    assert with_shortest_kernel(ceilings, kernels(*[2.0] * 20)) is ceilings
+
+
+def test_memsets_are_shorter_than_the_shortest_kernel():
+    filled = [
+        op("aten::zero_", 0, 20, dims=[[1000]], types=["float"]),
+        launch(5, 2, 1),
+        kernel("Memset (Device)", 30, 1, 1, cat="gpu_memset"),
+    ]
+    work = [event for i in range(2, 20) for event in (add(100 * i, 20), launch(100 * i + 5, 2, i), kernel("k", 100 * i + 30, 2, i))]
+    analysis = analyzed(trace(*filled, *work), ceilings_with())
+    assert (row_of(analysis, "aten::add").bound, row_of(analysis, "aten::add").efficiency) == ("latency", pytest.approx(1))
+    assert (row_of(analysis, "aten::zero_").bound, row_of(analysis, "aten::zero_").flag) == ("far", None)
+
+
+# --- far from any roof -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("roof", "efficiency", "expected"), [
+    ("memory", 0.34, ("memory", None)), ("memory", 0.33, ("far", "memory")), ("compute", 0.1, ("far", "compute")),
+    ("compute", 1.2, ("compute", None)), ("memory", None, ("memory", None)), ("latency", 0.1, ("far", None)),
+    ("latency", 0.34, ("latency", None)),
+])  # fmt: skip
+def test_below_a_third_of_every_roof_the_class_is_far(roof, efficiency, expected):
+    assert bound_class(roof, efficiency) == expected
+
+
+@pytest.mark.parametrize(
+    ("took_us", "expected"), [(20, ("memory", None)), (36, ("memory", None)), (37, ("far", "memory")), (400, ("far", "memory"))]
+)
+def test_the_nearer_roof_is_named(took_us, expected):
+    """12 MB at 1 TB/s are 12 us; a million FLOPs at 10 TFLOP/s are 0.1."""
+    found = trace(add(0, 20, 1_000_000), launch(5, 2, 1), kernel("k", 30, took_us, 1))
+    row = row_of(analyzed(found, ceilings_with()), "aten::add")
+    assert (row.bound, row.nearest_roof) == expected
+
+
+@pytest.mark.parametrize("name", ["bert-small_h100_inference", "resnet50_v100_training_2021_schema", "vit-b16_mi300x_inference"])
+def test_laws_of_the_classes(judged, name):
+    """Near a roof means a third of it, and bound, headroom and the rest are all of the time."""
+    analysis = judged(name)
+    for row in analysis.operators:
+        assert row.nearest_roof is None or row.bound == "far"
+        if row.bound in ("compute", "memory", "latency") and row.efficiency is not None:
+            assert row.efficiency >= 1 / 3
+        if row.bound == "far" and row.efficiency is not None:
+            assert row.efficiency < 1 / 3
+        if row.headroom_s is not None:
+            assert row.headroom_s <= row.time_s
+    totals = analysis.totals
+    assert totals.lower_bound_s + totals.headroom_s + totals.unjudged_s == pytest.approx(totals.time_s, rel=1e-9)
+
+
+# --- reports -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_reports_name_the_nearest_roof_and_the_link(judged):
+    analysis = judged("resnet50_v100_training_2021_schema")
+    far = next(row for row in analysis.operators if row.bound == "far")
+    assert bound_words(far) == f"far ({far.nearest_roof})"
+    assert [roof.name for roof in roofs_of_run(analysis)] == ["fp32 vector", "HBM HBM2", "shortest kernel", "H2D"]
+    titles = {row.cells[6].hover for row in operator_table(analysis).rows if row.cells[6].sort == "transfer"}
+    assert any("judged by the link; from or to pageable memory" in title for title in titles)
+
+
+def test_two_traces_of_one_device_are_judged_by_the_same_ceilings():
+    """The shortest kernel is each trace's own."""
+    source = Source(kind="trace", detail="")
+    sides = []
+    for value in (1e-6, 2e-6):
+        floor = Ceiling(kind="latency", name="shortest kernel", value=value, unit="s", source=source)
+        analysis = analyzed(uploading(hidden_us=100), ceilings_with())
+        sides.append(msgspec.structs.replace(analysis, ceilings=(*analysis.ceilings, floor)))
+    assert not any("different ceilings" in note for note in compare(*sides).notes)
