@@ -16,9 +16,9 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import NotCounted, floating, size, size_of, written
 from rooflines.roofline.formulas.nodes import parts
-from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import formula
+from rooflines.roofline.formulas.rows import Row, register
 
 # silu(a) * b; backward: a: s * (1 + a * (1 - s)) * b * g; b: silu(a) * g.
 _SWIGLU: Final = (costs.SILU + 1, costs.SILU + 7)
@@ -82,14 +82,14 @@ for _costs, _gate in ((_GATES, True), (_PLAIN, False)):
 # --- a gate and the layer behind it ------------------------------------------------------------------------------------------------
 
 # (silu(a) * b) @ weight^T, perhaps with a bias; what is between is not kept.
-_LAYERS: Final[dict[str, Pass]] = {
-    "SwiGLULinearFunction": Pass(
+_LAYERS: Final[dict[str, Row]] = {
+    "SwiGLULinearFunction": Row(
         "read gate[*rows k], read up[*=rows =k], read weight[n =k], read bias?",
         matrix="2 * rows * k * n",
         other=f"gate.n * {_SWIGLU[0]} + rows * n * len(bias)",
         writes="rows * n * gate.item",
     ),
-    "SwiGLULinearFunctionBackward": Pass(
+    "SwiGLULinearFunctionBackward": Row(
         "read grad, update gate[*rows k], update up[*=rows =k], update weight[n =k], write bias?",
         matrix="2 * 2 * rows * k * n",
         other=f"gate.n * {_SWIGLU[1]} + grad.n * len(bias)",

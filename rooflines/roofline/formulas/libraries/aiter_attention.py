@@ -14,11 +14,10 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import NotCounted, size, written
-from rooflines.roofline.formulas.packed_attention import Layout
-from rooflines.roofline.formulas.packed_attention import register as register_layouts
-from rooflines.roofline.formulas.passes import Pass, register
+from rooflines.roofline.formulas.packed_attention import Layout, register_layouts
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import formula
+from rooflines.roofline.formulas.rows import Row, register
 
 _BASE: Final = "query key value dropout scale causal left right"
 _SCALES: Final = "q_scale=None k_scale=None v_scale=None"
@@ -121,7 +120,7 @@ register_layouts({"sglang_profiler::attention_paged_attention_ragged": _served(
 _SAGE_PAIRS: Final = "batch * heads * query[2 if query[1] == heads else 1] * key[2 if query[1] == heads else 1]"
 # Queries [tokens, heads, depth] to listed rows of two tensors [rows, depth], which are keys and values alike.
 _LISTED: Final = "read query[tokens heads depth], view cache, read ids, read ends, view new, read new_ids, read new_ends, read sinks"
-_SPARSE: Final = Pass(
+_SPARSE: Final = Row(
     f"{_LISTED}, scale, write out?",
     matrix="4 * heads * (ids.n + new_ids.n) * depth",
     other="heads * (ids.n + new_ids.n) * (1 + SOFTMAX)",
@@ -130,10 +129,10 @@ _SPARSE: Final = Pass(
     writes="0 if out else query.n * query.item",
     assumption="every query has as many keys as its list can hold",
 )
-_ATTENTION: Final[dict[str, Pass]] = {
+_ATTENTION: Final[dict[str, Row]] = {
     # Sage attention, a kernel in Triton that inductor calls, with values in 8-bit floating point. Whether it is causal is a constant of
     # the kernel, which a call does not record.
-    "sage_fwd": Pass(
+    "sage_fwd": Row(
         "read query, read key, read value, read bias?, read q_scale[batch heads blocks], read k_scale?, read v_scale?,"
         " q_scale_0, q_scale_1, q_scale_2, k_scale_0, k_scale_1, k_scale_2, v_scale_0, v_scale_1, write log_sum?, write out",
         matrix=f"2 * {_SAGE_PAIRS} * (query[-1] + value[-1])",
@@ -143,7 +142,7 @@ _ATTENTION: Final[dict[str, Pass]] = {
     "aiter::pa_sparse_prefill_opus": _SPARSE,
     "aiter::pa_sparse_prefill_opus_fwd": replace(_SPARSE, schema=f"{_LISTED}, write out, scale"),
     # Partial results [parts, heads, depth] and their rows' sums: an exponential and a weight a row, a product and a sum a number.
-    "aiter::mla_reduce_v1": Pass(
+    "aiter::mla_reduce_v1": Row(
         "read part, read part_sums, read ends, read final_map?, read partial_map, max_q, splits, write out, write log_sum?",
         other="2 * part.n + part_sums.n * (TRANSCENDENTAL + 3) + out.n",
         precision="=fp32",
@@ -152,7 +151,7 @@ _ATTENTION: Final[dict[str, Pass]] = {
 }
 register(_ATTENTION, "attention")
 # Queries, scaled, and keys to int8 in blocks, whose scales it writes; values to 8-bit floating point with scales that it reads.
-_SAGE_QUANTIZE: Final = Pass(
+_SAGE_QUANTIZE: Final = Row(
     "read query, write query_out, write query_scale, read key, write key_out, write key_scale, read value, write value_out,"
     " read value_scale",
     other="query.n + (query.n + key.n) * DYNAMIC_QUANTIZE + value.n * QUANTIZE",

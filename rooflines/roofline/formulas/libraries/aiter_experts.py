@@ -13,32 +13,32 @@ from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of
 from rooflines.roofline.formulas.experts import fused_experts, product_of_experts
 from rooflines.roofline.formulas.libraries.vllm_experts import aiter_experts
-from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import formula, words
+from rooflines.roofline.formulas.rows import Row, register
 from rooflines.roofline.formulas.scaled import FOUR_BIT
 
 _CHOSEN: Final = "write weights, write ids"
-_BIASED: Final = Pass(f"read input, read bias, {_CHOSEN}", costs.SIGMOID + 2)
-_ROUTING: Final[dict[str, Pass]] = {
-    "topk_softmax _topk_softmax topk_softmax_asm": Pass(f"{_CHOSEN}, write places, read input", costs.SOFTMAX + 1),
-    "topk_sigmoid": Pass(f"{_CHOSEN}, read input", costs.SIGMOID + 1),
-    "topk_gating_fwd": Pass(f"{_CHOSEN}, read input, read bias?", costs.SIGMOID + 2),
-    "topk_softplus": Pass(f"{_CHOSEN}, read input, read bias?", costs.SOFTPLUS + 3),  # sqrt(softplus(x)) + bias
+_BIASED: Final = Row(f"read input, read bias, {_CHOSEN}", costs.SIGMOID + 2)
+_ROUTING: Final[dict[str, Row]] = {
+    "topk_softmax _topk_softmax topk_softmax_asm": Row(f"{_CHOSEN}, write places, read input", costs.SOFTMAX + 1),
+    "topk_sigmoid": Row(f"{_CHOSEN}, read input", costs.SIGMOID + 1),
+    "topk_gating_fwd": Row(f"{_CHOSEN}, read input, read bias?", costs.SIGMOID + 2),
+    "topk_softplus": Row(f"{_CHOSEN}, read input, read bias?", costs.SOFTPLUS + 3),  # sqrt(softplus(x)) + bias
     "biased_grouped_topk biased_grouped_topk_hip moe_fused_gate _moe_fused_gate": _BIASED,
-    "grouped_topk": Pass(f"read input, {_CHOSEN}", costs.SOFTMAX + 1),
-    "moe_sum _moe_sum _opus_moe_stage2_reduce_token_slot_route_output_fwd_raw": Pass("read input, write out", 1),
-    "moe_align_block_size": Pass("read input, experts, block, write sorted_ids, write expert_ids, write token_nums, write count"),
-    "moe_sorting_fwd moe_sorting_opus_fwd": Pass(
+    "grouped_topk": Row(f"read input, {_CHOSEN}", costs.SOFTMAX + 1),
+    "moe_sum _moe_sum _opus_moe_stage2_reduce_token_slot_route_output_fwd_raw": Row("read input, write out", 1),
+    "moe_align_block_size": Row("read input, experts, block, write sorted_ids, write expert_ids, write token_nums, write count"),
+    "moe_sorting_fwd moe_sorting_opus_fwd": Row(
         "read input, read weights, write sorted_ids, write sorted_weights, write expert_ids, write count, write buffer"
     ),
     # activations in 4 or 8 bits, with a scale for each 32 in the order of the sorted rows
-    "fused_dynamic_mx_quant_moe_sort_hip fused_dynamic_mxfp4_quant_moe_sort_hip": Pass(
+    "fused_dynamic_mx_quant_moe_sort_hip fused_dynamic_mxfp4_quant_moe_sort_hip": Row(
         "write out, write scale, read input, read sorted_ids, read count", costs.DYNAMIC_QUANTIZE
     ),
-    "mxfp4_moe_sort_hip": Pass("write out, read input, read sorted_ids, read count"),
-    "mxfp4_moe_quant": Pass("read input, write out, write scale, write zeros", costs.DYNAMIC_QUANTIZE),
-    "mxfp4_moe_scatter_reduce": Pass("read input, read places, read weights, write out", 2),
+    "mxfp4_moe_sort_hip": Row("write out, read input, read sorted_ids, read count"),
+    "mxfp4_moe_quant": Row("read input, write out, write scale, write zeros", costs.DYNAMIC_QUANTIZE),
+    "mxfp4_moe_scatter_reduce": Row("read input, read places, read weights, write out", 2),
 }
 register(_ROUTING, "moe", namespace="aiter::")
 

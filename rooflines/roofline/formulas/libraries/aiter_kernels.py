@@ -8,63 +8,59 @@ that of the function in Python.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import NotCounted, size, size_of, written
 from rooflines.roofline.formulas.costs import DYNAMIC_QUANTIZE
-from rooflines.roofline.formulas.passes import Pass, pass_work, register
-from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import formula
+from rooflines.roofline.formulas.libraries.norms import LAYER_NORM
+from rooflines.roofline.formulas.rows import Row, register
 
 # --- norms -------------------------------------------------------------------------------------------------------------------------
 
-LAYER_NORM: Final = costs.MEAN_AND_VARIANCE + costs.SCALE_AND_SHIFT + 2  # a weight, a bias
 _ADDED: Final = "write out, read input, read residual, write residual_out"
 _SMOOTH: Final = "read x_scale, write y_scale"
 _BIASES: Final = "read weight, read bias, eps, read x_bias?"
 
 
-def _norms(name: str, cost: int, parameters: str) -> dict[str, Pass]:
+def _norms(name: str, cost: int, parameters: str) -> dict[str, Row]:
     """The norm and its fusions with an addition and a quantization, which AITER names alike for both kinds of norms."""
     return {f"{name}{end} {name}{end}_ck": row for end, row in {
-        "": Pass(f"read input, {parameters}", cost, result="input"),
-        "_with_add": Pass(f"{_ADDED}, {parameters}", cost + 1),
-        "_with_smoothquant": Pass(f"write out, read input, {_SMOOTH}, {parameters}", cost + 1 + DYNAMIC_QUANTIZE),
-        "_with_add_smoothquant": Pass(f"{_ADDED}, {_SMOOTH}, {parameters}", cost + 2 + DYNAMIC_QUANTIZE),
-        "_with_dynamicquant": Pass(f"write out, read input, write y_scale, {parameters}", cost + DYNAMIC_QUANTIZE),
-        "_with_add_dynamicquant": Pass(f"{_ADDED}, write y_scale, {parameters}", cost + 1 + DYNAMIC_QUANTIZE),
+        "": Row(f"read input, {parameters}", cost, result="input"),
+        "_with_add": Row(f"{_ADDED}, {parameters}", cost + 1),
+        "_with_smoothquant": Row(f"write out, read input, {_SMOOTH}, {parameters}", cost + 1 + DYNAMIC_QUANTIZE),
+        "_with_add_smoothquant": Row(f"{_ADDED}, {_SMOOTH}, {parameters}", cost + 2 + DYNAMIC_QUANTIZE),
+        "_with_dynamicquant": Row(f"write out, read input, write y_scale, {parameters}", cost + DYNAMIC_QUANTIZE),
+        "_with_add_dynamicquant": Row(f"{_ADDED}, write y_scale, {parameters}", cost + 1 + DYNAMIC_QUANTIZE),
     }.items()}  # fmt: skip
 
 
-_NORMS: Final[dict[str, Pass]] = {
+_NORMS: Final[dict[str, Row]] = {
     **_norms("rmsnorm2d_fwd", costs.RMS_NORM, "read weight, eps"),
     **_norms("layernorm2d_fwd", LAYER_NORM, "read weight, read bias?, eps, read x_bias?"),
-    "rms_norm _fused_rmsnorm": Pass("read input, read weight, eps", costs.RMS_NORM, result="input"),
-    "layer_norm": Pass("read input, read weight?, read bias?, eps, read x_bias?", LAYER_NORM, result="input"),
-    "rms_norm_cu rmsnorm": Pass("write out, read input, read weight, eps", costs.RMS_NORM),
-    "fused_add_rms_norm_cu": Pass("update input, update residual, read weight, eps", costs.RMS_NORM + 1),
-    "add_rmsnorm": Pass(f"{_ADDED}, read weight, eps", costs.RMS_NORM + 1),
-    "rmsnorm_quant": Pass("write out, read input, write scale, read weight, eps", costs.RMS_NORM + DYNAMIC_QUANTIZE),
-    "add_rmsnorm_quant": Pass(f"{_ADDED}, write scale, read weight, eps", costs.RMS_NORM + 1 + DYNAMIC_QUANTIZE),
-    "_fused_rmsnorm_add": Pass("read input, read weight, eps, read residual", costs.RMS_NORM + 1, result="input residual"),
-    "layernorm2d_with_add_asm": Pass(f"{_ADDED}, {_BIASES}", LAYER_NORM + 1),
-    "layernorm2d_with_add_smoothquant_asm": Pass(f"{_ADDED}, {_SMOOTH}, {_BIASES}", LAYER_NORM + 2 + DYNAMIC_QUANTIZE),
-    "gated_rmsnorm_fp8_group_quant gated_rmsnorm_fp8_per_token_quant": Pass(
+    "rms_norm _fused_rmsnorm": Row("read input, read weight, eps", costs.RMS_NORM, result="input"),
+    "layer_norm": Row("read input, read weight?, read bias?, eps, read x_bias?", LAYER_NORM, result="input"),
+    "rms_norm_cu rmsnorm": Row("write out, read input, read weight, eps", costs.RMS_NORM),
+    "fused_add_rms_norm_cu": Row("update input, update residual, read weight, eps", costs.RMS_NORM + 1),
+    "add_rmsnorm": Row(f"{_ADDED}, read weight, eps", costs.RMS_NORM + 1),
+    "rmsnorm_quant": Row("write out, read input, write scale, read weight, eps", costs.RMS_NORM + DYNAMIC_QUANTIZE),
+    "add_rmsnorm_quant": Row(f"{_ADDED}, write scale, read weight, eps", costs.RMS_NORM + 1 + DYNAMIC_QUANTIZE),
+    "_fused_rmsnorm_add": Row("read input, read weight, eps, read residual", costs.RMS_NORM + 1, result="input residual"),
+    "layernorm2d_with_add_asm": Row(f"{_ADDED}, {_BIASES}", LAYER_NORM + 1),
+    "layernorm2d_with_add_smoothquant_asm": Row(f"{_ADDED}, {_SMOOTH}, {_BIASES}", LAYER_NORM + 2 + DYNAMIC_QUANTIZE),
+    "gated_rmsnorm_fp8_group_quant gated_rmsnorm_fp8_per_token_quant": Row(
         "write out, write scale, read input, read gate, read weight, eps", costs.RMS_NORM + costs.SILU + 1 + DYNAMIC_QUANTIZE
     ),
-    "_fused_qk_rmsnorm_kernel": Pass(
+    "_fused_qk_rmsnorm_kernel": Row(
         "read q, read q_weight, q_eps, read k?, read k_weight?, k_eps, write q_out?, write k_out?", costs.RMS_NORM, per="q k"
     ),
     # of the queries also of their sum with a residual, and in 8 or 4 bits with scales
-    "_fused_qk_rmsnorm_group_quant_kernel _fused_qk_rmsnorm_per_token_quant_kernel": Pass(
+    "_fused_qk_rmsnorm_group_quant_kernel _fused_qk_rmsnorm_per_token_quant_kernel": Row(
         "write q_narrow?, write q_scale?, read q, read q_weight, q_eps, write q_out?, write k_out?, write q_sum?, read k?,"
         " read k_weight?, k_eps, read residual?",
         costs.RMS_NORM, per="q k", other="q.n * (bool(residual) + bool(q_scale) * DYNAMIC_QUANTIZE)",
     ),
-    "fused_qk_norm_rope_1way": Pass(
+    "fused_qk_norm_rope_1way": Row(
         "read q, read k, read q_weight, read k_weight, read table, batch, tokens, heads_q, heads_k, head, interleaved, eps,"
         " write q_out, write k_out",
         costs.RMS_NORM + costs.ROTARY_EMBEDDING, per="q k",
@@ -73,51 +69,49 @@ _NORMS: Final[dict[str, Pass]] = {
 register(_NORMS, "normalisation", namespace="aiter::")
 
 
-@formula("aiter::_groupnorm_run", "aiter::groupnorm_run", category="normalisation")
-def _group_norm(signature: Signature) -> Work:
-    """The result and a workspace come first in newer versions; older ones return it."""
-    older = not isinstance(signature.arg(1), TensorArg)
-    leading = "" if older else "out, workspace, "
-    return pass_work(signature, Pass(f"{leading}read input, groups, read weight, read bias", LAYER_NORM, result="input"))
+# The result and a workspace come first in newer versions; older ones return it.
+_GROUP_NORM: Final = Row("read input, groups, read weight, read bias", LAYER_NORM, result="input", where="number = groups")
+_GROUP_NORMS: Final = (_GROUP_NORM, replace(_GROUP_NORM, schema=f"out, workspace, {_GROUP_NORM.schema}"))
+register({"aiter::_groupnorm_run aiter::groupnorm_run": _GROUP_NORMS}, "normalisation")
 
 
 # --- activations, quantization, arithmetic -----------------------------------------------------------------------------------------
 
 _RESULT: Final = "write out, read input"
-_ELEMENT_WISE: Final[dict[str, Pass]] = {
-    "silu_and_mul": Pass(_RESULT, costs.SILU + 1, per="out"),
-    "swiglu_and_mul": Pass(_RESULT, costs.SILU + 6, per="out"),
-    "gelu_and_mul gelu_tanh_and_mul": Pass(_RESULT, costs.GELU + 1, per="out"),
-    "gelu_fast": Pass(_RESULT, costs.GELU, per="out"),
-    "scaled_silu_and_mul": Pass(f"{_RESULT}, read scale", costs.SILU + 1 + costs.QUANTIZE, per="out"),
-    "silu_and_mul_quant": Pass(f"{_RESULT}, write scale", costs.SILU + 1 + DYNAMIC_QUANTIZE, per="out"),
+_ELEMENT_WISE: Final[dict[str, Row]] = {
+    "silu_and_mul": Row(_RESULT, costs.SILU + 1, per="out"),
+    "swiglu_and_mul": Row(_RESULT, costs.SILU + 6, per="out"),
+    "gelu_and_mul gelu_tanh_and_mul": Row(_RESULT, costs.GELU + 1, per="out"),
+    "gelu_fast": Row(_RESULT, costs.GELU, per="out"),
+    "scaled_silu_and_mul": Row(f"{_RESULT}, read scale", costs.SILU + 1 + costs.QUANTIZE, per="out"),
+    "silu_and_mul_quant": Row(f"{_RESULT}, write scale", costs.SILU + 1 + DYNAMIC_QUANTIZE, per="out"),
     # a bias for each half
-    "silu_and_mul_bias": Pass(f"{_RESULT}, read expert_ids, read bias", costs.SILU + 3, per="out"),
-    "gelu_and_mul_bias": Pass(f"{_RESULT}, read expert_ids, read bias", costs.GELU + 3, per="out"),
-    "swiglu_and_mul_bias": Pass(f"{_RESULT}, read expert_ids, read bias", costs.SILU + 8, per="out"),
-    "static_per_tensor_quant": Pass(f"{_RESULT}, read scale", costs.QUANTIZE),
-    "dynamic_per_tensor_quant dynamic_per_group_scaled_quant dynamic_per_group_scaled_quant_fp4": Pass(
+    "silu_and_mul_bias": Row(f"{_RESULT}, read expert_ids, read bias", costs.SILU + 3, per="out"),
+    "gelu_and_mul_bias": Row(f"{_RESULT}, read expert_ids, read bias", costs.GELU + 3, per="out"),
+    "swiglu_and_mul_bias": Row(f"{_RESULT}, read expert_ids, read bias", costs.SILU + 8, per="out"),
+    "static_per_tensor_quant": Row(f"{_RESULT}, read scale", costs.QUANTIZE),
+    "dynamic_per_tensor_quant dynamic_per_group_scaled_quant dynamic_per_group_scaled_quant_fp4": Row(
         f"{_RESULT}, write scale", DYNAMIC_QUANTIZE
     ),
-    "dynamic_per_token_scaled_quant": Pass(f"{_RESULT}, write scale, read scale_ub?", DYNAMIC_QUANTIZE),
-    "quant_mxfp4": Pass("read input, write out, write scale", DYNAMIC_QUANTIZE),
-    "smoothquant_fwd": Pass(f"{_RESULT}, {_SMOOTH}", 1 + DYNAMIC_QUANTIZE),
-    "smooth_per_token_scaled_quant": Pass(f"{_RESULT}, write scale, read smooth_scale, read map?", 1 + DYNAMIC_QUANTIZE),
-    "moe_smoothquant_fwd": Pass(f"{_RESULT}, read x_scale, read ids, write y_scale", 1 + DYNAMIC_QUANTIZE, per="out"),
-    "moe_smooth_per_token_scaled_quant_v1": Pass(
+    "dynamic_per_token_scaled_quant": Row(f"{_RESULT}, write scale, read scale_ub?", DYNAMIC_QUANTIZE),
+    "quant_mxfp4": Row("read input, write out, write scale", DYNAMIC_QUANTIZE),
+    "smoothquant_fwd": Row(f"{_RESULT}, {_SMOOTH}", 1 + DYNAMIC_QUANTIZE),
+    "smooth_per_token_scaled_quant": Row(f"{_RESULT}, write scale, read smooth_scale, read map?", 1 + DYNAMIC_QUANTIZE),
+    "moe_smoothquant_fwd": Row(f"{_RESULT}, read x_scale, read ids, write y_scale", 1 + DYNAMIC_QUANTIZE, per="out"),
+    "moe_smooth_per_token_scaled_quant_v1": Row(
         f"{_RESULT}, write scale, read smooth_scale, read map", 1 + DYNAMIC_QUANTIZE, per="out"
     ),
-    "moe_smooth_per_token_scaled_quant_v2": Pass(
+    "moe_smooth_per_token_scaled_quant_v2": Row(
         f"{_RESULT}, write scale, read smooth_scale, read ids, read expert_ids, read count", 1 + DYNAMIC_QUANTIZE, per="out"
     ),
-    "partial_transpose": Pass(f"{_RESULT}, read rows"),
-    "add sub mul div": Pass("read input, read other", 1, result="input"),
-    "add_ sub_ mul_ div_ _add_kernel_ _sub_kernel_ _mul_kernel_ _div_kernel_": Pass("update input, read other", 1),
-    "_add_kernel _sub_kernel _mul_kernel _div_kernel": Pass("read input, read other, write out", 1, per="out"),
-    "_sigmoid": Pass(_RESULT, costs.SIGMOID),
-    "_tanh": Pass(_RESULT, costs.TANH),
-    "sigmoid": Pass("read input", costs.SIGMOID, result="input"),
-    "tanh": Pass("read input", costs.TANH, result="input"),
+    "partial_transpose": Row(f"{_RESULT}, read rows"),
+    "add sub mul div": Row("read input, read other", 1, result="input"),
+    "add_ sub_ mul_ div_ _add_kernel_ _sub_kernel_ _mul_kernel_ _div_kernel_": Row("update input, read other", 1),
+    "_add_kernel _sub_kernel _mul_kernel _div_kernel": Row("read input, read other, write out", 1, per="out"),
+    "_sigmoid": Row(_RESULT, costs.SIGMOID),
+    "_tanh": Row(_RESULT, costs.TANH),
+    "sigmoid": Row("read input", costs.SIGMOID, result="input"),
+    "tanh": Row("read input", costs.TANH, result="input"),
 }
 
 # --- positions ---------------------------------------------------------------------------------------------------------------------
@@ -125,16 +119,16 @@ _ELEMENT_WISE: Final[dict[str, Pass]] = {
 # A token has a row of each table, with one number for two of a head; of a head they may rotate only a part.
 _ANGLES: Final = "positions.size + selected(cos, positions.n * cos[-1]) + selected(sin, positions.n * sin[-1])"
 _ROTATED: Final = "min(cos[-1] + sin[-1], head)"
-_POSITIONS: Final[dict[str, Pass]] = {
+_POSITIONS: Final[dict[str, Row]] = {
     # In place; cosines and sines of half a head each in a table of their own.
-    "rotary_embedding_fwd batched_rotary_embedding": Pass(
+    "rotary_embedding_fwd batched_rotary_embedding": Row(
         "read positions, view query, view key?, head, read cos, read sin",
         other=f"(query.n + key.n) // head * {_ROTATED} * ROTARY_EMBEDDING",
         reads=f"(query.n * query.item + key.n * key.item) // head * {_ROTATED} + {_ANGLES}",
         writes=f"(query.n * query.item + key.n * key.item) // head * {_ROTATED}",
         precision="query",
     ),
-    "_inverse_rope_group_quant_kernel": Pass(
+    "_inverse_rope_group_quant_kernel": Row(
         "read input[*heads head], write out, write scale, read positions, read cos, read sin",
         DYNAMIC_QUANTIZE,
         other=f"heads * {_ROTATED} * ROTARY_EMBEDDING",
@@ -144,41 +138,45 @@ _POSITIONS: Final[dict[str, Pass]] = {
 register(_ELEMENT_WISE | _POSITIONS, "element-wise", namespace="aiter::")
 
 
-def _rope(signature: Signature, pairs: int, tables: int, *, at_positions: bool = False, starts: bool = False) -> Work:
-    """``pairs`` results, as many inputs, perhaps where packed sequences start, and frequencies or their cosines and sines; with the
-    positions of the tokens, their rows.
-
-    The last dimension is a head; what does not rotate is copied. A flag says that the tables have one number for both of a pair.
-    """
-    outs, inputs, first = signature.tensors[:pairs], signature.tensors[pairs : 2 * pairs], 2 * pairs + starts
-    found = signature.tensors[first : first + tables]
+def _flag_first(signature: Signature) -> Signature:
+    """The first flag of a call, which says that a table has one number for both of a pair, and its tensors."""
     shared = next((arg for arg in signature.args if isinstance(arg, bool)), None)
-    if shared is None or len(found) < tables:
-        raise NotCounted("layout of the frequencies not recorded")
-    head, width = inputs[0].shape[-1], found[0].shape[-1]
-    read = size(*found)
-    if at_positions:
-        positions, *offsets = signature.tensors[first + tables :]
-        rows = min(positions.numel, found[0].numel // width)
-        read = size(positions, *offsets) + rows * sum(table.shape[-1] * size_of(table.dtype) for table in found)
-    rotating = width * (1 + shared) * (2 if "_2d_" in signature.name else 1)  # of two dimensions of an image, half of a head each
-    return Work(
-        other_flops=sum(one.numel // head for one in inputs) * min(head, rotating) * costs.ROTARY_EMBEDDING,
-        bytes_read=size(*inputs, *signature.tensors[2 * pairs : first]) + read,
-        bytes_written=written(*outs),
-        precision=precision_of(inputs[0].dtype),
+    return replace(signature, args=(shared, *signature.tensors))
+
+
+def _rope(tables: str, pairs: int = 1, before: str = "", positions: str = "", dimensions: int = 1) -> Row:
+    """``pairs`` results, as many inputs, perhaps where packed sequences start, and frequencies or their cosines and sines; with the
+    positions of the tokens, their rows. The last dimension is a head; what does not rotate is copied."""
+    results, inputs = (("write out", "read x[*rest head]"), ("write out, write out_y", "read x[*rest head], read y"))[pairs - 1]
+    first, *_ = names = tables.split()
+    verb = "view" if positions else "read"
+    rows = f"min(positions.n, {first}.n // {first}[-1])"
+    return Row(
+        f"shared, {results}, {inputs}, {before}{', '.join(f'{verb} {name}' for name in names)}{positions}",
+        other=f"({'x.n + y.n' if pairs == 2 else 'x.n'}) // head * ROTARY_EMBEDDING"
+        f" * min(head, {first}[-1] * (1 + shared) * {dimensions})",
+        also=" + ".join(f"{rows} * {name}[-1] * {name}.item" for name in names) if positions else "",
+        precision="x",
     )
 
 
-for _way in ("fwd", "bwd"):
-    for _pairs, _infix in ((1, ""), (2, "2c_")):
-        formula(f"aiter::rope_{_infix}{_way}_impl", category="element-wise")(partial(_rope, pairs=_pairs, tables=1))
-        formula(f"aiter::rope_cached_{_infix}{_way}_impl", category="element-wise")(partial(_rope, pairs=_pairs, tables=2))
-    formula(f"aiter::rope_thd_{_way}_impl", category="element-wise")(partial(_rope, pairs=1, tables=1, starts=True))
-    formula(f"aiter::rope_2d_{_way}_impl", category="element-wise")(partial(_rope, pairs=1, tables=4))
-for _pairs, _infix in ((1, ""), (2, "2c_")):
-    formula(f"aiter::rope_cached_positions_{_infix}fwd_impl", f"aiter::rope_cached_positions_offsets_{_infix}fwd_impl",
-            category="element-wise")(partial(_rope, pairs=_pairs, tables=2, at_positions=True))  # fmt: skip
+_PAIR: Final = "cos sin"
+_ROPES: Final[dict[str, Row]] = {
+    **{f"rope_{way}_impl": _rope("freqs") for way in ("fwd", "bwd")},
+    **{f"rope_2c_{way}_impl": _rope("freqs", 2) for way in ("fwd", "bwd")},
+    **{f"rope_cached_{way}_impl": _rope(_PAIR) for way in ("fwd", "bwd")},
+    **{f"rope_cached_2c_{way}_impl": _rope(_PAIR, 2) for way in ("fwd", "bwd")},
+    **{f"rope_thd_{way}_impl": _rope("freqs", before="read starts, ") for way in ("fwd", "bwd")},
+    # Of two dimensions of an image, half of a head each.
+    **{f"rope_2d_{way}_impl": _rope("cos sin cos_w sin_w", dimensions=2) for way in ("fwd", "bwd")},
+    **{
+        f"rope_cached_positions{ending}_{infix}fwd_impl": _rope(_PAIR, pairs, positions=f", read positions{offsets}")
+        for ending, offsets in {"": "", "_offsets": ", read offsets?"}.items()
+        for pairs, infix in ((1, ""), (2, "2c_"))
+    },
+}
+register(_ROPES, "element-wise", namespace="aiter::", given=_flag_first)
+
 
 # --- norms, positions and the KV cache ---------------------------------------------------------------------------------------------
 
@@ -196,17 +194,17 @@ _NARROW: Final = "heads_k * (k_cache.item < qkv.item) + heads_v * (v_cache.item 
 _CACHED_FLOPS: Final = f"{_FLOPS} + QUANTIZE * slots.n * head * ({_NARROW})"
 _CACHED_READ: Final = f"{_READ} + tokens * heads_v * head * qkv.item + slots.size + k_scale.size + v_scale.size"
 # Queries and keys are written in place too,
-_IN_PLACE: Final = Pass(
+_IN_PLACE: Final = Row(
     f"read qkv, {_HEADS}, eps, read q_weight, read k_weight, read table, is_neox, read positions[*tokens], {_CACHES}, dtype, {_SCALES}",
     other=_CACHED_FLOPS, reads=_CACHED_READ, writes=f"{_NORMALISED} * qkv.item + {_CACHED}",
 )  # fmt: skip
 # or queries into a tensor of their own, keys and values where they are asked for.
-_OUT_OF_PLACE: Final = Pass(
+_OUT_OF_PLACE: Final = Row(
     f"{_PACKED}, {_HEADS}, is_neox, eps, write q_out, {_CACHES}, {_SCALES}, view k_out?, view v_out?, returns=False",
     other=_CACHED_FLOPS, reads=_CACHED_READ, writes=f"bool(returns) * (k_out.n * k_out.item + v_out.n * v_out.item) + {_CACHED}",
 )  # fmt: skip
-_NORMS_AND_POSITIONS: Final[dict[str, Pass]] = {
-    "fused_rope_rms fused_mrope_3d_rms": Pass(f"{_PACKED}, {_HEADS}", other=_FLOPS, reads=_READ, writes=f"{_NORMALISED} * qkv.item"),
+_NORMS_AND_POSITIONS: Final[dict[str, Row]] = {
+    "fused_rope_rms fused_mrope_3d_rms": Row(f"{_PACKED}, {_HEADS}", other=_FLOPS, reads=_READ, writes=f"{_NORMALISED} * qkv.item"),
     "fused_qk_norm_rope_cache_quant_shuffle": _IN_PLACE,
     # newer: three tensors
     "_fused_qk_norm_rope_cache_quant_shuffle_hip": replace(_IN_PLACE, schema=_IN_PLACE.schema.replace("qkv", "qkv, k, v", 1)),
@@ -222,12 +220,12 @@ _LATENT: Final = "first(k, slots.n) * k.item + first(k_pe, slots.n) * k_pe.item 
 _LATENT_FLOPS: Final = "QUANTIZE * (first(k, slots.n) * (cache.item < k.item) + first(k_pe, slots.n) * (cache.item < k_pe.item))"
 _LATENT_ROWS: Final = "slots.n * cache[-1] * cache.item"
 _ROTATION: Final = f"(q_pe.n + k_pe.n) // head * {_ROTATED} * ROTARY_EMBEDDING"
-_INTO_CACHES: Final[dict[str, Pass]] = {
-    "cat_and_cache_mla": Pass(
+_INTO_CACHES: Final[dict[str, Row]] = {
+    "cat_and_cache_mla": Row(
         "read k, read k_pe, view cache, read slots, read k_scale?", other=_LATENT_FLOPS, reads=_LATENT, writes=_LATENT_ROWS
     ),
     # Queries [tokens, heads, ..] of both kinds rotate into one tensor.
-    "fused_qk_rope_concat_and_cache_mla fused_qk_rope_concat_and_cache_mla_seg": Pass(
+    "fused_qk_rope_concat_and_cache_mla fused_qk_rope_concat_and_cache_mla_seg": Row(
         "read q, read q_pe[*heads head], read k, read k_pe, view cache, write q_out, read slots, read k_scale?, read q_scale?,"
         " read positions, read cos, read sin",
         other=f"{_ROTATION} + q_out.n * QUANTIZE * (q_out.item < q.item) + {_LATENT_FLOPS}",
@@ -236,7 +234,7 @@ _INTO_CACHES: Final[dict[str, Pass]] = {
     ),
     # With new tensors for the queries, the rotated keys, the rotated part of the first queries again, and zeros as large as their other
     # part.
-    "fused_qk_rope_cat_and_cache_mla": Pass(
+    "fused_qk_rope_cat_and_cache_mla": Row(
         "read q, read q_pe[*heads head], read k, read k_pe, view cache, read slots, read positions, read cos, read sin,"
         " read k_scale?, is_neox, firsts=0, apply=True, write q_out?, pe_out=None, k_pe_out=None, dtype=None",
         result="k_pe",
@@ -246,7 +244,7 @@ _INTO_CACHES: Final[dict[str, Pass]] = {
         writes=f"(0 if q_out else (q.n + q_pe.n) * item('dtype', q.dtype)) + firsts * q[-2] * (head + k[-1]) * q.item + {_LATENT_ROWS}",
     ),
     # Keys and values [tokens, heads, head] with a scale for each token and head.
-    "reshape_and_cache_with_pertoken_quant": Pass(
+    "reshape_and_cache_with_pertoken_quant": Row(
         "read key, read value, view key_cache, view value_cache, view k_scales, v_scales, read slots",
         other="(first(key, slots.n) + first(value, slots.n)) * DYNAMIC_QUANTIZE",
         reads="first(key, slots.n) * key.item + first(value, slots.n) * value.item + slots.size",
@@ -256,7 +254,9 @@ _INTO_CACHES: Final[dict[str, Pass]] = {
 }
 register(_INTO_CACHES, "copy", namespace="aiter::")
 
-_INDEX: Final = Pass(
+# The index of a sparse attention: queries rotate and become fp8, their weights are scaled, and the normalised, rotated key of each token
+# goes into the cache as fp8, with a float32 scale for each block.
+_INDEX: Final = Row(
     "read q[*heads head], write q_out, read weights, write weights_out, read k[*tokens width], cache, read slots, read weight,"
     " read bias, read positions, read cos, read sin, eps, block",
     DYNAMIC_QUANTIZE,
@@ -267,10 +267,4 @@ _INDEX: Final = Pass(
 )
 
 
-@formula("aiter::indexer_qk_rope_quant_and_cache", category="copy")
-def _index(signature: Signature) -> Work:
-    """The index of a sparse attention: queries rotate and become fp8, their weights are scaled, and the normalised, rotated key of each
-    token goes into the cache as fp8, with a float32 scale for each block."""
-    if signature.arg(13) == 0:
-        raise NotCounted("more tokens than keys")
-    return pass_work(signature, _INDEX)
+register({"aiter::indexer_qk_rope_quant_and_cache": _INDEX}, "copy")

@@ -6,16 +6,10 @@ Order of arguments: AITER, ``aiter/tuned_gemm.py``, ``aiter/ops/gemm_op_*.py``, 
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
-from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
-from rooflines.roofline.formulas.matmul import product_flops
-from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.registry import formula
-from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision, register
+from rooflines.roofline.formulas.rows import Row, register
+from rooflines.roofline.formulas.scaled import fp4_product, register_products
 
 _SCALED: Final = "left, right, read scale_a, read scale_b"
 _OUT: Final = "left, right, write out"
@@ -44,38 +38,16 @@ _PRODUCTS: Final[dict[str, str]] = {
     "hipb_mm": "left, right, solution, read bias?, out_dtype=None, read scale_a?, read scale_b?, read scale_out?",
     "rocb_mm": "left, right",
 }
-register(_PRODUCTS, namespace="aiter::")
+register_products(_PRODUCTS, namespace="aiter::")
 
 
 # --- activations that become fp4 on the way ----------------------------------------------------------------------------------------
 
 
-def to_fp4(signature: Signature, schema: str) -> Work:
-    """Activations [.., m, k] with a weight of 4-bit numbers, [n, k / 2] or [b, n, k / 2], perhaps in blocks [n / 16, 8 * k]."""
-    args = Arguments(signature, schema)
-    left, right, out = args.tensor("left"), args.tensor("right"), args.optional("out")
-    wide = left.dtype not in FOUR_BIT
-    inner = left.shape[-1] * (1 if wide else 2)
-    batch = right.shape[0] if len(right.shape) == 3 else 1
-    if right.dtype not in FOUR_BIT or 2 * right.numel % (batch * inner) or (wide and size_of(left.dtype) < 2):
-        raise NotCounted(f"inner dimensions {inner} and {right.shape[-1]} differ")
-    n, rows = 2 * right.numel // (batch * inner), left.numel // left.shape[-1]
-    dtype = args.dtype("dtype", left.dtype if wide else "bfloat16")
-    return Work(
-        matrix_flops=product_flops(1, rows, inner, n),
-        other_flops=left.numel * DYNAMIC_QUANTIZE * wide + rows * n,
-        bytes_read=size(left, right, args.tensor("scale"), args.optional("left_scale")),
-        bytes_written=written(out) if out else rows * n * size_of(dtype),
-        precision="fp4" if wide else operand_precision(left, right),
-    )
-
-
-formula("aiter::gemm_a16wfp4", "aiter::gemm_a16wfp4_", category="matmul")(
-    partial(to_fp4, schema="left right scale atomic=False dtype=15 out=None")
-)
-formula("aiter::gemm_a16wfp4_preshuffle_", category="matmul")(
-    partial(to_fp4, schema="left right scale prequant=True dtype=15 out=None")
-)
-formula("aiter::batched_gemm_a16wfp4", "aiter::batched_gemm_a16wfp4_", category="matmul")(
-    partial(to_fp4, schema="left right scale dtype=15 out=None")
-)
+_LAST: Final = "dtype=15, write out?"
+_NARROWED: Final[dict[str, Row]] = {
+    "gemm_a16wfp4 gemm_a16wfp4_": fp4_product(f"read left, read right, read scale, atomic=False, {_LAST}"),
+    "gemm_a16wfp4_preshuffle_": fp4_product(f"read left, read right, read scale, prequant=True, {_LAST}"),
+    "batched_gemm_a16wfp4 batched_gemm_a16wfp4_": fp4_product(f"read left, read right, read scale, {_LAST}"),
+}
+register(_NARROWED, "matmul", namespace="aiter::")

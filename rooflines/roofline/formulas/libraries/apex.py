@@ -15,19 +15,18 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, written
-from rooflines.roofline.formulas.libraries import norms
-from rooflines.roofline.formulas.libraries.norms import norm_backward, norm_of, norm_work
+from rooflines.roofline.formulas.libraries.norms import norm_backward, norm_of, norm_work, register_norms
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import parts
-from rooflines.roofline.formulas.passes import Pass, function_work, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import formula
+from rooflines.roofline.formulas.rows import Row, function_work, register
 
 # --- norms -------------------------------------------------------------------------------------------------------------------------
 
-norms.register("FusedLayerNormAffineFunction", "FusedLayerNormAffineMixedDtypesFunction", "FusedLayerNormFunction", "FastLayerNormFN",
+register_norms("FusedLayerNormAffineFunction", "FusedLayerNormAffineMixedDtypesFunction", "FusedLayerNormFunction", "FastLayerNormFN",
                rms=False, wraps=True)  # fmt: skip
-norms.register("FusedRMSNormAffineFunction", "FusedRMSNormAffineMixedDtypesFunction", "FusedRMSNormFunction", rms=True, wraps=True)
+register_norms("FusedRMSNormAffineFunction", "FusedRMSNormAffineMixedDtypesFunction", "FusedRMSNormFunction", rms=True, wraps=True)
 
 
 def _saved_gradient(signature: Signature, rms: bool) -> Work:
@@ -95,20 +94,20 @@ formula("FusedDenseGeluDenseFuncBackward", category="matmul")(partial(_stack_gra
 _SOFTMAXES: Final = ("ScaledSoftmax", "ScaledMaskedSoftmax", "ScaledUpperTriangMaskedSoftmax", "ScaledAlignedCausalMaskedSoftmax",
                      "GenericScaledMaskedSoftmax")  # fmt: skip
 # softmax(scale * x) with a mask, or below the diagonal; the whole is written.
-_SOFTMAX: Final = Pass("read scores, read mask?", other="scores.n * (SOFTMAX + 1 + len(mask))", result="scores")
+_SOFTMAX: Final = Row("read scores, read mask?", other="scores.n * (SOFTMAX + 1 + len(mask))", result="scores")
 # Of the gradient of the result, and the result, which is kept and has the same shape.
-_SOFTMAX_GRADIENT: Final = Pass("read grad", costs.SOFTMAX_BACKWARD + 1, "grad", result="grad", reads="2 * grad.size")
-softmax_forward: Final = partial(function_work, one=_SOFTMAX)
-softmax_backward: Final = partial(function_work, one=_SOFTMAX_GRADIENT)
+_SOFTMAX_GRADIENT: Final = Row("read grad", costs.SOFTMAX_BACKWARD + 1, "grad", result="grad", reads="2 * grad.size")
+softmax_forward: Final = partial(function_work, row=_SOFTMAX)
+softmax_backward: Final = partial(function_work, row=_SOFTMAX_GRADIENT)
 formula(*_SOFTMAXES, category="reduction", wraps=True)(softmax_forward)
 formula(*(f"{name}Backward" for name in _SOFTMAXES), category="reduction", wraps=True)(softmax_backward)
 
 # Those of flash-linear-attention, flash-attn and Unsloth have the same arguments.
 _LOSSES: Final = ("SoftmaxCrossEntropyLoss", "CrossEntropyLossFunction", "CrossEntropyLoss", "Fast_CrossEntropyLoss")
-_ENTROPIES: Final[dict[str, Pass]] = {
+_ENTROPIES: Final[dict[str, Row]] = {
     # Losses, and the logarithm of each row's sum for the backward, in float32.
-    " ".join(_LOSSES): Pass("read logits, read labels", costs.SOFTMAX, "logits", writes="8 * labels.n"),
-    " ".join(f"{name}Backward" for name in _LOSSES): Pass(
+    " ".join(_LOSSES): Row("read logits, read labels", costs.SOFTMAX, "logits", writes="8 * labels.n"),
+    " ".join(f"{name}Backward" for name in _LOSSES): Row(
         "read grad, update logits, read labels",
         costs.SOFTMAX_FROM_LOG_SUM + 2,
         "logits",

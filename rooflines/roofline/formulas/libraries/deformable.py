@@ -11,10 +11,10 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted
 from rooflines.roofline.formulas.nodes import parts
-from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import formula
 from rooflines.roofline.formulas.resample import point_cost
+from rooflines.roofline.formulas.rows import Row, register
 from rooflines.roofline.formulas.vision import CORNERS, Deformable, deformable_gradient_work, deformable_work
 
 _CONVOLUTIONS: Final = {
@@ -51,9 +51,9 @@ _ATTENTION: Final = ("MultiScaleDeformableAttnFunction", "MultiScaleDeformableAt
 _SAMPLE: Final = 2 * CORNERS + 2
 _POINTS: Final = "points[batch queries heads levels taps two]"
 _READ: Final = f"selected(values, weights.n * d * {CORNERS}) + shapes.size + starts.size + points.size + weights.size"
-_SAMPLED: Final[dict[str, Pass]] = {
+_SAMPLED: Final[dict[str, Row]] = {
     # Bilinear samples of ``values`` [b, places, h, d] at ``points`` [b, queries, h, levels, points, 2], each with a weight.
-    " ".join(_ATTENTION): Pass(
+    " ".join(_ATTENTION): Row(
         f"read values[b places h d], read shapes, read starts, read {_POINTS}, read weights",
         other=f"weights.n * (d * {_SAMPLE} + {point_cost(2)})",
         reads=_READ,
@@ -61,7 +61,7 @@ _SAMPLED: Final[dict[str, Pass]] = {
     ),
     # The samples again: for the gradient of a weight their product with the gradient, which goes to each sample's corners, and for that
     # of a point what moving it would change.
-    " ".join(f"{name}Backward" for name in _ATTENTION): Pass(
+    " ".join(f"{name}Backward" for name in _ATTENTION): Row(
         f"read grad, update values[b places h d], read shapes, read starts, update {_POINTS}, update weights",
         other=f"weights.n * (d * {_SAMPLE + 2 * CORNERS + 1 + CORNERS * (1 + 2 * 2)} + {point_cost(2)})",
         reads=f"grad.size + {_READ}",

@@ -13,23 +13,23 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.arguments import NotCounted, size, written
 from rooflines.roofline.formulas.nodes import tensors_only, with_gradient, with_gradients
-from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import Hints, hinted_formula
+from rooflines.roofline.formulas.rows import Row, register
 
-_LINEAR: Final = Pass(
+_LINEAR: Final = Row(
     "read x[*rows k], read weight[n k], read bias?",
     matrix="2 * rows * k * n",
     other="rows * n * bool(bias)",
     writes="rows * n * x.item",
 )
 # A product for the gradient of the input and one for that of the weight.
-_GRADIENT: Final = Pass(
+_GRADIENT: Final = Row(
     "read grad, update x[*rows k], update weight[n k], write bias?", matrix="4 * rows * k * n", other="rows * n * bool(bias)"
 )
 # The same for as many rows as the result has: with sequence parallelism those of all ranks. The fourth argument of the forward says
 # that the weight's is added to one in float32, by a kernel that is no operator. The forward is an operator of PyTorch.
-_ACCUMULATED: Final = Pass(
+_ACCUMULATED: Final = Row(
     "read grad[*rows n], read x, read weight[outputs k], read bias?, added=False",
     matrix="4 * rows * k * n",
     other="grad.n * bool(bias) + weight.n * (recorded('added') and added)",
@@ -54,4 +54,4 @@ def _exchange(signature: Signature, hints: Hints) -> Work:
     return Work(bytes_read=size(*signature.tensors), bytes_written=written(hints.outputs[0]))
 
 
-register({f"{name}Backward": Pass("read gradients*, write x") for name in _EXCHANGES}, "communication", given=with_gradients)
+register({f"{name}Backward": Row("read gradients*, write x") for name in _EXCHANGES}, "communication", given=with_gradients)

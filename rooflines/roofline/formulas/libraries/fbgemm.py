@@ -19,24 +19,24 @@ from rooflines.roofline.formulas.copies import moved
 from rooflines.roofline.formulas.costs import QUANTIZE, SOFTMAX, SOFTMAX_BACKWARD
 from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.narrow import widened
-from rooflines.roofline.formulas.passes import Pass, pass_work, register
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.rows import Row, register, row_work
 
 # --- copies ------------------------------------------------------------------------------------------------------------------------
 
 # Blocks of columns, or the parts of ranks, in another order; a node is given the gradient, which goes back.
-_REORDERED: Final = Pass("read self, read sizes?, read order?, read sizes_back?, read order_back?", result="self")
+_REORDERED: Final = Row("read self, read sizes?, read order?, read sizes_back?, read order_back?", result="self")
 # [total, ...] -> [rows, longest, ...], filled up; what is longer is cut off.
-_TO_DENSE: Final = Pass(
+_TO_DENSE: Final = Row(
     "read values[total *inner], read offsets+, longest*",
     where="made = (offsets[0] - 1) * prod(longest) * inner",
     reads="selected(values, made) + offsets.size",
     writes="made * values.item",
 )
-_COPIES: Final[dict[str, Pass]] = {
+_COPIES: Final[dict[str, Row]] = {
     # Indices sorted into a bucket for each rank: a division and a remainder an index, a length for each bucket and row.
-    "fbgemm::block_bucketize_sparse_features fbgemm::block_bucketize_sparse_features_inference": Pass(
+    "fbgemm::block_bucketize_sparse_features fbgemm::block_bucketize_sparse_features_inference": Row(
         "read lengths, read indices, bucketize_pos, sequence, read block_sizes?, my_size, read weights?",
         other="2 * indices.n",
         writes="my_size * lengths.n * lengths.item + weights.n * weights.item"
@@ -44,9 +44,9 @@ _COPIES: Final[dict[str, Pass]] = {
         precision="=",
     ),
     # The position of each value in its row.
-    "fbgemm::offsets_range": Pass("read offsets, range_size", writes="range_size * offsets.item"),
-    "fbgemm::invert_permute": Pass("read permute", result="permute"),
-    "fbgemm::expand_into_jagged_permute": Pass(
+    "fbgemm::offsets_range": Row("read offsets, range_size", writes="range_size * offsets.item"),
+    "fbgemm::invert_permute": Row("read permute", result="permute"),
+    "fbgemm::expand_into_jagged_permute": Row(
         "read permute, read input_offset, read output_offset, output_size", writes="output_size * output_offset.item"
     ),
     "fbgemm::permute_pooled_embs fbgemm::permute_pooled_embs_auto_grad fbgemm::permute_pooled_embs_split": _REORDERED,
@@ -54,7 +54,7 @@ _COPIES: Final[dict[str, Pass]] = {
     "fbgemm::recat_embedding_grad_output_mixed_D fbgemm::recat_embedding_grad_output": _REORDERED,
     "fbgemm::jagged_to_padded_dense fbgemm::jagged_to_padded_dense_forward": _TO_DENSE,
     "fbgemm::jagged_2d_to_dense fbgemm::jagged_1d_to_dense": _TO_DENSE,
-    "fbgemm::index_select_dim0": Pass(
+    "fbgemm::index_select_dim0": Row(
         "read self[rows *rest], read indices",
         reads="selected(self, indices.n * rest) + indices.size",
         writes="indices.n * rest * self.item",
@@ -63,9 +63,9 @@ _COPIES: Final[dict[str, Pass]] = {
 register(_COPIES, "copy")
 for _device in ("_gpu", "_cpu", "_split_gpu", "_split_cpu"):
     _node = f"torch::autograd::CppNode<fbgemm_gpu::PermutePooledEmbsFunction<&fbgemm_gpu::permute_pooled_embs{_device}"
-    formula(f"{_node}> >", f"{_node}>>", category="copy")(partial(pass_work, one=_REORDERED))
+    formula(f"{_node}> >", f"{_node}>>", category="copy")(partial(row_work, row=_REORDERED))
 # Columns of several results of tables, regrouped; a node for the gradients goes the other way.
-_REGROUPED: Final = Pass(
+_REGROUPED: Final = Row(
     "read pooled+, read permutes, in_shapes, out_shapes, out_lengths*",
     where="made = pooled[0] * sum(out_lengths) * pooled.item",
     reads="min(pooled.size, made) + permutes.size",
@@ -115,24 +115,24 @@ def _to_jagged(signature: Signature, hints: Hints) -> Work:
 
 _TO_BYTES: Final = "FloatToFP8 FloatToFused8Bit HalfToFused8Bit FloatOrHalfToFused8Bit"
 # Elements of a jagged tensor with those of dense ones; the result is jagged, or dense.
-_PAIRED: Final = Pass(
+_PAIRED: Final = Row(
     "read values, read offsets*, read y, read y_1?", 1, "values",
     reads="values.size + offsets.size + selected(y, values.n) + selected(y_1, values.n)", result="values",
 )  # fmt: skip
-_ELEMENTWISE: Final[dict[str, Pass]] = {
+_ELEMENTWISE: Final[dict[str, Row]] = {
     # Two compares an index; only indices out of bounds are written.
-    "fbgemm::bounds_check_indices": Pass("read rows, read indices, read offsets", 2, "indices"),
+    "fbgemm::bounds_check_indices": Row("read rows, read indices, read offsets", 2, "indices"),
     # A byte an element, in rows filled up to four, and two float32 behind each; the range of each row is searched for.
-    " ".join(f"fbgemm::{name}RowwiseQuantized" for name in _TO_BYTES.split()): Pass(
+    " ".join(f"fbgemm::{name}RowwiseQuantized" for name in _TO_BYTES.split()): Row(
         "read self[*rows k]", QUANTIZE + 2, "self", writes="rows * (up(k, 4) * 4 + 8)"
     ),
     # ``bit_rate`` bits an element, and two float16 behind each row.
-    " ".join(f"fbgemm::{name}ToFusedNBitRowwiseQuantizedSBHalf" for name in ("Float", "Half", "FloatOrHalf")): Pass(
+    " ".join(f"fbgemm::{name}ToFusedNBitRowwiseQuantizedSBHalf" for name in ("Float", "Half", "FloatOrHalf")): Row(
         "read self[*rows k], bit_rate", QUANTIZE + 2, "self", writes="rows * (up(k * bit_rate, 8) + 4)"
     ),
-    "fbgemm::FloatToHFP8Quantized": Pass("read self", 1, "self", writes="self.n"),
-    "fbgemm::FloatToBfloat16Quantized": Pass("read self", 1, "self", writes="2 * self.n"),
-    "fbgemm::HFP8QuantizedToFloat fbgemm::Bfloat16QuantizedToFloat": Pass(
+    "fbgemm::FloatToHFP8Quantized": Row("read self", 1, "self", writes="self.n"),
+    "fbgemm::FloatToBfloat16Quantized": Row("read self", 1, "self", writes="2 * self.n"),
+    "fbgemm::HFP8QuantizedToFloat fbgemm::Bfloat16QuantizedToFloat": Row(
         "read self", 1, "self", writes="4 * self.n", precision="=fp32"
     ),
     "fbgemm::jagged_dense_elementwise_add": replace(_PAIRED, result="y"),
@@ -143,64 +143,69 @@ _ELEMENTWISE: Final[dict[str, Pass]] = {
 }
 register(_ELEMENTWISE, "element-wise")
 
-# The result's dtype as a number, and operators with the dtype that they have without one.
-_DTYPES: Final = {0: "float32", 1: "float16", 5: "bfloat16"}
-_WIDENED: Final = {
-    "FP8RowwiseQuantizedToFloat": ("self forward output_dtype=0", "float32"),
-    "Fused8BitRowwiseQuantizedToFloatOrHalf": ("self output_dtype=0", "float32"),
-    "Fused8BitRowwiseQuantizedToFloat": ("self", "float32"),
-    "Fused8BitRowwiseQuantizedToHalf": ("self", "float16"),
-    "Fused8BitRowwiseQuantizedToBfloat16": ("self", "bfloat16"),
-    "FusedNBitRowwiseQuantizedSBHalfToFloat": ("self bit_rate", "float32"),
-    "FusedNBitRowwiseQuantizedSBHalfToHalf": ("self bit_rate", "float16"),
-    "FusedNBitRowwiseQuantizedSBHalfToFloatOrHalf": ("self bit_rate output_dtype=0", "float32"),
+# The number of a result's dtype, its bytes and precision.
+_DTYPES: Final = {0: (4, "=fp32"), 1: (2, "=fp16"), 5: (2, "=bf16")}
+
+
+def _from_bytes(schema: str, code: int | None = None) -> tuple[Row, ...]:
+    """Rows of bytes with two float32 behind each, or of fewer bits with two float16. ``code`` is the dtype's number where no argument
+    says it."""
+    numbers = "(self[-1] - 4) * 8 // bit_rate" if "bit_rate" in schema else "(self[-1] - 8)"
+    return tuple(
+        replace(
+            widened(schema, str(item), f"self.n // self[-1] * {numbers}", precision),
+            fits="" if code is not None else f"(value('output_dtype') or 0) == {number}",
+        )
+        for number, (item, precision) in _DTYPES.items()
+        if code in (None, number)
+    )
+
+
+_WIDENED: Final[dict[str, tuple[Row, ...]]] = {
+    "FP8RowwiseQuantizedToFloat": _from_bytes("read self, forward, output_dtype=0"),
+    "Fused8BitRowwiseQuantizedToFloatOrHalf": _from_bytes("read self, output_dtype=0"),
+    "Fused8BitRowwiseQuantizedToFloat": _from_bytes("read self", 0),
+    "Fused8BitRowwiseQuantizedToHalf": _from_bytes("read self", 1),
+    "Fused8BitRowwiseQuantizedToBfloat16": _from_bytes("read self", 5),
+    "FusedNBitRowwiseQuantizedSBHalfToFloat": _from_bytes("read self, bit_rate", 0),
+    "FusedNBitRowwiseQuantizedSBHalfToHalf": _from_bytes("read self, bit_rate", 1),
+    "FusedNBitRowwiseQuantizedSBHalfToFloatOrHalf": _from_bytes("read self, bit_rate, output_dtype=0"),
 }
-
-
-@formula(*(f"fbgemm::{name}" for name in _WIDENED), category="element-wise")
-def _from_few_bits(signature: Signature) -> Work:
-    """Rows of bytes with two float32 behind each, or of fewer bits with two float16."""
-    schema, dtype = _WIDENED[signature.name.removeprefix("fbgemm::")]
-    args = Arguments(signature, schema)
-    inputs, bits = args.tensor("self"), args.integer("bit_rate", absent=8)
-    if args.has("output_dtype") and (args.has("bit_rate") or args.recorded("output_dtype")):
-        dtype = _DTYPES.get(args.integer("output_dtype"), "")
-    columns = inputs.shape[-1] - (4 if args.has("bit_rate") else 8)
-    return widened(inputs, dtype=dtype, numbers=prod(inputs.shape[:-1]) * columns * 8 // bits)
+register(_WIDENED, "element-wise", namespace="fbgemm::")
 
 
 # --- reductions and products -------------------------------------------------------------------------------------------------------
 
 # Over each row's values, column by column.
-_SOFTMAX: Final = Pass("read output, read offsets", SOFTMAX, "output", result="output")
-_REDUCTIONS: Final[dict[str, Pass]] = {
+_SOFTMAX: Final = Row("read output, read offsets", SOFTMAX, "output", result="output")
+_REDUCTIONS: Final[dict[str, Row]] = {
     # Offsets from lengths; the complete forms have the total as well.
-    "fbgemm::asynchronous_inclusive_cumsum fbgemm::asynchronous_exclusive_cumsum": Pass("read self", 1, "self", result="self"),
-    "fbgemm::asynchronous_complete_cumsum fbgemm::asynchronous_batched_complete_cumsum": Pass(
+    "fbgemm::asynchronous_inclusive_cumsum fbgemm::asynchronous_exclusive_cumsum": Row("read self", 1, "self", result="self"),
+    "fbgemm::asynchronous_complete_cumsum fbgemm::asynchronous_batched_complete_cumsum": Row(
         "read self[*rows n]", 1, "self", result="self", writes="rows * self.item"
     ),
     "fbgemm::jagged_softmax fbgemm::jagged_softmax_forward": _SOFTMAX,
     "fbgemm::jagged_softmax_backward": replace(
         _SOFTMAX, schema="read grad?, read output, read offsets", cost=SOFTMAX_BACKWARD, precision="output"
     ),
-    "fbgemm::segment_sum_csr": Pass(
+    "fbgemm::segment_sum_csr": Row(
         "batch_size, read segments, read values", 1, "values", writes="(segments.n - 1) * values.item", precision="values"
     ),
 }
 register(_REDUCTIONS, "reduction")
-_PRODUCTS: Final[dict[str, Pass]] = {
+_PRODUCTS: Final[dict[str, Row]] = {
     # [total, k] @ [rows, k, n] -> [total, n]: each row's values with its own matrix
-    "fbgemm::jagged_dense_bmm fbgemm::jagged_dense_bmm_forward": Pass(
+    "fbgemm::jagged_dense_bmm fbgemm::jagged_dense_bmm_forward": Row(
         "read values[t k], read offsets, read y[*rows n]", matrix="2 * t * k * n", writes="t * n * values.item"
     ),
     # [k, total] @ [total, n] row by row -> [rows, k, n]
-    "fbgemm::jagged_jagged_bmm fbgemm::jagged_jagged_bmm_forward": Pass(
+    "fbgemm::jagged_jagged_bmm fbgemm::jagged_jagged_bmm_forward": Row(
         "read x[t *k], read y[total *n], read offsets",
         matrix="2 * x[-1] * t * y[-1]",
         writes="(offsets.n - 1) * x[-1] * y[-1] * x.item",
     ),
     # [m, b, k] @ [b, k, n] + [b, n] -> [m, b, n]
-    "fbgemm::permute102_baddbmm_permute102": Pass(
+    "fbgemm::permute102_baddbmm_permute102": Row(
         "read bias, read left[m b k], read right[b k n]",
         matrix="2 * b * m * k * n",
         other="m * b * n",
@@ -208,7 +213,7 @@ _PRODUCTS: Final[dict[str, Pass]] = {
         precision="left",
     ),
     # A vector [rows * heads, longest] with each row's matrix [length, heads * d] -> [rows * heads, d]
-    "fbgemm::batched_dense_vec_jagged_2d_mul fbgemm::batched_dense_vec_jagged_2d_mul_forward": Pass(
+    "fbgemm::batched_dense_vec_jagged_2d_mul fbgemm::batched_dense_vec_jagged_2d_mul_forward": Row(
         "read v, read values, read offsets",
         where="heads = v[0] // max(offsets.n - 1, 1)",
         matrix="2 * values.n",

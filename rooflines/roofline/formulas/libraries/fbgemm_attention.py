@@ -14,7 +14,7 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted
 from rooflines.roofline.formulas.costs import SILU
-from rooflines.roofline.formulas.packed_attention import Layout, backward, forward, register
+from rooflines.roofline.formulas.packed_attention import Layout, backward, forward, register_layouts
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import Hints, hinted_formula
 
@@ -28,7 +28,7 @@ _BACKWARD: Final = (
 )
 _CACHE: Final = "query key value used_k scale"
 
-register(
+register_layouts(
     {
         **dict.fromkeys(("fbgemm::fmha_fwd", "fbgemm::cutlass_blackwell_fmha_fwd", "blackwell_fmha::fmha_fwd"), Layout((_FORWARD,))),
         "fbgemm::fmha_gen_fwd": Layout(("query key value used_k batch=None kernel=0 left=-1 right=-1 split=1024",)),

@@ -20,9 +20,9 @@ from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size
 from rooflines.roofline.formulas.costs import DEQUANTIZE, QUANTIZE, SILU
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.matmul import grouped_product, layer_work, product_flops
-from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import formula, words
+from rooflines.roofline.formulas.rows import Row, register
 from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision
 
 PADDING: Final = "no row is padding"
@@ -65,15 +65,15 @@ def _padded(signature: Signature) -> Work:
 
 
 # [m, k] @ [n, k]^T with scales that the product applies, perhaps one more for all results; two numbers of four bits in a byte.
-_BLOCK_SCALED: Final = Pass(
+_BLOCK_SCALED: Final = Row(
     "read left[m k], read right[n packed], read left_scale, read right_scale, out=None, read global_scale?",
     matrix="2 * m * k * n", other="m * n * bool(global_scale)", writes="2 * m * n", precision="=fp8",
 )  # fmt: skip
-_PRODUCTS: Final[dict[str, Pass]] = {
+_PRODUCTS: Final[dict[str, Row]] = {
     "fbgemm::mx8mx4bf16 fbgemm::mx8mx6bf16": _BLOCK_SCALED,
     "fbgemm::f4f4bf16": replace(_BLOCK_SCALED, matrix="2 * m * 2 * k * n", precision="=fp4"),
     # [tokens, n] of each group with its [tokens, k]: a gradient [n, k] for each group
-    "fbgemm::bf16bf16bf16_grouped_wgrad": Pass(
+    "fbgemm::bf16bf16bf16_grouped_wgrad": Row(
         "read left[t n], read right[t k], read sizes", matrix="2 * n * t * k", writes="sizes.n * n * k * left.item"
     ),
 }
@@ -169,11 +169,11 @@ def _listed(signature: Signature) -> Work:
 # --- quantization ------------------------------------------------------------------------------------------------------------------
 
 # The largest magnitude of each row, of each column, of each block or of all, and a byte an element; a scale is float32.
-_QUANTIZED: Final = Pass("read self[*rows k]", DYNAMIC_QUANTIZE, "self", writes="self.n + 4 * rows")
-_BY_SCALE: Final = Pass("read self", QUANTIZE, "self", writes="self.n")
+_QUANTIZED: Final = Row("read self[*rows k]", DYNAMIC_QUANTIZE, "self", writes="self.n + 4 * rows")
+_BY_SCALE: Final = Row("read self", QUANTIZE, "self", writes="self.n")
 # SiLU of the gate times the other half; ``valid`` says how many rows are no padding.
-_GATED: Final = Pass("read gate, read up, view valid?", SILU + 1, "gate", result="gate", assumption=PADDING, given="valid")
-_ELEMENTWISE: Final[dict[str, Pass]] = {
+_GATED: Final = Row("read gate, read up, view valid?", SILU + 1, "gate", result="gate", assumption=PADDING, given="valid")
+_ELEMENTWISE: Final[dict[str, Row]] = {
     "fbgemm::quantize_fp8_per_row triton::quantize_fp8_row triton::quantize_fp8_packed_row": _QUANTIZED,
     "triton::quantize_fp8_packed_row_raw": _QUANTIZED,
     "fbgemm::quantize_fp8_per_col": replace(_QUANTIZED, writes="self.n + 4 * k"),
@@ -194,16 +194,16 @@ _ELEMENTWISE: Final[dict[str, Pass]] = {
         result="",
         writes="gate.n + 4 * rows",
     ),
-    "fbgemm::silu_mul_quantize_i8": Pass("read gate", SILU + 1 + QUANTIZE, "gate", reads="2 * gate.size", writes="gate.n"),
+    "fbgemm::silu_mul_quantize_i8": Row("read gate", SILU + 1 + QUANTIZE, "gate", reads="2 * gate.size", writes="gate.n"),
 }
 register(_ELEMENTWISE, "element-wise")
 # The largest magnitude.
-register({"fbgemm::get_fp8_per_tensor_scale": Pass("read self", 2, "self", writes="4")}, "reduction")
+register({"fbgemm::get_fp8_per_tensor_scale": Row("read self", 2, "self", writes="4")}, "reduction")
 
 # --- tokens of experts -------------------------------------------------------------------------------------------------------------
 
 # Rows of [tokens, k], perhaps times a score of [tokens, experts] each, perhaps as fp8 with a scale for each row.
-_GATHERED: Final = Pass(
+_GATHERED: Final = Row(
     "read source[*tokens k], read index",
     where="made = index.n * k", reads="selected(source, made) + index.size", writes="made * source.item",
 )  # fmt: skip
@@ -216,7 +216,7 @@ _SCALED_ROWS: Final = replace(
     given="valid",
 )
 # Rows added to those of [tokens, k].
-_ADDED: Final = Pass(
+_ADDED: Final = Row(
     "read target, read source[*rows k], read index, view valid?",
     where="taken = index.n * k; changed = selected(target, taken)",
     other="taken",
@@ -227,11 +227,11 @@ _ADDED: Final = Pass(
     given="valid",
 )
 # Rows of [tokens, k] from the order of ranks to that of experts, or back; [ranks, experts] says how many each has.
-_SHUFFLED: Final = Pass(
+_SHUFFLED: Final = Row(
     "read tokens, read counts[*ranks experts], first=None, last=None, padded=False",
     result="tokens", assumption=PADDING, given="padded",
 )  # fmt: skip
-_MOVES: Final[dict[str, Pass]] = {
+_MOVES: Final[dict[str, Row]] = {
     "fbgemm::gather_along_first_dim": _GATHERED,
     "fbgemm::gather_scale_dense_tokens": _SCALED_ROWS,
     "fbgemm::gather_scale_quant_dense_tokens": replace(
@@ -255,7 +255,7 @@ _MOVES: Final[dict[str, Pass]] = {
 }
 register(_MOVES, "copy")
 # The best experts of each token, sorted by expert: for each of the pairs an expert and a token, and how many each expert has; int32.
-_ROUTED: Final = Pass(
+_ROUTED: Final = Row(
     "read scores[tokens experts], first=None, last=None, view valid?, top_k=1", 1, "scores",
     writes="4 * (2 * tokens * top_k + experts + 2)", assumption=PADDING, given="valid",
 )  # fmt: skip

@@ -15,13 +15,12 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import NotCounted, floating, size, written
-from rooflines.roofline.formulas.libraries.norms import KIND, norm_backward, norm_forward, norm_of
-from rooflines.roofline.formulas.libraries.norms import register as register_norms
+from rooflines.roofline.formulas.libraries.norms import KIND, norm_backward, norm_forward, norm_of, register_norms
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import gradients_and_forward
-from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.registry import dispatches, formula
+from rooflines.roofline.formulas.rows import Row, register
 
 # --- norms -------------------------------------------------------------------------------------------------------------------------
 
@@ -44,11 +43,11 @@ def _gated_norm(signature: Signature) -> Work:
     return (norm_backward(norm, gradients, assumption) if gradients else norm_forward(norm, assumption=assumption)) + gated
 
 
-_UNITS: Final[dict[str, Pass]] = {
+_UNITS: Final[dict[str, Row]] = {
     # x / |x|, and 1 / |x| of each row for the backward.
-    "L2NormFunction": Pass("read x[*rows k]", costs.WEIGHT_NORM, "x", result="x", writes="4 * rows"),
+    "L2NormFunction": Row("read x[*rows k]", costs.WEIGHT_NORM, "x", result="x", writes="4 * rows"),
     # (g - y * sum(g * y)) / |x|.
-    "L2NormFunctionBackward": Pass(
+    "L2NormFunctionBackward": Row(
         "read grad[*rows k], x", costs.WEIGHT_NORM_BACKWARD, "grad", result="grad", reads="2 * grad.size + 4 * rows"
     ),
 }

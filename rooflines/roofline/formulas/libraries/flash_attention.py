@@ -21,7 +21,7 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import NotCounted
-from rooflines.roofline.formulas.packed_attention import NO_WINDOW, Layout, forward, function_backward, gradient_first, register
+from rooflines.roofline.formulas.packed_attention import NO_WINDOW, Layout, forward, function_backward, gradient_first, register_layouts
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import Hints, hinted_formula
 
@@ -110,7 +110,7 @@ FUNCTIONS: Final = {
     ), assumption=NO_WINDOW),
 }  # fmt: skip
 
-register(FORWARD | FUNCTIONS, BACKWARD)
+register_layouts(FORWARD | FUNCTIONS, BACKWARD)
 
 
 def _node(signature: Signature, hints: Hints, layout: Layout) -> Work:

@@ -9,62 +9,52 @@ from __future__ import annotations
 
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import NotCounted
-from rooflines.roofline.formulas.libraries import norms
-from rooflines.roofline.formulas.libraries.norms import Norm, norm_backward, norm_forward
-from rooflines.roofline.formulas.nodes import parts
-from rooflines.roofline.formulas.passes import Pass, register
-from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.registry import dispatches, formula
+from rooflines.roofline.formulas.libraries.norms import register_norms
+from rooflines.roofline.formulas.nodes import with_gradient
+from rooflines.roofline.formulas.registry import dispatches
+from rooflines.roofline.formulas.rows import Row, register
 
 # --- norms -------------------------------------------------------------------------------------------------------------------------
 
-norms.register("LigerRMSNormFunction", "LigerFusedAddRMSNormFunction", rms=True)
-norms.register("LigerLayerNormFunction", rms=False)
+register_norms("LigerRMSNormFunction", "LigerFusedAddRMSNormFunction", rms=True)
+register_norms("LigerLayerNormFunction", rms=False)
 
 
-def _grouped(signature: Signature) -> Norm:
-    """X [batch, channels, ...], weight and bias [channels], channels, groups: a row of the norm is a group."""
-    groups = signature.arg(4, None)
-    if len(signature.tensors) < 3:
-        raise NotCounted("shapes not recorded")
-    if not isinstance(groups, int) or isinstance(groups, bool):
-        raise NotCounted("number of groups not recorded")
-    inputs, weight, bias = signature.tensors[:3]
-    rows = inputs.shape[0] * groups
-    return Norm(TensorArg((rows, inputs.numel // max(rows, 1)), inputs.dtype), (), (weight, bias), rms=False)
-
-
-@formula("LigerGroupNormFunction", category="normalisation")
-def _group_norm(signature: Signature) -> Work:
-    return norm_forward(_grouped(signature))
-
-
-@formula("LigerGroupNormFunctionBackward", category="normalisation")
-def _group_norm_gradient(signature: Signature) -> Work:
-    gradients, forward = parts(signature)
-    return norm_backward(_grouped(forward), gradients)
+# A row of the norm is a group; means and deviations in float32 are kept.
+_GROUP_NORM: Final = Row(
+    "read x[batch *rest], read weight, read bias, channels, groups",
+    costs.MEAN_AND_VARIANCE + costs.SCALE_AND_SHIFT + 2,
+    result="x",
+    writes="8 * batch * groups",
+    per="x",
+)
+_GROUP_NORM_GRADIENT: Final = Row(
+    "read grad, update x[batch *rest], update weight, write bias, channels, groups",
+    costs.LAYER_NORM_BACKWARD,
+    "x",
+    also="8 * batch * groups",
+    precision="x",
+)
+register({"LigerGroupNormFunction": _GROUP_NORM}, "normalisation")
+register({"LigerGroupNormFunctionBackward": _GROUP_NORM_GRADIENT}, "normalisation", given=with_gradient)
 
 
 # --- element by element ------------------------------------------------------------------------------------------------------------
 
 _ROPES: Final = ("LigerRopeFunction", "LigerQwen2VLMRopeFunction", "LigerLlama4RopeFunction")
-_ELEMENTS: Final[dict[str, Pass]] = {
+_ELEMENTS: Final[dict[str, Row]] = {
     # gamma * tanh(alpha * x) + beta
-    "LigerDyTFunction": Pass(
-        "read input, read alpha, read gamma, read beta?", other="input.n * (TANH + 2 + len(beta))", result="input"
-    ),
+    "LigerDyTFunction": Row("read input, read alpha, read gamma, read beta?", other="input.n * (TANH + 2 + len(beta))", result="input"),
     # t again; x: g * gamma * (1 - t²) * alpha; of alpha, gamma and beta a sum each.
-    "LigerDyTFunctionBackward": Pass(
+    "LigerDyTFunctionBackward": Row(
         "read grad, update input, update alpha, update gamma, write beta?",
         other="input.n * (TANH + 1 + 5 + 2 + 2 + len(beta))",
         precision="input",
     ),
     # Queries and keys turned in place by tabulated angles: two multiplications and an addition an element.
-    " ".join(_ROPES): Pass("update queries, update keys, read angles, read more*", costs.ROTARY_EMBEDDING, "queries keys"),
-    " ".join(f"{name}Backward" for name in _ROPES): Pass(
+    " ".join(_ROPES): Row("update queries, update keys, read angles, read more*", costs.ROTARY_EMBEDDING, "queries keys"),
+    " ".join(f"{name}Backward" for name in _ROPES): Row(
         "update grads*, queries, keys, read angles, read more*", other="ROTARY_EMBEDDING * grads.n"
     ),
 }
@@ -77,22 +67,22 @@ _EARLY: Final = "gradients computed in the forward"
 # FLOPs an element of a divergence and its gradient.
 _JSD: Final = 3 * costs.TRANSCENDENTAL + 2 * costs.TRANSCENDENTAL + 12
 _DIVERGENCE: Final = "update first, read second, read labels*"
-_ROWS: Final[dict[str, Pass]] = {
-    "LigerSoftmaxFunction": Pass("read input", costs.SOFTMAX, result="input"),
-    "LigerSoftmaxFunctionBackward": Pass("read grad", costs.SOFTMAX_BACKWARD, "grad", result="grad", reads="2 * grad.size"),
+_ROWS: Final[dict[str, Row]] = {
+    "LigerSoftmaxFunction": Row("read input", costs.SOFTMAX, result="input"),
+    "LigerSoftmaxFunctionBackward": Row("read grad", costs.SOFTMAX_BACKWARD, "grad", result="grad", reads="2 * grad.size"),
     # Of logits [tokens, vocabulary]; their gradient takes their place.
-    "LigerCrossEntropyFunction": Pass(
+    "LigerCrossEntropyFunction": Row(
         "update logits, read target, read weights*", costs.SOFTMAX + 2, "logits", writes="4", assumption=_EARLY
     ),
-    "LigerJSDFunction": Pass(_DIVERGENCE, _JSD, "first", writes="4", assumption=_EARLY),
-    "LigerTVDLossFunction": Pass(_DIVERGENCE, 5, "first", writes="4", assumption=_EARLY),
+    "LigerJSDFunction": Row(_DIVERGENCE, _JSD, "first", writes="4", assumption=_EARLY),
+    "LigerTVDLossFunction": Row(_DIVERGENCE, 5, "first", writes="4", assumption=_EARLY),
     # y * (log(y) - x), summed.
-    "LigerKLDivLossFunction": Pass("read first, read second", costs.TRANSCENDENTAL + 4, "first", writes="4 * first[0]"),
+    "LigerKLDivLossFunction": Row("read first, read second", costs.TRANSCENDENTAL + 4, "first", writes="4 * first[0]"),
 }
 register(_ROWS, "reduction", functions=True)
-_LINEAR: Final[dict[str, Pass]] = {
+_LINEAR: Final[dict[str, Row]] = {
     # [tokens, hidden] @ [vocabulary, hidden]^T, the loss of it, and the gradients of both: the logits are never kept.
-    "LigerFusedLinearCrossEntropyFunction": Pass(
+    "LigerFusedLinearCrossEntropyFunction": Row(
         "update input[*tokens k], update weight[vocabulary =k], read target, read rest*",
         matrix="3 * 2 * tokens * k * vocabulary",
         other="tokens * vocabulary * (SOFTMAX + 2)",
@@ -100,7 +90,7 @@ _LINEAR: Final[dict[str, Pass]] = {
         assumption=_EARLY,
     ),
     # Logits of a student and of a teacher, their divergence, and the gradients of the student's two operands.
-    "LigerFusedLinearJSDFunction": Pass(
+    "LigerFusedLinearJSDFunction": Row(
         "update student[*tokens k], update weight[vocabulary *hidden], read teacher[*rows width], read second, read labels*",
         matrix="3 * 2 * tokens * k * vocabulary + 2 * tokens * width * vocabulary",
         other=f"tokens * vocabulary * (2 * SOFTMAX + {_JSD})",

@@ -17,9 +17,9 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import NotCounted, floating, size, size_of, written
 from rooflines.roofline.formulas.nodes import gradients_and_forward
-from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import formula
+from rooflines.roofline.formulas.rows import Row, register
 
 _CHUNK: Final = 64
 _FULL: Final = "packed sequences fill their chunks"
@@ -169,9 +169,9 @@ def _recurrence(signature: Signature) -> Work:
 
 
 # h = exp(g) * h + x, channel by channel; back the same from the end, and g: that times exp(g) * h.
-_GATED: Final[dict[str, Pass]] = {
-    "ChunkHGRNFunction FusedRecurrentHGRNFunction": Pass("read x, read gate, read rest*=()", costs.TRANSCENDENTAL + 2, "x", result="x"),
-    "ChunkHGRNFunctionBackward FusedRecurrentHGRNFunctionBackward": Pass(
+_GATED: Final[dict[str, Row]] = {
+    "ChunkHGRNFunction FusedRecurrentHGRNFunction": Row("read x, read gate, read rest*=()", costs.TRANSCENDENTAL + 2, "x", result="x"),
+    "ChunkHGRNFunctionBackward FusedRecurrentHGRNFunctionBackward": Row(
         "read grad, update x, update gate",
         costs.TRANSCENDENTAL + 4,
         "x",

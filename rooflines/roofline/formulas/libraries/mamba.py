@@ -14,17 +14,18 @@ cache, of which each sequence reads and writes one slot.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
-from rooflines.roofline.formulas.libraries.norms import register as register_norms
+from rooflines.roofline.formulas.arguments import NotCounted, size, size_of, written
+from rooflines.roofline.formulas.libraries.norms import register_norms
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import gradients_and_forward
-from rooflines.roofline.formulas.passes import Pass, register
-from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
+from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import formula
+from rooflines.roofline.formulas.rows import Row, register
 
 # Of each state and step: exp(delta * A) 11, (delta * u) * B 1, h * a + b 2, the sum of C * h 2.
 _SCAN: Final = costs.TRANSCENDENTAL + 6
@@ -61,9 +62,9 @@ def _selective_scan(signature: Signature) -> Work:
 
 
 _SLOTS: Final = "(slots.n if slots else starts.n - 1 if starts else u[0]) * a.n * states.item"
-_SERVED: Final[dict[str, Pass]] = {
+_SERVED: Final[dict[str, Row]] = {
     # Inputs [channels, tokens] or [batch, channels, tokens], A [channels, states]; the result replaces ``delta`` or ``z``.
-    "_C::selective_scan_fwd": Pass(
+    "_C::selective_scan_fwd": Row(
         "read u, read delta, read a, read b, read c, read d?, read z?, read bias?, softplus, read starts?, read slots?, initial,"
         " read states",
         other=f"u.n * (a[-1] * {_SCAN} + 1 + 2 * bool(d) + bool(bias) + (SILU + 1) * bool(z) + SOFTPLUS * bool(softplus))",
@@ -222,9 +223,9 @@ def _split_block(signature: Signature) -> Work:
 
 # A tap of each channel for each step before it: [batch, depth, steps] with [depth, taps]. Up to causal-conv1d 1.4 these functions call
 # their kernel; later versions have an operator, below. ``...Function`` is that of flash-linear-attention (bc3b101, fla/modules/conv).
-_CAUSAL: Final[dict[str, Pass]] = {
-    "CausalConv1dFn CausalConv1dFunction": Pass("read x, read weight[depth taps], read rest*=()", matrix="2 * x.n * taps", result="x"),
-    "CausalConv1dFnBackward CausalConv1dFunctionBackward": Pass(
+_CAUSAL: Final[dict[str, Row]] = {
+    "CausalConv1dFn CausalConv1dFunction": Row("read x, read weight[depth taps], read rest*=()", matrix="2 * x.n * taps", result="x"),
+    "CausalConv1dFnBackward CausalConv1dFunctionBackward": Row(
         "read grads*, update x, update weight[depth taps], update bias?, read rest*=()", matrix="4 * x.n * taps", precision="x"
     ),
 }
@@ -233,20 +234,20 @@ _SILU: Final = "x.n * SILU * bool(silu)"
 _WEIGHT: Final = "read weight[*depth taps], read bias?"
 # The last steps of each sequence.
 _STEPS: Final = "x[0] * weight.n * x.item"
-_OPERATORS: Final[dict[str, Pass]] = {
-    "DaoAILab::_causal_conv1d_fwd_cpp": Pass(
+_OPERATORS: Final[dict[str, Row]] = {
+    "DaoAILab::_causal_conv1d_fwd_cpp": Row(
         f"read x, {_WEIGHT}, read seq_idx?, read initial_states?, write out?, write final_states_out?, silu",
         matrix="2 * x.n * taps",
         other=_SILU,
     ),
-    "DaoAILab::_causal_conv1d_bwd_cpp": Pass(
+    "DaoAILab::_causal_conv1d_bwd_cpp": Row(
         f"read x, {_WEIGHT}, read dout?, read seq_idx?, read initial_states?, read dfinal_states?,"
         " write dx?, write dweight?, write dbias?, write dinitial_states?, silu",
         matrix="4 * x.n * taps",
         other=_SILU,
     ),
     # Shifts the steps that it keeps, and adds one.
-    "DaoAILab::_causal_conv1d_update_cpp": Pass(
+    "DaoAILab::_causal_conv1d_update_cpp": Row(
         f"read x, conv_state, {_WEIGHT}, write out?, silu, read cache_seqlens?, read conv_state_indices?",
         matrix="2 * x.n * taps",
         other=_SILU,
@@ -257,24 +258,24 @@ _OPERATORS: Final[dict[str, Pass]] = {
 register(_OPERATORS, "convolution")
 
 
-@formula(*(f"{name}causal_conv1d_{step}" for name in ("sgl_kernel::", "sglang::mamba_", "trtllm::") for step in ("fwd", "update")),
-         category="convolution")  # fmt: skip
-def _causal_convolution(signature: Signature) -> Work:
-    """Each channel with a filter of its own, [channels, width], in place; perhaps a SiLU. The last inputs are the next call's state."""
-    step = signature.name.endswith("update")
-    args = Arguments(signature, "x states weight bias silu lengths slots" if step else "x weight bias states starts slots initial silu")
-    inputs, weight, bias, states = args.tensor("x"), args.tensor("weight"), args.optional("bias"), args.optional("states")
-    slots, starts = args.optional("slots"), args.optional("starts")
-    count = slots.numel if slots is not None else starts.numel - 1 if starts is not None else inputs.shape[0]
-    stored = count * weight.shape[0] * (weight.shape[1] - 1) * size_of(states.dtype) if states else 0
-    return Work(
-        matrix_flops=2 * inputs.numel * weight.shape[1],
-        other_flops=inputs.numel * ((bias is not None) + costs.SILU * args.flag("silu")),
-        bytes_read=size(inputs, weight, bias) + stored,
-        bytes_written=written(inputs) + stored,
-        precision=precision_of(inputs.dtype),
-        assumption=_STORED if states else "",
-    )
+# Each channel with a filter of its own, [channels, width], in place; perhaps a SiLU. The last inputs are the next call's state.
+_SERVED_STEP: Final = Row(
+    "update x, view states?, read weight[channels width], read bias?, silu, lengths=None, view slots?",
+    where="kept = (slots.n if slots else x[0]) * channels * (width - 1) * states.item",
+    matrix="2 * x.n * width",
+    other="x.n * (bool(bias) + SILU * bool(silu))",
+    also="kept",
+    writes="kept",
+    assumption=_STORED,
+    given="states",
+)
+_SERVED_CONVOLUTION: Final = replace(
+    _SERVED_STEP,
+    schema="update x, read weight[channels width], read bias?, view states?, view starts?, view slots?, initial, silu",
+    where=_SERVED_STEP.where.replace("x[0]", "starts.n - 1 if starts else x[0]"),
+)
+for _library in ("sgl_kernel::", "sglang::mamba_", "trtllm::"):
+    register({"causal_conv1d_fwd": _SERVED_CONVOLUTION, "causal_conv1d_update": _SERVED_STEP}, "convolution", namespace=_library)
 
 
 # --- norms and gates ---------------------------------------------------------------------------------------------------------------

@@ -17,12 +17,11 @@ from functools import partial
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas import passes
 from rooflines.roofline.formulas.arguments import Arguments
-from rooflines.roofline.formulas.packed_attention import Layout, forward, merge, register, unified
-from rooflines.roofline.formulas.passes import Pass, pass_work
+from rooflines.roofline.formulas.packed_attention import Layout, forward, merge, register_layouts, unified
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import Hints, dispatches, formula, hinted_formula
+from rooflines.roofline.formulas.rows import Row, register, row_work
 
 _CACHE: Final = "query key value heads scale pages used_k page_size max_k alibi"
 
@@ -39,7 +38,7 @@ FORWARD: Final = {
     "vllm::rocm_aiter_mla_decode_fwd": Layout(("query key out cum_q max_q page_ends=None page_list=None",), log_sum=False, causal=True),
 }  # fmt: skip
 
-register(FORWARD, {})
+register_layouts(FORWARD, {})
 
 
 formula("_C::merge_attn_states", category="attention")(
@@ -70,10 +69,10 @@ def _unified_with_cache(signature: Signature, hints: Hints) -> Work:
 # --- FlashMLA ----------------------------------------------------------------------------------------------------------------------
 
 
-def _sparse(arguments: str, top: str = "top", more: str = "0") -> Pass:
+def _sparse(arguments: str, top: str = "top", more: str = "0") -> Row:
     """Each query sees ``indices`` [..., top k] of the keys [..., 1, d], and reads ``more``; ``arguments`` are those behind the keys."""
     pairs = f"rows * heads * ({top})"
-    return Pass(
+    return Row(
         f"read query[*rows heads d], read key[*held one width], {arguments}",
         matrix=f"2 * {pairs} * (d + value_depth)",
         other=f"{pairs} * (1 + SOFTMAX)",
@@ -84,7 +83,7 @@ def _sparse(arguments: str, top: str = "top", more: str = "0") -> Pass:
 
 
 _INDICES: Final = "read indices[*lists top]"
-_SPARSE: Final[dict[str, Pass]] = {
+_SPARSE: Final[dict[str, Row]] = {
     # [s_q, h, d] to those of [s_k, 1, d] that an index chose.
     "_flashmla_C::sparse_prefill_fwd sgl_kernel::sparse_prefill_fwd": _sparse(f"{_INDICES}, scale, value_depth"),
     # [b, s_q, h, d] to those of [blocks, block, 1, d] that an index chose, and of a second cache by an index of its own.
@@ -95,7 +94,7 @@ _SPARSE: Final[dict[str, Pass]] = {
         more="more_indices.size + more_key.size * min(more_indices.n, more_held) // max(more_held, 1)",
     ),
 }
-passes.register(_SPARSE, "attention")
+register(_SPARSE, "attention")
 _PAGED: Final = "query key value_depth used_k pages scale causal schedule splits"
 _DENSE_PAGED: Final = Layout((_PAGED,))
 _SPARSE_PAGED: Final = _sparse(f"value_depth, used_k, pages, scale, causal, schedule, splits, is_fp8, {_INDICES}")
@@ -112,7 +111,7 @@ def _paged(signature: Signature, hints: Hints) -> Work:
     chosen = Arguments(signature, f"{_PAGED} is_fp8 indices=None").optional("indices") is not None
     if signature.name.endswith("fp8") or not chosen:
         return forward(signature, hints, _DENSE_PAGED)
-    return pass_work(signature, _SPARSE_PAGED)
+    return row_work(signature, _SPARSE_PAGED)
 
 
 @hinted_formula("_flashmla_C::dense_prefill_fwd", "sgl_kernel::dense_prefill_fwd", category="attention")

@@ -29,7 +29,7 @@ from rooflines.roofline.formulas.packed_attention import (
     forward,
     function_backward,
     gradient_first,
-    register,
+    register_layouts,
 )
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import Hints, hinted_formula
@@ -82,7 +82,7 @@ BACKWARD: Final = {
 
 for _layouts in (FORWARD, BACKWARD):
     _layouts.update({name.replace("xformers", "mslk"): layout for name, layout in _layouts.items() if "xformers_flash" in name})
-register(FORWARD, BACKWARD)
+register_layouts(FORWARD, BACKWARD)
 
 
 def _batch_first(arg: Argument) -> Argument:

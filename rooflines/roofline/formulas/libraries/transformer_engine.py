@@ -19,13 +19,12 @@ from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import NotCounted, every, size, size_of, written
 from rooflines.roofline.formulas.experts import SPREAD, used
 from rooflines.roofline.formulas.libraries.apex import softmax_backward, softmax_forward
-from rooflines.roofline.formulas.libraries.norms import Norm, norm_backward, norm_forward, norm_of
-from rooflines.roofline.formulas.libraries.norms import register as register_norms
+from rooflines.roofline.formulas.libraries.norms import Norm, norm_backward, norm_forward, norm_of, register_norms
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import parts, tensors_only, with_gradient
-from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.registry import Hints, dispatches, formula, hinted_formula
+from rooflines.roofline.formulas.rows import Row, register
 
 _RECIPE: Final = "counted in the dtype of the tensors, because fp8 recipes are not recorded"
 _WHOLE: Final = "the sequence is not split over ranks"
@@ -188,8 +187,8 @@ formula(*(f"te_softmax::{name}_softmax_fwd" for name in _SOFTMAXES), category="r
 formula(*(f"te_softmax::{name}_softmax_bwd" for name in _SOFTMAXES), category="reduction")(softmax_backward)
 
 # Two multiplications and an addition an element; the sine and cosine of each angle.
-_ROTATED: Final = Pass("read x, read angles, read starts?, read ends?", 3, "x", "x", other=f"{2 * costs.TRANSCENDENTAL} * angles.n")
-_ROTATED_BACK: Final = Pass("update grad, inputs, read angles", 3, "grad", other=f"{2 * costs.TRANSCENDENTAL} * angles.n")
+_ROTATED: Final = Row("read x, read angles, read starts?, read ends?", 3, "x", "x", other=f"{2 * costs.TRANSCENDENTAL} * angles.n")
+_ROTATED_BACK: Final = Row("update grad, inputs, read angles", 3, "grad", other=f"{2 * costs.TRANSCENDENTAL} * angles.n")
 register({"FusedRoPEFunc": _ROTATED}, "element-wise", given=tensors_only)
 register({"FusedRoPEFuncBackward": _ROTATED_BACK}, "element-wise", given=with_gradient)
 

@@ -7,18 +7,19 @@ attention/dot_product_attention/utils.py, router.py. Version 1 keeps fp8 numbers
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size_of
+from rooflines.roofline.formulas.libraries.norms import LAYER_NORM
 from rooflines.roofline.formulas.matmul import product_flops
-from rooflines.roofline.formulas.narrow import widened
 from rooflines.roofline.formulas.nodes import tensors_only, with_gradient
-from rooflines.roofline.formulas.passes import Pass, register
-from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
+from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import formula
+from rooflines.roofline.formulas.rows import Row, register
 
 _DTYPES: Final = {3: "float32", 4: "float16", 5: "bfloat16", 6: "float8_e4m3fn", 7: "float8_e5m2"}
 
@@ -31,40 +32,23 @@ def _dtype(args: Arguments, name: str) -> str:
         raise NotCounted(f"argument '{name}' not recorded") from None
 
 
-def _there(args: Arguments, name: str) -> TensorArg | None:
-    """A tensor that is empty where the call has none."""
-    tensor = args.optional(name)
-    return tensor if tensor is not None and tensor.numel else None
-
-
 # --- products ----------------------------------------------------------------------------------------------------------------------
 
 
-@formula("tex_ts::te_gemm_ts", category="matmul")
-def _product(signature: Signature) -> Work:
-    """[n, k] and [m, k] in either layout -> [m, n], with a bias and GELU; with ``grad``, the bias is the sum of the second operand and
-    GELU's input is read."""
-    args = Arguments(
-        signature,
-        "left left_scale left_index left_type flip_left right right_scale right_index right_type flip_right"
-        " out out_scale out_type range bias bias_type gelu grad workspace workspace_size accumulate split",
-    )
-    left, right, out = args.tensor("left"), args.tensor("right"), args.tensor("out")
-    bias, gelu = _there(args, "bias"), _there(args, "gelu")
-    columns = out.shape[-1]
-    inner, rows = left.numel // columns, out.numel // columns
-    if inner * rows != right.numel:
-        raise NotCounted("the result does not fit the operands")
-    backward = (bias is not None or gelu is not None) and args.flag("grad")
-    accumulates = args.flag("accumulate")
-    cost = out.numel * (accumulates + (costs.GELU + 6 * backward if gelu else 0))
-    return Work(
-        matrix_flops=product_flops(1, rows, inner, columns),
-        other_flops=cost + ((right.numel if backward else out.numel) if bias else 0),
-        bytes_read=size(left, right, out if accumulates else None, *((gelu,) if backward else (bias,))),
-        bytes_written=written(out, *((bias,) if backward else (gelu,))),
-        precision="fp8" if left.dtype == "uint8" else matrix_precision_of(left.dtype),
-    )
+# [n, k] and [m, k] in either layout -> [m, n], with a bias and GELU, which are empty where a call has none; with ``grad``, the bias is
+# the sum of the second operand and GELU's input is read.
+_PRODUCT: Final = Row(
+    "read left, left_scale, left_index, left_type, flip_left, read right, right_scale, right_index, right_type, flip_right, write out,"
+    " out_scale, out_type, range, view bias?, bias_type, view gelu?, grad, workspace, workspace_size, accumulate, split",
+    where="n = out[-1]; k = left.n // n; m = out.n // n; back = bool(grad) if bias.n or gelu.n else 0; adds = bool(accumulate)",
+    matrix="2 * m * k * n",
+    other="out.n * (adds + (GELU + 6 * back) * bool(gelu.n)) + (right.n if back else out.n) * bool(bias.n)",
+    also="out.size * adds + (gelu.size if back else bias.size)",
+    writes="bias.n * bias.item if back else gelu.n * gelu.item",
+    fits="k * m == right.n",
+)
+_PRODUCTS: Final = (replace(_PRODUCT, precision="=fp8", fits=f"left.dtype == 'uint8' and {_PRODUCT.fits}"), _PRODUCT)
+register({"tex_ts::te_gemm_ts": _PRODUCTS}, "matmul")
 
 
 _LEFT: Final = "left left_scale left_offset left_type flip_left right right_scale right_offset right_type flip_right"
@@ -99,65 +83,77 @@ for _name, _schema in _GROUPED.items():
 # --- conversions, activations and norms --------------------------------------------------------------------------------------------
 
 _NARROW: Final = costs.QUANTIZE + 2  # and the largest magnitude, for the scales of later steps
-_CAST: Final = Pass("read self", _NARROW, "self", writes="self.n")
+_CAST: Final = Row("read self", _NARROW, "self", writes="self.n")
 register({"tex_ts::cast_to_fp8_ts tex_ts::cast_to_fp8_noalloc_ts": _CAST}, "element-wise")
 
 
-@formula("tex_ts::cast_from_fp8_ts", category="element-wise")
-def _widen(signature: Signature) -> Work:
-    args = Arguments(signature, "self inverse index from_type dtype")
-    return widened(args.tensor("self"), dtype=_dtype(args, "dtype"), cost=1)
+# The number of a dtype, its bytes and precision.
+_WIDE: Final = {3: (4, "=fp32"), 4: (2, "=fp16"), 5: (2, "=bf16")}
+_WIDENED: Final = tuple(
+    Row(
+        "read self, inverse, index, from_type, dtype",
+        1,
+        "self",
+        writes=f"{item} * self.n",
+        precision=precision,
+        fits=f"dtype == {code}",
+    )
+    for code, (item, precision) in _WIDE.items()
+)
+register({"tex_ts::cast_from_fp8_ts": _WIDENED}, "element-wise")
 
 
-# Operator -> FLOPs for an element of the result, and whether a gate halves the last dimension.
-_ACTIVATIONS: Final = {
-    "gelu": (costs.GELU, False), "relu": (costs.BASIC, False), "qgelu": (costs.SILU + 1, False), "srelu": (2, False),
-    "geglu": (costs.GELU + 1, True), "reglu": (2, True), "swiglu": (costs.SILU + 1, True),
-}  # fmt: skip
+def _activation(cost: int, gated: bool = False) -> Row:
+    """``cost`` FLOPs for each number of the result, of which a gate leaves half; quantized as well where the result is fp8."""
+    made = "self.n // 2" if gated else "self.n"
+    return Row(
+        "read self, scale, range, inverse, index, dtype",
+        other=f"{made} * ({cost} + {_NARROW} * (dtype > 5))",
+        writes=f"{made} * (4 if dtype == 3 else 2 if dtype < 6 else 1)",
+        fits="dtype in (3, 4, 5, 6, 7)",
+    )
 
 
-def _activation(signature: Signature, cost: int, gated: bool) -> Work:
-    """Quantized as well where the result is fp8."""
-    args = Arguments(signature, "self scale range inverse index dtype")
-    inputs, dtype = args.tensor("self"), _dtype(args, "dtype")
-    results = inputs.numel // (1 + gated)
-    cost += _NARROW * dtype.startswith("float8")
-    return Work(0, results * cost, size(inputs), results * size_of(dtype), precision_of(inputs.dtype))
+_ACTIVATIONS: Final[dict[str, Row]] = {
+    "tex_ts::gelu_ts": _activation(costs.GELU),
+    "tex_ts::relu_ts": _activation(costs.BASIC),
+    "tex_ts::qgelu_ts": _activation(costs.SILU + 1),
+    "tex_ts::srelu_ts": _activation(2),
+    "tex_ts::geglu_ts": _activation(costs.GELU + 1, gated=True),
+    "tex_ts::reglu_ts": _activation(2, gated=True),
+    "tex_ts::swiglu_ts": _activation(costs.SILU + 1, gated=True),
+}
+register(_ACTIVATIONS, "element-wise")
 
 
-for _kind, (_cost, _gated) in _ACTIVATIONS.items():
-    formula(f"tex_ts::{_kind}_ts", category="element-wise")(partial(_activation, cost=_cost, gated=_gated))
-
-
-_LAYER_NORM: Final = costs.MEAN_AND_VARIANCE + costs.SCALE_AND_SHIFT + 2
-_NORMS: Final[dict[str, Pass]] = {  # of inference: without statistics
-    "tex_ts::layernorm_fwd_inf_ts": Pass("read self, read weight, read bias", _LAYER_NORM, "self", "self"),
-    "tex_ts::layernorm_fwd_fp8_inf_ts": Pass("read self, read weight, read bias", _LAYER_NORM + _NARROW, "self", writes="self.n"),
-    "tex_ts::rmsnorm_fwd_inf_ts": Pass("read self, read weight", costs.RMS_NORM, "self", "self"),
-    "tex_ts::rmsnorm_fwd_fp8_inf_ts": Pass("read self, read weight", costs.RMS_NORM + _NARROW, "self", writes="self.n"),
+_NORMS: Final[dict[str, Row]] = {  # of inference: without statistics
+    "tex_ts::layernorm_fwd_inf_ts": Row("read self, read weight, read bias", LAYER_NORM, "self", "self"),
+    "tex_ts::layernorm_fwd_fp8_inf_ts": Row("read self, read weight, read bias", LAYER_NORM + _NARROW, "self", writes="self.n"),
+    "tex_ts::rmsnorm_fwd_inf_ts": Row("read self, read weight", costs.RMS_NORM, "self", "self"),
+    "tex_ts::rmsnorm_fwd_fp8_inf_ts": Row("read self, read weight", costs.RMS_NORM + _NARROW, "self", writes="self.n"),
 }
 register(_NORMS, "normalisation")
 
 # --- layouts of attention ----------------------------------------------------------------------------------------------------------
 
 _CONVERT: Final = "te_attention::convert_{0} te_kv_cache::convert_{0}"
-_LAYOUTS: Final[dict[str, Pass]] = {
+_LAYOUTS: Final[dict[str, Row]] = {
     # Queries, keys and values that lie together in [s, b, heads, 3 * depth], of which the argument is a view of the queries.
-    "te_attention::fa_prepare_fwd": Pass("read queries", reads="3 * queries.n * queries.item", writes="3 * queries.n * queries.item"),
-    "te_attention::fa_prepare_bwd": Pass(
+    "te_attention::fa_prepare_fwd": Row("read queries", reads="3 * queries.n * queries.item", writes="3 * queries.n * queries.item"),
+    "te_attention::fa_prepare_bwd": Row(
         "read queries, read keys, read values",
         reads="queries.n * queries.item + keys.n * keys.item + values.n * values.item",
         result="queries keys values",
     ),
     # Packed sequences [tokens, ...] from or to [batch, longest, ...]; places beyond the end of a sequence are not moved.
-    _CONVERT.format("thd_to_bshd"): Pass("read self, read ends", reads="self.n * self.item + ends.size", result="self"),
-    _CONVERT.format("bshd_to_thd"): Pass(
+    _CONVERT.format("thd_to_bshd"): Row("read self, read ends", reads="self.n * self.item + ends.size", result="self"),
+    _CONVERT.format("bshd_to_thd"): Row(
         "read self[batch longest *rest], read ends, tokens",
         reads="tokens * rest * self.item + ends.size",
         writes="tokens * rest * self.item",
     ),
     # New keys and values into the pages of a cache.
-    "te_kv_cache::copy_to_kv_cache": Pass(
+    "te_kv_cache::copy_to_kv_cache": Row(
         "read keys, read values, key_cache, value_cache, read pages?, read new_lengths?, read lengths?", result="keys values"
     ),
 }
@@ -169,26 +165,26 @@ _SOFTMAX: Final = "scores by a softmax, because the name of the function is not 
 _ROUTE: Final = costs.SOFTMAX + 1  # and the choice of the best
 _ROUTE_GRADIENT: Final = costs.SOFTMAX_BACKWARD + 1
 # Logits [tokens, experts]. Scores like these, a byte that says whether a token goes to an expert, scores in float32 for the backward.
-_ROUTINGS: Final[dict[str, Pass]] = {
-    "FusedTopkScoreFunction": Pass(
+_ROUTINGS: Final[dict[str, Row]] = {
+    "FusedTopkScoreFunction": Row(
         "read logits[tokens experts], read bias?", _ROUTE, "logits", "logits", assumption=_SOFTMAX, writes="(1 + 4) * logits.n"
     ),
-    "FusedComputeScoresForMoEAuxLoss": Pass(
+    "FusedComputeScoresForMoEAuxLoss": Row(
         "read logits[tokens experts], read bias?", _ROUTE, "logits", assumption=_SOFTMAX, writes="(4 + 1 + 4) * logits.n"
     ),
     # The sum over experts of their tokens times the sum of their probabilities.
-    "FusedAuxLoss": Pass("read scores, read counts", 1, "scores counts counts", writes="8"),
+    "FusedAuxLoss": Row("read scores, read counts", 1, "scores counts counts", writes="8"),
 }
-_GRADIENTS: Final[dict[str, Pass]] = {
-    "FusedTopkScoreFunctionBackward": Pass(
+_GRADIENTS: Final[dict[str, Row]] = {
+    "FusedTopkScoreFunctionBackward": Row(
         "read grad, write logits[tokens experts]", _ROUTE_GRADIENT, "logits", precision="logits", assumption=_SOFTMAX,
         reads="grad.size + (4 + 1) * logits.n",
     ),
-    "FusedComputeScoresForMoEAuxLossBackward": Pass(
+    "FusedComputeScoresForMoEAuxLossBackward": Row(
         "read grad, write logits[tokens experts]", _ROUTE_GRADIENT, "logits", precision="logits", assumption=_SOFTMAX,
         reads="grad.size + 4 * logits.n",
     ),
-    "FusedAuxLossBackward": Pass(
+    "FusedAuxLossBackward": Row(
         "grad, write scores, read counts", 1, "scores", precision="scores", reads="counts.size + 8"
     ),
 }  # fmt: skip

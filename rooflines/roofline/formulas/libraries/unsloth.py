@@ -16,9 +16,9 @@ from rooflines.roofline.formulas.arguments import NotCounted, size, size_of, wri
 from rooflines.roofline.formulas.experts import SPREAD, share
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import parts
-from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.registry import formula
+from rooflines.roofline.formulas.rows import Row, register
 
 # --- layers with adapters ----------------------------------------------------------------------------------------------------------
 
@@ -73,9 +73,9 @@ def _adapted(signature: Signature) -> Work:
 # --- layers in fp8 -----------------------------------------------------------------------------------------------------------------
 
 _FP8: Final = ("FP8BlockQuantLinear", "FbgemmFp8Linear_matmul", "FP8_fbgemm_block_linear")
-_NARROW: Final[dict[str, Pass]] = {
+_NARROW: Final[dict[str, Row]] = {
     # x [..., in], a weight [out, in] with its scales, perhaps a bias; the input becomes fp8 first.
-    " ".join(_FP8): Pass(
+    " ".join(_FP8): Row(
         "read input[*rows k], read weight[n =k], read scale, read bias*",
         costs.QUANTIZE + 2,
         matrix="2 * rows * k * n",
@@ -84,7 +84,7 @@ _NARROW: Final[dict[str, Pass]] = {
         precision="weight",
     ),
     # Of the input alone, with the weight widened.
-    " ".join(f"{name}Backward" for name in _FP8): Pass(
+    " ".join(f"{name}Backward" for name in _FP8): Row(
         "read grad, write input[*rows k], read weight[n =k], read scale", 1, "weight", matrix="2 * rows * k * n"
     ),
 }

@@ -9,42 +9,43 @@ from the same source. Versions differ in what follows the first five arguments, 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from rooflines.profiler.trace.signature import SCALAR_TYPES, Argument, Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, floating, size, size_of, written
 from rooflines.roofline.formulas.costs import SIGMOID, SOFTMAX, SOFTPLUS
-from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE, INTEGERS, fused_experts, product_of_experts
+from rooflines.roofline.formulas.experts import INTEGERS, SPREAD, fused_experts, product_of_experts
 from rooflines.roofline.formulas.libraries.vllm_products import marlin_dtype
-from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import dispatches, formula, words
+from rooflines.roofline.formulas.rows import Row, register
 from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision
 
 # The largest of the scores of all experts are searched once for each token.
 _ROUTED: Final = "write weights, write ids, write places, read input, renormalize"
 _ALIGNED: Final = "write sorted_ids, write expert_ids, write count"
-_ROUTING: Final[dict[str, Pass]] = {
-    "_moe_C::topk_softmax": Pass(f"{_ROUTED}, read bias?", SOFTMAX + 1),
-    "_moe_C::topk_sigmoid": Pass(f"{_ROUTED}, read bias?", SIGMOID + 1),
-    "_moe_C::topk_softplus_sqrt": Pass(f"{_ROUTED}, factor, read bias?", SOFTPLUS + 2),
-    "_moe_C::moe_align_block_size _moe_C::sgl_moe_align_block_size": Pass(f"read input, experts, block, {_ALIGNED}"),
-    "_moe_C::batched_moe_align_block_size": Pass(f"most, block, read input, {_ALIGNED}"),
-    "_moe_C::moe_lora_align_block_size": Pass(
+_ROUTING: Final[dict[str, Row]] = {
+    "_moe_C::topk_softmax": Row(f"{_ROUTED}, read bias?", SOFTMAX + 1),
+    "_moe_C::topk_sigmoid": Row(f"{_ROUTED}, read bias?", SIGMOID + 1),
+    "_moe_C::topk_softplus_sqrt": Row(f"{_ROUTED}, factor, read bias?", SOFTPLUS + 2),
+    "_moe_C::moe_align_block_size _moe_C::sgl_moe_align_block_size": Row(f"read input, experts, block, {_ALIGNED}"),
+    "_moe_C::batched_moe_align_block_size": Row(f"most, block, read input, {_ALIGNED}"),
+    "_moe_C::moe_lora_align_block_size": Row(
         f"read input, read mapping, experts, block, adapters, rows, blocks, {_ALIGNED}, write enabled, write adapter_ids, read map?"
     ),
-    "_moe_C::moe_sum": Pass("read input, write out", 1),
+    "_moe_C::moe_sum": Row("read input, write out", 1),
     # The rows that the map names, once for each row of the result.
-    "_moe_C::shuffle_rows sgl_kernel::shuffle_rows": Pass(
+    "_moe_C::shuffle_rows sgl_kernel::shuffle_rows": Row(
         "read input, read map, write out", reads="min(input.size, out.n * input.item) + map.size"
     ),
-    "_C::get_cutlass_moe_mm_data sgl_kernel::get_cutlass_w4a8_moe_mm_data": Pass(
+    "_C::get_cutlass_moe_mm_data sgl_kernel::get_cutlass_w4a8_moe_mm_data": Row(
         "read input, write offsets, write sizes1, write sizes2, write order, write back"
     ),
-    "_C::get_cutlass_moe_mm_problem_sizes _C::get_cutlass_moe_mm_problem_sizes_from_expert_offsets": Pass(
+    "_C::get_cutlass_moe_mm_problem_sizes _C::get_cutlass_moe_mm_problem_sizes_from_expert_offsets": Row(
         "read input, write sizes1, write sizes2"
     ),
-    "_C::get_cutlass_pplx_moe_mm_data _C::get_cutlass_batched_moe_mm_data": Pass(
+    "_C::get_cutlass_pplx_moe_mm_data _C::get_cutlass_batched_moe_mm_data": Row(
         "write offsets, write sizes1, write sizes2, read input"
     ),
 }
@@ -59,21 +60,14 @@ dispatches("vllm::moe_forward", "vllm::moe_forward_shared", "vllm::transformers_
          category="moe", reason="the layer's weights are not arguments")  # fmt: skip
 
 
-@formula("_moe_C::grouped_topk", "sgl_kernel::moe_fused_gate", category="moe")
-def _grouped_topk(signature: Signature) -> Work:
-    """Scores [tokens, experts], a bias; groups, groups kept and experts kept are the first three integers. Returns weights and ids."""
-    flag = next((place for place, arg in enumerate(signature.args) if isinstance(arg, bool | float)), len(signature.args))
-    numbers = [arg for arg in signature.args[:flag] if isinstance(arg, int)]
-    tensors = signature.tensors
-    if len(numbers) < 3 or not tensors:
-        raise NotCounted("number of experts kept not recorded")
-    kept = tensors[0].shape[0] * numbers[2]
-    return Work(
-        other_flops=tensors[0].numel * (SIGMOID + 2),
-        bytes_read=size(*tensors),
-        bytes_written=kept * (size_of("float32") + size_of("int32")),
-        precision=precision_of(tensors[0].dtype),
-    )
+# Scores [tokens, experts], a bias before or after the numbers; weights and ids are returned.
+_CHOSEN: Final = Row(
+    "read scores[tokens *experts], read bias, groups, groups_kept, kept", SIGMOID + 2, "scores", writes="tokens * kept * (4 + 4)"
+)
+_CHOSEN_LATER: Final = replace(
+    _CHOSEN, schema="read scores[tokens *experts], groups, groups_kept, kept, renormalize=None, factor=None, read bias?"
+)
+register({"_moe_C::grouped_topk sgl_kernel::moe_fused_gate": (_CHOSEN, _CHOSEN_LATER)}, "moe")
 
 
 @formula("_moe_C::moe_permute", "_moe_C::moe_permute_with_scratch", category="moe")
@@ -101,14 +95,35 @@ def _unpermute(signature: Signature) -> Work:
 # --- products ----------------------------------------------------------------------------------------------------------------------
 
 
-@formula("_moe_C::moe_wna16_gemm", category="moe")
-def _narrow_weights(signature: Signature) -> Work:
-    """Activations [m, k], of which each row meets ``top_k`` experts; weight [experts, n, k / numbers] of uint8."""
-    args = Arguments(signature, "input out weight scales zeros topk_weights sorted_ids expert_ids count top_k")
-    inputs, out, weight = args.tensor("input"), args.tensor("out"), args.tensor("weight")
-    rows, (_, n, _) = inputs.shape[0] * args.integer("top_k"), weight.shape
-    others = [args.optional(name) for name in ("scales", "zeros", "topk_weights")]
-    return product_of_experts(rows, inputs.shape[-1], n, inputs, weight, others, rows * n * size_of(out.dtype))
+# Activations [m, k], of which each row meets ``top_k`` experts; weight [experts, n, k / numbers] of uint8.
+_NARROW: Final = Row(
+    "read input[m k], view out, view weight[experts n packed], view scales?, view zeros?, view topk_weights?, sorted_ids, expert_ids,"
+    " count, top_k",
+    where="rows = m * top_k",
+    matrix="2 * rows * k * n",
+    reads="input.size + share(experts, rows, weight, scales, zeros, topk_weights)",
+    writes="rows * n * out.item",
+    assumption=SPREAD,
+    given="experts > 1",
+)
+# Activations [tokens, k] in 8 bits, weight [experts, n, bytes of a row].
+_GGML: Final = replace(
+    _NARROW,
+    schema="read input[*m k], view weight[experts outputs bytes], sorted_ids, expert_ids, count, type, n, top_k, tokens",
+    where="rows = tokens * top_k",
+    other="input.n * DYNAMIC_QUANTIZE + rows * n",
+    reads="input.size + share(experts, rows, weight)",
+    writes="rows * n * input.item",
+    precision="=int8",
+)
+_PRODUCTS: Final[dict[str, Row]] = {
+    "_moe_C::moe_wna16_gemm": _NARROW,
+    "_C::ggml_moe_a8 sgl_kernel::ggml_moe_a8": _GGML,
+    "_C::ggml_moe_a8_vec sgl_kernel::ggml_moe_a8_vec": replace(
+        _GGML, schema="read input[*m k], view weight[experts outputs bytes], ids, top_k, type, n, tokens"
+    ),
+}
+register(_PRODUCTS, "moe")
 
 
 @formula("_moe_C::moe_wna16_marlin_gemm", "sgl_kernel::moe_wna16_marlin_gemm", category="moe")
@@ -163,18 +178,6 @@ def grouped_work(out: TensorArg, inputs: TensorArg, weight: TensorArg, scales: l
     rows = inputs.shape[0]
     made = rows * out.shape[-1] * size_of(out.dtype)
     return product_of_experts(rows, inner, out.shape[-1], inputs, weight, scales, made, precision, ranks=True)
-
-
-@formula("_C::ggml_moe_a8", "_C::ggml_moe_a8_vec", "sgl_kernel::ggml_moe_a8", "sgl_kernel::ggml_moe_a8_vec", category="moe")
-def _ggml(signature: Signature) -> Work:
-    """Activations [tokens, k], weight [experts, n, bytes of a row]; the last integers are n, experts of a token and tokens."""
-    inputs, weight = signature.tensors[:2]
-    numbers = [arg for arg in signature.args if isinstance(arg, int)]
-    vector = signature.name.endswith("_vec")  # top_k, type, n, tokens instead of type, n, top_k, tokens
-    top_k, n, tokens = (numbers[0], numbers[2], numbers[3]) if vector else (numbers[2], numbers[1], numbers[3])
-    rows = tokens * top_k
-    work = product_of_experts(rows, inputs.shape[-1], n, inputs, weight, (), rows * n * size_of(inputs.dtype), "int8")
-    return work + Work(other_flops=inputs.numel * DYNAMIC_QUANTIZE + rows * n)
 
 
 # --- whole layers ------------------------------------------------------------------------------------------------------------------

@@ -10,19 +10,20 @@ dtypes of lists of weights are not in traces: weights of adapters have the dtype
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.arguments import NotCounted, size_of
 from rooflines.roofline.formulas.costs import DEQUANTIZE, DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.experts import INTEGERS
-from rooflines.roofline.formulas.matmul import layer_work, product_flops
+from rooflines.roofline.formulas.matmul import layer_work
 from rooflines.roofline.formulas.narrow import widened
-from rooflines.roofline.formulas.passes import Pass, register
-from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
+from rooflines.roofline.formulas.nodes import tensors_only
+from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import formula
-from rooflines.roofline.formulas.scaled import FOUR_BIT
-from rooflines.roofline.formulas.scaled import register as register_products
+from rooflines.roofline.formulas.rows import Row, register
+from rooflines.roofline.formulas.scaled import FOUR_BIT, register_products
 
 _SCALED: Final = "write out, left, right, read scale_a, read scale_b"
 _PRODUCTS: Final[dict[str, str]] = {
@@ -44,32 +45,32 @@ register_products(_PRODUCTS)
 _HALF: Final = ("fp16", "bf16")
 
 
-@formula("_rocm_C::wvSplitK", "_rocm_C::wvSplitKrc", "_rocm_C::wvSplitKQ", "aiter::wvSplitKQ", category="matmul")
-def _few_rows(signature: Signature) -> Work:
-    """weight [n, k], activations [m, k]; a bias since 2025. ``KQ`` is fp8 with two scales, the result before them."""
-    weight, inputs, *others = signature.tensors
-    n, k = weight.shape[-2:]
-    rows = inputs.numel // k
-    scaled = signature.name.endswith("KQ")
-    bias, out, scales = (others[:-3], others[-3], others[-2:]) if scaled else (others, None, [])
-    return Work(
-        matrix_flops=product_flops(1, rows, k, n),
-        other_flops=rows * n * (bool(bias) + bool(scales)),
-        bytes_read=size(weight, inputs, *bias, *scales),
-        bytes_written=written(out) if out else rows * n * size_of(inputs.dtype),
-        precision=matrix_precision_of(inputs.dtype),
-    )
+# weight [n, k], activations [m, k]; a bias since 2025. ``KQ`` is fp8 with two scales, the result before them.
+_FEW: Final = "read weight[n k], read x[*m =k]"
+_FEW_ROWS: Final = Row(
+    f"{_FEW}, read bias?", matrix="2 * m * k * n", other="m * n * bool(bias)", writes="m * n * x.item", precision="x"
+)
+_SCALED_ROWS: Final = Row(
+    f"{_FEW}, read bias, write out, read scale_a, read scale_b", matrix="2 * m * k * n", other="m * n * 2", precision="x"
+)
+_OF_FEW: Final[dict[str, Row | tuple[Row, ...]]] = {
+    "_rocm_C::wvSplitK _rocm_C::wvSplitKrc": _FEW_ROWS,
+    "_rocm_C::wvSplitKQ aiter::wvSplitKQ": (
+        _SCALED_ROWS, replace(_SCALED_ROWS, schema=f"{_FEW}, write out, read scale_a, read scale_b", other="m * n")
+    ),
+}  # fmt: skip
+register(_OF_FEW, "matmul", given=tensors_only)
 
 
 # --- weights of 4 or 8 bits --------------------------------------------------------------------------------------------------------
 
 
-def _widening(schema: str) -> Pass:
+def _widening(schema: str) -> Row:
     """Activations [m, k] with a weight of k * n numbers, which are widened."""
-    return Pass(schema, matrix="2 * m * k * n", other="DEQUANTIZE * k * n", writes="m * n * a.item")
+    return Row(schema, matrix="2 * m * k * n", other="DEQUANTIZE * k * n", writes="m * n * a.item")
 
 
-_NARROW: Final[dict[str, Pass]] = {
+_NARROW: Final[dict[str, Row]] = {
     # Weight [k / 8, n] of int32.
     "_C::gptq_gemm sgl_kernel::gptq_gemm": _widening("read a[*m k], read weight[*depth n], read zeros, read scales, read g_idx?"),
     # Weight [k, n / 8] of int32, scales [k / group, n].
@@ -81,7 +82,7 @@ _NARROW: Final[dict[str, Pass]] = {
     ),
     "_C::allspark_w8a16_gemm": _widening("read a[*m k], read weight, read scales, read zeros?, n"),
     # The activations become 8-bit integers; a row of the weight is a row of blocks of bytes.
-    "_C::ggml_mul_mat_vec_a8 _C::ggml_mul_mat_a8 sgl_kernel::ggml_mul_mat_vec_a8 sgl_kernel::ggml_mul_mat_a8": Pass(
+    "_C::ggml_mul_mat_vec_a8 _C::ggml_mul_mat_a8 sgl_kernel::ggml_mul_mat_vec_a8 sgl_kernel::ggml_mul_mat_a8": Row(
         "read weight, read x[*m k], type, n",
         DYNAMIC_QUANTIZE,
         "x",
@@ -93,20 +94,15 @@ _NARROW: Final[dict[str, Pass]] = {
 }
 register(_NARROW, "matmul")
 # [k, n / 8] of int32 -> [k, n] of the dtype of the scales.
-_AWQ: Final = Pass(
+_AWQ: Final = Row(
     "read weight[k *words], read scales[*groups n], read zeros",
     other="DEQUANTIZE * k * n",
     writes="k * n * scales.item",
     precision="scales",
 )
+_GGML: Final = widened("read weight, type, m, n, dtype=None", "item('dtype', 'float16')", "m * n", "dtype=float16")
 register({"_C::awq_dequantize sgl_kernel::awq_dequantize": _AWQ}, "element-wise")
-
-
-@formula("_C::ggml_dequantize", "sgl_kernel::ggml_dequantize", category="element-wise")
-def _ggml_dequantize(signature: Signature) -> Work:
-    args = Arguments(signature, "weight type m n dtype=None")
-    dtype, results = args.dtype("dtype", "float16"), args.integer("m") * args.integer("n")
-    return widened(args.tensor("weight"), dtype=dtype, numbers=results)
+register({"_C::ggml_dequantize sgl_kernel::ggml_dequantize": _GGML}, "element-wise")
 
 
 def _marlin(signature: Signature) -> Work:
@@ -152,7 +148,7 @@ _ONE: Final = "every token has an adapter, all the same"
 
 
 # [tokens, width] to [slices, tokens, rank], with a weight [rank, width] a slice, and a scale for each result.
-_SHRINK: Final = Pass(
+_SHRINK: Final = Row(
     "read input[tokens width], weights, write out[slices rows rank]",
     1,
     "out",
@@ -160,24 +156,20 @@ _SHRINK: Final = Pass(
     reads="input.size + slices * rank * width * input.item",
     assumption=_ONE,
 )
-register({"vllm::lora_shrink": _SHRINK}, "matmul")
-
-
-@formula("vllm::lora_expand", category="matmul")
-def _expand(signature: Signature) -> Work:
-    """[slices, tokens, rank] to the columns of [tokens, width] from the first one on, perhaps added to what is there."""
-    active = "" if isinstance(signature.arg(10, None), bool) else "active "  # the number of adapters, which older versions lack
-    args = Arguments(signature, f"input weights out mapping order counts starts ids none {active}first=0 adds=False")
-    inputs, out = args.tensor("input"), args.tensor("out")
-    if len(inputs.shape) != 3 or len(out.shape) != 2 or args.integer("first"):
-        raise NotCounted("shapes of the adapter not understood")
-    _, tokens, rank = inputs.shape
-    width = out.shape[-1]
-    return Work(
-        matrix_flops=product_flops(1, tokens, rank, width),
-        other_flops=out.numel * args.flag("adds"),
-        bytes_read=size(inputs) + rank * width * size_of(out.dtype) + (size(out) if args.flag("adds") else 0),
-        bytes_written=written(out),
-        precision=matrix_precision_of(out.dtype),
-        assumption=_ONE,
-    )
+# [slices, tokens, rank] to the columns of [tokens, width] from the first one on, perhaps added to what is there.
+_ADAPTER: Final = "read input[slices tokens rank], weights, write out[rows width], mapping, order, counts, starts, ids, none"
+_EXPAND: Final = Row(
+    f"{_ADAPTER}, first=0, adds=False",
+    matrix="2 * tokens * rank * width",
+    other="out.n * adds",
+    also="rank * width * out.item + out.size * adds",
+    precision="out",
+    assumption=_ONE,
+    fits="(value('adds') is True or value('adds') is False) and first == 0",
+)
+_LORA: Final[dict[str, Row | tuple[Row, ...]]] = {
+    "lora_shrink": _SHRINK,
+    # Newer versions are given the number of adapters.
+    "lora_expand": (_EXPAND, replace(_EXPAND, schema=f"{_ADAPTER}, active, first=0, adds=False", fits="first == 0")),
+}
+register(_LORA, "matmul", namespace="vllm::")
