@@ -17,6 +17,7 @@ has; the reason says what is missing where nothing has them.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 from collections.abc import Callable, Mapping
@@ -175,7 +176,8 @@ PACKED: Final = ("uint8", "float4_e2m1fn_x2")
 _FUNCTIONS: Final[dict[str, Any]] = {
     **{name: value for name, value in vars(costs).items() if name.isupper()},
     "__builtins__": {}, "min": min, "max": max, "sum": sum, "len": len, "bool": bool, "prod": prod, "selected": _selected, "up": _up,
-    "first": _first, "share": _share, "packed": lambda source: source.dtype in PACKED, "floating": lambda source: floating(source.dtype),
+    "first": _first, "share": _share, "packed": lambda source: source.dtype in PACKED,
+    "floating": lambda source: floating(source.dtype),
 }  # fmt: skip
 
 
@@ -317,10 +319,8 @@ def _precision(row: Row, args: Arguments, tensors: Mapping[str, tuple[TensorArg,
 def _first_fitting(signature: Signature, rows: tuple[Row, ...], hints: Hints, work_of: Callable[..., Work]) -> Work:
     """The work by the first row that the call fits; the reason where it fits none is that of the last row."""
     for row in rows[:-1]:
-        try:
+        with contextlib.suppress(NotCounted):
             return work_of(signature, row, hints)
-        except NotCounted:
-            continue
     return work_of(signature, rows[-1], hints)
 
 

@@ -13,25 +13,27 @@ import rooflines.roofline.formulas
 from rooflines.roofline.formulas import families, registry
 
 PACKAGE = rooflines.roofline.formulas.__name__
+PREFIX = f"{PACKAGE}."
 
 
 def registered_by_module() -> dict[str, list[str]]:
     """Import every module of the package in a process that has imported none, and note what each registers."""
-    found: dict[str, list[str]] = {}
+    operators: dict[str, list[str]] = {}
     register = registry._register
 
-    def noting(names, *entry):
+    def noting(names, *rest):
         frame = sys._getframe()
-        while frame.f_globals["__name__"] in (__name__, registry.__name__):
+        while frame.f_code.co_name != "<module>" or not frame.f_globals["__name__"].startswith(PREFIX):
             frame = frame.f_back
-        found.setdefault(frame.f_globals["__name__"].removeprefix(f"{PACKAGE}."), []).extend(names)
-        register(names, *entry)
+        operators.setdefault(frame.f_globals["__name__"].removeprefix(PREFIX), []).extend(names)
+        register(names, *rest)
 
     registry._register = noting
-    families.operators = dict
-    for path in sorted(Path(families.__file__).parent.glob("*.py")):
-        families.load(path.stem)
-    return dict(sorted(found.items()))
+    folder = Path(families.__file__).parent
+    for path in sorted(path.relative_to(folder) for path in folder.rglob("*.py") if path.stem != "__init__"):
+        if path.parts[0] != "kernels":
+            families.load(".".join(path.with_suffix("").parts))
+    return dict(sorted(operators.items()))
 
 
 if __name__ == "__main__":

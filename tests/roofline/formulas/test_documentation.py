@@ -10,7 +10,7 @@ import pytest
 
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.counter import registered
-from rooflines.roofline.formulas.libraries import modules_of
+from rooflines.roofline.formulas.families import is_torchs
 from rooflines.roofline.formulas.ragged import NESTED
 from rooflines.roofline.formulas.sparse import SEARCH, SPARSE
 from rooflines.roofline.formulas.views import ALLOCATIONS, METADATA, VIEWS
@@ -37,7 +37,7 @@ def listed(heading):
 
 NOTHING = {*VIEWS, *ALLOCATIONS, *METADATA, "detach", "detach_"}
 UNKNOWN = {*NESTED, *SPARSE, SEARCH}
-OF_TORCH = {name: category for name, category in registered().items() if not modules_of(name)}
+OF_TORCH = {name: category for name, category in registered().items() if is_torchs(name)}
 CATEGORIES = sorted(set(OF_TORCH.values()) - {"other"})
 
 
@@ -55,7 +55,7 @@ def test_what_is_counted_and_has_no_category_is_listed():
 def test_every_operator_of_a_library_is_listed():
     stated = set(re.findall(r"`([^`]+)`", LIBRARIES))
     patterns = [name for name in stated if "*" in name.strip("*")]
-    left = {name for name in registered() if modules_of(name)} - stated
+    left = {name for name in registered() if not is_torchs(name)} - stated
     assert [name for name in left if not any(fnmatchcase(name, pattern) for pattern in patterns)] == []
 
 

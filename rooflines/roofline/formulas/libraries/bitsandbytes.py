@@ -1,7 +1,6 @@
 """bitsandbytes: products and layers of 8-bit integers and 4-bit weights, blockwise quantization, and optimizers with 8-bit states.
 
-Order of arguments: bitsandbytes 0.50 (commit 95f9af30), the schemas in ``bitsandbytes/_ops.py``. 4-bit weights are packed two to a
-byte, with a scale for each block.
+4-bit weights are packed two to a byte, with a scale for each block.
 """
 
 from __future__ import annotations

@@ -1,10 +1,4 @@
-"""Collectives of inference servers, alone and fused with the norm behind them.
-
-Order of arguments: vLLM 0.11.0 and 0.33.0 (``vllm/distributed/parallel_state.py``, ``vllm/_aiter_ops.py``, the ``TORCH_LIBRARY`` of
-``_C_custom_ar``); SGLang 0.5.4 to 0.5.23 (``srt/distributed/parallel_state.py``, ``srt/layers/flashinfer_comm_fusion.py``) and
-``sgl_kernel`` 0.3.21; ROCm/aiter 9e44c0f, 6e50988, 9a9f684 and e404860 (``aiter/ops/custom_all_reduce.py``, ``quick_all_reduce.py``,
-``aiter/dist/parallel_state.py``); NVIDIA/TensorRT-LLM 00d6f28 (``_torch/custom_ops/cpp_custom_ops.py``).
-"""
+"""Collectives of inference servers, alone and fused with the norm behind them."""
 
 from __future__ import annotations
 

@@ -1,11 +1,5 @@
 """FBGEMM's embedding bags: the lookup of many tables in one call, and its backward, which updates the rows with the optimizer.
 
-Order of arguments: FBGEMM 1.9 (commit 71d6f8b22), ``fbgemm_gpu/codegen/training``: the schemas in
-``backward/embedding_backward_split_host_template.cpp``, ``backward/embedding_backward_split_template.cu``,
-``forward/embedding_forward_split_template.cu``, ``pt2/embedding_split_host_pt2_autograd_template.cpp`` and the CPU's
-``backward/embedding_backward_split_host_cpu_template.cpp``; ``codegen/inference/embedding_forward_quantized_host.cpp``. The arguments
-up to the optimizer's are those of FBGEMM 0.2 (tag v0.2.0).
-
 A call looks up N indices in T tables; ``offsets`` cuts them into T * B bags. Which rows they are is data: each index is taken to select
 another row, as far as the tables have rows. In tables of different widths it is data, too, how many indices go to which table. Sorting
 the indices in the backward is the kernel's own way and is not counted.

@@ -1,11 +1,7 @@
 """flashinfer 0.2.2 to 0.3.1 (March to September 2025), which registered its compiled functions as operators.
 
 Before and after, its functions leave no operator in a trace, except ``flashinfer::fp4_quantize``. ``canonical`` gives the operators one
-name each: those of the released library (``flashinfer_kernels::rmsnorm``), of modules compiled on first use (``norm::rmsnorm``), and of
-attention, which is a module for each combination of types and sizes (``batch_prefill_with_kv_cache_dtype_q_bf16_...::paged_run``).
-
-Order of arguments: flashinfer-ai/flashinfer v0.2.2, v0.2.5 and 86d3e13~1 (``csrc/flashinfer_*_ops.cu``, ``csrc/*_pybind.cu``).
-``sampling.py`` has the choice of tokens.
+name each. ``sampling.py`` has the choice of tokens.
 """
 
 from __future__ import annotations
@@ -17,7 +13,7 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted
-from rooflines.roofline.formulas.libraries.vllm_kernels import GATED
+from rooflines.roofline.formulas.libraries.vllm import GATED
 from rooflines.roofline.formulas.packed_attention import Layout, forward, merge
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula

@@ -1,8 +1,4 @@
-"""Hadamard transforms of the last dimension, alone and with what comes before or after them.
-
-Order of arguments: sgl-kernel 0.3.21; SGLang 0.5.23 (``sglang/kernels/ops/quantization/hadamard.py``); vLLM 0.11.0 to 0.33.0 (the
-schema of ``_C``); ROCm/aiter 6dc68e5 and e404860 (``aiter/ops/quant.py``).
-"""
+"""Hadamard transforms of the last dimension, alone and with what comes before or after them."""
 
 from __future__ import annotations
 

@@ -3,9 +3,6 @@
 Before a layer, a product of the flat streams with ``fn`` [n + n + n * n, n * width] gives for each token the weights of the streams in
 the layer's input, those of its output in the streams, and an n x n matrix that mixes the streams, doubly stochastic by Sinkhorn's
 iteration. After the layer, its output and the mixed streams are added.
-
-Order of arguments: ROCm/aiter e404860 (``aiter/ops/mhc.py``); vLLM 0.33.0 (``vllm/model_executor/kernels/mhc/``);
-NVIDIA/TensorRT-LLM as in tokenspeed-trtllm-kernel 1.3.0.
 """
 
 from __future__ import annotations

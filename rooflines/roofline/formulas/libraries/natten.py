@@ -1,8 +1,7 @@
 """NATTEN: attention of each token to a neighborhood of it in one, two or three dimensions, and the layouts that its kernels want.
 
-Order of arguments: SHI-Labs/NATTEN 8c8729f (0.21.7), src/natten/_libnatten/torch_wrappers.py. A neighborhood is moved inside at the
-borders, so that every token has a whole one, except along causal dimensions. The kernels of Hopper and Blackwell take tokens in tiles,
-padded, and with the groups of a dilation as more batches.
+A neighborhood is moved inside at the borders, so that every token has a whole one, except along causal dimensions. The kernels of
+Hopper and Blackwell take tokens in tiles, padded, and with the groups of a dilation as more batches.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Primus and Primus-Turbo: products, grouped products, narrow numbers and fused norms on AMD's GPUs.
 
-Order of arguments: AMD-AGI/Primus-Turbo a6a16cd (csrc/pytorch/bindings_pytorch.cpp, primus_turbo/pytorch/kernels), and of earlier
-versions 8402031 (September 2025) and ea6d30d (June 2025); AMD-AGI/Primus fd1eeab (primus/backends/megatron/core/extensions and
-models/diffusion/common/normalization.py). The functions of ``primus_turbo`` call the kernels of ``primus_turbo_cpp_extension``, of
-AITER or of Triton, whose time is theirs. Hadamard transforms before a conversion are not counted.
+The functions of ``primus_turbo`` call the kernels of ``primus_turbo_cpp_extension``, of AITER or of Triton, whose time is theirs.
+Hadamard transforms before a conversion are not counted.
 """
 
 from __future__ import annotations

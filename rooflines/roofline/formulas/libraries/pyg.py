@@ -1,10 +1,7 @@
 """PyTorch Geometric: scatters, segments, sparse products and neighbors of pyg-lib, torch-scatter, torch-sparse and torch-cluster.
 
-Order of arguments: pyg-team/pyg-lib 764e3a4 (pyg_lib/csrc/ops), rusty1s/pytorch_scatter 648dda3 (csrc/scatter.cpp, segment_coo.cpp,
-segment_csr.cpp), rusty1s/pytorch_sparse 91feaa5 (csrc/spmm.cpp), rusty1s/pytorch_cluster 3d1d9e3 (csrc/knn.cpp, radius.cpp,
-nearest.cpp, fps.cpp). How many groups a scatter makes is data, unless it is given their number or a result. Samplers of neighborhoods
-walk a graph on the CPU and have no formula. A sparse product has no matrix to multiply: it gathers, multiplies and adds rows.
-Indices that are returned are int64.
+How many groups a scatter makes is data, unless it is given their number or a result. Samplers of neighborhoods walk a graph on the CPU
+and have no formula. A sparse product has no matrix to multiply: it gathers, multiplies and adds rows. Returned indices are int64.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """QuACK: products with what follows them, norms, softmaxes and losses, as operators of compiled programs and of its versions of 2025.
 
-Order of arguments: Dao-AILab/quack c8ec317 (August 2026) and ffcc45c (December 2025): quack/gemm_interface.py, rmsnorm.py, softmax.py,
-cross_entropy.py, topk.py. In an eager program recent versions call their kernels past the dispatcher: then only their autograd
-functions are in a trace. Operands are [m, k] and [k, n], with a batch in front of both, or with a weight for each group of rows. Where
-rows end, and which rows they are, are the integer tensors of a call.
+In an eager program recent versions call their kernels past the dispatcher: then only their autograd functions are in a trace. Operands
+are [m, k] and [k, n], with a batch in front of both, or with a weight for each group of rows. Where rows end, and which rows they are,
+are the integer tensors of a call.
 """
 
 from __future__ import annotations

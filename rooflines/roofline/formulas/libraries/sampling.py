@@ -1,9 +1,5 @@
 """Choosing the next tokens, and the k largest scores of long rows.
 
-Order of arguments: sgl-kernel 0.3.21 and 0.4.10; flashinfer 86d3e13~1 (``csrc/flashinfer_sampling_ops.cu``); vLLM 0.11.0, 0.19.0 and
-0.33.0 (the schemas of ``_C``); ROCm/aiter 9a9f684, 6dc68e5 and e404860 (``aiter/ops/sample.py``, ``topk.py``, ``topk_plain.py``,
-``sampling.py``); NVIDIA/TensorRT-LLM 00d6f28 (``_torch/custom_ops/cpp_custom_ops.py``).
-
 Probabilities are read once, as if a row fitted into a cache: algorithms that search for a threshold read them several times.
 """
 

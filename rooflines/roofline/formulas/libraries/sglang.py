@@ -1,11 +1,6 @@
 """SGLang's operators without attention: ``sgl_kernel`` (compiled), and ``sglang``, registered in Python: kernels that are compiled on
 first use, and functions around libraries, which count where nothing below them is counted.
 
-Order of arguments: SGLang, ``sgl-kernel/csrc/common_extension.cc`` (commit 0063ef1), ``common_extension_rocm.cc`` (commit 0098674),
-compared with the schemas in sgl-kernel 0.3.21 and sglang-kernel 0.4.10, and ``sglang/jit_kernel/kvcache.py``; SGLang 0.5.8, 0.5.12,
-0.5.17 and 0.5.23, the functions given to ``register_custom_op`` and ``direct_register_custom_op`` below ``sglang/kernels/ops`` (before
-0.5.17 ``sglang/jit_kernel``), ``srt/layers``, ``srt/models`` and ``srt/utils``.
-
 What SGLang's profiler names ``sglang_profiler::...`` are functions in Python, which only call others.
 """
 
@@ -18,9 +13,9 @@ from rooflines.profiler.trace.signature import TensorArg
 from rooflines.roofline.formulas.costs import DEQUANTIZE, GELU, RMS_NORM, SIGMOID, SILU, SOFTMAX
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.kv_cache import store, stored
+from rooflines.roofline.formulas.libraries.experts import grouped_work
 from rooflines.roofline.formulas.libraries.norms import LAYER_NORM
-from rooflines.roofline.formulas.libraries.vllm_experts import grouped_work
-from rooflines.roofline.formulas.libraries.vllm_kernels import GATED
+from rooflines.roofline.formulas.libraries.vllm import GATED
 from rooflines.roofline.formulas.narrow import to_blocks, to_fp4
 from rooflines.roofline.formulas.nodes import tensors_only
 from rooflines.roofline.formulas.record import Work

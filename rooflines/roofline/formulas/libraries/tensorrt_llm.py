@@ -1,11 +1,8 @@
 """TensorRT-LLM's operators for PyTorch (``trtllm``, ``tensorrt_llm``): products, norms, activations, positions, conversions and
 mixtures of experts.
 
-Order of arguments: NVIDIA/TensorRT-LLM 00d6f28 (``tensorrt_llm/_torch/custom_ops/cpp_custom_ops.py``), 53b897c
-(``flashinfer_custom_ops.py``), ``torch_custom_ops.py`` of 2025 and 2026 (a371b9f), ``trtllm_gen_custom_ops.py``,
-``cpp/tensorrt_llm/thop/fusedQKNormRopeOp.cpp``, and the schemas in tokenspeed-trtllm-kernel 1.3.0. Operators that choose between
-kernels, and those around flashinfer, count where nothing below them is counted. Of layers of experts, versions differ in what follows
-the weights.
+Operators that choose between kernels, and those around flashinfer, count where nothing below them is counted. Of layers of experts,
+versions differ in what follows the weights.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted
 from rooflines.roofline.formulas.costs import QUANTIZE, RMS_NORM, SOFTMAX
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE, fused_experts
-from rooflines.roofline.formulas.libraries.vllm_experts import trtllm_experts
+from rooflines.roofline.formulas.libraries.experts import trtllm_experts
 from rooflines.roofline.formulas.narrow import to_8_bits, to_blocks
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import dispatches, formula

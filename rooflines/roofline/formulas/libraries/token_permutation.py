@@ -1,10 +1,8 @@
 """Tokens put in the order of their experts and back: operators and autograd functions of TransformerEngine and Primus-Turbo, and the
 routing of OpenAI's ``triton_kernels``, which vLLM and SGLang use for gpt-oss.
 
-Order of arguments: NVIDIA/TransformerEngine d0067d0 (2.20), transformer_engine/pytorch/permutation.py: operators ``te_moe``; 2.9 and
-earlier, the same file: functions ``_moe_...``; AMD-AGI/Primus-Turbo a6a16cd, primus_turbo/pytorch/ops/moe/permutation.py; triton 3.4,
-python/triton_kernels/triton_kernels/topk.py and routing.py, whose products (``_matmul_ogs``) have no event of their own. An index
-[tokens, experts of a token] makes a map of as many int32; a mask [tokens, experts] one of [tokens, 2 * experts + 1].
+The products of ``triton_kernels`` (``_matmul_ogs``) have no event of their own. An index [tokens, experts of a token] makes a map of as
+many int32; a mask [tokens, experts] one of [tokens, 2 * experts + 1].
 """
 
 from __future__ import annotations

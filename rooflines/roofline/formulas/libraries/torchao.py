@@ -1,11 +1,6 @@
 """torchao: products of few-bit numbers, conversions to fp8 and fp4 for training, and moves of scales and tokens around grouped
-products. Its layers call ``aten`` operators, and its affine quantization dispatches to them.
-
-Order of arguments: torchao 0.18 (commit 36027d82d): the schemas in ``torchao/ops.py`` and the operators in
-``torchao/prototype/blockwise_fp8_training/kernels.py``, some of which hand their products to ``aten::_scaled_mm_v2``, in
-``torchao/quantization/quantize_/workflows/float8/kernels.py``, ``torchao/prototype/mx_formats/kernels.py`` and
-``torchao/prototype/moe_training/`` (``kernels``, ``ep``). Padding of scales to the blocks that products read, and of groups, is not
-counted.
+products. Its layers call ``aten`` operators, and its affine quantization dispatches to them. Padding of scales to the blocks that
+products read, and of groups, is not counted.
 """
 
 from __future__ import annotations

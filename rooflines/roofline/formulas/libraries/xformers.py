@@ -1,7 +1,6 @@
 """xformers' operators apart from attention: SwiGLU, matrices of which two in four elements are kept, rows by index.
 
-Order of arguments: facebookresearch/xformers 8de65ecb~1 (xformers/csrc/swiglu/swiglu_op.cpp, removed since) and ca6d2aa
-(xformers/csrc/sparse24, xformers/ops/indexing.py). A pair of bits says where each kept element was, and one bit an element is a mask.
+A pair of bits says where each kept element was, and one bit an element is a mask.
 """
 
 from __future__ import annotations

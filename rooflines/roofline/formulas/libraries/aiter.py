@@ -1,8 +1,7 @@
-"""AITER's norms, activations, positions and quantization (``aiter``), and its kernels that join several with the KV cache.
+"""AITER without its attention and mixtures of experts, and ATOM, a server on AITER whose operators are in its namespace.
 
-Order of arguments: AITER, ``aiter/ops/*.py`` with ``triton/fusions/fused_kv_cache.py`` and ``triton/kv_cache.py`` (commits e4048607
-and 6e50988; earlier names 9a9f684, 6dc68e5); ``rms_norm`` and ``rmsnorm2d_*_ck`` also as in 2025's versions. The name of an operator is
-that of the function in Python.
+The name of an operator is that of the function in Python. Layers of ATOM only call other operators. Its others count if nothing below
+them is counted: most launch a kernel in Triton.
 """
 
 from __future__ import annotations
@@ -12,9 +11,14 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import costs
+from rooflines.roofline.formulas.arguments import Arguments, Dispatches
 from rooflines.roofline.formulas.costs import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.libraries.norms import LAYER_NORM
+from rooflines.roofline.formulas.packed_attention import unified
+from rooflines.roofline.formulas.record import Work
+from rooflines.roofline.formulas.registry import LAYER, Hints, dispatches, hinted_formula, words
 from rooflines.roofline.formulas.rows import Row, register
+from rooflines.roofline.formulas.scaled import fp4_product, register_products
 
 # --- norms -------------------------------------------------------------------------------------------------------------------------
 
@@ -254,8 +258,8 @@ _INTO_CACHES: Final[dict[str, Row]] = {
 }
 register(_INTO_CACHES, "copy", namespace="aiter::")
 
-# The index of a sparse attention: queries rotate and become fp8, their weights are scaled, and the normalised, rotated key of each token
-# goes into the cache as fp8, with a float32 scale for each block.
+# The index of a sparse attention: queries rotate and become fp8, their weights are scaled, and the normalised, rotated key of each
+# token goes into the cache as fp8, with a float32 scale for each block.
 _INDEX: Final = Row(
     "read q[*heads head], write q_out, read weights, write weights_out, read k[*tokens width], cache, read slots, read weight,"
     " read bias, read positions, read cos, read sin, eps, block",
@@ -268,3 +272,127 @@ _INDEX: Final = Row(
 
 
 register({"aiter::indexer_qk_rope_quant_and_cache": _INDEX}, "copy")
+
+_SCALED: Final = "left, right, read scale_a, read scale_b"
+_OUT: Final = "left, right, write out"
+_PRODUCTS: Final[dict[str, str]] = {
+    "gemm_a16w16_": "left, right, read bias?, out_dtype=15, write out?",
+    "gemm_a16w16_atomic_": "left, right, out_dtype=15, write out?",
+    "gemm_a16w16": "left, right, read bias?, out_dtype=None, read scale_a?, read scale_b?, read scale_c?",
+    "_opus_gemm_a16w16_tune_raw batched_gemm_bf16_tune batched_gemm_bf16": f"{_OUT}, read bias?",
+    "_opus_gemm_bf16_dispatch": f"{_OUT}, groups, read scale_a?, read scale_b?, read bias?",
+    "_gemm_a16w16_asm gemm_a16w16_asm": f"{_OUT}, semaphore, read bias?",
+    "gemm_a8w8 gemm_a8w8_CK gemm_a8w8_bpreshuffle gemm_a4w4": f"{_SCALED}, read bias?, out_dtype=15",
+    "gemm_a8w8_blockscale gemm_a8w8_blockscale_bpreshuffle batched_gemm_a8w8_mxscale": f"{_SCALED}, out_dtype=15",
+    "gemm_afp4wfp4_": f"{_SCALED}, out_dtype=15, write out?",
+    "gemm_a8w8_bpreshuffle_ck gemm_a8w8_bpreshuffle_cktile gemm_a8w8_blockscale_ck gemm_a8w8_blockscale_cktile"
+    " gemm_a8w8_blockscale_bpreshuffle_ck gemm_a8w8_blockscale_bpreshuffle_cktile _flatmm_a8w8_blockscale_asm"
+    " flatmm_a8w8_blockscale_asm mi350_a8w8_blockscale_asm gfx950_a8w8_blockscale_asm gemm_a4w4_blockscale gemm_a8w8_tune"
+    " gemm_a8w8_bpreshuffle_tune gemm_a8w8_bpreshuffle_cktile_tune gemm_a8w8_blockscale_tune gemm_a8w8_blockscale_cktile_tune"
+    " gemm_a8w8_blockscale_bpreshuffle_tune gemm_a8w8_blockscale_bpreshuffle_cktile_tune gemm_a4w4_blockscale_tune"
+    " batched_gemm_a8w8_tune _opus_gemm_a8w8_blockscale_bpreshuffle_tune_raw _mxfp4_gemm_asm _mxfp8_mxfp8_gemm_asm"
+    " _mxfp8_mxfp4_gemm_asm": f"{_SCALED}, write out",
+    "gemm_a8w8_ck batched_gemm_a8w8": f"{_SCALED}, write out, read bias?",
+    "_gemm_a8w8_asm gemm_a8w8_asm _gemm_a4w4_asm gemm_a4w4_asm": f"{_SCALED}, write out, kernel, read bias?",
+    "_nvfp4_gemm_asm": f"{_SCALED}, global_a, global_b, write out",
+    "_gemm_a8w8_blockscale_bpreshuffle_asm gemm_a8w8_blockscale_bpreshuffle_asm": f"{_OUT}, read scale_a, read scale_b, read bias?",
+    "_opus_bmm_a8w8_mxscale_raw": f"{_OUT}, read scale_a, read scale_b",
+    "hipb_mm": "left, right, solution, read bias?, out_dtype=None, read scale_a?, read scale_b?, read scale_out?",
+    "rocb_mm": "left, right",
+}
+register_products(_PRODUCTS, namespace="aiter::")
+
+
+# --- activations that become fp4 on the way ----------------------------------------------------------------------------------------
+
+
+_LAST: Final = "dtype=15, write out?"
+_NARROWED: Final[dict[str, Row]] = {
+    "gemm_a16wfp4 gemm_a16wfp4_": fp4_product(f"read left, read right, read scale, atomic=False, {_LAST}"),
+    "gemm_a16wfp4_preshuffle_": fp4_product(f"read left, read right, read scale, prequant=True, {_LAST}"),
+    "batched_gemm_a16wfp4 batched_gemm_a16wfp4_": fp4_product(f"read left, read right, read scale, {_LAST}"),
+}
+register(_NARROWED, "matmul", namespace="aiter::")
+
+_SUM: Final = "input residual"
+_ATOM_NORMS: Final[dict[str, Row]] = {
+    "rmsnorm2d_fwd_ fused_rmsnorm_pad_": Row("read input, read weight, eps", costs.RMS_NORM, result="input"),
+    "layernorm2d_fwd_": Row("read input, read weight, read bias, eps", LAYER_NORM, result="input"),
+    # return the norm of the sum and the sum; padding of rows is not counted
+    "rmsnorm2d_fwd_with_add_": Row("read input, read weight, read residual, eps", costs.RMS_NORM + 1, result=_SUM),
+    "fused_add_rmsnorm_pad_": Row("read input, read weight, eps, read residual", costs.RMS_NORM + 1, result=_SUM),
+    "layernorm2d_fwd_with_add_": Row("read input, read weight, read residual, read bias, eps", LAYER_NORM + 1, result=_SUM),
+    "fused_dual_rmsnorm_cat": Row(  # side by side
+        "read first, read first_weight, read second, read second_weight, eps", costs.RMS_NORM, "first second", result="first second"
+    ),
+}
+
+
+def _atom_norms(made: str, cost: int, end: str = "dtype=24, group=128, kind=None") -> Row:
+    """Norms of one or two tensors. The first may be a sum with a residual, and becomes ``made`` bytes of narrow numbers and scales; a
+    flag says that it is also returned unchanged. Padding of the scales is not counted."""
+    return Row(
+        f"read first, read first_weight, eps, read second?, read second_weight?, second_eps=None, update residual?, {end}, both=False",
+        costs.RMS_NORM, per="first second", result="second", other=f"first.n * ({cost} + bool(residual))",
+        writes=f"{made} + bool(both) * first.n * first.item",
+    )  # fmt: skip
+
+
+# fp4 has a scale for each 32 numbers,
+_ATOM_NORMS["_fuse_rmsnorm_fp4_quant"] = _atom_norms("first.n // 2 + first.n // 32", DYNAMIC_QUANTIZE, "shuffle=True, padding=True")
+register(_ATOM_NORMS, "normalisation", wraps=True, namespace="aiter::")
+# fp8 one for each row or group, as AITER's QuantType says.
+_WIDE: Final = replace(_atom_norms("first.n * first.item", 0), fits="value('kind') in (None, 0)")
+_ROWS: Final = replace(_atom_norms("first.n + 4 * first[0]", DYNAMIC_QUANTIZE), fits="kind == 2")
+_GROUPS: Final = _atom_norms("first.n + 4 * first[0] * up(first[-1], group)", DYNAMIC_QUANTIZE)
+# In fp8 with a scale for each row or each 128 numbers, or in fp4 with one for each 32.
+_KINDS: Final = {2: "input.n + 4 * rows", 3: "input.n // 2 + input.n // 32", 4: "input.n + 4 * (input.n // 128)"}
+_ATOM_NARROW: Final = tuple(
+    Row(
+        "read input[*rows width], read weight, eps, kind, transpose, update residual?", costs.RMS_NORM + DYNAMIC_QUANTIZE,
+        other="input.n * bool(residual)", writes=made, fits=f"kind == {kind}",
+    )
+    for kind, made in _KINDS.items()
+)  # fmt: skip
+register(
+    {"_fused_rms_fp8_quant": (_WIDE, _ROWS, _GROUPS), "_aiter_rms_quant": _ATOM_NARROW},
+    "normalisation",
+    wraps=True,
+    namespace="aiter::",
+)
+
+
+# SiLU of the gate times the factor in fp4, with a scale for each 32.
+_GATED: Final = Row("read input", other="input.n // 2 * (SILU + 1 + DYNAMIC_QUANTIZE)", writes="input.n // 4 + input.n // 64")
+register({"aiter::mxfp4_act_mul_quant_fuse": _GATED}, "element-wise", wraps=True)
+
+_ATOM_SCALED: Final = "left, right, read scale_a, read scale_b"
+_ATOM_PRODUCTS: Final[dict[str, str]] = {
+    "gemm_a8w8_blockscale_preshuffle_impl gemm_a8w8_blockscale_triton_impl": f"{_ATOM_SCALED}, out_dtype=15",
+    "gemm_a8w8_per_token_impl gemm_a8w8_per_tensor_impl": f"{_ATOM_SCALED}, read bias?, out_dtype=15",
+    "gemm_a8w8_blockscale_preshuffle_into_output": f"{_ATOM_SCALED}, write out",
+    "_bmm_fp8_op": "left, right, write out, read scale_a, read scale_b",
+}
+register_products({f"aiter::{name}": schema for names, schema in _ATOM_PRODUCTS.items() for name in names.split()}, wraps=True)
+_IN_FP4: Final = fp4_product("read left, read left_scale?, read right, dtype, read scale")
+register({"aiter::gemm_a4w4_quant": _IN_FP4}, "matmul", wraps=True)
+
+# --- layers ------------------------------------------------------------------------------------------------------------------------
+
+
+@hinted_formula("aiter::unified_attention_with_output_base", category="attention")
+def _attention(signature: Signature, hints: Hints) -> Work:
+    schema = "query q_scale key value positions layer latent"
+    if Arguments(signature, schema).flag("latent"):
+        raise Dispatches
+    return unified(signature, hints, schema)
+
+
+# Layers, which are found by their names, and choices between operators.
+_LAYERS: Final = words(
+    "atom_vllm_mha_attention atom_vllm_mla_attention dspark_block_attention indexer_score_topk indexer_with_output"
+    " kda_attention_with_output linear_attention_with_output_base maybe_dual_stream_forward minimax_m3_sparse_attention moe_forward"
+    " sparse_attn_indexer sparse_attn_indexer_plugin_mode sparse_attn_indexer_sglang_plugin_mode v4_attention_with_output"
+    " v4_core_attention"
+)
+dispatches(*(f"aiter::{name}" for name in _LAYERS), category="other", reason=LAYER)

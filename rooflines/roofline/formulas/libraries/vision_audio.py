@@ -1,7 +1,5 @@
-"""Deformable convolutions and attention: autograd functions of detectron2, MMCV and Deformable DETR, with no operator inside.
-
-Order of arguments: facebookresearch/detectron2 02b5c4e2 (detectron2/layers/deform_conv.py), open-mmlab/mmcv 0093647 (mmcv/ops),
-fundamentalvision/Deformable-DETR (models/ops/functions/ms_deform_attn_func.py), whose function Mask2Former and transformers copy.
+"""Deformable convolutions and attention, autograd functions of detectron2, MMCV and Deformable DETR with no operator inside, and
+torchaudio's operators: the loss of transducers, alignment to a text, and recursive filters.
 """
 
 from __future__ import annotations
@@ -69,3 +67,32 @@ _SAMPLED: Final[dict[str, Row]] = {
     ),
 }
 register(_SAMPLED, "attention", functions=True)
+
+LONGEST: Final = "all sequences are as long as the longest"
+
+
+_ROWS: Final[dict[str, Row]] = {
+    # Logits [b, times, targets + 1, classes]: the sum of each row's exponentials, the sums of all paths to and from each place, and as
+    # the gradient exp of the logit and both sums, less that of the step taken.
+    "torchaudio::rnnt_loss torchaudio::rnnt_loss_forward": Row(
+        "read logits[b *places classes], read targets, read logit_lengths, read target_lengths",
+        other="logits.n * (2 * TRANSCENDENTAL + 5) + b * places * 2 * (LOG_ADD + 2)",
+        result="logits",
+        writes="b * logits.item",
+        assumption=LONGEST,
+        given="b > 1",
+    ),
+    # The best path through the symbols and the blanks between them, of all times [b, times, classes]: which of three came before, and
+    # the largest sum, which is subtracted.
+    "torchaudio::forced_align": Row(
+        "read log_probs[b times classes], read targets[*rows symbols]",
+        other="b * times * (2 * symbols + 1) * 5",
+        reads="min(log_probs.n, b * times * (symbols + 1)) * log_probs.item + targets.size",
+        writes="b * times * targets.item",
+    ),
+    # [b, channels, samples], each less its predecessors times coefficients [channels, order].
+    "torchaudio::_lfilter_core_loop": Row(
+        "read input, read coefficients[*channels order]", other="input.n * 2 * (order - 1)", result="input"
+    ),
+}
+register(_ROWS, "other")
