@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import prod
@@ -175,9 +175,9 @@ def _item(args: Arguments, name: str, dtype: str = "") -> int:
 PACKED: Final = ("uint8", "float4_e2m1fn_x2")
 _FUNCTIONS: Final[dict[str, Any]] = {
     **{name: value for name, value in vars(costs).items() if name.isupper()},
-    "__builtins__": {}, "min": min, "max": max, "sum": sum, "len": len, "bool": bool, "prod": prod, "selected": _selected, "up": _up,
-    "first": _first, "share": _share, "packed": lambda source: source.dtype in PACKED,
-    "floating": lambda source: floating(source.dtype),
+    "__builtins__": {}, "isinstance": isinstance, "float": float, "min": min, "max": max, "sum": sum, "len": len, "bool": bool,
+    "prod": prod, "selected": _selected, "up": _up, "first": _first, "share": _share,
+    "packed": lambda source: source.dtype in PACKED, "floating": lambda source: floating(source.dtype),
 }  # fmt: skip
 
 
@@ -201,7 +201,7 @@ class _Names(dict[str, Any]):
         return (found,) if name in self._lists else found
 
 
-def _bind(names: _Names, dims: tuple[str, ...], shape: tuple[int, ...]) -> None:
+def _bind(names: dict[str, Any], dims: tuple[str, ...], shape: tuple[int, ...]) -> None:
     """The names of dimensions, of which one may stand for several; raises NotCounted for another rank."""
     many = next((index for index, name in enumerate(dims) if name.startswith("*")), None)
     if len(shape) < len(dims) - 1 or (many is None and len(shape) != len(dims)):
@@ -288,19 +288,40 @@ def row_work(signature: Signature, row: Row, hints: Hints | None = None) -> Work
 
 
 def function_work(signature: Signature, row: Row, hints: Hints | None = None) -> Work:
-    """The work of an autograd function, of whose arguments a trace may have the tensors alone: the schema has those in their order, and
-    a list as the last for the rest. That of a backward node has the gradient first, or as a list all of them, then the forward's; one
-    that has nothing else needs no forward."""
+    """The work of an autograd function, of whose arguments a trace may have the tensors alone.
+
+    The schema has those in their order, and a list as the last for the rest; an optional one with dimensions is absent where the next
+    tensor has others. That of a backward node has the gradient first, or as a list all of them, then the forward's; one that has nothing
+    else needs no forward.
+    """
     _, fields = _fields(row.schema)
     gradients: tuple[Any, ...] = ()
     tensors: tuple[Any, ...] = signature.tensors
     if signature.name.endswith("Backward") and len(fields) > 1:
         found, forward = parts(signature)
         gradients, tensors = (found if fields[0].kind == "*" else found[0],), forward.tensors
-    if fields[-1].kind == "*":
-        named = len(fields) - 1 - len(gradients)
-        tensors = (*tensors[:named], tensors[named:])
-    return row_work(replace(signature, args=(*gradients, *tensors)), row, hints)
+    return row_work(replace(signature, args=(*gradients, *_in_order(fields[len(gradients) :], tensors))), row, hints)
+
+
+def _in_order(fields: tuple[_Field, ...], tensors: tuple[TensorArg, ...]) -> Iterator[TensorArg | tuple[TensorArg, ...] | None]:
+    """The tensors by the fields of a schema: an optional one with dimensions has none where these do not fit the next tensor."""
+    left, sizes = list(tensors), dict[str, int]()
+    for field in fields:
+        if field.kind == "*":
+            yield tuple(left)
+            return
+        fits = bool(left) and _fits(sizes, field.dims, left[0].shape)
+        yield left.pop(0) if left and (fits or field.kind != "?") else None
+
+
+def _fits(sizes: dict[str, Any], dims: tuple[str, ...], shape: tuple[int, ...]) -> bool:
+    """Whether a tensor has these dimensions; ``sizes`` has those that are known, and gets the others."""
+    try:
+        if dims:
+            _bind(sizes, dims, shape)
+    except NotCounted:
+        return False
+    return True
 
 
 def _precision(row: Row, args: Arguments, tensors: Mapping[str, tuple[TensorArg, ...]], verbs: Mapping[str, str]) -> str | None:

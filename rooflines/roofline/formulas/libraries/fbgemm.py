@@ -14,16 +14,16 @@ from functools import partial
 from math import prod
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of
 from rooflines.roofline.formulas.copies import moved
 from rooflines.roofline.formulas.costs import DEQUANTIZE, QUANTIZE, SILU, SOFTMAX, SOFTMAX_BACKWARD
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.gather import selected
-from rooflines.roofline.formulas.matmul import grouped_product, layer_work, product_flops
+from rooflines.roofline.formulas.matmul import grouped_product, product_flops
 from rooflines.roofline.formulas.narrow import widened
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
-from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula, words
+from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
 from rooflines.roofline.formulas.rows import Row, register, row_work
 from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision
 
@@ -234,38 +234,37 @@ _BYTES_OF_TWO: Final = (*FOUR_BIT, "int8")  # a weight of a grouped product that
 
 # --- products ----------------------------------------------------------------------------------------------------------------------
 
-_SCALED: Final = words(
-    "f8f8bf16 f8f8bf16_rowwise f8f8f16_rowwise f8f8bf16_rowwise_batched f8f8bf16_rowwise_out f8f8bf16_rowwise_preshuffle"
-    " f8f8f16_rowwise_preshuffle f8f8bf16_tensorwise f8f8bf16_blockwise f8f8bf16_groupwise f8f8bf16_cublas f8f8bf16_lite i8i8bf16"
-    " i8i8bf16_dynamic fp8fp8bf16_fast_gemv"
+_SCALED: Final = (
+    "fbgemm::f8f8bf16 fbgemm::f8f8bf16_rowwise fbgemm::f8f8f16_rowwise fbgemm::f8f8bf16_rowwise_batched fbgemm::i8i8bf16"
+    " fbgemm::f8f8bf16_rowwise_preshuffle fbgemm::f8f8f16_rowwise_preshuffle fbgemm::f8f8bf16_tensorwise fbgemm::f8f8bf16_blockwise"
+    " fbgemm::f8f8bf16_groupwise fbgemm::f8f8bf16_cublas fbgemm::f8f8bf16_lite fbgemm::i8i8bf16_dynamic"
+    " fbgemm::fp8fp8bf16_fast_gemv triton::matmul_fp8_block triton::matmul_fp8_row"
 )
-_MIXED: Final = {  # the weight's elements a byte
-    "bf16i4bf16_rowwise": 2, "bf16i4bf16_rowwise_batched": 2, "bf16i4bf16_shuffled": 2, "bf16i4bf16_shuffled_batched": 2,
-    "f8i4bf16_rowwise": 2, "f8i4bf16_shuffled": 2, "bf16_fast_gemv": 1, "bf16fp8bf16_fast_gemv": 1,
-}  # fmt: skip
-
-
-@formula(*(f"fbgemm::{name}" for name in (*_SCALED, *_MIXED)), "triton::matmul_fp8_block",
-         "triton::matmul_fp8_row", category="matmul")  # fmt: skip
-def _scaled(signature: Signature) -> Work:
-    """[..., m, k] @ [..., n, k]^T with scales; each result is scaled once, or each element of a narrow weight is widened."""
-    args = Arguments(signature, "left right")
-    left, right = args.tensor("left"), args.tensor("right")
-    packing = _MIXED.get(signature.name.rpartition("::")[2], 0)
-    small = [one for one in signature.args[2:] if isinstance(one, TensorArg)]
-    if signature.name.endswith("_out"):
-        small.pop()  # the result
-    widened = DEQUANTIZE * right.numel * packing if packing and right.dtype != left.dtype else 0
-    each = int(bool(small) and not widened)
-    return layer_work(left, right.shape[-2], right, *small, each=each, besides=widened, dtype="bfloat16")
-
-
-@formula("fbgemm::bf16bf16bf16_grouped_dynamic", "fbgemm::f8f8bf16_rowwise_grouped_dynamic", category="matmul")
-def _padded(signature: Signature) -> Work:
-    """[groups, m, k] with [groups, n, k]; where each group's padding starts is data."""
-    work = replace(_scaled(signature), assumption=PADDING)
-    return replace(work, other_flops=0) if work.precision == "bf16" else work
-
+_OF_4_BITS: Final = (
+    "fbgemm::bf16i4bf16_rowwise fbgemm::bf16i4bf16_rowwise_batched fbgemm::bf16i4bf16_shuffled fbgemm::bf16i4bf16_shuffled_batched"
+    " fbgemm::f8i4bf16_rowwise fbgemm::f8i4bf16_shuffled"
+)
+# [..., m, k] @ [..., n, k]^T with scales; each result is scaled once, or each element of a narrow weight is widened.
+_PLAIN: Final = Row(
+    "read left[*m k], read right[*groups n packed], read scales*",
+    matrix="2 * m * k * n",
+    other="m * n * bool(scales)",
+    writes="2 * m * n",
+)
+_WIDENING: Final = "DEQUANTIZE * right.n * {} if left.dtype != right.dtype else m * n * bool(scales)"
+# Where each group's padding starts is data.
+_GROUPS: Final = replace(_PLAIN, assumption=PADDING)
+_PLAIN_PRODUCTS: Final[dict[str, Row]] = {
+    _SCALED: _PLAIN,
+    "fbgemm::f8f8bf16_rowwise_out": replace(
+        _PLAIN, schema="read left[*m k], read right[*groups n packed], read left_scale, read scales, out"
+    ),
+    _OF_4_BITS: replace(_PLAIN, other=_WIDENING.format(2)),
+    "fbgemm::bf16_fast_gemv fbgemm::bf16fp8bf16_fast_gemv": replace(_PLAIN, other=_WIDENING.format(1)),
+    "fbgemm::bf16bf16bf16_grouped_dynamic": replace(_GROUPS, other=""),
+    "fbgemm::f8f8bf16_rowwise_grouped_dynamic": _GROUPS,
+}
+register(_PLAIN_PRODUCTS, "matmul", functions=True)
 
 # [m, k] @ [n, k]^T with scales that the product applies, perhaps one more for all results; two numbers of four bits in a byte.
 _BLOCK_SCALED: Final = Row(

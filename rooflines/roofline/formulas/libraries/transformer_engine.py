@@ -218,22 +218,16 @@ def _rotate_packed_back(signature: Signature) -> Work:
 dispatches("CrossEntropyFunctionBackward", category="element-wise")
 
 
-@formula("CrossEntropyFunction", category="reduction")
-def _cross_entropy(signature: Signature) -> Work:
-    """The gradient takes the place of the logits. The function of QuACK that has this name has no number after the labels, and keeps
-    the logarithm of each row's sum for its backward."""
-    if len(signature.tensors) < 2:
-        raise NotCounted("shapes not recorded")
-    logits, target = signature.tensors[:2]
-    if not isinstance(signature.arg(2, 0.0), float):
-        return Work(0, logits.numel * costs.SOFTMAX, size(logits, target), 8 * target.numel, precision_of(logits.dtype))
-    return Work(
-        other_flops=logits.numel * (costs.SOFTMAX + 2),
-        bytes_read=size(logits, target),
-        bytes_written=written(logits) + 4 * target.numel,
-        precision=precision_of(logits.dtype),
-        assumption="gradients computed in the forward",
-    )
+# The gradient takes the place of the logits. The function of QuACK that has this name has no number after the labels, and keeps the
+# logarithm of each row's sum for its backward.
+_LOSSES: Final = (
+    Row(
+        "update logits, read target, smoothing=0.0", costs.SOFTMAX + 2, "logits", writes="4 * target.n",
+        assumption="gradients computed in the forward", fits="isinstance(value('smoothing'), float)",
+    ),
+    Row("read logits, read target", costs.SOFTMAX, "logits", writes="8 * target.n"),
+)  # fmt: skip
+register({"CrossEntropyFunction": _LOSSES}, "reduction")
 
 
 _DTYPES: Final = {3: "float32", 4: "float16", 5: "bfloat16", 6: "float8_e4m3fn", 7: "float8_e5m2"}

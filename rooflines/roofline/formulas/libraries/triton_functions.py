@@ -17,7 +17,7 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import NotCounted, floating, size, size_of, written
+from rooflines.roofline.formulas.arguments import NotCounted, size, size_of, written
 from rooflines.roofline.formulas.experts import SPREAD, share
 from rooflines.roofline.formulas.libraries.norms import KIND, norm_backward, norm_forward, norm_of, register_norms
 from rooflines.roofline.formulas.matmul import product_flops
@@ -35,8 +35,6 @@ _GATES: Final[dict[str, tuple[int, int]]] = {
     **dict.fromkeys(("SwiGLUFunction", "BiasSwiGLUFunction", "WeightedSwiGLUFunction"), _SWIGLU),
     **dict.fromkeys(("GeGLUFunction", "BiasGeGLUFunction"), _GEGLU),
     **dict.fromkeys(("WeightedQuickGeGLUFunction", "WeightedBiasQuickGeGLUFunction"), (_SWIGLU[0] + 1, _SWIGLU[1] + 2)),
-    **dict.fromkeys(("LigerSiLUMulFunction", "SwiGLU"), _SWIGLU),
-    "LigerGELUMulFunction": _GEGLU,
     "SigmoidGLUFunction": (costs.SIGMOID + 1, costs.SIGMOID + 5),
 }
 _PLAIN: Final[dict[str, tuple[int, int]]] = {
@@ -47,43 +45,31 @@ _PLAIN: Final[dict[str, tuple[int, int]]] = {
     "LogSigmoidFunction": (costs.SOFTPLUS + 1, costs.SIGMOID + 2),
     "SquaredReLUFunction": (2, 3),
     "WeightedSquaredReLUFunction": (2, 3),
-    "LigerReLUSquaredFunction": (2, 3),
 }
+# Of Liger and Mamba, which own what is below them.
+_OWN_GATES: Final = {"LigerSiLUMulFunction": _SWIGLU, "LigerGELUMulFunction": _GEGLU}
+_OWN: Final = {"LigerReLUSquaredFunction": (2, 3)}
 
 
-def _operands(signature: Signature, gate: bool) -> tuple[tuple[TensorArg, ...], int, int]:
-    """The tensors of a call; elements of the result; how many more numbers join each of them: a bias, a weight."""
-    tensors = tuple(one for one in signature.tensors if floating(one.dtype))
-    if not tensors or not tensors[0].shape:
-        raise NotCounted("shapes not recorded")
-    inputs = tensors[0]
-    pair = gate and len(tensors) > 1 and tensors[1].shape == inputs.shape
-    if gate and not pair and signature.name.startswith("Liger"):  # whose gates take two tensors
-        raise NotCounted("shapes not recorded")
-    if gate and not pair and inputs.shape[-1] % 2:
-        raise NotCounted("shapes not understood")
-    return tensors, inputs.numel // (2 if gate and not pair else 1), len(tensors) - 1 - pair
+def _activations(costs_of: dict[str, tuple[int, int]], operands: str, made: str) -> dict[str, Row]:
+    """Functions and their backward, which has a gradient for each operand; of a bias or a weight a product and a sum."""
+    rows: dict[str, Row] = {}
+    fits = "up or x[-1] % 2 == 0" if "?" in operands else ""
+    for name, (cost, back_cost) in costs_of.items():
+        rows[name] = Row(f"{operands}, read more*", other=f"{made} * ({cost} + len(more))", writes=f"{made} * x.item", fits=fits)
+        rows[f"{name}Backward"] = Row(
+            f"read grad, {operands}, update more*".replace("read x", "update x").replace("read up", "update up"),
+            other=f"{made} * ({back_cost} + 2 * len(more))", precision="x", fits=fits,
+        )  # fmt: skip
+    return rows
 
 
-def _forward(signature: Signature, cost: int, gate: bool) -> Work:
-    tensors, results, more = _operands(signature, gate)
-    dtype = tensors[0].dtype
-    return Work(0, results * (cost + more), size(*tensors), results * size_of(dtype), precision_of(dtype))
-
-
-def _backward(signature: Signature, cost: int, gate: bool) -> Work:
-    """A gradient for each operand; of a bias or a weight a product and a sum."""
-    (grad, *_), forward = parts(signature)
-    tensors, results, more = _operands(forward, gate)
-    return Work(0, results * (cost + 2 * more), size(grad, *tensors), written(*tensors), precision_of(tensors[0].dtype))
-
-
-for _costs, _gate in ((_GATES, True), (_PLAIN, False)):
-    for _name, (_one, _two) in _costs.items():
-        _wraps = not _name.startswith("Liger") and _name != "SwiGLU"
-        formula(_name, category="element-wise", wraps=_wraps)(partial(_forward, cost=_one, gate=_gate))
-        formula(f"{_name}Backward", category="element-wise", wraps=_wraps)(partial(_backward, cost=_two, gate=_gate))
-
+_PAIR: Final = "read x[*rows k], read up[*=rows =k]"
+register(_activations(_GATES, f"{_PAIR}?", "(x.n if up else x.n // 2)"), "element-wise", wraps=True, functions=True)
+register(_activations({"SwiGLU": _SWIGLU}, f"{_PAIR}?", "(x.n if up else x.n // 2)"), "element-wise", functions=True)
+register(_activations(_OWN_GATES, _PAIR, "x.n"), "element-wise", functions=True)
+register(_activations(_PLAIN, "read x", "x.n"), "element-wise", wraps=True, functions=True)
+register(_activations(_OWN, "read x", "x.n"), "element-wise", functions=True)
 
 # --- a gate and the layer behind it ------------------------------------------------------------------------------------------------
 
@@ -198,22 +184,13 @@ for _name, _rope in _ROPES.items():
 # --- losses ------------------------------------------------------------------------------------------------------------------------
 
 
-@formula("FusedLinearCrossEntropyFunction", category="matmul")
-def _linear_cross_entropy(signature: Signature) -> Work:
-    """[tokens, hidden] @ [vocabulary, hidden]^T, the loss of it, and the gradients of both: the logits are never kept."""
-    numbers = [one for one in signature.tensors if floating(one.dtype)]
-    if len(numbers) < 2 or len(numbers[1].shape) != 2 or numbers[0].shape[-1] != numbers[1].shape[-1]:
-        raise NotCounted("shapes not recorded")
-    inputs, weight = numbers[:2]
-    tokens, (vocabulary, hidden) = inputs.numel // max(inputs.shape[-1], 1), weight.shape
-    return Work(
-        matrix_flops=3 * product_flops(1, tokens, hidden, vocabulary),
-        other_flops=tokens * vocabulary * (costs.SOFTMAX + 2),
-        bytes_read=size(*signature.tensors),
-        bytes_written=written(*numbers) + 4,
-        precision=matrix_precision_of(inputs.dtype),
-        assumption="gradients computed in the forward",
-    )
+# [tokens, hidden] @ [vocabulary, hidden]^T, the loss of it, and the gradients of both: the logits are never kept.
+_LINEAR_LOSS: Final = Row(
+    "update input[*tokens k], read target, update weight[vocabulary =k], update bias[=vocabulary]?",
+    matrix="3 * 2 * tokens * k * vocabulary", other="tokens * vocabulary * (SOFTMAX + 2)", writes="4",
+    assumption="gradients computed in the forward",
+)  # fmt: skip
+register({"FusedLinearCrossEntropyFunction": _LINEAR_LOSS}, "matmul", functions=True)
 
 
 # Whether the gradients are scaled depends on the value of the gradient that is given.
