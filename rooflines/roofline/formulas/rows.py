@@ -73,6 +73,7 @@ class _Field:
     verb: str
     dims: tuple[str, ...]
     kind: str
+    default: str = ""
 
 
 @cache
@@ -91,8 +92,13 @@ def _fields(schema: str) -> tuple[str, tuple[_Field, ...]]:
             raise ValueError(f"{text!r} is no argument of a schema")
         verb, name, dims, kind, default = found.groups()
         plain.append(name + (default or ""))
-        fields.append(_Field(name, verb or "", tuple((dims or "").split()), kind))
+        fields.append(_Field(name, verb or "", tuple((dims or "").split()), kind, (default or "")[1:]))
     return " ".join(plain), tuple(fields)
+
+
+def fields_of(schema: str) -> tuple[_Field, ...]:
+    """The arguments of a schema."""
+    return _fields(schema)[1]
 
 
 class _Tensors:
@@ -291,8 +297,8 @@ def function_work(signature: Signature, row: Row, hints: Hints | None = None) ->
     """The work of an autograd function, of whose arguments a trace may have the tensors alone.
 
     The schema has those in their order, and a list as the last for the rest; an optional one with dimensions is absent where the next
-    tensor has others. That of a backward node has the gradient first, or as a list all of them, then the forward's; one that has nothing
-    else needs no forward.
+    tensor has others. That of a backward node has the gradient first, or as a list all of them, then the forward's; one that has
+    nothing else needs no forward.
     """
     _, fields = _fields(row.schema)
     gradients: tuple[Any, ...] = ()
@@ -345,6 +351,10 @@ def _first_fitting(signature: Signature, rows: tuple[Row, ...], hints: Hints, wo
     return work_of(signature, rows[-1], hints)
 
 
+# Every operator that is counted by rows.
+ROWS: Final[dict[str, tuple[Row, ...]]] = {}
+
+
 def register(
     rows: Mapping[str, Row | tuple[Row, ...]],
     category: str,
@@ -363,7 +373,9 @@ def register(
         def work(signature: Signature, hints: Hints, versions: tuple[Row, ...] = versions) -> Work:
             return _first_fitting(signature if given is None else given(signature), versions, hints, work_of)
 
-        hinted_formula(*(namespace + name for name in names.split()), category=category, wraps=wraps)(work)
+        operators = tuple(namespace + name for name in names.split())
+        ROWS.update(dict.fromkeys(operators, versions))
+        hinted_formula(*operators, category=category, wraps=wraps)(work)
 
 
 # How the parameter of a formula takes its argument, by its annotation.

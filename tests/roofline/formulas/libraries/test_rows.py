@@ -1,0 +1,132 @@
+"""Laws of every row: an example is made of its schema, and its figures are checked against each other."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+from functools import cache
+
+import pytest
+
+from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.roofline.formulas.arguments import NotCounted, size
+from rooflines.roofline.formulas.counter import registered
+from rooflines.roofline.formulas.registry import Hints
+from rooflines.roofline.formulas.rows import ROWS, Row, fields_of, row_work
+
+registered()
+# One operator of each row.
+OPERATORS = {row: (name, number) for name, rows in reversed(ROWS.items()) for number, row in enumerate(rows)}
+HINTS = Hints(output_bytes=4096)
+# Names of tensors of integers.
+INTEGERS = re.compile(
+    r"slots|positions|ids|index|lengths|ends|starts|map|places|offsets|labels|target|sizes|counts|permute|order|experts|sequences"
+)
+DTYPES = ("bfloat16", "uint8", "int64")
+# Sizes that the names of dimensions do not say.
+SIZES = {"half": 8, "bit_rate": 4, "axis": 0}
+SHAPES = {
+    "tex_ts::te_gemm_ts": {"left": (16, 16), "right": (8, 16), "out": (8, 16)},
+    "bitsandbytes::int8_mixed_scaled_mm": {"outliers": (0,)},
+}
+
+
+def extent(name, times):
+    """Dimensions of one name have one size, of different names mostly different ones."""
+    return SIZES.get(name, 16 + 16 * (sum(map(ord, name)) % 3)) * times.get(name, 1)
+
+
+def example(row, times, equal, values, dtypes, shapes):
+    """A call of the row: sizes of dimensions by their names; other tensors are [24, 16, 16], or [8] of integers."""
+    args, tensors = [], []
+
+    def of(name):
+        return SIZES.get(name, 16) * times.get(name, 1) if equal else extent(name, times)
+
+    for field in fields_of(row.schema):
+        dims = [dim.strip("*=") for dim in field.dims]
+        if field.verb:
+            integers = INTEGERS.search(field.name) is not None
+            shape = tuple(map(of, dims)) if dims else (8,) if integers else (24, 16, 16)
+            tensor = TensorArg(shapes.get(field.name, shape), dtypes.get(field.name, "int64" if integers else "bfloat16"))
+            tensors.append(tensor)
+            args.append((tensor,) if field.kind in ("*", "+") else tensor)
+        elif field.name in values:
+            args.append(values[field.name])
+        elif dims or field.kind == "*":
+            args.append(tuple(map(of, dims)) or (of(field.name),))
+        elif field.default:
+            args.append(15 if "dtype" in field.name else ast.literal_eval(field.default))
+        else:
+            args.append(15 if "dtype" in field.name else of(field.name))
+    return Signature("lib::op", tuple(args)), tensors
+
+
+@cache
+def chosen(row):
+    """The options of an example that the row counts: those of its condition are tried."""
+    fields = fields_of(row.schema)
+    asked = [field for field in fields if re.search(rf"\b{field.name}\b", f"{row.where} {row.fits}" if row.fits else "")]
+    kinds = [DTYPES if field.verb else (None, *range(8), 0.5) for field in asked]
+    shapes = SHAPES.get(OPERATORS[row][0], {})
+    for equal, options in itertools.product((False, True), itertools.product(*kinds)):
+        values = {field.name: option for field, option in zip(asked, options, strict=True) if not field.verb and option is not None}
+        dtypes = {field.name: option for field, option in zip(asked, options, strict=True) if field.verb}
+        try:
+            row_work(example(row, {}, equal, values, dtypes, shapes)[0], row, HINTS)
+        except NotCounted:
+            continue
+        return equal, values, dtypes, shapes
+    return None
+
+
+def work_of(row, **times):
+    signature, _ = example(row, times, *chosen(row))
+    return row_work(signature, row, HINTS)
+
+
+def figures(row, **times):
+    work = work_of(row, **times)
+    return work.matrix_flops, work.other_flops, work.bytes_read, work.bytes_written
+
+
+# Rows that read more than their tensors hold: a result or state that was kept, slots of a cache, weights in a list, views.
+READS_MORE = re.compile(
+    r".*Backward|te_attention::fa_prepare_fwd|sgl_kernel::transfer_kv_.*|.*fused_(qk_norm_rope|rope_rms|qk_norm_rope_cache).*"
+    r"|.*causal_conv1d_(update|fwd).*|_C::selective_scan_fwd|fbgemm::silu_mul_quantize_i8|vllm::lora_.*"
+)
+IDS = {row: f"{name} {number or ''}".strip() for row, (name, number) in OPERATORS.items()}
+
+
+@pytest.mark.parametrize("row", OPERATORS, ids=IDS.values())
+def test_laws_of_a_row(row):
+    """Its example is counted. It reads no more than its tensors hold, and every figure grows evenly with a leading dimension, products
+    in proportion to it, if at all."""
+    assert chosen(row) is not None, "no example is counted"
+    plain = figures(row)
+    assert min(plain) >= 0
+    assert READS_MORE.fullmatch(OPERATORS[row][0]) or plain[2] <= size(*example(row, {}, *chosen(row))[1])
+    leading = {dim.strip("*=") for field in fields_of(row.schema) if field.verb for dim in field.dims if dim.startswith("*")}
+    for name in leading:
+        two, three, four = (figures(row, **{name: times}) for times in (2, 3, 4))
+        assert [b - a for a, b in zip(two, three, strict=True)] == [c - b for b, c in zip(three, four, strict=True)], name
+        assert four[0] in (two[0], 2 * two[0]), name
+
+
+BACKWARD = {"Backward": "", "_bwd": "_fwd", "_bwd_impl": "_fwd_impl", "_backward": ""}
+PAIRS = {
+    name: forward
+    for name in ROWS
+    for ending, other in BACKWARD.items()
+    if name.endswith(ending) and (forward := name.removesuffix(ending) + other) in ROWS
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_backward_does_no_less_than_its_forward(name):
+    """As many products or a multiple of them, and it has some arithmetic and results wherever the forward has."""
+    forward, backward = figures(ROWS[PAIRS[name]][0]), figures(ROWS[name][0])
+    assert backward[0] >= forward[0]
+    assert not forward[0] or backward[0] % forward[0] == 0
+    assert all(bool(after) >= bool(before) for before, after in zip(forward, backward, strict=True))
