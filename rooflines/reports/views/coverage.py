@@ -12,11 +12,12 @@ from rooflines.reports.words.summary import share_of_step
 from rooflines.reports.words.text import is_graph, is_kernel
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.formulas.counter import NO_FORMULA
+from rooflines.roofline.formulas.evidence import evidence_of
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.units import percent, seconds
 
 _BRIEF, _PRINTED = 5, 12
-_GRAPHS = 3
+_GRAPHS, _NAMED = 3, 3
 # A terminal lists the operators from this share of the time on; a full report always does.
 _WORTH_A_TABLE = 0.02
 # Below this share of the time of graphs, their operators are missed.
@@ -33,6 +34,7 @@ def section(analysis: Analysis, under: str) -> Section:
     blocks: list[Block] = [Paragraph(sentence, show="always") if sentence else Paragraph(missing, "absent")]
     if rows:
         blocks += [_table(rows, analysis, show), *_how_to_add(rows, show)]
+    blocks += _read_only(analysis)
     if coverage is not None and coverage.orphan_device_events:
         text = f"{coverage.orphan_device_events} device events have no launch in the trace and belong to no operator."
         blocks.append(Paragraph(text))
@@ -85,6 +87,25 @@ def _table(groups: dict[tuple[str, str], list[TableRow]], analysis: Analysis, sh
         printed=_PRINTED,
         show=show,
     )
+
+
+def _read_only(analysis: Analysis) -> list[Block]:
+    """The time of operators whose formula follows the source of their library, without a recorded trace or a call as evidence."""
+    times: dict[str, float] = {}
+    for row in analysis.operators:
+        if evidence_of(row.name) == "read":
+            times[row.name] = times.get(row.name, 0.0) + row.time_s
+    if not times:
+        return []
+    longest = sorted(times, key=lambda name: -times[name])
+    more = f" and {len(longest) - _NAMED} more" if len(longest) > _NAMED else ""
+    share = percent(share_of_step(sum(times.values()), analysis))
+    return [
+        Paragraph(
+            f"Work models for {share} of the {analysis.basis.per} follow the source code of a library and were not compared with a"
+            f" recorded call: {', '.join(longest[:_NAMED])}{more}."
+        )
+    ]
 
 
 def _graphs(groups: dict[tuple[str, str], list[TableRow]], analysis: Analysis) -> list[Block]:

@@ -1,16 +1,23 @@
-"""Writes ``families.json``: which module registers the formula of each operator.
+"""Writes ``families.json``, which module registers the formula of each operator, ``evidence.json``, which operators of libraries are in
+recorded traces or called in tests, and the lists of operators in ``docs/counting.md``.
 
 python tests/roofline/formulas/families.py
 """
 
 from __future__ import annotations
 
+import ast
+import gzip
 import json
+import re
 import sys
 from pathlib import Path
+from textwrap import fill
 
 import rooflines.roofline.formulas
 from rooflines.roofline.formulas import families, registry
+from rooflines.roofline.formulas.evidence import FILE as EVIDENCE
+from rooflines.roofline.formulas.libraries import canonical
 
 PACKAGE = rooflines.roofline.formulas.__name__
 PREFIX = f"{PACKAGE}."
@@ -36,9 +43,58 @@ def registered_by_module() -> dict[str, list[str]]:
     return dict(sorted(operators.items()))
 
 
+COUNTING = Path(__file__).parents[3] / "docs" / "counting.md"
+WIDTH, WHOLE = 120, {"break_long_words": False, "break_on_hyphens": False}
+# The recorded traces, calls in tests with the library installed, and tests of calls that were copied from a trace.
+TESTS = Path(__file__).parents[2]
+CALLS = TESTS / "roofline" / "formulas" / "libraries" / "test_real_calls.py"
+
+
+def evidence(libraries: set[str]) -> dict[str, list[str]]:
+    """The operators of ``libraries`` by evidence."""
+    texts = [gzip.decompress(path.read_bytes()).decode(errors="replace") for path in sorted(TESTS.glob("data/traces/**/*.json.gz"))]
+    for path in sorted((TESTS / "roofline").rglob("test_*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        functions = (ast.unparse(node) for node in tree.body if isinstance(node, ast.FunctionDef))
+        texts += [text.replace("'", '"') for text in functions if "TraceLens" in text]
+    strings = {name for text in texts for name in re.findall(r'"([A-Za-z_][^"\n]*)"', text)}
+    traced = {name for string in strings for name in (string, canonical(string)) if name in libraries}
+    called = set(re.findall(r'(?:check\(tmp_path|counted\(trace), "([^"]+)"', CALLS.read_text(encoding="utf-8")))
+    return {"trace": sorted(traced), "call": sorted(called & libraries), "upstream": []}
+
+
+def written() -> dict[Path, str]:
+    """The generated files with their contents."""
+    modules = registered_by_module()
+    libraries = {name for module, names in modules.items() if module.startswith("libraries.") for name in names}
+    return {
+        families.FILE: json.dumps(modules, indent=1) + "\n",
+        EVIDENCE: json.dumps(evidence(libraries), indent=1) + "\n",
+        COUNTING: with_lists(COUNTING.read_text(encoding="utf-8")),
+    }
+
+
+def with_lists(page: str) -> str:
+    """``docs/counting.md`` with the operators of PyTorch in each category."""
+    operators: dict[str, set[str]] = {}
+    for name, entry in registry.FORMULAS.items():
+        if entry.origin == "torch":
+            plain = name.removeprefix("aten::")
+            if not (name.endswith("_") and name[:-1] in registry.FORMULAS):
+                operators.setdefault(entry.category, set()).add(plain)
+    for category, names in operators.items():
+        heading = f"### {category.capitalize()}\n\n"
+        before, found, after = page.partition(heading)
+        if found and category != "other":
+            _, rest = after.split("\n\n", 1)
+            page = before + heading + fill(" ".join(f"`{name}`" for name in sorted(names)), WIDTH, **WHOLE) + "\n\n" + rest
+    return page
+
+
 if __name__ == "__main__":
-    text = json.dumps(registered_by_module(), indent=1) + "\n"
-    if sys.argv[1:] == ["--print"]:
-        sys.stdout.write(text)
-    else:
-        families.FILE.write_text(text, encoding="utf-8")
+    for path, text in written().items():
+        if sys.argv[1:] == ["--check"]:
+            if path.read_text(encoding="utf-8") != text:
+                print(path.name)
+        else:
+            path.write_text(text, encoding="utf-8")

@@ -2,42 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from rooflines.roofline.formulas.experts import SPREAD
 from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp8, fp32, int32, reason, uint8
 
 T, E, TOP, K, INNER = 7, 6, 2, 64, 24
 ROWS = T * TOP
-
-
-def test_routing_with_a_softplus():
-    args = (fp32(T, TOP), int32(T, TOP), bf16(T, E), fp32(E), True, 1.0)
-    assert figures("aiter::topk_softplus", *args) == (0, 24 * T * E, 2 * T * E + 4 * E, 8 * ROWS, "bf16")
-
-
-def test_sorting():
-    args = (int32(T, TOP), fp32(T, TOP), int32(99), fp32(99), int32(9), int32(2), bf16(T, K), E, 32)
-    expected = (0, 0, 8 * ROWS, 4 * (99 + 99 + 9 + 2) + 2 * T * K, None)
-    assert figures("aiter::moe_sorting_opus_fwd", *args, None, None, None, 0) == expected
-    assert figures("aiter::moe_sorting_fwd", *args) == expected
-
-
-@pytest.mark.parametrize("name", ["fused_dynamic_mx_quant_moe_sort_hip", "fused_dynamic_mxfp4_quant_moe_sort_hip"])
-def test_narrow_activations_with_sorted_scales(name):
-    args = (uint8(T, K // 2), uint8(96, 8), bf16(T, K), int32(96), int32(2), T, 32, 32)
-    assert figures(f"aiter::{name}", *args) == (0, 7 * T * K, 2 * T * K + 4 * 98, T * K // 2 + 96 * 8, "bf16")
-
-
-def test_scales_rows_and_sums():
-    moved = figures("aiter::mxfp4_moe_sort_hip", uint8(96, 8), uint8(T, 2), int32(96), int32(2), T, K)
-    assert moved == (0, 0, 2 * T + 4 * 98, 96 * 8, None)
-    narrow = figures("aiter::mxfp4_moe_quant", bf16(T, K), uint8(T, K // 2), uint8(T, 2), bf16(T, K), E, TOP, K, 32)
-    assert narrow == (0, 7 * T * K, 2 * T * K, T * K // 2 + 2 * T + 2 * T * K, "bf16")
-    added = figures("aiter::mxfp4_moe_scatter_reduce", bf16(ROWS, K), int32(ROWS), fp32(ROWS), bf16(T, K), E, TOP, K, 32)
-    assert added == (0, 2 * ROWS * K, 2 * ROWS * K + 8 * ROWS, 2 * T * K, "bf16")
-    name = "aiter::_opus_moe_stage2_reduce_token_slot_route_output_fwd_raw"
-    assert figures(name, bf16(T, TOP, K), bf16(T, K), TOP, 64) == (0, ROWS * K, 2 * ROWS * K, 2 * T * K, "bf16")
 
 
 def test_products():

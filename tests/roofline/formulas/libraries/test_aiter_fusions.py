@@ -25,24 +25,6 @@ def test_latent_queries_and_keys(name):
     assert figures(f"aiter::{name}", *latent(fp8, fp8)) == (0, TURNED + 5 * (queries + keys), read, queries + keys, "bf16")
 
 
-def test_latent_queries_and_keys_that_are_returned():
-    keys, firsts = T * (WIDE + ROT), 2
-    args = (bf16(T, H, WIDE), bf16(T, H, ROT), bf16(T, 1, WIDE), bf16(T, 1, ROT), bf16(99, 1, WIDE + ROT), int64(T), int64(T), *TABLES,
-            fp32(1), True, firsts, True, None, None, None, None, False, False)  # fmt: skip
-    queries = T * H * (WIDE + ROT)
-    made = 2 * (queries + keys + T * ROT) + 2 * firsts * H * (ROT + WIDE)
-    read = 2 * (queries + keys) + PLACED + 8 * T + 4
-    assert figures("aiter::fused_qk_rope_cat_and_cache_mla", *args) == (0, TURNED, read, made, "bf16")
-
-
-def test_latent_keys_alone():
-    keys = T * (WIDE + ROT)
-    args = (bf16(T, 1, WIDE), bf16(T, 1, ROT), bf16(99, 1, WIDE + ROT), int64(T), fp32(1), True, False)
-    assert figures("aiter::cat_and_cache_mla", *args) == (0, 0, 2 * keys + 8 * T + 4, 2 * keys, None)
-    rows = (bf16(T, WIDE), bf16(T, ROT), fp8(9, 16, WIDE + ROT), int64(T), None, fp32(1))
-    assert figures("aiter::concat_and_cache_mla_seg", *rows) == (0, 5 * keys, 2 * keys + 8 * T + 4, keys, "bf16")
-
-
 def test_the_index_of_a_sparse_attention():
     width, block = 16, 8
     args = (bf16(T, H, width), fp8(T, H, width), bf16(T, H), fp32(T, H), bf16(T, width), uint8(9, 16, width + 8), int64(T), bf16(width),
@@ -67,14 +49,6 @@ TABLE = bf16(99, ROT)
 ROTATED = 3 * T * (HQ + HK) * ROT
 
 
-def test_queries_and_keys_in_place():
-    args = (QKV, bf16(HD), bf16(HD), TABLE, int64(T), T, HQ, HK, HK, HD, True, 1e-6)
-    expected = (0, 4 * NUMBERS + ROTATED, 2 * NUMBERS + 4 * HD + 8 * T + 2 * T * ROT, 2 * NUMBERS, "bf16")
-    assert figures("aiter::fused_rope_rms", *args) == expected
-    sections = (*args[:11], (1, 1, 2), False, 1e-6)
-    assert figures("aiter::fused_mrope_3d_rms", *sections) == expected
-
-
 def test_queries_and_keys_and_the_cache():
     caches = (fp8(9, HK, 5, 16, 2), fp8(9, HK, HD, 16), int64(T))
     end = (HQ, HK, HK, HD, 1e-6, bf16(HD), bf16(HD), TABLE, True, int64(T), *caches, None, fp32(1), fp32(1))
@@ -86,46 +60,3 @@ def test_queries_and_keys_and_the_cache():
     assert figures("aiter::fused_qk_norm_rope_cache_quant_shuffle", QKV, *end) == expected
     parts = (bf16(T, HQ * HD), bf16(T, HK * HD), bf16(T, HK * HD))
     assert figures("aiter::_fused_qk_norm_rope_cache_quant_shuffle_hip", *parts, *end) == expected
-
-
-@pytest.mark.parametrize(("name", "sections"), [("fused_qk_norm_rope_cache", ()), ("fused_qk_norm_mrope_3d_cache", ((1, 1, 2), False))])
-@pytest.mark.parametrize("returned", [False, True])
-def test_queries_of_their_own_and_the_cache(name, sections, returned):
-    key = bf16(T, HK, HD)
-    args = (QKV, bf16(HD), bf16(HD), TABLE, int64(T), T, HQ, HK, HK, HD, True, *sections, 1e-6, bf16(T, HQ, HD), bf16(9, 16, HK, HD),
-            bf16(9, 16, HK, HD), int64(T), fp32(1), fp32(1), key, key, returned, True, 16, 8)  # fmt: skip
-    made = 2 * T * HQ * HD + 2 * 2 * VALUES * (1 + returned)
-    read = 2 * NUMBERS + 2 * VALUES + 4 * HD + 8 * T + 2 * T * ROT + 8 * T + 8
-    assert figures(f"aiter::{name}_pts_quant_shuffle", *args) == (0, 4 * NUMBERS + ROTATED, read, made, "bf16")
-
-
-def test_a_pair_of_norms():
-    q, k = bf16(T, WIDE), bf16(T, ROT)
-    plain = figures("aiter::_fused_qk_rmsnorm_kernel", q, bf16(WIDE), 1e-6, k, bf16(ROT), 1e-6, q, k)
-    both = 2 * T * (WIDE + ROT)
-    assert plain == (0, 4 * T * (WIDE + ROT), both + 2 * (WIDE + ROT), both, "bf16")
-    narrow = (fp8(T, WIDE), fp32(T, 1), q, bf16(WIDE), 1e-6, None, k, q, k, bf16(ROT), 1e-6, q)
-    expected = (
-        0, (4 + 1 + 7) * T * WIDE + 4 * T * ROT, both + 2 * (WIDE + ROT) + 2 * T * WIDE, T * WIDE + 4 * T + both, "bf16",
-    )  # fmt: skip
-    assert figures("aiter::_fused_qk_rmsnorm_per_token_quant_kernel", *narrow) == expected
-    assert figures("aiter::_fused_qk_rmsnorm_group_quant_kernel", fp32(1), *narrow, 20, False) == expected
-    turned = (q, k, bf16(WIDE), bf16(ROT), bf16(T, 4), 1, T, 2, 1, 10, True, 1e-6, q, k)
-    assert figures("aiter::fused_qk_norm_rope_1way", *turned) == (
-        0, 7 * T * (WIDE + ROT), both + 2 * T * 4 + 2 * (WIDE + ROT), both, "bf16",
-    )  # fmt: skip
-
-
-def test_heads_that_turn_back_and_become_narrow():
-    args = (bf16(T, H, WIDE), fp8(T, H, WIDE), fp32(T, H), int64(T), *TABLES, 1)
-    numbers = T * H * WIDE
-    expected = (0, 3 * T * H * ROT + 7 * numbers, 2 * numbers + PLACED, numbers + 4 * T * H, "bf16")
-    assert figures("aiter::_inverse_rope_group_quant_kernel", *args) == expected
-
-
-def test_a_cache_with_scales():
-    cache, scales = fp8(9, HK, 5, 16, 2), fp32(HK, 99)
-    args = (bf16(T, HK, HD), bf16(T, HK, HD), cache, cache, scales, scales, int64(T), True)
-    numbers = 2 * VALUES
-    expected = (0, 7 * numbers, 2 * numbers + 8 * T, numbers + 2 * 4 * T * HK, "bf16")
-    assert figures("aiter::reshape_and_cache_with_pertoken_quant", *args) == expected

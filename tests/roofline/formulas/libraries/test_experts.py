@@ -299,29 +299,6 @@ def test_ggml_rows():
 # --- routing -------------------------------------------------------------------------------------------------------------------------
 
 
-def test_routing_reads_the_scores_of_all_experts():
-    # softmax 14, a compare 1
-    args = (fp32(7, TOP), int32(7, TOP), int32(7, TOP), bf16(7, E))
-    assert figures("_moe_C::topk_softmax", *args) == (0, 15 * 42, 2 * 42, 3 * 4 * 14, "bf16")
-    assert figures("aiter::topk_softmax", *args, True) == figures("_moe_C::topk_softmax", *args)
-    assert figures("sgl_kernel::topk_softmax", fp32(7, TOP), int32(7, TOP), bf16(7, E), True) == (0, 15 * 42, 2 * 42, 8 * 14, "bf16")
-    # a sigmoid 13, the bias 1, a compare 1
-    grouped = (bf16(7, 8), 4, 2, 3, True, 2.5, bf16(8), 1)
-    assert figures("_moe_C::grouped_topk", *grouped) == (0, 15 * 56, 2 * 56 + 16, 7 * 3 * 8, "bf16")
-    assert figures("sgl_kernel::moe_fused_gate", bf16(7, 8), bf16(8), 4, 2, 3, 0, 2.5, False) == (0, 15 * 56, 128, 168, "bf16")
-    biased = (bf16(7, 8), bf16(8), fp32(7, 3), int32(7, 3), 4, 2, True, 2.5)
-    assert figures("aiter::biased_grouped_topk_hip", *biased) == (0, 15 * 56, 128, 168, "bf16")
-
-
-def test_sorting_and_summing():
-    assert figures("_moe_C::moe_align_block_size", int32(7, TOP), E, 16, int32(99), int32(9), int32(1)) == (0, 0, 56, 4 * 109, None)
-    assert figures("_moe_C::moe_sum", bf16(7, TOP, K), bf16(7, K)) == (0, 14 * K, 2 * 14 * K, 2 * 7 * K, "bf16")
-    permute = (bf16(7, K), int32(7, TOP), int32(7, TOP), None, E, E, TOP, bf16(14, K), int64(E + 1), int32(14), int32(14))
-    assert figures("_moe_C::moe_permute", *permute) == (0, 0, 2 * 7 * K + 4 * 14, 2 * 14 * K, None)
-    back = (bf16(14, K), fp32(7, TOP), int32(14), None, TOP, bf16(7, K))
-    assert figures("_moe_C::moe_unpermute", *back) == (0, 2 * 14 * K, 2 * 14 * K + 8 * 14, 2 * 7 * K, "bf16")
-
-
 def test_routing_of_triton_kernels():
     """vLLM's capture on an MI300X, gpt-oss with 32 experts, 4 for a token: TraceLens, tests/traces/inference/vllm_decode_full."""
     top = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp4, fp8, fp32, int8, int32, int64, reason, uint8
+from tests.roofline.formulas.libraries.calls import bf16, counted, fp4, fp8, fp32, int8, int32, int64, reason, uint8
 
 # 19 tokens, 37 to 53 features, 5 experts.
 FP4 = fp4(19, 18)
@@ -44,37 +44,10 @@ def test_products_of_narrow_numbers(name, args, flops, read, precision):
         assert (found.flops, found.bytes_read, found.bytes_written, found.precision) == (flops, read, results, precision)
 
 
-def test_a_gradient_of_weights_sums_over_the_tokens():
-    found = counted("mslk::mx8mx8bf16_grouped_mm", fp8(37, 190), fp8(190, 53), uint8(37, 6), uint8(53, 6), int32(5)).work
-    assert (found.matrix_flops, found.bytes_written) == (2 * 37 * 190 * 53, 5 * 37 * 53 * 2)
-
-
 def test_padded_groups():
     found = counted("fbgemm::bf16bf16bf16_grouped_dynamic", bf16(5, 19, 36), bf16(5, 53, 36), int64(5)).work
     assert (found.matrix_flops, found.other_flops) == (5 * PRODUCT, 0)
     assert found.assumption == "no row is padding"
-
-
-def test_conversions_in_triton():
-    assert figures("triton::quantize_fp8_row", bf16(3, 19, 37)) == (0, 7 * 2109, 4218, 2109 + 4 * 57, "bf16")
-    assert figures("triton::quantize_fp8_block", bf16(19, 37), 8, 16) == (0, 7 * 703, 1406, 703 + 4 * 3 * 3, "bf16")
-    assert figures("triton::matmul_fp8_row", fp8(19, 37), fp8(53, 37), fp32(19), fp32(53), bf16(53)) == (
-        2 * 19 * 37 * 53, 19 * 53, 72 * 37 + 72 * 4 + 106, RESULT, "fp8")  # fmt: skip
-
-
-def test_tokens_to_experts_and_back():
-    tokens, index, scores = bf16(11, 32), int32(22), fp32(11, 5)
-    found = figures("mslk::gather_scale_dense_tokens", tokens, index, int32(22), scores)
-    assert found == (0, 22 * 32, 11 * 32 * 2 + 2 * 22 * 4 + 22 * 4, 22 * 32 * 2, "bf16")
-    assert counted("fbgemm::gather_scale_quant_dense_tokens", tokens, index, index, scores).work.bytes_written == 22 * 32 + 22 * 4
-    found = counted("fbgemm::scatter_add_dense_tokens", tokens, bf16(22, 32), index, int32(1)).work
-    assert (found.other_flops, found.bytes_read) == (22 * 32, 22 * 32 * 2 + 22 * 4 + 11 * 32 * 2)
-    assert (found.bytes_written, found.assumption) == (11 * 32 * 2, "no row is padding")
-    found = counted("fbgemm::scatter_add_padded_tokens", bf16(2, 22, 32), int32(5), index, tokens).work
-    assert (found.bytes_read, found.bytes_written) == (22 * 32 * 2 + 20 + 88 + 704, 704)
-    assert counted("fbgemm::combine_shuffling", bf16(22, 32), int32(2, 5)).work.bytes == 2 * 22 * 32 * 2 + 40 + 24
-    assert figures("fbgemm::index_shuffling", fp32(11, 5), None, None, None, 2) == (0, 55, 220, 4 * (2 * 22 + 7), "fp32")
-    assert counted("fbgemm::silu_mul", bf16(22, 32), bf16(22, 32)).work.bytes == 3 * 22 * 32 * 2
 
 
 # 3 sequences of together 29 tokens, 4 heads of depth 16.

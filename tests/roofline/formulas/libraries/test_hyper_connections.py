@@ -6,25 +6,17 @@ import pytest
 
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import count
-from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp32, reason
+from tests.roofline.formulas.libraries.calls import bf16, figures, fp32
 
 T, N, D = 5, 4, 30  # tokens, streams, width
 OUT = 2 * N + N * N
 STREAMS, FN, SCALE, BASE = bf16(T, N, D), fp32(OUT, N * D), fp32(3), fp32(OUT)
 POST, COMB = fp32(T, N, 1), fp32(T, N, N)
-PRODUCT = 2 * T * OUT * N * D
-SQUARES = 2 * T * N * D
-MIXED = T * N * D * (2 * N + 1)
 
 
 def weights(parts, iterations, norm=0):
     matrix = N * N * (14 + 4 * iterations)  # a softmax; sums and quotients of rows and columns
     return T * ((parts - 1) * (OUT + 1) + 2 * OUT + 2 * N * 13 + matrix + D * (2 * N - 1 + norm))
-
-
-def test_the_product():
-    made = figures("aiter::mhc_pre_gemm_sqrsum", fp32(3, T, OUT), fp32(3, T), bf16(T, N * D), FN, 128)
-    assert made == (PRODUCT, SQUARES, 2 * T * N * D + 4 * OUT * N * D, 4 * 3 * T * (OUT + 1), "fp32")
 
 
 def test_the_weights_and_the_layers_input():
@@ -38,36 +30,6 @@ def test_the_weights_and_the_layers_input():
     post, comb, out, product, squares, scale, base, residual = args
     trtllm = (product, squares, residual, scale, base, post, comb, out, T, N * D, D, 1e-6, 1e-6, 1e-6, 1.0, 20, 3)
     assert figures("trtllm::mhc_big_fuse", *trtllm) == plain
-
-
-def test_the_mixing():
-    read = 2 * T * N * D + 2 * T * D + 4 * T * (N + N * N)
-    expected = (0, MIXED, read, 2 * T * N * D, "bf16")
-    assert figures("aiter::mhc_post", STREAMS, bf16(T, D), STREAMS, POST, COMB, -1) == expected
-    assert figures("vllm::mhc_post_tilelang", bf16(T, D), STREAMS, POST, COMB) == expected
-    assert figures("trtllm::mhc_post_mapping", STREAMS, bf16(T, D), POST, COMB, STREAMS, T, D) == expected
-    assert reason("aiter::mhc_post", bf16(T, D), bf16(T, D), bf16(T, D), POST, COMB, -1) == "number of streams not recorded"
-
-
-def test_the_mixing_and_the_product_in_one():
-    args = (fp32(2, T, OUT), fp32(2, T), STREAMS, bf16(T, D), STREAMS, POST, COMB, FN, 16, 32, 32)
-    assert figures("aiter::mhc_fused_post_pre_gemm_sqrsum", *args) == (
-        PRODUCT, SQUARES + MIXED, 2 * T * N * D + 4 * OUT * N * D + 2 * T * D + 4 * T * (N + N * N),
-        4 * 2 * T * (OUT + 1) + 2 * T * N * D, "fp32",
-    )  # fmt: skip
-
-
-def test_all_in_one_call():
-    end = (FN, SCALE, BASE, 1e-6, 1e-6, 1e-6, 1.0, 20, 1)
-    read = 2 * T * N * D + 4 * OUT * N * D + 4 * (3 + OUT)
-    made = 2 * T * D + 4 * T * (N + N * N)
-    work = counted("vllm::mhc_pre_tilelang", STREAMS, *end, None, 1e-6).work
-    assert (work.matrix_flops, work.other_flops) == (PRODUCT, SQUARES + weights(1, 20))
-    assert (work.bytes_read, work.bytes_written) == (read, made)
-    both = counted("vllm::mhc_fused_post_pre_tilelang", bf16(T, D), STREAMS, POST, COMB, *end, 1, bf16(D), 1e-6).work
-    assert (both.matrix_flops, both.other_flops) == (PRODUCT, SQUARES + MIXED + weights(1, 20, 4))
-    assert both.bytes_read == read + 2 * T * D + 4 * T * (N + N * N) + 2 * D
-    assert both.bytes_written == made + 2 * T * N * D
 
 
 @pytest.mark.parametrize(

@@ -32,12 +32,6 @@ def test_the_number_of_groups_is_data():
     assert count(Signature("pyg::gather_csr", (X, ENDS, None)), output_bytes=READ).work.bytes_written == READ
 
 
-def test_gathers_and_softmaxes():
-    assert figures("torch_scatter::gather_coo", X, INDEX, None)[2:4] == (4 * NODES * F + 8 * EDGES, READ)
-    assert figures("pyg::softmax_csr", OF_EDGES, ENDS, 0)[1:4] == (14 * EDGES * F, READ + 48, READ)
-    assert figures("pyg::softmax_csr_backward", OF_EDGES, OF_EDGES, ENDS, 0)[1:4] == (4 * EDGES * F, 2 * READ + 48, READ)
-
-
 def test_sparse_products():
     """A row of the matrix for each edge; no more than it has."""
     values = fp32(EDGES)

@@ -13,7 +13,7 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import NotCounted, size
 from rooflines.roofline.formulas.counter import registered
 from rooflines.roofline.formulas.registry import Hints
-from rooflines.roofline.formulas.rows import ROWS, Row, fields_of, row_work
+from rooflines.roofline.formulas.rows import ROWS, fields_of, row_work
 
 registered()
 # One operator of each row.

@@ -7,7 +7,7 @@ import pytest
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.registry import words
-from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp8, fp32, int32, reason, uint8
+from tests.roofline.formulas.libraries.calls import bf16, counted, fp8, fp32, int32, reason, uint8
 
 B, T, H, KV, D, PAGE = 2, 7, 4, 2, 16, 8
 EXACT = ""
@@ -134,14 +134,6 @@ def test_plans(name, args, lengths):
     work = counted(f"aiter::{name}", *args, *plan, 16, 16).work
     assert (work.flops, work.bytes_read, work.bytes_written) == (0, 4 * lengths, 4 * made)
     assert work.assumption == "the plan fills its tensors"
-
-
-def test_partial_results_of_aiter():
-    args = (fp32(9, H, VALUE), fp32(9, H), int32(B + 1), int32(B, 2), int32(9), 1, 0, bf16(B, H, VALUE), None)
-    made = figures("aiter::mla_reduce_v1", *args)
-    assert made[1:4] == (
-        2 * 9 * H * VALUE + 13 * 9 * H + B * H * VALUE, 4 * 9 * H * (VALUE + 1) + 4 * (B + 1 + 2 * B + 9), 2 * B * H * VALUE,
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize("library", ["_flashmla_C", "sgl_kernel"])

@@ -89,23 +89,6 @@ def test_a_norm_of_groups():
 # --- element by element ------------------------------------------------------------------------------------------------------------
 
 
-def test_gates():
-    assert work("LigerSiLUMulFunction", X, X).flops == 15 * N
-    assert work("LigerSiLUMulFunction", X, X).bytes == 6 * N
-    assert node("LigerSiLUMulFunction", (X,), X, X).bytes == 10 * N
-    assert work("SwiGLU", X).bytes == 3 * N
-    assert node("SwiGLU", (bf16(3, 5, 8),), X).bytes == 5 * N
-
-
-def test_rotary_embedding():
-    queries, keys, angles = bf16(2, 8, 7, 16), bf16(2, 2, 7, 16), bf16(1, 7, 16)
-    found = work("LigerRopeFunction", queries, keys, angles, angles)
-    turned = 2 * 10 * 7 * 16
-    assert (found.flops, found.bytes_read, found.bytes_written) == (3 * turned, 2 * turned + 2 * 2 * 7 * 16, 2 * turned)
-    assert node("LigerRopeFunction", (queries, keys), queries, keys, angles, angles) == found
-    assert work("FusedRoPEFunc", bf16(7, 2, 8, 16), fp32(7, 1, 1, 16)).flops == 3 * 7 * 2 * 8 * 16 + 20 * 7 * 16
-
-
 @pytest.mark.parametrize("name", ["ScaledMaskedSoftmax", "te_softmax::scaled_masked_softmax_fwd"])
 def test_scaled_softmax(name):
     found = work(name, bf16(2, 3, 7, 7), TensorArg((2, 1, 7, 7), "uint8"), 0.5)
@@ -122,12 +105,6 @@ def test_cross_entropy_leaves_the_gradient_in_place_of_the_logits():
     assert (found.flops, found.bytes_read, found.bytes_written) == (15 * 101 * 16, 15 * 101 * 2 + 120, 15 * 101 * 2 + 4)
     assert found.assumption == "gradients computed in the forward"
     assert count(Signature("LigerCrossEntropyFunctionBackward", (fp32(),))).kind == "composite"
-
-
-def test_a_linear_layer_with_its_loss_makes_three_products():
-    found = work("LigerFusedLinearCrossEntropyFunction", bf16(15, 16), bf16(101, 16), TensorArg((15,), "int64"))
-    assert found.matrix_flops == 3 * 2 * 15 * 16 * 101
-    assert found.bytes == (480 + 3232 + 120) + (480 + 3232 + 4)
 
 
 # --- layers ------------------------------------------------------------------------------------------------------------------------
@@ -215,16 +192,6 @@ def test_no_more_weights_of_groups_are_read_than_there_are_tokens():
     back = node("_GroupedLinear", (bf16(2, 40),), bf16(2, 64), *weights)
     assert back.bytes_read == 2 * 2 * (40 + 64) + 2 * 5_120
     assert back.bytes_written == 2 * 2 * 64 + 8 * 5_120
-
-
-def test_the_linear_layer_of_a_partitioned_model_passes_to_the_products_below():
-    found = count(Signature("LinearFunctionForZeroStage3", (X, UP, BIAS)))
-    assert found.decomposes
-    assert (found.work.matrix_flops, found.work.other_flops) == (2 * ROWS * 16 * 48, ROWS * 48)
-    assert found.work.bytes == 2 * (N + 768 + 48 + ROWS * 48)
-    back = node("LinearFunctionForZeroStage3", (bf16(3, 5, 48),), X, UP, BIAS)
-    assert back.matrix_flops == 2 * 2 * ROWS * 16 * 48
-    assert (back.bytes_read, back.bytes_written) == (2 * (ROWS * 48 + N + 768), 2 * (N + 768 + 48))
 
 
 def test_groups_share_the_tokens():
@@ -323,18 +290,6 @@ def test_a_block_of_mamba_2_without_its_numbers():
     assert odd.reason == "shapes not understood"
 
 
-def test_causal_convolution():
-    inputs, weight = bf16(2, 6, 9), bf16(6, 4)
-    operator = work("DaoAILab::_causal_conv1d_fwd_cpp", inputs, weight, None, None, None, inputs, None, True)
-    assert (operator.matrix_flops, operator.other_flops) == (2 * 108 * 4, 108 * 14)
-    assert (operator.bytes_read, operator.bytes_written) == (216 + 48, 216)
-    function = count(Signature("CausalConv1dFn", (inputs, weight)))
-    assert function.decomposes
-    assert function.work.bytes == operator.bytes
-    update = work("DaoAILab::_causal_conv1d_update_cpp", bf16(2, 6, 1), bf16(2, 6, 4), weight, None, bf16(2, 6, 1), False, None, None)
-    assert update.bytes == 24 + 48 + 24 + 2 * 2 * 24 * 2
-
-
 # --- bitsandbytes and torchao ------------------------------------------------------------------------------------------------------
 
 
@@ -348,12 +303,6 @@ def test_optimizers_with_narrow_states():
     assert (adam.bytes_read, adam.bytes_written) == (2 * 2000 + 2 * 1000 + 32, 2000 + 2 * 1000 + 32)
     wide = work("bitsandbytes::optimizer_update_32bit", "momentum", param, param, fp32(1000), None)
     assert (wide.flops, wide.bytes) == (5000, 2000 + 2 * (2000 + 4000))
-
-
-def test_a_vector_with_a_weight_of_four_bits():
-    found = work("bitsandbytes::gemv_4bit", bf16(1, 1, 128), TensorArg((96 * 64, 1), "uint8"), (96, 128), fp32(192), fp32(16), 64)
-    assert (found.matrix_flops, found.other_flops) == (2 * 128 * 96, 2 * 128 * 96)
-    assert (found.bytes_read, found.bytes_written) == (256 + 96 * 64 + 768 + 64, 192)
 
 
 def test_outliers_are_not_guessed():

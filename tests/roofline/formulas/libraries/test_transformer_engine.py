@@ -56,24 +56,6 @@ def test_grouped_products_of_lists():
     assert reason("tex_ts::te_grouped_gemm_ts", MISSING, NONE, 0, E4M3, 1) == "argument 'left' not recorded"
 
 
-def test_conversions_and_activations():
-    x, size = bf16(M, 2 * N), M * 2 * N
-    meta = (fp32(3), fp32(1, 3), fp32(3), 0)
-    assert figures("tex_ts::cast_to_fp8_ts", x, *meta, E4M3) == (0, 7 * size, 2 * size, size, "bf16")
-    assert figures("tex_ts::cast_from_fp8_ts", uint8(M, N), fp32(3), 0, E4M3, FLOAT32) == (0, M * N, M * N, 4 * M * N, "fp32")
-    assert figures("tex_ts::gelu_ts", x, *meta, BFLOAT16) == (0, GELU * size, 2 * size, 2 * size, "bf16")
-    assert figures("tex_ts::swiglu_ts", x, *meta, E4M3) == (0, (15 + 7) * M * N, 2 * size, M * N, "bf16")
-    assert reason("tex_ts::gelu_ts", x, *meta, 9) == "argument 'dtype' not recorded"
-
-
-def test_norms_of_inference():
-    x, weight = bf16(M, K), bf16(K)
-    plain = (0, 8 * M * K, 2 * M * K + 4 * K, 2 * M * K, "bf16")
-    assert figures("tex_ts::layernorm_fwd_inf_ts", x, weight, weight, 1e-5, 0, False) == plain
-    meta = (fp32(3), fp32(1, 3), fp32(3), 0, E4M3, 0, False)
-    assert figures("tex_ts::rmsnorm_fwd_fp8_inf_ts", x, weight, 1e-5, *meta) == (0, 11 * M * K, 2 * M * K + 2 * K, M * K, "bf16")
-
-
 # --- functions of version 2 --------------------------------------------------------------------------------------------------------
 
 
@@ -113,14 +95,6 @@ def test_layouts_of_attention():
     assert figures("te_kv_cache::copy_to_kv_cache", packed, packed, cache, cache, int32(2, 3), ends, ends)[2:4] == (
         16 * row + 24 + 24, 16 * row
     )  # fmt: skip
-
-
-def test_routing():
-    logits, size = bf16(7, 12), 7 * 12
-    assert figures("FusedTopkScoreFunction", logits, 2, False) == (0, 15 * size, 2 * size, (2 + 1 + 4) * size, "bf16")
-    assert figures("FusedTopkScoreFunctionBackward", (logits,), logits, 2) == (0, 5 * size, (2 + 1 + 4) * size, 2 * size, "bf16")
-    assert figures("FusedComputeScoresForMoEAuxLoss", logits, 2)[3] == (4 + 1 + 4) * size
-    assert figures("FusedAuxLoss", fp32(7, 12), int64(12), 7, 12, 2) == (0, size + 24, 4 * size + 96, 8, "fp32")
 
 
 # --- permutation of tokens: 6 of them, of width 16, 11 rows, 4 experts -------------------------------------------------------------

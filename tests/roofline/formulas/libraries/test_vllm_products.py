@@ -24,11 +24,6 @@ def test_scaled_products_take_the_weight_both_ways_round(right):
     assert biased == (FLOPS, 2 * M * N, read + 2 * N, 2 * M * N, "fp8")
 
 
-def test_zero_points_are_read():
-    args = (bf16(M, N), int8(M, K), int8(K, N), fp32(M, 1), fp32(1, N), int32(N), int32(M), None)
-    assert figures("_C::cutlass_scaled_mm_azp", *args) == (FLOPS, M * N, (M + N) * K + 8 * (M + N), 2 * M * N, "int8")
-
-
 @pytest.mark.parametrize("name", ["_C::cutlass_scaled_fp4_mm", "sgl_kernel::cutlass_scaled_fp4_mm"])
 @pytest.mark.parametrize("dtype", ["uint8", "float4_e2m1fn_x2"])
 def test_two_numbers_of_4_bits_lie_in_an_element(name, dtype):
@@ -75,32 +70,7 @@ def test_operands_that_do_not_fit_are_not_counted():
     assert no_dtype == "dtype of the result not recorded"
 
 
-def test_few_rows_on_rocm_have_the_weight_first():
-    plain = (FLOPS, 0, 2 * (M + N) * K, 2 * M * N, "bf16")
-    assert figures("_rocm_C::wvSplitK", bf16(N, K), bf16(M, K), 304) == plain
-    assert figures("_rocm_C::wvSplitK", bf16(N, K), bf16(M, K), None, 304) == plain
-    assert figures("_rocm_C::LLMM1", bf16(N, K), bf16(1, K), 4) == (2 * N * K, 0, 2 * (1 + N) * K, 2 * N, "bf16")
-    biased = figures("_rocm_C::wvSplitK", bf16(N, K), bf16(M, K), bf16(N), 304)
-    assert biased == (FLOPS, M * N, 2 * (M + N) * K + 2 * N, 2 * M * N, "bf16")
-    narrow = figures("_rocm_C::wvSplitKQ", fp8(N, K), fp8(M, K), None, bf16(M, N), fp32(1), fp32(1), 304)
-    assert narrow == (FLOPS, M * N, (M + N) * K + 8, 2 * M * N, "fp8")
-
-
 # --- weights of 4 bits are widened: the arithmetic is that of the activations, unpacking costs 2 a weight ----------------------------
-
-
-def test_gptq():
-    args = (bf16(M, K), int32(K // 8, N), int32(2, N // 8), bf16(2, N), int32(K), True, False, 4)
-    assert figures("_C::gptq_gemm", *args) == (
-        FLOPS, 2 * N * K, 2 * M * K + N * K // 2 + 4 * 2 * N // 8 + 2 * 2 * N + 4 * K, 2 * M * N, "bf16",
-    )  # fmt: skip
-
-
-def test_awq_and_its_conversion():
-    weight, scales, zeros = int32(K, N // 8), bf16(2, N), int32(2, N // 8)
-    packed = K * N // 2 + 2 * 2 * N + 4 * 2 * N // 8
-    assert figures("_C::awq_gemm", bf16(M, K), weight, scales, zeros, 8) == (FLOPS, 2 * N * K, 2 * M * K + packed, 2 * M * N, "bf16")
-    assert figures("_C::awq_dequantize", weight, scales, zeros, 0, 0, 0) == (0, 2 * N * K, packed, 2 * N * K, "bf16")
 
 
 @pytest.mark.parametrize(
@@ -132,20 +102,8 @@ def test_marlin_of_an_unknown_version_is_not_counted():
     assert reason("_C::marlin_gemm", bf16(M, K), True) == "sizes of the product not recorded"
 
 
-def test_machete_and_allspark():
-    machete = (bf16(M, K), int32(K // 8, N), 1125, 15, bf16(2, N), None, 24, None, None, None)
-    assert figures("_C::machete_mm", *machete) == (FLOPS, 2 * N * K, 2 * M * K + N * K // 2 + 4 * N, 2 * M * N, "bf16")
-    allspark = (bf16(M, K), uint8(32, K), bf16(1, N), None, N, -1, 132, 90, 1024, False, True)
-    assert figures("_C::allspark_w8a16_gemm", *allspark) == (FLOPS, 2 * N * K, 2 * M * K + 32 * K + 2 * N, 2 * M * N, "bf16")
-
-
 @pytest.mark.parametrize("name", ["_C::ggml_mul_mat_a8", "_C::ggml_mul_mat_vec_a8"])
 def test_ggml_multiplies_integers(name):
     weight = uint8(N, 27)  # blocks of bytes
     assert figures(name, weight, bf16(M, K), 8, N) == (FLOPS, 7 * M * K + M * N, N * 27 + 2 * M * K, 2 * M * N, "int8")
     assert figures("_C::ggml_dequantize", weight, 8, N, K, 15) == (0, 2 * N * K, N * 27, 2 * N * K, "bf16")
-
-
-def test_projections_of_deepseek():
-    assert figures("_C::dsv3_fused_a_gemm", bf16(M, N), bf16(M, K), bf16(K, N)) == (FLOPS, 0, 2 * (M + N) * K, 2 * M * N, "bf16")
-    assert counted("sgl_kernel::dsv3_router_gemm", fp32(M, N), bf16(M, K), bf16(N, K)).work.bytes_written == 4 * M * N
