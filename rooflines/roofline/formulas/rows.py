@@ -279,7 +279,7 @@ def row_work(signature: Signature, row: Row, hints: Hints | None = None) -> Work
     for name, expression in _steps(row.where):
         names[name] = _evaluate(expression, names)
     if row.fits and not _evaluate(f"bool({row.fits})", names):
-        raise NotCounted("shapes not understood")
+        raise NotCounted("arguments of another version of this operator")
     other = sum(each.numel for each in named(row.per)) * row.cost if row.cost else 0
     other += _evaluate(row.other, names) if row.other else 0
     matrix = _evaluate(row.matrix, names) if row.matrix else 0

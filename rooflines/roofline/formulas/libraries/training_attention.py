@@ -161,12 +161,11 @@ for _name in _TOGETHER:
 
 _PACKED: Final = "query key value cum_q cum_k"
 _SHARED: Final = "grads_share_storage grad query key value out log_sum cum_q cum_k max_q max_k"
-__GRADIENT: Final = "grad query key value out log_sum"
-__OPTIONS: Final = "dropout scale causal left right"
+_WINDOW: Final = "dropout scale causal left right"
 _SCALES: Final = "q_scale k_scale v_scale"
-__END: Final = "bias alibi with_log_sum debug"
+_ENDING: Final = "bias alibi with_log_sum debug"
 
-__FORWARD: Final = {
+_TRAINED: Final = {
     "xformers_flash::flash_fwd": Layout((f"{_PACKED} used_k max_q max_k dropout scale causal left right debug pages=None",)),
     "xformers_flash3::flash_fwd": Layout((
         f"{_PACKED} used_k pad_k max_q max_k dropout scale causal q_scale=None k_scale=None v_scale=None pages=None split=False"
@@ -178,13 +177,13 @@ __FORWARD: Final = {
     "xformers::efficient_attention_forward_ck": Layout((
         "query key value bias cum_q cum_k max_q dropout with_log_sum mask_type scale used_k window pages=None page_size=None",
     )),
-    "primus_turbo::attention_aiter_forward_impl": Layout((f"query key value {__OPTIONS} {__END} max_q=None max_k=None sinks=None",)),
-    "primus_turbo::attention_aiter_csrc_forward_impl": Layout((f"query key value {__OPTIONS} {__END}",)),
-    "primus_turbo::attention_aiter_varlen_forward_impl": Layout((f"{_PACKED} max_q max_k {__OPTIONS} {__END}",)),
-    "primus_turbo::attention_triton_forward_impl": Layout((f"query key value p_scale {_SCALES} {__OPTIONS} bias alibi debug fp8",)),
+    "primus_turbo::attention_aiter_forward_impl": Layout((f"query key value {_WINDOW} {_ENDING} max_q=None max_k=None sinks=None",)),
+    "primus_turbo::attention_aiter_csrc_forward_impl": Layout((f"query key value {_WINDOW} {_ENDING}",)),
+    "primus_turbo::attention_aiter_varlen_forward_impl": Layout((f"{_PACKED} max_q max_k {_WINDOW} {_ENDING}",)),
+    "primus_turbo::attention_triton_forward_impl": Layout((f"query key value p_scale {_SCALES} {_WINDOW} bias alibi debug fp8",)),
     "primus_turbo::flash_attn_varlen_flydsl_forward": Layout((f"{_PACKED} max_q max_k left with_log_sum sinks",), causal=True),
 }  # fmt: skip
-_BACKWARD: Final = {
+_TRAINED_BACKWARD: Final = {
     "xformers_flash::flash_bwd": Layout((f"{_SHARED} dropout scale causal left right seed",)),
     "xformers_flash3::flash_bwd": Layout((f"{_SHARED} scale causal left right",)),
     "xformers::efficient_attention_backward_cutlass": Layout((
@@ -194,20 +193,20 @@ _BACKWARD: Final = {
     "xformers::efficient_attention_backward_ck": Layout((
         "grad query key value bias cum_q cum_k max_q max_k used_k log_sum out dropout seed offset mask_type scale window",
     )),
-    "primus_turbo::attention_aiter_backward_impl": Layout((f"{__GRADIENT} dq dk dv {__OPTIONS} bias alibi deterministic seed",)),
-    "primus_turbo::attention_aiter_csrc_backward_impl": Layout((f"{__GRADIENT} dq dk dv dbias {__OPTIONS} bias alibi deterministic",)),
+    "primus_turbo::attention_aiter_backward_impl": Layout((f"{_GRADIENT} dq dk dv {_WINDOW} bias alibi deterministic seed",)),
+    "primus_turbo::attention_aiter_csrc_backward_impl": Layout((f"{_GRADIENT} dq dk dv dbias {_WINDOW} bias alibi deterministic",)),
     "primus_turbo::attention_aiter_varlen_backward_impl": Layout((
-        f"{__GRADIENT} dq dk dv cum_q cum_k max_q max_k {__OPTIONS} alibi deterministic seed",
+        f"{_GRADIENT} dq dk dv cum_q cum_k max_q max_k {_WINDOW} alibi deterministic seed",
     )),
     "primus_turbo::attention_triton_backward_impl": Layout((
         f"grad query key value out {_SCALES} p_scale log_sum dq dk dv cum_q cum_k max_q max_k scale causal left right alibi fp8",
     )),
-    "primus_turbo::flash_attn_varlen_flydsl_backward": Layout((f"{__GRADIENT} cum_q cum_k max_q max_k scale left",), causal=True),
+    "primus_turbo::flash_attn_varlen_flydsl_backward": Layout((f"{_GRADIENT} cum_q cum_k max_q max_k scale left",), causal=True),
 }  # fmt: skip
 
-for _layouts in (__FORWARD, _BACKWARD):
+for _layouts in (_TRAINED, _TRAINED_BACKWARD):
     _layouts.update({name.replace("xformers", "mslk"): layout for name, layout in _layouts.items() if "xformers_flash" in name})
-register_layouts(__FORWARD, _BACKWARD)
+register_layouts(_TRAINED, _TRAINED_BACKWARD)
 
 
 def _batch_first(arg: Argument) -> Argument:
@@ -220,18 +219,18 @@ def _batch_first(arg: Argument) -> Argument:
 
 # --- Primus-Turbo where the sequence comes first -----------------------------------------------------------------------------------
 
-__FORWARD: Final = Layout(("query key value left with_log_sum sinks",), causal=True)
-_BACKWARD: Final = Layout((f"{__GRADIENT} scale left",), causal=True)
+_SEQUENCE_FIRST: Final = Layout(("query key value left with_log_sum sinks",), causal=True)
+_SEQUENCE_FIRST_BACKWARD: Final = Layout((f"{_GRADIENT} scale left",), causal=True)
 
 
 @hinted_formula("primus_turbo::flash_attn_sbhd_flydsl_forward", category="attention")
 def _sequence_first(signature: Signature, hints: Hints) -> Work:
-    return forward(replace(signature, args=tuple(map(_batch_first, signature.args))), hints, __FORWARD)
+    return forward(replace(signature, args=tuple(map(_batch_first, signature.args))), hints, _SEQUENCE_FIRST)
 
 
 @hinted_formula("primus_turbo::flash_attn_sbhd_flydsl_backward", category="attention")
 def _sequence_first_backward(signature: Signature, hints: Hints) -> Work:
-    return backward(replace(signature, args=tuple(map(_batch_first, signature.args))), hints, _BACKWARD)
+    return backward(replace(signature, args=tuple(map(_batch_first, signature.args))), hints, _SEQUENCE_FIRST_BACKWARD)
 
 
 # --- TransformerEngine -------------------------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def test_a_norm_of_groups():
     assert (found.flops, found.bytes_read, found.bytes_written) == (8 * 420, 840 + 24, 840 + 2 * 4 * 6)
     back = node("LigerGroupNormFunction", (image,), image, weight, weight, 6, 3, 1e-6)
     assert (back.flops, back.bytes_read, back.bytes_written) == (14 * 420, 2 * 840 + 12 + 48, 840 + 24)
-    assert count(Signature("LigerGroupNormFunction", (image, weight, weight))).reason == "number of groups not recorded"
+    assert count(Signature("LigerGroupNormFunction", (image, weight, weight))).reason == "argument 'groups' not recorded"
 
 
 # --- element by element ------------------------------------------------------------------------------------------------------------
