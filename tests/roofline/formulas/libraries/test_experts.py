@@ -1,4 +1,4 @@
-"""Mixtures of experts of vLLM, SGLang, AITER and triton_kernels: closed forms, the bound on the weights that are read, and its laws."""
+"""Mixtures of experts of vLLM, SGLang, AITER and flashinfer."""
 
 from __future__ import annotations
 
@@ -325,3 +325,41 @@ def test_a_shape_that_no_layer_has_is_not_counted():
     assert reason("vllm::inplace_fused_experts", bf16(7, K), bf16(E, K), bf16(E, K), fp32(7, 2), int32(7, 2)) == (
         "shapes of the experts not understood"
     )
+
+
+T, E, TOP, KA, MID = 7, 6, 2, 64, 24
+ROWS = T * TOP
+
+
+def test_products():
+    weights = E * 2 * MID * KA
+    first = (fp8(T, KA), fp8(E, 2 * MID, KA), fp8(E, KA, MID), int32(99), int32(9), int32(2), bf16(T, TOP, MID), MID, None, 32, 0,
+             0, 2, fp32(T, 1), fp32(E, 1))  # fmt: skip
+    made = figures("aiter::moe_stage1_g1u1", *first)
+    assert made == (
+        2 * ROWS * 2 * MID * KA,
+        15 * ROWS * MID,
+        T * KA + weights + 4 * E + 4 * T,
+        2 * ROWS * MID,
+        "fp8",
+    )
+    assert "experts of a token" in reason("aiter::moe_stage1_g1u1", *first[:6], bf16(ROWS, MID), *first[7:])
+    opus = (fp8(T, KA), uint8(E, 2 * MID, KA // 2), uint8(T, 2), uint8(E, 2 * MID, 2), None, int32(99), int32(9), int32(2),
+            fp8(T, TOP, MID), uint8(99), TOP, 32, None, 0, 0, 0.0, 1.0, 1.0)  # fmt: skip
+    work = counted("aiter::_opus_moe_stage1_a8w4_fwd_raw", *opus).work
+    assert (work.matrix_flops, work.other_flops) == (2 * ROWS * 2 * MID * KA, 15 * ROWS * MID)
+    assert work.bytes_read == T * KA + weights // 2 + 2 * T + E * 2 * MID * 2
+    assert (work.bytes_written, work.assumption) == (ROWS * MID, SPREAD)
+    second = (fp8(ROWS, MID), uint8(E, KA, MID // 2), uint8(ROWS, 1), uint8(E, KA, 1), int32(99), fp32(99), int32(9), int32(2),
+              bf16(T, KA), T, TOP, 32, 0, 0)  # fmt: skip
+    work = counted("aiter::_opus_moe_stage2_a8w4_decode_fwd_raw", *second).work
+    assert (work.matrix_flops, work.other_flops) == (2 * ROWS * MID * KA, 0)
+    assert work.bytes_read == ROWS * MID + E * KA * MID // 2 + ROWS + E * KA
+
+
+def test_atoms_layer_is_aiters():
+    args = (bf16(T, KA), bf16(E, 2 * MID, KA), bf16(E, KA, MID), fp32(T, TOP), int32(T, TOP), None, 0, 0)
+    outcome = counted("aiter::rocm_aiter_fused_moe", *args)
+    assert outcome.decomposes
+    assert outcome.work == counted("aiter::fused_moe_", *args).work
+    assert outcome.work.matrix_flops == 2 * ROWS * 3 * MID * KA
