@@ -109,7 +109,13 @@ def _out_dtype(args: Arguments, left: TensorArg) -> str:
     return dtype
 
 
+# Every operator that is a product of narrow numbers, with its schema.
+SCHEMAS: Final[dict[str, str]] = {}
+SCALED: Final = "left, right, read scale_a, read scale_b"
+
+
 def register_products(schemas: Mapping[str, str], wraps: bool = False, namespace: str = "") -> None:
     """Register the formulas of products: operators, several in one string, perhaps all of one namespace -> schema."""
     for names, schema in schemas.items():
+        SCHEMAS.update(dict.fromkeys((namespace + name for name in names.split()), schema))
         formula(*(namespace + name for name in names.split()), category="matmul", wraps=wraps)(partial(scaled_work, schema=schema))

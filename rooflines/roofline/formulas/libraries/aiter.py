@@ -18,7 +18,7 @@ from rooflines.roofline.formulas.packed_attention import unified
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import LAYER, Hints, dispatches, hinted_formula, words
 from rooflines.roofline.formulas.rows import Row, register
-from rooflines.roofline.formulas.scaled import fp4_product, register_products
+from rooflines.roofline.formulas.scaled import SCALED, fp4_product, register_products
 
 # --- norms -------------------------------------------------------------------------------------------------------------------------
 
@@ -273,7 +273,6 @@ _INDEX: Final = Row(
 
 register({"aiter::indexer_qk_rope_quant_and_cache": _INDEX}, "copy")
 
-_SCALED: Final = "left, right, read scale_a, read scale_b"
 _OUT: Final = "left, right, write out"
 _PRODUCTS: Final[dict[str, str]] = {
     "gemm_a16w16_": "left, right, read bias?, out_dtype=15, write out?",
@@ -282,19 +281,19 @@ _PRODUCTS: Final[dict[str, str]] = {
     "_opus_gemm_a16w16_tune_raw batched_gemm_bf16_tune batched_gemm_bf16": f"{_OUT}, read bias?",
     "_opus_gemm_bf16_dispatch": f"{_OUT}, groups, read scale_a?, read scale_b?, read bias?",
     "_gemm_a16w16_asm gemm_a16w16_asm": f"{_OUT}, semaphore, read bias?",
-    "gemm_a8w8 gemm_a8w8_CK gemm_a8w8_bpreshuffle gemm_a4w4": f"{_SCALED}, read bias?, out_dtype=15",
-    "gemm_a8w8_blockscale gemm_a8w8_blockscale_bpreshuffle batched_gemm_a8w8_mxscale": f"{_SCALED}, out_dtype=15",
-    "gemm_afp4wfp4_": f"{_SCALED}, out_dtype=15, write out?",
+    "gemm_a8w8 gemm_a8w8_CK gemm_a8w8_bpreshuffle gemm_a4w4": f"{SCALED}, read bias?, out_dtype=15",
+    "gemm_a8w8_blockscale gemm_a8w8_blockscale_bpreshuffle batched_gemm_a8w8_mxscale": f"{SCALED}, out_dtype=15",
+    "gemm_afp4wfp4_": f"{SCALED}, out_dtype=15, write out?",
     "gemm_a8w8_bpreshuffle_ck gemm_a8w8_bpreshuffle_cktile gemm_a8w8_blockscale_ck gemm_a8w8_blockscale_cktile"
     " gemm_a8w8_blockscale_bpreshuffle_ck gemm_a8w8_blockscale_bpreshuffle_cktile _flatmm_a8w8_blockscale_asm"
     " flatmm_a8w8_blockscale_asm mi350_a8w8_blockscale_asm gfx950_a8w8_blockscale_asm gemm_a4w4_blockscale gemm_a8w8_tune"
     " gemm_a8w8_bpreshuffle_tune gemm_a8w8_bpreshuffle_cktile_tune gemm_a8w8_blockscale_tune gemm_a8w8_blockscale_cktile_tune"
     " gemm_a8w8_blockscale_bpreshuffle_tune gemm_a8w8_blockscale_bpreshuffle_cktile_tune gemm_a4w4_blockscale_tune"
     " batched_gemm_a8w8_tune _opus_gemm_a8w8_blockscale_bpreshuffle_tune_raw _mxfp4_gemm_asm _mxfp8_mxfp8_gemm_asm"
-    " _mxfp8_mxfp4_gemm_asm": f"{_SCALED}, write out",
-    "gemm_a8w8_ck batched_gemm_a8w8": f"{_SCALED}, write out, read bias?",
-    "_gemm_a8w8_asm gemm_a8w8_asm _gemm_a4w4_asm gemm_a4w4_asm": f"{_SCALED}, write out, kernel, read bias?",
-    "_nvfp4_gemm_asm": f"{_SCALED}, global_a, global_b, write out",
+    " _mxfp8_mxfp4_gemm_asm": f"{SCALED}, write out",
+    "gemm_a8w8_ck batched_gemm_a8w8": f"{SCALED}, write out, read bias?",
+    "_gemm_a8w8_asm gemm_a8w8_asm _gemm_a4w4_asm gemm_a4w4_asm": f"{SCALED}, write out, kernel, read bias?",
+    "_nvfp4_gemm_asm": f"{SCALED}, global_a, global_b, write out",
     "_gemm_a8w8_blockscale_bpreshuffle_asm gemm_a8w8_blockscale_bpreshuffle_asm": f"{_OUT}, read scale_a, read scale_b, read bias?",
     "_opus_bmm_a8w8_mxscale_raw": f"{_OUT}, read scale_a, read scale_b",
     "hipb_mm": "left, right, solution, read bias?, out_dtype=None, read scale_a?, read scale_b?, read scale_out?",
@@ -366,14 +365,13 @@ register(
 _GATED: Final = Row("read input", other="input.n // 2 * (SILU + 1 + DYNAMIC_QUANTIZE)", writes="input.n // 4 + input.n // 64")
 register({"aiter::mxfp4_act_mul_quant_fuse": _GATED}, "element-wise", wraps=True)
 
-_ATOM_SCALED: Final = "left, right, read scale_a, read scale_b"
 _ATOM_PRODUCTS: Final[dict[str, str]] = {
-    "gemm_a8w8_blockscale_preshuffle_impl gemm_a8w8_blockscale_triton_impl": f"{_ATOM_SCALED}, out_dtype=15",
-    "gemm_a8w8_per_token_impl gemm_a8w8_per_tensor_impl": f"{_ATOM_SCALED}, read bias?, out_dtype=15",
-    "gemm_a8w8_blockscale_preshuffle_into_output": f"{_ATOM_SCALED}, write out",
+    "gemm_a8w8_blockscale_preshuffle_impl gemm_a8w8_blockscale_triton_impl": f"{SCALED}, out_dtype=15",
+    "gemm_a8w8_per_token_impl gemm_a8w8_per_tensor_impl": f"{SCALED}, read bias?, out_dtype=15",
+    "gemm_a8w8_blockscale_preshuffle_into_output": f"{SCALED}, write out",
     "_bmm_fp8_op": "left, right, write out, read scale_a, read scale_b",
 }
-register_products({f"aiter::{name}": schema for names, schema in _ATOM_PRODUCTS.items() for name in names.split()}, wraps=True)
+register_products(_ATOM_PRODUCTS, wraps=True, namespace="aiter::")
 _IN_FP4: Final = fp4_product("read left, read left_scale?, read right, dtype, read scale")
 register({"aiter::gemm_a4w4_quant": _IN_FP4}, "matmul", wraps=True)
 

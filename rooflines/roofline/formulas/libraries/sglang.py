@@ -22,17 +22,16 @@ from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import LAYER, dispatches, words
 from rooflines.roofline.formulas.rotary import normalise_and_rotate, rotate_in_place, rotation
 from rooflines.roofline.formulas.rows import Row, operator, register
-from rooflines.roofline.formulas.scaled import fp4_product, product_row, register_products
+from rooflines.roofline.formulas.scaled import SCALED, fp4_product, product_row, register_products
 
 # --- products ----------------------------------------------------------------------------------------------------------------------
 
-_SCALED: Final = "left, right, read scale_a, read scale_b"
 _OUT_FIRST: Final = "write out, left, right"
 _OUT_LAST: Final = "left, read scale_a, right, read scale_b, write out"
 _BETWEEN: Final = "left, right, write out, read scale_a, read scale_b"
 COMPILED: Final[dict[str, str]] = {
-    "int8_scaled_mm fp8_scaled_mm": f"{_SCALED}, out_dtype, read bias?",
-    "fp8_blockwise_scaled_mm": f"{_SCALED}, out_dtype",
+    "int8_scaled_mm fp8_scaled_mm": f"{SCALED}, out_dtype, read bias?",
+    "fp8_blockwise_scaled_mm": f"{SCALED}, out_dtype",
     "bmm_fp8": _BETWEEN,
     "cutlass_scaled_fp4_mm": f"{_OUT_FIRST}, read scale_a, read scale_b, read alpha",
     "dsv3_fused_a_gemm dsv3_router_gemm": _OUT_FIRST,
@@ -48,15 +47,15 @@ KERNELS: Final[dict[str, str]] = {
     "triton_mxfp8_block_scaled_matmul": "left, read scale_a, right, read scale_b, out_dtype",
 }
 WRAPPERS: Final[dict[str, str]] = {
-    "w8a8_block_fp8_matmul_deepgemm w8a8_block_fp8_matmul_triton": f"{_SCALED}, block, out_dtype",
+    "w8a8_block_fp8_matmul_deepgemm w8a8_block_fp8_matmul_triton": f"{SCALED}, block, out_dtype",
     "deep_gemm_fp8_fp8_bf16_nt deep_gemm_mxfp8_fp8_bf16_nt": _OUT_LAST,
     "bf16_gemm_dispatch": "left, right, read bias?",
     "flashinfer_dsv3_router_gemm": _OUT_FIRST,
-    "flashinfer_bmm_fp8 flashinfer_gemm_fp8_nt_groupwise flashinfer_mm_mxfp8": f"{_SCALED}, out_dtype",
+    "flashinfer_bmm_fp8 flashinfer_gemm_fp8_nt_groupwise flashinfer_mm_mxfp8": f"{SCALED}, out_dtype",
     "flashinfer_bmm_fp8_batched _bmm_fp8_op": _BETWEEN,
     "fp4_gemm": "left, right, read scale_a?, read scale_b, read alpha, out_dtype",
-    "aiter_gemm_a4w4": f"{_SCALED}, like, out_dtype=15",
-    "aiter_gemm_afp4wfp4": f"{_SCALED}, write out",
+    "aiter_gemm_a4w4": f"{SCALED}, like, out_dtype=15",
+    "aiter_gemm_afp4wfp4": f"{SCALED}, write out",
 }
 register_products(COMPILED, namespace="sgl_kernel::")
 register_products(KERNELS, namespace="sglang::")

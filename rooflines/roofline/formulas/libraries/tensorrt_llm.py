@@ -19,24 +19,23 @@ from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import dispatches, formula
 from rooflines.roofline.formulas.rotary import rotate_in_place
 from rooflines.roofline.formulas.rows import Row, register
-from rooflines.roofline.formulas.scaled import product_row, register_products, scaled_work
+from rooflines.roofline.formulas.scaled import SCALED, product_row, register_products, scaled_work
 
 # --- products ----------------------------------------------------------------------------------------------------------------------
 
-_SCALED: Final = "left, right, read scale_a, read scale_b"
 KERNELS: Final[dict[str, str]] = {
-    "cublas_scaled_mm cuda_scaled_mm": f"{_SCALED}, read bias?, out_dtype",
+    "cublas_scaled_mm cuda_scaled_mm": f"{SCALED}, read bias?, out_dtype",
     "cublas_mm dsv3_router_gemm_op dsv3_fused_a_gemm_op": "left, right, read bias?, out_dtype=None",
-    "fp4_gemm": f"{_SCALED}, read alpha, e8m0, out_dtype",
-    "cuda_core_nvfp4_gemm": f"{_SCALED}, read alpha, read bias?, out_dtype",
+    "fp4_gemm": f"{SCALED}, read alpha, e8m0, out_dtype",
+    "cuda_core_nvfp4_gemm": f"{SCALED}, read alpha, read bias?, out_dtype",
     "mxfp8_mxfp8_gemm": "left, read scale_a, right, read scale_b, read alpha, out_dtype=15",
-    "fp8_block_scaling_gemm_impl": f"{_SCALED}, out_dtype=15",
+    "fp8_block_scaling_gemm_impl": f"{SCALED}, out_dtype=15",
     "tinygemm2": "left, right, read bias",
 }
 WRAPPERS: Final[dict[str, str]] = {
-    "fp8_block_scaling_gemm": f"{_SCALED}, tokens, out_dtype=15",
-    "fp8_rowwise_gemm": f"{_SCALED}, out_dtype",
-    "nvfp4_gemm_cublaslt": f"{_SCALED}, read alpha, out_dtype",
+    "fp8_block_scaling_gemm": f"{SCALED}, tokens, out_dtype=15",
+    "fp8_rowwise_gemm": f"{SCALED}, out_dtype",
+    "nvfp4_gemm_cublaslt": f"{SCALED}, read alpha, out_dtype",
 }
 register_products(KERNELS, namespace="trtllm::")
 register_products(WRAPPERS, wraps=True, namespace="trtllm::")
@@ -46,7 +45,7 @@ register_products(WRAPPERS, wraps=True, namespace="trtllm::")
 def _fp4_product(signature: Signature) -> Work:
     """Versions of early 2025 have a flag for the scales before the dtype."""
     flag = "e8m0, " if isinstance(signature.arg(5), bool) else ""
-    return scaled_work(signature, f"{_SCALED}, read alpha, {flag}out_dtype")
+    return scaled_work(signature, f"{SCALED}, read alpha, {flag}out_dtype")
 
 
 # A repacked weight of 4 or 8 bits with a scale for each column, or for each group of a column [k / group, n].

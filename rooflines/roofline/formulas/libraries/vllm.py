@@ -24,7 +24,7 @@ from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import LAYER, dispatches, formula, words
 from rooflines.roofline.formulas.rotary import rotate_in_place
 from rooflines.roofline.formulas.rows import Row, register
-from rooflines.roofline.formulas.scaled import FOUR_BIT, fp4_product, product_row, register_products
+from rooflines.roofline.formulas.scaled import FOUR_BIT, SCALED, fp4_product, product_row, register_products
 
 # A gate and a factor lie side by side in the input: one activation and one product for each element of the result.
 GATED: Final[dict[str, int]] = {
@@ -333,22 +333,21 @@ _SAME: Final = "the cache has the dtype of the keys"
 
 # --- products ----------------------------------------------------------------------------------------------------------------------
 
-_PYTHON_SCALED: Final = "left, right, read scale_a, read scale_b"
 _PYTHON_PRODUCTS: Final[dict[str, str]] = {
-    f"{_PYTHON_SCALED}, out_dtype": "rocm_aiter_gemm_a8w8_blockscale rocm_aiter_gemm_a8w8_blockscale_bpreshuffle rocm_aiter_gemm_a8wfp4"
+    f"{SCALED}, out_dtype": "rocm_aiter_gemm_a8w8_blockscale rocm_aiter_gemm_a8w8_blockscale_bpreshuffle rocm_aiter_gemm_a8wfp4"
     " rocm_aiter_triton_gemm_a8w8_blockscale rocm_aiter_triton_gemm_a8w8_blockscale_preshuffle mm_mxfp8 bmm_fp8",
-    f"{_PYTHON_SCALED}, read bias?, out_dtype": "rocm_aiter_gemm_w8a8 rocm_aiter_w8a8_gemm rocm_aiter_hipb_mm_fp8"
+    f"{SCALED}, read bias?, out_dtype": "rocm_aiter_gemm_w8a8 rocm_aiter_w8a8_gemm rocm_aiter_hipb_mm_fp8"
     " rocm_aiter_gemm_a8w8 _rocm_aiter_preshuffled_per_token_w8a8_gemm",
-    f"{_PYTHON_SCALED}, block, out_dtype": "w8a8_triton_block_scaled_mm_func w8a8_block_fp8_matmul_deepgemm"
+    f"{SCALED}, block, out_dtype": "w8a8_triton_block_scaled_mm_func w8a8_block_fp8_matmul_deepgemm"
     " rocm_aiter_gemm_w8a8_blockscale padded_cutlass",
     "left, right, out_dtype, read scale_a, read scale_b, read bias?": "rocm_per_tensor_float_w8a8_scaled_mm_impl"
     " rocm_per_tensor_w8a8_scaled_mm_impl",
-    f"{_PYTHON_SCALED}, out_dtype, read bias?": "int8_scaled_mm_func",
+    f"{SCALED}, out_dtype, read bias?": "int8_scaled_mm_func",
     "left, read scale_a, right, read scale_b, write out": "fp8_gemm_nt_op",
-    f"{_PYTHON_SCALED}, read scale, out_dtype": "flashinfer_mm_fp4",
+    f"{SCALED}, read scale, out_dtype": "flashinfer_mm_fp4",
     "left, right, read scale_b, read scale": "flashinfer_mm_bf16_fp4",
     "left, right, read bias?": "cuda_flashinfer_bf16_gemm gpt_oss_router_gemm min_latency_fused_qkv_a_proj",
-    f"{_PYTHON_SCALED}, read alpha, out_dtype=15": "matmul_mxf4_bf16 matmul_nvf4_bf16",
+    f"{SCALED}, read alpha, out_dtype=15": "matmul_mxf4_bf16 matmul_nvf4_bf16",
     "left, right, more, out_dtype=6": "bf16x3_router_gemm fp32_router_gemm_dispatch",
     "left, read scale_a, right, read scale_b, out_dtype": "rocm_mxfp8_block32_gemm",
 }

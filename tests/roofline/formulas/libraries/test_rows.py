@@ -12,8 +12,9 @@ import pytest
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import NotCounted, size
 from rooflines.roofline.formulas.counter import registered
-from rooflines.roofline.formulas.registry import Hints
+from rooflines.roofline.formulas.registry import FORMULAS, Hints
 from rooflines.roofline.formulas.rows import ROWS, fields_of, row_work
+from rooflines.roofline.formulas.scaled import SCHEMAS
 
 registered()
 # One operator of each row.
@@ -112,6 +113,33 @@ def test_laws_of_a_row(row):
         two, three, four = (figures(row, **{name: times}) for times in (2, 3, 4))
         assert [b - a for a, b in zip(two, three, strict=True)] == [c - b for b, c in zip(three, four, strict=True)], name
         assert four[0] in (two[0], 2 * two[0]), name
+
+
+# Elements of the operands along 64 numbers: 16 bits each, 4 bits each, or a weight of 4 bits.
+OPERANDS = ((("bfloat16", 64), ("bfloat16", 64)), (("uint8", 32), ("uint8", 32)), (("bfloat16", 64), ("int32", 8)))
+
+
+@pytest.mark.parametrize(
+    ("schema", "left", "right"),
+    [(schema, *pair) for schema in dict.fromkeys(SCHEMAS.values()) for pair in OPERANDS if "out" in schema or pair[0][0] == "bfloat16"],
+)
+def test_laws_of_a_product(schema, left, right):
+    """[40, 64] with [48, 64], in 16 bits, in 4, or with a weight of 4: both are read once, and 40 * 48 numbers are written."""
+    tensors = {
+        "left": TensorArg((40, left[1]), left[0]),
+        "right": TensorArg((48, right[1]), right[0]),
+        "out": TensorArg((40, 48), "bfloat16"),
+    }
+    args = tuple(
+        tensors.get(field.name, TensorArg((48,), "float32")) if field.verb or field.name in tensors else 15
+        for field in fields_of(schema)
+    )
+    name = next(name for name, found in SCHEMAS.items() if found == schema)
+    work = FORMULAS[name].formula(Signature(name, args), Hints())
+    others = [arg for field, arg in zip(fields_of(schema), args, strict=True) if field.verb == "read"]
+    assert work.matrix_flops == 2 * 40 * 64 * 48
+    assert work.other_flops % (40 * 48) == 0
+    assert (work.bytes_read, work.bytes_written) == (size(tensors["left"], tensors["right"], *others), 40 * 48 * 2)
 
 
 BACKWARD = {"Backward": "", "_bwd": "_fwd", "_bwd_impl": "_fwd_impl", "_backward": ""}
