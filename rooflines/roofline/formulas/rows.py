@@ -18,7 +18,6 @@ has; the reason says what is missing where nothing has them.
 from __future__ import annotations
 
 import contextlib
-import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -376,43 +375,3 @@ def register(
         operators = tuple(namespace + name for name in names.split())
         ROWS.update(dict.fromkeys(operators, versions))
         hinted_formula(*operators, category=category, wraps=wraps)(work)
-
-
-# How the parameter of a formula takes its argument, by its annotation.
-_PARAMETERS: Final[dict[str, Callable[[Arguments, str], Any]]] = {
-    "TensorArg": Arguments.tensor,
-    "TensorArg | None": Arguments.optional,
-    "tuple[TensorArg, ...]": Arguments.tensors,
-    "int": Arguments.integer,
-    "bool": Arguments.flag,
-    "tuple[int, ...]": Arguments.sizes,
-    "Dtype": lambda args, name: args.dtype(name, ""),
-    "object": lambda args, name: args.value(name) if args.recorded(name) else None,
-}
-Dtype = str  # a dtype argument; "" where the call gave none
-
-
-def operator(*names: str, category: str, wraps: bool = False) -> Callable[[Callable[..., Work]], Callable[..., Work]]:
-    """Register a formula whose parameters are the operator's arguments in their order, each read as its annotation says; ``Hints`` and
-    ``Signature`` take the whole call and no place."""
-
-    def register_function(function: Callable[..., Work]) -> Callable[..., Work]:
-        parameters = inspect.signature(function).parameters.values()
-        places = [one for one in parameters if one.annotation not in ("Hints", "Signature")]
-        schema = " ".join(one.name if one.default is one.empty else f"{one.name}={one.default!r}" for one in places)
-
-        def work(signature: Signature, hints: Hints) -> Work:
-            args = Arguments(signature, schema)
-            whole = {"Hints": hints, "Signature": signature}
-            return function(
-                **{
-                    one.name: whole[one.annotation] if one.annotation in whole else _PARAMETERS[one.annotation](args, one.name)
-                    for one in parameters
-                }
-            )
-
-        work.__module__ = function.__module__
-        hinted_formula(*names, category=category, wraps=wraps)(work)
-        return function
-
-    return register_function

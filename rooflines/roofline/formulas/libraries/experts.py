@@ -14,7 +14,7 @@ from rooflines.profiler.trace.signature import SCALAR_TYPES, Argument, Signature
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, floating, size, size_of, written
 from rooflines.roofline.formulas.costs import SIGMOID, SOFTMAX, SOFTPLUS
-from rooflines.roofline.formulas.experts import INTEGERS, SPREAD, fused_experts, product_of_experts
+from rooflines.roofline.formulas.experts import INTEGERS, SPREAD, assumed, fused_experts, product_of_experts
 from rooflines.roofline.formulas.libraries.vllm import marlin_dtype
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import dispatches, formula, words
@@ -177,6 +177,25 @@ def grouped_work(out: TensorArg, inputs: TensorArg, weight: TensorArg, scales: l
     rows = inputs.shape[0]
     made = rows * out.shape[-1] * size_of(out.dtype)
     return product_of_experts(rows, inner, out.shape[-1], inputs, weight, scales, made, precision, ranks=True)
+
+
+# Rows of 8-bit numbers sorted by expert, weight [experts, k, n]; pointers to each expert's operands may come before them.
+_SORTED_ROWS: Final = Row(
+    "view out[m n], a_ptrs, b_ptrs, out_ptrs, a_scales_ptrs, b_scales_ptrs, read a[=m k], view b[experts rows columns], view scales_a,"
+    " view scales_b",
+    matrix="2 * m * k * n",
+    reads="a.size + share(experts, m, b, scales_a, scales_b)",
+    writes="m * n * out.item",
+    precision="a",
+    assumption=assumed(2, ranks=True),
+)
+_OF_8_BITS: Final[dict[str, Row]] = {
+    "sgl_kernel::fp8_blockwise_scaled_grouped_mm": _SORTED_ROWS,
+    "sgl_kernel::es_sm100_mxfp8_blockscaled_grouped_mm": replace(
+        _SORTED_ROWS, schema="read a[m k], view b[experts rows columns], view scales_a, view scales_b, view out[=m n]"
+    ),
+}
+register(_OF_8_BITS, "moe")
 
 
 # --- whole layers ------------------------------------------------------------------------------------------------------------------

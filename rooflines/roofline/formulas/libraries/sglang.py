@@ -9,19 +9,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from rooflines.profiler.trace.signature import TensorArg
 from rooflines.roofline.formulas.costs import DEQUANTIZE, GELU, RMS_NORM, SIGMOID, SILU, SOFTMAX
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.kv_cache import store, stored
-from rooflines.roofline.formulas.libraries.experts import grouped_work
 from rooflines.roofline.formulas.libraries.norms import LAYER_NORM
 from rooflines.roofline.formulas.libraries.vllm import GATED
 from rooflines.roofline.formulas.narrow import to_blocks, to_fp4
 from rooflines.roofline.formulas.nodes import tensors_only
-from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import LAYER, dispatches, words
 from rooflines.roofline.formulas.rotary import normalise_and_rotate, rotate_in_place, rotation
-from rooflines.roofline.formulas.rows import Row, operator, register
+from rooflines.roofline.formulas.rows import Row, register
 from rooflines.roofline.formulas.scaled import SCALED, fp4_product, product_row, register_products
 
 # --- products ----------------------------------------------------------------------------------------------------------------------
@@ -82,20 +79,6 @@ _GATED_PRODUCT: Final = Row(
 )
 register(_MARLIN, "matmul", wraps=True, namespace="sglang::")
 register({"sglang::cutedsl_dual_gemm_swiglu": _GATED_PRODUCT}, "matmul")
-
-
-@operator("sgl_kernel::fp8_blockwise_scaled_grouped_mm", category="moe")
-def _grouped(
-    out: TensorArg, a_ptrs: object, b_ptrs: object, out_ptrs: object, a_scales_ptrs: object, b_scales_ptrs: object, a: TensorArg,
-    b: TensorArg, scales_a: TensorArg, scales_b: TensorArg,
-) -> Work:  # fmt: skip
-    """Rows sorted by expert, weight [experts, k, n]; pointers to each expert's operands come before them."""
-    return grouped_work(out, a, b, [scales_a, scales_b])
-
-
-@operator("sgl_kernel::es_sm100_mxfp8_blockscaled_grouped_mm", category="moe")
-def _grouped_in_blocks(a: TensorArg, b: TensorArg, scales_a: TensorArg, scales_b: TensorArg, out: TensorArg) -> Work:
-    return grouped_work(out, a, b, [scales_a, scales_b])
 
 
 # --- norms, activations, conversions -----------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, floating, size, size_of, written
 from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.nodes import parts
@@ -148,20 +147,14 @@ def _sort_chunks_node(signature: Signature) -> Work:
 # --- triton_kernels ----------------------------------------------------------------------------------------------------------------
 
 
-@formula("TopK", category="moe")
-def _top_k(signature: Signature) -> Work:
-    """Of [tokens, experts] the k largest, a softmax over them if asked for; their places as int16, and a bit for each expert."""
-    args = Arguments(signature, "scores k softmax dim")
-    scores, k = args.tensor("scores"), args.integer("k")
-    if len(scores.shape) != 2 or not isinstance(args.value("softmax"), bool):
-        raise NotCounted("arguments of another library's function")
-    tokens, experts = scores.shape
-    return Work(
-        other_flops=scores.numel + tokens * k * costs.SOFTMAX * args.flag("softmax"),
-        bytes_read=size(scores),
-        bytes_written=tokens * (k * (size_of(scores.dtype) + 2) + 4 * -(-experts // 32)),
-        precision=precision_of(scores.dtype),
-    )
+# Of [tokens, experts] the k largest, a softmax over them if asked for; their places as int16, and a bit for each expert.
+_TOP_K: Final = Row(
+    "read scores[tokens experts], k, softmax, dim",
+    other="scores.n + tokens * k * SOFTMAX * softmax",
+    writes="tokens * (k * (scores.item + 2) + 4 * up(experts, 32))",
+    fits="value('softmax') is True or value('softmax') is False",
+)
+register({"TopK": _TOP_K}, "moe")
 
 
 # [tokens, k] weights and experts in the order of the experts: that order and its inverse (int32), the weights, rows of each.
