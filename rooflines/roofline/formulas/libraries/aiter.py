@@ -72,12 +72,10 @@ _NORMS: Final[dict[str, Row]] = {
 }  # fmt: skip
 register(_NORMS, "normalisation", namespace="aiter::")
 
-
 # The result and a workspace come first in newer versions; older ones return it.
 _GROUP_NORM: Final = Row("read input, groups, read weight, read bias", LAYER_NORM, result="input", where="number = groups")
 _GROUP_NORMS: Final = (_GROUP_NORM, replace(_GROUP_NORM, schema=f"out, workspace, {_GROUP_NORM.schema}"))
 register({"aiter::_groupnorm_run aiter::groupnorm_run": _GROUP_NORMS}, "normalisation")
-
 
 # --- activations, quantization, arithmetic -----------------------------------------------------------------------------------------
 
@@ -181,7 +179,6 @@ _ROPES: Final[dict[str, Row]] = {
 }
 register(_ROPES, "element-wise", namespace="aiter::", given=_flag_first)
 
-
 # --- norms, positions and the KV cache ---------------------------------------------------------------------------------------------
 
 _PACKED: Final = "read qkv, read q_weight, read k_weight, read table, read positions, tokens"
@@ -270,7 +267,6 @@ _INDEX: Final = Row(
     writes="slots.n * (width + 4 * (width // block))",
 )
 
-
 register({"aiter::indexer_qk_rope_quant_and_cache": _INDEX}, "copy")
 
 _OUT: Final = "left, right, write out"
@@ -301,9 +297,7 @@ _PRODUCTS: Final[dict[str, str]] = {
 }
 register_products(_PRODUCTS, namespace="aiter::")
 
-
 # --- activations that become fp4 on the way ----------------------------------------------------------------------------------------
-
 
 _LAST: Final = "dtype=15, write out?"
 _NARROWED: Final[dict[str, Row]] = {
@@ -359,7 +353,6 @@ register(
     wraps=True,
     namespace="aiter::",
 )
-
 
 # SiLU of the gate times the factor in fp4, with a scale for each 32.
 _GATED: Final = Row("read input", other="input.n // 2 * (SILU + 1 + DYNAMIC_QUANTIZE)", writes="input.n // 4 + input.n // 64")

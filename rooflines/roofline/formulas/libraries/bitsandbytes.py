@@ -32,11 +32,9 @@ _PRODUCTS: Final[dict[str, Row]] = {
 }
 register(_PRODUCTS, "matmul", namespace="bitsandbytes::")
 
-
 # Columns with outliers are multiplied separately; their number is not recorded.
 _MIXED: Final = product_row(f"view wide, {_SCALED}, view outliers?, read bias?", "wide.item", _EACH, precision="=int8")
 register({"bitsandbytes::int8_mixed_scaled_mm": replace(_MIXED, fits="not outliers.n")}, "matmul", wraps=True)
-
 
 _CONVERSIONS: Final[dict[str, Row]] = {
     # int8 and the largest magnitude of each row; the double form also by columns

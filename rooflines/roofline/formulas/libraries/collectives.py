@@ -29,7 +29,6 @@ _WRAPPERS: Final[dict[str, Row]] = {
 }
 register(_WRAPPERS, "communication", wraps=True)
 
-
 # The rows of each rank where they differ, and the ranks of the group.
 _OF_GROUP: Final[dict[str, Row]] = {
     "allgather allgather_pg": Row(
@@ -65,9 +64,7 @@ register(_DIRECT, "communication")
 _BUFFERED: Final = (Row("read input, buffer, write out"), Row("read input, write out"))
 register({" ".join(_CUSTOM): _BUFFERED}, "communication", given=tensors_only)
 
-
 # --- with a norm -------------------------------------------------------------------------------------------------------------------
-
 
 # The sum with the residual takes its place, and the norm that of the input, or results of its own, perhaps narrow. Five numbers and
 # flags come before these, in newer versions eight.
@@ -82,7 +79,6 @@ _NORMED: Final = Row(
 _NORMED_NEWER: Final = replace(_NORMED, schema=f"{_ADDED_AND_NORMED}, n9, n10, n11, {_RESULTS}", where="number = n9")
 register({"vllm::flashinfer_trtllm_fused_allreduce_norm": (_NORMED_NEWER, _NORMED)}, "communication")
 
-
 _ADDED: Final = "handle, read input, read residual, write residual_out, write out"
 _NARROW: Final = costs.RMS_NORM + 1 + DYNAMIC_QUANTIZE
 FUSED: Final[dict[str, Row]] = {
@@ -96,7 +92,6 @@ FUSED: Final[dict[str, Row]] = {
     ),
 }
 register({f"aiter::{name}": one for name, one in FUSED.items()}, "communication")
-
 
 # Operators that return the norm, the sum with the residual, and the scales of narrow results; "bf16" has the norm as well.
 _SUMMED: Final = "read input[*rows k], update residual, read weight, eps"
@@ -145,7 +140,6 @@ register(_FUSIONS, "communication", namespace="trtllm::")
 # Calls trtllm::allreduce with the fastest strategy.
 register({"trtllm::tunable_allreduce": _TENSORRT}, "communication", wraps=True)
 
-
 # The rows of each token's experts, weighted and added, the row of a shared expert, the sum with the residual and its norm.
 _OF_EXPERTS: Final = Row(
     "read input, read residual[*tokens k], read weight, read places, read shared?, read scale?",
@@ -156,7 +150,6 @@ _OF_EXPERTS: Final = Row(
     result="residual residual",
 )
 register({"trtllm::moe_finalize_allreduce": _OF_EXPERTS}, "communication")
-
 
 # The norms of queries and keys whose sum of squares is that of all ranks; values are copied. Positions may follow.
 _HEADS: Final = "handle, read qkv, read q_weight, read k_weight, write q, write k, write v"

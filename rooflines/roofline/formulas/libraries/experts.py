@@ -50,14 +50,12 @@ _ROUTING: Final[dict[str, Row]] = {
 }
 register(_ROUTING, "moe")
 
-
 # The layer is found by its name. What it calls has the work.
 dispatches("vllm::moe_forward", "vllm::moe_forward_shared", "vllm::transformers_moe_forward", "sglang::transformers_moe_forward",
          "sglang::moe_forward_piecewise_cuda_graph_impl", "sglang::fused_moe_bypassed_piecewise_cuda_graph_impl",
          "sglang::flashinfer_fp4_moe_forward_piecewise_cuda_graph_impl", "sglang::moe_impl", "sglang::humming_moe_runner_core_run",
          "sglang::dsv2_flashinfer_moe_dual_stream_graph", "sglang::dsv4_flashinfer_moe_dual_stream_outputs",
          category="moe", reason="the layer's weights are not arguments")  # fmt: skip
-
 
 # Scores [tokens, experts], a bias before or after the numbers; weights and ids are returned.
 _CHOSEN: Final = Row(
@@ -327,7 +325,6 @@ _AITER_ROUTING: Final[dict[str, Row]] = {
     "mxfp4_moe_scatter_reduce": Row("read input, read places, read weights, write out", 2),
 }
 register(_AITER_ROUTING, "moe", namespace="aiter::")
-
 
 formula("aiter::fused_moe_", "aiter::fused_moe", "aiter::asm_moe_tkw1", category="moe")(aiter_experts)
 # ATOM's, with the same arguments (atom/model_ops/moe.py, ffdf3bb).

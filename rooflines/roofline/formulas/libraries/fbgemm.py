@@ -17,7 +17,7 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of
 from rooflines.roofline.formulas.copies import moved
-from rooflines.roofline.formulas.costs import DEQUANTIZE, QUANTIZE, SILU, SOFTMAX, SOFTMAX_BACKWARD
+from rooflines.roofline.formulas.costs import QUANTIZE, SILU, SOFTMAX, SOFTMAX_BACKWARD
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.matmul import grouped_product, product_flops
@@ -25,7 +25,7 @@ from rooflines.roofline.formulas.narrow import widened
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
 from rooflines.roofline.formulas.rows import Row, register, row_work
-from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision
+from rooflines.roofline.formulas.scaled import operand_precision
 
 # --- copies ------------------------------------------------------------------------------------------------------------------------
 
@@ -177,7 +177,6 @@ _WIDENED: Final[dict[str, tuple[Row, ...]]] = {
 }
 register(_WIDENED, "element-wise", namespace="fbgemm::")
 
-
 # --- reductions and products -------------------------------------------------------------------------------------------------------
 
 # Over each row's values, column by column.
@@ -229,8 +228,6 @@ _PRODUCTS: Final[dict[str, Row]] = {
 register(_PRODUCTS, "matmul")
 
 PADDING: Final = "no row is padding"
-_RESULT: Final = 2  # bytes of a float16 or bfloat16 result
-_BYTES_OF_TWO: Final = (*FOUR_BIT, "int8")  # a weight of a grouped product that holds two numbers in a byte
 
 # --- products ----------------------------------------------------------------------------------------------------------------------
 
@@ -281,38 +278,33 @@ _GENAI_PRODUCTS: Final[dict[str, Row]] = {
 }
 register(_GENAI_PRODUCTS, "matmul")
 
-# Grouped products -> how many tensors after the two operands they read: scales and sizes, before a result.
-_STACKED: Final = {
-    "bf16bf16bf16_grouped_stacked": 1, "bf16bf16bf16_grouped_grad": 1, "f8f8bf16_rowwise_grouped_stacked": 3,
-    "f8f8bf16_groupwise_grouped": 3, "f8f8bf16_groupwise_grouped_preshuffle": 3, "bf16i4bf16_shuffled_grouped": 3,
-    "f8i4bf16_shuffled_grouped": 4, "f4f4bf16_grouped_stacked": 5,
-}  # fmt: skip
 
-
-@formula(*(f"fbgemm::{name}" for name in _STACKED), category="matmul")
-def _stacked(signature: Signature) -> Work:
-    """[tokens, k] of all groups with [groups, n, k]; no more weights are read than groups have a token."""
-    tensors = signature.tensors
-    if len(tensors) < 3 or len(tensors[1].shape) != 3:
-        raise NotCounted("shapes not recorded")
-    left, right, *small = tensors
-    small = small[: _STACKED[signature.name.rpartition("::")[2]]]
-    rows, (groups, outputs, inner) = left.numel // max(left.shape[-1], 1), right.shape
-    packed = right.dtype in _BYTES_OF_TWO
-    precision = operand_precision(left, right)
-    if left.shape[-1] != inner and not packed:  # the gradient of the input: [tokens, n] @ [groups, n, k]
-        outputs, inner = inner, outputs
-    touched = min(groups, rows)
-    weights = touched * outputs * inner
-    return Work(
-        matrix_flops=product_flops(1, rows, inner * (1 + packed), outputs),
-        other_flops=DEQUANTIZE * 2 * weights if packed and precision != "fp4" else rows * outputs * (len(small) > 1),
-        bytes_read=size(left, *small) + weights * right.itemsize,
-        bytes_written=rows * outputs * _RESULT,
-        precision=precision,
-        assumption="every group has a token" if groups > 1 else "",
+def _stacked(count: int) -> tuple[Row, ...]:
+    """[tokens, k] of all groups with [groups, n, k], or for the gradient of the input [groups, k, n], and ``count`` scales and sizes;
+    no more weights are read than groups have a token."""
+    small = ", ".join(f"read small{number}?" for number in range(count))
+    row = Row(
+        f"read left[*rows k], view right[groups a b], {small}",
+        where="narrow = packed(right) or right.dtype == 'int8'; both = packed(left) and packed(right); back = k != b and not narrow;"
+        " n = b if back else a; inner = a if back else b; weights = min(groups, rows) * n * inner",
+        matrix="2 * rows * inner * (1 + narrow) * n",
+        other=f"DEQUANTIZE * 2 * weights if narrow and not both else rows * n * {'bool(small1)' if count > 1 else 0}",
+        also="weights * right.item",
+        writes="2 * rows * n",
+        assumption="every group has a token",
+        given="groups > 1",
     )
+    return replace(row, fits="both", precision="=fp4"), row
 
+
+_STACKED: Final[dict[str, tuple[Row, ...]]] = {
+    "bf16bf16bf16_grouped_stacked bf16bf16bf16_grouped_grad": _stacked(1),
+    "f8f8bf16_rowwise_grouped_stacked f8f8bf16_groupwise_grouped f8f8bf16_groupwise_grouped_preshuffle": _stacked(3),
+    "bf16i4bf16_shuffled_grouped": _stacked(3),
+    "f8i4bf16_shuffled_grouped": _stacked(4),
+    "f4f4bf16_grouped_stacked": _stacked(5),
+}
+register(_STACKED, "matmul", namespace="fbgemm::", functions=True)
 
 _GROUPED: Final = {
     "mx8mx8bf16_grouped_mm": "out=None tokens=None",
@@ -341,7 +333,7 @@ def _grouped(signature: Signature) -> Work:
         matrix_flops=flops * (1 + fp4),
         other_flops=prod(shape) * (rowwise or any(whole)),
         bytes_read=size(left, right, args.tensor("left_scale"), args.tensor("right_scale"), offsets, *whole),
-        bytes_written=prod(shape) * _RESULT,
+        bytes_written=2 * prod(shape),
         precision="fp4" if fp4 else matrix_precision_of(left.dtype),
     )
 
@@ -363,7 +355,7 @@ def _listed(signature: Signature) -> Work:
         matrix_flops=sum(product_flops(1, prod(left.shape[:-1]), left.shape[-1], right.shape[0]) for left, right in pairs),
         other_flops=results * narrow,
         bytes_read=(1 if narrow else 2) * sum(left.numel + right.numel for left, right in pairs) + 4 * scales,
-        bytes_written=_RESULT * results,
+        bytes_written=2 * results,
         precision="fp8" if narrow else "bf16",
     )
 

@@ -268,7 +268,6 @@ for (_kind, (_tables, _locations)), _batch in product(_KINDS.items(), _BATCHES):
 for _name, _schema in _OF_WEIGHTS.items():
     formula(f"fbgemm::{_name}", category="embedding")(partial(_sample_weight_gradient, schema=_schema))
 
-
 # --- inference: tables of packed rows ----------------------------------------------------------------------------------------------
 
 _NARROW: Final = {"max_int2": 2, "max_int4": 4, "max_int8": 8, "max_float16": 16, "max_float32": 32}

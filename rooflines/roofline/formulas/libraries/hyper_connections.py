@@ -80,7 +80,6 @@ _FUSED: Final[dict[str, Row]] = {
 }
 register(_FUSED, "element-wise")
 
-
 _POST: Final = Row(
     "read x, read residual[*tokens n w], read post, read comb",
     other=_MIXED,
@@ -94,7 +93,6 @@ _POSTS: Final[dict[str, Row]] = {
     "trtllm::mhc_post_mapping": replace(_POST, schema="read residual[*tokens n w], read x, read post, read comb"),
 }
 register(_POSTS, "element-wise")
-
 
 # Each of their parts is an operator of AITER.
 dispatches("aiter::mhc_pre", "aiter::mhc_fused_post_pre", "aiter::mhc_fused_post_pre_large_m", "vllm::mhc_pre_aiter",

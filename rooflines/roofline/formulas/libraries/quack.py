@@ -80,7 +80,6 @@ def _product(signature: Signature, one: _Product) -> Work:
 for _name, _one in _PRODUCTS.items():
     formula(_name, category="matmul")(partial(_product, one=_one))
 
-
 _OPERANDS: Final = "read left[*m k], read right[*b k n]"
 # Forms that return their result.
 _RETURNED: Final[dict[str, Row]] = {

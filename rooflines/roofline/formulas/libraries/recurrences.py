@@ -415,7 +415,6 @@ _OPERATORS: Final[dict[str, Row]] = {
 }
 register(_OPERATORS, "convolution")
 
-
 # Each channel with a filter of its own, [channels, width], in place; perhaps a SiLU. The last inputs are the next call's state.
 _SERVED_STEP: Final = Row(
     "update x, view states?, read weight[channels width], read bias?, silu, lengths=None, view slots?",
@@ -434,7 +433,6 @@ _SERVED_CONVOLUTION: Final = replace(
 )
 for _library in ("sgl_kernel::", "sglang::mamba_", "trtllm::"):
     register({"causal_conv1d_fwd": _SERVED_CONVOLUTION, "causal_conv1d_update": _SERVED_STEP}, "convolution", namespace=_library)
-
 
 # --- norms and gates ---------------------------------------------------------------------------------------------------------------
 

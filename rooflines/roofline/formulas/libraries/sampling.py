@@ -25,7 +25,6 @@ RENORMALISED: Final[dict[str, Row]] = {
 register(RENORMALISED, "other", namespace="flashinfer::")
 register(RENORMALISED, "other", namespace="sgl_kernel::")
 
-
 # One token a row, perhaps of chosen rows and with limits for each. Before March 2025 random numbers were an argument.
 _CHOSEN: Final = Row(
     "read input, write out, read rows?, read limits?, limit=None, read more_limits?", _COMPARE_AND_SUM, fits="not floating(out)"
@@ -36,7 +35,6 @@ _FROM_PROBABILITIES: Final[dict[str, Row]] = {
 }
 register(_FROM_PROBABILITIES, "other", namespace="sgl_kernel::")
 register({**_FROM_PROBABILITIES, "top_k_sampling_from_probs sampling_from_probs": _CHOSEN}, "other", namespace="flashinfer::")
-
 
 LOGITS: Final[dict[str, Row]] = {
     # Gumbel's trick: a random number for each

@@ -38,7 +38,6 @@ FORWARD: Final = {
 
 register_layouts(FORWARD, {})
 
-
 formula("_C::merge_attn_states", category="attention")(
     partial(merge, schema="out out_log_sum prefix prefix_log_sum suffix suffix_log_sum")
 )
@@ -50,7 +49,6 @@ dispatches("vllm::unified_mla_attention", "vllm::unified_mla_attention_with_outp
 # Attention of encoders of images, by one of several libraries.
 dispatches("vllm::flash_attn_maxseqlen_wrapper", "vllm::flashinfer_wrapper", "vllm::torch_sdpa_wrapper", "vllm::triton_attn_wrapper",
            "vllm::aiter_fp8_attn_wrapper", category="attention", reason="the longest sequence is the value of a tensor")  # fmt: skip
-
 
 hinted_formula("vllm::unified_attention_with_output", category="attention")(
     partial(unified, schema="query key value out layer scale=None block_scale=None updated=None")

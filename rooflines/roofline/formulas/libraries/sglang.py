@@ -60,7 +60,6 @@ register_products(WRAPPERS, wraps=True, namespace="sglang::")
 _IN_FP4: Final = fp4_product("read left, read right, read scale, write out?, dtype=None")
 register({"sglang::aiter_gemm_afp4wfp4_pre_quant sglang::mxfp4_diffusion_quant_gemm": _IN_FP4}, "matmul", wraps=True)
 
-
 # Repacked weights: the width of the result is an argument.
 _REPACKED: Final = "read input[*m =k], read weight, read scale?"
 _GPTQ: Final = f"{_REPACKED}, read zeros?, read g_idx?, order, workspace"
@@ -79,7 +78,6 @@ _GATED_PRODUCT: Final = Row(
 )
 register(_MARLIN, "matmul", wraps=True, namespace="sglang::")
 register({"sglang::cutedsl_dual_gemm_swiglu": _GATED_PRODUCT}, "matmul")
-
 
 # --- norms, activations, conversions -----------------------------------------------------------------------------------------------
 
@@ -168,7 +166,6 @@ register(ROUTING, "moe", namespace="sglang::")
 register({"sglang::fused_topk_deepseek": _DEEPSEEK}, "moe", wraps=True)
 
 # --- norms and positions of queries and keys ---------------------------------------------------------------------------------------
-
 
 # Queries and keys [tokens, heads, head], read whole and written to tensors that may be the same memory.
 _PAIR: Final = "update q[*heads head], update k"

@@ -86,7 +86,6 @@ formula("FusedDenseGeluDenseFunc", category="matmul")(partial(_stack, activation
 formula("FusedDenseFuncBackward", "MlpFunctionBackward", category="matmul")(partial(_stack_gradient, activation=1))
 formula("FusedDenseGeluDenseFuncBackward", category="matmul")(partial(_stack_gradient, activation=costs.GELU + 6))
 
-
 # --- softmaxes and losses ----------------------------------------------------------------------------------------------------------
 
 _SOFTMAXES: Final = ("ScaledSoftmax", "ScaledMaskedSoftmax", "ScaledUpperTriangMaskedSoftmax", "ScaledAlignedCausalMaskedSoftmax",
@@ -137,7 +136,6 @@ _ACCUMULATED: Final = Row(
 register({"LinearFunctionForZeroStage3": _LINEAR}, "matmul", wraps=True, given=tensors_only)
 register({"LinearFunctionForZeroStage3Backward": _GRADIENT}, "matmul", wraps=True, given=with_gradient)
 register({"LinearWithGradAccumulationAndAsyncCommunicationBackward": _ACCUMULATED}, "matmul", given=with_gradient)
-
 
 # --- experts on other ranks --------------------------------------------------------------------------------------------------------
 

@@ -175,9 +175,7 @@ def _grouped(signature: Signature, backward: bool) -> Work:
 formula("_GroupedLinear", category="matmul", wraps=True)(partial(_grouped, backward=False))
 formula("_GroupedLinearBackward", category="matmul", wraps=True)(partial(_grouped, backward=True))
 
-
 # --- norms, softmaxes, rotary embedding, losses ------------------------------------------------------------------------------------
-
 
 register_norms("_LayerNorm", rms=False)  # TransformerEngine 1
 register_norms("_RMSNorm", rms=True)
@@ -217,7 +215,6 @@ def _rotate_packed_back(signature: Signature) -> Work:
 # Whether the gradient is scaled depends on the value of the one that is given.
 dispatches("CrossEntropyFunctionBackward", category="element-wise")
 
-
 # The gradient takes the place of the logits. The function of QuACK that has this name has no number after the labels, and keeps the
 # logarithm of each row's sum for its backward.
 _LOSSES: Final = (
@@ -228,7 +225,6 @@ _LOSSES: Final = (
     Row("read logits, read target", costs.SOFTMAX, "logits", writes="8 * target.n"),
 )  # fmt: skip
 register({"CrossEntropyFunction": _LOSSES}, "reduction")
-
 
 _DTYPES: Final = {3: "float32", 4: "float16", 5: "bfloat16", 6: "float8_e4m3fn", 7: "float8_e5m2"}
 
@@ -258,7 +254,6 @@ _PRODUCT: Final = Row(
 )
 _PRODUCTS: Final = (replace(_PRODUCT, precision="=fp8", fits=f"left.dtype == 'uint8' and {_PRODUCT.fits}"), _PRODUCT)
 register({"tex_ts::te_gemm_ts": _PRODUCTS}, "matmul")
-
 
 _LEFT: Final = "left left_scale left_offset left_type flip_left right right_scale right_offset right_type flip_right"
 _GROUPED: Final = {
@@ -294,7 +289,6 @@ for _name, _schema in _GROUPED.items():
 _NARROW: Final = costs.QUANTIZE + 2  # and the largest magnitude, for the scales of later steps
 _CAST: Final = Row("read self", _NARROW, "self", writes="self.n")
 register({"tex_ts::cast_to_fp8_ts tex_ts::cast_to_fp8_noalloc_ts": _CAST}, "element-wise")
-
 
 # The number of a dtype, its bytes and precision.
 _WIDE: Final = {3: (4, "=fp32"), 4: (2, "=fp16"), 5: (2, "=bf16")}
@@ -333,7 +327,6 @@ _ACTIVATIONS: Final[dict[str, Row]] = {
     "tex_ts::swiglu_ts": _activation(costs.SILU + 1, gated=True),
 }
 register(_ACTIVATIONS, "element-wise")
-
 
 _NORMS: Final[dict[str, Row]] = {  # of inference: without statistics
     "tex_ts::layernorm_fwd_inf_ts": Row("read self, read weight, read bias", LAYER_NORM, "self", "self"),

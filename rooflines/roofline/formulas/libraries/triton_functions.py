@@ -183,7 +183,6 @@ for _name, _rope in _ROPES.items():
 
 # --- losses ------------------------------------------------------------------------------------------------------------------------
 
-
 # [tokens, hidden] @ [vocabulary, hidden]^T, the loss of it, and the gradients of both: the logits are never kept.
 _LINEAR_LOSS: Final = Row(
     "update input[*tokens k], read target, update weight[vocabulary =k], update bias[=vocabulary]?",
@@ -192,7 +191,6 @@ _LINEAR_LOSS: Final = Row(
 )  # fmt: skip
 register({"FusedLinearCrossEntropyFunction": _LINEAR_LOSS}, "matmul", functions=True)
 
-
 # Whether the gradients are scaled depends on the value of the gradient that is given.
 dispatches("FusedLinearCrossEntropyFunctionBackward", category="element-wise")
 
@@ -200,7 +198,6 @@ dispatches("FusedLinearCrossEntropyFunctionBackward", category="element-wise")
 
 register_norms("LigerRMSNormFunction", "LigerFusedAddRMSNormFunction", rms=True)
 register_norms("LigerLayerNormFunction", rms=False)
-
 
 # A row of the norm is a group; means and deviations in float32 are kept.
 _GROUP_NORM: Final = Row(
@@ -219,7 +216,6 @@ _GROUP_NORM_GRADIENT: Final = Row(
 )
 register({"LigerGroupNormFunction": _GROUP_NORM}, "normalisation")
 register({"LigerGroupNormFunctionBackward": _GROUP_NORM_GRADIENT}, "normalisation", given=with_gradient)
-
 
 # --- element by element ------------------------------------------------------------------------------------------------------------
 
@@ -240,7 +236,6 @@ _ELEMENTS: Final[dict[str, Row]] = {
     ),
 }
 register(_ELEMENTS, "element-wise", functions=True)
-
 
 # --- losses ------------------------------------------------------------------------------------------------------------------------
 

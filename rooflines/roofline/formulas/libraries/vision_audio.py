@@ -70,7 +70,6 @@ register(_SAMPLED, "attention", functions=True)
 
 LONGEST: Final = "all sequences are as long as the longest"
 
-
 _ROWS: Final[dict[str, Row]] = {
     # Logits [b, times, targets + 1, classes]: the sum of each row's exponentials, the sums of all paths to and from each place, and as
     # the gradient exp of the logit and both sums, less that of the step taken.

@@ -78,7 +78,6 @@ _EXPERTS_TO_FP4: Final[dict[str, Row]] = {
 }
 register(_EXPERTS_TO_FP4, "element-wise")
 
-
 # Older versions are given the results first.
 _FP4: Final = (
     to_fp4("write out, read input, write block_scale, read scale"),
@@ -86,17 +85,13 @@ _FP4: Final = (
 )
 register({"_C::scaled_fp4_quant": _FP4}, "element-wise")
 
-
 # The same memory.
 register({"_C::weak_ref_tensor sgl_kernel::weak_ref_tensor _C::get_cuda_view_from_cpu_tensor": Row("input")}, "other")
 
-
 # --- positions ---------------------------------------------------------------------------------------------------------------------
-
 
 _ROTATED: Final = "_C::rotary_embedding _C::batched_rotary_embedding sgl_kernel::rotary_embedding sglang::rotary_embedding_with_key"
 register({_ROTATED: rotate_in_place()}, "element-wise")
-
 
 # Queries and keys inside [tokens, heads * head] are normalised and rotated in place; the values stay.
 _NORMALISED_AND_ROTATED: Final = Row(
@@ -111,7 +106,6 @@ register({"_C::fused_qk_norm_rope": _NORMALISED_AND_ROTATED}, "normalisation")
 
 # --- the KV cache ------------------------------------------------------------------------------------------------------------------
 
-
 # Queries and keys rotate in place, and the keys go into the cache beside the compressed ones.
 _ROTATED_KEYS: Final = rotate_in_place(
     "read positions, view q_pe[*heads head], view k_pe, view kv_c, view table, is_neox, read slots, view cache, dtype, read scale?",
@@ -124,7 +118,6 @@ _SWAPPED: Final = Row(
     writes="moved",
 )  # fmt: skip
 _STORED: Final = "reshape_and_cache reshape_and_cache_flash"
-
 
 _STORED_IN: Final = " ".join(f"{library}::{name}" for library in ("_C_cache_ops", "aiter") for name in _STORED.split())
 _GATHERED: Final = "every row of the result is gathered"
@@ -198,7 +191,6 @@ _PRODUCTS: Final[dict[str, str]] = {
 }
 register_products(_PRODUCTS)
 _HALF: Final = ("fp16", "bf16")
-
 
 # weight [n, k], activations [m, k]; a bias since 2025. ``KQ`` is fp8 with two scales, the result before them.
 _FEW: Final = "read weight[n k], read x[*m =k]"
@@ -301,7 +293,6 @@ def marlin_dtype(inputs: TensorArg, scales: list[TensorArg]) -> str:
 
 _ONE: Final = "every token has an adapter, all the same"
 
-
 # [tokens, width] to [slices, tokens, rank], with a weight [rank, width] a slice, and a scale for each result.
 _SHRINK: Final = Row(
     "read input[tokens width], weights, write out[slices rows rank]",
@@ -353,7 +344,6 @@ _PYTHON_PRODUCTS: Final[dict[str, str]] = {
 }
 register_products({names: schema for schema, names in _PYTHON_PRODUCTS.items()}, wraps=True, namespace="vllm::")
 
-
 _LAYER: Final = "read input[*m k], read weight[n =k]"
 # Older versions have the scales of activations in 4 bits before a flag.
 _IN_FP4: Final = (
@@ -369,7 +359,6 @@ _LAYERS_OF_NUMBERS: Final[dict[str, Row | tuple[Row, ...]]] = {
     "gemm_with_dynamic_quant": _IN_FP4,
 }
 register(_LAYERS_OF_NUMBERS, "matmul", wraps=True, namespace="vllm::")
-
 
 # --- norms, routing, conversions, positions ----------------------------------------------------------------------------------------
 
@@ -449,7 +438,6 @@ _PYTHON_ROTATED: Final = rotate_in_place(
     rotary="rotary", angles="positions.size + selected(table, tokens * table[-1])",
 )  # fmt: skip
 register({"vllm::mrope": _PYTHON_ROTATED}, "element-wise")
-
 
 # --- what is found by the name of a layer ------------------------------------------------------------------------------------------
 

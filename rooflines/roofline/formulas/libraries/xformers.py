@@ -46,7 +46,6 @@ _COPIES: Final[dict[str, Row]] = {
 }
 register(_COPIES, "copy")
 
-
 # --- two of four elements ----------------------------------------------------------------------------------------------------------
 
 # [m, k / 2] packed, with [k, n]: the products with the kept elements.
@@ -63,7 +62,6 @@ _SPARSE_PRODUCTS: Final[dict[str, Row]] = {
     ),
 }
 register(_SPARSE_PRODUCTS, "matmul")
-
 
 # --- rows by index -----------------------------------------------------------------------------------------------------------------
 

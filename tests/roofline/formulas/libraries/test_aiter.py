@@ -6,7 +6,6 @@ import pytest
 
 from rooflines.profiler.trace.signature import Signature, from_kineto
 from rooflines.roofline.formulas import Work, count
-from rooflines.roofline.formulas.registry import words
 from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp8, fp32, int64, reason, uint8
 
 T, D = 7, 30
@@ -80,24 +79,6 @@ def test_activations_that_become_fp4_on_the_way():
         made = figures(f"aiter::{name}", *batched, 15, None, None, True, True, None)
         assert made == (*(3 * number for number in expected[:4]), "fp4")
     assert "another version" in reason("aiter::gemm_a16wfp4_", bf16(m, 60), uint8(n, k // 2), scale, False, 15)
-
-
-def test_rope_of_packed_sequences_and_images():
-    x, half = bf16(T, 3, 10), bf16(99, 1, 1, 5)
-    numbers = T * 30
-    for name in ("rope_thd_fwd_impl", "rope_thd_bwd_impl"):
-        packed = figures(f"aiter::{name}", x, x, int64(4), half, 0, True, False)
-        assert packed == (0, 3 * numbers, 2 * numbers + 8 * 4 + 2 * 99 * 5, 2 * numbers, "bf16")
-    image, row, column = bf16(2, 6, 3, 20), bf16(1, 2, 1, 5), bf16(1, 3, 1, 5)
-    for name in ("rope_2d_fwd_impl", "rope_2d_bwd_impl"):
-        turned = figures(f"aiter::{name}", image, image, row, row, column, column, 2, 3, 0, True, False)
-        assert turned == (0, 3 * 720, 2 * 720 + 2 * 2 * (10 + 15), 2 * 720, "bf16")
-    placed = ("rope_cached_positions_offsets_fwd_impl", "rope_cached_positions_offsets_2c_fwd_impl")
-    single = figures(f"aiter::{placed[0]}", bf16(T, 2, 3, 10), bf16(T, 2, 3, 10), half, half, int64(T, 2), int64(T, 2), 0, True, False)
-    assert single == (0, 3 * T * 60, 2 * T * 60 + 2 * 8 * 14 + 14 * 20, 2 * T * 60, "bf16")
-    y = bf16(T, 2, 1, 10)
-    double = (bf16(T, 2, 3, 10), y, bf16(T, 2, 3, 10), y, half, half, int64(T, 2), int64(T, 2), 0, True, False)
-    assert figures(f"aiter::{placed[1]}", *double)[1:4] == (3 * T * 80, 2 * T * 80 + 2 * 8 * 14 + 14 * 20, 2 * T * 80)
 
 
 T, H, WIDE, ROT = 7, 3, 20, 8  # tokens, heads, compressed width, rotated width
@@ -194,17 +175,3 @@ def test_attention_of_a_step():
     assert work.matrix_flops == 4 * 4 * (T * (T + 1) // 2) * 10
     latent = (*args[:6], True, bf16(T, 80))
     assert count(Signature("aiter::unified_attention_with_output_base", latent)).kind == "composite"
-
-
-@pytest.mark.parametrize(
-    "name",
-    words(
-        "v4_attention_with_output linear_attention_with_output_base indexer_score_topk moe_forward atom_vllm_mha_attention"
-        " atom_vllm_mla_attention dspark_block_attention indexer_with_output kda_attention_with_output maybe_dual_stream_forward"
-        " minimax_m3_sparse_attention sparse_attn_indexer sparse_attn_indexer_plugin_mode sparse_attn_indexer_sglang_plugin_mode"
-        " v4_core_attention"
-    ),
-)
-def test_layers_only_call_others(name):
-    outcome = count(Signature(f"aiter::{name}", (X, X, None)))
-    assert (outcome.kind, outcome.work) == ("composite", None)

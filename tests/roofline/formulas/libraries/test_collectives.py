@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.roofline.formulas.libraries.calls import bf16, figures, fp32, int64
+from tests.roofline.formulas.libraries.calls import bf16, figures, fp32
 
 T, D = 7, 30
 SIZE = 2 * T * D
@@ -44,12 +44,3 @@ def test_what_follows_an_all_reduce_of_tensorrt_llm(fusion, cost, wide, narrow):
     args = (bf16(7, 32), bf16(7, 32), bf16(32), fp32(1), None, None, (0, 1), 3, fusion, 1e-6, True)
     read = 2 * 2 * 7 * 32 + 2 * 32 + 4
     assert figures("trtllm::allreduce", *args)[1:4] == (cost * 7 * 32, read, wide * 2 * 7 * 32 + narrow)
-
-
-def test_norms_of_heads_over_ranks():
-    q, k, v = bf16(T, 20), bf16(T, 10), bf16(T, 10)
-    plain = (EMPTY, 94, bf16(T, 40), bf16(20), bf16(10), q, k, v)
-    read = 2 * T * 40 + 2 * 30
-    assert figures("aiter::fused_qknorm_allreduce", *plain, 1e-6, 0, 0) == (0, 4 * T * 30, read, 2 * T * 40, "bf16")
-    placed = figures("aiter::fused_qknorm_allreduce_rope", *plain, bf16(99, 4), int64(T), 10, 4, 1e-6, 0, 0)
-    assert placed == (0, 4 * T * 30 + 3 * T * 3 * 4, read + 8 * T + 2 * T * 4, 2 * T * 40, "bf16")

@@ -50,13 +50,6 @@ def test_a_prefill_of_one_sequence_from_pages(mask, pairs):
         assert work.bytes_written == 2 * T * H * HD + 4 * T * H
 
 
-def test_a_prefill_of_packed_keys():
-    key = bf16(T, KV, HD)
-    args = (*SPACE, bf16(T, H, HD), key, key, int32(2), int32(2), bf16(T, H, HD), None, 1, 0, -1, True)
-    for name in (f"{PREFILL}_use_swa_False_f16qk_False_sm90::ragged_run", "flashinfer::batch_prefill_with_ragged_kv_cache_run"):
-        assert counted(name, *args).work.matrix_flops == 4 * H * (T * (T + 1) // 2) * HD
-
-
 def test_a_single_sequence():
     key, out = bf16(9, KV, HD), bf16(T, H, HD)
     args = (bf16(T, H, HD), key, key, uint8(99), out, None, 1, 0, -1, None)
@@ -67,10 +60,3 @@ def test_a_single_sequence():
     work = counted("flashinfer_kernels::single_decode_with_kv_cache", *one).work
     assert (work.matrix_flops, work.bytes_written) == (4 * H * 9 * HD, 2 * H * HD)
     assert work.bytes_read == 2 * H * HD + 2 * 2 * 9 * KV * HD
-
-
-def test_partial_results():
-    out, sums = bf16(T, H, HD), fp32(T, H)
-    whole = figures("cascade::merge_state", out, sums, out, sums, out, sums)
-    assert whole[2:4] == (2 * (2 * T * H * HD + 4 * T * H), 2 * T * H * HD + 4 * T * H)
-    assert figures("cascade::merge_state_in_place", out, sums, out, sums, None) == whole

@@ -55,16 +55,6 @@ def test_values_do_not_rotate():
     assert reason("ApplyRotaryEmbQKV_", HEADS, ANGLES, ANGLES) == "number of heads that rotate not recorded"
 
 
-def test_rotary_embeddings_in_place():
-    whole = bf16(7, 20)
-    assert figures("Fast_RoPE_Embedding", HEADS, whole, whole) == (0, 3 * 840, ALL + 4 * 140, ALL, "bf16")
-    keys = bf16(2, 2, 7, 20)
-    both = figures("Fast_RoPE_Embedding_QK", bf16(2, 3, 7, 20), keys, whole, whole, int32(14))
-    assert both == (0, 3 * (840 + 560), 2 * 1400 + 4 * 140, 2 * 1400, "bf16")
-    back = figures("Fast_RoPE_Embedding_QKBackward", (bf16(2, 3, 7, 20), keys), bf16(2, 3, 7, 20), keys, whole, whole)
-    assert back == both
-
-
 # --- activations -------------------------------------------------------------------------------------------------------------------
 
 
@@ -82,16 +72,6 @@ def test_gates_with_a_bias_or_weights():
     assert weighted[1:4] == (23 * SIZE, 2 * SIZE + 4 * SIZE + 60, 4 * SIZE + 60)
     assert figures("GeLUFunction", X, B)[1:4] == (23 * SIZE, 2 * SIZE + 32, 2 * SIZE)
     assert reason("GeGLUFunction", bf16(15, 31)) == "arguments of another version of this operator"
-
-
-# --- losses ------------------------------------------------------------------------------------------------------------------------
-
-
-def test_a_layer_with_its_loss():
-    found = counted("FusedLinearCrossEntropyFunction", bf16(15, 16), int64(15), bf16(101, 16), bf16(101)).work
-    assert found.matrix_flops == 3 * 2 * 15 * 16 * 101
-    assert (found.bytes_read, found.bytes_written) == (480 + 120 + 3232 + 202, 480 + 3232 + 202 + 4)
-    assert count(Signature("FusedLinearCrossEntropyFunctionBackward", (fp32(),))).kind == "composite"
 
 
 # --- Unsloth: layers from 16 to 24 with adapters of rank 4 ---------------------------------------------------------------------------

@@ -49,14 +49,6 @@ def test_a_product_that_is_added_to_its_result():
     assert "inner dimensions" in reason(f"{KERNELS}hipblaslt_gemm", bf16(M, K), bf16(K, N), OUT_BF16, False, True)
 
 
-def test_two_numbers_of_four_bits_lie_in_an_element():
-    args = (fp4(48, 64), e8m0(48, 4), fp4(32, 64), e8m0(32, 4))
-    expected = (2 * 48 * 128 * 32, 48 * 32, 48 * 64 + 32 * 64 + 48 * 4 + 32 * 4, 2 * 48 * 32, "fp4")
-    assert figures(f"{KERNELS}hipblaslt_gemm_fp4", *args, OUT_BF16, False, True, False, None) == expected
-    a, a_scale, b, b_scale = args
-    assert figures("primus_turbo::gemm_fp4_impl", a, a_scale, False, b, b_scale, True, OUT_BF16, False, 4, 1, False) == expected
-
-
 GROUPS = int64(G), int64(G + 1)
 ENDS = 8 * (G + G + 1)
 
@@ -99,30 +91,9 @@ def test_operands_in_blocks_of_32_have_the_rows_last():
     assert figures("primus_turbo::grouped_gemm_fp4_variable_k_impl", *narrow)[0] == 2 * 19 * 128 * 53
 
 
-# --- norms, gates and layouts ------------------------------------------------------------------------------------------------------
-
-
-def test_norms():
-    x, weight = bf16(5, 16), bf16(16)
-    assert figures("_RMSNormFunction", x, weight, 1e-6, False) == (0, 4 * 80, 160 + 32, 160 + 20, "bf16")
-    assert figures("_RMSNormResidualFunction", x, x, weight, 1e-6) == (0, 5 * 80, 320 + 32, 320 + 20, "bf16")
-    assert figures("_RMSNormFunctionBackward", (x,), x, weight, 1e-6) == (0, 10 * 80, 320 + 32 + 20, 160 + 32, "bf16")
-
-
 # --- attention ---------------------------------------------------------------------------------------------------------------------
 
 Q, KEY = bf16(2, 7, 4, 16), bf16(2, 7, 2, 16)
-OUT_OF = ("primus_turbo::attention_aiter_forward_impl", "primus_turbo::attention_aiter_csrc_forward_impl")
-
-
-@pytest.mark.parametrize("name", OUT_OF)
-def test_attention(name):
-    """2 batches of 4 heads of 7 queries: 28 causal pairs each."""
-    causal = counted(name, Q, KEY, KEY, 0.0, 0.25, True, -1, -1, None, None, True, False).work
-    assert causal.matrix_flops == 2 * 8 * 28 * (16 + 16)
-    assert causal.bytes_read == 2 * (2 * 7 * 4 * 16 + 2 * 2 * 7 * 2 * 16)
-    assert causal.bytes_written == 2 * 7 * 4 * (16 * 2 + 4)
-    assert counted(name, Q, KEY, KEY, 0.0, 0.25, False, -1, -1, None, None, True, False).work.matrix_flops == 2 * 8 * 49 * 32
 
 
 SUMS, OPTIONS = fp32(2, 4, 7), (0.0, 0.25, True, -1, -1)

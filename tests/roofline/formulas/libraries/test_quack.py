@@ -33,16 +33,6 @@ def test_products_of_groups():
     assert (inner.matrix_flops, inner.bytes_written) == (2 * FLOPS, 6 * M * N)
 
 
-def test_products_with_an_activation():
-    gated = counted("quack::gemm_gated_out", A, B, OUT, bf16(M, N // 2), None, bf16(N)).work
-    assert (gated.matrix_flops, gated.other_flops) == (FLOPS, M * N // 2 * (15 + 1))
-    assert (gated.bytes_read, gated.bytes_written) == (READ + 2 * N, 2 * M * N + M * N)
-    assert "activation" in gated.assumption
-    back = counted("quack::gemm_dgated_out", A, B, bf16(M, 2 * N), bf16(M, 2 * N), OUT, None).work
-    assert (back.matrix_flops, back.other_flops) == (FLOPS, M * N * (21 + 1))
-    assert back.bytes_read == READ + 4 * M * N
-
-
 def test_a_symmetric_product_is_computed_once():
     assert figures("quack::gemm_symmetric_out", A, bf16(K, M), bf16(M, M), None)[0] == M * (M + 1) * K
 

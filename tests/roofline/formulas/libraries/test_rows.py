@@ -10,6 +10,7 @@ from functools import cache
 import pytest
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.arguments import NotCounted, size
 from rooflines.roofline.formulas.counter import registered
 from rooflines.roofline.formulas.registry import FORMULAS, Hints
@@ -27,10 +28,14 @@ INTEGERS = re.compile(
 DTYPES = ("bfloat16", "uint8", "int64")
 # Sizes that the names of dimensions do not say.
 SIZES = {"half": 8, "bit_rate": 4, "axis": 0}
+PACKED = "fbgemm::int_nbit_split_embedding_codegen_lookup_function"
 SHAPES = {
     "tex_ts::te_gemm_ts": {"left": (16, 16), "right": (8, 16), "out": (8, 16)},
     "bitsandbytes::int8_mixed_scaled_mm": {"outliers": (0,)},
+    PACKED: {"D_offsets": (3,), "offsets": (9,)},
 }
+# A width of 128 for each of two tables of 4 bits.
+VALUES = {PACKED: {"total_D": 256, "max_int2": 0, "max_int4": 128, "max_int8": 0, "max_float16": 0, "max_float32": 0, "output": 1}}
 
 
 def extent(name, times):
@@ -66,14 +71,16 @@ def example(row, times, equal, values, dtypes, shapes):
 
 @cache
 def chosen(row):
-    """The options of an example that the row counts: those of its condition are tried."""
-    fields = fields_of(row.schema)
-    asked = [field for field in fields if re.search(rf"\b{field.name}\b", f"{row.where} {row.fits}" if row.fits else "")]
-    kinds = [DTYPES if field.verb else (None, *range(8), 0.5) for field in asked]
-    shapes = SHAPES.get(OPERATORS[row][0], {})
-    for equal, options in itertools.product((False, True), itertools.product(*kinds)):
-        values = {field.name: option for field, option in zip(asked, options, strict=True) if not field.verb and option is not None}
-        dtypes = {field.name: option for field, option in zip(asked, options, strict=True) if field.verb}
+    """The options of an example that the row counts: other values and dtypes of one or two arguments in its condition are tried."""
+    name, asked = OPERATORS[row][0], fields_of(row.schema) if row.fits else ()
+    asked = [field for field in asked if re.search(rf"\b{field.name}\b", f"{row.where} {row.fits}")]
+    options = [(field, option) for field in asked for option in (DTYPES if field.verb else (*range(8), 0.5, True))]
+    shapes = SHAPES.get(name, {})
+    for equal, changed in itertools.product(
+        (False, True), [(), *itertools.combinations(options, 1), *itertools.combinations(options, 2)]
+    ):
+        values = {field.name: option for field, option in changed if not field.verb} | VALUES.get(name, {})
+        dtypes = {field.name: option for field, option in changed if field.verb}
         try:
             row_work(example(row, {}, equal, values, dtypes, shapes)[0], row, HINTS)
         except NotCounted:
@@ -158,3 +165,14 @@ def test_a_backward_does_no_less_than_its_forward(name):
     assert backward[0] >= forward[0]
     assert not forward[0] or backward[0] % forward[0] == 0
     assert all(bool(after) >= bool(before) for before, after in zip(forward, backward, strict=True))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "aiter::mhc_pre", "aiter::moe_forward", "sglang::gdn_with_output", "sglang::moe_impl", "sglang_profiler::forward_1",
+        "trtllm::mla_custom_op_inplace", "vllm::flash_attn_maxseqlen_wrapper", "vllm::mamba_mixer2", "vllm::moe_forward",
+    ],
+)  # fmt: skip
+def test_layers_only_call_others(name):
+    assert count(Signature(name, (TensorArg((7, 30), "bfloat16"), None))).kind == "composite"

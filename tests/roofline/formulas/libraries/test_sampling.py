@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas import count
 from tests.roofline.formulas.libraries.calls import bf16, figures, fp32, int32, int64, reason, uint8
 
 B, V = 7, 99
@@ -50,14 +48,6 @@ def test_the_weights_and_the_layers_input():
     post, comb, out, product, squares, scale, base, residual = args
     trtllm = (product, squares, residual, scale, base, post, comb, out, T, N * D, D, 1e-6, 1e-6, 1e-6, 1.0, 20, 3)
     assert figures("trtllm::mhc_big_fuse", *trtllm) == plain
-
-
-@pytest.mark.parametrize(
-    "name", ["aiter::mhc_pre", "aiter::mhc_fused_post_pre", "aiter::mhc_fused_post_pre_large_m", "vllm::mhc_pre_aiter",
-             "vllm::mhc_post_aiter", "vllm::mhc_fused_post_pre_aiter"],
-)  # fmt: skip
-def test_what_only_calls_these_is_composite(name):
-    assert count(Signature(name, (STREAMS, FN))).kind == "composite"
 
 
 def test_rows_by_index():

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
-from rooflines.profiler.trace.signature import Signature, from_kineto
+from rooflines.profiler.trace.signature import from_kineto
 from rooflines.roofline.formulas import Work, count
-from rooflines.roofline.formulas.registry import words
-from tests.roofline.formulas.libraries.calls import bf16, figures, fp8, fp32, int32, int64, uint8
+from tests.roofline.formulas.libraries.calls import bf16, figures, fp8, fp32, int64
 
 T, D = 7, 30
 
@@ -50,25 +47,6 @@ def test_rotary_embedding_with_the_keys_going_into_the_cache():
     assert both[3] - plain[3] == 2 * T * 20
 
 
-def test_functions_that_the_profiler_wraps_only_call_others():
-    outcome = count(Signature("sglang_profiler::rmsnorm_rmsnorm2d_fwd_109", (bf16(T, D), bf16(D))))
-    assert outcome.kind == "composite"
-
-
-E, TOP = 6, 2
-ROWS = T * TOP
-
-
-def test_grouped_products_of_blackwell():
-    args = (fp8(ROWS, 32), fp8(E, 20, 32), uint8(ROWS, 1), uint8(E, 20, 1), bf16(ROWS, 20), int32(E, 3), int32(E), int32(E))
-    made = figures("sgl_kernel::es_sm100_mxfp8_blockscaled_grouped_mm", *args)
-    assert made == (2 * ROWS * 32 * 20, 0, ROWS * 33 + E * 20 * 33, 2 * ROWS * 20, "fp8")
-    converted = (bf16(ROWS, 32), int32(E, 3), int32(E), int32(E), fp8(ROWS, 32), uint8(ROWS, 1))
-    expected = (0, 7 * ROWS * 32, 2 * ROWS * 32 + 4 * 5 * E, ROWS * 33, "bf16")
-    assert figures("sgl_kernel::es_sm100_mxfp8_blockscaled_grouped_quant", *converted) == expected
-    assert figures("_C::mxfp8_experts_quant", *converted) == expected
-
-
 H, KV, HD, ROT = 3, 2, 10, 8
 Q, KEY = bf16(T, H, HD), bf16(T, KV, HD)
 NUMBERS = T * (H + KV) * HD
@@ -86,27 +64,3 @@ def test_norms_and_positions_of_heads():
     assert figures("sglang::apply_rope_inplace", Q, KEY, *PLACES, True, ROT) == (0, TURNED, 2 * turned + READ, 2 * turned, "bf16")
     inside = (bf16(T, (H + 2 * KV) * HD), bf16(HD), bf16(HD), int64(T), H, KV, KV, HD, 1e-6, 1e4, True, 1.0, 1.0, 1.0, 1.0, HD)
     assert figures("sglang::fused_qk_norm_rope_out", *inside) == (0, 7 * NUMBERS, 2 * NUMBERS + 4 * HD + 8 * T, 2 * NUMBERS, "bf16")
-
-
-def test_positions_and_the_cache():
-    cache = fp8(99, KV, HD)
-    args = (Q, KEY, KEY, cache, cache, *PLACES, int64(T), True, ROT)
-    turned, keys = T * (H + KV) * ROT, T * KV * HD
-    made = figures("sglang::apply_rope_inplace_with_kvcache", *args)
-    assert made == (0, TURNED + 5 * 2 * keys, 2 * turned + READ + 2 * keys + 8 * T, 2 * turned + 2 * keys, "bf16")
-
-
-@pytest.mark.parametrize(
-    "name",
-    words(
-        "unified_linear_attention_with_output apply_bnb_4bit moe_forward_piecewise_cuda_graph_impl broadcast_indexer_topk_from_rank0_"
-        " deepseek_v4_attention_with_output flash_attn_varlen_func_op flash_attn_varlen_func_op_lse gdn_with_output"
-        " mla_bmm_then_unified_attention nemotron_mamba2_with_output pcg_dsa_indexer_prefill_split"
-        " unified_attention_with_output_and_lse unified_sparse_attention_with_output triton_mxfp8_blockscaled_linear"
-        " transformers_moe_forward moe_impl"
-        " fused_moe_bypassed_piecewise_cuda_graph_impl flashinfer_fp4_moe_forward_piecewise_cuda_graph_impl"
-        " humming_moe_runner_core_run dsv2_flashinfer_moe_dual_stream_graph dsv4_flashinfer_moe_dual_stream_outputs"
-    ),
-)
-def test_layers_only_call_others(name):
-    assert count(Signature(f"sglang::{name}", (bf16(T, D), None))).kind == "composite"

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.experts import LOCAL, SPREAD
 from rooflines.roofline.formulas.registry import words
-from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp8, fp32, int32, reason, uint8
+from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp8, fp32, int32, uint8
 
 T, D = 7, 32
 M, N, K = 37, 19, 64
@@ -26,17 +24,6 @@ def test_products_of_4_bits():
     assert counted("trtllm::nvfp4_gemm", *args, 15, False).decomposes
 
 
-X, W, SIZE = bf16(T, D), bf16(D), 2 * T * D
-
-
-def test_norms_in_fp4():
-    made = T * D // 2 + T * D // 16
-    alone = figures("trtllm::fused_rmsnorm_fp4_quantize", X, W, fp32(1), 1e-6, False)
-    assert alone == (0, 11 * T * D, SIZE + 2 * D + 4, made, "bf16")
-    added = figures("trtllm::fused_add_rmsnorm_fp4_quantize", X, X, W, fp32(1), 1e-6, True)
-    assert added == (0, 12 * T * D, 2 * SIZE + 2 * D + 4, made + 2 * SIZE, "bf16")
-
-
 E, TOP, WIDTH, INNER = 6, 2, 64, 24
 ROWS = T * TOP
 LAYER = 2 * ROWS * WIDTH * 3 * INNER
@@ -51,16 +38,6 @@ def test_a_layer_of_experts():
         assert (work.matrix_flops, work.other_flops) == (LAYER, 15 * ROWS * INNER + 2 * ROWS * WIDTH)
         assert (work.bytes_read, work.bytes_written) == (2 * T * WIDTH + 8 * ROWS + 2 * E * 3 * INNER * WIDTH, 2 * T * WIDTH)
         assert work.assumption == f"{SPREAD}; {LOCAL}"
-
-
-def test_a_layer_of_experts_in_nvfp4():
-    """16 numbers lie in an element of int64."""
-    first, second = TensorArg((E, 128, WIDTH // 16), "int64"), TensorArg((E, WIDTH, 64 // 16), "int64")
-    args = (uint8(T, WIDTH // 2), int32(T, TOP), fp32(T, TOP), first, None, second, None, 15, ())
-    work = counted("trtllm::fused_moe", *args).work
-    assert (work.matrix_flops, work.precision) == (2 * ROWS * WIDTH * 3 * 64, "fp4")
-    assert work.other_flops == 15 * ROWS * 64 + 2 * ROWS * WIDTH + 7 * ROWS * 64
-    assert work.bytes_read == T * WIDTH // 2 + 8 * ROWS + E * 3 * 64 * WIDTH // 2
 
 
 @pytest.mark.parametrize(
@@ -80,15 +57,6 @@ def test_a_layer_with_its_routing(name):
     assert work.other_flops == 15 * ROWS * INNER + 2 * ROWS * WIDTH + 15 * T * E
     assert work.bytes_read == T * WIDTH + E * 3 * INNER * WIDTH + 4 * (E + T + 2 * E) + 4 * T * E
     assert work.bytes_written == 2 * T * WIDTH
-
-
-def test_a_layer_in_fp4_with_its_routing():
-    args = (fp32(T, E), None, uint8(T, WIDTH // 2), uint8(T, 4), uint8(E, 2 * 32, WIDTH // 2), uint8(E, 2 * 32, 4), None, None, None,
-            None, uint8(E, WIDTH, 16), uint8(E, WIDTH, 2), None, fp32(E), fp32(E), fp32(E), E, TOP, None, None, 32, 0, E, None, 1,
-            True)  # fmt: skip
-    work = counted("trtllm::fp4_block_scale_moe_runner", *args).work
-    assert (work.matrix_flops, work.precision) == (2 * ROWS * WIDTH * 3 * 32, "fp4")
-    assert "scores" in reason("trtllm::fp4_block_scale_moe_runner", None, *args[1:])
 
 
 @pytest.mark.parametrize(
@@ -116,18 +84,3 @@ def test_a_layer_whose_experts_were_chosen_and_whose_weights_lie_in_blocks():
               fp32(E, 1, 1), E, TOP, None, None, INNER, 0, E)  # fmt: skip
     work = counted("sglang::trtllm_fp8_block_scale_routed_moe_wrapper", *routed).work
     assert (work.matrix_flops, work.other_flops) == (LAYER, 15 * ROWS * INNER + 2 * ROWS * WIDTH)
-
-
-def test_routing():
-    for name in ("renorm_moe_routing_op", "default_moe_routing_op"):
-        assert figures(f"trtllm::{name}", bf16(T, E), TOP, None) == (0, 15 * T * E, 2 * T * E, 8 * ROWS, "bf16")
-        assert figures(f"trtllm::{name}", bf16(T, E), TOP, 15)[3] == 6 * ROWS
-    grouped = figures("trtllm::noaux_tc_op", fp32(T, E), fp32(T, E), 2, 1, TOP, 2.5)
-    assert grouped == (0, T * E + 2 * ROWS, 8 * T * E, 8 * ROWS, "fp32")
-    joined = figures("trtllm::moe_unpermute", bf16(99, WIDTH), int32(T, TOP), fp32(T, TOP))
-    assert joined == (0, 2 * ROWS * WIDTH, 2 * ROWS * WIDTH + 8 * ROWS, 2 * T * WIDTH, "bf16")
-
-
-def test_layers_only_call_others():
-    for name in ("attn_custom_op_inplace", "mla_custom_op_inplace"):
-        assert count(Signature(f"trtllm::{name}", (bf16(T, 70), None, None))).kind == "composite"

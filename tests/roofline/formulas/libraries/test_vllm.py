@@ -7,7 +7,6 @@ import pytest
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg, from_kineto
 from rooflines.profiler.trace.tree import tree
 from rooflines.roofline.formulas import Work, count
-from rooflines.roofline.formulas.registry import words
 from rooflines.roofline.resolvers.count import count as count_calls
 from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp8, fp32, int32, int64, reason, uint8
 from tests.traces import mm, op, trace
@@ -199,29 +198,6 @@ def test_marlin_of_an_unknown_version_is_not_counted():
     assert reason("_C::marlin_gemm", bf16(M, K), True) == "sizes of the product not recorded"
 
 
-@pytest.mark.parametrize("name", ["_C::ggml_mul_mat_a8", "_C::ggml_mul_mat_vec_a8"])
-def test_ggml_multiplies_integers(name):
-    weight = uint8(N, 27)  # blocks of bytes
-    assert figures(name, weight, bf16(M, K), 8, N) == (FLOPS, 7 * M * K + M * N, N * 27 + 2 * M * K, 2 * M * N, "int8")
-    assert figures("_C::ggml_dequantize", weight, 8, N, K, 15) == (0, 2 * N * K, N * 27, 2 * N * K, "bf16")
-
-
-@pytest.mark.parametrize(
-    ("name", "args", "cost", "read", "written"),
-    [
-        ("rmsnorm_fp8_group_quant", (bf16(T, D), bf16(D), 1e-5, 15), 11, 2 * T * D + 2 * D, T * D + 8 * T),
-        ("rmsnorm_with_add_fp8_group_quant", (bf16(T, D), bf16(T, D), bf16(D), 1e-5, 15), 12, 4 * T * D + 2 * D, 3 * T * D + 8 * T),
-        ("rmsnorm_fused_dynamic_quant", (bf16(T, D), bf16(D), 1e-5, 24), 11, 2 * T * D + 2 * D, T * D + 4 * T),
-        ("rmsnorm_fused_add_dynamic_quant", (bf16(T, D), bf16(T, D), bf16(D), 1e-5, 24), 12, 4 * T * D + 2 * D, 3 * T * D + 4 * T),
-        ("fused_rms_fp8_per_tensor_static_quant", (bf16(T, D), bf16(D), 1e-5, fp32(1), 24), 9, 2 * T * D + 2 * D + 4, T * D),
-        ("act_mul_and_fp8_group_quant", (bf16(T, 2 * D), 15), 22, 4 * T * D, T * D + 8 * T),
-        ("group_fp8_quant", (bf16(T, D), 15, False), 7, 2 * T * D, T * D + 8 * T),
-    ],
-)
-def test_results_of_8_bits(name, args, cost, read, written):
-    assert figures(f"vllm::rocm_aiter_{name}", *args) == (0, cost * T * D, read, written, "bf16")
-
-
 def test_an_all_reduce_with_a_norm():
     args = (bf16(T, D), bf16(T, D), bf16(D), 1e-6, 4, True, True, 99, 1, None, None, None, None)
     assert figures("vllm::flashinfer_trtllm_fused_allreduce_norm", *args) == (0, 5 * T * D, 4 * T * D + 2 * D, 4 * T * D, "bf16")
@@ -232,13 +208,6 @@ def test_an_all_reduce_with_a_norm():
 def test_an_all_reduce_with_a_norm_before_0_12():
     args = (bf16(T, D), bf16(T, D), bf16(D), 1e-6, 0, 4, True, True, True, 99, 1, True, bf16(T, D), None, None, None)
     assert figures("vllm::flashinfer_trtllm_fused_allreduce_norm", *args) == (0, 5 * T * D, 4 * T * D + 2 * D, 4 * T * D, "bf16")
-
-
-@pytest.mark.parametrize("name", ["vllm::mamba_mixer2", "vllm::gdn_attention_core"])
-def test_layers_that_are_found_by_name_only_call_others(name):
-    outcome = count(Signature(name, (bf16(T, D), bf16(T, D), None)))
-    assert (outcome.kind, outcome.work) == ("composite", None)
-    assert outcome.reason
 
 
 def counted_names(*events):
@@ -278,28 +247,3 @@ def test_the_product_back(active):
     assert (work.bytes_written, work.assumption) == (2 * T * WIDTH, ONE)
     assert counted("vllm::lora_expand", *args, 0, False).work.bytes_read == 4 * SLICES * T * RANK + 2 * RANK * WIDTH
     assert "another version" in reason("vllm::lora_expand", *args, 16, True)
-
-
-X, W, SIZE = bf16(T, D), bf16(D), 2 * T * D
-
-
-def test_norms_of_two_tensors():
-    args = (X, W, bf16(T, 20), bf16(20), 1e-6, 1e-6)
-    read, second = SIZE + 2 * D + 2 * T * 20 + 40, 2 * T * 20
-    assert figures("vllm::fused_mla_dual_rms_norm", *args) == (0, 4 * T * (D + 20), read, SIZE + second, "bf16")
-    group = figures("vllm::fused_mla_dual_rms_norm_group_quant", X, W, bf16(T, 20), bf16(20), 1e-6, 1e-6, 15, False)
-    assert group == (0, 11 * T * D + 4 * T * 20, read, T * D + 8 * T + second, "bf16")
-    assert figures("vllm::fused_mla_dual_rms_norm_per_token_quant", *args)[3] == T * D + 4 * T + second
-
-
-@pytest.mark.parametrize(
-    "name",
-    words(
-        "kda_attention bailing_v3_kda_attention sparse_attn_indexer rocm_aiter_sparse_attn_indexer apply_bnb_4bit lora_linear_async"
-        " fused_rope_unified_mla_kv_cache_update fused_qk_norm_rope_and_unified_kv_cache_update sequence_parallel_chunk_impl"
-        " fused_qk_norm_mrope_and_unified_kv_cache_update qwen_gdn_attention_core_fused_norm_packed olmo_hybrid_gdn_full_forward"
-        " maybe_calc_kv_scales _apply_gguf_embedding"
-    ),
-)
-def test_layers_only_call_others(name):
-    assert count(Signature(f"vllm::{name}", (X, X, None))).kind == "composite"
