@@ -11,8 +11,8 @@ An expression is Python on these names (``"2 * b * t * d"``): an integer argumen
 bytes to read, ``item`` bytes an element, a ``dtype``, ``rank`` dimensions and these as ``x[0]``; it is false where it is absent, and
 its dimensions are then 0. The costs of ``costs.py`` have their names; further functions are those of ``_FUNCTIONS``. ``item(name,
 dtype)`` is the size of an element of the dtype argument ``name``, or else of ``dtype`` if there is one, ``recorded(name)`` says
-whether the argument was recorded, and ``returned(reason)`` is the bytes of results whose sizes depend on values, which a recording
-has; the reason says what is missing where nothing has them.
+whether the argument was recorded, ``value(name)`` is what was recorded or None, and ``returned(reason)`` is the bytes of results whose
+sizes depend on values, which a recording has; the reason says what is missing where nothing has them.
 """
 
 from __future__ import annotations

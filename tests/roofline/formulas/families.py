@@ -36,6 +36,7 @@ def registered_by_module() -> dict[str, list[str]]:
         register(names, *rest)
 
     registry._register = noting
+    families.modules = dict
     folder = Path(families.__file__).parent
     for path in sorted(path.relative_to(folder) for path in folder.rglob("*.py") if path.stem != "__init__"):
         if path.parts[0] != "kernels":
@@ -63,25 +64,36 @@ def evidence(libraries: set[str]) -> dict[str, list[str]]:
     return {"trace": sorted(traced), "call": sorted(called & libraries), "upstream": []}
 
 
+def wrapped(lists: dict[str, list[str]]) -> str:
+    """Lists of names as JSON, several names a line."""
+    parts = []
+    for key, names in lists.items():
+        lines = [""]
+        for name in map(json.dumps, names):
+            if len(lines[-1]) + len(name) > WIDTH:
+                lines.append("")
+            lines[-1] += f"{name}, "
+        parts.append(f'"{key}": [\n' + "\n".join(line.rstrip() for line in lines).rstrip(",") + "\n]")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
 def written() -> dict[Path, str]:
     """The generated files with their contents."""
     modules = registered_by_module()
     libraries = {name for module, names in modules.items() if module.startswith("libraries.") for name in names}
     return {
-        families.FILE: json.dumps(modules, indent=1) + "\n",
-        EVIDENCE: json.dumps(evidence(libraries), indent=1) + "\n",
-        COUNTING: with_lists(COUNTING.read_text(encoding="utf-8")),
+        families.FILE: wrapped(modules),
+        EVIDENCE: wrapped(evidence(libraries)),
+        COUNTING: with_lists(COUNTING.read_text(encoding="utf-8"), set(registry.FORMULAS) - libraries),
     }
 
 
-def with_lists(page: str) -> str:
+def with_lists(page: str, torchs: set[str]) -> str:
     """``docs/counting.md`` with the operators of PyTorch in each category."""
     operators: dict[str, set[str]] = {}
-    for name, entry in registry.FORMULAS.items():
-        if entry.origin == "torch":
-            plain = name.removeprefix("aten::")
-            if not (name.endswith("_") and name[:-1] in registry.FORMULAS):
-                operators.setdefault(entry.category, set()).add(plain)
+    for name in torchs:
+        if not (name.endswith("_") and name[:-1] in registry.FORMULAS):
+            operators.setdefault(registry.FORMULAS[name].category, set()).add(name.removeprefix("aten::"))
     for category, names in operators.items():
         heading = f"### {category.capitalize()}\n\n"
         before, found, after = page.partition(heading)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas import costs
+from rooflines.roofline.formulas import costs, registry
 from rooflines.roofline.formulas.arguments import NotCounted
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import Hints
-from rooflines.roofline.formulas.rows import Row, function_work, row_work
+from rooflines.roofline.formulas.rows import Row, function_work, register, row_work
 
 LEFT, RIGHT, BIAS = TensorArg((4, 6), "bfloat16"), TensorArg((6, 5), "bfloat16"), TensorArg((5,), "float32")
 PRODUCT = Row(
@@ -85,3 +85,35 @@ def test_a_backward_node_has_the_gradient_before_the_arguments_of_its_forward():
     assert function_work(node, row) == Work(0, 5 + 24 + 60, 20 + 48 + 120, 48, "fp32")
     with pytest.raises(NotCounted, match="forward call is not in the trace"):
         function_work(Signature("FnBackward", (LEFT,)), row)
+
+
+def test_rows_are_tried_in_their_order_and_a_condition_decides(monkeypatch):
+    """A newer version has a number before the tensor; of the older one the number of a kind says what is written."""
+    monkeypatch.setattr(registry, "FORMULAS", {})
+    newer = Row("number, read x", 1, "x", result="x")
+    kinds = tuple(Row("read x, kind", 1, "x", writes=f"{item} * x.n", fits=f"kind == {kind}") for kind, item in {0: 2, 1: 4}.items())
+    register({"one two": (newer, *kinds)}, "other", namespace="lib::")
+    assert set(registry.FORMULAS) == {"lib::one", "lib::two"}
+
+    def written(*args):
+        return registry.FORMULAS["lib::two"].formula(Signature("lib::two", args), Hints()).bytes_written
+
+    assert [written(3, LEFT), written(LEFT, 0), written(LEFT, 1)] == [48, 48, 96]
+    with pytest.raises(NotCounted, match="another version"):
+        written(LEFT, 2)
+
+
+def test_an_optional_tensor_of_a_function_is_told_by_its_dimensions():
+    """[4, 6], perhaps a second one like it, and others: 24 or 12 results, each with one more operation for each other tensor."""
+    row = Row("read x[*rows k], read up[*=rows =k]?, read more*", other="(x.n if up else x.n // 2) * (1 + len(more))")
+    assert function_work(Signature("Fn", (LEFT, LEFT, BIAS)), row).other_flops == 24 * 2
+    assert function_work(Signature("Fn", (LEFT, BIAS)), row).other_flops == 12 * 2
+    assert function_work(Signature("Fn", (LEFT,)), row).other_flops == 12
+
+
+def test_parts_of_experts_and_bytes_beside_the_operands():
+    """3 rows use 3 of 8 experts' parts of a weight of 8 * 30 * 2 bytes; a flag that was recorded adds 7 bytes."""
+    row = Row("read x[rows k], view weight[experts n], flag=None", also="share(experts, rows, weight) + 7 * (value('flag') is True)")
+    x, weight = TensorArg((3, 6), "bfloat16"), TensorArg((8, 30), "bfloat16")
+    assert work(row, x, weight).bytes_read == 36 + 480 * 3 // 8
+    assert work(row, x, weight, True).bytes_read == 36 + 180 + 7
