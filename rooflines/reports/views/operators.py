@@ -15,6 +15,7 @@ from rooflines.reports.words.rows import TableRow, flagged, module_text, operato
 from rooflines.reports.words.text import is_graph, is_kernel, marked_name
 from rooflines.roofline.analysis import Analysis, Kernel, ModuleRow, OperatorRow
 from rooflines.roofline.formulas.counter import NO_FORMULA
+from rooflines.roofline.formulas.evidence import evidence_of
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.units import percent, seconds, si
 
@@ -24,7 +25,7 @@ _FLAGS, _FLAGS_PRINTED = 3, 10
 _MOST_KERNELS, _KERNELS_BRIEF = 20, 8
 _MODULES_PRINTED = 30
 _UNCOUNTED_BRIEF, _UNCOUNTED_PRINTED = 5, 12
-_GRAPHS = 3
+_GRAPHS, _NAMED = 3, 3
 # A terminal lists the operators without a count from this share of the time on; a full report always does.
 _WORTH_A_TABLE = 0.02
 # Below this share of the time of graphs, their operators are missed.
@@ -257,6 +258,7 @@ def coverage_section(analysis: Analysis, under: str) -> Section:
     blocks: list[Paragraph | Table] = [Paragraph(sentence, show="always") if sentence else Paragraph(missing, "absent")]
     if groups:
         blocks += [_uncounted_table(groups, analysis, show), *_how_to_add(groups, show)]
+    blocks += _read_only(analysis)
     if coverage is not None and coverage.orphan_device_events:
         text = f"{coverage.orphan_device_events} device events have no launch in the trace and belong to no operator."
         blocks.append(Paragraph(text))
@@ -303,6 +305,25 @@ def _uncounted_table(groups: dict[tuple[str, str], list[TableRow]], analysis: An
     )  # fmt: skip
     caption = "Operators without a FLOP and byte count"
     return table("unmodelled", columns, rows, caption, brief=_UNCOUNTED_BRIEF, printed=_UNCOUNTED_PRINTED, show=show)
+
+
+def _read_only(analysis: Analysis) -> list[Paragraph]:
+    """The time of operators whose formula follows the source of their library, without a recorded trace or a call as evidence."""
+    times: dict[str, float] = {}
+    for row in analysis.operators:
+        if evidence_of(row.name) == "read":
+            times[row.name] = times.get(row.name, 0.0) + row.time_s
+    if not times:
+        return []
+    longest = sorted(times, key=lambda name: -times[name])
+    more = f" and {len(longest) - _NAMED} more" if len(longest) > _NAMED else ""
+    share = percent(share_of_step(sum(times.values()), analysis))
+    return [
+        Paragraph(
+            f"Work models for {share} of the {analysis.basis.per} follow the source code of a library and were not compared with a"
+            f" recorded call: {', '.join(longest[:_NAMED])}{more}."
+        )
+    ]
 
 
 def _how_to_add(groups: dict[tuple[str, str], list[TableRow]], show: Show) -> list[Paragraph]:

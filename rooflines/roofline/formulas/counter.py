@@ -54,7 +54,6 @@ def _generated(name: str) -> Entry | None:
 def registered() -> dict[str, str]:
     """Every registered operator with its category, those of installed packages included."""
     load_families()
-    libraries.load_all()
     load_installed()
     return {name: entry.category for name, entry in FORMULAS.items()}
 
@@ -82,8 +81,7 @@ def count(
     name = _without_overload(signature.name)
     entry = FORMULAS.get(name)
     if entry is None:
-        load_family_of(name)
-        libraries.load_library_of(name)
+        load_family_of(name, libraries.canonical(name))
         load_installed()
         entry = FORMULAS.get(name) or FORMULAS.get(libraries.canonical(name)) or _generated(name)
     if entry is None:

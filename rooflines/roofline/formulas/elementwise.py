@@ -21,9 +21,9 @@ from rooflines.roofline.formulas.arguments import (
     size_of,
     written,
 )
-from rooflines.roofline.formulas.passes import Pass, pass_work
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula, words
+from rooflines.roofline.formulas.rows import Row, row_work
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,18 +410,18 @@ def _glu(signature: Signature) -> Work:
     )
 
 
-_PASSES: Final[dict[str, Pass]] = {
+_PASSES: Final[dict[str, Row]] = {
     # g * sigmoid(-x), where the forward may have kept a part of it
-    "aten::log_sigmoid_backward": Pass(
+    "aten::log_sigmoid_backward": Row(
         "read grad, read self, read buffer?", costs.SIGMOID + 1, per="self", result="self", precision="self"
     ),
-    "aten::glu_backward": Pass("read grad, read self", costs.SIGMOID + 4, per="grad", result="self", precision="self"),
+    "aten::glu_backward": Row("read grad, read self", costs.SIGMOID + 4, per="grad", result="self", precision="self"),
     # the derivative along ``dx``: s * da + y * (1 - s) * db, with s the sigmoid of b
-    "aten::glu_jvp": Pass("read glu, read x, read dx", costs.SIGMOID + 5, per="glu", result="glu"),
+    "aten::glu_jvp": Row("read glu, read x, read dx", costs.SIGMOID + 5, per="glu", result="glu"),
     # the derivative of ``glu_backward``: two products of three factors, each with its three derivatives; ``grad_glu`` is not read
-    "aten::glu_backward_jvp": Pass(
+    "aten::glu_backward_jvp": Row(
         "read grad_x, grad_glu, read x, read dgrad_glu, read dx", costs.SIGMOID + 20, per="grad_glu", result="grad_x"
     ),
 }
 for _name, _one in _PASSES.items():
-    formula(_name, category="element-wise")(partial(pass_work, one=_one))
+    formula(_name, category="element-wise")(partial(row_work, row=_one))

@@ -1,4 +1,5 @@
-"""The families of formulas, one module each, imported when one of their operators is first counted.
+"""The modules of formulas, each imported when one of its operators is first counted: families of PyTorch's operators, and those of
+other libraries (``libraries.…``).
 
 ``families.json`` lists the operators of each. ``python tests/roofline/formulas/families.py`` writes it, and a test compares it with
 what the modules register.
@@ -14,27 +15,32 @@ from typing import Final
 import msgspec
 
 FILE: Final = Path(__file__).with_suffix(".json")
+_LIBRARIES: Final = "libraries."
 
 
 @cache
-def operators() -> dict[str, str]:
-    """Every operator that has a formula here, with its family."""
+def modules() -> dict[str, str]:
+    """Every operator that has a formula here, with the module that registers it."""
     families = msgspec.json.decode(FILE.read_bytes(), type=dict[str, list[str]])
-    return {name: family for family, names in families.items() for name in names}
+    return {name: module for module, names in families.items() for name in names}
 
 
-def load_family_of(name: str) -> None:
-    """Import the family with the formula of the operator ``name``, if there is one."""
-    family = operators().get(name)
-    if family:
-        load(family)
+def is_torchs(name: str) -> bool:
+    """Whether the operator has a formula here and is not one of another library."""
+    return not modules().get(name, _LIBRARIES).startswith(_LIBRARIES)
+
+
+def load_family_of(*names: str) -> None:
+    """Import the modules with the formulas of these operators, as far as there are any."""
+    for module in filter(None, map(modules().get, names)):
+        load(module)
 
 
 def load_families() -> None:
-    """Import every family."""
-    for family in sorted(set(operators().values())):
-        load(family)
+    """Import every module of formulas."""
+    for module in sorted(set(modules().values())):
+        load(module)
 
 
-def load(family: str) -> None:
-    import_module(f"{__package__}.{family}")
+def load(module: str) -> None:
+    import_module(f"{__package__}.{module}")

@@ -1,37 +1,31 @@
-"""Writing keys and values into a cache of pages: each token's numbers are read once and written once, at the dtype of the cache."""
+"""Writing keys and values into a cache of pages: each token's numbers are read once and written once, at the dtype of the cache.
+
+New tensors may have more rows than slots: a captured graph pads its batch. Numbers become narrower by a scale.
+"""
 
 from __future__ import annotations
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of
-from rooflines.roofline.formulas.costs import QUANTIZE
-from rooflines.roofline.formulas.record import Work, precision_of
+from rooflines.roofline.formulas.rows import Row
 
 
-def store(signature: Signature, schema: str) -> Work:
-    """``key`` and ``value`` of each of the ``slots`` into their caches, perhaps by a scale each."""
-    args = Arguments(signature, schema)
-    slots = args.tensor("slots")
-    new, caches = (args.tensor("key"), args.tensor("value")), (args.tensor("key_cache"), args.tensor("value_cache"))
-    return stored(slots.numel, new, caches, slots, args.optional("k_scale"), args.optional("v_scale"))
+def stored(name: str, cache: str, tokens: str = "slots.n") -> tuple[str, str, str]:
+    """FLOPs, bytes read and bytes written of ``tokens`` rows of the tensor ``name`` that go into ``cache``."""
+    numbers = f"first({name}, {tokens})"
+    return (
+        f"QUANTIZE * {numbers} * ({cache}.item < {name}.item)",
+        f"{numbers} * {name}.item",
+        f"{numbers} * {cache}.item",
+    )
 
 
-def stored(tokens: int, new: tuple[TensorArg, ...], caches: tuple[TensorArg, ...], *others: TensorArg | None) -> Work:
-    """``tokens`` rows of each of ``new`` go into the cache of the same place, ``others`` are read.
-
-    ``new`` may have more rows than tokens: a captured graph pads its batch. Numbers become narrower by a scale.
-    """
-    read = written = flops = 0
-    for tensor, cache in zip(new, caches, strict=True):
-        if not tensor.shape or tensor.shape[0] < tokens:
-            raise NotCounted("more tokens than keys")
-        numbers = tensor.numel // max(tensor.shape[0], 1) * tokens
-        read += numbers * size_of(tensor.dtype)
-        written += numbers * size_of(cache.dtype)
-        flops += numbers * QUANTIZE * (size_of(cache.dtype) < size_of(tensor.dtype))
-    return Work(
-        other_flops=flops,
-        bytes_read=read + size(*others),
-        bytes_written=written,
-        precision=precision_of(new[0].dtype) if flops else None,
+def store(schema: str) -> Row:
+    """The row of an operator that stores ``key`` and ``value`` of each of the ``slots`` in their caches, perhaps by a scale each."""
+    key, value = stored("key", "key_cache"), stored("value", "value_cache")
+    scales = "".join(f" + {name}.size" for name in ("k_scale", "v_scale") if name in schema)
+    return Row(
+        schema,
+        other=f"{key[0]} + {value[0]}",
+        reads=f"{key[1]} + {value[1]} + slots.size{scales}",
+        writes=f"{key[2]} + {value[2]}",
+        precision="key",
     )

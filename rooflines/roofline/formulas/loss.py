@@ -8,9 +8,9 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, broadcast, distinct, elements, every, size, size_of, written
-from rooflines.roofline.formulas.passes import Pass, pass_work
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.rows import Row, row_work
 
 _NO_REDUCTION: Final = 0  # at::Reduction: None, Mean, Sum
 _MEAN: Final = 1
@@ -155,10 +155,10 @@ def _multilabel_margin(signature: Signature) -> Work:
     )
 
 
-_MULTILABEL_BACKWARD: Final = Pass(
+_MULTILABEL_BACKWARD: Final = Row(
     "read grad, read self, read target, reduction, read is_target", 4, per="self", result="self", precision="self"
 )
-formula("aten::multilabel_margin_loss_backward", category="reduction")(partial(pass_work, one=_MULTILABEL_BACKWARD))
+formula("aten::multilabel_margin_loss_backward", category="reduction")(partial(row_work, row=_MULTILABEL_BACKWARD))
 
 
 # Connectionist temporal classification (Graves et al. 2006): log_probs [t, n, c]; a target of l labels has 2 l + 1 states, blanks

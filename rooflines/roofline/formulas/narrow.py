@@ -1,54 +1,36 @@
-"""Conversions to numbers of fewer bits and back whose results are no arguments: their sizes follow from those of the input."""
+"""Rows of conversions to numbers of fewer bits and back whose results are no arguments: their sizes follow from those of the input."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas.arguments import Arguments, size, size_of, written
-from rooflines.roofline.formulas.costs import DEQUANTIZE, QUANTIZE
-from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
-from rooflines.roofline.formulas.record import Work, precision_of
+from rooflines.roofline.formulas.costs import DEQUANTIZE, DYNAMIC_QUANTIZE
+from rooflines.roofline.formulas.rows import Row
 
 
-def narrowed(
-    inputs: TensorArg, *others: TensorArg | None, scales: int, bits: int = 8, cost: int = DYNAMIC_QUANTIZE, numbers: int | None = None
-) -> Work:
-    """Reads ``inputs`` and ``others``; writes numbers of ``bits`` bits, as many as ``inputs`` has unless ``numbers`` is given, each for
-    ``cost`` FLOPs, and ``scales`` bytes of scales."""
-    made = inputs.numel if numbers is None else numbers
-    return Work(0, made * cost, size(inputs, *others), made * bits // 8 + scales, precision_of(inputs.dtype))
+def widened(schema: str, item: str, numbers: str = "input.n", precision: str = "=fp32", cost: int = DEQUANTIZE) -> Row:
+    """``numbers`` numbers of ``item`` bytes each, ``cost`` FLOPs a number."""
+    return Row(schema, other=f"{cost} * {numbers}", writes=f"{numbers} * {item}", precision=precision)
 
 
-def widened(inputs: TensorArg, *others: TensorArg | None, dtype: str, cost: int = DEQUANTIZE, numbers: int | None = None) -> Work:
-    """The way back to numbers of ``dtype``, in whose precision it is."""
-    made = inputs.numel if numbers is None else numbers
-    return Work(0, made * cost, size(inputs, *others), made * size_of(dtype), precision_of(dtype))
+def to_8_bits(schema: str, cost: int = 0, numbers: str = "input.n") -> Row:
+    """A byte for each number, scales where none was given (of rows, or of groups), and the sum with the residual. Before the conversion
+    come ``cost`` FLOPs for each number."""
+    scales = f"4 * ({numbers} // {'group_size' if 'group_size' in schema else 'input[-1]'})"
+    given = "scale" in schema
+    return Row(
+        schema,
+        other=f"{numbers} * ({cost} + {'(QUANTIZE if scale else DYNAMIC_QUANTIZE)' if given else 'DYNAMIC_QUANTIZE'})",
+        result="residual" if "residual" in schema else "",
+        writes=f"{numbers} + {f'(0 if scale else {scales})' if given else scales}",
+        precision="input",
+    )
 
 
-def to_8_bits(signature: Signature, schema: str, cost: int = 0) -> Work:
-    """The work of an operator that returns a byte for each number, scales where none was given (of rows or groups), and the sum with
-    the residual; ``gate`` is a second operand. Before the conversion come ``cost`` FLOPs for each number."""
-    args = Arguments(signature, schema)
-    inputs, residual, scale = args.tensor("input"), args.optional("residual"), args.optional("scale")
-    others = (residual, args.optional("weight"), args.optional("gate"), scale)
-    results = inputs.numel // 2 if "act_mul" in signature.name else inputs.numel
-    scales = results // (args.integer("group_size") if args.has("group_size") else inputs.shape[-1])
-    made = size_of("float32") * (0 if scale else scales) + written(residual)
-    return narrowed(inputs, *others, scales=made, cost=cost + (QUANTIZE if scale else DYNAMIC_QUANTIZE), numbers=results)
+def to_blocks(bits: int, block: int | str, schema: str = "read input") -> Row:
+    """Numbers of ``bits`` bits with a scale of a byte for each ``block`` of them. Padding is not counted."""
+    return Row(schema, DYNAMIC_QUANTIZE, writes=f"input.n * {bits} // 8 + input.n // {block}")
 
 
-def to_blocks(signature: Signature, bits: int, group: int, schema: str = "input") -> Work:
-    """The work of a conversion with a scale of a byte for each ``group`` numbers, or as many as its ``block`` says. Padding is not
-    counted."""
-    args = Arguments(signature, schema)
-    inputs, block = args.tensor("input"), args.integer("block") if args.has("block") else group
-    return narrowed(inputs, args.optional("scale"), scales=inputs.numel // block, bits=bits)
-
-
-def to_fp4(signature: Signature, schema: str) -> Work:
-    """The work of a conversion to NVFP4; results that are not arguments have no padding."""
-    args = Arguments(signature, schema)
-    inputs, out = args.tensor("input"), args.optional("out")
-    work = narrowed(inputs, args.tensor("scale"), scales=inputs.numel // 16, bits=4)
-    return work if out is None else replace(work, bytes_written=written(out, args.optional("block_scale")))
+def to_fp4(schema: str) -> Row:
+    """NVFP4: two numbers of 4 bits a byte and a scale of 8 bits for each 16; results that are not arguments have no padding."""
+    made = "input.n // 2 + input.n // 16"
+    return Row(schema, DYNAMIC_QUANTIZE, writes=f"0 if out else {made}" if "out" in schema else made)

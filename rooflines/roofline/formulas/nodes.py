@@ -30,7 +30,7 @@ def parts(signature: Signature) -> tuple[tuple[TensorArg, ...], Signature]:
     return gradients, Signature(signature.name, signature.args[1:])
 
 
-# What the rows of ``passes.py`` are given of such calls.
+# What the rows of ``rows.py`` are given of such calls.
 
 
 def tensors_only(signature: Signature) -> Signature:

@@ -9,9 +9,9 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
-from rooflines.roofline.formulas.passes import Pass, pass_work
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.rows import Row, row_work
 
 _BATCH_NORM: Final = "self weight bias mean var training"
 BATCH_NORM: Final[dict[str, str]] = {
@@ -263,22 +263,22 @@ def _batch_norm_backward_reduce(signature: Signature) -> Work:
     )
 
 
-_PASSES: Final[dict[str, Pass]] = {
+_PASSES: Final[dict[str, Row]] = {
     # scale and shift by statistics that are given
-    "aten::batch_norm_elemt": Pass(
+    "aten::batch_norm_elemt": Row(
         "read self, read weight?, read bias?, read mean?, read invstd?", costs.SCALE_AND_SHIFT, per="self", result="self"
     ),
     # (g - a - (x - m) * b) * c, where a and b come from the sums of all devices
-    "aten::batch_norm_backward_elemt": Pass(
+    "aten::batch_norm_backward_elemt": Row(
         "read grad, read self, read mean?, read invstd?, read weight?, read sum_dy?, read sum_dy_xmu?, read count?",
         costs.BATCH_NORM_BACKWARD - 4, per="self", result="self", precision="self",
     ),
-    "aten::_weight_norm_interface_backward": Pass(
+    "aten::_weight_norm_interface_backward": Row(
         "read grad, read v, read g, read norms", costs.WEIGHT_NORM_BACKWARD, per="v", result="v g", precision="v"
     ),
 }  # fmt: skip
 for _name, _one in _PASSES.items():
-    formula(_name, category="normalisation")(partial(pass_work, one=_one))
+    formula(_name, category="normalisation")(partial(row_work, row=_one))
 
 
 def _rows(direction: TensorArg, dim: int) -> int:

@@ -262,7 +262,7 @@ def function_backward(signature: Signature, hints: Hints, layout: Layout) -> Wor
     return replace(work, bytes_read=work.bytes_read + saved)
 
 
-def register(forwards: dict[str, Layout], backwards: dict[str, Layout]) -> None:
+def register_layouts(forwards: dict[str, Layout], backwards: dict[str, Layout]) -> None:
     """Register the formulas of a library's operators."""
     for formula, layouts in ((forward, forwards), (backward, backwards)):
         for name, layout in layouts.items():

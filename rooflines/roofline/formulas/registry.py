@@ -14,7 +14,7 @@ from typing import Final, Literal
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import shapes
 from rooflines.roofline.formulas.arguments import Dispatches, NotCounted
-from rooflines.roofline.formulas.families import operators
+from rooflines.roofline.formulas.families import is_torchs
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.sequences import Sequences
 
@@ -91,13 +91,13 @@ def aten(text: str) -> tuple[str, ...]:
 def _register(names: tuple[str, ...], category: str, function: Formula | HintedFormula, hinted: HintedFormula, wraps: bool) -> None:
     # ``func``: of functools.partial; code that ``exec`` runs has no module
     ours = str(getattr(function, "func", function).__module__).startswith(f"{__name__.partition('.')[0]}.")
-    origin: Literal["torch", "library", "user"] = "user" if not ours else "torch" if names[0] in operators() else "library"
+    origin: Literal["torch", "library", "user"] = "user" if not ours else "torch" if is_torchs(names[0]) else "library"
     for name in names:
         before = FORMULAS.get(name)
         if before is not None and (before.origin, origin) == ("user", "library"):
             continue  # a user's formula, which came first
         replaces = before is None or (before.origin, origin) == ("library", "user")
-        if not replaces or (origin == "user" and name in operators()):
+        if not replaces or (origin == "user" and is_torchs(name)):
             raise ValueError(f"operator '{name}' is registered twice")
         FORMULAS[name] = Entry(category, hinted, wraps, origin)
 

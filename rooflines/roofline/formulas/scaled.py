@@ -13,9 +13,9 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.matmul import product_flops
-from rooflines.roofline.formulas.passes import Pass, parse
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.registry import formula
+from rooflines.roofline.formulas.rows import Row, parse
 
 FOUR_BIT: Final = ("uint8", "float4_e2m1fn_x2")
 # How many numbers an element of a weight may hold, where the activations hold one. Bytes are mostly two numbers of 4 bits.
@@ -60,7 +60,7 @@ def sizes(left: TensorArg, right: TensorArg, out: TensorArg | None = None) -> tu
 
 
 def scaled_work(signature: Signature, schema: str) -> Work:
-    """The work of a call; the schema is that of ``passes.py``, with the operands named ``left`` and ``right``.
+    """The work of a call; the schema is that of ``rows.py``, with the operands named ``left`` and ``right``.
 
     The result is the argument ``out``, else it has the dtype of the argument ``out_dtype``, else that of ``left``.
     """
@@ -79,11 +79,26 @@ def scaled_work(signature: Signature, schema: str) -> Work:
     )
 
 
-def product_pass(schema: str, item: str, each: str = "", besides: str = "", n: str = "n", precision: str = "") -> Pass:
+def product_row(schema: str, item: str, each: str = "", besides: str = "", n: str = "n", precision: str = "") -> Row:
     """The row of a product whose schema binds m rows of k numbers and perhaps ``n``: ``each`` FLOPs a result, which has ``item`` bytes,
     and what is done ``besides``."""
     other = f"m * ({n}) * ({each or 0}) + {besides or 0}" if each or besides else ""
-    return Pass(schema, matrix=f"2 * m * k * ({n})", other=other, writes=f"m * ({n}) * {item}", precision=precision)
+    return Row(schema, matrix=f"2 * m * k * ({n})", other=other, writes=f"m * ({n}) * {item}", precision=precision)
+
+
+def fp4_product(schema: str) -> Row:
+    """Activations [.., m, k] with a weight of 4-bit numbers, [n, k / 2] or [b, n, k / 2], perhaps in blocks [n / 16, 8 * k]."""
+    made = "rows * n * item('dtype', left.dtype if wide else 'bfloat16')"
+    return Row(
+        schema,
+        where="wide = not packed(left); inner = left[-1] * (2 - wide); rows = left.n // left[-1];"
+        " batch = right[0] if right.rank == 3 else 1; n = 2 * right.n // (batch * inner)",
+        matrix="2 * rows * inner * n",
+        other="left.n * DYNAMIC_QUANTIZE * wide + rows * n",
+        writes=f"0 if out else {made}" if "write out" in schema else made,
+        precision="=fp4",
+        fits="packed(right) and 2 * right.n % (batch * inner) == 0 and (left.item > 1 or not wide)",
+    )
 
 
 def _out_dtype(args: Arguments, left: TensorArg) -> str:
@@ -94,7 +109,13 @@ def _out_dtype(args: Arguments, left: TensorArg) -> str:
     return dtype
 
 
-def register(schemas: Mapping[str, str], wraps: bool = False, namespace: str = "") -> None:
+# Every operator that is a product of narrow numbers, with its schema.
+SCHEMAS: Final[dict[str, str]] = {}
+SCALED: Final = "left, right, read scale_a, read scale_b"
+
+
+def register_products(schemas: Mapping[str, str], wraps: bool = False, namespace: str = "") -> None:
     """Register the formulas of products: operators, several in one string, perhaps all of one namespace -> schema."""
     for names, schema in schemas.items():
+        SCHEMAS.update(dict.fromkeys((namespace + name for name in names.split()), schema))
         formula(*(namespace + name for name in names.split()), category="matmul", wraps=wraps)(partial(scaled_work, schema=schema))

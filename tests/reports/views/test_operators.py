@@ -69,6 +69,19 @@ def test_no_lines_are_given_where_a_formula_exists():
     assert code_of(section_of(one("aten::mm", 0.5, reason="shape of 'self' not recorded"))) == []
 
 
+def test_operators_whose_formula_was_only_read_are_named():
+    """Half of the step in such an operator; one of a recorded trace has evidence."""
+    sample, step_s = samples.analysis(), samples.analysis().timeline.span_s
+    rows = [
+        replace(sample.operators[0], name=name, time_s=step_s / 4) for name in ("_C::rms_norm_weightless", "_C::rms_norm", "aten::mm")
+    ]
+    section = coverage.section(replace(sample, operators=tuple(rows)), "Measurement quality")
+    (text,) = (block.text for block in section.blocks if isinstance(block, Paragraph) and "source code" in block.text)
+    assert text.startswith("Work models for 25 % of the step")
+    assert text.endswith("_C::rms_norm_weightless.")
+    assert not any("source code" in getattr(block, "text", "") for block in section_of().blocks)
+
+
 def test_a_terminal_lists_the_operators_only_where_they_take_a_noticeable_share():
     step_s = samples.analysis().timeline.span_s
     assert table_of(section_of(one("lib::a", step_s / 10))).show == "always"

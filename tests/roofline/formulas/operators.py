@@ -1,15 +1,13 @@
-"""Writes ``docs/operators.csv``: every operator with a formula, and its category.
-
-python tests/roofline/formulas/operators.py
-"""
+"""The rows of ``docs/operators.csv``: every operator with a formula, and its category."""
 
 from __future__ import annotations
 
 import csv
+import io
 from pathlib import Path
 
 from rooflines.roofline.formulas.counter import registered
-from rooflines.roofline.formulas.libraries import modules_of
+from rooflines.roofline.formulas.families import is_torchs
 from rooflines.roofline.formulas.ragged import NESTED
 from rooflines.roofline.formulas.sparse import SEARCH, SPARSE
 from rooflines.roofline.formulas.views import ALLOCATIONS, METADATA, VIEWS
@@ -27,10 +25,12 @@ def rows() -> list[list[str]]:
         if name.endswith("_") and name[:-1] in operators:
             continue
         category = "none" if name in NOTHING else "unknown" if name in UNKNOWN else operators[name]
-        listed.append([name, "library" if modules_of(name) else "torch", category])
+        listed.append([name, "torch" if is_torchs(name) else "library", category])
     return listed
 
 
-if __name__ == "__main__":
-    with FILE.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, lineterminator="\n").writerows([["operator", "origin", "category"], *rows()])
+def text() -> str:
+    """The file."""
+    written = io.StringIO()
+    csv.writer(written, lineterminator="\n").writerows([["operator", "origin", "category"], *rows()])
+    return written.getvalue()

@@ -24,7 +24,7 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import CallCount, Work, count
 from rooflines.roofline.formulas.counter import registered
 from rooflines.roofline.formulas.decomposed import DECOMPOSED, SOMETIMES_DECOMPOSED
-from rooflines.roofline.formulas.libraries import modules_of
+from rooflines.roofline.formulas.families import is_torchs
 from rooflines.roofline.formulas.ragged import NESTED
 from rooflines.roofline.formulas.registry import FORMULAS
 from rooflines.roofline.formulas.sparse import SEARCH, SPARSE
@@ -348,7 +348,7 @@ UNKNOWN_ON_PURPOSE = {*SPARSE, SEARCH, *NESTED, "mkldnn_prepacked::conv2d_run", 
 COUNTED = sorted(
     name
     for name, category in registered().items()
-    if category not in ("composite", "communication") and explicit(name) and name not in UNKNOWN_ON_PURPOSE and not modules_of(name)
+    if category not in ("composite", "communication") and explicit(name) and name not in UNKNOWN_ON_PURPOSE and is_torchs(name)
 )
 
 

@@ -1,7 +1,6 @@
 """bitsandbytes: products and layers of 8-bit integers and 4-bit weights, blockwise quantization, and optimizers with 8-bit states.
 
-Order of arguments: bitsandbytes 0.50 (commit 95f9af30), the schemas in ``bitsandbytes/_ops.py``. 4-bit weights are packed two to a
-byte, with a scale for each block.
+4-bit weights are packed two to a byte, with a scale for each block.
 """
 
 from __future__ import annotations
@@ -9,27 +8,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
-from rooflines.roofline.formulas.passes import Pass, pass_work, register
-from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.registry import formula
-from rooflines.roofline.formulas.scaled import product_pass
+from rooflines.roofline.formulas.rows import Row, register
+from rooflines.roofline.formulas.scaled import product_row
 
 # [..., k] @ [n, k]^T of int8; a scaled one multiplies each result by the scales of its row and its column.
 _INT8: Final = "read left[*m k], read right[n =k]"
 _SCALED: Final = f"{_INT8}, read row_stats?, read col_stats?"
 _EACH: Final = "2 + bool(bias)"
-_MIXED: Final = product_pass(f"read wide, {_SCALED}, outliers=None, read bias?", "wide.item", _EACH, precision="=int8")
 # [..., k] with a weight [n, k] of 4 bits, widened as it is read.
 _4_BIT: Final = "read self[*m k], read packed, shape[n =k], read absmax?"
 _WIDEN: Final = "DEQUANTIZE * k * n"
-_PRODUCTS: Final[dict[str, Pass]] = {
-    "int8_linear_matmul": product_pass(_INT8, "4", precision="=int8"),
-    "int8_scaled_mm": product_pass(f"{_SCALED}, read bias?, dtype=None", "item('dtype', 'float16')", _EACH, precision="=int8"),
-    "gemv_4bit": product_pass(f"{_4_BIT}, read code?, blocksize", "self.item", besides=_WIDEN),
-    "gemm_4bit": product_pass(
+_PRODUCTS: Final[dict[str, Row]] = {
+    "int8_linear_matmul": product_row(_INT8, "4", precision="=int8"),
+    "int8_scaled_mm": product_row(f"{_SCALED}, read bias?, dtype=None", "item('dtype', 'float16')", _EACH, precision="=int8"),
+    "gemv_4bit": product_row(f"{_4_BIT}, read code?, blocksize", "self.item", besides=_WIDEN),
+    "gemm_4bit": product_row(
         f"{_4_BIT}, blocksize, quant_type, read bias?, read absmax_8bit?, read absmax_code?, offset=None",
         "self.item",
         each="bool(bias)",
@@ -38,40 +32,30 @@ _PRODUCTS: Final[dict[str, Pass]] = {
 }
 register(_PRODUCTS, "matmul", namespace="bitsandbytes::")
 
+# Columns with outliers are multiplied separately; their number is not recorded.
+_MIXED: Final = product_row(f"view wide, {_SCALED}, view outliers?, read bias?", "wide.item", _EACH, precision="=int8")
+register({"bitsandbytes::int8_mixed_scaled_mm": replace(_MIXED, fits="not outliers.n")}, "matmul", wraps=True)
 
-@formula("bitsandbytes::int8_mixed_scaled_mm", category="matmul", wraps=True)
-def _mixed(signature: Signature) -> Work:
-    """The scaled product, and of columns with outliers one in the dtype of the input, how many is data."""
-    args = Arguments(signature, "wide left right row_stats col_stats outliers=None")
-    outliers = args.optional("outliers")
-    if outliers is not None and outliers.numel:
-        raise NotCounted("columns with outliers are multiplied separately; their number is not recorded")
-    work, wide = pass_work(signature, _MIXED), args.tensor("wide")  # of which only the columns with outliers are read
-    return replace(work, bytes_read=work.bytes_read - size(wide))
-
-
-_CONVERSIONS: Final[dict[str, Pass]] = {
+_CONVERSIONS: Final[dict[str, Row]] = {
     # int8 and the largest magnitude of each row; the double form also by columns
-    "int8_vectorwise_quant": Pass("read self[*rows k]", DYNAMIC_QUANTIZE, "self", writes="self.n + 4 * rows"),
-    "int8_double_quant": Pass("read self[*rows k]", 2 * DYNAMIC_QUANTIZE, "self", writes="2 * self.n + 4 * (rows + k)"),
-    "int8_vectorwise_dequant": Pass("read self, read stats", other="DEQUANTIZE * self.n", writes="4 * self.n", precision="=fp32"),
-    "int8_mm_dequant": Pass(
+    "int8_vectorwise_quant": Row("read self[*rows k]", DYNAMIC_QUANTIZE, "self", writes="self.n + 4 * rows"),
+    "int8_double_quant": Row("read self[*rows k]", 2 * DYNAMIC_QUANTIZE, "self", writes="2 * self.n + 4 * (rows + k)"),
+    "int8_vectorwise_dequant": Row("read self, read stats", other="DEQUANTIZE * self.n", writes="4 * self.n", precision="=fp32"),
+    "int8_mm_dequant": Row(
         "read self, read row_stats, read col_stats, dtype=None, read bias?",
         other="self.n * (2 + bool(bias))",
         writes="self.n * item('dtype', 'float16')",
         precision="=fp32",
     ),
-    "quantize_4bit": Pass("read self, blocksize", DYNAMIC_QUANTIZE, "self", writes="up(self.n, 2) + 4 * up(self.n, blocksize)"),
-    "dequantize_4bit": Pass(
+    "quantize_4bit": Row("read self, blocksize", DYNAMIC_QUANTIZE, "self", writes="up(self.n, 2) + 4 * up(self.n, blocksize)"),
+    "dequantize_4bit": Row(
         "read self, read absmax, blocksize, quant_type, shape[*numbers], dtype",
         other="DEQUANTIZE * numbers",
         writes="numbers * item('dtype', '')",
         precision="dtype",
     ),
-    "quantize_blockwise": Pass(
-        "read self, read code, blocksize", DYNAMIC_QUANTIZE, "self", writes="self.n + 4 * up(self.n, blocksize)"
-    ),
-    "dequantize_blockwise": Pass(
+    "quantize_blockwise": Row("read self, read code, blocksize", DYNAMIC_QUANTIZE, "self", writes="self.n + 4 * up(self.n, blocksize)"),
+    "dequantize_blockwise": Row(
         "read self, read absmax, read code, blocksize, dtype",
         other="DEQUANTIZE * self.n",
         writes="self.n * item('dtype', '')",
@@ -83,9 +67,9 @@ register(_CONVERSIONS, "element-wise", namespace="bitsandbytes::")
 # Two states are Adam's, LAMB's or AdEMAMix's, one that of momentum, RMSprop, Adagrad or Lion. 8-bit states widen and narrow again.
 _STATES: Final = "name, read grad, update param, update state1, update state2?"
 _STEP: Final = "ADAM if state2 else SGD_MOMENTUM + SGD"
-_OPTIMIZERS: Final[dict[str, Pass]] = {
-    "optimizer_update_32bit": Pass(f"{_STATES}, unorm=None", other=f"param.n * ({_STEP})", precision="param"),
-    "optimizer_update_8bit_blockwise": Pass(
+_OPTIMIZERS: Final[dict[str, Row]] = {
+    "optimizer_update_32bit": Row(f"{_STATES}, unorm=None", other=f"param.n * ({_STEP})", precision="param"),
+    "optimizer_update_8bit_blockwise": Row(
         f"{_STATES}, beta1, beta2, beta3, alpha, eps, step, lr, qmap1, qmap2, update absmax1?, update absmax2?",
         other=f"param.n * (({_STEP}) + (1 + bool(state2)) * (DEQUANTIZE + QUANTIZE + 2))",
         precision="param",

@@ -1,11 +1,5 @@
 """FBGEMM's embedding bags: the lookup of many tables in one call, and its backward, which updates the rows with the optimizer.
 
-Order of arguments: FBGEMM 1.9 (commit 71d6f8b22), ``fbgemm_gpu/codegen/training``: the schemas in
-``backward/embedding_backward_split_host_template.cpp``, ``backward/embedding_backward_split_template.cu``,
-``forward/embedding_forward_split_template.cu``, ``pt2/embedding_split_host_pt2_autograd_template.cpp`` and the CPU's
-``backward/embedding_backward_split_host_cpu_template.cpp``; ``codegen/inference/embedding_forward_quantized_host.cpp``. The arguments
-up to the optimizer's are those of FBGEMM 0.2 (tag v0.2.0).
-
 A call looks up N indices in T tables; ``offsets`` cuts them into T * B bags. Which rows they are is data: each index is taken to select
 another row, as far as the tables have rows. In tables of different widths it is data, too, how many indices go to which table. Sorting
 the indices in the backward is the kernel's own way and is not counted.
@@ -14,7 +8,7 @@ the indices in the backward is the kernel's own way and is not counted.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import Final
@@ -25,6 +19,7 @@ from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, s
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.rows import Row, register
 
 _MEAN, _NO_BAG = 1, 2  # pooling modes
 # FBGEMM's SparseType of a result.
@@ -273,39 +268,26 @@ for (_kind, (_tables, _locations)), _batch in product(_KINDS.items(), _BATCHES):
 for _name, _schema in _OF_WEIGHTS.items():
     formula(f"fbgemm::{_name}", category="embedding")(partial(_sample_weight_gradient, schema=_schema))
 
-
 # --- inference: tables of packed rows ----------------------------------------------------------------------------------------------
 
-_NARROW: Final = {"max_int2_D": 2, "max_int4_D": 4, "max_int8_D": 8, "max_float16_D": 16, "max_float32_D": 32}
-_ALIGNMENT: Final = 16  # bytes of a row on a GPU
-
-
-@formula("fbgemm::int_nbit_split_embedding_codegen_lookup_function",
-         "fbgemm::int_nbit_split_embedding_uvm_caching_codegen_lookup_function", category="embedding")  # fmt: skip
-def _packed(signature: Signature) -> Work:
-    """Rows of integers, each with a scale and an offset of 16 bits before it, widened and added up."""
-    args = Arguments(
-        signature,
-        f"dev uvm placements weights_offsets weights_tys D_offsets total_D {' '.join(_NARROW)} indices offsets pooling indice_weights"
-        " output=1",
-    )
-    tables, indices, offsets = args.tensor("D_offsets").numel - 1, args.tensor("indices"), args.tensor("offsets")
-    kinds = [(bits, args.integer(name)) for name, bits in _NARROW.items() if args.integer(name) > 0]
-    if len(kinds) != 1:
-        raise NotCounted("tables of several dtypes: the number of indices per table is not recorded")
-    bits, widest = kinds[0]
-    total, pooling, factors = args.integer("total_D"), args.integer("pooling"), args.optional("indice_weights")
-    width = widest if pooling == _NO_BAG or not tables else total // tables
-    packed = -(-(width * bits // 8 + (4 if bits < 16 else 0)) // _ALIGNMENT) * _ALIGNMENT
-    elements = indices.numel * width
-    bags = (offsets.numel - 1) // tables if tables else 0
-    results = elements if pooling == _NO_BAG else bags * total
-    cost = (costs.DEQUANTIZE if bits < 16 else 0) + (0 if pooling == _NO_BAG else 1) + (factors is not None)
-    tables_bytes = size(*(found for name in ("dev", "uvm") if (found := args.optional(name)) is not None))
-    return Work(
-        other_flops=elements * cost + (results if pooling == _MEAN else 0),
-        bytes_read=min(indices.numel * packed, tables_bytes) + size(indices, offsets, factors),
-        bytes_written=results * size_of(_RESULTS.get(args.integer("output"), "")),
-        precision="fp32",
-        assumption=_ROWS if pooling == _NO_BAG or widest * tables == total else f"{_ROWS}; {_WIDTHS}",
-    )
+_NARROW: Final = {"max_int2": 2, "max_int4": 4, "max_int8": 8, "max_float16": 16, "max_float32": 32}
+# Rows of integers, each with a scale and an offset of 16 bits before it and of 16 bytes or a multiple on a GPU, widened and added up.
+_PACKED: Final = Row(
+    "view dev?, view uvm?, placements, weights_offsets, weights_tys, view D_offsets, total_D, "
+    f"{', '.join(_NARROW)}, read indices, read offsets, pooling, read indice_weights?, output=1",
+    where="tables = D_offsets.n - 1; kinds = " + " + ".join(f"({name} > 0)" for name in _NARROW)
+    + "; bits = " + " + ".join(f"{bits} * ({name} > 0)" for name, bits in _NARROW.items())
+    + f"; widest = max({', '.join(_NARROW)}); bags = 0 if pooling == {_NO_BAG} or not tables else (offsets.n - 1) // tables"
+    f"; width = widest if pooling == {_NO_BAG} or not tables else total_D // tables; found = indices.n * width"
+    f"; made = found if pooling == {_NO_BAG} else bags * total_D"
+    "; packed_row = up(width * bits // 8 + (4 if bits < 16 else 0), 16) * 16",
+    other=f"found * ((DEQUANTIZE if bits < 16 else 0) + (pooling != {_NO_BAG}) + bool(indice_weights)) + made * (pooling == {_MEAN})",
+    also="min(indices.n * packed_row, dev.size + uvm.size)",
+    writes="made * {0: 4, 1: 2, 2: 1, 5: 2}[output]",
+    precision="=fp32",
+    assumption=_ROWS,
+    fits=f"kinds == 1 and (pooling == {_NO_BAG} or widest * tables == total_D)",
+)  # fmt: skip
+_PACKED_LOOKUPS: Final = "int_nbit_split_embedding_codegen_lookup_function int_nbit_split_embedding_uvm_caching_codegen_lookup_function"
+_OF_WIDTHS: Final = replace(_PACKED, assumption=f"{_ROWS}; {_WIDTHS}", fits="kinds == 1")
+register({_PACKED_LOOKUPS: (_PACKED, _OF_WIDTHS)}, "embedding", namespace="fbgemm::")

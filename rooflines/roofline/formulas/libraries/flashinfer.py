@@ -1,11 +1,7 @@
 """flashinfer 0.2.2 to 0.3.1 (March to September 2025), which registered its compiled functions as operators.
 
 Before and after, its functions leave no operator in a trace, except ``flashinfer::fp4_quantize``. ``canonical`` gives the operators one
-name each: those of the released library (``flashinfer_kernels::rmsnorm``), of modules compiled on first use (``norm::rmsnorm``), and of
-attention, which is a module for each combination of types and sizes (``batch_prefill_with_kv_cache_dtype_q_bf16_...::paged_run``).
-
-Order of arguments: flashinfer-ai/flashinfer v0.2.2, v0.2.5 and 86d3e13~1 (``csrc/flashinfer_*_ops.cu``, ``csrc/*_pybind.cu``).
-``sampling.py`` has the choice of tokens.
+name each. ``sampling.py`` has the choice of tokens.
 """
 
 from __future__ import annotations
@@ -17,16 +13,16 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted
-from rooflines.roofline.formulas.libraries.vllm_kernels import GATED
+from rooflines.roofline.formulas.libraries.vllm import GATED
 from rooflines.roofline.formulas.packed_attention import Layout, forward, merge
-from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
-from rooflines.roofline.formulas.scaled import register as register_products
+from rooflines.roofline.formulas.rows import Row, register
+from rooflines.roofline.formulas.scaled import register_products
 
-_NORMS: Final[dict[str, Pass]] = {
-    "rmsnorm gemma_rmsnorm": Pass("write out, read input, read weight, eps", costs.RMS_NORM),
-    "fused_add_rmsnorm gemma_fused_add_rmsnorm": Pass("update input, update residual, read weight, eps", costs.RMS_NORM + 1),
+_NORMS: Final[dict[str, Row]] = {
+    "rmsnorm gemma_rmsnorm": Row("write out, read input, read weight, eps", costs.RMS_NORM),
+    "fused_add_rmsnorm gemma_fused_add_rmsnorm": Row("update input, update residual, read weight, eps", costs.RMS_NORM + 1),
 }
 register(_NORMS, "normalisation", namespace="flashinfer::")
 register_products({"flashinfer::bmm_fp8": "left, right, write out, read scale_a, read scale_b"})
@@ -102,7 +98,7 @@ def _merge_in_place(signature: Signature) -> Work:
 
 
 # Keys and values, or the two parts of latent ones, of each token into its page.
-_APPEND: Final = Pass(
+_APPEND: Final = Row(
     "view key, view value, read sequences, read positions, view key_cache, view value_cache, view page_list, read page_ends",
     other="QUANTIZE * (first(key, sequences.n) * (key_cache.item < key.item)"
     " + first(value, sequences.n) * (value_cache.item < value.item))",
@@ -114,17 +110,17 @@ _APPEND: Final = Pass(
 register({"flashinfer::append_paged_kv_cache flashinfer::append_paged_mla_kv_cache": _APPEND}, "copy")
 
 _HEADS: Final = "read q[*heads head], read k, write q_rope, write k_rope"
-_ELEMENT_WISE: Final[dict[str, Pass]] = {
-    "silu_and_mul": Pass("write out, read input", GATED["silu_and_mul"], per="out"),
-    "gelu_and_mul gelu_tanh_and_mul": Pass("write out, read input", GATED["gelu_and_mul"], per="out"),
+_ELEMENT_WISE: Final[dict[str, Row]] = {
+    "silu_and_mul": Row("write out, read input", GATED["silu_and_mul"], per="out"),
+    "gelu_and_mul gelu_tanh_and_mul": Row("write out, read input", GATED["gelu_and_mul"], per="out"),
     # Query and key [tokens, heads, head], read whole and written to other tensors, which may be the same memory.
-    "apply_rope_pos_ids_cos_sin_cache": Pass(
+    "apply_rope_pos_ids_cos_sin_cache": Row(
         f"{_HEADS}, read table, read positions",
         other="(q.n + k.n) // head * min(table[-1], head) * ROTARY_EMBEDDING",
         reads="q.size + k.size + positions.size + selected(table, positions.n * table[-1])",
     ),
     # Cosines and sines are computed from a base.
-    "apply_rope_pos_ids apply_llama31_rope_pos_ids": Pass(
+    "apply_rope_pos_ids apply_llama31_rope_pos_ids": Row(
         f"{_HEADS}, read positions, rotary", other="(q.n + k.n) // head * min(rotary, head) * ROTARY_EMBEDDING"
     ),
 }

@@ -3,20 +3,15 @@
 Before a layer, a product of the flat streams with ``fn`` [n + n + n * n, n * width] gives for each token the weights of the streams in
 the layer's input, those of its output in the streams, and an n x n matrix that mixes the streams, doubly stochastic by Sinkhorn's
 iteration. After the layer, its output and the mixed streams are added.
-
-Order of arguments: ROCm/aiter e404860 (``aiter/ops/mhc.py``); vLLM 0.33.0 (``vllm/model_executor/kernels/mhc/``);
-NVIDIA/TensorRT-LLM as in tokenspeed-trtllm-kernel 1.3.0.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, written
-from rooflines.roofline.formulas.passes import Pass, register
-from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import dispatches, formula
+from rooflines.roofline.formulas.registry import dispatches
+from rooflines.roofline.formulas.rows import Row, register
 
 # n streams of w numbers for each of batch * steps tokens.
 _STREAMS: Final = "read residual[batch *steps n w]"
@@ -42,21 +37,21 @@ _PARTIAL: Final = "read product[*parts tokens numbers], read squares"
 _MADE: Final = "write post, write comb, write out"
 _SMALL: Final = "read scale, read base"
 _END: Final = f"read fn[outputs inner], {_SMALL}, {_EPSILONS}, post_mult, iterations, splits=1"
-_PRODUCTS: Final[dict[str, Pass]] = {
-    "aiter::mhc_pre_gemm_sqrsum": Pass(
+_PRODUCTS: Final[dict[str, Row]] = {
+    "aiter::mhc_pre_gemm_sqrsum": Row(
         "write out, write squares, read residual, read fn[outputs inner]", matrix=_PRODUCT, other=_SQUARES, precision="fn"
     ),
-    "aiter::mhc_fused_post_pre_gemm_sqrsum": Pass(
+    "aiter::mhc_fused_post_pre_gemm_sqrsum": Row(
         f"write product, write squares, write next, {_LAYER}, read fn[outputs inner]",
         matrix=_PRODUCT,
         other=f"{_SQUARES} + {_MIXED}",
         precision="fn residual",
     ),
     # All of it in one call, whose partial sums are not its results.
-    "vllm::mhc_pre_tilelang": Pass(
+    "vllm::mhc_pre_tilelang": Row(
         f"{_STREAMS}, {_END}, read weight?", matrix=_PRODUCT, other=f"{_SQUARES} + {_NORMED}", writes=_RESULTS, precision="fn residual"
     ),
-    "vllm::mhc_fused_post_pre_tilelang": Pass(
+    "vllm::mhc_fused_post_pre_tilelang": Row(
         f"{_LAYER}, {_END}, tile=1, read weight?",
         matrix=_PRODUCT,
         other=f"{_SQUARES} + {_NORMED} + {_MIXED}",
@@ -66,18 +61,18 @@ _PRODUCTS: Final[dict[str, Pass]] = {
     ),
 }
 register(_PRODUCTS, "matmul")
-_FUSED: Final[dict[str, Pass]] = {
-    "aiter::mhc_pre_big_fuse": Pass(
+_FUSED: Final[dict[str, Row]] = {
+    "aiter::mhc_pre_big_fuse": Row(
         f"{_MADE}, {_PARTIAL}, {_SMALL}, {_STREAMS}, {_EPSILONS}, post_mult=1.0, iterations=20",
         other=f"{_SUMS} + {_PLAIN}",
         precision="residual",
     ),
-    "aiter::mhc_pre_big_fuse_rmsnorm": Pass(
+    "aiter::mhc_pre_big_fuse_rmsnorm": Row(
         f"{_MADE}, {_PARTIAL}, {_SMALL}, {_STREAMS}, read weight?, {_EPSILONS}, eps, post_mult=1.0, iterations=20",
         other=f"{_SUMS} + {_NORMED}",
         precision="residual",
     ),
-    "trtllm::mhc_big_fuse": Pass(
+    "trtllm::mhc_big_fuse": Row(
         f"{_PARTIAL}, {_STREAMS}, {_SMALL}, {_MADE}, m, k, width, {_EPSILONS}, post_mult, iterations",
         other=f"{_SUMS} + {_PLAIN}",
         precision="residual",
@@ -85,21 +80,19 @@ _FUSED: Final[dict[str, Pass]] = {
 }
 register(_FUSED, "element-wise")
 
-
-@formula("aiter::mhc_post", "trtllm::mhc_post_mapping", "vllm::mhc_post_tilelang", category="element-wise")
-def _post(signature: Signature) -> Work:
-    schema = "out x residual post comb" if signature.name.startswith("aiter::") else "x residual post comb out=None"
-    args = Arguments(signature, "residual x post comb out" if signature.name.startswith("trtllm::") else schema)
-    residual = args.tensor("residual")
-    if len(residual.shape) < 3:
-        raise NotCounted("number of streams not recorded")
-    return Work(
-        other_flops=residual.numel * (2 * residual.shape[-2] + 1),
-        bytes_read=size(residual, *(args.tensor(name) for name in ("x", "post", "comb"))),
-        bytes_written=written(residual),
-        precision=precision_of(residual.dtype),
-    )
-
+_POST: Final = Row(
+    "read x, read residual[*tokens n w], read post, read comb",
+    other=_MIXED,
+    result="residual",
+    precision="residual",
+    fits="residual.rank > 2",
+)
+_POSTS: Final[dict[str, Row]] = {
+    "vllm::mhc_post_tilelang": _POST,
+    "aiter::mhc_post": replace(_POST, schema=f"out, {_POST.schema}"),
+    "trtllm::mhc_post_mapping": replace(_POST, schema="read residual[*tokens n w], read x, read post, read comb"),
+}
+register(_POSTS, "element-wise")
 
 # Each of their parts is an operator of AITER.
 dispatches("aiter::mhc_pre", "aiter::mhc_fused_post_pre", "aiter::mhc_fused_post_pre_large_m", "vllm::mhc_pre_aiter",

@@ -1,8 +1,7 @@
 """NATTEN: attention of each token to a neighborhood of it in one, two or three dimensions, and the layouts that its kernels want.
 
-Order of arguments: SHI-Labs/NATTEN 8c8729f (0.21.7), src/natten/_libnatten/torch_wrappers.py. A neighborhood is moved inside at the
-borders, so that every token has a whole one, except along causal dimensions. The kernels of Hopper and Blackwell take tokens in tiles,
-padded, and with the groups of a dilation as more batches.
+A neighborhood is moved inside at the borders, so that every token has a whole one, except along causal dimensions. The kernels of
+Hopper and Blackwell take tokens in tiles, padded, and with the groups of a dilation as more batches.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.attention import Attention, backward_work
 from rooflines.roofline.formulas.costs import SOFTMAX
-from rooflines.roofline.formulas.packed_attention import Layout, register
+from rooflines.roofline.formulas.packed_attention import Layout, register_layouts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import formula
 
@@ -23,7 +22,7 @@ _TILES: Final = "q_tile k_tile"
 _PACKED: Final = "cum_q cum_k max_q max_k"
 _SAVED: Final = "query key value out grad log_sum"
 
-register(
+register_layouts(
     {
         "natten::fmha_forward": Layout((f"query key value causal scale {_TILES} {_PACKED}",)),
         "natten::hopper_fmha_forward": Layout((f"query key value causal scale {_TILES} schedule {_PACKED}",)),

@@ -17,6 +17,7 @@ from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import formula
 
+LAYER_NORM: Final = costs.MEAN_AND_VARIANCE + costs.SCALE_AND_SHIFT + 2  # FLOPs a number, with a weight and a bias
 KIND: Final = "an RMS norm where there is no bias"
 
 
@@ -86,7 +87,7 @@ def _norm_gradient(signature: Signature, rms: bool | None) -> Work:
     return norm_backward(norm_of(forward.tensors, rms), gradients, assumption=KIND if rms is None else "")
 
 
-def register(*names: str, rms: bool | None, wraps: bool = False) -> None:
+def register_norms(*names: str, rms: bool | None, wraps: bool = False) -> None:
     """Register the formulas of autograd functions that are norms, and of their backward nodes."""
     for name in names:
         formula(name, category="normalisation", wraps=wraps)(partial(norm_work, rms=rms))

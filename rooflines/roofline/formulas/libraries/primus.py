@@ -1,9 +1,7 @@
 """Primus and Primus-Turbo: products, grouped products, narrow numbers and fused norms on AMD's GPUs.
 
-Order of arguments: AMD-AGI/Primus-Turbo a6a16cd (csrc/pytorch/bindings_pytorch.cpp, primus_turbo/pytorch/kernels), and of earlier
-versions 8402031 (September 2025) and ea6d30d (June 2025); AMD-AGI/Primus fd1eeab (primus/backends/megatron/core/extensions and
-models/diffusion/common/normalization.py). The functions of ``primus_turbo`` call the kernels of ``primus_turbo_cpp_extension``, of
-AITER or of Triton, whose time is theirs. Hadamard transforms before a conversion are not counted.
+The functions of ``primus_turbo`` call the kernels of ``primus_turbo_cpp_extension``, of AITER or of Triton, whose time is theirs.
+Hadamard transforms before a conversion are not counted.
 """
 
 from __future__ import annotations
@@ -16,12 +14,12 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, size, size_of
 from rooflines.roofline.formulas.experts import SPREAD, share
-from rooflines.roofline.formulas.libraries.norms import register as register_norms
+from rooflines.roofline.formulas.libraries.norms import register_norms
 from rooflines.roofline.formulas.matmul import grouped_product, product
 from rooflines.roofline.formulas.nodes import tensors_only, with_gradient
-from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import formula
+from rooflines.roofline.formulas.rows import Row, register
 from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision
 
 _KERNELS: Final = "primus_turbo_cpp_extension::"
@@ -122,10 +120,10 @@ for _names, _schema in _GROUPED.items():
 # --- conversions -------------------------------------------------------------------------------------------------------------------
 
 
-def _narrow(scales: str, copies: int = 1, bits: int = 8, rest: str = "dtype", ranged: str = "1") -> Pass:
+def _narrow(scales: str, copies: int = 1, bits: int = 8, rest: str = "dtype", ranged: str = "1") -> Row:
     """A conversion to ``copies`` tensors of ``bits``, each with ``scales`` bytes of scales. It searches for the range of each block,
     unless it is given the scale."""
-    return Pass(
+    return Row(
         f"read self, {rest}",
         other=f"self.n * ({costs.QUANTIZE * copies} + 2 * ({ranged}))",
         reads="self.size + given.size" if "given" in rest else "",
@@ -135,7 +133,7 @@ def _narrow(scales: str, copies: int = 1, bits: int = 8, rest: str = "dtype", ra
 
 _BLOCKS: Final = "4 * up(self.n, 128)"
 _GIVEN: Final = "dtype, read given?"
-_NARROW: Final[dict[str, Pass]] = {
+_NARROW: Final[dict[str, Row]] = {
     f"{_KERNELS}quantize_fp8_tensorwise primus::quantize_fp8_tensorwise primus::quantize_fp8_prescaled"
     " primus::quantize_fp8_prescaled_stochastic": _narrow("4", rest=_GIVEN, ranged="not given"),
     # A place for the range follows the scale.
@@ -158,13 +156,13 @@ _NARROW: Final[dict[str, Pass]] = {
 register(_NARROW, "element-wise")
 
 
-def _wide(rest: str, numbers: int = 1) -> Pass:
+def _wide(rest: str, numbers: int = 1) -> Row:
     """The way back from ``numbers`` numbers in an element."""
     made = f"{numbers} * self.n * item('out_dtype')"
-    return Pass(f"read self, read scale, {rest}", numbers, "self", writes=made, precision="out_dtype")
+    return Row(f"read self, read scale, {rest}", numbers, "self", writes=made, precision="out_dtype")
 
 
-_WIDE: Final[dict[str, Pass]] = {
+_WIDE: Final[dict[str, Row]] = {
     f"{_KERNELS}dequantize_fp8_tensorwise primus_turbo::dequant_fp8_blockwise_impl"
     " primus_turbo::dequant_fp8_blockwise_for_weight_impl": _wide("out_dtype"),
     f"{_KERNELS}dequantize_fp8_rowwise": _wide("axis, out_dtype"),
@@ -177,10 +175,10 @@ register(_WIDE, "element-wise")
 # --- norms, gates and layouts ------------------------------------------------------------------------------------------------------
 
 _MODULATE: Final = costs.SCALE_AND_SHIFT + 1  # x * (1 + scale) + shift
-_MODULATIONS: Final[dict[str, Pass]] = {
-    "primus::modulate primus::modulate_v2": Pass("read x, read scale, read shift", _MODULATE, "x", "x"),
+_MODULATIONS: Final[dict[str, Row]] = {
+    "primus::modulate primus::modulate_v2": Row("read x, read scale, read shift", _MODULATE, "x", "x"),
     # x: g * (1 + scale); scale and shift: a sum over the tokens each.
-    "primus::modulate_backward primus::modulate_backward_v2": Pass(
+    "primus::modulate_backward primus::modulate_backward_v2": Row(
         "read grad, read x, read scale, of_x, of_scale, of_shift",
         other="grad.n * (2 * bool(of_x) + 2 * bool(of_scale) + bool(of_shift))",
         writes="x.n * x.item * bool(of_x) + scale.n * scale.item * (bool(of_scale) + bool(of_shift))",
@@ -190,15 +188,15 @@ _MODULATIONS: Final[dict[str, Pass]] = {
 register(_MODULATIONS, "element-wise")
 # A layer norm of [tokens, batch, hidden] without parameters, then the scale and the shift [batch, hidden] of a diffusion step. In the
 # gradient the scale is the weight of the norm, and the shift its bias.
-_MODULATED_NORMS: Final[dict[str, Pass]] = {
-    "primus::fused_ln_modulate primus::fused_ln_modulate_v2": Pass(
+_MODULATED_NORMS: Final[dict[str, Row]] = {
+    "primus::fused_ln_modulate primus::fused_ln_modulate_v2": Row(
         "read x[*rows hidden], read scale, read shift",
         costs.MEAN_AND_VARIANCE + costs.SCALE_AND_SHIFT + _MODULATE,
         "x",
         result="x",
         writes="2 * 4 * rows",
     ),
-    "primus::fused_ln_modulate_backward primus::fused_ln_modulate_backward_v2": Pass(
+    "primus::fused_ln_modulate_backward primus::fused_ln_modulate_backward_v2": Row(
         "read grad, read x, read mean, read deviation, read scale",
         costs.LAYER_NORM_BACKWARD + 1,
         "x",
@@ -211,14 +209,14 @@ register_norms("_RMSNormFunction", "_RMSNormResidualFunction", rms=True)
 
 # silu(a) * b * weight of [rows, 2 * hidden] and a weight for each row.
 _SILU_GATE: Final = "a gate of SiLU, because the name of the activation is not recorded"
-_GATE: Final = Pass(
+_GATE: Final = Row(
     "read x, read weights, read rows?",
     other=f"x.n // 2 * {costs.SILU + 2}",
     writes="x.n // 2 * x.item",
     assumption=_SILU_GATE,
 )
 # The gate again; a: s * (1 + a * (1 - s)) * b * g; b: silu(a) * g; the weight: a sum of the result times g; g * weight first.
-_GATE_GRADIENT: Final = Pass(
+_GATE_GRADIENT: Final = Row(
     "read grad, update x, update weights, read rows?",
     other=f"x.n // 2 * {costs.SILU + 7 + 4}",
     precision="x",
@@ -227,14 +225,14 @@ _GATE_GRADIENT: Final = Pass(
 register({"GLUWithProbs": _GATE}, "element-wise", given=tensors_only)
 register({"GLUWithProbsBackward": _GATE_GRADIENT}, "element-wise", given=with_gradient)
 
-_MOVES: Final[dict[str, Pass]] = {
-    f"{_KERNELS}transpose_2d {_KERNELS}shuffle_scale {_KERNELS}shuffle_weight": Pass("read x", result="x"),
+_MOVES: Final[dict[str, Row]] = {
+    f"{_KERNELS}transpose_2d {_KERNELS}shuffle_scale {_KERNELS}shuffle_weight": Row("read x", result="x"),
     # Tokens to a row for each expert that they go to, with the scales of narrow numbers and the weights of the routing.
-    f"{_KERNELS}permute": Pass(
+    f"{_KERNELS}permute": Row(
         "read source, write target, read scale?, write scale_out?, read weights?, write weights_out?, read map?",
         reads="min(source.size, target.n * target.item) + scale.size + weights.size + map.size",
     ),
     # The rows of each token added up.
-    f"{_KERNELS}unpermute": Pass("read source, write target, read weights?, write weights_out?, read map", 1, "source"),
+    f"{_KERNELS}unpermute": Row("read source, write target, read weights?, write weights_out?, read map", 1, "source"),
 }
 register(_MOVES, "copy")

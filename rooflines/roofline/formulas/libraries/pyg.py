@@ -1,10 +1,7 @@
 """PyTorch Geometric: scatters, segments, sparse products and neighbors of pyg-lib, torch-scatter, torch-sparse and torch-cluster.
 
-Order of arguments: pyg-team/pyg-lib 764e3a4 (pyg_lib/csrc/ops), rusty1s/pytorch_scatter 648dda3 (csrc/scatter.cpp, segment_coo.cpp,
-segment_csr.cpp), rusty1s/pytorch_sparse 91feaa5 (csrc/spmm.cpp), rusty1s/pytorch_cluster 3d1d9e3 (csrc/knn.cpp, radius.cpp,
-nearest.cpp, fps.cpp). How many groups a scatter makes is data, unless it is given their number or a result. Samplers of neighborhoods
-walk a graph on the CPU and have no formula. A sparse product has no matrix to multiply: it gathers, multiplies and adds rows.
-Indices that are returned are int64.
+How many groups a scatter makes is data, unless it is given their number or a result. Samplers of neighborhoods walk a graph on the CPU
+and have no formula. A sparse product has no matrix to multiply: it gathers, multiplies and adds rows. Returned indices are int64.
 """
 
 from __future__ import annotations
@@ -18,9 +15,9 @@ from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, s
 from rooflines.roofline.formulas.copies import result_bytes
 from rooflines.roofline.formulas.costs import SOFTMAX, SOFTMAX_BACKWARD
 from rooflines.roofline.formulas.matmul import product_work
-from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.rows import Row, register
 
 _INDEX: Final = 8  # bytes of an int64
 
@@ -59,15 +56,15 @@ for _form, _schema in _GROUPS.items():
         _name = _form.format(_kind)
         hinted_formula(f"pyg::{_name}", f"torch_scatter::{_name}", category="reduction")(partial(_reduced, kind=_kind, schema=_schema))
 
-_GATHERS: Final[dict[str, Pass]] = {
-    "pyg::gather_coo torch_scatter::gather_coo": Pass(
+_GATHERS: Final[dict[str, Row]] = {
+    "pyg::gather_coo torch_scatter::gather_coo": Row(
         "read source, read index",
         where="made = source.n // max(source[index.rank - 1], 1) * index[-1]",
         reads="selected(source, made) + index.size",
         writes="made * source.item",
     ),
     # As many copies of a row as its group has members: the last number of the ends.
-    "pyg::gather_csr torch_scatter::gather_csr": Pass(
+    "pyg::gather_csr torch_scatter::gather_csr": Row(
         "read source, read ends, write out?",
         reads="source.size + ends.size",
         writes="0 if out else returned('number of members not recorded')",
@@ -79,7 +76,7 @@ register(_GATHERS, "copy")
 
 # A row of the matrix [.., columns, width] for each number of the sparse one, times the number if it has values.
 _SPARSE: Final = "read ends, read columns, read values?, {}read matrix[*outer nodes width]"
-_SUM: Final = Pass(
+_SUM: Final = Row(
     f"row, {_SPARSE.format('column_ends, order, ')}",
     where="made = (ends.n - 1) * outer * width; taken = columns.n * outer * width",
     other="taken * (1 + bool(values))",
@@ -89,16 +86,16 @@ _SUM: Final = Pass(
 )
 # A squared distance and a compare for each pair of an example; tensors may say where the examples of a batch end.
 _POINTS: Final = "read points[n *depth], read asking[m *same], read ends?, read asking_ends?"
-_PAIRS: Final = Pass(
+_PAIRS: Final = Row(
     _POINTS,
     where="examples = max(ends.n - 1, 1)",
     other="n * m // examples * 3 * depth",
     assumption="examples have equally many points",
     given="examples > 1",
 )
-_REDUCTIONS: Final[dict[str, Pass]] = {
-    "pyg::softmax_csr": Pass("read source, read ends", SOFTMAX, "source", result="source"),
-    "pyg::softmax_csr_backward": Pass("read out, read grad, read ends", SOFTMAX_BACKWARD, "out", result="out"),
+_REDUCTIONS: Final[dict[str, Row]] = {
+    "pyg::softmax_csr": Row("read source, read ends", SOFTMAX, "source", result="source"),
+    "pyg::softmax_csr_backward": Row("read out, read grad, read ends", SOFTMAX_BACKWARD, "out", result="out"),
     "torch_sparse::spmm_sum": _SUM,
     "torch_sparse::spmm_mean": replace(
         _SUM, schema=f"row, {_SPARSE.format('counts, column_ends, order, ')}", other=f"{_SUM.other} + made"
@@ -106,7 +103,7 @@ _REDUCTIONS: Final[dict[str, Pass]] = {
     # And where each result was.
     "torch_sparse::spmm_min torch_sparse::spmm_max": replace(_SUM, schema=_SPARSE.format(""), writes="made * (matrix.item + 8)"),
     # n log2(n) compares: the indices in order, and where each of them was.
-    "pyg::index_sort": Pass(
+    "pyg::index_sort": Row(
         "read indices", other="indices.n * (indices.n - 1).bit_length()", result="indices", writes="8 * indices.n", precision="="
     ),
     # A list of pairs: of each point that asks and its k nearest ones.
@@ -125,7 +122,7 @@ _REDUCTIONS: Final[dict[str, Pass]] = {
 }
 register(_REDUCTIONS, "reduction")
 # Rows of two tensors at their indices, added, subtracted, multiplied or divided.
-_SAMPLED: Final = Pass(
+_SAMPLED: Final = Row(
     "read left[rows *rest], read right, read left_index?, read right_index?",
     where="made = (left_index.n if left_index else right_index.n if right_index else rows) * rest",
     other="made",
@@ -134,7 +131,7 @@ _SAMPLED: Final = Pass(
 )
 register({"pyg::sampled_op": _SAMPLED}, "element-wise")
 # [rows of all groups, k] with a [k, n] for each group
-_SEGMENTS: Final = Pass("read left[t k], read ends, read right[groups k n]", matrix="2 * t * k * n", writes="t * n * left.item")
+_SEGMENTS: Final = Row("read left[t k], read ends, read right[groups k n]", matrix="2 * t * k * n", writes="t * n * left.item")
 register({"pyg::segment_matmul": _SEGMENTS}, "matmul")
 
 

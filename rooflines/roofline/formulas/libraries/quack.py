@@ -1,9 +1,8 @@
 """QuACK: products with what follows them, norms, softmaxes and losses, as operators of compiled programs and of its versions of 2025.
 
-Order of arguments: Dao-AILab/quack c8ec317 (August 2026) and ffcc45c (December 2025): quack/gemm_interface.py, rmsnorm.py, softmax.py,
-cross_entropy.py, topk.py. In an eager program recent versions call their kernels past the dispatcher: then only their autograd
-functions are in a trace. Operands are [m, k] and [k, n], with a batch in front of both, or with a weight for each group of rows. Where
-rows end, and which rows they are, are the integer tensors of a call.
+In an eager program recent versions call their kernels past the dispatcher: then only their autograd functions are in a trace. Operands
+are [m, k] and [k, n], with a batch in front of both, or with a weight for each group of rows. Where rows end, and which rows they are,
+are the integer tensors of a call.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, written
 from rooflines.roofline.formulas.experts import SPREAD, share
 from rooflines.roofline.formulas.matmul import product_flops
-from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import formula
+from rooflines.roofline.formulas.rows import Row, register
 
 # --- products ----------------------------------------------------------------------------------------------------------------------
 
@@ -81,12 +80,11 @@ def _product(signature: Signature, one: _Product) -> Work:
 for _name, _one in _PRODUCTS.items():
     formula(_name, category="matmul")(partial(_product, one=_one))
 
-
 _OPERANDS: Final = "read left[*m k], read right[*b k n]"
 # Forms that return their result.
-_RETURNED: Final[dict[str, Pass]] = {
-    "quack::gemm": Pass(f"{_OPERANDS}, read bias?", matrix="2 * m * k * n", other="m * n * bool(bias)", writes="m * n * left.item"),
-    "quack::gemm_add": Pass(
+_RETURNED: Final[dict[str, Row]] = {
+    "quack::gemm": Row(f"{_OPERANDS}, read bias?", matrix="2 * m * k * n", other="m * n * bool(bias)", writes="m * n * left.item"),
+    "quack::gemm_add": Row(
         f"{_OPERANDS}, read c, read bias?", matrix="2 * m * k * n", other="m * n * (1 + bool(bias))", writes="m * n * c.item"
     ),
 }
@@ -94,16 +92,16 @@ register(_RETURNED, "matmul")
 
 # --- norms, softmaxes, losses, choices ---------------------------------------------------------------------------------------------
 
-_NORMS: Final[dict[str, Pass]] = {
+_NORMS: Final[dict[str, Row]] = {
     # An RMS norm, or with a mean a layer norm.
-    "quack::_rmsnorm_fwd": Pass(
+    "quack::_rmsnorm_fwd": Row(
         "read x, read weight?, write out, read bias?, write deviation?, write mean?, read residual?, write residual_out?,"
         " eps=0.0, centred=False",
         other="x.n * bool(residual) + x.n * (MEAN_AND_VARIANCE + SCALE_AND_SHIFT + bool(weight) + bool(bias) if centred"
         " else RMS_NORM - (not (weight or bias)))",
     ),
     # Each processor sums its part of the gradient of the weight; what joins these sums is an operator of its own.
-    "quack::_rmsnorm_bwd": Pass(
+    "quack::_rmsnorm_bwd": Row(
         "read x, read weight?, read grad, read deviation, write dx, write of_weight?, write of_bias?, read of_sum?,"
         " write of_residual?, units=None, read mean?",
         other="x.n * (bool(of_sum) - 3 * (not weight))"
@@ -111,16 +109,16 @@ _NORMS: Final[dict[str, Pass]] = {
     ),
 }
 register(_NORMS, "normalisation")
-_REDUCTIONS: Final[dict[str, Pass]] = {
-    "quack::_softmax_fwd": Pass("read x, write out", costs.SOFTMAX, "x"),
-    "quack::_softmax_backward": Pass("read grad, read y, write dx", costs.SOFTMAX_BACKWARD, "grad"),
+_REDUCTIONS: Final[dict[str, Row]] = {
+    "quack::_softmax_fwd": Row("read x, write out", costs.SOFTMAX, "x"),
+    "quack::_softmax_backward": Row("read grad, read y, write dx", costs.SOFTMAX_BACKWARD, "grad"),
     # The loss of each row, perhaps its log-sum-exp and the gradient of the logits.
-    "quack::cross_entropy_fwd_out": Pass(
+    "quack::cross_entropy_fwd_out": Row(
         "read x, read target, target_logit, write loss, write sums?, write dx?, read weight?", other="x.n * (SOFTMAX + 2 * bool(dx))"
     ),
-    "quack::cross_entropy_bwd_out": Pass(
+    "quack::cross_entropy_bwd_out": Row(
         "read x, read target, read grad, read sums, write dx, read weight?", costs.SOFTMAX_FROM_LOG_SUM + 2, "x"
     ),
-    "quack::_topk_fwd": Pass("read x, k, softmax, write values, write indices", costs.BASIC, "x"),
+    "quack::_topk_fwd": Row("read x, k, softmax, write values, write indices", costs.BASIC, "x"),
 }
 register(_REDUCTIONS, "reduction")

@@ -1,22 +1,15 @@
 """Choosing the next tokens, and the k largest scores of long rows.
 
-Order of arguments: sgl-kernel 0.3.21 and 0.4.10; flashinfer 86d3e13~1 (``csrc/flashinfer_sampling_ops.cu``); vLLM 0.11.0, 0.19.0 and
-0.33.0 (the schemas of ``_C``); ROCm/aiter 9a9f684, 6dc68e5 and e404860 (``aiter/ops/sample.py``, ``topk.py``, ``topk_plain.py``,
-``sampling.py``); NVIDIA/TensorRT-LLM 00d6f28 (``_torch/custom_ops/cpp_custom_ops.py``).
-
 Probabilities are read once, as if a row fitted into a cache: algorithms that search for a threshold read them several times.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, floating, size, written
 from rooflines.roofline.formulas.costs import SOFTMAX, TRANSCENDENTAL
-from rooflines.roofline.formulas.passes import Pass, register
-from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import formula
+from rooflines.roofline.formulas.rows import Row, register
 
 # --- tokens ------------------------------------------------------------------------------------------------------------------------
 
@@ -25,54 +18,47 @@ _COMPARE_AND_SUM: Final = 2
 _EXPONENTIAL: Final = TRANSCENDENTAL + 1  # -log(u)
 _RACE: Final = 1 + SOFTMAX + 2
 _LIMITED: Final = "read input, write out, read limits?"
-RENORMALISED: Final[dict[str, Pass]] = {
-    "top_k_renorm_probs top_p_renorm_probs": Pass(_LIMITED, _COMPARE_AND_SUM + 1),
-    "top_k_mask_logits": Pass(_LIMITED, _COMPARE_AND_SUM),
+RENORMALISED: Final[dict[str, Row]] = {
+    "top_k_renorm_probs top_p_renorm_probs": Row(_LIMITED, _COMPARE_AND_SUM + 1),
+    "top_k_mask_logits": Row(_LIMITED, _COMPARE_AND_SUM),
 }
 register(RENORMALISED, "other", namespace="flashinfer::")
 register(RENORMALISED, "other", namespace="sgl_kernel::")
 
+# One token a row, perhaps of chosen rows and with limits for each. Before March 2025 random numbers were an argument.
+_CHOSEN: Final = Row(
+    "read input, write out, read rows?, read limits?, limit=None, read more_limits?", _COMPARE_AND_SUM, fits="not floating(out)"
+)
+_FROM_PROBABILITIES: Final[dict[str, Row]] = {
+    "top_p_sampling_from_probs top_k_top_p_sampling_from_probs": _CHOSEN,
+    "min_p_sampling_from_probs": replace(_CHOSEN, cost=_COMPARE_AND_SUM + 1),
+}
+register(_FROM_PROBABILITIES, "other", namespace="sgl_kernel::")
+register({**_FROM_PROBABILITIES, "top_k_sampling_from_probs sampling_from_probs": _CHOSEN}, "other", namespace="flashinfer::")
 
-@formula(*(f"{library}::{name}_sampling_from_probs" for library in ("flashinfer", "sgl_kernel")
-           for name in ("top_p", "top_k_top_p", "min_p")),
-         "flashinfer::top_k_sampling_from_probs", "flashinfer::sampling_from_probs", category="other")  # fmt: skip
-def _chosen(signature: Signature) -> Work:
-    """One token a row, perhaps of chosen rows and with limits for each. Before March 2025 random numbers were an argument."""
-    args = Arguments(signature, "input out rows=None limits=None limit=None more_limits=None")
-    inputs, out = args.tensor("input"), args.tensor("out")
-    if floating(out.dtype):
-        raise NotCounted("arguments of another version of this operator")
-    return Work(
-        other_flops=inputs.numel * (_COMPARE_AND_SUM + ("min_p" in signature.name)),
-        bytes_read=size(inputs, *(args.optional(name) for name in ("rows", "limits", "more_limits"))),
-        bytes_written=written(out),
-        precision=precision_of(inputs.dtype),
-    )
-
-
-LOGITS: Final[dict[str, Pass]] = {
+LOGITS: Final[dict[str, Row]] = {
     # Gumbel's trick: a random number for each
-    "flashinfer::sampling_from_logits": Pass("read input, write out, read rows?", 2 * TRANSCENDENTAL + 3),
-    "flashinfer::softmax": Pass("workspace, read input, write out, read temperature?", SOFTMAX + 1),
-    "aiter::greedy_sample": Pass("write out, read input", 1),
-    "aiter::mixed_sample_outer_exponential aiter::random_sample_outer_exponential": Pass(
+    "flashinfer::sampling_from_logits": Row("read input, write out, read rows?", 2 * TRANSCENDENTAL + 3),
+    "flashinfer::softmax": Row("workspace, read input, write out, read temperature?", SOFTMAX + 1),
+    "aiter::greedy_sample": Row("write out, read input", 1),
+    "aiter::mixed_sample_outer_exponential aiter::random_sample_outer_exponential": Row(
         "write out, read input, read exponentials, read temperature", _RACE
     ),
-    "aiter::mixed_sample aiter::_mixed_sample aiter::random_sample aiter::_random_sample": Pass(
+    "aiter::mixed_sample aiter::_mixed_sample aiter::random_sample aiter::_random_sample": Row(
         "write out, read input, read temperature", _RACE + _EXPONENTIAL
     ),
-    "aiter::exponential aiter::_exponential": Pass("write out", _EXPONENTIAL, per="out"),
+    "aiter::exponential aiter::_exponential": Row("write out", _EXPONENTIAL, per="out"),
     # the probabilities of the k largest, or one token a row, are returned
-    "aiter::top_k_renorm_probs": Pass("read input, read limits?", _COMPARE_AND_SUM + 1, result="input"),
-    "aiter::top_p_sampling_from_probs": Pass("read input[*rows k], read indices?, read limits?", _COMPARE_AND_SUM, writes="4 * rows"),
-    "aiter::top_k_top_p_sampling_from_probs": Pass(
+    "aiter::top_k_renorm_probs": Row("read input, read limits?", _COMPARE_AND_SUM + 1, result="input"),
+    "aiter::top_p_sampling_from_probs": Row("read input[*rows k], read indices?, read limits?", _COMPARE_AND_SUM, writes="4 * rows"),
+    "aiter::top_k_top_p_sampling_from_probs": Row(
         "read input[*rows k], read indices?, read limits?, limit, read more_limits?", _COMPARE_AND_SUM, writes="4 * rows"
     ),
     # A bit says whether a token is allowed; the scores of others are overwritten.
-    "sgl_kernel::apply_token_bitmask_inplace_cuda": Pass(
+    "sgl_kernel::apply_token_bitmask_inplace_cuda": Row(
         "write logits, read mask, read rows?", 0, per="mask", assumption="no token is allowed"
     ),
-    "_C::apply_repetition_penalties_": Pass("update input, read prompt_mask, read output_mask, read penalties", 3),
+    "_C::apply_repetition_penalties_": Row("update input, read prompt_mask, read output_mask, read penalties", 3),
 }
 register(LOGITS, "other")
 
@@ -94,4 +80,4 @@ LARGEST: Final[dict[str, str]] = {
     "sgl_kernel::fast_topk_transform_ragged_fused": "read input, read lengths, write indices, read offsets, read starts?",
 }
 # One comparison for each score. How many a row has is in a tensor.
-register({names: Pass(schema, 1, assumption="every row of scores is full") for names, schema in LARGEST.items()}, "other")
+register({names: Row(schema, 1, assumption="every row of scores is full") for names, schema in LARGEST.items()}, "other")

@@ -1,48 +1,41 @@
 """TensorRT-LLM's operators for PyTorch (``trtllm``, ``tensorrt_llm``): products, norms, activations, positions, conversions and
 mixtures of experts.
 
-Order of arguments: NVIDIA/TensorRT-LLM 00d6f28 (``tensorrt_llm/_torch/custom_ops/cpp_custom_ops.py``), 53b897c
-(``flashinfer_custom_ops.py``), ``torch_custom_ops.py`` of 2025 and 2026 (a371b9f), ``trtllm_gen_custom_ops.py``,
-``cpp/tensorrt_llm/thop/fusedQKNormRopeOp.cpp``, and the schemas in tokenspeed-trtllm-kernel 1.3.0. Operators that choose between
-kernels, and those around flashinfer, count where nothing below them is counted. Of layers of experts, versions differ in what follows
-the weights.
+Operators that choose between kernels, and those around flashinfer, count where nothing below them is counted. Of layers of experts,
+versions differ in what follows the weights.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted
 from rooflines.roofline.formulas.costs import QUANTIZE, RMS_NORM, SOFTMAX
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE, fused_experts
-from rooflines.roofline.formulas.libraries.vllm_experts import trtllm_experts
-from rooflines.roofline.formulas.libraries.vllm_operators import narrowed_product
+from rooflines.roofline.formulas.libraries.experts import trtllm_experts
 from rooflines.roofline.formulas.narrow import to_8_bits, to_blocks
-from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import dispatches, formula
-from rooflines.roofline.formulas.rotary import rotary_work
-from rooflines.roofline.formulas.scaled import product_pass, scaled_work
-from rooflines.roofline.formulas.scaled import register as register_products
+from rooflines.roofline.formulas.rotary import rotate_in_place
+from rooflines.roofline.formulas.rows import Row, register
+from rooflines.roofline.formulas.scaled import SCALED, product_row, register_products, scaled_work
 
 # --- products ----------------------------------------------------------------------------------------------------------------------
 
-_SCALED: Final = "left, right, read scale_a, read scale_b"
 KERNELS: Final[dict[str, str]] = {
-    "cublas_scaled_mm cuda_scaled_mm": f"{_SCALED}, read bias?, out_dtype",
+    "cublas_scaled_mm cuda_scaled_mm": f"{SCALED}, read bias?, out_dtype",
     "cublas_mm dsv3_router_gemm_op dsv3_fused_a_gemm_op": "left, right, read bias?, out_dtype=None",
-    "fp4_gemm": f"{_SCALED}, read alpha, e8m0, out_dtype",
-    "cuda_core_nvfp4_gemm": f"{_SCALED}, read alpha, read bias?, out_dtype",
+    "fp4_gemm": f"{SCALED}, read alpha, e8m0, out_dtype",
+    "cuda_core_nvfp4_gemm": f"{SCALED}, read alpha, read bias?, out_dtype",
     "mxfp8_mxfp8_gemm": "left, read scale_a, right, read scale_b, read alpha, out_dtype=15",
-    "fp8_block_scaling_gemm_impl": f"{_SCALED}, out_dtype=15",
+    "fp8_block_scaling_gemm_impl": f"{SCALED}, out_dtype=15",
     "tinygemm2": "left, right, read bias",
 }
 WRAPPERS: Final[dict[str, str]] = {
-    "fp8_block_scaling_gemm": f"{_SCALED}, tokens, out_dtype=15",
-    "fp8_rowwise_gemm": f"{_SCALED}, out_dtype",
-    "nvfp4_gemm_cublaslt": f"{_SCALED}, read alpha, out_dtype",
+    "fp8_block_scaling_gemm": f"{SCALED}, tokens, out_dtype=15",
+    "fp8_rowwise_gemm": f"{SCALED}, out_dtype",
+    "nvfp4_gemm_cublaslt": f"{SCALED}, read alpha, out_dtype",
 }
 register_products(KERNELS, namespace="trtllm::")
 register_products(WRAPPERS, wraps=True, namespace="trtllm::")
@@ -52,20 +45,26 @@ register_products(WRAPPERS, wraps=True, namespace="trtllm::")
 def _fp4_product(signature: Signature) -> Work:
     """Versions of early 2025 have a flag for the scales before the dtype."""
     flag = "e8m0, " if isinstance(signature.arg(5), bool) else ""
-    return scaled_work(signature, f"{_SCALED}, read alpha, {flag}out_dtype")
+    return scaled_work(signature, f"{SCALED}, read alpha, {flag}out_dtype")
 
-
-formula("trtllm::fp8_swap_ab_gemm", category="matmul")(partial(narrowed_product, schema="input weight scale dtype=15"))
 
 # A repacked weight of 4 or 8 bits with a scale for each column, or for each group of a column [k / group, n].
-_WIDENED: Final[dict[str, Pass]] = {
-    "finegrained_mixed_dtype_gemm": product_pass(
+_WIDENED: Final[dict[str, Row]] = {
+    "finegrained_mixed_dtype_gemm": product_row(
         "read input[*m k], read weight, read scales[*groups n], group, zero_point, dtype, alpha=None, read bias?, read zeros?",
         "item('dtype', input.dtype)",
         each="bool(bias)",
         besides="DEQUANTIZE * k * n",
     ),
-    "weight_only_quant_gemm": product_pass(
+    # Activations become fp8 on the way to a weight of fp8.
+    "fp8_swap_ab_gemm": product_row(
+        "read input[*m k], read weight[n =k], read scale, dtype=15",
+        "item('dtype', 'bfloat16')",
+        "1",
+        besides="DYNAMIC_QUANTIZE * m * k",
+        precision="weight",
+    ),
+    "weight_only_quant_gemm": product_row(
         "read input[*m k], read weight, type, read scales[*groups n], dtype", "item('dtype', input.dtype)", each="1"
     ),
 }
@@ -73,21 +72,21 @@ register(_WIDENED, "matmul", namespace="trtllm::")
 
 # --- norms, activations, conversions, positions ----------------------------------------------------------------------------------
 
-NORMS: Final[dict[str, Pass]] = {
-    "flashinfer_rmsnorm flashinfer_gemma_rmsnorm": Pass("read input, read weight, eps", RMS_NORM, result="input"),
-    "flashinfer_fused_add_rmsnorm flashinfer_gemma_fused_add_rmsnorm": Pass(
+NORMS: Final[dict[str, Row]] = {
+    "flashinfer_rmsnorm flashinfer_gemma_rmsnorm": Row("read input, read weight, eps", RMS_NORM, result="input"),
+    "flashinfer_fused_add_rmsnorm flashinfer_gemma_fused_add_rmsnorm": Row(
         "update input, update residual, read weight, eps", RMS_NORM + 1
     ),
-    "flashinfer_fused_add_add_rmsnorm": Pass("update input, read more, update residual, read weight, eps", RMS_NORM + 2),
-    "flashinfer_fused_add_rmsnorm_quant": Pass(
+    "flashinfer_fused_add_add_rmsnorm": Row("update input, read more, update residual, read weight, eps", RMS_NORM + 2),
+    "flashinfer_fused_add_rmsnorm_quant": Row(
         "write out, read input, update residual, read weight, read scale, eps", RMS_NORM + 1 + QUANTIZE
     ),
 }
 # NVFP4 with a scale of a byte for each 16, the sum with the residual, and the norm itself if a flag is set
 _FP4: Final = "input.n // 2 + input.n // 16 + bool(both) * input.n * input.item"
-_FP4_NORMS: Final[dict[str, Pass]] = {
-    "fused_rmsnorm_fp4_quantize": Pass("read input, read weight, read scale, eps, both", RMS_NORM + DYNAMIC_QUANTIZE, writes=_FP4),
-    "fused_add_rmsnorm_fp4_quantize": Pass(
+_FP4_NORMS: Final[dict[str, Row]] = {
+    "fused_rmsnorm_fp4_quantize": Row("read input, read weight, read scale, eps, both", RMS_NORM + DYNAMIC_QUANTIZE, writes=_FP4),
+    "fused_add_rmsnorm_fp4_quantize": Row(
         "read input, update residual, read weight, read scale, eps, both", RMS_NORM + 1 + DYNAMIC_QUANTIZE, writes=_FP4
     ),
 }
@@ -95,50 +94,41 @@ register(NORMS, "normalisation", wraps=True, namespace="trtllm::")
 register(_FP4_NORMS, "normalisation", namespace="trtllm::")
 
 
-def _gated(activation: str) -> Pass:
+def _gated(activation: str) -> Row:
     """Returns half as many numbers, narrow ones after a scale."""
-    return Pass(
+    return Row(
         "read input, read scale?, dtype=None",
         other=f"input.n // 2 * ({activation} + 1 + QUANTIZE * bool(scale))",
         writes="input.n // 2 * item('dtype', input.dtype)",
     )
 
 
-_ELEMENT_WISE: Final[dict[str, Pass]] = {
+_ELEMENT_WISE: Final[dict[str, Row]] = {
     "trtllm::flashinfer_silu_and_mul trtllm::silu_and_mul": _gated("SILU"),
     "trtllm::flashinfer_gelu_tanh_and_mul": _gated("GELU"),
     # the scale is returned too, one number, which a static conversion is given
-    "tensorrt_llm::quantize_e4m3_per_tensor tensorrt_llm::static_quantize_e4m3_per_tensor": Pass(
+    "tensorrt_llm::quantize_e4m3_per_tensor tensorrt_llm::static_quantize_e4m3_per_tensor": Row(
         "read input, read scale?",
         other="input.n * (QUANTIZE if scale else QUANTIZE + 2)",
         writes="input.n + (scale.item or input.item)",
     ),
+    "trtllm::mxfp8_quantize": to_blocks(8, 32),
+    "trtllm::fp8_quantize_1x128_packed_ue8m0": to_blocks(8, 128),
+    "trtllm::fp8_quantize_1x128": to_8_bits("read input, e8m0=False, group_size=128"),
+    "tensorrt_llm::quantize_e4m3_activation": to_8_bits("read input"),
+    "trtllm::flashinfer_apply_rope_with_cos_sin_cache_inplace": rotate_in_place(
+        "read positions, view query, view key, head, view table"
+    ),
+    # the last ``rope`` numbers of each head rotate in place
+    "trtllm::mla_rope_inplace": rotate_in_place(
+        "view data, read positions, view table, heads, nope, rope", "data", "(nope + rope)", "rope"
+    ),
     # two parts of each head side by side in fp8, with a scale for each head
-    "trtllm::fused_cat_fp8": Pass(
+    "trtllm::fused_cat_fp8": Row(
         "read first[*heads size], read second", DYNAMIC_QUANTIZE, per="first second", writes="first.n + second.n + 4 * heads"
     ),
 }
 register(_ELEMENT_WISE, "element-wise")
-formula("trtllm::mxfp8_quantize", category="element-wise")(partial(to_blocks, bits=8, group=32))
-formula("trtllm::fp8_quantize_1x128_packed_ue8m0", category="element-wise")(partial(to_blocks, bits=8, group=128))
-formula("trtllm::fp8_quantize_1x128", category="element-wise")(partial(to_8_bits, schema="input e8m0=False group_size=128"))
-formula("tensorrt_llm::quantize_e4m3_activation", category="element-wise")(partial(to_8_bits, schema="input"))
-
-
-@formula("trtllm::flashinfer_apply_rope_with_cos_sin_cache_inplace", category="element-wise")
-def _rotary(signature: Signature) -> Work:
-    args = Arguments(signature, "positions query key head_size table")
-    rotated = (args.tensor("query"), args.tensor("key"))
-    return rotary_work(args.tensor("positions"), rotated, args.tensor("table"), args.integer("head_size"))
-
-
-@formula("trtllm::mla_rope_inplace", category="element-wise")
-def _latent_rotary(signature: Signature) -> Work:
-    """The last ``rope`` numbers of each head rotate in place."""
-    args = Arguments(signature, "data positions table heads nope rope")
-    rope = args.integer("rope")
-    return rotary_work(args.tensor("positions"), (args.tensor("data"),), args.tensor("table"), args.integer("nope") + rope, rope)
-
 
 # --- layers ------------------------------------------------------------------------------------------------------------------------
 
@@ -175,19 +165,19 @@ def _runner(signature: Signature) -> Work:
     return trtllm_experts(signature)
 
 
-_ROUTING: Final[dict[str, Pass]] = {
+_ROUTING: Final[dict[str, Row]] = {
     # ids and weights of the experts of a token are returned
-    "renorm_moe_routing_op default_moe_routing_op": Pass(
+    "renorm_moe_routing_op default_moe_routing_op": Row(
         "read scores, kept, dtype=None", SOFTMAX + 1, per="scores", writes="scores[0] * kept * (4 + item('dtype', 'float32'))"
     ),
     # scores and scores with a bias, one comparison each; weights and ids are returned
-    "noaux_tc_op": Pass(
+    "noaux_tc_op": Row(
         "read scores, read biased, groups, groups_kept, kept",
         other="scores.n + 2 * scores[0] * kept",
         writes="scores[0] * kept * (4 + biased.item)",
     ),
     # the rows of each token, weighted and added; ids of padding are not read
-    "moe_unpermute": Pass(
+    "moe_unpermute": Row(
         "read rows, read places, read weights",
         other="2 * places.n * rows[-1]",
         reads="places.n * rows[-1] * rows.item + places.size + weights.size",

@@ -1,10 +1,8 @@
 """Tokens put in the order of their experts and back: operators and autograd functions of TransformerEngine and Primus-Turbo, and the
 routing of OpenAI's ``triton_kernels``, which vLLM and SGLang use for gpt-oss.
 
-Order of arguments: NVIDIA/TransformerEngine d0067d0 (2.20), transformer_engine/pytorch/permutation.py: operators ``te_moe``; 2.9 and
-earlier, the same file: functions ``_moe_...``; AMD-AGI/Primus-Turbo a6a16cd, primus_turbo/pytorch/ops/moe/permutation.py; triton 3.4,
-python/triton_kernels/triton_kernels/topk.py and routing.py, whose products (``_matmul_ogs``) have no event of their own. An index
-[tokens, experts of a token] makes a map of as many int32; a mask [tokens, experts] one of [tokens, 2 * experts + 1].
+The products of ``triton_kernels`` (``_matmul_ogs``) have no event of their own. An index [tokens, experts of a token] makes a map of as
+many int32; a mask [tokens, experts] one of [tokens, 2 * experts + 1].
 """
 
 from __future__ import annotations
@@ -12,13 +10,12 @@ from __future__ import annotations
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, floating, size, size_of, written
 from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.nodes import parts
-from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.rows import Row, register
 
 _FUNCTIONS: Final = {"permute": "TokenPermuteMaskMap", "unpermute": "TokenUnpermuteMaskMap"}
 
@@ -111,31 +108,31 @@ def _unpermute_node(signature: Signature) -> Work:
     return _unpermute_gradient(grad, *_tensors(forward))
 
 
-_PERMUTATIONS: Final[dict[str, Pass]] = {
+_PERMUTATIONS: Final[dict[str, Row]] = {
     # The gradient of the tokens, and of a mask those of the weights [tokens, experts].
-    "te_moe::permute_index_map_bwd": Pass("read grad[rows k], read map, tokens", 1, "grad", writes="tokens * k * grad.item"),
-    "te_moe::permute_mask_map_bwd": Pass(
+    "te_moe::permute_index_map_bwd": Row("read grad[rows k], read map, tokens", 1, "grad", writes="tokens * k * grad.item"),
+    "te_moe::permute_mask_map_bwd": Row(
         "read grad[rows k], read weights?, read map, offsets, tokens, experts",
         1,
         "grad",
         writes="tokens * k * grad.item + (tokens * experts * weights.item if weights else 0)",
     ),
     # The rows of each token added up, perhaps weighted.
-    "te_moe::unpermute_index_map_fwd te_moe::unpermute_mask_map_fwd": Pass(
+    "te_moe::unpermute_index_map_fwd te_moe::unpermute_mask_map_fwd": Row(
         "read rows[_ k], read map, read weights?, tokens", other="rows.n * (1 + bool(weights.n))", writes="tokens * k * rows.item"
     ),
-    "te_moe::unpermute_mask_map_bwd_no_probs": Pass(
+    "te_moe::unpermute_mask_map_bwd_no_probs": Row(
         "read grad[_ k], read map, offsets, tokens, experts, rows",
         reads="selected(grad, rows * k) + map.size",
         writes="rows * k * grad.item",
     ),
     # Whole chunks of tokens and their weights in another order; where each of them goes is kept.
-    "te_moe::chunk_sort_fwd _moe_chunk_sort": Pass(
+    "te_moe::chunk_sort_fwd _moe_chunk_sort": Row(
         "read tokens[n k], read sizes, read more_sizes, read weights?",
         reads="tokens.size + 2 * sizes.size + weights.size",
         writes="tokens.n * tokens.item + 4 * n + weights.n * weights.item",
     ),
-    "te_moe::chunk_sort_bwd": Pass("update grad, update weights?, read map"),
+    "te_moe::chunk_sort_bwd": Row("update grad, update weights?, read map"),
 }
 register(_PERMUTATIONS, "copy")
 
@@ -150,22 +147,15 @@ def _sort_chunks_node(signature: Signature) -> Work:
 # --- triton_kernels ----------------------------------------------------------------------------------------------------------------
 
 
-@formula("TopK", category="moe")
-def _top_k(signature: Signature) -> Work:
-    """Of [tokens, experts] the k largest, a softmax over them if asked for; their places as int16, and a bit for each expert."""
-    args = Arguments(signature, "scores k softmax dim")
-    scores, k = args.tensor("scores"), args.integer("k")
-    if len(scores.shape) != 2 or not isinstance(args.value("softmax"), bool):
-        raise NotCounted("arguments of another library's function")
-    tokens, experts = scores.shape
-    return Work(
-        other_flops=scores.numel + tokens * k * costs.SOFTMAX * args.flag("softmax"),
-        bytes_read=size(scores),
-        bytes_written=tokens * (k * (size_of(scores.dtype) + 2) + 4 * -(-experts // 32)),
-        precision=precision_of(scores.dtype),
-    )
-
+# Of [tokens, experts] the k largest, a softmax over them if asked for; their places as int16, and a bit for each expert.
+_TOP_K: Final = Row(
+    "read scores[tokens experts], k, softmax, dim",
+    other="scores.n + tokens * k * SOFTMAX * softmax",
+    writes="tokens * (k * (scores.item + 2) + 4 * up(experts, 32))",
+    fits="value('softmax') is True or value('softmax') is False",
+)
+register({"TopK": _TOP_K}, "moe")
 
 # [tokens, k] weights and experts in the order of the experts: that order and its inverse (int32), the weights, rows of each.
-_SORT: Final = Pass("read weights, read ids, experts", result="weights", writes="2 * 4 * weights.n + 4 * experts")
+_SORT: Final = Row("read weights, read ids, experts", result="weights", writes="2 * 4 * weights.n + 4 * experts")
 register({"SortTokens": _SORT}, "moe")

@@ -1,11 +1,11 @@
-"""TransformerEngine: its modules' autograd functions, softmaxes, rotary embedding and cross entropy.
+"""TransformerEngine: its modules' autograd functions, softmaxes, rotary embedding and cross entropy, and its operators: products and
+conversions of version 1, layouts of attention, routing of tokens.
 
-Order of arguments: TransformerEngine d0067d0 (2.20), and 1.0 to 2.9: ``transformer_engine/pytorch/module/{linear,layernorm_linear,
-layernorm_mlp,grouped_linear}.py``, ``attention/rope.py``, ``attention/dot_product_attention/softmax.py``, ``cross_entropy.py``. The
-functions call ``transformer_engine_torch`` (``tex``), an extension whose calls are no operators; those of version 1 call the products
-of ``tex_ts``, which count then. Traces record neither the recipe nor the dtype of quantized copies: products are counted in the dtype
-of the tensors, and casts not at all. With sequence parallelism a layer gathers the tokens of all ranks before its product, or adds its
-results up and keeps a part of them: the product has as many rows as the longer of input and result.
+The functions call ``transformer_engine_torch`` (``tex``), an extension whose calls are no operators; those of version 1 call the
+products of ``tex_ts``, which count then. Traces record neither the recipe nor the dtype of quantized copies: products are counted in
+the dtype of the tensors, and casts not at all. With sequence parallelism a layer gathers the tokens of all ranks before its product, or
+adds its results up and keeps a part of them: the product has as many rows as the longer of input and result. Version 1 keeps fp8
+numbers in uint8 and names dtypes by numbers of its own.
 """
 
 from __future__ import annotations
@@ -16,16 +16,15 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import NotCounted, every, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, every, size, size_of, written
 from rooflines.roofline.formulas.experts import SPREAD, used
-from rooflines.roofline.formulas.libraries.apex import softmax_backward, softmax_forward
-from rooflines.roofline.formulas.libraries.norms import Norm, norm_backward, norm_forward, norm_of
-from rooflines.roofline.formulas.libraries.norms import register as register_norms
+from rooflines.roofline.formulas.libraries.norms import LAYER_NORM, Norm, norm_backward, norm_forward, norm_of, register_norms
+from rooflines.roofline.formulas.libraries.training import softmax_backward, softmax_forward
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import parts, tensors_only, with_gradient
-from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.registry import Hints, dispatches, formula, hinted_formula
+from rooflines.roofline.formulas.rows import Row, register
 
 _RECIPE: Final = "counted in the dtype of the tensors, because fp8 recipes are not recorded"
 _WHOLE: Final = "the sequence is not split over ranks"
@@ -176,9 +175,7 @@ def _grouped(signature: Signature, backward: bool) -> Work:
 formula("_GroupedLinear", category="matmul", wraps=True)(partial(_grouped, backward=False))
 formula("_GroupedLinearBackward", category="matmul", wraps=True)(partial(_grouped, backward=True))
 
-
 # --- norms, softmaxes, rotary embedding, losses ------------------------------------------------------------------------------------
-
 
 register_norms("_LayerNorm", rms=False)  # TransformerEngine 1
 register_norms("_RMSNorm", rms=True)
@@ -188,8 +185,8 @@ formula(*(f"te_softmax::{name}_softmax_fwd" for name in _SOFTMAXES), category="r
 formula(*(f"te_softmax::{name}_softmax_bwd" for name in _SOFTMAXES), category="reduction")(softmax_backward)
 
 # Two multiplications and an addition an element; the sine and cosine of each angle.
-_ROTATED: Final = Pass("read x, read angles, read starts?, read ends?", 3, "x", "x", other=f"{2 * costs.TRANSCENDENTAL} * angles.n")
-_ROTATED_BACK: Final = Pass("update grad, inputs, read angles", 3, "grad", other=f"{2 * costs.TRANSCENDENTAL} * angles.n")
+_ROTATED: Final = Row("read x, read angles, read starts?, read ends?", 3, "x", "x", other=f"{2 * costs.TRANSCENDENTAL} * angles.n")
+_ROTATED_BACK: Final = Row("update grad, inputs, read angles", 3, "grad", other=f"{2 * costs.TRANSCENDENTAL} * angles.n")
 register({"FusedRoPEFunc": _ROTATED}, "element-wise", given=tensors_only)
 register({"FusedRoPEFuncBackward": _ROTATED_BACK}, "element-wise", given=with_gradient)
 
@@ -218,20 +215,180 @@ def _rotate_packed_back(signature: Signature) -> Work:
 # Whether the gradient is scaled depends on the value of the one that is given.
 dispatches("CrossEntropyFunctionBackward", category="element-wise")
 
+# The gradient takes the place of the logits. The function of QuACK that has this name has no number after the labels, and keeps the
+# logarithm of each row's sum for its backward.
+_LOSSES: Final = (
+    Row(
+        "update logits, read target, smoothing=0.0", costs.SOFTMAX + 2, "logits", writes="4 * target.n",
+        assumption="gradients computed in the forward", fits="isinstance(value('smoothing'), float)",
+    ),
+    Row("read logits, read target", costs.SOFTMAX, "logits", writes="8 * target.n"),
+)  # fmt: skip
+register({"CrossEntropyFunction": _LOSSES}, "reduction")
 
-@formula("CrossEntropyFunction", category="reduction")
-def _cross_entropy(signature: Signature) -> Work:
-    """The gradient takes the place of the logits. The function of QuACK that has this name has no number after the labels, and keeps
-    the logarithm of each row's sum for its backward."""
-    if len(signature.tensors) < 2:
-        raise NotCounted("shapes not recorded")
-    logits, target = signature.tensors[:2]
-    if not isinstance(signature.arg(2, 0.0), float):
-        return Work(0, logits.numel * costs.SOFTMAX, size(logits, target), 8 * target.numel, precision_of(logits.dtype))
+_DTYPES: Final = {3: "float32", 4: "float16", 5: "bfloat16", 6: "float8_e4m3fn", 7: "float8_e5m2"}
+
+
+def _dtype(args: Arguments, name: str) -> str:
+    """A dtype by its number in this library."""
+    try:
+        return _DTYPES[args.integer(name)]
+    except KeyError:
+        raise NotCounted(f"argument '{name}' not recorded") from None
+
+
+# --- products ----------------------------------------------------------------------------------------------------------------------
+
+
+# [n, k] and [m, k] in either layout -> [m, n], with a bias and GELU, which are empty where a call has none; with ``grad``, the bias is
+# the sum of the second operand and GELU's input is read.
+_PRODUCT: Final = Row(
+    "read left, left_scale, left_index, left_type, flip_left, read right, right_scale, right_index, right_type, flip_right, write out,"
+    " out_scale, out_type, range, view bias?, bias_type, view gelu?, grad, workspace, workspace_size, accumulate, split",
+    where="n = out[-1]; k = left.n // n; m = out.n // n; back = bool(grad) if bias.n or gelu.n else 0; adds = bool(accumulate)",
+    matrix="2 * m * k * n",
+    other="out.n * (adds + (GELU + 6 * back) * bool(gelu.n)) + (right.n if back else out.n) * bool(bias.n)",
+    also="out.size * adds + (gelu.size if back else bias.size)",
+    writes="bias.n * bias.item if back else gelu.n * gelu.item",
+    fits="k * m == right.n",
+)
+_PRODUCTS: Final = (replace(_PRODUCT, precision="=fp8", fits=f"left.dtype == 'uint8' and {_PRODUCT.fits}"), _PRODUCT)
+register({"tex_ts::te_gemm_ts": _PRODUCTS}, "matmul")
+
+_LEFT: Final = "left left_scale left_offset left_type flip_left right right_scale right_offset right_type flip_right"
+_GROUPED: Final = {
+    "tex_ts::te_grouped_gemm_ts": f"{_LEFT} out out_offset out_scale out_type",
+    "tex_ts::te_grouped_gemm_single_output_ts": f"{_LEFT} splits out out_offset out_scale out_type",
+}
+
+
+def _products(signature: Signature, schema: str) -> Work:
+    """A list of operands each; traces record their dtypes as numbers. Biases are left out."""
+    args = Arguments(signature, schema)
+    pairs = list(zip(args.tensors("left"), args.tensors("right"), strict=False))
+    if not pairs or len(args.tensors("left")) != len(args.tensors("right")):
+        raise NotCounted("tensors of the list not recorded")
+    flips = args.flag("flip_left"), args.flag("flip_right")
+    left_type, right_type, out_type = (_dtype(args, f"{name}_type") for name in ("left", "right", "out"))
+    columns = [left.shape[not flips[0]] for left, _ in pairs]
+    rows = [right.shape[flips[1]] for _, right in pairs]
+    inner = [left.shape[flips[0]] for left, _ in pairs]
     return Work(
-        other_flops=logits.numel * (costs.SOFTMAX + 2),
-        bytes_read=size(logits, target),
-        bytes_written=written(logits) + 4 * target.numel,
-        precision=precision_of(logits.dtype),
-        assumption="gradients computed in the forward",
+        matrix_flops=sum(product_flops(1, *sizes) for sizes in zip(rows, inner, columns, strict=True)),
+        bytes_read=sum(left.numel * size_of(left_type) + right.numel * size_of(right_type) for left, right in pairs),
+        bytes_written=sum(m * n for m, n in zip(rows, columns, strict=True)) * size_of(out_type),
+        precision=matrix_precision_of(left_type),
     )
+
+
+for _name, _schema in _GROUPED.items():
+    formula(_name, category="matmul")(partial(_products, schema=_schema))
+
+# --- conversions, activations and norms --------------------------------------------------------------------------------------------
+
+_NARROW: Final = costs.QUANTIZE + 2  # and the largest magnitude, for the scales of later steps
+_CAST: Final = Row("read self", _NARROW, "self", writes="self.n")
+register({"tex_ts::cast_to_fp8_ts tex_ts::cast_to_fp8_noalloc_ts": _CAST}, "element-wise")
+
+# The number of a dtype, its bytes and precision.
+_WIDE: Final = {3: (4, "=fp32"), 4: (2, "=fp16"), 5: (2, "=bf16")}
+_WIDENED: Final = tuple(
+    Row(
+        "read self, inverse, index, from_type, dtype",
+        1,
+        "self",
+        writes=f"{item} * self.n",
+        precision=precision,
+        fits=f"dtype == {code}",
+    )
+    for code, (item, precision) in _WIDE.items()
+)
+register({"tex_ts::cast_from_fp8_ts": _WIDENED}, "element-wise")
+
+
+def _activation(cost: int, gated: bool = False) -> Row:
+    """``cost`` FLOPs for each number of the result, of which a gate leaves half; quantized as well where the result is fp8."""
+    made = "self.n // 2" if gated else "self.n"
+    return Row(
+        "read self, scale, range, inverse, index, dtype",
+        other=f"{made} * ({cost} + {_NARROW} * (dtype > 5))",
+        writes=f"{made} * (4 if dtype == 3 else 2 if dtype < 6 else 1)",
+        fits="dtype in (3, 4, 5, 6, 7)",
+    )
+
+
+_ACTIVATIONS: Final[dict[str, Row]] = {
+    "tex_ts::gelu_ts": _activation(costs.GELU),
+    "tex_ts::relu_ts": _activation(costs.BASIC),
+    "tex_ts::qgelu_ts": _activation(costs.SILU + 1),
+    "tex_ts::srelu_ts": _activation(2),
+    "tex_ts::geglu_ts": _activation(costs.GELU + 1, gated=True),
+    "tex_ts::reglu_ts": _activation(2, gated=True),
+    "tex_ts::swiglu_ts": _activation(costs.SILU + 1, gated=True),
+}
+register(_ACTIVATIONS, "element-wise")
+
+_NORMS: Final[dict[str, Row]] = {  # of inference: without statistics
+    "tex_ts::layernorm_fwd_inf_ts": Row("read self, read weight, read bias", LAYER_NORM, "self", "self"),
+    "tex_ts::layernorm_fwd_fp8_inf_ts": Row("read self, read weight, read bias", LAYER_NORM + _NARROW, "self", writes="self.n"),
+    "tex_ts::rmsnorm_fwd_inf_ts": Row("read self, read weight", costs.RMS_NORM, "self", "self"),
+    "tex_ts::rmsnorm_fwd_fp8_inf_ts": Row("read self, read weight", costs.RMS_NORM + _NARROW, "self", writes="self.n"),
+}
+register(_NORMS, "normalisation")
+
+# --- layouts of attention ----------------------------------------------------------------------------------------------------------
+
+_CONVERT: Final = "te_attention::convert_{0} te_kv_cache::convert_{0}"
+_LAYOUTS: Final[dict[str, Row]] = {
+    # Queries, keys and values that lie together in [s, b, heads, 3 * depth], of which the argument is a view of the queries.
+    "te_attention::fa_prepare_fwd": Row("read queries", reads="3 * queries.n * queries.item", writes="3 * queries.n * queries.item"),
+    "te_attention::fa_prepare_bwd": Row(
+        "read queries, read keys, read values",
+        reads="queries.n * queries.item + keys.n * keys.item + values.n * values.item",
+        result="queries keys values",
+    ),
+    # Packed sequences [tokens, ...] from or to [batch, longest, ...]; places beyond the end of a sequence are not moved.
+    _CONVERT.format("thd_to_bshd"): Row("read self, read ends", reads="self.n * self.item + ends.size", result="self"),
+    _CONVERT.format("bshd_to_thd"): Row(
+        "read self[batch longest *rest], read ends, tokens",
+        reads="tokens * rest * self.item + ends.size",
+        writes="tokens * rest * self.item",
+    ),
+    # New keys and values into the pages of a cache.
+    "te_kv_cache::copy_to_kv_cache": Row(
+        "read keys, read values, key_cache, value_cache, read pages?, read new_lengths?, read lengths?", result="keys values"
+    ),
+}
+register(_LAYOUTS, "copy")
+
+# --- routing of tokens -------------------------------------------------------------------------------------------------------------
+
+_SOFTMAX: Final = "scores by a softmax, because the name of the function is not recorded"
+_ROUTE: Final = costs.SOFTMAX + 1  # and the choice of the best
+_ROUTE_GRADIENT: Final = costs.SOFTMAX_BACKWARD + 1
+# Logits [tokens, experts]. Scores like these, a byte that says whether a token goes to an expert, scores in float32 for the backward.
+_ROUTINGS: Final[dict[str, Row]] = {
+    "FusedTopkScoreFunction": Row(
+        "read logits[tokens experts], read bias?", _ROUTE, "logits", "logits", assumption=_SOFTMAX, writes="(1 + 4) * logits.n"
+    ),
+    "FusedComputeScoresForMoEAuxLoss": Row(
+        "read logits[tokens experts], read bias?", _ROUTE, "logits", assumption=_SOFTMAX, writes="(4 + 1 + 4) * logits.n"
+    ),
+    # The sum over experts of their tokens times the sum of their probabilities.
+    "FusedAuxLoss": Row("read scores, read counts", 1, "scores counts counts", writes="8"),
+}
+_GRADIENTS: Final[dict[str, Row]] = {
+    "FusedTopkScoreFunctionBackward": Row(
+        "read grad, write logits[tokens experts]", _ROUTE_GRADIENT, "logits", precision="logits", assumption=_SOFTMAX,
+        reads="grad.size + (4 + 1) * logits.n",
+    ),
+    "FusedComputeScoresForMoEAuxLossBackward": Row(
+        "read grad, write logits[tokens experts]", _ROUTE_GRADIENT, "logits", precision="logits", assumption=_SOFTMAX,
+        reads="grad.size + 4 * logits.n",
+    ),
+    "FusedAuxLossBackward": Row(
+        "grad, write scores, read counts", 1, "scores", precision="scores", reads="counts.size + 8"
+    ),
+}  # fmt: skip
+register(_ROUTINGS, "moe", given=tensors_only)
+register(_GRADIENTS, "moe", given=with_gradient)

@@ -1,85 +1,74 @@
 """xformers' operators apart from attention: SwiGLU, matrices of which two in four elements are kept, rows by index.
 
-Order of arguments: facebookresearch/xformers 8de65ecb~1 (xformers/csrc/swiglu/swiglu_op.cpp, removed since) and ca6d2aa
-(xformers/csrc/sparse24, xformers/ops/indexing.py). A pair of bits says where each kept element was, and one bit an element is a mask.
+A pair of bits says where each kept element was, and one bit an element is a mask.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.arguments import NotCounted, size, size_of, written
 from rooflines.roofline.formulas.costs import SILU
 from rooflines.roofline.formulas.gather import selected
-from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import parts
-from rooflines.roofline.formulas.passes import Pass, register
-from rooflines.roofline.formulas.record import Work, matrix_precision_of
+from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import formula
+from rooflines.roofline.formulas.rows import Row, register
 
-_PRODUCTS: Final[dict[str, Pass]] = {
+_PRODUCTS: Final[dict[str, Row]] = {
     # [rows, k] with two weights [n, k]; the two results, and the one times the activation of the other.
-    "xformers::dual_gemm_silu_identity_mul": Pass(
+    "xformers::dual_gemm_silu_identity_mul": Row(
         "read input[rows k], read gate[n =k], read gate_bias?, read up, read up_bias?",
         matrix="2 * 2 * rows * k * n",
         other="rows * n * (SILU + 1 + len(gate_bias) + len(up_bias))",
         writes="3 * rows * n * input.item",
     ),
     # [m, k] @ [k, n], and the sum of each row of the first: a gradient of a weight and of a bias.
-    "xformers::gemm_fused_operand_sum": Pass(
+    "xformers::gemm_fused_operand_sum": Row(
         "read left[m k], read right[=k n]", 1, "left", matrix="2 * m * k * n", writes="m * (n + 1) * left.item"
     ),
 }
 register(_PRODUCTS, "matmul")
-_ELEMENTS: Final[dict[str, Pass]] = {
+_ELEMENTS: Final[dict[str, Row]] = {
     # The gradients of both results, and their product again.
-    "xformers::silu_bw_fused": Pass("read gate, read up, read grad", SILU + 7, "gate", result="gate gate gate"),
+    "xformers::silu_bw_fused": Row("read gate, read up, read grad", SILU + 7, "gate", result="gate gate gate"),
     # Zeros in place of the other elements.
-    "xformers::sparse24_apply_dense_output xformers::sparseNM_dense": Pass("read input, read mask?", 1, result="input"),
+    "xformers::sparse24_apply_dense_output xformers::sparseNM_dense": Row("read input, read mask?", 1, result="input"),
 }
 register(_ELEMENTS, "element-wise")
-_COPIES: Final[dict[str, Pass]] = {
+_COPIES: Final[dict[str, Row]] = {
     # Half of the elements and their places, of the matrix and of its transpose; the mask is made and returned, or is an argument.
-    "xformers::sparse24_sparsify_both_ways": Pass("read input", 1, result="input", writes="2 * input.n // 8 + input.n // 8"),
-    "xformers::sparse24_apply": Pass("read input, read mask", result="input", writes="2 * input.n // 8"),
-    "xformers::_sparse24_sm90_cutlass_compress": Pass("read input", writes="input.n * input.item // 2 + input.n // 8"),
+    "xformers::sparse24_sparsify_both_ways": Row("read input", 1, result="input", writes="2 * input.n // 8 + input.n // 8"),
+    "xformers::sparse24_apply": Row("read input, read mask", result="input", writes="2 * input.n // 8"),
+    "xformers::_sparse24_sm90_cutlass_compress": Row("read input", writes="input.n * input.item // 2 + input.n // 8"),
 }
 register(_COPIES, "copy")
 
-
 # --- two of four elements ----------------------------------------------------------------------------------------------------------
 
-_SPARSE: Final = {
-    "xformers::_sparse24_gemm": "packed dense meta",
-    "xformers::_sparse24_fp8_sm90_cutlass_gemm": "packed meta dense row_scale=None column_scale=None",
+# [m, k / 2] packed, with [k, n]: the products with the kept elements.
+_SPARSE: Final = Row(
+    "read packed[m half], read dense[k n], read meta", matrix="2 * m * half * n", writes="m * n * max(packed.item, 2)",
+    fits="2 * half == k",
+)  # fmt: skip
+_SPARSE_PRODUCTS: Final[dict[str, Row]] = {
+    "xformers::_sparse24_gemm": _SPARSE,
+    "xformers::_sparse24_fp8_sm90_cutlass_gemm": replace(
+        _SPARSE,
+        schema="read packed[m half], read meta, read dense[k n], read row_scale?, read column_scale?",
+        other="m * n * bool(row_scale or column_scale)",
+    ),
 }
-
-
-@formula(*_SPARSE, category="matmul")
-def _sparse_product(signature: Signature) -> Work:
-    """[m, k / 2] packed, with [k, n]: the products with the kept elements."""
-    args = Arguments(signature, _SPARSE[signature.name])
-    packed, dense = args.tensor("packed"), args.tensor("dense")
-    if len(dense.shape) != 2 or 2 * packed.shape[-1] != dense.shape[0]:
-        raise NotCounted("shapes of the operands not understood")
-    scales = [scale for scale in (args.optional("row_scale"), args.optional("column_scale")) if scale is not None]
-    results = packed.shape[0] * dense.shape[1]
-    return Work(
-        matrix_flops=product_flops(1, packed.shape[0], packed.shape[1], dense.shape[1]),
-        other_flops=results * bool(scales),
-        bytes_read=size(packed, dense, args.tensor("meta"), *scales),
-        bytes_written=results * max(size_of(packed.dtype), 2),
-        precision=matrix_precision_of(packed.dtype),
-    )
-
+register(_SPARSE_PRODUCTS, "matmul")
 
 # --- rows by index -----------------------------------------------------------------------------------------------------------------
 
 _ROWS: Final = "read index[rows], read source[=rows =m =k], read scale[=k]?"
-_ADDITIONS: Final[dict[str, Pass]] = {
+_ADDITIONS: Final[dict[str, Row]] = {
     # Rows [rows, m, k], times a scale [k] and a number, added to those of a tensor.
-    "_ScaledIndexAdd": Pass(
+    "_ScaledIndexAdd": Row(
         f"read target[targets m k], {_ROWS}",
         other="source.n * (2 + len(scale))",
         reads="source.n * target.item + index.size + source.size + scale.size",
@@ -87,7 +76,7 @@ _ADDITIONS: Final[dict[str, Pass]] = {
         precision="source",
     ),
     # The gradients of rows and scale.
-    "_ScaledIndexAddBackward": Pass(
+    "_ScaledIndexAddBackward": Row(
         f"read grad, read target[targets m k], {_ROWS}",
         other="source.n * (1 + 3 * len(scale))",
         result="source",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp8, fp32, int32, reason, uint8
+from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp32, int32, reason, uint8
 
 T, D = 7, 30
 READ, MADE = 2 * T * D + 2 * D, 2 * T * D
@@ -19,17 +19,6 @@ def test_norms(namespace):
         added = figures(f"{namespace}::{name}", bf16(T, D), bf16(T, D), bf16(D), 1e-6, 0)
         assert added == (0, 5 * T * D, READ + MADE, 2 * MADE, "bf16")
     assert "not recorded" in reason(f"{namespace}::rmsnorm", bf16(T, D), bf16(D), 1e-6), "a function of another library"
-
-
-@pytest.mark.parametrize(("name", "cost"), [("silu_and_mul", 15), ("gelu_and_mul", 25), ("gelu_tanh_and_mul", 25)])
-def test_activations_have_a_module_each(name, cost):
-    for namespace in (name, "flashinfer_kernels"):
-        assert figures(f"{namespace}::{name}", bf16(T, D), bf16(T, 2 * D), True) == (0, cost * T * D, 2 * MADE, MADE, "bf16")
-
-
-def test_a_product():
-    args = (fp8(3, 5, 48), fp8(3, 48, 24), bf16(3, 5, 24), fp32(1), fp32(1), uint8(99), 12)
-    assert figures("gemm::bmm_fp8", *args) == (3 * 2 * 5 * 24 * 48, 3 * 5 * 24, 3 * 48 * (5 + 24) + 8, 2 * 3 * 5 * 24, "fp8")
 
 
 H, KV, HD, PAGE = 4, 2, 10, 3
@@ -61,13 +50,6 @@ def test_a_prefill_of_one_sequence_from_pages(mask, pairs):
         assert work.bytes_written == 2 * T * H * HD + 4 * T * H
 
 
-def test_a_prefill_of_packed_keys():
-    key = bf16(T, KV, HD)
-    args = (*SPACE, bf16(T, H, HD), key, key, int32(2), int32(2), bf16(T, H, HD), None, 1, 0, -1, True)
-    for name in (f"{PREFILL}_use_swa_False_f16qk_False_sm90::ragged_run", "flashinfer::batch_prefill_with_ragged_kv_cache_run"):
-        assert counted(name, *args).work.matrix_flops == 4 * H * (T * (T + 1) // 2) * HD
-
-
 def test_a_single_sequence():
     key, out = bf16(9, KV, HD), bf16(T, H, HD)
     args = (bf16(T, H, HD), key, key, uint8(99), out, None, 1, 0, -1, None)
@@ -78,36 +60,3 @@ def test_a_single_sequence():
     work = counted("flashinfer_kernels::single_decode_with_kv_cache", *one).work
     assert (work.matrix_flops, work.bytes_written) == (4 * H * 9 * HD, 2 * H * HD)
     assert work.bytes_read == 2 * H * HD + 2 * 2 * 9 * KV * HD
-
-
-def test_partial_results():
-    out, sums = bf16(T, H, HD), fp32(T, H)
-    whole = figures("cascade::merge_state", out, sums, out, sums, out, sums)
-    assert whole[2:4] == (2 * (2 * T * H * HD + 4 * T * H), 2 * T * H * HD + 4 * T * H)
-    assert figures("cascade::merge_state_in_place", out, sums, out, sums, None) == whole
-
-
-def test_the_cache():
-    cache, key = bf16(9, 16, KV, HD), bf16(T, KV, HD)
-    args = (key, key, int32(T), int32(T), cache, cache, int32(40), int32(4), int32(3), 0)
-    moved = 2 * 2 * T * KV * HD
-    assert figures("page::append_paged_kv_cache", *args) == (0, 0, moved + 4 * (T + T + 4) + 4 * T, moved, None)
-    latent = (bf16(T, 20), bf16(T, 8), int32(T), int32(T), bf16(9, 16, 20), bf16(9, 16, 8), int32(2), int32(4), int32(3))
-    assert figures("page::append_paged_mla_kv_cache", *latent) == (0, 0, 2 * T * 28 + 4 * (T + T + 4) + 8, 2 * T * 28, None)
-
-
-def test_positions():
-    q, k = bf16(T, H, HD), bf16(T, KV, HD)
-    numbers = T * (H + KV) * HD
-    placed = figures("rope::apply_rope_pos_ids_cos_sin_cache", q, k, q, k, fp32(99, 8), int32(T), False)
-    assert placed == (0, 3 * T * (H + KV) * 8, 2 * numbers + 4 * T + 4 * T * 8, 2 * numbers, "bf16")
-    for name in ("apply_rope_pos_ids", "apply_llama31_rope_pos_ids"):
-        based = figures(f"rope::{name}", q, k, q, k, int32(T), 8, False, 1.0, 1e4)
-        assert based == (0, 3 * T * (H + KV) * 8, 2 * numbers + 4 * T, 2 * numbers, "bf16")
-
-
-@pytest.mark.parametrize("name", ["flashinfer::fp4_quantize", "sglang::flashinfer_fp4_quantize", "trtllm::fp4_quantize"])
-def test_a_conversion_to_fp4(name):
-    expected = (0, 7 * T * 32, 2 * T * 32 + 4, T * 16 + T * 2, "bf16")
-    assert figures(name, bf16(T, 32), fp32(1), 16, False, True, False) == expected
-    assert figures(name, bf16(T, 32), fp32(1), 32, True, True, False)[3] == T * 16 + T

@@ -10,7 +10,6 @@ from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp8,
 
 X, W, B = bf16(3, 5, 16), bf16(16), bf16(16)
 SIZE, ROWS = 3 * 5 * 16, 15
-SILU, TANH = 14, 14
 
 # --- norms -------------------------------------------------------------------------------------------------------------------------
 
@@ -35,11 +34,6 @@ def test_a_norm_with_a_gate():
     assert (back.flops, back.bytes_read, back.bytes_written) == (31 * SIZE, 6 * SIZE + 32 + 4 * ROWS, 4 * SIZE + 32)
 
 
-def test_a_norm_of_one():
-    assert figures("L2NormFunction", X, 1e-6)[1:4] == (3 * SIZE, 2 * SIZE, 2 * SIZE + 4 * ROWS)
-    assert figures("L2NormFunctionBackward", (X,), X, 1e-6)[1:4] == (5 * SIZE, 4 * SIZE + 4 * ROWS, 2 * SIZE)
-
-
 # --- rotary embeddings: 2 sequences of 7 steps, 3 heads of 20, of which 12 rotate ----------------------------------------------------
 
 HEADS, ANGLES, TURNED = bf16(2, 7, 3, 20), fp32(7, 6), 2 * 7 * 3 * 12
@@ -61,16 +55,6 @@ def test_values_do_not_rotate():
     assert reason("ApplyRotaryEmbQKV_", HEADS, ANGLES, ANGLES) == "number of heads that rotate not recorded"
 
 
-def test_rotary_embeddings_in_place():
-    whole = bf16(7, 20)
-    assert figures("Fast_RoPE_Embedding", HEADS, whole, whole) == (0, 3 * 840, ALL + 4 * 140, ALL, "bf16")
-    keys = bf16(2, 2, 7, 20)
-    both = figures("Fast_RoPE_Embedding_QK", bf16(2, 3, 7, 20), keys, whole, whole, int32(14))
-    assert both == (0, 3 * (840 + 560), 2 * 1400 + 4 * 140, 2 * 1400, "bf16")
-    back = figures("Fast_RoPE_Embedding_QKBackward", (bf16(2, 3, 7, 20), keys), bf16(2, 3, 7, 20), keys, whole, whole)
-    assert back == both
-
-
 # --- activations -------------------------------------------------------------------------------------------------------------------
 
 
@@ -87,32 +71,7 @@ def test_gates_with_a_bias_or_weights():
     weighted = figures("WeightedSwiGLUFunctionBackward", (bf16(15, 16),), bf16(15, 32), fp32(15, 1))
     assert weighted[1:4] == (23 * SIZE, 2 * SIZE + 4 * SIZE + 60, 4 * SIZE + 60)
     assert figures("GeLUFunction", X, B)[1:4] == (23 * SIZE, 2 * SIZE + 32, 2 * SIZE)
-    assert reason("GeGLUFunction", bf16(15, 31)) == "shapes not understood"
-
-
-def test_a_gate_and_the_layer_behind_it():
-    down = bf16(24, 16)
-    found = figures("SwiGLULinearFunction", X, X, down, None)
-    assert found == (2 * ROWS * 16 * 24, 15 * SIZE, 4 * SIZE + 768, 2 * ROWS * 24, "bf16")
-    back = figures("SwiGLULinearFunctionBackward", (bf16(3, 5, 24),), X, X, down, bf16(24))
-    assert back == (4 * ROWS * 16 * 24, 21 * SIZE + ROWS * 24, 2 * ROWS * 24 + 4 * SIZE + 768, 4 * SIZE + 768 + 48, "bf16")
-
-
-# --- losses ------------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["CrossEntropyLoss", "CrossEntropyLossFunction", "Fast_CrossEntropyLoss"])
-def test_losses_whose_gradient_is_computed_later(name):
-    logits, labels = bf16(15, 101), int64(15)
-    assert figures(name, logits, labels, 0.0) == (0, 14 * 1515, 2 * 1515 + 120, 120, "bf16")
-    assert figures(f"{name}Backward", (fp32(15),), logits, labels)[1:4] == (13 * 1515, 60 + 2 * 1515 + 120 + 60, 2 * 1515)
-
-
-def test_a_layer_with_its_loss():
-    found = counted("FusedLinearCrossEntropyFunction", bf16(15, 16), int64(15), bf16(101, 16), bf16(101)).work
-    assert found.matrix_flops == 3 * 2 * 15 * 16 * 101
-    assert (found.bytes_read, found.bytes_written) == (480 + 120 + 3232 + 202, 480 + 3232 + 202 + 4)
-    assert count(Signature("FusedLinearCrossEntropyFunctionBackward", (fp32(),))).kind == "composite"
+    assert reason("GeGLUFunction", bf16(15, 31)) == "arguments of another version of this operator"
 
 
 # --- Unsloth: layers from 16 to 24 with adapters of rank 4 ---------------------------------------------------------------------------
@@ -152,14 +111,6 @@ def test_three_layers_with_adapters():
     assert back[2] == 2 * SIZE + mlp[2] + 2 * 2 * ROWS * 24
     qkv = figures("LoRA_QKV", X, *gate, *gate, *gate)
     assert (qkv[0], qkv[3]) == (3 * (DENSE + THIN), 3 * 2 * ROWS * 24)
-
-
-@pytest.mark.parametrize("name", ["FP8BlockQuantLinear", "FbgemmFp8Linear_matmul"])
-def test_layers_in_fp8(name):
-    found = figures(name, X, fp8(24, 16), fp32(24, 1))
-    assert found == (DENSE, 7 * SIZE + ROWS * 24, 2 * SIZE + 384 + 96, 2 * ROWS * 24, "fp8")
-    back = figures(f"{name}Backward", (bf16(3, 5, 24),), X, fp8(24, 16), fp32(24, 1))
-    assert back == (DENSE, 384, 2 * ROWS * 24 + 384 + 96, 2 * SIZE, "bf16")
 
 
 def test_grouped_products():

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas import count
+from rooflines.profiler.trace.signature import TensorArg
 from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp8, fp32, int64, reason
 
 KERNELS = "primus_turbo_cpp_extension::"
@@ -50,14 +49,6 @@ def test_a_product_that_is_added_to_its_result():
     assert "inner dimensions" in reason(f"{KERNELS}hipblaslt_gemm", bf16(M, K), bf16(K, N), OUT_BF16, False, True)
 
 
-def test_two_numbers_of_four_bits_lie_in_an_element():
-    args = (fp4(48, 64), e8m0(48, 4), fp4(32, 64), e8m0(32, 4))
-    expected = (2 * 48 * 128 * 32, 48 * 32, 48 * 64 + 32 * 64 + 48 * 4 + 32 * 4, 2 * 48 * 32, "fp4")
-    assert figures(f"{KERNELS}hipblaslt_gemm_fp4", *args, OUT_BF16, False, True, False, None) == expected
-    a, a_scale, b, b_scale = args
-    assert figures("primus_turbo::gemm_fp4_impl", a, a_scale, False, b, b_scale, True, OUT_BF16, False, 4, 1, False) == expected
-
-
 GROUPS = int64(G), int64(G + 1)
 ENDS = 8 * (G + G + 1)
 
@@ -100,101 +91,9 @@ def test_operands_in_blocks_of_32_have_the_rows_last():
     assert figures("primus_turbo::grouped_gemm_fp4_variable_k_impl", *narrow)[0] == 2 * 19 * 128 * 53
 
 
-# --- conversions -------------------------------------------------------------------------------------------------------------------
-
-X = bf16(64, 96)
-NUMBERS = 64 * 96
-
-
-@pytest.mark.parametrize(
-    ("name", "args", "flops", "written"),
-    [
-        (f"{KERNELS}quantize_fp8_tensorwise", (24, None), 7, NUMBERS + 4),
-        (f"{KERNELS}quantize_fp8_rowwise", (24, 1), 7, NUMBERS + 4 * 64),
-        (f"{KERNELS}quantize_fp8_rowwise", (24, 0), 7, NUMBERS + 4 * 96),
-        (f"{KERNELS}quantize_fp8_blockwise_for_weight", (24, 128), 7, NUMBERS + 4),
-        (f"{KERNELS}quantize_mxfp4", (45, 1, 128), 7, NUMBERS // 2 + NUMBERS // 32),
-        (f"{KERNELS}quantize_mxfp4_dual", (45, 128), 12, NUMBERS + 2 * NUMBERS // 32),
-        ("primus::quantize_mxfp4_dual", (45, 128), 12, NUMBERS + 2 * NUMBERS // 32),
-        (f"{KERNELS}grouped_quantize_mxfp8_dual", (int64(3), int64(4), 24), 12, 2 * NUMBERS + 2 * NUMBERS // 32),
-        ("primus_turbo::quant_fp8_blockwise_impl", (24, 1, 128), 7, NUMBERS + 4 * NUMBERS // 128),
-    ],
-)
-def test_conversions_search_for_a_range(name, args, flops, written):
-    assert figures(name, X, *args) == (0, flops * NUMBERS, 2 * NUMBERS, written, "bf16")
-
-
-def test_conversions_with_a_given_scale():
-    given = (0, 5 * NUMBERS, 2 * NUMBERS + 4, NUMBERS + 4, "bf16")
-    assert figures(f"{KERNELS}quantize_fp8_tensorwise", X, 24, fp32()) == given
-    assert figures("primus::cast_fp8_triton", X, 24, fp32(), None) == given
-    both = figures("primus::cast_transpose_fp8_triton", X, 24, fp32(), fp32())
-    assert both == (0, (2 * 5 + 2) * NUMBERS, 2 * NUMBERS + 4, 2 * (NUMBERS + 4), "bf16")
-
-
-def test_numbers_are_widened():
-    assert figures(f"{KERNELS}dequantize_fp8_tensorwise", fp8(M, N), fp32(), 6) == (0, M * N, M * N + 4, 4 * M * N, "fp32")
-    found = figures(f"{KERNELS}dequantize_mxfp4", fp4(M, 32), e8m0(M, 2), 1, 32, OUT_BF16)
-    assert found == (0, M * 64, M * 32 + M * 2, 2 * M * 64, "bf16")
-    assert reason(f"{KERNELS}dequantize_fp8_tensorwise", fp8(M, N), fp32()) == "dtype of the result not recorded"
-
-
-# --- norms, gates and layouts ------------------------------------------------------------------------------------------------------
-
-TOKENS, BATCH, HIDDEN = 7, 3, 16
-ALL, PART = TOKENS * BATCH * HIDDEN, BATCH * HIDDEN
-
-
-def test_a_norm_with_the_modulation_of_a_diffusion_step():
-    x, scale = bf16(TOKENS, BATCH, HIDDEN), bf16(BATCH, HIDDEN)
-    found = figures("primus::fused_ln_modulate", x, scale, scale, 1e-6)
-    assert found == (0, (6 + 3) * ALL, 2 * ALL + 4 * PART, 2 * ALL + 8 * TOKENS * BATCH, "bf16")
-    saved = fp32(TOKENS * BATCH)
-    back = figures("primus::fused_ln_modulate_backward", x, x, saved, saved, scale)
-    assert back == (0, 15 * ALL, 4 * ALL + 2 * PART + 8 * TOKENS * BATCH, 2 * ALL + 4 * PART, "bf16")
-    assert figures("primus::modulate", x, scale, scale) == (0, 3 * ALL, 2 * ALL + 4 * PART, 2 * ALL, "bf16")
-    part = figures("primus::modulate_backward", x, x, scale, True, True, False)
-    assert part == (0, 4 * ALL, 4 * ALL + 2 * PART, 2 * ALL + 2 * PART, "bf16")
-
-
-def test_norms():
-    x, weight = bf16(5, 16), bf16(16)
-    assert figures("_RMSNormFunction", x, weight, 1e-6, False) == (0, 4 * 80, 160 + 32, 160 + 20, "bf16")
-    assert figures("_RMSNormResidualFunction", x, x, weight, 1e-6) == (0, 5 * 80, 320 + 32, 320 + 20, "bf16")
-    assert figures("_RMSNormFunctionBackward", (x,), x, weight, 1e-6) == (0, 10 * 80, 320 + 32 + 20, 160 + 32, "bf16")
-
-
-def test_a_gate_with_the_weights_of_the_routing():
-    x, weights = bf16(5, 32), fp32(5)
-    found = counted("GLUWithProbs", x, weights, None, None).work
-    assert (found.flops, found.bytes_read, found.bytes_written) == (16 * 80, 320 + 20, 160)
-    assert "SiLU" in found.assumption
-    back = counted("GLUWithProbsBackward", (bf16(5, 16),), x, weights, None).work
-    assert (back.flops, back.bytes_read, back.bytes_written) == (25 * 80, 160 + 320 + 20, 320 + 20)
-
-
-def test_tokens_to_their_experts_and_back():
-    tokens, rows, order = bf16(6, 16), bf16(11, 16), TensorArg((6, 7), "int32")
-    found = figures(f"{KERNELS}permute", tokens, rows, None, None, fp32(6, 3), fp32(11), order, order, 0, 3, 16)
-    assert found == (0, 0, 2 * 96 + 4 * 18 + 4 * 42, 2 * 176 + 44, None)
-    back = figures(f"{KERNELS}unpermute", rows, tokens, fp32(11), fp32(6, 3), order, order, 3, 16)
-    assert back == (0, 176, 2 * 176 + 44 + 4 * 42, 2 * 96 + 72, "bf16")
-
-
 # --- attention ---------------------------------------------------------------------------------------------------------------------
 
 Q, KEY = bf16(2, 7, 4, 16), bf16(2, 7, 2, 16)
-OUT_OF = ("primus_turbo::attention_aiter_forward_impl", "primus_turbo::attention_aiter_csrc_forward_impl")
-
-
-@pytest.mark.parametrize("name", OUT_OF)
-def test_attention(name):
-    """2 batches of 4 heads of 7 queries: 28 causal pairs each."""
-    causal = counted(name, Q, KEY, KEY, 0.0, 0.25, True, -1, -1, None, None, True, False).work
-    assert causal.matrix_flops == 2 * 8 * 28 * (16 + 16)
-    assert causal.bytes_read == 2 * (2 * 7 * 4 * 16 + 2 * 2 * 7 * 2 * 16)
-    assert causal.bytes_written == 2 * 7 * 4 * (16 * 2 + 4)
-    assert counted(name, Q, KEY, KEY, 0.0, 0.25, False, -1, -1, None, None, True, False).work.matrix_flops == 2 * 8 * 49 * 32
 
 
 SUMS, OPTIONS = fp32(2, 4, 7), (0.0, 0.25, True, -1, -1)
@@ -221,8 +120,3 @@ def test_attention_of_other_kernels(name, args, flops):
     work = counted(f"primus_turbo::{name}", *args).work
     assert work.matrix_flops == flops
     assert not work.assumption
-
-
-def test_calls_without_shapes_are_not_counted():
-    for name in (f"{KERNELS}hipblaslt_gemm", "primus::fused_ln_modulate", "GLUWithProbs", f"{KERNELS}permute"):
-        assert count(Signature(name, ())).kind == "unknown"

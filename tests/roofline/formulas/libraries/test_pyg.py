@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
+from rooflines.profiler.trace.signature import MISSING, Signature
 from rooflines.roofline.formulas import count
 from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp32, int64, reason
 
@@ -32,12 +32,6 @@ def test_the_number_of_groups_is_data():
     assert count(Signature("pyg::gather_csr", (X, ENDS, None)), output_bytes=READ).work.bytes_written == READ
 
 
-def test_gathers_and_softmaxes():
-    assert figures("torch_scatter::gather_coo", X, INDEX, None)[2:4] == (4 * NODES * F + 8 * EDGES, READ)
-    assert figures("pyg::softmax_csr", OF_EDGES, ENDS, 0)[1:4] == (14 * EDGES * F, READ + 48, READ)
-    assert figures("pyg::softmax_csr_backward", OF_EDGES, OF_EDGES, ENDS, 0)[1:4] == (4 * EDGES * F, 2 * READ + 48, READ)
-
-
 def test_sparse_products():
     """A row of the matrix for each edge; no more than it has."""
     values = fp32(EDGES)
@@ -56,27 +50,3 @@ def test_products_of_groups():
     assert (listed.matrix_flops, listed.bytes_written) == (2 * EDGES * F * 4, 4 * EDGES * 4)
     assert "float32" in listed.assumption
     assert reason("pyg::grouped_matmul", MISSING, MISSING) == "argument 'left' not recorded"
-
-
-def test_rows_at_two_indices():
-    found = figures("pyg::sampled_op", X, X, INDEX, None, MISSING)
-    assert found[1:4] == (EDGES * F, 2 * 4 * NODES * F + 8 * EDGES, READ)
-    assert figures("pyg::index_sort", INDEX, 5)[1:4] == (EDGES * 4, 8 * EDGES, 16 * EDGES)
-
-
-def test_neighbors():
-    """7 points ask 12 in 3 dimensions, in one example or in 2."""
-    points, asking, ends = fp32(12, 3), fp32(7, 3), int64(3)
-    assert figures("torch_cluster::knn", points, asking, None, None, 4, False, 1) == (
-        0,
-        84 * 9,
-        12 * 12 + 12 * 7,
-        2 * 7 * 4 * 8,
-        "fp32",
-    )
-    batch = counted("pyg::knn", points, asking, ends, ends, 4).work
-    assert (batch.flops, batch.assumption) == (42 * 9, "examples have equally many points")
-    assert figures("torch_cluster::nearest", points, asking, ends, ends)[1:4] == (42 * 9, 12 * 19 + 48, 8 * 12)
-    assert reason("torch_cluster::radius", points, asking, None, None, 0.5, 32) == "number of pairs not recorded"
-    chosen = count(Signature("torch_cluster::fps", (points, ends, TensorArg((1,)), True)), output_bytes=8 * 6).work
-    assert chosen.flops == 6 * 12 // 2 * 11

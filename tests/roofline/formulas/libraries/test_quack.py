@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp32, int32, int64
 
 M, N, K = 37, 52, 19
@@ -35,45 +33,8 @@ def test_products_of_groups():
     assert (inner.matrix_flops, inner.bytes_written) == (2 * FLOPS, 6 * M * N)
 
 
-def test_products_with_an_activation():
-    gated = counted("quack::gemm_gated_out", A, B, OUT, bf16(M, N // 2), None, bf16(N)).work
-    assert (gated.matrix_flops, gated.other_flops) == (FLOPS, M * N // 2 * (15 + 1))
-    assert (gated.bytes_read, gated.bytes_written) == (READ + 2 * N, 2 * M * N + M * N)
-    assert "activation" in gated.assumption
-    back = counted("quack::gemm_dgated_out", A, B, bf16(M, 2 * N), bf16(M, 2 * N), OUT, None).work
-    assert (back.matrix_flops, back.other_flops) == (FLOPS, M * N * (21 + 1))
-    assert back.bytes_read == READ + 4 * M * N
-
-
 def test_a_symmetric_product_is_computed_once():
     assert figures("quack::gemm_symmetric_out", A, bf16(K, M), bf16(M, M), None)[0] == M * (M + 1) * K
-
-
-def test_norms():
-    x, weight, rows = bf16(15, 16), bf16(16), fp32(15)
-    plain = figures("quack::_rmsnorm_fwd", x, weight, x, None, rows, None, None, None, 1e-6, False)
-    assert plain == (0, 4 * 240, 480 + 32, 480 + 60, "bf16")
-    summed = figures("quack::_rmsnorm_fwd", x, weight, x, None, rows, None, x, x, 1e-6, False)
-    assert summed[1:4] == (5 * 240, 960 + 32, 960 + 60)
-    assert figures("quack::_rmsnorm_fwd", x, weight, x, weight, rows, rows, None, None, 1e-6, True)[1] == 8 * 240
-    back = figures("quack::_rmsnorm_bwd", x, weight, x, rows, x, fp32(7, 16), None, None, None, 7)
-    assert back == (0, 10 * 240, 960 + 32 + 60, 480 + 4 * 112, "bf16")
-    assert figures("RMSNormFunction", x, weight, None, x) == summed
-
-
-@pytest.mark.parametrize(
-    ("name", "args", "flops", "read", "written"),
-    [
-        ("_softmax_fwd", (A, A), 14, 2 * M * K, 2 * M * K),
-        ("_softmax_backward", (A, A, A), 4, 4 * M * K, 2 * M * K),
-        ("cross_entropy_fwd_out", (A, int64(M), None, fp32(M), fp32(M), None, None), 14, 2 * M * K + 8 * M, 8 * M),
-        ("cross_entropy_fwd_out", (A, int64(M), None, fp32(M), None, A, None), 16, 2 * M * K + 8 * M, 4 * M + 2 * M * K),
-        ("cross_entropy_bwd_out", (A, int64(M), fp32(M), fp32(M), A), 13, 2 * M * K + 16 * M, 2 * M * K),
-        ("_topk_fwd", (A, 4, False, bf16(M, 4), int32(M, 4)), 1, 2 * M * K, 6 * 4 * M),
-    ],
-)
-def test_softmaxes_losses_and_choices(name, args, flops, read, written):
-    assert figures(f"quack::{name}", *args)[1:4] == (flops * M * K, read, written)
 
 
 def test_two_losses_of_one_name():

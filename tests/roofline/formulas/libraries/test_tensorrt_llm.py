@@ -4,38 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.experts import LOCAL, SPREAD
 from rooflines.roofline.formulas.registry import words
-from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp8, fp32, int32, int64, reason, uint8
+from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp8, fp32, int32, uint8
 
 T, D = 7, 32
 M, N, K = 37, 19, 64
 FLOPS = 2 * M * N * K
-
-
-def test_products_with_scales():
-    args = (fp8(M, K), fp8(K, N), fp32(1), fp32(1))
-    for name in ("cublas_scaled_mm", "cuda_scaled_mm"):
-        plain = figures(f"trtllm::{name}", *args, None, 15, 0, None)
-        assert plain == (FLOPS, M * N, (M + N) * K + 8, 2 * M * N, "fp8")
-        assert figures(f"trtllm::{name}", *args, bf16(N), 15)[1:3] == (2 * M * N, (M + N) * K + 8 + 2 * N)
-    assert figures("trtllm::cublas_scaled_mm", *args, None, 6, 0, None)[3] == 4 * M * N
-    rows = (fp8(M, K), fp8(N, K), fp32(M), fp32(N))
-    assert figures("trtllm::fp8_rowwise_gemm", *rows, 15, False)[:4] == (FLOPS, M * N, (M + N) * K + 4 * (M + N), 2 * M * N)
-    for name, rest in (("fp8_block_scaling_gemm_impl", ()), ("fp8_block_scaling_gemm", (4096,))):
-        assert figures(f"trtllm::{name}", *rows, *rest)[:4] == (FLOPS, M * N, (M + N) * K + 4 * (M + N), 2 * M * N)
-    mixed = (fp8(M, K), uint8(M, 2), fp8(N, K), uint8(N, 2), fp32(1), 15)
-    assert figures("trtllm::mxfp8_mxfp8_gemm", *mixed) == (FLOPS, M * N, (M + N) * (K + 2) + 4, 2 * M * N, "fp8")
-
-
-def test_products_of_16_bits():
-    for name in ("cublas_mm", "dsv3_router_gemm_op", "dsv3_fused_a_gemm_op"):
-        assert figures(f"trtllm::{name}", bf16(M, K), bf16(K, N), None, None) == (FLOPS, 0, 2 * (M + N) * K, 2 * M * N, "bf16")
-        assert figures(f"trtllm::{name}", bf16(M, K), bf16(K, N), None, 6)[3] == 4 * M * N
-    tiny = figures("trtllm::tinygemm2", bf16(M, K), bf16(N, K), bf16(N))
-    assert tiny == (FLOPS, M * N, 2 * (M + N) * K + 2 * N, 2 * M * N, "bf16")
 
 
 def test_products_of_4_bits():
@@ -47,67 +22,6 @@ def test_products_of_4_bits():
     assert figures("trtllm::fp4_gemm", *args, False, 15) == expected
     assert figures("trtllm::cuda_core_nvfp4_gemm", *args, None, 15) == expected
     assert counted("trtllm::nvfp4_gemm", *args, 15, False).decomposes
-
-
-def test_products_with_a_narrow_weight():
-    swapped = figures("trtllm::fp8_swap_ab_gemm", bf16(M, K), fp8(N, K), fp32(1, 1), 15, False, 4096)
-    assert swapped == (FLOPS, 7 * M * K + M * N, 2 * M * K + N * K + 4, 2 * M * N, "fp8")
-    grouped = (bf16(M, K), TensorArg((K, N // 2), "int8"), bf16(2, N), 32, False, 15, None, bf16(N), None)
-    work = counted("trtllm::finegrained_mixed_dtype_gemm", *grouped).work
-    assert (work.matrix_flops, work.other_flops) == (FLOPS, 2 * K * N + M * N)
-    assert work.bytes_read == 2 * M * K + K * (N // 2) + 2 * 2 * N + 2 * N
-    only = figures("trtllm::weight_only_quant_gemm", bf16(M, K), TensorArg((K, N), "int8"), 1, bf16(N), 15, False)
-    assert only == (FLOPS, M * N, 2 * M * K + K * N + 2 * N, 2 * M * N, "bf16")
-
-
-X, W, SIZE = bf16(T, D), bf16(D), 2 * T * D
-
-
-def test_norms():
-    for name in ("flashinfer_rmsnorm", "flashinfer_gemma_rmsnorm"):
-        assert figures(f"trtllm::{name}", X, W, 1e-6) == (0, 4 * T * D, SIZE + 2 * D, SIZE, "bf16")
-    for name in ("flashinfer_fused_add_rmsnorm", "flashinfer_gemma_fused_add_rmsnorm"):
-        assert figures(f"trtllm::{name}", X, X, W, 1e-6) == (0, 5 * T * D, 2 * SIZE + 2 * D, 2 * SIZE, "bf16")
-    more = figures("trtllm::flashinfer_fused_add_add_rmsnorm", X, X, X, W, 1e-6)
-    assert more == (0, 6 * T * D, 3 * SIZE + 2 * D, 2 * SIZE, "bf16")
-    narrow = figures("trtllm::flashinfer_fused_add_rmsnorm_quant", fp8(T, D), X, X, W, fp32(1), 1e-6)
-    assert narrow == (0, 10 * T * D, 2 * SIZE + 2 * D + 4, T * D + SIZE, "bf16")
-
-
-def test_norms_in_fp4():
-    made = T * D // 2 + T * D // 16
-    alone = figures("trtllm::fused_rmsnorm_fp4_quantize", X, W, fp32(1), 1e-6, False)
-    assert alone == (0, 11 * T * D, SIZE + 2 * D + 4, made, "bf16")
-    added = figures("trtllm::fused_add_rmsnorm_fp4_quantize", X, X, W, fp32(1), 1e-6, True)
-    assert added == (0, 12 * T * D, 2 * SIZE + 2 * D + 4, made + 2 * SIZE, "bf16")
-
-
-def test_activations_and_positions():
-    wide = bf16(T, 2 * D)
-    assert figures("trtllm::flashinfer_silu_and_mul", wide) == (0, 15 * T * D, 2 * SIZE, SIZE, "bf16")
-    assert figures("trtllm::flashinfer_gelu_tanh_and_mul", wide)[1] == 25 * T * D
-    assert figures("trtllm::silu_and_mul", wide, fp32(1), 24) == (0, 20 * T * D, 2 * SIZE + 4, T * D, "bf16")
-    rotated = figures(
-        "trtllm::flashinfer_apply_rope_with_cos_sin_cache_inplace", int64(T), bf16(T, 30), bf16(T, 20), 10, bf16(99, 10), True
-    )
-    assert rotated == (0, 3 * T * 50, 2 * T * 50 + 8 * T + 2 * T * 10, 2 * T * 50, "bf16")
-    latent = figures("trtllm::mla_rope_inplace", bf16(T, 3 * 28), int32(T), bf16(99, 8), 3, 20, 8, False, True, None)
-    assert latent == (0, 3 * T * 3 * 8, 2 * T * 24 + 4 * T + 2 * T * 8, 2 * T * 24, "bf16")
-    normed = (bf16(T, 70), 3, 2, 2, 10, 1e-6, bf16(10), bf16(10), 1e4, True, int32(T), 1.0, 1.0, 1.0, 1.0)
-    assert figures("trtllm::fused_qk_norm_rope", *normed)[1] == 7 * T * 50
-
-
-def test_conversions():
-    wide = bf16(T, 256)
-    numbers = T * 256
-    assert figures("trtllm::mxfp8_quantize", wide, True, 32) == (0, 7 * numbers, 2 * numbers, numbers + numbers // 32, "bf16")
-    assert figures("trtllm::fp8_quantize_1x128", wide, False) == (0, 7 * numbers, 2 * numbers, numbers + 4 * T * 2, "bf16")
-    assert figures("trtllm::fp8_quantize_1x128_packed_ue8m0", wide)[3] == numbers + T * 2
-    assert figures("tensorrt_llm::quantize_e4m3_activation", wide)[3] == numbers + 4 * T
-    assert figures("tensorrt_llm::quantize_e4m3_per_tensor", wide) == (0, 7 * numbers, 2 * numbers, numbers + 2, "bf16")
-    assert figures("tensorrt_llm::static_quantize_e4m3_per_tensor", wide, fp32(1))[1:4] == (5 * numbers, 2 * numbers + 4, numbers + 4)
-    joined = figures("trtllm::fused_cat_fp8", bf16(T, 3, 8), bf16(T, 3, 24), False)
-    assert joined == (0, 7 * T * 96, 2 * T * 96, T * 96 + 4 * T * 3, "bf16")
 
 
 E, TOP, WIDTH, INNER = 6, 2, 64, 24
@@ -124,16 +38,6 @@ def test_a_layer_of_experts():
         assert (work.matrix_flops, work.other_flops) == (LAYER, 15 * ROWS * INNER + 2 * ROWS * WIDTH)
         assert (work.bytes_read, work.bytes_written) == (2 * T * WIDTH + 8 * ROWS + 2 * E * 3 * INNER * WIDTH, 2 * T * WIDTH)
         assert work.assumption == f"{SPREAD}; {LOCAL}"
-
-
-def test_a_layer_of_experts_in_nvfp4():
-    """16 numbers lie in an element of int64."""
-    first, second = TensorArg((E, 128, WIDTH // 16), "int64"), TensorArg((E, WIDTH, 64 // 16), "int64")
-    args = (uint8(T, WIDTH // 2), int32(T, TOP), fp32(T, TOP), first, None, second, None, 15, ())
-    work = counted("trtllm::fused_moe", *args).work
-    assert (work.matrix_flops, work.precision) == (2 * ROWS * WIDTH * 3 * 64, "fp4")
-    assert work.other_flops == 15 * ROWS * 64 + 2 * ROWS * WIDTH + 7 * ROWS * 64
-    assert work.bytes_read == T * WIDTH // 2 + 8 * ROWS + E * 3 * 64 * WIDTH // 2
 
 
 @pytest.mark.parametrize(
@@ -153,15 +57,6 @@ def test_a_layer_with_its_routing(name):
     assert work.other_flops == 15 * ROWS * INNER + 2 * ROWS * WIDTH + 15 * T * E
     assert work.bytes_read == T * WIDTH + E * 3 * INNER * WIDTH + 4 * (E + T + 2 * E) + 4 * T * E
     assert work.bytes_written == 2 * T * WIDTH
-
-
-def test_a_layer_in_fp4_with_its_routing():
-    args = (fp32(T, E), None, uint8(T, WIDTH // 2), uint8(T, 4), uint8(E, 2 * 32, WIDTH // 2), uint8(E, 2 * 32, 4), None, None, None,
-            None, uint8(E, WIDTH, 16), uint8(E, WIDTH, 2), None, fp32(E), fp32(E), fp32(E), E, TOP, None, None, 32, 0, E, None, 1,
-            True)  # fmt: skip
-    work = counted("trtllm::fp4_block_scale_moe_runner", *args).work
-    assert (work.matrix_flops, work.precision) == (2 * ROWS * WIDTH * 3 * 32, "fp4")
-    assert "scores" in reason("trtllm::fp4_block_scale_moe_runner", None, *args[1:])
 
 
 @pytest.mark.parametrize(
@@ -189,23 +84,3 @@ def test_a_layer_whose_experts_were_chosen_and_whose_weights_lie_in_blocks():
               fp32(E, 1, 1), E, TOP, None, None, INNER, 0, E)  # fmt: skip
     work = counted("sglang::trtllm_fp8_block_scale_routed_moe_wrapper", *routed).work
     assert (work.matrix_flops, work.other_flops) == (LAYER, 15 * ROWS * INNER + 2 * ROWS * WIDTH)
-
-
-def test_routing():
-    for name in ("renorm_moe_routing_op", "default_moe_routing_op"):
-        assert figures(f"trtllm::{name}", bf16(T, E), TOP, None) == (0, 15 * T * E, 2 * T * E, 8 * ROWS, "bf16")
-        assert figures(f"trtllm::{name}", bf16(T, E), TOP, 15)[3] == 6 * ROWS
-    grouped = figures("trtllm::noaux_tc_op", fp32(T, E), fp32(T, E), 2, 1, TOP, 2.5)
-    assert grouped == (0, T * E + 2 * ROWS, 8 * T * E, 8 * ROWS, "fp32")
-    joined = figures("trtllm::moe_unpermute", bf16(99, WIDTH), int32(T, TOP), fp32(T, TOP))
-    assert joined == (0, 2 * ROWS * WIDTH, 2 * ROWS * WIDTH + 8 * ROWS, 2 * T * WIDTH, "bf16")
-
-
-def test_short_convolutions():
-    args = (bf16(30, T), bf16(30, 4), None, None, None, None, None, True, -1, None)
-    assert figures("trtllm::causal_conv1d_fwd", *args)[:2] == (2 * 30 * T * 4, 14 * 30 * T)
-
-
-def test_layers_only_call_others():
-    for name in ("attn_custom_op_inplace", "mla_custom_op_inplace"):
-        assert count(Signature(f"trtllm::{name}", (bf16(T, 70), None, None))).kind == "composite"

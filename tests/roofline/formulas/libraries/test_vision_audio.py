@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp32, int32, int64, reason
+from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp32, int64, reason
 
 IMAGE, WEIGHT, BIAS = fp32(2, 6, 9, 11), fp32(5, 3, 3, 3), fp32(5)
 # Two groups of offsets; the result is 5 by 6.
@@ -46,24 +46,3 @@ def test_deformable_attention(name):
     back = figures(f"{name}Backward", (bf16(2, 7, 24),), *call)
     flops = taken * 8 * (10 + 9 + 20) + taken * point
     assert back == (0, flops, values.numel * 2 + small + 2 * 7 * 24 * 2, 2 * (values.numel + 3 * taken), "bf16")
-
-
-def test_transducer():
-    call = (fp32(2, 19, 8, 37), int32(2, 7), int32(2), int32(2), 0, -1.0, True)
-    places, logits = 2 * 19 * 8, 2 * 19 * 8 * 37
-    log_add = 21 + 3
-    found = counted("torchaudio::rnnt_loss", *call).work
-    assert found.other_flops == logits * 25 + places * 2 * (log_add + 2)
-    assert (found.bytes_read, found.bytes_written) == (4 * (logits + 14 + 4), 4 * (logits + 2))
-    assert found.assumption == "all sequences are as long as the longest"
-    assert counted("torchaudio::rnnt_loss_forward", *call).work == found
-
-
-def test_alignment():
-    found = figures("torchaudio::forced_align", fp32(1, 190, 37), int32(1, 7), int32(1), int32(1), 0)
-    assert found == (0, 190 * 15 * 5, 4 * (190 * 8 + 7), 190 * 4, "fp32")
-
-
-def test_recursive_filter():
-    found = figures("torchaudio::_lfilter_core_loop", fp32(2, 3, 190), fp32(3, 5), fp32(2, 3, 194))
-    assert found == (0, 2 * 3 * 190 * 2 * 4, 4 * (1140 + 15), 4 * 1140, "fp32")

@@ -1,30 +1,189 @@
-"""Mamba's selective scans and the causal convolution before them, with their norms, as autograd functions and operators, those of
-servers too.
+"""Linear attention, delta rules and recurrences of flash-linear-attention, and Mamba's selective scans and causal convolutions, as
+autograd functions around Triton kernels and as operators, those of servers too.
 
-Order of arguments: mamba-ssm 2.3.2 (commit e9594ce): ``mamba_ssm/ops/selective_scan_interface.py``, ``ops/triton/ssd_combined.py``,
-``ops/triton/layer_norm.py``, ``ops/triton/layernorm_gated.py``, ``ops/triton/k_activations.py``; causal-conv1d 1.6.1 (commit 0d2252d):
-``causal_conv1d/causal_conv1d_interface.py``, ``causal_conv1d/cpp_functions.py``. The functions call their kernels through extensions
-that are no operators; products that ``MambaInnerFn`` and ``MambaSplitConv1dScanCombinedFn`` make in between belong to them.
-
-Operators of servers: the schemas in vLLM 0.11.0 and 0.33.0 (``_C``) and in sgl-kernel 0.3.21; SGLang 0.5.23 (``kernels/ops/mamba``);
-TensorRT-LLM 00d6f28 (``_torch/custom_ops/cpp_custom_ops.py``). Sequences are packed along the last dimension; their states lie in a
-cache, of which each sequence reads and writes one slot.
+Queries and keys are [batch, steps, heads, depth], values perhaps of more heads. Within a chunk of 64 steps everything is a product of
+matrices below a diagonal; each chunk hands its state [depth, depth of the values] on to the next. States and triangles that a function
+keeps for its backward are not counted. Its backward computes every product again, and two for each. Products that ``MambaInnerFn`` and
+``MambaSplitConv1dScanCombinedFn`` make in between belong to them. Servers pack sequences along the last dimension; their states lie in
+a cache, of which each sequence reads and writes one slot.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
-from rooflines.roofline.formulas.libraries.norms import register as register_norms
+from rooflines.roofline.formulas.arguments import NotCounted, floating, size, size_of, written
+from rooflines.roofline.formulas.libraries.norms import register_norms
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import gradients_and_forward
-from rooflines.roofline.formulas.passes import Pass, register
-from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
+from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import formula
+from rooflines.roofline.formulas.rows import Row, register
+
+_CHUNK: Final = 64
+_FULL: Final = "packed sequences fill their chunks"
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Products of a chunk: ``keys`` and ``values`` are how many of its triangles meet their depth, ``states`` how many products with
+    the state there are, ``inverses`` how many triangles are inverted or multiplied."""
+
+    keys: int = 1  # q k^T
+    values: int = 1  # that times v
+    states: int = 2  # q h, k^T v
+    inverses: int = 0
+    gate: int = 0  # FLOPs for each pair
+    channel_gate: int = 0  # FLOPs for each number of the keys
+
+
+_DECAY: Final = costs.TRANSCENDENTAL + 2  # exp(g_i - g_j), and the product with it
+_DECAYED: Final = 2 * (costs.TRANSCENDENTAL + 1)  # q * exp(g), k * exp(-g)
+# k k^T, its inverse times k and v, and what a chunk takes back from the state: w h.
+_DELTA: Final = {"keys": 3, "values": 2, "states": 3, "inverses": 1}
+
+_CHUNKED: Final[dict[str, _Kind]] = {
+    **dict.fromkeys(("ChunkLinearAttentionFunction", "FusedChunkLinearAttentionFunction"), _Kind()),
+    **dict.fromkeys(("ChunkRetentionFunction", "FusedChunkRetentionFunction", "ChunkSimpleGLAFunction", "FusedChunkFunction"),
+                    _Kind(gate=_DECAY)),
+    **dict.fromkeys(("ChunkGLAFunction", "FusedChunkGLAFunction", "ChunkRWKV6Function"), _Kind(channel_gate=_DECAYED)),
+    "ChunkDeltaRuleFunction": _Kind(**_DELTA),
+    "ChunkGatedDeltaRuleFunction": _Kind(**_DELTA, gate=2 * _DECAY),
+    "ChunkKDAFunction": _Kind(**_DELTA, channel_gate=_DECAYED),
+    # RWKV 7: triangles of q and a with k and b; those of a inverted and multiplied.
+    "ChunkDPLRDeltaRuleFunction": _Kind(keys=5, values=3, states=4, inverses=2, channel_gate=2 * _DECAYED),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    batch: int
+    steps: int
+    heads: int
+    key_depth: int
+    value_depth: int
+    packed: TensorArg | None
+
+    @property
+    def tokens(self) -> int:
+        """Steps of all heads."""
+        return self.batch * self.steps * self.heads
+
+    @property
+    def sequences(self) -> int:
+        """Sequences, perhaps packed."""
+        return self.packed.numel - 1 if self.packed else self.batch
+
+
+def _sizes(tensors: tuple[TensorArg, ...], recurrent: bool = False) -> _Sizes:
+    """Queries, keys and values come first; where sequences end is an integer tensor behind them."""
+    if len(tensors) < 3 or any(len(one.shape) != 4 for one in tensors[:3]):
+        raise NotCounted("shapes not recorded")
+    keys, values = tensors[1], tensors[2]
+    packed = next((one for one in tensors[3:] if one.dtype.startswith("int") and len(one.shape) == 1), None)
+    if packed is None and not recurrent and values.shape[1] < values.shape[2]:
+        raise NotCounted("fewer steps than heads: the heads may be before the steps")
+    batch, steps, heads, depth = values.shape
+    return _Sizes(batch, steps, heads, keys.shape[-1], depth, packed)
+
+
+def _chunk(signature: Signature) -> int:
+    """Steps of a chunk: recent versions have it as their last argument."""
+    last = signature.args[-1]
+    return last if type(last) is int and 16 <= last <= 256 else _CHUNK
+
+
+def _triangle(rows: int) -> int:
+    """Pairs on and below the diagonal."""
+    return rows * (rows + 1) // 2
+
+
+def _inverse(rows: int) -> int:
+    """FLOPs of inverting a triangle with ones on its diagonal."""
+    return rows * (rows - 1) * (rows - 2) // 3
+
+
+def _results(signature: Signature, sizes: _Sizes) -> int:
+    """Bytes of the result and the last state, which is float32 if it is returned."""
+    result = sizes.tokens * sizes.value_depth * size_of(signature.tensors[0].dtype)
+    asked = next((one for one in signature.args if isinstance(one, bool)), False)
+    return result + 4 * asked * sizes.sequences * sizes.heads * sizes.key_depth * sizes.value_depth
+
+
+def _chunked(signature: Signature, kind: _Kind) -> Work:
+    gradients, forward = gradients_and_forward(signature)
+    tensors = forward.tensors
+    sizes, chunk = _sizes(tensors), _chunk(forward)
+    chunks, rest = divmod(sizes.steps, chunk)
+    heads = sizes.batch * sizes.heads
+    pairs = heads * (chunks * _triangle(chunk) + _triangle(rest))
+    products = 2 * pairs * (kind.keys * sizes.key_depth + kind.values * sizes.value_depth)
+    products += kind.inverses * heads * (chunks * _inverse(chunk) + _inverse(rest))
+    products += kind.states * 2 * sizes.tokens * sizes.key_depth * sizes.value_depth
+    times = 3 if gradients else 1
+    return Work(
+        matrix_flops=times * products,
+        other_flops=times * (pairs * kind.gate + sizes.tokens * sizes.key_depth * kind.channel_gate),
+        bytes_read=size(*gradients, *tensors),
+        bytes_written=written(*(one for one in tensors if floating(one.dtype))) if gradients else _results(forward, sizes),
+        precision=matrix_precision_of(tensors[0].dtype),
+        assumption=_FULL if sizes.packed else "",
+    )
+
+
+for _name, _one in _CHUNKED.items():
+    formula(_name, f"{_name}Backward", category="attention")(partial(_chunked, kind=_one))
+
+# --- step by step ------------------------------------------------------------------------------------------------------------------
+
+_STEP: Final = 5  # of each number of the state: the decay, k * v added, q * h summed
+_TAKEN: Final = 2  # k * h summed
+
+
+def _is_delta(signature: Signature) -> bool:
+    """Three functions are ``FusedRecurrentFunction``: linear attention, the delta rule and the gated one. The place of the scale, their
+    first number, tells them apart, and whether a beta [batch, steps, heads] is before it or the gates of the values."""
+    place = next((place for place, one in enumerate(signature.args) if isinstance(one, float)), None)
+    if place is None:
+        raise NotCounted("which of the recurrences this is, is not recorded")
+    before = signature.arg(6, None)
+    return place in (4, 5, 9) or (place == 7 and isinstance(before, TensorArg) and len(before.shape) == 3)
+
+
+@formula("FusedRecurrentFunction", category="attention")
+def _recurrence(signature: Signature) -> Work:
+    """A state [.., depth, depth of the values] for each sequence is read, where one is given, and written; servers keep those of more
+    sequences in one tensor."""
+    tensors, sizes = signature.tensors, _sizes(signature.tensors, recurrent=True)
+    depths = {sizes.key_depth, sizes.value_depth}
+    state = next((one for one in tensors[3:] if len(one.shape) == 4 and set(one.shape[2:]) == depths), None)
+    numbers = sizes.key_depth * sizes.value_depth
+    states = sizes.sequences * sizes.heads * numbers * (size_of(state.dtype) if state else 4)
+    return Work(
+        other_flops=sizes.tokens * numbers * (_STEP + _TAKEN * _is_delta(signature)),
+        bytes_read=size(*(one for one in tensors if one is not state)) + (states if state else 0),
+        bytes_written=sizes.tokens * sizes.value_depth * size_of(tensors[0].dtype) + states,
+        precision="fp32",
+    )
+
+
+# h = exp(g) * h + x, channel by channel; back the same from the end, and g: that times exp(g) * h.
+_GATED: Final[dict[str, Row]] = {
+    "ChunkHGRNFunction FusedRecurrentHGRNFunction": Row("read x, read gate, read rest*=()", costs.TRANSCENDENTAL + 2, "x", result="x"),
+    "ChunkHGRNFunctionBackward FusedRecurrentHGRNFunctionBackward": Row(
+        "read grad, update x, update gate",
+        costs.TRANSCENDENTAL + 4,
+        "x",
+        reads="grad.size + gate.size + x.n * x.item",
+        precision="x",
+    ),
+}
+register(_GATED, "attention", functions=True)
 
 # Of each state and step: exp(delta * A) 11, (delta * u) * B 1, h * a + b 2, the sum of C * h 2.
 _SCAN: Final = costs.TRANSCENDENTAL + 6
@@ -61,9 +220,9 @@ def _selective_scan(signature: Signature) -> Work:
 
 
 _SLOTS: Final = "(slots.n if slots else starts.n - 1 if starts else u[0]) * a.n * states.item"
-_SERVED: Final[dict[str, Pass]] = {
+_SERVED: Final[dict[str, Row]] = {
     # Inputs [channels, tokens] or [batch, channels, tokens], A [channels, states]; the result replaces ``delta`` or ``z``.
-    "_C::selective_scan_fwd": Pass(
+    "_C::selective_scan_fwd": Row(
         "read u, read delta, read a, read b, read c, read d?, read z?, read bias?, softplus, read starts?, read slots?, initial,"
         " read states",
         other=f"u.n * (a[-1] * {_SCAN} + 1 + 2 * bool(d) + bool(bias) + (SILU + 1) * bool(z) + SOFTPLUS * bool(softplus))",
@@ -103,7 +262,7 @@ def _block(signature: Signature) -> Work:
 
 # --- state space duality: scans as products of chunks ------------------------------------------------------------------------------
 
-_DELTA: Final = costs.SOFTPLUS + costs.TRANSCENDENTAL + 2  # for each step of a head
+_MAMBA_DELTA: Final = costs.SOFTPLUS + costs.TRANSCENDENTAL + 2  # for each step of a head
 _RECURRENCE: Final = "chunk size not recorded: counted as a recurrence"
 
 
@@ -132,7 +291,7 @@ def _chunk_scan(signature: Signature) -> Work:
     (batch, steps, heads, depth), (groups, states) = inputs.shape, tensors[3].shape[2:]
     flops, assumption = _duality(batch, steps, heads, depth, groups, states, forward.arg(5, None))
     gated = any(one.shape == inputs.shape for one in tensors[5:])
-    other = batch * steps * heads * _DELTA + inputs.numel * (2 + (costs.SILU + 1) * gated)
+    other = batch * steps * heads * _MAMBA_DELTA + inputs.numel * (2 + (costs.SILU + 1) * gated)
     times, again = (3, written(inputs)) if gradients else (1, 0)
     return Work(
         matrix_flops=times * flops,
@@ -205,7 +364,7 @@ def _split_block(signature: Signature) -> Work:
     outputs = projection.shape[0] if projection else beside + scanned
     projected = product_flops(1, tokens, projection.shape[1], outputs) if projection else 0
     gate = (costs.SILU + 1) * (scanned + beside) + costs.RMS_NORM * normed * scanned
-    other = tokens * (heads * _DELTA + 2 * scanned + gate + costs.SILU * channels)
+    other = tokens * (heads * _MAMBA_DELTA + 2 * scanned + gate + costs.SILU * channels)
     kept, results = (tokens * numbers * size_of(tensors[0].dtype) for numbers in (scanned, outputs))
     times = 3 if gradients else 1
     return Work(
@@ -222,9 +381,9 @@ def _split_block(signature: Signature) -> Work:
 
 # A tap of each channel for each step before it: [batch, depth, steps] with [depth, taps]. Up to causal-conv1d 1.4 these functions call
 # their kernel; later versions have an operator, below. ``...Function`` is that of flash-linear-attention (bc3b101, fla/modules/conv).
-_CAUSAL: Final[dict[str, Pass]] = {
-    "CausalConv1dFn CausalConv1dFunction": Pass("read x, read weight[depth taps], read rest*=()", matrix="2 * x.n * taps", result="x"),
-    "CausalConv1dFnBackward CausalConv1dFunctionBackward": Pass(
+_CAUSAL: Final[dict[str, Row]] = {
+    "CausalConv1dFn CausalConv1dFunction": Row("read x, read weight[depth taps], read rest*=()", matrix="2 * x.n * taps", result="x"),
+    "CausalConv1dFnBackward CausalConv1dFunctionBackward": Row(
         "read grads*, update x, update weight[depth taps], update bias?, read rest*=()", matrix="4 * x.n * taps", precision="x"
     ),
 }
@@ -233,20 +392,20 @@ _SILU: Final = "x.n * SILU * bool(silu)"
 _WEIGHT: Final = "read weight[*depth taps], read bias?"
 # The last steps of each sequence.
 _STEPS: Final = "x[0] * weight.n * x.item"
-_OPERATORS: Final[dict[str, Pass]] = {
-    "DaoAILab::_causal_conv1d_fwd_cpp": Pass(
+_OPERATORS: Final[dict[str, Row]] = {
+    "DaoAILab::_causal_conv1d_fwd_cpp": Row(
         f"read x, {_WEIGHT}, read seq_idx?, read initial_states?, write out?, write final_states_out?, silu",
         matrix="2 * x.n * taps",
         other=_SILU,
     ),
-    "DaoAILab::_causal_conv1d_bwd_cpp": Pass(
+    "DaoAILab::_causal_conv1d_bwd_cpp": Row(
         f"read x, {_WEIGHT}, read dout?, read seq_idx?, read initial_states?, read dfinal_states?,"
         " write dx?, write dweight?, write dbias?, write dinitial_states?, silu",
         matrix="4 * x.n * taps",
         other=_SILU,
     ),
     # Shifts the steps that it keeps, and adds one.
-    "DaoAILab::_causal_conv1d_update_cpp": Pass(
+    "DaoAILab::_causal_conv1d_update_cpp": Row(
         f"read x, conv_state, {_WEIGHT}, write out?, silu, read cache_seqlens?, read conv_state_indices?",
         matrix="2 * x.n * taps",
         other=_SILU,
@@ -256,26 +415,24 @@ _OPERATORS: Final[dict[str, Pass]] = {
 }
 register(_OPERATORS, "convolution")
 
-
-@formula(*(f"{name}causal_conv1d_{step}" for name in ("sgl_kernel::", "sglang::mamba_", "trtllm::") for step in ("fwd", "update")),
-         category="convolution")  # fmt: skip
-def _causal_convolution(signature: Signature) -> Work:
-    """Each channel with a filter of its own, [channels, width], in place; perhaps a SiLU. The last inputs are the next call's state."""
-    step = signature.name.endswith("update")
-    args = Arguments(signature, "x states weight bias silu lengths slots" if step else "x weight bias states starts slots initial silu")
-    inputs, weight, bias, states = args.tensor("x"), args.tensor("weight"), args.optional("bias"), args.optional("states")
-    slots, starts = args.optional("slots"), args.optional("starts")
-    count = slots.numel if slots is not None else starts.numel - 1 if starts is not None else inputs.shape[0]
-    stored = count * weight.shape[0] * (weight.shape[1] - 1) * size_of(states.dtype) if states else 0
-    return Work(
-        matrix_flops=2 * inputs.numel * weight.shape[1],
-        other_flops=inputs.numel * ((bias is not None) + costs.SILU * args.flag("silu")),
-        bytes_read=size(inputs, weight, bias) + stored,
-        bytes_written=written(inputs) + stored,
-        precision=precision_of(inputs.dtype),
-        assumption=_STORED if states else "",
-    )
-
+# Each channel with a filter of its own, [channels, width], in place; perhaps a SiLU. The last inputs are the next call's state.
+_SERVED_STEP: Final = Row(
+    "update x, view states?, read weight[channels width], read bias?, silu, lengths=None, view slots?",
+    where="kept = (slots.n if slots else x[0]) * channels * (width - 1) * states.item",
+    matrix="2 * x.n * width",
+    other="x.n * (bool(bias) + SILU * bool(silu))",
+    also="kept",
+    writes="kept",
+    assumption=_STORED,
+    given="states",
+)
+_SERVED_CONVOLUTION: Final = replace(
+    _SERVED_STEP,
+    schema="update x, read weight[channels width], read bias?, view states?, view starts?, view slots?, initial, silu",
+    where=_SERVED_STEP.where.replace("x[0]", "starts.n - 1 if starts else x[0]"),
+)
+for _library in ("sgl_kernel::", "sglang::mamba_", "trtllm::"):
+    register({"causal_conv1d_fwd": _SERVED_CONVOLUTION, "causal_conv1d_update": _SERVED_STEP}, "convolution", namespace=_library)
 
 # --- norms and gates ---------------------------------------------------------------------------------------------------------------
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas import costs
+from rooflines.roofline.formulas import costs, registry
 from rooflines.roofline.formulas.arguments import NotCounted
-from rooflines.roofline.formulas.passes import Pass, function_work, pass_work
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import Hints
+from rooflines.roofline.formulas.rows import Row, function_work, register, row_work
 
 LEFT, RIGHT, BIAS = TensorArg((4, 6), "bfloat16"), TensorArg((6, 5), "bfloat16"), TensorArg((5,), "float32")
-PRODUCT = Pass(
+PRODUCT = Row(
     "read left[*rows k], read right[k n], read bias[n]?",
     matrix="2 * rows * k * n",
     other="rows * n * bool(bias)",
@@ -21,7 +21,7 @@ PRODUCT = Pass(
 
 
 def work(row, *args, hints=None):
-    return pass_work(Signature("lib::op", args), row, hints)
+    return row_work(Signature("lib::op", args), row, hints)
 
 
 def test_a_product_by_the_names_of_its_dimensions():
@@ -46,19 +46,19 @@ def test_a_call_that_does_not_fit_is_not_counted(args, reason):
 
 
 def test_an_absent_tensor_leaves_its_dimensions_to_others():
-    row = Pass("read bias[n]?, read x[m n]", other="m * n", precision="x")
+    row = Row("read bias[n]?, read x[m n]", other="m * n", precision="x")
     assert work(row, None, LEFT) == Work(0, 24, 48, 0, "bf16")
-    assert work(Pass("read bias[n]?, read x", other="n", precision="x"), None, LEFT) == Work(0, 0, 48, 0, None)
+    assert work(Row("read bias[n]?, read x", other="n", precision="x"), None, LEFT) == Work(0, 0, 48, 0, None)
 
 
 def test_verbs_say_what_is_moved_and_view_only_names():
-    row = Pass("write out, read x, update sum, view names[r s], eps=0", costs.RMS_NORM, "x", other="r * s")
+    row = Row("write out, read x, update sum, view names[r s], eps=0", costs.RMS_NORM, "x", other="r * s")
     x = TensorArg((10,), "float16")
     assert work(row, x, x, x, TensorArg((3, 7), "int32")) == Work(0, 10 * costs.RMS_NORM + 21, 40, 40, "fp16")
 
 
 def test_arguments_are_values_and_lists_of_tensors_add_up():
-    row = Pass("read parts*, groups, out_dtype=None", other="parts.n // groups", writes="parts.n * item('out_dtype', 'float32')")
+    row = Row("read parts*, groups, out_dtype=None", other="parts.n // groups", writes="parts.n * item('out_dtype', 'float32')")
     assert work(row, (LEFT, LEFT), 4) == Work(0, 12, 96, 192, "bf16")
     assert work(row, (LEFT, LEFT), 4, 5).bytes_written == 96
     with pytest.raises(NotCounted, match="argument 'groups' not recorded"):
@@ -68,7 +68,7 @@ def test_arguments_are_values_and_lists_of_tensors_add_up():
 
 
 def test_steps_hints_and_an_assumption_that_depends_on_the_call():
-    row = Pass(
+    row = Row(
         "read x[n d], keep", where="kept = n // keep; made = kept * d", other="made", writes="returned('sizes not known')",
         assumption="even", given="keep > 1",
     )  # fmt: skip
@@ -80,8 +80,40 @@ def test_steps_hints_and_an_assumption_that_depends_on_the_call():
 
 
 def test_a_backward_node_has_the_gradient_before_the_arguments_of_its_forward():
-    row = Pass("read grad, read x[m k], read rest*", other="grad.n + m * k + rest.n", result="x")
+    row = Row("read grad, read x[m k], read rest*", other="grad.n + m * k + rest.n", result="x")
     node = Signature("FnBackward", ((BIAS,), LEFT, RIGHT, RIGHT))
     assert function_work(node, row) == Work(0, 5 + 24 + 60, 20 + 48 + 120, 48, "fp32")
     with pytest.raises(NotCounted, match="forward call is not in the trace"):
         function_work(Signature("FnBackward", (LEFT,)), row)
+
+
+def test_rows_are_tried_in_their_order_and_a_condition_decides(monkeypatch):
+    """A newer version has a number before the tensor; of the older one the number of a kind says what is written."""
+    monkeypatch.setattr(registry, "FORMULAS", {})
+    newer = Row("number, read x", 1, "x", result="x")
+    kinds = tuple(Row("read x, kind", 1, "x", writes=f"{item} * x.n", fits=f"kind == {kind}") for kind, item in {0: 2, 1: 4}.items())
+    register({"one two": (newer, *kinds)}, "other", namespace="lib::")
+    assert set(registry.FORMULAS) == {"lib::one", "lib::two"}
+
+    def written(*args):
+        return registry.FORMULAS["lib::two"].formula(Signature("lib::two", args), Hints()).bytes_written
+
+    assert [written(3, LEFT), written(LEFT, 0), written(LEFT, 1)] == [48, 48, 96]
+    with pytest.raises(NotCounted, match="another version"):
+        written(LEFT, 2)
+
+
+def test_an_optional_tensor_of_a_function_is_told_by_its_dimensions():
+    """[4, 6], perhaps a second one like it, and others: 24 or 12 results, each with one more operation for each other tensor."""
+    row = Row("read x[*rows k], read up[*=rows =k]?, read more*", other="(x.n if up else x.n // 2) * (1 + len(more))")
+    assert function_work(Signature("Fn", (LEFT, LEFT, BIAS)), row).other_flops == 24 * 2
+    assert function_work(Signature("Fn", (LEFT, BIAS)), row).other_flops == 12 * 2
+    assert function_work(Signature("Fn", (LEFT,)), row).other_flops == 12
+
+
+def test_parts_of_experts_and_bytes_beside_the_operands():
+    """3 rows use 3 of 8 experts' parts of a weight of 8 * 30 * 2 bytes; a flag that was recorded adds 7 bytes."""
+    row = Row("read x[rows k], view weight[experts n], flag=None", also="share(experts, rows, weight) + 7 * (value('flag') is True)")
+    x, weight = TensorArg((3, 6), "bfloat16"), TensorArg((8, 30), "bfloat16")
+    assert work(row, x, weight).bytes_read == 36 + 480 * 3 // 8
+    assert work(row, x, weight, True).bytes_read == 36 + 180 + 7

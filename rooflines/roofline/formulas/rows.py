@@ -11,14 +11,15 @@ An expression is Python on these names (``"2 * b * t * d"``): an integer argumen
 bytes to read, ``item`` bytes an element, a ``dtype``, ``rank`` dimensions and these as ``x[0]``; it is false where it is absent, and
 its dimensions are then 0. The costs of ``costs.py`` have their names; further functions are those of ``_FUNCTIONS``. ``item(name,
 dtype)`` is the size of an element of the dtype argument ``name``, or else of ``dtype`` if there is one, ``recorded(name)`` says
-whether the argument was recorded, and ``returned(reason)`` is the bytes of results whose sizes depend on values, which a recording
-has; the reason says what is missing where nothing has them.
+whether the argument was recorded, ``value(name)`` is what was recorded or None, and ``returned(reason)`` is the bytes of results whose
+sizes depend on values, which a recording has; the reason says what is missing where nothing has them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import prod
@@ -27,7 +28,7 @@ from typing import Any, Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, distinct, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, distinct, floating, size, size_of, written
 from rooflines.roofline.formulas.copies import result_bytes
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
@@ -37,7 +38,7 @@ _FIELD: Final = re.compile(r"(?:(read|write|update|view) )?(\w+)(?:\[([^\]]*)\])
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class Row:
     """``cost`` FLOPs for each element of the arguments ``per``, or as many as ``other`` says, and the products ``matrix``.
 
     ``result`` names the arguments whose shape and dtype returned tensors have; empty where all results are arguments. ``writes`` are
@@ -45,7 +46,8 @@ class Pass:
     arguments, tensors or dtypes (with a default: ``out_dtype=bfloat16``), of which the first with a precision says in which it
     computes; empty for the first that is read, or is ``=fp32`` (``=`` for none); a call for which the expressions yield 0 has none.
     ``assumption`` is that of ``Work``, where ``given`` is true. ``where`` names what several expressions need:
-    ``"made = 2 * n; kept = made // k"``.
+    ``"made = 2 * n; kept = made // k"``. ``also`` are bytes that are read besides the operands, and a call for which ``fits`` is false
+    is not counted.
     """
 
     schema: str
@@ -60,6 +62,8 @@ class Pass:
     writes: str = ""
     where: str = ""
     given: str = ""
+    also: str = ""
+    fits: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +72,14 @@ class _Field:
     verb: str
     dims: tuple[str, ...]
     kind: str
+    default: str = ""
 
 
 @cache
 def parse(schema: str) -> tuple[str, dict[str, tuple[str, bool]]]:
     """The schema as ``Arguments`` reads it, and of each tensor the verb and whether it may be absent."""
     plain, fields = _fields(schema)
-    return plain, {one.name: (one.verb, one.kind == "?") for one in fields if one.verb}
+    return plain, {field.name: (field.verb, field.kind == "?") for field in fields if field.verb}
 
 
 @cache
@@ -86,8 +91,13 @@ def _fields(schema: str) -> tuple[str, tuple[_Field, ...]]:
             raise ValueError(f"{text!r} is no argument of a schema")
         verb, name, dims, kind, default = found.groups()
         plain.append(name + (default or ""))
-        fields.append(_Field(name, verb or "", tuple((dims or "").split()), kind))
+        fields.append(_Field(name, verb or "", tuple((dims or "").split()), kind, (default or "")[1:]))
     return " ".join(plain), tuple(fields)
+
+
+def fields_of(schema: str) -> tuple[_Field, ...]:
+    """The arguments of a schema."""
+    return _fields(schema)[1]
 
 
 class _Tensors:
@@ -142,6 +152,16 @@ def _first(source: _Tensors, rows: int) -> int:
     return found.numel // max(found.shape[0], 1) * rows
 
 
+def _share(experts: int, rows: int, *sources: _Tensors) -> int:
+    """Bytes of the tensors; of those with a part for each expert, of as many parts as there are rows at most."""
+    return sum(
+        one.size * min(experts, rows) // experts if experts and len(tensor.shape) > 0 and tensor.shape[0] == experts else one.size
+        for source in sources
+        for tensor in source.tensors
+        for one in (_Tensors(tensor),)
+    )
+
+
 def _up(number: int, step: int) -> int:
     """Parts of ``step`` that ``number`` needs."""
     if step < 1:
@@ -156,10 +176,13 @@ def _item(args: Arguments, name: str, dtype: str = "") -> int:
     return size_of(found)
 
 
+# Dtypes whose elements hold two numbers of 4 bits.
+PACKED: Final = ("uint8", "float4_e2m1fn_x2")
 _FUNCTIONS: Final[dict[str, Any]] = {
     **{name: value for name, value in vars(costs).items() if name.isupper()},
-    "__builtins__": {}, "min": min, "max": max, "sum": sum, "len": len, "bool": bool, "prod": prod, "selected": _selected, "up": _up,
-    "first": _first,
+    "__builtins__": {}, "isinstance": isinstance, "float": float, "min": min, "max": max, "sum": sum, "len": len, "bool": bool,
+    "prod": prod, "selected": _selected, "up": _up, "first": _first, "share": _share,
+    "packed": lambda source: source.dtype in PACKED, "floating": lambda source: floating(source.dtype),
 }  # fmt: skip
 
 
@@ -171,18 +194,19 @@ class _Names(dict[str, Any]):
         self._arguments, self._lists = arguments, lists
         self["item"] = partial(_item, arguments)
         self["recorded"] = arguments.recorded
+        self["value"] = lambda name: arguments.value(name) if arguments.recorded(name) else None
         self["returned"] = lambda reason: result_bytes(hints, reason)
 
     def __missing__(self, name: str) -> Any:
         if not self._arguments.has(name):
             raise KeyError(name)
         if name in self._lists and not isinstance(self._arguments.value(name), int):
-            return self._arguments.sizes(name)
+            return self._arguments.sizes(name) if self._arguments.value(name) is not None else ()
         found = self._arguments.integer(name)
         return (found,) if name in self._lists else found
 
 
-def _bind(names: _Names, dims: tuple[str, ...], shape: tuple[int, ...]) -> None:
+def _bind(names: dict[str, Any], dims: tuple[str, ...], shape: tuple[int, ...]) -> None:
     """The names of dimensions, of which one may stand for several; raises NotCounted for another rank."""
     many = next((index for index, name in enumerate(dims) if name.startswith("*")), None)
     if len(shape) < len(dims) - 1 or (many is None and len(shape) != len(dims)):
@@ -211,7 +235,7 @@ def _evaluate(expression: str, names: _Names) -> int:
 
 @cache
 def _steps(where: str) -> tuple[tuple[str, str], ...]:
-    """The names of ``Pass.where``, each with its expression."""
+    """The names of ``Row.where``, each with its expression."""
     steps = (step.partition(" = ") for step in where.split("; ") if step)
     return tuple((name.strip(), expression) for name, _, expression in steps)
 
@@ -226,9 +250,9 @@ def _tensors(args: Arguments, field: _Field) -> tuple[TensorArg, ...]:
     return (args.tensor(field.name),)
 
 
-def pass_work(signature: Signature, one: Pass, hints: Hints | None = None) -> Work:
+def row_work(signature: Signature, row: Row, hints: Hints | None = None) -> Work:
     """The work of a call; raises NotCounted where a tensor was not recorded."""
-    plain, fields = _fields(one.schema)
+    plain, fields = _fields(row.schema)
     args = Arguments(signature, plain)
     names = _Names(args, hints or Hints(), frozenset(field.name for field in fields if field.kind == "*" and not field.verb))
     tensors: dict[str, tuple[TensorArg, ...]] = {}
@@ -250,43 +274,66 @@ def pass_work(signature: Signature, one: Pass, hints: Hints | None = None) -> Wo
     def named(names: str) -> list[TensorArg]:
         return [each for name in names.split() for each in (tensors[name] if name in tensors else (args.tensor(name),))]
 
-    results += named(one.result)
-    for name, expression in _steps(one.where):
+    results += named(row.result)
+    for name, expression in _steps(row.where):
         names[name] = _evaluate(expression, names)
-    other = sum(each.numel for each in named(one.per)) * one.cost if one.cost else 0
-    other += _evaluate(one.other, names) if one.other else 0
-    matrix = _evaluate(one.matrix, names) if one.matrix else 0
+    if row.fits and not _evaluate(f"bool({row.fits})", names):
+        raise NotCounted("arguments of another version of this operator")
+    other = sum(each.numel for each in named(row.per)) * row.cost if row.cost else 0
+    other += _evaluate(row.other, names) if row.other else 0
+    matrix = _evaluate(row.matrix, names) if row.matrix else 0
     return Work(
         matrix_flops=matrix,
         other_flops=other,
-        bytes_read=_evaluate(one.reads, names) if one.reads else size(*read),
-        bytes_written=written(*results) + (_evaluate(one.writes, names) if one.writes else 0),
-        precision=_precision(one, args, tensors, verbs) if one.cost or other or matrix or one.precision.startswith("=") else None,
-        assumption=one.assumption if not one.given or _evaluate(f"bool({one.given})", names) else "",
+        bytes_read=(_evaluate(row.reads, names) if row.reads else size(*read)) + (_evaluate(row.also, names) if row.also else 0),
+        bytes_written=written(*results) + (_evaluate(row.writes, names) if row.writes else 0),
+        precision=_precision(row, args, tensors, verbs) if row.cost or other or matrix or row.precision.startswith("=") else None,
+        assumption=row.assumption if not row.given or _evaluate(f"bool({row.given})", names) else "",
     )
 
 
-def function_work(signature: Signature, one: Pass, hints: Hints | None = None) -> Work:
-    """The work of an autograd function, of whose arguments a trace may have the tensors alone: the schema has those in their order, and
-    a list as the last for the rest. That of a backward node has the gradient first, or as a list all of them, then the forward's; one
-    that has nothing else needs no forward."""
-    _, fields = _fields(one.schema)
+def function_work(signature: Signature, row: Row, hints: Hints | None = None) -> Work:
+    """The work of an autograd function, of whose arguments a trace may have the tensors alone.
+
+    The schema has those in their order, and a list as the last for the rest; an optional one with dimensions is absent where the next
+    tensor has others. That of a backward node has the gradient first, or as a list all of them, then the forward's; one that has
+    nothing else needs no forward.
+    """
+    _, fields = _fields(row.schema)
     gradients: tuple[Any, ...] = ()
     tensors: tuple[Any, ...] = signature.tensors
     if signature.name.endswith("Backward") and len(fields) > 1:
         found, forward = parts(signature)
         gradients, tensors = (found if fields[0].kind == "*" else found[0],), forward.tensors
-    if fields[-1].kind == "*":
-        named = len(fields) - 1 - len(gradients)
-        tensors = (*tensors[:named], tensors[named:])
-    return pass_work(replace(signature, args=(*gradients, *tensors)), one, hints)
+    return row_work(replace(signature, args=(*gradients, *_in_order(fields[len(gradients) :], tensors))), row, hints)
 
 
-def _precision(one: Pass, args: Arguments, tensors: Mapping[str, tuple[TensorArg, ...]], verbs: Mapping[str, str]) -> str | None:
-    if one.precision.startswith("="):
-        return one.precision[1:] or None
-    of = matrix_precision_of if one.matrix else precision_of
-    computing = one.precision or next((name for name, verb in verbs.items() if verb in ("read", "update")), "")
+def _in_order(fields: tuple[_Field, ...], tensors: tuple[TensorArg, ...]) -> Iterator[TensorArg | tuple[TensorArg, ...] | None]:
+    """The tensors by the fields of a schema: an optional one with dimensions has none where these do not fit the next tensor."""
+    left, sizes = list(tensors), dict[str, int]()
+    for field in fields:
+        if field.kind == "*":
+            yield tuple(left)
+            return
+        fits = bool(left) and _fits(sizes, field.dims, left[0].shape)
+        yield left.pop(0) if left and (fits or field.kind != "?") else None
+
+
+def _fits(sizes: dict[str, Any], dims: tuple[str, ...], shape: tuple[int, ...]) -> bool:
+    """Whether a tensor has these dimensions; ``sizes`` has those that are known, and gets the others."""
+    try:
+        if dims:
+            _bind(sizes, dims, shape)
+    except NotCounted:
+        return False
+    return True
+
+
+def _precision(row: Row, args: Arguments, tensors: Mapping[str, tuple[TensorArg, ...]], verbs: Mapping[str, str]) -> str | None:
+    if row.precision.startswith("="):
+        return row.precision[1:] or None
+    of = matrix_precision_of if row.matrix else precision_of
+    computing = row.precision or next((name for name, verb in verbs.items() if verb in ("read", "update")), "")
     dtypes = (
         dtype
         for name, _, default in (each.partition("=") for each in computing.split())
@@ -295,21 +342,36 @@ def _precision(one: Pass, args: Arguments, tensors: Mapping[str, tuple[TensorArg
     return next(filter(None, map(of, dtypes)), None)
 
 
+def _first_fitting(signature: Signature, rows: tuple[Row, ...], hints: Hints, work_of: Callable[..., Work]) -> Work:
+    """The work by the first row that the call fits; the reason where it fits none is that of the last row."""
+    for row in rows[:-1]:
+        with contextlib.suppress(NotCounted):
+            return work_of(signature, row, hints)
+    return work_of(signature, rows[-1], hints)
+
+
+# Every operator that is counted by rows.
+ROWS: Final[dict[str, tuple[Row, ...]]] = {}
+
+
 def register(
-    passes: Mapping[str, Pass],
+    rows: Mapping[str, Row | tuple[Row, ...]],
     category: str,
     wraps: bool = False,
     namespace: str = "",
     functions: bool = False,
     given: Callable[[Signature], Signature] | None = None,
 ) -> None:
-    """Register the formulas of ``passes``, operators by their names; several with one row stand in one string, and without their
-    ``namespace`` where it is given (``"aiter::"``). ``functions`` says that these are autograd functions, as ``function_work`` has
-    them; otherwise the schemas are those of what ``given`` makes of a call (``nodes.py``)."""
-    work_of = function_work if functions else pass_work
-    for names, row in passes.items():
+    """Register operators by their rows. Names with the same row stand in one string, without their ``namespace`` where it is given
+    (``"aiter::"``). Several rows are tried in their order. ``functions`` says that these are autograd functions, as ``function_work``
+    has them; otherwise the schemas are those of what ``given`` makes of a call (``nodes.py``)."""
+    work_of = function_work if functions else row_work
+    for names, found in rows.items():
+        versions = found if isinstance(found, tuple) else (found,)
 
-        def work(signature: Signature, hints: Hints, row: Pass = row) -> Work:
-            return work_of(signature if given is None else given(signature), row, hints)
+        def work(signature: Signature, hints: Hints, versions: tuple[Row, ...] = versions) -> Work:
+            return _first_fitting(signature if given is None else given(signature), versions, hints, work_of)
 
-        hinted_formula(*(namespace + name for name in names.split()), category=category, wraps=wraps)(work)
+        operators = tuple(namespace + name for name in names.split())
+        ROWS.update(dict.fromkeys(operators, versions))
+        hinted_formula(*operators, category=category, wraps=wraps)(work)

@@ -1,4 +1,4 @@
-"""flash-linear-attention: closed forms by hand at odd shapes, and the functions that share a name."""
+"""Linear attention and recurrences: closed forms by hand at odd shapes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from rooflines.roofline.formulas import count
 from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp32, int32, reason
 
 # 2 sequences of 150 steps, 4 heads of keys of depth 16 and values of depth 24: chunks of 64, 64 and 22 steps.
-BATCH, STEPS, HEADS, K, V = 2, 150, 4, 16, 24
 Q, VALUES, GATE, BETA = bf16(2, 150, 4, 16), bf16(2, 150, 4, 24), fp32(2, 150, 4), bf16(2, 150, 4)
 CHANNELS = bf16(2, 150, 4, 16)
 PAIRS = 8 * (64 * 65 // 2 + 64 * 65 // 2 + 22 * 23 // 2)
@@ -101,12 +100,6 @@ def test_a_cache_with_the_states_of_more_sequences():
     assert found.bytes_written == 2 * 12 * 24 + 4 * NUMBERS
     assert found.bytes_read == 2 * 12 * 56 + 2 * 48 + 16 + 12 + 4 * NUMBERS
     assert "not recorded" in reason("FusedRecurrentFunction", one, one, new, gate)
-
-
-def test_a_recurrence_of_channels():
-    x, size = bf16(2, 7, 30), 2 * 7 * 30
-    assert figures("ChunkHGRNFunction", x, x, None, False)[1:4] == (12 * size, 4 * size, 2 * size)
-    assert figures("ChunkHGRNFunctionBackward", (x,), x, x)[1:4] == (14 * size, 6 * size, 4 * size)
 
 
 def test_a_node_without_its_forward_call():

@@ -1,55 +1,54 @@
-"""vLLM's mixtures of experts: routing and products (``_moe_C``, ``_C``), and whole layers (``vllm``).
+"""Mixtures of experts of vLLM, SGLang and AITER: routing, sorting, products and whole layers.
 
-Order of arguments: vLLM, ``csrc/moe/torch_bindings.cpp`` (commit 00cf1a8 and later ones for ``moe_permute``, ``grouped_topk``),
-``csrc/libtorch_stable/torch_bindings.cpp`` (commit 0135b6c), ``vllm/model_executor/layers/fused_moe/fused_moe.py``, and
-``vllm/_aiter_ops.py`` (commit 0002bde). SGLang's ``sglang::*_fused_experts`` (``srt/layers/moe/fused_moe_triton/fused_moe.py``) come
-from the same source. Versions differ in what follows the first five arguments, so that is recognised by its kind.
+SGLang's ``sglang::*_fused_experts`` come from the same source as vLLM's. Versions differ in what follows the first five arguments, so
+that is recognised by its kind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from rooflines.profiler.trace.signature import SCALAR_TYPES, Argument, Signature, TensorArg
+from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, floating, size, size_of, written
 from rooflines.roofline.formulas.costs import SIGMOID, SOFTMAX, SOFTPLUS
-from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE, INTEGERS, fused_experts, product_of_experts
-from rooflines.roofline.formulas.libraries.vllm_products import marlin_dtype
-from rooflines.roofline.formulas.passes import Pass, register
+from rooflines.roofline.formulas.experts import INTEGERS, SPREAD, assumed, fused_experts, product_of_experts
+from rooflines.roofline.formulas.libraries.vllm import marlin_dtype
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import dispatches, formula, words
+from rooflines.roofline.formulas.rows import Row, register
 from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision
 
 # The largest of the scores of all experts are searched once for each token.
 _ROUTED: Final = "write weights, write ids, write places, read input, renormalize"
 _ALIGNED: Final = "write sorted_ids, write expert_ids, write count"
-_ROUTING: Final[dict[str, Pass]] = {
-    "_moe_C::topk_softmax": Pass(f"{_ROUTED}, read bias?", SOFTMAX + 1),
-    "_moe_C::topk_sigmoid": Pass(f"{_ROUTED}, read bias?", SIGMOID + 1),
-    "_moe_C::topk_softplus_sqrt": Pass(f"{_ROUTED}, factor, read bias?", SOFTPLUS + 2),
-    "_moe_C::moe_align_block_size _moe_C::sgl_moe_align_block_size": Pass(f"read input, experts, block, {_ALIGNED}"),
-    "_moe_C::batched_moe_align_block_size": Pass(f"most, block, read input, {_ALIGNED}"),
-    "_moe_C::moe_lora_align_block_size": Pass(
+_ROUTING: Final[dict[str, Row]] = {
+    "_moe_C::topk_softmax": Row(f"{_ROUTED}, read bias?", SOFTMAX + 1),
+    "_moe_C::topk_sigmoid": Row(f"{_ROUTED}, read bias?", SIGMOID + 1),
+    "_moe_C::topk_softplus_sqrt": Row(f"{_ROUTED}, factor, read bias?", SOFTPLUS + 2),
+    "_moe_C::moe_align_block_size _moe_C::sgl_moe_align_block_size": Row(f"read input, experts, block, {_ALIGNED}"),
+    "_moe_C::batched_moe_align_block_size": Row(f"most, block, read input, {_ALIGNED}"),
+    "_moe_C::moe_lora_align_block_size": Row(
         f"read input, read mapping, experts, block, adapters, rows, blocks, {_ALIGNED}, write enabled, write adapter_ids, read map?"
     ),
-    "_moe_C::moe_sum": Pass("read input, write out", 1),
+    "_moe_C::moe_sum": Row("read input, write out", 1),
     # The rows that the map names, once for each row of the result.
-    "_moe_C::shuffle_rows sgl_kernel::shuffle_rows": Pass(
+    "_moe_C::shuffle_rows sgl_kernel::shuffle_rows": Row(
         "read input, read map, write out", reads="min(input.size, out.n * input.item) + map.size"
     ),
-    "_C::get_cutlass_moe_mm_data sgl_kernel::get_cutlass_w4a8_moe_mm_data": Pass(
+    "_C::get_cutlass_moe_mm_data sgl_kernel::get_cutlass_w4a8_moe_mm_data": Row(
         "read input, write offsets, write sizes1, write sizes2, write order, write back"
     ),
-    "_C::get_cutlass_moe_mm_problem_sizes _C::get_cutlass_moe_mm_problem_sizes_from_expert_offsets": Pass(
+    "_C::get_cutlass_moe_mm_problem_sizes _C::get_cutlass_moe_mm_problem_sizes_from_expert_offsets": Row(
         "read input, write sizes1, write sizes2"
     ),
-    "_C::get_cutlass_pplx_moe_mm_data _C::get_cutlass_batched_moe_mm_data": Pass(
+    "_C::get_cutlass_pplx_moe_mm_data _C::get_cutlass_batched_moe_mm_data": Row(
         "write offsets, write sizes1, write sizes2, read input"
     ),
 }
 register(_ROUTING, "moe")
-
 
 # The layer is found by its name. What it calls has the work.
 dispatches("vllm::moe_forward", "vllm::moe_forward_shared", "vllm::transformers_moe_forward", "sglang::transformers_moe_forward",
@@ -58,22 +57,14 @@ dispatches("vllm::moe_forward", "vllm::moe_forward_shared", "vllm::transformers_
          "sglang::dsv2_flashinfer_moe_dual_stream_graph", "sglang::dsv4_flashinfer_moe_dual_stream_outputs",
          category="moe", reason="the layer's weights are not arguments")  # fmt: skip
 
-
-@formula("_moe_C::grouped_topk", "sgl_kernel::moe_fused_gate", category="moe")
-def _grouped_topk(signature: Signature) -> Work:
-    """Scores [tokens, experts], a bias; groups, groups kept and experts kept are the first three integers. Returns weights and ids."""
-    flag = next((place for place, arg in enumerate(signature.args) if isinstance(arg, bool | float)), len(signature.args))
-    numbers = [arg for arg in signature.args[:flag] if isinstance(arg, int)]
-    tensors = signature.tensors
-    if len(numbers) < 3 or not tensors:
-        raise NotCounted("number of experts kept not recorded")
-    kept = tensors[0].shape[0] * numbers[2]
-    return Work(
-        other_flops=tensors[0].numel * (SIGMOID + 2),
-        bytes_read=size(*tensors),
-        bytes_written=kept * (size_of("float32") + size_of("int32")),
-        precision=precision_of(tensors[0].dtype),
-    )
+# Scores [tokens, experts], a bias before or after the numbers; weights and ids are returned.
+_CHOSEN: Final = Row(
+    "read scores[tokens *experts], read bias, groups, groups_kept, kept", SIGMOID + 2, "scores", writes="tokens * kept * (4 + 4)"
+)
+_CHOSEN_LATER: Final = replace(
+    _CHOSEN, schema="read scores[tokens *experts], groups, groups_kept, kept, renormalize=None, factor=None, read bias?"
+)
+register({"_moe_C::grouped_topk sgl_kernel::moe_fused_gate": (_CHOSEN, _CHOSEN_LATER)}, "moe")
 
 
 @formula("_moe_C::moe_permute", "_moe_C::moe_permute_with_scratch", category="moe")
@@ -101,14 +92,35 @@ def _unpermute(signature: Signature) -> Work:
 # --- products ----------------------------------------------------------------------------------------------------------------------
 
 
-@formula("_moe_C::moe_wna16_gemm", category="moe")
-def _narrow_weights(signature: Signature) -> Work:
-    """Activations [m, k], of which each row meets ``top_k`` experts; weight [experts, n, k / numbers] of uint8."""
-    args = Arguments(signature, "input out weight scales zeros topk_weights sorted_ids expert_ids count top_k")
-    inputs, out, weight = args.tensor("input"), args.tensor("out"), args.tensor("weight")
-    rows, (_, n, _) = inputs.shape[0] * args.integer("top_k"), weight.shape
-    others = [args.optional(name) for name in ("scales", "zeros", "topk_weights")]
-    return product_of_experts(rows, inputs.shape[-1], n, inputs, weight, others, rows * n * size_of(out.dtype))
+# Activations [m, k], of which each row meets ``top_k`` experts; weight [experts, n, k / numbers] of uint8.
+_NARROW: Final = Row(
+    "read input[m k], view out, view weight[experts n packed], view scales?, view zeros?, view topk_weights?, sorted_ids, expert_ids,"
+    " count, top_k",
+    where="rows = m * top_k",
+    matrix="2 * rows * k * n",
+    reads="input.size + share(experts, rows, weight, scales, zeros, topk_weights)",
+    writes="rows * n * out.item",
+    assumption=SPREAD,
+    given="experts > 1",
+)
+# Activations [tokens, k] in 8 bits, weight [experts, n, bytes of a row].
+_GGML: Final = replace(
+    _NARROW,
+    schema="read input[*m k], view weight[experts outputs bytes], sorted_ids, expert_ids, count, type, n, top_k, tokens",
+    where="rows = tokens * top_k",
+    other="input.n * DYNAMIC_QUANTIZE + rows * n",
+    reads="input.size + share(experts, rows, weight)",
+    writes="rows * n * input.item",
+    precision="=int8",
+)
+_PRODUCTS: Final[dict[str, Row]] = {
+    "_moe_C::moe_wna16_gemm": _NARROW,
+    "_C::ggml_moe_a8 sgl_kernel::ggml_moe_a8": _GGML,
+    "_C::ggml_moe_a8_vec sgl_kernel::ggml_moe_a8_vec": replace(
+        _GGML, schema="read input[*m k], view weight[experts outputs bytes], ids, top_k, type, n, tokens"
+    ),
+}
+register(_PRODUCTS, "moe")
 
 
 @formula("_moe_C::moe_wna16_marlin_gemm", "sgl_kernel::moe_wna16_marlin_gemm", category="moe")
@@ -165,16 +177,23 @@ def grouped_work(out: TensorArg, inputs: TensorArg, weight: TensorArg, scales: l
     return product_of_experts(rows, inner, out.shape[-1], inputs, weight, scales, made, precision, ranks=True)
 
 
-@formula("_C::ggml_moe_a8", "_C::ggml_moe_a8_vec", "sgl_kernel::ggml_moe_a8", "sgl_kernel::ggml_moe_a8_vec", category="moe")
-def _ggml(signature: Signature) -> Work:
-    """Activations [tokens, k], weight [experts, n, bytes of a row]; the last integers are n, experts of a token and tokens."""
-    inputs, weight = signature.tensors[:2]
-    numbers = [arg for arg in signature.args if isinstance(arg, int)]
-    vector = signature.name.endswith("_vec")  # top_k, type, n, tokens instead of type, n, top_k, tokens
-    top_k, n, tokens = (numbers[0], numbers[2], numbers[3]) if vector else (numbers[2], numbers[1], numbers[3])
-    rows = tokens * top_k
-    work = product_of_experts(rows, inputs.shape[-1], n, inputs, weight, (), rows * n * size_of(inputs.dtype), "int8")
-    return work + Work(other_flops=inputs.numel * DYNAMIC_QUANTIZE + rows * n)
+# Rows of 8-bit numbers sorted by expert, weight [experts, k, n]; pointers to each expert's operands may come before them.
+_SORTED_ROWS: Final = Row(
+    "view out[m n], a_ptrs, b_ptrs, out_ptrs, a_scales_ptrs, b_scales_ptrs, read a[=m k], view b[experts rows columns], view scales_a,"
+    " view scales_b",
+    matrix="2 * m * k * n",
+    reads="a.size + share(experts, m, b, scales_a, scales_b)",
+    writes="m * n * out.item",
+    precision="a",
+    assumption=assumed(2, ranks=True),
+)
+_OF_8_BITS: Final[dict[str, Row]] = {
+    "sgl_kernel::fp8_blockwise_scaled_grouped_mm": _SORTED_ROWS,
+    "sgl_kernel::es_sm100_mxfp8_blockscaled_grouped_mm": replace(
+        _SORTED_ROWS, schema="read a[m k], view b[experts rows columns], view scales_a, view scales_b, view out[=m n]"
+    ),
+}
+register(_OF_8_BITS, "moe")
 
 
 # --- whole layers ------------------------------------------------------------------------------------------------------------------
@@ -281,3 +300,83 @@ def trtllm_experts(signature: Signature) -> Work:
     work = fused_experts(hidden, first, second, routing, scales, global_experts=numbers[0], out="bfloat16")
     scored = floating(logits.dtype)
     return work + Work(other_flops=logits.numel * (SIGMOID + 2) * scored, bytes_read=size(logits) - size(*routing))
+
+
+_AITER_CHOSEN: Final = "write weights, write ids"
+_BIASED: Final = Row(f"read input, read bias, {_AITER_CHOSEN}", costs.SIGMOID + 2)
+_AITER_ROUTING: Final[dict[str, Row]] = {
+    "topk_softmax _topk_softmax topk_softmax_asm": Row(f"{_AITER_CHOSEN}, write places, read input", costs.SOFTMAX + 1),
+    "topk_sigmoid": Row(f"{_AITER_CHOSEN}, read input", costs.SIGMOID + 1),
+    "topk_gating_fwd": Row(f"{_AITER_CHOSEN}, read input, read bias?", costs.SIGMOID + 2),
+    "topk_softplus": Row(f"{_AITER_CHOSEN}, read input, read bias?", costs.SOFTPLUS + 3),  # sqrt(softplus(x)) + bias
+    "biased_grouped_topk biased_grouped_topk_hip moe_fused_gate _moe_fused_gate": _BIASED,
+    "grouped_topk": Row(f"read input, {_AITER_CHOSEN}", costs.SOFTMAX + 1),
+    "moe_sum _moe_sum _opus_moe_stage2_reduce_token_slot_route_output_fwd_raw": Row("read input, write out", 1),
+    "moe_align_block_size": Row("read input, experts, block, write sorted_ids, write expert_ids, write token_nums, write count"),
+    "moe_sorting_fwd moe_sorting_opus_fwd": Row(
+        "read input, read weights, write sorted_ids, write sorted_weights, write expert_ids, write count, write buffer"
+    ),
+    # activations in 4 or 8 bits, with a scale for each 32 in the order of the sorted rows
+    "fused_dynamic_mx_quant_moe_sort_hip fused_dynamic_mxfp4_quant_moe_sort_hip": Row(
+        "write out, write scale, read input, read sorted_ids, read count", costs.DYNAMIC_QUANTIZE
+    ),
+    "mxfp4_moe_sort_hip": Row("write out, read input, read sorted_ids, read count"),
+    "mxfp4_moe_quant": Row("read input, write out, write scale, write zeros", costs.DYNAMIC_QUANTIZE),
+    "mxfp4_moe_scatter_reduce": Row("read input, read places, read weights, write out", 2),
+}
+register(_AITER_ROUTING, "moe", namespace="aiter::")
+
+formula("aiter::fused_moe_", "aiter::fused_moe", "aiter::asm_moe_tkw1", category="moe")(aiter_experts)
+# ATOM's, with the same arguments (atom/model_ops/moe.py, ffdf3bb).
+formula("aiter::rocm_aiter_fused_moe", category="moe", wraps=True)(aiter_experts)
+
+_SORTED: Final = "sorted_ids sorted_weights expert_ids count top_k"
+_LAYERS: Final = words("fmoe fmoe_int8_g1u0 fmoe_g1u1 fmoe_g1u1_tkw1 fmoe_int8_g1u0_a16 fmoe_g1u1_a16 fmoe_fp8_blockscale_g1u1")
+
+
+@formula(*(f"aiter::{name}" for name in _LAYERS), category="moe")
+def _layer(signature: Signature) -> Work:
+    """One kernel for the whole layer. It is given the sorted rows with padding, and the number of experts of a token."""
+    args = Arguments(signature, f"out input gate down {_SORTED}")
+    hidden, gate, down, top_k = args.tensor("input"), args.tensor("gate"), args.tensor("down"), args.integer("top_k")
+    routing = TensorArg((hidden.shape[0], top_k), "float32"), TensorArg((hidden.shape[0], top_k), "int32")
+    scales = [tensor for tensor in signature.tensors[8:] if len(tensor.shape) > 1]
+    return fused_experts(hidden, gate, down, routing, scales, widened=signature.name.endswith("_a16"), out=args.tensor("out").dtype)
+
+
+_CHOICE: Final = "sorted_ids expert_ids count out"
+_PADDED: Final = "input weight out sorted_ids expert_ids count top_k n_pad k_pad topk_weight=None a_scale=None w_scale=None bias=None"
+# The products of a layer: rows [tokens, k] meet ``top_k`` experts each, or [tokens, top_k, inner] one each.
+_FIRST: Final[dict[str, str]] = {
+    "ck_moe_stage1": f"input weight w2 {_CHOICE} top_k kernel w_scale=None a_scale=None",
+    "moe_cktile2stages_gemm1_ck": _PADDED,
+    # with the result [tokens, top_k, inner] before the width
+    "moe_stage1_g1u1": f"input weight w2 {_CHOICE} inner kernel block splits=0 activation=0 type=0 a_scale=None w_scale=None",
+    "_opus_moe_stage1_a8w4_fwd_raw": f"input weight a_scale w_scale bias {_CHOICE} out_scale top_k",
+}
+_SECOND: Final[dict[str, str]] = {
+    "ck_moe_stage2": f"input w1 weight {_CHOICE} top_k kernel w_scale=None a_scale=None",
+    "moe_cktile2stages_gemm2_ck": _PADDED,
+    "_opus_moe_stage2_a8w4_decode_fwd_raw": "input weight a_scale w_scale sorted_ids sorted_weights expert_ids count out tokens top_k",
+}
+
+
+@formula(*(f"aiter::{name}" for name in (*_FIRST, *_SECOND)), category="moe")
+def _product(signature: Signature) -> Work:
+    """Rows with weight [experts, n, k]; after the first product comes the activation, which halves the width."""
+    name = signature.name.partition("::")[2]
+    gated = name in _FIRST
+    args = Arguments(signature, _FIRST[name] if gated else _SECOND[name])
+    inputs, weight, out = args.tensor("input"), args.tensor("weight"), args.tensor("out")
+    if not args.has("top_k") and len(out.shape) != 3:
+        raise NotCounted("number of experts of a token not recorded")
+    if len(weight.shape) != 3 or not inputs.shape:
+        raise NotCounted("shapes of the experts not understood")
+    tokens = args.integer("tokens") if args.has("tokens") else inputs.shape[0]
+    top_k = args.integer("top_k") if args.has("top_k") else out.shape[1]
+    rows = tokens * top_k if gated or args.has("tokens") else inputs.numel // inputs.shape[-1]
+    inner = inputs.shape[-1] * (2 if inputs.dtype in FOUR_BIT else 1)
+    others = [args.optional(name) for name in ("w_scale", "a_scale", "bias")]
+    made = rows * out.shape[-1] * size_of(out.dtype) if gated else size(out)
+    work = product_of_experts(rows, inner, weight.shape[1], inputs, weight, others, made)
+    return work + Work(other_flops=rows * weight.shape[1] // 2 * (costs.SILU + 1) if gated else 0)

@@ -1,10 +1,8 @@
-"""Apex: fused norms, dense layers, softmaxes and losses, as autograd functions and as operators.
+"""Apex, DeepSpeed and Megatron-LM: fused norms, dense layers, softmaxes and losses, linear layers of sharded weights, and tokens sent
+to experts on other ranks, as autograd functions and operators.
 
-Order of arguments: Apex 25.09 (commit 6424da3b): ``apex/normalization/fused_layer_norm.py``, ``apex/fused_dense/fused_dense.py``,
-``apex/mlp/mlp.py``, ``apex/contrib/layer_norm/layer_norm.py``, ``apex/contrib/xentropy/softmax_xentropy.py``; the functions of the
-scaled softmaxes are Megatron-LM's (``megatron/core/fusions/fused_softmax.py``) and TransformerEngine's
-(``attention/dot_product_attention/softmax.py``). ``multi_tensor_apply`` (FusedAdam, FusedLAMB) is no operator: a trace has its kernels
-without shapes. A function of ``normalized_shape`` is taken to normalise the last dimension where it has no parameters.
+``multi_tensor_apply`` (FusedAdam, FusedLAMB) is no operator: a trace has its kernels without shapes. A function of ``normalized_shape``
+is taken to normalise the last dimension where it has no parameters. Megatron-LM's activations are in ``triton_functions.py``.
 """
 
 from __future__ import annotations
@@ -15,19 +13,18 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, written
-from rooflines.roofline.formulas.libraries import norms
-from rooflines.roofline.formulas.libraries.norms import norm_backward, norm_of, norm_work
+from rooflines.roofline.formulas.libraries.norms import norm_backward, norm_of, norm_work, register_norms
 from rooflines.roofline.formulas.matmul import product_flops
-from rooflines.roofline.formulas.nodes import parts
-from rooflines.roofline.formulas.passes import Pass, function_work, register
+from rooflines.roofline.formulas.nodes import parts, tensors_only, with_gradient, with_gradients
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
-from rooflines.roofline.formulas.registry import formula
+from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.rows import Row, function_work, register
 
 # --- norms -------------------------------------------------------------------------------------------------------------------------
 
-norms.register("FusedLayerNormAffineFunction", "FusedLayerNormAffineMixedDtypesFunction", "FusedLayerNormFunction", "FastLayerNormFN",
+register_norms("FusedLayerNormAffineFunction", "FusedLayerNormAffineMixedDtypesFunction", "FusedLayerNormFunction", "FastLayerNormFN",
                rms=False, wraps=True)  # fmt: skip
-norms.register("FusedRMSNormAffineFunction", "FusedRMSNormAffineMixedDtypesFunction", "FusedRMSNormFunction", rms=True, wraps=True)
+register_norms("FusedRMSNormAffineFunction", "FusedRMSNormAffineMixedDtypesFunction", "FusedRMSNormFunction", rms=True, wraps=True)
 
 
 def _saved_gradient(signature: Signature, rms: bool) -> Work:
@@ -89,26 +86,25 @@ formula("FusedDenseGeluDenseFunc", category="matmul")(partial(_stack, activation
 formula("FusedDenseFuncBackward", "MlpFunctionBackward", category="matmul")(partial(_stack_gradient, activation=1))
 formula("FusedDenseGeluDenseFuncBackward", category="matmul")(partial(_stack_gradient, activation=costs.GELU + 6))
 
-
 # --- softmaxes and losses ----------------------------------------------------------------------------------------------------------
 
 _SOFTMAXES: Final = ("ScaledSoftmax", "ScaledMaskedSoftmax", "ScaledUpperTriangMaskedSoftmax", "ScaledAlignedCausalMaskedSoftmax",
                      "GenericScaledMaskedSoftmax")  # fmt: skip
 # softmax(scale * x) with a mask, or below the diagonal; the whole is written.
-_SOFTMAX: Final = Pass("read scores, read mask?", other="scores.n * (SOFTMAX + 1 + len(mask))", result="scores")
+_SOFTMAX: Final = Row("read scores, read mask?", other="scores.n * (SOFTMAX + 1 + len(mask))", result="scores")
 # Of the gradient of the result, and the result, which is kept and has the same shape.
-_SOFTMAX_GRADIENT: Final = Pass("read grad", costs.SOFTMAX_BACKWARD + 1, "grad", result="grad", reads="2 * grad.size")
-softmax_forward: Final = partial(function_work, one=_SOFTMAX)
-softmax_backward: Final = partial(function_work, one=_SOFTMAX_GRADIENT)
+_SOFTMAX_GRADIENT: Final = Row("read grad", costs.SOFTMAX_BACKWARD + 1, "grad", result="grad", reads="2 * grad.size")
+softmax_forward: Final = partial(function_work, row=_SOFTMAX)
+softmax_backward: Final = partial(function_work, row=_SOFTMAX_GRADIENT)
 formula(*_SOFTMAXES, category="reduction", wraps=True)(softmax_forward)
 formula(*(f"{name}Backward" for name in _SOFTMAXES), category="reduction", wraps=True)(softmax_backward)
 
 # Those of flash-linear-attention, flash-attn and Unsloth have the same arguments.
 _LOSSES: Final = ("SoftmaxCrossEntropyLoss", "CrossEntropyLossFunction", "CrossEntropyLoss", "Fast_CrossEntropyLoss")
-_ENTROPIES: Final[dict[str, Pass]] = {
+_ENTROPIES: Final[dict[str, Row]] = {
     # Losses, and the logarithm of each row's sum for the backward, in float32.
-    " ".join(_LOSSES): Pass("read logits, read labels", costs.SOFTMAX, "logits", writes="8 * labels.n"),
-    " ".join(f"{name}Backward" for name in _LOSSES): Pass(
+    " ".join(_LOSSES): Row("read logits, read labels", costs.SOFTMAX, "logits", writes="8 * labels.n"),
+    " ".join(f"{name}Backward" for name in _LOSSES): Row(
         "read grad, update logits, read labels",
         costs.SOFTMAX_FROM_LOG_SUM + 2,
         "logits",
@@ -117,3 +113,41 @@ _ENTROPIES: Final[dict[str, Pass]] = {
     ),
 }
 register(_ENTROPIES, "reduction", functions=True)
+
+_LINEAR: Final = Row(
+    "read x[*rows k], read weight[n k], read bias?",
+    matrix="2 * rows * k * n",
+    other="rows * n * bool(bias)",
+    writes="rows * n * x.item",
+)
+# A product for the gradient of the input and one for that of the weight.
+_GRADIENT: Final = Row(
+    "read grad, update x[*rows k], update weight[n k], write bias?", matrix="4 * rows * k * n", other="rows * n * bool(bias)"
+)
+# The same for as many rows as the result has: with sequence parallelism those of all ranks. The fourth argument of the forward says
+# that the weight's is added to one in float32, by a kernel that is no operator. The forward is an operator of PyTorch.
+_ACCUMULATED: Final = Row(
+    "read grad[*rows n], read x, read weight[outputs k], read bias?, added=False",
+    matrix="4 * rows * k * n",
+    other="grad.n * bool(bias) + weight.n * (recorded('added') and added)",
+    reads="grad.size + weight.size + rows * k * x.item + 4 * weight.n * (recorded('added') and added)",
+    writes="rows * k * x.item + weight.n * (4 if recorded('added') and added else weight.item) + bias.n * bias.item",
+)
+register({"LinearFunctionForZeroStage3": _LINEAR}, "matmul", wraps=True, given=tensors_only)
+register({"LinearFunctionForZeroStage3Backward": _GRADIENT}, "matmul", wraps=True, given=with_gradient)
+register({"LinearWithGradAccumulationAndAsyncCommunicationBackward": _ACCUMULATED}, "matmul", given=with_gradient)
+
+# --- experts on other ranks --------------------------------------------------------------------------------------------------------
+
+_EXCHANGES: Final = ("FusedDispatch", "FusedCombine", "HybridEPDispatch", "HybridEPCombine", "MoEDispatch", "MoECombine")
+
+
+@hinted_formula(*_EXCHANGES, category="communication")
+def _exchange(signature: Signature, hints: Hints) -> Work:
+    """Tokens to the ranks of their experts, or results back; how many arrive is data, which the gradient shows."""
+    if not hints.outputs:
+        raise NotCounted("number of received tokens not recorded")
+    return Work(bytes_read=size(*signature.tensors), bytes_written=written(hints.outputs[0]))
+
+
+register({f"{name}Backward": Row("read gradients*, write x") for name in _EXCHANGES}, "communication", given=with_gradients)
