@@ -75,7 +75,7 @@ def test_operators_whose_formula_was_only_read_are_named():
     rows = [
         replace(sample.operators[0], name=name, time_s=step_s / 4) for name in ("_C::rms_norm_weightless", "_C::rms_norm", "aten::mm")
     ]
-    section = coverage.section(replace(sample, operators=tuple(rows)), "Measurement quality")
+    section = operators.coverage_section(replace(sample, operators=tuple(rows)), "Measurement quality")
     (text,) = (block.text for block in section.blocks if isinstance(block, Paragraph) and "source code" in block.text)
     assert text.startswith("Work models for 25 % of the step")
     assert text.endswith("_C::rms_norm_weightless.")
