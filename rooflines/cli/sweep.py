@@ -60,7 +60,7 @@ def sweep(
     """
     from rooflines.sweeps.points import SweepFile, make_points, parse, read_file, settings_of
     from rooflines.sweeps.run import here, run_sweep
-    from rooflines.sweeps.write import write_sweep
+    from rooflines.sweeps.sweep import write_sweep
 
     if file is None and model is None:
         raise UsageError("no model and no file was given.", hint="For example: rooflines sweep --model resnet18 --batch-size 1,8")

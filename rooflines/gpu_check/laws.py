@@ -110,7 +110,6 @@ def busy_within_step(profiled: Profiled) -> Verdict:
 
 @_law(f"no efficiency above {MOST_EFFICIENCY}")
 def nothing_beats_its_bound(profiled: Profiled) -> Verdict:
-    """No operator is faster than its bound by more than the ceilings are uncertain."""
     rows = [(row.efficiency, row) for row in profiled.analysis.operators if row.efficiency is not None]
     if not rows:
         return "no operator has an efficiency"
@@ -146,7 +145,6 @@ def events_see_all_work(profiled: Profiled) -> Verdict:
 
 @_law("steps with work in another stream are timed by the wall clock", of_gpu=True)
 def other_stream_noticed(profiled: Profiled) -> Verdict:
-    """Where another stream runs on after a step's last event, the steps are timed by the wall clock."""
     return _clock_of_steps(profiled, events=False)
 
 
@@ -159,7 +157,6 @@ def _clock_of_steps(profiled: Profiled, *, events: bool) -> Verdict:
 
 @_laws(lambda closed_form: f"matrix FLOPs equal the closed form within {percent(_SUM_TOLERANCE, 1)}")
 def flops_equal(profiled: Profiled, closed_form: int) -> Verdict:
-    """Matrix FLOPs of a step equal the ``closed_form``."""
     if profiled.analysis.totals is None:
         return "the analysis has no totals"
     ratio = profiled.analysis.totals.matrix_flops / closed_form
@@ -177,21 +174,18 @@ def covered(profiled: Profiled, least: float) -> Verdict:
 
 @_laws(lambda module: "rows have module names")
 def modules_named(profiled: Profiled, module: str) -> Verdict:
-    """A row carries the name of ``module``."""
     named = {row.module for row in profiled.analysis.operators if row.module}
     return module in named, f"{len(named)} modules, {'with' if module in named else 'without'} {module}"
 
 
 @_laws(lambda mode: "every phase has time")
 def phases_separated(profiled: Profiled, mode: str) -> Verdict:
-    """Every phase of a step in ``mode`` has time."""
     phases = {row.phase for row in profiled.analysis.operators if row.time_s > 0}
     return _PHASES[mode] <= phases, ", ".join(sorted(phase or "none" for phase in phases)) or "no operator has time"
 
 
 @_law(CLOCK_LAW)
 def run_at_maximum_clock(profiled: Profiled) -> Verdict:
-    """The law of ``clock_verdict`` for the timed steps of a run."""
     usage = profiled.usage
     gauge = usage.gauges.get("sm_clock_hz") if usage else None
     clocks = [] if gauge is None or usage is None else [("the timed steps", gauge.median, [held.reason for held in usage.throttled])]
@@ -310,7 +304,6 @@ def compiled_by_inductor(profiled: Profiled) -> Verdict:
 
 @_law("one launch of a CUDA graph per step")
 def one_graph_launch(profiled: Profiled) -> Verdict:
-    """A step that was captured is one launch of a CUDA graph."""
     if profiled.trace is None:
         return "there is no trace"
     launches, host = [name.startswith("cudaGraphLaunch") for name in profiled.trace.names], profiled.trace.host
@@ -321,7 +314,6 @@ def one_graph_launch(profiled: Profiled) -> Verdict:
 
 @_law("kernels run in at least two streams", of_gpu=True)
 def in_several_streams(profiled: Profiled) -> Verdict:
-    """The trace shows the kernels of both streams."""
     if profiled.trace is None:
         return "there is no trace"
     streams = np.unique(profiled.trace.device.stream)

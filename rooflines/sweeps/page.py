@@ -17,12 +17,13 @@ from rooflines.reports.charts.palette import SERIES
 from rooflines.reports.document import Block, Cell, Column, Facts, Figure, Page, Paragraph, Row, Section, Table
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.roofline.step.interference import shared_by
+from rooflines.sweeps.objectives import OBJECTIVES, Objective
 from rooflines.sweeps.records import Row as Line
 from rooflines.sweeps.records import Sweep
-from rooflines.sweeps.summary import KNEE, Curve, axis_of, curves, fit, knee, pareto
+from rooflines.sweeps.results import KNEE, Curve, axis_of, curves, fit, knee, pareto
 from rooflines.units import interval, percent, significant
 
-# A value of a row as a column and as a curve: its name, its header, unit, and the format of the column.
+# A value of a row as a column: its name, its header, unit and format.
 _COLUMNS = (
     ("samples_per_s", "throughput", "1/s", "figures"), ("sample_s", "time per sample", "s", "scaled"),
     ("epoch_s", "epoch", "s", "figures"), ("accuracy", "accuracy", "%", "share"), ("peak_memory_bytes", "peak memory", "B", "scaled"),
@@ -31,15 +32,12 @@ _COLUMNS = (
     ("efficiency", "of its bound", "%", "efficiency"),
 )  # fmt: skip
 _CURVES = (
-    ("samples_per_s", "throughput", "throughput, samples/s", False), ("sample_s", "latency", "time per sample, s", False),
-    ("peak_memory_bytes", "memory", "peak memory, B", False), ("energy_per_sample_j", "energy", "energy per sample, J", False),
-    ("accuracy", "accuracy", "correct, % of the test set", True),
+    OBJECTIVES["throughput"],
+    Objective(name="latency", value="sample_s", more=False, title="time per sample, s", unit="s", format="scaled"),
+    OBJECTIVES["memory"], OBJECTIVES["energy"], OBJECTIVES["accuracy"],
 )  # fmt: skip
-# What throughput is weighed against, and whether more of it is better.
-_AGAINST = (
-    ("peak_memory_bytes", "memory", "peak memory, B", False), ("energy_per_sample_j", "energy", "energy per sample, J", False),
-    ("accuracy", "accuracy", "correct, % of the test set", True),
-)  # fmt: skip
+# What throughput is weighed against.
+_AGAINST = (OBJECTIVES["memory"], OBJECTIVES["energy"], OBJECTIVES["accuracy"])
 _LABELS = {"batch_size": "batch size", "threads": "threads", "data_workers": "loader workers", "image_size": "image size, pixels"}
 # The values of a metric that a paper printed, by series: (x, y).
 Paper = Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]
@@ -150,16 +148,18 @@ def curves_section(rows: Sequence[Line], paper: Paper) -> Section:
         return Section(name="curves", title="Curves")
     found = curves(rows, axis)
     blocks: list[Block] = []
-    for name, figure, y_title, fraction in _CURVES:
-        series = [one for curve, colour in zip(found, colours(found), strict=True) if (one := _series(curve, axis, name, colour))]
-        theirs = paper.get(name, {})
-        series = [replace(one, paper_points=tuple(theirs[one.backend])) if one.backend in theirs else one for one in series]
-        if series and any(len(one.x) > 1 for one in series):
-            drawing = Curves(
-                x_title=_LABELS.get(axis, axis.replace("_", " ")), y_title=y_title, series=tuple(series), fraction=fraction, log_x=True
-            )
-            caption = f"{y_title.partition(',')[0].capitalize()} by {_LABELS.get(axis, axis)}, with 95 % intervals."
-            blocks.append(Figure(name=figure, caption=caption, drawing=drawing))
+    for shown in _CURVES:
+        theirs = paper.get(shown.value, {})
+        series = [
+            replace(one, paper_points=tuple(theirs[one.backend])) if one.backend in theirs else one
+            for curve, colour in zip(found, colours(found), strict=True)
+            if (one := _series(curve, axis, shown.value, colour))
+        ]
+        if any(len(one.x) > 1 for one in series):
+            x_title = _LABELS.get(axis, axis.replace("_", " "))
+            drawing = Curves(x_title=x_title, y_title=shown.title, series=tuple(series), fraction=shown.fraction, log_x=True)
+            caption = f"{shown.title.partition(',')[0].capitalize()} by {_LABELS.get(axis, axis)}, with 95 % intervals."
+            blocks.append(Figure(name=shown.name, caption=caption, drawing=drawing))
     bends = [bend for curve in found if (bend := knee(curve, axis)) is not None]
     fits = {largest.curve: largest for curve in found if axis == "batch_size" and (largest := fit(curve)) is not None}
     if bends and axis == "batch_size":
@@ -252,23 +252,24 @@ def choices_section(rows: Sequence[Line]) -> Section:
     found = curves(rows, axis) if axis is not None else tuple(Curve(row.point.label, (row,)) for row in rows)
     colour_of = {row.point.id: colour for curve, colour in zip(found, colours(found), strict=True) for row in curve.rows}
     blocks: list[Block] = []
-    for name, short, x_title, more in _AGAINST:
-        placed = [row for row in rows if row.value("samples_per_s") is not None and row.value(name) is not None]
-        if len(placed) < 3:
-            continue
-        front = {row.point.id for row in pareto(placed, {"samples_per_s": True, name: more})}
-        choices = tuple(
-            Choice(
-                label=row.point.label, x=row.value(name) or 0.0, y=row.value("samples_per_s") or 0.0, colour=colour_of[row.point.id],
-                front=row.point.id in front,
-            )
-            for row in placed
-        )  # fmt: skip
-        spread = max(one.x for one in choices) / max(min(one.x for one in choices), 1e-30)
-        caption = f"Throughput and {x_title.partition(',')[0]}. No point beats those on the line in both."
-        drawing = Choices(x_title=x_title, y_title="throughput, samples/s", choices=choices, log_x=not more and spread > 5)
-        blocks.append(Figure(name=f"pareto-{short}", caption=caption, drawing=drawing))
+    for against in _AGAINST:
+        drawing = choices_of(rows, against, OBJECTIVES["throughput"], colour_of)
+        if len(drawing.choices) > 2:
+            caption = f"Throughput and {against.title.partition(',')[0]}. No point beats those on the line in both."
+            blocks.append(Figure(name=f"pareto-{against.name}", caption=caption, drawing=drawing))
     return Section(name="pareto", title="Pareto front", blocks=tuple(blocks))
+
+
+def choices_of(rows: Sequence[Line], x: Objective, y: Objective, colours: Mapping[str, str]) -> Choices:
+    """Return the chart of the ``rows`` that have both values, with those that no other beats; ``colours`` are by point."""
+    front = {row.point.id for row in pareto(rows, {x.value: x.more, y.value: y.more})}
+    choices = tuple(
+        Choice(label=row.point.label, x=across, y=up, colour=colours[row.point.id], front=row.point.id in front)
+        for row in rows
+        if (across := row.value(x.value)) is not None and (up := row.value(y.value)) is not None
+    )
+    spread = max((one.x for one in choices), default=0.0) / max(min((one.x for one in choices), default=0.0), 1e-30)
+    return Choices(x_title=x.title, y_title=y.title, choices=choices, log_x=not x.fraction and spread > 5, fraction=y.fraction)
 
 
 def _method(sweep: Sweep, rows: Sequence[Line]) -> Section:

@@ -1,14 +1,18 @@
-"""The rows of a sweep: the rounds of each point as medians with their intervals, as a table of pandas, Parquet and CSV."""
+"""The rows of a sweep: the rounds of each point as medians with their intervals, as a table of pandas; and what they show.
+
+That is the option that their curves run over, the knees of these, the largest batch that fits, and the Pareto front.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rooflines.serial import read_json
+from rooflines.sweeps.points import shown_option
 from rooflines.sweeps.records import NOT_RUN, RESULT_FILE, Estimate, Point, Result, Row, Sweep
 
 if TYPE_CHECKING:
@@ -21,6 +25,9 @@ _STUDENT = (4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 _NORMAL = 1.96
 # The ends of the interval of a round's median step.
 _ENDS = ("step_low_s", "step_high_s")
+# From this share of the highest throughput of a curve on, a larger batch is not worth much.
+KNEE = 0.9
+_SHORTAGE = ("out of memory", "lack of memory", "not enough memory")
 
 
 def round_directory(directory: Path, point: Point, number: int) -> Path:
@@ -90,16 +97,11 @@ def _of_step(step: Estimate, results: Sequence[Result]) -> dict[str, Estimate]:
     found = {"step_s": step}
     first = next(one.values for one in results if "step_s" in one.values)
     if "samples_per_s" in first:
-        batch = first["samples_per_s"] * first["step_s"]
-
-        def per_sample(seconds: float | None) -> float | None:
-            return None if seconds is None else seconds / batch
-
-        def rate(seconds: float | None) -> float | None:
-            return batch / seconds if seconds else None
-
-        found["sample_s"] = Estimate(value=step.value / batch, low=per_sample(step.low), high=per_sample(step.high))
-        found["samples_per_s"] = Estimate(value=batch / step.value, low=rate(step.high), high=rate(step.low))
+        batch, low, high = first["samples_per_s"] * first["step_s"], step.low, step.high
+        found["sample_s"] = Estimate(value=step.value / batch, low=low and low / batch, high=high and high / batch)
+        found["samples_per_s"] = Estimate(
+            value=batch / step.value, low=batch / high if high else None, high=batch / low if low else None
+        )
     return found
 
 
@@ -114,3 +116,90 @@ def frame(found: Iterable[Row]) -> pd.DataFrame:
             record |= {name: one.value, f"{name}_low": one.low, f"{name}_high": one.high}
         records.append({**record, **row.facts, "reason": row.reason, "run": row.run})
     return pd.DataFrame(records).dropna(axis="columns", how="all")
+
+
+# --- what the rows show -------------------------------------------------------------------------------------------------------------
+
+
+class Curve(NamedTuple):
+    """The rows of one setting along the option that varies, in its order; ``name`` is what the rows have in common."""
+
+    name: str
+    rows: tuple[Row, ...]
+
+
+class Knee(NamedTuple):
+    """The smallest value of an option that reaches ``KNEE`` of the highest throughput of its curve."""
+
+    curve: str
+    value: float
+    samples_per_s: float
+    best: float
+
+
+class Fit(NamedTuple):
+    """The largest batch of a curve that ran, and the smallest larger one that ran out of memory, if any."""
+
+    curve: str
+    largest: int
+    too_large: int | None
+
+
+def axis_of(rows: Sequence[Row]) -> str | None:
+    """Return the numeric option with the most values, of several the first; None if none varies."""
+    best, most = None, 1
+    for name in dict.fromkeys(name for row in rows for name in row.point.options):
+        values = {row.point.options.get(name) for row in rows}
+        if len(values) > most and all(type(value) in (int, float) for value in values):
+            best, most = name, len(values)
+    return best
+
+
+def curves(rows: Sequence[Row], axis: str) -> tuple[Curve, ...]:
+    """Return the rows grouped by everything but ``axis``."""
+    varying = [
+        name
+        for name in dict.fromkeys(name for row in rows for name in row.point.options)
+        if name != axis and len({repr(row.point.options.get(name)) for row in rows}) > 1
+    ]
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        parts = [shown_option(name, row.point.options.get(name)) for name in varying]
+        groups.setdefault(" · ".join(part for part in parts if part) or str(row.point.options.get("model", "")), []).append(row)
+    return tuple(Curve(name, tuple(sorted(found, key=lambda row: float(row.point.options[axis])))) for name, found in groups.items())
+
+
+def knee(curve: Curve, axis: str) -> Knee | None:
+    """Return where the throughput of ``curve`` levels off; None for fewer than three points."""
+    found = [(float(row.point.options[axis]), rate) for row in curve.rows if (rate := row.value("samples_per_s")) is not None]
+    if len(found) < 3:
+        return None
+    best = max(rate for _, rate in found)
+    value, rate = next((value, rate) for value, rate in found if rate >= KNEE * best)
+    return Knee(curve.name, value, rate, best)
+
+
+def fit(curve: Curve) -> Fit | None:
+    """Return the largest batch of ``curve`` that ran; None if none did."""
+    ran = [int(row.point.options["batch_size"]) for row in curve.rows if row.value("step_s") or row.value("epoch_s")]
+    failed = [
+        int(row.point.options["batch_size"]) for row in curve.rows if row.reason and any(word in row.reason for word in _SHORTAGE)
+    ]
+    if not ran:
+        return None
+    return Fit(curve.name, max(ran), min((size for size in failed if size > max(ran)), default=None))
+
+
+def pareto(rows: Sequence[Row], values: Mapping[str, bool]) -> list[Row]:
+    """Return the rows that no other beats: as good in all ``values`` and better in one. True says that more of a value is better."""
+    placed = []
+    for row in rows:
+        found = [value if more else -value for name, more in values.items() if (value := row.value(name)) is not None]
+        if len(found) == len(values):
+            placed.append((row, tuple(found)))
+
+    def beaten(ours: tuple[float, ...]) -> bool:
+        others = (theirs for _, theirs in placed if theirs != ours)
+        return any(all(a >= b for a, b in zip(theirs, ours, strict=True)) for theirs in others)
+
+    return [row for row, ours in placed if not beaten(ours)]

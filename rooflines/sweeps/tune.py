@@ -20,12 +20,11 @@ from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.trace.url import shown
 from rooflines.sweeps.objectives import OBJECTIVES, Objective
 from rooflines.sweeps.pairs import Compared, compare, run_in_turn
-from rooflines.sweeps.points import RECORDS, hash_of, shown_option
+from rooflines.sweeps.points import hash_of, options_of, shown_option
 from rooflines.sweeps.records import Point, Result, Row
-from rooflines.sweeps.results import FEWEST, row_of
+from rooflines.sweeps.results import FEWEST, pareto, row_of
 from rooflines.sweeps.run import Task, Titled, run_task, store, write_record
 from rooflines.sweeps.space import Space
-from rooflines.sweeps.summary import pareto
 from rooflines.units import counted
 
 if TYPE_CHECKING:
@@ -168,19 +167,13 @@ def check(tuning: Tuning) -> None:
             f"{arg('repeats')} must be at least {FEWEST}, got {tuning.repeats}.",
             hint=f"The interval of the comparison with the default takes {FEWEST} runs of each setting. Omit it for 5.",
         )
-    options = tuning.default.options
-    _record(options, tuning).check()
-    if "accuracy" in tuning.objectives:
-        record = _record(options, tuning)
-        if record.data != "digits" and record.data_dir is None:
-            raise UsageError(
-                f"the accuracy on synthetic images of {record.data} means nothing.",
-                hint=f"Use {arg('data', 'digits')}, or give the folder of the data set with {arg('data_dir')}.",
-            )
-
-
-def _record(options: dict[str, Value], tuning: Tuning) -> Any:
-    return RECORDS[tuning.space.kind](**{name: value for name, value in options.items() if name != "model"})  # type: ignore[arg-type]
+    record = options_of(tuning.space.kind, tuning.default.options)
+    record.check()
+    if "accuracy" in tuning.objectives and record.data != "digits" and record.data_dir is None:
+        raise UsageError(
+            f"the accuracy on synthetic images of {record.data} means nothing.",
+            hint=f"Use {arg('data', 'digits')}, or give the folder of the data set with {arg('data_dir')}.",
+        )
 
 
 # --- the study and its storage ----------------------------------------------------------------------------------------------------
@@ -288,12 +281,8 @@ def _importance(tuning: Tuning, study: Study) -> dict[str, dict[str, float]]:
 # --- the search -------------------------------------------------------------------------------------------------------------------
 
 
-class _Surplus(Exception):
-    """A trial that another process made unnecessary."""
-
-
-class _Failed(Exception):
-    """A trial with a reason."""
+class _NoResult(Exception):
+    """A trial that failed, with its reason among its attributes, or that another process made unnecessary."""
 
 
 def _search(study: Study, tuning: Tuning, directory: Path, progress: Progress) -> None:
@@ -316,7 +305,7 @@ def _search(study: Study, tuning: Tuning, directory: Path, progress: Progress) -
             def objective(trial: Any, budget: int = budget) -> tuple[float, ...]:
                 return _objective(trial, study, tuning, budget, directory, progress)
 
-            study.optimize(objective, n_trials=1, catch=(_Surplus, _Failed))
+            study.optimize(objective, n_trials=1, catch=(_NoResult,))
         elif running:
             progress.stage(f"waiting for {counted(running, 'trial')} of other processes", None)
             time.sleep(HEARTBEAT_S / 10)
@@ -347,7 +336,7 @@ def _objective(trial: Any, study: Study, tuning: Tuning, budget: int, directory:
     """Run a trial in its own process; returns the values of the objectives."""
     others = _live(study)
     if sum(one.number < trial.number for one in others) >= budget:
-        raise _Surplus
+        raise _NoResult
     given = trial.user_attrs.get("setting")
     setting = {one.name: one.suggest(trial) for one in tuning.space.dimensions if given is None or one.name in given}
     point = tuning.point(setting)
@@ -362,7 +351,7 @@ def _objective(trial: Any, study: Study, tuning: Tuning, budget: int, directory:
     trial.set_user_attr("result", msgspec.json.encode(result).decode())
     if result.reason is not None:
         trial.set_user_attr("reason", result.reason)
-        raise _Failed
+        raise _NoResult
     values = {goal.name: result.values.get(goal.value) for goal in tuning.goals}
     missing = [name for name, value in values.items() if value is None]
     if missing:
@@ -383,9 +372,9 @@ def _known(trials: list[Any], point: Point) -> Result | None:
 def _refused(point: Point, tuning: Tuning) -> Result | None:
     """The result of a combination of options that no machine accepts."""
     try:
-        _record(point.options, tuning).check()
+        options_of(point.kind, point.options).check()
     except RooflinesError as error:
-        return Result(point=point.id, round=1, reason=f"{error.message} {error.hint}".strip())
+        return Result(point=point.id, round=1, reason=str(error))
     return None
 
 
@@ -400,7 +389,7 @@ def _pruning(trial: Any, task: Task, tuning: Tuning) -> Callable[[Result], None]
             return
         reported = epochs
         trial.report(accuracy, epochs)
-        record = _record(task.point.options, tuning)
+        record = options_of(task.point.kind, task.point.options)
         if epochs < record.epochs * record.seeds and trial.should_prune():
             from optuna import TrialPruned
 

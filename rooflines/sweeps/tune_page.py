@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 
 from rooflines._version import __version__
-from rooflines.reports.charts.kinds import Beam, Beams, Choice, Choices, Curves, Series
+from rooflines.reports.charts.kinds import Beam, Beams, Curves, Series
 from rooflines.reports.charts.palette import SERIES
 from rooflines.reports.document import Block, Cell, Column, Facts, Figure, Page, Paragraph, Section, Table
 from rooflines.reports.document import Row as Line
 from rooflines.reports.words.command import command_of
 from rooflines.roofline.step.interference import shared_by
 from rooflines.sweeps.objectives import OBJECTIVES, Objective
+from rooflines.sweeps.page import choices_of
 from rooflines.sweeps.pairs import Compared
 from rooflines.sweeps.records import Estimate, Row
-from rooflines.sweeps.summary import pareto
 from rooflines.sweeps.tune import DEFAULT_LABEL, Trial, Tuning
 from rooflines.units import counted, percent, quantity, significant
 
@@ -196,28 +196,17 @@ def _importance(tuning: Tuning) -> Section:
 
 
 def _fronts(tuning: Tuning) -> Section:
-    """Every two objectives against each other."""
+    """Return every two objectives against each other."""
     blocks = []
     placed = [row for row in tuning.rows if row.reason is None]
+    colours = {row.point.id: SERIES[1] if row.point.id == tuning.default.id else SERIES[0] for row in placed}
     for one, other in combinations(tuning.goals, 2):
         y, x = (other, one) if other.fraction else (one, other)
-        ids = {row.point.id for row in pareto(placed, {x.value: x.more, y.value: y.more})}
-        choices = tuple(_choices(placed, x, y, ids, tuning.default.id))
-        if len(choices) < 2:
-            continue
-        spread = max(one.x for one in choices) / max(min(one.x for one in choices), 1e-30)
-        caption = f"{y.name.capitalize()} and {x.name} of each setting. No setting beats those on the line in both."
-        drawing = Choices(x_title=x.title, y_title=y.title, choices=choices, log_x=spread > 5, fraction=y.fraction)
-        blocks.append(Figure(name=f"pareto-{y.name}-{x.name}", caption=caption, drawing=drawing))
+        drawing = choices_of(placed, x, y, colours)
+        if len(drawing.choices) > 1:
+            caption = f"{y.name.capitalize()} and {x.name} of each setting. No setting beats those on the line in both."
+            blocks.append(Figure(name=f"pareto-{y.name}-{x.name}", caption=caption, drawing=drawing))
     return Section(name="pareto", title="Objectives against each other", blocks=tuple(blocks))
-
-
-def _choices(rows: Sequence[Row], x: Objective, y: Objective, front: set[str], default: str) -> Iterator[Choice]:
-    for row in rows:
-        across, up = row.value(x.value), row.value(y.value)
-        if across is not None and up is not None:
-            colour = SERIES[1] if row.point.id == default else SERIES[0]
-            yield Choice(label=row.point.label, x=across, y=up, colour=colour, front=row.point.id in front)
 
 
 def trials_table(tuning: Tuning) -> Table:
