@@ -170,8 +170,10 @@ def clock_at_maximum(ceilings: Iterable[Ceiling], max_clock_hz: float | None) ->
 def above_no_sheet(fractions: Iterable[tuple[str, float]]) -> Check:
     """Check that no rate exceeds its data sheet by more than a clock explains; ``fractions`` are names with the fraction reached."""
     name, most = max(fractions, key=lambda pair: pair[1], default=("", None))
-    found = "no measured ceiling has a data-sheet rate" if most is None else (most <= MOST_ABOVE_SHEET, f"{most:.2f} by {name}")
-    return _judged(f"no ceiling above {MOST_ABOVE_SHEET} x its data-sheet rate", found)
+    verdict: Verdict = (
+        "no measured ceiling has a data-sheet rate" if most is None else (most <= MOST_ABOVE_SHEET, f"{most:.2f} by {name}")
+    )
+    return _judged(f"no ceiling above {MOST_ABOVE_SHEET} x its data-sheet rate", verdict)
 
 
 def target_reached(target: Target) -> Check:

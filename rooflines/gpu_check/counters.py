@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rooflines.gpu_check.records import Recorder, judged, run_logged
+from rooflines.gpu_check.records import Recorder, Verdict, judged, run_logged
 from rooflines.units import percent
 
 # Nsight Compute's names: bytes that reach or leave device memory, and floating-point instructions of fp32 by kind, per thread.
@@ -86,7 +86,7 @@ def run(recorder: Recorder) -> None:
         compared = {"bytes": BYTES_WITHIN, **({"FLOPs": _FLOPS_WITHIN} if name in _FLOPS_COMPARED else {})}
         for kind, within in compared.items():
             ratio = rows[name].get(f"{kind.lower()}_ratio")
-            verdict = "the hardware has no such counter" if ratio is None else (abs(ratio - 1) <= within, f"{ratio:.4f}")
+            verdict: Verdict = "the hardware has no such counter" if ratio is None else (abs(ratio - 1) <= within, f"{ratio:.4f}")
             recorder.check(judged(f"{kind} by hardware counters within {percent(within)} of ours", name, verdict))
     recorder.figure("operators", rows)
 

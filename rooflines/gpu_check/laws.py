@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -79,7 +79,7 @@ def _law(text: str, *, of_gpu: bool = False) -> Callable[[Callable[[Profiled], V
     return lambda verdict: Law(text, verdict, of_gpu)
 
 
-def _laws(text: Callable[[T], str]) -> Callable[[Callable[[Profiled, T], Verdict]], Callable[[T], Law]]:
+def _laws(text: Callable[[Any], str]) -> Callable[[Callable[[Profiled, T], Verdict]], Callable[[T], Law]]:
     """Make a law for each value of what decorated functions take as their second argument."""
     return lambda verdict: lambda value: Law(text(value), lambda profiled: verdict(profiled, value))
 

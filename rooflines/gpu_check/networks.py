@@ -76,9 +76,9 @@ def training(batch: int, rounds: int, folder: Path) -> dict[str, Any]:
     x, y = labelled(4 * batch)
     curves = {}
     with tf32(False):
-        for network in (NumbaCuda(), TorchCnn("cuda")):
-            curves[network.name] = losses(network, x, y, batch, _CURVE_STEPS)
-            network.close()
+        for exact in (NumbaCuda(), TorchCnn("cuda")):
+            curves[exact.name] = losses(exact, x, y, batch, _CURVE_STEPS)
+            exact.close()
     # From here on with the defaults of each, which for torch's convolutions is TF32.
     networks: list[Network] = [NumbaCuda(), TorchCnn("cuda")]
     found: dict[str, Any] = in_turn(networks, x, y, batch, rounds, _ROUND_S)

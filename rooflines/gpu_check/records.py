@@ -189,7 +189,7 @@ class Ended(NamedTuple):
 
 
 def run_logged(
-    command: Sequence[str], log: Path, limit_s: float | None, *, cwd: Path | None = None, variables: Mapping[str, str] | None = None
+    command: Sequence[str], log: Path, limit_s: float, *, cwd: Path | None = None, variables: Mapping[str, str] | None = None
 ) -> Ended:
     """Run ``command`` for at most ``limit_s`` seconds, with ``variables`` added to the environment.
 

@@ -20,7 +20,7 @@ from rooflines.roofline.step.interference import shared_by
 from rooflines.sweeps.objectives import OBJECTIVES, Objective
 from rooflines.sweeps.records import Row as Line
 from rooflines.sweeps.records import Sweep
-from rooflines.sweeps.results import KNEE, Curve, axis_of, curves, fit, knee, pareto
+from rooflines.sweeps.results import KNEE, Curve, by_axis, fit, knee, pareto
 from rooflines.units import interval, percent, significant
 
 # A value of a row as a column: its name, its header, unit and format.
@@ -80,16 +80,16 @@ def sentences(rows: Sequence[Line]) -> list[str]:
         failed = next((row.reason for row in rows if row.reason), "nothing was run")
         return [f"No point has a result: {failed}"]
     texts = [fastest_sentence(ran)]
-    axis = axis_of(rows)
-    found = curves(rows, axis) if axis is not None else ()
-    for curve in found:
-        bend = knee(curve, str(axis))
-        if bend is not None and axis == "batch_size":
-            reached = f"{percent(bend.samples_per_s / bend.best)} of the highest throughput"
-            texts.append(f"{curve.name}: batch {bend.value:g} reaches {reached} ({significant(bend.best)} samples/s).")
+    axis, found = by_axis(rows)
     if axis == "batch_size":
-        fits = [one for curve in found if (one := fit(curve)) is not None and one.too_large is not None]
-        texts += [f"{one.curve}: batch {one.largest} fits, batch {one.too_large} does not." for one in fits]
+        bends = [(curve.name, bend) for curve in found if (bend := knee(curve, axis)) is not None]
+        texts += [
+            f"{name}: batch {bend.value:g} reaches {percent(bend.samples_per_s / bend.best)} of the highest throughput "
+            f"({significant(bend.best)} samples/s)."
+            for name, bend in bends
+        ]
+        fits = [(curve.name, most) for curve in found if (most := fit(curve)) is not None and most.too_large is not None]
+        texts += [f"{name}: batch {most.largest} fits, batch {most.too_large} does not." for name, most in fits]
     failed_rows = [row for row in rows if row.reason and not row.unfinished]
     if failed_rows:
         texts.append(f"{len(failed_rows)} of {len(rows)} points failed; the table gives the reasons.")
@@ -143,10 +143,9 @@ def points_table(rows: Sequence[Line]) -> Table:
 
 def curves_section(rows: Sequence[Line], paper: Paper) -> Section:
     """A figure for each value along the option that varies."""
-    axis = axis_of(rows)
+    axis, found = by_axis(rows)
     if axis is None:
         return Section(name="curves", title="Curves")
-    found = curves(rows, axis)
     blocks: list[Block] = []
     for shown in _CURVES:
         theirs = paper.get(shown.value, {})
@@ -160,14 +159,13 @@ def curves_section(rows: Sequence[Line], paper: Paper) -> Section:
             drawing = Curves(x_title=x_title, y_title=shown.title, series=tuple(series), fraction=shown.fraction, log_x=True)
             caption = f"{shown.title.partition(',')[0].capitalize()} by {_LABELS.get(axis, axis)}, with 95 % intervals."
             blocks.append(Figure(name=shown.name, caption=caption, drawing=drawing))
-    bends = [bend for curve in found if (bend := knee(curve, axis)) is not None]
-    fits = {largest.curve: largest for curve in found if axis == "batch_size" and (largest := fit(curve)) is not None}
-    if bends and axis == "batch_size":
-        facts = []
-        for bend in bends:
-            most = fits.get(bend.curve)
+    facts = []
+    for curve in found if axis == "batch_size" else ():
+        if (bend := knee(curve, axis)) is not None:
+            most = fit(curve)
             size = "" if most is None else f"largest batch that fits: {most.largest}" + ("" if most.too_large else " or more")
-            facts.append((bend.curve, f"{percent(KNEE)} of the highest throughput from batch {bend.value:g} on; {size}".rstrip("; ")))
+            facts.append((curve.name, f"{percent(KNEE)} of the highest throughput from batch {bend.value:g} on; {size}".rstrip("; ")))
+    if facts:
         blocks.append(Facts(rows=tuple(facts), kind="definitions"))
     return Section(name="curves", title=f"By {_LABELS.get(axis, axis)}", blocks=tuple(blocks))
 
@@ -190,8 +188,7 @@ def _series(curve: Curve, axis: str, name: str, colour: str) -> Series | None:
 
 def paths_section(rows: Sequence[Line]) -> Section:
     """A roofline for each device, with the path of each series along the option that varies."""
-    axis = axis_of(rows)
-    found = curves(rows, axis) if axis is not None else tuple(Curve(row.point.label, (row,)) for row in rows)
+    axis, found = by_axis(rows)
     blocks: list[Block] = []
     for device in dict.fromkeys(row.facts["device_name"] for row in rows if row.facts.get("device_name")):
         ours = [Curve(one.name, tuple(row for row in one.rows if row.facts.get("device_name") == device)) for one in found]
@@ -248,8 +245,7 @@ def _as_row(row: Line, colour: str, label: str) -> OperatorRow:
 
 def choices_section(rows: Sequence[Line]) -> Section:
     """Throughput against memory, energy and accuracy, with the points that no other beats."""
-    axis = axis_of(rows)
-    found = curves(rows, axis) if axis is not None else tuple(Curve(row.point.label, (row,)) for row in rows)
+    _, found = by_axis(rows)
     colour_of = {row.point.id: colour for curve, colour in zip(found, colours(found), strict=True) for row in curve.rows}
     blocks: list[Block] = []
     for against in _AGAINST:

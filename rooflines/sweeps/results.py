@@ -131,7 +131,6 @@ class Curve(NamedTuple):
 class Knee(NamedTuple):
     """The smallest value of an option that reaches ``KNEE`` of the highest throughput of its curve."""
 
-    curve: str
     value: float
     samples_per_s: float
     best: float
@@ -140,7 +139,6 @@ class Knee(NamedTuple):
 class Fit(NamedTuple):
     """The largest batch of a curve that ran, and the smallest larger one that ran out of memory, if any."""
 
-    curve: str
     largest: int
     too_large: int | None
 
@@ -153,6 +151,12 @@ def axis_of(rows: Sequence[Row]) -> str | None:
         if len(values) > most and all(type(value) in (int, float) for value in values):
             best, most = name, len(values)
     return best
+
+
+def by_axis(rows: Sequence[Row]) -> tuple[str | None, tuple[Curve, ...]]:
+    """Return the option that varies most and the curves along it; if none varies, each row is a curve."""
+    axis = axis_of(rows)
+    return axis, curves(rows, axis) if axis is not None else tuple(Curve(row.point.label, (row,)) for row in rows)
 
 
 def curves(rows: Sequence[Row], axis: str) -> tuple[Curve, ...]:
@@ -176,7 +180,7 @@ def knee(curve: Curve, axis: str) -> Knee | None:
         return None
     best = max(rate for _, rate in found)
     value, rate = next((value, rate) for value, rate in found if rate >= KNEE * best)
-    return Knee(curve.name, value, rate, best)
+    return Knee(value, rate, best)
 
 
 def fit(curve: Curve) -> Fit | None:
@@ -187,7 +191,7 @@ def fit(curve: Curve) -> Fit | None:
     ]
     if not ran:
         return None
-    return Fit(curve.name, max(ran), min((size for size in failed if size > max(ran)), default=None))
+    return Fit(max(ran), min((size for size in failed if size > max(ran)), default=None))
 
 
 def pareto(rows: Sequence[Row], values: Mapping[str, bool]) -> list[Row]:

@@ -111,7 +111,11 @@ def test_nothing_is_faster_than_its_bound(h100):
 
 @pytest.mark.parametrize(("shortest_ns", "expected"), [(1100, "ok"), (1049, "ok"), (1037, "failed"), (None, "left out")])
 def test_no_kernel_is_shorter_than_a_launch(h100, shortest_ns, expected):
-    events = [] if shortest_ns is None else [traces.kernel("a", 0, 3, 1), traces.kernel("b", 9, shortest_ns / 1000, 2)]
+    events = (
+        [traces.op("aten::add", 0, 1)]
+        if shortest_ns is None
+        else [traces.kernel("a", 0, 3, 1), traces.kernel("b", 9, shortest_ns / 1000, 2)]
+    )
     assert outcome(laws.no_kernel_below_launch, h100, traces.trace(*events)) == expected
     assert outcome(laws.no_kernel_below_launch, h100) == "left out"
     assert outcome(laws.no_kernel_below_launch, h100, traces.trace(*events), ceilings=()) == "left out"
