@@ -7,6 +7,7 @@ serial number or secret of the machine's owner stays in a redacted text.
 
 from __future__ import annotations
 
+import functools
 import getpass
 import gzip
 import ipaddress
@@ -99,7 +100,7 @@ def collect(folder: Path) -> None:
 
 
 def packages() -> list[str]:
-    """The installed packages as pip freeze lists them, without the addresses that they came from, which may hold tokens."""
+    """Return the installed packages as pip freeze lists them, without the addresses that they came from, which may hold tokens."""
     found = {(dist.metadata["Name"] or "").lower(): dist.version for dist in metadata.distributions()}
     return sorted(f"{name}=={version}" for name, version in found.items() if name)
 
@@ -137,7 +138,7 @@ class _Omitted(Exception):
 
 
 def _redacted(path: Path, redaction: Redaction) -> tuple[str, bytes]:
-    """The name and the content that ``path`` has in the zip. Raises _Omitted for a file that is not put there."""
+    """Return the name and the content that ``path`` has in the zip. Raises _Omitted for a file that is not put there."""
     if path.name == SAMPLES_FILE:
         try:
             lines = "".join(f"{json.dumps(to_plain(sample))}\n" for sample in read_samples(path))
@@ -176,7 +177,7 @@ class Redaction:
 
     @classmethod
     def here(cls, environment: Mapping[str, str] = os.environ) -> Redaction:
-        """The redaction of this machine, its user and the secrets in ``environment``."""
+        """Return the redaction of this machine, its user and the secrets in ``environment``."""
         host = platform.node()
         hosts = {host, host.partition(".")[0], *(environment.get(name, "") for name in ("HOSTNAME", "COMPUTERNAME"))}
         users = {_user(), *(environment.get(name, "") for name in ("USER", "LOGNAME", "USERNAME", "SUDO_USER"))}
@@ -185,7 +186,7 @@ class Redaction:
         return cls(hosts - {""}, users - {""}, homes - {""}, secrets)
 
     def text(self, text: str) -> str:
-        """``text`` without them."""
+        """Return ``text`` without them."""
         text = self._known.sub(lambda found: self._shown.get(found[0]) or self._shown[found[0].lower()], text)
         for pattern, shown in _PATTERNS:
             text = pattern.sub(shown, text)
@@ -193,16 +194,9 @@ class Redaction:
         return _IPV6.sub(_address, text)
 
     def json(self, text: str) -> str:
-        """The same for JSON, where only strings can hold them; each distinct one is looked at once, of which a trace repeats a few."""
-        known: dict[str, str] = {}
-
-        def shown(found: re.Match[str]) -> str:
-            part = found[0]
-            if part not in known:
-                known[part] = self.text(part)
-            return known[part]
-
-        return _JSON_STRING.sub(shown, text)
+        """Return the JSON ``text`` without them. Only strings can hold them; a trace repeats a few, and each is redacted once."""
+        redacted = functools.cache(self.text)
+        return _JSON_STRING.sub(lambda found: redacted(found[0]), text)
 
 
 def _address(found: re.Match[str]) -> str:

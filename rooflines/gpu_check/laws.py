@@ -204,9 +204,9 @@ def clock_verdict(clocks: Sequence[tuple[str, float, Iterable[str]]], max_clock_
     if not clocks:
         return "no clock was sampled"
     low = [(name, clock, set(reasons) - _NO_REASONS) for name, clock, reasons in clocks if clock < _LEAST_CLOCK * max_clock_hz]
-    bad = [one for one in low if not one[2] or not one[2] <= _POWER_REASONS]
+    bad = [entry for entry in low if not entry[2] or not entry[2] <= _POWER_REASONS]
     if shown := bad or low:
-        name, clock, reasons = min(shown, key=lambda one: one[1])
+        name, clock, reasons = min(shown, key=lambda entry: entry[1])
         why = ", ".join(sorted(reasons)) or "no reason reported"
         others = f", and {len(shown) - 1} more" if len(shown) > 1 else ""
         return not bad, f"{si(clock, 'Hz')} of {si(max_clock_hz, 'Hz')} in {name} ({why}){others}"

@@ -196,8 +196,8 @@ def beside(times: Mapping[str, Sequence[OperatorTime]]) -> list[dict[str, Any]]:
     """Return the seconds of each library by operator, in the order of an iteration, and the ratio of the first to the second."""
     first, second = times
     rows = []
-    for one, other in zip(times[first], times[second], strict=True):
-        assert (one.operator.name, one.operator.layer) == (other.operator.name, other.operator.layer)
-        ratio = one.seconds / other.seconds
-        rows.append({"name": one.operator.name, "layer": one.operator.layer, first: one.seconds, second: other.seconds, "ratio": ratio})
+    for ours, theirs in zip(times[first], times[second], strict=True):
+        named = {"name": ours.operator.name, "layer": ours.operator.layer}
+        assert named == {"name": theirs.operator.name, "layer": theirs.operator.layer}
+        rows.append({**named, first: ours.seconds, second: theirs.seconds, "ratio": ours.seconds / theirs.seconds})
     return rows

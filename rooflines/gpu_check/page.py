@@ -29,7 +29,7 @@ def page(check: GpuCheck) -> Page:
             ("ceilings", "Ceilings", _ceilings(check)),
             ("profiles", "Profiles", _profiles(check)),
             ("left_out", "Left out", _left_out(check)),
-            ("checks", "All checks", _checks("All checks", [one for outcome in _OUTCOMES for one in check.checks(outcome)], "full")),
+            ("checks", "All checks", _checks("All checks", [law for outcome in _OUTCOMES for law in check.checks(outcome)], "full")),
         )
     )
     return Page(
@@ -76,7 +76,7 @@ def _outcome(outcome: str) -> Cell:
 
 def _checks(title: str, checks: Iterable[Check], show: Show) -> Iterator[Block]:
     columns = (_text("subject", least=16), _text("law", least=24), _text("result", least=8), _text("found", least=30))
-    if rows := tuple(Row((one.subject, one.law, _outcome(one.outcome), one.found)) for one in checks):
+    if rows := tuple(Row((check.subject, check.law, _outcome(check.outcome), check.found)) for check in checks):
         yield Table(name="checks" if show == "full" else "failed", title=title, caption=title, columns=columns, rows=rows, show=show)
 
 
@@ -86,10 +86,10 @@ def _ceilings(check: GpuCheck) -> Iterator[Block]:
         columns = (_text("ceiling"), Column("measured"), Column("least that passes"), Column("goal"), _text("goal is"))
         rows = tuple(
             Row((
-                one.ceiling, or_absent(one.measured, partial(si, unit=one.unit)), si(one.least, one.unit), si(one.goal, one.unit),
-                "" if one.measured is None else "reached" if one.measured >= one.goal else "not reached",
+                aim.ceiling, or_absent(aim.measured, partial(si, unit=aim.unit)), si(aim.least, aim.unit), si(aim.goal, aim.unit),
+                "" if aim.measured is None else "reached" if aim.measured >= aim.goal else "not reached",
             ))
-            for one in targets
+            for aim in targets
         )  # fmt: skip
         note = f"Targets: {targets[0].basis}."
         yield Table(
@@ -116,7 +116,7 @@ def _profiles(check: GpuCheck) -> Iterator[Block]:
 
 
 def _left_out(check: GpuCheck) -> Iterator[Block]:
-    if rows := tuple(Row((part.name, one.what, one.reason)) for part in check.parts for one in part.findings.left_out):
+    if rows := tuple(Row((part.name, left.what, left.reason)) for part in check.parts for left in part.findings.left_out):
         columns = (_text("part"), _text("figure", least=20), _text("reason", least=30))
         yield Table(name="left_out", caption="Figures that were not measured, and why", columns=columns, rows=rows, show="always")
 

@@ -59,8 +59,8 @@ def run_case(recorder: Recorder, case: Case, limit_s: float) -> dict[str, Any]:
     recorder.check(judged("rooflines profile succeeds", case.name, (done.code == 0, f"{done.how}: {last}" if last else done.how)))
     if done.code != 0:
         return {"error": done.stderr[-4000:] if done.code else done.how}
-    one, analysis = load(directory), read_json(directory / ANALYSIS_FILE, Analysis)
-    profiled = Profiled(recorder.device, one, analysis, read_trace(one.trace_path) if one.trace_path else None)
+    run, analysis = load(directory), read_json(directory / ANALYSIS_FILE, Analysis)
+    profiled = Profiled(recorder.device, run, analysis, read_trace(run.trace_path) if run.trace_path else None)
     recorder.check(*(law.check(case.name, profiled) for law in case.laws))
     plain = to_plain(analysis)
     kept = {key: plain[key] for key in _KEPT if key in plain}

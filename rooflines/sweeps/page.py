@@ -118,7 +118,7 @@ def interval_text(row: Line, name: str) -> str:
 
 def points_table(rows: Sequence[Line]) -> Table:
     """Every point: its values, those of failed ones absent, with the reason."""
-    shown = [one for one in _COLUMNS if any(row.value(one[0]) is not None for row in rows)]
+    shown = [column for column in _COLUMNS if any(row.value(column[0]) is not None for row in rows)]
     columns = [Column("point", format="text", least=24)]
     for name, label, unit, form in shown:
         columns.append(Column(label, unit, form, key=name, priority=_COLUMNS.index((name, label, unit, form)) // 2))  # type: ignore[arg-type]
@@ -150,11 +150,11 @@ def curves_section(rows: Sequence[Line], paper: Paper) -> Section:
     for shown in _CURVES:
         theirs = paper.get(shown.value, {})
         series = [
-            replace(one, paper_points=tuple(theirs[one.backend])) if one.backend in theirs else one
+            replace(drawn, paper_points=tuple(theirs[drawn.backend])) if drawn.backend in theirs else drawn
             for curve, colour in zip(found, colours(found), strict=True)
-            if (one := _series(curve, axis, shown.value, colour))
+            if (drawn := _series(curve, axis, shown.value, colour))
         ]
-        if any(len(one.x) > 1 for one in series):
+        if any(len(drawn.x) > 1 for drawn in series):
             x_title = _LABELS.get(axis, axis.replace("_", " "))
             drawing = Curves(x_title=x_title, y_title=shown.title, series=tuple(series), fraction=shown.fraction, log_x=True)
             caption = f"{shown.title.partition(',')[0].capitalize()} by {_LABELS.get(axis, axis)}, with 95 % intervals."
@@ -176,13 +176,13 @@ def colours(found: Sequence[Curve]) -> list[str]:
 
 
 def _series(curve: Curve, axis: str, name: str, colour: str) -> Series | None:
-    placed = [(float(row.point.options[axis]), one) for row in curve.rows if (one := row.estimates.get(name)) is not None]
+    placed = [(float(row.point.options[axis]), estimate) for row in curve.rows if (estimate := row.estimates.get(name)) is not None]
     if not placed:
         return None
     return Series(
-        backend=curve.name, colour=colour, x=tuple(x for x, _ in placed), y=tuple(one.value for _, one in placed),
-        low=tuple(one.value if one.low is None else one.low for _, one in placed),
-        high=tuple(one.value if one.high is None else one.high for _, one in placed),
+        backend=curve.name, colour=colour, x=tuple(x for x, _ in placed), y=tuple(estimate.value for _, estimate in placed),
+        low=tuple(estimate.value if estimate.low is None else estimate.low for _, estimate in placed),
+        high=tuple(estimate.value if estimate.high is None else estimate.high for _, estimate in placed),
     )  # fmt: skip
 
 
@@ -191,7 +191,7 @@ def paths_section(rows: Sequence[Line]) -> Section:
     axis, found = by_axis(rows)
     blocks: list[Block] = []
     for device in dict.fromkeys(row.facts["device_name"] for row in rows if row.facts.get("device_name")):
-        ours = [Curve(one.name, tuple(row for row in one.rows if row.facts.get("device_name") == device)) for one in found]
+        ours = [Curve(curve.name, tuple(row for row in curve.rows if row.facts.get("device_name") == device)) for curve in found]
         drawn = roofline(ours, device, axis)
         if drawn is not None:
             along = f", along the {_LABELS.get(axis, axis)}" if axis is not None else ""
@@ -233,7 +233,7 @@ def ceilings_of(rows: Iterable[Line]) -> Ceilings | None:
 
 def _as_row(row: Line, colour: str, label: str) -> OperatorRow:
     """A whole step as the roofline chart draws an operator."""
-    value = {name: one.value for name, one in row.estimates.items()}
+    value = {name: estimate.value for name, estimate in row.estimates.items()}
     bound = value.get("lower_bound_s")
     return OperatorRow(
         name=label, module="", phase="", shapes="", precision=str(row.point.options.get("precision", "fp32")), category=colour, calls=1,
@@ -264,7 +264,7 @@ def choices_of(rows: Sequence[Line], x: Objective, y: Objective, colours: Mappin
         for row in rows
         if (across := row.value(x.value)) is not None and (up := row.value(y.value)) is not None
     )
-    spread = max((one.x for one in choices), default=0.0) / max(min((one.x for one in choices), default=0.0), 1e-30)
+    spread = max((choice.x for choice in choices), default=0.0) / max(min((choice.x for choice in choices), default=0.0), 1e-30)
     return Choices(x_title=x.title, y_title=y.title, choices=choices, log_x=not x.fraction and spread > 5, fraction=y.fraction)
 
 

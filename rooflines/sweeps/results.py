@@ -57,17 +57,17 @@ def rows(directory: Path, sweep: Sweep) -> tuple[Row, ...]:
 
 def row_of(point: Point, results: Sequence[Result], directory: Path | None = None) -> Row:
     """Return the row of ``point`` from its rounds. A point of which a round failed has what the others gave, and the reason."""
-    names = dict.fromkeys(name for one in results for name in one.values if name not in _ENDS)
-    estimates = {name: estimate([one.values[name] for one in results if name in one.values]) for name in names}
+    names = dict.fromkeys(name for result in results for name in result.values if name not in _ENDS)
+    estimates = {name: estimate([result.values[name] for result in results if name in result.values]) for name in names}
     if "step_s" in estimates:
         estimates |= _of_step(estimates["step_s"], results)
-    reason = next((one.reason for one in results if one.reason), None)
-    run = next((one for one in results if one.run), None)
+    reason = next((result.reason for result in results if result.reason), None)
+    run = next((result for result in results if result.run), None)
     return Row(
-        point=point, rounds=sum(one.reason is None for one in results), estimates=estimates,
-        facts=next((one.facts for one in results if one.facts), {}),
+        point=point, rounds=sum(result.reason is None for result in results), estimates=estimates,
+        facts=next((result.facts for result in results if result.facts), {}),
         run=str(round_directory(directory, point, run.round) / str(run.run)) if run is not None and directory is not None else None,
-        reason=reason or (None if results else NOT_RUN), notes=next((one.notes for one in results if one.notes), ()),
+        reason=reason or (None if results else NOT_RUN), notes=next((result.notes for result in results if result.notes), ()),
     )  # fmt: skip
 
 
@@ -91,11 +91,11 @@ def _of_step(step: Estimate, results: Sequence[Result]) -> dict[str, Estimate]:
 
     Of too few rounds for an interval between them, it is the widest of the intervals of their median steps.
     """
-    ends = [(one.values["step_low_s"], one.values["step_high_s"]) for one in results if "step_low_s" in one.values]
+    ends = [(result.values["step_low_s"], result.values["step_high_s"]) for result in results if "step_low_s" in result.values]
     if step.low is None and ends:
         step = Estimate(value=step.value, low=min(low for low, _ in ends), high=max(high for _, high in ends))
     found = {"step_s": step}
-    first = next(one.values for one in results if "step_s" in one.values)
+    first = next(result.values for result in results if "step_s" in result.values)
     if "samples_per_s" in first:
         batch, low, high = first["samples_per_s"] * first["step_s"], step.low, step.high
         found["sample_s"] = Estimate(value=step.value / batch, low=low and low / batch, high=high and high / batch)
@@ -112,8 +112,8 @@ def frame(found: Iterable[Row]) -> pd.DataFrame:
     records: list[dict[str, Any]] = []
     for row in found:
         record: dict[str, Any] = {"point": row.point.label, "kind": row.point.kind, **row.point.options, "rounds": row.rounds}
-        for name, one in row.estimates.items():
-            record |= {name: one.value, f"{name}_low": one.low, f"{name}_high": one.high}
+        for name, value in row.estimates.items():
+            record |= {name: value.value, f"{name}_low": value.low, f"{name}_high": value.high}
         records.append({**record, **row.facts, "reason": row.reason, "run": row.run})
     return pd.DataFrame(records).dropna(axis="columns", how="all")
 

@@ -243,20 +243,20 @@ def _with_trials(tuning: Tuning, study: Study) -> Tuning:
     """``tuning`` with the trials that the storage holds, of all processes."""
     states: dict[str, State] = {"COMPLETE": "complete", "FAIL": "failed", "PRUNED": "pruned", "RUNNING": "running"}
     trials = []
-    for one in _live(study):
-        if one.state.name in states and "setting" in one.user_attrs:
-            result = msgspec.json.decode(one.user_attrs["result"], type=Result) if "result" in one.user_attrs else None
+    for trial in _live(study):
+        if trial.state.name in states and "setting" in trial.user_attrs:
+            result = msgspec.json.decode(trial.user_attrs["result"], type=Result) if "result" in trial.user_attrs else None
             trials.append(Trial(
-                number=one.number, point=tuning.point(one.user_attrs["setting"]), state=states[one.state.name], result=result,
-                reason=one.user_attrs.get("reason"),
+                number=trial.number, point=tuning.point(trial.user_attrs["setting"]), state=states[trial.state.name], result=result,
+                reason=trial.user_attrs.get("reason"),
             ))  # fmt: skip
     return msgspec.structs.replace(tuning, trials=tuple(trials), importance=_importance(tuning, study))
 
 
 def _importance(tuning: Tuning, study: Study) -> dict[str, dict[str, float]]:
     """The share of each option in each objective (PED-ANOVA); empty for too few trials or a single option."""
-    complete = [one for one in _live(study) if one.state.name == "COMPLETE"]
-    names = [one.name for one in tuning.space.dimensions if any(one.name in trial.params for trial in complete)]
+    complete = [trial for trial in _live(study) if trial.state.name == "COMPLETE"]
+    names = [dimension.name for dimension in tuning.space.dimensions if any(dimension.name in trial.params for trial in complete)]
     if len(complete) < _FEWEST_TRIALS or len(names) < 2:
         return {}
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
@@ -320,7 +320,7 @@ def _wanted(tuning: Tuning) -> list[dict[str, Value]]:
     """The settings that are tried in any case, the default first: all of a space that has no more than there are trials."""
     space = tuning.space
     default = space.default_setting()
-    others = [one for one in space.settings(tuning.budget) or () if tuning.point(one).id != tuning.default.id]
+    others = [setting for setting in space.settings(tuning.budget) or () if tuning.point(setting).id != tuning.default.id]
     return [default, *others] if len(others) < tuning.budget else [default]
 
 
@@ -335,17 +335,19 @@ def _enqueue(study: Study, tuning: Tuning, wanted: list[dict[str, Value]]) -> No
 def _objective(trial: Any, study: Study, tuning: Tuning, budget: int, directory: Path, progress: Progress) -> tuple[float, ...]:
     """Run a trial in its own process; returns the values of the objectives."""
     others = _live(study)
-    if sum(one.number < trial.number for one in others) >= budget:
+    if sum(other.number < trial.number for other in others) >= budget:
         raise _NoResult
     given = trial.user_attrs.get("setting")
-    setting = {one.name: one.suggest(trial) for one in tuning.space.dimensions if given is None or one.name in given}
+    setting = {
+        dimension.name: dimension.suggest(trial) for dimension in tuning.space.dimensions if given is None or dimension.name in given
+    }
     point = tuning.point(setting)
     trial.set_user_attr("setting", setting)
     trial.set_user_attr("point", point.id)
     result = _known(others, point) or _refused(point, tuning)
     if result is None:
         task = Task(point=point, round=1, directory=str(directory / "trials" / f"{trial.number:04}"))
-        titled = Titled(progress, f"trial {sum(one.number <= trial.number for one in others)} of {budget}, {point.label}")
+        titled = Titled(progress, f"trial {sum(other.number <= trial.number for other in others)} of {budget}, {point.label}")
         result = run_task(task, titled, found=_pruning(trial, task, tuning))
         store(task, result)
     trial.set_user_attr("result", msgspec.json.encode(result).decode())
@@ -361,9 +363,9 @@ def _objective(trial: Any, study: Study, tuning: Tuning, budget: int, directory:
 
 def _known(trials: list[Any], point: Point) -> Result | None:
     """The result of an earlier trial of the same setting that a repetition would not change: a failure, or a training."""
-    for one in trials:
-        if one.user_attrs.get("point") == point.id and "result" in one.user_attrs and one.state.name in ("COMPLETE", "FAIL"):
-            result: Result = msgspec.json.decode(one.user_attrs["result"], type=Result)
+    for trial in trials:
+        if trial.user_attrs.get("point") == point.id and "result" in trial.user_attrs and trial.state.name in ("COMPLETE", "FAIL"):
+            result: Result = msgspec.json.decode(trial.user_attrs["result"], type=Result)
             if result.reason is not None or point.kind == "train":
                 return result
     return None
