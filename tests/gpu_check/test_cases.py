@@ -10,7 +10,7 @@ import torch
 import torchvision
 
 from rooflines.gpu_check import check, laws, profiles
-from rooflines.gpu_check.cases import SCRIPT, cases, resnet_flops
+from rooflines.gpu_check.profiles import SCRIPT, cases, resnet_flops
 from rooflines.gpu_check.records import Device, Ended, Recorder, run_logged
 from rooflines.profiler.records import Environment
 from tests.commands import call

@@ -7,7 +7,7 @@ import statistics
 import pytest
 
 from rooflines.gpu_check import laws, profiles
-from rooflines.gpu_check.cases import Case, traced
+from rooflines.gpu_check.profiles import Case, traced
 from rooflines.gpu_check.records import Device, Ended, Recorder
 from rooflines.profiler.records import Environment
 from tests.replay.device import ReplayDevice

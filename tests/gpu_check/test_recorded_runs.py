@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import rooflines
-from rooflines.gpu_check.cases import cases
 from rooflines.gpu_check.laws import Profiled
+from rooflines.gpu_check.profiles import cases
 from rooflines.gpu_check.records import Device
 from rooflines.profiler.directory import file_stem
 from rooflines.profiler.run import load
