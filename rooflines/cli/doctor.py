@@ -12,7 +12,7 @@ from rooflines.cli.app import app
 from rooflines.cli.options import Output, check_directory_name, format_option, option
 from rooflines.cli.output import destination, print_page, print_written, show
 from rooflines.errors import DeviceError, UsageError
-from rooflines.gpu_check.parts import PARTS
+from rooflines.gpu_check import PARTS, check_installed, chosen
 
 _GPU = "GPU check"
 
@@ -51,21 +51,19 @@ def doctor(
 
 
 def _check_gpu(only: str | None, require_gpu: bool, output: Path | None) -> None:
-    from rooflines.gpu_check.requirements import check_installed
-
     check_installed()
-    from rooflines.gpu_check import check, device, parts
+    from rooflines.gpu_check import check
     from rooflines.gpu_check.page import page
 
-    chosen = parts.chosen(only)
+    parts = chosen(only)
     try:
-        found = device.find()
+        device = check.find_device()
     except DeviceError as error:
         if require_gpu:
             raise DeviceError(f"GPU check: no GPU to check: {error.message}") from None
         print(f"GPU check: nothing was checked ({error.message.rstrip('.')}).")
         return
-    result, files = check.run(chosen, found, output or check.default_folder(), progress=lambda line: print(line, flush=True))
+    result, files = check.run(parts, device, output or check.default_folder(), progress=lambda line: print(line, flush=True))
     print_page(page(result))
     print_written({"record": files.json, "report": files.html, "for a bug report": files.zip, "evidence": files.evidence})
     if result.failed:

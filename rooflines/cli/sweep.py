@@ -45,8 +45,8 @@ def sweep(
     A sweep that was interrupted continues with the same command and --output.
     """
     from rooflines.sweeps.points import SweepFile, make_points, parse, read_file, settings_of
-    from rooflines.sweeps.run import here, run_sweep
-    from rooflines.sweeps.write import write_sweep
+    from rooflines.sweeps.run import run_sweep
+    from rooflines.sweeps.sweep import write_sweep
 
     if file is None and model is None:
         raise UsageError("no model and no file was given.", hint="For example: rooflines sweep --model resnet18 --batch-size 1,8")
@@ -59,7 +59,7 @@ def sweep(
     given |= {name: parse(name, text, kind) for name, text in lists.items() if text is not None}
     points = make_points(settings_of(plan, given))
     name = plan.name or (file.stem if file is not None else "-".join(given["model"]))
-    place = here
+    place = None
     if dask is not None:
         from rooflines.sweeps.places import on_dask
 

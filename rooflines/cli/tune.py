@@ -82,7 +82,7 @@ def tune(
 
 def _finish(tuning: Tuning, directory: Path, formats: tuple[str, ...], quiet: bool) -> None:
     """Write the reports and print the short form."""
-    from rooflines.sweeps.write import write_tuning
+    from rooflines.sweeps.sweep import write_tuning
 
     with progress_bar(quiet) as progress:
         page, _ = write_tuning(tuning, directory, formats, progress)

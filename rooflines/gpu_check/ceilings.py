@@ -3,40 +3,52 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from rooflines.device_specs import catalog
+from rooflines.device_specs.catalog import Facts
 from rooflines.device_specs.compare import References, RoofComparison, compare
 from rooflines.device_specs.history import History, Session
 from rooflines.device_specs.measure import measure, sessions
-from rooflines.device_specs.records import Ceilings
+from rooflines.device_specs.records import Ceiling, Ceilings
+from rooflines.device_specs.sheet import Sheet
 from rooflines.errors import UsageError
-from rooflines.gpu_check import laws
-from rooflines.gpu_check.recorder import Recorder
-from rooflines.gpu_check.records import Device
-from rooflines.gpu_check.targets import targets
+from rooflines.gpu_check.laws import CLOCK_LAW, clock_verdict
+from rooflines.gpu_check.records import NO_GPU, Check, Device, Recorder, Target, Verdict, judged
 from rooflines.pipeline.ceilings import sheet_of
 from rooflines.serial import write_json
+from rooflines.units import si
 
+# A ceiling further above its data sheet than any clock above the advertised one explains is an error of ours.
+MOST_ABOVE_SHEET = 1.2
 # Seconds for which each main rate is held as well: its second half is after the power limit has lowered the clock.
 _SUSTAINED_S = 2.0
 # What a measurement reports of a figure that it leaves out: "GEMM fp8: not available (...)".
 _OMITTED = re.compile(r"(?P<what>.+?): (?P<reason>(?:skipped|not available|left out|not enough).*)", re.DOTALL)
+# A figure of our kernels that the measurement left out because of an error, or all of them.
+_KERNEL_FAILED = re.compile(r"CUDA kernels: |(?:FMA|HBM|L2|shared memory)[^:]*: left out")
+# The least that passes and the goal that the kernels are written to reach, in B/s and FLOP/s. They exist for the H200 and the H100 SXM
+# only: the same chip at the same clocks and power, so that the same fraction of the data sheet can be reached on both. A device of
+# another power limit (H100 PCIe, H200 NVL) or a slice of one (MIG) has none.
+_TARGETS = {
+    "HBM copy": (4.1e12, 4.3e12), "FMA fp32": (60e12, 62e12), "GEMM bf16": (780e12, 800e12), "GEMM fp8": (1400e12, 1500e12),
+}  # fmt: skip
+_REFERENCE, _SAME_CHIP = "H200 SXM5", "H100 SXM5 80GB"
 
 
 def run(recorder: Recorder) -> None:
     """Measure the full set and compare it. Its messages and all of its rounds are kept in files."""
     if recorder.device.rehearsed:
-        recorder.leave_out("the ceilings of a GPU", "there is no GPU")
+        recorder.leave_out("the ceilings of a GPU", NO_GPU)
         return
     omitted: list[str] = []
 
     def progress(line: str) -> None:
         with (recorder.folder / "progress.txt").open("a") as file:
             file.write(f"{line}\n")
-        if (found := _OMITTED.fullmatch(line)) and line not in omitted:
+        if (match := _OMITTED.fullmatch(line)) and line not in omitted:
             omitted.append(line)
-            recorder.leave_out(found["what"], found["reason"])
+            recorder.leave_out(match["what"], match["reason"])
 
     best = measure(recorder.torch_device, full=True, sustained_s=_SUSTAINED_S, remeasure=True, progress=progress)
     rounds = sessions(best)[-1:]
@@ -52,15 +64,15 @@ def run(recorder: Recorder) -> None:
     goals = targets(environment.device_name, recorder.device.facts, measured.ceilings)
     recorder.figure("targets", goals)
     recorder.check(
-        laws.our_kernels_ran(measured.ceilings, omitted),
-        laws.clock_at_maximum(measured.ceilings, recorder.device.max_clock_hz),
-        laws.above_no_sheet(fractions(rows, fast_fp8(recorder.device))),
-        *(laws.target_reached(goal) for goal in goals),
+        our_kernels_ran(measured.ceilings, omitted),
+        clock_at_maximum(measured.ceilings, recorder.device.max_clock_hz),
+        above_no_sheet(fractions(rows, fast_fp8(recorder.device))),
+        *(target_reached(goal) for goal in goals),
     )
 
 
 def alone(best: Ceilings, sessions: tuple[Session, ...]) -> Ceilings:
-    """The ceilings of ``sessions`` without those of earlier measurements, which say nothing about this machine as it is now.
+    """Return the ceilings of ``sessions`` without those of earlier measurements, which say nothing about this machine as it is now.
 
     ``best`` are the best of all measurements; they stand where the user's cache cannot be written.
     """
@@ -74,7 +86,7 @@ def alone(best: Ceilings, sessions: tuple[Session, ...]) -> Ceilings:
 
 
 def fractions(rows: Iterable[RoofComparison], fp8_factor: float) -> Iterator[tuple[str, float]]:
-    """The measured rates with a data-sheet rate, and their ratio; of fp8 products to ``fp8_factor`` times the sheet's roof."""
+    """Yield the measured rates with a data-sheet rate, and their ratio; of fp8 products to ``fp8_factor`` times the sheet's roof."""
     for row in rows:
         if row.measured is not None and row.spec is not None:
             factor = fp8_factor if row.measured.precision == "fp8" else 1.0
@@ -82,7 +94,7 @@ def fractions(rows: Iterable[RoofComparison], fp8_factor: float) -> Iterator[tup
 
 
 def fast_fp8(device: Device) -> float:
-    """The sheet's fastest fp8 rate over its rate with sums in fp32, which is the roof; 1 for a sheet with one rate, or without a sheet.
+    """Return the sheet's fastest fp8 rate over its rate with sums in fp32, which is the roof; 1 for a sheet with one rate, or no sheet.
 
     fp8 products are measured with fast accumulation, which keeps partial sums in the tensor cores. On GeForce that may run at the rate
     that the sheet states for sums in fp16, twice the other.
@@ -93,3 +105,83 @@ def fast_fp8(device: Device) -> float:
         return 1.0
     roof = sheet.rate("fp8", "matrix")
     return max(rate.per_second for rate in sheet.compute if rate.precision == "fp8") / roof.per_second if roof else 1.0
+
+
+def targets(device_name: str, facts: Facts, measured: Iterable[Ceiling]) -> tuple[Target, ...]:
+    """Return the targets of the device that its driver calls ``device_name``; empty for a device that has none."""
+    try:
+        match = catalog.identify(device_name, facts)
+    except UsageError:
+        return ()
+    sheet = match.sheet
+    if match.mig is not None or sheet.name not in (_REFERENCE, _SAME_CHIP):
+        return ()
+    reference = next(known for known in catalog.sheets() if known.name == _REFERENCE)
+    values = {ceiling.name: ceiling.value for ceiling in measured if not ceiling.variant}
+    found = []
+    for name, (least, goal) in _TARGETS.items():
+        share = _rate(sheet, name) / _rate(reference, name)
+        proportion = "" if sheet is reference else f", times {share:.4g}, the ratio of the data-sheet rates of the two"
+        found.append(Target(
+            ceiling=name, unit="B/s" if name.startswith("HBM") else "FLOP/s", least=least * share, goal=goal * share,
+            basis=f"set for the {reference.name}{proportion}", measured=values.get(name),
+        ))  # fmt: skip
+    return tuple(found)
+
+
+def _rate(sheet: Sheet, name: str) -> float:
+    """Return the data-sheet rate of the memory or arithmetic that the ceiling ``name`` measures."""
+    kind, precision = name.split()
+    if kind == "HBM":
+        return sheet.memory.bytes_per_second
+    wanted = precision, "vector" if kind == "FMA" else "matrix", "fp32"
+    return next(rate.per_second for rate in sheet.compute if (rate.precision, rate.engine, rate.accumulate) == wanted)
+
+
+# --- laws --------------------------------------------------------------------------------------------------------------------------
+
+
+def our_kernels_ran(ceilings: Iterable[Ceiling], omitted: Sequence[str]) -> Check:
+    """Check that a kernel of ours measured the FMA rate, and none of them failed. Without NVVM the rate is derived from the clock.
+
+    ``omitted`` are the measurement's messages about what it left out.
+    """
+    failed = "; ".join(line for line in omitted if _KERNEL_FAILED.match(line))
+    rate = next((ceiling for ceiling in ceilings if ceiling.name == "FMA fp32" and not ceiling.variant), None)
+    if failed or rate is None or rate.source.kind != "measured":
+        return _judged("the CUDA kernels of rooflines ran", (False, failed or "FMA fp32 was not measured"))
+    return _judged("the CUDA kernels of rooflines ran", (True, rate.source.detail))
+
+
+def clock_at_maximum(ceilings: Iterable[Ceiling], max_clock_hz: float | None) -> Check:
+    """Check the SM clock while each figure was taken: the device was not still cold, or held down.
+
+    Links are left out: the multiprocessors have no part in a copy between memories.
+    """
+    clocks = [
+        (ceiling.name + (f" ({ceiling.variant})" if ceiling.variant else ""), then.clock_hz, then.throttled)
+        for ceiling in ceilings
+        if ceiling.kind != "link" and ceiling.source.kind == "measured"
+        if (then := ceiling.conditions) is not None and then.clock_hz is not None
+    ]  # fmt: skip
+    return _judged(CLOCK_LAW, clock_verdict(clocks, max_clock_hz))
+
+
+def above_no_sheet(fractions: Iterable[tuple[str, float]]) -> Check:
+    """Check that no rate exceeds its data sheet by more than a clock explains; ``fractions`` are names with the fraction reached."""
+    name, most = max(fractions, key=lambda pair: pair[1], default=("", None))
+    verdict: Verdict = (
+        "no measured ceiling has a data-sheet rate" if most is None else (most <= MOST_ABOVE_SHEET, f"{most:.2f} by {name}")
+    )
+    return _judged(f"no ceiling above {MOST_ABOVE_SHEET} x its data-sheet rate", verdict)
+
+
+def target_reached(target: Target) -> Check:
+    """Check that a ceiling reaches the least that passes; the goal is only reported."""
+    value = "not measured" if target.measured is None else si(target.measured, target.unit)
+    holds = target.measured is not None and target.measured >= target.least
+    return _judged(f"{target.ceiling} >= {si(target.least, target.unit)}", (holds, f"{value}; goal {si(target.goal, target.unit)}"))
+
+
+def _judged(law: str, verdict: Verdict) -> Check:
+    return judged(law, "ceilings", verdict)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from rooflines.gpu_check import laws
-from rooflines.gpu_check.recorder import Recorder
+from rooflines.gpu_check.laws import ENERGY_LAW, energy_verdict
+from rooflines.gpu_check.records import NO_GPU, Recorder, judged
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
 from rooflines.profiler.samplers.process import SamplerProcess, torch_gpus
 from rooflines.roofline.analysis import Energy, Unresolved
@@ -26,25 +26,24 @@ _POWERS = ("power_w", "power_instant_w")
 def run(recorder: Recorder) -> None:
     """Hold a bf16 product on the GPU and compare its two energies."""
     if recorder.device.rehearsed:
-        recorder.leave_out("the energy of a held load", "there is no GPU")
+        recorder.leave_out("the energy of a held load", NO_GPU)
         return
     import torch
 
-    one = torch.randn(_SIZE, _SIZE, device=recorder.torch_device, dtype=torch.bfloat16)
-    other = torch.randn(_SIZE, _SIZE, device=recorder.torch_device, dtype=torch.bfloat16)
-    out = torch.empty_like(one)
+    left, right = (torch.randn(_SIZE, _SIZE, device=recorder.torch_device, dtype=torch.bfloat16) for _ in range(2))
+    out = torch.empty_like(left)
 
     def work(seconds: float) -> None:
         until = time.perf_counter() + seconds
         while time.perf_counter() < until:
             for _ in range(10):
-                torch.matmul(one, other, out=out)
+                torch.matmul(left, right, out=out)
             torch.cuda.synchronize()
 
     work(1.0)
-    found = measured(work, torch_gpus(recorder.torch_device), HELD_S, recorder.folder / "samples.jsonl")
-    recorder.figure("held", found)
-    recorder.check(laws.energies_agree(f"a matrix product held for {HELD_S:.0f} s", found.counter, found.power))
+    held = measured(work, torch_gpus(recorder.torch_device), HELD_S, recorder.folder / "samples.jsonl")
+    recorder.figure("held", held)
+    recorder.check(judged(ENERGY_LAW, f"a matrix product held for {HELD_S:.0f} s", energy_verdict(held.counter, held.power)))
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +59,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measured(work: Callable[[float], None], gpus: dict[str, str], held_s: float, journal: Path) -> Held:
-    """What the samples of the one GPU in ``gpus``, kept in ``journal``, say of ``held_s`` seconds of ``work``."""
+    """Return the energy of ``held_s`` seconds of ``work`` by the samples of the one GPU in ``gpus``, which are kept in ``journal``."""
     # As often as the counters change: the sampler knows how often that is.
     sampler = SamplerProcess(os.getpid(), journal, period_s=0.01, gpus=gpus)
     with sampler:

@@ -1,289 +1,371 @@
-"""The laws of the GPU check: pure functions from recorded data to the result of a law.
-
-A law that finds no data is left out, with the reason; it is never "ok".
-"""
+"""The laws of a profile: what must hold of every run, and of single workloads because of how they run."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
-from rooflines.device_specs.records import Ceiling
-from rooflines.gpu_check.records import Check
-from rooflines.gpu_check.targets import Target
+import numpy as np
+
+from rooflines.gpu_check.records import NO_GPU, Check, Device, Verdict, judged
+from rooflines.profiler.records import Run
+from rooflines.profiler.trace.records import KERNEL, RUNTIME, Trace
 from rooflines.roofline.analysis import Analysis, DeviceUsage, Energy, Unresolved
-from rooflines.units import percent, si
+from rooflines.roofline.usage.device_usage import MonitorAnalysis, figure
+from rooflines.units import binary_bytes, percent, si
 
-# A ceiling further above its data sheet than any clock above the advertised one explains is an error of ours.
-MOST_ABOVE_SHEET = 1.2
 # How far a bound may be exceeded: rounds of a ceiling differ by a few percent, and so do the clocks of two runs.
 MOST_EFFICIENCY = 1.05
-BUSY_TOLERANCE = 0.02
+_BUSY_TOLERANCE = 0.02
 # Relative error of sums: times within a step, FLOPs against a closed form.
-SUM_TOLERANCE = 1e-3
-WALL_TOLERANCE = 0.03
-LEAST_CLOCK = 0.95
-ENERGY_TOLERANCE = 0.03
-# What the driver reports where the board's power limit holds the clock down.
+_SUM_TOLERANCE = 1e-3
+_WALL_TOLERANCE = 0.03
+_LEAST_CLOCK = 0.95
+_ENERGY_TOLERANCE = 0.03
+# What the driver reports where the board's power limit holds the clock down, and of a clock that nothing holds down.
 _POWER_REASONS = {"software power cap", "hardware power brake slowdown"}
-# What it reports of a clock that nothing holds down.
 _NO_REASONS = {"gpu idle", "idle", "none"}
-# Our CUDA network against eager torch with the data on the GPU; the samples a second that were once published for a Numba CUDA version
-# of it whose convolutions were never trained; of two fp32 runs over 100 steps, whose sums are in different orders; launches of a step.
-LEAST_OF_TORCH = 0.5
-PUBLISHED_SAMPLES_PER_S = 71_758
-MOST_LOSS_DIFFERENCE = 1e-2
-LAUNCHES = 13
 _PHASES = {"inference": {"forward"}, "training": {"forward", "backward", "optimizer"}}
-_CEILINGS = "ceilings"
-# A figure of our kernels that the measurement left out because of an error, or all of them.
-_KERNEL_FAILED = re.compile(r"CUDA kernels: |(?:FMA|HBM|L2|shared memory)[^:]*: left out")
-_ENERGY_LAW = f"integrated power = energy counter within {percent(ENERGY_TOLERANCE)}"
+# Of the matrix FLOPs of a network; the rest may be, for example, a loss outside of autocast.
+_MOST_MATRIX_FLOPS = 0.99
+# The operator by which torch's gradient scaler looks for overflows.
+_SCALER = "aten::_amp_foreach_non_finite_check_and_unscale_"
+# A device that is idle for less than this is not launch bound; one that is idle for most of the time is.
+_LEAST_IDLE = 0.2
+_MOSTLY_IDLE = 0.5
+_IDLE_TOLERANCE = 0.01
+_EVENTS = "cuda events"
+# Of a network that fills the GPU, sampled while it runs.
+_LEAST_BUSY = 0.5
+# NVML's total of a GPU includes memory that the driver keeps, torch's does not.
+_MEMORY_TOLERANCE = 0.1
+
+T = TypeVar("T")
+
+CLOCK_LAW = f"SM clock >= {percent(_LEAST_CLOCK)} of its maximum, or held down by the power limit"
+ENERGY_LAW = f"integrated power = energy counter within {percent(_ENERGY_TOLERANCE)}"
+_WORK_LAW = "the GPU that was sampled did the work"
 
 
-def judged(law: str, subject: str, holds: bool, found: str) -> Check:
-    """The result of a law that had its data."""
-    return Check(law=law, subject=subject, outcome="ok" if holds else "failed", found=found)
+class Profiled(NamedTuple):
+    """What ``rooflines profile`` left of a case."""
+
+    device: Device
+    run: Run
+    analysis: Analysis
+    trace: Trace | None
+
+    @property
+    def usage(self) -> DeviceUsage | None:
+        """The usage of the GPU that ran the steps."""
+        return self.analysis.usage.of(self.analysis.environment.device) if self.analysis.usage else None
 
 
-def left_out(law: str, subject: str, reason: str) -> Check:
-    """The result of a law that had no data."""
-    return Check(law=law, subject=subject, outcome="left out", found=reason)
+class Law(NamedTuple):
+    """A law of a profile in words, and what judges it; one ``of_gpu`` is left out of a rehearsal on a CPU."""
+
+    text: str
+    verdict: Callable[[Profiled], Verdict]
+    of_gpu: bool = False
+
+    def check(self, subject: str, profiled: Profiled) -> Check:
+        """Return the result of the law for the run of ``subject``."""
+        nothing = self.of_gpu and profiled.device.rehearsed
+        return judged(self.text, subject, NO_GPU if nothing else self.verdict(profiled))
 
 
-# --- ceilings ----------------------------------------------------------------------------------------------------------------------
+def _law(text: str, *, of_gpu: bool = False) -> Callable[[Callable[[Profiled], Verdict]], Law]:
+    return lambda verdict: Law(text, verdict, of_gpu)
 
 
-def our_kernels_ran(ceilings: Iterable[Ceiling], omitted: Sequence[str]) -> Check:
-    """The FMA rate was measured by a kernel of ours, and no kernel of ours failed. Without NVVM the rate is derived from the clock.
+def _laws(text: Callable[[Any], str]) -> Callable[[Callable[[Profiled, T], Verdict]], Callable[[T], Law]]:
+    """Make a law for each value of what decorated functions take as their second argument."""
+    return lambda verdict: lambda value: Law(text(value), lambda profiled: verdict(profiled, value))
 
-    ``omitted`` are the measurement's messages about what it left out.
+
+# --- laws of every run -------------------------------------------------------------------------------------------------------------
+
+
+@_law(f"operators + unmodelled + idle = span within {percent(_SUM_TOLERANCE, 1)}")
+def times_add_up(profiled: Profiled) -> Verdict:
+    """Operators, device time without a model and idle time add up to the span, less what overlaps."""
+    timeline, coverage = profiled.analysis.timeline, profiled.analysis.coverage
+    if timeline is None or coverage is None or not timeline.span_s:
+        return "the analysis has no timeline"
+    parts = sum(row.time_s for row in profiled.analysis.operators) + sum(row.time_s for row in coverage.unmodelled)
+    error = abs(parts + timeline.idle_s - timeline.overlap_s - timeline.span_s) / timeline.span_s
+    return error < _SUM_TOLERANCE, f"off by {error:.2e}"
+
+
+@_law(f"device busy <= timed step + {percent(_BUSY_TOLERANCE)}", of_gpu=True)
+def busy_within_step(profiled: Profiled) -> Verdict:
+    """The traced device time of a step fits into the time that a step takes without the profiler; on a CPU operators are slower."""
+    steps, timeline = profiled.analysis.steps, profiled.analysis.timeline
+    if steps is None or timeline is None or profiled.analysis.basis.per != "step":
+        return "no steps were timed without the profiler"
+    busy_s, step_s = timeline.busy_s, steps.median_s
+    return busy_s <= step_s * (1 + _BUSY_TOLERANCE), f"{si(busy_s, 's')} of {si(step_s, 's')}, {percent(busy_s / step_s)}"
+
+
+@_law(f"no efficiency above {MOST_EFFICIENCY}")
+def nothing_beats_its_bound(profiled: Profiled) -> Verdict:
+    rows = [(row.efficiency, row) for row in profiled.analysis.operators if row.efficiency is not None]
+    if not rows:
+        return "no operator has an efficiency"
+    most, row = max(rows, key=lambda pair: pair[0])
+    return most <= MOST_EFFICIENCY, f"{most:.3f} by {' '.join(filter(None, (row.name, row.module, row.shapes)))}"
+
+
+@_law(f"shortest kernel >= kernel launch / {MOST_EFFICIENCY}")
+def no_kernel_below_launch(profiled: Profiled) -> Verdict:
+    """No traced kernel is shorter than the latency that bounds every kernel, by more than a ceiling is uncertain."""
+    ceilings = profiled.analysis.ceilings
+    launch_s = next((ceiling.value for ceiling in ceilings if ceiling.name == "kernel launch" and not ceiling.variant), None)
+    if launch_s is None:
+        return "the latency of a kernel launch was not measured"
+    if profiled.trace is None or not (kernels := profiled.trace.device.kind == KERNEL).any():
+        return "the trace has no kernels"
+    shortest_s = float((profiled.trace.device.end_ns - profiled.trace.device.start_ns)[kernels].min()) / 1e9
+    return shortest_s * MOST_EFFICIENCY >= launch_s, f"{si(shortest_s, 's')}, kernel launch {si(launch_s, 's')}"
+
+
+OF_TRACES = (times_add_up, busy_within_step, nothing_beats_its_bound, no_kernel_below_launch)
+
+
+@_law(f"sum of CUDA events = wall time within {percent(_WALL_TOLERANCE)}", of_gpu=True)
+def events_see_all_work(profiled: Profiled) -> Verdict:
+    """The CUDA events around the timed steps saw all of their work.
+
+    The recording compares the sum of the events with the wall time between two synchronizations, and takes the wall clock where they
+    differ: events see the stream that they are recorded in, on the device that is timed.
     """
-    law = "the CUDA kernels of rooflines ran"
-    failed = [line for line in omitted if _KERNEL_FAILED.match(line)]
-    rate = next((one for one in ceilings if one.name == "FMA fp32" and not one.variant), None)
-    if failed or rate is None or rate.source.kind != "measured":
-        return judged(law, _CEILINGS, False, "; ".join(failed) or "FMA fp32 was not measured")
-    return judged(law, _CEILINGS, True, rate.source.detail)
+    return _clock_of_steps(profiled, events=True)
 
 
-def above_no_sheet(fractions: Iterable[tuple[str, float]]) -> Check:
-    """No ceiling is further above its data sheet than a clock explains; ``fractions`` are names with the fraction reached."""
-    law = f"no ceiling above {MOST_ABOVE_SHEET} x its data-sheet rate"
-    found = list(fractions)
-    if not found:
-        return left_out(law, _CEILINGS, "no measured ceiling has a data-sheet rate")
-    name, most = max(found, key=lambda one: one[1])
-    return judged(law, _CEILINGS, most <= MOST_ABOVE_SHEET, f"{most:.2f} by {name}")
+@_law("steps with work in another stream are timed by the wall clock", of_gpu=True)
+def other_stream_noticed(profiled: Profiled) -> Verdict:
+    return _clock_of_steps(profiled, events=False)
 
 
-def target_reached(target: Target) -> Check:
-    """A ceiling reaches the least that passes; the goal is only reported."""
-    law = f"{target.ceiling} >= {si(target.least, target.unit)}"
-    goal = f"goal {si(target.goal, target.unit)}"
-    if target.measured is None:
-        return judged(law, _CEILINGS, False, f"not measured; {goal}")
-    return judged(law, _CEILINGS, target.measured >= target.least, f"{si(target.measured, target.unit)}; {goal}")
+def _clock_of_steps(profiled: Profiled, *, events: bool) -> Verdict:
+    steps = profiled.run.facts.steps
+    if steps is None or not steps.timed_ns:
+        return "no steps were timed on a GPU"
+    return (steps.clock == _EVENTS) is events, f"steps timed by {steps.clock}"
 
 
-def clock_at_maximum(ceilings: Iterable[Ceiling], max_clock_hz: float | None) -> Check:
-    """The SM clock was at least 95 % of its maximum while each figure was taken: the device was not still cold, or held down.
+@_laws(lambda closed_form: f"matrix FLOPs equal the closed form within {percent(_SUM_TOLERANCE, 1)}")
+def flops_equal(profiled: Profiled, closed_form: int) -> Verdict:
+    if profiled.analysis.totals is None:
+        return "the analysis has no totals"
+    ratio = profiled.analysis.totals.matrix_flops / closed_form
+    return abs(ratio - 1) < _SUM_TOLERANCE, f"ratio {ratio:.6f}"
+
+
+@_laws(lambda least: f"coverage >= {percent(least)}")
+def covered(profiled: Profiled, least: float) -> Verdict:
+    """Operators with a work model take at least the share ``least`` of the device time."""
+    coverage = profiled.analysis.coverage
+    if coverage is None or coverage.modelled_time_fraction is None:
+        return "the analysis has no coverage"
+    return coverage.modelled_time_fraction >= least, percent(coverage.modelled_time_fraction, 1)
+
+
+@_laws(lambda module: "rows have module names")
+def modules_named(profiled: Profiled, module: str) -> Verdict:
+    named = {row.module for row in profiled.analysis.operators if row.module}
+    return module in named, f"{len(named)} modules, {'with' if module in named else 'without'} {module}"
+
+
+@_laws(lambda mode: "every phase has time")
+def phases_separated(profiled: Profiled, mode: str) -> Verdict:
+    phases = {row.phase for row in profiled.analysis.operators if row.time_s > 0}
+    return _PHASES[mode] <= phases, ", ".join(sorted(phase or "none" for phase in phases)) or "no operator has time"
+
+
+@_law(CLOCK_LAW)
+def run_at_maximum_clock(profiled: Profiled) -> Verdict:
+    usage = profiled.usage
+    gauge = usage.gauges.get("sm_clock_hz") if usage else None
+    clocks = [] if gauge is None or usage is None else [("the timed steps", gauge.median, [held.reason for held in usage.throttled])]
+    return clock_verdict(clocks, profiled.device.max_clock_hz)
+
+
+def clock_verdict(clocks: Sequence[tuple[str, float, Iterable[str]]], max_clock_hz: float | None) -> Verdict:
+    """Judge whether the SM clock was near its maximum: ``clocks`` are what was measured, the median clock and the driver's reasons.
 
     Exception: the power limit. Matrix products on large GPUs take more power at the maximum clock than the board may draw, so that the
     driver lowers the clock. Where the driver reports that as the only reason, the figure is what the device can do at its power limit,
-    and the clock is only reported. Temperature and clocks set by a user are no exception. Links are left out: the multiprocessors have
-    no part in a copy between memories.
+    and the clock is only reported. Temperature and clocks set by a user are no exception.
     """
-    figures = [one for one in ceilings if one.kind != "link" and one.source.kind == "measured" and one.conditions is not None]
-    clocks = [
-        (one.name + (f" ({one.variant})" if one.variant else ""), one.conditions.clock_hz, one.conditions.throttled)
-        for one in figures
-        if one.conditions is not None and one.conditions.clock_hz is not None
-    ]
-    return _clocks(_CEILINGS, clocks, max_clock_hz)
-
-
-def _clocks(subject: str, clocks: Sequence[tuple[str, float, Iterable[str]]], max_clock_hz: float | None) -> Check:
-    """``clocks`` are what was measured, the median clock and the driver's reasons for a lower one."""
-    law = f"SM clock >= {percent(LEAST_CLOCK)} of its maximum, or held down by the power limit"
     if max_clock_hz is None:
-        return left_out(law, subject, "neither the driver nor a data sheet tells the maximum clock")
+        return "neither the driver nor a data sheet tells the maximum clock"
     if not clocks:
-        return left_out(law, subject, "no clock was sampled")
-    low = [(name, clock, set(reasons) - _NO_REASONS) for name, clock, reasons in clocks if clock < LEAST_CLOCK * max_clock_hz]
-    bad = [one for one in low if not one[2] or not one[2] <= _POWER_REASONS]
+        return "no clock was sampled"
+    low = [(name, clock, set(reasons) - _NO_REASONS) for name, clock, reasons in clocks if clock < _LEAST_CLOCK * max_clock_hz]
+    bad = [entry for entry in low if not entry[2] or not entry[2] <= _POWER_REASONS]
     if shown := bad or low:
-        name, clock, reasons = min(shown, key=lambda one: one[1])
+        name, clock, reasons = min(shown, key=lambda entry: entry[1])
         why = ", ".join(sorted(reasons)) or "no reason reported"
         others = f", and {len(shown) - 1} more" if len(shown) > 1 else ""
-        return judged(law, subject, not bad, f"{si(clock, 'Hz')} of {si(max_clock_hz, 'Hz')} in {name} ({why}){others}")
-    return judged(law, subject, True, f"at least {si(min(clock for _, clock, _ in clocks), 'Hz')} of {si(max_clock_hz, 'Hz')}")
+        return not bad, f"{si(clock, 'Hz')} of {si(max_clock_hz, 'Hz')} in {name} ({why}){others}"
+    return True, f"at least {si(min(clock for _, clock, _ in clocks), 'Hz')} of {si(max_clock_hz, 'Hz')}"
 
 
-# --- profiles ----------------------------------------------------------------------------------------------------------------------
-
-
-def command_succeeded(label: str, code: int, stderr: str) -> Check:
-    """``rooflines profile`` ended well; else the last line that it printed."""
-    last = next((line.strip() for line in reversed(stderr.splitlines()) if line.strip()), "")
-    return judged("rooflines profile succeeds", label, code == 0, f"exit code {code}" + (f": {last}" if code and last else ""))
-
-
-def times_add_up(label: str, analysis: Analysis) -> Check:
-    """Operators, device time without a model and idle time add up to the span, less what overlaps."""
-    law = f"operators + unmodelled + idle = span within {percent(SUM_TOLERANCE, 1)}"
-    timeline, coverage = analysis.timeline, analysis.coverage
-    if timeline is None or coverage is None or not timeline.span_s:
-        return left_out(law, label, "the analysis has no timeline")
-    parts = sum(row.time_s for row in analysis.operators) + sum(one.time_s for one in coverage.unmodelled)
-    error = abs(parts + timeline.idle_s - timeline.overlap_s - timeline.span_s) / timeline.span_s
-    return judged(law, label, error < SUM_TOLERANCE, f"off by {error:.2e}")
-
-
-def busy_within_step(label: str, analysis: Analysis) -> Check:
-    """The traced device time of a step fits into the time that a step takes without the profiler."""
-    law = f"device busy <= timed step + {percent(BUSY_TOLERANCE)}"
-    if not analysis.environment.device.startswith("cuda"):
-        return left_out(law, label, "operators of a processor are slower under the profiler")
-    if analysis.steps is None or analysis.timeline is None or analysis.basis.per != "step":
-        return left_out(law, label, "no steps were timed without the profiler")
-    busy_s, step_s = analysis.timeline.busy_s, analysis.steps.median_s
-    found = f"{si(busy_s, 's')} of {si(step_s, 's')}, {percent(busy_s / step_s)}"
-    return judged(law, label, busy_s <= step_s * (1 + BUSY_TOLERANCE), found)
-
-
-def flops_equal(label: str, analysis: Analysis, closed_form: int | None) -> Check:
-    """Matrix FLOPs of a step equal the ``closed_form``."""
-    law = f"matrix FLOPs equal the closed form within {percent(SUM_TOLERANCE, 1)}"
-    if closed_form is None:
-        return left_out(law, label, "there is no closed form for this workload")
-    if analysis.totals is None:
-        return left_out(law, label, "the analysis has no totals")
-    ratio = analysis.totals.matrix_flops / closed_form
-    return judged(law, label, abs(ratio - 1) < SUM_TOLERANCE, f"ratio {ratio:.6f}")
-
-
-def covered(label: str, analysis: Analysis, least: float | None) -> Check:
-    """The operators with a work model take at least the share ``least`` of the device time."""
-    fraction = None if analysis.coverage is None else analysis.coverage.modelled_time_fraction
-    if least is None:
-        return left_out("coverage", label, "no least coverage is set for this workload")
-    law = f"coverage >= {percent(least)}"
-    if fraction is None:
-        return left_out(law, label, "the analysis has no coverage")
-    return judged(law, label, fraction >= least, percent(fraction, 1))
-
-
-def nothing_beats_its_bound(label: str, analysis: Analysis) -> Check:
-    """No operator is faster than its bound by more than the ceilings are uncertain."""
-    law = f"no efficiency above {MOST_EFFICIENCY}"
-    rows = [(row.efficiency, row) for row in analysis.operators if row.efficiency is not None]
-    if not rows:
-        return left_out(law, label, "no operator has an efficiency")
-    most, row = max(rows, key=lambda one: one[0])
-    where = " ".join(filter(None, (row.name, row.module, row.shapes)))
-    return judged(law, label, most <= MOST_EFFICIENCY, f"{most:.3f} by {where}")
-
-
-def no_kernel_below_launch(label: str, analysis: Analysis, shortest_kernel_s: float | None) -> Check:
-    """No traced kernel is shorter than the latency that bounds every kernel, by more than a ceiling is uncertain."""
-    law = f"shortest kernel >= kernel launch / {MOST_EFFICIENCY}"
-    launch = next((one.value for one in analysis.ceilings if one.name == "kernel launch" and not one.variant), None)
-    if launch is None:
-        return left_out(law, label, "the latency of a kernel launch was not measured")
-    if shortest_kernel_s is None:
-        return left_out(law, label, "the trace has no kernels")
-    return judged(
-        law, label, shortest_kernel_s * MOST_EFFICIENCY >= launch, f"{si(shortest_kernel_s, 's')}, kernel launch {si(launch, 's')}"
-    )
-
-
-def modules_named(label: str, analysis: Analysis, module: str) -> Check:
-    """A row carries the name of ``module``."""
-    law = "rows have module names"
-    if not module:
-        return left_out(law, label, "no module is set for this workload")
-    named = {row.module for row in analysis.operators if row.module}
-    return judged(law, label, module in named, f"{len(named)} modules, {'with' if module in named else 'without'} {module}")
-
-
-def phases_told_apart(label: str, analysis: Analysis, mode: str) -> Check:
-    """Every phase of a step in ``mode`` has time."""
-    phases = {row.phase for row in analysis.operators if row.time_s > 0}
-    found = ", ".join(sorted(phase or "none" for phase in phases)) or "no operator has time"
-    return judged("every phase has time", label, _PHASES[mode] <= phases, found)
-
-
-def run_at_maximum_clock(label: str, analysis: Analysis, max_clock_hz: float | None) -> Check:
-    """The law of ``clock_at_maximum`` for the timed steps of a run."""
-    usage = _usage(analysis)
-    gauge = usage.gauges.get("sm_clock_hz") if usage else None
-    clocks = [] if gauge is None or usage is None else [("the timed steps", gauge.median, [one.reason for one in usage.throttled])]
-    return _clocks(label, clocks, max_clock_hz)
-
-
-def run_energies_agree(label: str, analysis: Analysis) -> Check:
-    """The law of ``energies_agree`` for the timed steps of a run, where these are long enough for both to resolve."""
-    usage = _usage(analysis)
+@_law(ENERGY_LAW)
+def run_energies_agree(profiled: Profiled) -> Verdict:
+    """The law of ``energy_verdict`` for the timed steps of a run, where these are long enough for both to resolve."""
+    usage = profiled.usage
     if usage is None:
-        return left_out(_ENERGY_LAW, label, "the GPU was not sampled")
+        return "the GPU was not sampled"
     if usage.energy is not None and usage.energy.method == "power":
-        return left_out(_ENERGY_LAW, label, "the energy counter was not read")
+        return "the energy counter was not read"
     if usage.energy is not None and usage.energy_by_power is not None:
         errors = (usage.energy.error_j + usage.energy_by_power.error_j) / usage.energy.energy_j
-        if errors > ENERGY_TOLERANCE:
-            return left_out(_ENERGY_LAW, label, f"in {si(usage.energy.energy_j, 'J')} the two are known to {percent(errors)} together")
-    return energies_agree(label, usage.energy or usage.no_energy, usage.energy_by_power)
+        if errors > _ENERGY_TOLERANCE:
+            return f"in {si(usage.energy.energy_j, 'J')} the two are known to {percent(errors)} together"
+    return energy_verdict(usage.energy or usage.no_energy, usage.energy_by_power)
 
 
-def _usage(analysis: Analysis) -> DeviceUsage | None:
-    """The usage of the GPU that ran the steps."""
-    return None if analysis.usage is None else analysis.usage.of(analysis.environment.device)
-
-
-# --- energy ------------------------------------------------------------------------------------------------------------------------
-
-
-def energies_agree(label: str, counter: Energy | Unresolved | None, power: Energy | Unresolved | None) -> Check:
-    """The integral of power equals the difference of the energy counter."""
-    for one, method in ((counter, "counter"), (power, "power")):
-        if not isinstance(one, Energy):
-            return left_out(_ENERGY_LAW, label, f"no energy by {method}: {one.reason if one else 'it was not sampled'}")
+def energy_verdict(counter: Energy | Unresolved | None, power: Energy | Unresolved | None) -> Verdict:
+    """Judge whether the integral of power equals the difference of the energy counter."""
+    for energy, method in ((counter, "counter"), (power, "power")):
+        if not isinstance(energy, Energy):
+            return f"no energy by {method}: {energy.reason if energy else 'it was not sampled'}"
     assert isinstance(counter, Energy)
     assert isinstance(power, Energy)
     texts = f"{counter.energy_j:.0f} J ±{counter.error_j:.0f} by counter, {power.energy_j:.0f} J ±{power.error_j:.0f} by power"
     apart = power.energy_j / counter.energy_j - 1
-    return judged(_ENERGY_LAW, label, abs(apart) <= ENERGY_TOLERANCE, f"{texts}, {apart * 100:+.1f} % apart")
+    return abs(apart) <= _ENERGY_TOLERANCE, f"{texts}, {apart * 100:+.1f} % apart"
 
 
-# --- networks ----------------------------------------------------------------------------------------------------------------------
+# --- laws of single workloads ------------------------------------------------------------------------------------------------------
 
 
-def networks_reach(training: dict[str, Any]) -> tuple[Check, ...]:
-    """Our CUDA network is about as fast as eager torch, faster than a published one, computes the same and takes few launches."""
-    label = "numba-cuda beside torch-cuda"
-    rate, ratio = training["samples_per_s"]["numba-cuda"], training["ratio"]
-    spread = f"{ratio:.2f} ({training['ratio_least']:.2f} to {training['ratio_most']:.2f})"
-    difference = training["curves"]["largest_difference"]
-    kernels = training["kernels"]["numba-cuda"]
-    law = f"{LAUNCHES} kernels per step"
-    return (
-        judged(f"speed >= {LEAST_OF_TORCH} x torch, data resident", label, ratio >= LEAST_OF_TORCH, spread),
-        judged(f"more than {PUBLISHED_SAMPLES_PER_S:,} samples/s", label, rate > PUBLISHED_SAMPLES_PER_S, f"{rate:,.0f} samples/s"),
-        judged(f"losses within {MOST_LOSS_DIFFERENCE} of torch's", label, difference <= MOST_LOSS_DIFFERENCE, f"{difference:.2g}"),
-        judged(law, label, kernels["launches"] == LAUNCHES, f"{kernels['launches']:g}")
-        if "launches" in kernels
-        else left_out(law, label, kernels["left_out"]),
-    )
+@_laws(lambda precision: f"{percent(_MOST_MATRIX_FLOPS)} of the matrix FLOPs are {precision}")
+def matrix_precision(profiled: Profiled, precision: str) -> Verdict:
+    """Products and convolutions are judged by the roof of the ``precision`` in which they ran."""
+    total = sum(row.matrix_flops for row in profiled.analysis.operators)
+    if not total:
+        return "no operator has matrix FLOPs"
+    shares: dict[str, float] = {}
+    for row in profiled.analysis.operators:
+        if row.matrix_flops:
+            name = row.precision or "unknown"
+            shares[name] = shares.get(name, 0.0) + row.matrix_flops / total
+    parts = ", ".join(f"{name} {percent(share, 1)}" for name, share in sorted(shares.items(), key=lambda pair: -pair[1]))
+    return shares.get(precision, 0.0) >= _MOST_MATRIX_FLOPS, parts
 
 
-# --- hardware counters -------------------------------------------------------------------------------------------------------------
+@_law("the roof of products is GEMM tf32", of_gpu=True)
+def judged_by_tensor_cores(profiled: Profiled) -> Verdict:
+    """With TF32, products have the TF32 roof of the matrix units, not the FP32 roof of the vector units."""
+    if not any(ceiling.precision == "tf32" and ceiling.engine == "matrix" for ceiling in profiled.analysis.ceilings):
+        return "this device has no TF32"
+    roofs = {f"{row.precision} {row.engine}" for row in profiled.analysis.operators if row.matrix_flops}
+    return roofs == {"tf32 matrix"}, ", ".join(sorted(roofs)) or "no products"
 
 
-def counted_alike(label: str, kind: str, ratio: float | None, within: float) -> Check:
-    """The hardware's count of ``kind`` (bytes, FLOPs) is ``ratio`` times ours."""
-    law = f"{kind} by hardware counters within {percent(within)} of ours"
-    if ratio is None:
-        return left_out(law, label, "the hardware has no such counter")
-    return judged(law, label, abs(ratio - 1) <= within, f"{ratio:.4f}")
+@_law("the loss is finite")
+def loss_is_finite(profiled: Profiled) -> Verdict:
+    """The loss of the first and of the last step is a number."""
+    finite = profiled.run.facts.loss_finite
+    return "the run did not record its losses" if finite is None else (finite, "finite" if finite else "not finite")
+
+
+@_law("a gradient scaler is at work", of_gpu=True)
+def scaler_at_work(profiled: Profiled) -> Verdict:
+    """A gradient scaler looks for overflows in every step; a CPU trains in fp16 without one."""
+    there = any(row.name == _SCALER for row in profiled.analysis.rows)
+    return there, f"{_SCALER} is {'' if there else 'not '}in the trace"
+
+
+@_law(f"idle time above {percent(_LEAST_IDLE)} has a cause, above {percent(_MOSTLY_IDLE)} the host limits the step", of_gpu=True)
+def idle_time_named(profiled: Profiled) -> Verdict:
+    """The causes of the device's idle time add up to it; where that is most of a step, the host limits the step."""
+    timeline, causes, limit = profiled.analysis.timeline, profiled.analysis.idle_breakdown, profiled.analysis.limited_by
+    if timeline is None or causes is None or not timeline.span_s:
+        return "the analysis has no idle time"
+    idle = timeline.idle_s / timeline.span_s
+    if idle < _LEAST_IDLE:
+        return f"the device is idle for {percent(idle)} only: this host is fast enough"
+    named = sum(causes.values()) / timeline.idle_s
+    holds = abs(named - 1) <= _IDLE_TOLERANCE and (idle < _MOSTLY_IDLE or limit == "host")
+    return holds, f"idle for {percent(idle)}, {percent(named)} of it with a cause; limited by {limit or 'the device'}"
+
+
+@_law("compiled code ran")
+def compiled_by_inductor(profiled: Profiled) -> Verdict:
+    """Code of ``torch.compile`` ran, and the time that compiling took is known."""
+    seconds = profiled.run.facts.compile_s
+    return profiled.analysis.compiled and seconds is not None, "none" if seconds is None else f"compiled in {si(seconds, 's')}"
+
+
+@_law("one launch of a CUDA graph per step")
+def one_graph_launch(profiled: Profiled) -> Verdict:
+    if profiled.trace is None:
+        return "there is no trace"
+    launches, host = [name.startswith("cudaGraphLaunch") for name in profiled.trace.names], profiled.trace.host
+    count = int((np.array(launches, bool)[host.name] & (host.kind == RUNTIME)).sum())
+    steps = profiled.analysis.basis.steps
+    return count == steps, f"{count} in {steps} steps"
+
+
+@_law("kernels run in at least two streams", of_gpu=True)
+def in_several_streams(profiled: Profiled) -> Verdict:
+    if profiled.trace is None:
+        return "there is no trace"
+    streams = np.unique(profiled.trace.device.stream)
+    return len(streams) >= 2, f"streams {', '.join(map(str, streams.tolist()))}"
+
+
+@_laws(lambda device: f"the run is of {device}")
+def ran_on(profiled: Profiled, device: str) -> Verdict:
+    """The run is of the GPU that the script chose, and its operators took time there."""
+    recorded = profiled.run.facts.environment.device
+    busy_s = profiled.analysis.timeline.busy_s if profiled.analysis.timeline else 0.0
+    return recorded == device and busy_s > 0, f"{recorded}, busy for {si(busy_s, 's')} per step"
+
+
+@_law(_WORK_LAW)
+def sampled_gpu_works(profiled: Profiled) -> Verdict:
+    """The sampled GPU is the one that ran the steps; NVML and torch may number it differently."""
+    return _worked(profiled.usage)
+
+
+def _worked(usage: DeviceUsage | None) -> Verdict:
+    """Judge whether the sampled GPU was busy, or a slice (MIG), which reports no utilization, has memory of this process."""
+    if usage is None:
+        return False, "the GPU was not sampled"
+    if busy := usage.gauges.get("gpu_utilization"):
+        return busy.highest >= _LEAST_BUSY, f"{usage.device} was busy for up to {percent(busy.highest)}"
+    if memory := usage.gauges.get("process_memory_bytes"):
+        return memory.highest > 0, f"the process holds up to {binary_bytes(memory.highest)} on {usage.device}"
+    return "the driver reports neither utilization nor the memory of processes"
+
+
+@_law("the readings are those of the MIG slice")
+def sampled_slice(profiled: Profiled) -> Verdict:
+    """The memory that NVML reports is that of the slice, not of the whole GPU."""
+    device_bytes, usage = profiled.run.facts.environment.device_memory_bytes, profiled.usage
+    total = usage.gauges.get("memory_total_bytes") if usage else None
+    if total is None or not device_bytes:
+        return "the size of the memory was not sampled"
+    found = f"{binary_bytes(total.end)} of {binary_bytes(device_bytes)}"
+    return abs(total.end / device_bytes - 1) <= _MEMORY_TOLERANCE, found
+
+
+def program_monitored(label: str, code: int | None, analysis: MonitorAnalysis, device: Device) -> tuple[Check, ...]:
+    """Judge whether ``rooflines monitor`` returned the exit code 0 of its program as ``code`` and sampled the GPU that it used."""
+    ending, usage = analysis.ending, analysis.usage
+    ended = f"exit code {code}" + (f", the program's {ending.exit_code}" if ending else ", the program's end was not seen")
+    gpus = [sampled for sampled in (usage.devices if usage else ()) if sampled.device != "host"]
+    busiest = max(gpus, key=lambda sampled: figure(sampled, "gpu_utilization", "highest") or 0.0, default=None)
+    host = usage.of("host") if usage else None
+    memory = (figure(host, "process_rss_bytes", "highest") if host else None) or 0.0
+    verdicts: dict[str, Verdict] = {
+        "rooflines monitor returns the exit code 0 of the program": (ending is not None and code == ending.exit_code == 0, ended),
+        _WORK_LAW: NO_GPU if device.rehearsed else _worked(busiest),
+        "the program's memory was sampled": (memory > 0, f"up to {binary_bytes(memory)}"),
+    }
+    return tuple(judged(law, label, verdict) for law, verdict in verdicts.items())

@@ -33,7 +33,7 @@ from rooflines.sweeps.records import Estimate, Point, Row
 from rooflines.sweeps.results import rows as rows_in
 from rooflines.sweeps.run import Place, load_sweep, run_sweep
 from rooflines.sweeps.search_point import search_points
-from rooflines.sweeps.write import write_table
+from rooflines.sweeps.sweep import write_table
 from rooflines.units import significant
 
 STUDY_FILE = "study.toml"

@@ -17,12 +17,13 @@ from rooflines.reports.charts.palette import SERIES
 from rooflines.reports.document import Block, Cell, Column, Facts, Figure, Page, Paragraph, Row, Section, Table
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.roofline.step.interference import shared_by
+from rooflines.sweeps.objectives import OBJECTIVES, Objective
 from rooflines.sweeps.records import Row as Line
 from rooflines.sweeps.records import Sweep
-from rooflines.sweeps.summary import KNEE, Curve, axis_of, curves, fit, knee, pareto
+from rooflines.sweeps.results import KNEE, Curve, by_axis, fit, knee, pareto
 from rooflines.units import interval, percent, significant
 
-# A value of a row as a column and as a curve: its name, its header, unit, and the format of the column.
+# A value of a row as a column: its name, its header, unit and format.
 _COLUMNS = (
     ("samples_per_s", "throughput", "1/s", "figures"), ("sample_s", "time per sample", "s", "scaled"),
     ("epoch_s", "epoch", "s", "figures"), ("accuracy", "accuracy", "%", "share"), ("peak_memory_bytes", "peak memory", "B", "scaled"),
@@ -31,15 +32,12 @@ _COLUMNS = (
     ("efficiency", "of its bound", "%", "efficiency"),
 )  # fmt: skip
 _CURVES = (
-    ("samples_per_s", "throughput", "throughput, samples/s", False), ("sample_s", "latency", "time per sample, s", False),
-    ("peak_memory_bytes", "memory", "peak memory, B", False), ("energy_per_sample_j", "energy", "energy per sample, J", False),
-    ("accuracy", "accuracy", "correct, % of the test set", True),
+    OBJECTIVES["throughput"],
+    Objective(name="latency", value="sample_s", more=False, title="time per sample, s", unit="s", format="scaled"),
+    OBJECTIVES["memory"], OBJECTIVES["energy"], OBJECTIVES["accuracy"],
 )  # fmt: skip
-# What throughput is weighed against, and whether more of it is better.
-_AGAINST = (
-    ("peak_memory_bytes", "memory", "peak memory, B", False), ("energy_per_sample_j", "energy", "energy per sample, J", False),
-    ("accuracy", "accuracy", "correct, % of the test set", True),
-)  # fmt: skip
+# What throughput is weighed against.
+_AGAINST = (OBJECTIVES["memory"], OBJECTIVES["energy"], OBJECTIVES["accuracy"])
 _LABELS = {"batch_size": "batch size", "threads": "threads", "data_workers": "loader workers", "image_size": "image size, pixels"}
 # The values of a metric that a paper printed, by series: (x, y).
 Paper = Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]
@@ -82,16 +80,16 @@ def sentences(rows: Sequence[Line]) -> list[str]:
         failed = next((row.reason for row in rows if row.reason), "nothing was run")
         return [f"No point has a result: {failed}"]
     texts = [fastest_sentence(ran)]
-    axis = axis_of(rows)
-    found = curves(rows, axis) if axis is not None else ()
-    for curve in found:
-        bend = knee(curve, str(axis))
-        if bend is not None and axis == "batch_size":
-            reached = f"{percent(bend.samples_per_s / bend.best)} of the highest throughput"
-            texts.append(f"{curve.name}: batch {bend.value:g} reaches {reached} ({significant(bend.best)} samples/s).")
+    axis, found = by_axis(rows)
     if axis == "batch_size":
-        fits = [one for curve in found if (one := fit(curve)) is not None and one.too_large is not None]
-        texts += [f"{one.curve}: batch {one.largest} fits, batch {one.too_large} does not." for one in fits]
+        bends = [(curve.name, bend) for curve in found if (bend := knee(curve, axis)) is not None]
+        texts += [
+            f"{name}: batch {bend.value:g} reaches {percent(bend.samples_per_s / bend.best)} of the highest throughput "
+            f"({significant(bend.best)} samples/s)."
+            for name, bend in bends
+        ]
+        fits = [(curve.name, most) for curve in found if (most := fit(curve)) is not None and most.too_large is not None]
+        texts += [f"{name}: batch {most.largest} fits, batch {most.too_large} does not." for name, most in fits]
     failed_rows = [row for row in rows if row.reason and not row.unfinished]
     if failed_rows:
         texts.append(f"{len(failed_rows)} of {len(rows)} points failed; the table gives the reasons.")
@@ -120,7 +118,7 @@ def interval_text(row: Line, name: str) -> str:
 
 def points_table(rows: Sequence[Line]) -> Table:
     """Every point: its values, those of failed ones absent, with the reason."""
-    shown = [one for one in _COLUMNS if any(row.value(one[0]) is not None for row in rows)]
+    shown = [column for column in _COLUMNS if any(row.value(column[0]) is not None for row in rows)]
     columns = [Column("point", format="text", least=24)]
     for name, label, unit, form in shown:
         columns.append(Column(label, unit, form, key=name, priority=_COLUMNS.index((name, label, unit, form)) // 2))  # type: ignore[arg-type]
@@ -145,29 +143,29 @@ def points_table(rows: Sequence[Line]) -> Table:
 
 def curves_section(rows: Sequence[Line], paper: Paper) -> Section:
     """A figure for each value along the option that varies."""
-    axis = axis_of(rows)
+    axis, found = by_axis(rows)
     if axis is None:
         return Section(name="curves", title="Curves")
-    found = curves(rows, axis)
     blocks: list[Block] = []
-    for name, figure, y_title, fraction in _CURVES:
-        series = [one for curve, colour in zip(found, colours(found), strict=True) if (one := _series(curve, axis, name, colour))]
-        theirs = paper.get(name, {})
-        series = [replace(one, paper_points=tuple(theirs[one.backend])) if one.backend in theirs else one for one in series]
-        if series and any(len(one.x) > 1 for one in series):
-            drawing = Curves(
-                x_title=_LABELS.get(axis, axis.replace("_", " ")), y_title=y_title, series=tuple(series), fraction=fraction, log_x=True
-            )
-            caption = f"{y_title.partition(',')[0].capitalize()} by {_LABELS.get(axis, axis)}, with 95 % intervals."
-            blocks.append(Figure(name=figure, caption=caption, drawing=drawing))
-    bends = [bend for curve in found if (bend := knee(curve, axis)) is not None]
-    fits = {largest.curve: largest for curve in found if axis == "batch_size" and (largest := fit(curve)) is not None}
-    if bends and axis == "batch_size":
-        facts = []
-        for bend in bends:
-            most = fits.get(bend.curve)
+    for shown in _CURVES:
+        theirs = paper.get(shown.value, {})
+        series = [
+            replace(drawn, paper_points=tuple(theirs[drawn.backend])) if drawn.backend in theirs else drawn
+            for curve, colour in zip(found, colours(found), strict=True)
+            if (drawn := _series(curve, axis, shown.value, colour))
+        ]
+        if any(len(drawn.x) > 1 for drawn in series):
+            x_title = _LABELS.get(axis, axis.replace("_", " "))
+            drawing = Curves(x_title=x_title, y_title=shown.title, series=tuple(series), fraction=shown.fraction, log_x=True)
+            caption = f"{shown.title.partition(',')[0].capitalize()} by {_LABELS.get(axis, axis)}, with 95 % intervals."
+            blocks.append(Figure(name=shown.name, caption=caption, drawing=drawing))
+    facts = []
+    for curve in found if axis == "batch_size" else ():
+        if (bend := knee(curve, axis)) is not None:
+            most = fit(curve)
             size = "" if most is None else f"largest batch that fits: {most.largest}" + ("" if most.too_large else " or more")
-            facts.append((bend.curve, f"{percent(KNEE)} of the highest throughput from batch {bend.value:g} on; {size}".rstrip("; ")))
+            facts.append((curve.name, f"{percent(KNEE)} of the highest throughput from batch {bend.value:g} on; {size}".rstrip("; ")))
+    if facts:
         blocks.append(Facts(rows=tuple(facts), kind="definitions"))
     return Section(name="curves", title=f"By {_LABELS.get(axis, axis)}", blocks=tuple(blocks))
 
@@ -178,23 +176,22 @@ def colours(found: Sequence[Curve]) -> list[str]:
 
 
 def _series(curve: Curve, axis: str, name: str, colour: str) -> Series | None:
-    placed = [(float(row.point.options[axis]), one) for row in curve.rows if (one := row.estimates.get(name)) is not None]
+    placed = [(float(row.point.options[axis]), estimate) for row in curve.rows if (estimate := row.estimates.get(name)) is not None]
     if not placed:
         return None
     return Series(
-        backend=curve.name, colour=colour, x=tuple(x for x, _ in placed), y=tuple(one.value for _, one in placed),
-        low=tuple(one.value if one.low is None else one.low for _, one in placed),
-        high=tuple(one.value if one.high is None else one.high for _, one in placed),
+        backend=curve.name, colour=colour, x=tuple(x for x, _ in placed), y=tuple(estimate.value for _, estimate in placed),
+        low=tuple(estimate.value if estimate.low is None else estimate.low for _, estimate in placed),
+        high=tuple(estimate.value if estimate.high is None else estimate.high for _, estimate in placed),
     )  # fmt: skip
 
 
 def paths_section(rows: Sequence[Line]) -> Section:
     """A roofline for each device, with the path of each series along the option that varies."""
-    axis = axis_of(rows)
-    found = curves(rows, axis) if axis is not None else tuple(Curve(row.point.label, (row,)) for row in rows)
+    axis, found = by_axis(rows)
     blocks: list[Block] = []
     for device in dict.fromkeys(row.facts["device_name"] for row in rows if row.facts.get("device_name")):
-        ours = [Curve(one.name, tuple(row for row in one.rows if row.facts.get("device_name") == device)) for one in found]
+        ours = [Curve(curve.name, tuple(row for row in curve.rows if row.facts.get("device_name") == device)) for curve in found]
         drawn = roofline(ours, device, axis)
         if drawn is not None:
             along = f", along the {_LABELS.get(axis, axis)}" if axis is not None else ""
@@ -236,7 +233,7 @@ def ceilings_of(rows: Iterable[Line]) -> Ceilings | None:
 
 def _as_row(row: Line, colour: str, label: str) -> OperatorRow:
     """A whole step as the roofline chart draws an operator."""
-    value = {name: one.value for name, one in row.estimates.items()}
+    value = {name: estimate.value for name, estimate in row.estimates.items()}
     bound = value.get("lower_bound_s")
     return OperatorRow(
         name=label, module="", phase="", shapes="", precision=str(row.point.options.get("precision", "fp32")), category=colour, calls=1,
@@ -248,27 +245,27 @@ def _as_row(row: Line, colour: str, label: str) -> OperatorRow:
 
 def choices_section(rows: Sequence[Line]) -> Section:
     """Throughput against memory, energy and accuracy, with the points that no other beats."""
-    axis = axis_of(rows)
-    found = curves(rows, axis) if axis is not None else tuple(Curve(row.point.label, (row,)) for row in rows)
+    _, found = by_axis(rows)
     colour_of = {row.point.id: colour for curve, colour in zip(found, colours(found), strict=True) for row in curve.rows}
     blocks: list[Block] = []
-    for name, short, x_title, more in _AGAINST:
-        placed = [row for row in rows if row.value("samples_per_s") is not None and row.value(name) is not None]
-        if len(placed) < 3:
-            continue
-        front = {row.point.id for row in pareto(placed, {"samples_per_s": True, name: more})}
-        choices = tuple(
-            Choice(
-                label=row.point.label, x=row.value(name) or 0.0, y=row.value("samples_per_s") or 0.0, colour=colour_of[row.point.id],
-                front=row.point.id in front,
-            )
-            for row in placed
-        )  # fmt: skip
-        spread = max(one.x for one in choices) / max(min(one.x for one in choices), 1e-30)
-        caption = f"Throughput and {x_title.partition(',')[0]}. No point beats those on the line in both."
-        drawing = Choices(x_title=x_title, y_title="throughput, samples/s", choices=choices, log_x=not more and spread > 5)
-        blocks.append(Figure(name=f"pareto-{short}", caption=caption, drawing=drawing))
+    for against in _AGAINST:
+        drawing = choices_of(rows, against, OBJECTIVES["throughput"], colour_of)
+        if len(drawing.choices) > 2:
+            caption = f"Throughput and {against.title.partition(',')[0]}. No point beats those on the line in both."
+            blocks.append(Figure(name=f"pareto-{against.name}", caption=caption, drawing=drawing))
     return Section(name="pareto", title="Pareto front", blocks=tuple(blocks))
+
+
+def choices_of(rows: Sequence[Line], x: Objective, y: Objective, colours: Mapping[str, str]) -> Choices:
+    """Return the chart of the ``rows`` that have both values, with those that no other beats; ``colours`` are by point."""
+    front = {row.point.id for row in pareto(rows, {x.value: x.more, y.value: y.more})}
+    choices = tuple(
+        Choice(label=row.point.label, x=across, y=up, colour=colours[row.point.id], front=row.point.id in front)
+        for row in rows
+        if (across := row.value(x.value)) is not None and (up := row.value(y.value)) is not None
+    )
+    spread = max((choice.x for choice in choices), default=0.0) / max(min((choice.x for choice in choices), default=0.0), 1e-30)
+    return Choices(x_title=x.title, y_title=y.title, choices=choices, log_x=not x.fraction and spread > 5, fraction=y.fraction)
 
 
 def _method(sweep: Sweep, rows: Sequence[Line]) -> Section:

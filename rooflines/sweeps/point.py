@@ -42,7 +42,7 @@ def run_point(options: dict[str, Any], directory: Path, channel: Channel) -> Res
 
         profile(model, **given, output=directory / RUN, trace=number == 0, formats=(), progress=channel)
     except RooflinesError as error:
-        return Result(point=point.id, round=number, reason=f"{error.message} {error.hint}".strip())
+        return Result(point=point.id, round=number, reason=str(error))
     return _of_run(read_json(directory / RUN / ANALYSIS_FILE, Analysis), point, number)
 
 

@@ -99,6 +99,11 @@ def _value(name: str, text: str, hint: Any, choices: tuple[str, ...]) -> Value:
     return text
 
 
+def options_of(kind: Kind, options: Mapping[str, Value]) -> Any:
+    """Return the record of the ``options`` of a point of this ``kind``, which also have its model."""
+    return RECORDS[kind](**{name: value for name, value in options.items() if name != "model"})  # type: ignore[arg-type]
+
+
 def grid(options: Mapping[str, Value | Sequence[Value]], kind: Kind = "profile") -> list[dict[str, Value]]:
     """Return every combination of the values in ``options``: lists are crossed, in their order, the last one fastest."""
     known = {"model", *swept(kind)}
@@ -124,8 +129,7 @@ def make_points(settings: Iterable[tuple[Kind, dict[str, Value]]], function: str
         if not function:
             if "model" not in options:
                 raise UsageError("a sweep requires a model.", hint=f"For example: {arg('model', 'resnet18,mobilenet_v2')}")
-            record = RECORDS[kind](**{name: value for name, value in options.items() if name != "model"})  # type: ignore[arg-type]
-            record.check()
+            options_of(kind, options).check()
         unique.setdefault(hash_of([kind, sorted(options.items())]), (kind, options))
     found = list(unique.items())
     varying = [name for name in _names(found) if len({repr(options.get(name)) for _, (_, options) in found}) > 1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -54,7 +56,7 @@ def run_job(job: Job, progress: Progress, *, found: Callable[[bytes], None] | No
 
 
 def messages(job: Job, log: Path | None = None) -> Iterator[Message]:
-    """What a process says while it does ``job``. One that dies is a ``Failed`` with its last words, and so is an invalid message.
+    """Yield what a process sends while it does ``job``; one that dies, or that sends an invalid message, ends with a ``Failed``.
 
     The process runs in its own session, so that Ctrl-C reaches only this one; leaving the loop ends it.
     """
@@ -66,27 +68,45 @@ def messages(job: Job, log: Path | None = None) -> Iterator[Message]:
         )  # fmt: skip
         assert worker.stdin is not None
         assert worker.stdout is not None
+        until = None if job.limit_s is None else time.monotonic() + job.limit_s
         try:
             with contextlib.suppress(BrokenPipeError):
                 worker.stdin.write(msgspec.json.encode(job) + b"\n")
                 worker.stdin.flush()
-            for line in worker.stdout:
-                try:
-                    message = msgspec.json.decode(line, type=Message)
-                except msgspec.DecodeError as error:
-                    yield Failed(f"its process sent an invalid message ({error}).")
-                    return
-                yield message
-            if worker.wait() == -signal.SIGTERM:
+            for line in _lines(worker.stdout, until):
+                yield msgspec.json.decode(line, type=Message)
+            if worker.wait(_left_s(until)) == -signal.SIGTERM:
                 time.sleep(_TOGETHER_S)
             if worker.returncode != 0:
                 printed.seek(0)
                 yield Failed(_last_words(printed.read().decode(errors="replace"), worker.returncode))
+        except msgspec.DecodeError as error:
+            yield Failed(f"its process sent an invalid message ({error}).")
+        except subprocess.TimeoutExpired:
+            yield Failed(f"its process was stopped after {job.limit_s:.0f} s")
         finally:
             worker.stdout.close()
             end(worker)
             with contextlib.suppress(BrokenPipeError):
                 worker.stdin.close()
+
+
+def _lines(stream: IO[bytes], until: float | None) -> Iterator[bytes]:
+    """Yield the lines of ``stream``; raises TimeoutExpired at the time ``until`` (time.monotonic)."""
+    begun = b""
+    while True:
+        if not select.select([stream], [], [], _left_s(until))[0]:
+            raise subprocess.TimeoutExpired("worker", 0)
+        if not (part := os.read(stream.fileno(), 1 << 16)):
+            break
+        *whole, begun = (begun + part).split(b"\n")
+        yield from whole
+    if begun:
+        yield begun
+
+
+def _left_s(until: float | None) -> float | None:
+    return None if until is None else max(0.0, until - time.monotonic())
 
 
 def environment(threads: int | None) -> dict[str, str]:
@@ -95,15 +115,23 @@ def environment(threads: int | None) -> dict[str, str]:
 
 
 def end(worker: subprocess.Popen[bytes]) -> None:
-    """End ``worker`` if it still runs: ask first, then kill."""
-    if worker.poll() is not None:
-        return
-    worker.terminate()
-    try:
+    """End ``worker`` and all processes of its group: ask first, then kill. After an orderly end those that it left are only asked.
+
+    A process that waits inside a driver cannot be killed; it is left behind.
+    """
+    orderly = worker.poll() is not None
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # none is left
+        os.killpg(worker.pid, signal.SIGTERM)
+        if orderly:
+            return
+        until = time.monotonic() + _END_S
+        while time.monotonic() < until:
+            worker.poll()
+            os.killpg(worker.pid, 0)
+            time.sleep(0.02)
+        os.killpg(worker.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
         worker.wait(_END_S)
-    except subprocess.TimeoutExpired:
-        worker.kill()
-        worker.wait()
 
 
 def _last_words(text: str, code: int) -> str:

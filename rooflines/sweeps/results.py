@@ -1,14 +1,18 @@
-"""The rows of a sweep: the rounds of each point as medians with their intervals, as a table of pandas, Parquet and CSV."""
+"""The rows of a sweep: the rounds of each point as medians with their intervals, as a table of pandas; and what they show.
+
+That is the option that their curves run over, the knees of these, the largest batch that fits, and the Pareto front.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rooflines.serial import read_json
+from rooflines.sweeps.points import shown_option
 from rooflines.sweeps.records import NOT_RUN, RESULT_FILE, Estimate, Point, Result, Row, Sweep
 
 if TYPE_CHECKING:
@@ -21,6 +25,9 @@ _STUDENT = (4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 _NORMAL = 1.96
 # The ends of the interval of a round's median step.
 _ENDS = ("step_low_s", "step_high_s")
+# From this share of the highest throughput of a curve on, a larger batch is not worth much.
+KNEE = 0.9
+_SHORTAGE = ("out of memory", "lack of memory", "not enough memory")
 
 
 def round_directory(directory: Path, point: Point, number: int) -> Path:
@@ -50,17 +57,17 @@ def rows(directory: Path, sweep: Sweep) -> tuple[Row, ...]:
 
 def row_of(point: Point, results: Sequence[Result], directory: Path | None = None) -> Row:
     """Return the row of ``point`` from its rounds. A point of which a round failed has what the others gave, and the reason."""
-    names = dict.fromkeys(name for one in results for name in one.values if name not in _ENDS)
-    estimates = {name: estimate([one.values[name] for one in results if name in one.values]) for name in names}
+    names = dict.fromkeys(name for result in results for name in result.values if name not in _ENDS)
+    estimates = {name: estimate([result.values[name] for result in results if name in result.values]) for name in names}
     if "step_s" in estimates:
         estimates |= _of_step(estimates["step_s"], results)
-    reason = next((one.reason for one in results if one.reason), None)
-    run = next((one for one in results if one.run), None)
+    reason = next((result.reason for result in results if result.reason), None)
+    run = next((result for result in results if result.run), None)
     return Row(
-        point=point, rounds=sum(one.reason is None for one in results), estimates=estimates,
-        facts=next((one.facts for one in results if one.facts), {}),
+        point=point, rounds=sum(result.reason is None for result in results), estimates=estimates,
+        facts=next((result.facts for result in results if result.facts), {}),
         run=str(round_directory(directory, point, run.round) / str(run.run)) if run is not None and directory is not None else None,
-        reason=reason or (None if results else NOT_RUN), notes=next((one.notes for one in results if one.notes), ()),
+        reason=reason or (None if results else NOT_RUN), notes=next((result.notes for result in results if result.notes), ()),
     )  # fmt: skip
 
 
@@ -84,22 +91,17 @@ def _of_step(step: Estimate, results: Sequence[Result]) -> dict[str, Estimate]:
 
     Of too few rounds for an interval between them, it is the widest of the intervals of their median steps.
     """
-    ends = [(one.values["step_low_s"], one.values["step_high_s"]) for one in results if "step_low_s" in one.values]
+    ends = [(result.values["step_low_s"], result.values["step_high_s"]) for result in results if "step_low_s" in result.values]
     if step.low is None and ends:
         step = Estimate(value=step.value, low=min(low for low, _ in ends), high=max(high for _, high in ends))
     found = {"step_s": step}
-    first = next(one.values for one in results if "step_s" in one.values)
+    first = next(result.values for result in results if "step_s" in result.values)
     if "samples_per_s" in first:
-        batch = first["samples_per_s"] * first["step_s"]
-
-        def per_sample(seconds: float | None) -> float | None:
-            return None if seconds is None else seconds / batch
-
-        def rate(seconds: float | None) -> float | None:
-            return batch / seconds if seconds else None
-
-        found["sample_s"] = Estimate(value=step.value / batch, low=per_sample(step.low), high=per_sample(step.high))
-        found["samples_per_s"] = Estimate(value=batch / step.value, low=rate(step.high), high=rate(step.low))
+        batch, low, high = first["samples_per_s"] * first["step_s"], step.low, step.high
+        found["sample_s"] = Estimate(value=step.value / batch, low=low and low / batch, high=high and high / batch)
+        found["samples_per_s"] = Estimate(
+            value=batch / step.value, low=batch / high if high else None, high=batch / low if low else None
+        )
     return found
 
 
@@ -110,7 +112,98 @@ def frame(found: Iterable[Row]) -> pd.DataFrame:
     records: list[dict[str, Any]] = []
     for row in found:
         record: dict[str, Any] = {"point": row.point.label, "kind": row.point.kind, **row.point.options, "rounds": row.rounds}
-        for name, one in row.estimates.items():
-            record |= {name: one.value, f"{name}_low": one.low, f"{name}_high": one.high}
+        for name, value in row.estimates.items():
+            record |= {name: value.value, f"{name}_low": value.low, f"{name}_high": value.high}
         records.append({**record, **row.facts, "reason": row.reason, "run": row.run})
     return pd.DataFrame(records).dropna(axis="columns", how="all")
+
+
+# --- what the rows show -------------------------------------------------------------------------------------------------------------
+
+
+class Curve(NamedTuple):
+    """The rows of one setting along the option that varies, in its order; ``name`` is what the rows have in common."""
+
+    name: str
+    rows: tuple[Row, ...]
+
+
+class Knee(NamedTuple):
+    """The smallest value of an option that reaches ``KNEE`` of the highest throughput of its curve."""
+
+    value: float
+    samples_per_s: float
+    best: float
+
+
+class Fit(NamedTuple):
+    """The largest batch of a curve that ran, and the smallest larger one that ran out of memory, if any."""
+
+    largest: int
+    too_large: int | None
+
+
+def axis_of(rows: Sequence[Row]) -> str | None:
+    """Return the numeric option with the most values, of several the first; None if none varies."""
+    best, most = None, 1
+    for name in dict.fromkeys(name for row in rows for name in row.point.options):
+        values = {row.point.options.get(name) for row in rows}
+        if len(values) > most and all(type(value) in (int, float) for value in values):
+            best, most = name, len(values)
+    return best
+
+
+def by_axis(rows: Sequence[Row]) -> tuple[str | None, tuple[Curve, ...]]:
+    """Return the option that varies most and the curves along it; if none varies, each row is a curve."""
+    axis = axis_of(rows)
+    return axis, curves(rows, axis) if axis is not None else tuple(Curve(row.point.label, (row,)) for row in rows)
+
+
+def curves(rows: Sequence[Row], axis: str) -> tuple[Curve, ...]:
+    """Return the rows grouped by everything but ``axis``."""
+    varying = [
+        name
+        for name in dict.fromkeys(name for row in rows for name in row.point.options)
+        if name != axis and len({repr(row.point.options.get(name)) for row in rows}) > 1
+    ]
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        parts = [shown_option(name, row.point.options.get(name)) for name in varying]
+        groups.setdefault(" · ".join(part for part in parts if part) or str(row.point.options.get("model", "")), []).append(row)
+    return tuple(Curve(name, tuple(sorted(found, key=lambda row: float(row.point.options[axis])))) for name, found in groups.items())
+
+
+def knee(curve: Curve, axis: str) -> Knee | None:
+    """Return where the throughput of ``curve`` levels off; None for fewer than three points."""
+    found = [(float(row.point.options[axis]), rate) for row in curve.rows if (rate := row.value("samples_per_s")) is not None]
+    if len(found) < 3:
+        return None
+    best = max(rate for _, rate in found)
+    value, rate = next((value, rate) for value, rate in found if rate >= KNEE * best)
+    return Knee(value, rate, best)
+
+
+def fit(curve: Curve) -> Fit | None:
+    """Return the largest batch of ``curve`` that ran; None if none did."""
+    ran = [int(row.point.options["batch_size"]) for row in curve.rows if row.value("step_s") or row.value("epoch_s")]
+    failed = [
+        int(row.point.options["batch_size"]) for row in curve.rows if row.reason and any(word in row.reason for word in _SHORTAGE)
+    ]
+    if not ran:
+        return None
+    return Fit(max(ran), min((size for size in failed if size > max(ran)), default=None))
+
+
+def pareto(rows: Sequence[Row], values: Mapping[str, bool]) -> list[Row]:
+    """Return the rows that no other beats: as good in all ``values`` and better in one. True says that more of a value is better."""
+    placed = []
+    for row in rows:
+        found = [value if more else -value for name, more in values.items() if (value := row.value(name)) is not None]
+        if len(found) == len(values):
+            placed.append((row, tuple(found)))
+
+    def beaten(ours: tuple[float, ...]) -> bool:
+        others = (theirs for _, theirs in placed if theirs != ours)
+        return any(all(a >= b for a, b in zip(theirs, ours, strict=True)) for theirs in others)
+
+    return [row for row, ours in placed if not beaten(ours)]

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -46,17 +45,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
             environment=self.point.environment,
         )
 
-    @property
-    def title(self) -> str:
-        """What a progress bar says of it."""
-        return f"{self.point.label}, round {self.round + 1}"
 
-
-class Place(Protocol):
-    """Where tasks run: yields the result of each as it ends, in any order."""
-
-    def __call__(self, tasks: Sequence[Task], progress: Progress) -> Iterator[tuple[Task, Result]]:
-        """Run ``tasks``."""
+# Where tasks run: yields the result of each as it ends, in any order.
+Place = Callable[[Sequence[Task], Progress], Iterator[tuple[Task, Result]]]
 
 
 def run_sweep(
@@ -113,7 +104,7 @@ def here(tasks: Sequence[Task], progress: Progress) -> Iterator[tuple[Task, Resu
     failed: set[str] = set()
     for number, task in enumerate(tasks, 1):
         if task.point.id not in failed:  # what cannot run once is not tried again
-            result = run_task(task, Titled(progress, f"{number}/{len(tasks)} {task.title}"))
+            result = run_task(task, Titled(progress, f"{number}/{len(tasks)} {task.point.label}, round {task.round + 1}"))
             if result.reason is not None:
                 failed.add(task.point.id)
             yield task, result
@@ -137,7 +128,7 @@ def run_task(task: Task, progress: Progress, directory: Path | None = None, *, f
     try:
         run_job(task.job(place), progress, found=so_far, log=place / LOG_FILE)
     except JobError as error:
-        return msgspec.structs.replace(last, reason=f"{error.message} {error.hint}".strip())
+        return msgspec.structs.replace(last, reason=str(error))
     except KeyboardInterrupt:
         if last.values:
             store(task, msgspec.structs.replace(last, reason=INTERRUPTED))
@@ -147,14 +138,13 @@ def run_task(task: Task, progress: Progress, directory: Path | None = None, *, f
 
 def store(task: Task, result: Result) -> None:
     """Write the result of ``task`` where a later call finds it."""
-    with writing(f"write {RESULT_FILE} in {task.directory!r}", "Check that the disk is not full."):
-        Path(task.directory).mkdir(parents=True, exist_ok=True)
-        write_json(Path(task.directory) / RESULT_FILE, result)
+    write_record(Path(task.directory) / RESULT_FILE, result)
 
 
 def write_record(path: Path, record: object) -> None:
     """Write ``record`` to ``path``; raises OutputError where the disk is full."""
     with writing(f"write {path.name} in {str(path.parent)!r}", "Check that the disk is not full."):
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, record)
 
 

@@ -1,4 +1,4 @@
-"""A sweep from Python: every combination of options, run and written."""
+"""A sweep from Python; and the files of a sweep or a search: its table, its page, and a TensorBoard run for each point."""
 
 from __future__ import annotations
 
@@ -6,16 +6,29 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from rooflines.errors import writing
+from rooflines.pipeline.reporting import write_reports
 from rooflines.profiler.options import Value
 from rooflines.profiler.progress import Progress
+from rooflines.reports.document import Measured, Page
+from rooflines.reports.render import tensorboard
+from rooflines.serial import write_text
+from rooflines.sweeps.page import Paper
+from rooflines.sweeps.page import page as sweep_page
+from rooflines.sweeps.point import RUN
 from rooflines.sweeps.points import grid, make_points
-from rooflines.sweeps.records import Kind
-from rooflines.sweeps.results import frame, rows
-from rooflines.sweeps.run import Place, here, run_sweep
-from rooflines.sweeps.write import write_sweep
+from rooflines.sweeps.records import Kind, Row, Sweep
+from rooflines.sweeps.results import frame, row_of, rows
+from rooflines.sweeps.run import run_sweep
+from rooflines.sweeps.tune import Tuning
+from rooflines.sweeps.tune_page import page as tune_page
 
 if TYPE_CHECKING:
     import pandas as pd
+
+CSV_FILE, PARQUET_FILE, TENSORBOARD = "results.csv", "results.parquet", "tensorboard"
 
 
 def sweep(
@@ -37,7 +50,7 @@ def sweep(
     """
     models = [model] if isinstance(model, str) else list(model)
     points = make_points((kind, setting) for setting in grid({"model": models, **options}, kind))
-    place: Place = here
+    place = None
     if dask is not None:
         from rooflines.sweeps.places import on_dask
 
@@ -46,3 +59,65 @@ def sweep(
     done, directory = run_sweep("-".join(models), points, repeats=repeats, output=where, place=place, progress=progress)
     write_sweep(done, directory, formats, progress=progress)
     return frame(rows(directory, done))
+
+
+def write_sweep(
+    sweep: Sweep, directory: Path, formats: Sequence[str], *, paper: Paper | None = None, progress: Progress | None = None
+) -> tuple[Page, dict[str, Path]]:
+    """Write the table and the page of the sweep in ``directory``; returns the page and what was written, by format."""
+    found = rows(directory, sweep)
+    made = sweep_page(sweep, found, paper)
+    return made, _write(made, found, found, directory, formats, progress)
+
+
+def write_tuning(
+    tuning: Tuning, directory: Path, formats: Sequence[str], progress: Progress | None = None
+) -> tuple[Page, dict[str, Path]]:
+    """Write the table of trials and the page of a search in ``directory``; returns the page and what was written, by format."""
+    made = tune_page(tuning)
+    return made, _write(made, trial_rows(tuning, directory), tuning.rows, directory, formats, progress)
+
+
+def _write(
+    page: Page, table: Sequence[Row], settings: Sequence[Row], directory: Path, formats: Sequence[str], progress: Progress | None
+) -> dict[str, Path]:
+    """Write the rows of ``table``, then ``page``, and for TensorBoard a run for each of ``settings``."""
+    with writing(f"write the results in {str(directory)!r}", "Check that the disk is not full."):
+        write_table(table, directory)
+
+    def hyperparameters(path: Path) -> Path:
+        return write_hyperparameters(page, settings, path.parent / TENSORBOARD)
+
+    return write_reports(page, formats, directory, own={"tensorboard": hyperparameters}, progress=progress)
+
+
+def trial_rows(tuning: Tuning, directory: Path) -> tuple[Row, ...]:
+    """Return a row for each trial, with its number and state among its facts, and the directory of its run if it is here."""
+    rows = []
+    for trial in tuning.trials:
+        row = row_of(trial.point, [trial.result] if trial.result is not None else [])
+        folder = directory / "trials" / f"{trial.number:04}" / RUN
+        facts = {"trial": str(trial.number + 1), "state": trial.state, **row.facts}
+        rows.append(replace(row, facts=facts, reason=trial.reason, run=str(folder) if folder.is_dir() else None))
+    return tuple(rows)
+
+
+def write_table(found: Sequence[Row], directory: Path) -> None:
+    """Write the rows as CSV and Parquet."""
+    table = frame(found)
+    write_text(directory / CSV_FILE, table.to_csv(index=False))
+    mixed = [name for name in table.columns if table[name].map(type).nunique() > 1 and table[name].dtype == object]
+    table.astype(dict.fromkeys(mixed, "string")).to_parquet(directory / PARQUET_FILE, index=False)
+
+
+def write_hyperparameters(page: Page, found: Sequence[Row], directory: Path) -> Path:
+    """Write an event file for each point, with its options as hyperparameters, and one for the page; returns its directory."""
+    tensorboard.write(page, directory / "report" / "events")
+    for row in found:
+        if row.estimates:
+            point = Page(kind="point", name=row.point.label, title=row.point.label, verdict=row.facts.get("verdict", row.point.label))
+            measured = Measured(
+                summary={name: one.value for name, one in row.estimates.items()}, settings=row.point.options, pictures=False
+            )
+            tensorboard.write(point, directory / row.point.id / "events", measured)
+    return directory

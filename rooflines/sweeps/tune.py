@@ -20,12 +20,11 @@ from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.trace.sources import shown
 from rooflines.sweeps.objectives import OBJECTIVES, Objective
 from rooflines.sweeps.pairs import Compared, compare, run_in_turn
-from rooflines.sweeps.points import RECORDS, hash_of, shown_option
+from rooflines.sweeps.points import hash_of, options_of, shown_option
 from rooflines.sweeps.records import Point, Result, Row
-from rooflines.sweeps.results import FEWEST, row_of
+from rooflines.sweeps.results import FEWEST, pareto, row_of
 from rooflines.sweeps.run import Task, Titled, run_task, store, write_record
 from rooflines.sweeps.space import Space
-from rooflines.sweeps.summary import pareto
 from rooflines.units import counted
 
 if TYPE_CHECKING:
@@ -168,19 +167,13 @@ def check(tuning: Tuning) -> None:
             f"{arg('repeats')} must be at least {FEWEST}, got {tuning.repeats}.",
             hint=f"The interval of the comparison with the default takes {FEWEST} runs of each setting. Omit it for 5.",
         )
-    options = tuning.default.options
-    _record(options, tuning).check()
-    if "accuracy" in tuning.objectives:
-        record = _record(options, tuning)
-        if record.data != "digits" and record.data_dir is None:
-            raise UsageError(
-                f"the accuracy on synthetic images of {record.data} means nothing.",
-                hint=f"Use {arg('data', 'digits')}, or give the folder of the data set with {arg('data_dir')}.",
-            )
-
-
-def _record(options: dict[str, Value], tuning: Tuning) -> Any:
-    return RECORDS[tuning.space.kind](**{name: value for name, value in options.items() if name != "model"})  # type: ignore[arg-type]
+    record = options_of(tuning.space.kind, tuning.default.options)
+    record.check()
+    if "accuracy" in tuning.objectives and record.data != "digits" and record.data_dir is None:
+        raise UsageError(
+            f"the accuracy on synthetic images of {record.data} means nothing.",
+            hint=f"Use {arg('data', 'digits')}, or give the folder of the data set with {arg('data_dir')}.",
+        )
 
 
 # --- the study and its storage ----------------------------------------------------------------------------------------------------
@@ -250,20 +243,20 @@ def _with_trials(tuning: Tuning, study: Study) -> Tuning:
     """``tuning`` with the trials that the storage holds, of all processes."""
     states: dict[str, State] = {"COMPLETE": "complete", "FAIL": "failed", "PRUNED": "pruned", "RUNNING": "running"}
     trials = []
-    for one in _live(study):
-        if one.state.name in states and "setting" in one.user_attrs:
-            result = msgspec.json.decode(one.user_attrs["result"], type=Result) if "result" in one.user_attrs else None
+    for trial in _live(study):
+        if trial.state.name in states and "setting" in trial.user_attrs:
+            result = msgspec.json.decode(trial.user_attrs["result"], type=Result) if "result" in trial.user_attrs else None
             trials.append(Trial(
-                number=one.number, point=tuning.point(one.user_attrs["setting"]), state=states[one.state.name], result=result,
-                reason=one.user_attrs.get("reason"),
+                number=trial.number, point=tuning.point(trial.user_attrs["setting"]), state=states[trial.state.name], result=result,
+                reason=trial.user_attrs.get("reason"),
             ))  # fmt: skip
     return msgspec.structs.replace(tuning, trials=tuple(trials), importance=_importance(tuning, study))
 
 
 def _importance(tuning: Tuning, study: Study) -> dict[str, dict[str, float]]:
     """The share of each option in each objective (PED-ANOVA); empty for too few trials or a single option."""
-    complete = [one for one in _live(study) if one.state.name == "COMPLETE"]
-    names = [one.name for one in tuning.space.dimensions if any(one.name in trial.params for trial in complete)]
+    complete = [trial for trial in _live(study) if trial.state.name == "COMPLETE"]
+    names = [dimension.name for dimension in tuning.space.dimensions if any(dimension.name in trial.params for trial in complete)]
     if len(complete) < _FEWEST_TRIALS or len(names) < 2:
         return {}
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
@@ -288,12 +281,8 @@ def _importance(tuning: Tuning, study: Study) -> dict[str, dict[str, float]]:
 # --- the search -------------------------------------------------------------------------------------------------------------------
 
 
-class _Surplus(Exception):
-    """A trial that another process made unnecessary."""
-
-
-class _Failed(Exception):
-    """A trial with a reason."""
+class _NoResult(Exception):
+    """A trial that failed, with its reason among its attributes, or that another process made unnecessary."""
 
 
 def _search(study: Study, tuning: Tuning, directory: Path, progress: Progress) -> None:
@@ -316,7 +305,7 @@ def _search(study: Study, tuning: Tuning, directory: Path, progress: Progress) -
             def objective(trial: Any, budget: int = budget) -> tuple[float, ...]:
                 return _objective(trial, study, tuning, budget, directory, progress)
 
-            study.optimize(objective, n_trials=1, catch=(_Surplus, _Failed))
+            study.optimize(objective, n_trials=1, catch=(_NoResult,))
         elif running:
             progress.stage(f"waiting for {counted(running, 'trial')} of other processes", None)
             time.sleep(HEARTBEAT_S / 10)
@@ -331,7 +320,7 @@ def _wanted(tuning: Tuning) -> list[dict[str, Value]]:
     """The settings that are tried in any case, the default first: all of a space that has no more than there are trials."""
     space = tuning.space
     default = space.default_setting()
-    others = [one for one in space.settings(tuning.budget) or () if tuning.point(one).id != tuning.default.id]
+    others = [setting for setting in space.settings(tuning.budget) or () if tuning.point(setting).id != tuning.default.id]
     return [default, *others] if len(others) < tuning.budget else [default]
 
 
@@ -346,23 +335,25 @@ def _enqueue(study: Study, tuning: Tuning, wanted: list[dict[str, Value]]) -> No
 def _objective(trial: Any, study: Study, tuning: Tuning, budget: int, directory: Path, progress: Progress) -> tuple[float, ...]:
     """Run a trial in its own process; returns the values of the objectives."""
     others = _live(study)
-    if sum(one.number < trial.number for one in others) >= budget:
-        raise _Surplus
+    if sum(other.number < trial.number for other in others) >= budget:
+        raise _NoResult
     given = trial.user_attrs.get("setting")
-    setting = {one.name: one.suggest(trial) for one in tuning.space.dimensions if given is None or one.name in given}
+    setting = {
+        dimension.name: dimension.suggest(trial) for dimension in tuning.space.dimensions if given is None or dimension.name in given
+    }
     point = tuning.point(setting)
     trial.set_user_attr("setting", setting)
     trial.set_user_attr("point", point.id)
     result = _known(others, point) or _refused(point, tuning)
     if result is None:
         task = Task(point=point, round=1, directory=str(directory / "trials" / f"{trial.number:04}"))
-        titled = Titled(progress, f"trial {sum(one.number <= trial.number for one in others)} of {budget}, {point.label}")
+        titled = Titled(progress, f"trial {sum(other.number <= trial.number for other in others)} of {budget}, {point.label}")
         result = run_task(task, titled, found=_pruning(trial, task, tuning))
         store(task, result)
     trial.set_user_attr("result", msgspec.json.encode(result).decode())
     if result.reason is not None:
         trial.set_user_attr("reason", result.reason)
-        raise _Failed
+        raise _NoResult
     values = {goal.name: result.values.get(goal.value) for goal in tuning.goals}
     missing = [name for name, value in values.items() if value is None]
     if missing:
@@ -372,9 +363,9 @@ def _objective(trial: Any, study: Study, tuning: Tuning, budget: int, directory:
 
 def _known(trials: list[Any], point: Point) -> Result | None:
     """The result of an earlier trial of the same setting that a repetition would not change: a failure, or a training."""
-    for one in trials:
-        if one.user_attrs.get("point") == point.id and "result" in one.user_attrs and one.state.name in ("COMPLETE", "FAIL"):
-            result: Result = msgspec.json.decode(one.user_attrs["result"], type=Result)
+    for trial in trials:
+        if trial.user_attrs.get("point") == point.id and "result" in trial.user_attrs and trial.state.name in ("COMPLETE", "FAIL"):
+            result: Result = msgspec.json.decode(trial.user_attrs["result"], type=Result)
             if result.reason is not None or point.kind == "train":
                 return result
     return None
@@ -383,9 +374,9 @@ def _known(trials: list[Any], point: Point) -> Result | None:
 def _refused(point: Point, tuning: Tuning) -> Result | None:
     """The result of a combination of options that no machine accepts."""
     try:
-        _record(point.options, tuning).check()
+        options_of(point.kind, point.options).check()
     except RooflinesError as error:
-        return Result(point=point.id, round=1, reason=f"{error.message} {error.hint}".strip())
+        return Result(point=point.id, round=1, reason=str(error))
     return None
 
 
@@ -400,7 +391,7 @@ def _pruning(trial: Any, task: Task, tuning: Tuning) -> Callable[[Result], None]
             return
         reported = epochs
         trial.report(accuracy, epochs)
-        record = _record(task.point.options, tuning)
+        record = options_of(task.point.kind, task.point.options)
         if epochs < record.epochs * record.seeds and trial.should_prune():
             from optuna import TrialPruned
 

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 
 from rooflines._version import __version__
-from rooflines.reports.charts.kinds import Beam, Beams, Choice, Choices, Curves, Series
+from rooflines.reports.charts.kinds import Beam, Beams, Curves, Series
 from rooflines.reports.charts.palette import SERIES
 from rooflines.reports.document import Block, Cell, Column, Facts, Figure, Page, Paragraph, Section, Table
 from rooflines.reports.document import Row as Line
 from rooflines.reports.words.sentences import command_of
 from rooflines.roofline.step.interference import shared_by
 from rooflines.sweeps.objectives import OBJECTIVES, Objective
+from rooflines.sweeps.page import choices_of
 from rooflines.sweeps.pairs import Compared
 from rooflines.sweeps.records import Estimate, Row
-from rooflines.sweeps.summary import pareto
 from rooflines.sweeps.tune import DEFAULT_LABEL, Trial, Tuning
 from rooflines.units import counted, percent, quantity, significant
 
 
 def page(tuning: Tuning) -> Page:
     """Return the page of ``tuning``."""
-    machines = ", ".join(dict.fromkeys(one.result.facts["device_name"] for one in tuning.trials if _on(one)))  # type: ignore[union-attr]
+    machines = ", ".join(dict.fromkeys(trial.result.facts["device_name"] for trial in tuning.trials if _on(trial)))  # type: ignore[union-attr]
     sections = (
         _best(tuning), _pairs(tuning), _history(tuning), _importance(tuning), _fronts(tuning),
         Section(name="trials", title="Trials", blocks=(trials_table(tuning),)), _method(tuning),
@@ -39,7 +39,7 @@ def page(tuning: Tuning) -> Page:
         said=tuple(said),
         status=("interrupted", missing)
         if tuning.status == "interrupted"
-        else shared_by([one.result.values.get("others_cores") for one in tuning.trials if one.result is not None], "trials"),
+        else shared_by([trial.result.values.get("others_cores") for trial in tuning.trials if trial.result is not None], "trials"),
         sections=tuple(section for section in sections if section.blocks),
     )
 
@@ -55,14 +55,14 @@ def sentences(tuning: Tuning) -> list[str]:
     """Whether the best setting beats the default one and by how much, its command, and how many trials there were."""
     best = tuning.best
     if best is None:
-        reason = next((one.reason for one in tuning.trials if one.reason), "no trial has ended")
+        reason = next((trial.reason for trial in tuning.trials if trial.reason), "no trial has ended")
         return [f"No trial has a result: {reason}"]
     texts = [_verdict(tuning, best)]
-    texts += [f"{one.objective.capitalize()}: {change_text(one)}." for one in tuning.compared[1:]]
+    texts += [f"{compared.objective.capitalize()}: {change_text(compared)}." for compared in tuning.compared[1:]]
     texts.append(f"Command: {command_of(best.point.kind, best.point.options)}")
-    states = [one.state for one in tuning.trials]
+    states = [trial.state for trial in tuning.trials]
     ended = [f"{states.count(name)} {name}" for name in ("failed", "pruned") if name in states]
-    texts.append(f"{counted(len(states), 'trial')} of {counted(len(tuning.rows), 'setting')}{''.join(f', {one}' for one in ended)}.")
+    texts.append(f"{counted(len(states), 'trial')} of {counted(len(tuning.rows), 'setting')}{''.join(f', {text}' for text in ended)}.")
     return texts
 
 
@@ -83,19 +83,19 @@ def _verdict(tuning: Tuning, best: Row) -> str:
     return f"No setting is sure to beat the default one. The best of the trials, {best.point.label}: {goal.name} {change_text(first)}."
 
 
-def change_text(one: Compared) -> str:
+def change_text(compared: Compared) -> str:
     """``3.21 × that of the default (95 % interval 3.05 to 3.38, 5 pairs)``."""
-    pairs = counted(len(one.pairs), "pair")
-    if one.ratio is not None:
-        return f"{significant(one.ratio.value)} × that of the default ({_interval(one.ratio, 1.0)}, {pairs})"
-    if one.difference is not None:
-        change = one.difference.value * 100
-        return f"{change:+.1f} percentage points from the default ({_interval(one.difference, 100.0)}, {pairs})"
-    return f"too few pairs to compare ({len(one.pairs)})"
+    pairs = counted(len(compared.pairs), "pair")
+    if compared.ratio is not None:
+        return f"{significant(compared.ratio.value)} × that of the default ({_interval(compared.ratio, 1.0)}, {pairs})"
+    if compared.difference is not None:
+        change = compared.difference.value * 100
+        return f"{change:+.1f} percentage points from the default ({_interval(compared.difference, 100.0)}, {pairs})"
+    return f"too few pairs to compare ({len(compared.pairs)})"
 
 
-def _interval(one: Estimate, factor: float) -> str:
-    low, high = (f"{end * factor:.1f}" if factor > 1 else significant(end) for end in (one.low or 0.0, one.high or 0.0))
+def _interval(estimate: Estimate, factor: float) -> str:
+    low, high = (f"{end * factor:.1f}" if factor > 1 else significant(end) for end in (estimate.low or 0.0, estimate.high or 0.0))
     return f"95 % interval {low} to {high}"
 
 
@@ -140,17 +140,17 @@ def _pairs(tuning: Tuning) -> Section:
     if not tuning.compared or best is None:
         return Section(name="pairs", title="Comparison with the default")
     columns: list[Column] = [Column("pair", format="count")]
-    for one in tuning.compared:
-        goal = OBJECTIVES[one.objective]
+    for compared in tuning.compared:
+        goal = OBJECTIVES[compared.objective]
         columns += [Column(f"{goal.name}, {which}", goal.unit, goal.format, group=goal.name) for which in ("tuned", "default")]
-    most = max(len(one.pairs) for one in tuning.compared)
+    most = max(len(compared.pairs) for compared in tuning.compared)
     lines = []
     for index in range(most):
         cells: list[float | None] = [index + 1]
-        for one in tuning.compared:
-            cells += one.pairs[index] if index < len(one.pairs) else (None, None)
+        for compared in tuning.compared:
+            cells += compared.pairs[index] if index < len(compared.pairs) else (None, None)
         lines.append(Line(tuple(cells)))
-    result = Facts(rows=tuple((one.objective, change_text(one)) for one in tuning.compared), kind="definitions")
+    result = Facts(rows=tuple((compared.objective, change_text(compared)) for compared in tuning.compared), kind="definitions")
     other = " Each pair has another seed." if tuning.space.kind == "train" else ""
     note = f"Tuned is {best.point.label}. The two ran in turn, every other pair in the opposite order.{other}"
     table = Table(name="pairs", columns=tuple(columns), rows=tuple(lines), note=note)
@@ -185,7 +185,7 @@ def _importance(tuning: Tuning) -> Section:
     for name, shares in tuning.importance.items():
         beams = tuple(
             Beam(backend=option, label=option.replace("_", " "), value=share, text=percent(share), colour=SERIES[0])
-            for option, share in sorted(shares.items(), key=lambda one: -one[1])
+            for option, share in sorted(shares.items(), key=lambda pair: -pair[1])
         )
         caption = f"Importance of the options for {name}: how much their values differ between the better half of the trials and all."
         blocks.append(Figure(name=f"importance-{name}", caption=caption, drawing=Beams(x_title="share of importance", beams=beams)))
@@ -196,28 +196,17 @@ def _importance(tuning: Tuning) -> Section:
 
 
 def _fronts(tuning: Tuning) -> Section:
-    """Every two objectives against each other."""
+    """Return every two objectives against each other."""
     blocks = []
     placed = [row for row in tuning.rows if row.reason is None]
+    colours = {row.point.id: SERIES[1] if row.point.id == tuning.default.id else SERIES[0] for row in placed}
     for one, other in combinations(tuning.goals, 2):
         y, x = (other, one) if other.fraction else (one, other)
-        ids = {row.point.id for row in pareto(placed, {x.value: x.more, y.value: y.more})}
-        choices = tuple(_choices(placed, x, y, ids, tuning.default.id))
-        if len(choices) < 2:
-            continue
-        spread = max(one.x for one in choices) / max(min(one.x for one in choices), 1e-30)
-        caption = f"{y.name.capitalize()} and {x.name} of each setting. No setting beats those on the line in both."
-        drawing = Choices(x_title=x.title, y_title=y.title, choices=choices, log_x=spread > 5, fraction=y.fraction)
-        blocks.append(Figure(name=f"pareto-{y.name}-{x.name}", caption=caption, drawing=drawing))
+        drawing = choices_of(placed, x, y, colours)
+        if len(drawing.choices) > 1:
+            caption = f"{y.name.capitalize()} and {x.name} of each setting. No setting beats those on the line in both."
+            blocks.append(Figure(name=f"pareto-{y.name}-{x.name}", caption=caption, drawing=drawing))
     return Section(name="pareto", title="Objectives against each other", blocks=tuple(blocks))
-
-
-def _choices(rows: Sequence[Row], x: Objective, y: Objective, front: set[str], default: str) -> Iterator[Choice]:
-    for row in rows:
-        across, up = row.value(x.value), row.value(y.value)
-        if across is not None and up is not None:
-            colour = SERIES[1] if row.point.id == default else SERIES[0]
-            yield Choice(label=row.point.label, x=across, y=up, colour=colour, front=row.point.id in front)
 
 
 def trials_table(tuning: Tuning) -> Table:
@@ -238,7 +227,7 @@ def trials_table(tuning: Tuning) -> Table:
 
 def _method(tuning: Tuning) -> Section:
     space = tuning.space
-    rows = [(one.name.replace("_", " "), one.text) for one in space.dimensions]
+    rows = [(dimension.name.replace("_", " "), dimension.text) for dimension in space.dimensions]
     pruned = tuning.objectives == ("accuracy",)
     runs = "training" if space.kind == "train" else "profile"
     texts = [
@@ -252,8 +241,8 @@ def _method(tuning: Tuning) -> Section:
         "The trials choose the best setting; the comparison with the default uses other runs, so that luck in a trial does not count. "
         f"Intervals are Student's t of the {statistic} of the pairs."
     )
-    data = [one.result.facts["data"] for one in tuning.trials if one.result is not None and one.result.facts.get("data")]
-    texts += [f"{one[0].upper()}{one[1:]}." for one in dict.fromkeys(data)]
+    data = [trial.result.facts["data"] for trial in tuning.trials if trial.result is not None and trial.result.facts.get("data")]
+    texts += [f"{text[0].upper()}{text[1:]}." for text in dict.fromkeys(data)]
     blocks: list[Block] = [Facts(rows=tuple(rows), kind="definitions"), *map(Paragraph, texts)]
     if tuning.command:
         blocks.append(Paragraph(tuning.command, "code"))

@@ -79,7 +79,7 @@ def main() -> int:
     channel = Channel()
     # Unbuffered: the thread below waits for the end of the same stream.
     stream = os.fdopen(os.dup(0), "rb", buffering=0)
-    job = msgspec.json.decode(_line(stream), type=Job)
+    job = msgspec.json.decode(stream.readline(), type=Job)
     threading.Thread(target=_end_with_parent, args=(stream,), daemon=True).start()
     module, _, name = job.function.partition(":")
     function: Any = getattr(import_module(module), name)
@@ -90,15 +90,6 @@ def main() -> int:
     except MemoryError:
         channel.failed("there was not enough memory.", "Use smaller batches or fewer samples.")
     return 0
-
-
-def _line(stream: Any) -> bytes:
-    parts = []
-    while not (part := stream.read(65536)).endswith(b"\n"):
-        parts.append(part)
-        if not part:
-            break
-    return b"".join([*parts, part])
 
 
 def _end_with_parent(stream: Any) -> None:

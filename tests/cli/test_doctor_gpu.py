@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from rooflines.errors import DeviceError
-from rooflines.gpu_check import check, device
+from rooflines.gpu_check import MODULES, check
 from rooflines.gpu_check.records import Check, Device, Findings, GpuCheck, Part
-from rooflines.gpu_check.requirements import MODULES
 from rooflines.profiler.records import Environment
 from tests.commands import call
 
@@ -31,13 +30,13 @@ def no_gpu(monkeypatch):
     def find():
         raise DeviceError("torch finds no usable NVIDIA GPU or driver.")
 
-    monkeypatch.setattr(device, "find", find)
+    monkeypatch.setattr(check, "find_device", find)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_this_machine_has_none():
     with pytest.raises(DeviceError, match=r"torch finds no usable NVIDIA GPU or driver|built without CUDA|AMD"):
-        device.find()
+        check.find_device()
 
 
 def test_without_a_gpu_one_line_says_that_nothing_was_checked(doctor, no_gpu, tmp_path):
@@ -82,7 +81,7 @@ def test_exit_codes_and_files(doctor, monkeypatch, tmp_path, outcome, code):
         result = GpuCheck(created="2026-11-23T18:00:00+00:00", device=device, evidence="e", parts=(part,))
         return result, check.Files(*(folder / name for name in ("x.json", "x.html", "x.zip", "x")))
 
-    monkeypatch.setattr(device, "find", lambda: gpu)
+    monkeypatch.setattr(check, "find_device", lambda: gpu)
     monkeypatch.setattr(check, "run", run)
     answer = doctor("--gpu", "--require-gpu", "--only", "profiles", "--output", tmp_path)
     assert answer.code == code

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from rooflines.device_specs.catalog import Facts
 from rooflines.device_specs.compare import References, compare
 from rooflines.device_specs.history import History, Series, Session
-from rooflines.device_specs.records import Ceiling, Ceilings, Source
+from rooflines.device_specs.records import Ceiling, Ceilings, Conditions, Source
 from rooflines.gpu_check import ceilings as part
-from rooflines.gpu_check import energy, laws
-from rooflines.gpu_check.recorder import Recorder
-from rooflines.gpu_check.records import Device, Findings
+from rooflines.gpu_check import energy
+from rooflines.gpu_check.records import Device, Recorder, Target
 from rooflines.pipeline.ceilings import sheet_of
 from rooflines.profiler.records import Environment
-from rooflines.serial import read_json
 
 
 def environment(name, units, memory_gib):
@@ -61,7 +61,7 @@ def test_a_device_without_a_sheet_has_a_reason_and_no_error():
     assert sheet is None
     assert "no data sheet" in why
     assert reached("NVIDIA Nothing 9000", 10, 8, product("fp8", 1e12)) == {}
-    assert laws.above_no_sheet(()).outcome == "left out"
+    assert part.above_no_sheet(()).outcome == "left out"
 
 
 def test_fp8_with_fast_accumulation_is_compared_with_the_faster_rate_of_the_sheet():
@@ -69,8 +69,8 @@ def test_fp8_with_fast_accumulation_is_compared_with_the_faster_rate_of_the_shee
     found = reached("NVIDIA GeForce RTX 4090", 128, 23.6, product("fp8", 600e12), product("fp16", 160e12))
     assert found["GEMM fp8"] == pytest.approx(600 / 660.6)
     assert found["GEMM fp16"] == pytest.approx(160 / 165.2)  # sums in fp32, as torch has them
-    assert laws.above_no_sheet(found.items()).outcome == "ok"
-    assert laws.above_no_sheet(reached("NVIDIA GeForce RTX 4090", 128, 23.6, product("fp8", 800e12)).items()).outcome == "failed"
+    assert part.above_no_sheet(found.items()).outcome == "ok"
+    assert part.above_no_sheet(reached("NVIDIA GeForce RTX 4090", 128, 23.6, product("fp8", 800e12)).items()).outcome == "failed"
     assert reached("NVIDIA H100 80GB HBM3", 132, 79.1, product("fp8", 1500e12))["GEMM fp8"] == pytest.approx(1500 / 1978.9)
 
 
@@ -90,8 +90,9 @@ def test_the_part_records_everything_before_it_judges(tmp_path, monkeypatch):
         return measured_on("NVIDIA H200", derived, product("bf16", 781e12))
 
     monkeypatch.setattr(part, "measure", measure)
-    part.run(Recorder(tmp_path, Device(environment=environment("NVIDIA H200", 132, 140), max_clock_hz=1.98e9)))
-    found = read_json(tmp_path / "findings.json", Findings)
+    recorder = Recorder(tmp_path, Device(environment=environment("NVIDIA H200", 132, 140), max_clock_hz=1.98e9))
+    part.run(recorder)
+    found = recorder.findings
     assert (tmp_path / "progress.txt").read_text().splitlines()[-1] == "GEMM bf16: 781 TFLOP/s"
     assert (tmp_path / "rounds.json").is_file()
     assert [one.what for one in found.left_out] == ["CUDA kernels", "GEMM fp8", "cuda:0 and cuda:1"]
@@ -124,7 +125,135 @@ def test_earlier_measurements_in_the_cache_are_no_evidence():
 @pytest.mark.parametrize("run", [part.run, energy.run])
 def test_a_rehearsal_without_a_gpu_measures_nothing(tmp_path, run):
     cpu = Environment(rooflines="0", device="cpu", device_name="a CPU")
-    run(Recorder(tmp_path, Device(environment=cpu)))
-    found = read_json(tmp_path / "findings.json", Findings)
+    recorder = Recorder(tmp_path, Device(environment=cpu))
+    run(recorder)
+    found = recorder.findings
     assert (found.figures, found.checks) == ({}, [])
     assert [one.reason for one in found.left_out] == ["there is no GPU"]
+
+
+# --- targets ------------------------------------------------------------------------------------------------------------------------
+
+H200 = Facts(kind="cuda", units=132, memory_bytes=150_000_000_000)
+H100 = Facts(kind="cuda", units=132, memory_bytes=85_000_000_000)
+
+
+def test_the_h200_has_goals_and_what_passes_below_them():
+    found = {one.ceiling: (one.least, one.goal) for one in part.targets("NVIDIA H200", H200, ())}
+    assert found == {
+        "HBM copy": (4.1e12, 4.3e12), "FMA fp32": (60e12, 62e12), "GEMM bf16": (780e12, 800e12), "GEMM fp8": (1400e12, 1500e12),
+    }  # fmt: skip
+
+
+def test_the_h100_has_those_of_the_same_chip_in_proportion_to_its_sheet():
+    """Arithmetic is that of the H200; its memory has 3.35 of 4.8 TB/s."""
+    found = {one.ceiling: one for one in part.targets("NVIDIA H100 80GB HBM3", H100, ())}
+    assert found["HBM copy"].goal == pytest.approx(4.3e12 * 3350 / 4800)
+    assert found["HBM copy"].least == pytest.approx(4.1e12 * 3350 / 4800)
+    assert "0.6979" in found["HBM copy"].basis
+    for name, goal in (("FMA fp32", 62e12), ("GEMM bf16", 800e12), ("GEMM fp8", 1500e12)):
+        assert found[name].goal == pytest.approx(goal)
+
+
+@pytest.mark.parametrize(
+    ("name", "facts"),
+    [
+        ("NVIDIA H200 NVL", Facts(kind="cuda", units=132)),
+        ("NVIDIA H100 PCIe", Facts(kind="cuda", units=114)),
+        ("NVIDIA H200 MIG 1g.18gb", Facts(kind="cuda", units=16)),
+        ("NVIDIA GeForce RTX 4090", Facts(kind="cuda", units=128)),
+        ("a GPU without a sheet", Facts(kind="cuda", units=7)),
+    ],
+)
+def test_no_other_device_has_targets(name, facts):
+    assert part.targets(name, facts, ()) == ()
+
+
+def test_main_ceilings_count_and_not_their_variants():
+    measured = (product("bf16", 791e12), product("bf16", 700e12, variant="sustained"))
+    found = {one.ceiling: one.measured for one in part.targets("NVIDIA H200", H200, measured)}
+    assert found["GEMM bf16"] == 791e12
+    assert found["GEMM fp8"] is None
+
+
+# --- laws ---------------------------------------------------------------------------------------------------------------------------
+
+MAX_CLOCK = 1.98e9
+
+
+def figure(name, value, *, kind="compute", unit="FLOP/s", clock=None, throttled=(), source="measured", **fields):
+    conditions = None if clock is None else Conditions(clock_hz=clock, throttled=throttled)
+    return Ceiling(
+        kind=kind, name=name, value=value, unit=unit, source=Source(kind=source, detail="kernel"), conditions=conditions, **fields
+    )
+
+
+def outcome(check):
+    return check.outcome
+
+
+def test_figures_are_taken_at_the_maximum_clock():
+    warm = figure("FMA fp32", 60e12, clock=1.97e9)
+    assert outcome(part.clock_at_maximum([warm], MAX_CLOCK)) == "ok"
+    cold = figure("HBM copy", 4e12, kind="memory", unit="B/s", clock=1.2e9)
+    check = part.clock_at_maximum([warm, cold], MAX_CLOCK)
+    assert check.outcome == "failed"
+    assert "1.20 GHz of 1.98 GHz in HBM copy (no reason reported)" in check.found
+
+
+@pytest.mark.parametrize(
+    ("throttled", "expected"),
+    [
+        (("software power cap",), "ok"),
+        (("hardware power brake slowdown", "software power cap"), "ok"),
+        (("software thermal slowdown",), "failed"),
+        (("software power cap", "hardware thermal slowdown"), "failed"),
+        (("applications clocks setting",), "failed"),
+        ((), "failed"),
+    ],
+)
+def test_only_the_power_limit_excuses_a_low_clock(throttled, expected):
+    """A large product at 700 W runs at 1.4 of 1.98 GHz: that is what the board can do. Heat and clocks set by a user are not."""
+    product = figure("GEMM bf16", 790e12, clock=1.4e9, throttled=throttled)
+    check = part.clock_at_maximum([product], MAX_CLOCK)
+    assert check.outcome == expected
+    assert "1.40 GHz of 1.98 GHz in GEMM bf16" in check.found
+    assert all(reason in check.found for reason in throttled)
+
+
+def test_clocks_that_nobody_read_are_left_out():
+    assert outcome(part.clock_at_maximum([figure("GEMM bf16", 790e12)], MAX_CLOCK)) == "left out"
+    assert outcome(part.clock_at_maximum([figure("GEMM bf16", 790e12, clock=1.2e9)], None)) == "left out"
+    # copies between host and device need no clock of the multiprocessors
+    assert outcome(part.clock_at_maximum([figure("H2D", 50e9, kind="link", unit="B/s", clock=0.3e9)], MAX_CLOCK)) == "left out"
+
+
+def test_our_kernels_ran_or_the_check_fails():
+    ran = figure("FMA fp32", 60e12)
+    assert outcome(part.our_kernels_ran([ran], [])) == "ok"
+    derived = figure("FMA fp32", 67e12, source="derived")
+    check = part.our_kernels_ran([derived], ["CUDA kernels: skipped (NVVM not found); memory is measured with torch"])
+    assert (check.outcome, check.found) == ("failed", "CUDA kernels: skipped (NVVM not found); memory is measured with torch")
+    assert outcome(part.our_kernels_ran([], [])) == "failed"
+    assert part.our_kernels_ran([derived], []).found == "FMA fp32 was not measured"
+    assert outcome(part.our_kernels_ran([derived], [])) == "failed"
+    check = part.our_kernels_ran([ran], ["HBM copy: left out (CUDA_ERROR_INVALID_PTX)", "GEMM fp8: not available (no such operator)"])
+    assert (check.outcome, check.found) == ("failed", "HBM copy: left out (CUDA_ERROR_INVALID_PTX)")
+    assert outcome(part.our_kernels_ran([ran], ["GEMM fp8: left out (CUBLAS_STATUS_NOT_SUPPORTED)"])) == "ok"
+    assert outcome(part.our_kernels_ran([ran], ["L2 read: skipped, 3.00 TB/s is not above HBM"])) == "ok"
+
+
+def test_ceilings_above_the_sheet():
+    assert outcome(part.above_no_sheet([("GEMM bf16", 0.8), ("FMA fp32", 1.19)])) == "ok"
+    check = part.above_no_sheet([("GEMM bf16", 0.8), ("HBM copy", 2.0)])
+    assert (check.outcome, check.found) == ("failed", "2.00 by HBM copy")
+    assert outcome(part.above_no_sheet([])) == "left out"
+
+
+def test_the_least_decides_and_the_goal_is_reported():
+    target = Target(ceiling="HBM copy", unit="B/s", least=4.1e12, goal=4.3e12, basis="set", measured=4.2e12)
+    check = part.target_reached(target)
+    assert (check.law, check.outcome, check.found) == ("HBM copy >= 4.10 TB/s", "ok", "4.20 TB/s; goal 4.30 TB/s")
+    assert outcome(part.target_reached(msgspec.structs.replace(target, measured=4.0e12))) == "failed"
+    check = part.target_reached(msgspec.structs.replace(target, measured=None))
+    assert (check.outcome, check.found) == ("failed", "not measured; goal 4.30 TB/s")

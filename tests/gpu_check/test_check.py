@@ -6,10 +6,11 @@ import json
 import zipfile
 from dataclasses import dataclass
 
+import msgspec
 import pytest
 
 from rooflines.errors import OutputError
-from rooflines.gpu_check import check, device, parts
+from rooflines.gpu_check import PARTS, check, chosen
 from rooflines.gpu_check.page import page
 from rooflines.gpu_check.records import GpuCheck
 from rooflines.reports.render import html
@@ -26,8 +27,8 @@ class Rehearsal:
 @pytest.fixture(scope="module")
 def rehearsal(tmp_path_factory):
     said = []
-    found = device.find("cpu")
-    result, files = check.run(parts.chosen("counters"), found, tmp_path_factory.mktemp("check"), progress=said.append)
+    found = check.find_device("cpu")
+    result, files = check.run(chosen("counters"), found, tmp_path_factory.mktemp("check"), progress=said.append)
     return Rehearsal(result, files, said)
 
 
@@ -73,7 +74,7 @@ def test_the_record_is_written_after_each_part(rehearsal, tmp_path, monkeypatch)
     """A machine that goes away leaves what was measured."""
     done = []
 
-    def stops(part, folder, limit):
+    def stops(part, device, folder, limit):
         if done:
             raise KeyboardInterrupt
         done.append(part.name)
@@ -81,7 +82,7 @@ def test_the_record_is_written_after_each_part(rehearsal, tmp_path, monkeypatch)
 
     monkeypatch.setattr(check, "run_part", stops)
     with pytest.raises(KeyboardInterrupt):
-        check.run(parts.PARTS, rehearsal.result.device, tmp_path, progress=lambda line: None)
+        check.run(PARTS, rehearsal.result.device, tmp_path, progress=lambda line: None)
     assert [part["name"] for part in json.loads((tmp_path / "gpu_check_rehearsal.json").read_text())["parts"]] == ["counters"]
 
 
@@ -98,8 +99,6 @@ def test_a_page_that_fails_leaves_something_to_send(rehearsal, tmp_path, monkeyp
 
 
 def test_files_carry_the_name_of_the_device(rehearsal, tmp_path, monkeypatch):
-    import msgspec
-
     environment = msgspec.structs.replace(rehearsal.result.device.environment, device="cuda:0", device_name="NVIDIA GeForce RTX 4090")
     result, files = check.run((), msgspec.structs.replace(rehearsal.result.device, environment=environment), tmp_path, progress=print)
     assert files.json.name == "gpu_check_nvidia-geforce-rtx-4090.json"

@@ -12,7 +12,7 @@ import zipfile
 import pytest
 
 from rooflines.gpu_check import evidence
-from rooflines.gpu_check.redaction import Redaction
+from rooflines.gpu_check.evidence import Redaction
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.samplers.storage import write_samples
 

@@ -10,28 +10,23 @@ import pytest
 import torch
 
 from rooflines.gpu_check import networks
-from rooflines.gpu_check.recorder import Recorder
-from rooflines.gpu_check.records import Device, Findings
+from rooflines.gpu_check.records import Device, Recorder
 from rooflines.kernels.networks.cnn_torch import TorchCnn
 from rooflines.profiler.records import Environment
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.profiler.trace.records import KERNEL
-from rooflines.serial import read_json
 
 
 def recorder(folder):
     return Recorder(folder, Device(environment=Environment(rooflines="0", device="cpu", device_name="a CPU")))
 
 
-def recorded(folder):
-    return read_json(folder / "findings.json", Findings)
-
-
 def test_figures_may_be_numbers_of_numpy(tmp_path):
-    recorder(tmp_path).figure("a", {"one": np.float32(0.5), "two": np.int64(2), "three": np.arange(2)})
-    assert recorded(tmp_path).figures["a"] == {"one": 0.5, "two": 2, "three": [0, 1]}
+    part = recorder(tmp_path)
+    part.figure("a", {"one": np.float32(0.5), "two": np.int64(2), "three": np.arange(2)})
+    assert part.findings.figures["a"] == {"one": 0.5, "two": 2, "three": [0, 1]}
     with pytest.raises(TypeError, match="a figure cannot be object"):
-        recorder(tmp_path).figure("b", object())
+        part.figure("b", object())
 
 
 def test_labelled_images_can_be_told_apart():
@@ -51,16 +46,18 @@ def test_networks_train_in_turn(tmp_path):
     assert found["ratio_least"] <= found["ratio"] <= found["ratio_most"]
     assert set(found["samples_per_s"]) == {"torch-cpu", "other"}
     assert all(rate > 0 for rate in found["samples_per_s"].values())
-    recorder(tmp_path).figure("training", found)
-    assert recorded(tmp_path).figures["training"]["ratio"] == found["ratio"]
+    part = recorder(tmp_path)
+    part.figure("training", found)
+    assert part.findings.figures["training"]["ratio"] == found["ratio"]
     curves = [networks.losses(TorchCnn("cpu"), x, y, 16, 5) for _ in range(2)]
     np.testing.assert_allclose(*curves, rtol=1e-5)
     assert curves[0][0] != curves[0][1]
 
 
 def test_perceptron_operator_by_operator(tmp_path):
-    recorder(tmp_path).figure("rows", rows := networks.perceptron(("numpy", "torch-cpu"), samples=200, rounds=2)["operators"])
-    assert recorded(tmp_path).figures["rows"] == rows
+    part = recorder(tmp_path)
+    part.figure("rows", rows := networks.perceptron(("numpy", "torch-cpu"), samples=200, rounds=2)["operators"])
+    assert part.findings.figures["rows"] == rows
     assert [row["name"] for row in rows if row["layer"] == "dense1"][:2] == ["matrix product", "bias"]
     assert all(row["ratio"] == pytest.approx(row["numpy"] / row["torch-cpu"]) for row in rows)
 
@@ -80,8 +77,29 @@ def test_kernels_of_a_step_are_those_of_the_trace(tmp_path):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="here it would measure")
 def test_what_cannot_be_done_here_is_left_out_with_a_reason(tmp_path):
-    networks.run(recorder(tmp_path))
-    found = recorded(tmp_path)
+    part = recorder(tmp_path)
+    networks.run(part)
+    found = part.findings
     assert found.figures == {}
     assert [one.what for one in found.left_out] == ["numba-cuda beside torch-cuda", "CuPy beside NumPy"]
     assert "needs an NVIDIA GPU" in found.left_out[0].reason
+
+
+@pytest.mark.parametrize(
+    ("ratio", "rate", "difference", "kernels", "expected"),
+    [
+        (0.5, 71_759, 0.01, {"launches": 13}, {}),
+        (0.49, 900_000, 0.0, {"launches": 13}, {"speed >= 0.5 x torch, data resident": "failed"}),
+        (1.5, 71_758, 0.0, {"launches": 13}, {"more than 71,758 samples/s": "failed"}),
+        (1.5, 900_000, 0.02, {"launches": 14}, {"losses within 0.01 of torch's": "failed", "13 kernels per step": "failed"}),
+        (1.5, 900_000, 0.0, {"left_out": "the profiler saw no kernels"}, {"13 kernels per step": "left out"}),
+    ],
+)
+def test_targets_of_the_networks(ratio, rate, difference, kernels, expected):
+    training = {
+        "ratio": ratio, "ratio_least": ratio, "ratio_most": ratio, "samples_per_s": {"numba-cuda": rate, "torch-cuda": 1.0},
+        "curves": {"largest_difference": difference}, "kernels": {"numba-cuda": kernels},
+    }  # fmt: skip
+    checks = networks.networks_reach(training)
+    assert len(checks) == 4
+    assert {check.law: check.outcome for check in checks if check.outcome != "ok"} == expected

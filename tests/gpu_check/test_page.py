@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from rooflines.device_specs.compare import References, compare
 from rooflines.device_specs.records import Ceiling, Ceilings, Conditions, Source
 from rooflines.gpu_check.page import page
-from rooflines.gpu_check.records import Check, Device, Findings, GpuCheck, LeftOut, Part
-from rooflines.gpu_check.targets import Target
+from rooflines.gpu_check.records import Check, Device, Findings, GpuCheck, LeftOut, Part, Target
 from rooflines.pipeline.ceilings import sheet_of
 from rooflines.profiler.records import Environment
 from rooflines.reports.render import html, terminal
@@ -79,8 +79,6 @@ def test_the_page_has_every_check(record):
 
 
 def test_sections_without_figures_are_not_there(record):
-    import msgspec
-
     only = msgspec.structs.replace(record, parts=record.parts[-1:])
     assert [section.name for section in page(only).sections] == ["parts", "left_out"]
     assert not only.failed

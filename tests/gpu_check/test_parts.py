@@ -1,72 +1,32 @@
-"""The parts of the GPU check: their order, their share of the time, and what becomes of one that fails or hangs."""
+"""The parts of the GPU check: their order, their share of the time, and the result of one that fails or hangs."""
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import subprocess
 import time
+from importlib import import_module
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from rooflines.errors import UsageError
-from rooflines.gpu_check import parts, process
-from rooflines.gpu_check.parts import EVIDENCE_S, PARTS, TOTAL_S, PartPlan, chosen, limit_s
-from rooflines.gpu_check.process import result, run_part
+from rooflines.errors import DeviceError, UsageError
+from rooflines.gpu_check import EVIDENCE_S, PARTS, TOTAL_S, PartPlan, check, chosen, limit_s
 from rooflines.gpu_check.records import Check, Device, Findings, LeftOut
 from rooflines.profiler.records import Environment
-from rooflines.serial import write_json
+from rooflines.sweeps.process import JobError
 from tests.processes import ended, wait_until
 
-CODE = """
-import os, pathlib, subprocess, sys, time
-from rooflines.errors import DeviceError
-from rooflines.gpu_check import laws, parts
-
-def hangs(recorder):
-    recorder.figure("first", 1)
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    (recorder.folder / "child").write_text(str(child.pid))
-    time.sleep(600)
-
-def raises(recorder):
-    recorder.figure("first", 1)
-    raise ZeroDivisionError("no steps")
-
-def refuses(recorder):
-    raise DeviceError("cuda:0 is busy: another program holds 3 GiB.", hint="Wait.")
-
-def dies(recorder):
-    os._exit(3)
-
-def works(recorder):
-    recorder.figure("first", recorder.torch_device)
-    recorder.check(laws.judged("a law", "works", True, "found"))
-"""
+CPU = Device(environment=Environment(rooflines="0", device="cpu", device_name="a CPU"))
 
 
 @pytest.fixture
 def part(tmp_path, monkeypatch):
-    """Runs a function of ``CODE`` as a part."""
-    (tmp_path / "modules").mkdir()
-    (tmp_path / "modules" / "sitecustomize.py").write_text(
-        "import rooflines.gpu_check.parts as parts\n"
-        "names = ('hangs', 'raises', 'refuses', 'dies', 'works')\n"
-        "parts.PARTS = tuple(parts.PartPlan(name, f'cases_of_parts:{name}', 1, '') for name in names)\n"
-    )
-    (tmp_path / "modules" / "cases_of_parts.py").write_text(CODE)
-    root = str(Path(parts.__file__).parents[2])
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "modules"), root]))
-    monkeypatch.setattr("rooflines.gpu_check.process.environment", lambda: dict(os.environ))
-    write_json(tmp_path / "device.json", Device(environment=Environment(rooflines="0", device="cpu", device_name="a CPU")))
+    """Runs a function of ``parts_cases`` as a part."""
+    monkeypatch.chdir(Path(__file__).parents[2])
 
     def run(name, limit=60.0):
-        folder = tmp_path / name
-        folder.mkdir()
-        return run_part(PartPlan(name, "", 1, ""), folder, limit)
+        return check.run_part(PartPlan(name, f"tests.gpu_check.parts_cases:{name}", 1, ""), CPU, tmp_path / name, limit)
 
     return run
 
@@ -75,11 +35,12 @@ def test_order_and_time_of_a_whole_check():
     assert [one.name for one in PARTS] == ["ceilings", "profiles", "energy", "networks", "counters", "tests"]
     assert sum(one.share_s for one in PARTS) + EVIDENCE_S <= TOTAL_S == 600
     for one in PARTS:
-        assert callable(process.function_of(one))
+        module, _, name = one.function.partition(":")
+        assert callable(getattr(import_module(module), name))
 
 
 def test_the_documentation_has_the_parts_and_their_time():
-    text = (Path(parts.__file__).parents[2] / "docs" / "gpu-check.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "gpu-check.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \|.*\| (\d+) s \|$", text, re.MULTILINE)
     assert [(name, float(share_s)) for name, share_s in rows] == [(one.name, one.share_s) for one in PARTS]
 
@@ -107,61 +68,86 @@ def test_parts_are_chosen_by_name_and_run_in_their_order():
         chosen(",")
 
 
-def test_a_part_that_works_is_recorded(part):
+def test_a_part_that_works_is_recorded(part, tmp_path):
     found = part("works")
     assert (found.outcome, found.reason) == ("ok", "")
     assert found.findings.figures == {"first": "cpu"}
     assert [check.law for check in found.findings.checks] == ["a law"]
+    assert msgspec.json.decode((tmp_path / "works" / "findings.json").read_bytes(), type=Findings) == found.findings
 
 
 def test_a_part_that_fails_keeps_what_it_measured_and_says_why(part, tmp_path):
     found = part("raises")
-    assert (found.outcome, found.reason) == ("failed", "ZeroDivisionError: no steps")
+    assert (found.outcome, found.reason) == ("failed", "its process ended (exit code 1): ZeroDivisionError: no steps")
     assert found.findings.figures == {"first": 1}
     assert "Traceback" in (tmp_path / "raises" / "log.txt").read_text()
     assert part("refuses").reason == "cuda:0 is busy: another program holds 3 GiB. Wait."
-    assert part("dies").reason == "its process ended with exit code 3"
+    assert part("dies").reason == "its process ended (exit code 3)"
 
 
 def test_a_part_that_hangs_is_stopped_with_all_of_its_processes(part, tmp_path):
     begun = time.monotonic()
     found = part("hangs", 10.0)
-    assert (found.outcome, found.reason) == ("failed", "stopped after 10 s")
+    assert (found.outcome, found.reason) == ("failed", "its process was stopped after 10 s")
     assert found.findings.figures == {"first": 1}
     assert time.monotonic() - begun < 60  # not the ten minutes that it would take
     wait_until(lambda: ended(int((tmp_path / "hangs" / "child").read_text())))  # a killed process may take a moment
 
 
-def test_a_process_that_cannot_be_killed_is_left_behind(monkeypatch):
-    """As one that waits inside a driver that does not answer."""
-    sent, waited = [], []
-
-    class Stuck:
-        pid = 4711
-
-        def wait(self, seconds=None):
-            waited.append(seconds)
-            raise subprocess.TimeoutExpired("worker", seconds)
-
-    monkeypatch.setattr(process.os, "killpg", lambda pid, number: sent.append((pid, number)))
-    process._end(Stuck())
-    assert sent == [(4711, signal.SIGTERM), (4711, signal.SIGKILL)]
-    assert None not in waited
-
-
 def test_the_outcome_of_a_part():
-    plan = PartPlan("a", "", 1, "")
-    check = Check(law="a law", subject="run", outcome="ok", found="")
-    bad = msgspec.structs.replace(check, outcome="failed")
+    ok = Check(law="a law", subject="run", outcome="ok", found="")
+    bad = msgspec.structs.replace(ok, outcome="failed")
     absent = LeftOut(what="counters", reason="ncu is not installed")
 
     def outcome(error="", **fields):
-        found = result(plan, Findings(**fields), error, 1.0, 2.0)
-        return found.outcome, found.reason
+        return check.outcome_of(Findings(**fields), error)
 
-    assert outcome(figures={"a": 1}, checks=[check]) == ("ok", "")
-    assert outcome(figures={"a": 1}, checks=[check, bad]) == ("failed", "1 of 2 checks failed")
-    assert outcome("stopped after 2 s", figures={"a": 1}, checks=[check, bad]) == ("failed", "stopped after 2 s")
+    assert outcome(figures={"a": 1}, checks=[ok]) == ("ok", "")
+    assert outcome(figures={"a": 1}, checks=[ok, bad]) == ("failed", "1 of 2 checks failed")
+    assert outcome("stopped after 2 s", figures={"a": 1}, checks=[ok, bad]) == ("failed", "stopped after 2 s")
     assert outcome(left_out=[absent]) == ("left out", "ncu is not installed")
     assert outcome(figures={"a": 1}, left_out=[absent]) == ("ok", "")
     assert outcome() == ("left out", "it measured nothing")
+
+
+# --- the device --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "units", "driver_hz", "expected"),
+    [
+        ("NVIDIA H100 80GB HBM3", 132, 1.98e9, 1.98e9),
+        ("NVIDIA H100 80GB HBM3", 132, 1.7e9, 1.7e9),  # an administrator's limit
+        ("NVIDIA GeForce RTX 4090", 128, 3.105e9, 2.52e9),  # its driver names a clock that it does not reach under load
+        ("NVIDIA H100 80GB HBM3", 132, None, 1.98e9),
+        ("a GPU without a sheet", 7, 2e9, 2e9),
+        ("a GPU without a sheet", 7, None, None),
+    ],
+)
+def test_the_clock_that_a_device_should_hold(name, units, driver_hz, expected):
+    gpu = Device(environment=Environment(rooflines="0", device="cuda:0", device_name=name, device_units=units))
+    assert check.full_clock_hz(gpu, driver_hz) == expected
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (JobError("this torch is built without CUDA."), "this torch is built without CUDA."),
+        (JobError("its process ended (killed by signal 11): x"), r"the process that asks torch ended \(killed by signal 11\): x"),
+        (JobError("its process was stopped after 120 s"), "the process that asks torch was stopped after 120 s"),
+    ],
+)
+def test_a_device_that_cannot_be_used_has_a_reason(monkeypatch, error, message):
+    def run_job(job, progress):
+        assert job.limit_s == 120
+        raise error
+
+    monkeypatch.setattr(check, "run_job", run_job)
+    with pytest.raises(DeviceError, match=message):
+        check.find_device()
+
+
+def test_the_facts_pass_through_the_process(monkeypatch):
+    answer = b'{"environment": {"rooflines": "0", "device": "cuda:0", "device_name": "NVIDIA H200"}, "max_clock_hz": 1.98e9}'
+    monkeypatch.setattr(check, "run_job", lambda job, progress: answer)
+    assert check.find_device().max_clock_hz == 1.98e9

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import statistics
-import subprocess
 
 import pytest
 
-from rooflines.gpu_check import case_laws, profiles
-from rooflines.gpu_check.cases import Case
-from rooflines.gpu_check.recorder import Recorder
-from rooflines.gpu_check.records import Device, Findings
+from rooflines.gpu_check import laws, profiles
+from rooflines.gpu_check.profiles import Case, traced
+from rooflines.gpu_check.records import Device, Ended, Recorder
 from rooflines.profiler.records import Environment
-from rooflines.serial import read_json
 from tests.replay.device import ReplayDevice
 from tests.replay.fixtures import every, replaying, rooflines
 from tests.replay.recorded import recorded
@@ -21,10 +18,9 @@ TRACE = "bert-small_h100_inference"
 CLOCK_HZ = 1.755e9  # of the stand-in driver's script
 
 
-def launch(command, log, *, variables=None, timeout_s=None):
+def launch(command, log, limit_s, *, variables=None):
     answer = rooflines(*command[3:])
-    log.write_text(answer.out + answer.err)
-    return subprocess.CompletedProcess(command, answer.code, answer.out, answer.err)
+    return Ended(answer.code, f"exit code {answer.code}", answer.out, answer.err)
 
 
 @pytest.fixture(scope="module")
@@ -39,13 +35,16 @@ def checked(nvml_library, tmp_path_factory):
         case = Case(
             "bert on a replayed H100",
             (f"{workload}:step", "--ceilings", "spec", "--steps", "50", "--warmup", "1"),
-            flops=1,
-            coverage=0.5,
+            (
+                laws.run_at_maximum_clock, laws.run_energies_agree, *traced(1, 0.5), laws.other_stream_noticed, laws.sampled_gpu_works,
+                laws.one_graph_launch, laws.scaler_at_work,
+            ),
             whole=True,
-            laws=(case_laws.other_stream_noticed, case_laws.sampled_gpu_works, case_laws.one_graph_launch, case_laws.scaler_at_work),
-        )
-        record = profiles.run_case(recorder, case, launch, 300.0)
-    return {check.law: check for check in read_json(folder / "findings.json", Findings).checks}, record
+        )  # fmt: skip
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(profiles, "run_logged", launch)
+            record = profiles.run_case(recorder, case, 300.0)
+    return {check.law: check for check in recorder.findings.checks}, record
 
 
 def test_a_recorded_run_obeys_the_laws_of_every_run(checked):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rooflines.gpu_check.redaction import Redaction
+from rooflines.gpu_check.evidence import Redaction
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 ENVIRONMENT = {

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rooflines.gpu_check import tests as part
-from rooflines.gpu_check.recorder import Recorder
-from rooflines.gpu_check.records import Device, Findings
+from rooflines.gpu_check.records import Device, Recorder
 from rooflines.profiler.records import Environment
-from rooflines.serial import read_json
 
 CODE = """
 import pytest, time
@@ -28,13 +26,9 @@ def recorder(tmp_path):
     return Recorder(tmp_path / "part", Device(environment=Environment(rooflines="0", device="cpu", device_name="a CPU")))
 
 
-def found(recorder):
-    return read_json(recorder.folder / "findings.json", Findings)
-
-
 def run(recorder, *arguments, limit_s=120.0):
     part.run_tests(recorder, recorder.folder.parent, [*arguments, "-p", "no:randomly", "test_cases.py"], limit_s)
-    findings = found(recorder)
+    findings = recorder.findings
     (check,) = findings.checks
     return findings.figures["results"], check.outcome, check.found
 
@@ -79,13 +73,13 @@ def test_only_files_with_such_tests_are_collected(recorder, monkeypatch):
 def test_an_installed_package_has_none(recorder, monkeypatch):
     monkeypatch.setattr(part, "checkout", lambda: None)
     part.run(recorder)
-    (omitted,) = found(recorder).left_out
+    (omitted,) = recorder.findings.left_out
     assert "an installed package has no tests" in omitted.reason
-    assert found(recorder).figures == {}
+    assert recorder.findings.figures == {}
 
 
 def test_pytest_may_be_missing(recorder, monkeypatch):
     monkeypatch.setattr(part.importlib.util, "find_spec", lambda name: None)
     part.run(recorder)
-    (omitted,) = found(recorder).left_out
+    (omitted,) = recorder.findings.left_out
     assert omitted.reason == "pytest and hypothesis not installed"

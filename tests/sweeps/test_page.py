@@ -14,8 +14,8 @@ from rooflines.reports.render.html import render
 from rooflines.reports.render.terminal import print_page
 from rooflines.sweeps.page import page
 from rooflines.sweeps.records import Estimate, Point, Row, Sweep
-from rooflines.sweeps.summary import Curve, axis_of, curves, fit, knee, pareto
-from rooflines.sweeps.write import write_hyperparameters, write_table
+from rooflines.sweeps.results import Curve, axis_of, curves, fit, knee, pareto
+from rooflines.sweeps.sweep import write_hyperparameters, write_table
 
 
 def row(model, size, rate=None, memory=None, reason=None, **options):

@@ -17,8 +17,8 @@ from rooflines.profiler.progress import Silent
 from rooflines.reports.words.sentences import command_of
 from rooflines.sweeps import tune
 from rooflines.sweeps.space import read_space
+from rooflines.sweeps.sweep import write_tuning
 from rooflines.sweeps.tune import Tuning, load_tuning, run_tuning
-from rooflines.sweeps.write import write_tuning
 from tests.commands import call
 from tests.processes import wait_until
 

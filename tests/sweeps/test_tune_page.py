@@ -12,9 +12,9 @@ from rooflines.sweeps.objectives import OBJECTIVES
 from rooflines.sweeps.pairs import compare
 from rooflines.sweeps.records import Result
 from rooflines.sweeps.space import read_space
+from rooflines.sweeps.sweep import write_tuning
 from rooflines.sweeps.tune import Trial, Tuning
 from rooflines.sweeps.tune_page import page
-from rooflines.sweeps.write import write_tuning
 
 SPACE = read_space(["resnet18"], {"batch_size": "8..64", "channels_last": "off,on"}, "profile")
 SETTINGS = ({}, *({"batch_size": size, "channels_last": last} for size in (8, 16, 64) for last in (False, True)))

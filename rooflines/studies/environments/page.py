@@ -18,7 +18,7 @@ from rooflines.studies.environments.memory import SIZES
 from rooflines.studies.study import Study, device_of, model_of
 from rooflines.sweeps.page import curves_section, roofline
 from rooflines.sweeps.records import Row as Line
-from rooflines.sweeps.summary import Curve
+from rooflines.sweeps.results import Curve
 from rooflines.units import percent, significant
 
 TRAIN_IMAGES, VALIDATION_IMAGES = 100_000, 10_000
