@@ -77,8 +77,7 @@ def gradients_of(step: Callable[[], object], network: torch.nn.Module) -> Gradie
     worst = max(watcher.backward, key=lambda key: watcher.backward[key].flushed, default=None)
     large = sum(counts.elements for counts in watcher.backward.values())
     flushed = sum(counts.flushed for counts in watcher.backward.values())
-    if not flushed:
-        worst = None
+    operator, place = worst if flushed and worst is not None else ("", -1)
     return Gradients(
         elements=sum(parameter.numel() for parameter in network.parameters()),
         trainable=elements,
@@ -86,8 +85,8 @@ def gradients_of(step: Callable[[], object], network: torch.nn.Module) -> Gradie
         norm=_finite(math.hypot(*(float(gradient.norm()) for gradient, _ in known))),
         loss_change=_finite(sum(float((gradient * change).sum()) for gradient, change in known)),
         underflow_share=flushed / large if large else None,
-        underflow_operator=worst[0] if worst is not None else "",
-        underflow_module=calls.modules[worst[1]].path if worst is not None and worst[1] >= 0 else "",
+        underflow_operator=operator,
+        underflow_module=calls.modules[place].path if place >= 0 else "",
         silent=tuple(calls.modules[module].path for module in watcher.silent if module >= 0),
     )
 

@@ -8,8 +8,10 @@ again is not seen (docs/counting.md, "Memory at the peak").
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
@@ -56,15 +58,16 @@ def record_with_memory(step: Callable[[], object], fake: FakeTensorMode | None, 
     return recording
 
 
+@dataclass(slots=True, eq=False)
 class _Block:
     """One storage; ``category`` is empty where it follows from when the storage was made."""
 
-    __slots__ = ("allocated", "category", "device", "existed", "phase", "requested")
-
-    def __init__(self, device: torch.device, phase: int, existed: bool) -> None:
-        self.device, self.phase, self.existed = device, phase, existed
-        self.requested = self.allocated = 0
-        self.category = ""
+    device: torch.device
+    phase: int
+    existed: bool
+    requested: int = 0
+    allocated: int = 0
+    category: str = ""
 
     def kind(self) -> str:
         """Its category, a field of ``MemoryAtPeak``."""
@@ -151,25 +154,23 @@ class _Storages(ModuleWatch, Watcher):
     # --- records ---
 
     def _found_module(self, module: torch.nn.Module) -> None:
-        for tensor in (*module.parameters(), *module.buffers()):
-            if not is_lazy(tensor):
-                self._found(tensor, "parameters")
-                self._found_gradient(tensor)
+        self._found_parameters(module.parameters(), module.buffers())
 
     def _found_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizers[id(optimizer)] = optimizer
-        for group in optimizer.param_groups:
-            for tensor in group["params"]:
-                self._found(tensor, "parameters")
-                self._found_gradient(tensor)
+        self._found_parameters(*(group["params"] for group in optimizer.param_groups))
         for value in tree_leaves(list(optimizer.state.values())):
             if isinstance(value, torch.Tensor):
                 self._found(value, "optimizer")
 
-    def _found_gradient(self, tensor: torch.Tensor) -> None:
-        if tensor.grad is not None:
-            self._found(tensor.grad, "gradients")
-            self._gradients[id(tensor)] = (tensor, tensor.grad)
+    def _found_parameters(self, *groups: Iterable[torch.Tensor]) -> None:
+        for tensor in chain.from_iterable(groups):
+            if is_lazy(tensor):
+                continue
+            self._found(tensor, "parameters")
+            if tensor.grad is not None:
+                self._found(tensor.grad, "gradients")
+                self._gradients[id(tensor)] = (tensor, tensor.grad)
 
     def _drop_gradients(self) -> None:
         """Gradients from before that the step has given up. The recording keeps them, to put them back, so that nothing frees them."""

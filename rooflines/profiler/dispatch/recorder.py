@@ -151,7 +151,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.calls: dict[Call, int] = {}
         self.lossy: list[Call] = []
         self.modules = _ModuleStack()
-        self._watcher = watcher
+        self._watcher = watcher or Watcher()
         self._optimizer_ranges: list[bool] = []
         self._module_of_node: dict[int, int] = {}
         self._depth = 0  # of operators that PyTorch decomposes, around what is being called
@@ -188,7 +188,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             name = name_of(func)
             signature = Signature(name, tuple(argument_of(value) for value in args))
         phase, module = self._place()
-        before = self._watcher.calling(func, *given) if self._watcher is not None else None
+        before = self._watcher.calling(func, *given)
         if is_operator and self._values is not None:
             result = self._values.call(func, args, kwargs, RULES.get(name))
         else:
@@ -198,8 +198,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if phase == BACKWARD and name in _IN_PLACE:
             signature = self._as_without_a_mode(signature)
         self._note(signature, result, module, phase)
-        if self._watcher is not None:
-            self._watcher.called(func, (*given[0], *given[1].values()), result, phase, module, before)
+        self._watcher.called(func, (*given[0], *given[1].values()), result, phase, module, before)
         return result
 
     def _as_without_a_mode(self, signature: Signature) -> Signature:
