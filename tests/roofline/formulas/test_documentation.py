@@ -59,6 +59,12 @@ def test_every_operator_of_a_library_is_listed():
     assert [name for name in left if not any(fnmatchcase(name, pattern) for pattern in patterns)] == []
 
 
+def test_every_listed_operator_of_a_library_exists():
+    namespaces = {name.partition("::")[0] for name in registered() if "::" in name}
+    stated = {name for name in re.findall(r"`(\w+::[^`…]+)`", LIBRARIES) if name.partition("::")[0] in namespaces}
+    assert [name for name in stated if not any(fnmatchcase(known, name) for known in registered())] == []
+
+
 def test_what_is_zero_is_listed():
     assert listed("Zero on purpose") == plain(NOTHING)
 
