@@ -39,15 +39,18 @@ _FIELD: Final = re.compile(r"(?:(read|write|update|view) )?(\w+)(?:\[([^\]]*)\])
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """``cost`` FLOPs for each element of the arguments ``per``, or as many as ``other`` says, and the products ``matrix``.
+    """What an operator computes and moves. Numbers are expressions (see above).
 
-    ``result`` names the arguments whose shape and dtype returned tensors have; empty where all results are arguments. ``writes`` are
-    the bytes of results that have no such argument, ``reads`` those of operands of which not all is read. ``precision`` names the
-    arguments, tensors or dtypes (with a default: ``out_dtype=bfloat16``), of which the first with a precision says in which it
-    computes; empty for the first that is read, or is ``=fp32`` (``=`` for none); a call for which the expressions yield 0 has none.
-    ``assumption`` is that of ``Work``, where ``given`` is true. ``where`` names what several expressions need:
-    ``"made = 2 * n; kept = made // k"``. ``also`` are bytes that are read besides the operands, and a call for which ``fits`` is false
-    is not counted.
+    - ``schema``: the arguments.
+    - ``matrix``: FLOPs of products. ``cost``: other FLOPs for each element of the arguments ``per``. ``other``: more of them.
+    - ``reads``: bytes read, where not all of the operands is read. ``also``: bytes read besides.
+    - ``result``: the arguments whose shape and dtype returned tensors have. ``writes``: bytes of other returned tensors.
+    - ``precision``: the arguments, tensors or dtypes (with a default: ``out_dtype=bfloat16``), of which the first with a precision says
+      in which the operator computes; ``=fp32`` is a fixed one, ``=`` none, and empty means the first operand. A call without FLOPs has
+      none.
+    - ``where``: names for several expressions, ``"made = 2 * n; kept = made // k"``.
+    - ``fits``: a condition. A call for which it is false is not counted by this row.
+    - ``assumption``: that of ``Work``, where ``given`` is true.
     """
 
     schema: str
@@ -343,7 +346,7 @@ def _precision(row: Row, args: Arguments, tensors: Mapping[str, tuple[TensorArg,
 
 
 def _first_fitting(signature: Signature, rows: tuple[Row, ...], hints: Hints, work_of: Callable[..., Work]) -> Work:
-    """The work by the first row that the call fits; the reason where it fits none is that of the last row."""
+    """Return the work by the first row that fits the call. If none fits, the reason is that of the last row."""
     for row in rows[:-1]:
         with contextlib.suppress(NotCounted):
             return work_of(signature, row, hints)

@@ -365,8 +365,7 @@ _ATOM_PRODUCTS: Final[dict[str, str]] = {
     "_bmm_fp8_op": "left, right, write out, read scale_a, read scale_b",
 }
 register_products(_ATOM_PRODUCTS, wraps=True, namespace="aiter::")
-_IN_FP4: Final = fp4_product("read left, read left_scale?, read right, dtype, read scale")
-register({"aiter::gemm_a4w4_quant": _IN_FP4}, "matmul", wraps=True)
+register({"aiter::gemm_a4w4_quant": fp4_product("read left, read left_scale?, read right, dtype, read scale")}, "matmul", wraps=True)
 
 # --- layers ------------------------------------------------------------------------------------------------------------------------
 

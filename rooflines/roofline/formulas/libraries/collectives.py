@@ -61,8 +61,7 @@ _DIRECT: Final[dict[str, Row]] = {
 }
 register(_DIRECT, "communication")
 # A handle, what this rank has, perhaps a buffer that all ranks see, and the result.
-_BUFFERED: Final = (Row("read input, buffer, write out"), Row("read input, write out"))
-register({" ".join(_CUSTOM): _BUFFERED}, "communication", given=tensors_only)
+register({" ".join(_CUSTOM): (Row("read input, buffer, write out"), Row("read input, write out"))}, "communication", given=tensors_only)
 
 # --- with a norm -------------------------------------------------------------------------------------------------------------------
 

@@ -157,5 +157,4 @@ _TOP_K: Final = Row(
 register({"TopK": _TOP_K}, "moe")
 
 # [tokens, k] weights and experts in the order of the experts: that order and its inverse (int32), the weights, rows of each.
-_SORT: Final = Row("read weights, read ids, experts", result="weights", writes="2 * 4 * weights.n + 4 * experts")
-register({"SortTokens": _SORT}, "moe")
+register({"SortTokens": Row("read weights, read ids, experts", result="weights", writes="2 * 4 * weights.n + 4 * experts")}, "moe")

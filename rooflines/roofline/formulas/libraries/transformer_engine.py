@@ -287,8 +287,7 @@ for _name, _schema in _GROUPED.items():
 # --- conversions, activations and norms --------------------------------------------------------------------------------------------
 
 _NARROW: Final = costs.QUANTIZE + 2  # and the largest magnitude, for the scales of later steps
-_CAST: Final = Row("read self", _NARROW, "self", writes="self.n")
-register({"tex_ts::cast_to_fp8_ts tex_ts::cast_to_fp8_noalloc_ts": _CAST}, "element-wise")
+register({"tex_ts::cast_to_fp8_ts tex_ts::cast_to_fp8_noalloc_ts": Row("read self", _NARROW, "self", writes="self.n")}, "element-wise")
 
 # The number of a dtype, its bytes and precision.
 _WIDE: Final = {3: (4, "=fp32"), 4: (2, "=fp16"), 5: (2, "=bf16")}

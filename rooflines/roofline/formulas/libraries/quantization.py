@@ -1,30 +1,99 @@
-"""torchao: products of few-bit numbers, conversions to fp8 and fp4 for training, and moves of scales and tokens around grouped
-products. Its layers call ``aten`` operators, and its affine quantization dispatches to them. Padding of scales to the blocks that
-products read, and of groups, is not counted.
+"""Quantization: bitsandbytes, torchao, and the Hadamard transforms of servers, alone and with what comes before or after them.
+
+bitsandbytes has products and layers of 8-bit integers and 4-bit weights, which are packed two to a byte with a scale for each block,
+blockwise quantization, and optimizers with 8-bit states. torchao has products of few-bit numbers, conversions to fp8 and fp4 for
+training, and moves of scales and tokens around grouped products; its layers call ``aten`` operators, and its affine quantization
+dispatches to them. Padding of scales to the blocks that products read, and of groups, is not counted.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.rows import Row, register
 from rooflines.roofline.formulas.scaled import product_row
 
+# [..., k] @ [n, k]^T of int8; a scaled one multiplies each result by the scales of its row and its column.
+_INT8: Final = "read left[*m k], read right[n =k]"
+_SCALED: Final = f"{_INT8}, read row_stats?, read col_stats?"
+_EACH: Final = "2 + bool(bias)"
+# [..., k] with a weight [n, k] of 4 bits, widened as it is read.
+_4_BIT: Final = "read self[*m k], read packed, shape[n =k], read absmax?"
+_WIDEN: Final = "DEQUANTIZE * k * n"
+_PRODUCTS: Final[dict[str, Row]] = {
+    "int8_linear_matmul": product_row(_INT8, "4", precision="=int8"),
+    "int8_scaled_mm": product_row(f"{_SCALED}, read bias?, dtype=None", "item('dtype', 'float16')", _EACH, precision="=int8"),
+    "gemv_4bit": product_row(f"{_4_BIT}, read code?, blocksize", "self.item", besides=_WIDEN),
+    "gemm_4bit": product_row(
+        f"{_4_BIT}, blocksize, quant_type, read bias?, read absmax_8bit?, read absmax_code?, offset=None",
+        "self.item",
+        each="bool(bias)",
+        besides=_WIDEN,
+    ),
+}
+register(_PRODUCTS, "matmul", namespace="bitsandbytes::")
+
+# Columns with outliers are multiplied separately; their number is not recorded.
+_MIXED: Final = product_row(f"view wide, {_SCALED}, view outliers?, read bias?", "wide.item", _EACH, precision="=int8")
+register({"bitsandbytes::int8_mixed_scaled_mm": replace(_MIXED, fits="not outliers.n")}, "matmul", wraps=True)
+
+_CONVERSIONS: Final[dict[str, Row]] = {
+    # int8 and the largest magnitude of each row; the double form also by columns
+    "int8_vectorwise_quant": Row("read self[*rows k]", DYNAMIC_QUANTIZE, "self", writes="self.n + 4 * rows"),
+    "int8_double_quant": Row("read self[*rows k]", 2 * DYNAMIC_QUANTIZE, "self", writes="2 * self.n + 4 * (rows + k)"),
+    "int8_vectorwise_dequant": Row("read self, read stats", other="DEQUANTIZE * self.n", writes="4 * self.n", precision="=fp32"),
+    "int8_mm_dequant": Row(
+        "read self, read row_stats, read col_stats, dtype=None, read bias?",
+        other="self.n * (2 + bool(bias))",
+        writes="self.n * item('dtype', 'float16')",
+        precision="=fp32",
+    ),
+    "quantize_4bit": Row("read self, blocksize", DYNAMIC_QUANTIZE, "self", writes="up(self.n, 2) + 4 * up(self.n, blocksize)"),
+    "dequantize_4bit": Row(
+        "read self, read absmax, blocksize, quant_type, shape[*numbers], dtype",
+        other="DEQUANTIZE * numbers",
+        writes="numbers * item('dtype', '')",
+        precision="dtype",
+    ),
+    "quantize_blockwise": Row("read self, read code, blocksize", DYNAMIC_QUANTIZE, "self", writes="self.n + 4 * up(self.n, blocksize)"),
+    "dequantize_blockwise": Row(
+        "read self, read absmax, read code, blocksize, dtype",
+        other="DEQUANTIZE * self.n",
+        writes="self.n * item('dtype', '')",
+        precision="dtype",
+    ),
+}
+register(_CONVERSIONS, "element-wise", namespace="bitsandbytes::")
+
+# Two states are Adam's, LAMB's or AdEMAMix's, one that of momentum, RMSprop, Adagrad or Lion. 8-bit states widen and narrow again.
+_STATES: Final = "name, read grad, update param, update state1, update state2?"
+_STEP: Final = "ADAM if state2 else SGD_MOMENTUM + SGD"
+_OPTIMIZERS: Final[dict[str, Row]] = {
+    "optimizer_update_32bit": Row(f"{_STATES}, unorm=None", other=f"param.n * ({_STEP})", precision="param"),
+    "optimizer_update_8bit_blockwise": Row(
+        f"{_STATES}, beta1, beta2, beta3, alpha, eps, step, lr, qmap1, qmap2, update absmax1?, update absmax2?",
+        other=f"param.n * (({_STEP}) + (1 + bool(state2)) * (DEQUANTIZE + QUANTIZE + 2))",
+        precision="param",
+    ),
+}
+register(_OPTIMIZERS, "optimizer", namespace="bitsandbytes::")
+
 _OPERANDS: Final = "read left[*m k], read right[=k n]"
-_SCALED: Final = f"{_OPERANDS}, read left_scale, read right_scale"
+_TORCHAO_SCALED: Final = f"{_OPERANDS}, read left_scale, read right_scale"
 _OUT: Final = "item('out_dtype', 'bfloat16')"
 _BIASED: Final = "2 + bool(bias)"
-_PRODUCTS: Final[dict[str, Row]] = {
+_TORCHAO_PRODUCTS: Final[dict[str, Row]] = {
     # fp8 with a scale for every 32 elements; bfloat16 results
-    "torchao::mx_fp8_bf16": product_row(_SCALED, "2", precision="=fp8"),
+    "torchao::mx_fp8_bf16": product_row(_TORCHAO_SCALED, "2", precision="=fp8"),
     "torchao::triton_fp8_gemm_1x128_128x128 torchao::triton_fp8_gemm_1x128_128x1": product_row(
-        f"{_SCALED}, block=128, out=None", "item('out', 'float32')", each="1"
+        f"{_TORCHAO_SCALED}, block=128, out=None", "item('out', 'float32')", each="1"
     ),
     # a weight [n, k] and bfloat16 results
     "ao::blockwise_fp8_gemm": product_row("read left[*m k], read left_scale, read right[n =k], read right_scale", "2", each="1"),
     # int8, scaled by rows and columns, in the dtype of the scales
-    "torchao::scaled_int8_mm": product_row(_SCALED, "left_scale.item", each="2", precision="=int8"),
+    "torchao::scaled_int8_mm": product_row(_TORCHAO_SCALED, "left_scale.item", each="2", precision="=int8"),
     # A weight of which two in four elements are stored, [n, k / 2]: the products with these are counted.
     "torchao::rowwise_scaled_linear_sparse_cutlass_f8f8": product_row(
         "read input[*m wide], read input_scale, read weight[n k], read weight_meta, read weight_scale, read bias?, out_dtype=None",
@@ -54,7 +123,7 @@ _WRAPPERS: Final[dict[str, Row]] = {
     "int_matmul": product_row(_OPERANDS, "4"),
     "int_scaled_matmul": product_row(f"{_OPERANDS}, read scale", "scale.item", each="1", precision="=int8"),
 }
-register(_PRODUCTS, "matmul")
+register(_TORCHAO_PRODUCTS, "matmul")
 register(_WRAPPERS, "matmul", wraps=True, namespace="torchao::")
 
 
@@ -73,7 +142,7 @@ _WEIGHTS: Final = " ".join(
 )
 _ROWWISE: Final = " ".join(f"triton_fp8_rowwise_{name}" for name in ("transpose_rhs", "transpose_rhs_fused", "2d_scale_and_cast"))
 _OF_GROUPS: Final = "triton_fp8_per_group"
-_CONVERSIONS: Final[dict[str, Row]] = {
+_TORCHAO_CONVERSIONS: Final[dict[str, Row]] = {
     _MX: _to_fp8("read input, block=32", "up(input.n, block)"),
     _ACTIVATIONS: _to_fp8("read input, block=128", "4 * up(input.n, block)"),
     "triton_fp8_blockwise_act_quant_k_grouped_deepgemm": _to_fp8("read input, read groups, block=128", "4 * up(input.n, block)"),
@@ -111,7 +180,7 @@ _NVFP4: Final[dict[str, Row]] = {
     "mslk_quantize_nvfp4": Row("read input, read scale?", DYNAMIC_QUANTIZE, writes=_FP4),
     "mslk_quantize_nvfp4_stacked": Row("read sizes?, read input, read scale?", DYNAMIC_QUANTIZE, writes=_FP4, precision="input"),
 }
-register(_CONVERSIONS, "element-wise", namespace="torchao::")
+register(_TORCHAO_CONVERSIONS, "element-wise", namespace="torchao::")
 register(_NVFP4, "element-wise", namespace="ao::")
 register({"ao::mslk_calculate_group_max": Row("read input, read sizes", 2, writes="4 * sizes.n")}, "reduction")
 
@@ -145,3 +214,31 @@ _COPIES: Final[dict[str, Row]] = {
     ),
 }
 register(_COPIES, "copy", namespace="torchao::")
+
+# One addition a number in each of log2(k) steps, and a scale. Rows are padded to a power of 2.
+_TRANSFORM: Final = "input.n * ((k - 1).bit_length() + 1)"
+_QUANTIZE: Final = "bool(scale) * input.n * (QUANTIZE + 2)"
+# The last ``rope_dim`` numbers of a head rotate by the token's position before the transform.
+_ROTATION: Final = "heads * rope_dim * ROTARY_EMBEDDING"
+_ROPE: Final = "read input[*heads k], read cos, read sin, read positions, rope_dim"
+_TABLES: Final = "input.size + positions.size + min(positions.n, cos.n // cos[-1]) * (cos[-1] * cos.item + sin[-1] * sin.item)"
+_PLAIN: Final = f"{_ROTATION} + bool(rotates) * {_TRANSFORM}"
+_NARROW: Final = f"{_PLAIN} + {_QUANTIZE}"
+_ROWS: Final[dict[str, Row]] = {
+    "sgl_kernel::fast_hadamard_transform sglang::hadamard_transform _C::hadacore_transform": Row(
+        "read input[*rows k]", other=_TRANSFORM, result="input"
+    ),
+    "aiter::rotate_activation aiter::_rotate_activation_bf16": Row("write out, read input[*rows k]", other=_TRANSFORM),
+    "aiter::_rotate_activation_fp4quant": Row("write out, write scale?, read input[*rows k]", other=f"{_TRANSFORM} + {_QUANTIZE}"),
+    "aiter::rope_rotate_activation": Row(
+        f"write out, {_ROPE}, write scale?", other=f"{_ROTATION} + {_TRANSFORM} + {_QUANTIZE}", reads=_TABLES
+    ),
+    "aiter::_rope_rotate_activation_bf16": Row(f"write out, {_ROPE}, rotates=True", other=_PLAIN, reads=_TABLES),
+    "aiter::_rope_rotate_activation_fp4quant": Row(
+        f"write out, write scale?, {_ROPE}, group=32, shuffle=True, rotates=True", other=_NARROW, reads=_TABLES
+    ),
+    "aiter::_rope_rotate_activation_fp8quant": Row(
+        f"write out, write scale?, {_ROPE}, group=128, rotates=True", other=_NARROW, reads=_TABLES
+    ),
+}
+register(_ROWS, "element-wise")
