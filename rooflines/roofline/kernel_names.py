@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final
 
-from rooflines.profiler.trace.records import communicates, function_of
+from rooflines.profiler.trace.communication_kernels import communicates, function_of
 from rooflines.roofline.analysis import OperatorRow, Unmodelled
 
 _LONGEST = 60

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rooflines
-from rooflines.profiler.trace.records import communicates
+from rooflines.profiler.trace.communication_kernels import communicates
 from rooflines.roofline.kernel_names import kernel_category, matrix_precision, short_kernel
 from tests.traces import kernel, launch, op, span
 

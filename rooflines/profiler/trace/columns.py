@@ -20,6 +20,7 @@ import numpy.typing as npt
 from rooflines.arguments import arg
 from rooflines.errors import TraceError
 from rooflines.profiler.trace import intervals
+from rooflines.profiler.trace.communication_kernels import communicates
 from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.document import FLOATS_ROUND_FROM_US, Args, Event
 from rooflines.profiler.trace.intervals import Intervals
@@ -44,7 +45,6 @@ from rooflines.profiler.trace.records import (
     LaunchShape,
     MemoryEvents,
     ReadOptions,
-    communicates,
 )
 from rooflines.profiler.trace.signature import COLLECTIVE_DTYPES, Signature, collective, from_kineto
 from rooflines.profiler.work_ranges import RANGE_PREFIX, from_range_name

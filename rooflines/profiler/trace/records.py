@@ -5,9 +5,7 @@ Kinds are small integers. Times are nanoseconds on the trace's own clock.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -27,22 +25,6 @@ STEP_PREFIX = "ProfilerStep#"
 
 # What the columns, names and signatures of one trace may take unless the caller says otherwise: 40 million events.
 MEMORY_LIMIT_BYTES = 4 << 30
-
-# Kernels that exchange data with other devices, by name: one row for each family of libraries.
-_EXCHANGING = (
-    r"^(?:nccl|rccl|msccl|oneccl|hccl)",
-    # DeepEP in its own namespaces or those of a fork (dpsk::ep::internode in DeepSeek's training trace). Its get_dispatch_layout
-    # computes, and is none.
-    r"\b(?:deep_ep|ep|uccl|intranode|internode|internode_ll)::(?:cached_)?(?:notify|dispatch|combine|barrier)(?:_dispatch|_combine)?\b",
-    # Exchange of tokens between experts in mori, pplx, FlashInfer and TensorRT-LLM: read in their sources.
-    r"\bEp(?:Dispatch|Combine)\w*Kernel|\bpplx::\w*(?:dispatch|combine)|moeA2A(?:Dispatch|Combine)|moeAllToAllKernel|fusedMoeCommKernel",
-    r"nvshmem|rocshmem|barrier_(?:all_)?on_stream",
-    # Custom all-reduce of vLLM, SGLang and AITER (traces of their servers), and of FlashInfer, TensorRT-LLM and quickreduce (sources).
-    r"cross_device_(?:reduce|store)|(?:one|two)_?shot_?all_?reduce|\ball_?reduce|userbuffers_|\bmscclpp::",
-    # Symmetric memory of PyTorch: multimem_all_reduce_kernel in a trace of gpt-oss on a B200, the others by their source.
-    r"\bmultimem_|\bsymm_mem::|\b(?:put|wait)_signal_kernel|\ballToAllV\b",
-)  # fmt: skip
-_COMMUNICATION = re.compile("|".join(_EXCHANGING), re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,14 +213,3 @@ class CaptureTrace:
     trace: Trace
     name: str
     tokens: int | None = None
-
-
-def function_of(name: str) -> str:
-    """The qualified name of a kernel's function, without its type, template arguments and parameters."""
-    return re.split(r"[<(]", name[:512].removeprefix("void ").replace("(anonymous namespace)::", ""), maxsplit=1)[0]
-
-
-@lru_cache(maxsize=4096)
-def communicates(name: str) -> bool:
-    """Whether a kernel of this name sends data to another device or waits for it."""
-    return _COMMUNICATION.search(function_of(name)) is not None

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from rooflines.arguments import arg, as_options
 from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.profiler.records import RunFile
-from rooflines.profiler.trace.records import communicates
+from rooflines.profiler.trace.communication_kernels import communicates
 from rooflines.profiler.training.records import Training
 from rooflines.reports.words.rows import (
     CategorySummary,

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from rooflines.device_specs.records import Ceilings
-from rooflines.profiler.trace.records import communicates
+from rooflines.profiler.trace.communication_kernels import communicates
 from rooflines.roofline.analysis import Analysis, Example, Kernel, OperatorRow, Unmodelled
 from rooflines.roofline.shapes import tensors
 from rooflines.units import percent, seconds
