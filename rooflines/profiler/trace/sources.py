@@ -7,6 +7,7 @@ decompresses one piece ahead: zlib and zstandard release the GIL, so that this c
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import io
 import os
@@ -23,7 +24,7 @@ from rooflines.arguments import arg, escaped
 from rooflines.errors import TraceError, UsageError
 
 PIECE_BYTES = 4 << 20
-# What a piece of a compressed file is with ``problems``: the piece that is being read is lost where the file is damaged.
+# What a piece of a zstd file is with ``problems``: the piece that is being read is lost where the file is damaged.
 _SMALL_PIECE_BYTES = 4 << 10
 _Peekable: TypeAlias = "io.BufferedReader[Any]"
 PARTIAL_HINT = f"Use {arg('partial', True)} to read the events before the damage."
@@ -204,26 +205,38 @@ def _plain(file: BinaryIO, partial: bool) -> Iterator[bytes]:
 
 
 def _gunzip(file: BinaryIO, partial: bool) -> Iterator[bytes]:
-    """The members of a gzip file, which may be several behind each other, as ``cat a.gz b.gz`` makes them."""
+    """The members of a gzip file, which may be several behind each other, as ``cat a.gz b.gz`` makes them. With ``partial``,
+    everything before a damage comes before the error."""
     member = zlib.decompressobj(wbits=31)
-    size = _SMALL_PIECE_BYTES if partial else PIECE_BYTES // 16
+    rest = b""
     while True:
         if member.eof:
-            rest = member.unused_data or file.read(size)
+            rest = member.unused_data or file.read(PIECE_BYTES // 16)
             # Bytes after the last member, often zero padding, are not data.
             if not rest.startswith(_GZIP):
                 return
             member = zlib.decompressobj(wbits=31)
         else:
-            rest = member.unconsumed_tail or file.read(size)
+            rest = member.unconsumed_tail or file.read(PIECE_BYTES // 16)
             if not rest:
                 raise _Damaged("gzip file: unexpected end of file")
+        before = member.copy() if partial else None
         try:
             piece = member.decompress(rest, PIECE_BYTES)
         except zlib.error as error:
+            if before is not None:
+                yield from _byte_by_byte(before, rest)
             raise _Damaged(f"gzip file: {error}") from None
         if piece:
             yield piece
+
+
+def _byte_by_byte(member: Any, rest: bytes) -> Iterator[bytes]:
+    """What ``rest`` decompresses to before its damage: the call of zlib that meets the damage returns nothing."""
+    with contextlib.suppress(zlib.error):
+        for at in range(len(rest)):
+            if piece := member.decompress(rest[at : at + 1]):
+                yield piece
 
 
 def _unzstd(file: BinaryIO, partial: bool) -> Iterator[bytes]:
