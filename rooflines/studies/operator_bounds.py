@@ -1,4 +1,4 @@
-"""Bounds of operators that were timed alone, and these operators as an analysis that the roofline chart draws."""
+"""Bounds of operators that were timed alone, and these operators as points of a roofline."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from rooflines._version import __version__
 from rooflines.device_specs.records import Ceilings
-from rooflines.profiler.records import Environment, Workload
-from rooflines.roofline.analysis import Analysis, OperatorRow
+from rooflines.reports.charts.roofline import Point
+from rooflines.reports.views.roofline import rate_lines, warning
 from rooflines.roofline.bounds.model import place
 from rooflines.roofline.formulas import Work
 from rooflines.studies.records import TimedOperator
+from rooflines.units import percent, seconds
 
 ROOFLINE_NOTE = "Color and shape: backend. Area: time. Work: FLOPs and bytes that the kernel executes. Time: fastest of 15 rounds."
 
@@ -49,39 +49,31 @@ def _bounded(one: TimedOperator, ceilings: Ceilings) -> TimedOperator:
     )
 
 
-def as_analysis(backends: Sequence[tuple[str, Sequence[TimedOperator]]], device: str, ceilings: Ceilings) -> Analysis:
-    """The operators of several backends on one device as an analysis: the category of a row is its backend, which the chart colours."""
-    rows = [
-        OperatorRow(
-            name=" ".join(part for part in (one.layer if one.phase != "optimizer" else "", one.name) if part),
-            module=backend,
-            phase="",
-            shapes="",
-            precision=one.precision,
-            category=backend,
-            calls=one.calls,
-            time_s=one.time_s,
-            flops=one.executed,
-            matrix_flops=min(one.executed, one.matrix_flops),
-            bytes=one.bytes,
-            flop_per_s=one.executed / one.time_s,
-            attainable_flop_per_s=one.attainable_flop_per_s,
-            lower_bound_s=one.lower_bound_s,
-            efficiency=one.efficiency,
-            headroom_s=None if one.lower_bound_s is None else max(0.0, one.time_s - one.lower_bound_s),
-            bound=one.bound,
-            memory_level=one.memory_level,
-            engine="matrix" if one.matrix_flops else "vector",
-        )
-        for backend, operators in backends
-        for one in operators
-    ]
-    return Analysis(
-        workload=Workload(name="study", mode="training"),
-        environment=Environment(rooflines=__version__, device=device, device_name=ceilings.device),
-        ceilings=ceilings.ceilings,
-        operators=tuple(rows),
+def operator_points(backends: Iterable[tuple[str, Sequence[TimedOperator]]]) -> list[Point]:
+    """The operators of several backends on the roofline; the colour of a point is that of its backend."""
+    operators = [(backend, one) for backend, operators in backends for one in operators]
+    return [_point(number, backend, one) for number, (backend, one) in enumerate(operators) if one.executed and one.bytes]
+
+
+def _point(number: int, backend: str, one: TimedOperator) -> Point:
+    name = " ".join(part for part in (one.layer if one.phase != "optimizer" else "", one.name) if part)
+    headroom_s = 0.0 if one.lower_bound_s is None else max(0.0, one.time_s - one.lower_bound_s)
+    doubt = warning(one.efficiency)
+    judged = (
+        ("efficiency", "" if one.efficiency is None else percent(one.efficiency)),
+        ("headroom", seconds(headroom_s) if headroom_s else ""),
+        ("bound", bound_text(one)),
+        ("warning", doubt),
     )
+    return Point(
+        key=number, name=name, label=f"{name} {backend}", category=backend, intensity=one.executed / one.bytes,
+        flop_per_s=one.executed / one.time_s, time_s=one.time_s, precision=one.precision,
+        engine="matrix" if one.matrix_flops else "vector", gain_s=headroom_s, warning=doubt,
+        lines=(
+            ("backend", backend), ("calls", str(one.calls)), *rate_lines(one.executed, one.bytes, one.time_s),
+            *((about, text) for about, text in judged if text),
+        ),
+    )  # fmt: skip
 
 
 def bound_text(one: TimedOperator) -> str:

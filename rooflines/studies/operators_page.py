@@ -8,9 +8,9 @@ from typing import Any, Literal
 import msgspec
 
 from rooflines.device_specs.records import Ceilings
-from rooflines.reports.charts.kinds import Rooflines
+from rooflines.reports.charts.roofline import roofline
 from rooflines.reports.document import Block, Column, Figure, Row, Section, Table, or_absent
-from rooflines.studies.operator_bounds import ROOFLINE_NOTE, as_analysis, bound_text
+from rooflines.studies.operator_bounds import ROOFLINE_NOTE, bound_text, operator_points
 from rooflines.studies.records import NetworkResult, TimedOperator
 from rooflines.units import percent, si, significant
 
@@ -36,9 +36,10 @@ def operators_section(results: Sequence[NetworkResult], *, of: str, title: str, 
             name=f"roofline-{number}",
             caption=f"Operators of {of} and the roofs of {roofs.device}. Operators with the most headroom are labelled.",
             note=ROOFLINE_NOTE,
-            drawing=Rooflines(analysis=as_analysis(ours, device, roofs)),
+            drawing=chart,
         )
-        for number, ((_, device), (roofs, ours)) in enumerate(places.items(), 1)
+        for number, (roofs, ours) in enumerate(places.values(), 1)
+        if (chart := roofline(operator_points(ours), roofs.ceilings)) is not None
     ]
     rows = tuple(_row(one, each, unit) for one in results for each in one.operators)
     if rows:

@@ -10,9 +10,10 @@ import msgspec
 from rooflines.profiler.monitor.monitored import PythonMemory
 from rooflines.profiler.records import Workload
 from rooflines.profiler.samplers.fields import Summary
-from rooflines.reports.charts.usage import Line, Timeline, timeline_caption, usage_timeline
-from rooflines.reports.charts.usage import Row as TimelineRow
+from rooflines.reports.charts.timeline import Line, Timeline
+from rooflines.reports.charts.timeline import Row as TimelineRow
 from rooflines.reports.document import Block, Column, Facts, Figure, Page, Paragraph, Row, Section, Table
+from rooflines.reports.views.timeline import timeline_caption, usage_timeline
 from rooflines.reports.views.usage import usage_table
 from rooflines.reports.words.usage_sentences import energy_text, peak_power, refusal_text, usage_remarks
 from rooflines.roofline.analysis import Analysis, DeviceUsage, Gauge

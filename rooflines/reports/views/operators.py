@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from rooflines.reports.charts.palette import bound_style
-from rooflines.reports.charts.roofline import warning
 from rooflines.reports.document import Block, Cell, Column, Paragraph, Row, Section, Table, Value
 from rooflines.reports.views.kernels import kernels_table
+from rooflines.reports.views.roofline import warning
 from rooflines.reports.words import rows as rows_of
 from rooflines.reports.words import sentences
 from rooflines.reports.words.rows import TableRow, flagged, module_text, table_rows
 from rooflines.reports.words.summary import operators_summary, share_of_step
 from rooflines.reports.words.text import marked_name
-from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.units import seconds, si
 
 # Rows in the short form, and in print.
@@ -47,6 +47,7 @@ def operator_table(analysis: Analysis) -> Table | None:
     most_time = max(row.time_s for row in rows) or 1.0
     most_headroom = max((row.headroom_s or 0.0 for row in rows), default=0.0) or 1.0
     judged = any(row.headroom_s is not None for row in rows)
+    index_of = {id(row): index for index, row in enumerate(analysis.operators)}
     title = rows_of.table_title(everything)
     return Table(
         name="operators",
@@ -68,7 +69,7 @@ def operator_table(analysis: Analysis) -> Table | None:
             Column("shapes", format="shapes", least=11, priority=3, quiet=True),
             Column("longest kernel", format="middle", least=28, priority=8, quiet=True, show="brief"),
         ),
-        rows=tuple(_operator_row(one, analysis, most_time, most_headroom) for one in everything),
+        rows=tuple(_operator_row(one, analysis, most_time, most_headroom, index_of) for one in everything),
         total=_operator_totals(everything, analysis),
         order=rows_of.table_order(everything),
         sorted_by="headroom" if judged else "share",
@@ -79,7 +80,7 @@ def operator_table(analysis: Analysis) -> Table | None:
     )
 
 
-def _operator_row(one: TableRow, analysis: Analysis, most_time: float, most_headroom: float) -> Row:
+def _operator_row(one: TableRow, analysis: Analysis, most_time: float, most_headroom: float, index_of: dict[int, int]) -> Row:
     row, share = one.row, share_of_step(one.row.time_s, analysis)
     headroom = max(0.0, (row.headroom_s or 0.0) / most_headroom)
     inferred = f" · inferred: {row.inferred}" if row.inferred else ""
@@ -91,7 +92,7 @@ def _operator_row(one: TableRow, analysis: Analysis, most_time: float, most_head
             Cell(value=module_text(one), hover=module_text(one), sort=row.module),
             Cell(value=row.time_s, hover=seconds(row.time_s)),
             Cell(value=row.headroom_s, bar=headroom, sort=one.gain_s),
-            Cell(value=row.efficiency, hover=warning(row), warning=_doubt(one)),
+            Cell(value=row.efficiency, hover=warning(row.efficiency, row.flag), warning=_doubt(one)),
             Cell(value=rows_of.bound_text(one), letter=bound_style(one.bound).letter, hover=_bound_title(one), sort=one.bound),
             row.flop_per_s,
             row.attainable_flop_per_s,
@@ -104,13 +105,14 @@ def _operator_row(one: TableRow, analysis: Analysis, most_time: float, most_head
         ),
         colour=row.category,
         detail=_detail(one, analysis),
+        points=tuple(index_of[id(row)] for row in one.members if id(row) in index_of),
     )
 
 
 def _doubt(one: TableRow) -> str:
     """The reason why the efficiency of a row, or of some of its members, is not plausible."""
     wrong = flagged(one)
-    return warning(one.row) or (wrong[0].flag or "" if wrong else "")
+    return warning(one.row.efficiency, one.row.flag) or (wrong[0].flag or "" if wrong else "")
 
 
 def _operator_totals(everything: list[TableRow], analysis: Analysis) -> tuple[Value, ...]:
@@ -150,10 +152,15 @@ def _members_table(one: TableRow, analysis: Analysis) -> Table | None:
         ),
         rows=tuple(
             Row((row.module, share_of_step(row.time_s, analysis), row.time_s, row.headroom_s,
-                 Cell(value=row.efficiency, hover=warning(row), warning=warning(row)), row.calls))
+                 _efficiency(row), row.calls))
             for row in one.members
         ),
     )  # fmt: skip
+
+
+def _efficiency(row: OperatorRow) -> Cell:
+    doubt = warning(row.efficiency, row.flag)
+    return Cell(value=row.efficiency, hover=doubt, warning=doubt)
 
 
 def _bound_title(one: TableRow) -> str:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from rooflines.device_specs.records import DISTURBED, MARKS, marks_of
-from rooflines.reports.charts.kinds import Rooflines, StepTimes
+from rooflines.reports.charts.curves import StepTimes
 from rooflines.reports.charts.palette import BOUNDS, bound_style
-from rooflines.reports.charts.roofline import chart_caption, off_chart_sentences, roofline_chart
-from rooflines.reports.charts.usage import timeline_caption, usage_timeline
 from rooflines.reports.document import (
     ABSENT,
     Bar,
@@ -28,6 +26,8 @@ from rooflines.reports.document import (
 from rooflines.reports.views import coverage, modules, operators, serving
 from rooflines.reports.views.advice import findings_section, trials_section
 from rooflines.reports.views.division import division_rows, division_title, input_sentences
+from rooflines.reports.views.roofline import chart_caption, chart_note, roofline_of
+from rooflines.reports.views.timeline import timeline_caption, usage_timeline
 from rooflines.reports.views.usage import usage_table
 from rooflines.reports.words import sentences
 from rooflines.reports.words.summary import bound_times, operators_summary, peak_memory, share_of_step
@@ -203,22 +203,13 @@ def division_table(analysis: Analysis) -> Table | None:
 
 
 def _roofline(analysis: Analysis) -> Section:
-    chart = roofline_chart(analysis)
+    chart = roofline_of(analysis)
     missing = " ".join(text for text in (sentences.missing_operators(analysis), sentences.missing_ceilings(analysis)) if text)
     if chart is None:
         text = missing or "No operator has both FLOPs and bytes, so none has an intensity."
         return Section(name="roofline", title="Roofline", blocks=(Paragraph(text, "absent"),))
-    note = (
-        "A point is an operator: its area is its time, its colour its category." if chart.points else "",
-        "The ring is the whole run." if chart.ring else "",
-        "The grey band is from half of the roof up to the roof." if chart.band else "",
-        "Operators with the most headroom are labelled." if chart.labelled else "",
-        off_chart_sentences(chart),
-    )
-    figure = Figure(
-        name="roofline", drawing=Rooflines(analysis=analysis, interactive=True), caption=f"{chart_caption(analysis)} {missing}".strip(),
-        note=" ".join(text for text in note if text),
-    )  # fmt: skip
+    caption = f"{chart_caption(analysis)} {missing}".strip()
+    figure = Figure(name="roofline", drawing=chart, caption=caption, note=chart_note(analysis, chart))
     return Section(name="roofline", title="Roofline", blocks=(figure,))
 
 
@@ -287,14 +278,15 @@ def ceilings_table(analysis: Analysis) -> Table:
 
 
 def _steps(analysis: Analysis) -> Section:
-    kept = analysis.steps is not None and bool(analysis.steps.durations_s)
-    figure = Figure(
-        name="steps", drawing=StepTimes(analysis=analysis), caption="The timed steps in the order run.",
-        note="The dark strip is the 95 % interval of the median, the light one the 10th to 90th percentile. The axis does not start at"
-        " zero.",
-    )  # fmt: skip
-    texts = (Paragraph(text, show="always") for text in sentences.steps_sentences(analysis))
-    return Section(name="steps", title="Step times", under=_QUALITY, blocks=(*([figure] if kept else []), *texts))
+    blocks: list[Block] = [Paragraph(text, show="always") for text in sentences.steps_sentences(analysis)]
+    if analysis.steps is not None and analysis.steps.durations_s:
+        figure = Figure(
+            name="steps", drawing=StepTimes(steps=analysis.steps), caption="The timed steps in the order run.",
+            note="The dark strip is the 95 % interval of the median, the light one the 10th to 90th percentile. The axis does not start"
+            " at zero.",
+        )  # fmt: skip
+        blocks = [figure, *blocks]
+    return Section(name="steps", title="Step times", under=_QUALITY, blocks=tuple(blocks))
 
 
 def _timeline(analysis: Analysis) -> Section:
