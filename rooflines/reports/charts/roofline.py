@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from rooflines.device_specs.records import Ceiling, Ceilings
-from rooflines.reports.charts.palette import category_order
+from rooflines.reports.charts.palette import SERIES, category_order
 from rooflines.reports.charts.paper import Drawing, Mark, Sheet
 from rooflines.reports.words.sentences import SOURCE_WORDS
 from rooflines.reports.words.text import clip
@@ -252,7 +252,7 @@ def roofline(
         wide=wide,
         y_factor=y_factor,
         y_unit=f"{prefix}FLOP/s",
-        legend=_legend(drawn, total_s or sum(point.time_s for point in points)),
+        legend=tuple(_legend(drawn, total_s or sum(point.time_s for point in points))),
         full_s=max(longest, min(_FULL_SHARE * sum(point.time_s for point in points), 5 * longest)),
         left_out=len(points) - len(drawn),
         missing=missing,
@@ -375,12 +375,12 @@ def _labelled(points: Iterable[Point]) -> Iterable[Point]:
         yield replace(point, label=label)
 
 
-def _legend(points: Iterable[Point], total_s: float) -> tuple[tuple[str, float], ...]:
-    """The categories with their shares of the time, in the order of the palette."""
+def _legend(points: Iterable[Point], total_s: float) -> Iterable[tuple[str, float]]:
+    """The categories with their shares of the time, in the order of the palette; points of a series have names instead."""
     time_of: dict[str, float] = {}
     for point in points:
         time_of[point.category] = time_of.get(point.category, 0.0) + point.time_s
-    return tuple((name, time_of[name] / total_s if total_s else 0.0) for name in sorted(time_of, key=category_order))
+    return ((name, time_of[name] / total_s) for name in sorted(time_of, key=category_order) if name not in SERIES)
 
 
 def _limits(marks: Sequence[tuple[float, float]], levels: Sequence[float]) -> Limits:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from rooflines.reports.charts.labels import Box, Disc, columns, place_names
-from rooflines.reports.charts.palette import SERIES, category_mark
+from rooflines.reports.charts.palette import category_mark
 from rooflines.reports.charts.paper import POINTS_PER_INCH, SMALL, TEXT, Sheet, logarithmic
 from rooflines.reports.words.text import shorten_name
 from rooflines.units import percent
@@ -36,8 +36,8 @@ class _Plot:
 
     def __init__(self, chart: Chart, sheet: Sheet) -> None:
         width, height = sheet.width_in * POINTS_PER_INCH, min(_SHAPE * sheet.width_in, _TALLEST_IN) * POINTS_PER_INCH
-        # A page has the key as switches above the figure, and points of a series have names.
-        self.keyed = not sheet.page and not any(point.category in SERIES for point in chart.points)
+        # A page has the key as switches above the figure.
+        self.keyed = bool(chart.legend) and not sheet.page
         top = _TOP + _KEY if self.keyed else _TOP
         self.chart, self.sheet, self.ink = chart, sheet, sheet.ink
         self.width, self.height = width - _LEFT - _RIGHT, height - top - _BOTTOM
@@ -271,7 +271,7 @@ def _key(plot: _Plot) -> None:
     """Which colour is which category, with its share of the time: one line above the plot, as many as fit."""
     x, y = 10.0, plot.height + 21.0
     entries: Sequence[tuple[str, str]] = [(f"{category} {percent(share)}", category) for category, share in plot.chart.legend]
-    for text, category in [*entries, *([("area: time", "")] if plot.chart.points else [])]:
+    for text, category in [*entries, ("area: time", "")]:
         length = plot.length(text)
         if x + length > plot.width:
             x, y = 10.0, y - SMALL - 3

@@ -254,6 +254,6 @@ def test_points_of_any_origin_stand_on_roofs_and_those_with_a_label_are_named():
     ]
     chart = roofline(points, ceilings())
     assert [point.label for point in chart.labelled] == ["step", "step #2", "step #3"]
-    assert chart.legend == (("series-1", 1.0),)
+    assert chart.legend == ()
     assert {roof.ceiling.name for roof in chart.roofs if roof.primary} == {"DRAM triad", "FMA fp32"}
     assert roofline((), ()) is None
