@@ -79,8 +79,7 @@ def ceilings(
 
 def _draw(page: Page, suffix: str) -> bytes:
     """The page, or its figure alone, as the content of a file that ends in ``suffix``."""
-    from rooflines.reports.charts.draw import draw
-    from rooflines.reports.charts.figure import as_png, as_svg
+    from rooflines.reports.charts.paper import as_png, as_svg, draw
 
     if suffix == ".html":
         from rooflines.reports.render import html

@@ -7,13 +7,16 @@ once, here, so that a table has the same columns in a terminal, on a page, in pr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from rooflines.device_specs.records import DISTURBED
 from rooflines.reports.words.text import Scale, count_text, efficiency_text
 from rooflines.units import scale, significant
+
+if TYPE_CHECKING:
+    from rooflines.reports.charts.paper import Drawing
 
 Value: TypeAlias = str | float | int | None
 # "always" is also in the short form, which a terminal shows; "full" is not; "brief" stands there only, for what is shortened.
@@ -89,7 +92,7 @@ class Row(msgspec.Struct, frozen=True):
 
     ``colour`` names the category or backend whose colour marks it; ``muted`` rows stand back; ``depth`` indents the words of a tree;
     ``heading`` rows have a title in their first cell and nothing else; ``show`` and ``printed`` say which forms have it; ``detail``
-    is what stands below it, opened on demand.
+    is what stands below it, opened on demand; ``points`` are the keys of its points in the roofline of the page.
     """
 
     cells: tuple[Value | Cell, ...]
@@ -100,6 +103,7 @@ class Row(msgspec.Struct, frozen=True):
     show: Show = "always"
     printed: bool = True
     detail: tuple[Paragraph | Table, ...] = ()
+    points: tuple[int, ...] = ()
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,7 +169,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """A figure: what to see in it, what to draw (one of the kinds that ``charts`` draws), and a remark below it."""
 
     name: str
-    drawing: msgspec.Struct
+    drawing: Drawing
     caption: str = ""
     note: str = ""
     show: Show = "full"

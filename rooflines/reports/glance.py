@@ -91,13 +91,11 @@ def _breakdown(analysis: Analysis) -> str:
 
 def _roofline(analysis: Analysis) -> str:
     """The roofline as SVG; empty where no operator has a place in it."""
-    from rooflines.reports.charts.roofline import roofline_chart
+    from rooflines.reports.charts.paper import as_svg, draw
+    from rooflines.reports.views.roofline import roofline_of
 
-    if roofline_chart(analysis) is None:
+    chart = roofline_of(analysis)
+    if chart is None:
         return ""
-    from rooflines.reports.charts.draw import draw
-    from rooflines.reports.charts.figure import as_svg
-    from rooflines.reports.charts.kinds import Rooflines
-
-    svg = as_svg(draw(Rooflines(analysis=analysis)))
+    svg = as_svg(draw(chart))
     return svg[svg.index("<svg") :]

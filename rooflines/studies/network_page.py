@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from rooflines._version import __version__
 from rooflines.device_specs.records import Ceilings
-from rooflines.profiler.records import Environment, Workload
-from rooflines.reports.charts.kinds import Rooflines
+from rooflines.reports.charts.roofline import Point, roofline
 from rooflines.reports.document import Block, Column, Figure, Row, Section, Table, or_absent
-from rooflines.roofline.analysis import Analysis, OperatorRow
+from rooflines.reports.views.roofline import rate_lines, warning
 from rooflines.serial import read_json
 from rooflines.studies.records import DETAIL_FILE, Detail, NetworkResult, TimedOperator
 from rooflines.studies.study import Study, device_of
 from rooflines.sweeps.records import Row as Line
-from rooflines.units import percent, si, significant
+from rooflines.units import percent, seconds, si, significant
 
 D = TypeVar("D", bound=Detail)
 _ROOFLINE_NOTE = "Color and shape: backend. Area: time. Work: FLOPs and bytes that the kernel executes. Time: fastest of 15 rounds."
@@ -78,9 +76,10 @@ def operators_section(results: Sequence[NetworkResult], *, of: str, title: str, 
             name=f"roofline-{number}",
             caption=f"Operators of {of} and the roofs of {roofs.device}. Operators with the most headroom are labelled.",
             note=_ROOFLINE_NOTE,
-            drawing=Rooflines(analysis=_as_analysis(ours, device, roofs)),
+            drawing=chart,
         )
-        for number, ((_, device), (roofs, ours)) in enumerate(places.items(), 1)
+        for number, (roofs, ours) in enumerate(places.values(), 1)
+        if (chart := roofline(operator_points(ours), roofs.ceilings)) is not None
     ]
     rows = tuple(_row(one, each, unit) for one in results for each in one.operators)
     if rows:
@@ -96,13 +95,12 @@ def operators_section(results: Sequence[NetworkResult], *, of: str, title: str, 
 
 
 def _row(result: NetworkResult, one: TimedOperator, unit: Literal["µs", "ms"]) -> Row:
-    bound = f"memory ({one.memory_level})" if one.bound == "memory" and one.memory_level else one.bound
     time = f"{one.time_s * 1e6:,.0f}" if unit == "µs" else f"{one.time_s * 1e3:.3g}"
     return Row(
         (
             result.name, f"{one.layer} {one.name}".strip(), one.phase, time,
             si(one.executed / one.time_s, "FLOP/s"), si(one.bytes / one.time_s, "B/s"), significant(one.executed / one.bytes),
-            or_absent(one.efficiency, percent), bound,
+            or_absent(one.efficiency, percent), bound_text(one),
         ),
         colour=result.backend,
     )  # fmt: skip
@@ -118,23 +116,33 @@ def operator_records(results: Sequence[NetworkResult]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _as_analysis(backends: Sequence[tuple[str, Sequence[TimedOperator]]], device: str, ceilings: Ceilings) -> Analysis:
-    """The operators of several backends on one device as an analysis: the category of a row is its backend, which the chart colours."""
-    rows = [
-        OperatorRow(
-            name=" ".join(part for part in (one.layer if one.phase != "optimizer" else "", one.name) if part), module=backend, phase="",
-            shapes="", precision=one.precision, category=backend, calls=one.calls, time_s=one.time_s, flops=one.executed,
-            matrix_flops=min(one.executed, one.matrix_flops), bytes=one.bytes, flop_per_s=one.executed / one.time_s,
-            attainable_flop_per_s=one.attainable_flop_per_s, lower_bound_s=one.lower_bound_s, efficiency=one.efficiency,
-            headroom_s=None if one.lower_bound_s is None else max(0.0, one.time_s - one.lower_bound_s), bound=one.bound,
-            memory_level=one.memory_level, engine="matrix" if one.matrix_flops else "vector",
-        )
-        for backend, operators in backends
-        for one in operators
-    ]  # fmt: skip
-    return Analysis(
-        workload=Workload(name="study", mode="training"),
-        environment=Environment(rooflines=__version__, device=device, device_name=ceilings.device),
-        ceilings=ceilings.ceilings,
-        operators=tuple(rows),
+def operator_points(backends: Iterable[tuple[str, Sequence[TimedOperator]]]) -> list[Point]:
+    """The operators of several backends on the roofline; the colour of a point is that of its backend."""
+    operators = [(backend, one) for backend, operators in backends for one in operators]
+    return [_point(number, backend, one) for number, (backend, one) in enumerate(operators) if one.executed and one.bytes]
+
+
+def _point(number: int, backend: str, one: TimedOperator) -> Point:
+    name = " ".join(part for part in (one.layer if one.phase != "optimizer" else "", one.name) if part)
+    headroom_s = 0.0 if one.lower_bound_s is None else max(0.0, one.time_s - one.lower_bound_s)
+    doubt = warning(one.efficiency)
+    judged = (
+        ("efficiency", "" if one.efficiency is None else percent(one.efficiency)),
+        ("headroom", seconds(headroom_s) if headroom_s else ""),
+        ("bound", bound_text(one)),
+        ("warning", doubt),
     )
+    return Point(
+        key=number, name=name, label=f"{name} {backend}", category=backend, intensity=one.executed / one.bytes,
+        flop_per_s=one.executed / one.time_s, time_s=one.time_s, precision=one.precision,
+        engine="matrix" if one.matrix_flops else "vector", gain_s=headroom_s, warning=doubt,
+        lines=(
+            ("backend", backend), ("calls", str(one.calls)), *rate_lines(one.executed, one.bytes, one.time_s),
+            *((about, text) for about, text in judged if text),
+        ),
+    )  # fmt: skip
+
+
+def bound_text(one: TimedOperator) -> str:
+    """What sets the pace of an operator: ``memory (L3)``."""
+    return f"memory ({one.memory_level})" if one.bound == "memory" and one.memory_level else one.bound

@@ -11,17 +11,18 @@ from rooflines._version import __version__
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import RooflinesError
 from rooflines.profiler.directory import load
-from rooflines.profiler.records import Environment, Workload
-from rooflines.reports.charts.kinds import Choice, Choices, Curves, Rooflines, Series
+from rooflines.reports.charts.curves import Choice, Choices, Curves, Series
 from rooflines.reports.charts.palette import SERIES
+from rooflines.reports.charts.roofline import Chart, Point
+from rooflines.reports.charts.roofline import roofline as roofline_chart
 from rooflines.reports.document import Block, Cell, Column, Facts, Figure, Page, Paragraph, Row, Section, Table
-from rooflines.roofline.analysis import Analysis, OperatorRow
+from rooflines.reports.views.roofline import rate_lines, warning
 from rooflines.roofline.step.interference import shared_by
 from rooflines.sweeps.objectives import OBJECTIVES, Objective
 from rooflines.sweeps.records import Row as Line
 from rooflines.sweeps.records import Sweep
 from rooflines.sweeps.results import KNEE, Curve, by_axis, fit, knee, pareto
-from rooflines.units import interval, percent, significant
+from rooflines.units import interval, percent, seconds, significant
 
 # A value of a row as a column: its name, its header, unit and format.
 _COLUMNS = (
@@ -200,23 +201,19 @@ def paths_section(rows: Sequence[Line]) -> Section:
     return Section(name="roofline", title="Roofline", blocks=tuple(blocks))
 
 
-def roofline(found: Sequence[Curve], device: str, axis: str | None) -> Rooflines | None:
+def roofline(found: Sequence[Curve], device: str, axis: str | None) -> Chart | None:
     """Whole steps on the roofs of ``device``; None where nothing was counted or no ceilings are known."""
-    placed = [
-        _as_row(row, colour, f"{curve.name} {row.point.options[axis]}" if axis is not None else curve.name)
-        for curve, colour in zip(found, colours(found), strict=True)
-        for row in curve.rows
+    points = [
+        _point(number, row, colour, f"{curve.name} {row.point.options[axis]}" if axis is not None else curve.name)
+        for number, (curve, colour, row) in enumerate(
+            (curve, colour, row) for curve, colour in zip(found, colours(found), strict=True) for row in curve.rows
+        )
         if row.value("flop_per_s") and row.value("intensity_flop_per_byte")
     ]
     ceilings = ceilings_of(row for curve in found for row in curve.rows)
-    if not placed or ceilings is None:
+    if not points or ceilings is None:
         return None
-    analysis = Analysis(
-        workload=Workload(name="sweep", mode="inference"),
-        environment=Environment(rooflines=__version__, device=ceilings.kind, device_name=device),
-        ceilings=ceilings.ceilings, operators=tuple(placed),
-    )  # fmt: skip
-    return Rooflines(analysis=analysis, paths=axis is not None)
+    return roofline_chart(points, ceilings.ceilings, paths=axis is not None)
 
 
 def ceilings_of(rows: Iterable[Line]) -> Ceilings | None:
@@ -231,15 +228,18 @@ def ceilings_of(rows: Iterable[Line]) -> Ceilings | None:
     return None
 
 
-def _as_row(row: Line, colour: str, label: str) -> OperatorRow:
-    """A whole step as the roofline chart draws an operator."""
+def _point(number: int, row: Line, colour: str, label: str) -> Point:
+    """A whole step on the roofline."""
     value = {name: estimate.value for name, estimate in row.estimates.items()}
-    bound = value.get("lower_bound_s")
-    return OperatorRow(
-        name=label, module="", phase="", shapes="", precision=str(row.point.options.get("precision", "fp32")), category=colour, calls=1,
-        time_s=value["step_s"], flops=value["flops"], matrix_flops=value["matrix_flops"], bytes=value["bytes"],
-        intensity_flop_per_byte=value["intensity_flop_per_byte"], flop_per_s=value["flop_per_s"], lower_bound_s=bound,
-        efficiency=value.get("efficiency"), headroom_s=None if bound is None else max(0.0, value["step_s"] - bound), engine="matrix",
+    time_s, bound_s, efficiency = value["step_s"], value.get("lower_bound_s"), value.get("efficiency")
+    headroom_s = 0.0 if bound_s is None else max(0.0, time_s - bound_s)
+    lines = list(rate_lines(value["flops"], value["bytes"], time_s, value["flop_per_s"]))
+    lines += [] if efficiency is None else [("efficiency", percent(efficiency))]
+    lines += [("headroom", seconds(headroom_s))] if headroom_s else []
+    return Point(
+        key=number, name=label, label=label, category=colour, intensity=value["intensity_flop_per_byte"],
+        flop_per_s=value["flop_per_s"], time_s=time_s, precision=str(row.point.options.get("precision", "fp32")), engine="matrix",
+        gain_s=headroom_s, warning=warning(efficiency), lines=tuple(lines),
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from rooflines._version import __version__
-from rooflines.reports.charts.kinds import Beam, Beams, Curves, Series
+from rooflines.reports.charts.curves import Beam, Beams, Curves, Series
 from rooflines.reports.charts.palette import SERIES
 from rooflines.reports.document import Block, Cell, Column, Facts, Figure, Page, Paragraph, Section, Table
 from rooflines.reports.document import Row as Line

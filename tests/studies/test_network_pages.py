@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from rooflines.reports.charts.draw import draw
-from rooflines.reports.charts.kinds import Beam, Beams, Curves, Series
+from rooflines.reports.charts.curves import Beam, Beams, Curves, Series
 from rooflines.reports.charts.palette import INK, THEMES, category_colour, category_mark, contrast
+from rooflines.reports.charts.paper import draw
 from rooflines.reports.document import texts
 from rooflines.reports.render import html
 from rooflines.reports.render.figures import write_figures

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rooflines.errors import DataError, DeviceError, UsageError
-from rooflines.reports.charts.draw import draw
+from rooflines.reports.charts.paper import draw
 from rooflines.reports.document import texts
 from rooflines.reports.render.html import render
 from rooflines.serial import write_json

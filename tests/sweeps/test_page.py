@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from rooflines.reports.charts.draw import draw
-from rooflines.reports.charts.kinds import Choices, Curves
+from rooflines.reports.charts.curves import Choices, Curves
+from rooflines.reports.charts.paper import draw
 from rooflines.reports.render.html import render
 from rooflines.reports.render.terminal import print_page
 from rooflines.sweeps.page import page
@@ -80,7 +80,6 @@ def test_the_page_has_every_point_with_its_value_or_its_reason(tmp_path):
     assert drawings[0].series[1].paper_points == ((1, 20.0), (2, 25.0))
     for drawing in drawings:
         draw(drawing)
-        draw(drawing, dark=True)
     assert "b · batch 4" in render(made)
     write_table(ROWS, tmp_path)
     assert (tmp_path / "results.csv").read_text().splitlines()[0].startswith("point,kind,model,batch_size,rounds,samples_per_s")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from rooflines.reports.charts.draw import draw
-from rooflines.reports.charts.kinds import Beams, Choices, Curves
+from rooflines.reports.charts.curves import Beams, Choices, Curves
+from rooflines.reports.charts.paper import draw
 from rooflines.reports.render.html import render
 from rooflines.sweeps.objectives import OBJECTIVES
 from rooflines.sweeps.pairs import compare
@@ -55,7 +55,6 @@ def test_a_gain_is_said_with_its_interval_and_its_command(tmp_path):
     }  # fmt: skip
     for drawing in drawings:
         draw(drawing)
-        draw(drawing, dark=True)
     html = render(made)
     assert "out of memory in resnet18" in html
     write_tuning(found, tmp_path, ("tensorboard",))

@@ -1,4 +1,4 @@
-"""Curves and horizontal bars as Matplotlib draws them, each in the colour of its backend."""
+"""Curves, horizontal bars, scatter charts of choices and the times of steps: their records, and how Matplotlib draws them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rooflines.reports.charts.kinds import Beams, Choice, Choices, Curves
-from rooflines.reports.charts.palette import INK, Ink, Theme, category_colour, category_mark
-from rooflines.reports.charts.paper import POINTS_PER_INCH, SANS, SMALL, TEXT, axes_at, paper, pushed_apart, text_width
+import msgspec
+
+from rooflines.reports.charts.palette import category_mark
+from rooflines.reports.charts.paper import POINTS_PER_INCH, SMALL, TEXT, Drawing, Mark, Sheet, decades, logarithmic, pushed_apart
 from rooflines.reports.words.text import clip
-from rooflines.units import scale
+from rooflines.roofline.analysis import Steps
+from rooflines.units import scale, seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Picture
+    from matplotlib.figure import Figure
 
 _CURVES_IN, _CHOICES_IN = 2.5, 3.2
+_STEPS_SHAPE, _LOWEST_STEPS_IN = 0.235, 1.5
 _BAR_IN, _BARS_MARGIN_IN = 0.3, 0.55
 _LEFT_IN, _RIGHT_IN, _TOP_IN, _BOTTOM_IN = 0.55, 1.75, 0.3, 0.4
 _LABEL_IN = 1.35
@@ -25,258 +28,321 @@ _LINE_POINTS = 9.0
 # From this ratio of the largest to the smallest value on, an axis is logarithmic.
 _WIDE = 12.0
 _MOST_MARKS = 12
+_MOST_STEPS = 400
 _PAPER_DASH = (0, (1.5, 2))
 
 
-def _axes(
-    width_in: float, height_in: float, theme: Theme, *, left: float, right: float, top: float, bottom: float
-) -> tuple[Picture, Axes]:
-    # Long names make a narrow sheet wider.
-    width_in = max(width_in, left + right + _PLOT_IN)
-    picture = paper(width_in * POINTS_PER_INCH, height_in * POINTS_PER_INCH, INK[theme])
-    place = (left, bottom, width_in - left - right, height_in - top - bottom)
-    return picture, axes_at(picture, tuple(inches * POINTS_PER_INCH for inches in place), INK[theme])  # type: ignore[arg-type]
+class Series(msgspec.Struct, frozen=True, kw_only=True):
+    """A curve of a backend through ``x`` and ``y``, with the ends of the interval of each ``y``.
+
+    ``paper`` is a level that a paper printed for it, ``paper_points`` are (x, y) that it printed. ``colour`` is the name of its colour
+    if that is not the backend.
+    """
+
+    backend: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    paper: float | None = None
+    paper_points: tuple[tuple[float, float], ...] = ()
+    colour: str = ""
 
 
-def curves_figure(curves: Curves, *, width_in: float, dark: bool = False) -> Picture:
-    """Curves with their names at their ends, and what a paper printed as dotted lines."""
-    from matplotlib.ticker import MaxNLocator
+class Curves(Drawing, frozen=True, kw_only=True):
+    """Curves over epochs, iterations or an option. ``fraction`` says that y is a share, shown in percent."""
 
-    theme: Theme = "dark" if dark else "light"
-    ink = INK[theme]
-    names = [one.backend + (", paper" if one.paper is not None or one.paper_points else "") for one in curves.series]
-    right = _LABEL_GAP_IN + _width_in(names, SMALL)
-    picture, axes = _axes(width_in, _CURVES_IN, theme, left=_LEFT_IN, right=right, top=_TOP_IN, bottom=_BOTTOM_IN)
-    values = [
-        value
-        for one in curves.series
-        for value in (*one.y, *one.low, *one.high, *([one.paper] if one.paper is not None else []), *(y for _, y in one.paper_points))
-        if value > 0
-    ]
-    if not values:
-        axes.set_axis_off()
-        axes.text(0.5, 0.5, "nothing was measured", transform=axes.transAxes, ha="center", color=ink.muted, size=TEXT, family=SANS)
-        return picture
-    factor, prefix = (0.01, "") if curves.fraction else scale(max(values))
-    low, high = _limits(axes, values, curves.fraction)
-    xs = [x for one in curves.series for x in (*one.x, *(x for x, _ in one.paper_points))]
-    first, last = min(xs), max(xs)
-    room = 0.5 if first == last else (last - first) * 0.02
-    if curves.log_x:
-        axes.set_xscale("log")
-        axes.set_xlim(first / 1.15, last * 1.15)
-        _mark_powers(axes, xs)
-    else:
-        axes.set_xlim(first - room, last + room)
+    x_title: str
+    y_title: str
+    series: tuple[Series, ...]
+    fraction: bool = False
+    log_x: bool = False
+
+    def figure(self, sheet: Sheet) -> Figure:
+        """Curves with their names at their ends, and what a paper printed as dotted lines."""
+        from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter, NullLocator
+
+        names = [one.backend + (", paper" if one.paper is not None or one.paper_points else "") for one in self.series]
+        figure, axes = _axes(sheet, _CURVES_IN, right=_LABEL_GAP_IN + _width_in(sheet, names, SMALL))
+        values = [
+            value
+            for one in self.series
+            for value in (*one.y, *one.low, *one.high, *([] if one.paper is None else [one.paper]), *(y for _, y in one.paper_points))
+            if value > 0
+        ]
+        if not values:
+            return _empty(sheet, figure, axes)
+        low, high, y_title = _y_axis(sheet, axes, values, self.y_title, fraction=self.fraction)
+        xs = sorted({x for one in self.series for x in (*one.x, *(x for x, _ in one.paper_points))})
+        first, last = xs[0], xs[-1]
+        if self.log_x:
+            axes.set(xscale="log", xlim=(first / 1.15, last * 1.15))
+            # The values themselves, where they are few.
+            if len(xs) <= _MOST_MARKS:
+                axes.xaxis.set_major_locator(FixedLocator(xs))
+                axes.set_xticklabels([f"{x:g}" for x in xs])
+                axes.xaxis.set_minor_locator(NullLocator())
+                axes.xaxis.set_minor_formatter(NullFormatter())
+        else:
+            room = 0.5 if first == last else (last - first) * 0.02
+            axes.set_xlim(first - room, last + room)
+            axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
+        ends = []
+        for one in self.series:
+            named = one.colour or one.backend
+            style: dict[str, Any] = {"color": sheet.colour(named), "marker": category_mark(named), "markersize": 4}
+            dashed: dict[str, Any] = {"color": style["color"], "linewidth": 0.9, "linestyle": _PAPER_DASH, "zorder": 2}
+            if one.low and one.high:
+                intervals = ([max(value, low) for value in one.low], [min(value, high) for value in one.high])
+                axes.vlines(one.x, *intervals, color=style["color"], linewidth=1.0, alpha=0.7, zorder=2.5)
+            axes.plot(one.x, one.y, linewidth=1.3, markevery=max(1, len(one.x) // _MOST_MARKS), markeredgewidth=0, zorder=3, **style)
+            ends.append((one.y[-1], one.backend, style["color"]))
+            if one.paper is not None:
+                axes.plot(axes.get_xlim(), [one.paper] * 2, **dashed)
+                ends.append((one.paper, f"{one.backend}, paper", style["color"]))
+            if one.paper_points:
+                axes.plot(*zip(*one.paper_points, strict=True), markerfacecolor=sheet.ink.page, **(style | dashed))
+                ends.append((one.paper_points[-1][1], f"{one.backend}, paper", style["color"]))
+        _end_labels(sheet, axes, ends, low, high)
+        _titles(sheet, axes, self.x_title, y_title)
+        return figure
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """A point of a scatter chart; those on the ``front`` are not worse than any other in both directions."""
+
+    label: str
+    x: float
+    y: float
+    colour: str = ""
+    front: bool = False
+
+
+class Choices(Drawing, frozen=True, kw_only=True):
+    """A scatter chart of what can be chosen between two quantities, with its Pareto front as a line."""
+
+    x_title: str
+    y_title: str
+    choices: tuple[Choice, ...]
+    log_x: bool = False
+    fraction: bool = False
+
+    def figure(self, sheet: Sheet) -> Figure:
+        """Points with their names where there is room, and the Pareto front as a line."""
+        figure, axes = _axes(sheet, _CHOICES_IN, right=0.3)
+        xs, ys = [one.x for one in self.choices], [one.y for one in self.choices if one.y > 0]
+        if not xs or not ys:
+            return _empty(sheet, figure, axes)
+        _, _, y_title = _y_axis(sheet, axes, ys, self.y_title, fraction=self.fraction)
+        if self.log_x:
+            axes.set(xscale="log", xlim=(min(xs) / 1.4, max(xs) * 1.4))
+        else:
+            axes.set_xlim(0, max(xs) * 1.12)
+        factor, prefix = scale(max(xs))
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value / factor:g}")
+        front = sorted((one for one in self.choices if one.front), key=lambda one: one.x)
+        axes.plot([one.x for one in front], [one.y for one in front], color=sheet.ink.faint_roof, linewidth=1.0, zorder=2)
+        for one in self.choices:
+            size, opacity = (6, 1.0) if one.front else (4, 0.6)
+            mark, colour = category_mark(one.colour), sheet.colour(one.colour)
+            axes.plot(one.x, one.y, mark, color=colour, markersize=size, alpha=opacity, markeredgewidth=0, zorder=3)
+        self._names(sheet, axes, front)
+        _titles(sheet, axes, _with_prefix(self.x_title, prefix), y_title)
+        return figure
+
+    def _names(self, sheet: Sheet, axes: Axes, points: Sequence[Choice]) -> None:
+        """Names beside their points, on the side with more room and cut to it; a name that would cover another is left out."""
+        width, height = _size(axes)
+        taken: list[tuple[float, float, float]] = []
+        for one in points:
+            across, up = axes.transAxes.inverted().transform(axes.transData.transform((one.x, one.y)))
+            x, y = across * width, up * height
+            length = sheet.length(one.label, SMALL)
+            to_right = x + 6 + length < width or width - x > x
+            room = (width - x if to_right else x) - 8
+            text = one.label if length < room else clip(one.label, int(len(one.label) * room / length))
+            length = min(length, room)
+            first = x + 6 if to_right else x - 6 - length
+            if any(abs(y - other) < _LINE_POINTS and first < end and begin < first + length for begin, end, other in taken):
+                continue
+            taken.append((first, first + length, y))
+            sheet.write(axes, first / width, up, text, size=SMALL, transform=axes.transAxes)
+
+
+class Beam(msgspec.Struct, frozen=True, kw_only=True):
+    """A horizontal bar with its value in words; ``paper`` is what a paper printed for it."""
+
+    backend: str
+    label: str
+    value: float
+    text: str
+    paper: float | None = None
+    paper_text: str = ""
+    colour: str = ""
+
+
+class Beams(Drawing, frozen=True, kw_only=True):
+    """Horizontal bars."""
+
+    x_title: str
+    beams: tuple[Beam, ...]
+
+    def figure(self, sheet: Sheet) -> Figure:
+        """Bars with their values at their ends, and what a paper printed below them in outline."""
+        left = max(_LABEL_IN, _width_in(sheet, (bar.label for bar in self.beams), TEXT) + 0.15)
+        height = _BARS_MARGIN_IN + _BAR_IN * max(1, len(self.beams))
+        figure, axes = _axes(sheet, height, left=left, right=_RIGHT_IN, bottom=0.25)
+        largest = max([value for bar in self.beams for value in (bar.value, bar.paper or 0.0)], default=1.0) or 1.0
+        axes.set(xlim=(0, largest), ylim=(len(self.beams) - 0.5, -0.5), xticks=[], yticks=[])
+        axes.spines["bottom"].set_visible(False)
+        beside = largest * 0.012
+        for index, bar in enumerate(self.beams):
+            colour = sheet.colour(bar.colour or bar.backend)
+            sheet.write(axes, -0.015, index, bar.label, ha="right", transform=axes.get_yaxis_transform())
+            if bar.value > 0:
+                axes.barh(index - 0.12, bar.value, height=0.44, color=colour, linewidth=0, zorder=2)
+                sheet.write(axes, bar.value + beside, index - 0.12, bar.text)
+            if bar.paper is not None:
+                # Below our bar, or in its place.
+                down = 0.25 if bar.value > 0 else 0.0
+                outline: dict[str, Any] = {"facecolor": sheet.ink.page, "edgecolor": colour, "linewidth": 0.8, "zorder": 2}
+                axes.barh(index + down, bar.paper, height=0.18, **outline)
+                sheet.write(axes, bar.paper + beside, index + down, bar.paper_text, size=SMALL, color=sheet.ink.muted)
+        sheet.write(axes, 0, 1.06, self.x_title, transform=axes.transAxes, size=SMALL, color=sheet.ink.muted, va="bottom")
+        return figure
+
+
+class StepTimes(Drawing, frozen=True, kw_only=True):
+    """The timed steps in the order run; ``steps`` has at least one duration."""
+
+    steps: Steps
+
+    def figure(self, sheet: Sheet) -> Figure:
+        """Every step that was not disturbed, the median with its 95 % interval, and the 10th to 90th percentile."""
+        from matplotlib.ticker import MaxNLocator
+
+        steps, ink = self.steps, sheet.ink
+        height_in = max(_STEPS_SHAPE * sheet.width_in, _LOWEST_STEPS_IN)
+        figure, axes = _axes(sheet, height_in, right=1.4, top=0.24, bottom=0.36)
+        _, height = _size(axes)
+        factor, prefix = scale(max(steps.quiet_s))
+        # Half a step of room at both ends; the vertical axis ends where the data ends, and is never so short that noise looks like a
+        # trend.
+        low, high = min([*steps.quiet_s, steps.p10_s]), max([*steps.quiet_s, steps.p90_s])
+        middle, half = (low + high) / 2 / factor, max((high - low) / 2 * 1.15, steps.median_s * 0.02) / factor
+        axes.set(xlim=(0.5, len(steps.durations_s) + 0.5), ylim=(middle - half, middle + half))
+        axes.axhspan(steps.p10_s / factor, steps.p90_s / factor, color=ink.band, linewidth=0)
+        if steps.ci95_s is not None:
+            axes.axhspan(steps.ci95_s[0] / factor, steps.ci95_s[1] / factor, color=ink.line, linewidth=0)
+        axes.axhline(steps.median_s / factor, color=ink.roof, linewidth=0.9)
+        drawn = self._drawn()
+        size = 3.2 if len(drawn) < 200 else 1.6
+        gid = "steps:" + ",".join(map(str, drawn))
+        durations = [time_s / factor for time_s in drawn.values()]
+        axes.plot([*drawn], durations, "o", markersize=size, color=ink.accent, markeredgewidth=0, gid=gid)
+
+        def level(value_s: float) -> float:
+            return (value_s / factor - middle + half) / (2 * half) * height
+
+        apart, at_median = TEXT + 2.5, level(steps.median_s)
+        for y, text, colour in (
+            (at_median, f"median {seconds(steps.median_s)}", ink.text),
+            (max(level(steps.p90_s), at_median + apart), f"90 % below {seconds(steps.p90_s)}", ink.muted),
+            (min(level(steps.p10_s), at_median - apart), f"10 % below {seconds(steps.p10_s)}", ink.muted),
+        ):
+            sheet.write(axes, 1.01, y / height, text, transform=axes.transAxes, color=colour, size=SMALL)
+        _titles(sheet, axes, "timed step", f"step time, {prefix}s")
         axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
-    _number_axis(axes, low, high, factor, ink)
-    ends = []
-    for one in curves.series:
-        named = one.colour or one.backend
-        colour, mark = category_colour(named, theme), category_mark(named)
-        every = max(1, len(one.x) // _MOST_MARKS)
-        if one.low and one.high:
-            axes.vlines(
-                one.x,
-                [max(value, low) for value in one.low],
-                [min(value, high) for value in one.high],
-                color=colour,
-                linewidth=1.0,
-                alpha=0.7,
-                zorder=2.5,
-            )
-        axes.plot(one.x, one.y, color=colour, linewidth=1.3, marker=mark, markersize=4, markevery=every, markeredgewidth=0, zorder=3)
-        ends.append((one.y[-1], one.backend, colour))
-        if one.paper is not None:
-            axes.plot(axes.get_xlim(), [one.paper] * 2, color=colour, linewidth=0.9, linestyle=_PAPER_DASH, zorder=2)
-            ends.append((one.paper, f"{one.backend}, paper", colour))
-        if one.paper_points:
-            paper_x, paper_y = zip(*one.paper_points, strict=True)
-            axes.plot(
-                paper_x,
-                paper_y,
-                color=colour,
-                linewidth=0.9,
-                linestyle=_PAPER_DASH,
-                marker=mark,
-                markersize=4,
-                markerfacecolor=ink.page,
-                zorder=2,
-            )
-            ends.append((paper_y[-1], f"{one.backend}, paper", colour))
-    _end_labels(axes, ends, low, high, ink)
-    _titles(axes, curves.x_title, curves.y_title if curves.fraction else _with_prefix(curves.y_title, prefix), ink)
-    return picture
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
+        return figure
+
+    def page_marks(self) -> dict[str, Mark]:
+        """Every step tells its time."""
+        return {f"step:{number}": Mark((f"step {number}: {seconds(time_s)}", ())) for number, time_s in self._drawn().items()}
+
+    def _drawn(self) -> dict[int, float]:
+        """The steps that the figure shows, by their numbers; of very many every n-th."""
+        quiet = [(i + 1, time_s) for i, time_s in enumerate(self.steps.durations_s) if i not in self.steps.disturbed]
+        return dict(quiet[:: max(1, math.ceil(len(quiet) / _MOST_STEPS))])
+
+
+def _axes(
+    sheet: Sheet, height_in: float, *, right: float, left: float = _LEFT_IN, top: float = _TOP_IN, bottom: float = _BOTTOM_IN
+) -> tuple[Figure, Axes]:
+    # Long names make a narrow sheet wider.
+    width_in = max(sheet.width_in, left + right + _PLOT_IN)
+    figure = sheet.figure(width_in * POINTS_PER_INCH, height_in * POINTS_PER_INCH)
+    left, bottom, width, height = (
+        inches * POINTS_PER_INCH for inches in (left, bottom, width_in - left - right, height_in - top - bottom)
+    )
+    return figure, sheet.axes(figure, (left, bottom, width, height))
+
+
+def _size(axes: Axes) -> tuple[float, float]:
+    """Width and height in points."""
+    place = axes.get_window_extent()
+    points = POINTS_PER_INCH / axes.figure.get_dpi()
+    return place.width * points, place.height * points
+
+
+def _empty(sheet: Sheet, figure: Figure, axes: Axes) -> Figure:
+    axes.set_axis_off()
+    sheet.write(axes, 0.5, 0.5, "nothing was measured", transform=axes.transAxes, ha="center", color=sheet.ink.muted)
+    return figure
 
 
 def _with_prefix(title: str, prefix: str) -> str:
     return title.replace(", ", f", {prefix}", 1)
 
 
-def _titles(axes: Axes, x_title: str, y_title: str, ink: Ink) -> None:
+def _titles(sheet: Sheet, axes: Axes, x_title: str, y_title: str) -> None:
     """What the axes show: above the vertical one, and below the numbers of the horizontal one."""
-    style: Any = {"size": SMALL, "color": ink.muted, "family": SANS, "xycoords": "axes fraction", "textcoords": "offset points"}
-    axes.annotate(y_title, (0, 1), (0, 5), ha="left", va="bottom", **style)
-    axes.annotate(x_title, (1, 0), (0, -17), ha="right", va="top", **style)
+    style: Any = {"size": SMALL, "color": sheet.ink.muted, "family": sheet.family, "textcoords": "offset points"}
+    axes.annotate(y_title, (0, 1), (0, 5), xycoords="axes fraction", ha="left", va="bottom", **style)
+    axes.annotate(x_title, (1, 0), (0, -17), xycoords="axes fraction", ha="right", va="top", **style)
 
 
-def _mark_powers(axes: Axes, xs: Sequence[float]) -> None:
-    """The values themselves on a logarithmic axis, where they are few."""
-    from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
+def _y_axis(sheet: Sheet, axes: Axes, values: Sequence[float], title: str, *, fraction: bool) -> tuple[float, float, str]:
+    """Number the vertical axis: logarithmic where values lie far apart, else from 0, and near the curves where they are shares.
 
-    marks = sorted(set(xs))
-    if len(marks) <= _MOST_MARKS:
-        axes.xaxis.set_major_locator(FixedLocator(marks))
-        axes.set_xticklabels([f"{mark:g}" for mark in marks])
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_minor_formatter(NullFormatter())
+    Returns its ends and its title with the prefix of the unit.
+    """
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-
-def _limits(axes: Axes, values: Sequence[float], fraction: bool) -> tuple[float, float]:
-    """The ends of the vertical axis: logarithmic where values lie far apart, else from 0, and near the curves where they are shares."""
     smallest, largest = min(values), max(values)
+    factor, prefix = (0.01, "") if fraction else scale(largest)
+    low, high = 0.0, largest * 1.12
     if fraction:
-        low, high = max(0.0, smallest - (1 - smallest) * 0.15), 1.0
-        low = min(low, 0.95)
+        low, high = min(0.95, max(0.0, smallest - (1 - smallest) * 0.15)), 1.0
     elif largest / smallest > _WIDE:
-        axes.set_yscale("log")
         low, high = smallest / 1.6, largest * 1.6
-    else:
-        low, high = 0.0, largest * 1.12
-    axes.set_ylim(low, high)
-    return low, high
-
-
-def _number_axis(axes: Axes, low: float, high: float, factor: float, ink: Ink) -> None:
-    """Numbers in multiples of ``factor`` at the vertical axis, with fine lines."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
-
-    if axes.get_yscale() == "log":
-        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        steps = (1,) if len(decades) > 4 else (1, 2, 5)
-        marks = [step * 10.0**power for power in decades for step in steps if low <= step * 10.0**power <= high]
-        axes.yaxis.set_major_locator(FixedLocator(marks))
-        axes.yaxis.set_minor_locator(LogLocator(subs=range(2, 10)))
-        axes.yaxis.set_minor_formatter(NullFormatter())
-    else:
+        logarithmic(axes, "y", low, high, factor, steps=(1,) if len(decades(low, high)) > 4 else (1, 2, 5))
+    if axes.get_yscale() == "linear":
+        axes.set_ylim(low, high)
         axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / factor:g}"))
-    axes.grid(axis="y", which="major", color=ink.grid, linewidth=0.6)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / factor:g}"))
+    axes.grid(axis="y", which="major", color=sheet.ink.grid, linewidth=0.6)
+    return low, high, title if fraction else _with_prefix(title, prefix)
 
 
-def _end_labels(axes: Axes, ends: Sequence[tuple[float, str, str]], low: float, high: float, ink: Ink) -> None:
+def _end_labels(sheet: Sheet, axes: Axes, ends: Sequence[tuple[float, str, str]], low: float, high: float) -> None:
     """The names at the right ends of their lines, moved apart where they would touch, in the order of the lines."""
-    height = axes.get_window_extent().height / axes.figure.get_dpi() * 72
-    logarithmic = axes.get_yscale() == "log"
+    _, height = _size(axes)
+    is_log = axes.get_yscale() == "log"
 
     def up(value: float) -> float:
-        share = math.log(value / low) / math.log(high / low) if logarithmic else (value - low) / (high - low)
-        return share * height
+        return math.log(value / low) / math.log(high / low) if is_log else (value - low) / (high - low)
 
     ordered = sorted(ends, key=lambda end: up(end[0]))
-    places = pushed_apart([up(value) for value, _, _ in ordered], _LINE_POINTS, height)
+    places = pushed_apart([up(value) * height for value, _, _ in ordered], _LINE_POINTS, height)
     for (value, text, colour), place in zip(ordered, places, strict=True):
         axes.annotate(
-            text, xy=(1, up(value) / height), xytext=(1.035, place / height), xycoords="axes fraction", textcoords="axes fraction",
-            size=SMALL, color=ink.muted if text.endswith("paper") else ink.text, family=SANS, va="center", ha="left",
+            text, xy=(1, up(value)), xytext=(1.035, place / height), xycoords="axes fraction", textcoords="axes fraction",
+            size=SMALL, color=sheet.ink.muted if text.endswith("paper") else sheet.ink.text, family=sheet.family, va="center",
             arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.8, "shrinkA": 1, "shrinkB": 0}, annotation_clip=False,
         )  # fmt: skip
 
 
-def choices_figure(chart: Choices, *, width_in: float, dark: bool = False) -> Picture:
-    """Points with their names where there is room, and the Pareto front as a line."""
-    theme: Theme = "dark" if dark else "light"
-    ink = INK[theme]
-    picture, axes = _axes(width_in, _CHOICES_IN, theme, left=_LEFT_IN, right=0.3, top=_TOP_IN, bottom=_BOTTOM_IN)
-    xs, ys = [one.x for one in chart.choices], [one.y for one in chart.choices if one.y > 0]
-    if not xs or not ys:
-        axes.set_axis_off()
-        axes.text(0.5, 0.5, "nothing was measured", transform=axes.transAxes, ha="center", color=ink.muted, size=TEXT, family=SANS)
-        return picture
-    factor, prefix = (0.01, "") if chart.fraction else scale(max(ys))
-    x_factor, x_prefix = scale(max(xs))
-    low, high = _limits(axes, ys, chart.fraction)
-    if chart.log_x:
-        axes.set_xscale("log")
-        axes.set_xlim(min(xs) / 1.4, max(xs) * 1.4)
-    else:
-        axes.set_xlim(0, max(xs) * 1.12)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value / x_factor:g}")
-    _number_axis(axes, low, high, factor, ink)
-    front = sorted((one for one in chart.choices if one.front), key=lambda one: one.x)
-    axes.plot([one.x for one in front], [one.y for one in front], color=ink.faint_roof, linewidth=1.0, zorder=2)
-    for one in chart.choices:
-        axes.plot(
-            one.x,
-            one.y,
-            category_mark(one.colour),
-            color=category_colour(one.colour, theme),
-            markersize=6 if one.front else 4,
-            alpha=1.0 if one.front else 0.6,
-            markeredgewidth=0,
-            zorder=3,
-        )
-    _point_labels(axes, front, ink)
-    _titles(axes, _with_prefix(chart.x_title, x_prefix), _with_prefix(chart.y_title, prefix), ink)
-    return picture
-
-
-def _point_labels(axes: Axes, points: Sequence[Choice], ink: Ink) -> None:
-    """Names beside their points, on the side with more room and cut to it; a name that would cover another is left out."""
-    place = axes.get_window_extent()
-    taken: list[tuple[float, float, float]] = []
-    for one in points:
-        x, y = (value * POINTS_PER_INCH / axes.figure.get_dpi() for value in axes.transData.transform((one.x, one.y)))
-        left, right = (value * POINTS_PER_INCH / axes.figure.get_dpi() for value in (place.x0, place.x1))
-        length = _width_in([one.label], SMALL) * POINTS_PER_INCH
-        to_right = x + 6 + length < right or right - x > x - left
-        room = (right - x if to_right else x - left) - 8
-        text = one.label if length < room else clip(one.label, int(len(one.label) * room / length))
-        length = min(length, room)
-        first = x + 6 if to_right else x - 6 - length
-        if any(abs(y - other) < _LINE_POINTS and first < end and begin < first + length for begin, end, other in taken):
-            continue
-        taken.append((first, first + length, y))
-        axes.annotate(
-            text, (one.x, one.y), xytext=(6 if to_right else -6, 0), textcoords="offset points", size=SMALL, color=ink.text,
-            family=SANS, va="center", ha="left" if to_right else "right", parse_math=False,
-        )  # fmt: skip
-
-
-def _width_in(texts: Iterable[str], size: float) -> float:
+def _width_in(sheet: Sheet, texts: Iterable[str], size: float) -> float:
     """The width in inches of the longest of ``texts``."""
-    return max((text_width(text, size, SANS) for text in texts), default=0.0) / POINTS_PER_INCH
-
-
-def beams_figure(bars: Beams, *, width_in: float, dark: bool = False) -> Picture:
-    """Bars with their values at their ends, and what a paper printed below them in outline."""
-    theme: Theme = "dark" if dark else "light"
-    ink = INK[theme]
-    left = max(_LABEL_IN, _width_in((bar.label for bar in bars.beams), TEXT) + 0.15)
-    height = _BARS_MARGIN_IN + _BAR_IN * max(1, len(bars.beams))
-    picture, axes = _axes(width_in, height, theme, left=left, right=_RIGHT_IN, top=0.3, bottom=0.25)
-    largest = max([value for bar in bars.beams for value in (bar.value, bar.paper or 0.0)], default=1.0) or 1.0
-    axes.set_xlim(0, largest)
-    axes.set_ylim(len(bars.beams) - 0.5, -0.5)
-    axes.set_yticks([])
-    axes.set_xticks([])
-    axes.spines["bottom"].set_visible(False)
-
-    def text(x: float, y: float, words: str, **style: Any) -> None:
-        style = {"size": TEXT, "color": ink.text, "va": "center", "family": SANS, "parse_math": False, **style}
-        axes.text(x, y, words, **style)
-
-    beside = largest * 0.012
-    for index, bar in enumerate(bars.beams):
-        colour = category_colour(bar.colour or bar.backend, theme)
-        text(-0.015, index, bar.label, ha="right", transform=axes.get_yaxis_transform())
-        if bar.value > 0:
-            axes.barh(index - 0.12, bar.value, height=0.44, color=colour, linewidth=0, zorder=2)
-            text(bar.value + beside, index - 0.12, bar.text)
-        if bar.paper is not None:
-            # Below our bar, or in its place.
-            down = 0.25 if bar.value > 0 else 0.0
-            axes.barh(index + down, bar.paper, height=0.18, facecolor=ink.page, edgecolor=colour, linewidth=0.8, zorder=2)
-            text(bar.paper + beside, index + down, bar.paper_text, size=SMALL, color=ink.muted)
-    axes.text(0, 1.06, bars.x_title, transform=axes.transAxes, size=SMALL, color=ink.muted, family=SANS, ha="left", va="bottom")
-    return picture
+    return max((sheet.length(text, size) for text in texts), default=0.0) / POINTS_PER_INCH

@@ -14,65 +14,45 @@ import msgspec
 
 from rooflines.roofline.analysis import CATEGORIES
 
-Theme = Literal["light", "dark"]
+# "page" has no colours of its own: its figures name the variables of the page's style sheet, which hold those of either theme.
+Theme = Literal["light", "dark", "page"]
 THEMES: tuple[Theme, ...] = ("light", "dark")
 
-_CATEGORY: dict[Theme, dict[str, str]] = {
-    "light": {
-        "convolution": "#0069B9",
-        "matmul": "#BC2A00",
-        "attention": "#A32890",
-        "moe": "#681000",
-        "normalisation": "#3E9949",
-        "element-wise": "#E45C00",
-        "reduction": "#3A86FF",
-        "copy": "#525252",
-        "embedding": "#00767C",
-        "communication": "#9F5B7A",
-        "optimizer": "#411E85",
-        "other": "#8D8D8D",
-    },
-    "dark": {
-        "convolution": "#60AAFC",
-        "matmul": "#F23A00",
-        "attention": "#BE45B5",
-        "moe": "#F09000",
-        "normalisation": "#199465",
-        "element-wise": "#FFE814",
-        "reduction": "#5EDDF6",
-        "copy": "#FFFFFF",
-        "embedding": "#9BE7B0",
-        "communication": "#FFB67C",
-        "optimizer": "#8F6BFF",
-        "other": "#A6A6A6",
-    },
+# Every name with its colour in the light and in the dark theme.
+_COLOURS = {
+    "convolution": ("#0069B9", "#60AAFC"),
+    "matmul": ("#BC2A00", "#F23A00"),
+    "attention": ("#A32890", "#BE45B5"),
+    "moe": ("#681000", "#F09000"),
+    "normalisation": ("#3E9949", "#199465"),
+    "element-wise": ("#E45C00", "#FFE814"),
+    "reduction": ("#3A86FF", "#5EDDF6"),
+    "copy": ("#525252", "#FFFFFF"),
+    "embedding": ("#00767C", "#9BE7B0"),
+    "communication": ("#9F5B7A", "#FFB67C"),
+    "optimizer": ("#411E85", "#8F6BFF"),
+    "other": ("#8D8D8D", "#A6A6A6"),
 }
-
 # A study compares backends, and on its page colour is the backend instead. Each has a shape as well, for print.
-_BACKEND: dict[Theme, dict[str, str]] = {
-    "light": {
-        "numba-cpu": "#0069B9", "numba-cuda": "#411E85", "torch-cpu": "#E45C00", "torch-cpu-compile": "#BC2A00",
-        "torch-cuda": "#3E9949", "torch-cuda-compile": "#525252", "torch-mps": "#9F5B7A", "numpy": "#0069B9", "cupy": "#411E85",
-    },
-    "dark": {
-        "numba-cpu": "#60AAFC", "numba-cuda": "#8F6BFF", "torch-cpu": "#FFB67C", "torch-cpu-compile": "#F23A00",
-        "torch-cuda": "#199465", "torch-cuda-compile": "#FFFFFF", "torch-mps": "#BE45B5", "numpy": "#60AAFC", "cupy": "#8F6BFF",
-    },
-}  # fmt: skip
-_BACKEND_MARKS = {
-    "numba-cpu": "o", "numba-cuda": "D", "torch-cpu": "s", "torch-cpu-compile": "^", "torch-cuda": "v", "torch-cuda-compile": "P",
-    "torch-mps": "X", "numpy": "o", "cupy": "D",
-}  # fmt: skip
-
-
+_BACKENDS = {
+    "numba-cpu": ("o", "#0069B9", "#60AAFC"),
+    "numba-cuda": ("D", "#411E85", "#8F6BFF"),
+    "torch-cpu": ("s", "#E45C00", "#FFB67C"),
+    "torch-cpu-compile": ("^", "#BC2A00", "#F23A00"),
+    "torch-cuda": ("v", "#3E9949", "#199465"),
+    "torch-cuda-compile": ("P", "#525252", "#FFFFFF"),
+    "torch-mps": ("X", "#9F5B7A", "#BE45B5"),
+    "numpy": ("o", "#0069B9", "#60AAFC"),
+    "cupy": ("D", "#411E85", "#8F6BFF"),
+}
 # Series without a colour of their own, models of a sweep for example, take these in turn.
 SERIES = ("series-1", "series-2", "series-3", "series-4", "series-5", "series-6", "series-7", "series-8")
-for _theme, _names in (("light", _BACKEND["light"]), ("dark", _BACKEND["dark"])):
-    _names |= dict(zip(SERIES, dict.fromkeys(_names.values()), strict=False))
-_BACKEND_MARKS |= dict(zip(SERIES, ("o", "s", "D", "^", "v", "P", "X", "h"), strict=True))
+_COLOURS |= {name: (light, dark) for name, (_, light, dark) in _BACKENDS.items()}
+_COLOURS |= dict(zip(SERIES, dict.fromkeys((light, dark) for _, light, dark in _BACKENDS.values()), strict=False))
+_MARKS = {name: mark for name, (mark, _, _) in _BACKENDS.items()} | dict(zip(SERIES, "osD^vPXh", strict=True))
 
 # Everything with its own colour.
-COLOURED = frozenset((*_CATEGORY["light"], *_BACKEND["light"]))
+COLOURED = frozenset(_COLOURS)
 
 
 class Ink(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +84,12 @@ INK: dict[Theme, Ink] = {
 }  # fmt: skip
 
 
+# Matplotlib takes colours only: these stand for the variables until the SVG of a page is written.
+_VARIABLES = {name: f"#0f{number:04x}" for number, name in enumerate((*msgspec.structs.asdict(INK["light"]), *sorted(COLOURED)))}
+VARIABLE_OF = {colour: name if name in INK["light"].__struct_fields__ else f"c-{name}" for name, colour in _VARIABLES.items()}
+INK["page"] = Ink(**{name: _VARIABLES[name] for name in Ink.__struct_fields__})
+
+
 class BoundStyle(msgspec.Struct, frozen=True):
     """How a bound class is drawn: its letter, what it means, the fill per theme, and a pattern (a CSS class)."""
 
@@ -113,10 +99,6 @@ class BoundStyle(msgspec.Struct, frozen=True):
     light: str
     dark: str
     pattern: str
-
-    def fill(self, theme: Theme) -> str:
-        """The ground colour of the pattern."""
-        return self.light if theme == "light" else self.dark
 
 
 BOUNDS: dict[str, BoundStyle] = {
@@ -139,13 +121,13 @@ BOUNDS: dict[str, BoundStyle] = {
 
 def category_colour(category: str, theme: Theme = "light") -> str:
     """The colour of ``category``, or of a study's backend; an unknown one is drawn as ``other``."""
-    colours = _CATEGORY[theme]
-    return colours.get(category) or _BACKEND[theme].get(category) or colours["other"]
+    name = category if category in COLOURED else "other"
+    return _VARIABLES[name] if theme == "page" else _COLOURS[name][THEMES.index(theme)]
 
 
 def category_mark(category: str) -> str:
     """Matplotlib's marker for a point of ``category``: a disc, but for the backends of a study, which have one each."""
-    return _BACKEND_MARKS.get(category, "o")
+    return _MARKS.get(category, "o")
 
 
 def category_order(category: str) -> int:

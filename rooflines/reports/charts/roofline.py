@@ -1,8 +1,4 @@
-"""The roofline chart as data: roofs, points, labels and limits, for every renderer (plotly on the page, Matplotlib in the PDF).
-
-Nothing here knows a plotting library, a colour or a pixel of a real screen. ``roofline_chart`` turns an analysis into lines and points
-in SI units; ``labels.place_labels`` finds room for the names on a plot of a given size.
-"""
+"""The roofline as data: roofs, points, names and the reach of the axes, from points and ceilings of any origin."""
 
 from __future__ import annotations
 
@@ -10,58 +6,88 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from rooflines.device_specs.records import Ceiling, Ceilings
-from rooflines.reports.charts.axes import Limits, Tick, limits_around, ticks
-from rooflines.reports.charts.palette import bound_style, category_order
+from rooflines.reports.charts.palette import SERIES, category_order
+from rooflines.reports.charts.paper import Drawing, Mark, Sheet
 from rooflines.reports.words.ceilings import SOURCE_WORDS
-from rooflines.reports.words.rows import category_summaries
-from rooflines.reports.words.sentences import categories_sentence
-from rooflines.reports.words.text import clip, count_text, short_name, shorten_middle, shorten_path
-from rooflines.roofline.analysis import Analysis, OperatorRow
-from rooflines.roofline.shapes import path_pattern, repeated_key
-from rooflines.units import percent, scale, seconds, si, significant
+from rooflines.reports.words.text import clip
+from rooflines.units import scale, si, significant
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MOST_LABELS = 10
 MOST_POINTS = 1500
-# An operator this far above its bound is more than the noise of a measurement.
-ABOVE_ROOF = 1.02
-# A compute roof is drawn dark when it judges this share of the time.
+# A compute roof is drawn dark when it judges this share of the time, and lighter from the second share on.
 PRIMARY_SHARE = 0.1
 MOST_PRIMARY = 3
-# And lighter from this share on.
 SHOWN_SHARE = 0.01
 BAND = 0.5
-_LONGEST_NAME, _LONGEST_PATH = 28, 26
-# Operators that take this share of the time at most do not stretch an axis over empty decades.
+# Points that take this share of the time at most do not stretch an axis over empty decades.
 _OUTLIER_SHARE = 0.01
 # The share of the time that has the largest area.
 _FULL_SHARE = 0.15
+# Room around the outermost mark, and the least that an axis spans, in decades.
+_MARGIN, _LEAST_SPAN = 0.25, 2.0
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator, or a whole step: ``key`` tells it from the others, ``category`` has its colour, its area is its time.
+
+    ``precision`` and ``engine`` say which compute roof judges it. Of the points with a ``label`` those with the largest ``gain_s`` are
+    named. ``lines`` are what a reader who points at it is told.
+    """
+
+    key: int
+    name: str
+    category: str
+    intensity: float
+    flop_per_s: float
+    time_s: float
+    precision: str | None = None
+    engine: str = "vector"
+    label: str = ""
+    gain_s: float = 0.0
+    warning: str = ""
+    lines: tuple[tuple[str, str], ...] = ()
+
+
+class Ring(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole run as one point: all FLOPs over all bytes, at FLOPs over the time of a step."""
+
+    intensity: float
+    flop_per_s: float
+    lines: tuple[tuple[str, str], ...] = ()
 
 
 class Roof(msgspec.Struct, frozen=True, kw_only=True):
     """One ceiling as a line through ``x`` (FLOP/byte) and ``y`` (FLOP/s).
 
-    ``text`` names the roof with its source, ``short`` without. ``primary`` roofs are drawn dark, the others lighter. ``shown`` ones are
-    drawn from the start, the rest when asked for. ``why_secondary`` groups those that are not primary in the reader's words.
+    ``primary`` roofs are drawn dark, the others lighter; those of a ``group`` are switched together, and ``shown`` ones are drawn from
+    the start.
     """
 
-    kind: Literal["memory", "compute"]
-    name: str
-    text: str
-    short: str
-    value: float
-    unit: str
-    source: str
-    detail: str
+    ceiling: Ceiling
     primary: bool
     shown: bool
-    why_secondary: str
+    group: str
     x: tuple[float, ...]
     y: tuple[float, ...]
+
+    @property
+    def short(self) -> str:
+        """Its name and value."""
+        return f"{self.ceiling.name} {si(self.ceiling.value, self.ceiling.unit)}"
+
+    @property
+    def text(self) -> str:
+        """Its name, value and source."""
+        return f"{self.short}, {SOURCE_WORDS[self.ceiling.source.kind]}"
 
 
 class Ridge(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,36 +97,14 @@ class Ridge(msgspec.Struct, frozen=True, kw_only=True):
     compute: str
     intensity: float
     flop_per_s: float
-    text: str
+
+    @property
+    def text(self) -> str:
+        """Its intensity in words."""
+        return f"ridge {significant(self.intensity)} FLOP/byte"
 
 
-class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """One operator row. ``area`` is proportional to its time, 1 at most; ``row`` is its index in ``analysis.operators``."""
-
-    row: int
-    name: str
-    label: str
-    category: str
-    bound: str
-    intensity: float
-    flop_per_s: float
-    time_s: float
-    area: float
-    headroom_s: float
-    warning: str
-    hover: tuple[tuple[str, str], ...]
-
-
-class Ring(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole run as one point: all FLOPs over all bytes, at FLOPs over the time of a step."""
-
-    intensity: float
-    flop_per_s: float
-    text: str
-    hover: tuple[tuple[str, str], ...]
-
-
-class Band(msgspec.Struct, frozen=True, kw_only=True):
+class Band(NamedTuple):
     """The strip from half of the roof up to the roof."""
 
     x: tuple[float, ...]
@@ -108,16 +112,34 @@ class Band(msgspec.Struct, frozen=True, kw_only=True):
     lower: tuple[float, ...]
 
 
-class Legend(msgspec.Struct, frozen=True, kw_only=True):
-    """A category on the chart with its time, in the order of the palette."""
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """The axes: FLOP/byte from ``x_low`` to ``x_high``, FLOP/s from ``y_low`` to ``y_high``, both logarithmic."""
 
-    category: str
-    time_s: float
-    share: float
+    x_low: float
+    x_high: float
+    y_low: float
+    y_high: float
+
+    def fraction(self, x: float, y: float) -> tuple[float, float]:
+        """Where a value lies between the ends of the axes, 0 to 1."""
+        return math.log(x / self.x_low) / math.log(self.x_high / self.x_low), math.log(y / self.y_low) / math.log(
+            self.y_high / self.y_low
+        )
+
+    def contains(self, x: float, y: float) -> bool:
+        """Whether a value can be seen."""
+        return self.x_low <= x <= self.x_high and self.y_low <= y <= self.y_high
 
 
-class Chart(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything to draw. ``wide_limits`` also show the roofs that are off by default; ``off_chart_*`` is what cannot be placed."""
+class Chart(Drawing, frozen=True, kw_only=True):
+    """Everything to draw. ``wide`` limits also hold the roofs that are off from the start; ``labelled`` are the points with names.
+
+    ``full_s`` is the time with the largest area, ``legend`` has the categories with their shares of the time, ``left_out`` is the
+    number of points that would stretch the axes, ``missing`` says why there are no roofs or points. ``paths`` connects the points of a
+    category in the order of their keys.
+    """
+
+    widths_in: ClassVar[tuple[float, ...]] = (9.0, 4.2)
 
     roofs: tuple[Roof, ...]
     ridges: tuple[Ridge, ...]
@@ -126,93 +148,131 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     ring: Ring | None
     band: Band | None
     limits: Limits
-    wide_limits: Limits
-    x_ticks: tuple[Tick, ...]
-    y_ticks: tuple[Tick, ...]
+    wide: Limits
+    y_factor: float
     y_unit: str
-    legend: tuple[Legend, ...]
-    off_chart_count: int
-    off_chart_time_s: float
-    left_out_count: int
+    legend: tuple[tuple[str, float], ...]
+    full_s: float
+    left_out: int
+    missing: str = ""
+    paths: bool = False
+
+    def figure(self, sheet: Sheet) -> Figure:
+        """Draw it with Matplotlib."""
+        from rooflines.reports.charts.roofline_figure import roofline_figure
+
+        return roofline_figure(self, sheet)
+
+    def diameter(self, point: Point, largest: float, smallest: float) -> float:
+        """The diameter of a point, so that its area is its time; the smallest ones are kept large enough to see and to hit."""
+        return max(smallest, largest * math.sqrt(point.time_s / self.full_s))
+
+    def page_marks(self) -> dict[str, Mark]:
+        """Points tell all of their operator, roofs their source; categories and groups of roofs are switches."""
+        found = {}
+        for point in self.points:
+            found[f"point:{point.key}"] = Mark((clip(" ".join(point.name.split()), 80), point.lines), point.category)
+            found |= {f"{kind}:{point.key}": Mark(to=point.category) for kind in ("name", "leader", "warning")}
+        for number, roof in enumerate(self.roofs):
+            ceiling, off = roof.ceiling, not roof.shown
+            lines = (("ceiling", si(ceiling.value, ceiling.unit)), (SOURCE_WORDS[ceiling.source.kind], ceiling.source.detail))
+            found[f"roof:{number}"] = Mark((ceiling.name, lines), roof.group, off)
+            found[f"roofname:{number}"] = Mark(to=roof.group, off=off)
+        for number, ridge in enumerate(self.ridges):
+            value = (("ridge point", ridge.text.removeprefix("ridge ")),)
+            found[f"ridge:{number}"] = Mark((f"{ridge.memory} meets {ridge.compute}", value))
+        if self.ring:
+            found["ring:0"] = Mark(("whole run", self.ring.lines))
+        return found
+
+    def page_facts(self) -> dict[str, Any]:
+        """How the axes are numbered, and how far up and down they reach with roofs that are off from the start."""
+        off = {number: roof for number, roof in enumerate(self.roofs) if not roof.shown}
+        return {
+            "x": {"log": True, "factor": 1},
+            "y": {"log": True, "factor": self.y_factor},
+            "wide": {
+                "with": sorted({roof.group for roof in off.values()}),
+                "y": [math.log10(self.wide.y_low), math.log10(self.wide.y_high)],
+            },
+            # Matplotlib leaves out what lies off the sheet.
+            "lines": {
+                f"roof:{number}": [(math.log10(x), math.log10(y)) for x, y in zip(roof.x, roof.y, strict=True)]
+                for number, roof in off.items()
+            },
+        }
+
+    def roof_groups(self) -> list[tuple[str, str, bool]]:
+        """The groups of roofs that can be switched, with what they hold and whether they are on from the start."""
+        groups: dict[str, list[Roof]] = {}
+        for roof in self.roofs:
+            if not roof.primary:
+                groups.setdefault(roof.group, []).append(roof)
+        return [(name, "; ".join(roof.text for roof in roofs), roofs[0].shown) for name, roofs in groups.items()]
 
 
-def roofline_chart(analysis: Analysis) -> Chart | None:
-    """The chart of ``analysis``, or None when there is neither a roof nor a point to draw."""
-    placeable = [(index, row) for index, row in enumerate(analysis.operators) if _can_be_placed(row)]
-    placeable.sort(key=lambda pair: pair[1].time_s, reverse=True)
-    known = Ceilings(device="", kind="", ceilings=tuple(c for c in analysis.ceilings if _positive(c.value)))
+def roofline(
+    points: Sequence[Point], ceilings: Iterable[Ceiling], *, ring: Ring | None = None, total_s: float = 0.0, missing: str = "",
+    paths: bool = False,
+) -> Chart | None:  # fmt: skip
+    """The chart of ``points`` on the roofs of ``ceilings``; None where there is neither a roof nor a point to draw.
+
+    ``total_s`` is the time that the shares of the legend are of.
+    """
+    points = sorted(points, key=lambda point: point.time_s, reverse=True)
+    known = Ceilings(device="", kind="", ceilings=tuple(c for c in ceilings if c.value > 0 and math.isfinite(c.value)))
     memory, compute = known.main("memory"), known.main("compute")
-    if not placeable and not (memory and compute):
+    if not points and not (memory and compute):
         return None
-
-    primary_memory = known.outermost_memory() or max(memory, key=lambda c: c.capacity_bytes or 0, default=None)
-    primary_compute, other_compute = _compute_in_run(compute, known, analysis.operators)
-    caches = [level for level in known.memory_levels() if level is not primary_memory]
-    top = max((c.value for c in primary_compute), default=None)
-    ridges = _ridges(primary_memory, primary_compute)
-    ring = _ring(analysis)
-    points = _points(_worth_drawing(placeable))
-    marks = [(p.intensity, p.flop_per_s) for p in points] + [(r.intensity, r.flop_per_s) for r in ridges]
+    outermost = known.outermost_memory() or max(memory, key=lambda c: c.capacity_bytes or 0, default=None)
+    caches = [level for level in known.memory_levels() if level is not outermost]
+    primary, others = _compute_in_run(compute, known, points)
+    top = max((c.value for c in primary), default=None)
+    ridges = [] if outermost is None else [_ridge(outermost, roof) for roof in primary]
+    drawn = _worth_drawing(points)
+    marks = [(point.intensity, point.flop_per_s) for point in drawn] + [(ridge.intensity, ridge.flop_per_s) for ridge in ridges]
     marks += [(ring.intensity, ring.flop_per_s)] if ring else []
     marks += [(top / cache.value, top) for cache in caches] if top else []
-    levels = [c.value for c in (*primary_compute, *other_compute)]
-    limits = limits_around(marks, levels)
-    wide_limits = limits_around(marks, levels + [c.value for c in compute])
-    drawn = _Drawn(primary_memory, tuple(caches), primary_compute, other_compute, top)
-    roofs = _roofs(memory, compute, drawn, wide_limits)
-    labelled = _with_most_headroom(points, analysis.operators)
-    y_factor, prefix = scale(max([p.flop_per_s for p in points] + levels))
-    shown = {row.row for row in points}
-    off_chart = [row for row in analysis.operators if not _can_be_placed(row)]
+    levels = [c.value for c in (*primary, *others)]
+    limits, wide = _limits(marks, levels), _limits(marks, levels + [c.value for c in compute])
+    # Where many points take the same time, they would cover each other with the full area: the longest still has a fifth of it.
+    longest = max((point.time_s for point in points), default=1.0)
+    y_factor, prefix = scale(max([point.flop_per_s for point in drawn] + levels))
     return Chart(
-        roofs=roofs,
-        ridges=ridges,
-        points=points,
-        labelled=labelled,
+        roofs=(
+            *_memory_roofs(memory, outermost, caches, top, wide),
+            *_compute_roofs(compute, primary, others, outermost, wide),
+        ),
+        ridges=tuple(ridges),
+        points=tuple(drawn),
+        labelled=tuple(_labelled(drawn)),
         ring=ring,
-        band=_band(primary_memory, primary_compute, wide_limits),
+        band=_band(outermost, top, wide),
         limits=limits,
-        wide_limits=wide_limits,
-        x_ticks=ticks(wide_limits.x_low, wide_limits.x_high, 1.0),
-        y_ticks=ticks(wide_limits.y_low, wide_limits.y_high, y_factor),
+        wide=wide,
+        y_factor=y_factor,
         y_unit=f"{prefix}FLOP/s",
-        legend=_legend(points, analysis.operators),
-        off_chart_count=len(off_chart),
-        off_chart_time_s=sum(row.time_s for row in off_chart),
-        left_out_count=len(placeable) - len(shown),
+        legend=tuple(_legend(drawn, total_s or sum(point.time_s for point in points))),
+        full_s=max(longest, min(_FULL_SHARE * sum(point.time_s for point in points), 5 * longest)),
+        left_out=len(points) - len(drawn),
+        missing=missing,
+        paths=paths,
     )
-
-
-def marker_diameter(area: float, largest: float = 44.0, smallest: float = 6.0) -> float:
-    """The diameter of a point, so that its area is its time; the smallest ones are kept large enough to see and to hit."""
-    return max(smallest, largest * math.sqrt(max(area, 0.0)))
 
 
 # --- roofs ---------------------------------------------------------------------------------------------------------------------
 
 
-class _Drawn(NamedTuple):
-    """What is drawn from the start: the outermost memory and the compute roofs that judge much of the time dark, the rest lighter."""
-
-    memory: Ceiling | None
-    caches: tuple[Ceiling, ...]
-    compute: list[Ceiling]
-    other_compute: list[Ceiling]
-    top: float | None
-
-
-def _compute_in_run(compute: Sequence[Ceiling], known: Ceilings, rows: Iterable[OperatorRow]) -> tuple[list[Ceiling], list[Ceiling]]:
+def _compute_in_run(compute: Sequence[Ceiling], known: Ceilings, points: Iterable[Point]) -> tuple[list[Ceiling], list[Ceiling]]:
     """The compute roofs that judge a real share of the time, highest share first, and those that judge a small one.
 
     Where nothing says, it is the best fp32 one.
     """
     time_of: dict[Ceiling, float] = {}
-    for row in rows:
-        if row.precision is None or not row.flops:
-            continue
-        roof = known.compute(row.precision, "matrix" if row.engine == "matrix" else "vector")
+    for point in points:
+        roof = known.compute(point.precision, "matrix" if point.engine == "matrix" else "vector") if point.precision else None
         if roof is not None:
-            time_of[roof] = time_of.get(roof, 0.0) + row.time_s
+            time_of[roof] = time_of.get(roof, 0.0) + point.time_s
     total = sum(time_of.values())
     if total > 0:
         ranked = sorted(time_of, key=lambda roof: time_of[roof], reverse=True)
@@ -222,283 +282,115 @@ def _compute_in_run(compute: Sequence[Ceiling], known: Ceilings, rows: Iterable[
     return sorted(preferred, key=lambda c: c.value, reverse=True)[:1], []
 
 
-def _ridges(memory: Ceiling | None, compute: Iterable[Ceiling]) -> tuple[Ridge, ...]:
-    if memory is None:
-        return ()
-    return tuple(
-        Ridge(
-            memory=memory.name,
-            compute=roof.name,
-            intensity=roof.value / memory.value,
-            flop_per_s=roof.value,
-            text=f"ridge {significant(roof.value / memory.value)} FLOP/byte",
-        )
-        for roof in compute
-    )
+def _ridge(memory: Ceiling, compute: Ceiling) -> Ridge:
+    return Ridge(memory=memory.name, compute=compute.name, intensity=compute.value / memory.value, flop_per_s=compute.value)
 
 
-def _roofs(memory: Sequence[Ceiling], compute: Sequence[Ceiling], drawn: _Drawn, limits: Limits) -> tuple[Roof, ...]:
-    """Lines for every main ceiling: slanted ones end at the top primary compute roof, flat ones begin at the primary memory roof."""
-    outermost, top = drawn.memory, drawn.top
-    outwards = [*drawn.caches, *([outermost] if outermost else [])]
-    roofs = []
+def _memory_roofs(
+    memory: Iterable[Ceiling], outermost: Ceiling | None, caches: Sequence[Ceiling], top: float | None, limits: Limits
+) -> Iterable[Roof]:
+    """Slanted lines that end at the top primary compute roof."""
+    outwards = [*caches, *([outermost] if outermost else [])]
     for ceiling in memory:
-        x_end = min(limits.x_high, top / ceiling.value) if top else limits.x_high
-        x, y = _slanted(ceiling.value, limits, x_end)
-        cache = any(ceiling is one for one in drawn.caches)
+        start, end = max(limits.x_low, limits.y_low / ceiling.value), min(limits.x_high, top / ceiling.value) if top else limits.x_high
+        x = (start, end) if start < end else (end,)
+        y = tuple(value * ceiling.value for value in x)
+        cache = any(ceiling is level for level in caches)
         if cache and top:
             # A faster level reaches the compute roof earlier: draw the piece of that roof which only it makes reachable, up to where
             # the next level outwards does.
-            following = outwards[next(index for index, one in enumerate(outwards) if one is ceiling) + 1 :]
-            knee = top / max((one.value for one in following), default=ceiling.value)
-            if knee > x_end:
+            following = outwards[next(index for index, level in enumerate(outwards) if level is ceiling) + 1 :]
+            knee = top / max((level.value for level in following), default=ceiling.value)
+            if knee > end:
                 x, y = (*x, min(knee, limits.x_high)), (*y, top)
-        primary = ceiling is outermost
-        roofs.append(_roof(ceiling, primary, primary or cache, "caches" if cache else "other access patterns", x, y))
+        if len(x) > 1:
+            primary = ceiling is outermost
+            group = "" if primary else "caches" if cache else "other access patterns"
+            yield Roof(ceiling=ceiling, primary=primary, shown=primary or cache, group=group, x=x, y=y)
+
+
+def _compute_roofs(
+    compute: Iterable[Ceiling], primary: Sequence[Ceiling], others: Sequence[Ceiling], outermost: Ceiling | None, limits: Limits
+) -> Iterable[Roof]:
+    """Flat lines that begin at the primary memory roof."""
+    top = max((c.value for c in primary), default=None)
     for ceiling in compute:
-        primary = ceiling in drawn.compute
-        x_start = max(limits.x_low, ceiling.value / outermost.value) if outermost else limits.x_low
-        x, y = (x_start, limits.x_high), (ceiling.value, ceiling.value)
-        if not primary and outermost is not None and top and ceiling.value > top:
-            x, y = (top / outermost.value, *x), (top, *y)
-        other = ceiling in drawn.other_compute
-        group = "other precisions in this run" if other else "other precisions and engines"
-        roofs.append(_roof(ceiling, primary, primary or other, group, x, y))
-    return tuple(roof for roof in roofs if len(roof.x) > 1)
+        start = max(limits.x_low, ceiling.value / outermost.value) if outermost else limits.x_low
+        x, y = (start, limits.x_high), (ceiling.value, ceiling.value)
+        dark, shown = ceiling in primary, ceiling in primary or ceiling in others
+        if not dark and outermost is not None and top and ceiling.value > top:
+            x, y = (top / outermost.value, *x), (top, *y)  # type: ignore[assignment]
+        group = "" if dark else "other precisions in this run" if shown else "other precisions and engines"
+        yield Roof(ceiling=ceiling, primary=dark, shown=shown, group=group, x=x, y=y)
 
 
-def _slanted(bandwidth: float, limits: Limits, x_end: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    x_start = max(limits.x_low, limits.y_low / bandwidth)
-    if x_start >= x_end:
-        return (x_end,), (x_end * bandwidth,)
-    return (x_start, x_end), (x_start * bandwidth, x_end * bandwidth)
-
-
-def _roof(ceiling: Ceiling, primary: bool, shown: bool, why_secondary: str, x: tuple[float, ...], y: tuple[float, ...]) -> Roof:
-    source = SOURCE_WORDS[ceiling.source.kind]
-    short = f"{ceiling.name} {si(ceiling.value, ceiling.unit)}"
-    return Roof(
-        kind="memory" if ceiling.kind == "memory" else "compute",
-        name=ceiling.name,
-        text=f"{short}, {source}",
-        short=short,
-        value=ceiling.value,
-        unit=ceiling.unit,
-        source=source,
-        detail=ceiling.source.detail,
-        primary=primary,
-        shown=shown,
-        why_secondary="" if primary else why_secondary,
-        x=x,
-        y=y,
-    )
-
-
-def _band(memory: Ceiling | None, compute: Sequence[Ceiling], limits: Limits) -> Band | None:
-    if memory is None or not compute:
+def _band(memory: Ceiling | None, top: float | None, limits: Limits) -> Band | None:
+    if memory is None or top is None:
         return None
-    top = max(c.value for c in compute)
     x = (limits.x_low, top / memory.value, limits.x_high)
     upper = tuple(min(top, memory.value * value) for value in x)
-    return Band(x=x, upper=upper, lower=tuple(BAND * value for value in upper))
+    return Band(x, upper, tuple(BAND * value for value in upper))
 
 
-# --- points --------------------------------------------------------------------------------------------------------------------
+# --- points and axes -----------------------------------------------------------------------------------------------------------
 
 
-def _can_be_placed(row: OperatorRow) -> bool:
-    return all(_positive(value) for value in (row.flops, row.bytes, row.time_s))
+def _worth_drawing(points: Sequence[Point]) -> list[Point]:
+    """The points, given longest first, without outliers that would stretch an axis over empty decades for next to no time.
 
-
-def _worth_drawing(rows: Sequence[tuple[int, OperatorRow]]) -> list[tuple[int, OperatorRow]]:
-    """The rows, given longest first, without outliers that would stretch an axis over empty decades for next to no time.
-
-    From each end of both axes, what lies a decade or more beyond the rest goes if it takes ``_OUTLIER_SHARE`` of the time at most; an
-    operator that earns a name by its headroom stays.
+    From each end of both axes, what lies a decade or more beyond the rest goes if it takes ``_OUTLIER_SHARE`` of the time at most; a
+    point that earns a name stays.
     """
-    rows = rows[:MOST_POINTS]
-    named = {index for index, _ in sorted(rows, key=lambda pair: pair[1].headroom_s or 0.0, reverse=True)[:MOST_LABELS]}
-    allowed = _OUTLIER_SHARE * sum(row.time_s for _, row in rows)
+    points = points[:MOST_POINTS]
+    named = {point.key for point in _ranked(points)}
+    allowed = _OUTLIER_SHARE * sum(point.time_s for point in points)
     outliers: set[int] = set()
-    for axis, inward in itertools.product((0, 1), (False, True)):
-        ordered = sorted(rows, key=lambda pair: _position(pair[1])[axis], reverse=inward)
+    for of, inward in itertools.product((lambda point: point.intensity, lambda point: point.flop_per_s), (False, True)):
         passed: list[int] = []
         time_s = 0.0
-        for (index, row), (_, neighbour) in pairwise(ordered):
-            passed.append(index)
-            time_s += row.time_s
-            if time_s > allowed or index in named:
+        for point, neighbour in pairwise(sorted(points, key=of, reverse=inward)):
+            passed.append(point.key)
+            time_s += point.time_s
+            if time_s > allowed or point.key in named:
                 break
-            if abs(math.log10(_position(neighbour)[axis] / _position(row)[axis])) >= 1:
+            if abs(math.log10(of(neighbour) / of(point))) >= 1:
                 outliers.update(passed)
-    return [pair for pair in rows if pair[0] not in outliers]
+    return [point for point in points if point.key not in outliers]
 
 
-def _position(row: OperatorRow) -> tuple[float, float]:
-    return row.flops / row.bytes, row.flops / row.time_s
+def _ranked(points: Iterable[Point]) -> list[Point]:
+    """The points to name, most gain first."""
+    candidates = [point for point in points if point.label and point.gain_s > 0]
+    return sorted(candidates, key=lambda point: point.gain_s, reverse=True)[:MOST_LABELS]
 
 
-def _points(rows: Sequence[tuple[int, OperatorRow]]) -> tuple[Point, ...]:
-    """One point a row, longest first: large ones are drawn first and do not hide small ones.
-
-    The full area stands for ``_FULL_SHARE`` of the time or the longest point, whichever is more, so that many points of equal time do
-    not cover each other; the longest still has a fifth of it.
-    """
-    longest = max((row.time_s for _, row in rows), default=0.0)
-    full = max(longest, min(_FULL_SHARE * sum(row.time_s for _, row in rows), 5 * longest))
-    return tuple(
-        Point(
-            row=index,
-            name=row.name,
-            label=_label_text(row, row.module),
-            category=row.category,
-            bound=row.bound,
-            intensity=_position(row)[0],
-            flop_per_s=_position(row)[1],
-            time_s=row.time_s,
-            area=row.time_s / full,
-            headroom_s=row.headroom_s or 0.0,
-            warning=warning(row),
-            hover=_hover(row),
+def _labelled(points: Iterable[Point]) -> Iterable[Point]:
+    """The points to name, each with a name of its own."""
+    taken: set[str] = set()
+    for point in _ranked(points):
+        label = next(
+            text for number in itertools.count(1) if (text := point.label if number == 1 else f"{point.label} #{number}") not in taken
         )
-        for index, row in rows
-    )
+        taken.add(label)
+        yield replace(point, label=label)
 
 
-def warning(row: OperatorRow) -> str:
-    """Why the efficiency of ``row`` should not be believed, or an empty string."""
-    if row.efficiency is None or row.efficiency <= ABOVE_ROOF:
-        return ""
-    return row.flag or "faster than its bound: a wrong count, a wrong ceiling, or an algorithm that does less than the formula"
-
-
-def _label_text(row: OperatorRow, path: str) -> str:
-    name = shorten_middle(short_name(row.name).replace("backward", "bwd"), _LONGEST_NAME)
-    return f"{name} {shorten_path(path, _LONGEST_PATH)}".strip()
-
-
-def _hover(row: OperatorRow) -> tuple[tuple[str, str], ...]:
-    bound = bound_style(row.bound)
-    lines: list[tuple[str, str | None]] = [
-        ("module", row.module or None),
-        ("phase", row.phase or None),
-        ("shapes", clip(row.shapes, 70) or None),
-        ("calls", count_text(row.calls)),
-        ("time", seconds(row.time_s)),
-        ("work", si(row.flops, "FLOP")),
-        ("traffic", si(row.bytes, "B")),
-        ("intensity", f"{significant(row.flops / row.bytes)} FLOP/byte"),
-        ("achieved", si(row.flop_per_s if row.flop_per_s is not None else row.flops / row.time_s, "FLOP/s")),
-        ("attainable", None if row.attainable_flop_per_s is None else si(row.attainable_flop_per_s, "FLOP/s")),
-        ("efficiency", None if row.efficiency is None else percent(row.efficiency)),
-        ("headroom", None if row.headroom_s is None else seconds(row.headroom_s)),
-        ("bound", f"{bound.name} ({bound.letter})" + (f", against {row.memory_level}" if row.memory_level else "")),
-        ("warning", warning(row) or None),
-    ]
-    return tuple((name, text) for name, text in lines if text is not None)
-
-
-def _ring(analysis: Analysis) -> Ring | None:
-    """The whole run, on the clock of its points."""
-    totals = analysis.totals
-    if totals is None or not (_positive(totals.flops) and _positive(totals.bytes)):
-        return None
-    if analysis.timeline is not None:
-        time_s = analysis.timeline.span_s
-        basis = "over the median step, profiler off" if analysis.basis.timed else "over the traced span"
-    else:
-        time_s, basis = totals.time_s, "over the time of all operators"
-    if not _positive(time_s):
-        return None
-    hover = (
-        ("work", si(totals.flops, "FLOP")),
-        ("traffic", si(totals.bytes, "B")),
-        ("time", f"{seconds(time_s)} ({basis})"),
-        ("intensity", f"{significant(totals.flops / totals.bytes)} FLOP/byte"),
-        ("achieved", si(totals.flops / time_s, "FLOP/s")),
-    )
-    return Ring(intensity=totals.flops / totals.bytes, flop_per_s=totals.flops / time_s, text="whole run", hover=hover)
-
-
-def _legend(points: Iterable[Point], rows: Iterable[OperatorRow]) -> tuple[Legend, ...]:
-    total = sum(row.time_s for row in rows)
+def _legend(points: Iterable[Point], total_s: float) -> Iterable[tuple[str, float]]:
+    """The categories with their shares of the time, in the order of the palette; points of a series have names instead."""
     time_of: dict[str, float] = {}
     for point in points:
         time_of[point.category] = time_of.get(point.category, 0.0) + point.time_s
-    ordered = sorted(time_of, key=category_order)
-    return tuple(Legend(category=name, time_s=time_of[name], share=time_of[name] / total if total else 0.0) for name in ordered)
+    return ((name, time_of[name] / total_s) for name in sorted(time_of, key=category_order) if name not in SERIES)
 
 
-def _with_most_headroom(points: Iterable[Point], rows: Sequence[OperatorRow]) -> tuple[Point, ...]:
-    """The points to label, most headroom first, each with a unique name; one point represents repeated layers."""
-    groups: dict[tuple[object, ...], list[Point]] = {}
-    for point in points:
-        if point.headroom_s > 0:
-            groups.setdefault(repeated_key(rows[point.row]), []).append(point)
-    ranked = sorted(groups.values(), key=lambda group: sum(point.headroom_s for point in group), reverse=True)[:MOST_LABELS]
-    taken: set[str] = set()
-    named = []
-    for group in ranked:
-        point = max(group, key=lambda one: one.headroom_s)
-        modules = {rows[one.row].module for one in group}
-        if len(modules) > 1:
-            pattern = path_pattern(sorted(modules))
-            point = msgspec.structs.replace(point, label=f"{_label_text(rows[point.row], pattern)} ×{len(modules)}")
-        text = next(text for text in _distinguishing(point, rows[point.row]) if text not in taken)
-        taken.add(text)
-        named.append(msgspec.structs.replace(point, label=text))
-    return tuple(named)
+def _limits(marks: Sequence[tuple[float, float]], levels: Sequence[float]) -> Limits:
+    """The smallest axes that hold every mark and level with a margin. They end where the data ends, so no empty decade is left."""
+    x_low, x_high = _padded([x for x, _ in marks])
+    y_low, y_high = _padded([*(y for _, y in marks), *levels])
+    return Limits(x_low=x_low, x_high=x_high, y_low=y_low, y_high=y_high)
 
 
-def _distinguishing(point: Point, row: OperatorRow) -> Iterable[str]:
-    """Ever longer names of a point: with its phase, with its first shape, with a number."""
-    yield point.label
-    if row.phase:
-        yield f"{point.label} ({row.phase})"
-    if row.shapes:
-        yield f"{point.label} {clip(row.shapes.split(',')[0], 18)}"
-    number = 2
-    while True:
-        yield f"{point.label} #{number}"
-        number += 1
-
-
-# --- the words below the chart -------------------------------------------------------------------------------------------------
-
-
-def chart_caption(analysis: Analysis) -> str:
-    """The categories that take the most time, and how close they run to their bound."""
-    judged = [one for one in category_summaries(analysis) if one.efficiency is not None]
-    without = "Operators by intensity and speed." if analysis.operators else "The roofs of this device."
-    return categories_sentence(judged[:2], analysis.basis.per) or without
-
-
-def off_chart_sentences(chart: Chart | None) -> str:
-    """Which points a cache serves, and which operators are not drawn."""
-    if chart is None:
-        return ""
-    texts = []
-    if any(_above_the_line(point, chart) for point in chart.points):
-        texts.append("Points above the slanted line move bytes that a cache holds and are judged against its roof.")
-    if chart.off_chart_count:
-        rows = "1 operator" if chart.off_chart_count == 1 else f"{chart.off_chart_count} operators"
-        verb = "is" if chart.off_chart_count == 1 else "are"
-        texts.append(
-            f"{rows} ({seconds(chart.off_chart_time_s)}) {verb} not on the chart: without FLOPs or without bytes there is no intensity."
-        )
-    if chart.left_out_count:
-        crowded = f" or not among the {MOST_POINTS} longest" if len(chart.points) + chart.left_out_count > MOST_POINTS else ""
-        texts.append(f"{chart.left_out_count} more, short and far from the rest{crowded}, are in the table only.")
-    return " ".join(texts)
-
-
-def _above_the_line(point: Point, chart: Chart) -> bool:
-    lines = [roof.value for roof in chart.roofs if roof.kind == "memory" and roof.primary]
-    return not point.warning and any(point.flop_per_s > line * point.intensity for line in lines)
-
-
-# --- small helpers -------------------------------------------------------------------------------------------------------------
-
-
-def _positive(value: float) -> bool:
-    return value > 0 and math.isfinite(value)
+def _padded(values: Sequence[float]) -> tuple[float, float]:
+    low, high = math.log10(min(values)) - _MARGIN, math.log10(max(values)) + _MARGIN
+    missing = max(0.0, _LEAST_SPAN - (high - low)) / 2
+    return 10 ** (low - missing), 10 ** (high + missing)

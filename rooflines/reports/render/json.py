@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from rooflines.reports.charts.kinds import Beams, Curves
-from rooflines.reports.charts.usage import Timeline
+from rooflines.reports.charts.curves import Beams, Curves
+from rooflines.reports.charts.timeline import Timeline
 from rooflines.reports.document import Block, Figure, Page, Paragraph, Row, Table, factor_of, texts, value_of
 from rooflines.serial import to_json, write_text
 

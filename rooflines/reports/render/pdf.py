@@ -12,10 +12,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from rooflines.reports.charts.draw import draw
-from rooflines.reports.charts.figure import as_svg
 from rooflines.reports.charts.palette import INK, bound_style, category_colour, contrast
-from rooflines.reports.charts.paper import SERIF
+from rooflines.reports.charts.paper import SERIF, as_svg, draw
 from rooflines.reports.document import Bar, Block, Cell, Facts, Figure, Findings, Page, Paragraph, Part, Row, Table
 from rooflines.reports.render.layout import Fitted, fitted
 from rooflines.reports.words.text import NUMBER_AND_UNIT

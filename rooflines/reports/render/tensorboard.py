@@ -5,16 +5,13 @@ Written without torch's ``SummaryWriter``, which is a shell around the same and 
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rooflines.reports.charts.paper import as_png, draw
 from rooflines.reports.document import Figure, Measured, Page, Table
 from rooflines.reports.render.markdown import inert, markdown
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Picture
 
 # Ours end in this, so that writing again replaces them and leaves the training's own event files alone.
 SUFFIX = ".rooflines"
@@ -90,13 +87,9 @@ def _text(tag: str, text: str) -> Any:
 def _image(tag: str, figure: Figure) -> Any:
     from tensorboard.compat.proto.summary_pb2 import Summary
 
-    from rooflines.reports.charts.draw import draw
-
-    picture: Picture = draw(figure.drawing, width_in=_IMAGE_IN)
-    buffer = io.BytesIO()
-    picture.savefig(buffer, format="png", dpi=IMAGE_DPI)
+    picture = draw(figure.drawing, width_in=_IMAGE_IN)
     width, height = (round(inches * IMAGE_DPI) for inches in picture.get_size_inches())
-    image = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=buffer.getvalue())
+    image = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=as_png(picture, IMAGE_DPI))
     return Summary.Value(tag=tag, image=image)
 
 

@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from rooflines.device_specs.compare import References, RoofComparison, without_reference
-from rooflines.device_specs.history import Session
+from rooflines.device_specs.history import Session, age
 from rooflines.device_specs.records import CONTRADICTS, MARKS, THROTTLED, Ceiling, Ceilings, Conditions, marked, marks_of
-from rooflines.reports.charts.kinds import CeilingMarks
+from rooflines.reports.charts.ceilings import ABOVE, CeilingMarks
 from rooflines.reports.document import (
     ABSENT,
     Cell,
@@ -27,11 +27,11 @@ from rooflines.reports.document import (
     section,
     table,
 )
-from rooflines.reports.words.ceilings import ABOVE, ceiling_name, heading, roof_order
+from rooflines.reports.words.ceilings import ago, ceiling_name, roof_order
 from rooflines.reports.words.sentences import listed
 from rooflines.reports.words.text import csv_text
 from rooflines.serial import to_json, to_plain
-from rooflines.units import binary_bytes, percent, si
+from rooflines.units import binary_bytes, counted, percent, si
 
 ROUNDS = (
     "A measured value is the best of several rounds, ± the coefficient of variation between them. Rounds: how many came within 5 % "
@@ -46,7 +46,7 @@ def page(
     ceilings: Ceilings, rows: Sequence[RoofComparison] = (), references: References | None = None, now: datetime | None = None
 ) -> Page:
     """The ceilings, main roofs first, how each was measured; with ``references`` measured, data sheet and derived side by side."""
-    first, second = heading(ceilings, now)
+    first, second = _heading(ceilings, now)
     drawing = CeilingMarks(measured=ceilings, compared=tuple(rows))
     figure = Figure(name="ceilings", caption="The ceilings on a logarithmic scale.", drawing=drawing)
     show: Show = "always" if references is None else "full"
@@ -67,6 +67,24 @@ def page(
         sections.insert(0, section("compared", "Measured and reference values", compared, figure, *texts))
     name = f"Ceilings of {ceilings.device}"
     return Page(kind="ceilings", name=name, title=first, verdict=f"{second}.", sections=tuple(sections))
+
+
+def _heading(ceilings: Ceilings, now: datetime | None = None) -> list[str]:
+    """The device of the ceilings, and when and how they were measured: ``measured 3 days ago (2026-11-18 10:22 UTC), method 3``."""
+    threads = counted(ceilings.threads, "thread") if ceilings.threads else ""
+    clock = f"{si(ceilings.clock_hz, 'Hz')} sustained" if ceilings.clock_hz else ""
+    which = "every figure" if ceilings.full else "the figures that judge a run"
+    held = f"sustained for {ceilings.sustained_s:g} s" if ceilings.sustained_s else ""
+    since = age(ceilings, now)
+    when = f"measured {ago(since)} ({ceilings.measured_at[:16].replace('T', ' ')} UTC)" if since is not None else "of unknown age"
+    again = f"best of {ceilings.measurements} measurements since {ceilings.since[:10]}" if ceilings.measurements > 1 else ""
+    method = f"method {ceilings.method}" if ceilings.method is not None else ""
+    driver = f"driver {ceilings.driver}" if ceilings.driver else ""
+    packages = [f"{name} {ceilings.packages[name]}" for name in ("torch", "numba") if name in ceilings.packages]
+    return [
+        " · ".join(part for part in (ceilings.device, ceilings.kind, threads, clock, which, held) if part),
+        ", ".join(part for part in (when, again, method, driver, *packages) if part),
+    ]
 
 
 def ceilings_table(ceilings: Ceilings, hows: dict[str, int], show: Show = "always") -> Table:

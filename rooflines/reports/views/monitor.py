@@ -12,9 +12,10 @@ import msgspec
 from rooflines.profiler.monitor.monitored import PythonMemory
 from rooflines.profiler.records import Workload
 from rooflines.profiler.samplers.fields import Summary
-from rooflines.reports.charts.usage import Line, Timeline, timeline_caption, usage_timeline
-from rooflines.reports.charts.usage import Row as TimelineRow
+from rooflines.reports.charts.timeline import Line, Timeline
+from rooflines.reports.charts.timeline import Row as TimelineRow
 from rooflines.reports.document import Column, Facts, Figure, Page, Paragraph, Section, said, section, table
+from rooflines.reports.views.timeline import timeline_caption, usage_timeline
 from rooflines.reports.views.usage import energy_text, peak_power, refusal_text, usage_remarks, usage_table
 from rooflines.roofline.analysis import Analysis, DeviceUsage
 from rooflines.roofline.step.interference import shared_by

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from rooflines.reports.charts.palette import bound_style
-from rooflines.reports.charts.roofline import warning
 from rooflines.reports.document import ABSENT, Cell, Column, Paragraph, Row, Section, Show, Table, Value, said, section, table
+from rooflines.reports.views.roofline import warning
 from rooflines.reports.words import rows as rows_of
 from rooflines.reports.words import sentences
 from rooflines.reports.words.rows import TableRow, flagged, module_text, operators_summary, share_of_step, table_rows
@@ -59,6 +59,7 @@ def operator_table(analysis: Analysis) -> Table | None:
         return None
     most_s = max(row.row.time_s for row in rows) or 1.0
     most_headroom_s = max((row.row.headroom_s or 0.0 for row in rows), default=0.0) or 1.0
+    index_of = {id(row): index for index, row in enumerate(analysis.operators)}
     title = rows_of.table_title(rows)
     columns = (
         _SHARE,
@@ -78,18 +79,19 @@ def operator_table(analysis: Analysis) -> Table | None:
         Column("longest kernel", format="middle", least=28, priority=8, quiet=True, show="brief"),
     )
     return table(
-        "operators", columns, (_operator_row(row, analysis, most_s, most_headroom_s) for row in rows), title,
+        "operators", columns, (_operator_row(row, analysis, most_s, most_headroom_s, index_of) for row in rows), title,
         total=_operator_totals(rows, analysis), order=rows_of.table_order(rows),
         sorted_by="headroom" if any(row.row.headroom_s is not None for row in rows) else "share", kind="main",
         brief=_OPERATORS, printed=_OPERATORS_PRINTED, show="always",
     )  # fmt: skip
 
 
-def _operator_row(folded: TableRow, analysis: Analysis, most_s: float, most_headroom_s: float) -> Row:
+def _operator_row(folded: TableRow, analysis: Analysis, most_s: float, most_headroom_s: float, index_of: dict[int, int]) -> Row:
     row, wrong, module = folded.row, flagged(folded), module_text(folded)
     inferred = f" · inferred: {row.inferred}" if row.inferred else ""
     inferred += f" · assumed: {row.assumption}" if row.assumption else ""
-    doubt = warning(row) or (wrong[0].flag or "" if wrong else "")
+    above = warning(row.efficiency, row.flag)
+    doubt = above or (wrong[0].flag or "" if wrong else "")
     return Row(
         (
             Cell(value=share_of_step(row.time_s, analysis), bar=row.time_s / most_s),
@@ -97,7 +99,7 @@ def _operator_row(folded: TableRow, analysis: Analysis, most_s: float, most_head
             Cell(value=module, hover=module, sort=row.module),
             Cell(value=row.time_s, hover=seconds(row.time_s)),
             Cell(value=row.headroom_s, bar=max(0.0, (row.headroom_s or 0.0) / most_headroom_s), sort=folded.gain_s),
-            Cell(value=row.efficiency, hover=warning(row), warning=doubt),
+            Cell(value=row.efficiency, hover=above, warning=doubt),
             Cell(
                 value=rows_of.bound_text(folded), letter=bound_style(folded.bound).letter, hover=_bound_title(folded), sort=folded.bound
             ),
@@ -112,6 +114,7 @@ def _operator_row(folded: TableRow, analysis: Analysis, most_s: float, most_head
         ),
         colour=row.category,
         detail=_detail(folded, analysis),
+        points=tuple(index_of[id(member)] for member in folded.members if id(member) in index_of),
     )
 
 
@@ -143,12 +146,17 @@ def _detail(folded: TableRow, analysis: Analysis) -> tuple[Paragraph | Table, ..
         )  # fmt: skip
         cells = (
             (member.module, share_of_step(member.time_s, analysis), member.time_s, member.headroom_s,
-             Cell(value=member.efficiency, hover=warning(member), warning=warning(member)), member.calls)
+             _efficiency(member), member.calls)
             for member in folded.members
         )  # fmt: skip
         members = table("members", columns, cells, "Modules in this row")
     tables = (members, kernels_table(row, analysis))
     return (*said(remarks, show="full"), *(found for found in tables if found is not None))
+
+
+def _efficiency(row: OperatorRow) -> Cell:
+    doubt = warning(row.efficiency, row.flag)
+    return Cell(value=row.efficiency, hover=doubt, warning=doubt)
 
 
 def _bound_title(folded: TableRow) -> str:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rooflines.device_specs.records import DISTURBED, MARKS, marks_of
-from rooflines.reports.charts.kinds import Rooflines, StepTimes
+from rooflines.reports.charts.curves import StepTimes
 from rooflines.reports.charts.palette import BOUNDS, bound_style
-from rooflines.reports.charts.roofline import chart_caption, off_chart_sentences, roofline_chart
-from rooflines.reports.charts.usage import timeline_caption, usage_timeline
 from rooflines.reports.document import (
     ABSENT,
     Bar,
@@ -31,6 +29,8 @@ from rooflines.reports.document import (
 )
 from rooflines.reports.views import operators, serving
 from rooflines.reports.views.advice import findings_section, trials_section
+from rooflines.reports.views.roofline import chart_caption, chart_note, roofline_of
+from rooflines.reports.views.timeline import timeline_caption, usage_timeline
 from rooflines.reports.views.usage import missing_usage, usage_remarks, usage_table, usage_title
 from rooflines.reports.words import sentences
 from rooflines.reports.words.ceilings import ceiling_name, ceiling_scope, conditions_words, roof_order, source_and_age, source_words
@@ -260,22 +260,13 @@ def input_sentences(analysis: Analysis) -> list[str]:
 
 
 def _roofline(analysis: Analysis) -> Section:
-    chart = roofline_chart(analysis)
+    chart = roofline_of(analysis)
     missing = " ".join(text for text in (sentences.missing_operators(analysis), sentences.missing_ceilings(analysis)) if text)
     if chart is None:
         text = missing or "No operator has both FLOPs and bytes, so none has an intensity."
         return section("roofline", "Roofline", Paragraph(text, "absent"))
-    note = (
-        "A point is an operator: its area is its time, its colour its category." if chart.points else "",
-        "The ring is the whole run." if chart.ring else "",
-        "The grey band is from half of the roof up to the roof." if chart.band else "",
-        "Operators with the most headroom are labelled." if chart.labelled else "",
-        off_chart_sentences(chart),
-    )
-    figure = Figure(
-        name="roofline", drawing=Rooflines(analysis=analysis, interactive=True), caption=f"{chart_caption(analysis)} {missing}".strip(),
-        note=" ".join(filter(None, note)),
-    )  # fmt: skip
+    caption = f"{chart_caption(analysis)} {missing}".strip()
+    figure = Figure(name="roofline", drawing=chart, caption=caption, note=chart_note(analysis, chart))
     return section("roofline", "Roofline", figure)
 
 
@@ -338,7 +329,7 @@ def _steps(analysis: Analysis) -> Section:
     figure = None
     if analysis.steps is not None and analysis.steps.durations_s:
         figure = Figure(
-            name="steps", drawing=StepTimes(analysis=analysis), caption="The timed steps in the order run.",
+            name="steps", drawing=StepTimes(steps=analysis.steps), caption="The timed steps in the order run.",
             note="The dark strip is the 95 % interval of the median, the light one the 10th to 90th percentile. The axis does not "
             "start at zero.",
         )  # fmt: skip

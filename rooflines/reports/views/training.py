@@ -6,7 +6,7 @@ import statistics
 
 from rooflines._version import __version__
 from rooflines.profiler.training.records import Training, VariantResult
-from rooflines.reports.charts.kinds import Curves, Series
+from rooflines.reports.charts.curves import Curves, Series
 from rooflines.reports.document import Column, Figure, Page, Paragraph, Section, Table, said, section, table
 from rooflines.reports.words.sentences import subject
 from rooflines.roofline.step.interference import shared_by

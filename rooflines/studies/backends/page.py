@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from rooflines.reports.charts.kinds import Beam, Beams, Curves, Series
+from rooflines.reports.charts.curves import Beam, Beams, Curves, Series
 from rooflines.reports.document import ABSENT, Block, Column, Facts, Figure, Row, Section, Table
 from rooflines.studies import networks
 from rooflines.studies.backends.findings import MNIST_TRAIN, PACES, Pace, pace, paper_table, sentences

@@ -6,20 +6,18 @@ import math
 import statistics
 from collections.abc import Iterator
 
-from rooflines._version import __version__
-from rooflines.device_specs.records import Ceiling, Ceilings, Source
-from rooflines.profiler.records import Environment, Workload
-from rooflines.reports.charts.kinds import Rooflines
+from rooflines.device_specs.records import Ceiling, Source
 from rooflines.reports.charts.palette import SERIES
+from rooflines.reports.charts.roofline import Chart, Point
+from rooflines.reports.charts.roofline import roofline as roofline_chart
 from rooflines.reports.document import ABSENT, Block, Column, Figure, Paragraph, Row, Section, Table
-from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.studies.environments import paper
 from rooflines.studies.environments.memory import SIZES
 from rooflines.studies.study import Study, device_of, model_of
 from rooflines.sweeps.page import curves_section, roofline
 from rooflines.sweeps.records import Row as Line
 from rooflines.sweeps.results import Curve
-from rooflines.units import percent, significant
+from rooflines.units import percent, si, significant
 
 TRAIN_IMAGES, VALIDATION_IMAGES = 100_000, 10_000
 MODELS = ("resnet18", "mobilenet_v2", "resnet50", "squeezenet1_1")
@@ -268,31 +266,25 @@ def _by_network(study: Study) -> Iterator[Block]:
             yield Figure(name=f"network-{model}", caption=caption, drawing=drawing)
 
 
-def _paper_roofline(device: str, points: list[tuple[str, str, float, float]]) -> Rooflines:
+def _paper_roofline(device: str, places: list[tuple[str, str, float, float]]) -> Chart:
     """Points of the paper on the roofs that it gives for a device."""
     roofs, source = paper.roofs()[device], Source(kind="spec", detail="the paper")
     peak, bandwidth = 1e9 * roofs["peak_fp32_gflops"], 1e9 * roofs["memory_bandwidth_gbs"]
-    ceilings = Ceilings(
-        device=f"{device} (paper)", kind="cpu" if "cloud" in device else "gpu",
-        ceilings=(
-            Ceiling(name="peak", kind="compute", value=peak, unit="FLOP/s", precision="fp32", engine="vector", source=source),
-            Ceiling(name="DRAM", kind="memory", value=bandwidth, unit="B/s", source=source),
-        ),
-    )  # fmt: skip
-    rows = tuple(
-        OperatorRow(
-            name=model, module="", phase="", shapes="", precision="fp32", category=colour, calls=1, time_s=1.0, flops=rate,
-            matrix_flops=rate, bytes=rate / intensity, intensity_flop_per_byte=intensity, flop_per_s=rate, engine="vector",
-            headroom_s=1 - rate / min(peak, bandwidth * intensity),
+    ceilings = (
+        Ceiling(name="peak", kind="compute", value=peak, unit="FLOP/s", precision="fp32", engine="vector", source=source),
+        Ceiling(name="DRAM", kind="memory", value=bandwidth, unit="B/s", source=source),
+    )
+    points = [
+        Point(
+            key=number, name=name, label=name, category=colour, intensity=intensity, flop_per_s=rate, time_s=1.0, precision="fp32",
+            gain_s=1 - rate / min(peak, bandwidth * intensity),
+            lines=(("intensity", f"{significant(intensity)} FLOP/byte"), ("achieved", si(rate, "FLOP/s"))),
         )
-        for model, colour, intensity, rate in points
-    )  # fmt: skip
-    analysis = Analysis(
-        workload=Workload(name="paper", mode="training"),
-        environment=Environment(rooflines=__version__, device=ceilings.kind, device_name=ceilings.device),
-        ceilings=ceilings.ceilings, operators=rows,
-    )  # fmt: skip
-    return Rooflines(analysis=analysis)
+        for number, (name, colour, intensity, rate) in enumerate(places)
+    ]  # fmt: skip
+    chart = roofline_chart(points, ceilings)
+    assert chart is not None, "there are two roofs"
+    return chart
 
 
 def _batch_sweep(study: Study) -> Section:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rooflines.reports.charts.kinds import Curves, Series
+from rooflines.reports.charts.curves import Curves, Series
 from rooflines.reports.document import Facts, Figure, Section
 from rooflines.studies import networks
 from rooflines.studies.from_scratch.findings import learned_on, sentences

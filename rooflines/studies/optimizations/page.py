@@ -9,7 +9,7 @@ from typing import Any
 from rooflines.errors import RooflinesError
 from rooflines.pipeline.training import load_training
 from rooflines.profiler.training.records import VariantResult
-from rooflines.reports.charts.kinds import Beam, Beams
+from rooflines.reports.charts.curves import Beam, Beams
 from rooflines.reports.charts.palette import SERIES
 from rooflines.reports.document import ABSENT, Block, Column, Figure, Row, Section, Table, or_absent
 from rooflines.studies.study import Study, device_of, model_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from rooflines.reports.charts.draw import draw
-from rooflines.reports.charts.kinds import Beam, Beams, Choice, Choices, Curves, Series
+from rooflines.reports.charts.curves import Beam, Beams, Choice, Choices, Curves, Series
+from rooflines.reports.charts.paper import draw
 
 LONG = "squeezenet1_1 · batch 128 · channels-last · amp-bf16 · max-autotune · 16 threads"
 WIDE = Series(backend="resnet18", x=(1, 2), y=(50, 60), low=(4, 58), high=(900, 62), colour="series 1")

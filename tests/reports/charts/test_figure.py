@@ -2,34 +2,53 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
+from itertools import pairwise
 
 import pytest
 from msgspec.structs import replace
 
-from rooflines.reports.charts.figure import as_svg, roofline_figure, steps_figure
+from rooflines.reports.charts.curves import StepTimes
 from rooflines.reports.charts.labels import Box
-from rooflines.reports.charts.paper import SANS, SERIF
+from rooflines.reports.charts.paper import SANS, SERIF, Sheet, as_svg, draw
+from rooflines.reports.charts.roofline import MOST_LABELS
+from rooflines.reports.views.roofline import roofline_of
 from tests import samples
 from tests.reports import variants
+
+
+def roofline_figure(analysis, *, width_in=7.0, family=SANS, page=False):
+    return roofline_of(analysis).figure(Sheet(width_in, family, page))
 
 
 def texts(figure) -> list[str]:
     return [text.get_text() for axes in figure.axes for text in axes.texts]
 
 
-def drawn(figure, prefix: str) -> set[str]:
-    return {line.get_gid() for axes in figure.axes for line in axes.lines if str(line.get_gid()).startswith(prefix)}
+def roofs(figure, analysis) -> set[str]:
+    """The names of the roofs that are drawn."""
+    numbers = [int(line.get_gid().partition(":")[2]) for line in figure.axes[0].lines if str(line.get_gid()).startswith("roof:")]
+    return {roofline_of(analysis).roofs[number].ceiling.name for number in numbers}
+
+
+def points(figure) -> list[tuple[float, float, float]]:
+    """The place and the radius of every point, in pixels."""
+    (axes,) = figure.axes
+    (marks,) = axes.collections[-1:]
+    scale = figure.dpi / 72
+    places = axes.transData.transform(marks.get_offsets())
+    return [(x, y, size**0.5 / 2 * scale) for (x, y), size in zip(places, marks.get_sizes(), strict=True)]
 
 
 def test_every_operator_with_work_is_a_point():
-    assert len(drawn(roofline_figure(samples.analysis()), "point-")) == 12
+    assert len(points(roofline_figure(samples.analysis()))) == 12
 
 
 def test_the_roofs_that_judge_are_named_with_their_source_and_every_cache_with_its_value():
     figure = roofline_figure(samples.analysis())
-    assert drawn(figure, "roof-") == {"roof-FMA fp32", "roof-DRAM triad", "roof-L2 read", "roof-L3 read"}
+    assert roofs(figure, samples.analysis()) == {"FMA fp32", "DRAM triad", "L2 read", "L3 read"}
     assert {"FMA fp32 460 GFLOP/s, measured", "DRAM triad 45.0 GB/s, measured", "ridge 10.2 FLOP/byte"} <= set(texts(figure))
     assert {"L2 read 410 GB/s", "L3 read 160 GB/s"} <= set(texts(figure))
 
@@ -39,8 +58,8 @@ def test_the_names_of_parallel_roofs_lie_apart(family):
     first = samples.ceilings()[3]
     levels = (("L1", 1400e9, 96 << 10), ("L2", 410e9, 2 << 20), ("L3", 160e9, 32 << 20))
     caches = tuple(replace(first, name=f"{level} read", level=level, value=value, capacity_bytes=size) for level, value, size in levels)
-    roofs = (*samples.ceilings()[:3], *caches, *samples.ceilings()[5:])
-    figure = roofline_figure(replace(samples.analysis(), ceilings=roofs), family=family)
+    ceilings = (*samples.ceilings()[:3], *caches, *samples.ceilings()[5:])
+    figure = roofline_figure(replace(samples.analysis(), ceilings=ceilings), family=family)
     figure.canvas.draw()
     (axes,) = figure.axes
     names = [text for text in axes.texts if text.get_text().startswith(("L1 ", "L2 ", "L3 ", "DRAM "))]
@@ -64,34 +83,53 @@ def test_an_operator_above_its_roof_is_marked():
 
 
 @pytest.mark.parametrize("family", [SANS, SERIF])
-@pytest.mark.parametrize("size", [(7, 4.5), (5, 3.5), (10, 6)])
-def test_names_do_not_lie_on_each_other_or_outside(family, size):
-    figure = roofline_figure(samples.analysis(), width_in=size[0], height_in=size[1], family=family)
-    figure.canvas.draw()
-    boxes = [text.get_window_extent() for axes in figure.axes for text in axes.texts if str(text.get_gid()).startswith("name-")]
-    assert boxes
-    for index, box in enumerate(boxes):
-        assert not [other for other in boxes[:index] if box.overlaps(other)]
-        assert figure.bbox.x0 <= box.x0
-        assert box.x1 <= figure.bbox.x1
-
-
-@pytest.mark.parametrize("family", [SANS, SERIF])
+@pytest.mark.parametrize("width_in", [5, 7, 9])
 @pytest.mark.parametrize("analysis", [samples.analysis(), variants.large()], ids=["small", "large"])
-def test_no_name_lies_on_a_point(analysis, family):
-    figure = roofline_figure(analysis, family=family)
+def test_names_lie_on_nothing_and_their_lines_do_not_cross(analysis, width_in, family):
+    figure = roofline_figure(analysis, width_in=width_in, family=family)
     figure.canvas.draw()
     (axes,) = figure.axes
-    points = [line for line in axes.lines if str(line.get_gid()).startswith("point-")]
-    names = [text for text in axes.texts if str(text.get_gid()).startswith("name-")]
-    assert points
-    assert names
-    for text in names:
-        extent = text.get_window_extent()
-        box = Box(extent.x0, extent.y0, extent.x1, extent.y1)
-        for point in points:
-            x, y = axes.transData.transform((point.get_xdata()[0], point.get_ydata()[0]))
-            assert not box.touches(x, y, point.get_markersize() / 2 * figure.dpi / 72), (text.get_text(), point.get_gid())
+    names = [text for text in axes.texts if str(text.get_gid()).startswith("name:")]
+    assert len(names) >= (MOST_LABELS - 2 if width_in > 5 else 1)
+    boxes = [Box(*text.get_window_extent().extents) for text in names]
+    lines = {line.get_gid(): line for line in axes.lines}
+    straight = [segment for gid, line in lines.items() if re.match("roof:|foot:", str(gid)) and line.get_linewidth() != 0.6
+                for segment in pairwise(line.get_transform().transform(line.get_xydata()))]  # fmt: skip
+    (ring,) = lines["ring:0"].get_transform().transform(lines["ring:0"].get_xydata())
+    for index, (text, box) in enumerate(zip(names, boxes, strict=True)):
+        assert figure.bbox.x0 <= box.left
+        assert box.right <= figure.bbox.x1
+        assert not [other for other in boxes[:index] if box.overlaps(other)]
+        assert box.distance(*ring) >= 4.5 * figure.dpi / 72
+        for x, y, radius in points(figure):
+            assert box.distance(x, y) >= radius, text.get_text()
+        for (ax, ay), (bx, by) in straight:
+            for step in range(401):
+                assert box.distance(ax + (bx - ax) * step / 400, ay + (by - ay) * step / 400) >= 0.5, text.get_text()
+    leaders = [
+        tuple(line.get_transform().transform(line.get_xydata()).ravel())
+        for gid, line in lines.items()
+        if str(gid).startswith("leader:")
+    ]
+    assert not any(crossing(one, other) for one, other in itertools.combinations(leaders, 2))
+
+
+def crossing(one, other) -> bool:
+    """Whether the lines of two segments meet inside both."""
+    (ax, ay, bx, by), (cx, cy, dx, dy) = one, other
+    determinant = (bx - ax) * (dy - cy) - (by - ay) * (dx - cx)
+    if abs(determinant) < 1e-9:
+        return False
+    along = ((cx - ax) * (dy - cy) - (cy - ay) * (dx - cx)) / determinant
+    along_other = ((cx - ax) * (by - ay) - (cy - ay) * (bx - ax)) / determinant
+    return 0 < along < 1 and 0 < along_other < 1
+
+
+def test_names_of_a_crowd_find_room_next_to_it():
+    row = samples.analysis().operators[0]
+    crowd = tuple(replace(row, module=f"layer.part{n}", time_s=row.time_s * (1 + n / 50)) for n in range(8))
+    figure = roofline_figure(variants.replaced(operators=crowd), width_in=9)
+    assert sum(str(text.get_gid()).startswith("name:") for text in figure.axes[0].texts) >= 6
 
 
 @pytest.mark.parametrize("analysis", [samples.analysis(), variants.large()], ids=["small", "large"])
@@ -120,38 +158,31 @@ def test_the_same_figure_is_the_same_text_in_the_face_asked_for():
     assert set(re.findall(r"font-family: '([^']+)'", first)) == {"Libertinus Serif"}
 
 
-def test_a_dark_figure_has_a_dark_page():
-    red, green, blue, _ = roofline_figure(samples.analysis(), dark=True).get_facecolor()
-    assert max(red, green, blue) < 0.2
-
-
 def test_without_ceilings_points_are_drawn_and_the_reason_is_written():
     rows = tuple(replace(row, efficiency=None, headroom_s=None, lower_bound_s=None) for row in samples.analysis().operators)
     figure = roofline_figure(replace(samples.analysis(), ceilings=(), operators=rows))
-    assert len(drawn(figure, "point-")) == 12
+    assert len(points(figure)) == 12
     assert any(text.startswith("No ceilings are known") for text in texts(figure))
 
 
 def test_without_a_trace_the_roofs_are_drawn_and_the_reason_is_written():
-    figure = roofline_figure(replace(samples.analysis(), operators=(), totals=None, coverage=None))
-    assert drawn(figure, "roof-") == {"roof-FMA fp32", "roof-DRAM triad", "roof-L2 read", "roof-L3 read"}
+    bare = replace(samples.analysis(), operators=(), totals=None, coverage=None)
+    figure = roofline_figure(bare)
+    assert roofs(figure, bare) == {"FMA fp32", "DRAM triad", "L2 read", "L3 read"}
     assert any(text.startswith("No operators") for text in texts(figure))
 
 
-def test_with_nothing_the_figure_says_so():
-    assert texts(roofline_figure(replace(samples.analysis(), operators=(), ceilings=(), totals=None, coverage=None)))[0].startswith(
-        "No operators"
+def test_what_can_be_switched_on_is_drawn_on_a_page_only():
+    assert roofs(roofline_figure(samples.analysis(), page=True), samples.analysis()) > roofs(
+        roofline_figure(samples.analysis()), samples.analysis()
     )
+    assert "1" in texts(roofline_figure(samples.analysis(), width_in=4.2, page=True))
 
 
 def test_steps_are_drawn_with_their_median():
-    figure = steps_figure(samples.analysis())
+    figure = draw(StepTimes(steps=samples.analysis().steps))
     assert "median 84.0 ms" in texts(figure)
     assert any(len(line.get_xdata()) == 12 for line in figure.axes[0].lines)
-
-
-def test_without_steps_the_figure_says_so():
-    assert texts(steps_figure(replace(samples.analysis(), steps=None)))[0].startswith("Step times are not available")
 
 
 def test_no_window_system_is_touched():
@@ -159,7 +190,9 @@ def test_no_window_system_is_touched():
     import sys
 
     code = (
-        "import sys; from tests import samples; from rooflines.reports.charts.figure import roofline_figure, as_svg; "
-        "as_svg(roofline_figure(samples.analysis())); assert 'matplotlib.pyplot' not in sys.modules; assert 'torch' not in sys.modules"
+        "import sys; from tests import samples; from rooflines.reports.charts.paper import as_svg, draw; "
+        "from rooflines.reports.views.roofline import roofline_of; import rooflines.reports.render.html; "
+        "assert 'matplotlib' not in sys.modules; "
+        "as_svg(draw(roofline_of(samples.analysis()))); assert not {'matplotlib.pyplot', 'torch'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,12 +8,14 @@ from __future__ import annotations
 import functools
 import io
 import os
+import re
 import shutil
 
 import pytest
 
 from rooflines.reports.render.html import write
 from rooflines.reports.views import run as view
+from rooflines.reports.views.roofline import roofline_of
 from rooflines.roofline.analysis import StepDivision
 from tests.reports import variants
 from tests.samples import analysis as sample
@@ -50,7 +52,7 @@ def browser():
 class Opened:
     """A page opened from disk and offline, with everything it asked for and complained about."""
 
-    def __init__(self, browser, path, *, scripts: bool = True, **options) -> None:
+    def __init__(self, browser, path, **options) -> None:
         self.requests: list[str] = []
         self.complaints: list[str] = []
         self.context = browser.new_context(viewport=options.pop("viewport", {"width": 1280, "height": 900}), **options)
@@ -62,8 +64,6 @@ class Opened:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("dialog", lambda dialog: (self.complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
         self.page.goto(path.as_uri())
-        if scripts:
-            self.page.wait_for_function("document.getElementById('plotly') === null || window.Plotly")
 
     def _route(self, route):
         self._note(route.request.url)
@@ -108,27 +108,25 @@ def opened(browser, reports):
         page.context.close()
 
 
-def hover_some_point(page) -> str:
-    """Move the pointer over the largest point and give the text that appears."""
-    page.locator("#chart").scroll_into_view_if_needed()
-    place = page.evaluate(
-        """() => {
-          const chart = document.getElementById("chart");
-          const traces = chart._fullData.filter((trace) => Array.isArray(trace.marker && trace.marker.size));
-          let best = null;
-          for (const trace of traces) trace.marker.size.forEach((size, i) => {
-            if (!best || size > best.size) best = { size, x: trace.x[i], y: trace.y[i] };
-          });
-          const { xaxis, yaxis } = chart._fullLayout;
-          const box = chart.getBoundingClientRect();
-          return [box.left + xaxis._offset + xaxis.c2p(best.x), box.top + yaxis._offset + yaxis.c2p(best.y)];
-        }"""
+def hover(page, mark: str) -> str:
+    """Move the pointer over a mark of the roofline and give the text that appears."""
+    box = page.locator(f"#figure-roofline svg:visible [data-mark='{mark}']").first
+    box.scroll_into_view_if_needed()
+    place = box.bounding_box()
+    page.mouse.move(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
+    page.locator(".tip").wait_for(state="visible", timeout=5000)
+    return page.locator(".tip").inner_text()
+
+
+def shown(page, kind: str, figure: str = "roofline") -> list[str]:
+    """The names of the marks of a kind that can be seen."""
+    return page.evaluate(
+        """([kind, figure]) => [...document.querySelectorAll(`#figure-${figure} .${kind}`)]
+        .filter((mark) => mark.closest("svg").clientWidth && getComputedStyle(mark).visibility === "visible"
+          && getComputedStyle(mark).display !== "none" && mark.getBoundingClientRect().width)
+        .map((mark) => mark.dataset.mark)""",
+        [kind, figure],
     )
-    page.mouse.move(place[0] - 3, place[1])
-    page.mouse.move(place[0], place[1])
-    text = page.locator(".hoverlayer text").first
-    text.wait_for(state="attached", timeout=5000)
-    return page.locator(".hoverlayer").text_content()
 
 
 # What scripts of the page ask for: a chart, its points, ceilings. Other sections are rendered in Python: test_html.
@@ -148,45 +146,130 @@ def test_opens_offline_without_a_request_or_a_complaint(opened, name):
     report.check()
 
 
-def test_hover_names_the_operator_and_its_numbers(opened):
+def test_the_pointer_is_told_the_operator_and_its_numbers(opened):
     report = opened()
-    text = hover_some_point(report.page)
+    text = hover(report.page, "point:2")
     for expected in ("aten::convolution_backward", "layer1.0.conv2", "30.2 ms", "attainable", "compute (C)"):
         assert expected in text
+    report.page.mouse.move(5, 5)
+    report.page.locator(".tip").wait_for(state="hidden")
     report.check()
 
 
-def test_a_hostile_name_is_text_in_hover_labels_and_table(opened):
+def test_the_pointer_is_told_the_source_of_a_roof_the_ridge_and_the_run(opened):
+    page = opened().page
+    roofs = roofline_of(sample()).roofs
+    dram = next(number for number, roof in enumerate(roofs) if roof.ceiling.name == "DRAM triad")
+    assert "measured: " in hover(page, f"roof:{dram}")
+    assert "ridge point: 10.2 FLOP/byte" in hover(page, "ridge:0")
+    assert "whole run" in hover(page, "ring:0")
+
+
+def test_a_hostile_name_is_text_at_the_pointer_and_in_the_table(opened):
     report = opened("hostile")
-    assert "<script>alert(1)</script>" in hover_some_point(report.page)
-    assert report.page.locator("#chart img, #chart script, table img, table script").count() == 0
+    assert "<script>alert(1)</script>" in hover(report.page, "point:0")
+    assert report.page.locator("figure img, svg script, table img, table script").count() == 0
     assert "<script>" in report.page.locator("#table tbody tr").first.inner_text()
     report.check()
 
 
-def test_roofs_can_be_switched_on_and_caches_off(opened):
-    from playwright.sync_api import expect
+def test_a_point_finds_its_row_and_a_row_its_points(opened):
+    report = opened("large")
+    page = report.page
+    page.locator("#filter").fill("nothing is called this")
+    hover(page, "point:70")
+    page.mouse.down()
+    page.mouse.up()
+    chosen = page.locator("#table tr.chosen")
+    assert chosen.count() == 1
+    assert chosen.is_visible()
+    assert "point:70" in chosen.get_attribute("data-points").split()
+    row = page.locator("#table tbody tr:visible").nth(3)
+    row.locator("td").nth(3).click()
+    marks = page.evaluate("[...new Set([...document.querySelectorAll('.point.chosen')].map((mark) => mark.dataset.mark))]")
+    assert marks == row.get_attribute("data-points").split()
+    report.check()
 
+
+def test_roofs_can_be_switched_on_and_caches_off(opened):
     report = opened()
-    chart = expect(report.page.locator("#chart"))  # waits, because the chart is drawn again at its own pace
-    chart.to_contain_text("L3 read 160 GB/s")
-    report.page.get_by_label("caches").uncheck()
-    chart.not_to_contain_text("L3 read")
-    chart.not_to_contain_text("GEMM bf16")
-    report.page.get_by_label("other precisions and engines").check()
-    chart.to_contain_text("GEMM bf16 900 GFLOP/s")
+    page = report.page
+
+    def names() -> list[str]:
+        return [page.locator(f"#figure-roofline svg:visible [data-mark='{key}']").text_content() for key in shown(page, "roofname")]
+
+    top = page.locator("#figure-roofline svg:visible [data-mark='ring:0']")
+    before = top.bounding_box()["y"]
+    assert "L3 read 160 GB/s" in names()
+    page.get_by_label("caches").uncheck()
+    assert not any("L3 read" in name or "GEMM bf16" in name for name in names())
+    page.get_by_label("other precisions and engines").check()
+    assert "GEMM bf16 900 GFLOP/s" in names()
+    # The axis reaches further up now, with numbers of its own.
+    assert top.bounding_box()["y"] > before + 5
+    assert "1000" in page.locator("#figure-roofline .wide .ticks-y").text_content()
+    page.get_by_label("other precisions and engines").uncheck()
+    assert top.bounding_box()["y"] == pytest.approx(before, abs=0.1)
     report.check()
 
 
 def test_categories_can_be_switched_off(opened):
-    from playwright.sync_api import expect
-
     report = opened()
     chip = report.page.get_by_role("button", name="convolution")
+    before = {kind: len(shown(report.page, kind)) for kind in ("point", "name")}
     chip.click()
     assert chip.get_attribute("aria-pressed") == "false"
-    expect(report.page.locator("#chart")).not_to_contain_text("conv2d")
+    convolutions = sum(row.category == "convolution" for row in sample().operators)
+    assert len(shown(report.page, "point")) == before["point"] - convolutions
+    assert len(shown(report.page, "name")) < before["name"]
+    chip.click()
+    assert len(shown(report.page, "point")) == before["point"]
     report.check()
+
+
+def test_a_part_of_the_roofline_can_be_enlarged(opened):
+    report = opened()
+    page = report.page
+    reset = page.get_by_role("button", name="Reset zoom")
+    assert not reset.is_visible()
+    page.locator("#figure-roofline svg:visible").scroll_into_view_if_needed()
+    box = page.locator("#figure-roofline svg:visible [data-mark='point:2']").bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    for turn in range(2):
+        points = len(shown(page, "point"))
+        page.mouse.move(x - 60, y - 60)
+        page.mouse.down()
+        page.mouse.move(x + 60, y + 60, steps=3)
+        page.mouse.up()
+        assert len(shown(page, "point")) < points
+        assert "aten::convolution_backward" in hover(page, "point:2")
+        numbers = page.locator("#figure-roofline .wide .ticks-x text").all_text_contents()
+        assert len(numbers) >= 2
+        assert [float(number) for number in numbers] == sorted(float(number) for number in numbers)
+        if turn:
+            page.locator("#figure-roofline svg:visible").dblclick(position={"x": 300, "y": 300})
+        else:
+            reset.click()
+        assert len(shown(page, "point")) == points
+        assert not reset.is_visible()
+    report.check()
+
+
+def test_a_figure_can_be_saved_as_it_is_seen(opened):
+    report = opened(color_scheme="dark", accept_downloads=True)
+    with report.page.expect_download() as download:
+        report.page.locator("#figure-roofline .save").click()
+    assert download.value.suggested_filename == "figure-roofline.png"
+    image = pytest.importorskip("matplotlib.image").imread(download.value.path())
+    assert image.shape[1] > 1500
+    assert image[5, 5, :3].max() < 0.2, "in the colours of the page"
+    report.check()
+
+
+def test_figures_are_complete_without_scripts(opened):
+    page = opened("machine", java_script_enabled=False).page
+    assert "conv" in page.locator("#figure-roofline svg:visible").text_content()
+    assert "cuda:1" in page.locator("#figure-timeline svg:visible").text_content()
 
 
 def test_table_sorts_by_click_and_by_key(opened):
@@ -260,24 +343,43 @@ def test_modules_unfold(opened):
 def test_the_timeline_of_the_devices_puts_the_chosen_one_in_front(opened):
     report = opened("machine")
     page = report.page
-    page.locator("#usage-chart .annotation-text").first.wait_for(state="attached")
-    text = page.locator("#usage-chart").text_content()
+    chart = page.locator("#figure-timeline svg:visible")
+    text = chart.text_content()
     for expected in ("power, W", "busy, %", "memory, GiB", "temperature, °C", "clock, GHz", "limit 350 W", "cuda:1", "host"):
         assert expected in text
-    accented = """() => { const chart = document.getElementById("usage-chart");
-      const lines = chart.data.filter((line) => line.line.width > 1.5);
-      return [...new Set(lines.map((line) => line.hovertemplate[0].split(/[:,] /)[0]))]; }"""
-    assert page.evaluate(accented) == ["cuda:0"]
+    strong = """() => { const accent = document.createElement("i"); accent.style.color = "var(--accent)"; document.body.append(accent);
+      return [...new Set([...document.querySelectorAll("#figure-timeline .wide .line")].filter((line) =>
+        getComputedStyle(line.querySelector("path")).stroke === getComputedStyle(accent).color).map((line) => line.dataset.to))]; }"""
+    assert page.evaluate(strong) == ["cuda:0"]
+    assert len(shown(page, "own-held", "timeline")) == 1
     page.locator("button[data-device='cuda:1']").click()
-    assert page.evaluate(accented) == ["cuda:1"]
+    assert page.evaluate(strong) == ["cuda:1"]
     assert page.locator("button[data-device][aria-pressed=true]").inner_text() == "cuda:1"
-    strips = "document.getElementById('usage-chart').layout.shapes.filter((shape) => shape.layer === 'above').length"
-    assert page.evaluate(strips) == 0
+    assert shown(page, "own-held", "timeline") == []
     page.locator("button[data-device='cuda:0']").click()
-    assert page.evaluate(strips) == 1
-    assert page.evaluate("document.getElementById('usage-chart').layout.paper_bgcolor") == "#ffffff"
-    page.get_by_role("button", name="Use dark colours").click()
-    assert page.evaluate("document.getElementById('usage-chart').layout.paper_bgcolor") == "#15181c"
+    assert len(shown(page, "own-held", "timeline")) == 1
+    report.check()
+
+
+def test_the_timeline_tells_the_readings_and_its_time_can_be_enlarged(opened):
+    report = opened("machine")
+    page = report.page
+    chart = page.locator("#figure-timeline svg:visible")
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    x, y = box["x"] + box["width"] * 0.45, box["y"] + box["height"] * 0.1
+    page.mouse.move(x, y)
+    text = page.locator(".tip").inner_text()
+    assert re.match(r"[\d.]+ s\n", text)
+    assert re.search(r"cuda:0: 3\d\d W", text)
+    page.mouse.down()
+    page.mouse.move(x + 100, y + 2, steps=3)
+    page.mouse.up()
+    numbers = [float(number) for number in page.locator("#figure-timeline .wide .ticks-x text").all_text_contents()]
+    assert len(numbers) >= 3
+    assert max(numbers) - min(numbers) < 2.5
+    page.locator("#figure-timeline .reset").click()
+    assert page.locator("#figure-timeline .wide .ticks-x").count() == 0
     report.check()
 
 
@@ -285,17 +387,17 @@ def test_theme_follows_the_system_and_the_button(opened):
     report = opened(color_scheme="dark")
     page = report.page
 
-    def ground() -> str:
-        return page.evaluate("getComputedStyle(document.body).backgroundColor")
+    def grounds() -> tuple[str, str]:
+        paper = "#figure-roofline .wide svg path"
+        return page.evaluate(
+            f"[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.querySelector('{paper}')).fill]"
+        )
 
-    def paper() -> str:
-        return page.evaluate("document.getElementById('chart').layout.paper_bgcolor")
-
-    assert (ground(), paper()) == ("rgb(21, 24, 28)", "#15181c")
+    assert grounds() == ["rgb(21, 24, 28)"] * 2
     page.get_by_role("button", name="Use light colours").click()
-    assert (ground(), paper()) == ("rgb(255, 255, 255)", "#ffffff")
+    assert grounds() == ["rgb(255, 255, 255)"] * 2
     page.get_by_role("button", name="Use dark colours").click()
-    assert (ground(), paper()) == ("rgb(21, 24, 28)", "#15181c")
+    assert grounds() == ["rgb(21, 24, 28)"] * 2
     report.check()
 
 
@@ -304,8 +406,10 @@ def test_a_phone_scrolls_in_one_direction_only(opened):
         page = opened(name, viewport={"width": 360, "height": 780}).page
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, name
     page = opened(viewport={"width": 360, "height": 780}).page
-    assert page.locator("#ranks").is_visible()
-    assert "convolution_bwd layer1.0.conv2" in page.locator("#ranks").inner_text()
+    ranks = page.locator("#figure-roofline .ranks")
+    assert ranks.is_visible()
+    assert "convolution_bwd layer1.0.conv2" in ranks.inner_text()
+    assert page.locator("#figure-roofline svg:visible .name").first.text_content() == "1"
 
 
 def test_a_picture_fits_the_window_of_a_phone(opened):
@@ -318,11 +422,10 @@ def test_a_picture_fits_the_window_of_a_phone(opened):
 def test_labels_on_the_chart_do_not_overlap(opened):
     for width in (1280, 800, 360):
         page = opened("large", viewport={"width": width, "height": 900}).page
-        page.locator("#chart .annotation-text").first.wait_for(state="attached")
         overlaps = page.evaluate(
             """() => {
-              const turned = (node) => /rotate\\((?!0)/.test(node.closest(".annotation-text-g").getAttribute("transform") || "");
-              const nodes = [...document.querySelectorAll("#chart .annotation-text")].filter((node) => !turned(node));
+              const nodes = [...document.querySelectorAll("#figure-roofline text")].filter((node) => node.getClientRects().length
+                && !/rotate\\((?!-?0 )/.test(node.getAttribute("transform") || "") && getComputedStyle(node).visibility === "visible");
               const boxes = nodes.map((node) => ({ text: node.textContent, box: node.getBoundingClientRect() }));
               const found = [];
               for (let i = 0; i < boxes.length; i += 1) for (let j = i + 1; j < boxes.length; j += 1) {

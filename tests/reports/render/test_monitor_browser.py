@@ -28,14 +28,14 @@ def opened(browser, tmp_path):  # noqa: F811
 def test_the_timeline_has_the_program_and_its_gpus(opened):
     report = opened(analysis(machine_samples(), python_memory=MEMORY))
     page = report.page
-    page.locator("#usage-chart .annotation-text").first.wait_for(state="attached")
-    text = page.locator("#usage-chart").text_content()
+    text = page.locator("#figure-timeline svg:visible").text_content()
     for expected in ("the program keeps busy, cores", "power, W", "memory, GiB", "cuda:1", "the program"):
         assert expected in text
     page.locator("button[data-device='cuda:1']").click()
     assert page.locator("button[data-device][aria-pressed=true]").inner_text() == "cuda:1"
     page.get_by_role("button", name="Use dark colours").click()
-    assert page.evaluate("document.getElementById('usage-chart').layout.paper_bgcolor") == "#15181c"
+    paper = page.locator("#figure-timeline .wide svg path").first
+    assert paper.evaluate("path => getComputedStyle(path).fill") == "rgb(21, 24, 28)"
     report.check()
 
 

@@ -13,13 +13,11 @@ from rich.console import Console
 
 from rooflines.pipeline.reporting import report_run
 from rooflines.profiler.samplers.fields import COLUMNS, DeviceSample, Field
-from rooflines.reports.charts.figure import as_svg
-from rooflines.reports.charts.interactive import timeline_data
-from rooflines.reports.charts.usage import timeline_caption, usage_timeline
-from rooflines.reports.charts.usage_figure import timeline_figure
+from rooflines.reports.charts.paper import as_svg, draw
 from rooflines.reports.render import html, pdf
 from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views import run as view
+from rooflines.reports.views.timeline import timeline_caption, usage_timeline
 from rooflines.reports.views.usage import missing_usage, usage_remarks, usage_table, write_samples_csv
 from rooflines.reports.words.sentences import saving
 from rooflines.roofline.usage.device_usage import Window, usage, usage_of
@@ -136,10 +134,9 @@ def test_names_of_devices_are_text_on_the_page_and_in_the_figure():
     hostile = with_usage(usage_of(gpu_samples(name)))
     page = html.render(view.page(hostile))
     assert "<script>alert(1)" not in page
-    assert timeline_data(usage_timeline(hostile))["rows"][0]["lines"][0]["name"].startswith("&lt;script&gt;")
-    texts = [text.get_text() for axes in timeline_figure(usage_timeline(hostile)).axes for text in axes.texts]
+    texts = [text.get_text() for axes in draw(usage_timeline(hostile)).axes for text in axes.texts]
     assert name in texts
-    ElementTree.fromstring(as_svg(timeline_figure(usage_timeline(hostile))))
+    ElementTree.fromstring(as_svg(draw(usage_timeline(hostile))))
 
 
 def test_labels_and_units_of_declared_fields_are_text_on_the_page_and_in_the_figure():
@@ -147,21 +144,19 @@ def test_labels_and_units_of_declared_fields_are_text_on_the_page_and_in_the_fig
     samples = [DeviceSample(time_ns=BEGAN_NS + i * 10**9, source="mine", more={"fan": 900.0 + i, "load": i - 3.0}) for i in range(5)]
     hostile = with_usage(usage_of(samples, fields={"fan": Field(name, name), "load": Field("load", "")}))
     assert "<script>alert(1)" not in html.render(view.page(hostile))
-    first, second = timeline_data(usage_timeline(hostile))["rows"]
-    assert first["name"].startswith("&lt;script&gt;")
-    assert first["unit"].startswith("&lt;script&gt;")
-    assert second["bottom"] < -3
-    assert second["top"] > 1
-    texts = [text.get_text() for axes in timeline_figure(usage_timeline(hostile)).axes for text in axes.texts]
+    _, second = usage_timeline(hostile).rows
+    assert second.bottom < -3
+    assert second.top > 1
+    texts = [text.get_text() for axes in draw(usage_timeline(hostile)).axes for text in axes.texts]
     assert {f"{name}, {name}", "load"} <= set(texts)
-    ElementTree.fromstring(as_svg(timeline_figure(usage_timeline(hostile))))
+    ElementTree.fromstring(as_svg(draw(usage_timeline(hostile))))
     assert usage_table(hostile).rows[0].cells == ("host", f"902 {name}", f"904 {name}", "-1.00", "1.00")
 
 
 def test_every_report_says_what_the_devices_did(machine, tmp_path):
     page = html.render(view.page(machine))
     assert page.count("throttled for 1.10 s (software power cap 22 %)") == 1
-    assert 'id="usage-data"' in page
+    assert 'id="figure-timeline"' in page
     text = " ".join(" ".join(one.extract_text() for one in PdfReader(pdf.write(view.page(machine), tmp_path / "r.pdf")).pages).split())
     for expected in (
         "Device activity in the timed steps",

@@ -8,7 +8,6 @@
     toggle.setAttribute("aria-pressed", String(dark()));
     toggle.textContent = dark() ? "Light" : "Dark";
     toggle.setAttribute("aria-label", dark() ? "Use light colours" : "Use dark colours");
-    document.dispatchEvent(new CustomEvent("themechange", { detail: dark() ? "dark" : "light" }));
   };
   toggle.addEventListener("click", () => {
     root.dataset.theme = dark() ? "light" : "dark";
@@ -56,7 +55,7 @@
     }
     function sort(header) {
       const column = header.cellIndex;
-      const numeric = header.classList.contains("number");
+      const numeric = header.classList.contains("n");
       const before = header.getAttribute("aria-sort");
       const direction = before ? (before === "ascending" ? "descending" : "ascending") : numeric ? "descending" : "ascending";
       const sign = direction === "ascending" ? 1 : -1;
@@ -80,6 +79,13 @@
       show();
     });
     filter.addEventListener("input", show);
+    // A row that was chosen in a figure is shown, whatever hides it.
+    document.addEventListener("chosen", (event) => {
+      if (!event.detail.hidden) return;
+      filter.value = "";
+      show();
+      if (event.detail.hidden) all.click();
+    });
     if (all) {
       const text = all.textContent;
       all.addEventListener("click", () => {

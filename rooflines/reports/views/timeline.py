@@ -1,4 +1,4 @@
-"""The timeline of the devices: which rows, lines and marks it has. The page and the figures draw the same one."""
+"""The timeline of the devices of a run: which rows, lines and marks it has, from the samples."""
 
 from __future__ import annotations
 
@@ -8,68 +8,13 @@ from itertools import accumulate
 import msgspec
 
 from rooflines.profiler.samplers.fields import FIELDS, Field
+from rooflines.reports.charts.timeline import Held, Level, Line, Row, Timeline
 from rooflines.roofline.analysis import Analysis, Series, Usage
 from rooflines.roofline.usage.device_usage import HOST, THROTTLED, is_host
 from rooflines.units import UNITS, scale
 
 # More steps than this are a band and not single marks.
 MOST_MARKS = 120
-
-
-class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """A curve of one device, in the unit of its row."""
-
-    device: str
-    name: str
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-
-
-class Level(msgspec.Struct, frozen=True, kw_only=True):
-    """A horizontal line to compare the curves of a row with, such as a power limit."""
-
-    device: str
-    text: str
-    value: float
-
-
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One quantity over time; its axis goes from ``bottom`` to ``top``."""
-
-    name: str
-    unit: str
-    bottom: float = 0.0
-    top: float
-    lines: tuple[Line, ...]
-    levels: tuple[Level, ...] = ()
-
-
-class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """A stretch in which something held the clocks of a device down."""
-
-    device: str
-    begin: float
-    end: float
-
-
-class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """All rows share the time, in seconds from the window's begin.
-
-    ``marks`` are the ends of steps, ``focus`` is the device that is drawn strongly.
-    """
-
-    rows: tuple[Row, ...]
-    begin: float
-    end: float
-    window: tuple[float, float]
-    window_text: str
-    time_text: str
-    marks: tuple[float, ...]
-    held: tuple[Held, ...]
-    devices: tuple[str, ...]
-    focus: str
-
-
 # Drawn as a level and not as a curve.
 _LIMIT = "power_limit_w"
 # Headroom above the highest curve, as a share of it.
@@ -132,20 +77,20 @@ def _groups(fields: Mapping[str, Field]) -> dict[tuple[str, str], dict[str, tupl
 def _row(
     name: str, unit: str, groups: Mapping[str, tuple[str, ...]], devices: tuple[str, ...], of: dict[tuple[str, str], Series]
 ) -> Row | None:
-    found: list[tuple[str, str, Series]] = []
+    curves: list[tuple[str, str, Series]] = []
     for device in devices:
         for what, keys in groups.items():
             series = next((of[device, key] for key in reversed(keys) if (device, key) in of), None)
             if series is not None:
-                found.append((device, f"{device}, {what}" if what else device, series))
-    if not found:
+                curves.append((device, f"{device}, {what}" if what else device, series))
+    if not curves:
         return None
-    highest = max(max(series.values) for _, _, series in found)
+    highest = max(max(series.values) for _, _, series in curves)
     factor, shown_unit = _scale(unit, highest)
     limits = [(device, of[device, _LIMIT].values[-1]) for device in devices if name == "power" and (device, _LIMIT) in of]
     # A limit far above all curves would flatten them: it is given in the text.
     shown = [(device, value) for device, value in limits if value <= 2.5 * highest]
-    lowest = min(0.0, *(min(series.values) for _, _, series in found))
+    lowest = min(0.0, *(min(series.values) for _, _, series in curves))
     top = _TOP_PERCENT if unit == "1" else max([0.0, highest, *(value for _, value in shown)]) / factor * _ROOM
     return Row(
         name=name,
@@ -154,7 +99,7 @@ def _row(
         top=top or (0.0 if lowest else 1.0),
         lines=tuple(
             Line(device=device, name=label, x=series.times_s, y=tuple(value / factor for value in series.values))
-            for device, label, series in found
+            for device, label, series in curves
         ),
         levels=tuple(Level(device=device, text="limit", value=value / factor) for device, value in shown),
     )
@@ -163,10 +108,10 @@ def _row(
 def _as_share(of: dict[tuple[str, str], Series], threads: int | None) -> dict[tuple[str, str], Series]:
     """With the busy cores of the run's processes as a share of the machine's, or without them if that number is unknown."""
     key = (HOST, "process_cpu_utilization")
-    found = of.pop(key, None)
-    if found is None or not threads:
+    busy = of.pop(key, None)
+    if busy is None or not threads:
         return of
-    return of | {key: msgspec.structs.replace(found, values=tuple(value / threads for value in found.values))}
+    return of | {key: msgspec.structs.replace(busy, values=tuple(value / threads for value in busy.values))}
 
 
 def _scale(unit: str, highest: float) -> tuple[float, str]:
@@ -190,13 +135,13 @@ def _marks(analysis: Analysis, usage: Usage) -> tuple[float, ...]:
 
 def _held(series: Series | None) -> list[Held]:
     """The stretches in which the series is 1, each up to the next reading."""
-    found: list[Held] = []
+    stretches: list[Held] = []
     if series is None:
-        return found
+        return stretches
     for begin, end, value in zip(series.times_s, (*series.times_s[1:], series.times_s[-1]), series.values, strict=True):
         if not value or end <= begin:
             continue
-        if found and found[-1].end == begin:
-            begin = found.pop().begin
-        found.append(Held(device=series.device, begin=begin, end=end))
-    return found
+        if stretches and stretches[-1].end == begin:
+            begin = stretches.pop().begin
+        stretches.append(Held(device=series.device, begin=begin, end=end))
+    return stretches

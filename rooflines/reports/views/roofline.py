@@ -1,0 +1,154 @@
+"""The roofline of an analysis: its operators as points with what they tell, the whole run as a ring, and the words below the chart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from rooflines.reports.charts.palette import bound_style
+from rooflines.reports.charts.roofline import MOST_LABELS, MOST_POINTS, Chart, Point, Ring, roofline
+from rooflines.reports.words import sentences
+from rooflines.reports.words.rows import category_summaries
+from rooflines.reports.words.text import clip, count_text, short_name, shorten_middle, shorten_path
+from rooflines.roofline.analysis import Analysis, OperatorRow
+from rooflines.roofline.shapes import path_pattern, repeated_key
+from rooflines.units import percent, seconds, si, significant
+
+# An operator this far above its bound is more than the noise of a measurement.
+ABOVE_ROOF = 1.02
+_LONGEST_NAME, _LONGEST_PATH = 28, 26
+
+
+def roofline_of(analysis: Analysis) -> Chart | None:
+    """The chart of ``analysis``, or None when there is nothing to draw; the key of a point is the index of its operator."""
+    placed = {index: row for index, row in enumerate(analysis.operators) if _can_be_placed(row)}
+    labels = _labels(placed)
+    points = [
+        Point(
+            key=index, name=row.name, category=row.category, intensity=row.flops / row.bytes, flop_per_s=row.flops / row.time_s,
+            time_s=row.time_s, precision=row.precision, engine=row.engine or "vector", label=labels.get(index, ("", 0.0))[0],
+            gain_s=labels.get(index, ("", 0.0))[1], warning=warning(row.efficiency, row.flag), lines=_lines(row),
+        )
+        for index, row in placed.items()
+    ]  # fmt: skip
+    missing = sentences.missing_ceilings(analysis) or (None if points else sentences.missing_operators(analysis))
+    total_s = sum(row.time_s for row in analysis.operators)
+    return roofline(points, analysis.ceilings, ring=_ring(analysis), total_s=total_s, missing=missing or "")
+
+
+def warning(efficiency: float | None, flag: str | None = None) -> str:
+    """Why an efficiency should not be believed, or an empty string; ``flag`` is the reason if it is known."""
+    if efficiency is None or efficiency <= ABOVE_ROOF:
+        return ""
+    return flag or "faster than its bound: a wrong count, a wrong ceiling, or an algorithm that does less than the formula"
+
+
+def rate_lines(flops: float, size: float, time_s: float, flop_per_s: float | None = None) -> tuple[tuple[str, str], ...]:
+    """Work, traffic, time, intensity and speed in words."""
+    return (
+        ("time", seconds(time_s)),
+        ("work", si(flops, "FLOP")),
+        ("traffic", si(size, "B")),
+        ("intensity", f"{significant(flops / size)} FLOP/byte"),
+        ("achieved", si(flops / time_s if flop_per_s is None else flop_per_s, "FLOP/s")),
+    )
+
+
+def chart_caption(analysis: Analysis) -> str:
+    """The categories that take the most time, and how close they run to their bound."""
+    judged = [one for one in category_summaries(analysis) if one.efficiency is not None]
+    without = "Operators by intensity and speed." if analysis.operators else "The roofs of this device."
+    return sentences.categories_sentence(judged[:2], analysis.basis.per) or without
+
+
+def chart_note(analysis: Analysis, chart: Chart) -> str:
+    """What the marks mean, which points a cache serves, and which operators are not drawn."""
+    off_chart = [row for row in analysis.operators if not _can_be_placed(row)]
+    texts = [
+        "A point is an operator: its area is its time, its colour its category." if chart.points else "",
+        "The ring is the whole run." if chart.ring else "",
+        "The grey band is from half of the roof up to the roof." if chart.band else "",
+        "Operators with the most headroom are labelled." if chart.labelled else "",
+    ]
+    slopes = [roof.ceiling.value for roof in chart.roofs if roof.ceiling.kind == "memory" and roof.primary]
+    if any(not point.warning and any(point.flop_per_s > slope * point.intensity for slope in slopes) for point in chart.points):
+        texts.append("Points above the slanted line move bytes that a cache holds and are judged against its roof.")
+    if off_chart:
+        rows, verb = ("1 operator", "is") if len(off_chart) == 1 else (f"{len(off_chart)} operators", "are")
+        time = seconds(sum(row.time_s for row in off_chart))
+        texts.append(f"{rows} ({time}) {verb} not on the chart: without FLOPs or without bytes there is no intensity.")
+    if chart.left_out:
+        crowded = f" or not among the {MOST_POINTS} longest" if len(chart.points) + chart.left_out > MOST_POINTS else ""
+        texts.append(f"{chart.left_out} more, short and far from the rest{crowded}, are in the table only.")
+    return " ".join(text for text in texts if text)
+
+
+def _can_be_placed(row: OperatorRow) -> bool:
+    return all(value > 0 and math.isfinite(value) for value in (row.flops, row.bytes, row.time_s))
+
+
+def _lines(row: OperatorRow) -> tuple[tuple[str, str], ...]:
+    """What a reader who points at an operator is told."""
+    bound = bound_style(row.bound)
+    lines: list[tuple[str, str | None]] = [
+        ("module", row.module or None),
+        ("phase", row.phase or None),
+        ("shapes", clip(row.shapes, 70) or None),
+        ("calls", count_text(row.calls)),
+        *rate_lines(row.flops, row.bytes, row.time_s, row.flop_per_s),
+        ("attainable", None if row.attainable_flop_per_s is None else si(row.attainable_flop_per_s, "FLOP/s")),
+        ("efficiency", None if row.efficiency is None else percent(row.efficiency)),
+        ("headroom", None if row.headroom_s is None else seconds(row.headroom_s)),
+        ("bound", f"{bound.name} ({bound.letter})" + (f", against {row.memory_level}" if row.memory_level else "")),
+        ("warning", warning(row.efficiency, row.flag) or None),
+    ]
+    return tuple((name, text) for name, text in lines if text is not None)
+
+
+def _ring(analysis: Analysis) -> Ring | None:
+    """The whole run, on the clock of its points."""
+    totals = analysis.totals
+    if totals is None or not (totals.flops > 0 and totals.bytes > 0):
+        return None
+    time_s, basis = totals.time_s, "over the time of all operators"
+    if analysis.timeline is not None:
+        time_s = analysis.timeline.span_s
+        basis = "over the median step, profiler off" if analysis.basis.timed else "over the traced span"
+    if time_s <= 0:
+        return None
+    lines = tuple(
+        (name, f"{text} ({basis})" if name == "time" else text) for name, text in rate_lines(totals.flops, totals.bytes, time_s)
+    )
+    return Ring(intensity=totals.flops / totals.bytes, flop_per_s=totals.flops / time_s, lines=lines)
+
+
+def _labels(rows: dict[int, OperatorRow]) -> dict[int, tuple[str, float]]:
+    """The name and the headroom of the rows that have the most; one row represents repeated layers, with the headroom of all."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for index, row in rows.items():
+        if row.headroom_s:
+            groups.setdefault(repeated_key(row), []).append(index)
+
+    def gain_s(group: Sequence[int]) -> float:
+        return sum(rows[index].headroom_s or 0.0 for index in group)
+
+    labels: dict[int, tuple[str, float]] = {}
+    for group in sorted(groups.values(), key=gain_s, reverse=True)[:MOST_LABELS]:
+        longest = max(group, key=lambda index: rows[index].headroom_s or 0.0)
+        modules = {rows[index].module for index in group}
+        taken = {label for label, _ in labels.values()}
+        name = shorten_middle(short_name(rows[longest].name).replace("backward", "bwd"), _LONGEST_NAME)
+        path = path_pattern(sorted(modules)) if len(modules) > 1 else rows[longest].module
+        label = f"{name} {shorten_path(path, _LONGEST_PATH)}".strip() + (f" ×{len(modules)}" if len(modules) > 1 else "")
+        # The chart numbers those that are still equal.
+        labels[longest] = (next((text for text in _longer(label, rows[longest]) if text not in taken), label), gain_s(group))
+    return labels
+
+
+def _longer(label: str, row: OperatorRow) -> Iterable[str]:
+    """The label of a row alone, with its phase, and with its first shape."""
+    yield label
+    if row.phase:
+        yield f"{label} ({row.phase})"
+    if row.shapes:
+        yield f"{label} {clip(row.shapes.split(',')[0], 18)}"
