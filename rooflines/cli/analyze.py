@@ -84,7 +84,6 @@ def analyze(
     # what rooflines recorded, a monitored program or a run, keeps its analysis beside it
     if output is None and not isinstance(source, list) and (not isinstance(source, str) or Path(source, RUN_FILE).is_file()):
         output, into = Path(sources[0]), True
-    page = page_of(analysis)
     if output is not None and into:
         path = output / (pipeline.RANKS_FILE if isinstance(source, list) else pipeline.ANALYSIS_FILE)
         with writing(f"write {str(path)!r}", f"Choose another {arg('output')}."):
@@ -94,6 +93,10 @@ def analyze(
             print(f"written   {path}", file=sys.stderr)
             return
         output = None
+    if chosen == "json" and output is None:
+        print(serial.to_json(analysis), end="")  # which needs nothing of pages
+        return
+    page = page_of(analysis)
     show(page, "analyze", (), chosen, output, {"json": lambda: serial.to_json(analysis)})
     if output is not None and format is None:
         print_page(page)

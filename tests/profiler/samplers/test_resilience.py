@@ -216,7 +216,7 @@ from rooflines.errors import OutputError
 from rooflines.profiler.recording.collect import Recording
 from rooflines.profiler.records import Settings, Workload
 from rooflines.profiler.directory import load
-from rooflines.profiler.samplers.journal import read_journal
+from rooflines.profiler.samplers.storage import read_journal
 place = Path(sys.argv[1])
 try:
     with Recording(place / "run", Workload(name="sleep", mode="inference"), torch.device("cpu"),
