@@ -127,7 +127,7 @@ def test_a_forked_child_writes_nothing(place):
 # Until the thread that reads has seen what is held: on a busy machine it may come late.
 WAITS = """import json, time
 held = {held}
-while json.load(open('memory.json'))['sites_at_bytes'] < {megabytes} * 0.95 * 2**20: time.sleep(0.02)
+while json.load(open('memory.json'))['sites_at_bytes'] < {megabytes} << 20: time.sleep(0.02)
 """
 HOLDS = (
     WAITS.format(held="[bytearray(1 << 20) for _ in range(64)]", megabytes=64) + "del held\nsmall = [object() for _ in range(1000)]\n"
