@@ -92,7 +92,7 @@ def find_dataset(
     """Return the data set ``name`` from ``data_dir``, at most ``train_samples`` and ``test_samples`` of it.
 
     Images are scaled to ``image_size``, without it to 32 pixels if they are smaller. Images of one channel are repeated to
-    ``channels``. Without ``data_dir`` all but ``digits`` are synthetic. Raises WorkloadError for an unknown name, DataError where the
+    ``channels``. Without ``data_dir``, only ``digits`` is real. Raises WorkloadError for an unknown name, DataError where the
     folder does not hold the data.
     """
     if name not in get_args(DataName):

@@ -40,7 +40,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     """An operator, or a whole step: ``key`` tells it from the others, ``category`` has its colour, its area is its time.
 
     ``precision`` and ``engine`` say which compute roof judges it. Of the points with a ``label`` those with the largest ``gain_s`` are
-    named. ``lines`` are what a reader who points at it is told.
+    named. ``lines`` are its hover text.
     """
 
     key: int

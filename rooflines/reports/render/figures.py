@@ -23,7 +23,7 @@ _TAG = re.compile(r"<[^>]+>")
 _NUMBER = re.compile(r"-?\d+\.\d+")
 _COLOUR = re.compile("|".join(VARIABLE_OF))
 _FONT = re.compile(r"font-family: [^;\"]+;? ?|(?<=font: )([\d.]+px)[^;\"]+")
-# Turns by nothing, the shape of the ends of lines, and the ids that Matplotlib gives to all but the axes.
+# Rotations by zero, the default shapes of line ends, and the ids of everything except the axes: the page does not need them.
 _NEEDLESS = re.compile(
     r' transform="rotate\(-?0 [^"]*"|; stroke-line(?:join|cap): (?:miter|square)|; text-anchor: start| id="(?!axes_)[A-Za-z0-9]+_\d+"'
 )

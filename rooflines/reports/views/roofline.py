@@ -88,7 +88,7 @@ def _can_be_placed(row: OperatorRow) -> bool:
 
 
 def _lines(row: OperatorRow) -> tuple[tuple[str, str], ...]:
-    """What a reader who points at an operator is told."""
+    """The hover text of an operator: labels and values."""
     bound = bound_style(row.bound)
     lines: list[tuple[str, str | None]] = [
         ("module", row.module or None),
