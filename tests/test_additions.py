@@ -178,7 +178,8 @@ def add_command(copy):
 
 def named(what):
     """The files that the document names for an addition: patterns, with ``*`` for a name in capitals."""
-    row = re.search(rf"^\| {what} \| (.*?) \|", DOCUMENT.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    table = DOCUMENT.read_text(encoding="utf-8").partition("## In rooflines itself")[2]
+    row = re.search(rf"^\| {what} \| (.*?) \|", table, flags=re.MULTILINE)
     return [re.sub(r"\b[A-Z]{2,}\b", "*", name) for name in re.findall(r"`([^`]+)`", row[1])]
 
 
