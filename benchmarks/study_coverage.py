@@ -41,11 +41,13 @@ def rows() -> list[dict[str, str]]:
 
 
 def table() -> str:
-    """The table in Markdown."""
-    lines = ["| study | of the paper | here |", "|---|---|---|"]
+    """The table in Markdown: a line for the items of a study with the same answer."""
+    items: dict[tuple[str, str], list[str]] = {}
     for row in rows():
         state = f"partly: {row['missing']}" if row["missing"] else f"yes, with {row['needs']}" if row["needs"] else "yes"
-        lines.append(f"| `{row['study']}` | {row['item']} | {state} |")
+        items.setdefault((row["study"], state), []).append(row["item"])
+    lines = ["| study | of the paper | here |", "|---|---|---|"]
+    lines += [f"| `{study}` | {'; '.join(names)} | {state} |" for (study, state), names in items.items()]
     return "\n".join(lines) + "\n"
 
 

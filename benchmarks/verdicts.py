@@ -2,8 +2,7 @@
 
 ``python benchmarks/verdicts.py DIR [DIR ...]`` analyzes every ``*.json`` and ``*.json.gz`` in the directories, and every folder with
 the traces of several ranks. It replaces the blocks of ``benchmarks/results/verdicts.md`` between ``<!-- tool: NAME -->`` and ``<!-- end
--->``, and the counts between ``<!-- counts -->`` and ``<!-- end -->``; NAME is the file's name without its ending. docs/verdicts.md
-names the traces with their sources and compares the verdicts with an expert's.
+-->``, and the counts between ``<!-- counts -->`` and ``<!-- end -->``; NAME is the file's name without its ending.
 """
 
 from __future__ import annotations

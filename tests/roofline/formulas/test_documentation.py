@@ -12,9 +12,10 @@ from tests.roofline.formulas import operators
 PAGE = (Path(__file__).parents[3] / "docs" / "counting.md").read_text(encoding="utf-8")
 
 
-def test_the_cost_table_is_that_of_the_code():
+def test_the_costs_on_the_page_are_those_of_the_code():
     stated = {name: int(value) for name, value in re.findall(r"`([A-Z_]+)`\s(\d+)\b", PAGE)}
-    assert stated == {name: value for name, value in vars(costs).items() if name.isupper()}
+    assert stated
+    assert stated.items() <= vars(costs).items()
 
 
 def test_the_list_of_operators_is_that_of_the_code():
