@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from math import prod
 from types import CodeType
@@ -67,6 +67,11 @@ class Row:
     given: str = ""
     also: str = ""
     fits: str = ""
+
+    def __str__(self) -> str:
+        """The row as a table has it (``tables.py``)."""
+        values = ((field.name, getattr(self, field.name)) for field in fields(self) if field.name not in ("schema", "where"))
+        return "; ".join(filter(None, (self.schema, self.where, *(f"{name} = {value}" for name, value in values if value))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +234,7 @@ def _compiled(expression: str) -> CodeType:
     return compile(expression, expression, "eval")
 
 
-def _evaluate(expression: str, names: _Names) -> int:
+def evaluate(expression: str, names: dict[str, Any]) -> int:
     try:
         return int(eval(_compiled(expression), _FUNCTIONS, names))
     except ZeroDivisionError:
@@ -237,7 +242,7 @@ def _evaluate(expression: str, names: _Names) -> int:
 
 
 @cache
-def _steps(where: str) -> tuple[tuple[str, str], ...]:
+def steps_of(where: str) -> tuple[tuple[str, str], ...]:
     """The names of ``Row.where``, each with its expression."""
     steps = (step.partition(" = ") for step in where.split("; ") if step)
     return tuple((name.strip(), expression) for name, _, expression in steps)
@@ -278,20 +283,20 @@ def row_work(signature: Signature, row: Row, hints: Hints | None = None) -> Work
         return [each for name in names.split() for each in (tensors[name] if name in tensors else (args.tensor(name),))]
 
     results += named(row.result)
-    for name, expression in _steps(row.where):
-        names[name] = _evaluate(expression, names)
-    if row.fits and not _evaluate(f"bool({row.fits})", names):
+    for name, expression in steps_of(row.where):
+        names[name] = evaluate(expression, names)
+    if row.fits and not evaluate(f"bool({row.fits})", names):
         raise NotCounted("arguments of another version of this operator")
     other = sum(each.numel for each in named(row.per)) * row.cost if row.cost else 0
-    other += _evaluate(row.other, names) if row.other else 0
-    matrix = _evaluate(row.matrix, names) if row.matrix else 0
+    other += evaluate(row.other, names) if row.other else 0
+    matrix = evaluate(row.matrix, names) if row.matrix else 0
     return Work(
         matrix_flops=matrix,
         other_flops=other,
-        bytes_read=(_evaluate(row.reads, names) if row.reads else size(*read)) + (_evaluate(row.also, names) if row.also else 0),
-        bytes_written=written(*results) + (_evaluate(row.writes, names) if row.writes else 0),
+        bytes_read=(evaluate(row.reads, names) if row.reads else size(*read)) + (evaluate(row.also, names) if row.also else 0),
+        bytes_written=written(*results) + (evaluate(row.writes, names) if row.writes else 0),
         precision=_precision(row, args, tensors, verbs) if row.cost or other or matrix or row.precision.startswith("=") else None,
-        assumption=row.assumption if not row.given or _evaluate(f"bool({row.given})", names) else "",
+        assumption=row.assumption if not row.given or evaluate(f"bool({row.given})", names) else "",
     )
 
 

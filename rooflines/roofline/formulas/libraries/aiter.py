@@ -19,6 +19,7 @@ from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import LAYER, Hints, dispatches, hinted_formula, words
 from rooflines.roofline.formulas.rows import Row, register
 from rooflines.roofline.formulas.scaled import SCALED, fp4_product, register_products
+from rooflines.roofline.formulas.tables import table
 
 # --- norms -------------------------------------------------------------------------------------------------------------------------
 
@@ -38,44 +39,6 @@ def _norms(name: str, cost: int, parameters: str) -> dict[str, Row]:
         "_with_add_dynamicquant": Row(f"{_ADDED}, write y_scale, {parameters}", cost + 1 + DYNAMIC_QUANTIZE),
     }.items()}  # fmt: skip
 
-
-_NORMS: Final[dict[str, Row]] = {
-    **_norms("rmsnorm2d_fwd", costs.RMS_NORM, "read weight, eps"),
-    **_norms("layernorm2d_fwd", LAYER_NORM, "read weight, read bias?, eps, read x_bias?"),
-    "rms_norm _fused_rmsnorm": Row("read input, read weight, eps", costs.RMS_NORM, result="input"),
-    "layer_norm": Row("read input, read weight?, read bias?, eps, read x_bias?", LAYER_NORM, result="input"),
-    "rms_norm_cu rmsnorm": Row("write out, read input, read weight, eps", costs.RMS_NORM),
-    "fused_add_rms_norm_cu": Row("update input, update residual, read weight, eps", costs.RMS_NORM + 1),
-    "add_rmsnorm": Row(f"{_ADDED}, read weight, eps", costs.RMS_NORM + 1),
-    "rmsnorm_quant": Row("write out, read input, write scale, read weight, eps", costs.RMS_NORM + DYNAMIC_QUANTIZE),
-    "add_rmsnorm_quant": Row(f"{_ADDED}, write scale, read weight, eps", costs.RMS_NORM + 1 + DYNAMIC_QUANTIZE),
-    "_fused_rmsnorm_add": Row("read input, read weight, eps, read residual", costs.RMS_NORM + 1, result="input residual"),
-    "layernorm2d_with_add_asm": Row(f"{_ADDED}, {_BIASES}", LAYER_NORM + 1),
-    "layernorm2d_with_add_smoothquant_asm": Row(f"{_ADDED}, {_SMOOTH}, {_BIASES}", LAYER_NORM + 2 + DYNAMIC_QUANTIZE),
-    "gated_rmsnorm_fp8_group_quant gated_rmsnorm_fp8_per_token_quant": Row(
-        "write out, write scale, read input, read gate, read weight, eps", costs.RMS_NORM + costs.SILU + 1 + DYNAMIC_QUANTIZE
-    ),
-    "_fused_qk_rmsnorm_kernel": Row(
-        "read q, read q_weight, q_eps, read k?, read k_weight?, k_eps, write q_out?, write k_out?", costs.RMS_NORM, per="q k"
-    ),
-    # of the queries also of their sum with a residual, and in 8 or 4 bits with scales
-    "_fused_qk_rmsnorm_group_quant_kernel _fused_qk_rmsnorm_per_token_quant_kernel": Row(
-        "write q_narrow?, write q_scale?, read q, read q_weight, q_eps, write q_out?, write k_out?, write q_sum?, read k?,"
-        " read k_weight?, k_eps, read residual?",
-        costs.RMS_NORM, per="q k", other="q.n * (bool(residual) + bool(q_scale) * DYNAMIC_QUANTIZE)",
-    ),
-    "fused_qk_norm_rope_1way": Row(
-        "read q, read k, read q_weight, read k_weight, read table, batch, tokens, heads_q, heads_k, head, interleaved, eps,"
-        " write q_out, write k_out",
-        costs.RMS_NORM + costs.ROTARY_EMBEDDING, per="q k",
-    ),
-}  # fmt: skip
-register(_NORMS, "normalisation", namespace="aiter::")
-
-# The result and a workspace come first in newer versions; older ones return it.
-_GROUP_NORM: Final = Row("read input, groups, read weight, read bias", LAYER_NORM, result="input", where="number = groups")
-_GROUP_NORMS: Final = (_GROUP_NORM, replace(_GROUP_NORM, schema=f"out, workspace, {_GROUP_NORM.schema}"))
-register({"aiter::_groupnorm_run aiter::groupnorm_run": _GROUP_NORMS}, "normalisation")
 
 # --- activations, quantization, arithmetic -----------------------------------------------------------------------------------------
 
@@ -163,21 +126,6 @@ def _rope(tables: str, pairs: int = 1, before: str = "", positions: str = "", di
 
 
 _PAIR: Final = "cos sin"
-_ROPES: Final[dict[str, Row]] = {
-    **{f"rope_{way}_impl": _rope("freqs") for way in ("fwd", "bwd")},
-    **{f"rope_2c_{way}_impl": _rope("freqs", 2) for way in ("fwd", "bwd")},
-    **{f"rope_cached_{way}_impl": _rope(_PAIR) for way in ("fwd", "bwd")},
-    **{f"rope_cached_2c_{way}_impl": _rope(_PAIR, 2) for way in ("fwd", "bwd")},
-    **{f"rope_thd_{way}_impl": _rope("freqs", before="read starts, ") for way in ("fwd", "bwd")},
-    # Of two dimensions of an image, half of a head each.
-    **{f"rope_2d_{way}_impl": _rope("cos sin cos_w sin_w", dimensions=2) for way in ("fwd", "bwd")},
-    **{
-        f"rope_cached_positions{ending}_{infix}fwd_impl": _rope(_PAIR, pairs, positions=f", read positions{offsets}")
-        for ending, offsets in {"": "", "_offsets": ", read offsets?"}.items()
-        for pairs, infix in ((1, ""), (2, "2c_"))
-    },
-}
-register(_ROPES, "element-wise", namespace="aiter::", given=_flag_first)
 
 # --- norms, positions and the KV cache ---------------------------------------------------------------------------------------------
 
@@ -204,70 +152,13 @@ _OUT_OF_PLACE: Final = Row(
     f"{_PACKED}, {_HEADS}, is_neox, eps, write q_out, {_CACHES}, {_SCALES}, view k_out?, view v_out?, returns=False",
     other=_CACHED_FLOPS, reads=_CACHED_READ, writes=f"bool(returns) * (k_out.n * k_out.item + v_out.n * v_out.item) + {_CACHED}",
 )  # fmt: skip
-_NORMS_AND_POSITIONS: Final[dict[str, Row]] = {
-    "fused_rope_rms fused_mrope_3d_rms": Row(f"{_PACKED}, {_HEADS}", other=_FLOPS, reads=_READ, writes=f"{_NORMALISED} * qkv.item"),
-    "fused_qk_norm_rope_cache_quant_shuffle": _IN_PLACE,
-    # newer: three tensors
-    "_fused_qk_norm_rope_cache_quant_shuffle_hip": replace(_IN_PLACE, schema=_IN_PLACE.schema.replace("qkv", "qkv, k, v", 1)),
-    "fused_qk_norm_rope_cache_pts_quant_shuffle": _OUT_OF_PLACE,
-    "fused_qk_norm_mrope_3d_cache_pts_quant_shuffle": replace(
-        _OUT_OF_PLACE, schema=_OUT_OF_PLACE.schema.replace("eps", "sections, interleaved, eps")
-    ),
-}
-register(_NORMS_AND_POSITIONS, "normalisation", namespace="aiter::")
 
 # The compressed keys and values and the rotated part of each token go into a row of the cache, which may hold scales too.
 _LATENT: Final = "first(k, slots.n) * k.item + first(k_pe, slots.n) * k_pe.item + slots.size + k_scale.size"
 _LATENT_FLOPS: Final = "QUANTIZE * (first(k, slots.n) * (cache.item < k.item) + first(k_pe, slots.n) * (cache.item < k_pe.item))"
 _LATENT_ROWS: Final = "slots.n * cache[-1] * cache.item"
 _ROTATION: Final = f"(q_pe.n + k_pe.n) // head * {_ROTATED} * ROTARY_EMBEDDING"
-_INTO_CACHES: Final[dict[str, Row]] = {
-    "cat_and_cache_mla": Row(
-        "read k, read k_pe, view cache, read slots, read k_scale?", other=_LATENT_FLOPS, reads=_LATENT, writes=_LATENT_ROWS
-    ),
-    # Queries [tokens, heads, ..] of both kinds rotate into one tensor.
-    "fused_qk_rope_concat_and_cache_mla fused_qk_rope_concat_and_cache_mla_seg": Row(
-        "read q, read q_pe[*heads head], read k, read k_pe, view cache, write q_out, read slots, read k_scale?, read q_scale?,"
-        " read positions, read cos, read sin",
-        other=f"{_ROTATION} + q_out.n * QUANTIZE * (q_out.item < q.item) + {_LATENT_FLOPS}",
-        reads=f"q.size + q_pe.size + q_scale.size + {_ANGLES} + {_LATENT}",
-        writes=_LATENT_ROWS,
-    ),
-    # With new tensors for the queries, the rotated keys, the rotated part of the first queries again, and zeros as large as their other
-    # part.
-    "fused_qk_rope_cat_and_cache_mla": Row(
-        "read q, read q_pe[*heads head], read k, read k_pe, view cache, read slots, read positions, read cos, read sin,"
-        " read k_scale?, is_neox, firsts=0, apply=True, write q_out?, pe_out=None, k_pe_out=None, dtype=None",
-        result="k_pe",
-        other=f"{_ROTATION} + {_LATENT_FLOPS} + "
-        "(q_out.n or q.n + q_pe.n) * QUANTIZE * ((q_out.item or item('dtype', q.dtype)) < q.item)",
-        reads=f"q.size + q_pe.size + {_ANGLES} + {_LATENT}",
-        writes=f"(0 if q_out else (q.n + q_pe.n) * item('dtype', q.dtype)) + firsts * q[-2] * (head + k[-1]) * q.item + {_LATENT_ROWS}",
-    ),
-    # Keys and values [tokens, heads, head] with a scale for each token and head.
-    "reshape_and_cache_with_pertoken_quant": Row(
-        "read key, read value, view key_cache, view value_cache, view k_scales, v_scales, read slots",
-        other="(first(key, slots.n) + first(value, slots.n)) * DYNAMIC_QUANTIZE",
-        reads="first(key, slots.n) * key.item + first(value, slots.n) * value.item + slots.size",
-        writes="first(key, slots.n) * key_cache.item + first(value, slots.n) * value_cache.item"
-        " + 2 * slots.n * key[-2] * k_scales.item",
-    ),
-}
-register(_INTO_CACHES, "copy", namespace="aiter::")
 
-# The index of a sparse attention: queries rotate and become fp8, their weights are scaled, and the normalised, rotated key of each
-# token goes into the cache as fp8, with a float32 scale for each block.
-_INDEX: Final = Row(
-    "read q[*heads head], write q_out, read weights, write weights_out, read k[*tokens width], cache, read slots, read weight,"
-    " read bias, read positions, read cos, read sin, eps, block",
-    DYNAMIC_QUANTIZE,
-    per="q",
-    other=f"(q.n + k.n) // head * {_ROTATED} * ROTARY_EMBEDDING + 2 * weights.n + slots.n * width * {LAYER_NORM + DYNAMIC_QUANTIZE}",
-    reads=f"q.size + weights.size + slots.size + weight.size + bias.size + first(k, slots.n) * k.item + {_ANGLES}",
-    writes="slots.n * (width + 4 * (width // block))",
-)
-
-register({"aiter::indexer_qk_rope_quant_and_cache": _INDEX}, "copy")
 
 _OUT: Final = "left, right, write out"
 _PRODUCTS: Final[dict[str, str]] = {
@@ -300,12 +191,6 @@ register_products(_PRODUCTS, namespace="aiter::")
 # --- activations that become fp4 on the way ----------------------------------------------------------------------------------------
 
 _LAST: Final = "dtype=15, write out?"
-_NARROWED: Final[dict[str, Row]] = {
-    "gemm_a16wfp4 gemm_a16wfp4_": fp4_product(f"read left, read right, read scale, atomic=False, {_LAST}"),
-    "gemm_a16wfp4_preshuffle_": fp4_product(f"read left, read right, read scale, prequant=True, {_LAST}"),
-    "batched_gemm_a16wfp4 batched_gemm_a16wfp4_": fp4_product(f"read left, read right, read scale, {_LAST}"),
-}
-register(_NARROWED, "matmul", namespace="aiter::")
 
 _SUM: Final = "input residual"
 _ATOM_NORMS: Final[dict[str, Row]] = {
@@ -334,29 +219,8 @@ def _atom_norms(made: str, cost: int, end: str = "dtype=24, group=128, kind=None
 # fp4 has a scale for each 32 numbers,
 _ATOM_NORMS["_fuse_rmsnorm_fp4_quant"] = _atom_norms("first.n // 2 + first.n // 32", DYNAMIC_QUANTIZE, "shuffle=True, padding=True")
 register(_ATOM_NORMS, "normalisation", wraps=True, namespace="aiter::")
-# fp8 one for each row or group, as AITER's QuantType says.
-_WIDE: Final = replace(_atom_norms("first.n * first.item", 0), fits="value('kind') in (None, 0)")
-_ROWS: Final = replace(_atom_norms("first.n + 4 * first[0]", DYNAMIC_QUANTIZE), fits="kind == 2")
 _GROUPS: Final = _atom_norms("first.n + 4 * first[0] * up(first[-1], group)", DYNAMIC_QUANTIZE)
-# In fp8 with a scale for each row or each 128 numbers, or in fp4 with one for each 32.
-_KINDS: Final = {2: "input.n + 4 * rows", 3: "input.n // 2 + input.n // 32", 4: "input.n + 4 * (input.n // 128)"}
-_ATOM_NARROW: Final = tuple(
-    Row(
-        "read input[*rows width], read weight, eps, kind, transpose, update residual?", costs.RMS_NORM + DYNAMIC_QUANTIZE,
-        other="input.n * bool(residual)", writes=made, fits=f"kind == {kind}",
-    )
-    for kind, made in _KINDS.items()
-)  # fmt: skip
-register(
-    {"_fused_rms_fp8_quant": (_WIDE, _ROWS, _GROUPS), "_aiter_rms_quant": _ATOM_NARROW},
-    "normalisation",
-    wraps=True,
-    namespace="aiter::",
-)
 
-# SiLU of the gate times the factor in fp4, with a scale for each 32.
-_GATED: Final = Row("read input", other="input.n // 2 * (SILU + 1 + DYNAMIC_QUANTIZE)", writes="input.n // 4 + input.n // 64")
-register({"aiter::mxfp4_act_mul_quant_fuse": _GATED}, "element-wise", wraps=True)
 
 _ATOM_PRODUCTS: Final[dict[str, str]] = {
     "gemm_a8w8_blockscale_preshuffle_impl gemm_a8w8_blockscale_triton_impl": f"{SCALED}, out_dtype=15",
@@ -365,7 +229,6 @@ _ATOM_PRODUCTS: Final[dict[str, str]] = {
     "_bmm_fp8_op": "left, right, write out, read scale_a, read scale_b",
 }
 register_products(_ATOM_PRODUCTS, wraps=True, namespace="aiter::")
-register({"aiter::gemm_a4w4_quant": fp4_product("read left, read left_scale?, read right, dtype, read scale")}, "matmul", wraps=True)
 
 # --- layers ------------------------------------------------------------------------------------------------------------------------
 
@@ -386,3 +249,119 @@ _LAYERS: Final = words(
     " v4_core_attention"
 )
 dispatches(*(f"aiter::{name}" for name in _LAYERS), category="other", reason=LAYER)
+
+
+table(f"""
+[normalisation aiter::]
+rms_norm _fused_rmsnorm: read input, read weight, eps -> input; cost = RMS_NORM
+layer_norm: read input, read weight?, read bias?, eps, read x_bias? -> input; cost = LAYER_NORM
+rms_norm_cu rmsnorm: write out, read input, read weight, eps; cost = RMS_NORM
+fused_add_rms_norm_cu: update input, update residual, read weight, eps; cost = RMS_NORM + 1
+add_rmsnorm: {_ADDED}, read weight, eps; cost = RMS_NORM + 1
+rmsnorm_quant: write out, read input, write scale, read weight, eps; cost = RMS_NORM + DYNAMIC_QUANTIZE
+add_rmsnorm_quant: {_ADDED}, write scale, read weight, eps; cost = RMS_NORM + 1 + DYNAMIC_QUANTIZE
+_fused_rmsnorm_add: read input, read weight, eps, read residual -> input residual; cost = RMS_NORM + 1
+layernorm2d_with_add_asm: {_ADDED}, {_BIASES}; cost = LAYER_NORM + 1
+layernorm2d_with_add_smoothquant_asm: {_ADDED}, {_SMOOTH}, {_BIASES}; cost = LAYER_NORM + 2 + DYNAMIC_QUANTIZE
+gated_rmsnorm_fp8_group_quant gated_rmsnorm_fp8_per_token_quant: write out, write scale, read input, read gate, read weight, eps;
+    cost = RMS_NORM + SILU + 1 + DYNAMIC_QUANTIZE
+_fused_qk_rmsnorm_kernel: read q, read q_weight, q_eps, read k?, read k_weight?, k_eps, write q_out?, write k_out?; cost = RMS_NORM;
+    per = q k
+# of the queries also of their sum with a residual, and in 8 or 4 bits with scales
+_fused_qk_rmsnorm_group_quant_kernel _fused_qk_rmsnorm_per_token_quant_kernel: write q_narrow?, write q_scale?, read q,
+    read q_weight, q_eps, write q_out?, write k_out?, write q_sum?, read k?, read k_weight?, k_eps, read residual?; cost = RMS_NORM;
+    per = q k; other = q.n * (bool(residual) + bool(q_scale) * DYNAMIC_QUANTIZE)
+fused_qk_norm_rope_1way: read q, read k, read q_weight, read k_weight, read table, batch, tokens, heads_q, heads_k, head,
+    interleaved, eps, write q_out, write k_out; cost = RMS_NORM + ROTARY_EMBEDDING; per = q k
+fused_rope_rms fused_mrope_3d_rms: {_PACKED}, {_HEADS}; other = {_FLOPS}; reads = {_READ}; writes = {_NORMALISED} * qkv.item
+# Queries and keys are written in place too,
+fused_qk_norm_rope_cache_quant_shuffle: read qkv, {_HEADS}, eps, read q_weight, read k_weight, read table, is_neox,
+    read positions[*tokens], {_CACHES}, dtype, {_SCALES}; other = {_CACHED_FLOPS}; reads = {_CACHED_READ};
+    writes = {_NORMALISED} * qkv.item + {_CACHED}
+# newer: three tensors
+_fused_qk_norm_rope_cache_quant_shuffle_hip like fused_qk_norm_rope_cache_quant_shuffle:
+    {_IN_PLACE.schema.replace("qkv", "qkv, k, v", 1)}
+# or queries into a tensor of their own, keys and values where they are asked for.
+fused_qk_norm_rope_cache_pts_quant_shuffle: {_PACKED}, {_HEADS}, is_neox, eps, write q_out, {_CACHES}, {_SCALES}, view k_out?,
+    view v_out?, returns=False; other = {_CACHED_FLOPS}; reads = {_CACHED_READ};
+    writes = bool(returns) * (k_out.n * k_out.item + v_out.n * v_out.item) + {_CACHED}
+fused_qk_norm_mrope_3d_cache_pts_quant_shuffle like fused_qk_norm_rope_cache_pts_quant_shuffle:
+    {_OUT_OF_PLACE.schema.replace("eps", "sections, interleaved, eps")}
+[normalisation]
+aiter::_groupnorm_run aiter::groupnorm_run: read input, groups, read weight, read bias -> input; cost = LAYER_NORM; number = groups
+    | out, workspace, read input, groups, read weight, read bias -> input; cost = LAYER_NORM; number = groups
+[copy aiter::]
+cat_and_cache_mla: read k, read k_pe, view cache, read slots, read k_scale?; other = {_LATENT_FLOPS}; reads = {_LATENT};
+    writes = {_LATENT_ROWS}
+# Queries [tokens, heads, ..] of both kinds rotate into one tensor.
+fused_qk_rope_concat_and_cache_mla fused_qk_rope_concat_and_cache_mla_seg: read q, read q_pe[*heads head], read k, read k_pe,
+    view cache, write q_out, read slots, read k_scale?, read q_scale?, read positions, read cos, read sin;
+    other = {_ROTATION} + q_out.n * QUANTIZE * (q_out.item < q.item) + {_LATENT_FLOPS};
+    reads = q.size + q_pe.size + q_scale.size + {_ANGLES} + {_LATENT}; writes = {_LATENT_ROWS}
+# With new tensors for the queries, the rotated keys, the rotated part of the first queries again, and zeros as large as their other
+# part.
+fused_qk_rope_cat_and_cache_mla: read q, read q_pe[*heads head], read k, read k_pe, view cache, read slots, read positions, read cos,
+    read sin, read k_scale?, is_neox, firsts=0, apply=True, write q_out?, pe_out=None, k_pe_out=None, dtype=None -> k_pe;
+    other = {_ROTATION} + {_LATENT_FLOPS} + (q_out.n or q.n + q_pe.n) * QUANTIZE * ((q_out.item or item('dtype', q.dtype)) < q.item);
+    reads = q.size + q_pe.size + {_ANGLES} + {_LATENT}; writes = (0 if q_out else (q.n + q_pe.n) * item('dtype',
+    q.dtype)) + firsts * q[-2] * (head + k[-1]) * q.item + {_LATENT_ROWS}
+# Keys and values [tokens, heads, head] with a scale for each token and head.
+reshape_and_cache_with_pertoken_quant: read key, read value, view key_cache, view value_cache, view k_scales, v_scales, read slots;
+    other = (first(key, slots.n) + first(value, slots.n)) * DYNAMIC_QUANTIZE; reads = first(key, slots.n) * key.item + first(value,
+    slots.n) * value.item + slots.size; writes = first(key, slots.n) * key_cache.item + first(value,
+    slots.n) * value_cache.item + 2 * slots.n * key[-2] * k_scales.item
+[copy]
+# The index of a sparse attention: queries rotate and become fp8, their weights are scaled, and the normalised, rotated key of each
+# token goes into the cache as fp8, with a float32 scale for each block.
+aiter::indexer_qk_rope_quant_and_cache: read q[*heads head], write q_out, read weights, write weights_out, read k[*tokens width],
+    cache, read slots, read weight, read bias, read positions, read cos, read sin, eps, block; cost = DYNAMIC_QUANTIZE; per = q;
+    other = (q.n + k.n) // head * {_ROTATED} * ROTARY_EMBEDDING + 2 * weights.n + slots.n * width * (LAYER_NORM + DYNAMIC_QUANTIZE);
+    reads = q.size + weights.size + slots.size + weight.size + bias.size + first(k, slots.n) * k.item + {_ANGLES};
+    writes = slots.n * (width + 4 * (width // block))
+[matmul aiter::]
+gemm_a16wfp4 gemm_a16wfp4_: {fp4_product(f"read left, read right, read scale, atomic=False, {_LAST}")}
+gemm_a16wfp4_preshuffle_: {fp4_product(f"read left, read right, read scale, prequant=True, {_LAST}")}
+batched_gemm_a16wfp4 batched_gemm_a16wfp4_: {fp4_product(f"read left, read right, read scale, {_LAST}")}
+[normalisation aiter:: wraps]
+# fp8 one for each row or group, as AITER's QuantType says.
+_fused_rms_fp8_quant: {replace(_atom_norms("first.n * first.item", 0), fits="value('kind') in (None, 0)")}
+    | {replace(_atom_norms("first.n + 4 * first[0]", DYNAMIC_QUANTIZE), fits="kind == 2")}
+    | {_GROUPS}
+# In fp8 with a scale for each row or each 128 numbers, or in fp4 with one for each 32.
+_aiter_rms_quant: read input[*rows width], read weight, eps, kind, transpose, update residual?; cost = RMS_NORM + DYNAMIC_QUANTIZE;
+    other = input.n * bool(residual); writes = input.n + 4 * rows; fits = kind == 2
+    | ; writes = input.n // 2 + input.n // 32; fits = kind == 3
+    | ; writes = input.n + 4 * (input.n // 128); fits = kind == 4
+[element-wise wraps]
+# SiLU of the gate times the factor in fp4, with a scale for each 32.
+aiter::mxfp4_act_mul_quant_fuse: read input; other = input.n // 2 * (SILU + 1 + DYNAMIC_QUANTIZE);
+    writes = input.n // 4 + input.n // 64
+[matmul wraps]
+aiter::gemm_a4w4_quant: {fp4_product("read left, read left_scale?, read right, dtype, read scale")}
+""")
+register(
+    {
+        **_norms("rmsnorm2d_fwd", costs.RMS_NORM, "read weight, eps"),
+        **_norms("layernorm2d_fwd", LAYER_NORM, "read weight, read bias?, eps, read x_bias?"),
+    },
+    "normalisation",
+    namespace="aiter::",
+)
+register(
+    {
+        **{f"rope_{way}_impl": _rope("freqs") for way in ("fwd", "bwd")},
+        **{f"rope_2c_{way}_impl": _rope("freqs", 2) for way in ("fwd", "bwd")},
+        **{f"rope_cached_{way}_impl": _rope(_PAIR) for way in ("fwd", "bwd")},
+        **{f"rope_cached_2c_{way}_impl": _rope(_PAIR, 2) for way in ("fwd", "bwd")},
+        **{f"rope_thd_{way}_impl": _rope("freqs", before="read starts, ") for way in ("fwd", "bwd")},
+        **{f"rope_2d_{way}_impl": _rope("cos sin cos_w sin_w", dimensions=2) for way in ("fwd", "bwd")},
+        **{
+            f"rope_cached_positions{ending}_{infix}fwd_impl": _rope(_PAIR, pairs, positions=f", read positions{offsets}")
+            for ending, offsets in {"": "", "_offsets": ", read offsets?"}.items()
+            for pairs, infix in ((1, ""), (2, "2c_"))
+        },
+    },
+    "element-wise",
+    namespace="aiter::",
+    given=_flag_first,
+)

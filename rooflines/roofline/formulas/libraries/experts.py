@@ -13,42 +13,18 @@ from typing import Final
 from rooflines.profiler.trace.signature import SCALAR_TYPES, Argument, Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, floating, size, size_of, written
-from rooflines.roofline.formulas.costs import SIGMOID, SOFTMAX, SOFTPLUS
+from rooflines.roofline.formulas.costs import SIGMOID
 from rooflines.roofline.formulas.experts import INTEGERS, SPREAD, assumed, fused_experts, product_of_experts
 from rooflines.roofline.formulas.libraries.vllm import marlin_dtype
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import dispatches, formula, words
-from rooflines.roofline.formulas.rows import Row, register
+from rooflines.roofline.formulas.rows import Row
 from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision
+from rooflines.roofline.formulas.tables import table
 
 # The largest of the scores of all experts are searched once for each token.
 _ROUTED: Final = "write weights, write ids, write places, read input, renormalize"
 _ALIGNED: Final = "write sorted_ids, write expert_ids, write count"
-_ROUTING: Final[dict[str, Row]] = {
-    "_moe_C::topk_softmax": Row(f"{_ROUTED}, read bias?", SOFTMAX + 1),
-    "_moe_C::topk_sigmoid": Row(f"{_ROUTED}, read bias?", SIGMOID + 1),
-    "_moe_C::topk_softplus_sqrt": Row(f"{_ROUTED}, factor, read bias?", SOFTPLUS + 2),
-    "_moe_C::moe_align_block_size _moe_C::sgl_moe_align_block_size": Row(f"read input, experts, block, {_ALIGNED}"),
-    "_moe_C::batched_moe_align_block_size": Row(f"most, block, read input, {_ALIGNED}"),
-    "_moe_C::moe_lora_align_block_size": Row(
-        f"read input, read mapping, experts, block, adapters, rows, blocks, {_ALIGNED}, write enabled, write adapter_ids, read map?"
-    ),
-    "_moe_C::moe_sum": Row("read input, write out", 1),
-    # The rows that the map names, once for each row of the result.
-    "_moe_C::shuffle_rows sgl_kernel::shuffle_rows": Row(
-        "read input, read map, write out", reads="min(input.size, out.n * input.item) + map.size"
-    ),
-    "_C::get_cutlass_moe_mm_data sgl_kernel::get_cutlass_w4a8_moe_mm_data": Row(
-        "read input, write offsets, write sizes1, write sizes2, write order, write back"
-    ),
-    "_C::get_cutlass_moe_mm_problem_sizes _C::get_cutlass_moe_mm_problem_sizes_from_expert_offsets": Row(
-        "read input, write sizes1, write sizes2"
-    ),
-    "_C::get_cutlass_pplx_moe_mm_data _C::get_cutlass_batched_moe_mm_data": Row(
-        "write offsets, write sizes1, write sizes2, read input"
-    ),
-}
-register(_ROUTING, "moe")
 
 # The layer is found by its name. What it calls has the work.
 dispatches("vllm::moe_forward", "vllm::moe_forward_shared", "vllm::transformers_moe_forward", "sglang::transformers_moe_forward",
@@ -56,15 +32,6 @@ dispatches("vllm::moe_forward", "vllm::moe_forward_shared", "vllm::transformers_
          "sglang::flashinfer_fp4_moe_forward_piecewise_cuda_graph_impl", "sglang::moe_impl", "sglang::humming_moe_runner_core_run",
          "sglang::dsv2_flashinfer_moe_dual_stream_graph", "sglang::dsv4_flashinfer_moe_dual_stream_outputs",
          category="moe", reason="the layer's weights are not arguments")  # fmt: skip
-
-# Scores [tokens, experts], a bias before or after the numbers; weights and ids are returned.
-_CHOSEN: Final = Row(
-    "read scores[tokens *experts], read bias, groups, groups_kept, kept", SIGMOID + 2, "scores", writes="tokens * kept * (4 + 4)"
-)
-_CHOSEN_LATER: Final = replace(
-    _CHOSEN, schema="read scores[tokens *experts], groups, groups_kept, kept, renormalize=None, factor=None, read bias?"
-)
-register({"_moe_C::grouped_topk sgl_kernel::moe_fused_gate": (_CHOSEN, _CHOSEN_LATER)}, "moe")
 
 
 @formula("_moe_C::moe_permute", "_moe_C::moe_permute_with_scratch", category="moe")
@@ -113,14 +80,6 @@ _GGML: Final = replace(
     writes="rows * n * input.item",
     precision="=int8",
 )
-_PRODUCTS: Final[dict[str, Row]] = {
-    "_moe_C::moe_wna16_gemm": _NARROW,
-    "_C::ggml_moe_a8 sgl_kernel::ggml_moe_a8": _GGML,
-    "_C::ggml_moe_a8_vec sgl_kernel::ggml_moe_a8_vec": replace(
-        _GGML, schema="read input[*m k], view weight[experts outputs bytes], ids, top_k, type, n, tokens"
-    ),
-}
-register(_PRODUCTS, "moe")
 
 
 @formula("_moe_C::moe_wna16_marlin_gemm", "sgl_kernel::moe_wna16_marlin_gemm", category="moe")
@@ -175,25 +134,6 @@ def grouped_work(out: TensorArg, inputs: TensorArg, weight: TensorArg, scales: l
     rows = inputs.shape[0]
     made = rows * out.shape[-1] * size_of(out.dtype)
     return product_of_experts(rows, inner, out.shape[-1], inputs, weight, scales, made, precision, ranks=True)
-
-
-# Rows of 8-bit numbers sorted by expert, weight [experts, k, n]; pointers to each expert's operands may come before them.
-_SORTED_ROWS: Final = Row(
-    "view out[m n], a_ptrs, b_ptrs, out_ptrs, a_scales_ptrs, b_scales_ptrs, read a[=m k], view b[experts rows columns], view scales_a,"
-    " view scales_b",
-    matrix="2 * m * k * n",
-    reads="a.size + share(experts, m, b, scales_a, scales_b)",
-    writes="m * n * out.item",
-    precision="a",
-    assumption=assumed(2, ranks=True),
-)
-_OF_8_BITS: Final[dict[str, Row]] = {
-    "sgl_kernel::fp8_blockwise_scaled_grouped_mm": _SORTED_ROWS,
-    "sgl_kernel::es_sm100_mxfp8_blockscaled_grouped_mm": replace(
-        _SORTED_ROWS, schema="read a[m k], view b[experts rows columns], view scales_a, view scales_b, view out[=m n]"
-    ),
-}
-register(_OF_8_BITS, "moe")
 
 
 # --- whole layers ------------------------------------------------------------------------------------------------------------------
@@ -303,28 +243,6 @@ def trtllm_experts(signature: Signature) -> Work:
 
 
 _AITER_CHOSEN: Final = "write weights, write ids"
-_BIASED: Final = Row(f"read input, read bias, {_AITER_CHOSEN}", costs.SIGMOID + 2)
-_AITER_ROUTING: Final[dict[str, Row]] = {
-    "topk_softmax _topk_softmax topk_softmax_asm": Row(f"{_AITER_CHOSEN}, write places, read input", costs.SOFTMAX + 1),
-    "topk_sigmoid": Row(f"{_AITER_CHOSEN}, read input", costs.SIGMOID + 1),
-    "topk_gating_fwd": Row(f"{_AITER_CHOSEN}, read input, read bias?", costs.SIGMOID + 2),
-    "topk_softplus": Row(f"{_AITER_CHOSEN}, read input, read bias?", costs.SOFTPLUS + 3),  # sqrt(softplus(x)) + bias
-    "biased_grouped_topk biased_grouped_topk_hip moe_fused_gate _moe_fused_gate": _BIASED,
-    "grouped_topk": Row(f"read input, {_AITER_CHOSEN}", costs.SOFTMAX + 1),
-    "moe_sum _moe_sum _opus_moe_stage2_reduce_token_slot_route_output_fwd_raw": Row("read input, write out", 1),
-    "moe_align_block_size": Row("read input, experts, block, write sorted_ids, write expert_ids, write token_nums, write count"),
-    "moe_sorting_fwd moe_sorting_opus_fwd": Row(
-        "read input, read weights, write sorted_ids, write sorted_weights, write expert_ids, write count, write buffer"
-    ),
-    # activations in 4 or 8 bits, with a scale for each 32 in the order of the sorted rows
-    "fused_dynamic_mx_quant_moe_sort_hip fused_dynamic_mxfp4_quant_moe_sort_hip": Row(
-        "write out, write scale, read input, read sorted_ids, read count", costs.DYNAMIC_QUANTIZE
-    ),
-    "mxfp4_moe_sort_hip": Row("write out, read input, read sorted_ids, read count"),
-    "mxfp4_moe_quant": Row("read input, write out, write scale, write zeros", costs.DYNAMIC_QUANTIZE),
-    "mxfp4_moe_scatter_reduce": Row("read input, read places, read weights, write out", 2),
-}
-register(_AITER_ROUTING, "moe", namespace="aiter::")
 
 formula("aiter::fused_moe_", "aiter::fused_moe", "aiter::asm_moe_tkw1", category="moe")(aiter_experts)
 # ATOM's, with the same arguments (atom/model_ops/moe.py, ffdf3bb).
@@ -380,3 +298,62 @@ def _product(signature: Signature) -> Work:
     made = rows * out.shape[-1] * size_of(out.dtype) if gated else size(out)
     work = product_of_experts(rows, inner, weight.shape[1], inputs, weight, others, made)
     return work + Work(other_flops=rows * weight.shape[1] // 2 * (costs.SILU + 1) if gated else 0)
+
+
+table(f"""
+[moe]
+_moe_C::topk_softmax: {_ROUTED}, read bias?; cost = SOFTMAX + 1
+_moe_C::topk_sigmoid: {_ROUTED}, read bias?; cost = SIGMOID + 1
+_moe_C::topk_softplus_sqrt: {_ROUTED}, factor, read bias?; cost = SOFTPLUS + 2
+_moe_C::moe_align_block_size _moe_C::sgl_moe_align_block_size: read input, experts, block, {_ALIGNED}
+_moe_C::batched_moe_align_block_size: most, block, read input, {_ALIGNED}
+_moe_C::moe_lora_align_block_size: read input, read mapping, experts, block, adapters, rows, blocks, {_ALIGNED}, write enabled,
+    write adapter_ids, read map?
+_moe_C::moe_sum: read input, write out; cost = 1
+# The rows that the map names, once for each row of the result.
+_moe_C::shuffle_rows sgl_kernel::shuffle_rows: read input, read map, write out; reads = min(input.size,
+    out.n * input.item) + map.size
+_C::get_cutlass_moe_mm_data sgl_kernel::get_cutlass_w4a8_moe_mm_data: read input, write offsets, write sizes1, write sizes2,
+    write order, write back
+_C::get_cutlass_moe_mm_problem_sizes _C::get_cutlass_moe_mm_problem_sizes_from_expert_offsets: read input, write sizes1, write sizes2
+_C::get_cutlass_pplx_moe_mm_data _C::get_cutlass_batched_moe_mm_data: write offsets, write sizes1, write sizes2, read input
+# Scores [tokens, experts], a bias before or after the numbers; weights and ids are returned.
+_moe_C::grouped_topk sgl_kernel::moe_fused_gate: read scores[tokens *experts], read bias, groups, groups_kept, kept;
+    cost = SIGMOID + 2; per = scores; writes = tokens * kept * (4 + 4)
+    | read scores[tokens *experts], groups, groups_kept, kept, renormalize=None, factor=None, read bias?; cost = SIGMOID + 2;
+    per = scores; writes = tokens * kept * (4 + 4)
+# Activations [m, k], of which each row meets ``top_k`` experts; weight [experts, n, k / numbers] of uint8.
+_moe_C::moe_wna16_gemm: read input[m k], view out, view weight[experts n packed], view scales?, view zeros?, view topk_weights?,
+    sorted_ids, expert_ids, count, top_k; rows = m * top_k; matrix = 2 * rows * k * n; reads = input.size + share(experts, rows,
+    weight, scales, zeros, topk_weights); writes = rows * n * out.item; assumption = {SPREAD}; given = experts > 1
+# Activations [tokens, k] in 8 bits, weight [experts, n, bytes of a row].
+_C::ggml_moe_a8 sgl_kernel::ggml_moe_a8: {_GGML}
+# Activations [tokens, k] in 8 bits, weight [experts, n, bytes of a row].
+_C::ggml_moe_a8_vec sgl_kernel::ggml_moe_a8_vec:
+    {replace(_GGML, schema="read input[*m k], view weight[experts outputs bytes], ids, top_k, type, n, tokens")}
+# Rows of 8-bit numbers sorted by expert, weight [experts, k, n]; pointers to each expert's operands may come before them.
+sgl_kernel::fp8_blockwise_scaled_grouped_mm: view out[m n], a_ptrs, b_ptrs, out_ptrs, a_scales_ptrs, b_scales_ptrs, read a[=m k],
+    view b[experts rows columns], view scales_a, view scales_b; matrix = 2 * m * k * n; reads = a.size + share(experts, m, b,
+    scales_a, scales_b); writes = m * n * out.item; precision = a; assumption = {assumed(2, ranks=True)}
+sgl_kernel::es_sm100_mxfp8_blockscaled_grouped_mm like sgl_kernel::fp8_blockwise_scaled_grouped_mm: read a[m k],
+    view b[experts rows columns], view scales_a, view scales_b, view out[=m n]
+[moe aiter::]
+topk_softmax _topk_softmax topk_softmax_asm: {_AITER_CHOSEN}, write places, read input; cost = SOFTMAX + 1
+topk_sigmoid: {_AITER_CHOSEN}, read input; cost = SIGMOID + 1
+topk_gating_fwd: {_AITER_CHOSEN}, read input, read bias?; cost = SIGMOID + 2
+# sqrt(softplus(x)) + bias
+topk_softplus: {_AITER_CHOSEN}, read input, read bias?; cost = SOFTPLUS + 3
+biased_grouped_topk biased_grouped_topk_hip moe_fused_gate _moe_fused_gate: read input, read bias, {_AITER_CHOSEN};
+    cost = SIGMOID + 2
+grouped_topk: read input, {_AITER_CHOSEN}; cost = SOFTMAX + 1
+moe_sum _moe_sum _opus_moe_stage2_reduce_token_slot_route_output_fwd_raw: read input, write out; cost = 1
+moe_align_block_size: read input, experts, block, write sorted_ids, write expert_ids, write token_nums, write count
+moe_sorting_fwd moe_sorting_opus_fwd: read input, read weights, write sorted_ids, write sorted_weights, write expert_ids,
+    write count, write buffer
+# activations in 4 or 8 bits, with a scale for each 32 in the order of the sorted rows
+fused_dynamic_mx_quant_moe_sort_hip fused_dynamic_mxfp4_quant_moe_sort_hip: write out, write scale, read input, read sorted_ids,
+    read count; cost = DYNAMIC_QUANTIZE
+mxfp4_moe_sort_hip: write out, read input, read sorted_ids, read count
+mxfp4_moe_quant: read input, write out, write scale, write zeros; cost = DYNAMIC_QUANTIZE
+mxfp4_moe_scatter_reduce: read input, read places, read weights, write out; cost = 2
+""")

@@ -8,7 +8,7 @@ the indices in the backward is the kernel's own way and is not counted.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import Final
@@ -19,7 +19,7 @@ from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, s
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
-from rooflines.roofline.formulas.rows import Row, register
+from rooflines.roofline.formulas.tables import table
 
 _MEAN, _NO_BAG = 1, 2  # pooling modes
 # FBGEMM's SparseType of a result.
@@ -271,23 +271,29 @@ for _name, _schema in _OF_WEIGHTS.items():
 # --- inference: tables of packed rows ----------------------------------------------------------------------------------------------
 
 _NARROW: Final = {"max_int2": 2, "max_int4": 4, "max_int8": 8, "max_float16": 16, "max_float32": 32}
+
+
+table(f"""
+[embedding fbgemm::]
 # Rows of integers, each with a scale and an offset of 16 bits before it and of 16 bytes or a multiple on a GPU, widened and added up.
-_PACKED: Final = Row(
-    "view dev?, view uvm?, placements, weights_offsets, weights_tys, view D_offsets, total_D, "
-    f"{', '.join(_NARROW)}, read indices, read offsets, pooling, read indice_weights?, output=1",
-    where="tables = D_offsets.n - 1; kinds = " + " + ".join(f"({name} > 0)" for name in _NARROW)
-    + "; bits = " + " + ".join(f"{bits} * ({name} > 0)" for name, bits in _NARROW.items())
-    + f"; widest = max({', '.join(_NARROW)}); bags = 0 if pooling == {_NO_BAG} or not tables else (offsets.n - 1) // tables"
-    f"; width = widest if pooling == {_NO_BAG} or not tables else total_D // tables; found = indices.n * width"
-    f"; made = found if pooling == {_NO_BAG} else bags * total_D"
-    "; packed_row = up(width * bits // 8 + (4 if bits < 16 else 0), 16) * 16",
-    other=f"found * ((DEQUANTIZE if bits < 16 else 0) + (pooling != {_NO_BAG}) + bool(indice_weights)) + made * (pooling == {_MEAN})",
-    also="min(indices.n * packed_row, dev.size + uvm.size)",
-    writes="made * {0: 4, 1: 2, 2: 1, 5: 2}[output]",
-    precision="=fp32",
-    assumption=_ROWS,
-    fits=f"kinds == 1 and (pooling == {_NO_BAG} or widest * tables == total_D)",
-)  # fmt: skip
-_PACKED_LOOKUPS: Final = "int_nbit_split_embedding_codegen_lookup_function int_nbit_split_embedding_uvm_caching_codegen_lookup_function"
-_OF_WIDTHS: Final = replace(_PACKED, assumption=f"{_ROWS}; {_WIDTHS}", fits="kinds == 1")
-register({_PACKED_LOOKUPS: (_PACKED, _OF_WIDTHS)}, "embedding", namespace="fbgemm::")
+int_nbit_split_embedding_codegen_lookup_function int_nbit_split_embedding_uvm_caching_codegen_lookup_function: view dev?, view uvm?,
+    placements, weights_offsets, weights_tys, view D_offsets, total_D, {", ".join(_NARROW)}, read indices, read offsets, pooling,
+    read indice_weights?, output=1; tables = D_offsets.n - 1; kinds = {" + ".join(f"({name} > 0)" for name in _NARROW)};
+    bits = {" + ".join((f"{bits} * ({name} > 0)" for name, bits in _NARROW.items()))}; widest = max({", ".join(_NARROW)});
+    bags = 0 if pooling == {_NO_BAG} or not tables else (offsets.n - 1) // tables;
+    width = widest if pooling == {_NO_BAG} or not tables else total_D // tables; found = indices.n * width;
+    made = found if pooling == {_NO_BAG} else bags * total_D; packed_row = up(width * bits // 8 + (4 if bits < 16 else 0), 16) * 16;
+    other = found * ((DEQUANTIZE if bits < 16 else 0) + (pooling != {_NO_BAG}) + bool(indice_weights)) + made * (pooling == {_MEAN});
+    also = min(indices.n * packed_row, dev.size + uvm.size); writes = made * {{0: 4, 1: 2, 2: 1, 5: 2}}[output]; precision = fp32;
+    fits = kinds == 1 and (pooling == {_NO_BAG} or widest * tables == total_D); assumption = {_ROWS}
+    | view dev?, view uvm?, placements, weights_offsets, weights_tys, view D_offsets, total_D, {", ".join(_NARROW)}, read indices,
+    read offsets, pooling, read indice_weights?, output=1; tables = D_offsets.n - 1;
+    kinds = {" + ".join(f"({name} > 0)" for name in _NARROW)};
+    bits = {" + ".join((f"{bits} * ({name} > 0)" for name, bits in _NARROW.items()))}; widest = max({", ".join(_NARROW)});
+    bags = 0 if pooling == {_NO_BAG} or not tables else (offsets.n - 1) // tables;
+    width = widest if pooling == {_NO_BAG} or not tables else total_D // tables; found = indices.n * width;
+    made = found if pooling == {_NO_BAG} else bags * total_D; packed_row = up(width * bits // 8 + (4 if bits < 16 else 0), 16) * 16;
+    other = found * ((DEQUANTIZE if bits < 16 else 0) + (pooling != {_NO_BAG}) + bool(indice_weights)) + made * (pooling == {_MEAN});
+    also = min(indices.n * packed_row, dev.size + uvm.size); writes = made * {{0: 4, 1: 2, 2: 1, 5: 2}}[output]; precision = fp32;
+    fits = kinds == 1; assumption = {_ROWS}; {_WIDTHS}
+""")

@@ -7,11 +7,10 @@ iteration. After the layer, its output and the mixed streams are added.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from rooflines.roofline.formulas.registry import dispatches
-from rooflines.roofline.formulas.rows import Row, register
+from rooflines.roofline.formulas.tables import table
 
 # n streams of w numbers for each of batch * steps tokens.
 _STREAMS: Final = "read residual[batch *steps n w]"
@@ -37,63 +36,33 @@ _PARTIAL: Final = "read product[*parts tokens numbers], read squares"
 _MADE: Final = "write post, write comb, write out"
 _SMALL: Final = "read scale, read base"
 _END: Final = f"read fn[outputs inner], {_SMALL}, {_EPSILONS}, post_mult, iterations, splits=1"
-_PRODUCTS: Final[dict[str, Row]] = {
-    "aiter::mhc_pre_gemm_sqrsum": Row(
-        "write out, write squares, read residual, read fn[outputs inner]", matrix=_PRODUCT, other=_SQUARES, precision="fn"
-    ),
-    "aiter::mhc_fused_post_pre_gemm_sqrsum": Row(
-        f"write product, write squares, write next, {_LAYER}, read fn[outputs inner]",
-        matrix=_PRODUCT,
-        other=f"{_SQUARES} + {_MIXED}",
-        precision="fn residual",
-    ),
-    # All of it in one call, whose partial sums are not its results.
-    "vllm::mhc_pre_tilelang": Row(
-        f"{_STREAMS}, {_END}, read weight?", matrix=_PRODUCT, other=f"{_SQUARES} + {_NORMED}", writes=_RESULTS, precision="fn residual"
-    ),
-    "vllm::mhc_fused_post_pre_tilelang": Row(
-        f"{_LAYER}, {_END}, tile=1, read weight?",
-        matrix=_PRODUCT,
-        other=f"{_SQUARES} + {_NORMED} + {_MIXED}",
-        result="residual",
-        writes=_RESULTS,
-        precision="fn residual",
-    ),
-}
-register(_PRODUCTS, "matmul")
-_FUSED: Final[dict[str, Row]] = {
-    "aiter::mhc_pre_big_fuse": Row(
-        f"{_MADE}, {_PARTIAL}, {_SMALL}, {_STREAMS}, {_EPSILONS}, post_mult=1.0, iterations=20",
-        other=f"{_SUMS} + {_PLAIN}",
-        precision="residual",
-    ),
-    "aiter::mhc_pre_big_fuse_rmsnorm": Row(
-        f"{_MADE}, {_PARTIAL}, {_SMALL}, {_STREAMS}, read weight?, {_EPSILONS}, eps, post_mult=1.0, iterations=20",
-        other=f"{_SUMS} + {_NORMED}",
-        precision="residual",
-    ),
-    "trtllm::mhc_big_fuse": Row(
-        f"{_PARTIAL}, {_STREAMS}, {_SMALL}, {_MADE}, m, k, width, {_EPSILONS}, post_mult, iterations",
-        other=f"{_SUMS} + {_PLAIN}",
-        precision="residual",
-    ),
-}
-register(_FUSED, "element-wise")
 
-_POST: Final = Row(
-    "read x, read residual[*tokens n w], read post, read comb",
-    other=_MIXED,
-    result="residual",
-    precision="residual",
-    fits="residual.rank > 2",
-)
-_POSTS: Final[dict[str, Row]] = {
-    "vllm::mhc_post_tilelang": _POST,
-    "aiter::mhc_post": replace(_POST, schema=f"out, {_POST.schema}"),
-    "trtllm::mhc_post_mapping": replace(_POST, schema="read residual[*tokens n w], read x, read post, read comb"),
-}
-register(_POSTS, "element-wise")
 
 # Each of their parts is an operator of AITER.
 dispatches("aiter::mhc_pre", "aiter::mhc_fused_post_pre", "aiter::mhc_fused_post_pre_large_m", "vllm::mhc_pre_aiter",
            "vllm::mhc_post_aiter", "vllm::mhc_fused_post_pre_aiter", category="element-wise")  # fmt: skip
+
+
+table(f"""
+[matmul]
+aiter::mhc_pre_gemm_sqrsum: write out, write squares, read residual, read fn[outputs inner]; matrix = {_PRODUCT}; other = {_SQUARES};
+    precision = fn
+aiter::mhc_fused_post_pre_gemm_sqrsum: write product, write squares, write next, {_LAYER}, read fn[outputs inner];
+    matrix = {_PRODUCT}; other = {_SQUARES} + {_MIXED}; precision = fn residual
+# All of it in one call, whose partial sums are not its results.
+vllm::mhc_pre_tilelang: {_STREAMS}, {_END}, read weight?; matrix = {_PRODUCT}; other = {_SQUARES} + {_NORMED}; writes = {_RESULTS};
+    precision = fn residual
+vllm::mhc_fused_post_pre_tilelang: {_LAYER}, {_END}, tile=1, read weight? -> residual; matrix = {_PRODUCT};
+    other = {_SQUARES} + {_NORMED} + {_MIXED}; writes = {_RESULTS}; precision = fn residual
+[element-wise]
+aiter::mhc_pre_big_fuse: {_MADE}, {_PARTIAL}, {_SMALL}, {_STREAMS}, {_EPSILONS}, post_mult=1.0, iterations=20;
+    other = {_SUMS} + {_PLAIN}; precision = residual
+aiter::mhc_pre_big_fuse_rmsnorm: {_MADE}, {_PARTIAL}, {_SMALL}, {_STREAMS}, read weight?, {_EPSILONS}, eps, post_mult=1.0,
+    iterations=20; other = {_SUMS} + {_NORMED}; precision = residual
+trtllm::mhc_big_fuse: {_PARTIAL}, {_STREAMS}, {_SMALL}, {_MADE}, m, k, width, {_EPSILONS}, post_mult, iterations;
+    other = {_SUMS} + {_PLAIN}; precision = residual
+vllm::mhc_post_tilelang: read x, read residual[*tokens n w], read post, read comb -> residual; other = {_MIXED};
+    precision = residual; fits = residual.rank > 2
+aiter::mhc_post like vllm::mhc_post_tilelang: out, read x, read residual[*tokens n w], read post, read comb
+trtllm::mhc_post_mapping like vllm::mhc_post_tilelang: read residual[*tokens n w], read x, read post, read comb
+""")

@@ -16,11 +16,11 @@ from rooflines.roofline.formulas.arguments import Arguments, size, size_of
 from rooflines.roofline.formulas.experts import SPREAD, share
 from rooflines.roofline.formulas.libraries.norms import register_norms
 from rooflines.roofline.formulas.matmul import grouped_product, product
-from rooflines.roofline.formulas.nodes import tensors_only, with_gradient
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import formula
 from rooflines.roofline.formulas.rows import Row, register
 from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision
+from rooflines.roofline.formulas.tables import table
 
 _KERNELS: Final = "primus_turbo_cpp_extension::"
 _PADDED: Final = "rows that pad the groups count"
@@ -133,27 +133,6 @@ def _narrow(scales: str, copies: int = 1, bits: int = 8, rest: str = "dtype", ra
 
 _BLOCKS: Final = "4 * up(self.n, 128)"
 _GIVEN: Final = "dtype, read given?"
-_NARROW: Final[dict[str, Row]] = {
-    f"{_KERNELS}quantize_fp8_tensorwise primus::quantize_fp8_tensorwise primus::quantize_fp8_prescaled"
-    " primus::quantize_fp8_prescaled_stochastic": _narrow("4", rest=_GIVEN, ranged="not given"),
-    # A place for the range follows the scale.
-    "primus::cast_fp8_triton": _narrow("4", rest=f"{_GIVEN}, read range?", ranged="not given or bool(range)"),
-    "primus::cast_transpose_fp8_triton": _narrow("4", 2, rest=f"{_GIVEN}, read range?", ranged="not given or bool(range)"),
-    f"{_KERNELS}quantize_fp8_rowwise": _narrow("4 * (self.n // self[axis])", rest="dtype, axis, read given?", ranged="not given"),
-    "primus_turbo::quant_fp8_blockwise_impl": _narrow(_BLOCKS),
-    f"{_KERNELS}quantize_fp8_blockwise_segment_m_row_col primus_turbo::quant_fp8_blockwise_segment_m_row_col_impl"
-    " primus_turbo::quant_fp8_blockwise_dual_impl primus_turbo::quant_fp8_blockwise_for_act_grad_impl": _narrow(_BLOCKS, 2),
-    f"{_KERNELS}quantize_fp8_blockwise_for_weight primus_turbo::quant_fp8_blockwise_for_weight_impl": _narrow(
-        "4 * up(self.n, 128 * 128)"
-    ),
-    "primus::quantize_mxfp4_dual": _narrow("up(self.n, 32)", 2, bits=4),
-    **{
-        f"{_KERNELS}quantize_mxfp{bits}{kind} {_KERNELS}grouped_quantize_mxfp{bits}{kind}": _narrow("up(self.n, 32)", copies, bits)
-        for bits in (4, 8)
-        for kind, copies in {"": 1, "_dual": 2}.items()
-    },
-}
-register(_NARROW, "element-wise")
 
 
 def _wide(rest: str, numbers: int = 1) -> Row:
@@ -162,77 +141,67 @@ def _wide(rest: str, numbers: int = 1) -> Row:
     return Row(f"read self, read scale, {rest}", numbers, "self", writes=made, precision="out_dtype")
 
 
-_WIDE: Final[dict[str, Row]] = {
-    f"{_KERNELS}dequantize_fp8_tensorwise primus_turbo::dequant_fp8_blockwise_impl"
-    " primus_turbo::dequant_fp8_blockwise_for_weight_impl": _wide("out_dtype"),
-    f"{_KERNELS}dequantize_fp8_rowwise": _wide("axis, out_dtype"),
-    f"{_KERNELS}dequantize_mxfp4": _wide("axis, block, out_dtype", numbers=2),
-    f"{_KERNELS}dequantize_mxfp8": _wide("axis, block, out_dtype"),
-    f"{_KERNELS}grouped_dequantize_mxfp8": _wide("offsets, padded_offsets, axis, block, out_dtype"),
-}
-register(_WIDE, "element-wise")
-
 # --- norms, gates and layouts ------------------------------------------------------------------------------------------------------
 
 _MODULATE: Final = costs.SCALE_AND_SHIFT + 1  # x * (1 + scale) + shift
-_MODULATIONS: Final[dict[str, Row]] = {
-    "primus::modulate primus::modulate_v2": Row("read x, read scale, read shift", _MODULATE, "x", "x"),
-    # x: g * (1 + scale); scale and shift: a sum over the tokens each.
-    "primus::modulate_backward primus::modulate_backward_v2": Row(
-        "read grad, read x, read scale, of_x, of_scale, of_shift",
-        other="grad.n * (2 * bool(of_x) + 2 * bool(of_scale) + bool(of_shift))",
-        writes="x.n * x.item * bool(of_x) + scale.n * scale.item * (bool(of_scale) + bool(of_shift))",
-        precision="x",
-    ),
-}
-register(_MODULATIONS, "element-wise")
-# A layer norm of [tokens, batch, hidden] without parameters, then the scale and the shift [batch, hidden] of a diffusion step. In the
-# gradient the scale is the weight of the norm, and the shift its bias.
-_MODULATED_NORMS: Final[dict[str, Row]] = {
-    "primus::fused_ln_modulate primus::fused_ln_modulate_v2": Row(
-        "read x[*rows hidden], read scale, read shift",
-        costs.MEAN_AND_VARIANCE + costs.SCALE_AND_SHIFT + _MODULATE,
-        "x",
-        result="x",
-        writes="2 * 4 * rows",
-    ),
-    "primus::fused_ln_modulate_backward primus::fused_ln_modulate_backward_v2": Row(
-        "read grad, read x, read mean, read deviation, read scale",
-        costs.LAYER_NORM_BACKWARD + 1,
-        "x",
-        result="x scale scale",
-        precision="x",
-    ),
-}
-register(_MODULATED_NORMS, "normalisation")
 register_norms("_RMSNormFunction", "_RMSNormResidualFunction", rms=True)
 
 # silu(a) * b * weight of [rows, 2 * hidden] and a weight for each row.
 _SILU_GATE: Final = "a gate of SiLU, because the name of the activation is not recorded"
-_GATE: Final = Row(
-    "read x, read weights, read rows?",
-    other=f"x.n // 2 * {costs.SILU + 2}",
-    writes="x.n // 2 * x.item",
-    assumption=_SILU_GATE,
-)
-# The gate again; a: s * (1 + a * (1 - s)) * b * g; b: silu(a) * g; the weight: a sum of the result times g; g * weight first.
-_GATE_GRADIENT: Final = Row(
-    "read grad, update x, update weights, read rows?",
-    other=f"x.n // 2 * {costs.SILU + 7 + 4}",
-    precision="x",
-    assumption=_SILU_GATE,
-)
-register({"GLUWithProbs": _GATE}, "element-wise", given=tensors_only)
-register({"GLUWithProbsBackward": _GATE_GRADIENT}, "element-wise", given=with_gradient)
 
-_MOVES: Final[dict[str, Row]] = {
-    f"{_KERNELS}transpose_2d {_KERNELS}shuffle_scale {_KERNELS}shuffle_weight": Row("read x", result="x"),
-    # Tokens to a row for each expert that they go to, with the scales of narrow numbers and the weights of the routing.
-    f"{_KERNELS}permute": Row(
-        "read source, write target, read scale?, write scale_out?, read weights?, write weights_out?, read map?",
-        reads="min(source.size, target.n * target.item) + scale.size + weights.size + map.size",
-    ),
-    # The rows of each token added up.
-    f"{_KERNELS}unpermute": Row("read source, write target, read weights?, write weights_out?, read map", 1, "source"),
-}
-register(_MOVES, "copy")
+
+table(f"""
+[element-wise]
+{_KERNELS}quantize_fp8_tensorwise primus::quantize_fp8_tensorwise primus::quantize_fp8_prescaled
+    primus::quantize_fp8_prescaled_stochastic: {_narrow("4", rest=_GIVEN, ranged="not given")}
+# A place for the range follows the scale.
+primus::cast_fp8_triton: {_narrow("4", rest=f"{_GIVEN}, read range?", ranged="not given or bool(range)")}
+primus::cast_transpose_fp8_triton: {_narrow("4", 2, rest=f"{_GIVEN}, read range?", ranged="not given or bool(range)")}
+{_KERNELS}quantize_fp8_rowwise: {_narrow("4 * (self.n // self[axis])", rest="dtype, axis, read given?", ranged="not given")}
+primus_turbo::quant_fp8_blockwise_impl: {_narrow(_BLOCKS)}
+{_KERNELS}quantize_fp8_blockwise_segment_m_row_col primus_turbo::quant_fp8_blockwise_segment_m_row_col_impl
+    primus_turbo::quant_fp8_blockwise_dual_impl primus_turbo::quant_fp8_blockwise_for_act_grad_impl: {_narrow(_BLOCKS, 2)}
+{_KERNELS}quantize_fp8_blockwise_for_weight primus_turbo::quant_fp8_blockwise_for_weight_impl: {_narrow("4 * up(self.n, 128 * 128)")}
+primus::quantize_mxfp4_dual: {_narrow("up(self.n, 32)", 2, bits=4)}
+{_KERNELS}dequantize_fp8_tensorwise primus_turbo::dequant_fp8_blockwise_impl primus_turbo::dequant_fp8_blockwise_for_weight_impl:
+    {_wide("out_dtype")}
+{_KERNELS}dequantize_fp8_rowwise: {_wide("axis, out_dtype")}
+{_KERNELS}dequantize_mxfp4: {_wide("axis, block, out_dtype", numbers=2)}
+{_KERNELS}dequantize_mxfp8: {_wide("axis, block, out_dtype")}
+{_KERNELS}grouped_dequantize_mxfp8: {_wide("offsets, padded_offsets, axis, block, out_dtype")}
+primus::modulate primus::modulate_v2: read x, read scale, read shift -> x; cost = {_MODULATE}; per = x
+# x: g * (1 + scale); scale and shift: a sum over the tokens each.
+primus::modulate_backward primus::modulate_backward_v2: read grad, read x, read scale, of_x, of_scale, of_shift;
+    other = grad.n * (2 * bool(of_x) + 2 * bool(of_scale) + bool(of_shift));
+    writes = x.n * x.item * bool(of_x) + scale.n * scale.item * (bool(of_scale) + bool(of_shift)); precision = x
+[normalisation]
+# A layer norm of [tokens, batch, hidden] without parameters, then the scale and the shift [batch, hidden] of a diffusion step. In the
+# gradient the scale is the weight of the norm, and the shift its bias.
+primus::fused_ln_modulate primus::fused_ln_modulate_v2: read x[*rows hidden], read scale, read shift -> x;
+    cost = MEAN_AND_VARIANCE + SCALE_AND_SHIFT + {_MODULATE}; per = x; writes = 2 * 4 * rows
+primus::fused_ln_modulate_backward primus::fused_ln_modulate_backward_v2: read grad, read x, read mean, read deviation,
+    read scale -> x scale scale; cost = LAYER_NORM_BACKWARD + 1; per = x; precision = x
+[element-wise tensors_only]
+GLUWithProbs: read x, read weights, read rows?; other = x.n // 2 * (SILU + 2); writes = x.n // 2 * x.item; assumption = {_SILU_GATE}
+[element-wise with_gradient]
+# The gate again; a: s * (1 + a * (1 - s)) * b * g; b: silu(a) * g; the weight: a sum of the result times g; g * weight first.
+GLUWithProbsBackward: read grad, update x, update weights, read rows?; other = x.n // 2 * (SILU + 7 + 4); precision = x;
+    assumption = {_SILU_GATE}
+[copy]
+{_KERNELS}transpose_2d {_KERNELS}shuffle_scale {_KERNELS}shuffle_weight: read x -> x
+# Tokens to a row for each expert that they go to, with the scales of narrow numbers and the weights of the routing.
+{_KERNELS}permute: read source, write target, read scale?, write scale_out?, read weights?, write weights_out?, read map?;
+    reads = min(source.size, target.n * target.item) + scale.size + weights.size + map.size
+# The rows of each token added up.
+{_KERNELS}unpermute: read source, write target, read weights?, write weights_out?, read map; cost = 1; per = source
+""")
+register(
+    {
+        **{
+            f"{_KERNELS}quantize_mxfp{bits}{kind} {_KERNELS}grouped_quantize_mxfp{bits}{kind}": _narrow("up(self.n, 32)", copies, bits)
+            for bits in (4, 8)
+            for kind, copies in {"": 1, "_dual": 2}.items()
+        }
+    },
+    "element-wise",
+)

@@ -6,18 +6,16 @@ and have no formula. A sparse product has no matrix to multiply: it gathers, mul
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of
 from rooflines.roofline.formulas.copies import result_bytes
-from rooflines.roofline.formulas.costs import SOFTMAX, SOFTMAX_BACKWARD
 from rooflines.roofline.formulas.matmul import product_work
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
-from rooflines.roofline.formulas.rows import Row, register
+from rooflines.roofline.formulas.tables import table
 
 _INDEX: Final = 8  # bytes of an int64
 
@@ -56,83 +54,13 @@ for _form, _schema in _GROUPS.items():
         _name = _form.format(_kind)
         hinted_formula(f"pyg::{_name}", f"torch_scatter::{_name}", category="reduction")(partial(_reduced, kind=_kind, schema=_schema))
 
-_GATHERS: Final[dict[str, Row]] = {
-    "pyg::gather_coo torch_scatter::gather_coo": Row(
-        "read source, read index",
-        where="made = source.n // max(source[index.rank - 1], 1) * index[-1]",
-        reads="selected(source, made) + index.size",
-        writes="made * source.item",
-    ),
-    # As many copies of a row as its group has members: the last number of the ends.
-    "pyg::gather_csr torch_scatter::gather_csr": Row(
-        "read source, read ends, write out?",
-        reads="source.size + ends.size",
-        writes="0 if out else returned('number of members not recorded')",
-    ),
-}
-register(_GATHERS, "copy")
 
 # --- products and rows -------------------------------------------------------------------------------------------------------------
 
 # A row of the matrix [.., columns, width] for each number of the sparse one, times the number if it has values.
 _SPARSE: Final = "read ends, read columns, read values?, {}read matrix[*outer nodes width]"
-_SUM: Final = Row(
-    f"row, {_SPARSE.format('column_ends, order, ')}",
-    where="made = (ends.n - 1) * outer * width; taken = columns.n * outer * width",
-    other="taken * (1 + bool(values))",
-    reads="ends.size + columns.size + values.size + selected(matrix, taken)",
-    writes="made * matrix.item",
-    precision="matrix",
-)
 # A squared distance and a compare for each pair of an example; tensors may say where the examples of a batch end.
 _POINTS: Final = "read points[n *depth], read asking[m *same], read ends?, read asking_ends?"
-_PAIRS: Final = Row(
-    _POINTS,
-    where="examples = max(ends.n - 1, 1)",
-    other="n * m // examples * 3 * depth",
-    assumption="examples have equally many points",
-    given="examples > 1",
-)
-_REDUCTIONS: Final[dict[str, Row]] = {
-    "pyg::softmax_csr": Row("read source, read ends", SOFTMAX, "source", result="source"),
-    "pyg::softmax_csr_backward": Row("read out, read grad, read ends", SOFTMAX_BACKWARD, "out", result="out"),
-    "torch_sparse::spmm_sum": _SUM,
-    "torch_sparse::spmm_mean": replace(
-        _SUM, schema=f"row, {_SPARSE.format('counts, column_ends, order, ')}", other=f"{_SUM.other} + made"
-    ),
-    # And where each result was.
-    "torch_sparse::spmm_min torch_sparse::spmm_max": replace(_SUM, schema=_SPARSE.format(""), writes="made * (matrix.item + 8)"),
-    # n log2(n) compares: the indices in order, and where each of them was.
-    "pyg::index_sort": Row(
-        "read indices", other="indices.n * (indices.n - 1).bit_length()", result="indices", writes="8 * indices.n", precision="="
-    ),
-    # A list of pairs: of each point that asks and its k nearest ones.
-    "torch_cluster::knn pyg::knn": replace(_PAIRS, schema=f"{_POINTS}, k=1", writes="8 * 2 * m * k"),
-    "torch_cluster::nearest pyg::nearest": replace(_PAIRS, writes="8 * n"),
-    # All pairs nearer than a distance.
-    "torch_cluster::radius pyg::radius": replace(_PAIRS, writes="returned('number of pairs not recorded')"),
-    # Point after point the one farthest from those that are chosen: a distance and a minimum for each point and each chosen one.
-    "torch_cluster::fps pyg::fps": replace(
-        _PAIRS,
-        schema="read points[n *depth], read ends",
-        where=f"made = returned('number of chosen points not recorded'); {_PAIRS.where}",
-        other="made // 8 * n // examples * (3 * depth + 2)",
-        writes="made",
-    ),
-}
-register(_REDUCTIONS, "reduction")
-# Rows of two tensors at their indices, added, subtracted, multiplied or divided.
-_SAMPLED: Final = Row(
-    "read left[rows *rest], read right, read left_index?, read right_index?",
-    where="made = (left_index.n if left_index else right_index.n if right_index else rows) * rest",
-    other="made",
-    reads="selected(left, made) + selected(right, made) + left_index.size + right_index.size",
-    writes="made * left.item",
-)
-register({"pyg::sampled_op": _SAMPLED}, "element-wise")
-# [rows of all groups, k] with a [k, n] for each group
-_SEGMENTS: Final = Row("read left[t k], read ends, read right[groups k n]", matrix="2 * t * k * n", writes="t * n * left.item")
-register({"pyg::segment_matmul": _SEGMENTS}, "matmul")
 
 
 @formula("pyg::grouped_matmul", category="matmul")
@@ -143,3 +71,45 @@ def _listed_products(signature: Signature) -> Work:
         raise NotCounted("tensors of the list not recorded")
     assumption = "numbers of float32, because traces leave out the dtype of lists" if lefts[0].dtype == "float32" else ""
     return sum(map(product_work, lefts, rights), Work(assumption=assumption))
+
+
+table(f"""
+[copy]
+pyg::gather_coo torch_scatter::gather_coo: read source, read index; made = source.n // max(source[index.rank - 1], 1) * index[-1];
+    reads = selected(source, made) + index.size; writes = made * source.item
+# As many copies of a row as its group has members: the last number of the ends.
+pyg::gather_csr torch_scatter::gather_csr: read source, read ends, write out?; reads = source.size + ends.size;
+    writes = 0 if out else returned('number of members not recorded')
+[reduction]
+pyg::softmax_csr: read source, read ends -> source; cost = SOFTMAX; per = source
+pyg::softmax_csr_backward: read out, read grad, read ends -> out; cost = SOFTMAX_BACKWARD; per = out
+torch_sparse::spmm_sum: row, {_SPARSE.format("column_ends, order, ")}; made = (ends.n - 1) * outer * width;
+    taken = columns.n * outer * width; other = taken * (1 + bool(values));
+    reads = ends.size + columns.size + values.size + selected(matrix, taken); writes = made * matrix.item; precision = matrix
+torch_sparse::spmm_mean like torch_sparse::spmm_sum: row, {_SPARSE.format("counts, column_ends, order, ")};
+    other = taken * (1 + bool(values)) + made
+# And where each result was.
+torch_sparse::spmm_min torch_sparse::spmm_max like torch_sparse::spmm_sum: {_SPARSE.format("")}; writes = made * (matrix.item + 8)
+# n log2(n) compares: the indices in order, and where each of them was.
+pyg::index_sort: read indices -> indices; other = indices.n * (indices.n - 1).bit_length(); writes = 8 * indices.n; precision = none
+# A list of pairs: of each point that asks and its k nearest ones.
+torch_cluster::knn pyg::knn: {_POINTS}, k=1; examples = max(ends.n - 1, 1); other = n * m // examples * 3 * depth;
+    writes = 8 * 2 * m * k; assumption = examples have equally many points; given = examples > 1
+torch_cluster::nearest pyg::nearest: {_POINTS}; examples = max(ends.n - 1, 1); other = n * m // examples * 3 * depth; writes = 8 * n;
+    assumption = examples have equally many points; given = examples > 1
+# All pairs nearer than a distance.
+torch_cluster::radius pyg::radius: {_POINTS}; examples = max(ends.n - 1, 1); other = n * m // examples * 3 * depth;
+    writes = returned('number of pairs not recorded'); assumption = examples have equally many points; given = examples > 1
+# Point after point the one farthest from those that are chosen: a distance and a minimum for each point and each chosen one.
+torch_cluster::fps pyg::fps: read points[n *depth], read ends; made = returned('number of chosen points not recorded');
+    examples = max(ends.n - 1, 1); other = made // 8 * n // examples * (3 * depth + 2); writes = made;
+    assumption = examples have equally many points; given = examples > 1
+[element-wise]
+# Rows of two tensors at their indices, added, subtracted, multiplied or divided.
+pyg::sampled_op: read left[rows *rest], read right, read left_index?, read right_index?;
+    made = (left_index.n if left_index else right_index.n if right_index else rows) * rest; other = made; reads = selected(left,
+    made) + selected(right, made) + left_index.size + right_index.size; writes = made * left.item
+[matmul]
+# [rows of all groups, k] with a [k, n] for each group
+pyg::segment_matmul: read left[t k], read ends, read right[groups k n]; matrix = 2 * t * k * n; writes = t * n * left.item
+""")

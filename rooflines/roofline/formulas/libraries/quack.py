@@ -19,7 +19,7 @@ from rooflines.roofline.formulas.experts import SPREAD, share
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import formula
-from rooflines.roofline.formulas.rows import Row, register
+from rooflines.roofline.formulas.tables import table
 
 # --- products ----------------------------------------------------------------------------------------------------------------------
 
@@ -81,44 +81,31 @@ for _name, _one in _PRODUCTS.items():
     formula(_name, category="matmul")(partial(_product, one=_one))
 
 _OPERANDS: Final = "read left[*m k], read right[*b k n]"
-# Forms that return their result.
-_RETURNED: Final[dict[str, Row]] = {
-    "quack::gemm": Row(f"{_OPERANDS}, read bias?", matrix="2 * m * k * n", other="m * n * bool(bias)", writes="m * n * left.item"),
-    "quack::gemm_add": Row(
-        f"{_OPERANDS}, read c, read bias?", matrix="2 * m * k * n", other="m * n * (1 + bool(bias))", writes="m * n * c.item"
-    ),
-}
-register(_RETURNED, "matmul")
 
 # --- norms, softmaxes, losses, choices ---------------------------------------------------------------------------------------------
 
-_NORMS: Final[dict[str, Row]] = {
-    # An RMS norm, or with a mean a layer norm.
-    "quack::_rmsnorm_fwd": Row(
-        "read x, read weight?, write out, read bias?, write deviation?, write mean?, read residual?, write residual_out?,"
-        " eps=0.0, centred=False",
-        other="x.n * bool(residual) + x.n * (MEAN_AND_VARIANCE + SCALE_AND_SHIFT + bool(weight) + bool(bias) if centred"
-        " else RMS_NORM - (not (weight or bias)))",
-    ),
-    # Each processor sums its part of the gradient of the weight; what joins these sums is an operator of its own.
-    "quack::_rmsnorm_bwd": Row(
-        "read x, read weight?, read grad, read deviation, write dx, write of_weight?, write of_bias?, read of_sum?,"
-        " write of_residual?, units=None, read mean?",
-        other="x.n * (bool(of_sum) - 3 * (not weight))"
-        " + x.n * (LAYER_NORM_BACKWARD - (not (weight and of_bias)) if mean else RMS_NORM_BACKWARD)",
-    ),
-}
-register(_NORMS, "normalisation")
-_REDUCTIONS: Final[dict[str, Row]] = {
-    "quack::_softmax_fwd": Row("read x, write out", costs.SOFTMAX, "x"),
-    "quack::_softmax_backward": Row("read grad, read y, write dx", costs.SOFTMAX_BACKWARD, "grad"),
-    # The loss of each row, perhaps its log-sum-exp and the gradient of the logits.
-    "quack::cross_entropy_fwd_out": Row(
-        "read x, read target, target_logit, write loss, write sums?, write dx?, read weight?", other="x.n * (SOFTMAX + 2 * bool(dx))"
-    ),
-    "quack::cross_entropy_bwd_out": Row(
-        "read x, read target, read grad, read sums, write dx, read weight?", costs.SOFTMAX_FROM_LOG_SUM + 2, "x"
-    ),
-    "quack::_topk_fwd": Row("read x, k, softmax, write values, write indices", costs.BASIC, "x"),
-}
-register(_REDUCTIONS, "reduction")
+
+table(f"""
+[matmul]
+# Forms that return their result.
+quack::gemm: {_OPERANDS}, read bias?; matrix = 2 * m * k * n; other = m * n * bool(bias); writes = m * n * left.item
+quack::gemm_add: {_OPERANDS}, read c, read bias?; matrix = 2 * m * k * n; other = m * n * (1 + bool(bias)); writes = m * n * c.item
+[normalisation]
+# An RMS norm, or with a mean a layer norm.
+quack::_rmsnorm_fwd: read x, read weight?, write out, read bias?, write deviation?, write mean?, read residual?, write residual_out?,
+    eps=0.0, centred=False; other = x.n * bool(residual) + x.n * (MEAN_AND_VARIANCE + SCALE_AND_SHIFT + bool(weight) + bool(bias) if
+    centred else RMS_NORM - (not (weight or bias)))
+# Each processor sums its part of the gradient of the weight; what joins these sums is an operator of its own.
+quack::_rmsnorm_bwd: read x, read weight?, read grad, read deviation, write dx, write of_weight?, write of_bias?, read of_sum?,
+    write of_residual?, units=None, read mean?; other = x.n * (bool(of_sum) - 3 * (not weight)) + x.n * (LAYER_NORM_BACKWARD - (not
+    (weight and of_bias)) if mean else RMS_NORM_BACKWARD)
+[reduction]
+quack::_softmax_fwd: read x, write out; cost = SOFTMAX; per = x
+quack::_softmax_backward: read grad, read y, write dx; cost = SOFTMAX_BACKWARD; per = grad
+# The loss of each row, perhaps its log-sum-exp and the gradient of the logits.
+quack::cross_entropy_fwd_out: read x, read target, target_logit, write loss, write sums?, write dx?, read weight?;
+    other = x.n * (SOFTMAX + 2 * bool(dx))
+quack::cross_entropy_bwd_out: read x, read target, read grad, read sums, write dx, read weight?; cost = SOFTMAX_FROM_LOG_SUM + 2;
+    per = x
+quack::_topk_fwd: read x, k, softmax, write values, write indices; cost = BASIC; per = x
+""")

@@ -24,6 +24,7 @@ from rooflines.roofline.formulas.nodes import gradients_and_forward
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import formula
 from rooflines.roofline.formulas.rows import Row, register
+from rooflines.roofline.formulas.tables import table
 
 _CHUNK: Final = 64
 _FULL: Final = "packed sequences fill their chunks"
@@ -172,19 +173,6 @@ def _recurrence(signature: Signature) -> Work:
     )
 
 
-# h = exp(g) * h + x, channel by channel; back the same from the end, and g: that times exp(g) * h.
-_GATED: Final[dict[str, Row]] = {
-    "ChunkHGRNFunction FusedRecurrentHGRNFunction": Row("read x, read gate, read rest*=()", costs.TRANSCENDENTAL + 2, "x", result="x"),
-    "ChunkHGRNFunctionBackward FusedRecurrentHGRNFunctionBackward": Row(
-        "read grad, update x, update gate",
-        costs.TRANSCENDENTAL + 4,
-        "x",
-        reads="grad.size + gate.size + x.n * x.item",
-        precision="x",
-    ),
-}
-register(_GATED, "attention", functions=True)
-
 # Of each state and step: exp(delta * A) 11, (delta * u) * B 1, h * a + b 2, the sum of C * h 2.
 _SCAN: Final = costs.TRANSCENDENTAL + 6
 # The states again 14; of C 2, of h 3, of B 2, of delta * u 2, of a 1, of A 3, of delta 2.
@@ -220,19 +208,6 @@ def _selective_scan(signature: Signature) -> Work:
 
 
 _SLOTS: Final = "(slots.n if slots else starts.n - 1 if starts else u[0]) * a.n * states.item"
-_SERVED: Final[dict[str, Row]] = {
-    # Inputs [channels, tokens] or [batch, channels, tokens], A [channels, states]; the result replaces ``delta`` or ``z``.
-    "_C::selective_scan_fwd": Row(
-        "read u, read delta, read a, read b, read c, read d?, read z?, read bias?, softplus, read starts?, read slots?, initial,"
-        " read states",
-        other=f"u.n * (a[-1] * {_SCAN} + 1 + 2 * bool(d) + bool(bias) + (SILU + 1) * bool(z) + SOFTPLUS * bool(softplus))",
-        reads=f"u.size + delta.size + a.size + b.size + c.size + d.size + z.size + bias.size + {_SLOTS}",
-        result="u",
-        writes=_SLOTS,
-        assumption=_STORED,
-    )
-}
-register(_SERVED, "other")
 
 
 @formula("MambaInnerFn", "MambaInnerFnBackward", category="matmul")
@@ -379,41 +354,10 @@ def _split_block(signature: Signature) -> Work:
 
 # --- causal convolution ------------------------------------------------------------------------------------------------------------
 
-# A tap of each channel for each step before it: [batch, depth, steps] with [depth, taps]. Up to causal-conv1d 1.4 these functions call
-# their kernel; later versions have an operator, below. ``...Function`` is that of flash-linear-attention (bc3b101, fla/modules/conv).
-_CAUSAL: Final[dict[str, Row]] = {
-    "CausalConv1dFn CausalConv1dFunction": Row("read x, read weight[depth taps], read rest*=()", matrix="2 * x.n * taps", result="x"),
-    "CausalConv1dFnBackward CausalConv1dFunctionBackward": Row(
-        "read grads*, update x, update weight[depth taps], update bias?, read rest*=()", matrix="4 * x.n * taps", precision="x"
-    ),
-}
-register(_CAUSAL, "convolution", wraps=True, functions=True)
 _SILU: Final = "x.n * SILU * bool(silu)"
 _WEIGHT: Final = "read weight[*depth taps], read bias?"
 # The last steps of each sequence.
 _STEPS: Final = "x[0] * weight.n * x.item"
-_OPERATORS: Final[dict[str, Row]] = {
-    "DaoAILab::_causal_conv1d_fwd_cpp": Row(
-        f"read x, {_WEIGHT}, read seq_idx?, read initial_states?, write out?, write final_states_out?, silu",
-        matrix="2 * x.n * taps",
-        other=_SILU,
-    ),
-    "DaoAILab::_causal_conv1d_bwd_cpp": Row(
-        f"read x, {_WEIGHT}, read dout?, read seq_idx?, read initial_states?, read dfinal_states?,"
-        " write dx?, write dweight?, write dbias?, write dinitial_states?, silu",
-        matrix="4 * x.n * taps",
-        other=_SILU,
-    ),
-    # Shifts the steps that it keeps, and adds one.
-    "DaoAILab::_causal_conv1d_update_cpp": Row(
-        f"read x, conv_state, {_WEIGHT}, write out?, silu, read cache_seqlens?, read conv_state_indices?",
-        matrix="2 * x.n * taps",
-        other=_SILU,
-        reads=f"x.size + weight.size + bias.size + cache_seqlens.size + conv_state_indices.size + {_STEPS}",
-        writes=_STEPS,
-    ),
-}
-register(_OPERATORS, "convolution")
 
 # Each channel with a filter of its own, [channels, width], in place; perhaps a SiLU. The last inputs are the next call's state.
 _SERVED_STEP: Final = Row(
@@ -437,3 +381,34 @@ for _library in ("sgl_kernel::", "sglang::mamba_", "trtllm::"):
 # --- norms and gates ---------------------------------------------------------------------------------------------------------------
 
 register_norms("LayerNormFn", rms=None)  # mamba-ssm's and flash-attn's, with a residual or a gate of the input's shape
+
+
+table(f"""
+[attention functions]
+# h = exp(g) * h + x, channel by channel; back the same from the end, and g: that times exp(g) * h.
+ChunkHGRNFunction FusedRecurrentHGRNFunction: read x, read gate, read rest*=() -> x; cost = TRANSCENDENTAL + 2; per = x
+ChunkHGRNFunctionBackward FusedRecurrentHGRNFunctionBackward: read grad, update x, update gate; cost = TRANSCENDENTAL + 4; per = x;
+    reads = grad.size + gate.size + x.n * x.item; precision = x
+[other]
+# Inputs [channels, tokens] or [batch, channels, tokens], A [channels, states]; the result replaces ``delta`` or ``z``.
+_C::selective_scan_fwd: read u, read delta, read a, read b, read c, read d?, read z?, read bias?, softplus, read starts?,
+    read slots?, initial, read states -> u;
+    other = u.n * (a[-1] * {_SCAN} + 1 + 2 * bool(d) + bool(bias) + (SILU + 1) * bool(z) + SOFTPLUS * bool(softplus));
+    reads = u.size + delta.size + a.size + b.size + c.size + d.size + z.size + bias.size + {_SLOTS}; writes = {_SLOTS};
+    assumption = {_STORED}
+[convolution wraps functions]
+# A tap of each channel for each step before it: [batch, depth, steps] with [depth, taps]. Up to causal-conv1d 1.4 these functions call
+# their kernel; later versions have an operator, below. ``...Function`` is that of flash-linear-attention (bc3b101, fla/modules/conv).
+CausalConv1dFn CausalConv1dFunction: read x, read weight[depth taps], read rest*=() -> x; matrix = 2 * x.n * taps
+CausalConv1dFnBackward CausalConv1dFunctionBackward: read grads*, update x, update weight[depth taps], update bias?, read rest*=();
+    matrix = 4 * x.n * taps; precision = x
+[convolution]
+DaoAILab::_causal_conv1d_fwd_cpp: read x, {_WEIGHT}, read seq_idx?, read initial_states?, write out?, write final_states_out?, silu;
+    matrix = 2 * x.n * taps; other = {_SILU}
+DaoAILab::_causal_conv1d_bwd_cpp: read x, {_WEIGHT}, read dout?, read seq_idx?, read initial_states?, read dfinal_states?, write dx?,
+    write dweight?, write dbias?, write dinitial_states?, silu; matrix = 4 * x.n * taps; other = {_SILU}
+# Shifts the steps that it keeps, and adds one.
+DaoAILab::_causal_conv1d_update_cpp: read x, conv_state, {_WEIGHT}, write out?, silu, read cache_seqlens?, read conv_state_indices?;
+    matrix = 2 * x.n * taps; other = {_SILU};
+    reads = x.size + weight.size + bias.size + cache_seqlens.size + conv_state_indices.size + {_STEPS}; writes = {_STEPS}
+""")

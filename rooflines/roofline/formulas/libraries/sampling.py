@@ -10,6 +10,7 @@ from typing import Final
 
 from rooflines.roofline.formulas.costs import SOFTMAX, TRANSCENDENTAL
 from rooflines.roofline.formulas.rows import Row, register
+from rooflines.roofline.formulas.tables import table
 
 # --- tokens ------------------------------------------------------------------------------------------------------------------------
 
@@ -34,33 +35,7 @@ _FROM_PROBABILITIES: Final[dict[str, Row]] = {
     "min_p_sampling_from_probs": replace(_CHOSEN, cost=_COMPARE_AND_SUM + 1),
 }
 register(_FROM_PROBABILITIES, "other", namespace="sgl_kernel::")
-register({**_FROM_PROBABILITIES, "top_k_sampling_from_probs sampling_from_probs": _CHOSEN}, "other", namespace="flashinfer::")
 
-LOGITS: Final[dict[str, Row]] = {
-    # Gumbel's trick: a random number for each
-    "flashinfer::sampling_from_logits": Row("read input, write out, read rows?", 2 * TRANSCENDENTAL + 3),
-    "flashinfer::softmax": Row("workspace, read input, write out, read temperature?", SOFTMAX + 1),
-    "aiter::greedy_sample": Row("write out, read input", 1),
-    "aiter::mixed_sample_outer_exponential aiter::random_sample_outer_exponential": Row(
-        "write out, read input, read exponentials, read temperature", _RACE
-    ),
-    "aiter::mixed_sample aiter::_mixed_sample aiter::random_sample aiter::_random_sample": Row(
-        "write out, read input, read temperature", _RACE + _EXPONENTIAL
-    ),
-    "aiter::exponential aiter::_exponential": Row("write out", _EXPONENTIAL, per="out"),
-    # the probabilities of the k largest, or one token a row, are returned
-    "aiter::top_k_renorm_probs": Row("read input, read limits?", _COMPARE_AND_SUM + 1, result="input"),
-    "aiter::top_p_sampling_from_probs": Row("read input[*rows k], read indices?, read limits?", _COMPARE_AND_SUM, writes="4 * rows"),
-    "aiter::top_k_top_p_sampling_from_probs": Row(
-        "read input[*rows k], read indices?, read limits?, limit, read more_limits?", _COMPARE_AND_SUM, writes="4 * rows"
-    ),
-    # A bit says whether a token is allowed; the scores of others are overwritten.
-    "sgl_kernel::apply_token_bitmask_inplace_cuda": Row(
-        "write logits, read mask, read rows?", 0, per="mask", assumption="no token is allowed"
-    ),
-    "_C::apply_repetition_penalties_": Row("update input, read prompt_mask, read output_mask, read penalties", 3),
-}
-register(LOGITS, "other")
 
 # --- the k largest -----------------------------------------------------------------------------------------------------------------
 
@@ -81,3 +56,30 @@ LARGEST: Final[dict[str, str]] = {
 }
 # One comparison for each score. How many a row has is in a tensor.
 register({names: Row(schema, 1, assumption="every row of scores is full") for names, schema in LARGEST.items()}, "other")
+
+
+table(f"""
+[other flashinfer::]
+# One token a row, perhaps of chosen rows and with limits for each. Before March 2025 random numbers were an argument.
+top_k_sampling_from_probs sampling_from_probs: read input, write out, read rows?, read limits?, limit=None, read more_limits?;
+    cost = {_COMPARE_AND_SUM}; fits = not floating(out)
+[other]
+# Gumbel's trick: a random number for each
+flashinfer::sampling_from_logits: read input, write out, read rows?; cost = 2 * TRANSCENDENTAL + 3
+flashinfer::softmax: workspace, read input, write out, read temperature?; cost = SOFTMAX + 1
+aiter::greedy_sample: write out, read input; cost = 1
+aiter::mixed_sample_outer_exponential aiter::random_sample_outer_exponential: write out, read input, read exponentials,
+    read temperature; cost = {_RACE}
+aiter::mixed_sample aiter::_mixed_sample aiter::random_sample aiter::_random_sample: write out, read input, read temperature;
+    cost = {_RACE} + {_EXPONENTIAL}
+aiter::exponential aiter::_exponential: write out; cost = {_EXPONENTIAL}; per = out
+# the probabilities of the k largest, or one token a row, are returned
+aiter::top_k_renorm_probs: read input, read limits? -> input; cost = {_COMPARE_AND_SUM} + 1
+aiter::top_p_sampling_from_probs: read input[*rows k], read indices?, read limits?; cost = {_COMPARE_AND_SUM}; writes = 4 * rows
+aiter::top_k_top_p_sampling_from_probs: read input[*rows k], read indices?, read limits?, limit, read more_limits?;
+    cost = {_COMPARE_AND_SUM}; writes = 4 * rows
+# A bit says whether a token is allowed; the scores of others are overwritten.
+sgl_kernel::apply_token_bitmask_inplace_cuda: write logits, read mask, read rows?; per = mask; assumption = no token is allowed
+_C::apply_repetition_penalties_: update input, read prompt_mask, read output_mask, read penalties; cost = 3
+""")
+register({**_FROM_PROBABILITIES}, "other", namespace="flashinfer::")

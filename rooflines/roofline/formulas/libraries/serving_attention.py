@@ -19,7 +19,8 @@ from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, w
 from rooflines.roofline.formulas.packed_attention import Layout, forward, merge, register_layouts, unified
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import Hints, dispatches, formula, hinted_formula
-from rooflines.roofline.formulas.rows import Row, register, row_work
+from rooflines.roofline.formulas.rows import Row, row_work
+from rooflines.roofline.formulas.tables import table
 
 _CACHE: Final = "query key value heads scale pages used_k page_size max_k alibi"
 
@@ -79,18 +80,6 @@ def _sparse(arguments: str, top: str = "top", more: str = "0") -> Row:
 
 
 _INDICES: Final = "read indices[*lists top]"
-_SPARSE: Final[dict[str, Row]] = {
-    # [s_q, h, d] to those of [s_k, 1, d] that an index chose.
-    "_flashmla_C::sparse_prefill_fwd sgl_kernel::sparse_prefill_fwd": _sparse(f"{_INDICES}, scale, value_depth"),
-    # [b, s_q, h, d] to those of [blocks, block, 1, d] that an index chose, and of a second cache by an index of its own.
-    "_flashmla_C::sparse_decode_fwd sgl_kernel::sparse_decode_fwd": _sparse(
-        f"{_INDICES}, lengths, sinks, schedule, splits, read more_key[*more_held more_one more_width]?,"
-        " read more_indices[*more_lists more_top]?, more_lengths, value_depth, scale",
-        top="top + more_top",
-        more="more_indices.size + more_key.size * min(more_indices.n, more_held) // max(more_held, 1)",
-    ),
-}
-register(_SPARSE, "attention")
 _PAGED: Final = "query key value_depth used_k pages scale causal schedule splits"
 _DENSE_PAGED: Final = Layout((_PAGED,))
 _SPARSE_PAGED: Final = _sparse(f"value_depth, used_k, pages, scale, causal, schedule, splits, is_fp8, {_INDICES}")
@@ -219,44 +208,6 @@ register_layouts({"sglang_profiler::attention_paged_attention_ragged": _served(
 _SAGE_PAIRS: Final = "batch * heads * query[2 if query[1] == heads else 1] * key[2 if query[1] == heads else 1]"
 # Queries [tokens, heads, depth] to listed rows of two tensors [rows, depth], which are keys and values alike.
 _LISTED: Final = "read query[tokens heads depth], view cache, read ids, read ends, view new, read new_ids, read new_ends, read sinks"
-_AITER_SPARSE: Final = Row(
-    f"{_LISTED}, scale, write out?",
-    matrix="4 * heads * (ids.n + new_ids.n) * depth",
-    other="heads * (ids.n + new_ids.n) * (1 + SOFTMAX)",
-    reads="query.size + ids.size + ends.size + new_ids.size + new_ends.size + sinks.size"
-    " + cache.size * min(ids.n, cache[0]) // max(cache[0], 1) + new.size * min(new_ids.n, new[0]) // max(new[0], 1)",
-    writes="0 if out else query.n * query.item",
-    assumption="every query has as many keys as its list can hold",
-)
-_ATTENTION: Final[dict[str, Row]] = {
-    # Sage attention, a kernel in Triton that inductor calls, with values in 8-bit floating point. Whether it is causal is a constant of
-    # the kernel, which a call does not record.
-    "sage_fwd": Row(
-        "read query, read key, read value, read bias?, read q_scale[batch heads blocks], read k_scale?, read v_scale?,"
-        " q_scale_0, q_scale_1, q_scale_2, k_scale_0, k_scale_1, k_scale_2, v_scale_0, v_scale_1, write log_sum?, write out",
-        matrix=f"2 * {_SAGE_PAIRS} * (query[-1] + value[-1])",
-        other=f"{_SAGE_PAIRS} * (1 + SOFTMAX)",
-        assumption="no causal mask, which is not recorded",
-    ),
-    "aiter::pa_sparse_prefill_opus": _AITER_SPARSE,
-    "aiter::pa_sparse_prefill_opus_fwd": replace(_AITER_SPARSE, schema=f"{_LISTED}, write out, scale"),
-    # Partial results [parts, heads, depth] and their rows' sums: an exponential and a weight a row, a product and a sum a number.
-    "aiter::mla_reduce_v1": Row(
-        "read part, read part_sums, read ends, read final_map?, read partial_map, max_q, splits, write out, write log_sum?",
-        other="2 * part.n + part_sums.n * (TRANSCENDENTAL + 3) + out.n",
-        precision="=fp32",
-        assumption="all partial results are used",
-    ),
-}
-register(_ATTENTION, "attention")
-# Queries, scaled, and keys to int8 in blocks, whose scales it writes; values to 8-bit floating point with scales that it reads.
-_SAGE_QUANTIZE: Final = Row(
-    "read query, write query_out, write query_scale, read key, write key_out, write key_scale, read value, write value_out,"
-    " read value_scale",
-    other="query.n + (query.n + key.n) * DYNAMIC_QUANTIZE + value.n * QUANTIZE",
-    precision="=fp32",
-)
-register({"sage_quant_kernel": _SAGE_QUANTIZE}, "element-wise")
 
 
 @formula("aiter::get_mla_metadata_v1", "aiter::_get_mla_metadata_v1_impl", "aiter::get_pa_metadata_v1", "aiter::get_ps_metadata_v1",
@@ -269,3 +220,33 @@ def _plan(signature: Signature) -> Work:
     if not lengths or not plan:
         raise NotCounted("shapes not recorded")
     return Work(bytes_read=size(*lengths), bytes_written=written(*plan), assumption="the plan fills its tensors")
+
+
+table(f"""
+[attention]
+# [s_q, h, d] to those of [s_k, 1, d] that an index chose.
+_flashmla_C::sparse_prefill_fwd sgl_kernel::sparse_prefill_fwd: {_sparse(f"{_INDICES}, scale, value_depth")}
+# [b, s_q, h, d] to those of [blocks, block, 1, d] that an index chose, and of a second cache by an index of its own.
+_flashmla_C::sparse_decode_fwd sgl_kernel::sparse_decode_fwd:
+    {_sparse(f"{_INDICES}, lengths, sinks, schedule, splits, read more_key[*more_held more_one more_width]?, read more_indices[*more_lists more_top]?, more_lengths, value_depth, scale", top="top + more_top", more="more_indices.size + more_key.size * min(more_indices.n, more_held) // max(more_held, 1)")}
+# Sage attention, a kernel in Triton that inductor calls, with values in 8-bit floating point. Whether it is causal is a constant of
+# the kernel, which a call does not record.
+sage_fwd: read query, read key, read value, read bias?, read q_scale[batch heads blocks], read k_scale?, read v_scale?, q_scale_0,
+    q_scale_1, q_scale_2, k_scale_0, k_scale_1, k_scale_2, v_scale_0, v_scale_1, write log_sum?, write out;
+    matrix = 2 * {_SAGE_PAIRS} * (query[-1] + value[-1]); other = {_SAGE_PAIRS} * (1 + SOFTMAX); assumption = no causal mask,
+    which is not recorded
+aiter::pa_sparse_prefill_opus: {_LISTED}, scale, write out?; matrix = 4 * heads * (ids.n + new_ids.n) * depth;
+    other = heads * (ids.n + new_ids.n) * (1 + SOFTMAX);
+    reads = query.size + ids.size + ends.size + new_ids.size + new_ends.size + sinks.size + cache.size * min(ids.n,
+    cache[0]) // max(cache[0], 1) + new.size * min(new_ids.n, new[0]) // max(new[0], 1); writes = 0 if out else query.n * query.item;
+    assumption = every query has as many keys as its list can hold
+aiter::pa_sparse_prefill_opus_fwd like aiter::pa_sparse_prefill_opus: {_LISTED}, write out, scale
+# Partial results [parts, heads, depth] and their rows' sums: an exponential and a weight a row, a product and a sum a number.
+aiter::mla_reduce_v1: read part, read part_sums, read ends, read final_map?, read partial_map, max_q, splits, write out,
+    write log_sum?; other = 2 * part.n + part_sums.n * (TRANSCENDENTAL + 3) + out.n; precision = fp32;
+    assumption = all partial results are used
+[element-wise]
+# Queries, scaled, and keys to int8 in blocks, whose scales it writes; values to 8-bit floating point with scales that it reads.
+sage_quant_kernel: read query, write query_out, write query_scale, read key, write key_out, write key_scale, read value,
+    write value_out, read value_scale; other = query.n + (query.n + key.n) * DYNAMIC_QUANTIZE + value.n * QUANTIZE; precision = fp32
+""")

@@ -15,7 +15,7 @@ from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
-from rooflines.roofline.formulas.rows import Row, register
+from rooflines.roofline.formulas.tables import table
 
 _FUNCTIONS: Final = {"permute": "TokenPermuteMaskMap", "unpermute": "TokenUnpermuteMaskMap"}
 
@@ -108,35 +108,6 @@ def _unpermute_node(signature: Signature) -> Work:
     return _unpermute_gradient(grad, *_tensors(forward))
 
 
-_PERMUTATIONS: Final[dict[str, Row]] = {
-    # The gradient of the tokens, and of a mask those of the weights [tokens, experts].
-    "te_moe::permute_index_map_bwd": Row("read grad[rows k], read map, tokens", 1, "grad", writes="tokens * k * grad.item"),
-    "te_moe::permute_mask_map_bwd": Row(
-        "read grad[rows k], read weights?, read map, offsets, tokens, experts",
-        1,
-        "grad",
-        writes="tokens * k * grad.item + (tokens * experts * weights.item if weights else 0)",
-    ),
-    # The rows of each token added up, perhaps weighted.
-    "te_moe::unpermute_index_map_fwd te_moe::unpermute_mask_map_fwd": Row(
-        "read rows[_ k], read map, read weights?, tokens", other="rows.n * (1 + bool(weights.n))", writes="tokens * k * rows.item"
-    ),
-    "te_moe::unpermute_mask_map_bwd_no_probs": Row(
-        "read grad[_ k], read map, offsets, tokens, experts, rows",
-        reads="selected(grad, rows * k) + map.size",
-        writes="rows * k * grad.item",
-    ),
-    # Whole chunks of tokens and their weights in another order; where each of them goes is kept.
-    "te_moe::chunk_sort_fwd _moe_chunk_sort": Row(
-        "read tokens[n k], read sizes, read more_sizes, read weights?",
-        reads="tokens.size + 2 * sizes.size + weights.size",
-        writes="tokens.n * tokens.item + 4 * n + weights.n * weights.item",
-    ),
-    "te_moe::chunk_sort_bwd": Row("update grad, update weights?, read map"),
-}
-register(_PERMUTATIONS, "copy")
-
-
 @formula("_moe_chunk_sortBackward", category="copy")
 def _sort_chunks_node(signature: Signature) -> Work:
     (grad, *rest), forward = parts(signature)
@@ -147,14 +118,25 @@ def _sort_chunks_node(signature: Signature) -> Work:
 # --- triton_kernels ----------------------------------------------------------------------------------------------------------------
 
 
+table("""
+[copy]
+# The gradient of the tokens, and of a mask those of the weights [tokens, experts].
+te_moe::permute_index_map_bwd: read grad[rows k], read map, tokens; cost = 1; per = grad; writes = tokens * k * grad.item
+te_moe::permute_mask_map_bwd: read grad[rows k], read weights?, read map, offsets, tokens, experts; cost = 1; per = grad;
+    writes = tokens * k * grad.item + (tokens * experts * weights.item if weights else 0)
+# The rows of each token added up, perhaps weighted.
+te_moe::unpermute_index_map_fwd te_moe::unpermute_mask_map_fwd: read rows[_ k], read map, read weights?, tokens;
+    other = rows.n * (1 + bool(weights.n)); writes = tokens * k * rows.item
+te_moe::unpermute_mask_map_bwd_no_probs: read grad[_ k], read map, offsets, tokens, experts, rows; reads = selected(grad,
+    rows * k) + map.size; writes = rows * k * grad.item
+# Whole chunks of tokens and their weights in another order; where each of them goes is kept.
+te_moe::chunk_sort_fwd _moe_chunk_sort: read tokens[n k], read sizes, read more_sizes, read weights?;
+    reads = tokens.size + 2 * sizes.size + weights.size; writes = tokens.n * tokens.item + 4 * n + weights.n * weights.item
+te_moe::chunk_sort_bwd: update grad, update weights?, read map
+[moe]
 # Of [tokens, experts] the k largest, a softmax over them if asked for; their places as int16, and a bit for each expert.
-_TOP_K: Final = Row(
-    "read scores[tokens experts], k, softmax, dim",
-    other="scores.n + tokens * k * SOFTMAX * softmax",
-    writes="tokens * (k * (scores.item + 2) + 4 * up(experts, 32))",
-    fits="value('softmax') is True or value('softmax') is False",
-)
-register({"TopK": _TOP_K}, "moe")
-
+TopK: read scores[tokens experts], k, softmax, dim; other = scores.n + tokens * k * SOFTMAX * softmax;
+    writes = tokens * (k * (scores.item + 2) + 4 * up(experts, 32)); fits = value('softmax') is True or value('softmax') is False
 # [tokens, k] weights and experts in the order of the experts: that order and its inverse (int32), the weights, rows of each.
-register({"SortTokens": Row("read weights, read ids, experts", result="weights", writes="2 * 4 * weights.n + 4 * experts")}, "moe")
+SortTokens: read weights, read ids, experts -> weights; writes = 2 * 4 * weights.n + 4 * experts
+""")

@@ -15,10 +15,11 @@ from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, written
 from rooflines.roofline.formulas.libraries.norms import norm_backward, norm_of, norm_work, register_norms
 from rooflines.roofline.formulas.matmul import product_flops
-from rooflines.roofline.formulas.nodes import parts, tensors_only, with_gradient, with_gradients
+from rooflines.roofline.formulas.nodes import parts, with_gradients
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
 from rooflines.roofline.formulas.rows import Row, function_work, register
+from rooflines.roofline.formulas.tables import table
 
 # --- norms -------------------------------------------------------------------------------------------------------------------------
 
@@ -101,41 +102,7 @@ formula(*(f"{name}Backward" for name in _SOFTMAXES), category="reduction", wraps
 
 # Those of flash-linear-attention, flash-attn and Unsloth have the same arguments.
 _LOSSES: Final = ("SoftmaxCrossEntropyLoss", "CrossEntropyLossFunction", "CrossEntropyLoss", "Fast_CrossEntropyLoss")
-_ENTROPIES: Final[dict[str, Row]] = {
-    # Losses, and the logarithm of each row's sum for the backward, in float32.
-    " ".join(_LOSSES): Row("read logits, read labels", costs.SOFTMAX, "logits", writes="8 * labels.n"),
-    " ".join(f"{name}Backward" for name in _LOSSES): Row(
-        "read grad, update logits, read labels",
-        costs.SOFTMAX_FROM_LOG_SUM + 2,
-        "logits",
-        reads="grad.size + logits.size + labels.size + 4 * labels.n",
-        precision="logits",
-    ),
-}
-register(_ENTROPIES, "reduction", functions=True)
 
-_LINEAR: Final = Row(
-    "read x[*rows k], read weight[n k], read bias?",
-    matrix="2 * rows * k * n",
-    other="rows * n * bool(bias)",
-    writes="rows * n * x.item",
-)
-# A product for the gradient of the input and one for that of the weight.
-_GRADIENT: Final = Row(
-    "read grad, update x[*rows k], update weight[n k], write bias?", matrix="4 * rows * k * n", other="rows * n * bool(bias)"
-)
-# The same for as many rows as the result has: with sequence parallelism those of all ranks. The fourth argument of the forward says
-# that the weight's is added to one in float32, by a kernel that is no operator. The forward is an operator of PyTorch.
-_ACCUMULATED: Final = Row(
-    "read grad[*rows n], read x, read weight[outputs k], read bias?, added=False",
-    matrix="4 * rows * k * n",
-    other="grad.n * bool(bias) + weight.n * (recorded('added') and added)",
-    reads="grad.size + weight.size + rows * k * x.item + 4 * weight.n * (recorded('added') and added)",
-    writes="rows * k * x.item + weight.n * (4 if recorded('added') and added else weight.item) + bias.n * bias.item",
-)
-register({"LinearFunctionForZeroStage3": _LINEAR}, "matmul", wraps=True, given=tensors_only)
-register({"LinearFunctionForZeroStage3Backward": _GRADIENT}, "matmul", wraps=True, given=with_gradient)
-register({"LinearWithGradAccumulationAndAsyncCommunicationBackward": _ACCUMULATED}, "matmul", given=with_gradient)
 
 # --- experts on other ranks --------------------------------------------------------------------------------------------------------
 
@@ -151,3 +118,26 @@ def _exchange(signature: Signature, hints: Hints) -> Work:
 
 
 register({f"{name}Backward": Row("read gradients*, write x") for name in _EXCHANGES}, "communication", given=with_gradients)
+
+
+table(f"""
+[reduction functions]
+# Losses, and the logarithm of each row's sum for the backward, in float32.
+{" ".join(_LOSSES)}: read logits, read labels; cost = SOFTMAX; per = logits; writes = 8 * labels.n
+{" ".join(f"{name}Backward" for name in _LOSSES)}: read grad, update logits, read labels; cost = SOFTMAX_FROM_LOG_SUM + 2;
+    per = logits; reads = grad.size + logits.size + labels.size + 4 * labels.n; precision = logits
+[matmul wraps tensors_only]
+LinearFunctionForZeroStage3: read x[*rows k], read weight[n k], read bias?; matrix = 2 * rows * k * n; other = rows * n * bool(bias);
+    writes = rows * n * x.item
+[matmul wraps with_gradient]
+# A product for the gradient of the input and one for that of the weight.
+LinearFunctionForZeroStage3Backward: read grad, update x[*rows k], update weight[n k], write bias?; matrix = 4 * rows * k * n;
+    other = rows * n * bool(bias)
+[matmul with_gradient]
+# The same for as many rows as the result has: with sequence parallelism those of all ranks. The fourth argument of the forward says
+# that the weight's is added to one in float32, by a kernel that is no operator. The forward is an operator of PyTorch.
+LinearWithGradAccumulationAndAsyncCommunicationBackward: read grad[*rows n], read x, read weight[outputs k], read bias?, added=False;
+    matrix = 4 * rows * k * n; other = grad.n * bool(bias) + weight.n * (recorded('added') and added);
+    reads = grad.size + weight.size + rows * k * x.item + 4 * weight.n * (recorded('added') and added);
+    writes = rows * k * x.item + weight.n * (4 if recorded('added') and added else weight.item) + bias.n * bias.item
+""")

@@ -18,13 +18,14 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, every, size, size_of, written
 from rooflines.roofline.formulas.experts import SPREAD, used
-from rooflines.roofline.formulas.libraries.norms import LAYER_NORM, Norm, norm_backward, norm_forward, norm_of, register_norms
+from rooflines.roofline.formulas.libraries.norms import Norm, norm_backward, norm_forward, norm_of, register_norms
 from rooflines.roofline.formulas.libraries.training import softmax_backward, softmax_forward
 from rooflines.roofline.formulas.matmul import product_flops
-from rooflines.roofline.formulas.nodes import parts, tensors_only, with_gradient
+from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.registry import Hints, dispatches, formula, hinted_formula
-from rooflines.roofline.formulas.rows import Row, register
+from rooflines.roofline.formulas.rows import Row
+from rooflines.roofline.formulas.tables import table
 
 _RECIPE: Final = "counted in the dtype of the tensors, because fp8 recipes are not recorded"
 _WHOLE: Final = "the sequence is not split over ranks"
@@ -184,12 +185,6 @@ _SOFTMAXES: Final = ("scaled", "scaled_masked", "scaled_upper_triang_masked", "s
 formula(*(f"te_softmax::{name}_softmax_fwd" for name in _SOFTMAXES), category="reduction")(softmax_forward)
 formula(*(f"te_softmax::{name}_softmax_bwd" for name in _SOFTMAXES), category="reduction")(softmax_backward)
 
-# Two multiplications and an addition an element; the sine and cosine of each angle.
-_ROTATED: Final = Row("read x, read angles, read starts?, read ends?", 3, "x", "x", other=f"{2 * costs.TRANSCENDENTAL} * angles.n")
-_ROTATED_BACK: Final = Row("update grad, inputs, read angles", 3, "grad", other=f"{2 * costs.TRANSCENDENTAL} * angles.n")
-register({"FusedRoPEFunc": _ROTATED}, "element-wise", given=tensors_only)
-register({"FusedRoPEFuncBackward": _ROTATED_BACK}, "element-wise", given=with_gradient)
-
 
 @hinted_formula("FusedQKVRoPEFunc", category="element-wise")
 def _rotate_packed(signature: Signature, hints: Hints) -> Work:
@@ -215,16 +210,6 @@ def _rotate_packed_back(signature: Signature) -> Work:
 # Whether the gradient is scaled depends on the value of the one that is given.
 dispatches("CrossEntropyFunctionBackward", category="element-wise")
 
-# The gradient takes the place of the logits. The function of QuACK that has this name has no number after the labels, and keeps the
-# logarithm of each row's sum for its backward.
-_LOSSES: Final = (
-    Row(
-        "update logits, read target, smoothing=0.0", costs.SOFTMAX + 2, "logits", writes="4 * target.n",
-        assumption="gradients computed in the forward", fits="isinstance(value('smoothing'), float)",
-    ),
-    Row("read logits, read target", costs.SOFTMAX, "logits", writes="8 * target.n"),
-)  # fmt: skip
-register({"CrossEntropyFunction": _LOSSES}, "reduction")
 
 _DTYPES: Final = {3: "float32", 4: "float16", 5: "bfloat16", 6: "float8_e4m3fn", 7: "float8_e5m2"}
 
@@ -239,21 +224,6 @@ def _dtype(args: Arguments, name: str) -> str:
 
 # --- products ----------------------------------------------------------------------------------------------------------------------
 
-
-# [n, k] and [m, k] in either layout -> [m, n], with a bias and GELU, which are empty where a call has none; with ``grad``, the bias is
-# the sum of the second operand and GELU's input is read.
-_PRODUCT: Final = Row(
-    "read left, left_scale, left_index, left_type, flip_left, read right, right_scale, right_index, right_type, flip_right, write out,"
-    " out_scale, out_type, range, view bias?, bias_type, view gelu?, grad, workspace, workspace_size, accumulate, split",
-    where="n = out[-1]; k = left.n // n; m = out.n // n; back = bool(grad) if bias.n or gelu.n else 0; adds = bool(accumulate)",
-    matrix="2 * m * k * n",
-    other="out.n * (adds + (GELU + 6 * back) * bool(gelu.n)) + (right.n if back else out.n) * bool(bias.n)",
-    also="out.size * adds + (gelu.size if back else bias.size)",
-    writes="bias.n * bias.item if back else gelu.n * gelu.item",
-    fits="k * m == right.n",
-)
-_PRODUCTS: Final = (replace(_PRODUCT, precision="=fp8", fits=f"left.dtype == 'uint8' and {_PRODUCT.fits}"), _PRODUCT)
-register({"tex_ts::te_gemm_ts": _PRODUCTS}, "matmul")
 
 _LEFT: Final = "left left_scale left_offset left_type flip_left right right_scale right_offset right_type flip_right"
 _GROUPED: Final = {
@@ -287,22 +257,6 @@ for _name, _schema in _GROUPED.items():
 # --- conversions, activations and norms --------------------------------------------------------------------------------------------
 
 _NARROW: Final = costs.QUANTIZE + 2  # and the largest magnitude, for the scales of later steps
-register({"tex_ts::cast_to_fp8_ts tex_ts::cast_to_fp8_noalloc_ts": Row("read self", _NARROW, "self", writes="self.n")}, "element-wise")
-
-# The number of a dtype, its bytes and precision.
-_WIDE: Final = {3: (4, "=fp32"), 4: (2, "=fp16"), 5: (2, "=bf16")}
-_WIDENED: Final = tuple(
-    Row(
-        "read self, inverse, index, from_type, dtype",
-        1,
-        "self",
-        writes=f"{item} * self.n",
-        precision=precision,
-        fits=f"dtype == {code}",
-    )
-    for code, (item, precision) in _WIDE.items()
-)
-register({"tex_ts::cast_from_fp8_ts": _WIDENED}, "element-wise")
 
 
 def _activation(cost: int, gated: bool = False) -> Row:
@@ -316,78 +270,86 @@ def _activation(cost: int, gated: bool = False) -> Row:
     )
 
 
-_ACTIVATIONS: Final[dict[str, Row]] = {
-    "tex_ts::gelu_ts": _activation(costs.GELU),
-    "tex_ts::relu_ts": _activation(costs.BASIC),
-    "tex_ts::qgelu_ts": _activation(costs.SILU + 1),
-    "tex_ts::srelu_ts": _activation(2),
-    "tex_ts::geglu_ts": _activation(costs.GELU + 1, gated=True),
-    "tex_ts::reglu_ts": _activation(2, gated=True),
-    "tex_ts::swiglu_ts": _activation(costs.SILU + 1, gated=True),
-}
-register(_ACTIVATIONS, "element-wise")
-
-_NORMS: Final[dict[str, Row]] = {  # of inference: without statistics
-    "tex_ts::layernorm_fwd_inf_ts": Row("read self, read weight, read bias", LAYER_NORM, "self", "self"),
-    "tex_ts::layernorm_fwd_fp8_inf_ts": Row("read self, read weight, read bias", LAYER_NORM + _NARROW, "self", writes="self.n"),
-    "tex_ts::rmsnorm_fwd_inf_ts": Row("read self, read weight", costs.RMS_NORM, "self", "self"),
-    "tex_ts::rmsnorm_fwd_fp8_inf_ts": Row("read self, read weight", costs.RMS_NORM + _NARROW, "self", writes="self.n"),
-}
-register(_NORMS, "normalisation")
-
 # --- layouts of attention ----------------------------------------------------------------------------------------------------------
 
 _CONVERT: Final = "te_attention::convert_{0} te_kv_cache::convert_{0}"
-_LAYOUTS: Final[dict[str, Row]] = {
-    # Queries, keys and values that lie together in [s, b, heads, 3 * depth], of which the argument is a view of the queries.
-    "te_attention::fa_prepare_fwd": Row("read queries", reads="3 * queries.n * queries.item", writes="3 * queries.n * queries.item"),
-    "te_attention::fa_prepare_bwd": Row(
-        "read queries, read keys, read values",
-        reads="queries.n * queries.item + keys.n * keys.item + values.n * values.item",
-        result="queries keys values",
-    ),
-    # Packed sequences [tokens, ...] from or to [batch, longest, ...]; places beyond the end of a sequence are not moved.
-    _CONVERT.format("thd_to_bshd"): Row("read self, read ends", reads="self.n * self.item + ends.size", result="self"),
-    _CONVERT.format("bshd_to_thd"): Row(
-        "read self[batch longest *rest], read ends, tokens",
-        reads="tokens * rest * self.item + ends.size",
-        writes="tokens * rest * self.item",
-    ),
-    # New keys and values into the pages of a cache.
-    "te_kv_cache::copy_to_kv_cache": Row(
-        "read keys, read values, key_cache, value_cache, read pages?, read new_lengths?, read lengths?", result="keys values"
-    ),
-}
-register(_LAYOUTS, "copy")
 
 # --- routing of tokens -------------------------------------------------------------------------------------------------------------
 
 _SOFTMAX: Final = "scores by a softmax, because the name of the function is not recorded"
 _ROUTE: Final = costs.SOFTMAX + 1  # and the choice of the best
 _ROUTE_GRADIENT: Final = costs.SOFTMAX_BACKWARD + 1
+
+
+table(f"""
+[element-wise tensors_only]
+# Two multiplications and an addition an element; the sine and cosine of each angle.
+FusedRoPEFunc: read x, read angles, read starts?, read ends? -> x; cost = 3; per = x; other = (2 * TRANSCENDENTAL) * angles.n
+[element-wise with_gradient]
+FusedRoPEFuncBackward: update grad, inputs, read angles; cost = 3; per = grad; other = (2 * TRANSCENDENTAL) * angles.n
+[reduction]
+# The gradient takes the place of the logits. The function of QuACK that has this name has no number after the labels, and keeps the
+# logarithm of each row's sum for its backward.
+CrossEntropyFunction: update logits, read target, smoothing=0.0; cost = SOFTMAX + 2; per = logits; writes = 4 * target.n;
+    fits = isinstance(value('smoothing'), float); assumption = gradients computed in the forward
+    | read logits, read target; cost = SOFTMAX; per = logits; writes = 8 * target.n
+[matmul]
+tex_ts::te_gemm_ts: read left, left_scale, left_index, left_type, flip_left, read right, right_scale, right_index, right_type,
+    flip_right, write out, out_scale, out_type, range, view bias?, bias_type, view gelu?, grad, workspace, workspace_size,
+    accumulate, split; n = out[-1]; k = left.n // n; m = out.n // n; back = bool(grad) if bias.n or gelu.n else 0;
+    adds = bool(accumulate); matrix = 2 * m * k * n;
+    other = out.n * (adds + (GELU + 6 * back) * bool(gelu.n)) + (right.n if back else out.n) * bool(bias.n);
+    also = out.size * adds + (gelu.size if back else bias.size); writes = bias.n * bias.item if back else gelu.n * gelu.item;
+    precision = fp8; fits = left.dtype == 'uint8' and k * m == right.n
+    | read left, left_scale, left_index, left_type, flip_left, read right, right_scale, right_index, right_type, flip_right,
+    write out, out_scale, out_type, range, view bias?, bias_type, view gelu?, grad, workspace, workspace_size, accumulate, split;
+    n = out[-1]; k = left.n // n; m = out.n // n; back = bool(grad) if bias.n or gelu.n else 0; adds = bool(accumulate);
+    matrix = 2 * m * k * n; other = out.n * (adds + (GELU + 6 * back) * bool(gelu.n)) + (right.n if back else out.n) * bool(bias.n);
+    also = out.size * adds + (gelu.size if back else bias.size); writes = bias.n * bias.item if back else gelu.n * gelu.item;
+    fits = k * m == right.n
+[element-wise]
+tex_ts::cast_to_fp8_ts tex_ts::cast_to_fp8_noalloc_ts: read self; cost = {_NARROW}; per = self; writes = self.n
+tex_ts::cast_from_fp8_ts: read self, inverse, index, from_type, dtype; cost = 1; per = self; writes = 4 * self.n; precision = fp32;
+    fits = dtype == 3
+    | ; writes = 2 * self.n; precision = fp16; fits = dtype == 4
+    | ; writes = 2 * self.n; precision = bf16; fits = dtype == 5
+tex_ts::gelu_ts: {_activation(costs.GELU)}
+tex_ts::relu_ts: {_activation(costs.BASIC)}
+tex_ts::qgelu_ts: {_activation(costs.SILU + 1)}
+tex_ts::srelu_ts: {_activation(2)}
+tex_ts::geglu_ts: {_activation(costs.GELU + 1, gated=True)}
+tex_ts::reglu_ts: {_activation(2, gated=True)}
+tex_ts::swiglu_ts: {_activation(costs.SILU + 1, gated=True)}
+[normalisation]
+# of inference: without statistics
+tex_ts::layernorm_fwd_inf_ts: read self, read weight, read bias -> self; cost = LAYER_NORM; per = self
+tex_ts::layernorm_fwd_fp8_inf_ts: read self, read weight, read bias; cost = LAYER_NORM + {_NARROW}; per = self; writes = self.n
+tex_ts::rmsnorm_fwd_inf_ts: read self, read weight -> self; cost = RMS_NORM; per = self
+tex_ts::rmsnorm_fwd_fp8_inf_ts: read self, read weight; cost = RMS_NORM + {_NARROW}; per = self; writes = self.n
+[copy]
+# Queries, keys and values that lie together in [s, b, heads, 3 * depth], of which the argument is a view of the queries.
+te_attention::fa_prepare_fwd: read queries; reads = 3 * queries.n * queries.item; writes = 3 * queries.n * queries.item
+te_attention::fa_prepare_bwd: read queries, read keys, read values -> queries keys values;
+    reads = queries.n * queries.item + keys.n * keys.item + values.n * values.item
+# Packed sequences [tokens, ...] from or to [batch, longest, ...]; places beyond the end of a sequence are not moved.
+{_CONVERT.format("thd_to_bshd")}: read self, read ends -> self; reads = self.n * self.item + ends.size
+{_CONVERT.format("bshd_to_thd")}: read self[batch longest *rest], read ends, tokens; reads = tokens * rest * self.item + ends.size;
+    writes = tokens * rest * self.item
+# New keys and values into the pages of a cache.
+te_kv_cache::copy_to_kv_cache: read keys, read values, key_cache, value_cache, read pages?, read new_lengths?,
+    read lengths? -> keys values
+[moe tensors_only]
 # Logits [tokens, experts]. Scores like these, a byte that says whether a token goes to an expert, scores in float32 for the backward.
-_ROUTINGS: Final[dict[str, Row]] = {
-    "FusedTopkScoreFunction": Row(
-        "read logits[tokens experts], read bias?", _ROUTE, "logits", "logits", assumption=_SOFTMAX, writes="(1 + 4) * logits.n"
-    ),
-    "FusedComputeScoresForMoEAuxLoss": Row(
-        "read logits[tokens experts], read bias?", _ROUTE, "logits", assumption=_SOFTMAX, writes="(4 + 1 + 4) * logits.n"
-    ),
-    # The sum over experts of their tokens times the sum of their probabilities.
-    "FusedAuxLoss": Row("read scores, read counts", 1, "scores counts counts", writes="8"),
-}
-_GRADIENTS: Final[dict[str, Row]] = {
-    "FusedTopkScoreFunctionBackward": Row(
-        "read grad, write logits[tokens experts]", _ROUTE_GRADIENT, "logits", precision="logits", assumption=_SOFTMAX,
-        reads="grad.size + (4 + 1) * logits.n",
-    ),
-    "FusedComputeScoresForMoEAuxLossBackward": Row(
-        "read grad, write logits[tokens experts]", _ROUTE_GRADIENT, "logits", precision="logits", assumption=_SOFTMAX,
-        reads="grad.size + 4 * logits.n",
-    ),
-    "FusedAuxLossBackward": Row(
-        "grad, write scores, read counts", 1, "scores", precision="scores", reads="counts.size + 8"
-    ),
-}  # fmt: skip
-register(_ROUTINGS, "moe", given=tensors_only)
-register(_GRADIENTS, "moe", given=with_gradient)
+FusedTopkScoreFunction: read logits[tokens experts], read bias? -> logits; cost = {_ROUTE}; per = logits;
+    writes = (1 + 4) * logits.n; assumption = {_SOFTMAX}
+FusedComputeScoresForMoEAuxLoss: read logits[tokens experts], read bias?; cost = {_ROUTE}; per = logits;
+    writes = (4 + 1 + 4) * logits.n; assumption = {_SOFTMAX}
+# The sum over experts of their tokens times the sum of their probabilities.
+FusedAuxLoss: read scores, read counts; cost = 1; per = scores counts counts; writes = 8
+[moe with_gradient]
+FusedTopkScoreFunctionBackward: read grad, write logits[tokens experts]; cost = {_ROUTE_GRADIENT}; per = logits;
+    reads = grad.size + (4 + 1) * logits.n; precision = logits; assumption = {_SOFTMAX}
+FusedComputeScoresForMoEAuxLossBackward: read grad, write logits[tokens experts]; cost = {_ROUTE_GRADIENT}; per = logits;
+    reads = grad.size + 4 * logits.n; precision = logits; assumption = {_SOFTMAX}
+FusedAuxLossBackward: grad, write scores, read counts; cost = 1; per = scores; reads = counts.size + 8; precision = scores
+""")

@@ -21,10 +21,11 @@ from rooflines.roofline.formulas.arguments import NotCounted, size, size_of, wri
 from rooflines.roofline.formulas.experts import SPREAD, share
 from rooflines.roofline.formulas.libraries.norms import KIND, norm_backward, norm_forward, norm_of, register_norms
 from rooflines.roofline.formulas.matmul import product_flops
-from rooflines.roofline.formulas.nodes import gradients_and_forward, parts, with_gradient
+from rooflines.roofline.formulas.nodes import gradients_and_forward, parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.registry import dispatches, formula
 from rooflines.roofline.formulas.rows import Row, register
+from rooflines.roofline.formulas.tables import table
 
 # silu(a) * b; backward: a: s * (1 + a * (1 - s)) * b * g; b: silu(a) * g.
 _SWIGLU: Final = (costs.SILU + 1, costs.SILU + 7)
@@ -73,21 +74,6 @@ register(_activations(_OWN, "read x", "x.n"), "element-wise", functions=True)
 
 # --- a gate and the layer behind it ------------------------------------------------------------------------------------------------
 
-# (silu(a) * b) @ weight^T, perhaps with a bias; what is between is not kept.
-_LAYERS: Final[dict[str, Row]] = {
-    "SwiGLULinearFunction": Row(
-        "read gate[*rows k], read up[*=rows =k], read weight[n =k], read bias?",
-        matrix="2 * rows * k * n",
-        other=f"gate.n * {_SWIGLU[0]} + rows * n * len(bias)",
-        writes="rows * n * gate.item",
-    ),
-    "SwiGLULinearFunctionBackward": Row(
-        "read grad, update gate[*rows k], update up[*=rows =k], update weight[n =k], write bias?",
-        matrix="2 * 2 * rows * k * n",
-        other=f"gate.n * {_SWIGLU[1]} + grad.n * len(bias)",
-    ),
-}
-register(_LAYERS, "matmul", functions=True)
 
 # --- norms -------------------------------------------------------------------------------------------------------------------------
 
@@ -108,17 +94,6 @@ def _gated_norm(signature: Signature) -> Work:
     cost, results = (costs.SILU + 7, written(gate)) if gradients else (costs.SILU + 1, 0)
     gated = Work(0, gate.numel * cost, size(gate), results, precision_of(gate.dtype))
     return (norm_backward(norm, gradients, assumption) if gradients else norm_forward(norm, assumption=assumption)) + gated
-
-
-_UNITS: Final[dict[str, Row]] = {
-    # x / |x|, and 1 / |x| of each row for the backward.
-    "L2NormFunction": Row("read x[*rows k]", costs.WEIGHT_NORM, "x", result="x", writes="4 * rows"),
-    # (g - y * sum(g * y)) / |x|.
-    "L2NormFunctionBackward": Row(
-        "read grad[*rows k], x", costs.WEIGHT_NORM_BACKWARD, "grad", result="grad", reads="2 * grad.size + 4 * rows"
-    ),
-}
-register(_UNITS, "normalisation", functions=True)
 
 
 def _unsloth(signature: Signature, rms: bool) -> Work:
@@ -183,13 +158,6 @@ for _name, _rope in _ROPES.items():
 
 # --- losses ------------------------------------------------------------------------------------------------------------------------
 
-# [tokens, hidden] @ [vocabulary, hidden]^T, the loss of it, and the gradients of both: the logits are never kept.
-_LINEAR_LOSS: Final = Row(
-    "update input[*tokens k], read target, update weight[vocabulary =k], update bias[=vocabulary]?",
-    matrix="3 * 2 * tokens * k * vocabulary", other="tokens * vocabulary * (SOFTMAX + 2)", writes="4",
-    assumption="gradients computed in the forward",
-)  # fmt: skip
-register({"FusedLinearCrossEntropyFunction": _LINEAR_LOSS}, "matmul", functions=True)
 
 # Whether the gradients are scaled depends on the value of the gradient that is given.
 dispatches("FusedLinearCrossEntropyFunctionBackward", category="element-wise")
@@ -199,43 +167,10 @@ dispatches("FusedLinearCrossEntropyFunctionBackward", category="element-wise")
 register_norms("LigerRMSNormFunction", "LigerFusedAddRMSNormFunction", rms=True)
 register_norms("LigerLayerNormFunction", rms=False)
 
-# A row of the norm is a group; means and deviations in float32 are kept.
-_GROUP_NORM: Final = Row(
-    "read x[batch *rest], read weight, read bias, channels, groups",
-    costs.MEAN_AND_VARIANCE + costs.SCALE_AND_SHIFT + 2,
-    result="x",
-    writes="8 * batch * groups",
-    per="x",
-)
-_GROUP_NORM_GRADIENT: Final = Row(
-    "read grad, update x[batch *rest], update weight, write bias, channels, groups",
-    costs.LAYER_NORM_BACKWARD,
-    "x",
-    also="8 * batch * groups",
-    precision="x",
-)
-register({"LigerGroupNormFunction": _GROUP_NORM}, "normalisation")
-register({"LigerGroupNormFunctionBackward": _GROUP_NORM_GRADIENT}, "normalisation", given=with_gradient)
 
 # --- element by element ------------------------------------------------------------------------------------------------------------
 
 _LIGER_ROPES: Final = ("LigerRopeFunction", "LigerQwen2VLMRopeFunction", "LigerLlama4RopeFunction")
-_ELEMENTS: Final[dict[str, Row]] = {
-    # gamma * tanh(alpha * x) + beta
-    "LigerDyTFunction": Row("read input, read alpha, read gamma, read beta?", other="input.n * (TANH + 2 + len(beta))", result="input"),
-    # t again; x: g * gamma * (1 - t²) * alpha; of alpha, gamma and beta a sum each.
-    "LigerDyTFunctionBackward": Row(
-        "read grad, update input, update alpha, update gamma, write beta?",
-        other="input.n * (TANH + 1 + 5 + 2 + 2 + len(beta))",
-        precision="input",
-    ),
-    # Queries and keys turned in place by tabulated angles: two multiplications and an addition an element.
-    " ".join(_LIGER_ROPES): Row("update queries, update keys, read angles, read more*", costs.ROTARY_EMBEDDING, "queries keys"),
-    " ".join(f"{name}Backward" for name in _LIGER_ROPES): Row(
-        "update grads*, queries, keys, read angles, read more*", other="ROTARY_EMBEDDING * grads.n"
-    ),
-}
-register(_ELEMENTS, "element-wise", functions=True)
 
 # --- losses ------------------------------------------------------------------------------------------------------------------------
 
@@ -243,38 +178,6 @@ _EARLY: Final = "gradients computed in the forward"
 # FLOPs an element of a divergence and its gradient.
 _JSD: Final = 3 * costs.TRANSCENDENTAL + 2 * costs.TRANSCENDENTAL + 12
 _DIVERGENCE: Final = "update first, read second, read labels*"
-_ROWS: Final[dict[str, Row]] = {
-    "LigerSoftmaxFunction": Row("read input", costs.SOFTMAX, result="input"),
-    "LigerSoftmaxFunctionBackward": Row("read grad", costs.SOFTMAX_BACKWARD, "grad", result="grad", reads="2 * grad.size"),
-    # Of logits [tokens, vocabulary]; their gradient takes their place.
-    "LigerCrossEntropyFunction": Row(
-        "update logits, read target, read weights*", costs.SOFTMAX + 2, "logits", writes="4", assumption=_EARLY
-    ),
-    "LigerJSDFunction": Row(_DIVERGENCE, _JSD, "first", writes="4", assumption=_EARLY),
-    "LigerTVDLossFunction": Row(_DIVERGENCE, 5, "first", writes="4", assumption=_EARLY),
-    # y * (log(y) - x), summed.
-    "LigerKLDivLossFunction": Row("read first, read second", costs.TRANSCENDENTAL + 4, "first", writes="4 * first[0]"),
-}
-register(_ROWS, "reduction", functions=True)
-_LINEAR: Final[dict[str, Row]] = {
-    # [tokens, hidden] @ [vocabulary, hidden]^T, the loss of it, and the gradients of both: the logits are never kept.
-    "LigerFusedLinearCrossEntropyFunction": Row(
-        "update input[*tokens k], update weight[vocabulary =k], read target, read rest*",
-        matrix="3 * 2 * tokens * k * vocabulary",
-        other="tokens * vocabulary * (SOFTMAX + 2)",
-        writes="4",
-        assumption=_EARLY,
-    ),
-    # Logits of a student and of a teacher, their divergence, and the gradients of the student's two operands.
-    "LigerFusedLinearJSDFunction": Row(
-        "update student[*tokens k], update weight[vocabulary *hidden], read teacher[*rows width], read second, read labels*",
-        matrix="3 * 2 * tokens * k * vocabulary + 2 * tokens * width * vocabulary",
-        other=f"tokens * vocabulary * (2 * SOFTMAX + {_JSD})",
-        writes="4",
-        assumption=_EARLY,
-    ),
-}
-register(_LINEAR, "matmul", functions=True)
 
 # Whether the gradients are scaled depends on the value of the gradient that is given.
 dispatches(
@@ -335,22 +238,6 @@ def _adapted(signature: Signature) -> Work:
 # --- layers in fp8 -----------------------------------------------------------------------------------------------------------------
 
 _FP8: Final = ("FP8BlockQuantLinear", "FbgemmFp8Linear_matmul", "FP8_fbgemm_block_linear")
-_NARROW: Final[dict[str, Row]] = {
-    # x [..., in], a weight [out, in] with its scales, perhaps a bias; the input becomes fp8 first.
-    " ".join(_FP8): Row(
-        "read input[*rows k], read weight[n =k], read scale, read bias*",
-        costs.QUANTIZE + 2,
-        matrix="2 * rows * k * n",
-        other="rows * n * (1 + bool(bias))",
-        writes="rows * n * input.item",
-        precision="weight",
-    ),
-    # Of the input alone, with the weight widened.
-    " ".join(f"{name}Backward" for name in _FP8): Row(
-        "read grad, write input[*rows k], read weight[n =k], read scale", 1, "weight", matrix="2 * rows * k * n"
-    ),
-}
-register(_NARROW, "matmul", functions=True)
 
 
 # --- grouped products --------------------------------------------------------------------------------------------------------------
@@ -379,3 +266,62 @@ def _grouped(signature: Signature) -> Work:
         return Work(2 * flops, added, read, written(inputs, weight), precision_of(inputs.dtype), SPREAD)
     outputs = first if inputs.shape[-1] == second else second
     return Work(flops, 0, read, rows * outputs * size_of(inputs.dtype), matrix_precision_of(inputs.dtype), SPREAD)
+
+
+table(f"""
+[matmul functions]
+# (silu(a) * b) @ weight^T, perhaps with a bias; what is between is not kept.
+SwiGLULinearFunction: read gate[*rows k], read up[*=rows =k], read weight[n =k], read bias?; matrix = 2 * rows * k * n;
+    other = gate.n * {_SWIGLU[0]} + rows * n * len(bias); writes = rows * n * gate.item
+SwiGLULinearFunctionBackward: read grad, update gate[*rows k], update up[*=rows =k], update weight[n =k], write bias?;
+    matrix = 2 * 2 * rows * k * n; other = gate.n * {_SWIGLU[1]} + grad.n * len(bias)
+# [tokens, hidden] @ [vocabulary, hidden]^T, the loss of it, and the gradients of both: the logits are never kept.
+FusedLinearCrossEntropyFunction: update input[*tokens k], read target, update weight[vocabulary =k], update bias[=vocabulary]?;
+    matrix = 3 * 2 * tokens * k * vocabulary; other = tokens * vocabulary * (SOFTMAX + 2); writes = 4;
+    assumption = gradients computed in the forward
+# [tokens, hidden] @ [vocabulary, hidden]^T, the loss of it, and the gradients of both: the logits are never kept.
+LigerFusedLinearCrossEntropyFunction: update input[*tokens k], update weight[vocabulary =k], read target, read rest*;
+    matrix = 3 * 2 * tokens * k * vocabulary; other = tokens * vocabulary * (SOFTMAX + 2); writes = 4; assumption = {_EARLY}
+# Logits of a student and of a teacher, their divergence, and the gradients of the student's two operands.
+LigerFusedLinearJSDFunction: update student[*tokens k], update weight[vocabulary *hidden], read teacher[*rows width], read second,
+    read labels*; matrix = 3 * 2 * tokens * k * vocabulary + 2 * tokens * width * vocabulary;
+    other = tokens * vocabulary * (2 * SOFTMAX + {_JSD}); writes = 4; assumption = {_EARLY}
+# x [..., in], a weight [out, in] with its scales, perhaps a bias; the input becomes fp8 first.
+{" ".join(_FP8)}: read input[*rows k], read weight[n =k], read scale, read bias*; cost = QUANTIZE + 2; matrix = 2 * rows * k * n;
+    other = rows * n * (1 + bool(bias)); writes = rows * n * input.item; precision = weight
+# Of the input alone, with the weight widened.
+{" ".join(f"{name}Backward" for name in _FP8)}: read grad, write input[*rows k], read weight[n =k], read scale; cost = 1;
+    per = weight; matrix = 2 * rows * k * n
+[normalisation functions]
+# x / |x|, and 1 / |x| of each row for the backward.
+L2NormFunction: read x[*rows k] -> x; cost = WEIGHT_NORM; per = x; writes = 4 * rows
+# (g - y * sum(g * y)) / |x|.
+L2NormFunctionBackward: read grad[*rows k], x -> grad; cost = WEIGHT_NORM_BACKWARD; per = grad; reads = 2 * grad.size + 4 * rows
+[normalisation]
+# A row of the norm is a group; means and deviations in float32 are kept.
+LigerGroupNormFunction: read x[batch *rest], read weight, read bias, channels, groups -> x;
+    cost = MEAN_AND_VARIANCE + SCALE_AND_SHIFT + 2; per = x; writes = 8 * batch * groups
+[normalisation with_gradient]
+LigerGroupNormFunctionBackward: read grad, update x[batch *rest], update weight, write bias, channels, groups;
+    cost = LAYER_NORM_BACKWARD; per = x; also = 8 * batch * groups; precision = x
+[element-wise functions]
+# gamma * tanh(alpha * x) + beta
+LigerDyTFunction: read input, read alpha, read gamma, read beta? -> input; other = input.n * (TANH + 2 + len(beta))
+# t again; x: g * gamma * (1 - t²) * alpha; of alpha, gamma and beta a sum each.
+LigerDyTFunctionBackward: read grad, update input, update alpha, update gamma, write beta?;
+    other = input.n * (TANH + 1 + 5 + 2 + 2 + len(beta)); precision = input
+# Queries and keys turned in place by tabulated angles: two multiplications and an addition an element.
+{" ".join(_LIGER_ROPES)}: update queries, update keys, read angles, read more*; cost = ROTARY_EMBEDDING; per = queries keys
+{" ".join(f"{name}Backward" for name in _LIGER_ROPES)}: update grads*, queries, keys, read angles, read more*;
+    other = ROTARY_EMBEDDING * grads.n
+[reduction functions]
+LigerSoftmaxFunction: read input -> input; cost = SOFTMAX
+LigerSoftmaxFunctionBackward: read grad -> grad; cost = SOFTMAX_BACKWARD; per = grad; reads = 2 * grad.size
+# Of logits [tokens, vocabulary]; their gradient takes their place.
+LigerCrossEntropyFunction: update logits, read target, read weights*; cost = SOFTMAX + 2; per = logits; writes = 4;
+    assumption = {_EARLY}
+LigerJSDFunction: {_DIVERGENCE}; cost = {_JSD}; per = first; writes = 4; assumption = {_EARLY}
+LigerTVDLossFunction: {_DIVERGENCE}; cost = 5; per = first; writes = 4; assumption = {_EARLY}
+# y * (log(y) - x), summed.
+LigerKLDivLossFunction: read first, read second; cost = TRANSCENDENTAL + 4; per = first; writes = 4 * first[0]
+""")

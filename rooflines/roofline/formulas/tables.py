@@ -1,0 +1,107 @@
+"""Tables of operators: texts of one paragraph an operator, under headings, in which the libraries are written.
+
+::
+
+    [matmul aiter:: wraps]
+    # A comment.
+    gemm batched_gemm: read left[*m k], read right[n =k] -> left; cost = SILU + 1; made = 2 * m; writes = made * n
+        | flag, read left[*m k], read right[n =k]
+    preshuffled_gemm like gemm: ; fits = k > 1
+
+A heading has the category, namespaces that every name below it may have, and options: ``wraps`` and ``functions`` are those of
+``rows.register``, and the name of a function says what the schemas describe (``nodes.py``). A paragraph has the names of operators and
+their row (``rows.py``): the schema, ``-> left`` for ``Row.result``, and other fields by their names; any other name is a step of
+``Row.where``. Behind each ``|`` is a row that is tried after those before it; of one without a schema, or with nothing else, the rest is
+that of the first. Behind ``like`` is the operator whose row this one changes. Continuation lines are indented.
+
+Options for other paragraphs are ``scaled`` (products of ``scaled.py``, with the schema), ``forward`` and ``backward`` (attention, with
+the schemas and fields of a ``Layout``), and ``dispatches`` (with the reason).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline.formulas.nodes import tensors_only, with_gradient, with_gradients
+from rooflines.roofline.formulas.packed_attention import Layout, register_layouts
+from rooflines.roofline.formulas.registry import dispatches
+from rooflines.roofline.formulas.rows import ROWS, Row, evaluate, register, steps_of
+from rooflines.roofline.formulas.scaled import register_products
+
+_GIVEN: Final = {"tensors_only": tensors_only, "with_gradient": with_gradient, "with_gradients": with_gradients}
+_PRECISIONS: Final = ("fp64", "fp32", "fp16", "bf16", "fp8", "fp4", "int8", "none")
+_TEXTS: Final = ("schema", "per", "result", "precision", "assumption", "matrix", "other", "reads", "writes", "given", "also", "fits")
+
+
+def table(text: str, **functions: Callable[[Signature], Signature]) -> None:
+    """Register the operators of a table. ``functions`` are those that its headings name."""
+    for category, options, names, body in _paragraphs(text):
+        wraps, namespaces = "wraps" in options, [option for option in options if "::" in option] or [""]
+        operators = tuple(namespace + name for namespace in namespaces for name in names.split())
+        if "scaled" in options:
+            register_products({" ".join(operators): body}, wraps)
+        elif "dispatches" in options:
+            dispatches(*operators, category=category, reason=body)
+        elif "forward" in options or "backward" in options:
+            layouts = dict.fromkeys(operators, _layout(body))
+            register_layouts(*((layouts, {}) if "forward" in options else ({}, layouts)))
+        else:
+            names, _, old = names.partition(" like ")
+            base = next(ROWS[name] for name in (namespaces[0] + old, old) if name in ROWS)[0] if old else Row("")
+            first, *versions = body.split("|")
+            rows = [changed(base, first)]
+            rows += [
+                changed(rows[0] if version.lstrip().startswith(";") or " = " not in version else Row(""), version)
+                for version in versions
+            ]
+            given = next((function for name, function in (_GIVEN | functions).items() if name in options), None)
+            for namespace in namespaces:
+                register({names: tuple(rows)}, category, wraps, namespace, "functions" in options, given)
+
+
+def _paragraphs(text: str) -> Iterator[tuple[str, tuple[str, ...], str, str]]:
+    """The category and options of the heading, the names and the rest of each paragraph."""
+    category, options = "", ()
+    for paragraph in re.split(r"\n(?! )", text.strip()):
+        line = " ".join(paragraph.split())
+        if line.startswith("["):
+            category, *words = line.strip("[]").split()
+            options = tuple(words)
+        elif line and not line.startswith("#"):
+            names, _, body = f"{line} ".partition(": ")
+            yield category, options, names, body.strip()
+
+
+def changed(row: Row, text: str) -> Row:
+    """The row with the schema and the fields of the text: ``schema -> result; name = value; ...``."""
+    schema, *clauses = _clauses(text)
+    schema, _, result = schema.partition(" -> ")
+    changes: dict[str, Any] = {name: value for name, value in (("schema", schema), ("result", result)) if value}
+    steps = dict(steps_of(row.where))
+    for name, value in clauses:
+        if name == "cost":
+            changes[name] = evaluate(value, {})
+        elif name in _TEXTS:
+            changes[name] = f"={value}".removesuffix("none") if name == "precision" and value in _PRECISIONS else value
+        else:
+            steps[name] = value
+    return replace(row, **changes, where="; ".join(f"{name} = {value}" for name, value in steps.items()))
+
+
+def _layout(text: str) -> Layout:
+    schemas, *clauses = _clauses(text)
+    options: dict[str, Any] = {name: {"True": True, "False": False}.get(value, value) for name, value in clauses}
+    return Layout(tuple(schema.strip() for schema in schemas.split("|")), **options)
+
+
+def _clauses(text: str) -> Iterator[Any]:
+    """What comes before the first ``; name = value``, then each name with its value."""
+    first, *clauses = re.split(r"; ?(?=\w+ =(?: |$|;))", text.strip())
+    yield first.strip(" ;")
+    for clause in clauses:
+        name, _, value = clause.partition(" =")
+        yield name, value.strip(" ;")
