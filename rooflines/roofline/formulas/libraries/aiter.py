@@ -16,9 +16,9 @@ from rooflines.roofline.formulas.costs import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.libraries.norms import LAYER_NORM
 from rooflines.roofline.formulas.packed_attention import unified
 from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.registry import LAYER, Hints, dispatches, hinted_formula, words
+from rooflines.roofline.formulas.registry import LAYER, Hints, hinted_formula
 from rooflines.roofline.formulas.rows import Row, register
-from rooflines.roofline.formulas.scaled import SCALED, fp4_product, register_products
+from rooflines.roofline.formulas.scaled import SCALED, fp4_product
 from rooflines.roofline.formulas.tables import table
 
 # --- norms -------------------------------------------------------------------------------------------------------------------------
@@ -161,32 +161,6 @@ _ROTATION: Final = f"(q_pe.n + k_pe.n) // head * {_ROTATED} * ROTARY_EMBEDDING"
 
 
 _OUT: Final = "left, right, write out"
-_PRODUCTS: Final[dict[str, str]] = {
-    "gemm_a16w16_": "left, right, read bias?, out_dtype=15, write out?",
-    "gemm_a16w16_atomic_": "left, right, out_dtype=15, write out?",
-    "gemm_a16w16": "left, right, read bias?, out_dtype=None, read scale_a?, read scale_b?, read scale_c?",
-    "_opus_gemm_a16w16_tune_raw batched_gemm_bf16_tune batched_gemm_bf16": f"{_OUT}, read bias?",
-    "_opus_gemm_bf16_dispatch": f"{_OUT}, groups, read scale_a?, read scale_b?, read bias?",
-    "_gemm_a16w16_asm gemm_a16w16_asm": f"{_OUT}, semaphore, read bias?",
-    "gemm_a8w8 gemm_a8w8_CK gemm_a8w8_bpreshuffle gemm_a4w4": f"{SCALED}, read bias?, out_dtype=15",
-    "gemm_a8w8_blockscale gemm_a8w8_blockscale_bpreshuffle batched_gemm_a8w8_mxscale": f"{SCALED}, out_dtype=15",
-    "gemm_afp4wfp4_": f"{SCALED}, out_dtype=15, write out?",
-    "gemm_a8w8_bpreshuffle_ck gemm_a8w8_bpreshuffle_cktile gemm_a8w8_blockscale_ck gemm_a8w8_blockscale_cktile"
-    " gemm_a8w8_blockscale_bpreshuffle_ck gemm_a8w8_blockscale_bpreshuffle_cktile _flatmm_a8w8_blockscale_asm"
-    " flatmm_a8w8_blockscale_asm mi350_a8w8_blockscale_asm gfx950_a8w8_blockscale_asm gemm_a4w4_blockscale gemm_a8w8_tune"
-    " gemm_a8w8_bpreshuffle_tune gemm_a8w8_bpreshuffle_cktile_tune gemm_a8w8_blockscale_tune gemm_a8w8_blockscale_cktile_tune"
-    " gemm_a8w8_blockscale_bpreshuffle_tune gemm_a8w8_blockscale_bpreshuffle_cktile_tune gemm_a4w4_blockscale_tune"
-    " batched_gemm_a8w8_tune _opus_gemm_a8w8_blockscale_bpreshuffle_tune_raw _mxfp4_gemm_asm _mxfp8_mxfp8_gemm_asm"
-    " _mxfp8_mxfp4_gemm_asm": f"{SCALED}, write out",
-    "gemm_a8w8_ck batched_gemm_a8w8": f"{SCALED}, write out, read bias?",
-    "_gemm_a8w8_asm gemm_a8w8_asm _gemm_a4w4_asm gemm_a4w4_asm": f"{SCALED}, write out, kernel, read bias?",
-    "_nvfp4_gemm_asm": f"{SCALED}, global_a, global_b, write out",
-    "_gemm_a8w8_blockscale_bpreshuffle_asm gemm_a8w8_blockscale_bpreshuffle_asm": f"{_OUT}, read scale_a, read scale_b, read bias?",
-    "_opus_bmm_a8w8_mxscale_raw": f"{_OUT}, read scale_a, read scale_b",
-    "hipb_mm": "left, right, solution, read bias?, out_dtype=None, read scale_a?, read scale_b?, read scale_out?",
-    "rocb_mm": "left, right",
-}
-register_products(_PRODUCTS, namespace="aiter::")
 
 # --- activations that become fp4 on the way ----------------------------------------------------------------------------------------
 
@@ -222,14 +196,6 @@ register(_ATOM_NORMS, "normalisation", wraps=True, namespace="aiter::")
 _GROUPS: Final = _atom_norms("first.n + 4 * first[0] * up(first[-1], group)", DYNAMIC_QUANTIZE)
 
 
-_ATOM_PRODUCTS: Final[dict[str, str]] = {
-    "gemm_a8w8_blockscale_preshuffle_impl gemm_a8w8_blockscale_triton_impl": f"{SCALED}, out_dtype=15",
-    "gemm_a8w8_per_token_impl gemm_a8w8_per_tensor_impl": f"{SCALED}, read bias?, out_dtype=15",
-    "gemm_a8w8_blockscale_preshuffle_into_output": f"{SCALED}, write out",
-    "_bmm_fp8_op": "left, right, write out, read scale_a, read scale_b",
-}
-register_products(_ATOM_PRODUCTS, wraps=True, namespace="aiter::")
-
 # --- layers ------------------------------------------------------------------------------------------------------------------------
 
 
@@ -239,16 +205,6 @@ def _attention(signature: Signature, hints: Hints) -> Work:
     if Arguments(signature, schema).flag("latent"):
         raise Dispatches
     return unified(signature, hints, schema)
-
-
-# Layers, which are found by their names, and choices between operators.
-_LAYERS: Final = words(
-    "atom_vllm_mha_attention atom_vllm_mla_attention dspark_block_attention indexer_score_topk indexer_with_output"
-    " kda_attention_with_output linear_attention_with_output_base maybe_dual_stream_forward minimax_m3_sparse_attention moe_forward"
-    " sparse_attn_indexer sparse_attn_indexer_plugin_mode sparse_attn_indexer_sglang_plugin_mode v4_attention_with_output"
-    " v4_core_attention"
-)
-dispatches(*(f"aiter::{name}" for name in _LAYERS), category="other", reason=LAYER)
 
 
 table(f"""
@@ -338,6 +294,41 @@ aiter::mxfp4_act_mul_quant_fuse: read input; other = input.n // 2 * (SILU + 1 + 
     writes = input.n // 4 + input.n // 64
 [matmul wraps]
 aiter::gemm_a4w4_quant: {fp4_product("read left, read left_scale?, read right, dtype, read scale")}
+[matmul aiter:: scaled]
+gemm_a16w16_: left, right, read bias?, out_dtype=15, write out?
+gemm_a16w16_atomic_: left, right, out_dtype=15, write out?
+gemm_a16w16: left, right, read bias?, out_dtype=None, read scale_a?, read scale_b?, read scale_c?
+_opus_gemm_a16w16_tune_raw batched_gemm_bf16_tune batched_gemm_bf16: {_OUT}, read bias?
+_opus_gemm_bf16_dispatch: {_OUT}, groups, read scale_a?, read scale_b?, read bias?
+_gemm_a16w16_asm gemm_a16w16_asm: {_OUT}, semaphore, read bias?
+gemm_a8w8 gemm_a8w8_CK gemm_a8w8_bpreshuffle gemm_a4w4: {SCALED}, read bias?, out_dtype=15
+gemm_a8w8_blockscale gemm_a8w8_blockscale_bpreshuffle batched_gemm_a8w8_mxscale: {SCALED}, out_dtype=15
+gemm_afp4wfp4_: {SCALED}, out_dtype=15, write out?
+gemm_a8w8_bpreshuffle_ck gemm_a8w8_bpreshuffle_cktile gemm_a8w8_blockscale_ck gemm_a8w8_blockscale_cktile
+    gemm_a8w8_blockscale_bpreshuffle_ck gemm_a8w8_blockscale_bpreshuffle_cktile _flatmm_a8w8_blockscale_asm
+    flatmm_a8w8_blockscale_asm mi350_a8w8_blockscale_asm gfx950_a8w8_blockscale_asm gemm_a4w4_blockscale gemm_a8w8_tune
+    gemm_a8w8_bpreshuffle_tune gemm_a8w8_bpreshuffle_cktile_tune gemm_a8w8_blockscale_tune gemm_a8w8_blockscale_cktile_tune
+    gemm_a8w8_blockscale_bpreshuffle_tune gemm_a8w8_blockscale_bpreshuffle_cktile_tune gemm_a4w4_blockscale_tune
+    batched_gemm_a8w8_tune _opus_gemm_a8w8_blockscale_bpreshuffle_tune_raw _mxfp4_gemm_asm _mxfp8_mxfp8_gemm_asm
+    _mxfp8_mxfp4_gemm_asm: {SCALED}, write out
+gemm_a8w8_ck batched_gemm_a8w8: {SCALED}, write out, read bias?
+_gemm_a8w8_asm gemm_a8w8_asm _gemm_a4w4_asm gemm_a4w4_asm: {SCALED}, write out, kernel, read bias?
+_nvfp4_gemm_asm: {SCALED}, global_a, global_b, write out
+_gemm_a8w8_blockscale_bpreshuffle_asm gemm_a8w8_blockscale_bpreshuffle_asm: {_OUT}, read scale_a, read scale_b, read bias?
+_opus_bmm_a8w8_mxscale_raw: {_OUT}, read scale_a, read scale_b
+hipb_mm: left, right, solution, read bias?, out_dtype=None, read scale_a?, read scale_b?, read scale_out?
+rocb_mm: left, right
+[matmul aiter:: scaled wraps]
+gemm_a8w8_blockscale_preshuffle_impl gemm_a8w8_blockscale_triton_impl: {SCALED}, out_dtype=15
+gemm_a8w8_per_token_impl gemm_a8w8_per_tensor_impl: {SCALED}, read bias?, out_dtype=15
+gemm_a8w8_blockscale_preshuffle_into_output: {SCALED}, write out
+_bmm_fp8_op: left, right, write out, read scale_a, read scale_b
+[other aiter:: dispatches]
+# Layers, which are found by their names, and choices between operators.
+atom_vllm_mha_attention atom_vllm_mla_attention dspark_block_attention indexer_score_topk indexer_with_output
+    kda_attention_with_output linear_attention_with_output_base maybe_dual_stream_forward minimax_m3_sparse_attention moe_forward
+    sparse_attn_indexer sparse_attn_indexer_plugin_mode sparse_attn_indexer_sglang_plugin_mode v4_attention_with_output
+    v4_core_attention: {LAYER}
 """)
 register(
     {

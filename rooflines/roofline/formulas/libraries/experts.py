@@ -17,7 +17,7 @@ from rooflines.roofline.formulas.costs import SIGMOID
 from rooflines.roofline.formulas.experts import INTEGERS, SPREAD, assumed, fused_experts, product_of_experts
 from rooflines.roofline.formulas.libraries.vllm import marlin_dtype
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import dispatches, formula, words
+from rooflines.roofline.formulas.registry import formula, words
 from rooflines.roofline.formulas.rows import Row
 from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision
 from rooflines.roofline.formulas.tables import table
@@ -25,13 +25,6 @@ from rooflines.roofline.formulas.tables import table
 # The largest of the scores of all experts are searched once for each token.
 _ROUTED: Final = "write weights, write ids, write places, read input, renormalize"
 _ALIGNED: Final = "write sorted_ids, write expert_ids, write count"
-
-# The layer is found by its name. What it calls has the work.
-dispatches("vllm::moe_forward", "vllm::moe_forward_shared", "vllm::transformers_moe_forward", "sglang::transformers_moe_forward",
-         "sglang::moe_forward_piecewise_cuda_graph_impl", "sglang::fused_moe_bypassed_piecewise_cuda_graph_impl",
-         "sglang::flashinfer_fp4_moe_forward_piecewise_cuda_graph_impl", "sglang::moe_impl", "sglang::humming_moe_runner_core_run",
-         "sglang::dsv2_flashinfer_moe_dual_stream_graph", "sglang::dsv4_flashinfer_moe_dual_stream_outputs",
-         category="moe", reason="the layer's weights are not arguments")  # fmt: skip
 
 
 @formula("_moe_C::moe_permute", "_moe_C::moe_permute_with_scratch", category="moe")
@@ -356,4 +349,11 @@ fused_dynamic_mx_quant_moe_sort_hip fused_dynamic_mxfp4_quant_moe_sort_hip: writ
 mxfp4_moe_sort_hip: write out, read input, read sorted_ids, read count
 mxfp4_moe_quant: read input, write out, write scale, write zeros; cost = DYNAMIC_QUANTIZE
 mxfp4_moe_scatter_reduce: read input, read places, read weights, write out; cost = 2
+[moe dispatches]
+# The layer is found by its name. What it calls has the work.
+vllm::moe_forward vllm::moe_forward_shared vllm::transformers_moe_forward sglang::transformers_moe_forward
+    sglang::moe_forward_piecewise_cuda_graph_impl sglang::fused_moe_bypassed_piecewise_cuda_graph_impl
+    sglang::flashinfer_fp4_moe_forward_piecewise_cuda_graph_impl sglang::moe_impl sglang::humming_moe_runner_core_run
+    sglang::dsv2_flashinfer_moe_dual_stream_graph sglang::dsv4_flashinfer_moe_dual_stream_outputs: the layer's weights are not
+    arguments
 """)

@@ -16,10 +16,7 @@ from rooflines.roofline.formulas.libraries.vllm import GATED
 from rooflines.roofline.formulas.packed_attention import Layout, forward, merge
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
-from rooflines.roofline.formulas.scaled import register_products
 from rooflines.roofline.formulas.tables import table
-
-register_products({"flashinfer::bmm_fp8": "left, right, write out, read scale_a, read scale_b"})
 
 # --- attention ---------------------------------------------------------------------------------------------------------------------
 
@@ -115,4 +112,6 @@ apply_rope_pos_ids_cos_sin_cache: {_HEADS}, read table, read positions; other = 
 # Cosines and sines are computed from a base.
 apply_rope_pos_ids apply_llama31_rope_pos_ids: {_HEADS}, read positions, rotary; other = (q.n + k.n) // head * min(rotary,
     head) * ROTARY_EMBEDDING
+[matmul scaled]
+flashinfer::bmm_fp8: left, right, write out, read scale_a, read scale_b
 """)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from rooflines.roofline.formulas.registry import dispatches
 from rooflines.roofline.formulas.tables import table
 
 # n streams of w numbers for each of batch * steps tokens.
@@ -38,11 +37,6 @@ _SMALL: Final = "read scale, read base"
 _END: Final = f"read fn[outputs inner], {_SMALL}, {_EPSILONS}, post_mult, iterations, splits=1"
 
 
-# Each of their parts is an operator of AITER.
-dispatches("aiter::mhc_pre", "aiter::mhc_fused_post_pre", "aiter::mhc_fused_post_pre_large_m", "vllm::mhc_pre_aiter",
-           "vllm::mhc_post_aiter", "vllm::mhc_fused_post_pre_aiter", category="element-wise")  # fmt: skip
-
-
 table(f"""
 [matmul]
 aiter::mhc_pre_gemm_sqrsum: write out, write squares, read residual, read fn[outputs inner]; matrix = {_PRODUCT}; other = {_SQUARES};
@@ -65,4 +59,8 @@ vllm::mhc_post_tilelang: read x, read residual[*tokens n w], read post, read com
     precision = residual; fits = residual.rank > 2
 aiter::mhc_post like vllm::mhc_post_tilelang: out, read x, read residual[*tokens n w], read post, read comb
 trtllm::mhc_post_mapping like vllm::mhc_post_tilelang: read residual[*tokens n w], read x, read post, read comb
+[element-wise dispatches]
+# Each of their parts is an operator of AITER.
+aiter::mhc_pre aiter::mhc_fused_post_pre aiter::mhc_fused_post_pre_large_m vllm::mhc_pre_aiter vllm::mhc_post_aiter
+    vllm::mhc_fused_post_pre_aiter:
 """)

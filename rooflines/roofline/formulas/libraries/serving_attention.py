@@ -18,26 +18,12 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, written
 from rooflines.roofline.formulas.packed_attention import Layout, forward, merge, register_layouts, unified
 from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.registry import Hints, dispatches, formula, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
 from rooflines.roofline.formulas.rows import Row, row_work
 from rooflines.roofline.formulas.tables import table
 
 _CACHE: Final = "query key value heads scale pages used_k page_size max_k alibi"
 
-FORWARD: Final = {
-    "_C::paged_attention_v1": Layout((f"out {_CACHE}",), log_sum=False, causal=True),
-    "_C::paged_attention_v2": Layout((f"out sums maxima part {_CACHE}",), log_sum=False, causal=True),
-    "_rocm_C::paged_attention": Layout((
-        "out sums maxima part query key value heads scale pages used_k cum_q page_size max_k alibi cache_dtype k_scale v_scale",
-        f"out sums maxima part {_CACHE}",
-    ), log_sum=False, causal=True, decodes=True),
-    "sgl_kernel::cutlass_mla_decode": Layout(("out query query_rest key used_k pages",), log_sum=False, causal=True),
-    "_C::sm100_cutlass_mla_decode": Layout(("out log_sum query query_rest key used_k pages",), causal=True),
-    "vllm::rocm_aiter_mla_decode_fwd_lse": Layout(("query key out cum_q max_q page_ends=None page_list=None",), causal=True),
-    "vllm::rocm_aiter_mla_decode_fwd": Layout(("query key out cum_q max_q page_ends=None page_list=None",), log_sum=False, causal=True),
-}  # fmt: skip
-
-register_layouts(FORWARD, {})
 
 formula("_C::merge_attn_states", category="attention")(
     partial(merge, schema="out out_log_sum prefix prefix_log_sum suffix suffix_log_sum")
@@ -45,11 +31,6 @@ formula("_C::merge_attn_states", category="attention")(
 formula("sgl_kernel::merge_state", "sgl_kernel::merge_state_v2", category="attention")(
     partial(merge, schema="prefix prefix_log_sum suffix suffix_log_sum out out_log_sum")
 )
-# Projections from and to the latent space, and attention in it, all of them operators of their own.
-dispatches("vllm::unified_mla_attention", "vllm::unified_mla_attention_with_output", category="attention")
-# Attention of encoders of images, by one of several libraries.
-dispatches("vllm::flash_attn_maxseqlen_wrapper", "vllm::flashinfer_wrapper", "vllm::torch_sdpa_wrapper", "vllm::triton_attn_wrapper",
-           "vllm::aiter_fp8_attn_wrapper", category="attention", reason="the longest sequence is the value of a tensor")  # fmt: skip
 
 hinted_formula("vllm::unified_attention_with_output", category="attention")(
     partial(unified, schema="query key value out layer scale=None block_scale=None updated=None")
@@ -199,10 +180,6 @@ _BACKWARD: Final = {
 register_layouts(*(
     {f"aiter::{name}": layout for names, layout in layouts.items() for name in names.split()} for layouts in (_FORWARD, _BACKWARD)
 ))  # fmt: skip
-# The name of the function's module and its own: aiter.ops.attention.paged_attention_ragged.
-register_layouts({"sglang_profiler::attention_paged_attention_ragged": _served(
-    "out workspace query key value page_ends page_list last_pages alibi k_scale v_scale"
-)}, {})  # fmt: skip
 
 # Queries and keys in int8 are [b, h, s, d] or [b, s, h, d], the scales of queries [b, h, blocks].
 _SAGE_PAIRS: Final = "batch * heads * query[2 if query[1] == heads else 1] * key[2 if query[1] == heads else 1]"
@@ -249,4 +226,22 @@ aiter::mla_reduce_v1: read part, read part_sums, read ends, read final_map?, rea
 # Queries, scaled, and keys to int8 in blocks, whose scales it writes; values to 8-bit floating point with scales that it reads.
 sage_quant_kernel: read query, write query_out, write query_scale, read key, write key_out, write key_scale, read value,
     write value_out, read value_scale; other = query.n + (query.n + key.n) * DYNAMIC_QUANTIZE + value.n * QUANTIZE; precision = fp32
+[attention forward]
+_C::paged_attention_v1: out {_CACHE}; log_sum = False; causal = True
+_C::paged_attention_v2: out sums maxima part {_CACHE}; log_sum = False; causal = True
+_rocm_C::paged_attention: out sums maxima part query key value heads scale pages used_k cum_q page_size max_k alibi cache_dtype
+    k_scale v_scale
+    | out sums maxima part {_CACHE}; log_sum = False; causal = True; decodes = True
+sgl_kernel::cutlass_mla_decode: out query query_rest key used_k pages; log_sum = False; causal = True
+_C::sm100_cutlass_mla_decode: out log_sum query query_rest key used_k pages; causal = True
+vllm::rocm_aiter_mla_decode_fwd_lse: query key out cum_q max_q page_ends=None page_list=None; causal = True
+vllm::rocm_aiter_mla_decode_fwd: query key out cum_q max_q page_ends=None page_list=None; log_sum = False; causal = True
+sglang_profiler::attention_paged_attention_ragged: out workspace query key value page_ends page_list last_pages alibi k_scale
+    v_scale; log_sum = False; causal = True
+[attention dispatches]
+# Projections from and to the latent space, and attention in it, all of them operators of their own.
+vllm::unified_mla_attention vllm::unified_mla_attention_with_output:
+# Attention of encoders of images, by one of several libraries.
+vllm::flash_attn_maxseqlen_wrapper vllm::flashinfer_wrapper vllm::torch_sdpa_wrapper vllm::triton_attn_wrapper
+    vllm::aiter_fp8_attn_wrapper: the longest sequence is the value of a tensor
 """)

@@ -12,48 +12,16 @@ from typing import Final
 from rooflines.roofline.formulas.kv_cache import store, stored
 from rooflines.roofline.formulas.libraries.vllm import GATED
 from rooflines.roofline.formulas.narrow import to_blocks, to_fp4
-from rooflines.roofline.formulas.registry import LAYER, dispatches, words
+from rooflines.roofline.formulas.registry import LAYER
 from rooflines.roofline.formulas.rotary import normalise_and_rotate, rotate_in_place, rotation
 from rooflines.roofline.formulas.rows import Row, register
-from rooflines.roofline.formulas.scaled import SCALED, fp4_product, product_row, register_products
+from rooflines.roofline.formulas.scaled import SCALED, fp4_product, product_row
 from rooflines.roofline.formulas.tables import table
 
 # --- products ----------------------------------------------------------------------------------------------------------------------
 
 _OUT_FIRST: Final = "write out, left, right"
-_OUT_LAST: Final = "left, read scale_a, right, read scale_b, write out"
 _BETWEEN: Final = "left, right, write out, read scale_a, read scale_b"
-COMPILED: Final[dict[str, str]] = {
-    "int8_scaled_mm fp8_scaled_mm": f"{SCALED}, out_dtype, read bias?",
-    "fp8_blockwise_scaled_mm": f"{SCALED}, out_dtype",
-    "bmm_fp8": _BETWEEN,
-    "cutlass_scaled_fp4_mm": f"{_OUT_FIRST}, read scale_a, read scale_b, read alpha",
-    "dsv3_fused_a_gemm dsv3_router_gemm": _OUT_FIRST,
-    "qserve_w4a8_per_chn_gemm": "left, right, read wscales, read ascales, read w_szs, read a_ssums, write out",
-    "qserve_w4a8_per_group_gemm": "left, right, read zeros, read scales_i8, read wscales, read ascales, write out",
-}
-KERNELS: Final[dict[str, str]] = {
-    "fp8_blockwise_scaled_mm": f"{_OUT_FIRST}, read scale_a, read scale_b",
-    "tiny_gemm_bf16 n128k512_gemm_bf16 n32k5120_gemm_bf16 dsv3_router_gemm": "left, right, write out",
-    "cutedsl_tgv_bf16_gemm": "left, right, read bias?",
-    "cutedsl_tgv_bf16_gemm_out": "left, right, write out, read bias?",
-    "jit_dsv3_fused_a_gemm cutedsl_dsv3_fused_a_gemm": "left, right",
-    "triton_mxfp8_block_scaled_matmul": "left, read scale_a, right, read scale_b, out_dtype",
-}
-WRAPPERS: Final[dict[str, str]] = {
-    "w8a8_block_fp8_matmul_deepgemm w8a8_block_fp8_matmul_triton": f"{SCALED}, block, out_dtype",
-    "deep_gemm_fp8_fp8_bf16_nt deep_gemm_mxfp8_fp8_bf16_nt": _OUT_LAST,
-    "bf16_gemm_dispatch": "left, right, read bias?",
-    "flashinfer_dsv3_router_gemm": _OUT_FIRST,
-    "flashinfer_bmm_fp8 flashinfer_gemm_fp8_nt_groupwise flashinfer_mm_mxfp8": f"{SCALED}, out_dtype",
-    "flashinfer_bmm_fp8_batched _bmm_fp8_op": _BETWEEN,
-    "fp4_gemm": "left, right, read scale_a?, read scale_b, read alpha, out_dtype",
-    "aiter_gemm_a4w4": f"{SCALED}, like, out_dtype=15",
-    "aiter_gemm_afp4wfp4": f"{SCALED}, write out",
-}
-register_products(COMPILED, namespace="sgl_kernel::")
-register_products(KERNELS, namespace="sglang::")
-register_products(WRAPPERS, wraps=True, namespace="sglang::")
 _IN_FP4: Final = fp4_product("read left, read right, read scale, write out?, dtype=None")
 
 # Repacked weights: the width of the result is an argument.
@@ -95,15 +63,6 @@ def _transfer(caches: int, numbers: str, layers: str = "1") -> Row:
 
 
 # --- layers ------------------------------------------------------------------------------------------------------------------------
-
-# Layers, which are found by their number, and choices between operators.
-_LAYERS: Final = words(
-    "apply_bnb_4bit broadcast_indexer_topk_from_rank0_ deepseek_v4_attention_with_output flash_attn_varlen_func_op"
-    " flash_attn_varlen_func_op_lse gdn_with_output mla_bmm_then_unified_attention nemotron_mamba2_with_output"
-    " pcg_dsa_indexer_prefill_split unified_attention_with_output_and_lse unified_linear_attention_with_output"
-    " unified_sparse_attention_with_output triton_mxfp8_blockscaled_linear"
-)
-dispatches(*(f"sglang::{name}" for name in _LAYERS), category="other", reason=LAYER)
 
 
 table(f"""
@@ -206,6 +165,37 @@ transfer_kv_all_layer_mla_lf_pf: {_transfer(2, "slot, layout, layers", "layers")
 [copy]
 sglang::store_cache: {store("view key, view value, view key_cache, view value_cache, read slots")}
 sgl_kernel::store_kv_cache: {store("view key_cache, view value_cache, read slots, view key, view value")}
+[matmul sgl_kernel:: scaled]
+int8_scaled_mm fp8_scaled_mm: {SCALED}, out_dtype, read bias?
+fp8_blockwise_scaled_mm: {SCALED}, out_dtype
+bmm_fp8: {_BETWEEN}
+cutlass_scaled_fp4_mm: {_OUT_FIRST}, read scale_a, read scale_b, read alpha
+dsv3_fused_a_gemm dsv3_router_gemm: {_OUT_FIRST}
+qserve_w4a8_per_chn_gemm: left, right, read wscales, read ascales, read w_szs, read a_ssums, write out
+qserve_w4a8_per_group_gemm: left, right, read zeros, read scales_i8, read wscales, read ascales, write out
+[matmul sglang:: scaled]
+fp8_blockwise_scaled_mm: {_OUT_FIRST}, read scale_a, read scale_b
+tiny_gemm_bf16 n128k512_gemm_bf16 n32k5120_gemm_bf16 dsv3_router_gemm: left, right, write out
+cutedsl_tgv_bf16_gemm: left, right, read bias?
+cutedsl_tgv_bf16_gemm_out: left, right, write out, read bias?
+jit_dsv3_fused_a_gemm cutedsl_dsv3_fused_a_gemm: left, right
+triton_mxfp8_block_scaled_matmul: left, read scale_a, right, read scale_b, out_dtype
+[matmul sglang:: scaled wraps]
+w8a8_block_fp8_matmul_deepgemm w8a8_block_fp8_matmul_triton: {SCALED}, block, out_dtype
+deep_gemm_fp8_fp8_bf16_nt deep_gemm_mxfp8_fp8_bf16_nt: left, read scale_a, right, read scale_b, write out
+bf16_gemm_dispatch: left, right, read bias?
+flashinfer_dsv3_router_gemm: {_OUT_FIRST}
+flashinfer_bmm_fp8 flashinfer_gemm_fp8_nt_groupwise flashinfer_mm_mxfp8: {SCALED}, out_dtype
+flashinfer_bmm_fp8_batched _bmm_fp8_op: {_BETWEEN}
+fp4_gemm: left, right, read scale_a?, read scale_b, read alpha, out_dtype
+aiter_gemm_a4w4: {SCALED}, like, out_dtype=15
+aiter_gemm_afp4wfp4: {SCALED}, write out
+[other sglang:: dispatches]
+# Layers, which are found by their number, and choices between operators.
+apply_bnb_4bit broadcast_indexer_topk_from_rank0_ deepseek_v4_attention_with_output flash_attn_varlen_func_op
+    flash_attn_varlen_func_op_lse gdn_with_output mla_bmm_then_unified_attention nemotron_mamba2_with_output
+    pcg_dsa_indexer_prefill_split unified_attention_with_output_and_lse unified_linear_attention_with_output
+    unified_sparse_attention_with_output triton_mxfp8_blockscaled_linear: {LAYER}
 """)
 register(
     {**{name: Row(_INTO, GATED[name], per="out") for name in ("silu_and_mul", "gelu_and_mul", "gelu_tanh_and_mul")}},

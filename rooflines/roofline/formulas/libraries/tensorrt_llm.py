@@ -15,30 +15,13 @@ from rooflines.roofline.formulas.experts import fused_experts
 from rooflines.roofline.formulas.libraries.experts import trtllm_experts
 from rooflines.roofline.formulas.narrow import to_8_bits, to_blocks
 from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.registry import dispatches, formula
+from rooflines.roofline.formulas.registry import formula
 from rooflines.roofline.formulas.rotary import rotate_in_place
 from rooflines.roofline.formulas.rows import Row
-from rooflines.roofline.formulas.scaled import SCALED, product_row, register_products, scaled_work
+from rooflines.roofline.formulas.scaled import SCALED, product_row, scaled_work
 from rooflines.roofline.formulas.tables import table
 
 # --- products ----------------------------------------------------------------------------------------------------------------------
-
-KERNELS: Final[dict[str, str]] = {
-    "cublas_scaled_mm cuda_scaled_mm": f"{SCALED}, read bias?, out_dtype",
-    "cublas_mm dsv3_router_gemm_op dsv3_fused_a_gemm_op": "left, right, read bias?, out_dtype=None",
-    "fp4_gemm": f"{SCALED}, read alpha, e8m0, out_dtype",
-    "cuda_core_nvfp4_gemm": f"{SCALED}, read alpha, read bias?, out_dtype",
-    "mxfp8_mxfp8_gemm": "left, read scale_a, right, read scale_b, read alpha, out_dtype=15",
-    "fp8_block_scaling_gemm_impl": f"{SCALED}, out_dtype=15",
-    "tinygemm2": "left, right, read bias",
-}
-WRAPPERS: Final[dict[str, str]] = {
-    "fp8_block_scaling_gemm": f"{SCALED}, tokens, out_dtype=15",
-    "fp8_rowwise_gemm": f"{SCALED}, out_dtype",
-    "nvfp4_gemm_cublaslt": f"{SCALED}, read alpha, out_dtype",
-}
-register_products(KERNELS, namespace="trtllm::")
-register_products(WRAPPERS, wraps=True, namespace="trtllm::")
 
 
 @formula("trtllm::nvfp4_gemm", category="matmul", wraps=True)
@@ -65,9 +48,6 @@ def _gated(activation: str) -> Row:
 
 # --- layers ------------------------------------------------------------------------------------------------------------------------
 
-# The layer is found by its number; attention itself is a function without an operator.
-dispatches("trtllm::attn_custom_op_inplace", "trtllm::mla_custom_op_inplace",
-           category="attention", reason="weights and the KV cache of the layer are not arguments")  # fmt: skip
 
 # --- mixtures of experts -----------------------------------------------------------------------------------------------------------
 
@@ -145,4 +125,19 @@ noaux_tc_op: read scores, read biased, groups, groups_kept, kept; other = scores
 # the rows of each token, weighted and added; ids of padding are not read
 moe_unpermute: read rows, read places, read weights; other = 2 * places.n * rows[-1];
     reads = places.n * rows[-1] * rows.item + places.size + weights.size; writes = places[0] * rows[-1] * rows.item
+[matmul trtllm:: scaled]
+cublas_scaled_mm cuda_scaled_mm: {SCALED}, read bias?, out_dtype
+cublas_mm dsv3_router_gemm_op dsv3_fused_a_gemm_op: left, right, read bias?, out_dtype=None
+fp4_gemm: {SCALED}, read alpha, e8m0, out_dtype
+cuda_core_nvfp4_gemm: {SCALED}, read alpha, read bias?, out_dtype
+mxfp8_mxfp8_gemm: left, read scale_a, right, read scale_b, read alpha, out_dtype=15
+fp8_block_scaling_gemm_impl: {SCALED}, out_dtype=15
+tinygemm2: left, right, read bias
+[matmul trtllm:: scaled wraps]
+fp8_block_scaling_gemm: {SCALED}, tokens, out_dtype=15
+fp8_rowwise_gemm: {SCALED}, out_dtype
+nvfp4_gemm_cublaslt: {SCALED}, read alpha, out_dtype
+[attention dispatches]
+# The layer is found by its number; attention itself is a function without an operator.
+trtllm::attn_custom_op_inplace trtllm::mla_custom_op_inplace: weights and the KV cache of the layer are not arguments
 """)

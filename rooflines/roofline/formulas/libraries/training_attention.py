@@ -34,6 +34,7 @@ from rooflines.roofline.formulas.packed_attention import (
 )
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.tables import table
 
 _OPTIONS: Final = "dropout scale causal left right softcap alibi"
 _FORWARD: Final = f"query key value {_OPTIONS} debug"
@@ -272,32 +273,8 @@ def _told_apart(signature: Signature, hints: Hints, ends: Argument) -> tuple[Sig
     return replace(signature, args=args), hints, _FIXED if fixed else _OF_ENDS
 
 
-_FBGEMM_FORWARD: Final = (
-    "query key value cum_q=None cum_k=None max_q=None max_k=None scale=None causal=False used_k=None pages=None longest=None left=-1"
-    " right=-1 lower_right=True"
-)
-_FBGEMM_BACKWARD: Final = (
-    "grad query key value out log_sum cum_q=None cum_k=None max_q=None max_k=None scale=None causal=False left=-1 right=-1"
-    " lower_right=True deterministic=False"
-)
 _CACHE: Final = "query key value used_k scale"
 
-register_layouts(
-    {
-        **dict.fromkeys(
-            ("fbgemm::fmha_fwd", "fbgemm::cutlass_blackwell_fmha_fwd", "blackwell_fmha::fmha_fwd"), Layout((_FBGEMM_FORWARD,))
-        ),
-        "fbgemm::fmha_gen_fwd": Layout(("query key value used_k batch=None kernel=0 left=-1 right=-1 split=1024",)),
-        "fbgemm::gqa_attn_splitk": Layout((f"{_CACHE} splits groups=1 tensor_cores=True dtype=0",), log_sum=False),
-        "fbgemm::mqa_attn": Layout((f"{_CACHE} groups=1 dtype=0 k_parameters=None v_parameters=None",), log_sum=False),
-    },
-    {
-        **dict.fromkeys(
-            ("fbgemm::fmha_bwd", "fbgemm::cutlass_blackwell_fmha_bwd", "blackwell_fmha::fmha_bwd"), Layout((_FBGEMM_BACKWARD,))
-        ),
-        "mslk_flydsl::fmha_bwd": Layout(("query key value out log_sum grad scale causal cum_q=None cum_k=None",)),
-    },
-)
 
 # --- HSTU --------------------------------------------------------------------------------------------------------------------------
 
@@ -338,18 +315,6 @@ _TILES: Final = "q_tile k_tile"
 _NATTEN_PACKED: Final = "cum_q cum_k max_q max_k"
 _SAVED: Final = "query key value out grad log_sum"
 
-register_layouts(
-    {
-        "natten::fmha_forward": Layout((f"query key value causal scale {_TILES} {_NATTEN_PACKED}",)),
-        "natten::hopper_fmha_forward": Layout((f"query key value causal scale {_TILES} schedule {_NATTEN_PACKED}",)),
-        "natten::blackwell_fmha_forward": Layout((f"query key value causal scale {_TILES} persistent {_NATTEN_PACKED}",)),
-    },
-    {
-        "natten::fmha_backward": Layout((f"{_SAVED} causal scale {_TILES} splits delta {_NATTEN_PACKED}",)),
-        "natten::hopper_fmha_backward": Layout((f"{_SAVED} causal scale {_TILES} {_NATTEN_PACKED}",)),
-        "natten::blackwell_fmha_backward": Layout((f"{_SAVED} causal scale {_TILES} {_NATTEN_PACKED}",)),
-    },
-)
 
 _NEIGHBORS: Final = "kernel stride dilation causal scale"
 _TILED: Final = f"{_NEIGHBORS} q_shape k_shape layout"
@@ -426,3 +391,23 @@ for _rank in (1, 2, 3):
         formula(f"natten::{_kind}na{_rank}d_backward", category="attention")(partial(_backward, rank=_rank, schema=_schema))
     formula(f"natten::token_permute_{_rank}d", category="copy")(partial(_permute, rank=_rank))
     formula(f"natten::token_unpermute_{_rank}d", category="copy")(partial(_unpermute, rank=_rank))
+
+
+table(f"""
+[attention forward]
+fbgemm::fmha_fwd fbgemm::cutlass_blackwell_fmha_fwd blackwell_fmha::fmha_fwd: query key value cum_q=None cum_k=None max_q=None
+    max_k=None scale=None causal=False used_k=None pages=None longest=None left=-1 right=-1 lower_right=True
+fbgemm::fmha_gen_fwd: query key value used_k batch=None kernel=0 left=-1 right=-1 split=1024
+fbgemm::gqa_attn_splitk: {_CACHE} splits groups=1 tensor_cores=True dtype=0; log_sum = False
+fbgemm::mqa_attn: {_CACHE} groups=1 dtype=0 k_parameters=None v_parameters=None; log_sum = False
+natten::fmha_forward: query key value causal scale {_TILES} {_NATTEN_PACKED}
+natten::hopper_fmha_forward: query key value causal scale {_TILES} schedule {_NATTEN_PACKED}
+natten::blackwell_fmha_forward: query key value causal scale {_TILES} persistent {_NATTEN_PACKED}
+[attention backward]
+fbgemm::fmha_bwd fbgemm::cutlass_blackwell_fmha_bwd blackwell_fmha::fmha_bwd: grad query key value out log_sum cum_q=None cum_k=None
+    max_q=None max_k=None scale=None causal=False left=-1 right=-1 lower_right=True deterministic=False
+mslk_flydsl::fmha_bwd: query key value out log_sum grad scale causal cum_q=None cum_k=None
+natten::fmha_backward: {_SAVED} causal scale {_TILES} splits delta {_NATTEN_PACKED}
+natten::hopper_fmha_backward: {_SAVED} causal scale {_TILES} {_NATTEN_PACKED}
+natten::blackwell_fmha_backward: {_SAVED} causal scale {_TILES} {_NATTEN_PACKED}
+""")

@@ -23,7 +23,7 @@ from rooflines.roofline.formulas.libraries.training import softmax_backward, sof
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.registry import Hints, dispatches, formula, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
 from rooflines.roofline.formulas.rows import Row
 from rooflines.roofline.formulas.tables import table
 
@@ -207,10 +207,6 @@ def _rotate_packed_back(signature: Signature) -> Work:
     return Work(0, flops, size(*gradients, *angles), written(*gradients), precision_of(gradients[0].dtype))
 
 
-# Whether the gradient is scaled depends on the value of the one that is given.
-dispatches("CrossEntropyFunctionBackward", category="element-wise")
-
-
 _DTYPES: Final = {3: "float32", 4: "float16", 5: "bfloat16", 6: "float8_e4m3fn", 7: "float8_e5m2"}
 
 
@@ -352,4 +348,7 @@ FusedTopkScoreFunctionBackward: read grad, write logits[tokens experts]; cost = 
 FusedComputeScoresForMoEAuxLossBackward: read grad, write logits[tokens experts]; cost = {_ROUTE_GRADIENT}; per = logits;
     reads = grad.size + 4 * logits.n; precision = logits; assumption = {_SOFTMAX}
 FusedAuxLossBackward: grad, write scores, read counts; cost = 1; per = scores; reads = counts.size + 8; precision = scores
+[element-wise dispatches]
+# Whether the gradient is scaled depends on the value of the one that is given.
+CrossEntropyFunctionBackward:
 """)

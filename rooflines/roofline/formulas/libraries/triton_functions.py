@@ -159,9 +159,6 @@ for _name, _rope in _ROPES.items():
 # --- losses ------------------------------------------------------------------------------------------------------------------------
 
 
-# Whether the gradients are scaled depends on the value of the gradient that is given.
-dispatches("FusedLinearCrossEntropyFunctionBackward", category="element-wise")
-
 # --- norms -------------------------------------------------------------------------------------------------------------------------
 
 register_norms("LigerRMSNormFunction", "LigerFusedAddRMSNormFunction", rms=True)
@@ -324,4 +321,7 @@ LigerJSDFunction: {_DIVERGENCE}; cost = {_JSD}; per = first; writes = 4; assumpt
 LigerTVDLossFunction: {_DIVERGENCE}; cost = 5; per = first; writes = 4; assumption = {_EARLY}
 # y * (log(y) - x), summed.
 LigerKLDivLossFunction: read first, read second; cost = TRANSCENDENTAL + 4; per = first; writes = 4 * first[0]
+[element-wise dispatches]
+# Whether the gradients are scaled depends on the value of the gradient that is given.
+FusedLinearCrossEntropyFunctionBackward:
 """)

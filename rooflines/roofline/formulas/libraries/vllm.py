@@ -20,7 +20,7 @@ from rooflines.roofline.formulas.kv_cache import store, stored
 from rooflines.roofline.formulas.matmul import layer_work
 from rooflines.roofline.formulas.narrow import to_8_bits, to_fp4, widened
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import LAYER, dispatches, formula, words
+from rooflines.roofline.formulas.registry import LAYER, formula
 from rooflines.roofline.formulas.rotary import rotate_in_place
 from rooflines.roofline.formulas.rows import Row, register
 from rooflines.roofline.formulas.scaled import FOUR_BIT, SCALED, fp4_product, product_row, register_products
@@ -55,22 +55,6 @@ _STORED_IN: Final = " ".join(f"{library}::{name}" for library in ("_C_cache_ops"
 _GATHERED: Final = "every row of the result is gathered"
 
 _SCALED: Final = "write out, left, right, read scale_a, read scale_b"
-_PRODUCTS: Final[dict[str, str]] = {
-    "_C::cutlass_scaled_mm": f"{_SCALED}, read bias?",
-    "_C::cutlass_scaled_mm_azp": f"{_SCALED}, read azp_adj, read azp?, read bias?",
-    "_C::cutlass_scaled_fp4_mm": f"{_SCALED}, read alpha",
-    "_C::cutlass_w4a8_mm": "left, right, read group_scales, group_size, read channel_scales, read token_scales, out_dtype",
-    "_C::dsv3_fused_a_gemm _moe_C::dsv3_router_gemm _C::fp32_router_gemm": "write out, left, right",
-    "_moe_C::router_gemm_bf16_fp32": "left, right, out_dtype=6",
-    "_moe_C::gpt_oss_router_gemm": "write out, left, right, read bias",
-    "_C::matmul_mxf4_bf16_tn _C::matmul_nvf4_bf16_tn _C::matmul_ada_mxf4_bf16_tn _qutlass_C::matmul_mxf4_bf16_tn"
-    " _qutlass_C::matmul_nvf4_bf16_tn _qutlass_C::matmul_ada_mxf4_bf16_tn _qutlass_C::matmul_mxf8_bf16_tn"
-    " _qutlass_C::matmul_mxf8_bf16_nn": "left, right, read scale_a, read scale_b, read alpha, out_dtype=15",
-    # The weight comes first: weight [n, k], activations [m, k].
-    "_rocm_C::LLMM1": "right, left",
-    "aiter::LLMM1 aiter::wvSpltK aiter::wv_splitk_small_fp16_bf16": "right, left, write out",
-}
-register_products(_PRODUCTS)
 _HALF: Final = ("fp16", "bf16")
 
 # weight [n, k], activations [m, k]; a bias since 2025. ``KQ`` is fp8 with two scales, the result before them.
@@ -177,16 +161,6 @@ _PYTHON_ROTATED: Final = rotate_in_place(
 
 # Queries and keys [tokens, heads, head] rotate in place first.
 _TURNED: Final = rotate_in_place("view query, view key[*heads head], view value, read positions, view table")
-# Layers, and choices between operators.
-_LAYERS: Final = words(
-    "mamba_mixer mamba_mixer2 plamo2_mamba_mixer linear_attention short_conv gdn_attention gdn_attention_core qwen_gdn_attention_core"
-    " apply_w8a8_block_fp8_linear _fused_mul_mat_gguf _fused_moe_gguf _apply_gguf_embedding apply_bnb_4bit kda_attention"
-    " bailing_v3_kda_attention qwen_gdn_attention_core_fused_norm_packed olmo_hybrid_gdn_full_forward maybe_calc_kv_scales"
-    " sequence_parallel_chunk_impl sparse_attn_indexer rocm_aiter_sparse_attn_indexer lora_linear_async"
-    " fused_qk_norm_rope_and_unified_kv_cache_update fused_qk_norm_mrope_and_unified_kv_cache_update"
-    " fused_rope_unified_mla_kv_cache_update"
-)
-dispatches(*(f"vllm::{name}" for name in _LAYERS), category="other", reason=LAYER)
 
 
 table(f"""
@@ -361,5 +335,27 @@ vllm::fused_rope_and_unified_kv_cache_update:
 vllm::unified_kv_cache_update vllm::unified_mla_kv_cache_update: read key[tokens *rest], read value;
     reads = key.n * key.item + first(value, tokens) * value.item; writes = key.n * key.item + first(value, tokens) * value.item;
     assumption = {_SAME}
+[matmul scaled]
+_C::cutlass_scaled_mm: {_SCALED}, read bias?
+_C::cutlass_scaled_mm_azp: {_SCALED}, read azp_adj, read azp?, read bias?
+_C::cutlass_scaled_fp4_mm: {_SCALED}, read alpha
+_C::cutlass_w4a8_mm: left, right, read group_scales, group_size, read channel_scales, read token_scales, out_dtype
+_C::dsv3_fused_a_gemm _moe_C::dsv3_router_gemm _C::fp32_router_gemm: write out, left, right
+_moe_C::router_gemm_bf16_fp32: left, right, out_dtype=6
+_moe_C::gpt_oss_router_gemm: write out, left, right, read bias
+_C::matmul_mxf4_bf16_tn _C::matmul_nvf4_bf16_tn _C::matmul_ada_mxf4_bf16_tn _qutlass_C::matmul_mxf4_bf16_tn
+    _qutlass_C::matmul_nvf4_bf16_tn _qutlass_C::matmul_ada_mxf4_bf16_tn _qutlass_C::matmul_mxf8_bf16_tn
+    _qutlass_C::matmul_mxf8_bf16_nn: left, right, read scale_a, read scale_b, read alpha, out_dtype=15
+# The weight comes first: weight [n, k], activations [m, k].
+_rocm_C::LLMM1: right, left
+aiter::LLMM1 aiter::wvSpltK aiter::wv_splitk_small_fp16_bf16: right, left, write out
+[other vllm:: dispatches]
+# Layers, and choices between operators.
+mamba_mixer mamba_mixer2 plamo2_mamba_mixer linear_attention short_conv gdn_attention gdn_attention_core qwen_gdn_attention_core
+    apply_w8a8_block_fp8_linear _fused_mul_mat_gguf _fused_moe_gguf _apply_gguf_embedding apply_bnb_4bit kda_attention
+    bailing_v3_kda_attention qwen_gdn_attention_core_fused_norm_packed olmo_hybrid_gdn_full_forward maybe_calc_kv_scales
+    sequence_parallel_chunk_impl sparse_attn_indexer rocm_aiter_sparse_attn_indexer lora_linear_async
+    fused_qk_norm_rope_and_unified_kv_cache_update fused_qk_norm_mrope_and_unified_kv_cache_update
+    fused_rope_unified_mla_kv_cache_update: {LAYER}
 """)
 register({**{name: Row(_INTO, cost, per="out") for name, cost in (GATED | _PLAIN).items()}}, "element-wise", namespace="_C::")
