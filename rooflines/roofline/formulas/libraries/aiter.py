@@ -193,7 +193,6 @@ def _atom_norms(made: str, cost: int, end: str = "dtype=24, group=128, kind=None
 # fp4 has a scale for each 32 numbers,
 _ATOM_NORMS["_fuse_rmsnorm_fp4_quant"] = _atom_norms("first.n // 2 + first.n // 32", DYNAMIC_QUANTIZE, "shuffle=True, padding=True")
 register(_ATOM_NORMS, "normalisation", wraps=True, namespace="aiter::")
-_GROUPS: Final = _atom_norms("first.n + 4 * first[0] * up(first[-1], group)", DYNAMIC_QUANTIZE)
 
 
 # --- layers ------------------------------------------------------------------------------------------------------------------------
@@ -282,7 +281,7 @@ batched_gemm_a16wfp4 batched_gemm_a16wfp4_: {fp4_product(f"read left, read right
 # fp8 one for each row or group, as AITER's QuantType says.
 _fused_rms_fp8_quant: {replace(_atom_norms("first.n * first.item", 0), fits="value('kind') in (None, 0)")}
     | {replace(_atom_norms("first.n + 4 * first[0]", DYNAMIC_QUANTIZE), fits="kind == 2")}
-    | {_GROUPS}
+    | {_atom_norms("first.n + 4 * first[0] * up(first[-1], group)", DYNAMIC_QUANTIZE)}
 # In fp8 with a scale for each row or each 128 numbers, or in fp4 with one for each 32.
 _aiter_rms_quant: read input[*rows width], read weight, eps, kind, transpose, update residual?; cost = RMS_NORM + DYNAMIC_QUANTIZE;
     other = input.n * bool(residual); writes = input.n + 4 * rows; fits = kind == 2

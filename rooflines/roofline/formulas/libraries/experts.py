@@ -241,14 +241,13 @@ formula("aiter::fused_moe_", "aiter::fused_moe", "aiter::asm_moe_tkw1", category
 # ATOM's, with the same arguments (atom/model_ops/moe.py, ffdf3bb).
 formula("aiter::rocm_aiter_fused_moe", category="moe", wraps=True)(aiter_experts)
 
-_SORTED: Final = "sorted_ids sorted_weights expert_ids count top_k"
 _LAYERS: Final = words("fmoe fmoe_int8_g1u0 fmoe_g1u1 fmoe_g1u1_tkw1 fmoe_int8_g1u0_a16 fmoe_g1u1_a16 fmoe_fp8_blockscale_g1u1")
 
 
 @formula(*(f"aiter::{name}" for name in _LAYERS), category="moe")
 def _layer(signature: Signature) -> Work:
     """One kernel for the whole layer. It is given the sorted rows with padding, and the number of experts of a token."""
-    args = Arguments(signature, f"out input gate down {_SORTED}")
+    args = Arguments(signature, "out input gate down sorted_ids sorted_weights expert_ids count top_k")
     hidden, gate, down, top_k = args.tensor("input"), args.tensor("gate"), args.tensor("down"), args.integer("top_k")
     routing = TensorArg((hidden.shape[0], top_k), "float32"), TensorArg((hidden.shape[0], top_k), "int32")
     scales = [tensor for tensor in signature.tensors[8:] if len(tensor.shape) > 1]

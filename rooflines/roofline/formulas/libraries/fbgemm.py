@@ -184,9 +184,6 @@ def _listed(signature: Signature) -> Work:
     )
 
 
-# --- quantization ------------------------------------------------------------------------------------------------------------------
-
-
 # --- tokens of experts -------------------------------------------------------------------------------------------------------------
 
 # Rows of [tokens, k], perhaps times a score of [tokens, experts] each, perhaps as fp8 with a scale for each row.

@@ -82,9 +82,6 @@ for _name, _one in _PRODUCTS.items():
 
 _OPERANDS: Final = "read left[*m k], read right[*b k n]"
 
-# --- norms, softmaxes, losses, choices ---------------------------------------------------------------------------------------------
-
-
 table(f"""
 [matmul]
 # Forms that return their result.

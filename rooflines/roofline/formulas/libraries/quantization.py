@@ -43,11 +43,9 @@ def _to_fp8(schema: str, scales: str) -> Row:
     return Row(schema, DYNAMIC_QUANTIZE, writes=f"input.n + {scales}")
 
 
-_ACTIVATIONS: Final = " ".join(f"triton_fp8_blockwise_act_quant_{name}" for name in ("lhs", "rhs", "transposed_lhs"))
 _WEIGHTS: Final = " ".join(
     f"triton_fp8_blockwise_weight_quant_{name}" for name in ("rhs", "transposed_rhs", "grouped_forward_rhs", "grouped_dgrad_rhs")
 )
-_ROWWISE: Final = " ".join(f"triton_fp8_rowwise_{name}" for name in ("transpose_rhs", "transpose_rhs_fused", "2d_scale_and_cast"))
 _OF_GROUPS: Final = "triton_fp8_per_group"
 # Half a byte an element, and a scale of 8 bits for 16; one more for all, or for each group.
 _FP4: Final = "input.n // 2 + input.n // 16"
@@ -117,10 +115,12 @@ int_scaled_matmul: {product_row(f"{_OPERANDS}, read scale", "scale.item", each="
 [element-wise torchao::]
 triton_to_mxfp8_dim0 triton_to_mxfp8_dim1 mxfp8_quantize_2d_1x32_cutedsl mxfp8_quantize_2d_1x32_flydsl mxfp8_quantize_2d_32x1_cutedsl
     mxfp8_quantize_2d_32x1_flydsl: {_to_fp8("read input, block=32", "up(input.n, block)")}
-{_ACTIVATIONS}: {_to_fp8("read input, block=128", "4 * up(input.n, block)")}
+{" ".join(f"triton_fp8_blockwise_act_quant_{name}" for name in ("lhs", "rhs", "transposed_lhs"))}:
+    {_to_fp8("read input, block=128", "4 * up(input.n, block)")}
 triton_fp8_blockwise_act_quant_k_grouped_deepgemm: {_to_fp8("read input, read groups, block=128", "4 * up(input.n, block)")}
 {_WEIGHTS}: {_to_fp8("read input[*batch m n], block=128", "4 * batch * up(m, block) * up(n, block)")}
-{_ROWWISE}: {_to_fp8("read input[*rows k]", "4 * rows")}
+{" ".join(f"triton_fp8_rowwise_{name}" for name in ("transpose_rhs", "transpose_rhs_fused", "2d_scale_and_cast"))}:
+    {_to_fp8("read input[*rows k]", "4 * rows")}
 triton_fp8_colwise_3d_scale_and_cast: {_to_fp8("read input[*batch m n]", "4 * batch * n")}
 {_OF_GROUPS}_rowwise_scales: {_to_fp8("read input[*rows k], read groups", "4 * rows * groups.n")}
 {_OF_GROUPS}_colwise_scales: {_to_fp8("read input[*batch m n], read groups", "4 * batch * n * groups.n")}

@@ -22,7 +22,6 @@ from rooflines.roofline.formulas.tables import table
 
 _OUT_FIRST: Final = "write out, left, right"
 _BETWEEN: Final = "left, right, write out, read scale_a, read scale_b"
-_IN_FP4: Final = fp4_product("read left, read right, read scale, write out?, dtype=None")
 
 # Repacked weights: the width of the result is an argument.
 _REPACKED: Final = "read input[*m =k], read weight, read scale?"
@@ -33,10 +32,6 @@ _WIDEN: Final = "DEQUANTIZE * k * n"
 
 _INTO: Final = "write out, read input"
 _NARROW: Final = "read input, write out, write scale"
-_IN_BLOCKS: Final = to_blocks(4, "block", "read input, read scale?, block=16")
-
-# --- routing of experts ------------------------------------------------------------------------------------------------------------
-
 
 # --- norms and positions of queries and keys ---------------------------------------------------------------------------------------
 
@@ -62,12 +57,10 @@ def _transfer(caches: int, numbers: str, layers: str = "1") -> Row:
     return Row(f"{names}, read source, read target, {numbers}", reads=f"{moved} + source.size + target.size", writes=moved)
 
 
-# --- layers ------------------------------------------------------------------------------------------------------------------------
-
-
 table(f"""
 [matmul wraps]
-sglang::aiter_gemm_afp4wfp4_pre_quant sglang::mxfp4_diffusion_quant_gemm: {_IN_FP4}
+sglang::aiter_gemm_afp4wfp4_pre_quant sglang::mxfp4_diffusion_quant_gemm:
+    {fp4_product("read left, read right, read scale, write out?, dtype=None")}
 [matmul sglang:: wraps]
 apply_fp8_marlin_linear: {product_row(f"{_REPACKED}, workspace, n, k, read bias?", "input.item", "bool(bias)", _WIDEN)}
 apply_fp4_marlin_linear:
@@ -125,7 +118,8 @@ sgl_kernel::sgl_per_tensor_quant_fp8 sglang::per_tensor_quant_fp8: read input, w
 sgl_kernel::scaled_fp4_quant: {to_fp4("write out, read input, write block_scale, read scale")}
 [element-wise wraps]
 sglang::quant_dequant_mxfp4 vllm::quant_dequant_mxfp4: read input -> input; cost = DYNAMIC_QUANTIZE + DEQUANTIZE
-sglang::flashinfer_fp4_quantize flashinfer::fp4_quantize trtllm::fp4_quantize: {_IN_BLOCKS}
+sglang::flashinfer_fp4_quantize flashinfer::fp4_quantize trtllm::fp4_quantize:
+    {to_blocks(4, "block", "read input, read scale?, block=16")}
 [moe sgl_kernel::]
 topk_softmax: write weights, write ids, read input, renormalize, softcapping, read bias?; cost = SOFTMAX + 1
 topk_sigmoid: write weights, write ids, read input, renormalize, read bias?; cost = SIGMOID + 1

@@ -115,9 +115,6 @@ def _sort_chunks_node(signature: Signature) -> Work:
     return _spread(grad, grad.shape[0], 4 * grad.shape[0] + size(*weights), written(*weights))
 
 
-# --- triton_kernels ----------------------------------------------------------------------------------------------------------------
-
-
 table("""
 [copy]
 # The gradient of the tokens, and of a mask those of the weights [tokens, experts].

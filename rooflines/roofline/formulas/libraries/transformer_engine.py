@@ -28,7 +28,6 @@ from rooflines.roofline.formulas.rows import Row
 from rooflines.roofline.formulas.tables import table
 
 _RECIPE: Final = "counted in the dtype of the tensors, because fp8 recipes are not recorded"
-_WHOLE: Final = "the sequence is not split over ranks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class _Layers:
     weights: tuple[TensorArg, ...]
     biases: tuple[TensorArg, ...]
     rows: int  # tokens
-    assumption: str = f"{_RECIPE}; {_WHOLE}"
+    assumption: str = f"{_RECIPE}; the sequence is not split over ranks"
 
     @property
     def flops(self) -> int:

@@ -72,12 +72,8 @@ register(_activations(_OWN_GATES, _PAIR, "x.n"), "element-wise", functions=True)
 register(_activations(_PLAIN, "read x", "x.n"), "element-wise", wraps=True, functions=True)
 register(_activations(_OWN, "read x", "x.n"), "element-wise", functions=True)
 
-# --- a gate and the layer behind it ------------------------------------------------------------------------------------------------
-
-
 # --- norms -------------------------------------------------------------------------------------------------------------------------
 
-_SILU: Final = "a gate of SiLU, because the name of the activation is not recorded"
 
 register_norms("LayerNormFunction", "RMSNormFunction", rms=None)
 
@@ -90,7 +86,7 @@ def _gated_norm(signature: Signature) -> Work:
     if len(tensors) < 2 or tensors[0].numel != tensors[1].numel:
         raise NotCounted("shapes not recorded")
     gate, norm = tensors[1], norm_of((tensors[0], *tensors[2:]), None)
-    assumption = f"{KIND}; {_SILU}"
+    assumption = f"{KIND}; a gate of SiLU, because the name of the activation is not recorded"
     cost, results = (costs.SILU + 7, written(gate)) if gradients else (costs.SILU + 1, 0)
     gated = Work(0, gate.numel * cost, size(gate), results, precision_of(gate.dtype))
     return (norm_backward(norm, gradients, assumption) if gradients else norm_forward(norm, assumption=assumption)) + gated
@@ -155,9 +151,6 @@ def _rotate(signature: Signature, rope: _Rope) -> Work:
 
 for _name, _rope in _ROPES.items():
     formula(_name, f"{_name}Backward", category="element-wise")(partial(_rotate, rope=_rope))
-
-# --- losses ------------------------------------------------------------------------------------------------------------------------
-
 
 # --- norms -------------------------------------------------------------------------------------------------------------------------
 

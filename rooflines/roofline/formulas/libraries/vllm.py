@@ -38,9 +38,6 @@ _INTO: Final = "write out, read input"
 _EXPERTS: Final = "out, scales, read input, read scale, read offsets, read scale_offsets"
 
 
-# --- positions ---------------------------------------------------------------------------------------------------------------------
-
-
 # --- the KV cache ------------------------------------------------------------------------------------------------------------------
 
 # Queries and keys rotate in place, and the keys go into the cache beside the compressed ones.
@@ -51,7 +48,6 @@ _ROTATED_KEYS: Final = rotate_in_place(
 _NARROWED, _COMPRESSED, _ = stored("kv_c", "cache")
 _STORED: Final = "reshape_and_cache reshape_and_cache_flash"
 
-_STORED_IN: Final = " ".join(f"{library}::{name}" for library in ("_C_cache_ops", "aiter") for name in _STORED.split())
 _GATHERED: Final = "every row of the result is gathered"
 
 _SCALED: Final = "write out, left, right, read scale_a, read scale_b"
@@ -214,7 +210,8 @@ _C::fused_qk_norm_rope: view qkv, heads_q, heads_k, heads_v, head, eps, read q_w
     positions.n * rotary) + q_weight.size + k_weight.size + positions.size;
     writes = positions.n * (heads_q + heads_k) * head * qkv.item; precision = qkv
 [copy]
-{_STORED_IN}: {store("view key, view value, view key_cache, view value_cache, read slots, dtype, read k_scale?, read v_scale?")}
+{" ".join(f"{library}::{name}" for library in ("_C_cache_ops", "aiter") for name in _STORED.split())}:
+    {store("view key, view value, view key_cache, view value_cache, read slots, dtype, read k_scale?, read v_scale?")}
 _C_cache_ops::concat_and_cache_mla_rope_fused:
     {replace(_ROTATED_KEYS, other=f"{_ROTATED_KEYS.other} + {_NARROWED}", also=f"{_COMPRESSED} + slots.size + scale.size", writes=f"{_ROTATED_KEYS.writes} + slots.n * cache[-1] * cache.item")}
 # As many blocks as the map has rows; newer versions are given the bytes of a block.

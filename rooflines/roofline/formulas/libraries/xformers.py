@@ -15,9 +15,6 @@ from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import formula
 from rooflines.roofline.formulas.tables import table
 
-# --- two of four elements ----------------------------------------------------------------------------------------------------------
-
-
 # --- rows by index -----------------------------------------------------------------------------------------------------------------
 
 _ROWS: Final = "read index[rows], read source[=rows =m =k], read scale[=k]?"
