@@ -93,8 +93,8 @@ aiter::fused_allreduce_rmsnorm_quant_per_group_: {_SUMMED}, name, group=128; cos
 trtllm::tunable_allreduce: {_TENSORRT}
 [communication trtllm::]
 # The rows of each rank where they differ, and the ranks of the group.
-allgather allgather_pg: read input, rows*, ranks*; writes = input.n * input.item // max(input[0],
-    1) * (sum(rows) if rows else len(ranks) * input[0])
+allgather allgather_pg: read input, rows*, ranks*;
+    writes = input.n * input.item // max(input[0], 1) * (sum(rows) if rows else len(ranks) * input[0])
 reducescatter reducescatter_pg: read input, rows*, ranks*; writes = input.n * input.item // len(ranks);
     assumption = each rank keeps equally many rows; given = rows
 allreduce autotuned_allreduce: {_TENSORRT}

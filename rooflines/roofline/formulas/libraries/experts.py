@@ -303,8 +303,8 @@ _moe_C::moe_lora_align_block_size: read input, read mapping, experts, block, ada
     write adapter_ids, read map?
 _moe_C::moe_sum: read input, write out; cost = 1
 # The rows that the map names, once for each row of the result.
-_moe_C::shuffle_rows sgl_kernel::shuffle_rows: read input, read map, write out; reads = min(input.size,
-    out.n * input.item) + map.size
+_moe_C::shuffle_rows sgl_kernel::shuffle_rows: read input, read map, write out;
+    reads = min(input.size, out.n * input.item) + map.size
 _C::get_cutlass_moe_mm_data sgl_kernel::get_cutlass_w4a8_moe_mm_data: read input, write offsets, write sizes1, write sizes2,
     write order, write back
 _C::get_cutlass_moe_mm_problem_sizes _C::get_cutlass_moe_mm_problem_sizes_from_expert_offsets: read input, write sizes1, write sizes2
@@ -316,8 +316,9 @@ _moe_C::grouped_topk sgl_kernel::moe_fused_gate: read scores[tokens *experts], r
     per = scores; writes = tokens * kept * (4 + 4)
 # Activations [m, k], of which each row meets ``top_k`` experts; weight [experts, n, k / numbers] of uint8.
 _moe_C::moe_wna16_gemm: read input[m k], view out, view weight[experts n packed], view scales?, view zeros?, view topk_weights?,
-    sorted_ids, expert_ids, count, top_k; rows = m * top_k; matrix = 2 * rows * k * n; reads = input.size + share(experts, rows,
-    weight, scales, zeros, topk_weights); writes = rows * n * out.item; assumption = {SPREAD}; given = experts > 1
+    sorted_ids, expert_ids, count, top_k; rows = m * top_k; matrix = 2 * rows * k * n;
+    reads = input.size + share(experts, rows, weight, scales, zeros, topk_weights); writes = rows * n * out.item;
+    assumption = {SPREAD}; given = experts > 1
 # Activations [tokens, k] in 8 bits, weight [experts, n, bytes of a row].
 _C::ggml_moe_a8 sgl_kernel::ggml_moe_a8: {_GGML}
 # Activations [tokens, k] in 8 bits, weight [experts, n, bytes of a row].
@@ -325,8 +326,9 @@ _C::ggml_moe_a8_vec sgl_kernel::ggml_moe_a8_vec:
     {replace(_GGML, schema="read input[*m k], view weight[experts outputs bytes], ids, top_k, type, n, tokens")}
 # Rows of 8-bit numbers sorted by expert, weight [experts, k, n]; pointers to each expert's operands may come before them.
 sgl_kernel::fp8_blockwise_scaled_grouped_mm: view out[m n], a_ptrs, b_ptrs, out_ptrs, a_scales_ptrs, b_scales_ptrs, read a[=m k],
-    view b[experts rows columns], view scales_a, view scales_b; matrix = 2 * m * k * n; reads = a.size + share(experts, m, b,
-    scales_a, scales_b); writes = m * n * out.item; precision = a; assumption = {assumed(2, ranks=True)}
+    view b[experts rows columns], view scales_a, view scales_b; matrix = 2 * m * k * n;
+    reads = a.size + share(experts, m, b, scales_a, scales_b); writes = m * n * out.item; precision = a;
+    assumption = {assumed(2, ranks=True)}
 sgl_kernel::es_sm100_mxfp8_blockscaled_grouped_mm like sgl_kernel::fp8_blockwise_scaled_grouped_mm: read a[m k],
     view b[experts rows columns], view scales_a, view scales_b, view out[=m n]
 [moe aiter::]

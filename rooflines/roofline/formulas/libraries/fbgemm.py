@@ -319,8 +319,9 @@ fbgemm::permute102_baddbmm_permute102: read bias, read left[m b k], read right[b
     writes = m * b * n * left.item; precision = left
 # A vector [rows * heads, longest] with each row's matrix [length, heads * d] -> [rows * heads, d]
 fbgemm::batched_dense_vec_jagged_2d_mul fbgemm::batched_dense_vec_jagged_2d_mul_forward: read v, read values, read offsets;
-    heads = v[0] // max(offsets.n - 1, 1); matrix = 2 * values.n; reads = selected(v,
-    heads * values[0]) + values.size + offsets.size; writes = v[0] * (values[-1] // max(heads, 1)) * values.item; precision = values
+    heads = v[0] // max(offsets.n - 1, 1); matrix = 2 * values.n;
+    reads = selected(v, heads * values[0]) + values.size + offsets.size; writes = v[0] * (values[-1] // max(heads, 1)) * values.item;
+    precision = values
 # [m, k] @ [n, k]^T with scales that the product applies, perhaps one more for all results; two numbers of four bits in a byte.
 fbgemm::mx8mx4bf16 fbgemm::mx8mx6bf16: read left[m k], read right[n packed], read left_scale, read right_scale, out=None,
     read global_scale?; matrix = 2 * m * k * n; other = m * n * bool(global_scale); writes = 2 * m * n; precision = fp8

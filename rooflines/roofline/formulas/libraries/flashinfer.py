@@ -12,7 +12,6 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted
-from rooflines.roofline.formulas.libraries.vllm import GATED
 from rooflines.roofline.formulas.packed_attention import Layout, forward, merge
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
@@ -98,20 +97,18 @@ fused_add_rmsnorm gemma_fused_add_rmsnorm: update input, update residual, read w
 [copy]
 # Keys and values, or the two parts of latent ones, of each token into its page.
 flashinfer::append_paged_kv_cache flashinfer::append_paged_mla_kv_cache: view key, view value, read sequences, read positions,
-    view key_cache, view value_cache, view page_list, read page_ends; other = QUANTIZE * (first(key,
-    sequences.n) * (key_cache.item < key.item) + first(value, sequences.n) * (value_cache.item < value.item)); reads = first(key,
-    sequences.n) * key.item + first(value,
-    sequences.n) * value.item + sequences.size + positions.size + page_ends.size + min(page_list.n, sequences.n) * page_list.item;
-    writes = first(key, sequences.n) * key_cache.item + first(value, sequences.n) * value_cache.item; precision = key
+    view key_cache, view value_cache, view page_list, read page_ends; other = QUANTIZE * (first(key, sequences.n) * (key_cache.item <
+    key.item) + first(value, sequences.n) * (value_cache.item < value.item)); reads = first(key, sequences.n) * key.item +
+    first(value, sequences.n) * value.item + sequences.size + positions.size + page_ends.size + min(page_list.n, sequences.n) *
+    page_list.item; writes = first(key, sequences.n) * key_cache.item + first(value, sequences.n) * value_cache.item; precision = key
 [element-wise flashinfer::]
-silu_and_mul: write out, read input; cost = {GATED["silu_and_mul"]}; per = out
-gelu_and_mul gelu_tanh_and_mul: write out, read input; cost = {GATED["gelu_and_mul"]}; per = out
 # Query and key [tokens, heads, head], read whole and written to other tensors, which may be the same memory.
-apply_rope_pos_ids_cos_sin_cache: {_HEADS}, read table, read positions; other = (q.n + k.n) // head * min(table[-1],
-    head) * ROTARY_EMBEDDING; reads = q.size + k.size + positions.size + selected(table, positions.n * table[-1])
+apply_rope_pos_ids_cos_sin_cache: {_HEADS}, read table, read positions;
+    other = (q.n + k.n) // head * min(table[-1], head) * ROTARY_EMBEDDING;
+    reads = q.size + k.size + positions.size + selected(table, positions.n * table[-1])
 # Cosines and sines are computed from a base.
-apply_rope_pos_ids apply_llama31_rope_pos_ids: {_HEADS}, read positions, rotary; other = (q.n + k.n) // head * min(rotary,
-    head) * ROTARY_EMBEDDING
+apply_rope_pos_ids apply_llama31_rope_pos_ids: {_HEADS}, read positions, rotary;
+    other = (q.n + k.n) // head * min(rotary, head) * ROTARY_EMBEDDING
 [matmul scaled]
 flashinfer::bmm_fp8: left, right, write out, read scale_a, read scale_b
 """)

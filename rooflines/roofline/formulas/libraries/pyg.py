@@ -107,8 +107,8 @@ torch_cluster::fps pyg::fps: read points[n *depth], read ends; made = returned('
 [element-wise]
 # Rows of two tensors at their indices, added, subtracted, multiplied or divided.
 pyg::sampled_op: read left[rows *rest], read right, read left_index?, read right_index?;
-    made = (left_index.n if left_index else right_index.n if right_index else rows) * rest; other = made; reads = selected(left,
-    made) + selected(right, made) + left_index.size + right_index.size; writes = made * left.item
+    made = (left_index.n if left_index else right_index.n if right_index else rows) * rest; other = made;
+    reads = selected(left, made) + selected(right, made) + left_index.size + right_index.size; writes = made * left.item
 [matmul]
 # [rows of all groups, k] with a [k, n] for each group
 pyg::segment_matmul: read left[t k], read ends, read right[groups k n]; matrix = 2 * t * k * n; writes = t * n * left.item

@@ -143,8 +143,8 @@ ao::mslk_calculate_group_max: read input, read sizes; cost = 2; writes = 4 * siz
 [copy torchao::]
 # rows of 8 bits, widened and added up bag by bag
 _scaled_embedding_bag: read weight[*rows width], read indices, read offsets, read scale, o_scale, mode, include_last, out_dtype;
-    other = indices.n * width * (DEQUANTIZE + 1); reads = selected(weight,
-    indices.n * width) + indices.size + offsets.size + scale.size;
+    other = indices.n * width * (DEQUANTIZE + 1);
+    reads = selected(weight, indices.n * width) + indices.size + offsets.size + scale.size;
     writes = (offsets.n - bool(include_last)) * width * item('out_dtype', 'float32'); precision = fp32
 # half of the elements, and two bits for the place of each
 to_sparse_semi_structured_cutlass_sm9x_f8: read weight; writes = weight.n * weight.item // 2 + weight.n // 8
@@ -152,8 +152,8 @@ to_sparse_semi_structured_cutlass_sm9x_f8: read weight; writes = weight.n * weig
 triton_mx_block_rearrange triton_mx_block_rearrange_2d_M_groups triton_mx_block_rearrange_2d_K_groups
     triton_mx_block_rearrange_per_group_3d mx_block_rearrange_2d_M_groups fused_pad_token_groups: read input, read groups? -> input
 # the rows that are no padding, as they were before; ``rows`` is their number
-fused_unpad_token_groups: read input, read groups?, read starts?, rows; reads = min(rows,
-    input[0]) * input[-1] * input.item + groups.size + starts.size; writes = rows * input[-1] * input.item
+fused_unpad_token_groups: read input, read groups?, read starts?, rows;
+    reads = min(rows, input[0]) * input[-1] * input.item + groups.size + starts.size; writes = rows * input[-1] * input.item
 _triton_permute_bwd: read input, read index?, rows, columns; reads = min(rows, input[0]) * input[-1] * input.item + index.size;
     writes = rows * input[-1] * input.item
 [element-wise]

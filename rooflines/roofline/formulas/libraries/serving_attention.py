@@ -213,10 +213,9 @@ sage_fwd: read query, read key, read value, read bias?, read q_scale[batch heads
     matrix = 2 * {_SAGE_PAIRS} * (query[-1] + value[-1]); other = {_SAGE_PAIRS} * (1 + SOFTMAX); assumption = no causal mask,
     which is not recorded
 aiter::pa_sparse_prefill_opus: {_LISTED}, scale, write out?; matrix = 4 * heads * (ids.n + new_ids.n) * depth;
-    other = heads * (ids.n + new_ids.n) * (1 + SOFTMAX);
-    reads = query.size + ids.size + ends.size + new_ids.size + new_ends.size + sinks.size + cache.size * min(ids.n,
-    cache[0]) // max(cache[0], 1) + new.size * min(new_ids.n, new[0]) // max(new[0], 1); writes = 0 if out else query.n * query.item;
-    assumption = every query has as many keys as its list can hold
+    other = heads * (ids.n + new_ids.n) * (1 + SOFTMAX); reads = query.size + ids.size + ends.size + new_ids.size + new_ends.size +
+    sinks.size + cache.size * min(ids.n, cache[0]) // max(cache[0], 1) + new.size * min(new_ids.n, new[0]) // max(new[0], 1);
+    writes = 0 if out else query.n * query.item; assumption = every query has as many keys as its list can hold
 aiter::pa_sparse_prefill_opus_fwd like aiter::pa_sparse_prefill_opus: {_LISTED}, write out, scale
 # Partial results [parts, heads, depth] and their rows' sums: an exponential and a weight a row, a product and a sum a number.
 aiter::mla_reduce_v1: read part, read part_sums, read ends, read final_map?, read partial_map, max_q, splits, write out,

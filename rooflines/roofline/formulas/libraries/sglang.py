@@ -6,34 +6,22 @@ What SGLang's profiler names ``sglang_profiler::...`` are functions in Python, w
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from rooflines.roofline.formulas.kv_cache import store, stored
-from rooflines.roofline.formulas.libraries.vllm import GATED
 from rooflines.roofline.formulas.narrow import to_blocks, to_fp4
 from rooflines.roofline.formulas.registry import LAYER
 from rooflines.roofline.formulas.rotary import normalise_and_rotate, rotate_in_place, rotation
-from rooflines.roofline.formulas.rows import Row, register
 from rooflines.roofline.formulas.scaled import SCALED, fp4_product, product_row
 from rooflines.roofline.formulas.tables import table
-
-# --- products ----------------------------------------------------------------------------------------------------------------------
-
-_OUT_FIRST: Final = "write out, left, right"
-_BETWEEN: Final = "left, right, write out, read scale_a, read scale_b"
 
 # Repacked weights: the width of the result is an argument.
 _REPACKED: Final = "read input[*m =k], read weight, read scale?"
 _GPTQ: Final = f"{_REPACKED}, read zeros?, read g_idx?, order, workspace"
 _WIDEN: Final = "DEQUANTIZE * k * n"
 
-# --- norms, activations, conversions -----------------------------------------------------------------------------------------------
-
 _INTO: Final = "write out, read input"
 _NARROW: Final = "read input, write out, write scale"
-
-# --- norms and positions of queries and keys ---------------------------------------------------------------------------------------
 
 # Queries and keys [tokens, heads, head], read whole and written to tensors that may be the same memory.
 _PAIR: Final = "update q[*heads head], update k"
@@ -44,17 +32,6 @@ _NEW: Final = f"read q[*heads head], read k, write q_rope, write k_rope, {_TABLE
 _IN_PLACE: Final = "view q[*heads head], view k"
 _INTO_CACHE: Final = rotate_in_place(f"{_IN_PLACE}, view v, view k_cache, view v_cache, {_TABLE}, read slots", "q k")
 _KEYS, _VALUES = stored("k", "k_cache"), stored("v", "v_cache")
-
-
-# --- copies, the KV cache ----------------------------------------------------------------------------------------------------------
-
-
-def _transfer(caches: int, numbers: str, layers: str = "1") -> Row:
-    """A copy between the caches of a device and its host, which come before the lists of slots; ``numbers`` are what follows up to the
-    bytes of a slot and the number of layers."""
-    names = ", ".join(f"cache{place}" for place in range(caches))
-    moved = f"source.n * slot * {caches // 2} * {layers}"
-    return Row(f"{names}, read source, read target, {numbers}", reads=f"{moved} + source.size + target.size", writes=moved)
 
 
 table(f"""
@@ -87,7 +64,6 @@ sglang::fused_qk_norm_rope_out: {normalise_and_rotate(f"view qkv, {_WEIGHTS}, re
 sgl_kernel::fused_qk_norm_rope trtllm::fused_qk_norm_rope:
     {normalise_and_rotate(f"view qkv, heads_q, heads_k, heads_v, head, eps, {_WEIGHTS}, base, is_neox, read positions")}
 [element-wise sgl_kernel::]
-gelu_quick: {_INTO}; cost = SIGMOID + 2; per = out
 sgl_per_token_group_quant_fp8 sgl_per_token_group_quant_int8 sgl_per_token_group_quant_8bit sgl_per_token_quant_fp8: {_NARROW};
     cost = DYNAMIC_QUANTIZE
 [element-wise sglang::]
@@ -104,8 +80,8 @@ per_tensor_absmax_fp8: read input, write scale; cost = 2
 scaled_fp4_quant: read input, write out, write block_scale, read scale; cost = DYNAMIC_QUANTIZE
 apply_rope_inplace: {rotate_in_place(f"{_IN_PLACE}, {_TABLE}", "q k")}
 # Keys are read once, to be rotated and stored.
-apply_rope_inplace_with_kvcache:
-    {replace(_INTO_CACHE, other=f"{_INTO_CACHE.other} + {_KEYS[0]} + {_VALUES[0]}", also=f"{_VALUES[1]} + slots.size", writes=f"{_INTO_CACHE.writes} + {_KEYS[2]} + {_VALUES[2]}")}
+apply_rope_inplace_with_kvcache: {_INTO_CACHE}; other = {_INTO_CACHE.other} + {_KEYS[0]} + {_VALUES[0]};
+    also = {_VALUES[1]} + slots.size; writes = {_INTO_CACHE.writes} + {_KEYS[2]} + {_VALUES[2]}
 rotary_embedding_without_key: {rotate_in_place("read positions, view query, head, view table", "query")}
 [element-wise]
 # With a flag, an activation of [gate, factor] comes first, and the result is half as wide.
@@ -148,27 +124,33 @@ sgl_kernel::apply_rope_pos_ids_cos_sin_cache: {_NEW}, read v, view k_cache, view
 [copy sgl_kernel::]
 copy_to_gpu_no_ce: read input, write out
 concat_mla_k: write out, read input, read rope
-transfer_kv_per_layer: {_transfer(4, "slot")}
-transfer_kv_per_layer_pf_lf transfer_kv_per_layer_ph_lf: {_transfer(4, "layer, slot")}
-transfer_kv_all_layer: {_transfer(4, "slot, layers", "layers")}
-transfer_kv_all_layer_lf_pf transfer_kv_all_layer_lf_ph: {_transfer(4, "slot, layout, layers", "layers")}
-transfer_kv_per_layer_mla: {_transfer(2, "slot")}
-transfer_kv_per_layer_mla_pf_lf: {_transfer(2, "layer, slot")}
-transfer_kv_all_layer_mla: {_transfer(2, "slot, layers", "layers")}
-transfer_kv_all_layer_mla_lf_pf: {_transfer(2, "slot, layout, layers", "layers")}
+# Between the caches of a device and its host, which come before the lists of slots: the bytes of a slot, and perhaps of all layers.
+transfer_kv_per_layer: k, k_to, v, v_to, read source, read target, slot; moved = 2 * source.n * slot;
+    reads = moved + source.size + target.size; writes = moved
+transfer_kv_per_layer_pf_lf transfer_kv_per_layer_ph_lf like transfer_kv_per_layer: k, k_to, v, v_to, read source, read target,
+    layer, slot
+transfer_kv_all_layer like transfer_kv_per_layer: k, k_to, v, v_to, read source, read target, slot, layers;
+    moved = 2 * source.n * slot * layers
+transfer_kv_all_layer_lf_pf transfer_kv_all_layer_lf_ph like transfer_kv_all_layer: k, k_to, v, v_to, read source, read target, slot,
+    layout, layers
+transfer_kv_per_layer_mla like transfer_kv_per_layer: kv, kv_to, read source, read target, slot; moved = source.n * slot
+transfer_kv_per_layer_mla_pf_lf like transfer_kv_per_layer_mla: kv, kv_to, read source, read target, layer, slot
+transfer_kv_all_layer_mla like transfer_kv_per_layer: kv, kv_to, read source, read target, slot, layers;
+    moved = source.n * slot * layers
+transfer_kv_all_layer_mla_lf_pf like transfer_kv_all_layer_mla: kv, kv_to, read source, read target, slot, layout, layers
 [copy]
 sglang::store_cache: {store("view key, view value, view key_cache, view value_cache, read slots")}
 sgl_kernel::store_kv_cache: {store("view key_cache, view value_cache, read slots, view key, view value")}
 [matmul sgl_kernel:: scaled]
 int8_scaled_mm fp8_scaled_mm: {SCALED}, out_dtype, read bias?
 fp8_blockwise_scaled_mm: {SCALED}, out_dtype
-bmm_fp8: {_BETWEEN}
-cutlass_scaled_fp4_mm: {_OUT_FIRST}, read scale_a, read scale_b, read alpha
-dsv3_fused_a_gemm dsv3_router_gemm: {_OUT_FIRST}
+bmm_fp8: left, right, write out, read scale_a, read scale_b
+cutlass_scaled_fp4_mm: write out, left, right, read scale_a, read scale_b, read alpha
+dsv3_fused_a_gemm dsv3_router_gemm: write out, left, right
 qserve_w4a8_per_chn_gemm: left, right, read wscales, read ascales, read w_szs, read a_ssums, write out
 qserve_w4a8_per_group_gemm: left, right, read zeros, read scales_i8, read wscales, read ascales, write out
 [matmul sglang:: scaled]
-fp8_blockwise_scaled_mm: {_OUT_FIRST}, read scale_a, read scale_b
+fp8_blockwise_scaled_mm: write out, left, right, read scale_a, read scale_b
 tiny_gemm_bf16 n128k512_gemm_bf16 n32k5120_gemm_bf16 dsv3_router_gemm: left, right, write out
 cutedsl_tgv_bf16_gemm: left, right, read bias?
 cutedsl_tgv_bf16_gemm_out: left, right, write out, read bias?
@@ -178,9 +160,9 @@ triton_mxfp8_block_scaled_matmul: left, read scale_a, right, read scale_b, out_d
 w8a8_block_fp8_matmul_deepgemm w8a8_block_fp8_matmul_triton: {SCALED}, block, out_dtype
 deep_gemm_fp8_fp8_bf16_nt deep_gemm_mxfp8_fp8_bf16_nt: left, read scale_a, right, read scale_b, write out
 bf16_gemm_dispatch: left, right, read bias?
-flashinfer_dsv3_router_gemm: {_OUT_FIRST}
+flashinfer_dsv3_router_gemm: write out, left, right
 flashinfer_bmm_fp8 flashinfer_gemm_fp8_nt_groupwise flashinfer_mm_mxfp8: {SCALED}, out_dtype
-flashinfer_bmm_fp8_batched _bmm_fp8_op: {_BETWEEN}
+flashinfer_bmm_fp8_batched _bmm_fp8_op: left, right, write out, read scale_a, read scale_b
 fp4_gemm: left, right, read scale_a?, read scale_b, read alpha, out_dtype
 aiter_gemm_a4w4: {SCALED}, like, out_dtype=15
 aiter_gemm_afp4wfp4: {SCALED}, write out
@@ -191,8 +173,3 @@ apply_bnb_4bit broadcast_indexer_topk_from_rank0_ deepseek_v4_attention_with_out
     pcg_dsa_indexer_prefill_split unified_attention_with_output_and_lse unified_linear_attention_with_output
     unified_sparse_attention_with_output triton_mxfp8_blockscaled_linear: {LAYER}
 """)
-register(
-    {**{name: Row(_INTO, GATED[name], per="out") for name in ("silu_and_mul", "gelu_and_mul", "gelu_tanh_and_mul")}},
-    "element-wise",
-    namespace="sgl_kernel::",
-)

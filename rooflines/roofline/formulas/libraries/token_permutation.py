@@ -124,8 +124,8 @@ te_moe::permute_mask_map_bwd: read grad[rows k], read weights?, read map, offset
 # The rows of each token added up, perhaps weighted.
 te_moe::unpermute_index_map_fwd te_moe::unpermute_mask_map_fwd: read rows[_ k], read map, read weights?, tokens;
     other = rows.n * (1 + bool(weights.n)); writes = tokens * k * rows.item
-te_moe::unpermute_mask_map_bwd_no_probs: read grad[_ k], read map, offsets, tokens, experts, rows; reads = selected(grad,
-    rows * k) + map.size; writes = rows * k * grad.item
+te_moe::unpermute_mask_map_bwd_no_probs: read grad[_ k], read map, offsets, tokens, experts, rows;
+    reads = selected(grad, rows * k) + map.size; writes = rows * k * grad.item
 # Whole chunks of tokens and their weights in another order; where each of them goes is kept.
 te_moe::chunk_sort_fwd _moe_chunk_sort: read tokens[n k], read sizes, read more_sizes, read weights?;
     reads = tokens.size + 2 * sizes.size + weights.size; writes = tokens.n * tokens.item + 4 * n + weights.n * weights.item
