@@ -12,7 +12,8 @@ bytes to read, ``item`` bytes an element, a ``dtype``, ``rank`` dimensions and t
 its dimensions are then 0. The costs of ``costs.py`` have their names; further functions are those of ``_FUNCTIONS``. ``item(name,
 dtype)`` is the size of an element of the dtype argument ``name``, or else of ``dtype`` if there is one, ``recorded(name)`` says
 whether the argument was recorded, ``value(name)`` is what was recorded or None, and ``returned(reason)`` is the bytes of results whose
-sizes depend on values, which a recording has; the reason says what is missing where nothing has them.
+sizes depend on values, which a recording has; the reason says what is missing where nothing has them. ``returned_tensor(place, reason)`` is one
+of the returned tensors; without a reason it may be absent.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ class _Tensors:
     def __len__(self) -> int:
         return len(self.tensors)
 
-    def __getitem__(self, index: int) -> int:
+    def __getitem__(self, index: Any) -> Any:
         try:
             return self.tensors[0].shape[index] if self.tensors else 0
         except IndexError:
@@ -184,11 +185,20 @@ def _item(args: Arguments, name: str, dtype: str = "") -> int:
     return size_of(found)
 
 
+def _output(hints: Hints, place: int, reason: str = "") -> _Tensors:
+    """A tensor that the call returned. Where it was not recorded, none, or NotCounted with the reason."""
+    if hints.outputs is not None and place < len(hints.outputs):
+        return _Tensors(hints.outputs[place])
+    if reason:
+        raise NotCounted(reason)
+    return _Tensors()
+
+
 # Dtypes whose elements hold two numbers of 4 bits.
 PACKED: Final = ("uint8", "float4_e2m1fn_x2")
 _FUNCTIONS: Final[dict[str, Any]] = {
     **{name: value for name, value in vars(costs).items() if name.isupper()},
-    "__builtins__": {}, "isinstance": isinstance, "float": float, "min": min, "max": max, "sum": sum, "len": len, "bool": bool,
+    "__builtins__": {}, "isinstance": isinstance, "float": float, "int": int, "min": min, "max": max, "sum": sum, "len": len, "bool": bool,
     "prod": prod, "selected": _selected, "up": _up, "first": _first, "share": _share,
     "packed": lambda source: source.dtype in PACKED, "floating": lambda source: floating(source.dtype),
 }  # fmt: skip
@@ -204,6 +214,7 @@ class _Names(dict[str, Any]):
         self["recorded"] = arguments.recorded
         self["value"] = lambda name: arguments.value(name) if arguments.recorded(name) else None
         self["returned"] = lambda reason: result_bytes(hints, reason)
+        self["returned_tensor"] = partial(_output, hints)
 
     def __missing__(self, name: str) -> Any:
         if not self._arguments.has(name):

@@ -15,19 +15,14 @@ from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of
-from rooflines.roofline.formulas.copies import moved
-from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
-from rooflines.roofline.formulas.gather import selected
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size
 from rooflines.roofline.formulas.matmul import grouped_product, product_flops
 from rooflines.roofline.formulas.narrow import widened
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
-from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.registry import formula
 from rooflines.roofline.formulas.rows import Row, row_work
 from rooflines.roofline.formulas.scaled import operand_precision
 from rooflines.roofline.formulas.tables import table
-
-# --- copies ------------------------------------------------------------------------------------------------------------------------
 
 # Blocks of columns, or the parts of ranks, in another order; a node is given the gradient, which goes back.
 _REORDERED: Final = Row("read self, read sizes?, read order?, read sizes_back?, read order_back?", result="self")
@@ -35,47 +30,6 @@ for _device in ("_gpu", "_cpu", "_split_gpu", "_split_cpu"):
     _node = f"torch::autograd::CppNode<fbgemm_gpu::PermutePooledEmbsFunction<&fbgemm_gpu::permute_pooled_embs{_device}"
     formula(f"{_node}> >", f"{_node}>>", category="copy")(partial(row_work, row=_REORDERED))
 
-
-@hinted_formula("fbgemm::permute_2D_sparse_data", "fbgemm::permute_1D_sparse_data", "fbgemm::permute_sparse_data",
-                "fbgemm::permute_sparse_features", category="copy")  # fmt: skip
-def _permute_features(signature: Signature, hints: Hints) -> Work:
-    """Rows of lengths and the values of each in another order. ``permute`` may leave rows out or repeat them; the sum of the lengths
-    then says how many values there are."""
-    args = Arguments(signature, "permute lengths values weights=None permuted_lengths_sum=None")
-    permute, lengths, values = args.tensor("permute"), args.tensor("lengths"), args.tensor("values")
-    total = args.value("permuted_lengths_sum") if args.recorded("permuted_lengths_sum") else None
-    rows, assumption = lengths.shape[0] if lengths.shape else 0, ""
-    if hints.outputs is not None and len(hints.outputs) > 1:
-        total = hints.outputs[1].numel
-    elif not isinstance(total, int):
-        total = values.numel * permute.numel // rows if rows else 0
-        assumption = "features have equally many values" if permute.numel != rows else ""
-    kept = permute.numel * (lengths.numel // rows if rows else 0)
-    parts = [part for part in (values, args.optional("weights")) if part is not None]
-    return Work(
-        bytes_read=size(permute) + selected(lengths, kept) + sum(selected(part, total) for part in parts),
-        bytes_written=kept * size_of(lengths.dtype) + total * sum(size_of(part.dtype) for part in parts),
-        assumption=assumption,
-    )
-
-
-@hinted_formula("fbgemm::dense_to_jagged", "fbgemm::dense_to_jagged_forward", "fbgemm::jagged_to_padded_dense_backward",
-                category="copy")  # fmt: skip
-def _to_jagged(signature: Signature, hints: Hints) -> Work:
-    """[rows, longest, ...] -> [total, ...]."""
-    args = Arguments(signature, "dense offsets total=None")
-    dense, total, offsets = args.tensor("dense"), args.value("total"), args.tensors("offsets")
-    if not isinstance(total, int):
-        if hints.outputs is None:
-            raise NotCounted("sum of the lengths not recorded")
-        total = hints.outputs[0].shape[0]
-    results = total * prod(dense.shape[1 + max(len(offsets), 1) :])
-    return moved(selected(dense, results) + size(*offsets), results * size_of(dense.dtype))
-
-
-# --- element-wise ------------------------------------------------------------------------------------------------------------------
-
-_TO_BYTES: Final = "FloatToFP8 FloatToFused8Bit HalfToFused8Bit FloatOrHalfToFused8Bit"
 
 # The number of a result's dtype, its bytes and precision.
 _DTYPES: Final = {0: (4, "=fp32"), 1: (2, "=fp16"), 5: (2, "=bf16")}
@@ -93,23 +47,8 @@ def _from_bytes(schema: str, code: int | None = None) -> str:
     )
 
 
-# --- reductions and products -------------------------------------------------------------------------------------------------------
-
-
 PADDING: Final = "no row is padding"
-
-# --- products ----------------------------------------------------------------------------------------------------------------------
-
-# [..., m, k] @ [..., n, k]^T with scales; each result is scaled once, or each element of a narrow weight is widened.
-_PLAIN: Final = Row(
-    "read left[*m k], read right[*groups n packed], read scales*",
-    matrix="2 * m * k * n",
-    other="m * n * bool(scales)",
-    writes="2 * m * n",
-)
 _WIDENING: Final = "DEQUANTIZE * right.n * {} if left.dtype != right.dtype else m * n * bool(scales)"
-# Where each group's padding starts is data.
-_GROUPS: Final = replace(_PLAIN, assumption=PADDING)
 
 
 def _stacked(count: int) -> str:
@@ -184,23 +123,6 @@ def _listed(signature: Signature) -> Work:
     )
 
 
-# --- tokens of experts -------------------------------------------------------------------------------------------------------------
-
-# Rows of [tokens, k], perhaps times a score of [tokens, experts] each, perhaps as fp8 with a scale for each row.
-_GATHERED: Final = Row(
-    "read source[*tokens k], read index",
-    where="made = index.n * k", reads="selected(source, made) + index.size", writes="made * source.item",
-)  # fmt: skip
-_SCALED_ROWS: Final = replace(
-    _GATHERED,
-    schema="read source[*tokens k], read index, read experts?, read scores, view valid?",
-    other="made",
-    reads=f"{_GATHERED.reads} + experts.size + selected(scores, index.n)",
-    assumption=PADDING,
-    given="valid",
-)
-
-
 table(f"""
 [copy]
 # Indices sorted into a bucket for each rank: a division and a remainder an index, a length for each bucket and row.
@@ -213,25 +135,36 @@ fbgemm::invert_permute: read permute -> permute
 fbgemm::expand_into_jagged_permute: read permute, read input_offset, read output_offset, output_size;
     writes = output_size * output_offset.item
 # Blocks of columns, or the parts of ranks, in another order; a node is given the gradient, which goes back.
-fbgemm::permute_pooled_embs fbgemm::permute_pooled_embs_auto_grad fbgemm::permute_pooled_embs_split: read self, read sizes?,
-    read order?, read sizes_back?, read order_back? -> self
-fbgemm::permute_pooled_embs_auto_grad_split fbgemm::recat_embedding_grad_output_mixed_D_batch: read self, read sizes?, read order?,
-    read sizes_back?, read order_back? -> self
-fbgemm::recat_embedding_grad_output_mixed_D fbgemm::recat_embedding_grad_output: read self, read sizes?, read order?,
-    read sizes_back?, read order_back? -> self
+fbgemm::permute_pooled_embs fbgemm::permute_pooled_embs_auto_grad fbgemm::permute_pooled_embs_split
+    fbgemm::permute_pooled_embs_auto_grad_split fbgemm::recat_embedding_grad_output_mixed_D_batch
+    fbgemm::recat_embedding_grad_output_mixed_D fbgemm::recat_embedding_grad_output: {_REORDERED}
 # [total, ...] -> [rows, longest, ...], filled up; what is longer is cut off.
-fbgemm::jagged_to_padded_dense fbgemm::jagged_to_padded_dense_forward: read values[total *inner], read offsets+, longest*;
-    made = (offsets[0] - 1) * prod(longest) * inner; reads = selected(values, made) + offsets.size; writes = made * values.item
-fbgemm::jagged_2d_to_dense fbgemm::jagged_1d_to_dense: read values[total *inner], read offsets+, longest*;
-    made = (offsets[0] - 1) * prod(longest) * inner; reads = selected(values, made) + offsets.size; writes = made * values.item
+fbgemm::jagged_to_padded_dense fbgemm::jagged_to_padded_dense_forward fbgemm::jagged_2d_to_dense fbgemm::jagged_1d_to_dense: read
+    values[total *inner], read offsets+, longest*; made = (offsets[0] - 1) * prod(longest) * inner;
+    reads = selected(values, made) + offsets.size; writes = made * values.item
+# [rows, longest, ...] -> [total, ...].
+fbgemm::dense_to_jagged fbgemm::dense_to_jagged_forward fbgemm::jagged_to_padded_dense_backward: read dense, read offsets*,
+    total=None; rows = total if isinstance(value('total'), int) else returned_tensor(0, 'sum of the lengths not recorded')[0];
+    made = rows * prod(dense[1 + max(len(offsets), 1):]); reads = selected(dense, made) + offsets.size; writes = made * dense.item
+# Rows of lengths and the values of each in another order. ``permute`` may leave rows out or repeat them; the sum of the lengths then
+# says how many values there are.
+fbgemm::permute_2D_sparse_data fbgemm::permute_1D_sparse_data fbgemm::permute_sparse_data fbgemm::permute_sparse_features: read
+    permute, read lengths[rows *rest], read values, read weights?, permuted_lengths_sum=None;
+    even = not returned_tensor(1) and not isinstance(value('permuted_lengths_sum'), int); kept = permute.n * rest;
+    total = returned_tensor(1).n if returned_tensor(1) else values.n * permute.n // max(rows, 1) if even else permuted_lengths_sum;
+    reads = permute.size + selected(lengths, kept) + selected(values, total) + selected(weights, total); precision = none;
+    writes = kept * lengths.item + total * (values.item + weights.item); assumption = features have equally many values;
+    given = even and permute.n != rows
 fbgemm::index_select_dim0: read self[rows *rest], read indices; reads = selected(self, indices.n * rest) + indices.size;
     writes = indices.n * rest * self.item
 # Rows of [tokens, k], perhaps times a score of [tokens, experts] each, perhaps as fp8 with a scale for each row.
 fbgemm::gather_along_first_dim: read source[*tokens k], read index; made = index.n * k; reads = selected(source, made) + index.size;
     writes = made * source.item
-fbgemm::gather_scale_dense_tokens: {_SCALED_ROWS}
-fbgemm::gather_scale_quant_dense_tokens:
-    {replace(_SCALED_ROWS, schema="read source[*tokens k], read index, read experts?, read scores, bound=None, view valid?", other=f"made * {1 + DYNAMIC_QUANTIZE}", writes="made + 4 * index.n")}
+fbgemm::gather_scale_dense_tokens like fbgemm::gather_along_first_dim: read source[*tokens k], read index, read experts?,
+    read scores, view valid?; other = made; reads = selected(source, made) + index.size + experts.size + selected(scores, index.n);
+    assumption = {PADDING}; given = valid
+fbgemm::gather_scale_quant_dense_tokens like fbgemm::gather_scale_dense_tokens: read source[*tokens k], read index, read experts?,
+    read scores, bound=None, view valid?; other = made * (1 + DYNAMIC_QUANTIZE); writes = made + 4 * index.n
 # Rows added to those of [tokens, k].
 fbgemm::scatter_add_along_first_dim fbgemm::scatter_add_dense_tokens: read target, read source[*rows k], read index, view valid?;
     taken = index.n * k; changed = selected(target, taken); other = taken; reads = taken * source.item + index.size + changed;
@@ -252,28 +185,26 @@ fbgemm::permute_multi_embedding fbgemm::permute_multi_embedding_function: read p
 # Two compares an index; only indices out of bounds are written.
 fbgemm::bounds_check_indices: read rows, read indices, read offsets; cost = 2; per = indices
 # A byte an element, in rows filled up to four, and two float32 behind each; the range of each row is searched for.
-{" ".join(f"fbgemm::{name}RowwiseQuantized" for name in _TO_BYTES.split())}: read self[*rows k]; cost = QUANTIZE + 2; per = self;
+fbgemm::FloatToFP8RowwiseQuantized fbgemm::FloatToFused8BitRowwiseQuantized fbgemm::HalfToFused8BitRowwiseQuantized
+    fbgemm::FloatOrHalfToFused8BitRowwiseQuantized: read self[*rows k]; cost = QUANTIZE + 2; per = self;
     writes = rows * (up(k, 4) * 4 + 8)
 # ``bit_rate`` bits an element, and two float16 behind each row.
-{" ".join(f"fbgemm::{name}ToFusedNBitRowwiseQuantizedSBHalf" for name in ("Float", "Half", "FloatOrHalf"))}: read self[*rows k],
-    bit_rate; cost = QUANTIZE + 2; per = self; writes = rows * (up(k * bit_rate, 8) + 4)
+fbgemm::FloatToFusedNBitRowwiseQuantizedSBHalf fbgemm::HalfToFusedNBitRowwiseQuantizedSBHalf
+    fbgemm::FloatOrHalfToFusedNBitRowwiseQuantizedSBHalf: read self[*rows k], bit_rate; cost = QUANTIZE + 2; per = self;
+    writes = rows * (up(k * bit_rate, 8) + 4)
 fbgemm::FloatToHFP8Quantized: read self; cost = 1; per = self; writes = self.n
 fbgemm::FloatToBfloat16Quantized: read self; cost = 1; per = self; writes = 2 * self.n
 fbgemm::HFP8QuantizedToFloat fbgemm::Bfloat16QuantizedToFloat: read self; cost = 1; per = self; writes = 4 * self.n; precision = fp32
 # Elements of a jagged tensor with those of dense ones; the result is jagged, or dense.
 fbgemm::jagged_dense_elementwise_add: read values, read offsets*, read y, read y_1? -> y; cost = 1; per = values;
     reads = values.size + offsets.size + selected(y, values.n) + selected(y_1, values.n)
-# Elements of a jagged tensor with those of dense ones; the result is jagged, or dense.
-fbgemm::jagged_dense_elementwise_add_jagged_output: read values, read offsets*, read y, read y_1? -> values; cost = 1; per = values;
-    reads = values.size + offsets.size + selected(y, values.n) + selected(y_1, values.n)
-fbgemm::jagged_dense_elementwise_mul fbgemm::jagged_dense_elementwise_mul_forward: read values, read offsets*, read y,
-    read y_1? -> values; cost = 1; per = values; reads = values.size + offsets.size + selected(y, values.n) + selected(y_1, values.n)
+fbgemm::jagged_dense_elementwise_add_jagged_output fbgemm::jagged_dense_elementwise_mul fbgemm::jagged_dense_elementwise_mul_forward
+    like fbgemm::jagged_dense_elementwise_add: ; result = values
 fbgemm::jagged_dense_dense_elementwise_add_jagged_output fbgemm::jagged_dense_dense_elementwise_add_jagged_output_forward like
-    fbgemm::jagged_dense_elementwise_add_jagged_output: ; cost = 2
+    fbgemm::jagged_dense_elementwise_mul: ; cost = 2
 # The largest magnitude of each row, of each column, of each block or of all, and a byte an element; a scale is float32.
-fbgemm::quantize_fp8_per_row triton::quantize_fp8_row triton::quantize_fp8_packed_row: read self[*rows k]; cost = DYNAMIC_QUANTIZE;
-    per = self; writes = self.n + 4 * rows
-triton::quantize_fp8_packed_row_raw: read self[*rows k]; cost = DYNAMIC_QUANTIZE; per = self; writes = self.n + 4 * rows
+fbgemm::quantize_fp8_per_row triton::quantize_fp8_row triton::quantize_fp8_packed_row triton::quantize_fp8_packed_row_raw: read
+    self[*rows k]; cost = DYNAMIC_QUANTIZE; per = self; writes = self.n + 4 * rows
 fbgemm::quantize_fp8_per_col like fbgemm::quantize_fp8_per_row: ; writes = self.n + 4 * k
 fbgemm::quantize_fp8_per_tensor fbgemm::per_tensor_dynamic_quantize_i8 triton::quantize_fp8_tensor like fbgemm::quantize_fp8_per_row:
     read self; writes = self.n + 4
@@ -341,13 +272,12 @@ fbgemm::bf16i4bf16_rowwise fbgemm::bf16i4bf16_rowwise_batched fbgemm::bf16i4bf16
     fbgemm::f8i4bf16_rowwise fbgemm::f8i4bf16_shuffled like fbgemm::f8f8bf16: ; other = {_WIDENING.format(2)}
 fbgemm::bf16_fast_gemv fbgemm::bf16fp8bf16_fast_gemv like fbgemm::f8f8bf16: ; other = {_WIDENING.format(1)}
 # Where each group's padding starts is data.
-fbgemm::bf16bf16bf16_grouped_dynamic: {replace(_GROUPS, other="")}
-# Where each group's padding starts is data.
-fbgemm::f8f8bf16_rowwise_grouped_dynamic: {_GROUPS}
+fbgemm::bf16bf16bf16_grouped_dynamic like fbgemm::f8f8bf16: ; other = ; assumption = {PADDING}
+fbgemm::f8f8bf16_rowwise_grouped_dynamic like fbgemm::f8f8bf16: ; assumption = {PADDING}
 [matmul fbgemm:: functions]
 bf16bf16bf16_grouped_stacked bf16bf16bf16_grouped_grad: {_stacked(1)}
-f8f8bf16_rowwise_grouped_stacked f8f8bf16_groupwise_grouped f8f8bf16_groupwise_grouped_preshuffle: {_stacked(3)}
-bf16i4bf16_shuffled_grouped: {_stacked(3)}
+f8f8bf16_rowwise_grouped_stacked f8f8bf16_groupwise_grouped f8f8bf16_groupwise_grouped_preshuffle bf16i4bf16_shuffled_grouped:
+    {_stacked(3)}
 f8i4bf16_shuffled_grouped: {_stacked(4)}
 f4f4bf16_grouped_stacked: {_stacked(5)}
 [moe]
