@@ -18,7 +18,6 @@ from rooflines.roofline.formulas.libraries.norms import register_norms
 from rooflines.roofline.formulas.matmul import grouped_product, product
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import formula
-from rooflines.roofline.formulas.rows import Row, register
 from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision
 from rooflines.roofline.formulas.tables import table
 
@@ -117,33 +116,14 @@ for _names, _schema in _GROUPED.items():
     formula(*_names.split(), category="matmul")(partial(_grouped, schema=_schema))
 
 
-# --- conversions -------------------------------------------------------------------------------------------------------------------
-
-
-def _narrow(scales: str, copies: int = 1, bits: int = 8, rest: str = "dtype", ranged: str = "1") -> Row:
+def _narrow(scales: str, copies: int = 1, bits: int = 8, rest: str = "dtype", ranged: str = "1") -> str:
     """A conversion to ``copies`` tensors of ``bits``, each with ``scales`` bytes of scales. It searches for the range of each block,
     unless it is given the scale."""
-    return Row(
-        f"read self, {rest}",
-        other=f"self.n * ({costs.QUANTIZE * copies} + 2 * ({ranged}))",
-        reads="self.size + given.size" if "given" in rest else "",
-        writes=f"{copies} * (self.n * {bits} // 8 + {scales})",
-    )
+    reads = "reads = self.size + given.size; " if "given" in rest else ""
+    made = f"{copies} * (self.n * {bits} // 8 + {scales})"
+    return f"read self, {rest}; other = self.n * ({costs.QUANTIZE * copies} + 2 * ({ranged})); {reads}writes = {made}"
 
 
-_BLOCKS: Final = "4 * up(self.n, 128)"
-_GIVEN: Final = "dtype, read given?"
-
-
-def _wide(rest: str, numbers: int = 1) -> Row:
-    """The way back from ``numbers`` numbers in an element."""
-    made = f"{numbers} * self.n * item('out_dtype')"
-    return Row(f"read self, read scale, {rest}", numbers, "self", writes=made, precision="out_dtype")
-
-
-# --- norms, gates and layouts ------------------------------------------------------------------------------------------------------
-
-_MODULATE: Final = costs.SCALE_AND_SHIFT + 1  # x * (1 + scale) + shift
 register_norms("_RMSNormFunction", "_RMSNormResidualFunction", rms=True)
 
 # silu(a) * b * weight of [rows, 2 * hidden] and a weight for each row.
@@ -153,23 +133,31 @@ _SILU_GATE: Final = "a gate of SiLU, because the name of the activation is not r
 table(f"""
 [element-wise]
 {_KERNELS}quantize_fp8_tensorwise primus::quantize_fp8_tensorwise primus::quantize_fp8_prescaled
-    primus::quantize_fp8_prescaled_stochastic: {_narrow("4", rest=_GIVEN, ranged="not given")}
+    primus::quantize_fp8_prescaled_stochastic: {_narrow("4", rest="dtype, read given?", ranged="not given")}
 # A place for the range follows the scale.
-primus::cast_fp8_triton: {_narrow("4", rest=f"{_GIVEN}, read range?", ranged="not given or bool(range)")}
-primus::cast_transpose_fp8_triton: {_narrow("4", 2, rest=f"{_GIVEN}, read range?", ranged="not given or bool(range)")}
+primus::cast_fp8_triton: {_narrow("4", rest="dtype, read given?, read range?", ranged="not given or bool(range)")}
+primus::cast_transpose_fp8_triton: {_narrow("4", 2, rest="dtype, read given?, read range?", ranged="not given or bool(range)")}
 {_KERNELS}quantize_fp8_rowwise: {_narrow("4 * (self.n // self[axis])", rest="dtype, axis, read given?", ranged="not given")}
-primus_turbo::quant_fp8_blockwise_impl: {_narrow(_BLOCKS)}
+primus_turbo::quant_fp8_blockwise_impl: {_narrow("4 * up(self.n, 128)")}
 {_KERNELS}quantize_fp8_blockwise_segment_m_row_col primus_turbo::quant_fp8_blockwise_segment_m_row_col_impl
-    primus_turbo::quant_fp8_blockwise_dual_impl primus_turbo::quant_fp8_blockwise_for_act_grad_impl: {_narrow(_BLOCKS, 2)}
+    primus_turbo::quant_fp8_blockwise_dual_impl primus_turbo::quant_fp8_blockwise_for_act_grad_impl:
+    {_narrow("4 * up(self.n, 128)", 2)}
 {_KERNELS}quantize_fp8_blockwise_for_weight primus_turbo::quant_fp8_blockwise_for_weight_impl: {_narrow("4 * up(self.n, 128 * 128)")}
 primus::quantize_mxfp4_dual: {_narrow("up(self.n, 32)", 2, bits=4)}
+{_KERNELS}quantize_mxfp4 {_KERNELS}grouped_quantize_mxfp4: {_narrow("up(self.n, 32)", bits=4)}
+{_KERNELS}quantize_mxfp4_dual {_KERNELS}grouped_quantize_mxfp4_dual: {_narrow("up(self.n, 32)", 2, bits=4)}
+{_KERNELS}quantize_mxfp8 {_KERNELS}grouped_quantize_mxfp8: {_narrow("up(self.n, 32)")}
+{_KERNELS}quantize_mxfp8_dual {_KERNELS}grouped_quantize_mxfp8_dual: {_narrow("up(self.n, 32)", 2)}
+# The way back, from two numbers in an element of 4 bits.
 {_KERNELS}dequantize_fp8_tensorwise primus_turbo::dequant_fp8_blockwise_impl primus_turbo::dequant_fp8_blockwise_for_weight_impl:
-    {_wide("out_dtype")}
-{_KERNELS}dequantize_fp8_rowwise: {_wide("axis, out_dtype")}
-{_KERNELS}dequantize_mxfp4: {_wide("axis, block, out_dtype", numbers=2)}
-{_KERNELS}dequantize_mxfp8: {_wide("axis, block, out_dtype")}
-{_KERNELS}grouped_dequantize_mxfp8: {_wide("offsets, padded_offsets, axis, block, out_dtype")}
-primus::modulate primus::modulate_v2: read x, read scale, read shift -> x; cost = {_MODULATE}; per = x
+    read self, read scale, out_dtype; cost = 1; per = self; writes = self.n * item('out_dtype'); precision = out_dtype
+{_KERNELS}dequantize_fp8_rowwise like {_KERNELS}dequantize_fp8_tensorwise: read self, read scale, axis, out_dtype
+{_KERNELS}dequantize_mxfp8 like {_KERNELS}dequantize_fp8_tensorwise: read self, read scale, axis, block, out_dtype
+{_KERNELS}dequantize_mxfp4 like {_KERNELS}dequantize_mxfp8: ; cost = 2; writes = 2 * self.n * item('out_dtype')
+{_KERNELS}grouped_dequantize_mxfp8 like {_KERNELS}dequantize_fp8_tensorwise: read self, read scale, offsets, padded_offsets, axis,
+    block, out_dtype
+# x * (1 + scale) + shift
+primus::modulate primus::modulate_v2: read x, read scale, read shift -> x; cost = SCALE_AND_SHIFT + 1; per = x
 # x: g * (1 + scale); scale and shift: a sum over the tokens each.
 primus::modulate_backward primus::modulate_backward_v2: read grad, read x, read scale, of_x, of_scale, of_shift;
     other = grad.n * (2 * bool(of_x) + 2 * bool(of_scale) + bool(of_shift));
@@ -178,7 +166,7 @@ primus::modulate_backward primus::modulate_backward_v2: read grad, read x, read 
 # A layer norm of [tokens, batch, hidden] without parameters, then the scale and the shift [batch, hidden] of a diffusion step. In the
 # gradient the scale is the weight of the norm, and the shift its bias.
 primus::fused_ln_modulate primus::fused_ln_modulate_v2: read x[*rows hidden], read scale, read shift -> x;
-    cost = MEAN_AND_VARIANCE + SCALE_AND_SHIFT + {_MODULATE}; per = x; writes = 2 * 4 * rows
+    cost = MEAN_AND_VARIANCE + SCALE_AND_SHIFT + SCALE_AND_SHIFT + 1; per = x; writes = 2 * 4 * rows
 primus::fused_ln_modulate_backward primus::fused_ln_modulate_backward_v2: read grad, read x, read mean, read deviation,
     read scale -> x scale scale; cost = LAYER_NORM_BACKWARD + 1; per = x; precision = x
 [element-wise tensors_only]
@@ -195,13 +183,3 @@ GLUWithProbsBackward: read grad, update x, update weights, read rows?; other = x
 # The rows of each token added up.
 {_KERNELS}unpermute: read source, write target, read weights?, write weights_out?, read map; cost = 1; per = source
 """)
-register(
-    {
-        **{
-            f"{_KERNELS}quantize_mxfp{bits}{kind} {_KERNELS}grouped_quantize_mxfp{bits}{kind}": _narrow("up(self.n, 32)", copies, bits)
-            for bits in (4, 8)
-            for kind, copies in {"": 1, "_dual": 2}.items()
-        }
-    },
-    "element-wise",
-)

@@ -24,7 +24,6 @@ from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
-from rooflines.roofline.formulas.rows import Row
 from rooflines.roofline.formulas.tables import table
 
 _RECIPE: Final = "counted in the dtype of the tensors, because fp8 recipes are not recorded"
@@ -251,37 +250,13 @@ for _name, _schema in _GROUPED.items():
 
 # --- conversions, activations and norms --------------------------------------------------------------------------------------------
 
-_NARROW: Final = costs.QUANTIZE + 2  # and the largest magnitude, for the scales of later steps
 
-
-def _activation(cost: int, gated: bool = False) -> Row:
-    """``cost`` FLOPs for each number of the result, of which a gate leaves half; quantized as well where the result is fp8."""
-    made = "self.n // 2" if gated else "self.n"
-    return Row(
-        "read self, scale, range, inverse, index, dtype",
-        other=f"{made} * ({cost} + {_NARROW} * (dtype > 5))",
-        writes=f"{made} * (4 if dtype == 3 else 2 if dtype < 6 else 1)",
-        fits="dtype in (3, 4, 5, 6, 7)",
-    )
-
-
-# --- layouts of attention ----------------------------------------------------------------------------------------------------------
-
-_CONVERT: Final = "te_attention::convert_{0} te_kv_cache::convert_{0}"
-
-# --- routing of tokens -------------------------------------------------------------------------------------------------------------
-
-_SOFTMAX: Final = "scores by a softmax, because the name of the function is not recorded"
-_ROUTE: Final = costs.SOFTMAX + 1  # and the choice of the best
-_ROUTE_GRADIENT: Final = costs.SOFTMAX_BACKWARD + 1
-
-
-table(f"""
+table("""
 [element-wise tensors_only]
 # Two multiplications and an addition an element; the sine and cosine of each angle.
-FusedRoPEFunc: read x, read angles, read starts?, read ends? -> x; cost = 3; per = x; other = (2 * TRANSCENDENTAL) * angles.n
+FusedRoPEFunc: read x, read angles, read starts?, read ends? -> x; cost = 3; per = x; other = 2 * TRANSCENDENTAL * angles.n
 [element-wise with_gradient]
-FusedRoPEFuncBackward: update grad, inputs, read angles; cost = 3; per = grad; other = (2 * TRANSCENDENTAL) * angles.n
+FusedRoPEFuncBackward: update grad, inputs, read angles; cost = 3; per = grad; other = 2 * TRANSCENDENTAL * angles.n
 [reduction]
 # The gradient takes the place of the logits. The function of QuACK that has this name has no number after the labels, and keeps the
 # logarithm of each row's sum for its backward.
@@ -296,56 +271,59 @@ tex_ts::te_gemm_ts: read left, left_scale, left_index, left_type, flip_left, rea
     other = out.n * (adds + (GELU + 6 * back) * bool(gelu.n)) + (right.n if back else out.n) * bool(bias.n);
     also = out.size * adds + (gelu.size if back else bias.size); writes = bias.n * bias.item if back else gelu.n * gelu.item;
     precision = fp8; fits = left.dtype == 'uint8' and k * m == right.n
-    | read left, left_scale, left_index, left_type, flip_left, read right, right_scale, right_index, right_type, flip_right,
-    write out, out_scale, out_type, range, view bias?, bias_type, view gelu?, grad, workspace, workspace_size, accumulate, split;
-    n = out[-1]; k = left.n // n; m = out.n // n; back = bool(grad) if bias.n or gelu.n else 0; adds = bool(accumulate);
-    matrix = 2 * m * k * n; other = out.n * (adds + (GELU + 6 * back) * bool(gelu.n)) + (right.n if back else out.n) * bool(bias.n);
-    also = out.size * adds + (gelu.size if back else bias.size); writes = bias.n * bias.item if back else gelu.n * gelu.item;
-    fits = k * m == right.n
+    | ; precision = ; fits = k * m == right.n
 [element-wise]
-tex_ts::cast_to_fp8_ts tex_ts::cast_to_fp8_noalloc_ts: read self; cost = {_NARROW}; per = self; writes = self.n
+# Fp8, and the largest magnitude for the scales of later steps.
+tex_ts::cast_to_fp8_ts tex_ts::cast_to_fp8_noalloc_ts: read self; cost = (QUANTIZE + 2); per = self; writes = self.n
 tex_ts::cast_from_fp8_ts: read self, inverse, index, from_type, dtype; cost = 1; per = self; writes = 4 * self.n; precision = fp32;
     fits = dtype == 3
     | ; writes = 2 * self.n; precision = fp16; fits = dtype == 4
     | ; writes = 2 * self.n; precision = bf16; fits = dtype == 5
-tex_ts::gelu_ts: {_activation(costs.GELU)}
-tex_ts::relu_ts: {_activation(costs.BASIC)}
-tex_ts::qgelu_ts: {_activation(costs.SILU + 1)}
-tex_ts::srelu_ts: {_activation(2)}
-tex_ts::geglu_ts: {_activation(costs.GELU + 1, gated=True)}
-tex_ts::reglu_ts: {_activation(2, gated=True)}
-tex_ts::swiglu_ts: {_activation(costs.SILU + 1, gated=True)}
+# Quantized as well where the result is fp8; of gated ones half the numbers are left.
+tex_ts::gelu_ts: read self, scale, range, inverse, index, dtype; each = GELU; made = self.n;
+    other = made * (each + (QUANTIZE + 2) * (dtype > 5)); writes = made * (4 if dtype == 3 else 2 if dtype < 6 else 1);
+    fits = dtype in (3, 4, 5, 6, 7)
+tex_ts::relu_ts like tex_ts::gelu_ts: ; each = BASIC
+tex_ts::qgelu_ts like tex_ts::gelu_ts: ; each = SILU + 1
+tex_ts::srelu_ts like tex_ts::gelu_ts: ; each = 2
+tex_ts::geglu_ts like tex_ts::gelu_ts: ; each = GELU + 1; made = self.n // 2
+tex_ts::reglu_ts like tex_ts::gelu_ts: ; each = 2; made = self.n // 2
+tex_ts::swiglu_ts like tex_ts::gelu_ts: ; each = SILU + 1; made = self.n // 2
 [normalisation]
 # of inference: without statistics
 tex_ts::layernorm_fwd_inf_ts: read self, read weight, read bias -> self; cost = LAYER_NORM; per = self
-tex_ts::layernorm_fwd_fp8_inf_ts: read self, read weight, read bias; cost = LAYER_NORM + {_NARROW}; per = self; writes = self.n
+tex_ts::layernorm_fwd_fp8_inf_ts: read self, read weight, read bias; cost = LAYER_NORM + (QUANTIZE + 2); per = self; writes = self.n
 tex_ts::rmsnorm_fwd_inf_ts: read self, read weight -> self; cost = RMS_NORM; per = self
-tex_ts::rmsnorm_fwd_fp8_inf_ts: read self, read weight; cost = RMS_NORM + {_NARROW}; per = self; writes = self.n
+tex_ts::rmsnorm_fwd_fp8_inf_ts: read self, read weight; cost = RMS_NORM + (QUANTIZE + 2); per = self; writes = self.n
 [copy]
 # Queries, keys and values that lie together in [s, b, heads, 3 * depth], of which the argument is a view of the queries.
 te_attention::fa_prepare_fwd: read queries; reads = 3 * queries.n * queries.item; writes = 3 * queries.n * queries.item
 te_attention::fa_prepare_bwd: read queries, read keys, read values -> queries keys values;
     reads = queries.n * queries.item + keys.n * keys.item + values.n * values.item
 # Packed sequences [tokens, ...] from or to [batch, longest, ...]; places beyond the end of a sequence are not moved.
-{_CONVERT.format("thd_to_bshd")}: read self, read ends -> self; reads = self.n * self.item + ends.size
-{_CONVERT.format("bshd_to_thd")}: read self[batch longest *rest], read ends, tokens; reads = tokens * rest * self.item + ends.size;
-    writes = tokens * rest * self.item
+te_attention::convert_thd_to_bshd te_kv_cache::convert_thd_to_bshd: read self, read ends -> self;
+    reads = self.n * self.item + ends.size
+te_attention::convert_bshd_to_thd te_kv_cache::convert_bshd_to_thd: read self[batch longest *rest], read ends, tokens;
+    reads = tokens * rest * self.item + ends.size; writes = tokens * rest * self.item
 # New keys and values into the pages of a cache.
 te_kv_cache::copy_to_kv_cache: read keys, read values, key_cache, value_cache, read pages?, read new_lengths?,
     read lengths? -> keys values
 [moe tensors_only]
 # Logits [tokens, experts]. Scores like these, a byte that says whether a token goes to an expert, scores in float32 for the backward.
-FusedTopkScoreFunction: read logits[tokens experts], read bias? -> logits; cost = {_ROUTE}; per = logits;
-    writes = (1 + 4) * logits.n; assumption = {_SOFTMAX}
-FusedComputeScoresForMoEAuxLoss: read logits[tokens experts], read bias?; cost = {_ROUTE}; per = logits;
-    writes = (4 + 1 + 4) * logits.n; assumption = {_SOFTMAX}
+# The cost is that of a softmax, and of the choice of the best.
+FusedTopkScoreFunction: read logits[tokens experts], read bias? -> logits; cost = SOFTMAX + 1; per = logits;
+    writes = (1 + 4) * logits.n; assumption = scores by a softmax, because the name of the function is not recorded
+FusedComputeScoresForMoEAuxLoss: read logits[tokens experts], read bias?; cost = SOFTMAX + 1; per = logits;
+    writes = (4 + 1 + 4) * logits.n; assumption = scores by a softmax, because the name of the function is not recorded
 # The sum over experts of their tokens times the sum of their probabilities.
 FusedAuxLoss: read scores, read counts; cost = 1; per = scores counts counts; writes = 8
 [moe with_gradient]
-FusedTopkScoreFunctionBackward: read grad, write logits[tokens experts]; cost = {_ROUTE_GRADIENT}; per = logits;
-    reads = grad.size + (4 + 1) * logits.n; precision = logits; assumption = {_SOFTMAX}
-FusedComputeScoresForMoEAuxLossBackward: read grad, write logits[tokens experts]; cost = {_ROUTE_GRADIENT}; per = logits;
-    reads = grad.size + 4 * logits.n; precision = logits; assumption = {_SOFTMAX}
+FusedTopkScoreFunctionBackward: read grad, write logits[tokens experts]; cost = SOFTMAX_BACKWARD + 1; per = logits;
+    reads = grad.size + (4 + 1) * logits.n; precision = logits; assumption = scores by a softmax,
+    because the name of the function is not recorded
+FusedComputeScoresForMoEAuxLossBackward: read grad, write logits[tokens experts]; cost = SOFTMAX_BACKWARD + 1; per = logits;
+    reads = grad.size + 4 * logits.n; precision = logits; assumption = scores by a softmax,
+    because the name of the function is not recorded
 FusedAuxLossBackward: grad, write scores, read counts; cost = 1; per = scores; reads = counts.size + 8; precision = scores
 [element-wise dispatches]
 # Whether the gradient is scaled depends on the value of the one that is given.
