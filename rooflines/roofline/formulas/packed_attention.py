@@ -7,6 +7,7 @@ or a bound, and ``Work.assumption`` says which.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -36,7 +37,7 @@ class Layout:
     Tensors: ``query`` [b, s, h, d] or packed [total, h, d], ``query_rest`` more of its depth, ``key`` and ``value`` alike or a cache
     [pages, page, h, d], ``new_key`` and ``new_value`` that are appended to it, ``out``. Lengths: ``cum_q`` and ``cum_k`` (where
     packed sequences end), ``used_q`` and ``used_k`` (lengths), ``max_q`` and ``max_k``; ``pages`` [b, pages of a sequence], or
-    ``page_list`` with ``page_ends``, and ``page_size``. ``with_log_sum`` says whether a row's sum is returned, ``log_sum`` whether it
+    ``page_list`` with ``page_ends``, and ``page_size``; ``ends_q`` is ``cum_q`` of tensors that are not packed. ``with_log_sum`` says whether a row's sum is returned, ``log_sum`` whether it
     is where no argument says. Without a ``value`` the values are a part of the keys, ``value_depth`` or ``out`` as deep. ``causal``
     is for operators without such an argument. ``decodes`` says that sequences of more than one query are left out where ``cum_q`` is
     given. ``assumption`` says what an operator never records.
@@ -71,6 +72,8 @@ def _fits(args: Arguments) -> bool:
     integers = all(values[name] is None or type(values[name]) is int for name in _INTEGERS if name in values)
     query, rest = args.optional("query"), args.optional("query_rest")
     if query is not None and rest is not None and len(rest.shape) != len(query.shape):
+        return False
+    if args.has("ends_q") and query is not None and len(query.shape) != 4:
         return False
     return flags and integers and all(args.optional(name) is not None for name in _TENSORS if args.has(name))
 
@@ -246,15 +249,8 @@ def backward(signature: Signature, hints: Hints, layout: Layout) -> Work:
     )
 
 
-def gradient_first(signature: Signature) -> Signature:
-    """A node of autograd with the gradient of the first result, then the arguments of its forward call; raises NotCounted without
-    them."""
-    gradients, forward = parts(signature)
-    return replace(signature, args=(gradients[0], *forward.args))
-
-
 def function_backward(signature: Signature, hints: Hints, layout: Layout) -> Work:
-    """Backward of an autograd function, as ``gradient_first`` has it; it reads the result and the rows' sums."""
+    """Backward of an autograd function: a gradient, then the arguments of the forward call. It reads the result and the rows' sums."""
     given = replace(layout, schemas=tuple(f"grad {schema}" for schema in layout.schemas))
     work, args = backward(signature, hints, given), _arguments(signature, given)
     query, value = args.tensor("query"), args.tensor("value")
@@ -262,11 +258,20 @@ def function_backward(signature: Signature, hints: Hints, layout: Layout) -> Wor
     return replace(work, bytes_read=work.bytes_read + saved)
 
 
-def register_layouts(forwards: dict[str, Layout], backwards: dict[str, Layout]) -> None:
-    """Register the formulas of a library's operators."""
-    for formula, layouts in ((forward, forwards), (backward, backwards)):
-        for name, layout in layouts.items():
-            hinted_formula(name, category="attention")(partial(formula, layout=layout))
+def register_layout(names: tuple[str, ...], layout: Layout, kind: str, given: Callable[[Signature], Signature]) -> None:
+    """Register operators (``forward`` or ``backward``), or autograd functions with their backward nodes (``function``). The layout is
+    that of what ``given`` makes of a call, and of the forward call of a node."""
+
+    def operator(signature: Signature, hints: Hints) -> Work:
+        return (backward if kind == "backward" else forward)(given(signature), hints, layout)
+
+    def node(signature: Signature, hints: Hints) -> Work:
+        gradients, call = parts(signature)
+        return function_backward(replace(signature, args=(gradients[0], *given(call).args)), hints, layout)
+
+    hinted_formula(*names, category="attention")(operator)
+    if kind == "function":
+        hinted_formula(*(f"{name}Backward" for name in names), category="attention")(node)
 
 
 # --- layers of servers -----------------------------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ their row (``rows.py``): the schema, ``-> left`` for ``Row.result``, and other f
 ``Row.where``. Behind each ``|`` is a row that is tried after those before it; of one without a schema, or with nothing else, the rest is
 that of the first. Behind ``like`` is the operator whose row this one changes. Continuation lines are indented.
 
-Options for other paragraphs are ``scaled`` (products of ``scaled.py``, with the schema), ``forward`` and ``backward`` (attention, with
-the schemas and fields of a ``Layout``), and ``dispatches`` (with the reason).
+Options for other paragraphs are ``scaled`` (products of ``scaled.py``, with the schema), ``forward``, ``backward`` and ``function``
+(attention, with the schemas and fields of a ``Layout``), and ``dispatches`` (with the reason).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.nodes import tensors_only, with_gradient, with_gradients
-from rooflines.roofline.formulas.packed_attention import Layout, register_layouts
+from rooflines.roofline.formulas.packed_attention import Layout, register_layout
 from rooflines.roofline.formulas.registry import dispatches
 from rooflines.roofline.formulas.rows import ROWS, Row, evaluate, register, steps_of
 from rooflines.roofline.formulas.scaled import register_products
@@ -37,20 +37,31 @@ _PRECISIONS: Final = ("fp64", "fp32", "fp16", "bf16", "fp8", "fp4", "int8", "non
 _TEXTS: Final = ("schema", "per", "result", "precision", "assumption", "matrix", "other", "reads", "writes", "given", "also", "fits")
 
 
+# The layouts of attention in tables, by operator.
+_LAYOUTS: Final[dict[str, Layout]] = {}
+
+
+def as_it_is(signature: Signature) -> Signature:
+    """The call itself."""
+    return signature
+
+
 def table(text: str, **functions: Callable[[Signature], Signature]) -> None:
     """Register the operators of a table. ``functions`` are those that its headings name."""
     for category, options, names, body in _paragraphs(text):
         wraps, namespaces = "wraps" in options, [option for option in options if "::" in option] or [""]
+        given = next((function for name, function in (_GIVEN | functions).items() if name in options), None)
+        names, _, old = names.partition(" like ")
         operators = tuple(namespace + name for namespace in namespaces for name in names.split())
         if "scaled" in options:
             register_products({" ".join(operators): body}, wraps)
         elif "dispatches" in options:
             dispatches(*operators, category=category, reason=body)
-        elif "forward" in options or "backward" in options:
-            layouts = dict.fromkeys(operators, _layout(body))
-            register_layouts(*((layouts, {}) if "forward" in options else ({}, layouts)))
+        elif kinds := {"forward", "backward", "function"}.intersection(options):
+            layout = _LAYOUTS[old] if old else _layout(body)
+            _LAYOUTS.update(dict.fromkeys(operators, layout))
+            register_layout(operators, layout, kinds.pop(), given or as_it_is)
         else:
-            names, _, old = names.partition(" like ")
             base = next(ROWS[name] for name in (namespaces[0] + old, old) if name in ROWS)[0] if old else Row("")
             first, *versions = body.split("|")
             rows = [changed(base, first)]
@@ -58,7 +69,6 @@ def table(text: str, **functions: Callable[[Signature], Signature]) -> None:
                 changed(rows[0] if version.lstrip().startswith(";") or " = " not in version else Row(""), version)
                 for version in versions
             ]
-            given = next((function for name, function in (_GIVEN | functions).items() if name in options), None)
             for namespace in namespaces:
                 register({names: tuple(rows)}, category, wraps, namespace, "functions" in options, given)
 

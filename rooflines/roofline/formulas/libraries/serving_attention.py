@@ -16,7 +16,7 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, written
-from rooflines.roofline.formulas.packed_attention import Layout, forward, merge, register_layouts, unified
+from rooflines.roofline.formulas.packed_attention import Layout, forward, merge, unified
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
 from rooflines.roofline.formulas.rows import Row, row_work
@@ -64,7 +64,6 @@ _INDICES: Final = "read indices[*lists top]"
 _PAGED: Final = "query key value_depth used_k pages scale causal schedule splits"
 _DENSE_PAGED: Final = Layout((_PAGED,))
 _SPARSE_PAGED: Final = _sparse(f"value_depth, used_k, pages, scale, causal, schedule, splits, is_fp8, {_INDICES}")
-_DENSE_PREFILL: Final = Layout(("workspace query key value cum_q cum_k out log_sum causal scale max_q max_k",))
 
 
 @hinted_formula(
@@ -80,12 +79,10 @@ def _paged(signature: Signature, hints: Hints) -> Work:
     return row_work(signature, _SPARSE_PAGED)
 
 
-@hinted_formula("_flashmla_C::dense_prefill_fwd", "sgl_kernel::dense_prefill_fwd", category="attention")
-def _dense(signature: Signature, hints: Hints) -> Work:
-    """Packed sequences; the number of the mask is 1 for a causal one."""
+def masked(signature: Signature) -> Signature:
+    """The call with a flag for the number of the mask, which is 1 for a causal one."""
     mask = signature.arg(8)
-    given = replace(signature, args=(*signature.args[:8], mask == 1 if isinstance(mask, int) else mask, *signature.args[9:]))
-    return forward(given, hints, _DENSE_PREFILL)
+    return replace(signature, args=(*signature.args[:8], mask == 1 if isinstance(mask, int) else mask, *signature.args[9:]))
 
 
 _BASE: Final = "query key value dropout scale causal left right"
@@ -94,92 +91,10 @@ _END: Final = "with_log_sum debug"
 _RESULT: Final = "out=None bias=None alibi=None"
 _PACKED: Final = "query key value cum_q cum_k max_q max_k"
 _PACKED_BASE: Final = f"{_PACKED} min_q dropout scale softcap zero causal left right"
+_PAGED_RESULT: Final = "out=None pages=None bias=None alibi=None"
 _LATENT: Final = "query key cum_q page_ends page_list last_pages"
-_AITER_PAGED: Final = "query key value cum_q page_ends page_list max_q max_k dropout scale softcap zero causal left right"
+_PREFILL: Final = "query key value cum_q page_ends page_list max_q max_k dropout scale softcap zero causal left right"
 
-
-def _served(*schemas: str, causal: bool = True) -> Layout:
-    """An operator that returns no sums of rows; ``causal`` where no argument says it."""
-    return Layout(schemas, log_sum=False, causal=causal)
-
-
-_FORWARD: Final = {
-    "mha_fwd": Layout((
-        f"{_BASE} sink_size {_END} cum_q=None cum_k=None {_RESULT} {_SCALES} sinks=None",
-        f"{_BASE} {_END} cum_q=None cum_k=None {_RESULT} {_SCALES}",
-    )),
-    "_flash_attn_forward": Layout(("query key value dropout scale causal left right bias alibi with_log_sum",)),
-    "fmha_v3_fwd": Layout((f"{_BASE} {_END} conversion=0 {_RESULT} {_SCALES}",)),
-    "mha_varlen_fwd": Layout((
-        f"{_PACKED_BASE} sink_size {_END} out=None pages=None bias=None alibi=None {_SCALES}",
-        f"{_PACKED_BASE} {_END} out=None pages=None bias=None alibi=None {_SCALES}",
-        f"{_PACKED} dropout scale zero causal left right {_END} out=None pages=None bias=None alibi=None",
-    )),
-    "fmha_v3_varlen_fwd": Layout((f"{_PACKED_BASE} {_END} conversion out=None pages=None bias=None alibi=None {_SCALES}",)),
-    "mha_batch_prefill": Layout((
-        f"{_AITER_PAGED} sink_size {_END} {_RESULT} {_SCALES} page_scale=None last_pages=None pages=None used_k=None sinks=None",
-        f"{_AITER_PAGED} {_END} out=None alibi=None",
-    )),
-    "mha_fwd_native_splitkv": Layout(("query key value out scale causal with_log_sum splits",)),
-    "_fmha_fwd_with_sink_asm": Layout(("query key value out log_sum sinks scale causal with_log_sum",)),
-    "_fmha_fwd_with_sink_varlen_asm": Layout(("query key value out log_sum sinks cum_q cum_k max_q scale causal with_log_sum",)),
-    "_fmha_fwd_mxfp8_asm": Layout(("query key value q_scale k_scale v_scale out log_sum scale causal with_log_sum",)),
-    "paged_attention_v1": _served(
-        "out workspace query key value scale pages cum_q used_k max_k alibi cache_dtype layout softcap k_scale v_scale out_scale=None"
-        " partition=256 mtp=1 sliding_window=0"
-    ),
-    "paged_attention_rocm": _served(
-        "out sums maxima part query key value heads scale pages used_k page_size max_k alibi cache_dtype k_scale v_scale"
-    ),
-    "paged_attention_ragged": _served(
-        "out workspace query key value scale page_ends page_list last_pages page_size parts alibi cache_dtype layout softcap k_scale"
-        " v_scale"
-    ),
-    "pa_fwd_asm _pa_fwd_asm": _served("query key value pages used_k stride max_q=1 k_scale=None v_scale=None out=None cum_q=None"),
-    "pa_ps_fwd_asm _pa_ps_fwd_asm": _served(
-        "query key value page_ends page_list used_k scale max_q=1 k_scale=None v_scale=None out=None cum_q=None"
-    ),
-    "_pa_decode_bf16_asm": _served("query key value page_list used_k scale q_scale k_scale v_scale out cum_q page_ends"),
-    "pa_decode_gluon": _served(
-        "out query key value used_k pages scale max_q parts part_size=256 dtype=15 q_scale=None k_scale=None v_scale=None sums=None"
-        " maxima=None part=None alibi=None sinks=None sliding_window=0"
-    ),
-    "_flash_attn_with_kvcache": _served(
-        "query key value new_key=None new_value=None query_rest=None used_k=None scale=None causal=True left=-1 right=-1 chunk=0"
-        " softcap=0.0 splits=0 pack=None margin=0 q_scale=None k_scale=None v_scale=None max_q=None with_log_sum=False pages=None"
-        " batch_index=None pad_k=None cos=None sin=None rotary_lengths=None cum_q=None", causal=False,
-    ),
-    "_fmha_fwd_bf16_opus_fwd": _served(
-        "query key value out causal scale cum_q=None cum_k=None pad_q=None pad_k=None max_q=0 max_k=0", causal=False
-    ),
-    "mla_decode_stage1_asm_fwd": _served(
-        f"{_LATENT} split_ends work work_ends work_info max_q page_size heads scale parts part_sums out",
-        f"{_LATENT} split_ends work work_ends work_info max_q scale parts part_sums out",
-        f"{_LATENT} max_q scale out",
-    ),
-    "mla_decode_fwd_opus_stage1": _served(
-        f"{_LATENT} work_ends work max_q page_size heads scale parts part_sums out log_sum=None q_scale=None k_scale=None causal=True",
-        causal=False,
-    ),
-    "hk_mla_decode_fwd hk_mla_v32_decode_fwd_mi3xx": _served(f"{_LATENT} work_ends work max_q scale parts part_sums out"),
-    "mla_prefill_ps_asm_fwd": _served(
-        "query key value cum_q page_ends page_list work_ends work max_q scale causal parts part_sums out q_scale=None k_scale=None"
-        " v_scale=None", causal=False,
-    ),
-    "mla_prefill_asm_fwd": _served(f"{_LATENT} max_q scale out"),
-}  # fmt: skip
-_GRADIENT: Final = "grad query key value out log_sum"
-_FIXED_END: Final = "dropout scale causal left right deterministic"
-_PACKED_END: Final = "cum_q cum_k max_q max_k dropout scale zero causal left right deterministic"
-_BACKWARD: Final = {
-    "mha_bwd": Layout((f"{_GRADIENT} {_FIXED_END} dq=None dk=None dv=None dbias=None bias=None",)),
-    "fmha_v3_bwd": Layout((f"{_GRADIENT} {_FIXED_END}",)),
-    "mha_varlen_bwd fmha_v3_varlen_bwd": Layout((f"{_GRADIENT} {_PACKED_END}",)),
-    "_flash_attn_backward": Layout((f"{_GRADIENT} dq dk dv dbias dropout scale causal left right bias=None alibi=None",)),
-}
-register_layouts(*(
-    {f"aiter::{name}": layout for names, layout in layouts.items() for name in names.split()} for layouts in (_FORWARD, _BACKWARD)
-))  # fmt: skip
 
 # Queries and keys in int8 are [b, h, s, d] or [b, s, h, d], the scales of queries [b, h, blocks].
 _SAGE_PAIRS: Final = "batch * heads * query[2 if query[1] == heads else 1] * key[2 if query[1] == heads else 1]"
@@ -199,7 +114,8 @@ def _plan(signature: Signature) -> Work:
     return Work(bytes_read=size(*lengths), bytes_written=written(*plan), assumption="the plan fills its tensors")
 
 
-table(f"""
+table(
+    f"""
 [attention]
 # [s_q, h, d] to those of [s_k, 1, d] that an index chose.
 _flashmla_C::sparse_prefill_fwd sgl_kernel::sparse_prefill_fwd: {_sparse(f"{_INDICES}, scale, value_depth")}
@@ -243,4 +159,56 @@ vllm::unified_mla_attention vllm::unified_mla_attention_with_output:
 # Attention of encoders of images, by one of several libraries.
 vllm::flash_attn_maxseqlen_wrapper vllm::flashinfer_wrapper vllm::torch_sdpa_wrapper vllm::triton_attn_wrapper
     vllm::aiter_fp8_attn_wrapper: the longest sequence is the value of a tensor
-""")
+[attention forward masked]
+# Packed sequences.
+_flashmla_C::dense_prefill_fwd sgl_kernel::dense_prefill_fwd: workspace query key value cum_q cum_k out log_sum causal scale max_q max_k
+[attention forward aiter::]
+mha_fwd: {_BASE} sink_size {_END} cum_q=None cum_k=None {_RESULT} {_SCALES} sinks=None
+    | {_BASE} {_END} cum_q=None cum_k=None {_RESULT} {_SCALES}
+_flash_attn_forward: query key value dropout scale causal left right bias alibi with_log_sum
+fmha_v3_fwd: {_BASE} {_END} conversion=0 {_RESULT} {_SCALES}
+mha_varlen_fwd: {_PACKED_BASE} sink_size {_END} {_PAGED_RESULT} {_SCALES}
+    | {_PACKED_BASE} {_END} {_PAGED_RESULT} {_SCALES}
+    | {_PACKED} dropout scale zero causal left right {_END} {_PAGED_RESULT}
+fmha_v3_varlen_fwd: {_PACKED_BASE} {_END} conversion {_PAGED_RESULT} {_SCALES}
+mha_batch_prefill: {_PREFILL} sink_size {_END} {_RESULT} {_SCALES} page_scale=None last_pages=None pages=None used_k=None sinks=None
+    | {_PREFILL} {_END} out=None alibi=None
+mha_fwd_native_splitkv: query key value out scale causal with_log_sum splits
+_fmha_fwd_with_sink_asm: query key value out log_sum sinks scale causal with_log_sum
+_fmha_fwd_with_sink_varlen_asm: query key value out log_sum sinks cum_q cum_k max_q scale causal with_log_sum
+_fmha_fwd_mxfp8_asm: query key value q_scale k_scale v_scale out log_sum scale causal with_log_sum
+paged_attention_v1: out workspace query key value scale pages cum_q used_k max_k alibi cache_dtype layout softcap k_scale v_scale
+    out_scale=None partition=256 mtp=1 sliding_window=0; log_sum = False; causal = True
+paged_attention_rocm: out sums maxima part query key value heads scale pages used_k page_size max_k alibi cache_dtype k_scale v_scale;
+    log_sum = False; causal = True
+paged_attention_ragged: out workspace query key value scale page_ends page_list last_pages page_size parts alibi cache_dtype layout
+    softcap k_scale v_scale; log_sum = False; causal = True
+pa_fwd_asm _pa_fwd_asm: query key value pages used_k stride max_q=1 k_scale=None v_scale=None out=None cum_q=None; log_sum = False;
+    causal = True
+pa_ps_fwd_asm _pa_ps_fwd_asm: query key value page_ends page_list used_k scale max_q=1 k_scale=None v_scale=None out=None cum_q=None;
+    log_sum = False; causal = True
+_pa_decode_bf16_asm: query key value page_list used_k scale q_scale k_scale v_scale out cum_q page_ends; log_sum = False; causal = True
+pa_decode_gluon: out query key value used_k pages scale max_q parts part_size=256 dtype=15 q_scale=None k_scale=None v_scale=None
+    sums=None maxima=None part=None alibi=None sinks=None sliding_window=0; log_sum = False; causal = True
+_flash_attn_with_kvcache: query key value new_key=None new_value=None query_rest=None used_k=None scale=None causal=True left=-1
+    right=-1 chunk=0 softcap=0.0 splits=0 pack=None margin=0 q_scale=None k_scale=None v_scale=None max_q=None with_log_sum=False
+    pages=None batch_index=None pad_k=None cos=None sin=None rotary_lengths=None cum_q=None; log_sum = False
+_fmha_fwd_bf16_opus_fwd: query key value out causal scale cum_q=None cum_k=None pad_q=None pad_k=None max_q=0 max_k=0; log_sum = False
+mla_decode_stage1_asm_fwd: {_LATENT} split_ends work work_ends work_info max_q page_size heads scale parts part_sums out
+    | {_LATENT} split_ends work work_ends work_info max_q scale parts part_sums out
+    | {_LATENT} max_q scale out; log_sum = False; causal = True
+mla_decode_fwd_opus_stage1: {_LATENT} work_ends work max_q page_size heads scale parts part_sums out log_sum=None q_scale=None
+    k_scale=None causal=True; log_sum = False
+hk_mla_decode_fwd hk_mla_v32_decode_fwd_mi3xx: {_LATENT} work_ends work max_q scale parts part_sums out; log_sum = False; causal = True
+mla_prefill_ps_asm_fwd: query key value cum_q page_ends page_list work_ends work max_q scale causal parts part_sums out q_scale=None
+    k_scale=None v_scale=None; log_sum = False
+mla_prefill_asm_fwd: {_LATENT} max_q scale out; log_sum = False; causal = True
+[attention backward aiter::]
+mha_bwd: grad query key value out log_sum dropout scale causal left right deterministic dq=None dk=None dv=None dbias=None bias=None
+fmha_v3_bwd: grad query key value out log_sum dropout scale causal left right deterministic
+mha_varlen_bwd fmha_v3_varlen_bwd: grad query key value out log_sum cum_q cum_k max_q max_k dropout scale zero causal left right
+    deterministic
+_flash_attn_backward: grad query key value out log_sum dq dk dv dbias dropout scale causal left right bias=None alibi=None
+""",
+    masked=masked,
+)
