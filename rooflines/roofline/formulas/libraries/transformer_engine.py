@@ -22,7 +22,7 @@ from rooflines.roofline.formulas.libraries.norms import Norm, norm_backward, nor
 from rooflines.roofline.formulas.libraries.training import softmax_backward, softmax_forward
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import parts
-from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
+from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
 from rooflines.roofline.formulas.tables import table
 
@@ -184,27 +184,6 @@ formula(*(f"te_softmax::{name}_softmax_fwd" for name in _SOFTMAXES), category="r
 formula(*(f"te_softmax::{name}_softmax_bwd" for name in _SOFTMAXES), category="reduction")(softmax_backward)
 
 
-@hinted_formula("FusedQKVRoPEFunc", category="element-wise")
-def _rotate_packed(signature: Signature, hints: Hints) -> Work:
-    """Queries, keys and values that lie together: the first two rotate, all are copied. Their sizes are a list, which traces leave
-    out."""
-    if len(signature.tensors) < 3:
-        raise NotCounted("shapes not recorded")
-    packed, *angles = signature.tensors[:3]
-    rotated = sum(one.numel for one in hints.outputs[:2]) if hints.outputs else packed.numel
-    flops = 3 * rotated + 2 * costs.TRANSCENDENTAL * sum(one.numel for one in angles)
-    assumption = "" if hints.outputs else "values rotate as well, because their size is not recorded"
-    return Work(0, flops, size(packed, *angles), written(packed), precision_of(packed.dtype), assumption)
-
-
-@formula("FusedQKVRoPEFuncBackward", category="element-wise")
-def _rotate_packed_back(signature: Signature) -> Work:
-    gradients, forward = parts(signature)
-    angles = forward.tensors[1:3]
-    flops = 3 * sum(one.numel for one in gradients[:2]) + 2 * costs.TRANSCENDENTAL * sum(one.numel for one in angles)
-    return Work(0, flops, size(*gradients, *angles), written(*gradients), precision_of(gradients[0].dtype))
-
-
 _DTYPES: Final = {3: "float32", 4: "float16", 5: "bfloat16", 6: "float8_e4m3fn", 7: "float8_e5m2"}
 
 
@@ -255,6 +234,14 @@ table("""
 [element-wise tensors_only]
 # Two multiplications and an addition an element; the sine and cosine of each angle.
 FusedRoPEFunc: read x, read angles, read starts?, read ends? -> x; cost = 3; per = x; other = 2 * TRANSCENDENTAL * angles.n
+# Queries, keys and values that lie together: the first two rotate, all are copied. Their sizes are a list, which traces leave out.
+FusedQKVRoPEFunc: read packed, read of_queries, read of_keys -> packed;
+    rotated = returned_tensor(0).n + returned_tensor(1).n if returned_tensor(0) else packed.n;
+    other = 3 * rotated + 2 * TRANSCENDENTAL * (of_queries.n + of_keys.n); given = not returned_tensor(0);
+    assumption = values rotate as well, because their size is not recorded
+[element-wise with_gradients]
+FusedQKVRoPEFuncBackward: update grads+, packed, read of_queries, read of_keys;
+    other = 3 * sum(grad.numel for grad in grads.tensors[:2]) + 2 * TRANSCENDENTAL * (of_queries.n + of_keys.n)
 [element-wise with_gradient]
 FusedRoPEFuncBackward: update grad, inputs, read angles; cost = 3; per = grad; other = 2 * TRANSCENDENTAL * angles.n
 [reduction]
