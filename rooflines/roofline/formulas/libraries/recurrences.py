@@ -173,67 +173,10 @@ def _recurrence(signature: Signature) -> Work:
     )
 
 
-# Of each state and step: exp(delta * A) 11, (delta * u) * B 1, h * a + b 2, the sum of C * h 2.
-_SCAN: Final = costs.TRANSCENDENTAL + 6
-# The states again 14; of C 2, of h 3, of B 2, of delta * u 2, of a 1, of A 3, of delta 2.
-_SCAN_BACKWARD: Final = costs.TRANSCENDENTAL + 4 + 15
-_SPLIT: Final = 2048  # steps after which a scan keeps its states for the backward
 _STORED: Final = "every sequence has a state"
 
 
-# --- selective scan ----------------------------------------------------------------------------------------------------------------
-
-
-@formula("SelectiveScanFn", "SelectiveScanFnBackward", category="other")
-def _selective_scan(signature: Signature) -> Work:
-    """u, delta [batch, depth, steps], A [depth, states], B, C, and perhaps D [depth], a gate z like u, the bias of delta [depth].
-
-    The backward reads what the forward did, the states that it kept and its result, and writes a gradient of each operand.
-    """
-    gradients, forward = gradients_and_forward(signature)
-    tensors = forward.tensors
-    if len(tensors) < 5 or len(tensors[0].shape) != 3 or tensors[2].shape[:1] != tensors[0].shape[1:2]:
-        raise NotCounted("shapes not recorded")
-    inputs, states = tensors[0], tensors[2].shape[-1]
-    batch, depth, steps = inputs.shape
-    gated = any(one.shape == inputs.shape for one in tensors[5:])
-    kept = batch * depth * -(-steps // _SPLIT) * states * 2 * 4
-    if gradients:
-        cost = states * _SCAN_BACKWARD + (costs.SILU + 7) * gated
-        read = size(gradients[0], *tensors) + written(inputs) * gated + kept
-        return Work(0, inputs.numel * cost, read, written(*tensors), "fp32")
-    small = sum(len(one.shape) == 1 for one in tensors[5:])
-    cost = states * _SCAN + 2 * small + (costs.SILU + 1) * gated
-    return Work(0, inputs.numel * cost, size(*tensors), written(inputs) * (1 + gated) + kept, "fp32")
-
-
 _SLOTS: Final = "(slots.n if slots else starts.n - 1 if starts else u[0]) * a.n * states.item"
-
-
-@formula("MambaInnerFn", "MambaInnerFnBackward", category="matmul")
-def _block(signature: Signature) -> Work:
-    """xz [batch, 2 * depth, steps], the convolution [depth, 1, taps] and its bias, the projections to (delta, B, C), of delta, and
-    back, A [depth, states], and small tensors. Back two products for each of the forward's."""
-    gradients, forward = gradients_and_forward(signature)
-    tensors = forward.tensors
-    matrices = [one for one in tensors[1:] if len(one.shape) == 2]
-    if len(tensors) < 6 or len(tensors[0].shape) != 3 or len(matrices) < 4:
-        raise NotCounted("shapes not recorded")
-    (batch, _, steps), convolution = tensors[0].shape, tensors[1]
-    *projections, decay = matrices[:4]
-    rows, states = batch * steps, decay.shape[-1]
-    scanned = rows * convolution.shape[0]
-    products = sum(product_flops(1, rows, one.shape[1], one.shape[0]) for one in projections) + 2 * scanned * convolution.shape[-1]
-    cost = states * _SCAN_BACKWARD + 14 if gradients else states * _SCAN + costs.SOFTPLUS + 4
-    results = rows * projections[-1].shape[0] * size_of(tensors[0].dtype)
-    return Work(
-        matrix_flops=(2 if gradients else 1) * products,
-        other_flops=scanned * (cost + 2 * costs.SILU),
-        bytes_read=size(*gradients[:1], *tensors),
-        bytes_written=written(*tensors) if gradients else results,
-        precision=matrix_precision_of((*gradients, tensors[0])[0].dtype),
-    )
-
 
 # --- state space duality: scans as products of chunks ------------------------------------------------------------------------------
 
@@ -384,6 +327,29 @@ register_norms("LayerNormFn", rms=None)  # mamba-ssm's and flash-attn's, with a 
 
 
 table(f"""
+[other functions]
+# u, delta [batch, depth, steps], A [depth, states], B, C, and perhaps D [depth], a gate z like u, the bias of delta [depth]. Of each
+# state and step: exp(delta * A) 11, (delta * u) * B 1, h * a + b 2, the sum of C * h 2. States are kept after 2048 steps.
+SelectiveScanFn: read u[batch depth steps], read delta, read a[=depth states], read b, read c, read d[=depth]?,
+    read z[=batch =depth =steps]?, read bias[=depth]?, read rest*; kept = batch * depth * up(steps, 2048) * states * 2 * 4;
+    other = u.n * (states * (TRANSCENDENTAL + 6) + 2 * (len(d) + len(bias)) + (SILU + 1) * len(z));
+    writes = u.n * u.item * (1 + len(z)) + kept; precision = fp32
+# The states again 14; of C 2, of h 3, of B 2, of delta * u 2, of a 1, of A 3, of delta 2. Reads the result too, if there is a gate.
+SelectiveScanFnBackward: read grad, update u[batch depth steps], update delta, update a[=depth states], update b, update c,
+    update d[=depth]?, update z[=batch =depth =steps]?, update bias[=depth]?, update rest*;
+    other = u.n * (states * (TRANSCENDENTAL + 19) + (SILU + 7) * len(z)); precision = fp32;
+    also = u.n * u.item * len(z) + batch * depth * up(steps, 2048) * states * 2 * 4
+[matmul functions]
+# xz [batch, 2 * depth, steps], the convolution [depth, 1, taps] and its bias, the projections to (delta, B, C), of delta, and back,
+# A [depth, states], and small tensors. Back two products for each of the forward's.
+MambaInnerFn: read xz[batch wide steps], read taps, read bias[_]?, read in_proj[in_n in_k], read delta_proj[delta_n delta_k],
+    read out_proj[out_n out_k], read out_bias[_out]?, read a[depth states], read rest*; rows = batch * steps;
+    scanned = rows * taps[0]; products = 2 * rows * (in_proj.n + delta_proj.n + out_proj.n) + 2 * scanned * taps[-1];
+    matrix = products; other = scanned * (states * (TRANSCENDENTAL + 6) + SOFTPLUS + 4 + 2 * SILU); writes = rows * out_n * xz.item
+MambaInnerFnBackward like MambaInnerFn: read grad, update xz[batch wide steps], update taps, update bias[_]?,
+    update in_proj[in_n in_k], update delta_proj[delta_n delta_k], update out_proj[out_n out_k], update out_bias[_out]?,
+    update a[depth states], update rest*; matrix = 2 * products; writes = ;
+    other = scanned * (states * (TRANSCENDENTAL + 19) + 14 + 2 * SILU)
 [attention functions]
 # h = exp(g) * h + x, channel by channel; back the same from the end, and g: that times exp(g) * h.
 ChunkHGRNFunction FusedRecurrentHGRNFunction: read x, read gate, read rest*=() -> x; cost = TRANSCENDENTAL + 2; per = x
@@ -393,7 +359,7 @@ ChunkHGRNFunctionBackward FusedRecurrentHGRNFunctionBackward: read grad, update 
 # Inputs [channels, tokens] or [batch, channels, tokens], A [channels, states]; the result replaces ``delta`` or ``z``.
 _C::selective_scan_fwd: read u, read delta, read a, read b, read c, read d?, read z?, read bias?, softplus, read starts?,
     read slots?, initial, read states -> u;
-    other = u.n * (a[-1] * {_SCAN} + 1 + 2 * bool(d) + bool(bias) + (SILU + 1) * bool(z) + SOFTPLUS * bool(softplus));
+    other = u.n * (a[-1] * (TRANSCENDENTAL + 6) + 1 + 2 * bool(d) + bool(bias) + (SILU + 1) * bool(z) + SOFTPLUS * bool(softplus));
     reads = u.size + delta.size + a.size + b.size + c.size + d.size + z.size + bias.size + {_SLOTS}; writes = {_SLOTS};
     assumption = {_STORED}
 [convolution wraps functions]

@@ -10,18 +10,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, written
+from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline.formulas.arguments import Arguments
 from rooflines.roofline.formulas.libraries.norms import norm_backward, norm_of, norm_work, register_norms
-from rooflines.roofline.formulas.matmul import product_flops
-from rooflines.roofline.formulas.nodes import parts, with_gradients
-from rooflines.roofline.formulas.record import Work, matrix_precision_of
-from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
-from rooflines.roofline.formulas.rows import Row, function_work, register
+from rooflines.roofline.formulas.record import Work
+from rooflines.roofline.formulas.registry import formula
 from rooflines.roofline.formulas.tables import table
-
-# --- norms -------------------------------------------------------------------------------------------------------------------------
 
 register_norms("FusedLayerNormAffineFunction", "FusedLayerNormAffineMixedDtypesFunction", "FusedLayerNormFunction", "FastLayerNormFN",
                rms=False, wraps=True)  # fmt: skip
@@ -40,92 +34,47 @@ for _kind, _rms in {"layer": False, "rms": True}.items():
     formula(f"{_name}_affine_bwd", f"{_name}_bwd", category="normalisation")(partial(_saved_gradient, rms=_rms))
 
 
-# --- dense layers ------------------------------------------------------------------------------------------------------------------
-
-
-def _layers(signature: Signature) -> tuple[TensorArg, list[TensorArg], list[TensorArg]]:
-    """The input, the weights [out, in] and the biases of layers that follow each other."""
-    if len(signature.tensors) < 2:
-        raise NotCounted("shapes not recorded")
-    inputs, *rest = signature.tensors
-    weights = [one for one in rest if len(one.shape) == 2]
-    if not weights or weights[0].shape[1] != inputs.shape[-1]:
-        raise NotCounted("shapes of the weights not recorded")
-    return inputs, weights, [one for one in rest if len(one.shape) == 1]
-
-
-def _stack(signature: Signature, activation: int) -> Work:
-    """Layers one after the other, with an activation between; what is between two of them is kept for the backward."""
-    inputs, weights, biases = _layers(signature)
-    rows = inputs.numel // inputs.shape[-1]
-    outputs = [weight.shape[0] for weight in weights]
-    return Work(
-        matrix_flops=sum(product_flops(1, rows, weight.shape[1], weight.shape[0]) for weight in weights),
-        other_flops=rows * (sum(outputs) * bool(biases) + activation * sum(outputs[:-1])),
-        bytes_read=size(inputs, *weights, *biases),
-        bytes_written=rows * sum(outputs) * inputs.itemsize,
-        precision=matrix_precision_of(inputs.dtype),
-    )
-
-
-def _stack_gradient(signature: Signature, activation: int) -> Work:
-    (grad, *_), forward = parts(signature)
-    inputs, weights, biases = _layers(forward)
-    rows = inputs.numel // inputs.shape[-1]
-    inner = rows * sum(weight.shape[0] for weight in weights[:-1])
-    return Work(
-        matrix_flops=2 * sum(product_flops(1, rows, weight.shape[1], weight.shape[0]) for weight in weights),
-        other_flops=inner * activation + rows * sum(bias.numel for bias in biases),
-        bytes_read=size(grad, inputs, *weights) + inner * inputs.itemsize,
-        bytes_written=written(inputs, *weights, *biases),
-        precision=matrix_precision_of(inputs.dtype),
-    )
-
-
-formula("FusedDenseFunc", "MlpFunction", category="matmul")(partial(_stack, activation=1))
-formula("FusedDenseGeluDenseFunc", category="matmul")(partial(_stack, activation=costs.GELU))
-formula("FusedDenseFuncBackward", "MlpFunctionBackward", category="matmul")(partial(_stack_gradient, activation=1))
-formula("FusedDenseGeluDenseFuncBackward", category="matmul")(partial(_stack_gradient, activation=costs.GELU + 6))
-
-# --- softmaxes and losses ----------------------------------------------------------------------------------------------------------
-
-_SOFTMAXES: Final = ("ScaledSoftmax", "ScaledMaskedSoftmax", "ScaledUpperTriangMaskedSoftmax", "ScaledAlignedCausalMaskedSoftmax",
-                     "GenericScaledMaskedSoftmax")  # fmt: skip
-# softmax(scale * x) with a mask, or below the diagonal; the whole is written.
-_SOFTMAX: Final = Row("read scores, read mask?", other="scores.n * (SOFTMAX + 1 + len(mask))", result="scores")
-# Of the gradient of the result, and the result, which is kept and has the same shape.
-_SOFTMAX_GRADIENT: Final = Row("read grad", costs.SOFTMAX_BACKWARD + 1, "grad", result="grad", reads="2 * grad.size")
-softmax_forward: Final = partial(function_work, row=_SOFTMAX)
-softmax_backward: Final = partial(function_work, row=_SOFTMAX_GRADIENT)
-formula(*_SOFTMAXES, category="reduction", wraps=True)(softmax_forward)
-formula(*(f"{name}Backward" for name in _SOFTMAXES), category="reduction", wraps=True)(softmax_backward)
-
-# Those of flash-linear-attention, flash-attn and Unsloth have the same arguments.
-_LOSSES: Final = ("SoftmaxCrossEntropyLoss", "CrossEntropyLossFunction", "CrossEntropyLoss", "Fast_CrossEntropyLoss")
-
-
-# --- experts on other ranks --------------------------------------------------------------------------------------------------------
-
-_EXCHANGES: Final = ("FusedDispatch", "FusedCombine", "HybridEPDispatch", "HybridEPCombine", "MoEDispatch", "MoECombine")
-
-
-@hinted_formula(*_EXCHANGES, category="communication")
-def _exchange(signature: Signature, hints: Hints) -> Work:
-    """Tokens to the ranks of their experts, or results back; how many arrive is data, which the gradient shows."""
-    if not hints.outputs:
-        raise NotCounted("number of received tokens not recorded")
-    return Work(bytes_read=size(*signature.tensors), bytes_written=written(hints.outputs[0]))
-
-
-register({f"{name}Backward": Row("read gradients*, write x") for name in _EXCHANGES}, "communication", given=with_gradients)
+# softmax(scale * x) with a mask, or below the diagonal; the whole is written. Of the gradient of the result, and the result, which is
+# kept and has the same shape.
+SOFTMAX: Final = "read scores, read mask? -> scores; other = scores.n * (SOFTMAX + 1 + len(mask))"
+SOFTMAX_GRADIENT: Final = "read grad -> grad; cost = SOFTMAX_BACKWARD + 1; per = grad; reads = 2 * grad.size"
 
 
 table(f"""
+[matmul functions]
+# Layers one after the other, weights [out, in] and biases, with an activation between; what is between is kept for the backward.
+FusedDenseFunc MlpFunction: read x[*rows k], read rest*; between = 1; biased = any(len(each.shape) == 1 for each in rest.tensors);
+    weights = sum(each.numel for each in rest.tensors if len(each.shape) == 2);
+    outputs = sum(each.shape[0] for each in rest.tensors if len(each.shape) == 2);
+    last = [each.shape[0] for each in rest.tensors if len(each.shape) == 2][-1]; matrix = 2 * rows * weights;
+    other = rows * (outputs * biased + between * (outputs - last)); writes = rows * outputs * x.item;
+    fits = [each.shape[1] for each in rest.tensors if len(each.shape) == 2][0] == k
+FusedDenseFuncBackward MlpFunctionBackward like FusedDenseFunc: read grad, update x[*rows k], update rest*;
+    biases = sum(each.numel for each in rest.tensors if len(each.shape) == 1); matrix = 4 * rows * weights;
+    other = rows * (between * (outputs - last) + biases); precision = x; writes = ;
+    reads = grad.size + x.size + weights * rest.item + rows * (outputs - last) * x.item
+FusedDenseGeluDenseFunc like FusedDenseFunc: ; between = GELU
+FusedDenseGeluDenseFuncBackward like FusedDenseFuncBackward: ; between = GELU + 6
+[reduction functions wraps]
+ScaledSoftmax ScaledMaskedSoftmax ScaledUpperTriangMaskedSoftmax ScaledAlignedCausalMaskedSoftmax GenericScaledMaskedSoftmax:
+    {SOFTMAX}
+ScaledSoftmaxBackward ScaledMaskedSoftmaxBackward ScaledUpperTriangMaskedSoftmaxBackward ScaledAlignedCausalMaskedSoftmaxBackward
+    GenericScaledMaskedSoftmaxBackward: {SOFTMAX_GRADIENT}
 [reduction functions]
-# Losses, and the logarithm of each row's sum for the backward, in float32.
-{" ".join(_LOSSES)}: read logits, read labels; cost = SOFTMAX; per = logits; writes = 8 * labels.n
-{" ".join(f"{name}Backward" for name in _LOSSES)}: read grad, update logits, read labels; cost = SOFTMAX_FROM_LOG_SUM + 2;
-    per = logits; reads = grad.size + logits.size + labels.size + 4 * labels.n; precision = logits
+# Those of flash-linear-attention, flash-attn and Unsloth have the same arguments. Losses, and the logarithm of each row's sum for the
+# backward, in float32.
+SoftmaxCrossEntropyLoss CrossEntropyLossFunction CrossEntropyLoss Fast_CrossEntropyLoss: read logits, read labels; cost = SOFTMAX;
+    per = logits; writes = 8 * labels.n
+SoftmaxCrossEntropyLossBackward CrossEntropyLossFunctionBackward CrossEntropyLossBackward Fast_CrossEntropyLossBackward: read grad,
+    update logits, read labels; cost = SOFTMAX_FROM_LOG_SUM + 2; per = logits; precision = logits;
+    reads = grad.size + logits.size + labels.size + 4 * labels.n
+[communication functions]
+# Tokens to the ranks of their experts, or results back; how many arrive is data, which the gradient shows.
+FusedDispatch FusedCombine HybridEPDispatch HybridEPCombine MoEDispatch MoECombine: read x, read rest*;
+    writes = returned_tensor(0, 'number of received tokens not recorded').n * returned_tensor(0).item
+[communication with_gradients]
+FusedDispatchBackward FusedCombineBackward HybridEPDispatchBackward HybridEPCombineBackward MoEDispatchBackward MoECombineBackward:
+    read gradients*, write x
 [matmul wraps tensors_only]
 LinearFunctionForZeroStage3: read x[*rows k], read weight[n k], read bias?; matrix = 2 * rows * k * n; other = rows * n * bool(bias);
     writes = rows * n * x.item

@@ -19,7 +19,7 @@ from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, every, size, size_of, written
 from rooflines.roofline.formulas.experts import SPREAD, used
 from rooflines.roofline.formulas.libraries.norms import Norm, norm_backward, norm_forward, norm_of, register_norms
-from rooflines.roofline.formulas.libraries.training import softmax_backward, softmax_forward
+from rooflines.roofline.formulas.libraries.training import SOFTMAX, SOFTMAX_GRADIENT
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
@@ -179,11 +179,6 @@ formula("_GroupedLinearBackward", category="matmul", wraps=True)(partial(_groupe
 register_norms("_LayerNorm", rms=False)  # TransformerEngine 1
 register_norms("_RMSNorm", rms=True)
 
-_SOFTMAXES: Final = ("scaled", "scaled_masked", "scaled_upper_triang_masked", "scaled_aligned_causal_masked")
-formula(*(f"te_softmax::{name}_softmax_fwd" for name in _SOFTMAXES), category="reduction")(softmax_forward)
-formula(*(f"te_softmax::{name}_softmax_bwd" for name in _SOFTMAXES), category="reduction")(softmax_backward)
-
-
 _DTYPES: Final = {3: "float32", 4: "float16", 5: "bfloat16", 6: "float8_e4m3fn", 7: "float8_e5m2"}
 
 
@@ -230,7 +225,7 @@ for _name, _schema in _GROUPED.items():
 # --- conversions, activations and norms --------------------------------------------------------------------------------------------
 
 
-table("""
+table(f"""
 [element-wise tensors_only]
 # Two multiplications and an addition an element; the sine and cosine of each angle.
 FusedRoPEFunc: read x, read angles, read starts?, read ends? -> x; cost = 3; per = x; other = 2 * TRANSCENDENTAL * angles.n
@@ -244,6 +239,11 @@ FusedQKVRoPEFuncBackward: update grads+, packed, read of_queries, read of_keys;
     other = 3 * sum(grad.numel for grad in grads.tensors[:2]) + 2 * TRANSCENDENTAL * (of_queries.n + of_keys.n)
 [element-wise with_gradient]
 FusedRoPEFuncBackward: update grad, inputs, read angles; cost = 3; per = grad; other = 2 * TRANSCENDENTAL * angles.n
+[reduction functions]
+te_softmax::scaled_softmax_fwd te_softmax::scaled_masked_softmax_fwd te_softmax::scaled_upper_triang_masked_softmax_fwd
+    te_softmax::scaled_aligned_causal_masked_softmax_fwd: {SOFTMAX}
+te_softmax::scaled_softmax_bwd te_softmax::scaled_masked_softmax_bwd te_softmax::scaled_upper_triang_masked_softmax_bwd
+    te_softmax::scaled_aligned_causal_masked_softmax_bwd: {SOFTMAX_GRADIENT}
 [reduction]
 # The gradient takes the place of the logits. The function of QuACK that has this name has no number after the labels, and keeps the
 # logarithm of each row's sum for its backward.
