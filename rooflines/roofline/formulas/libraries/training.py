@@ -1,19 +1,30 @@
-"""Apex, DeepSpeed and Megatron-LM: fused norms, dense layers, softmaxes and losses, linear layers of sharded weights, and tokens sent
-to experts on other ranks, as autograd functions and operators.
+"""Libraries for training: Apex, DeepSpeed and Megatron-LM (fused norms, dense layers, softmaxes and losses, linear layers of sharded weights,
+tokens sent to experts on other ranks), QuACK (products with what follows them, norms, softmaxes and losses), and xformers apart from
+attention (SwiGLU, matrices of which two in four elements are kept, rows by index).
 
 ``multi_tensor_apply`` (FusedAdam, FusedLAMB) is no operator: a trace has its kernels without shapes. A function of ``normalized_shape``
-is taken to normalise the last dimension where it has no parameters. Megatron-LM's activations are in ``triton_functions.py``.
+is taken to normalise the last dimension where it has no parameters. In an eager program recent versions of QuACK call their kernels past
+the dispatcher: then only their autograd functions are in a trace. Its operands are [m, k] and [k, n], with a batch in front of both, or
+with a weight for each group of rows; where rows end, and which rows they are, are the integer tensors of a call. Of xformers' matrices a
+pair of bits says where each kept element was, and one bit an element is a mask.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas.arguments import Arguments
+from rooflines.roofline.formulas import costs
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.experts import SPREAD, share
+from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.libraries.norms import norm_backward, norm_of, norm_work, register_norms
-from rooflines.roofline.formulas.record import Work
+from rooflines.roofline.formulas.matmul import product_flops
+from rooflines.roofline.formulas.nodes import parts
+from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import formula
 from rooflines.roofline.formulas.tables import table
 
@@ -89,4 +100,145 @@ LinearWithGradAccumulationAndAsyncCommunicationBackward: read grad[*rows n], rea
     matrix = 4 * rows * k * n; other = grad.n * bool(bias) + weight.n * (recorded('added') and added);
     reads = grad.size + weight.size + rows * k * x.item + 4 * weight.n * (recorded('added') and added);
     writes = rows * k * x.item + weight.n * (4 if recorded('added') and added else weight.item) + bias.n * bias.item
+""")
+
+
+# --- products ----------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """``schema`` up to the last tensor that is no scale; the arguments in ``results`` are written, ``adds`` says that the first of
+    them is read as well. ``cost`` is FLOPs for each element of the last result, ``symmetric`` that it equals its transpose."""
+
+    schema: str
+    results: tuple[str, ...] = ("out",)
+    adds: bool = False
+    cost: int = 0
+    symmetric: bool = False
+
+
+_ACTIVATED: Final = "left right preact out c=None bias=None"
+_PRODUCTS: Final[dict[str, _Product]] = {
+    "quack::gemm_out": _Product("left right out bias=None"),
+    "quack::gemm_add_out": _Product("left right c out bias=None"),
+    "quack::gemm_add_inplace": _Product("left right out bias=None", adds=True),
+    "quack::gemm_act_out": _Product(_ACTIVATED, ("preact", "out"), cost=costs.GELU),
+    "quack::gemm_gated_out": _Product(_ACTIVATED, ("preact", "out"), cost=costs.SILU + 1),
+    "quack::gemm_dact_out": _Product("left right before dx out scale=None", ("dx", "out"), cost=costs.GELU + 7),
+    "quack::gemm_dgated_out": _Product("left right before dx out scale=None", ("dx", "out"), cost=costs.SILU + 7),
+    "quack::gemm_symmetric_out": _Product("left right out c=None", symmetric=True),
+}
+_ACTIVATION: Final = "an activation as costly as GELU or SwiGLU"
+
+
+def _product(signature: Signature, one: _Product) -> Work:
+    args = Arguments(signature, one.schema)
+    left, right = args.tensor("left"), args.tensor("right")
+    results = [tensor for name in one.results if (tensor := args.optional(name)) is not None]
+    if not results or len(right.shape) < 2:
+        raise NotCounted("shapes not recorded")
+    integers = [tensor for tensor in signature.tensors if tensor.dtype.startswith("int")]
+    inner, columns = right.shape[-2:]
+    groups = right.shape[0] if len(right.shape) == 3 and len(left.shape) == 2 else 0
+    if integers and len(right.shape) == 2:  # groups along the inner dimension
+        flops = product_flops(1, left.shape[0], inner, columns)
+    elif one.symmetric:
+        flops = prod(left.shape[:-2]) * columns * (columns + 1) * inner
+    else:
+        flops = product_flops(1, prod(results[-1].shape[:-1]), inner, columns)
+    more = [tensor for name in ("c", "bias", "before", "scale") if args.has(name) and (tensor := args.optional(name)) is not None]
+    added = results[0] if one.adds else None
+    return Work(
+        matrix_flops=flops,
+        other_flops=results[-1].numel * (one.cost + len(more) + one.adds),
+        bytes_read=size(left, added, *more, *integers) + share((right,), groups, left.shape[0]),
+        bytes_written=written(*results),
+        precision=matrix_precision_of(left.dtype),
+        assumption="; ".join(text for text, holds in ((_ACTIVATION, one.cost), (SPREAD, groups > 1)) if holds),
+    )
+
+
+for _name, _one in _PRODUCTS.items():
+    formula(_name, category="matmul")(partial(_product, one=_one))
+
+_OPERANDS: Final = "read left[*m k], read right[*b k n]"
+
+table(f"""
+[matmul]
+# Forms that return their result.
+quack::gemm: {_OPERANDS}, read bias?; matrix = 2 * m * k * n; other = m * n * bool(bias); writes = m * n * left.item
+quack::gemm_add: {_OPERANDS}, read c, read bias?; matrix = 2 * m * k * n; other = m * n * (1 + bool(bias)); writes = m * n * c.item
+[normalisation]
+# An RMS norm, or with a mean a layer norm.
+quack::_rmsnorm_fwd: read x, read weight?, write out, read bias?, write deviation?, write mean?, read residual?, write residual_out?,
+    eps=0.0, centred=False; other = x.n * bool(residual) + x.n * (MEAN_AND_VARIANCE + SCALE_AND_SHIFT + bool(weight) + bool(bias) if
+    centred else RMS_NORM - (not (weight or bias)))
+# Each processor sums its part of the gradient of the weight; what joins these sums is an operator of its own.
+quack::_rmsnorm_bwd: read x, read weight?, read grad, read deviation, write dx, write of_weight?, write of_bias?, read of_sum?,
+    write of_residual?, units=None, read mean?; other = x.n * (bool(of_sum) - 3 * (not weight)) + x.n * (LAYER_NORM_BACKWARD - (not
+    (weight and of_bias)) if mean else RMS_NORM_BACKWARD)
+[reduction]
+quack::_softmax_fwd: read x, write out; cost = SOFTMAX; per = x
+quack::_softmax_backward: read grad, read y, write dx; cost = SOFTMAX_BACKWARD; per = grad
+# The loss of each row, perhaps its log-sum-exp and the gradient of the logits.
+quack::cross_entropy_fwd_out: read x, read target, target_logit, write loss, write sums?, write dx?, read weight?;
+    other = x.n * (SOFTMAX + 2 * bool(dx))
+quack::cross_entropy_bwd_out: read x, read target, read grad, read sums, write dx, read weight?; cost = SOFTMAX_FROM_LOG_SUM + 2;
+    per = x
+quack::_topk_fwd: read x, k, softmax, write values, write indices; cost = BASIC; per = x
+""")
+
+
+# --- rows by index -----------------------------------------------------------------------------------------------------------------
+
+_ROWS: Final = "read index[rows], read source[=rows =m =k], read scale[=k]?"
+
+
+@formula("_IndexSelectCat", "_IndexSelectCatBackward", category="copy")
+def _select(signature: Signature) -> Work:
+    """Rows of several matrices one after the other; backward, those rows among zeros."""
+    back = signature.name.endswith("Backward")
+    tensors = (parts(signature)[1] if back else signature).tensors
+    half = len(tensors) // 2
+    if not half or len(tensors) % 2:
+        raise NotCounted("tensors not recorded")
+    sources, indices = tensors[:half], tensors[half:]
+    pairs = [(source, index.numel * source.shape[-1]) for source, index in zip(sources, indices, strict=True)]
+    rows = sum(elements * size_of(source.dtype) for source, elements in pairs)
+    read = rows if back else sum(selected(source, elements) for source, elements in pairs)
+    return Work(bytes_read=read + size(*indices), bytes_written=written(*sources) if back else rows)
+
+
+table(f"""
+[matmul]
+# [rows, k] with two weights [n, k]; the two results, and the one times the activation of the other.
+xformers::dual_gemm_silu_identity_mul: read input[rows k], read gate[n =k], read gate_bias?, read up, read up_bias?;
+    matrix = 2 * 2 * rows * k * n; other = rows * n * (SILU + 1 + len(gate_bias) + len(up_bias)); writes = 3 * rows * n * input.item
+# [m, k] @ [k, n], and the sum of each row of the first: a gradient of a weight and of a bias.
+xformers::gemm_fused_operand_sum: read left[m k], read right[=k n]; cost = 1; per = left; matrix = 2 * m * k * n;
+    writes = m * (n + 1) * left.item
+# [m, k / 2] packed, with [k, n]: the products with the kept elements.
+xformers::_sparse24_gemm: read packed[m half], read dense[k n], read meta; matrix = 2 * m * half * n;
+    writes = m * n * max(packed.item, 2); fits = 2 * half == k
+xformers::_sparse24_fp8_sm90_cutlass_gemm like xformers::_sparse24_gemm: read packed[m half], read meta, read dense[k n],
+    read row_scale?, read column_scale?; other = m * n * bool(row_scale or column_scale)
+[element-wise]
+# The gradients of both results, and their product again.
+xformers::silu_bw_fused: read gate, read up, read grad -> gate gate gate; cost = SILU + 7; per = gate
+# Zeros in place of the other elements.
+xformers::sparse24_apply_dense_output xformers::sparseNM_dense: read input, read mask? -> input; cost = 1
+[copy]
+# Half of the elements and their places, of the matrix and of its transpose; the mask is made and returned, or is an argument.
+xformers::sparse24_sparsify_both_ways: read input -> input; cost = 1; writes = 2 * input.n // 8 + input.n // 8
+xformers::sparse24_apply: read input, read mask -> input; writes = 2 * input.n // 8
+xformers::_sparse24_sm90_cutlass_compress: read input; writes = input.n * input.item // 2 + input.n // 8
+[copy functions]
+# Rows [rows, m, k], times a scale [k] and a number, added to those of a tensor.
+_ScaledIndexAdd: read target[targets m k], {_ROWS}; other = source.n * (2 + len(scale));
+    reads = source.n * target.item + index.size + source.size + scale.size; writes = source.n * target.item; precision = source
+# The gradients of rows and scale.
+_ScaledIndexAddBackward: read grad, read target[targets m k], {_ROWS} -> source; other = source.n * (1 + 3 * len(scale));
+    reads = selected(grad, source.n) + index.size + scale.size + source.size * len(scale); writes = source.n * scale.item;
+    precision = source
 """)
