@@ -20,16 +20,19 @@ from rooflines.roofline.formulas.scaled import SCHEMAS
 registered()
 # One operator of each row.
 OPERATORS = {row: (name, number) for name, rows in reversed(ROWS.items()) for number, row in enumerate(rows)}
-HINTS = Hints(output_bytes=4096)
+HINTS = Hints(output_bytes=4096, outputs=(TensorArg((8, 16), "bfloat16"),))
 # Names of tensors of integers.
 INTEGERS = re.compile(
     r"slots|positions|ids|index|lengths|ends|starts|map|places|offsets|labels|target|sizes|counts|permute|order|experts|sequences"
 )
 DTYPES = ("bfloat16", "uint8", "int64")
 # Sizes that the names of dimensions do not say.
-SIZES = {"half": 8, "bit_rate": 4, "axis": 0}
+SIZES = {"half": 8, "bit_rate": 4, "axis": 0, "parts": 3}
 PACKED = "fbgemm::int_nbit_split_embedding_codegen_lookup_function"
+WEIGHTS = {"rest": (32, 48)}  # of a layer with 48 inputs
 SHAPES = {
+    **dict.fromkeys(("FusedDenseFunc", "FusedDenseFuncBackward", "MlpFunction", "MlpFunctionBackward"), WEIGHTS),
+    **dict.fromkeys(("FusedDenseGeluDenseFunc", "FusedDenseGeluDenseFuncBackward"), WEIGHTS),
     "tex_ts::te_gemm_ts": {"left": (16, 16), "right": (8, 16), "out": (8, 16)},
     "bitsandbytes::int8_mixed_scaled_mm": {"outliers": (0,)},
     PACKED: {"D_offsets": (3,), "offsets": (9,)},
