@@ -15,7 +15,8 @@ their row (``rows.py``): the schema, ``-> left`` for ``Row.result``, and other f
 that of the first. Behind ``like`` is the operator whose row this one changes. Continuation lines are indented.
 
 Options for other paragraphs are ``scaled`` (products of ``scaled.py``, with the schema), ``forward``, ``backward`` and ``function``
-(attention, with the schemas and fields of a ``Layout``), and ``dispatches`` (with the reason).
+(attention, with the schemas and fields of a ``Layout``), ``dispatches`` (with the reason), and ``by=name``: a function that is given the
+call, its hints and the text.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.nodes import tensors_only, with_gradient, with_gradients
 from rooflines.roofline.formulas.packed_attention import Layout, register_layout
-from rooflines.roofline.formulas.registry import dispatches
+from rooflines.roofline.formulas.registry import dispatches, hinted_formula
 from rooflines.roofline.formulas.rows import ROWS, Row, evaluate, register, steps_of
 from rooflines.roofline.formulas.scaled import register_products
 
@@ -46,14 +48,17 @@ def as_it_is(signature: Signature) -> Signature:
     return signature
 
 
-def table(text: str, **functions: Callable[[Signature], Signature]) -> None:
+def table(text: str, **functions: Callable[..., Any]) -> None:
     """Register the operators of a table. ``functions`` are those that its headings name."""
     for category, options, names, body in _paragraphs(text):
         wraps, namespaces = "wraps" in options, [option for option in options if "::" in option] or [""]
         given = next((function for name, function in (_GIVEN | functions).items() if name in options), None)
         names, _, old = names.partition(" like ")
         operators = tuple(namespace + name for namespace in namespaces for name in names.split())
-        if "scaled" in options:
+        by = next((option.removeprefix("by=") for option in options if option.startswith("by=")), "")
+        if by:
+            hinted_formula(*operators, category=category, wraps=wraps)(partial(functions[by], text=body))
+        elif "scaled" in options:
             register_products({" ".join(operators): body}, wraps)
         elif "dispatches" in options:
             dispatches(*operators, category=category, reason=body)

@@ -18,12 +18,10 @@ from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, floating, size, size_of, written
 from rooflines.roofline.formulas.costs import SIGMOID
 from rooflines.roofline.formulas.experts import INTEGERS, SPREAD, assumed, fused_experts, product_of_experts
-from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.libraries.vllm import marlin_dtype
-from rooflines.roofline.formulas.nodes import parts
+from rooflines.roofline.formulas.nodes import gradients_and_forward
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula, words
-from rooflines.roofline.formulas.rows import Row
+from rooflines.roofline.formulas.registry import formula, words
 from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision
 from rooflines.roofline.formulas.tables import table
 
@@ -40,44 +38,6 @@ def _permute(signature: Signature) -> Work:
     if out is None:
         raise NotCounted("shape of the result not recorded")
     return Work(bytes_read=size(inputs, ids), bytes_written=written(out))
-
-
-@formula("_moe_C::moe_unpermute", category="moe")
-def _unpermute(signature: Signature) -> Work:
-    """The rows of each token, weighted and added."""
-    rows, *others, out = signature.tensors
-    return Work(
-        other_flops=2 * rows.numel,
-        bytes_read=size(rows, *others),
-        bytes_written=written(out),
-        precision=precision_of(rows.dtype),
-    )
-
-
-# --- products ----------------------------------------------------------------------------------------------------------------------
-
-
-# Activations [m, k], of which each row meets ``top_k`` experts; weight [experts, n, k / numbers] of uint8.
-_NARROW: Final = Row(
-    "read input[m k], view out, view weight[experts n packed], view scales?, view zeros?, view topk_weights?, sorted_ids, expert_ids,"
-    " count, top_k",
-    where="rows = m * top_k",
-    matrix="2 * rows * k * n",
-    reads="input.size + share(experts, rows, weight, scales, zeros, topk_weights)",
-    writes="rows * n * out.item",
-    assumption=SPREAD,
-    given="experts > 1",
-)
-# Activations [tokens, k] in 8 bits, weight [experts, n, bytes of a row].
-_GGML: Final = replace(
-    _NARROW,
-    schema="read input[*m k], view weight[experts outputs bytes], sorted_ids, expert_ids, count, type, n, top_k, tokens",
-    where="rows = tokens * top_k",
-    other="input.n * DYNAMIC_QUANTIZE + rows * n",
-    reads="input.size + share(experts, rows, weight)",
-    writes="rows * n * input.item",
-    precision="=int8",
-)
 
 
 @formula("_moe_C::moe_wna16_marlin_gemm", "sgl_kernel::moe_wna16_marlin_gemm", category="moe")
@@ -325,10 +285,11 @@ _moe_C::moe_wna16_gemm: read input[m k], view out, view weight[experts n packed]
     reads = input.size + share(experts, rows, weight, scales, zeros, topk_weights); writes = rows * n * out.item;
     assumption = {SPREAD}; given = experts > 1
 # Activations [tokens, k] in 8 bits, weight [experts, n, bytes of a row].
-_C::ggml_moe_a8 sgl_kernel::ggml_moe_a8: {_GGML}
-# Activations [tokens, k] in 8 bits, weight [experts, n, bytes of a row].
-_C::ggml_moe_a8_vec sgl_kernel::ggml_moe_a8_vec:
-    {replace(_GGML, schema="read input[*m k], view weight[experts outputs bytes], ids, top_k, type, n, tokens")}
+_C::ggml_moe_a8 sgl_kernel::ggml_moe_a8 like _moe_C::moe_wna16_gemm: read input[*m k], view weight[experts outputs bytes],
+    sorted_ids, expert_ids, count, type, n, top_k, tokens; rows = tokens * top_k; other = input.n * DYNAMIC_QUANTIZE + rows * n;
+    reads = input.size + share(experts, rows, weight); writes = rows * n * input.item; precision = int8
+_C::ggml_moe_a8_vec sgl_kernel::ggml_moe_a8_vec like _C::ggml_moe_a8: read input[*m k], view weight[experts outputs bytes], ids,
+    top_k, type, n, tokens
 # Rows of 8-bit numbers sorted by expert, weight [experts, k, n]; pointers to each expert's operands may come before them.
 sgl_kernel::fp8_blockwise_scaled_grouped_mm: view out[m n], a_ptrs, b_ptrs, out_ptrs, a_scales_ptrs, b_scales_ptrs, read a[=m k],
     view b[experts rows columns], view scales_a, view scales_b; matrix = 2 * m * k * n;
@@ -336,6 +297,10 @@ sgl_kernel::fp8_blockwise_scaled_grouped_mm: view out[m n], a_ptrs, b_ptrs, out_
     assumption = {assumed(2, ranks=True)}
 sgl_kernel::es_sm100_mxfp8_blockscaled_grouped_mm like sgl_kernel::fp8_blockwise_scaled_grouped_mm: read a[m k],
     view b[experts rows columns], view scales_a, view scales_b, view out[=m n]
+[moe functions]
+# The rows of each token, weighted and added into the last tensor.
+_moe_C::moe_unpermute: read rows, read others*; other = 2 * rows.n; reads = rows.size + size(*others.tensors[:-1]);
+    writes = written(others.tensors[-1])
 [moe aiter::]
 topk_softmax _topk_softmax topk_softmax_asm: {_AITER_CHOSEN}, write places, read input; cost = SOFTMAX + 1
 topk_sigmoid: {_AITER_CHOSEN}, read input; cost = SIGMOID + 1
@@ -365,105 +330,20 @@ vllm::moe_forward vllm::moe_forward_shared vllm::transformers_moe_forward sglang
 """)
 
 
-_FUNCTIONS: Final = {"permute": "TokenPermuteMaskMap", "unpermute": "TokenUnpermuteMaskMap"}
-
-
-def _named(kind: str, suffix: str = "") -> tuple[str, ...]:
-    return tuple(f"{name}{suffix}" for name in (f"_moe_{kind}_index_map", f"_moe_{kind}_mask_map", _FUNCTIONS[kind]))
-
-
-def _tensors(signature: Signature) -> tuple[TensorArg, TensorArg, TensorArg | None]:
-    """Tokens or rows, an index, a mask or the map of these, and the weights of the routing, which are no integers."""
-    if len(signature.tensors) < 2:
+def permuted(signature: Signature) -> Signature:
+    """The third argument, tokens or rows, an index, a mask or the map of these, and the weights of the routing, which are no integers.
+    A node has its two gradients before them."""
+    gradients, call = gradients_and_forward(signature)
+    if len(call.tensors) < 2:
         raise NotCounted("shapes not recorded")
-    first, order, *rest = signature.tensors
-    return first, order, next((one for one in rest if floating(one.dtype) and one.numel), None)
+    first, order, *rest = call.tensors
+    weights = next((one for one in rest if floating(one.dtype) and one.numel), None)
+    before = (*gradients, None)[:2] if gradients else (call.arg(2, None),)
+    return replace(signature, args=(*before, first, order, weights))
 
 
-def _map_bytes(name: str, index: TensorArg) -> int:
-    return 4 * (index.numel if "index" in name else index.shape[0] * (2 * index.shape[-1] + 1))
-
-
-def _spread(tokens: TensorArg, rows: int, others: int, results: int) -> Work:
-    """A row for each expert that a token goes to."""
-    width = tokens.shape[-1]
-    return Work(
-        bytes_read=selected(tokens, rows * width) + others,
-        bytes_written=rows * width * size_of(tokens.dtype) + results,
-    )
-
-
-def _gathered(rows: TensorArg, tokens: int, others: int, results: int, weighted: bool = False) -> Work:
-    """The rows of each token added up, perhaps weighted."""
-    return Work(
-        other_flops=rows.numel * (1 + weighted),
-        bytes_read=size(rows) + others,
-        bytes_written=tokens * rows.shape[-1] * size_of(rows.dtype) + results,
-        precision=precision_of(rows.dtype),
-    )
-
-
-@hinted_formula("te_moe::permute_index_map", "te_moe::permute_mask_map_fwd", *_named("permute"), category="copy")
-def _permute_token(signature: Signature, hints: Hints) -> Work:
-    """[tokens, hidden] -> [rows, hidden], the map, and of a mask the weight of each row."""
-    tokens, index, weights = _tensors(signature)
-    rows = signature.arg(2, None)
-    if type(rows) is not int or rows <= 0:
-        rows = index.numel if "index" in signature.name else hints.outputs[0].shape[0] if hints.outputs else 0
-    if not rows:
-        raise NotCounted("number of permuted tokens not recorded")
-    results = _map_bytes(signature.name, index) + (rows * size_of(weights.dtype) if weights else 0)
-    return _spread(tokens, rows, size(index, weights), results)
-
-
-@formula(*_named("permute", "Backward"), category="copy")
-def _permute_node(signature: Signature) -> Work:
-    gradients, forward = parts(signature)
-    tokens, index, weights = _tensors(forward)
-    of_weights = gradients[1:2] if weights else ()
-    read = _map_bytes(signature.name, index) + size(*of_weights)
-    return _gathered(gradients[0], tokens.shape[0], read, written(weights))
-
-
-@formula(*_named("unpermute"), category="copy")
-def _unpermute_token(signature: Signature) -> Work:
-    rows, order, weights = _tensors(signature)
-    return _gathered(rows, (weights or order).shape[0], size(order, weights), 0, weighted=weights is not None)
-
-
-def _unpermute_gradient(grad: TensorArg, rows: TensorArg, order: TensorArg, weights: TensorArg | None) -> Work:
-    """The gradient of the rows; with weights the rows times the weight, and of a weight the sum of a row times its gradient."""
-    if weights is None:
-        return _spread(grad, rows.shape[0], size(order), 0)
-    return Work(
-        other_flops=3 * rows.numel,
-        bytes_read=size(grad, rows, order, weights),
-        bytes_written=written(rows, weights),
-        precision=precision_of(grad.dtype),
-    )
-
-
-@formula("te_moe::unpermute_index_map_bwd", "te_moe::unpermute_mask_map_bwd_with_probs", category="copy")
-def _unpermute_operator(signature: Signature) -> Work:
-    args = Arguments(signature, "grad inp map weights" if "index" in signature.name else "grad map inp weights")
-    weights = args.tensor("weights")
-    return _unpermute_gradient(args.tensor("grad"), args.tensor("inp"), args.tensor("map"), weights if weights.numel else None)
-
-
-@formula(*_named("unpermute", "Backward"), category="copy")
-def _unpermute_node(signature: Signature) -> Work:
-    (grad, *_), forward = parts(signature)
-    return _unpermute_gradient(grad, *_tensors(forward))
-
-
-@formula("_moe_chunk_sortBackward", category="copy")
-def _sort_chunks_node(signature: Signature) -> Work:
-    (grad, *rest), forward = parts(signature)
-    weights = rest[:1] if _tensors(forward)[2] else ()
-    return _spread(grad, grad.shape[0], 4 * grad.shape[0] + size(*weights), written(*weights))
-
-
-table("""
+table(
+    """
 [copy]
 # The gradient of the tokens, and of a mask those of the weights [tokens, experts].
 te_moe::permute_index_map_bwd: read grad[rows k], read map, tokens; cost = 1; per = grad; writes = tokens * k * grad.item
@@ -484,4 +364,33 @@ TopK: read scores[tokens experts], k, softmax, dim; other = scores.n + tokens * 
     writes = tokens * (k * (scores.item + 2) + 4 * up(experts, 32)); fits = value('softmax') is True or value('softmax') is False
 # [tokens, k] weights and experts in the order of the experts: that order and its inverse (int32), the weights, rows of each.
 SortTokens: read weights, read ids, experts -> weights; writes = 2 * 4 * weights.n + 4 * experts
-""")
+[copy permuted]
+# [tokens, hidden] -> [rows, hidden], the map, and of a mask the weight of each row.
+te_moe::permute_index_map _moe_permute_index_map: rows, view tokens[n k], read order, read weights?;
+    made = rows if isinstance(value('rows'), int) and rows > 0 else order.n; reads = selected(tokens, made * k) + order.size + weights.size;
+    writes = made * k * tokens.item + 4 * order.n + made * weights.item; precision = none; fits = made > 0
+te_moe::permute_mask_map_fwd _moe_permute_mask_map TokenPermuteMaskMap like te_moe::permute_index_map: ;
+    made = rows if isinstance(value('rows'), int) and rows > 0 else returned_tensor(0, 'number of permuted tokens not recorded')[0];
+    writes = made * k * tokens.item + 4 * order[0] * (2 * order[-1] + 1) + made * weights.item
+_moe_permute_index_mapBackward: read grad, view of_weights?, view tokens, view order, view weights?; other = grad.n;
+    reads = grad.size + 4 * order.n + of_weights.size * bool(weights);
+    writes = tokens[0] * grad[-1] * grad.item + weights.n * weights.item
+_moe_permute_mask_mapBackward TokenPermuteMaskMapBackward like _moe_permute_index_mapBackward: ;
+    reads = grad.size + 4 * order[0] * (2 * order[-1] + 1) + of_weights.size * bool(weights)
+# The rows of each token added up, perhaps weighted.
+_moe_unpermute_index_map _moe_unpermute_mask_map TokenUnpermuteMaskMap: rows, read source, read order, read weights?;
+    other = source.n * (1 + bool(weights)); writes = (weights or order)[0] * source[-1] * source.item; precision = source
+# The gradient of the rows; with weights the rows times the weight, and of a weight the sum of a row times its gradient.
+_moe_unpermute_index_mapBackward _moe_unpermute_mask_mapBackward TokenUnpermuteMaskMapBackward: read grad, view of_weights?,
+    read source, read order, read weights?; weighted = bool(weights.n); other = 3 * source.n * weighted; precision = grad;
+    reads = order.size + (grad.size + source.size + weights.size if weighted else selected(grad, source[0] * grad[-1]));
+    writes = source.n * source.item + weights.n * weights.item if weighted else source[0] * grad[-1] * grad.item
+_moe_chunk_sortBackward: read grad, read of_weights?, view tokens, view order, view weights?;
+    reads = grad.size + 4 * grad[0] + of_weights.size * bool(weights); precision = none;
+    writes = grad.n * grad.item + of_weights.n * of_weights.item * bool(weights)
+[copy]
+te_moe::unpermute_index_map_bwd like _moe_unpermute_index_mapBackward: read grad, read source, read order, read weights
+te_moe::unpermute_mask_map_bwd_with_probs like _moe_unpermute_index_mapBackward: read grad, read order, read source, read weights
+""",
+    permuted=permuted,
+)

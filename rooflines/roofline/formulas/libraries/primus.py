@@ -6,7 +6,6 @@ Hadamard transforms before a conversion are not counted.
 
 from __future__ import annotations
 
-from functools import partial
 from math import prod
 from typing import Final
 
@@ -17,48 +16,18 @@ from rooflines.roofline.formulas.experts import SPREAD, share
 from rooflines.roofline.formulas.libraries.norms import register_norms
 from rooflines.roofline.formulas.matmul import grouped_product, product
 from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.registry import formula
+from rooflines.roofline.formulas.registry import Hints
 from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision
 from rooflines.roofline.formulas.tables import table
 
 _KERNELS: Final = "primus_turbo_cpp_extension::"
 _PADDED: Final = "rows that pad the groups count"
 
-# --- products ----------------------------------------------------------------------------------------------------------------------
 # ``flip_left`` and ``flip_right`` say which operand is transposed. Numbers of 4 bits lie two in an element of the last dimension.
-
 _FLIPS: Final = "flip_left flip_right"
-_SCALED: Final = f"left left_scale right right_scale out_dtype {_FLIPS} flip_out granularity beta=0.0 out=None"
 _TURBO: Final = "left left_scale flip_left right right_scale flip_right out_dtype flip_out granularity"
-# The schema of each operator; of two versions where there is a bar.
-_PRODUCTS: Final[dict[str, str]] = {
-    f"{_KERNELS}hipblaslt_gemm": f"left left_scale right right_scale out_dtype {_FLIPS} flip_out"
-    f" | left right out_dtype {_FLIPS} flip_out=False beta=0.0 out=None",
-    f"{_KERNELS}hipblaslt_gemm_fp8 {_KERNELS}hipblaslt_gemm_fp4 {_KERNELS}turbo_gemm_fp8": _SCALED,
-    f"{_KERNELS}ck_gemm_fp8": f"left right left_scale right_scale {_FLIPS} out_dtype granularity",
-    "primus_turbo::gemm_impl": "left flip_left right flip_right out_dtype flip_out backend",
-    "primus_turbo::gemm_accum_impl": "left flip_left right flip_right out_dtype flip_out out backend",
-    "primus_turbo::gemm_fp8_impl primus_turbo::gemm_fp4_impl": f"{_TURBO} backend",
-    "primus_turbo::gemm_fp8_accum_impl primus_turbo::gemm_fp4_accum_impl": f"{_TURBO} out backend",
-    "primus_turbo::gemm_fp8_blockwise_impl": f"left right left_scale right_scale out_dtype block_m block_n block_k {_FLIPS}",
-}
-
 _GROUPS: Final = f"left right lengths offsets {_FLIPS}"
 _SCALED_GROUPS: Final = f"left right left_scale right_scale lengths offsets {_FLIPS}"
-_OF_KERNELS: Final = "{0}grouped_gemm{1} {0}grouped_gemm{1}_variable_k {0}ck_grouped_gemm{1} {0}ck_grouped_gemm{1}_variable_k"
-_VARIABLE: Final = "primus_turbo::grouped_gemm_fp4_variable_k_{0}impl primus_turbo::grouped_gemm_fp8_variable_k_{0}impl"
-_GROUPED: Final[dict[str, str]] = {
-    _OF_KERNELS.format(_KERNELS, ""): f"{_GROUPS} units=None",
-    _OF_KERNELS.format(_KERNELS, "_fp8"): f"{_SCALED_GROUPS} out_dtype granularity units",
-    f"{_KERNELS}hipblaslt_grouped_gemm": f"{_GROUPS} synchronize beta=0.0 out=None",
-    f"{_KERNELS}hipblaslt_grouped_gemm_fp8": f"{_SCALED_GROUPS} out_dtype granularity synchronize beta=0.0 out=None",
-    "primus_turbo::grouped_gemm_impl": f"{_GROUPS} units backend",
-    "primus_turbo::grouped_gemm_variable_k_impl": f"{_GROUPS} flip_out units backend",
-    "primus_turbo::grouped_gemm_variable_k_accum_impl": f"{_GROUPS} flip_out units backend out",
-    "primus_turbo::grouped_gemm_fp4_impl primus_turbo::grouped_gemm_fp8_impl": f"{_SCALED_GROUPS} out_dtype granularity units backend",
-    _VARIABLE.format(""): f"{_SCALED_GROUPS} flip_out out_dtype granularity units backend",
-    _VARIABLE.format("accum_"): f"{_SCALED_GROUPS} flip_out out_dtype granularity units backend out",
-}
 
 
 def _operand(tensor: TensorArg, flipped: bool) -> TensorArg:
@@ -84,18 +53,18 @@ def _work(args: Arguments, flops: int, results: int, read: int, assumption: str 
     )
 
 
-def _product(signature: Signature, schemas: str) -> Work:
-    versions = [Arguments(signature, schema) for schema in schemas.split("|")]
+def product_of(signature: Signature, _: Hints, text: str) -> Work:
+    versions = [Arguments(signature, schema) for schema in text.split("|")]
     args = next((one for one in versions if one.optional("right") is not None), versions[0])
     left, right = args.tensor("left"), args.tensor("right")
     flops, shape = product(_operand(left, args.flag("flip_left")), _operand(right, args.flag("flip_right")))
     return _work(args, flops, prod(shape), size(left, right, args.optional("left_scale"), args.optional("right_scale")))
 
 
-def _grouped(signature: Signature, schema: str) -> Work:
+def grouped(signature: Signature, _: Hints, text: str) -> Work:
     """[rows of all groups, k] with a weight for each group; or, where both have two dimensions, the product of each group's own part of
     the inner dimension, which conversions to blocks of 32 have laid along the rows of both operands."""
-    args = Arguments(signature, schema)
+    args = Arguments(signature, text)
     left, right, lengths = args.tensor("left"), args.tensor("right"), args.tensor("lengths")
     flips = args.flag("flip_left"), args.flag("flip_right")
     if len(right.shape) == 2:
@@ -108,12 +77,6 @@ def _grouped(signature: Signature, schema: str) -> Work:
     read = size(left) + share((right,), groups, left.shape[0]) + size(*others)
     assumptions = [text for text, holds in ((SPREAD, groups > 1), (_PADDED, padded)) if holds]
     return _work(args, flops, prod(shape), read, "; ".join(assumptions))
-
-
-for _names, _schemas in _PRODUCTS.items():
-    formula(*_names.split(), category="matmul")(partial(_product, schemas=_schemas))
-for _names, _schema in _GROUPED.items():
-    formula(*_names.split(), category="matmul")(partial(_grouped, schema=_schema))
 
 
 def _narrow(scales: str, copies: int = 1, bits: int = 8, rest: str = "dtype", ranged: str = "1") -> str:
@@ -130,7 +93,8 @@ register_norms("_RMSNormFunction", "_RMSNormResidualFunction", rms=True)
 _SILU_GATE: Final = "a gate of SiLU, because the name of the activation is not recorded"
 
 
-table(f"""
+table(
+    f"""
 [element-wise]
 {_KERNELS}quantize_fp8_tensorwise primus::quantize_fp8_tensorwise primus::quantize_fp8_prescaled
     primus::quantize_fp8_prescaled_stochastic: {_narrow("4", rest="dtype, read given?", ranged="not given")}
@@ -182,4 +146,33 @@ GLUWithProbsBackward: read grad, update x, update weights, read rows?; other = x
     reads = min(source.size, target.n * target.item) + scale.size + weights.size + map.size
 # The rows of each token added up.
 {_KERNELS}unpermute: read source, write target, read weights?, write weights_out?, read map; cost = 1; per = source
-""")
+[matmul by=product]
+{_KERNELS}hipblaslt_gemm: left left_scale right right_scale out_dtype {_FLIPS} flip_out
+    | left right out_dtype {_FLIPS} flip_out=False beta=0.0 out=None
+{_KERNELS}hipblaslt_gemm_fp8 {_KERNELS}hipblaslt_gemm_fp4 {_KERNELS}turbo_gemm_fp8: left left_scale right right_scale out_dtype {_FLIPS}
+    flip_out granularity beta=0.0 out=None
+{_KERNELS}ck_gemm_fp8: left right left_scale right_scale {_FLIPS} out_dtype granularity
+primus_turbo::gemm_impl: left flip_left right flip_right out_dtype flip_out backend
+primus_turbo::gemm_accum_impl: left flip_left right flip_right out_dtype flip_out out backend
+primus_turbo::gemm_fp8_impl primus_turbo::gemm_fp4_impl: {_TURBO} backend
+primus_turbo::gemm_fp8_accum_impl primus_turbo::gemm_fp4_accum_impl: {_TURBO} out backend
+primus_turbo::gemm_fp8_blockwise_impl: left right left_scale right_scale out_dtype block_m block_n block_k {_FLIPS}
+[matmul by=grouped]
+{_KERNELS}grouped_gemm {_KERNELS}grouped_gemm_variable_k {_KERNELS}ck_grouped_gemm {_KERNELS}ck_grouped_gemm_variable_k: {_GROUPS}
+    units=None
+{_KERNELS}grouped_gemm_fp8 {_KERNELS}grouped_gemm_fp8_variable_k {_KERNELS}ck_grouped_gemm_fp8
+    {_KERNELS}ck_grouped_gemm_fp8_variable_k: {_SCALED_GROUPS} out_dtype granularity units
+{_KERNELS}hipblaslt_grouped_gemm: {_GROUPS} synchronize beta=0.0 out=None
+{_KERNELS}hipblaslt_grouped_gemm_fp8: {_SCALED_GROUPS} out_dtype granularity synchronize beta=0.0 out=None
+primus_turbo::grouped_gemm_impl: {_GROUPS} units backend
+primus_turbo::grouped_gemm_variable_k_impl: {_GROUPS} flip_out units backend
+primus_turbo::grouped_gemm_variable_k_accum_impl: {_GROUPS} flip_out units backend out
+primus_turbo::grouped_gemm_fp4_impl primus_turbo::grouped_gemm_fp8_impl: {_SCALED_GROUPS} out_dtype granularity units backend
+primus_turbo::grouped_gemm_fp4_variable_k_impl primus_turbo::grouped_gemm_fp8_variable_k_impl: {_SCALED_GROUPS} flip_out out_dtype
+    granularity units backend
+primus_turbo::grouped_gemm_fp4_variable_k_accum_impl primus_turbo::grouped_gemm_fp8_variable_k_accum_impl: {_SCALED_GROUPS} flip_out
+    out_dtype granularity units backend out
+""",
+    product=product_of,
+    grouped=grouped,
+)

@@ -11,20 +11,17 @@ pair of bits says where each kept element was, and one bit an element is a mask.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
-from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
-from rooflines.roofline.formulas.experts import SPREAD, share
+from rooflines.roofline.formulas.experts import SPREAD
 from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.libraries.norms import norm_backward, norm_of, norm_work, register_norms
-from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import parts
-from rooflines.roofline.formulas.record import Work, matrix_precision_of
+from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import formula
 from rooflines.roofline.formulas.tables import table
 
@@ -106,65 +103,40 @@ LinearWithGradAccumulationAndAsyncCommunicationBackward: read grad[*rows n], rea
 # --- products ----------------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Product:
-    """``schema`` up to the last tensor that is no scale; the arguments in ``results`` are written, ``adds`` says that the first of
-    them is read as well. ``cost`` is FLOPs for each element of the last result, ``symmetric`` that it equals its transpose."""
-
-    schema: str
-    results: tuple[str, ...] = ("out",)
-    adds: bool = False
-    cost: int = 0
-    symmetric: bool = False
+def integers_first(signature: Signature) -> Signature:
+    """The call with its tensors of integers, which say where the rows of groups end and which rows they are, as a list before it."""
+    integers = tuple(tensor for tensor in signature.tensors if tensor.dtype.startswith("int"))
+    return replace(signature, args=(integers, *signature.args))
 
 
-_ACTIVATED: Final = "left right preact out c=None bias=None"
-_PRODUCTS: Final[dict[str, _Product]] = {
-    "quack::gemm_out": _Product("left right out bias=None"),
-    "quack::gemm_add_out": _Product("left right c out bias=None"),
-    "quack::gemm_add_inplace": _Product("left right out bias=None", adds=True),
-    "quack::gemm_act_out": _Product(_ACTIVATED, ("preact", "out"), cost=costs.GELU),
-    "quack::gemm_gated_out": _Product(_ACTIVATED, ("preact", "out"), cost=costs.SILU + 1),
-    "quack::gemm_dact_out": _Product("left right before dx out scale=None", ("dx", "out"), cost=costs.GELU + 7),
-    "quack::gemm_dgated_out": _Product("left right before dx out scale=None", ("dx", "out"), cost=costs.SILU + 7),
-    "quack::gemm_symmetric_out": _Product("left right out c=None", symmetric=True),
-}
 _ACTIVATION: Final = "an activation as costly as GELU or SwiGLU"
-
-
-def _product(signature: Signature, one: _Product) -> Work:
-    args = Arguments(signature, one.schema)
-    left, right = args.tensor("left"), args.tensor("right")
-    results = [tensor for name in one.results if (tensor := args.optional(name)) is not None]
-    if not results or len(right.shape) < 2:
-        raise NotCounted("shapes not recorded")
-    integers = [tensor for tensor in signature.tensors if tensor.dtype.startswith("int")]
-    inner, columns = right.shape[-2:]
-    groups = right.shape[0] if len(right.shape) == 3 and len(left.shape) == 2 else 0
-    if integers and len(right.shape) == 2:  # groups along the inner dimension
-        flops = product_flops(1, left.shape[0], inner, columns)
-    elif one.symmetric:
-        flops = prod(left.shape[:-2]) * columns * (columns + 1) * inner
-    else:
-        flops = product_flops(1, prod(results[-1].shape[:-1]), inner, columns)
-    more = [tensor for name in ("c", "bias", "before", "scale") if args.has(name) and (tensor := args.optional(name)) is not None]
-    added = results[0] if one.adds else None
-    return Work(
-        matrix_flops=flops,
-        other_flops=results[-1].numel * (one.cost + len(more) + one.adds),
-        bytes_read=size(left, added, *more, *integers) + share((right,), groups, left.shape[0]),
-        bytes_written=written(*results),
-        precision=matrix_precision_of(left.dtype),
-        assumption="; ".join(text for text, holds in ((_ACTIVATION, one.cost), (SPREAD, groups > 1)) if holds),
-    )
-
-
-for _name, _one in _PRODUCTS.items():
-    formula(_name, category="matmul")(partial(_product, one=_one))
-
 _OPERANDS: Final = "read left[*m k], read right[*b k n]"
 
-table(f"""
+table(
+    f"""
+[matmul integers_first]
+# Of groups along the inner dimension the rows are those of the left operand.
+quack::gemm_out: read integers*, read left, view right, write out, read bias?;
+    groups = right[0] if right.rank == 3 and left.rank == 2 else 0;
+    rows = left[0] if integers and right.rank == 2 else out.n // max(out[-1], 1); matrix = 2 * rows * right[-2] * right[-1];
+    other = out.n * bool(bias); also = share(groups, left[0], right); precision = left; assumption = {SPREAD}; given = groups > 1
+quack::gemm_add_out like quack::gemm_out: read integers*, read left, view right, read c?, write out, read bias?;
+    other = out.n * (bool(c) + bool(bias))
+quack::gemm_add_inplace like quack::gemm_out: read integers*, read left, view right, update out, read bias?;
+    other = out.n * (1 + bool(bias))
+quack::gemm_symmetric_out like quack::gemm_out: read integers*, read left, view right, write out, read c?; other = out.n * bool(c);
+    matrix = 2 * rows * right[-2] * right[-1] if integers and right.rank == 2
+    else prod(left[:-2]) * right[-1] * (right[-1] + 1) * right[-2]
+quack::gemm_act_out like quack::gemm_out: read integers*, read left, view right, write preact?, write out, read c?, read bias?;
+    each = GELU; other = out.n * (each + bool(c) + bool(bias)); assumption = {_ACTIVATION}; {SPREAD}; given = ; fits = groups > 1
+    | ; assumption = {_ACTIVATION}; fits =
+quack::gemm_gated_out like quack::gemm_act_out: ; each = SILU + 1
+    | ; assumption = {_ACTIVATION}; fits =
+quack::gemm_dact_out like quack::gemm_act_out: read integers*, read left, view right, read before?, write dx?, write out, read scale?;
+    each = GELU + 7; other = out.n * (each + bool(before) + bool(scale))
+    | ; assumption = {_ACTIVATION}; fits =
+quack::gemm_dgated_out like quack::gemm_dact_out: ; each = SILU + 7
+    | ; assumption = {_ACTIVATION}; fits =
 [matmul]
 # Forms that return their result.
 quack::gemm: {_OPERANDS}, read bias?; matrix = 2 * m * k * n; other = m * n * bool(bias); writes = m * n * left.item
@@ -187,7 +159,9 @@ quack::cross_entropy_fwd_out: read x, read target, target_logit, write loss, wri
 quack::cross_entropy_bwd_out: read x, read target, read grad, read sums, write dx, read weight?; cost = SOFTMAX_FROM_LOG_SUM + 2;
     per = x
 quack::_topk_fwd: read x, k, softmax, write values, write indices; cost = BASIC; per = x
-""")
+""",
+    integers_first=integers_first,
+)
 
 
 # --- rows by index -----------------------------------------------------------------------------------------------------------------
