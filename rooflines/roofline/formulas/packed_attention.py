@@ -14,7 +14,7 @@ from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.attention import Attention, backward_work, has_dropout, sight
 from rooflines.roofline.formulas.costs import SOFTMAX, TANH, TRANSCENDENTAL
 from rooflines.roofline.formulas.lengths import Lengths, packed_lengths, recorded_lengths
@@ -280,13 +280,16 @@ SERVED: Final = "causal attention without a window"
 ONE: Final = "one sequence without a prefix"
 
 
-def unified(signature: Signature, hints: Hints, schema: str, writes_cache: bool | None = None) -> Work:
+def unified(signature: Signature, hints: Hints, text: str) -> Work:
     """Causal attention of a step's tokens to themselves and to the tokens of their sequences in the KV cache.
 
-    A cache is in 8 bits where queries are, as vLLM quantizes queries for such a cache only. ``writes_cache`` says whether the call
-    also appends the new keys and values to it; None: if no tensor shows that another operator does.
+    A cache is in 8 bits where queries are, as vLLM quantizes queries for such a cache only. ``saves_cache`` says whether the call also
+    appends the new keys and values to it; without such an argument it does if no tensor ``updated`` shows that another operator does.
+    ``latent`` attention is that of other operators.
     """
-    args = Arguments(signature, schema)
+    args = Arguments(signature, text)
+    if args.has("latent") and args.flag("latent"):
+        raise Dispatches
     query, key, value, out = args.tensor("query"), args.tensor("key"), args.tensor("value"), args.optional("out")
     if len(key.shape) != 3 or len(query.shape) not in (2, 3):
         raise NotCounted("number of heads not recorded")
@@ -297,7 +300,7 @@ def unified(signature: Signature, hints: Hints, schema: str, writes_cache: bool 
     eighth = query.dtype.startswith("float8")
     cache = key.shape[-2] * (depth + value_depth) * (1 if eighth else size_of(key.dtype))
     recorded = key.shape[-2] * (depth * size_of(key.dtype) + value_depth * size_of(value.dtype))
-    writes = args.optional("updated") is None if writes_cache is None else writes_cache
+    writes = args.flag("saves_cache") if args.has("saves_cache") else args.optional("updated") is None
     item = size_of(out.dtype) if out is not None else size_of(value.dtype)
     sizes = Attention(heads * lengths.pairs(None, 0, True), depth, value_depth)
     return Work(
@@ -316,11 +319,12 @@ _MERGE_ELEMENT: Final = 3  # a * x + b * y
 _MERGE_ROW: Final = 2 * TRANSCENDENTAL + 6  # the larger sum, two exponentials of differences, their sum, two weights
 
 
-def merge(signature: Signature, schema: str) -> Work:
-    """Two partial results of attention, each with its rows' log-sum-exp, joined into one."""
-    args = Arguments(signature, schema)
+def merge(signature: Signature, _: Hints, text: str) -> Work:
+    """Two partial results of attention, each with its rows' log-sum-exp, joined into one, perhaps in place of the first."""
+    args = Arguments(signature, text)
+    first = "prefix" if args.has("prefix") else "out"
     out, log_sum = args.tensor("out"), args.optional("out_log_sum")
-    parts = [args.tensor(name) for name in ("prefix", "prefix_log_sum", "suffix", "suffix_log_sum")]
+    parts = [args.tensor(name) for name in (first, f"{first}_log_sum", "suffix", "suffix_log_sum")]
     rows = prod(out.shape[:-1])
     return Work(
         other_flops=out.numel * _MERGE_ELEMENT + rows * (_MERGE_ROW + (TRANSCENDENTAL + 1) * (log_sum is not None)),

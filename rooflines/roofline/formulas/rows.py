@@ -198,7 +198,7 @@ def _output(hints: Hints, place: int, reason: str = "") -> _Tensors:
 PACKED: Final = ("uint8", "float4_e2m1fn_x2")
 _FUNCTIONS: Final[dict[str, Any]] = {
     **{name: value for name, value in vars(costs).items() if name.isupper()},
-    "__builtins__": {}, "any": any, "size": size, "written": written, "isinstance": isinstance, "float": float, "int": int, "min": min, "max": max, "sum": sum, "len": len, "bool": bool,
+    "__builtins__": {}, "any": any, "zip": zip, "size": size, "written": written, "isinstance": isinstance, "float": float, "int": int, "min": min, "max": max, "sum": sum, "len": len, "bool": bool,
     "prod": prod, "selected": _selected, "up": _up, "first": _first, "share": _share,
     "packed": lambda source: source.dtype in PACKED, "floating": lambda source: floating(source.dtype),
 }  # fmt: skip

@@ -10,10 +10,8 @@ from dataclasses import replace
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas.arguments import Arguments, Dispatches
 from rooflines.roofline.formulas.packed_attention import unified
-from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.registry import LAYER, Hints, hinted_formula
+from rooflines.roofline.formulas.registry import LAYER
 from rooflines.roofline.formulas.scaled import SCALED, fp4_product
 from rooflines.roofline.formulas.tables import table
 
@@ -77,16 +75,7 @@ def _narrowed(made: str, cost: str = "DYNAMIC_QUANTIZE", end: str = "dtype=24, g
     )
 
 
-@hinted_formula("aiter::unified_attention_with_output_base", category="attention")
-def _attention(signature: Signature, hints: Hints) -> Work:
-    schema = "query q_scale key value positions layer latent"
-    if Arguments(signature, schema).flag("latent"):
-        raise Dispatches
-    return unified(signature, hints, schema)
-
-
-table(
-    f"""
+_TABLE: Final = f"""
 [normalisation aiter::]
 {_norms("rmsnorm2d_fwd", "RMS_NORM", "read weight, eps")}
 {_norms("layernorm2d_fwd", "LAYER_NORM", "read weight, read bias?, eps, read x_bias?")}
@@ -99,7 +88,8 @@ rmsnorm_quant: write out, read input, write scale, read weight, eps; cost = RMS_
 add_rmsnorm_quant: {_ADDED}, write scale, read weight, eps; cost = RMS_NORM + 1 + DYNAMIC_QUANTIZE
 _fused_rmsnorm_add: read input, read weight, eps, read residual -> input residual; cost = RMS_NORM + 1
 layernorm2d_with_add_asm: {_ADDED}, read weight, read bias, eps, read x_bias?; cost = LAYER_NORM + 1
-layernorm2d_with_add_smoothquant_asm: {_ADDED}, {_SMOOTH}, read weight, read bias, eps, read x_bias?; cost = LAYER_NORM + 2 + DYNAMIC_QUANTIZE
+layernorm2d_with_add_smoothquant_asm: {_ADDED}, {_SMOOTH}, read weight, read bias, eps, read x_bias?;
+    cost = LAYER_NORM + 2 + DYNAMIC_QUANTIZE
 gated_rmsnorm_fp8_group_quant gated_rmsnorm_fp8_per_token_quant: write out, write scale, read input, read gate, read weight, eps;
     cost = RMS_NORM + SILU + 1 + DYNAMIC_QUANTIZE
 _fused_qk_rmsnorm_kernel: read q, read q_weight, q_eps, read k?, read k_weight?, k_eps, write q_out?, write k_out?; cost = RMS_NORM;
@@ -170,16 +160,16 @@ rope_cached_fwd_impl rope_cached_bwd_impl like rope_fwd_impl: shared, write out,
 # of two tensors, of packed sequences, or of two dimensions of an image, half of a head each,
 rope_2c_fwd_impl rope_2c_bwd_impl like rope_fwd_impl: shared, write out, write out_y, read x[*rest head], read y, read freqs;
     numbers = x.n + y.n
-rope_cached_2c_fwd_impl rope_cached_2c_bwd_impl like rope_cached_fwd_impl: shared, write out, write out_y, read x[*rest head], read y,
-    read cos, read sin; numbers = x.n + y.n
+rope_cached_2c_fwd_impl rope_cached_2c_bwd_impl like rope_cached_fwd_impl: shared, write out, write out_y, read x[*rest head],
+    read y, read cos, read sin; numbers = x.n + y.n
 rope_thd_fwd_impl rope_thd_bwd_impl like rope_fwd_impl: shared, write out, read x[*rest head], read starts, read freqs
 rope_2d_fwd_impl rope_2d_bwd_impl like rope_fwd_impl: shared, write out, read x[*rest head], read cos, read sin, read cos_w,
     read sin_w; width = cos[-1] * (1 + shared) * 2
 # with the positions of the tokens, of which each has a row of the tables.
 rope_cached_positions_fwd_impl like rope_cached_fwd_impl: shared, write out, read x[*rest head], view cos, view sin, read positions;
     also = min(positions.n, cos.n // cos[-1]) * (cos[-1] * cos.item + sin[-1] * sin.item)
-rope_cached_positions_offsets_fwd_impl like rope_cached_positions_fwd_impl: shared, write out, read x[*rest head], view cos, view sin,
-    read positions, read offsets?
+rope_cached_positions_offsets_fwd_impl like rope_cached_positions_fwd_impl: shared, write out, read x[*rest head], view cos,
+    view sin, read positions, read offsets?
 rope_cached_positions_2c_fwd_impl like rope_cached_positions_fwd_impl: shared, write out, write out_y, read x[*rest head], read y,
     view cos, view sin, read positions; numbers = x.n + y.n
 rope_cached_positions_offsets_2c_fwd_impl like rope_cached_positions_2c_fwd_impl: shared, write out, write out_y, read x[*rest head],
@@ -197,13 +187,13 @@ fused_qk_rope_concat_and_cache_mla fused_qk_rope_concat_and_cache_mla_seg: read 
 fused_qk_rope_cat_and_cache_mla: read q, read q_pe[*heads head], read k, read k_pe, view cache, read slots, read positions, read cos,
     read sin, read k_scale?, is_neox, firsts=0, apply=True, write q_out?, pe_out=None, k_pe_out=None, dtype=None -> k_pe;
     other = {_ROTATION} + {_LATENT_FLOPS} + (q_out.n or q.n + q_pe.n) * QUANTIZE * ((q_out.item or item('dtype', q.dtype)) < q.item);
-    reads = q.size + q_pe.size + {_ANGLES} + {_LATENT}; writes = (0 if q_out else (q.n + q_pe.n) * item('dtype',
-    q.dtype)) + firsts * q[-2] * (head + k[-1]) * q.item + {_LATENT_ROWS}
+    reads = q.size + q_pe.size + {_ANGLES} + {_LATENT};
+    writes = (0 if q_out else (q.n + q_pe.n) * item('dtype', q.dtype)) + firsts * q[-2] * (head + k[-1]) * q.item + {_LATENT_ROWS}
 # Keys and values [tokens, heads, head] with a scale for each token and head.
 reshape_and_cache_with_pertoken_quant: read key, read value, view key_cache, view value_cache, view k_scales, v_scales, read slots;
-    other = (first(key, slots.n) + first(value, slots.n)) * DYNAMIC_QUANTIZE; reads = first(key, slots.n) * key.item + first(value,
-    slots.n) * value.item + slots.size; writes = first(key, slots.n) * key_cache.item + first(value,
-    slots.n) * value_cache.item + 2 * slots.n * key[-2] * k_scales.item
+    other = (first(key, slots.n) + first(value, slots.n)) * DYNAMIC_QUANTIZE;
+    reads = first(key, slots.n) * key.item + first(value, slots.n) * value.item + slots.size;
+    writes = first(key, slots.n) * key_cache.item + first(value, slots.n) * value_cache.item + 2 * slots.n * key[-2] * k_scales.item
 [copy]
 # The index of a sparse attention: queries rotate and become fp8, their weights are scaled, and the normalised, rotated key of each
 # token goes into the cache as fp8, with a float32 scale for each block.
@@ -262,7 +252,8 @@ gemm_a8w8_bpreshuffle_ck gemm_a8w8_bpreshuffle_cktile gemm_a8w8_blockscale_ck ge
 gemm_a8w8_ck batched_gemm_a8w8: {SCALED}, write out, read bias?
 _gemm_a8w8_asm gemm_a8w8_asm _gemm_a4w4_asm gemm_a4w4_asm: {SCALED}, write out, kernel, read bias?
 _nvfp4_gemm_asm: {SCALED}, global_a, global_b, write out
-_gemm_a8w8_blockscale_bpreshuffle_asm gemm_a8w8_blockscale_bpreshuffle_asm: left, right, write out, read scale_a, read scale_b, read bias?
+_gemm_a8w8_blockscale_bpreshuffle_asm gemm_a8w8_blockscale_bpreshuffle_asm: left, right, write out, read scale_a, read scale_b,
+    read bias?
 _opus_bmm_a8w8_mxscale_raw: left, right, write out, read scale_a, read scale_b
 hipb_mm: left, right, solution, read bias?, out_dtype=None, read scale_a?, read scale_b?, read scale_out?
 rocb_mm: left, right
@@ -271,12 +262,13 @@ gemm_a8w8_blockscale_preshuffle_impl gemm_a8w8_blockscale_triton_impl: {SCALED},
 gemm_a8w8_per_token_impl gemm_a8w8_per_tensor_impl: {SCALED}, read bias?, out_dtype=15
 gemm_a8w8_blockscale_preshuffle_into_output: {SCALED}, write out
 _bmm_fp8_op: left, right, write out, read scale_a, read scale_b
+[attention by=unified]
+aiter::unified_attention_with_output_base: query q_scale key value positions layer latent
 [other aiter:: dispatches]
 # Layers, which are found by their names, and choices between operators.
 atom_vllm_mha_attention atom_vllm_mla_attention dspark_block_attention indexer_score_topk indexer_with_output
     kda_attention_with_output linear_attention_with_output_base maybe_dual_stream_forward minimax_m3_sparse_attention moe_forward
     sparse_attn_indexer sparse_attn_indexer_plugin_mode sparse_attn_indexer_sglang_plugin_mode v4_attention_with_output
     v4_core_attention: {LAYER}
-""",
-    flag_first=flag_first,
-)
+"""
+table(_TABLE, flag_first=flag_first, unified=unified)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from rooflines.profiler.trace.signature import SCALAR_TYPES, Argument, Signature, TensorArg
@@ -21,7 +22,7 @@ from rooflines.roofline.formulas.experts import INTEGERS, SPREAD, assumed, fused
 from rooflines.roofline.formulas.libraries.vllm import marlin_dtype
 from rooflines.roofline.formulas.nodes import gradients_and_forward
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import formula, words
+from rooflines.roofline.formulas.registry import Hints, formula, words
 from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision
 from rooflines.roofline.formulas.tables import table
 
@@ -221,27 +222,11 @@ def _layer(signature: Signature) -> Work:
 
 _CHOICE: Final = "sorted_ids expert_ids count out"
 _PADDED: Final = "input weight out sorted_ids expert_ids count top_k n_pad k_pad topk_weight=None a_scale=None w_scale=None bias=None"
-# The products of a layer: rows [tokens, k] meet ``top_k`` experts each, or [tokens, top_k, inner] one each.
-_FIRST: Final[dict[str, str]] = {
-    "ck_moe_stage1": f"input weight w2 {_CHOICE} top_k kernel w_scale=None a_scale=None",
-    "moe_cktile2stages_gemm1_ck": _PADDED,
-    # with the result [tokens, top_k, inner] before the width
-    "moe_stage1_g1u1": f"input weight w2 {_CHOICE} inner kernel block splits=0 activation=0 type=0 a_scale=None w_scale=None",
-    "_opus_moe_stage1_a8w4_fwd_raw": f"input weight a_scale w_scale bias {_CHOICE} out_scale top_k",
-}
-_SECOND: Final[dict[str, str]] = {
-    "ck_moe_stage2": f"input w1 weight {_CHOICE} top_k kernel w_scale=None a_scale=None",
-    "moe_cktile2stages_gemm2_ck": _PADDED,
-    "_opus_moe_stage2_a8w4_decode_fwd_raw": "input weight a_scale w_scale sorted_ids sorted_weights expert_ids count out tokens top_k",
-}
 
 
-@formula(*(f"aiter::{name}" for name in (*_FIRST, *_SECOND)), category="moe")
-def _product(signature: Signature) -> Work:
+def _product(signature: Signature, _: Hints, text: str, gated: bool) -> Work:
     """Rows with weight [experts, n, k]; after the first product comes the activation, which halves the width."""
-    name = signature.name.partition("::")[2]
-    gated = name in _FIRST
-    args = Arguments(signature, _FIRST[name] if gated else _SECOND[name])
+    args = Arguments(signature, text)
     inputs, weight, out = args.tensor("input"), args.tensor("weight"), args.tensor("out")
     if not args.has("top_k") and len(out.shape) != 3:
         raise NotCounted("number of experts of a token not recorded")
@@ -257,7 +242,7 @@ def _product(signature: Signature) -> Work:
     return work + Work(other_flops=rows * weight.shape[1] // 2 * (costs.SILU + 1) if gated else 0)
 
 
-table(f"""
+_TABLE: Final = f"""
 [moe]
 _moe_C::topk_softmax: {_ROUTED}, read bias?; cost = SOFTMAX + 1
 _moe_C::topk_sigmoid: {_ROUTED}, read bias?; cost = SIGMOID + 1
@@ -301,6 +286,17 @@ sgl_kernel::es_sm100_mxfp8_blockscaled_grouped_mm like sgl_kernel::fp8_blockwise
 # The rows of each token, weighted and added into the last tensor.
 _moe_C::moe_unpermute: read rows, read others*; other = 2 * rows.n; reads = rows.size + size(*others.tensors[:-1]);
     writes = written(others.tensors[-1])
+[moe aiter:: by=first]
+# The products of a layer: rows [tokens, k] meet ``top_k`` experts each, or [tokens, top_k, inner] one each.
+ck_moe_stage1: input weight w2 {_CHOICE} top_k kernel w_scale=None a_scale=None
+moe_cktile2stages_gemm1_ck: {_PADDED}
+# With the result [tokens, top_k, inner] before the width.
+moe_stage1_g1u1: input weight w2 {_CHOICE} inner kernel block splits=0 activation=0 type=0 a_scale=None w_scale=None
+_opus_moe_stage1_a8w4_fwd_raw: input weight a_scale w_scale bias {_CHOICE} out_scale top_k
+[moe aiter:: by=second]
+ck_moe_stage2: input w1 weight {_CHOICE} top_k kernel w_scale=None a_scale=None
+moe_cktile2stages_gemm2_ck: {_PADDED}
+_opus_moe_stage2_a8w4_decode_fwd_raw: input weight a_scale w_scale sorted_ids sorted_weights expert_ids count out tokens top_k
 [moe aiter::]
 topk_softmax _topk_softmax topk_softmax_asm: {_AITER_CHOSEN}, write places, read input; cost = SOFTMAX + 1
 topk_sigmoid: {_AITER_CHOSEN}, read input; cost = SIGMOID + 1
@@ -327,7 +323,8 @@ vllm::moe_forward vllm::moe_forward_shared vllm::transformers_moe_forward sglang
     sglang::flashinfer_fp4_moe_forward_piecewise_cuda_graph_impl sglang::moe_impl sglang::humming_moe_runner_core_run
     sglang::dsv2_flashinfer_moe_dual_stream_graph sglang::dsv4_flashinfer_moe_dual_stream_outputs: the layer's weights are not
     arguments
-""")
+"""
+table(_TABLE, first=partial(_product, gated=True), second=partial(_product, gated=False))
 
 
 def permuted(signature: Signature) -> Signature:
@@ -342,8 +339,7 @@ def permuted(signature: Signature) -> Signature:
     return replace(signature, args=(*before, first, order, weights))
 
 
-table(
-    """
+_TABLE_2: Final = """
 [copy]
 # The gradient of the tokens, and of a mask those of the weights [tokens, experts].
 te_moe::permute_index_map_bwd: read grad[rows k], read map, tokens; cost = 1; per = grad; writes = tokens * k * grad.item
@@ -391,6 +387,5 @@ _moe_chunk_sortBackward: read grad, read of_weights?, view tokens, view order, v
 [copy]
 te_moe::unpermute_index_map_bwd like _moe_unpermute_index_mapBackward: read grad, read source, read order, read weights
 te_moe::unpermute_mask_map_bwd_with_probs like _moe_unpermute_index_mapBackward: read grad, read order, read source, read weights
-""",
-    permuted=permuted,
-)
+"""
+table(_TABLE_2, permuted=permuted)

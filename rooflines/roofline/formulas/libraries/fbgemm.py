@@ -15,11 +15,11 @@ from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size
-from rooflines.roofline.formulas.matmul import grouped_product, product_flops
+from rooflines.roofline.formulas.arguments import Arguments, size
+from rooflines.roofline.formulas.matmul import grouped_product
 from rooflines.roofline.formulas.narrow import widened
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
-from rooflines.roofline.formulas.registry import formula
+from rooflines.roofline.formulas.registry import Hints, formula
 from rooflines.roofline.formulas.rows import Row, row_work
 from rooflines.roofline.formulas.scaled import operand_precision
 from rooflines.roofline.formulas.tables import table
@@ -69,20 +69,10 @@ def _stacked(count: int) -> str:
     return f"{replace(row, fits='both', precision='=fp4')} | {row}"
 
 
-_GROUPED: Final = {
-    "mx8mx8bf16_grouped_mm": "out=None tokens=None",
-    "mx8mx4bf16_grouped_mm": "out=None",
-    "f4f4bf16_grouped_mm": "out=None left_global=None",
-    "f4f4bf16_ultra_grouped_mm": "left_global right_global out=None",
-    "f8f8bf16_rowwise_grouped_mm": "out",
-}
-
-
-@formula(*(f"fbgemm::{name}" for name in _GROUPED), category="matmul")
-def _grouped(signature: Signature) -> Work:
+def grouped(signature: Signature, _: Hints, text: str) -> Work:
     """As ``aten::_scaled_grouped_mm``, with the right operand [.., k, n], of the row-wise one [.., n, k]."""
     name = signature.name.rpartition("::")[2]
-    args = Arguments(signature, f"left right left_scale right_scale offsets {_GROUPED[name]}")
+    args = Arguments(signature, f"left right left_scale right_scale offsets {text}")
     left, right, offsets = args.tensor("left"), args.tensor("right"), args.optional("offsets")
     *leading, inner, outputs = right.shape if len(right.shape) > 1 else (0, 0)
     rowwise = name.startswith("f8f8bf16_rowwise")
@@ -101,29 +91,7 @@ def _grouped(signature: Signature) -> Work:
     )
 
 
-@formula(
-    *(f"fbgemm::{kind}_grouped{form}" for kind in ("bf16bf16bf16", "f8f8bf16_rowwise") for form in ("", "_cat")), category="matmul"
-)
-def _listed(signature: Signature) -> Work:
-    """A list of inputs with a list of weights, whose dtype is that of the name: traces do not record that of lists."""
-    args = Arguments(signature, "left right left_scale=() right_scale=()")
-    lefts, rights = args.tensors("left"), args.tensors("right")
-    if not lefts or len(lefts) != len(rights):
-        raise NotCounted("tensors of the list not recorded")
-    narrow = "f8f8" in signature.name
-    pairs = list(zip(lefts, rights, strict=True))
-    results = sum(prod(left.shape[:-1]) * right.shape[0] for left, right in pairs)
-    scales = sum(prod(left.shape[:-1]) + right.shape[0] for left, right in pairs) if narrow else 0
-    return Work(
-        matrix_flops=sum(product_flops(1, prod(left.shape[:-1]), left.shape[-1], right.shape[0]) for left, right in pairs),
-        other_flops=results * narrow,
-        bytes_read=(1 if narrow else 2) * sum(left.numel + right.numel for left, right in pairs) + 4 * scales,
-        bytes_written=2 * results,
-        precision="fp8" if narrow else "bf16",
-    )
-
-
-table(f"""
+_TABLE: Final = f"""
 [copy]
 # Indices sorted into a bucket for each rank: a division and a remainder an index, a length for each bucket and row.
 fbgemm::block_bucketize_sparse_features fbgemm::block_bucketize_sparse_features_inference: read lengths, read indices, bucketize_pos,
@@ -284,4 +252,20 @@ f4f4bf16_grouped_stacked: {_stacked(5)}
 # The best experts of each token, sorted by expert: for each of the pairs an expert and a token, and how many each expert has; int32.
 fbgemm::index_shuffling: read scores[tokens experts], first=None, last=None, view valid?, top_k=1; cost = 1; per = scores;
     writes = 4 * (2 * tokens * top_k + experts + 2); assumption = {PADDING}; given = valid
-""")
+[matmul]
+# A list of inputs with a list of weights, whose dtype is that of the name: traces do not record that of lists.
+fbgemm::bf16bf16bf16_grouped fbgemm::bf16bf16bf16_grouped_cat: view left+, view right+, left_scale=(), right_scale=();
+    matrix = sum(2 * a.numel * b.shape[0] for a, b in zip(left.tensors, right.tensors)); reads = 2 * (left.n + right.n);
+    results = sum(prod(a.shape[:-1]) * b.shape[0] for a, b in zip(left.tensors, right.tensors)); writes = 2 * results;
+    precision = bf16; fits = len(left) == len(right)
+fbgemm::f8f8bf16_rowwise_grouped fbgemm::f8f8bf16_rowwise_grouped_cat like fbgemm::bf16bf16bf16_grouped: ; other = results;
+    scales = sum(prod(a.shape[:-1]) + b.shape[0] for a, b in zip(left.tensors, right.tensors));
+    reads = left.n + right.n + 4 * scales; precision = fp8
+[matmul fbgemm:: by=grouped]
+mx8mx8bf16_grouped_mm: out=None tokens=None
+mx8mx4bf16_grouped_mm: out=None
+f4f4bf16_grouped_mm: out=None left_global=None
+f4f4bf16_ultra_grouped_mm: left_global right_global out=None
+f8f8bf16_rowwise_grouped_mm: out
+"""
+table(_TABLE, grouped=grouped)

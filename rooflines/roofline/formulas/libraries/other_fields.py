@@ -8,59 +8,16 @@ and have no formula. A sparse product has no matrix to multiply: it gathers, mul
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of
-from rooflines.roofline.formulas.copies import result_bytes
-from rooflines.roofline.formulas.matmul import product_work
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted
 from rooflines.roofline.formulas.nodes import parts
-from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.record import Work
+from rooflines.roofline.formulas.registry import formula
 from rooflines.roofline.formulas.resample import point_cost
 from rooflines.roofline.formulas.tables import table
 from rooflines.roofline.formulas.vision import CORNERS, Deformable, deformable_gradient_work, deformable_work
-
-_INDEX: Final = 8  # bytes of an int64
-
-# --- scatters, segments and gathers ------------------------------------------------------------------------------------------------
-
-_GROUPS: Final = {
-    "scatter_{}": "source index dim=-1 out=None groups=None",
-    "segment_{}_coo": "source index out=None groups=None",
-    "segment_{}_csr": "source index out=None",
-}
-
-
-def _reduced(signature: Signature, hints: Hints, kind: str, schema: str) -> Work:
-    """One operation for each element; a mean divides each result; a minimum or a maximum also returns where it was.
-
-    Groups follow each other along the last dimension of the index, which has their ends, one more than there are, if nothing says how
-    many there are; those of a scatter may lie along another dimension.
-    """
-    args = Arguments(signature, schema)
-    source, index, out = args.tensor("source"), args.tensor("index"), args.optional("out")
-    item = size_of(source.dtype) + (_INDEX if kind in ("min", "max") else 0)
-    groups = args.value("groups") if args.has("groups") else index.shape[-1] - 1
-    if out is not None:
-        results = out.numel
-    elif isinstance(groups, int):
-        extent = source.shape[args.integer("dim", absent=len(index.shape) - 1)]
-        results = source.numel // extent * groups if extent else 0
-    else:
-        results = result_bytes(hints, "number of groups not recorded") // item
-    cost = source.numel + results * (kind == "mean")
-    return Work(0, cost, size(source, index, out), results * item, precision_of(source.dtype))
-
-
-for _form, _schema in _GROUPS.items():
-    for _kind in ("sum", "mean", "min", "max", *(("mul",) if _form == "scatter_{}" else ())):
-        _name = _form.format(_kind)
-        hinted_formula(f"pyg::{_name}", f"torch_scatter::{_name}", category="reduction")(partial(_reduced, kind=_kind, schema=_schema))
-
-
-# --- products and rows -------------------------------------------------------------------------------------------------------------
 
 # A row of the matrix [.., columns, width] for each number of the sparse one, times the number if it has values.
 _SPARSE: Final = "read ends, read columns, read values?, {}read matrix[*outer nodes width]"
@@ -68,17 +25,25 @@ _SPARSE: Final = "read ends, read columns, read values?, {}read matrix[*outer no
 _POINTS: Final = "read points[n *depth], read asking[m *same], read ends?, read asking_ends?"
 
 
-@formula("pyg::grouped_matmul", category="matmul")
-def _listed_products(signature: Signature) -> Work:
-    args = Arguments(signature, "left right")
-    lefts, rights = args.tensors("left"), args.tensors("right")
-    if not lefts or len(lefts) != len(rights):
-        raise NotCounted("tensors of the list not recorded")
-    assumption = "numbers of float32, because traces leave out the dtype of lists" if lefts[0].dtype == "float32" else ""
-    return sum(map(product_work, lefts, rights), Work(assumption=assumption))
-
-
 table(f"""
+[reduction pyg:: torch_scatter::]
+# One operation for each element; a mean divides each result; a minimum or a maximum also returns where it was, as int64. Groups follow
+# each other along the last dimension of the index, those of a scatter perhaps along another one.
+scatter_sum scatter_mul: read source, read index, dim=-1, read out?, groups=None; wide = source.item; results = out.n if out else
+    source.n // max(source[dim], 1) * groups if isinstance(value('groups'), int) else returned('number of groups not recorded') //
+    wide; other = source.n; writes = results * wide; precision = source
+scatter_mean like scatter_sum: ; other = source.n + results
+scatter_min scatter_max like scatter_sum: ; wide = source.item + 8
+segment_sum_coo like scatter_sum: read source, read index, read out?, groups=None; results = out.n if out else source.n //
+    max(source[index.rank - 1], 1) * groups if isinstance(value('groups'), int) else returned('number of groups not recorded') //
+    wide
+segment_mean_coo like segment_sum_coo: ; other = source.n + results
+segment_min_coo segment_max_coo like segment_sum_coo: ; wide = source.item + 8
+# The index has the ends of the groups, one more than there are.
+segment_sum_csr like scatter_sum: read source, read index, read out?;
+    results = out.n if out else source.n // max(source[index.rank - 1], 1) * (index[-1] - 1)
+segment_mean_csr like segment_sum_csr: ; other = source.n + results
+segment_min_csr segment_max_csr like segment_sum_csr: ; wide = source.item + 8
 [copy]
 pyg::gather_coo torch_scatter::gather_coo: read source, read index; made = source.n // max(source[index.rank - 1], 1) * index[-1];
     reads = selected(source, made) + index.size; writes = made * source.item
@@ -116,6 +81,10 @@ pyg::sampled_op: read left[rows *rest], read right, read left_index?, read right
     reads = selected(left, made) + selected(right, made) + left_index.size + right_index.size; writes = made * left.item
 [matmul]
 # [rows of all groups, k] with a [k, n] for each group
+pyg::grouped_matmul: read left+, read right+; fits = len(left) == len(right);
+    matrix = sum(2 * a.numel * b.shape[-1] for a, b in zip(left.tensors, right.tensors));
+    writes = left.item * sum(prod(a.shape[:-1]) * b.shape[-1] for a, b in zip(left.tensors, right.tensors));
+    assumption = numbers of float32, because traces leave out the dtype of lists; given = left.dtype == 'float32'
 pyg::segment_matmul: read left[t k], read ends, read right[groups k n]; matrix = 2 * t * k * n; writes = t * n * left.item
 """)
 

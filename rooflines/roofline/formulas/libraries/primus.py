@@ -93,8 +93,7 @@ register_norms("_RMSNormFunction", "_RMSNormResidualFunction", rms=True)
 _SILU_GATE: Final = "a gate of SiLU, because the name of the activation is not recorded"
 
 
-table(
-    f"""
+_TABLE: Final = f"""
 [element-wise]
 {_KERNELS}quantize_fp8_tensorwise primus::quantize_fp8_tensorwise primus::quantize_fp8_prescaled
     primus::quantize_fp8_prescaled_stochastic: {_narrow("4", rest="dtype, read given?", ranged="not given")}
@@ -149,8 +148,8 @@ GLUWithProbsBackward: read grad, update x, update weights, read rows?; other = x
 [matmul by=product]
 {_KERNELS}hipblaslt_gemm: left left_scale right right_scale out_dtype {_FLIPS} flip_out
     | left right out_dtype {_FLIPS} flip_out=False beta=0.0 out=None
-{_KERNELS}hipblaslt_gemm_fp8 {_KERNELS}hipblaslt_gemm_fp4 {_KERNELS}turbo_gemm_fp8: left left_scale right right_scale out_dtype {_FLIPS}
-    flip_out granularity beta=0.0 out=None
+{_KERNELS}hipblaslt_gemm_fp8 {_KERNELS}hipblaslt_gemm_fp4 {_KERNELS}turbo_gemm_fp8: left left_scale right right_scale out_dtype
+    {_FLIPS} flip_out granularity beta=0.0 out=None
 {_KERNELS}ck_gemm_fp8: left right left_scale right_scale {_FLIPS} out_dtype granularity
 primus_turbo::gemm_impl: left flip_left right flip_right out_dtype flip_out backend
 primus_turbo::gemm_accum_impl: left flip_left right flip_right out_dtype flip_out out backend
@@ -172,7 +171,5 @@ primus_turbo::grouped_gemm_fp4_variable_k_impl primus_turbo::grouped_gemm_fp8_va
     granularity units backend
 primus_turbo::grouped_gemm_fp4_variable_k_accum_impl primus_turbo::grouped_gemm_fp8_variable_k_accum_impl: {_SCALED_GROUPS} flip_out
     out_dtype granularity units backend out
-""",
-    product=product_of,
-    grouped=grouped,
-)
+"""
+table(_TABLE, product=product_of, grouped=grouped)

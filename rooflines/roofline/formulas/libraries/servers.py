@@ -11,27 +11,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
-from rooflines.roofline.formulas.registry import words
 from rooflines.roofline.formulas.rotary import rotation
-from rooflines.roofline.formulas.rows import Row, register
+from rooflines.roofline.formulas.rows import Row
 from rooflines.roofline.formulas.tables import table
-
-# --- alone -------------------------------------------------------------------------------------------------------------------------
-
-
-_VLLM: Final = words(
-    "all_reduce qr_all_reduce custom_all_gather custom_reduce_scatter mnnvl_lamport_all_gather mnnvl_lamport_reduce_scatter"
-    " mnnvl_multimem_reduce_scatter"
-)
-_SGLANG: Final = words(
-    "all_reduce all_reduce_reg all_reduce_unreg mscclpp_allreduce qr_all_reduce deterministic_all_reduce_reg"
-    " deterministic_all_reduce_unreg"
-)
-_CUSTOM: Final = (*(f"_C_custom_ar::{name}" for name in _VLLM), *(f"sgl_kernel::{name}" for name in _SGLANG))
-
-# --- with a norm -------------------------------------------------------------------------------------------------------------------
 
 # The sum with the residual takes its place, and the norm that of the input, or results of its own, perhaps narrow. Five numbers and
 # flags come before these, in newer versions eight.
@@ -39,24 +21,9 @@ _ADDED_AND_NORMED: Final = "read input, update residual, read weight, eps, n4, n
 _RESULTS: Final = "write norm?, write narrow?, write scales?"
 
 _ADDED: Final = "handle, read input, read residual, write residual_out, write out"
-_NARROW: Final = costs.RMS_NORM + 1 + DYNAMIC_QUANTIZE
-FUSED: Final[dict[str, Row]] = {
-    **dict.fromkeys(
-        words("fused_allreduce_rmsnorm fused_allreduce_rmsnorm_pad qr_all_reduce_rmsnorm"),
-        Row(f"{_ADDED}, read weight, eps", costs.RMS_NORM + 1),
-    ),
-    **dict.fromkeys(
-        words("fused_allreduce_rmsnorm_quant fused_allreduce_rmsnorm_quant_per_group fused_allreduce_rmsnorm_mxfp4_quant"),
-        Row(f"{_ADDED}, write scale, read weight, eps", _NARROW),
-    ),
-}
-register({f"aiter::{name}": one for name, one in FUSED.items()}, "communication")
-
 # Operators that return the norm, the sum with the residual, and the scales of narrow results; "bf16" has the norm as well.
 _SUMMED: Final = "read input[*rows k], update residual, read weight, eps"
 _GROUPS: Final = "input.n + 4 * (input.n // group)"
-_EMITTING: Final = "aiter::fused_allreduce_rmsnorm_quant_{}emit_bf16_"
-_FROM_VLLM: Final = "vllm::rocm_aiter_fused_allreduce_rmsnorm"
 
 
 def _with_fusion(schema: str, fusion: str = "fusion", bias: str = "bias") -> Row:
@@ -89,13 +56,19 @@ vllm::all_reduce vllm::all_reduce_symmetric_with_copy sglang::outplace_all_reduc
 vllm::all_gather: read input, dim, world_size; writes = world_size * input.n * input.item
 vllm::reduce_scatter: read input, dim, world_size; writes = input.n * input.item // world_size
 sglang::reg_all_gather_into_tensor sglang::reg_reduce_scatter_tensor sglang::reg_all_to_all_single: write out, read input
-aiter::fused_allreduce_rmsnorm_ sglang::flashinfer_allreduce_residual_rmsnorm {_FROM_VLLM}: {_SUMMED} -> input; cost = RMS_NORM + 1
-aiter::fused_allreduce_rmsnorm_quant_: {_SUMMED}; cost = {_NARROW}; writes = input.n + 4 * rows
-aiter::fused_allreduce_rmsnorm_quant_per_group_: {_SUMMED}, name, group=128; cost = {_NARROW}; writes = {_GROUPS}
-{_FROM_VLLM}_quant_per_group: {_SUMMED}, group; cost = {_NARROW}; writes = {_GROUPS}
-{_EMITTING.format("")}: {_SUMMED} -> input; cost = {_NARROW}; writes = input.n + 4 * rows
-{_EMITTING.format("per_group_")}: {_SUMMED}, name, group=128 -> input; cost = {_NARROW}; writes = {_GROUPS}
-{_FROM_VLLM}_quant_per_group_with_bf16_norm: {_SUMMED}, group -> input; cost = {_NARROW}; writes = {_GROUPS}
+aiter::fused_allreduce_rmsnorm_ sglang::flashinfer_allreduce_residual_rmsnorm vllm::rocm_aiter_fused_allreduce_rmsnorm: {_SUMMED} ->
+    input; cost = RMS_NORM + 1
+aiter::fused_allreduce_rmsnorm_quant_: {_SUMMED}; cost = RMS_NORM + 1 + DYNAMIC_QUANTIZE; writes = input.n + 4 * rows
+aiter::fused_allreduce_rmsnorm_quant_per_group_: {_SUMMED}, name, group=128; cost = RMS_NORM + 1 + DYNAMIC_QUANTIZE;
+    writes = {_GROUPS}
+vllm::rocm_aiter_fused_allreduce_rmsnorm_quant_per_group: {_SUMMED}, group; cost = RMS_NORM + 1 + DYNAMIC_QUANTIZE;
+    writes = {_GROUPS}
+aiter::fused_allreduce_rmsnorm_quant_emit_bf16_: {_SUMMED} -> input; cost = RMS_NORM + 1 + DYNAMIC_QUANTIZE;
+    writes = input.n + 4 * rows
+aiter::fused_allreduce_rmsnorm_quant_per_group_emit_bf16_: {_SUMMED}, name, group=128 -> input;
+    cost = RMS_NORM + 1 + DYNAMIC_QUANTIZE; writes = {_GROUPS}
+vllm::rocm_aiter_fused_allreduce_rmsnorm_quant_per_group_with_bf16_norm: {_SUMMED}, group -> input;
+    cost = RMS_NORM + 1 + DYNAMIC_QUANTIZE; writes = {_GROUPS}
 # Calls trtllm::allreduce with the fastest strategy.
 trtllm::tunable_allreduce: {_TENSORRT}
 [communication trtllm::]
@@ -122,11 +95,19 @@ trtllm::moe_finalize_allreduce: read input, read residual[*tokens k], read weigh
     read scale? -> residual residual; cost = RMS_NORM + 1; per = residual;
     other = places.n * k * (1 + bool(scale)) + residual.n * bool(shared);
     reads = places.n * k * input.item + residual.size + weight.size + places.size + shared.size + scale.size
-[communication tensors_only]
+[communication _C_custom_ar:: tensors_only]
 # A handle, what this rank has, perhaps a buffer that all ranks see, and the result.
-{" ".join(_CUSTOM)}: read input, buffer, write out
+all_reduce qr_all_reduce custom_all_gather custom_reduce_scatter mnnvl_lamport_all_gather mnnvl_lamport_reduce_scatter
+    mnnvl_multimem_reduce_scatter: read input, buffer, write out
+    | read input, write out
+[communication sgl_kernel:: tensors_only]
+all_reduce all_reduce_reg all_reduce_unreg mscclpp_allreduce qr_all_reduce deterministic_all_reduce_reg
+    deterministic_all_reduce_unreg like _C_custom_ar::all_reduce:
     | read input, write out
 [communication aiter::]
+fused_allreduce_rmsnorm fused_allreduce_rmsnorm_pad qr_all_reduce_rmsnorm: {_ADDED}, read weight, eps; cost = RMS_NORM + 1
+fused_allreduce_rmsnorm_quant fused_allreduce_rmsnorm_quant_per_group fused_allreduce_rmsnorm_mxfp4_quant: {_ADDED}, write scale,
+    read weight, eps; cost = RMS_NORM + 1 + DYNAMIC_QUANTIZE
 fused_qknorm_allreduce: {_HEADS}; cost = RMS_NORM; per = q k
 fused_qknorm_allreduce_rope: {_HEADS}, view table, read positions, head; cost = RMS_NORM; per = q k; other = {rotation("q k")};
     also = selected(table, positions.n * table[-1])

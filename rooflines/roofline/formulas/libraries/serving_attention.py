@@ -12,7 +12,6 @@ they leave none in a trace, except ``flashinfer::fp4_quantize``. ``canonical`` g
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
@@ -24,28 +23,6 @@ from rooflines.roofline.formulas.rows import Row, row_work
 from rooflines.roofline.formulas.tables import table
 
 _CACHE: Final = "query key value heads scale pages used_k page_size max_k alibi"
-
-
-formula("_C::merge_attn_states", category="attention")(
-    partial(merge, schema="out out_log_sum prefix prefix_log_sum suffix suffix_log_sum")
-)
-formula("sgl_kernel::merge_state", "sgl_kernel::merge_state_v2", category="attention")(
-    partial(merge, schema="prefix prefix_log_sum suffix suffix_log_sum out out_log_sum")
-)
-
-hinted_formula("vllm::unified_attention_with_output", category="attention")(
-    partial(unified, schema="query key value out layer scale=None block_scale=None updated=None")
-)
-hinted_formula("vllm::unified_attention", category="attention")(partial(unified, schema="query key value layer updated=None"))
-
-
-@hinted_formula("sglang::unified_attention_with_output", category="attention")
-def _unified_with_cache(signature: Signature, hints: Hints) -> Work:
-    schema = "query key value out saves_cache layer"
-    return unified(signature, hints, schema, writes_cache=Arguments(signature, schema).flag("saves_cache"))
-
-
-# --- FlashMLA ----------------------------------------------------------------------------------------------------------------------
 
 
 def _sparse(arguments: str, top: str = "top", more: str = "0") -> Row:
@@ -115,8 +92,51 @@ def _plan(signature: Signature) -> Work:
     return Work(bytes_read=size(*lengths), bytes_written=written(*plan), assumption="the plan fills its tensors")
 
 
-table(
-    f"""
+_SPACE: Final = "workspace integers plan query"
+_PAGES: Final = "page_ends page_list last_pages out log_sum"
+
+
+def run(signature: Signature, hints: Hints, text: str) -> Work:
+    """Queries are packed [tokens, heads, head], of a single sequence without a dimension for it; a decode has one a sequence.
+
+    A mask is none (0), causal (1) or given by its values (2), which save nothing. The layout is [pages, page, heads, head] (0) or
+    [pages, heads, page, head] (1), of packed keys without the first.
+    """
+    name = signature.name.partition("::")[2]
+    decode, single = "decode" in name, name.startswith("single")
+    fields = text.split()
+    args = list(signature.args)
+    mask = 1 if decode else _code(args, fields, "causal")
+    if _code(args, fields, "heads_first") == 1:
+        for field in ("key", "value"):
+            args[fields.index(field)] = _tokens_first(args[fields.index(field)])
+    if not decode:
+        args[fields.index("causal")] = mask == 1
+    if single:  # as a batch of one
+        for field in ("query", "key", "value"):
+            one = args[fields.index(field)]
+            if not isinstance(one, TensorArg):
+                raise NotCounted(f"shape of '{field}' not recorded")
+            args[fields.index(field)] = TensorArg((1, *((1,) if decode and field == "query" else ()), *one.shape), one.dtype)
+    log_sum = isinstance(args[fields.index("log_sum")], TensorArg)
+    return forward(replace(signature, args=tuple(args)), hints, Layout((text,), log_sum=log_sum, causal=decode))
+
+
+def _code(args: list[object], fields: list[str], name: str) -> int:
+    value = args[fields.index(name)] if fields.index(name) < len(args) else None
+    if not isinstance(value, int):
+        raise NotCounted(f"argument '{name}' not recorded")
+    return value
+
+
+def _tokens_first(tensor: object) -> TensorArg:
+    if not isinstance(tensor, TensorArg) or len(tensor.shape) < 3:
+        raise NotCounted("shape of the keys not recorded")
+    *pages, heads, tokens, head = tensor.shape
+    return TensorArg((*pages, tokens, heads, head), tensor.dtype)
+
+
+_TABLE: Final = f"""
 [attention]
 # [s_q, h, d] to those of [s_k, 1, d] that an index chose.
 _flashmla_C::sparse_prefill_fwd sgl_kernel::sparse_prefill_fwd: {_sparse(f"{_INDICES}, scale, value_depth")}
@@ -160,9 +180,26 @@ vllm::unified_mla_attention vllm::unified_mla_attention_with_output:
 # Attention of encoders of images, by one of several libraries.
 vllm::flash_attn_maxseqlen_wrapper vllm::flashinfer_wrapper vllm::torch_sdpa_wrapper vllm::triton_attn_wrapper
     vllm::aiter_fp8_attn_wrapper: the longest sequence is the value of a tensor
+[attention by=merge]
+_C::merge_attn_states: out out_log_sum prefix prefix_log_sum suffix suffix_log_sum
+sgl_kernel::merge_state sgl_kernel::merge_state_v2 flashinfer::merge_state: prefix prefix_log_sum suffix suffix_log_sum out
+    out_log_sum
+flashinfer::merge_state_in_place: out out_log_sum suffix suffix_log_sum
+[attention by=unified]
+vllm::unified_attention_with_output: query key value out layer scale=None block_scale=None updated=None
+vllm::unified_attention: query key value layer updated=None
+sglang::unified_attention_with_output: query key value out saves_cache layer
+[attention flashinfer:: by=run]
+# ``causal`` is the number of the mask, ``heads_first`` that of the layout of keys and values.
+batch_prefill_with_paged_kv_cache_run: {_SPACE} key value cum_q {_PAGES} causal heads_first left
+batch_prefill_with_ragged_kv_cache_run: {_SPACE} key value cum_q cum_k out log_sum causal heads_first left
+batch_decode_with_paged_kv_cache_run: {_SPACE} key value {_PAGES} heads_first left
+single_prefill_with_kv_cache: query key value workspace out log_sum causal heads_first left
+single_decode_with_kv_cache: query key value workspace out log_sum heads_first left
 [attention forward masked]
 # Packed sequences.
-_flashmla_C::dense_prefill_fwd sgl_kernel::dense_prefill_fwd: workspace query key value cum_q cum_k out log_sum causal scale max_q max_k
+_flashmla_C::dense_prefill_fwd sgl_kernel::dense_prefill_fwd: workspace query key value cum_q cum_k out log_sum causal scale max_q
+    max_k
 [attention forward aiter::]
 mha_fwd: {_BASE} sink_size {_END} cum_q=None cum_k=None {_RESULT} {_SCALES} sinks=None
     | {_BASE} {_END} cum_q=None cum_k=None {_RESULT} {_SCALES}
@@ -180,27 +217,30 @@ _fmha_fwd_with_sink_varlen_asm: query key value out log_sum sinks cum_q cum_k ma
 _fmha_fwd_mxfp8_asm: query key value q_scale k_scale v_scale out log_sum scale causal with_log_sum
 paged_attention_v1: out workspace query key value scale pages cum_q used_k max_k alibi cache_dtype layout softcap k_scale v_scale
     out_scale=None partition=256 mtp=1 sliding_window=0; log_sum = False; causal = True
-paged_attention_rocm: out sums maxima part query key value heads scale pages used_k page_size max_k alibi cache_dtype k_scale v_scale;
-    log_sum = False; causal = True
+paged_attention_rocm: out sums maxima part query key value heads scale pages used_k page_size max_k alibi cache_dtype k_scale
+    v_scale; log_sum = False; causal = True
 paged_attention_ragged: out workspace query key value scale page_ends page_list last_pages page_size parts alibi cache_dtype layout
     softcap k_scale v_scale; log_sum = False; causal = True
 pa_fwd_asm _pa_fwd_asm: query key value pages used_k stride max_q=1 k_scale=None v_scale=None out=None cum_q=None; log_sum = False;
     causal = True
 pa_ps_fwd_asm _pa_ps_fwd_asm: query key value page_ends page_list used_k scale max_q=1 k_scale=None v_scale=None out=None cum_q=None;
     log_sum = False; causal = True
-_pa_decode_bf16_asm: query key value page_list used_k scale q_scale k_scale v_scale out cum_q page_ends; log_sum = False; causal = True
+_pa_decode_bf16_asm: query key value page_list used_k scale q_scale k_scale v_scale out cum_q page_ends; log_sum = False;
+    causal = True
 pa_decode_gluon: out query key value used_k pages scale max_q parts part_size=256 dtype=15 q_scale=None k_scale=None v_scale=None
     sums=None maxima=None part=None alibi=None sinks=None sliding_window=0; log_sum = False; causal = True
 _flash_attn_with_kvcache: query key value new_key=None new_value=None query_rest=None used_k=None scale=None causal=True left=-1
     right=-1 chunk=0 softcap=0.0 splits=0 pack=None margin=0 q_scale=None k_scale=None v_scale=None max_q=None with_log_sum=False
     pages=None batch_index=None pad_k=None cos=None sin=None rotary_lengths=None cum_q=None; log_sum = False
-_fmha_fwd_bf16_opus_fwd: query key value out causal scale cum_q=None cum_k=None pad_q=None pad_k=None max_q=0 max_k=0; log_sum = False
+_fmha_fwd_bf16_opus_fwd: query key value out causal scale cum_q=None cum_k=None pad_q=None pad_k=None max_q=0 max_k=0;
+    log_sum = False
 mla_decode_stage1_asm_fwd: {_LATENT} split_ends work work_ends work_info max_q page_size heads scale parts part_sums out
     | {_LATENT} split_ends work work_ends work_info max_q scale parts part_sums out
     | {_LATENT} max_q scale out; log_sum = False; causal = True
 mla_decode_fwd_opus_stage1: {_LATENT} work_ends work max_q page_size heads scale parts part_sums out log_sum=None q_scale=None
     k_scale=None causal=True; log_sum = False
-hk_mla_decode_fwd hk_mla_v32_decode_fwd_mi3xx: {_LATENT} work_ends work max_q scale parts part_sums out; log_sum = False; causal = True
+hk_mla_decode_fwd hk_mla_v32_decode_fwd_mi3xx: {_LATENT} work_ends work max_q scale parts part_sums out; log_sum = False;
+    causal = True
 mla_prefill_ps_asm_fwd: query key value cum_q page_ends page_list work_ends work max_q scale causal parts part_sums out q_scale=None
     k_scale=None v_scale=None; log_sum = False
 mla_prefill_asm_fwd: {_LATENT} max_q scale out; log_sum = False; causal = True
@@ -210,80 +250,11 @@ fmha_v3_bwd: grad query key value out log_sum dropout scale causal left right de
 mha_varlen_bwd fmha_v3_varlen_bwd: grad query key value out log_sum cum_q cum_k max_q max_k dropout scale zero causal left right
     deterministic
 _flash_attn_backward: grad query key value out log_sum dq dk dv dbias dropout scale causal left right bias=None alibi=None
-""",
-    masked=masked,
-)
+"""
+table(_TABLE, masked=masked, merge=merge, unified=unified, run=run)
 
 
 # --- attention ---------------------------------------------------------------------------------------------------------------------
-
-_SPACE: Final = "workspace integers plan query"
-_PAGES: Final = "page_ends page_list last_pages out log_sum"
-# Operator -> its arguments; ``causal`` is the number of the mask, ``heads_first`` that of the layout of keys and values.
-_RUNS: Final[dict[str, str]] = {
-    "batch_prefill_with_paged_kv_cache_run": f"{_SPACE} key value cum_q {_PAGES} causal heads_first left",
-    "batch_prefill_with_ragged_kv_cache_run": f"{_SPACE} key value cum_q cum_k out log_sum causal heads_first left",
-    "batch_decode_with_paged_kv_cache_run": f"{_SPACE} key value {_PAGES} heads_first left",
-    "single_prefill_with_kv_cache": "query key value workspace out log_sum causal heads_first left",
-    "single_decode_with_kv_cache": "query key value workspace out log_sum heads_first left",
-}
-
-
-@hinted_formula(*(f"flashinfer::{name}" for name in _RUNS), category="attention")
-def _attention(signature: Signature, hints: Hints) -> Work:
-    """Queries are packed [tokens, heads, head], of a single sequence without a dimension for it; a decode has one a sequence.
-
-    A mask is none (0), causal (1) or given by its values (2), which save nothing. The layout is [pages, page, heads, head] (0) or
-    [pages, heads, page, head] (1), of packed keys without the first.
-    """
-    name = signature.name.partition("::")[2]
-    decode, single = "decode" in name, name.startswith("single")
-    schema = _RUNS[name]
-    fields = schema.split()
-    args = list(signature.args)
-    mask = 1 if decode else _code(args, fields, "causal")
-    if _code(args, fields, "heads_first") == 1:
-        for field in ("key", "value"):
-            args[fields.index(field)] = _tokens_first(args[fields.index(field)])
-    if not decode:
-        args[fields.index("causal")] = mask == 1
-    if single:  # as a batch of one
-        for field in ("query", "key", "value"):
-            one = args[fields.index(field)]
-            if not isinstance(one, TensorArg):
-                raise NotCounted(f"shape of '{field}' not recorded")
-            args[fields.index(field)] = TensorArg((1, *((1,) if decode and field == "query" else ()), *one.shape), one.dtype)
-    log_sum = isinstance(args[fields.index("log_sum")], TensorArg)
-    return forward(replace(signature, args=tuple(args)), hints, Layout((schema,), log_sum=log_sum, causal=decode))
-
-
-def _code(args: list[object], fields: list[str], name: str) -> int:
-    value = args[fields.index(name)] if fields.index(name) < len(args) else None
-    if not isinstance(value, int):
-        raise NotCounted(f"argument '{name}' not recorded")
-    return value
-
-
-def _tokens_first(tensor: object) -> TensorArg:
-    if not isinstance(tensor, TensorArg) or len(tensor.shape) < 3:
-        raise NotCounted("shape of the keys not recorded")
-    *pages, heads, tokens, head = tensor.shape
-    return TensorArg((*pages, tokens, heads, head), tensor.dtype)
-
-
-_MERGED: Final = "prefix prefix_log_sum suffix suffix_log_sum out out_log_sum"
-formula("flashinfer::merge_state", category="attention")(partial(merge, schema=_MERGED))
-
-
-@formula("flashinfer::merge_state_in_place", category="attention")
-def _merge_in_place(signature: Signature) -> Work:
-    args = Arguments(signature, "out out_log_sum suffix suffix_log_sum")
-    tensors = [args.tensor(name) for name in ("out", "out_log_sum", "suffix", "suffix_log_sum")]
-    return merge(replace(signature, args=(*tensors, *tensors[:2])), _MERGED)
-
-
-# --- the KV cache and positions ----------------------------------------------------------------------------------------------------
-
 
 _HEADS: Final = "read q[*heads head], read k, write q_rope, write k_rope"
 

@@ -112,8 +112,7 @@ def integers_first(signature: Signature) -> Signature:
 _ACTIVATION: Final = "an activation as costly as GELU or SwiGLU"
 _OPERANDS: Final = "read left[*m k], read right[*b k n]"
 
-table(
-    f"""
+_TABLE: Final = f"""
 [matmul integers_first]
 # Of groups along the inner dimension the rows are those of the left operand.
 quack::gemm_out: read integers*, read left, view right, write out, read bias?;
@@ -125,15 +124,15 @@ quack::gemm_add_out like quack::gemm_out: read integers*, read left, view right,
 quack::gemm_add_inplace like quack::gemm_out: read integers*, read left, view right, update out, read bias?;
     other = out.n * (1 + bool(bias))
 quack::gemm_symmetric_out like quack::gemm_out: read integers*, read left, view right, write out, read c?; other = out.n * bool(c);
-    matrix = 2 * rows * right[-2] * right[-1] if integers and right.rank == 2
-    else prod(left[:-2]) * right[-1] * (right[-1] + 1) * right[-2]
+    matrix = 2 * rows * right[-2] * right[-1] if integers and right.rank == 2 else prod(left[:-2]) * right[-1] * (right[-1] + 1) *
+    right[-2]
 quack::gemm_act_out like quack::gemm_out: read integers*, read left, view right, write preact?, write out, read c?, read bias?;
     each = GELU; other = out.n * (each + bool(c) + bool(bias)); assumption = {_ACTIVATION}; {SPREAD}; given = ; fits = groups > 1
     | ; assumption = {_ACTIVATION}; fits =
 quack::gemm_gated_out like quack::gemm_act_out: ; each = SILU + 1
     | ; assumption = {_ACTIVATION}; fits =
-quack::gemm_dact_out like quack::gemm_act_out: read integers*, read left, view right, read before?, write dx?, write out, read scale?;
-    each = GELU + 7; other = out.n * (each + bool(before) + bool(scale))
+quack::gemm_dact_out like quack::gemm_act_out: read integers*, read left, view right, read before?, write dx?, write out,
+    read scale?; each = GELU + 7; other = out.n * (each + bool(before) + bool(scale))
     | ; assumption = {_ACTIVATION}; fits =
 quack::gemm_dgated_out like quack::gemm_dact_out: ; each = SILU + 7
     | ; assumption = {_ACTIVATION}; fits =
@@ -159,9 +158,8 @@ quack::cross_entropy_fwd_out: read x, read target, target_logit, write loss, wri
 quack::cross_entropy_bwd_out: read x, read target, read grad, read sums, write dx, read weight?; cost = SOFTMAX_FROM_LOG_SUM + 2;
     per = x
 quack::_topk_fwd: read x, k, softmax, write values, write indices; cost = BASIC; per = x
-""",
-    integers_first=integers_first,
-)
+"""
+table(_TABLE, integers_first=integers_first)
 
 
 # --- rows by index -----------------------------------------------------------------------------------------------------------------

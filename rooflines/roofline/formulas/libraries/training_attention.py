@@ -15,7 +15,6 @@ take tokens in tiles, padded, and with the groups of a dilation as more batches.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from math import prod
 from typing import Final
 
@@ -25,7 +24,7 @@ from rooflines.roofline.formulas.attention import Attention, backward_work
 from rooflines.roofline.formulas.costs import SILU, SOFTMAX
 from rooflines.roofline.formulas.packed_attention import NO_WINDOW, Layout, backward, forward
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
-from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.registry import Hints
 from rooflines.roofline.formulas.tables import table
 
 _OPTIONS: Final = "dropout scale causal left right softcap alibi"
@@ -89,30 +88,20 @@ def told_apart(signature: Signature) -> Signature:
 _FIRST: Final = "training max_q max_k {0}_q {0}_k padded_q padded_k"
 _REST: Final = "query key value bias=None scale=None dropout=0.0"
 
-# --- HSTU --------------------------------------------------------------------------------------------------------------------------
-
 _FBGEMM_LENGTHS: Final = "cum_q cum_k used_q used_k max_q max_k length=-1"
 _MASK: Final = "contexts=None targets=None targets_of_group=1 left=-1 right=-1 alpha=1.0"
 _GRADIENTS: Final = "dq=None dk=None dv=None"
-_HSTU: Final = {
-    "fbgemm::hstu_varlen_fwd_80": f"query key value {_FBGEMM_LENGTHS} {_MASK} bias=None func=None cache=None",
-    "fbgemm::hstu_varlen_fwd_90": f"query key value {_FBGEMM_LENGTHS} {_MASK} bias=None func=None",
-    "fbgemm::hstu_varlen_bwd_80": f"grad query key value {_FBGEMM_LENGTHS} {_GRADIENTS} {_MASK} bias=None bias_needs_gradient=False"
-    " func=None",
-    "fbgemm::hstu_varlen_bwd_90": f"grad grad_t query query_t key key_t value {_FBGEMM_LENGTHS} {_GRADIENTS} {_MASK} mode=-1 bias=None"
-    " bias_needs_gradient=False func=None",
-}
 _TARGETS: Final = "no context and no targets apart from the sequence"
 _BACKWARD_COST: Final = 6  # divide the gradient, s + y * (1 - s) times it, scale
 
 
-def _hstu(signature: Signature, hints: Hints, schema: str) -> Work:
+def hstu(signature: Signature, hints: Hints, text: str) -> Work:
     """silu(q @ k^T * alpha + bias) / length @ v; nothing is kept for the backward, which makes the scores again."""
-    args = Arguments(signature, schema)
+    args = Arguments(signature, text)
     if args.optional("func") is not None or args.optional("cache") is not None:
         raise NotCounted("no formula for attention in a form that a tensor says, or over pages")
     back = args.has("grad")
-    work = (backward if back else forward)(signature, hints, Layout((schema,), log_sum=False))
+    work = (backward if back else forward)(signature, hints, Layout((text,), log_sum=False))
     depth, value_depth = args.tensor("query").shape[-1], args.tensor("value").shape[-1]
     pairs = work.matrix_flops // (2 * (3 * depth + 2 * value_depth) if back else 2 * (depth + value_depth))
     cost = 2 + SILU + (args.optional("bias") is not None) + back * _BACKWARD_COST
@@ -121,16 +110,12 @@ def _hstu(signature: Signature, hints: Hints, schema: str) -> Work:
     return replace(work, other_flops=pairs * cost, assumption=assumption)
 
 
-for _name, _schema in _HSTU.items():
-    hinted_formula(_name, category="attention")(partial(_hstu, schema=_schema))
-
 _TILES: Final = "q_tile k_tile"
 _NATTEN_PACKED: Final = "cum_q cum_k max_q max_k"
 _SAVED: Final = "query key value out grad log_sum"
 
 
 _NEIGHBORS: Final = "kernel stride dilation causal scale"
-_TILED: Final = f"{_NEIGHBORS} q_shape k_shape layout"
 
 
 def _along(extent: int, kernel: int, stride: int, dilation: int, causal: bool) -> int:
@@ -162,11 +147,16 @@ def _sizes(args: Arguments, rank: int) -> Attention:
     return Attention(batch * query.shape[-2] * pairs, query.shape[-1], value.shape[-1])
 
 
-def _forward(signature: Signature, rank: int, schema: str) -> Work:
+def _rank(signature: Signature) -> int:
+    """Dimensions, by the name: ``na2d_forward``, ``token_permute_2d``."""
+    return next(rank for rank in (1, 2, 3) if f"{rank}d" in signature.name)
+
+
+def neighborhood(signature: Signature, _: Hints, text: str) -> Work:
     """[batch, tokens of each dimension, heads, depth], or in tiles [batches, tokens, heads, depth]."""
-    args = Arguments(signature, f"query key value {schema}")
+    args = Arguments(signature, f"query key value {text}")
     query, key, value = args.tensor("query"), args.tensor("key"), args.tensor("value")
-    sizes = _sizes(args, rank)
+    sizes = _sizes(args, _rank(signature))
     return Work(
         matrix_flops=sizes.scores_flops + sizes.values_flops,
         other_flops=sizes.pairs * (1 + SOFTMAX),
@@ -176,38 +166,22 @@ def _forward(signature: Signature, rank: int, schema: str) -> Work:
     )
 
 
-def _backward(signature: Signature, rank: int, schema: str) -> Work:
-    args = Arguments(signature, f"{_SAVED} {schema}")
-    return backward_work(args, _sizes(args, rank))
+def neighborhood_back(signature: Signature, _: Hints, text: str) -> Work:
+    """The gradient of a neighborhood."""
+    args = Arguments(signature, f"{_SAVED} {text}")
+    return backward_work(args, _sizes(args, _rank(signature)))
 
 
-def _permute(signature: Signature, rank: int) -> Work:
+def permute(signature: Signature, _: Hints, text: str) -> Work:
     """Into whole tiles of each group of the dilation, the rest of which is padding."""
-    args = Arguments(signature, "self tile dilation flip")
+    args, rank = Arguments(signature, text), _rank(signature)
     inputs, tile, dilation = args.tensor("self"), args.integers("tile", rank), args.integers("dilation", rank)
     tiles = [-(-extent // one) for extent, one in zip(inputs.shape[1:-2], tile, strict=True)]
     padded = prod(-(-count // group) * group * one for count, group, one in zip(tiles, dilation, tile, strict=True))
     return Work(bytes_read=size(inputs), bytes_written=written(inputs) // max(prod(inputs.shape[1:-2]), 1) * padded)
 
 
-def _unpermute(signature: Signature, rank: int) -> Work:
-    args = Arguments(signature, "self layout tile dilation")
-    inputs, dilation = args.tensor("self"), args.integers("dilation", rank)
-    tokens = inputs.shape[0] // prod(dilation) * prod(args.sizes("layout"))
-    moved = tokens * prod(inputs.shape[-2:]) * size_of(inputs.dtype)
-    return Work(bytes_read=moved, bytes_written=moved)
-
-
-for _rank in (1, 2, 3):
-    for _kind, _schema in (("", _NEIGHBORS), ("hopper_", _TILED), ("blackwell_", _TILED)):
-        formula(f"natten::{_kind}na{_rank}d_forward", category="attention")(partial(_forward, rank=_rank, schema=_schema))
-        formula(f"natten::{_kind}na{_rank}d_backward", category="attention")(partial(_backward, rank=_rank, schema=_schema))
-    formula(f"natten::token_permute_{_rank}d", category="copy")(partial(_permute, rank=_rank))
-    formula(f"natten::token_unpermute_{_rank}d", category="copy")(partial(_unpermute, rank=_rank))
-
-
-table(
-    f"""
+_TABLE: Final = f"""
 [attention forward]
 fbgemm::fmha_fwd fbgemm::cutlass_blackwell_fmha_fwd blackwell_fmha::fmha_fwd: query key value cum_q=None cum_k=None max_q=None
     max_k=None scale=None causal=False used_k=None pages=None longest=None left=-1 right=-1 lower_right=True
@@ -232,8 +206,8 @@ flash_attn::_flash_attn_varlen_forward: query key value cum_q cum_k max_q max_k 
 flash_attn_2_cuda::fwd: query key value out alibi dropout scale causal left right softcap debug
 flash_attn_2_cuda::varlen_fwd _vllm_fa2_C::varlen_fwd: query key value out cum_q cum_k used_k pad_k pages alibi max_q max_k dropout
     scale zero causal left right softcap debug
-flash_attn_2_cuda::fwd_kvcache _vllm_fa2_C::fwd_kvcache: query key value new_key new_value used_k cos sin batch_index pad_k pages alibi
-    out scale causal left right softcap interleaved
+flash_attn_2_cuda::fwd_kvcache _vllm_fa2_C::fwd_kvcache: query key value new_key new_value used_k cos sin batch_index pad_k pages
+    alibi out scale causal left right softcap interleaved
 flash_attn_3::fwd flash_attn_3::_flash_attn_forward sgl_kernel::fwd: {_THREE} scale=None causal=False left=-1 right=-1 chunk=0
     softcap=0.0 {_END}
     | {_THREE} scale=None causal=False left=-1 right=-1 softcap=0.0 {_END} sinks=None
@@ -273,8 +247,8 @@ xformers::efficient_attention_backward_ck: grad query key value bias cum_q cum_k
 primus_turbo::attention_aiter_backward_impl: {_GRADIENT} dq dk dv {_WINDOW} bias alibi deterministic seed
 primus_turbo::attention_aiter_csrc_backward_impl: {_GRADIENT} dq dk dv dbias {_WINDOW} bias alibi deterministic
 primus_turbo::attention_aiter_varlen_backward_impl: {_GRADIENT} dq dk dv cum_q cum_k max_q max_k {_WINDOW} alibi deterministic seed
-primus_turbo::attention_triton_backward_impl: grad query key value out {_SCALES} p_scale log_sum dq dk dv cum_q cum_k max_q max_k scale
-    causal left right alibi fp8
+primus_turbo::attention_triton_backward_impl: grad query key value out {_SCALES} p_scale log_sum dq dk dv cum_q cum_k max_q max_k
+    scale causal left right alibi fp8
 primus_turbo::flash_attn_varlen_flydsl_backward: {_GRADIENT} cum_q cum_k max_q max_k scale left; causal = True
 [attention backward batch_first]
 primus_turbo::flash_attn_sbhd_flydsl_backward: {_GRADIENT} scale left; causal = True
@@ -299,8 +273,33 @@ FusedAttnFunc: {_FIRST.format("ends")} pages value_pages {_REST}
     | {_FIRST.format("ends")} {_REST}
     | {_FIRST.format("cum")} pages value_pages {_REST}
     | {_FIRST.format("cum")} {_REST}; causal = True; assumption = a causal mask, {NO_WINDOW}
-""",
+[attention by=hstu]
+fbgemm::hstu_varlen_fwd_80: query key value {_FBGEMM_LENGTHS} {_MASK} bias=None func=None cache=None
+fbgemm::hstu_varlen_fwd_90: query key value {_FBGEMM_LENGTHS} {_MASK} bias=None func=None
+fbgemm::hstu_varlen_bwd_80: grad query key value {_FBGEMM_LENGTHS} {_GRADIENTS} {_MASK} bias=None bias_needs_gradient=False func=None
+fbgemm::hstu_varlen_bwd_90: grad grad_t query query_t key key_t value {_FBGEMM_LENGTHS} {_GRADIENTS} {_MASK} mode=-1 bias=None
+    bias_needs_gradient=False func=None
+[attention natten:: by=neighborhood]
+na1d_forward na2d_forward na3d_forward: {_NEIGHBORS}
+hopper_na1d_forward hopper_na2d_forward hopper_na3d_forward blackwell_na1d_forward blackwell_na2d_forward blackwell_na3d_forward:
+    {_NEIGHBORS} q_shape k_shape layout
+[attention natten:: by=neighborhood_back]
+na1d_backward na2d_backward na3d_backward: {_NEIGHBORS}
+hopper_na1d_backward hopper_na2d_backward hopper_na3d_backward blackwell_na1d_backward blackwell_na2d_backward
+    blackwell_na3d_backward: {_NEIGHBORS} q_shape k_shape layout
+[copy natten:: by=permute]
+token_permute_1d token_permute_2d token_permute_3d: self tile dilation flip
+[copy]
+natten::token_unpermute_1d natten::token_unpermute_2d natten::token_unpermute_3d: view self, layout*, tile*, dilation*;
+    moved = self[0] // prod(dilation) * prod(layout) * self[-2] * self[-1] * self.item; reads = moved; writes = moved
+"""
+table(
+    _TABLE,
     apart=apart,
     batch_first=batch_first,
     told_apart=told_apart,
+    hstu=hstu,
+    neighborhood=neighborhood,
+    neighborhood_back=neighborhood_back,
+    permute=permute,
 )

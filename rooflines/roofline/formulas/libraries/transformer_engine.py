@@ -190,19 +190,11 @@ def _dtype(args: Arguments, name: str) -> str:
         raise NotCounted(f"argument '{name}' not recorded") from None
 
 
-# --- products ----------------------------------------------------------------------------------------------------------------------
-
-
-_LEFT: Final = "left left_scale left_offset left_type flip_left right right_scale right_offset right_type flip_right"
-_GROUPED: Final = {
-    "tex_ts::te_grouped_gemm_ts": f"{_LEFT} out out_offset out_scale out_type",
-    "tex_ts::te_grouped_gemm_single_output_ts": f"{_LEFT} splits out out_offset out_scale out_type",
-}
-
-
-def _products(signature: Signature, schema: str) -> Work:
+def products(signature: Signature, _: Hints, text: str) -> Work:
     """A list of operands each; traces record their dtypes as numbers. Biases are left out."""
-    args = Arguments(signature, schema)
+    args = Arguments(
+        signature, f"left left_scale left_offset left_type flip_left right right_scale right_offset right_type flip_right {text}"
+    )
     pairs = list(zip(args.tensors("left"), args.tensors("right"), strict=False))
     if not pairs or len(args.tensors("left")) != len(args.tensors("right")):
         raise NotCounted("tensors of the list not recorded")
@@ -219,13 +211,7 @@ def _products(signature: Signature, schema: str) -> Work:
     )
 
 
-for _name, _schema in _GROUPED.items():
-    formula(_name, category="matmul")(partial(_products, schema=_schema))
-
-# --- conversions, activations and norms --------------------------------------------------------------------------------------------
-
-
-table(f"""
+_TABLE: Final = f"""
 [element-wise tensors_only]
 # Two multiplications and an addition an element; the sine and cosine of each angle.
 FusedRoPEFunc: read x, read angles, read starts?, read ends? -> x; cost = 3; per = x; other = 2 * TRANSCENDENTAL * angles.n
@@ -315,4 +301,8 @@ FusedAuxLossBackward: grad, write scores, read counts; cost = 1; per = scores; r
 [element-wise dispatches]
 # Whether the gradient is scaled depends on the value of the one that is given.
 CrossEntropyFunctionBackward:
-""")
+[matmul by=products]
+tex_ts::te_grouped_gemm_ts: out out_offset out_scale out_type
+tex_ts::te_grouped_gemm_single_output_ts: splits out out_offset out_scale out_type
+"""
+table(_TABLE, products=products)
