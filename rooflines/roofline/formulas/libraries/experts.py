@@ -242,6 +242,18 @@ def _product(signature: Signature, _: Hints, text: str, gated: bool) -> Work:
     return work + Work(other_flops=rows * weight.shape[1] // 2 * (costs.SILU + 1) if gated else 0)
 
 
+def permuted(signature: Signature) -> Signature:
+    """The third argument, tokens or rows, an index, a mask or the map of these, and the weights of the routing, which are no integers.
+    A node has its two gradients before them."""
+    gradients, call = gradients_and_forward(signature)
+    if len(call.tensors) < 2:
+        raise NotCounted("shapes not recorded")
+    first, order, *rest = call.tensors
+    weights = next((one for one in rest if floating(one.dtype) and one.numel), None)
+    before = (*gradients, None)[:2] if gradients else (call.arg(2, None),)
+    return replace(signature, args=(*before, first, order, weights))
+
+
 _TABLE: Final = f"""
 [moe]
 _moe_C::topk_softmax: {_ROUTED}, read bias?; cost = SOFTMAX + 1
@@ -323,23 +335,6 @@ vllm::moe_forward vllm::moe_forward_shared vllm::transformers_moe_forward sglang
     sglang::flashinfer_fp4_moe_forward_piecewise_cuda_graph_impl sglang::moe_impl sglang::humming_moe_runner_core_run
     sglang::dsv2_flashinfer_moe_dual_stream_graph sglang::dsv4_flashinfer_moe_dual_stream_outputs: the layer's weights are not
     arguments
-"""
-table(_TABLE, first=partial(_product, gated=True), second=partial(_product, gated=False))
-
-
-def permuted(signature: Signature) -> Signature:
-    """The third argument, tokens or rows, an index, a mask or the map of these, and the weights of the routing, which are no integers.
-    A node has its two gradients before them."""
-    gradients, call = gradients_and_forward(signature)
-    if len(call.tensors) < 2:
-        raise NotCounted("shapes not recorded")
-    first, order, *rest = call.tensors
-    weights = next((one for one in rest if floating(one.dtype) and one.numel), None)
-    before = (*gradients, None)[:2] if gradients else (call.arg(2, None),)
-    return replace(signature, args=(*before, first, order, weights))
-
-
-_TABLE_2: Final = """
 [copy]
 # The gradient of the tokens, and of a mask those of the weights [tokens, experts].
 te_moe::permute_index_map_bwd: read grad[rows k], read map, tokens; cost = 1; per = grad; writes = tokens * k * grad.item
@@ -363,7 +358,8 @@ SortTokens: read weights, read ids, experts -> weights; writes = 2 * 4 * weights
 [copy permuted]
 # [tokens, hidden] -> [rows, hidden], the map, and of a mask the weight of each row.
 te_moe::permute_index_map _moe_permute_index_map: rows, view tokens[n k], read order, read weights?;
-    made = rows if isinstance(value('rows'), int) and rows > 0 else order.n; reads = selected(tokens, made * k) + order.size + weights.size;
+    made = rows if isinstance(value('rows'), int) and rows > 0 else order.n;
+    reads = selected(tokens, made * k) + order.size + weights.size;
     writes = made * k * tokens.item + 4 * order.n + made * weights.item; precision = none; fits = made > 0
 te_moe::permute_mask_map_fwd _moe_permute_mask_map TokenPermuteMaskMap like te_moe::permute_index_map: ;
     made = rows if isinstance(value('rows'), int) and rows > 0 else returned_tensor(0, 'number of permuted tokens not recorded')[0];
@@ -388,4 +384,4 @@ _moe_chunk_sortBackward: read grad, read of_weights?, view tokens, view order, v
 te_moe::unpermute_index_map_bwd like _moe_unpermute_index_mapBackward: read grad, read source, read order, read weights
 te_moe::unpermute_mask_map_bwd_with_probs like _moe_unpermute_index_mapBackward: read grad, read order, read source, read weights
 """
-table(_TABLE_2, permuted=permuted)
+table(_TABLE, first=partial(_product, gated=True), second=partial(_product, gated=False), permuted=permuted)

@@ -18,43 +18,20 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, written
 from rooflines.roofline.formulas.packed_attention import Layout, forward, merge, unified
 from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
-from rooflines.roofline.formulas.rows import Row, row_work
+from rooflines.roofline.formulas.registry import Hints, formula
+from rooflines.roofline.formulas.rows import ROWS, row_work
 from rooflines.roofline.formulas.tables import table
 
 _CACHE: Final = "query key value heads scale pages used_k page_size max_k alibi"
 
 
-def _sparse(arguments: str, top: str = "top", more: str = "0") -> Row:
-    """Each query sees ``indices`` [..., top k] of the keys [..., 1, d], and reads ``more``; ``arguments`` are those behind the keys."""
-    pairs = f"rows * heads * ({top})"
-    return Row(
-        f"read query[*rows heads d], read key[*held one width], {arguments}",
-        matrix=f"2 * {pairs} * (d + value_depth)",
-        other=f"{pairs} * (1 + SOFTMAX)",
-        reads=f"query.size + indices.size + key.size * min(indices.n, held) // held + {more}",
-        writes="rows * heads * (value_depth * query.item + 4)",
-        assumption="every query has as many keys as its index can hold",
-    )
-
-
-_INDICES: Final = "read indices[*lists top]"
-_PAGED: Final = "query key value_depth used_k pages scale causal schedule splits"
-_DENSE_PAGED: Final = Layout((_PAGED,))
-_SPARSE_PAGED: Final = _sparse(f"value_depth, used_k, pages, scale, causal, schedule, splits, is_fp8, {_INDICES}")
-
-
-@hinted_formula(
-    *(f"{library}::{name}" for library in ("_flashmla_C", "sgl_kernel")
-      for name in ("fwd_kvcache_mla", "fwd_kvcache_mla_fp8", "dense_decode_fwd")),
-    "_flashmla_extension_C::fwd_kvcache_mla_fp8", category="attention",
-)  # fmt: skip
-def _paged(signature: Signature, hints: Hints) -> Work:
+def paged(signature: Signature, hints: Hints, text: str) -> Work:
     """Of each sequence all tokens in the cache, or those that an index chose."""
-    chosen = Arguments(signature, f"{_PAGED} is_fp8 indices=None").optional("indices") is not None
+    chosen = Arguments(signature, f"{text} is_fp8 indices=None").optional("indices") is not None
     if signature.name.endswith("fp8") or not chosen:
-        return forward(signature, hints, _DENSE_PAGED)
-    return row_work(signature, _SPARSE_PAGED)
+        return forward(signature, hints, Layout((text,)))
+    schema = f"read query[*rows heads d], read key[*held one width], {', '.join(text.split()[2:])}, is_fp8, read indices[*lists top]"
+    return row_work(signature, replace(ROWS["_flashmla_C::sparse_prefill_fwd"][0], schema=schema))
 
 
 def masked(signature: Signature) -> Signature:
@@ -136,13 +113,20 @@ def _tokens_first(tensor: object) -> TensorArg:
     return TensorArg((*pages, tokens, heads, head), tensor.dtype)
 
 
+_HEADS: Final = "read q[*heads head], read k, write q_rope, write k_rope"
 _TABLE: Final = f"""
 [attention]
-# [s_q, h, d] to those of [s_k, 1, d] that an index chose.
-_flashmla_C::sparse_prefill_fwd sgl_kernel::sparse_prefill_fwd: {_sparse(f"{_INDICES}, scale, value_depth")}
-# [b, s_q, h, d] to those of [blocks, block, 1, d] that an index chose, and of a second cache by an index of its own.
-_flashmla_C::sparse_decode_fwd sgl_kernel::sparse_decode_fwd:
-    {_sparse(f"{_INDICES}, lengths, sinks, schedule, splits, read more_key[*more_held more_one more_width]?, read more_indices[*more_lists more_top]?, more_lengths, value_depth, scale", top="top + more_top", more="more_indices.size + more_key.size * min(more_indices.n, more_held) // max(more_held, 1)")}
+# Each query sees ``indices`` [..., top k] of the keys [..., 1, d]: of [s_k, 1, d],
+_flashmla_C::sparse_prefill_fwd sgl_kernel::sparse_prefill_fwd: read query[*rows heads d], read key[*held one width],
+    read indices[*lists top], scale, value_depth; pairs = rows * heads * top; more = 0; matrix = 2 * pairs * (d + value_depth);
+    other = pairs * (1 + SOFTMAX); reads = query.size + indices.size + key.size * min(indices.n, held) // held + more;
+    writes = rows * heads * (value_depth * query.item + 4); assumption = every query has as many keys as its index can hold
+# or of [blocks, block, 1, d], and of a second cache by an index of its own.
+_flashmla_C::sparse_decode_fwd sgl_kernel::sparse_decode_fwd like _flashmla_C::sparse_prefill_fwd: read query[*rows heads d],
+    read key[*held one width], read indices[*lists top], lengths, sinks, schedule, splits,
+    read more_key[*more_held more_one more_width]?, read more_indices[*more_lists more_top]?, more_lengths, value_depth, scale;
+    pairs = rows * heads * (top + more_top);
+    more = more_indices.size + more_key.size * min(more_indices.n, more_held) // max(more_held, 1)
 # Sage attention, a kernel in Triton that inductor calls, with values in 8-bit floating point. Whether it is causal is a constant of
 # the kernel, which a call does not record.
 sage_fwd: read query, read key, read value, read bias?, read q_scale[batch heads blocks], read k_scale?, read v_scale?, q_scale_0,
@@ -180,6 +164,10 @@ vllm::unified_mla_attention vllm::unified_mla_attention_with_output:
 # Attention of encoders of images, by one of several libraries.
 vllm::flash_attn_maxseqlen_wrapper vllm::flashinfer_wrapper vllm::torch_sdpa_wrapper vllm::triton_attn_wrapper
     vllm::aiter_fp8_attn_wrapper: the longest sequence is the value of a tensor
+[attention by=paged]
+_flashmla_C::fwd_kvcache_mla _flashmla_C::fwd_kvcache_mla_fp8 _flashmla_C::dense_decode_fwd sgl_kernel::fwd_kvcache_mla
+    sgl_kernel::fwd_kvcache_mla_fp8 sgl_kernel::dense_decode_fwd _flashmla_extension_C::fwd_kvcache_mla_fp8: query key value_depth
+    used_k pages scale causal schedule splits
 [attention by=merge]
 _C::merge_attn_states: out out_log_sum prefix prefix_log_sum suffix suffix_log_sum
 sgl_kernel::merge_state sgl_kernel::merge_state_v2 flashinfer::merge_state: prefix prefix_log_sum suffix suffix_log_sum out
@@ -250,16 +238,6 @@ fmha_v3_bwd: grad query key value out log_sum dropout scale causal left right de
 mha_varlen_bwd fmha_v3_varlen_bwd: grad query key value out log_sum cum_q cum_k max_q max_k dropout scale zero causal left right
     deterministic
 _flash_attn_backward: grad query key value out log_sum dq dk dv dbias dropout scale causal left right bias=None alibi=None
-"""
-table(_TABLE, masked=masked, merge=merge, unified=unified, run=run)
-
-
-# --- attention ---------------------------------------------------------------------------------------------------------------------
-
-_HEADS: Final = "read q[*heads head], read k, write q_rope, write k_rope"
-
-
-table(f"""
 [normalisation flashinfer::]
 rmsnorm gemma_rmsnorm: write out, read input, read weight, eps; cost = RMS_NORM
 fused_add_rmsnorm gemma_fused_add_rmsnorm: update input, update residual, read weight, eps; cost = RMS_NORM + 1
@@ -280,4 +258,8 @@ apply_rope_pos_ids apply_llama31_rope_pos_ids: {_HEADS}, read positions, rotary;
     other = (q.n + k.n) // head * min(rotary, head) * ROTARY_EMBEDDING
 [matmul scaled]
 flashinfer::bmm_fp8: left, right, write out, read scale_a, read scale_b
-""")
+"""
+table(_TABLE, masked=masked, paged=paged, merge=merge, unified=unified, run=run)
+
+
+# --- attention ---------------------------------------------------------------------------------------------------------------------
