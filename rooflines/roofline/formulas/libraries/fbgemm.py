@@ -228,6 +228,14 @@ fbgemm::f4f4bf16 like fbgemm::mx8mx4bf16: ; matrix = 2 * m * 2 * k * n; precisio
 # [tokens, n] of each group with its [tokens, k]: a gradient [n, k] for each group
 fbgemm::bf16bf16bf16_grouped_wgrad: read left[t n], read right[t k], read sizes; matrix = 2 * n * t * k;
     writes = sizes.n * n * k * left.item
+# A list of inputs with a list of weights, whose dtype is that of the name: traces do not record that of lists.
+fbgemm::bf16bf16bf16_grouped fbgemm::bf16bf16bf16_grouped_cat: view left+, view right+, left_scale=(), right_scale=();
+    matrix = sum(2 * a.numel * b.shape[0] for a, b in zip(left.tensors, right.tensors)); reads = 2 * (left.n + right.n);
+    results = sum(prod(a.shape[:-1]) * b.shape[0] for a, b in zip(left.tensors, right.tensors)); writes = 2 * results;
+    precision = bf16; fits = len(left) == len(right)
+fbgemm::f8f8bf16_rowwise_grouped fbgemm::f8f8bf16_rowwise_grouped_cat like fbgemm::bf16bf16bf16_grouped: ; other = results;
+    scales = sum(prod(a.shape[:-1]) + b.shape[0] for a, b in zip(left.tensors, right.tensors));
+    reads = left.n + right.n + 4 * scales; precision = fp8
 [matmul functions]
 # [..., m, k] @ [..., n, k]^T with scales; each result is scaled once, or each element of a narrow weight is widened.
 fbgemm::f8f8bf16 fbgemm::f8f8bf16_rowwise fbgemm::f8f8f16_rowwise fbgemm::f8f8bf16_rowwise_batched fbgemm::i8i8bf16
@@ -252,15 +260,6 @@ f4f4bf16_grouped_stacked: {_stacked(5)}
 # The best experts of each token, sorted by expert: for each of the pairs an expert and a token, and how many each expert has; int32.
 fbgemm::index_shuffling: read scores[tokens experts], first=None, last=None, view valid?, top_k=1; cost = 1; per = scores;
     writes = 4 * (2 * tokens * top_k + experts + 2); assumption = {PADDING}; given = valid
-[matmul]
-# A list of inputs with a list of weights, whose dtype is that of the name: traces do not record that of lists.
-fbgemm::bf16bf16bf16_grouped fbgemm::bf16bf16bf16_grouped_cat: view left+, view right+, left_scale=(), right_scale=();
-    matrix = sum(2 * a.numel * b.shape[0] for a, b in zip(left.tensors, right.tensors)); reads = 2 * (left.n + right.n);
-    results = sum(prod(a.shape[:-1]) * b.shape[0] for a, b in zip(left.tensors, right.tensors)); writes = 2 * results;
-    precision = bf16; fits = len(left) == len(right)
-fbgemm::f8f8bf16_rowwise_grouped fbgemm::f8f8bf16_rowwise_grouped_cat like fbgemm::bf16bf16bf16_grouped: ; other = results;
-    scales = sum(prod(a.shape[:-1]) + b.shape[0] for a, b in zip(left.tensors, right.tensors));
-    reads = left.n + right.n + 4 * scales; precision = fp8
 [matmul fbgemm:: by=grouped]
 mx8mx8bf16_grouped_mm: out=None tokens=None
 mx8mx4bf16_grouped_mm: out=None

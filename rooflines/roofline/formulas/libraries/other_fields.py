@@ -25,6 +25,42 @@ _SPARSE: Final = "read ends, read columns, read values?, {}read matrix[*outer no
 _POINTS: Final = "read points[n *depth], read asking[m *same], read ends?, read asking_ends?"
 
 
+_CONVOLUTIONS: Final = {
+    "_DeformConv": "self offset weight",
+    "DeformConv2dFunction": "self offset weight",
+    "_ModulatedDeformConv": "self offset mask weight bias=None",
+    "ModulatedDeformConv2dFunction": "self offset mask weight bias=None",
+}
+
+
+def _convolution(call: Signature, name: str) -> tuple[Deformable, Arguments]:
+    args = Arguments(call, _CONVOLUTIONS[name])
+    mask = args.tensor("mask") if args.has("mask") else None
+    found = Deformable(args.tensor("self"), args.tensor("weight"), args.tensor("offset"), mask)
+    if any(len(tensor.shape) != 4 for tensor in found.read if tensor is not None):
+        raise NotCounted("arguments of another version of this operator")
+    return found, args
+
+
+@formula(*_CONVOLUTIONS, category="convolution")
+def _forward(signature: Signature) -> Work:
+    found, args = _convolution(signature, signature.name)
+    return deformable_work(found, args.optional("bias"))
+
+
+@formula(*(f"{name}Backward" for name in _CONVOLUTIONS), category="convolution")
+def _backward(signature: Signature) -> Work:
+    gradients, call = parts(signature)
+    found, args = _convolution(call, signature.name.removesuffix("Backward"))
+    return deformable_gradient_work(found, gradients[0], found.mask, args.optional("bias"))
+
+
+_ATTENTION: Final = ("MultiScaleDeformableAttnFunction", "MultiScaleDeformableAttentionFunction", "MSDeformAttnFunction")
+_SAMPLE: Final = 2 * CORNERS + 2
+_POINTS_VISION: Final = "points[batch queries heads levels taps two]"
+_READ: Final = f"selected(values, weights.n * d * {CORNERS}) + shapes.size + starts.size + points.size + weights.size"
+
+
 table(f"""
 [reduction pyg:: torch_scatter::]
 # One operation for each element; a mean divides each result; a minimum or a maximum also returns where it was, as int64. Groups follow
@@ -86,46 +122,6 @@ pyg::grouped_matmul: read left+, read right+; fits = len(left) == len(right);
     writes = left.item * sum(prod(a.shape[:-1]) * b.shape[-1] for a, b in zip(left.tensors, right.tensors));
     assumption = numbers of float32, because traces leave out the dtype of lists; given = left.dtype == 'float32'
 pyg::segment_matmul: read left[t k], read ends, read right[groups k n]; matrix = 2 * t * k * n; writes = t * n * left.item
-""")
-
-
-_CONVOLUTIONS: Final = {
-    "_DeformConv": "self offset weight",
-    "DeformConv2dFunction": "self offset weight",
-    "_ModulatedDeformConv": "self offset mask weight bias=None",
-    "ModulatedDeformConv2dFunction": "self offset mask weight bias=None",
-}
-
-
-def _convolution(call: Signature, name: str) -> tuple[Deformable, Arguments]:
-    args = Arguments(call, _CONVOLUTIONS[name])
-    mask = args.tensor("mask") if args.has("mask") else None
-    found = Deformable(args.tensor("self"), args.tensor("weight"), args.tensor("offset"), mask)
-    if any(len(tensor.shape) != 4 for tensor in found.read if tensor is not None):
-        raise NotCounted("arguments of another version of this operator")
-    return found, args
-
-
-@formula(*_CONVOLUTIONS, category="convolution")
-def _forward(signature: Signature) -> Work:
-    found, args = _convolution(signature, signature.name)
-    return deformable_work(found, args.optional("bias"))
-
-
-@formula(*(f"{name}Backward" for name in _CONVOLUTIONS), category="convolution")
-def _backward(signature: Signature) -> Work:
-    gradients, call = parts(signature)
-    found, args = _convolution(call, signature.name.removesuffix("Backward"))
-    return deformable_gradient_work(found, gradients[0], found.mask, args.optional("bias"))
-
-
-_ATTENTION: Final = ("MultiScaleDeformableAttnFunction", "MultiScaleDeformableAttentionFunction", "MSDeformAttnFunction")
-_SAMPLE: Final = 2 * CORNERS + 2
-_POINTS_VISION: Final = "points[batch queries heads levels taps two]"
-_READ: Final = f"selected(values, weights.n * d * {CORNERS}) + shapes.size + starts.size + points.size + weights.size"
-
-
-table(f"""
 [attention functions]
 # Bilinear samples of ``values`` [b, places, h, d] at ``points`` [b, queries, h, levels, points, 2], each with a weight.
 {" ".join(_ATTENTION)}: read values[b places h d], read shapes, read starts, read {_POINTS_VISION}, read weights;

@@ -48,6 +48,37 @@ _TENSORRT: Final = _with_fusion(f"{_OPERANDS}, strategy, fusion, eps")
 _HEADS: Final = "handle, read qkv, read q_weight, read k_weight, write q, write k, write v"
 
 
+# A comparison and a sum for each score; e / t - the largest, its exponential over a random number, and is it the largest.
+_RACE: Final = "1 + SOFTMAX + 2"
+_EXPONENTIAL: Final = "TRANSCENDENTAL + 1"  # -log(u)
+
+
+# n streams of w numbers for each of batch * steps tokens.
+_STREAMS: Final = "read residual[batch *steps n w]"
+_LAYER: Final = f"read x, {_STREAMS}, read post, read comb"
+_EPSILONS: Final = "rms_eps, pre_eps, sinkhorn_eps"
+# The product with ``fn``, in whose dtype it is, and the sum of squares.
+_PRODUCT: Final = "2 * residual.n * outputs"
+_SQUARES: Final = "2 * residual.n"
+# Partial sums of the product and of the squares, added.
+_SUMS: Final = "batch * steps * (parts - 1) * (n * (n + 2) + 1)"
+# For each token a scale and a base of each of the 2 n + n * n numbers, sigmoids, a softmax, and in each iteration of Sinkhorn sums and
+# quotients of the rows and columns of the matrix; the layer's input is a weighted sum of the streams.
+_WEIGHTS: Final = (
+    "batch * steps * (2 * n * (n + 2 + SIGMOID) + n * n * (SOFTMAX + 4 * iterations)) + residual.n // n * (2 * n - 1 + {norm})"
+)
+_PLAIN, _NORMED = _WEIGHTS.format(norm=0), _WEIGHTS.format(norm="RMS_NORM * bool(weight)")
+# Each new stream is a sum of n streams and of the layer's output, all with weights.
+_MIXED: Final = "residual.n * (2 * n + 1)"
+# The layer's input, and in float32 the weights of its output and the mixing matrix.
+_RESULTS_HYPER: Final = "residual.n // n * residual.item + batch * steps * (n + n * n) * 4"
+
+_PARTIAL: Final = "read product[*parts tokens numbers], read squares"
+_MADE: Final = "write post, write comb, write out"
+_SMALL: Final = "read scale, read base"
+_END: Final = f"read fn[outputs inner], {_SMALL}, {_EPSILONS}, post_mult, iterations, splits=1"
+
+
 table(f"""
 [communication wraps]
 vllm::all_reduce vllm::all_reduce_symmetric_with_copy sglang::outplace_all_reduce sglang::inplace_all_reduce
@@ -111,15 +142,6 @@ fused_allreduce_rmsnorm_quant fused_allreduce_rmsnorm_quant_per_group fused_allr
 fused_qknorm_allreduce: {_HEADS}; cost = RMS_NORM; per = q k
 fused_qknorm_allreduce_rope: {_HEADS}, view table, read positions, head; cost = RMS_NORM; per = q k; other = {rotation("q k")};
     also = selected(table, positions.n * table[-1])
-""")
-
-
-# A comparison and a sum for each score; e / t - the largest, its exponential over a random number, and is it the largest.
-_RACE: Final = "1 + SOFTMAX + 2"
-_EXPONENTIAL: Final = "TRANSCENDENTAL + 1"  # -log(u)
-
-
-table(f"""
 [other flashinfer:: sgl_kernel::]
 top_k_renorm_probs top_p_renorm_probs: read input, write out, read limits?; cost = 2 + 1
 top_k_mask_logits: read input, write out, read limits?; cost = 2
@@ -129,7 +151,6 @@ top_p_sampling_from_probs top_k_top_p_sampling_from_probs: read input, write out
 min_p_sampling_from_probs like top_p_sampling_from_probs: ; cost = 2 + 1
 [other]
 flashinfer::top_k_sampling_from_probs flashinfer::sampling_from_probs like flashinfer::top_p_sampling_from_probs:
-[other]
 # Gumbel's trick: a random number for each
 flashinfer::sampling_from_logits: read input, write out, read rows?; cost = 2 * TRANSCENDENTAL + 3
 flashinfer::softmax: workspace, read input, write out, read temperature?; cost = SOFTMAX + 1
@@ -163,36 +184,6 @@ sgl_kernel::fast_topk_transform_fused like _C::top_k_per_row_prefill: read input
     read starts?
 sgl_kernel::fast_topk_transform_ragged_fused like _C::top_k_per_row_prefill: read input, read lengths, write indices, read offsets,
     read starts?
-""")
-
-
-# n streams of w numbers for each of batch * steps tokens.
-_STREAMS: Final = "read residual[batch *steps n w]"
-_LAYER: Final = f"read x, {_STREAMS}, read post, read comb"
-_EPSILONS: Final = "rms_eps, pre_eps, sinkhorn_eps"
-# The product with ``fn``, in whose dtype it is, and the sum of squares.
-_PRODUCT: Final = "2 * residual.n * outputs"
-_SQUARES: Final = "2 * residual.n"
-# Partial sums of the product and of the squares, added.
-_SUMS: Final = "batch * steps * (parts - 1) * (n * (n + 2) + 1)"
-# For each token a scale and a base of each of the 2 n + n * n numbers, sigmoids, a softmax, and in each iteration of Sinkhorn sums and
-# quotients of the rows and columns of the matrix; the layer's input is a weighted sum of the streams.
-_WEIGHTS: Final = (
-    "batch * steps * (2 * n * (n + 2 + SIGMOID) + n * n * (SOFTMAX + 4 * iterations)) + residual.n // n * (2 * n - 1 + {norm})"
-)
-_PLAIN, _NORMED = _WEIGHTS.format(norm=0), _WEIGHTS.format(norm="RMS_NORM * bool(weight)")
-# Each new stream is a sum of n streams and of the layer's output, all with weights.
-_MIXED: Final = "residual.n * (2 * n + 1)"
-# The layer's input, and in float32 the weights of its output and the mixing matrix.
-_RESULTS_HYPER: Final = "residual.n // n * residual.item + batch * steps * (n + n * n) * 4"
-
-_PARTIAL: Final = "read product[*parts tokens numbers], read squares"
-_MADE: Final = "write post, write comb, write out"
-_SMALL: Final = "read scale, read base"
-_END: Final = f"read fn[outputs inner], {_SMALL}, {_EPSILONS}, post_mult, iterations, splits=1"
-
-
-table(f"""
 [matmul]
 aiter::mhc_pre_gemm_sqrsum: write out, write squares, read residual, read fn[outputs inner]; matrix = {_PRODUCT}; other = {_SQUARES};
     precision = fn

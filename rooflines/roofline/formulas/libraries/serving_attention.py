@@ -114,6 +114,11 @@ def _tokens_first(tensor: object) -> TensorArg:
 
 
 _HEADS: Final = "read q[*heads head], read k, write q_rope, write k_rope"
+
+
+# --- attention ---------------------------------------------------------------------------------------------------------------------
+
+
 _TABLE: Final = f"""
 [attention]
 # Each query sees ``indices`` [..., top k] of the keys [..., 1, d]: of [s_k, 1, d],
@@ -260,6 +265,3 @@ apply_rope_pos_ids apply_llama31_rope_pos_ids: {_HEADS}, read positions, rotary;
 flashinfer::bmm_fp8: left, right, write out, read scale_a, read scale_b
 """
 table(_TABLE, masked=masked, paged=paged, merge=merge, unified=unified, run=run)
-
-
-# --- attention ---------------------------------------------------------------------------------------------------------------------

@@ -48,7 +48,40 @@ SOFTMAX: Final = "read scores, read mask? -> scores; other = scores.n * (SOFTMAX
 SOFTMAX_GRADIENT: Final = "read grad -> grad; cost = SOFTMAX_BACKWARD + 1; per = grad; reads = 2 * grad.size"
 
 
-table(f"""
+# --- products ----------------------------------------------------------------------------------------------------------------------
+
+
+def integers_first(signature: Signature) -> Signature:
+    """The call with its tensors of integers, which say where the rows of groups end and which rows they are, as a list before it."""
+    integers = tuple(tensor for tensor in signature.tensors if tensor.dtype.startswith("int"))
+    return replace(signature, args=(integers, *signature.args))
+
+
+_ACTIVATION: Final = "an activation as costly as GELU or SwiGLU"
+_OPERANDS: Final = "read left[*m k], read right[*b k n]"
+
+
+# --- rows by index -----------------------------------------------------------------------------------------------------------------
+
+_ROWS: Final = "read index[rows], read source[=rows =m =k], read scale[=k]?"
+
+
+@formula("_IndexSelectCat", "_IndexSelectCatBackward", category="copy")
+def _select(signature: Signature) -> Work:
+    """Rows of several matrices one after the other; backward, those rows among zeros."""
+    back = signature.name.endswith("Backward")
+    tensors = (parts(signature)[1] if back else signature).tensors
+    half = len(tensors) // 2
+    if not half or len(tensors) % 2:
+        raise NotCounted("tensors not recorded")
+    sources, indices = tensors[:half], tensors[half:]
+    pairs = [(source, index.numel * source.shape[-1]) for source, index in zip(sources, indices, strict=True)]
+    rows = sum(elements * size_of(source.dtype) for source, elements in pairs)
+    read = rows if back else sum(selected(source, elements) for source, elements in pairs)
+    return Work(bytes_read=read + size(*indices), bytes_written=written(*sources) if back else rows)
+
+
+_TABLE: Final = f"""
 [matmul functions]
 # Layers one after the other, weights [out, in] and biases, with an activation between; what is between is kept for the backward.
 FusedDenseFunc MlpFunction: read x[*rows k], read rest*; between = 1; biased = any(len(each.shape) == 1 for each in rest.tensors);
@@ -97,22 +130,6 @@ LinearWithGradAccumulationAndAsyncCommunicationBackward: read grad[*rows n], rea
     matrix = 4 * rows * k * n; other = grad.n * bool(bias) + weight.n * (recorded('added') and added);
     reads = grad.size + weight.size + rows * k * x.item + 4 * weight.n * (recorded('added') and added);
     writes = rows * k * x.item + weight.n * (4 if recorded('added') and added else weight.item) + bias.n * bias.item
-""")
-
-
-# --- products ----------------------------------------------------------------------------------------------------------------------
-
-
-def integers_first(signature: Signature) -> Signature:
-    """The call with its tensors of integers, which say where the rows of groups end and which rows they are, as a list before it."""
-    integers = tuple(tensor for tensor in signature.tensors if tensor.dtype.startswith("int"))
-    return replace(signature, args=(integers, *signature.args))
-
-
-_ACTIVATION: Final = "an activation as costly as GELU or SwiGLU"
-_OPERANDS: Final = "read left[*m k], read right[*b k n]"
-
-_TABLE: Final = f"""
 [matmul integers_first]
 # Of groups along the inner dimension the rows are those of the left operand.
 quack::gemm_out: read integers*, read left, view right, write out, read bias?;
@@ -140,6 +157,17 @@ quack::gemm_dgated_out like quack::gemm_dact_out: ; each = SILU + 7
 # Forms that return their result.
 quack::gemm: {_OPERANDS}, read bias?; matrix = 2 * m * k * n; other = m * n * bool(bias); writes = m * n * left.item
 quack::gemm_add: {_OPERANDS}, read c, read bias?; matrix = 2 * m * k * n; other = m * n * (1 + bool(bias)); writes = m * n * c.item
+# [rows, k] with two weights [n, k]; the two results, and the one times the activation of the other.
+xformers::dual_gemm_silu_identity_mul: read input[rows k], read gate[n =k], read gate_bias?, read up, read up_bias?;
+    matrix = 2 * 2 * rows * k * n; other = rows * n * (SILU + 1 + len(gate_bias) + len(up_bias)); writes = 3 * rows * n * input.item
+# [m, k] @ [k, n], and the sum of each row of the first: a gradient of a weight and of a bias.
+xformers::gemm_fused_operand_sum: read left[m k], read right[=k n]; cost = 1; per = left; matrix = 2 * m * k * n;
+    writes = m * (n + 1) * left.item
+# [m, k / 2] packed, with [k, n]: the products with the kept elements.
+xformers::_sparse24_gemm: read packed[m half], read dense[k n], read meta; matrix = 2 * m * half * n;
+    writes = m * n * max(packed.item, 2); fits = 2 * half == k
+xformers::_sparse24_fp8_sm90_cutlass_gemm like xformers::_sparse24_gemm: read packed[m half], read meta, read dense[k n],
+    read row_scale?, read column_scale?; other = m * n * bool(row_scale or column_scale)
 [normalisation]
 # An RMS norm, or with a mean a layer norm.
 quack::_rmsnorm_fwd: read x, read weight?, write out, read bias?, write deviation?, write mean?, read residual?, write residual_out?,
@@ -158,43 +186,6 @@ quack::cross_entropy_fwd_out: read x, read target, target_logit, write loss, wri
 quack::cross_entropy_bwd_out: read x, read target, read grad, read sums, write dx, read weight?; cost = SOFTMAX_FROM_LOG_SUM + 2;
     per = x
 quack::_topk_fwd: read x, k, softmax, write values, write indices; cost = BASIC; per = x
-"""
-table(_TABLE, integers_first=integers_first)
-
-
-# --- rows by index -----------------------------------------------------------------------------------------------------------------
-
-_ROWS: Final = "read index[rows], read source[=rows =m =k], read scale[=k]?"
-
-
-@formula("_IndexSelectCat", "_IndexSelectCatBackward", category="copy")
-def _select(signature: Signature) -> Work:
-    """Rows of several matrices one after the other; backward, those rows among zeros."""
-    back = signature.name.endswith("Backward")
-    tensors = (parts(signature)[1] if back else signature).tensors
-    half = len(tensors) // 2
-    if not half or len(tensors) % 2:
-        raise NotCounted("tensors not recorded")
-    sources, indices = tensors[:half], tensors[half:]
-    pairs = [(source, index.numel * source.shape[-1]) for source, index in zip(sources, indices, strict=True)]
-    rows = sum(elements * size_of(source.dtype) for source, elements in pairs)
-    read = rows if back else sum(selected(source, elements) for source, elements in pairs)
-    return Work(bytes_read=read + size(*indices), bytes_written=written(*sources) if back else rows)
-
-
-table(f"""
-[matmul]
-# [rows, k] with two weights [n, k]; the two results, and the one times the activation of the other.
-xformers::dual_gemm_silu_identity_mul: read input[rows k], read gate[n =k], read gate_bias?, read up, read up_bias?;
-    matrix = 2 * 2 * rows * k * n; other = rows * n * (SILU + 1 + len(gate_bias) + len(up_bias)); writes = 3 * rows * n * input.item
-# [m, k] @ [k, n], and the sum of each row of the first: a gradient of a weight and of a bias.
-xformers::gemm_fused_operand_sum: read left[m k], read right[=k n]; cost = 1; per = left; matrix = 2 * m * k * n;
-    writes = m * (n + 1) * left.item
-# [m, k / 2] packed, with [k, n]: the products with the kept elements.
-xformers::_sparse24_gemm: read packed[m half], read dense[k n], read meta; matrix = 2 * m * half * n;
-    writes = m * n * max(packed.item, 2); fits = 2 * half == k
-xformers::_sparse24_fp8_sm90_cutlass_gemm like xformers::_sparse24_gemm: read packed[m half], read meta, read dense[k n],
-    read row_scale?, read column_scale?; other = m * n * bool(row_scale or column_scale)
 [element-wise]
 # The gradients of both results, and their product again.
 xformers::silu_bw_fused: read gate, read up, read grad -> gate gate gate; cost = SILU + 7; per = gate
@@ -213,4 +204,5 @@ _ScaledIndexAdd: read target[targets m k], {_ROWS}; other = source.n * (2 + len(
 _ScaledIndexAddBackward: read grad, read target[targets m k], {_ROWS} -> source; other = source.n * (1 + 3 * len(scale));
     reads = selected(grad, source.n) + index.size + scale.size + source.size * len(scale); writes = source.n * scale.item;
     precision = source
-""")
+"""
+table(_TABLE, integers_first=integers_first)

@@ -170,6 +170,16 @@ LigerGELUMulFunction like LigerSiLUMulFunction: ; each = TANH + 9
 LigerGELUMulFunctionBackward like LigerSiLUMulFunctionBackward: ; each = TANH + 20
 LigerReLUSquaredFunction like GeLUFunction: ; each = 2
 LigerReLUSquaredFunctionBackward like GeLUFunctionBackward: ; each = 3
+# gamma * tanh(alpha * x) + beta
+LigerDyTFunction: read input, read alpha, read gamma, read beta? -> input; other = input.n * (TANH + 2 + len(beta))
+# t again; x: g * gamma * (1 - t²) * alpha; of alpha, gamma and beta a sum each.
+LigerDyTFunctionBackward: read grad, update input, update alpha, update gamma, write beta?;
+    other = input.n * (TANH + 1 + 5 + 2 + 2 + len(beta)); precision = input
+# Queries and keys turned in place by tabulated angles: two multiplications and an addition an element.
+LigerRopeFunction LigerQwen2VLMRopeFunction LigerLlama4RopeFunction: update queries, update keys, read angles, read more*;
+    cost = ROTARY_EMBEDDING; per = queries keys
+LigerRopeFunctionBackward LigerQwen2VLMRopeFunctionBackward LigerLlama4RopeFunctionBackward: update grads*, queries, keys,
+    read angles, read more*; other = ROTARY_EMBEDDING * grads.n
 [element-wise]
 # x * cos - y * sin: into another tensor, with what does not turn, unless a flag says in place;
 RotaryEmbeddingFunction ApplyRotaryEmb: view x[*rest width], read cos, read sin, interleaved=False, inplace=False;
@@ -226,17 +236,6 @@ LigerGroupNormFunction: read x[batch *rest], read weight, read bias, channels, g
 [normalisation with_gradient]
 LigerGroupNormFunctionBackward: read grad, update x[batch *rest], update weight, write bias, channels, groups;
     cost = LAYER_NORM_BACKWARD; per = x; also = 8 * batch * groups; precision = x
-[element-wise functions]
-# gamma * tanh(alpha * x) + beta
-LigerDyTFunction: read input, read alpha, read gamma, read beta? -> input; other = input.n * (TANH + 2 + len(beta))
-# t again; x: g * gamma * (1 - t²) * alpha; of alpha, gamma and beta a sum each.
-LigerDyTFunctionBackward: read grad, update input, update alpha, update gamma, write beta?;
-    other = input.n * (TANH + 1 + 5 + 2 + 2 + len(beta)); precision = input
-# Queries and keys turned in place by tabulated angles: two multiplications and an addition an element.
-LigerRopeFunction LigerQwen2VLMRopeFunction LigerLlama4RopeFunction: update queries, update keys, read angles, read more*;
-    cost = ROTARY_EMBEDDING; per = queries keys
-LigerRopeFunctionBackward LigerQwen2VLMRopeFunctionBackward LigerLlama4RopeFunctionBackward: update grads*, queries, keys,
-    read angles, read more*; other = ROTARY_EMBEDDING * grads.n
 [reduction functions]
 LigerSoftmaxFunction: read input -> input; cost = SOFTMAX
 LigerSoftmaxFunctionBackward: read grad -> grad; cost = SOFTMAX_BACKWARD; per = grad; reads = 2 * grad.size
