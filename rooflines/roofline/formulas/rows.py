@@ -12,8 +12,9 @@ bytes to read, ``item`` bytes an element, a ``dtype``, ``rank`` dimensions and t
 its dimensions are then 0. The costs of ``costs.py`` have their names; further functions are those of ``_FUNCTIONS``. ``item(name,
 dtype)`` is the size of an element of the dtype argument ``name``, or else of ``dtype`` if there is one, ``recorded(name)`` says
 whether the argument was recorded, ``value(name)`` is what was recorded or None, and ``returned(reason)`` is the bytes of results whose
-sizes depend on values, which a recording has; the reason says what is missing where nothing has them. ``returned_tensor(place, reason)`` is one
-of the returned tensors; without a reason it may be absent.
+sizes depend on values, which a recording has; the reason says what is missing where nothing has them. ``returned_tensor(place,
+reason)`` is one of the returned tensors; without a reason it may be absent. ``x.tensors`` are those of a list, as ``TensorArg``.
+Libraries write their rows as tables (``tables.py``).
 """
 
 from __future__ import annotations
@@ -198,8 +199,9 @@ def _output(hints: Hints, place: int, reason: str = "") -> _Tensors:
 PACKED: Final = ("uint8", "float4_e2m1fn_x2")
 _FUNCTIONS: Final[dict[str, Any]] = {
     **{name: value for name, value in vars(costs).items() if name.isupper()},
-    "__builtins__": {}, "any": any, "zip": zip, "size": size, "written": written, "isinstance": isinstance, "float": float, "int": int, "min": min, "max": max, "sum": sum, "len": len, "bool": bool,
-    "prod": prod, "selected": _selected, "up": _up, "first": _first, "share": _share,
+    "__builtins__": {}, "any": any, "bool": bool, "float": float, "int": int, "isinstance": isinstance, "len": len, "max": max,
+    "min": min, "sum": sum, "zip": zip, "prod": prod, "size": size, "written": written,
+    "selected": _selected, "up": _up, "first": _first, "share": _share,
     "packed": lambda source: source.dtype in PACKED, "floating": lambda source: floating(source.dtype),
 }  # fmt: skip
 

@@ -11,12 +11,12 @@
 A heading has the category, namespaces that every name below it may have, and options: ``wraps`` and ``functions`` are those of
 ``rows.register``, and the name of a function says what the schemas describe (``nodes.py``). A paragraph has the names of operators and
 their row (``rows.py``): the schema, ``-> left`` for ``Row.result``, and other fields by their names; any other name is a step of
-``Row.where``. Behind each ``|`` is a row that is tried after those before it; of one without a schema, or with nothing else, the rest is
-that of the first. Behind ``like`` is the operator whose row this one changes. Continuation lines are indented.
+``Row.where``. Behind each ``|`` is a row that is tried after those before it; of one without a schema, or with nothing else, the rest
+is that of the first. Behind ``like`` is the operator whose row this one changes. Continuation lines are indented.
 
 Options for other paragraphs are ``scaled`` (products of ``scaled.py``, with the schema), ``forward``, ``backward`` and ``function``
-(attention, with the schemas and fields of a ``Layout``), ``dispatches`` (with the reason), and ``by=name``: a function that is given the
-call, its hints and the text.
+(attention, with the schemas and fields of a ``Layout``), ``dispatches`` (with the reason), and ``by=name`` (a function that is given
+the call, its hints and the text).
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ formula(
 
 def backward(signature: Signature, _: Hints, text: str) -> Work:
     """The backward with an optimizer, whose name is in the operator's."""
-    args, match = Arguments(signature, text), re.search(r"codegen_(\w+?)_((un)?weighted|cpu)", signature.name)
+    args, match = Arguments(signature, text), re.search(r"codegen_(\w+)_((un)?weighted(_vbe)?_exact_cuda|cpu)\Z", signature.name)
     return _update(args, match[1] if match else "", args.tensor("grad"))
 
 

@@ -1,6 +1,5 @@
-"""Graphs, images and sound: PyTorch Geometric (scatters, segments, sparse products and neighbors of pyg-lib, torch-scatter, torch-sparse
-and torch-cluster), deformable convolutions and attention (autograd functions of detectron2, MMCV and Deformable DETR with no operator
-inside), and torchaudio (the loss of transducers, alignment to a text, recursive filters).
+"""Graphs, images and sound: PyTorch Geometric (pyg-lib, torch-scatter, torch-sparse and torch-cluster), deformable convolutions and
+attention (autograd functions of detectron2, MMCV and Deformable DETR with no operator inside), and torchaudio.
 
 How many groups a scatter makes is data, unless it is given their number or a result. Samplers of neighborhoods walk a graph on the CPU
 and have no formula. A sparse product has no matrix to multiply: it gathers, multiplies and adds rows. Returned indices are int64.

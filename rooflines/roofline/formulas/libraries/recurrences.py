@@ -33,8 +33,8 @@ def _told(tensors: tuple[TensorArg, ...]) -> TensorArg | None:
 
 
 def chunks(signature: Signature) -> Signature:
-    """The gradients of a node as a list, the steps of a chunk, which recent versions have as their last argument, whether the last state
-    is asked for, where packed sequences end, queries, keys, values, and a list of the rest."""
+    """The gradients of a node as a list, the steps of a chunk, which recent versions have as their last argument, whether the last
+    state is asked for, where packed sequences end, queries, keys, values, and a list of the rest."""
     gradients, call = gradients_and_forward(signature)
     tensors, last = call.tensors, call.args[-1]
     packed = _told(tensors)

@@ -1,5 +1,5 @@
-"""What servers do around attention, products and experts: the choice of the next tokens, collectives, alone and fused with the norm behind
-them, and manifold-constrained hyper-connections (DeepSeek-V4).
+"""What servers do around attention, products and experts: the choice of tokens, collectives, alone and fused with the norm behind them,
+and manifold-constrained hyper-connections (DeepSeek-V4).
 
 Probabilities are read once, as if a row fitted into a cache: algorithms that search for a threshold read them several times.
 Hyper-connections are n residual streams [tokens, n, width] instead of one. Before a layer, a product of the flat streams with ``fn``
@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import Final
 
 from rooflines.roofline.formulas.rotary import rotation
-from rooflines.roofline.formulas.rows import Row
 from rooflines.roofline.formulas.tables import table
 
 # The sum with the residual takes its place, and the norm that of the input, or results of its own, perhaps narrow. Five numbers and
@@ -26,32 +25,13 @@ _SUMMED: Final = "read input[*rows k], update residual, read weight, eps"
 _GROUPS: Final = "input.n + 4 * (input.n // group)"
 
 
-def _with_fusion(schema: str, fusion: str = "fusion", bias: str = "bias") -> Row:
-    """A number says what follows: 1 is the sum with the residual and its norm, 4 and 6 in fp8, 5 and 7 in NVFP4, of which 6 and 7
-    return the norm too; 3 has a norm before the sum."""
-    return Row(
-        schema,
-        where=f"kind = {fusion}; fp8 = kind in (4, 6); fp4 = kind in (5, 7); wide = input.n * input.item",
-        other="input.n * bool(kind) * (RMS_NORM * (1 + (kind == 3)) + 1 + QUANTIZE * fp8 + DYNAMIC_QUANTIZE * fp4"
-        f" + {f'bool({bias})' if bias else 0})",
-        reads=f"input.size + bool(kind) * (residual.size + weight.size + scale.size + {f'{bias}.size' if bias else 0})",
-        writes="wide + bool(kind) * (input.n * fp8 + (input.n // 2 + input.n // 16) * fp4 + wide * (kind not in (4, 5)))",
-        fits="kind == 0 or residual and kind in (1, 3, 4, 5, 6, 7)",
-    )
-
-
 _OPERANDS: Final = "read input, read residual?, read weight?, read scale?, read bias?, workspace, ranks"
-_TENSORRT: Final = _with_fusion(f"{_OPERANDS}, strategy, fusion, eps")
-
-
 # The norms of queries and keys whose sum of squares is that of all ranks; values are copied. Positions may follow.
 _HEADS: Final = "handle, read qkv, read q_weight, read k_weight, write q, write k, write v"
-
 
 # A comparison and a sum for each score; e / t - the largest, its exponential over a random number, and is it the largest.
 _RACE: Final = "1 + SOFTMAX + 2"
 _EXPONENTIAL: Final = "TRANSCENDENTAL + 1"  # -log(u)
-
 
 # n streams of w numbers for each of batch * steps tokens.
 _STREAMS: Final = "read residual[batch *steps n w]"
@@ -100,19 +80,27 @@ aiter::fused_allreduce_rmsnorm_quant_per_group_emit_bf16_: {_SUMMED}, name, grou
     cost = RMS_NORM + 1 + DYNAMIC_QUANTIZE; writes = {_GROUPS}
 vllm::rocm_aiter_fused_allreduce_rmsnorm_quant_per_group_with_bf16_norm: {_SUMMED}, group -> input;
     cost = RMS_NORM + 1 + DYNAMIC_QUANTIZE; writes = {_GROUPS}
-# Calls trtllm::allreduce with the fastest strategy.
-trtllm::tunable_allreduce: {_TENSORRT}
 [communication trtllm::]
 # The rows of each rank where they differ, and the ranks of the group.
 allgather allgather_pg: read input, rows*, ranks*;
     writes = input.n * input.item // max(input[0], 1) * (sum(rows) if rows else len(ranks) * input[0])
 reducescatter reducescatter_pg: read input, rows*, ranks*; writes = input.n * input.item // len(ranks);
     assumption = each rank keeps equally many rows; given = rows
-allreduce autotuned_allreduce: {_TENSORRT}
-allreduce_pg allreduce_pg_by_name: {_with_fusion(f"{_OPERANDS}, rank, group, strategy, fusion, eps")}
+# A number says what follows: 1 is the sum with the residual and its norm, 4 and 6 in fp8, 5 and 7 in NVFP4, of which 6 and 7 return the
+# norm too; 3 has a norm before the sum.
+allreduce autotuned_allreduce: {_OPERANDS}, strategy, fusion, eps; kind = fusion; biased = bool(bias); of_bias = bias.size;
+    fp8 = kind in (4, 6); fp4 = kind in (5, 7); wide = input.n * input.item;
+    other = input.n * bool(kind) * (RMS_NORM * (1 + (kind == 3)) + 1 + QUANTIZE * fp8 + DYNAMIC_QUANTIZE * fp4 + biased);
+    reads = input.size + bool(kind) * (residual.size + weight.size + scale.size + of_bias);
+    writes = wide + bool(kind) * (input.n * fp8 + (input.n // 2 + input.n // 16) * fp4 + wide * (kind not in (4, 5)));
+    fits = kind == 0 or residual and kind in (1, 3, 4, 5, 6, 7)
+allreduce_pg allreduce_pg_by_name like allreduce: {_OPERANDS}, rank, group, strategy, fusion, eps
 # A flag says that the norm follows, in newer versions a number what does.
-mnnvl_fusion_allreduce:
-    {_with_fusion("read input, read weight?, read residual?, eps, buffer, flags, norm, read scale?, fusion=0", "fusion or bool(norm)", bias="")}
+mnnvl_fusion_allreduce like allreduce: read input, read weight?, read residual?, eps, buffer, flags, norm, read scale?, fusion=0;
+    kind = fusion or bool(norm); biased = 0; of_bias = 0
+[communication trtllm:: wraps]
+# Calls trtllm::allreduce with the fastest strategy.
+tunable_allreduce like allreduce:
 [communication]
 aiter::all_reduce aiter::all_reduce_reg aiter::all_reduce_gfx1250 aiter::qr_all_reduce aiter::all_gather_reg
     aiter::all_gather_gfx1250 aiter::reduce_scatter aiter::reduce_scatter_gfx1250: handle, read input, write out

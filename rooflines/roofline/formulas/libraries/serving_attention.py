@@ -1,12 +1,12 @@
-"""Attention of vLLM, SGLang, AITER and flashinfer, and FlashMLA as servers call it: multi-head latent attention, whose values are a part of
-its keys. Their copies of flash-attn are in ``training_attention.py``.
+"""Attention of vLLM, SGLang, AITER and flashinfer, and FlashMLA as servers call it: multi-head latent attention, whose values are a
+part of its keys. Their copies of flash-attn are in ``training_attention.py``.
 
 ``vllm::unified_attention`` finds KV cache, lengths, window and mask by the name of its layer. An operator of attention below it is
 counted in its place. ``_rocm_C::paged_attention`` returns at once for sequences with more than one query, where it is told their starts
 (csrc/rocm/attention.cu). Where the cache is written by ``vllm::unified_kv_cache_update``, its result is the last argument. AITER's
 functions of Python that only call a kernel, such as ``paged_attention_ragged``, reach a trace where SGLang's profiler wraps them, with
-their tensors alone. flashinfer 0.2.2 to 0.3.1 (March to September 2025) registered its compiled functions as operators; before and after,
-they leave none in a trace, except ``flashinfer::fp4_quantize``. ``canonical`` gives them one name each.
+their tensors alone. flashinfer 0.2.2 to 0.3.1 (March to September 2025) registered its compiled functions as operators; others leave
+none in a trace, except ``flashinfer::fp4_quantize``. ``canonical`` gives them one name each.
 """
 
 from __future__ import annotations

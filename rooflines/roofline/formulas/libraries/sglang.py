@@ -12,13 +12,8 @@ from rooflines.roofline.formulas.kv_cache import store, stored
 from rooflines.roofline.formulas.narrow import to_blocks, to_fp4
 from rooflines.roofline.formulas.registry import LAYER
 from rooflines.roofline.formulas.rotary import normalise_and_rotate, rotate_in_place, rotation
-from rooflines.roofline.formulas.scaled import SCALED, fp4_product, product_row
+from rooflines.roofline.formulas.scaled import SCALED, fp4_product
 from rooflines.roofline.formulas.tables import table
-
-# Repacked weights: the width of the result is an argument.
-_REPACKED: Final = "read input[*m =k], read weight, read scale?"
-_GPTQ: Final = f"{_REPACKED}, read zeros?, read g_idx?, order, workspace"
-_WIDEN: Final = "DEQUANTIZE * k * n"
 
 _INTO: Final = "write out, read input"
 _NARROW: Final = "read input, write out, write scale"
@@ -39,11 +34,15 @@ table(f"""
 sglang::aiter_gemm_afp4wfp4_pre_quant sglang::mxfp4_diffusion_quant_gemm:
     {fp4_product("read left, read right, read scale, write out?, dtype=None")}
 [matmul sglang:: wraps]
-apply_fp8_marlin_linear: {product_row(f"{_REPACKED}, workspace, n, k, read bias?", "input.item", "bool(bias)", _WIDEN)}
-apply_fp4_marlin_linear:
-    {product_row(f"{_REPACKED}, read global_scale?, workspace, n, k, read bias?", "input.item", "bool(bias)", _WIDEN)}
-unified_apply_gptq_marlin_gemm: {product_row(f"{_GPTQ}, n, k", "input.item", besides=_WIDEN)}
-unified_apply_gptq_marlin_gemm_with_wtype: {product_row(f"{_GPTQ}, type, n, k", "input.item", besides=_WIDEN)}
+# Repacked weights: the width of the result is an argument.
+apply_fp8_marlin_linear: read input[*m =k], read weight, read scale?, workspace, n, k, read bias?; matrix = 2 * m * k * n;
+    other = m * n * bool(bias) + DEQUANTIZE * k * n; writes = m * n * input.item
+apply_fp4_marlin_linear like apply_fp8_marlin_linear: read input[*m =k], read weight, read scale?, read global_scale?, workspace, n,
+    k, read bias?
+unified_apply_gptq_marlin_gemm like apply_fp8_marlin_linear: read input[*m =k], read weight, read scale?, read zeros?, read g_idx?,
+    order, workspace, n, k; other = DEQUANTIZE * k * n
+unified_apply_gptq_marlin_gemm_with_wtype like unified_apply_gptq_marlin_gemm: read input[*m =k], read weight, read scale?,
+    read zeros?, read g_idx?, order, workspace, type, n, k
 [matmul]
 # [m, k] with [2 n, k], then SiLU of the first half times the second: [m, n]
 sglang::cutedsl_dual_gemm_swiglu: read input[*m k], read weight[n =k]; matrix = 2 * m * n * k; other = m * n // 2 * (SILU + 1);

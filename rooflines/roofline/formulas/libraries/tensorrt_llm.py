@@ -17,8 +17,7 @@ from rooflines.roofline.formulas.narrow import to_8_bits, to_blocks
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import formula
 from rooflines.roofline.formulas.rotary import rotate_in_place
-from rooflines.roofline.formulas.rows import Row
-from rooflines.roofline.formulas.scaled import SCALED, product_row, scaled_work
+from rooflines.roofline.formulas.scaled import SCALED, scaled_work
 from rooflines.roofline.formulas.tables import table
 
 # --- products ----------------------------------------------------------------------------------------------------------------------
@@ -35,18 +34,6 @@ def _fp4_product(signature: Signature) -> Work:
 
 # NVFP4 with a scale of a byte for each 16, the sum with the residual, and the norm itself if a flag is set
 _FP4: Final = "input.n // 2 + input.n // 16 + bool(both) * input.n * input.item"
-
-
-def _gated(activation: str) -> Row:
-    """Returns half as many numbers, narrow ones after a scale."""
-    return Row(
-        "read input, read scale?, dtype=None",
-        other=f"input.n // 2 * ({activation} + 1 + QUANTIZE * bool(scale))",
-        writes="input.n // 2 * item('dtype', input.dtype)",
-    )
-
-
-# --- mixtures of experts -----------------------------------------------------------------------------------------------------------
 
 
 @formula("trtllm::fused_moe", category="moe", wraps=True)
@@ -78,13 +65,14 @@ def _runner(signature: Signature) -> Work:
 table(f"""
 [matmul trtllm::]
 # A repacked weight of 4 or 8 bits with a scale for each column, or for each group of a column [k / group, n].
-finegrained_mixed_dtype_gemm:
-    {product_row("read input[*m k], read weight, read scales[*groups n], group, zero_point, dtype, alpha=None, read bias?, read zeros?", "item('dtype', input.dtype)", each="bool(bias)", besides="DEQUANTIZE * k * n")}
+finegrained_mixed_dtype_gemm: read input[*m k], read weight, read scales[*groups n], group, zero_point, dtype, alpha=None,
+    read bias?, read zeros?; matrix = 2 * m * k * n; other = m * n * bool(bias) + DEQUANTIZE * k * n;
+    writes = m * n * item('dtype', input.dtype)
 # Activations become fp8 on the way to a weight of fp8.
-fp8_swap_ab_gemm:
-    {product_row("read input[*m k], read weight[n =k], read scale, dtype=15", "item('dtype', 'bfloat16')", "1", besides="DYNAMIC_QUANTIZE * m * k", precision="weight")}
-weight_only_quant_gemm:
-    {product_row("read input[*m k], read weight, type, read scales[*groups n], dtype", "item('dtype', input.dtype)", each="1")}
+fp8_swap_ab_gemm: read input[*m k], read weight[n =k], read scale, dtype=15; matrix = 2 * m * k * n;
+    other = m * n + DYNAMIC_QUANTIZE * m * k; writes = m * n * item('dtype', 'bfloat16'); precision = weight
+weight_only_quant_gemm: read input[*m k], read weight, type, read scales[*groups n], dtype; matrix = 2 * m * k * n; other = m * n;
+    writes = m * n * item('dtype', input.dtype)
 [normalisation trtllm:: wraps]
 flashinfer_rmsnorm flashinfer_gemma_rmsnorm: read input, read weight, eps -> input; cost = RMS_NORM
 flashinfer_fused_add_rmsnorm flashinfer_gemma_fused_add_rmsnorm: update input, update residual, read weight, eps; cost = RMS_NORM + 1
@@ -96,8 +84,10 @@ fused_rmsnorm_fp4_quantize: read input, read weight, read scale, eps, both; cost
 fused_add_rmsnorm_fp4_quantize: read input, update residual, read weight, read scale, eps, both;
     cost = RMS_NORM + 1 + DYNAMIC_QUANTIZE; writes = {_FP4}
 [element-wise]
-trtllm::flashinfer_silu_and_mul trtllm::silu_and_mul: {_gated("SILU")}
-trtllm::flashinfer_gelu_tanh_and_mul: {_gated("GELU")}
+# Half as many numbers, narrow ones after a scale.
+trtllm::flashinfer_silu_and_mul trtllm::silu_and_mul: read input, read scale?, dtype=None; each = SILU;
+    other = input.n // 2 * (each + 1 + QUANTIZE * bool(scale)); writes = input.n // 2 * item('dtype', input.dtype)
+trtllm::flashinfer_gelu_tanh_and_mul like trtllm::silu_and_mul: ; each = GELU
 # the scale is returned too, one number, which a static conversion is given
 tensorrt_llm::quantize_e4m3_per_tensor tensorrt_llm::static_quantize_e4m3_per_tensor: read input, read scale?;
     other = input.n * (QUANTIZE if scale else QUANTIZE + 2); writes = input.n + (scale.item or input.item)

@@ -1,12 +1,10 @@
-"""Libraries for training: Apex, DeepSpeed and Megatron-LM (fused norms, dense layers, softmaxes and losses, linear layers of sharded weights,
-tokens sent to experts on other ranks), QuACK (products with what follows them, norms, softmaxes and losses), and xformers apart from
-attention (SwiGLU, matrices of which two in four elements are kept, rows by index).
+"""Libraries for training: Apex, DeepSpeed and Megatron-LM, QuACK, and xformers apart from attention.
 
 ``multi_tensor_apply`` (FusedAdam, FusedLAMB) is no operator: a trace has its kernels without shapes. A function of ``normalized_shape``
-is taken to normalise the last dimension where it has no parameters. In an eager program recent versions of QuACK call their kernels past
-the dispatcher: then only their autograd functions are in a trace. Its operands are [m, k] and [k, n], with a batch in front of both, or
-with a weight for each group of rows; where rows end, and which rows they are, are the integer tensors of a call. Of xformers' matrices a
-pair of bits says where each kept element was, and one bit an element is a mask.
+is taken to normalise the last dimension where it has no parameters. In an eager program recent versions of QuACK call their kernels
+past the dispatcher: then only their autograd functions are in a trace. Its operands are [m, k] and [k, n], with a batch in front of
+both, or with a weight for each group of rows. Of xformers' matrices of which two in four elements are kept a pair of bits says where
+each of these was, and one bit an element is a mask.
 """
 
 from __future__ import annotations

@@ -133,8 +133,8 @@ def _grouped(signature: Signature) -> Work:
 
 table(f"""
 [element-wise functions wraps]
-# A gate, silu(a) * b, of two halves or two tensors; then a bias or weights. Back the activation again, a: s * (1 + a * (1 - s)) * b * g,
-# b: silu(a) * g, and of a bias or a weight a product and a sum.
+# A gate, silu(a) * b, of two halves or two tensors; then a bias or weights. Back the activation again, a: s * (1 + a * (1 - s)) * b
+# * g, b: silu(a) * g, and of a bias or a weight a product and a sum.
 SwiGLUFunction BiasSwiGLUFunction WeightedSwiGLUFunction: read x[*rows k], read up[*=rows =k]?, read more*; each = SILU + 1;
     made = x.n if up else x.n // 2; other = made * (each + len(more)); writes = made * x.item; fits = up or x[-1] % 2 == 0
 SwiGLUFunctionBackward BiasSwiGLUFunctionBackward WeightedSwiGLUFunctionBackward: read grad, update x[*rows k],

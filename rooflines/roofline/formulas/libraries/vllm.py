@@ -21,7 +21,7 @@ from rooflines.roofline.formulas.narrow import to_8_bits, to_fp4, widened
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import LAYER, formula
 from rooflines.roofline.formulas.rotary import rotate_in_place
-from rooflines.roofline.formulas.scaled import FOUR_BIT, SCALED, fp4_product, product_row
+from rooflines.roofline.formulas.scaled import FOUR_BIT, SCALED, fp4_product
 from rooflines.roofline.formulas.tables import table
 
 _INTO: Final = "write out, read input"
@@ -71,7 +71,6 @@ def marlin_dtype(inputs: TensorArg, scales: list[TensorArg]) -> str:
     return found
 
 
-_LAYER: Final = "read input[*m k], read weight[n =k]"
 _RMS: Final = "read input, read weight, eps"
 _RMS_ADDED: Final = "read input, read residual, read weight, eps"
 _ROTATED_BY_PARTS: Final = rotate_in_place(
@@ -211,10 +210,11 @@ lora_expand: read input[slices tokens rank], weights, write out[rows width], map
     | ; schema = read input[slices tokens rank], weights, write out[rows width], mapping, order, counts, starts, ids, none, active,
     first=0, adds=False; fits = first == 0
 [matmul vllm:: wraps]
-rocm_unquantized_gemm rocm_unquantized_gemm_impl: {product_row(f"{_LAYER}, read bias?", "input.item", "bool(bias)")}
+rocm_unquantized_gemm rocm_unquantized_gemm_impl: read input[*m k], read weight[n =k], read bias?; matrix = 2 * m * k * n;
+    other = m * n * bool(bias); writes = m * n * input.item
 # Activations become fp8 on the way to a weight of fp8.
-flashinfer_fp8_blockscale_gemm dynamic_flashinfer_deepgemm_blockscale_gemm:
-    {product_row(f"{_LAYER}, read scale", "input.item", "1", besides="DYNAMIC_QUANTIZE * m * k", precision="weight")}
+flashinfer_fp8_blockscale_gemm dynamic_flashinfer_deepgemm_blockscale_gemm: read input[*m k], read weight[n =k], read scale;
+    matrix = 2 * m * k * n; other = m * n + DYNAMIC_QUANTIZE * m * k; writes = m * n * input.item; precision = weight
 # Older versions have the scales of activations in 4 bits before a flag.
 gemm_with_dynamic_quant: {fp4_product("read left, read right, read scale, flag, dtype=15, read left_scale?")}; fits = flag in (0, 1)
     | {fp4_product("read left, read right, read scale, read left_scale?, flag, dtype=15")}
