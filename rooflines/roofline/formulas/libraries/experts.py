@@ -94,9 +94,6 @@ def grouped_work(out: TensorArg, inputs: TensorArg, weight: TensorArg, scales: l
     return product_of_experts(rows, inner, out.shape[-1], inputs, weight, scales, made, precision, ranks=True)
 
 
-# --- whole layers ------------------------------------------------------------------------------------------------------------------
-
-
 @formula("vllm::inplace_fused_experts", "vllm::outplace_fused_experts", "vllm::fused_experts", "sglang::inplace_fused_experts",
          "sglang::outplace_fused_experts", category="moe")  # fmt: skip
 def _fused(signature: Signature) -> Work:

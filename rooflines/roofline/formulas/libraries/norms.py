@@ -17,7 +17,6 @@ from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import formula
 
-LAYER_NORM: Final = costs.MEAN_AND_VARIANCE + costs.SCALE_AND_SHIFT + 2  # FLOPs a number, with a weight and a bias
 KIND: Final = "an RMS norm where there is no bias"
 
 

@@ -69,7 +69,6 @@ _STORED: Final = "every sequence has a state"
 
 _SLOTS: Final = "(slots.n if slots else starts.n - 1 if starts else u[0]) * a.n * states.item"
 
-# --- state space duality: scans as products of chunks ------------------------------------------------------------------------------
 
 _MAMBA_DELTA: Final = costs.SOFTPLUS + costs.TRANSCENDENTAL + 2  # for each step of a head
 _RECURRENCE: Final = "chunk size not recorded: counted as a recurrence"

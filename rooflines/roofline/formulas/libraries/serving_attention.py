@@ -116,9 +116,6 @@ def _tokens_first(tensor: object) -> TensorArg:
 _HEADS: Final = "read q[*heads head], read k, write q_rope, write k_rope"
 
 
-# --- attention ---------------------------------------------------------------------------------------------------------------------
-
-
 _TABLE: Final = f"""
 [attention]
 # Each query sees ``indices`` [..., top k] of the keys [..., 1, d]: of [s_k, 1, d],

@@ -15,7 +15,6 @@ from rooflines.roofline.formulas.rotary import normalise_and_rotate, rotate_in_p
 from rooflines.roofline.formulas.scaled import SCALED, fp4_product
 from rooflines.roofline.formulas.tables import table
 
-_INTO: Final = "write out, read input"
 _NARROW: Final = "read input, write out, write scale"
 
 # Queries and keys [tokens, heads, head], read whole and written to tensors that may be the same memory.
@@ -48,7 +47,7 @@ unified_apply_gptq_marlin_gemm_with_wtype like unified_apply_gptq_marlin_gemm: r
 sglang::cutedsl_dual_gemm_swiglu: read input[*m k], read weight[n =k]; matrix = 2 * m * n * k; other = m * n // 2 * (SILU + 1);
     writes = m * n // 2 * input.item
 [normalisation]
-sgl_kernel::rmsnorm sgl_kernel::gemma_rmsnorm: {_INTO}, read weight, eps; cost = RMS_NORM
+sgl_kernel::rmsnorm sgl_kernel::gemma_rmsnorm: write out, read input, read weight, eps; cost = RMS_NORM
 sgl_kernel::fused_add_rmsnorm sgl_kernel::gemma_fused_add_rmsnorm: update input, update residual, read weight, eps;
     cost = RMS_NORM + 1
 sglang::layernorm: read input, read weight, read bias, eps -> input; cost = LAYER_NORM

@@ -20,8 +20,6 @@ from rooflines.roofline.formulas.rotary import rotate_in_place
 from rooflines.roofline.formulas.scaled import SCALED, scaled_work
 from rooflines.roofline.formulas.tables import table
 
-# --- products ----------------------------------------------------------------------------------------------------------------------
-
 
 @formula("trtllm::nvfp4_gemm", category="matmul", wraps=True)
 def _fp4_product(signature: Signature) -> Work:
@@ -29,8 +27,6 @@ def _fp4_product(signature: Signature) -> Work:
     flag = "e8m0, " if isinstance(signature.arg(5), bool) else ""
     return scaled_work(signature, f"{SCALED}, read alpha, {flag}out_dtype")
 
-
-# --- norms, activations, conversions, positions ----------------------------------------------------------------------------------
 
 # NVFP4 with a scale of a byte for each 16, the sum with the residual, and the norm itself if a flag is set
 _FP4: Final = "input.n // 2 + input.n // 16 + bool(both) * input.n * input.item"

@@ -46,9 +46,6 @@ SOFTMAX: Final = "read scores, read mask? -> scores; other = scores.n * (SOFTMAX
 SOFTMAX_GRADIENT: Final = "read grad -> grad; cost = SOFTMAX_BACKWARD + 1; per = grad; reads = 2 * grad.size"
 
 
-# --- products ----------------------------------------------------------------------------------------------------------------------
-
-
 def integers_first(signature: Signature) -> Signature:
     """The call with its tensors of integers, which say where the rows of groups end and which rows they are, as a list before it."""
     integers = tuple(tensor for tensor in signature.tensors if tensor.dtype.startswith("int"))
@@ -58,8 +55,6 @@ def integers_first(signature: Signature) -> Signature:
 _ACTIVATION: Final = "an activation as costly as GELU or SwiGLU"
 _OPERANDS: Final = "read left[*m k], read right[*b k n]"
 
-
-# --- rows by index -----------------------------------------------------------------------------------------------------------------
 
 _ROWS: Final = "read index[rows], read source[=rows =m =k], read scale[=k]?"
 

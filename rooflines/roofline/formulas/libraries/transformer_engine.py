@@ -21,7 +21,7 @@ from rooflines.roofline.formulas.experts import SPREAD, used
 from rooflines.roofline.formulas.libraries.norms import Norm, norm_backward, norm_forward, norm_of, register_norms
 from rooflines.roofline.formulas.libraries.training import SOFTMAX, SOFTMAX_GRADIENT
 from rooflines.roofline.formulas.matmul import product_flops
-from rooflines.roofline.formulas.nodes import parts
+from rooflines.roofline.formulas.nodes import gradients_and_forward
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
 from rooflines.roofline.formulas.tables import table
@@ -105,40 +105,30 @@ def _hidden(found: _Layers) -> tuple[int, int]:
     return found.rows * used, found.rows * used * (costs.SILU + 1 if made == 2 * used else costs.GELU)
 
 
-def _forward(signature: Signature, hints: Hints, facts: tuple[bool, bool, int]) -> Work:
-    found = _layers(signature.tensors, *facts)
-    if hints.outputs:
-        found = found.returning(hints.outputs[0])
-    norm = norm_forward(found.norm, kept=True) if found.norm is not None else Work()
+def _module(signature: Signature, hints: Hints, facts: tuple[bool, bool, int]) -> Work:
+    """Back two products for each of the forward's: gradients of the input and of every parameter."""
+    gradients, forward = gradients_and_forward(signature)
+    found, back = _layers(forward.tensors, *facts), bool(gradients)
+    if gradients or hints.outputs:
+        found = found.returning((*gradients, *(hints.outputs or ()))[0])
+    norm = Work()
+    if found.norm is not None:
+        norm = norm_backward(found.norm, gradients[:1]) if back else norm_forward(found.norm)
+    hidden, activation = _hidden(found)
+    parameters = found.norm.parameters if found.norm else ()
+    read = found.results + hidden * size_of(found.inputs.dtype) if back else size(*found.biases, *parameters)
     return Work(
-        matrix_flops=found.flops,
-        other_flops=norm.other_flops + _hidden(found)[1] + found.rows * sum(one.numel for one in found.biases),
-        bytes_read=found.gathered + size(*found.weights, *found.biases) + (size(*found.norm.parameters) if found.norm else 0),
-        bytes_written=found.results,
-        precision=matrix_precision_of(found.inputs.dtype),
-        assumption=found.assumption,
-    )
-
-
-def _backward(signature: Signature, facts: tuple[bool, bool, int]) -> Work:
-    """Gradients of the input and of every parameter: two products for each of the forward's."""
-    gradients, forward = parts(signature)
-    found = _layers(forward.tensors, *facts).returning(gradients[0])
-    norm = norm_backward(found.norm, gradients[:1]) if found.norm is not None else Work()
-    parameters = (*found.weights, *found.biases, *(found.norm.parameters if found.norm else ()))
-    return Work(
-        matrix_flops=2 * found.flops,
-        other_flops=norm.other_flops + _hidden(found)[1] + found.rows * sum(one.numel for one in found.biases),
-        bytes_read=found.results + found.gathered + size(*found.weights) + _hidden(found)[0] * size_of(found.inputs.dtype),
-        bytes_written=written(found.inputs, *parameters),
+        matrix_flops=(1 + back) * found.flops,
+        other_flops=norm.other_flops + activation + found.rows * sum(one.numel for one in found.biases),
+        bytes_read=found.gathered + size(*found.weights) + read,
+        bytes_written=written(found.inputs, *found.weights, *found.biases, *parameters) if back else found.results,
         precision=matrix_precision_of(found.inputs.dtype),
         assumption=found.assumption,
     )
 
 
 for _name, _facts in _MODULES.items():
-    hinted_formula(_name, category="matmul", wraps=True)(partial(_forward, facts=_facts))
-    formula(f"{_name}Backward", category="matmul", wraps=True)(partial(_backward, facts=_facts))
+    hinted_formula(_name, f"{_name}Backward", category="matmul", wraps=True)(partial(_module, facts=_facts))
 
 
 def _groups(tensors: tuple[TensorArg, ...]) -> tuple[TensorArg, list[TensorArg], list[TensorArg]]:
@@ -156,8 +146,10 @@ def _groups(tensors: tuple[TensorArg, ...]) -> tuple[TensorArg, list[TensorArg],
     return inputs, weights, [one for one in tensors[1:] if one.shape == weights[0].shape[:1] and one.numel]
 
 
-def _grouped(signature: Signature, backward: bool) -> Work:
-    gradients, forward = parts(signature) if backward else ((), signature)
+@formula("_GroupedLinear", "_GroupedLinearBackward", category="matmul", wraps=True)
+def _grouped(signature: Signature) -> Work:
+    gradients, forward = gradients_and_forward(signature)
+    backward = bool(gradients)
     inputs, weights, biases = _groups(forward.tensors)
     rows, outputs = inputs.numel // max(inputs.shape[-1], 1), weights[0].shape[0]
     parameters = size(*weights) if backward else size(*weights, *biases)
@@ -170,11 +162,6 @@ def _grouped(signature: Signature, backward: bool) -> Work:
         assumption=f"{_RECIPE}; {SPREAD}",
     )
 
-
-formula("_GroupedLinear", category="matmul", wraps=True)(partial(_grouped, backward=False))
-formula("_GroupedLinearBackward", category="matmul", wraps=True)(partial(_grouped, backward=True))
-
-# --- norms, softmaxes, rotary embedding, losses ------------------------------------------------------------------------------------
 
 register_norms("_LayerNorm", rms=False)  # TransformerEngine 1
 register_norms("_RMSNorm", rms=True)

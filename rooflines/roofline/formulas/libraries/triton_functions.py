@@ -21,7 +21,7 @@ from rooflines.roofline.formulas.arguments import NotCounted, size, size_of, wri
 from rooflines.roofline.formulas.experts import SPREAD, share
 from rooflines.roofline.formulas.libraries.norms import KIND, norm_backward, norm_forward, norm_of, register_norms
 from rooflines.roofline.formulas.matmul import product_flops
-from rooflines.roofline.formulas.nodes import gradients_and_forward, parts
+from rooflines.roofline.formulas.nodes import gradients_and_forward
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.registry import formula
 from rooflines.roofline.formulas.tables import table
@@ -82,7 +82,7 @@ def _adapted(signature: Signature) -> Work:
     with g.
     """
     name, back = signature.name.removesuffix("Backward"), signature.name.endswith("Backward")
-    gradients, call = parts(signature) if back else ((), signature)
+    gradients, call = gradients_and_forward(signature)
     if not call.tensors:
         raise NotCounted("shapes not recorded")
     inputs = call.tensors[0]
@@ -112,7 +112,7 @@ def _grouped(signature: Signature) -> Work:
 
     Backward, a product for each operand; the rows of a token are added up.
     """
-    gradients, call = parts(signature) if signature.name.endswith("Backward") else ((), signature)
+    gradients, call = gradients_and_forward(signature)
     if len(call.tensors) < 3 or len(call.tensors[1].shape) != 3:
         raise NotCounted("shapes not recorded")
     inputs, weight, *small = call.tensors
