@@ -21,7 +21,7 @@ from rooflines.roofline.formulas.experts import INTEGERS, SPREAD, assumed, fused
 from rooflines.roofline.formulas.libraries.vllm import marlin_dtype
 from rooflines.roofline.formulas.nodes import gradients_and_forward
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import Hints, formula, words
+from rooflines.roofline.formulas.registry import Hints, formula
 from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision
 from rooflines.roofline.formulas.tables import table
 
@@ -66,14 +66,10 @@ def _integers(args: Sequence[Argument]) -> list[int]:
     return [arg for arg in args if isinstance(arg, int) and not isinstance(arg, bool)]
 
 
-@formula("_C::cutlass_moe_mm", "_C::cutlass_fp4_group_mm", "_C::cutlass_mxfp4_group_mm", "_C::cutlass_mxfp8_grouped_mm",
-         "_C::cutlass_w4a8_moe_mm", "sgl_kernel::cutlass_fp4_group_mm", "sgl_kernel::cutlass_w4a8_moe_mm",
-         "sgl_kernel::es_fp8_blockwise_scaled_grouped_mm", "_C::cutlass_blockwise_scaled_grouped_mm",
-         "sglang::cutlass_fp4_group_mm", category="moe")  # fmt: skip
-def _grouped(signature: Signature) -> Work:
+def grouped(signature: Signature, _: Hints, text: str) -> Work:
     """Rows [m, k], sorted by expert, weight [experts, n, k] or [experts, k, n], scales. The result comes first, or has m rows."""
     out, inputs, weight, *others = signature.tensors
-    if signature.name.endswith("mxfp8_grouped_mm"):
+    if text == "result later":
         inputs, weight, *others = signature.tensors
         out = next((other for other in others if len(other.shape) == 2 and other.shape[0] == inputs.shape[0]
                     and precision_of(other.dtype) in ("bf16", "fp16")), out)  # fmt: skip
@@ -94,15 +90,13 @@ def grouped_work(out: TensorArg, inputs: TensorArg, weight: TensorArg, scales: l
     return product_of_experts(rows, inner, out.shape[-1], inputs, weight, scales, made, precision, ranks=True)
 
 
-@formula("vllm::inplace_fused_experts", "vllm::outplace_fused_experts", "vllm::fused_experts", "sglang::inplace_fused_experts",
-         "sglang::outplace_fused_experts", category="moe")  # fmt: skip
-def _fused(signature: Signature) -> Work:
+def fused(signature: Signature, _: Hints, text: str) -> Work:
     """Both products, the activation and the sum over the experts of a token.
 
     Of integers among the later tensors, one with one dimension is the map of experts to ranks; the others are scales and biases.
     SGLang has no such map: ids of experts on other ranks are -1.
     """
-    args = Arguments(signature, "hidden w1 w2 topk_weights topk_ids")
+    args = Arguments(signature, text)
     later = [arg for arg in signature.args[5:] if isinstance(arg, TensorArg)]
     maps = [tensor for tensor in later if tensor.dtype in INTEGERS and len(tensor.shape) == 1]
     hidden, first = args.tensor("hidden"), args.tensor("w1")
@@ -143,10 +137,9 @@ def _fused_marlin(signature: Signature) -> Work:
     )  # fmt: skip
 
 
-@formula("vllm::rocm_aiter_fused_moe", "vllm::rocm_aiter_asm_moe_tkw1", "sglang::rocm_aiter_asm_moe_tkw1", category="moe", wraps=True)
-def aiter_experts(signature: Signature) -> Work:
+def aiter_experts(signature: Signature, _: Hints, text: str) -> Work:
     """AITER's whole layer: hidden, w1, w2, weights and ids of the experts, perhaps the mask of those on this rank, and scales."""
-    args = Arguments(signature, "hidden w1 w2 topk_weights topk_ids")
+    args = Arguments(signature, text)
     later = [arg for arg in signature.args[5:] if isinstance(arg, TensorArg)]
     first = args.tensor("w1")
     masks = [tensor for tensor in later if tensor.dtype in INTEGERS and len(tensor.shape) == 1 and tensor.numel >= first.shape[0]]
@@ -161,23 +154,15 @@ def aiter_experts(signature: Signature) -> Work:
     )  # fmt: skip
 
 
-_TRTLLM: Final = (
-    *(f"vllm::{name}" for name in words("flashinfer_fused_moe_blockscale_fp8 flashinfer_fused_moe_per_tensor_scale_fp8"
-                                        " flashinfer_fused_moe_bf16 fi_trtllm_fp8_per_tensor_moe")),
-    *(f"sglang::{name}" for name in words("trtllm_fp8_block_scale_moe_wrapper trtllm_fp8_block_scale_routed_moe_wrapper"
-                                          " trtllm_fp8_block_scale_moe_out_wrapper trtllm_fp8_block_scale_routed_moe_out_wrapper"
-                                          " trtllm_fp8_per_tensor_scale_moe_wrapper trtllm_fp8_per_tensor_scale_routed_moe_out_wrapper"
-                                          " sgl_trtllm_fp8_block_scale_moe_wrapper sgl_trtllm_fp8_block_scale_routed_moe_wrapper")),
-)  # fmt: skip
-
-
-@formula(*_TRTLLM, category="moe")
-def trtllm_experts(signature: Signature) -> Work:
+def trtllm_experts(signature: Signature, _: Hints, text: str) -> Work:
     """TensorRT-LLM's layer with its routing: scores [tokens, experts], or the experts that were chosen, a bias, the activations (with a
     scale if they are narrow), then the weights, which may lie in blocks [experts, k / block, n, block].
 
-    The first two numbers are the experts on all ranks and those of a token.
+    The first two numbers are the experts on all ranks and those of a token. Where the text is "scores", the chosen experts of a call
+    without these are among its last arguments.
     """
+    if text == "scores" and not isinstance(signature.arg(0), TensorArg):
+        raise NotCounted("scores of the experts not recorded")
     logits, *others = signature.tensors
     rows = [tensor for tensor in others if len(tensor.shape) == 2 and tensor.shape[0] == logits.shape[0]]
     large = sorted((tensor for tensor in others if len(tensor.shape) > 2), key=lambda tensor: tensor.numel)[-2:]
@@ -199,17 +184,10 @@ def trtllm_experts(signature: Signature) -> Work:
 
 _AITER_CHOSEN: Final = "write weights, write ids"
 
-formula("aiter::fused_moe_", "aiter::fused_moe", "aiter::asm_moe_tkw1", category="moe")(aiter_experts)
-# ATOM's, with the same arguments (atom/model_ops/moe.py, ffdf3bb).
-formula("aiter::rocm_aiter_fused_moe", category="moe", wraps=True)(aiter_experts)
 
-_LAYERS: Final = words("fmoe fmoe_int8_g1u0 fmoe_g1u1 fmoe_g1u1_tkw1 fmoe_int8_g1u0_a16 fmoe_g1u1_a16 fmoe_fp8_blockscale_g1u1")
-
-
-@formula(*(f"aiter::{name}" for name in _LAYERS), category="moe")
-def _layer(signature: Signature) -> Work:
+def layer(signature: Signature, _: Hints, text: str) -> Work:
     """One kernel for the whole layer. It is given the sorted rows with padding, and the number of experts of a token."""
-    args = Arguments(signature, "out input gate down sorted_ids sorted_weights expert_ids count top_k")
+    args = Arguments(signature, text)
     hidden, gate, down, top_k = args.tensor("input"), args.tensor("gate"), args.tensor("down"), args.integer("top_k")
     routing = TensorArg((hidden.shape[0], top_k), "float32"), TensorArg((hidden.shape[0], top_k), "int32")
     scales = [tensor for tensor in signature.tensors[8:] if len(tensor.shape) > 1]
@@ -294,6 +272,31 @@ sgl_kernel::es_sm100_mxfp8_blockscaled_grouped_mm like sgl_kernel::fp8_blockwise
 # The rows of each token, weighted and added into the last tensor.
 _moe_C::moe_unpermute: read rows, read others*; other = 2 * rows.n; reads = rows.size + size(*others.tensors[:-1]);
     writes = written(others.tensors[-1])
+[moe by=grouped]
+_C::cutlass_moe_mm _C::cutlass_fp4_group_mm _C::cutlass_mxfp4_group_mm _C::cutlass_w4a8_moe_mm sgl_kernel::cutlass_fp4_group_mm
+    sgl_kernel::cutlass_w4a8_moe_mm sgl_kernel::es_fp8_blockwise_scaled_grouped_mm _C::cutlass_blockwise_scaled_grouped_mm
+    sglang::cutlass_fp4_group_mm: result first
+_C::cutlass_mxfp8_grouped_mm: result later
+[moe by=fused]
+vllm::inplace_fused_experts vllm::outplace_fused_experts vllm::fused_experts sglang::inplace_fused_experts
+    sglang::outplace_fused_experts: hidden w1 w2 topk_weights topk_ids
+[moe by=aiter wraps]
+# ATOM's has the same arguments (atom/model_ops/moe.py, ffdf3bb).
+vllm::rocm_aiter_fused_moe vllm::rocm_aiter_asm_moe_tkw1 sglang::rocm_aiter_asm_moe_tkw1 aiter::rocm_aiter_fused_moe: hidden w1 w2
+    topk_weights topk_ids
+[moe aiter:: by=aiter]
+fused_moe_ fused_moe asm_moe_tkw1: hidden w1 w2 topk_weights topk_ids
+[moe vllm:: by=trtllm]
+flashinfer_fused_moe_blockscale_fp8 flashinfer_fused_moe_per_tensor_scale_fp8 flashinfer_fused_moe_bf16 fi_trtllm_fp8_per_tensor_moe:
+    scores or experts
+[moe sglang:: by=trtllm]
+trtllm_fp8_block_scale_moe_wrapper trtllm_fp8_block_scale_routed_moe_wrapper trtllm_fp8_block_scale_moe_out_wrapper
+    trtllm_fp8_block_scale_routed_moe_out_wrapper trtllm_fp8_per_tensor_scale_moe_wrapper
+    trtllm_fp8_per_tensor_scale_routed_moe_out_wrapper sgl_trtllm_fp8_block_scale_moe_wrapper
+    sgl_trtllm_fp8_block_scale_routed_moe_wrapper: scores or experts
+[moe aiter:: by=layer]
+fmoe fmoe_int8_g1u0 fmoe_g1u1 fmoe_g1u1_tkw1 fmoe_int8_g1u0_a16 fmoe_g1u1_a16 fmoe_fp8_blockscale_g1u1: out input gate down
+    sorted_ids sorted_weights expert_ids count top_k
 [moe aiter:: by=first]
 # The products of a layer: rows [tokens, k] meet ``top_k`` experts each, or [tokens, top_k, inner] one each.
 ck_moe_stage1: input weight w2 {_CHOICE} top_k kernel w_scale=None a_scale=None
@@ -380,4 +383,7 @@ _moe_chunk_sortBackward: read grad, read of_weights?, view tokens, view order, v
 te_moe::unpermute_index_map_bwd like _moe_unpermute_index_mapBackward: read grad, read source, read order, read weights
 te_moe::unpermute_mask_map_bwd_with_probs like _moe_unpermute_index_mapBackward: read grad, read order, read source, read weights
 """
-table(_TABLE, first=partial(_product, gated=True), second=partial(_product, gated=False), permuted=permuted)
+table(
+    _TABLE, permuted=permuted, grouped=grouped, fused=fused, aiter=aiter_experts, trtllm=trtllm_experts, layer=layer,
+    first=partial(_product, gated=True), second=partial(_product, gated=False),
+)  # fmt: skip

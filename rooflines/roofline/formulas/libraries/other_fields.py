@@ -11,9 +11,9 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted
-from rooflines.roofline.formulas.nodes import parts
+from rooflines.roofline.formulas.nodes import gradients_and_forward
 from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.registry import formula
+from rooflines.roofline.formulas.registry import Hints
 from rooflines.roofline.formulas.resample import point_cost
 from rooflines.roofline.formulas.tables import table
 from rooflines.roofline.formulas.vision import CORNERS, Deformable, deformable_gradient_work, deformable_work
@@ -24,43 +24,24 @@ _SPARSE: Final = "read ends, read columns, read values?, {}read matrix[*outer no
 _POINTS: Final = "read points[n *depth], read asking[m *same], read ends?, read asking_ends?"
 
 
-_CONVOLUTIONS: Final = {
-    "_DeformConv": "self offset weight",
-    "DeformConv2dFunction": "self offset weight",
-    "_ModulatedDeformConv": "self offset mask weight bias=None",
-    "ModulatedDeformConv2dFunction": "self offset mask weight bias=None",
-}
-
-
-def _convolution(call: Signature, name: str) -> tuple[Deformable, Arguments]:
-    args = Arguments(call, _CONVOLUTIONS[name])
+def deformable(signature: Signature, _: Hints, text: str) -> Work:
+    """A deformable convolution, or its gradients."""
+    gradients, call = gradients_and_forward(signature)
+    args = Arguments(call, text)
     mask = args.tensor("mask") if args.has("mask") else None
     found = Deformable(args.tensor("self"), args.tensor("weight"), args.tensor("offset"), mask)
     if any(len(tensor.shape) != 4 for tensor in found.read if tensor is not None):
         raise NotCounted("arguments of another version of this operator")
-    return found, args
+    bias = args.optional("bias")
+    return deformable_gradient_work(found, gradients[0], mask, bias) if gradients else deformable_work(found, bias)
 
 
-@formula(*_CONVOLUTIONS, category="convolution")
-def _forward(signature: Signature) -> Work:
-    found, args = _convolution(signature, signature.name)
-    return deformable_work(found, args.optional("bias"))
-
-
-@formula(*(f"{name}Backward" for name in _CONVOLUTIONS), category="convolution")
-def _backward(signature: Signature) -> Work:
-    gradients, call = parts(signature)
-    found, args = _convolution(call, signature.name.removesuffix("Backward"))
-    return deformable_gradient_work(found, gradients[0], found.mask, args.optional("bias"))
-
-
-_ATTENTION: Final = ("MultiScaleDeformableAttnFunction", "MultiScaleDeformableAttentionFunction", "MSDeformAttnFunction")
 _SAMPLE: Final = 2 * CORNERS + 2
 _POINTS_VISION: Final = "points[batch queries heads levels taps two]"
 _READ: Final = f"selected(values, weights.n * d * {CORNERS}) + shapes.size + starts.size + points.size + weights.size"
 
 
-table(f"""
+_TABLE: Final = f"""
 [reduction pyg:: torch_scatter::]
 # One operation for each element; a mean divides each result; a minimum or a maximum also returns where it was, as int64. Groups follow
 # each other along the last dimension of the index, those of a scatter perhaps along another one.
@@ -123,12 +104,13 @@ pyg::grouped_matmul: read left+, read right+; fits = len(left) == len(right);
 pyg::segment_matmul: read left[t k], read ends, read right[groups k n]; matrix = 2 * t * k * n; writes = t * n * left.item
 [attention functions]
 # Bilinear samples of ``values`` [b, places, h, d] at ``points`` [b, queries, h, levels, points, 2], each with a weight.
-{" ".join(_ATTENTION)}: read values[b places h d], read shapes, read starts, read {_POINTS_VISION}, read weights;
-    other = weights.n * (d * {_SAMPLE} + {point_cost(2)}); reads = {_READ}; writes = batch * queries * heads * d * values.item
+MultiScaleDeformableAttnFunction MultiScaleDeformableAttentionFunction MSDeformAttnFunction: read values[b places h d], read shapes,
+    read starts, read {_POINTS_VISION}, read weights; other = weights.n * (d * {_SAMPLE} + {point_cost(2)}); reads = {_READ};
+    writes = batch * queries * heads * d * values.item
 # The samples again: for the gradient of a weight their product with the gradient, which goes to each sample's corners, and for that
 # of a point what moving it would change.
-{" ".join(f"{name}Backward" for name in _ATTENTION)}: read grad, update values[b places h d], read shapes, read starts,
-    update {_POINTS_VISION}, update weights;
+MultiScaleDeformableAttnFunctionBackward MultiScaleDeformableAttentionFunctionBackward MSDeformAttnFunctionBackward: read grad,
+    update values[b places h d], read shapes, read starts, update {_POINTS_VISION}, update weights;
     other = weights.n * (d * {_SAMPLE + 2 * CORNERS + 1 + CORNERS * (1 + 2 * 2)} + {point_cost(2)}); reads = grad.size + {_READ};
     precision = values
 [other]
@@ -143,4 +125,9 @@ torchaudio::forced_align: read log_probs[b times classes], read targets[*rows sy
     reads = min(log_probs.n, b * times * (symbols + 1)) * log_probs.item + targets.size; writes = b * times * targets.item
 # [b, channels, samples], each less its predecessors times coefficients [channels, order].
 torchaudio::_lfilter_core_loop: read input, read coefficients[*channels order] -> input; other = input.n * 2 * (order - 1)
-""")
+[convolution by=deformable]
+_DeformConv DeformConv2dFunction _DeformConvBackward DeformConv2dFunctionBackward: self offset weight
+_ModulatedDeformConv ModulatedDeformConv2dFunction _ModulatedDeformConvBackward ModulatedDeformConv2dFunctionBackward: self offset
+    mask weight bias=None
+"""
+table(_TABLE, deformable=deformable)

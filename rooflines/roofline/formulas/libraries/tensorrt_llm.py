@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted
+from rooflines.roofline.formulas.arguments import Arguments
 from rooflines.roofline.formulas.experts import fused_experts
 from rooflines.roofline.formulas.libraries.experts import trtllm_experts
 from rooflines.roofline.formulas.narrow import to_8_bits, to_blocks
@@ -47,18 +47,7 @@ def _fused(signature: Signature) -> Work:
     )  # fmt: skip
 
 
-_RUNNERS: Final = "fp8 fp4 bf16_mxe2m1 mxe4m3_mxe2m1 e4m3_mxe2m1"
-
-
-@formula(*(f"trtllm::{types}_block_scale_moe_runner" for types in _RUNNERS.split()), category="moe", wraps=True)
-def _runner(signature: Signature) -> Work:
-    """With the routing, whose scores come first; without them the chosen experts are among the last arguments."""
-    if not isinstance(signature.arg(0), TensorArg):
-        raise NotCounted("scores of the experts not recorded")
-    return trtllm_experts(signature)
-
-
-table(f"""
+_TABLE: Final = f"""
 [matmul trtllm::]
 # A repacked weight of 4 or 8 bits with a scale for each column, or for each group of a column [k / group, n].
 finegrained_mixed_dtype_gemm: read input[*m k], read weight, read scales[*groups n], group, zero_point, dtype, alpha=None,
@@ -123,4 +112,8 @@ nvfp4_gemm_cublaslt: {SCALED}, read alpha, out_dtype
 [attention dispatches]
 # The layer is found by its number; attention itself is a function without an operator.
 trtllm::attn_custom_op_inplace trtllm::mla_custom_op_inplace: weights and the KV cache of the layer are not arguments
-""")
+[moe trtllm:: by=experts wraps]
+fp8_block_scale_moe_runner fp4_block_scale_moe_runner bf16_mxe2m1_block_scale_moe_runner mxe4m3_mxe2m1_block_scale_moe_runner
+    e4m3_mxe2m1_block_scale_moe_runner: scores
+"""
+table(_TABLE, experts=trtllm_experts)

@@ -112,7 +112,7 @@ def figures(row, **times):
 # Rows that read more than their tensors hold: a result or state that was kept, slots of a cache, weights in a list, views.
 READS_MORE = re.compile(
     r".*Backward|te_attention::fa_prepare_fwd|sgl_kernel::transfer_kv_.*|.*fused_(qk_norm_rope|rope_rms|qk_norm_rope_cache).*"
-    r"|.*causal_conv1d_(update|fwd).*|_C::selective_scan_fwd|fbgemm::silu_mul_quantize_i8|vllm::lora_.*"
+    r"|.*causal_conv1d_(update|fwd).*|_C::selective_scan_fwd|FusedRecurrentFunction|fbgemm::silu_mul_quantize_i8|vllm::lora_.*"
 )
 IDS = {row: f"{name} {number or ''}".strip() for row, (name, number) in OPERATORS.items()}
 
