@@ -105,7 +105,6 @@ fused_rope_rms fused_mrope_3d_rms: {_PACKED}, {_HEADS}; other = {_FLOPS}; reads 
 fused_qk_norm_rope_cache_quant_shuffle: read qkv, {_HEADS}, eps, read q_weight, read k_weight, read table, is_neox,
     read positions[*tokens], {_CACHES}, dtype, {_SCALES}; other = {_CACHED_FLOPS}; reads = {_CACHED_READ};
     writes = {_NORMALISED} * qkv.item + {_CACHED}
-# newer: three tensors
 _fused_qk_norm_rope_cache_quant_shuffle_hip like fused_qk_norm_rope_cache_quant_shuffle: read qkv, k, v, {_HEADS}, eps,
     read q_weight, read k_weight, read table, is_neox, read positions[*tokens], {_CACHES}, dtype, {_SCALES}
 # or queries into a tensor of their own, keys and values where they are asked for.
@@ -213,7 +212,6 @@ layernorm2d_fwd_: read input, read weight, read bias, eps -> input; cost = LAYER
 rmsnorm2d_fwd_with_add_: read input, read weight, read residual, eps -> input residual; cost = RMS_NORM + 1
 fused_add_rmsnorm_pad_: read input, read weight, eps, read residual -> input residual; cost = RMS_NORM + 1
 layernorm2d_fwd_with_add_: read input, read weight, read residual, read bias, eps -> input residual; cost = LAYER_NORM + 1
-# side by side
 fused_dual_rmsnorm_cat: read first, read first_weight, read second, read second_weight, eps -> first second; cost = RMS_NORM;
     per = first second
 # fp4 has a scale for each 32 numbers, fp8 one for each row or group, as AITER's QuantType says.

@@ -245,7 +245,6 @@ _C::get_cutlass_moe_mm_data sgl_kernel::get_cutlass_w4a8_moe_mm_data: read input
     write order, write back
 _C::get_cutlass_moe_mm_problem_sizes _C::get_cutlass_moe_mm_problem_sizes_from_expert_offsets: read input, write sizes1, write sizes2
 _C::get_cutlass_pplx_moe_mm_data _C::get_cutlass_batched_moe_mm_data: write offsets, write sizes1, write sizes2, read input
-# Scores [tokens, experts], a bias before or after the numbers; weights and ids are returned.
 _moe_C::grouped_topk sgl_kernel::moe_fused_gate: read scores[tokens *experts], read bias, groups, groups_kept, kept;
     cost = SIGMOID + 2; per = scores; writes = tokens * kept * (4 + 4)
     | read scores[tokens *experts], groups, groups_kept, kept, renormalize=None, factor=None, read bias?; cost = SIGMOID + 2;

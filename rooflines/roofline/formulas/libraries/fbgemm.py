@@ -102,7 +102,6 @@ fbgemm::offsets_range: read offsets, range_size; writes = range_size * offsets.i
 fbgemm::invert_permute: read permute -> permute
 fbgemm::expand_into_jagged_permute: read permute, read input_offset, read output_offset, output_size;
     writes = output_size * output_offset.item
-# Blocks of columns, or the parts of ranks, in another order; a node is given the gradient, which goes back.
 fbgemm::permute_pooled_embs fbgemm::permute_pooled_embs_auto_grad fbgemm::permute_pooled_embs_split
     fbgemm::permute_pooled_embs_auto_grad_split fbgemm::recat_embedding_grad_output_mixed_D_batch
     fbgemm::recat_embedding_grad_output_mixed_D fbgemm::recat_embedding_grad_output: {_REORDERED}
@@ -110,7 +109,6 @@ fbgemm::permute_pooled_embs fbgemm::permute_pooled_embs_auto_grad fbgemm::permut
 fbgemm::jagged_to_padded_dense fbgemm::jagged_to_padded_dense_forward fbgemm::jagged_2d_to_dense fbgemm::jagged_1d_to_dense: read
     values[total *inner], read offsets+, longest*; made = (offsets[0] - 1) * prod(longest) * inner;
     reads = selected(values, made) + offsets.size; writes = made * values.item
-# [rows, longest, ...] -> [total, ...].
 fbgemm::dense_to_jagged fbgemm::dense_to_jagged_forward fbgemm::jagged_to_padded_dense_backward: read dense, read offsets*,
     total=None; rows = total if isinstance(value('total'), int) else returned_tensor(0, 'sum of the lengths not recorded')[0];
     made = rows * prod(dense[1 + max(len(offsets), 1):]); reads = selected(dense, made) + offsets.size; writes = made * dense.item
@@ -133,7 +131,6 @@ fbgemm::gather_scale_dense_tokens like fbgemm::gather_along_first_dim: read sour
     assumption = {PADDING}; given = valid
 fbgemm::gather_scale_quant_dense_tokens like fbgemm::gather_scale_dense_tokens: read source[*tokens k], read index, read experts?,
     read scores, bound=None, view valid?; other = made * (1 + DYNAMIC_QUANTIZE); writes = made + 4 * index.n
-# Rows added to those of [tokens, k].
 fbgemm::scatter_add_along_first_dim fbgemm::scatter_add_dense_tokens: read target, read source[*rows k], read index, view valid?;
     taken = index.n * k; changed = selected(target, taken); other = taken; reads = taken * source.item + index.size + changed;
     writes = changed; precision = target; assumption = {PADDING}; given = valid
@@ -143,7 +140,6 @@ fbgemm::scatter_add_padded_tokens like fbgemm::scatter_add_along_first_dim: read
 # Rows of [tokens, k] from the order of ranks to that of experts, or back; [ranks, experts] says how many each has.
 fbgemm::split_shuffling: read tokens, read counts[*ranks experts], first=None, last=None, padded=False -> tokens;
     assumption = {PADDING}; given = padded
-# And how many each expert has.
 fbgemm::combine_shuffling like fbgemm::split_shuffling: ; writes = (experts + 1) * counts.item
 [embedding]
 # Columns of several results of tables, regrouped; a node for the gradients goes the other way.
@@ -204,16 +200,13 @@ fbgemm::jagged_softmax_backward like fbgemm::jagged_softmax: read grad?, read ou
     precision = output
 fbgemm::segment_sum_csr: batch_size, read segments, read values; cost = 1; per = values; writes = (segments.n - 1) * values.item;
     precision = values
-# The largest magnitude.
 fbgemm::get_fp8_per_tensor_scale: read self; cost = 2; per = self; writes = 4
 [matmul]
-# [total, k] @ [rows, k, n] -> [total, n]: each row's values with its own matrix
 fbgemm::jagged_dense_bmm fbgemm::jagged_dense_bmm_forward: read values[t k], read offsets, read y[*rows n]; matrix = 2 * t * k * n;
     writes = t * n * values.item
 # [k, total] @ [total, n] row by row -> [rows, k, n]
 fbgemm::jagged_jagged_bmm fbgemm::jagged_jagged_bmm_forward: read x[t *k], read y[total *n], read offsets;
     matrix = 2 * x[-1] * t * y[-1]; writes = (offsets.n - 1) * x[-1] * y[-1] * x.item
-# [m, b, k] @ [b, k, n] + [b, n] -> [m, b, n]
 fbgemm::permute102_baddbmm_permute102: read bias, read left[m b k], read right[b k n]; matrix = 2 * b * m * k * n; other = m * b * n;
     writes = m * b * n * left.item; precision = left
 # A vector [rows * heads, longest] with each row's matrix [length, heads * d] -> [rows * heads, d]

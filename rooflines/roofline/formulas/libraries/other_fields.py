@@ -74,7 +74,6 @@ torch_sparse::spmm_sum: row, {_SPARSE.format("column_ends, order, ")}; made = (e
     reads = ends.size + columns.size + values.size + selected(matrix, taken); writes = made * matrix.item; precision = matrix
 torch_sparse::spmm_mean like torch_sparse::spmm_sum: row, {_SPARSE.format("counts, column_ends, order, ")};
     other = taken * (1 + bool(values)) + made
-# And where each result was.
 torch_sparse::spmm_min torch_sparse::spmm_max like torch_sparse::spmm_sum: {_SPARSE.format("")}; writes = made * (matrix.item + 8)
 # n log2(n) compares: the indices in order, and where each of them was.
 pyg::index_sort: read indices -> indices; other = indices.n * (indices.n - 1).bit_length(); writes = 8 * indices.n; precision = none
@@ -96,7 +95,6 @@ pyg::sampled_op: read left[rows *rest], read right, read left_index?, read right
     made = (left_index.n if left_index else right_index.n if right_index else rows) * rest; other = made;
     reads = selected(left, made) + selected(right, made) + left_index.size + right_index.size; writes = made * left.item
 [matmul]
-# [rows of all groups, k] with a [k, n] for each group
 pyg::grouped_matmul: read left+, read right+; fits = len(left) == len(right);
     matrix = sum(2 * a.numel * b.shape[-1] for a, b in zip(left.tensors, right.tensors));
     writes = left.item * sum(prod(a.shape[:-1]) * b.shape[-1] for a, b in zip(left.tensors, right.tensors));

@@ -22,7 +22,6 @@ from rooflines.roofline.formulas.tables import table
 
 _KERNELS: Final = "primus_turbo_cpp_extension::"
 _PADDED: Final = "rows that pad the groups count"
-
 # ``flip_left`` and ``flip_right`` say which operand is transposed. Numbers of 4 bits lie two in an element of the last dimension.
 _FLIPS: Final = "flip_left flip_right"
 _TURBO: Final = "left left_scale flip_left right right_scale flip_right out_dtype flip_out granularity"
@@ -119,7 +118,6 @@ primus::quantize_mxfp4_dual: {_narrow("up(self.n, 32)", 2, bits=4)}
 {_KERNELS}dequantize_mxfp4 like {_KERNELS}dequantize_mxfp8: ; cost = 2; writes = 2 * self.n * item('out_dtype')
 {_KERNELS}grouped_dequantize_mxfp8 like {_KERNELS}dequantize_fp8_tensorwise: read self, read scale, offsets, padded_offsets, axis,
     block, out_dtype
-# x * (1 + scale) + shift
 primus::modulate primus::modulate_v2: read x, read scale, read shift -> x; cost = SCALE_AND_SHIFT + 1; per = x
 # x: g * (1 + scale); scale and shift: a sum over the tokens each.
 primus::modulate_backward primus::modulate_backward_v2: read grad, read x, read scale, of_x, of_scale, of_shift;
@@ -143,7 +141,6 @@ GLUWithProbsBackward: read grad, update x, update weights, read rows?; other = x
 # Tokens to a row for each expert that they go to, with the scales of narrow numbers and the weights of the routing.
 {_KERNELS}permute: read source, write target, read scale?, write scale_out?, read weights?, write weights_out?, read map?;
     reads = min(source.size, target.n * target.item) + scale.size + weights.size + map.size
-# The rows of each token added up.
 {_KERNELS}unpermute: read source, write target, read weights?, write weights_out?, read map; cost = 1; per = source
 [matmul by=product]
 {_KERNELS}hipblaslt_gemm: left left_scale right right_scale out_dtype {_FLIPS} flip_out

@@ -15,8 +15,6 @@ from rooflines.roofline.formulas.tables import table
 # Two states are Adam's, LAMB's or AdEMAMix's, one that of momentum, RMSprop, Adagrad or Lion. 8-bit states widen and narrow again.
 _STATES: Final = "name, read grad, update param, update state1, update state2?"
 _STEP: Final = "ADAM if state2 else SGD_MOMENTUM + SGD"
-
-
 # One addition a number in each of log2(k) steps, and a scale. Rows are padded to a power of 2.
 _TRANSFORM: Final = "input.n * ((k - 1).bit_length() + 1)"
 _QUANTIZE: Final = "bool(scale) * input.n * (QUANTIZE + 2)"
@@ -42,7 +40,6 @@ gemm_4bit like gemv_4bit: read self[*m k], read packed, shape[n =k], read absmax
 bitsandbytes::int8_mixed_scaled_mm like bitsandbytes::int8_scaled_mm: view wide, read left[*m k], read right[n =k], read row_stats?,
     read col_stats?, view outliers?, read bias?; writes = m * n * wide.item; fits = not outliers.n
 [element-wise bitsandbytes::]
-# int8 and the largest magnitude of each row; the double form also by columns
 int8_vectorwise_quant: read self[*rows k]; cost = DYNAMIC_QUANTIZE; per = self; writes = self.n + 4 * rows
 int8_double_quant: read self[*rows k]; cost = 2 * DYNAMIC_QUANTIZE; per = self; writes = 2 * self.n + 4 * (rows + k)
 int8_vectorwise_dequant: read self, read stats; other = DEQUANTIZE * self.n; writes = 4 * self.n; precision = fp32
@@ -59,15 +56,12 @@ optimizer_update_32bit: {_STATES}, unorm=None; other = param.n * ({_STEP}); prec
 optimizer_update_8bit_blockwise: {_STATES}, beta1, beta2, beta3, alpha, eps, step, lr, qmap1, qmap2, update absmax1?,
     update absmax2?; other = param.n * (({_STEP}) + (1 + bool(state2)) * (DEQUANTIZE + QUANTIZE + 2)); precision = param
 [matmul]
-# fp8 with a scale for every 32 elements; bfloat16 results
 torchao::mx_fp8_bf16: read left[*m k], read right[=k n], read left_scale, read right_scale; matrix = 2 * m * k * n;
     writes = m * n * 2; precision = fp8
 torchao::triton_fp8_gemm_1x128_128x128 torchao::triton_fp8_gemm_1x128_128x1: read left[*m k], read right[=k n], read left_scale,
     read right_scale, block=128, out=None; matrix = 2 * m * k * n; other = m * n; writes = m * n * item('out', 'float32')
-# a weight [n, k] and bfloat16 results
 ao::blockwise_fp8_gemm: read left[*m k], read left_scale, read right[n =k], read right_scale; matrix = 2 * m * k * n; other = m * n;
     writes = m * n * 2
-# int8, scaled by rows and columns, in the dtype of the scales
 torchao::scaled_int8_mm like torchao::mx_fp8_bf16: ; other = m * n * 2; writes = m * n * left_scale.item; precision = int8
 # A weight of which two in four elements are stored, [n, k / 2]: the products with these are counted.
 torchao::rowwise_scaled_linear_sparse_cutlass_f8f8: read input[*m wide], read input_scale, read weight[n k], read weight_meta,

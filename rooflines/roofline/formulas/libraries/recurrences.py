@@ -65,8 +65,6 @@ def recurrence(signature: Signature) -> Signature:
 
 
 _STORED: Final = "every sequence has a state"
-
-
 _SLOTS: Final = "(slots.n if slots else starts.n - 1 if starts else u[0]) * a.n * states.item"
 
 

@@ -18,21 +18,16 @@ from rooflines.roofline.formulas.tables import table
 # flags come before these, in newer versions eight.
 _ADDED_AND_NORMED: Final = "read input, update residual, read weight, eps, n4, n5, n6, n7, n8"
 _RESULTS: Final = "write norm?, write narrow?, write scales?"
-
 _ADDED: Final = "handle, read input, read residual, write residual_out, write out"
 # Operators that return the norm, the sum with the residual, and the scales of narrow results; "bf16" has the norm as well.
 _SUMMED: Final = "read input[*rows k], update residual, read weight, eps"
 _GROUPS: Final = "input.n + 4 * (input.n // group)"
-
-
 _OPERANDS: Final = "read input, read residual?, read weight?, read scale?, read bias?, workspace, ranks"
 # The norms of queries and keys whose sum of squares is that of all ranks; values are copied. Positions may follow.
 _HEADS: Final = "handle, read qkv, read q_weight, read k_weight, write q, write k, write v"
-
 # A comparison and a sum for each score; e / t - the largest, its exponential over a random number, and is it the largest.
 _RACE: Final = "1 + SOFTMAX + 2"
 _EXPONENTIAL: Final = "TRANSCENDENTAL + 1"  # -log(u)
-
 # n streams of w numbers for each of batch * steps tokens.
 _STREAMS: Final = "read residual[batch *steps n w]"
 _LAYER: Final = f"read x, {_STREAMS}, read post, read comb"
@@ -52,7 +47,6 @@ _PLAIN, _NORMED = _WEIGHTS.format(norm=0), _WEIGHTS.format(norm="RMS_NORM * bool
 _MIXED: Final = "residual.n * (2 * n + 1)"
 # The layer's input, and in float32 the weights of its output and the mixing matrix.
 _RESULTS_HYPER: Final = "residual.n // n * residual.item + batch * steps * (n + n * n) * 4"
-
 _PARTIAL: Final = "read product[*parts tokens numbers], read squares"
 _MADE: Final = "write post, write comb, write out"
 _SMALL: Final = "read scale, read base"

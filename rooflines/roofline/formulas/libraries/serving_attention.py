@@ -49,8 +49,6 @@ _PACKED_BASE: Final = f"{_PACKED} min_q dropout scale softcap zero causal left r
 _PAGED_RESULT: Final = "out=None pages=None bias=None alibi=None"
 _LATENT: Final = "query key cum_q page_ends page_list last_pages"
 _PREFILL: Final = "query key value cum_q page_ends page_list max_q max_k dropout scale softcap zero causal left right"
-
-
 # Queries and keys in int8 are [b, h, s, d] or [b, s, h, d], the scales of queries [b, h, blocks].
 _SAGE_PAIRS: Final = "batch * heads * query[2 if query[1] == heads else 1] * key[2 if query[1] == heads else 1]"
 # Queries [tokens, heads, depth] to listed rows of two tensors [rows, depth], which are keys and values alike.
@@ -187,7 +185,6 @@ batch_decode_with_paged_kv_cache_run: {_SPACE} key value {_PAGES} heads_first le
 single_prefill_with_kv_cache: query key value workspace out log_sum causal heads_first left
 single_decode_with_kv_cache: query key value workspace out log_sum heads_first left
 [attention forward masked]
-# Packed sequences.
 _flashmla_C::dense_prefill_fwd sgl_kernel::dense_prefill_fwd: workspace query key value cum_q cum_k out log_sum causal scale max_q
     max_k
 [attention forward aiter::]
@@ -244,7 +241,6 @@ _flash_attn_backward: grad query key value out log_sum dq dk dv dbias dropout sc
 rmsnorm gemma_rmsnorm: write out, read input, read weight, eps; cost = RMS_NORM
 fused_add_rmsnorm gemma_fused_add_rmsnorm: update input, update residual, read weight, eps; cost = RMS_NORM + 1
 [copy]
-# Keys and values, or the two parts of latent ones, of each token into its page.
 flashinfer::append_paged_kv_cache flashinfer::append_paged_mla_kv_cache: view key, view value, read sequences, read positions,
     view key_cache, view value_cache, view page_list, read page_ends; other = QUANTIZE * (first(key, sequences.n) * (key_cache.item <
     key.item) + first(value, sequences.n) * (value_cache.item < value.item)); reads = first(key, sequences.n) * key.item +

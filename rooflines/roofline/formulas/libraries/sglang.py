@@ -16,7 +16,6 @@ from rooflines.roofline.formulas.scaled import SCALED, fp4_product
 from rooflines.roofline.formulas.tables import table
 
 _NARROW: Final = "read input, write out, write scale"
-
 # Queries and keys [tokens, heads, head], read whole and written to tensors that may be the same memory.
 _PAIR: Final = "update q[*heads head], update k"
 _WEIGHTS: Final = "read q_weight, read k_weight"
@@ -43,7 +42,6 @@ unified_apply_gptq_marlin_gemm like apply_fp8_marlin_linear: read input[*m =k], 
 unified_apply_gptq_marlin_gemm_with_wtype like unified_apply_gptq_marlin_gemm: read input[*m =k], read weight, read scale?,
     read zeros?, read g_idx?, order, workspace, type, n, k
 [matmul]
-# [m, k] with [2 n, k], then SiLU of the first half times the second: [m, n]
 sglang::cutedsl_dual_gemm_swiglu: read input[*m k], read weight[n =k]; matrix = 2 * m * n * k; other = m * n // 2 * (SILU + 1);
     writes = m * n // 2 * input.item
 [normalisation]
@@ -69,7 +67,6 @@ sgl_per_token_group_quant_fp8 sgl_per_token_group_quant_int8 sgl_per_token_group
 _run_activation_inplace _run_activation_filtered_inplace _run_activation_with_rounding_inplace: name, read input, write out,
     read experts?; cost = SILU + 1; per = out; assumption = the activation is SiLU
 _bias_gelu_tanh: read input, read bias, write out; cost = GELU + 1
-# x * (1 + scale) + shift
 diffusion_modulate_scale_shift: read input, read scale, read shift -> input; cost = 3
 diffusion_residual_gate_add diffusion_residual_gate_fp32: read input, read update, read gate -> input; cost = 2
 triton_fused_silu_mul_bitexact: read input, read factor -> input; cost = SILU + 1

@@ -88,13 +88,11 @@ trtllm::mla_rope_inplace:
 trtllm::fused_cat_fp8: read first[*heads size], read second; cost = DYNAMIC_QUANTIZE; per = first second;
     writes = first.n + second.n + 4 * heads
 [moe trtllm::]
-# ids and weights of the experts of a token are returned
 renorm_moe_routing_op default_moe_routing_op: read scores, kept, dtype=None; cost = SOFTMAX + 1; per = scores;
     writes = scores[0] * kept * (4 + item('dtype', 'float32'))
 # scores and scores with a bias, one comparison each; weights and ids are returned
 noaux_tc_op: read scores, read biased, groups, groups_kept, kept; other = scores.n + 2 * scores[0] * kept;
     writes = scores[0] * kept * (4 + biased.item)
-# the rows of each token, weighted and added; ids of padding are not read
 moe_unpermute: read rows, read places, read weights; other = 2 * places.n * rows[-1];
     reads = places.n * rows[-1] * rows.item + places.size + weights.size; writes = places[0] * rows[-1] * rows.item
 [matmul trtllm:: scaled]

@@ -54,8 +54,6 @@ def integers_first(signature: Signature) -> Signature:
 
 _ACTIVATION: Final = "an activation as costly as GELU or SwiGLU"
 _OPERANDS: Final = "read left[*m k], read right[*b k n]"
-
-
 _ROWS: Final = "read index[rows], read source[=rows =m =k], read scale[=k]?"
 
 
@@ -147,13 +145,10 @@ quack::gemm_dact_out like quack::gemm_act_out: read integers*, read left, view r
 quack::gemm_dgated_out like quack::gemm_dact_out: ; each = SILU + 7
     | ; assumption = {_ACTIVATION}; fits =
 [matmul]
-# Forms that return their result.
 quack::gemm: {_OPERANDS}, read bias?; matrix = 2 * m * k * n; other = m * n * bool(bias); writes = m * n * left.item
 quack::gemm_add: {_OPERANDS}, read c, read bias?; matrix = 2 * m * k * n; other = m * n * (1 + bool(bias)); writes = m * n * c.item
-# [rows, k] with two weights [n, k]; the two results, and the one times the activation of the other.
 xformers::dual_gemm_silu_identity_mul: read input[rows k], read gate[n =k], read gate_bias?, read up, read up_bias?;
     matrix = 2 * 2 * rows * k * n; other = rows * n * (SILU + 1 + len(gate_bias) + len(up_bias)); writes = 3 * rows * n * input.item
-# [m, k] @ [k, n], and the sum of each row of the first: a gradient of a weight and of a bias.
 xformers::gemm_fused_operand_sum: read left[m k], read right[=k n]; cost = 1; per = left; matrix = 2 * m * k * n;
     writes = m * (n + 1) * left.item
 # [m, k / 2] packed, with [k, n]: the products with the kept elements.
@@ -180,7 +175,6 @@ quack::cross_entropy_bwd_out: read x, read target, read grad, read sums, write d
     per = x
 quack::_topk_fwd: read x, k, softmax, write values, write indices; cost = BASIC; per = x
 [element-wise]
-# The gradients of both results, and their product again.
 xformers::silu_bw_fused: read gate, read up, read grad -> gate gate gate; cost = SILU + 7; per = gate
 # Zeros in place of the other elements.
 xformers::sparse24_apply_dense_output xformers::sparseNM_dense: read input, read mask? -> input; cost = 1
@@ -193,7 +187,6 @@ xformers::_sparse24_sm90_cutlass_compress: read input; writes = input.n * input.
 # Rows [rows, m, k], times a scale [k] and a number, added to those of a tensor.
 _ScaledIndexAdd: read target[targets m k], {_ROWS}; other = source.n * (2 + len(scale));
     reads = source.n * target.item + index.size + source.size + scale.size; writes = source.n * target.item; precision = source
-# The gradients of rows and scale.
 _ScaledIndexAddBackward: read grad, read target[targets m k], {_ROWS} -> source; other = source.n * (1 + 3 * len(scale));
     reads = selected(grad, source.n) + index.size + scale.size + source.size * len(scale); writes = source.n * scale.item;
     precision = source

@@ -39,7 +39,6 @@ _END: Final = "interleaved=False schedule=None splits=0 pack=None margin=0"
 _LENGTHS: Final = "cum_q=None cum_k=None used_q=None used_k=None max_q=None max_k=None"
 _RESULTS: Final = "dq=None dk=None dv=None"
 _THREE_OPTIONS: Final = "scale=None causal=False left=-1 right=-1 softcap=0.0 deterministic=False margin=0"
-
 _FOUR: Final = "scale causal window sinks=None softcap=0.0"
 
 
@@ -87,7 +86,6 @@ def told_apart(signature: Signature) -> Signature:
 
 _FIRST: Final = "training max_q max_k {0}_q {0}_k padded_q padded_k"
 _REST: Final = "query key value bias=None scale=None dropout=0.0"
-
 _FBGEMM_LENGTHS: Final = "cum_q cum_k used_q used_k max_q max_k length=-1"
 _MASK: Final = "contexts=None targets=None targets_of_group=1 left=-1 right=-1 alpha=1.0"
 _GRADIENTS: Final = "dq=None dk=None dv=None"
@@ -113,8 +111,6 @@ def hstu(signature: Signature, hints: Hints, text: str) -> Work:
 _TILES: Final = "q_tile k_tile"
 _NATTEN_PACKED: Final = "cum_q cum_k max_q max_k"
 _SAVED: Final = "query key value out grad log_sum"
-
-
 _NEIGHBORS: Final = "kernel stride dilation causal scale"
 
 

@@ -147,7 +147,6 @@ WeightedQuickGeGLUFunction WeightedBiasQuickGeGLUFunction like SwiGLUFunction: ;
 WeightedQuickGeGLUFunctionBackward WeightedBiasQuickGeGLUFunctionBackward like SwiGLUFunctionBackward: ; each = SILU + 9
 SigmoidGLUFunction like SwiGLUFunction: ; each = SIGMOID + 1
 SigmoidGLUFunctionBackward like SwiGLUFunctionBackward: ; each = SIGMOID + 5
-# Without a gate.
 GeLUFunction FastGeLUFunction like SwiGLUFunction: read x, read more*; each = TANH + 8; made = x.n; fits =
 GeLUFunctionBackward FastGeLUFunctionBackward like SwiGLUFunctionBackward: read grad, update x, update more*; each = TANH + 16;
     made = x.n; fits =
@@ -221,7 +220,6 @@ LigerFusedLinearJSDFunction: update student[*tokens k], update weight[vocabulary
 FP8BlockQuantLinear FbgemmFp8Linear_matmul FP8_fbgemm_block_linear: read input[*rows k], read weight[n =k], read scale, read bias*;
     cost = QUANTIZE + 2; matrix = 2 * rows * k * n; other = rows * n * (1 + bool(bias)); writes = rows * n * input.item;
     precision = weight
-# Of the input alone, with the weight widened.
 FP8BlockQuantLinearBackward FbgemmFp8Linear_matmulBackward FP8_fbgemm_block_linearBackward: read grad, write input[*rows k],
     read weight[n =k], read scale; cost = 1; per = weight; matrix = 2 * rows * k * n
 [normalisation functions]
@@ -239,7 +237,6 @@ LigerGroupNormFunctionBackward: read grad, update x[batch *rest], update weight,
 [reduction functions]
 LigerSoftmaxFunction: read input -> input; cost = SOFTMAX
 LigerSoftmaxFunctionBackward: read grad -> grad; cost = SOFTMAX_BACKWARD; per = grad; reads = 2 * grad.size
-# Of logits [tokens, vocabulary]; their gradient takes their place.
 LigerCrossEntropyFunction: update logits, read target, read weights*; cost = SOFTMAX + 2; per = logits; writes = 4;
     assumption = {_EARLY}
 LigerJSDFunction: update first, read second, read labels*; cost = 5 * TRANSCENDENTAL + 12; per = first; writes = 4;

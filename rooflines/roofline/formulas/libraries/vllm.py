@@ -127,7 +127,6 @@ _C::silu_and_mul_scaled_fp4_experts_quant like _C::scaled_fp4_experts_quant: ; c
 _C::scaled_fp4_quant: {to_fp4("write out, read input, write block_scale, read scale")}
     | {to_fp4("read input, read scale, swizzled, write out?, write block_scale?")}
 _C::rotary_embedding _C::batched_rotary_embedding sgl_kernel::rotary_embedding sglang::rotary_embedding_with_key: {rotate_in_place()}
-# [k, n / 8] of int32 -> [k, n] of the dtype of the scales.
 _C::awq_dequantize sgl_kernel::awq_dequantize: read weight[k *words], read scales[*groups n], read zeros; other = DEQUANTIZE * k * n;
     writes = k * n * scales.item; precision = scales
 _C::ggml_dequantize sgl_kernel::ggml_dequantize:
@@ -153,7 +152,6 @@ _C_cache_ops::swap_blocks aiter::swap_blocks: view source, target, read map;
     moved = map.n // 2 * (source.n // source[0] * source.item); reads = moved + map.size; writes = moved
     | ; schema = view source, target, block, read map; moved = map.n // 2 * block
 _C_cache_ops::copy_blocks_mla like _C_cache_ops::swap_blocks: view source+, read map
-# Of every layer's cache.
 _C_cache_ops::copy_blocks aiter::copy_blocks like _C_cache_ops::swap_blocks: view keys+, view values+, read map;
     moved = map.n // 2 * (keys.n // keys[0] * keys.item + values.n // values[0] * values.item)
 _C_cache_ops::concat_mla_q sgl_kernel::concat_mla_absorb_q: read input, read rotated, write out
@@ -220,7 +218,6 @@ gemm_with_dynamic_quant: {fp4_product("read left, read right, read scale, flag, 
     | {fp4_product("read left, read right, read scale, read left_scale?, flag, dtype=15")}
 [normalisation vllm:: wraps]
 rocm_aiter_rms_norm: read input, read weight -> input; cost = RMS_NORM
-# returns the norm and the sum
 rocm_aiter_rmsnorm2d_fwd_with_add: update input, read residual, read weight -> residual; cost = RMS_NORM + 1
 # returns the norm, whose rows may be padded, and the sum
 rocm_aiter_triton_add_rmsnorm_pad: read input, read weight, eps, read residual -> input residual; cost = RMS_NORM + 1
@@ -229,7 +226,6 @@ flashinfer_fused_add_rms_norm_nvfp4_quant: write out, write block_scale, update 
     cost = RMS_NORM + 1 + DYNAMIC_QUANTIZE
 fused_mla_dual_rms_norm: read first[*rows width], read first_weight, read second, read second_weight -> first second;
     cost = RMS_NORM; per = first second
-# The first becomes fp8.
 fused_mla_dual_rms_norm_group_quant fused_mla_dual_rms_norm_per_token_quant like fused_mla_dual_rms_norm: read first[*rows width],
     read first_weight, read second, read second_weight, first_eps, second_eps, group=0 -> second; other = first.n * DYNAMIC_QUANTIZE;
     writes = first.n + 4 * (first.n // (group or width))
@@ -248,7 +244,6 @@ rocm_aiter_topk_sigmoid: write weights, write ids, read input; cost = SIGMOID + 
 rocm_aiter_biased_grouped_topk: read input, read bias, write weights, write ids; cost = SIGMOID + 2
 rocm_aiter_grouped_topk: read input, write weights, write ids; cost = SOFTMAX + 1
 [element-wise wraps]
-# Conversions with a scale of a byte for each block of 32 numbers.
 vllm::mxfp8_quantize vllm::flashinfer_mxfp8_quantize_8x4 sglang::flashinfer_mxfp8_quantize: read input; cost = DYNAMIC_QUANTIZE;
     writes = input.n + input.n // 32
 vllm::flashinfer_mxfp4_quantize sglang::aiter_dynamic_mxfp4_quant sglang::aiter_per_1x32_f4_quant: read input;
@@ -283,7 +278,6 @@ _moe_C::gpt_oss_router_gemm: write out, left, right, read bias
 _C::matmul_mxf4_bf16_tn _C::matmul_nvf4_bf16_tn _C::matmul_ada_mxf4_bf16_tn _qutlass_C::matmul_mxf4_bf16_tn
     _qutlass_C::matmul_nvf4_bf16_tn _qutlass_C::matmul_ada_mxf4_bf16_tn _qutlass_C::matmul_mxf8_bf16_tn
     _qutlass_C::matmul_mxf8_bf16_nn: left, right, read scale_a, read scale_b, read alpha, out_dtype=15
-# The weight comes first: weight [n, k], activations [m, k].
 _rocm_C::LLMM1: right, left
 aiter::LLMM1 aiter::wvSpltK aiter::wv_splitk_small_fp16_bf16: right, left, write out
 [matmul vllm:: scaled wraps]
