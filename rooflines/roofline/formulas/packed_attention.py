@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from math import prod
 from typing import Final
 
@@ -37,10 +36,10 @@ class Layout:
     Tensors: ``query`` [b, s, h, d] or packed [total, h, d], ``query_rest`` more of its depth, ``key`` and ``value`` alike or a cache
     [pages, page, h, d], ``new_key`` and ``new_value`` that are appended to it, ``out``. Lengths: ``cum_q`` and ``cum_k`` (where
     packed sequences end), ``used_q`` and ``used_k`` (lengths), ``max_q`` and ``max_k``; ``pages`` [b, pages of a sequence], or
-    ``page_list`` with ``page_ends``, and ``page_size``; ``ends_q`` is ``cum_q`` of tensors that are not packed. ``with_log_sum`` says whether a row's sum is returned, ``log_sum`` whether it
-    is where no argument says. Without a ``value`` the values are a part of the keys, ``value_depth`` or ``out`` as deep. ``causal``
-    is for operators without such an argument. ``decodes`` says that sequences of more than one query are left out where ``cum_q`` is
-    given. ``assumption`` says what an operator never records.
+    ``page_list`` with ``page_ends``, and ``page_size``; ``ends_q`` is ``cum_q`` of tensors that are not packed. ``with_log_sum`` says
+    whether a row's sum is returned, ``log_sum`` whether it is where no argument says. Without a ``value`` the values are a part of the
+    keys, ``value_depth`` or ``out`` as deep. ``causal`` is for operators without such an argument. ``decodes`` says that sequences of
+    more than one query are left out where ``cum_q`` is given. ``assumption`` says what an operator never records.
     """
 
     schemas: tuple[str, ...]

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any, Final
 
@@ -36,9 +36,9 @@ from rooflines.roofline.formulas.scaled import register_products
 
 _GIVEN: Final = {"tensors_only": tensors_only, "with_gradient": with_gradient, "with_gradients": with_gradients}
 _PRECISIONS: Final = ("fp64", "fp32", "fp16", "bf16", "fp8", "fp4", "int8", "none")
-_TEXTS: Final = ("schema", "per", "result", "precision", "assumption", "matrix", "other", "reads", "writes", "given", "also", "fits")
-
-
+_TEXTS: Final = tuple(field.name for field in fields(Row) if field.name not in ("cost", "where"))
+_KINDS: Final = ("forward", "backward", "function")
+_OPTIONS: Final = ("wraps", "functions", "scaled", "dispatches", *_KINDS, *_GIVEN)
 # The layouts of attention in tables, by operator.
 _LAYOUTS: Final[dict[str, Layout]] = {}
 
@@ -49,8 +49,11 @@ def as_it_is(signature: Signature) -> Signature:
 
 
 def table(text: str, **functions: Callable[..., Any]) -> None:
-    """Register the operators of a table. ``functions`` are those that its headings name."""
+    """Register the operators of a table. ``functions`` are those that its headings name; ValueError names an option that is none."""
     for category, options, names, body in _paragraphs(text):
+        for option in options:
+            if "::" not in option and option.removeprefix("by=") not in (*_OPTIONS, *functions):
+                raise ValueError(f"{option!r} is no option of a table")
         wraps, namespaces = "wraps" in options, [option for option in options if "::" in option] or [""]
         given = next((function for name, function in (_GIVEN | functions).items() if name in options), None)
         names, _, old = names.partition(" like ")
@@ -62,25 +65,22 @@ def table(text: str, **functions: Callable[..., Any]) -> None:
             register_products({" ".join(operators): body}, wraps)
         elif "dispatches" in options:
             dispatches(*operators, category=category, reason=body)
-        elif kinds := {"forward", "backward", "function"}.intersection(options):
+        elif kind := next(filter(options.__contains__, _KINDS), ""):
             layout = _LAYOUTS[old] if old else _layout(body)
             _LAYOUTS.update(dict.fromkeys(operators, layout))
-            register_layout(operators, layout, kinds.pop(), given or as_it_is)
+            register_layout(operators, layout, kind, given or as_it_is)
         else:
-            base = next(ROWS[name] for name in (namespaces[0] + old, old) if name in ROWS)[0] if old else Row("")
+            base = ROWS[old if old in ROWS else namespaces[0] + old][0] if old else Row("")
             first, *versions = body.split("|")
-            rows = [changed(base, first)]
-            rows += [
-                changed(rows[0] if version.lstrip().startswith(";") or " = " not in version else Row(""), version)
-                for version in versions
-            ]
+            rows = [_changed(base, first)]
+            rows += [_changed(rows[0] if _leaves_out(version) else Row(""), version) for version in versions]
             for namespace in namespaces:
                 register({names: tuple(rows)}, category, wraps, namespace, "functions" in options, given)
 
 
 def _paragraphs(text: str) -> Iterator[tuple[str, tuple[str, ...], str, str]]:
     """The category and options of the heading, the names and the rest of each paragraph."""
-    category, options = "", ()
+    category, options = "", tuple[str, ...]()
     for paragraph in re.split(r"\n(?! )", text.strip()):
         line = " ".join(paragraph.split())
         if line.startswith("["):
@@ -91,7 +91,12 @@ def _paragraphs(text: str) -> Iterator[tuple[str, tuple[str, ...], str, str]]:
             yield category, options, names, body.strip()
 
 
-def changed(row: Row, text: str) -> Row:
+def _leaves_out(text: str) -> bool:
+    """Whether a row has no schema, or nothing else."""
+    return text.lstrip().startswith(";") or " = " not in text
+
+
+def _changed(row: Row, text: str) -> Row:
     """The row with the schema and the fields of the text: ``schema -> result; name = value; ...``."""
     schema, *clauses = _clauses(text)
     schema, _, result = schema.partition(" -> ")
@@ -104,7 +109,7 @@ def changed(row: Row, text: str) -> Row:
             changes[name] = f"={value}".removesuffix("none") if name == "precision" and value in _PRECISIONS else value
         else:
             steps[name] = value
-    return replace(row, **changes, where="; ".join(f"{name} = {value}" for name, value in steps.items()))
+    return replace(row, **changes, where="; ".join(f"{name} = {value}" for name, value in steps.items() if value))
 
 
 def _layout(text: str) -> Layout:

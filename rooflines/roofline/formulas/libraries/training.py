@@ -83,7 +83,7 @@ FusedDenseFunc MlpFunction: read x[*rows k], read rest*; between = 1; biased = a
     fits = [each.shape[1] for each in rest.tensors if len(each.shape) == 2][0] == k
 FusedDenseFuncBackward MlpFunctionBackward like FusedDenseFunc: read grad, update x[*rows k], update rest*;
     biases = sum(each.numel for each in rest.tensors if len(each.shape) == 1); matrix = 4 * rows * weights;
-    other = rows * (between * (outputs - last) + biases); precision = x; writes = ;
+    other = rows * (between * (outputs - last) + biases); precision = x; writes = ; biased = ;
     reads = grad.size + x.size + weights * rest.item + rows * (outputs - last) * x.item
 FusedDenseGeluDenseFunc like FusedDenseFunc: ; between = GELU
 FusedDenseGeluDenseFuncBackward like FusedDenseFuncBackward: ; between = GELU + 6

@@ -14,7 +14,7 @@ from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.arguments import NotCounted, size
 from rooflines.roofline.formulas.counter import registered
 from rooflines.roofline.formulas.registry import FORMULAS, Hints
-from rooflines.roofline.formulas.rows import ROWS, fields_of, row_work
+from rooflines.roofline.formulas.rows import ROWS, fields_of, row_work, steps_of
 from rooflines.roofline.formulas.scaled import SCHEMAS
 
 registered()
@@ -29,13 +29,10 @@ DTYPES = ("bfloat16", "uint8", "int64")
 # Sizes that the names of dimensions do not say.
 SIZES = {"half": 8, "bit_rate": 4, "axis": 0, "parts": 3}
 PACKED = "fbgemm::int_nbit_split_embedding_codegen_lookup_function"
-WEIGHTS = {"rest": (32, 48)}  # of a layer with 48 inputs
+LAYERS = ("FusedDenseFunc", "FusedDenseGeluDenseFunc", "MlpFunction")
 SHAPES = {
-    **dict.fromkeys(("FusedDenseFunc", "FusedDenseFuncBackward", "MlpFunction", "MlpFunctionBackward"), WEIGHTS),
-    **dict.fromkeys(("FusedDenseGeluDenseFunc", "FusedDenseGeluDenseFuncBackward"), WEIGHTS),
-    **dict.fromkeys(
-        (f"quack::gemm_{name}_out" for name in ("act", "gated", "dact", "dgated")), {"left": (24, 16), "right": (4, 16, 16)}
-    ),
+    **{name + end: {"rest": (32, 48)} for name in LAYERS for end in ("", "Backward")},  # a layer with 48 inputs
+    **{f"quack::gemm_{name}_out": {"left": (24, 16), "right": (4, 16, 16)} for name in ("act", "gated", "dact", "dgated")},
     "natten::token_unpermute_1d": {"self": (24, 16, 16, 16)},
     "tex_ts::te_gemm_ts": {"left": (16, 16), "right": (8, 16), "out": (8, 16)},
     "bitsandbytes::int8_mixed_scaled_mm": {"outliers": (0,)},
@@ -130,6 +127,15 @@ def test_laws_of_a_row(row):
         two, three, four = (figures(row, **{name: times}) for times in (2, 3, 4))
         assert [b - a for a, b in zip(two, three, strict=True)] == [c - b for b, c in zip(three, four, strict=True)], name
         assert four[0] in (two[0], 2 * two[0]), name
+
+
+@pytest.mark.parametrize("row", OPERATORS, ids=IDS.values())
+def test_every_step_of_a_row_is_used(row):
+    """A field with a wrong name is a step. The step ``number`` only asks for an argument, which must be an integer."""
+    steps = dict(steps_of(row.where))
+    texts = [text for text in (row.matrix, row.other, row.reads, row.writes, row.also, row.fits, row.given) if text]
+    used = {name for text in (*texts, *steps.values()) for name in re.findall(r"\w+", text)}
+    assert set(steps) - used <= {"number"}
 
 
 # Elements of the operands along 64 numbers: 16 bits each, 4 bits each, or a weight of 4 bits.
