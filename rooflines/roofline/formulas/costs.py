@@ -50,6 +50,7 @@ SCALE_AND_SHIFT: Final = 2  # x * a + b, the statistics folded into a and b
 BATCH_NORM_BACKWARD: Final = 9  # sum(g) 1, sum(g * (x - m)) 3, (g - a - (x - m) * b) * c 5; without what was not asked for
 BATCH_NORM_EVAL_BACKWARD: Final = 5  # g * scale 1, sum(g) 1, sum(g * (x - m)) 3
 GATHER_STATISTICS: Final = 10  # a device's mean and deviation into those of all: variance 3, difference 1, mean 2, squares 4
+LAYER_NORM: Final = MEAN_AND_VARIANCE + SCALE_AND_SHIFT + 2  # with a weight and a bias
 LAYER_NORM_BACKWARD: Final = 14  # normalise x 2, g * w 1, two row sums 3, combine 5, weight gradient 2, bias gradient 1
 RMS_NORM: Final = 4  # multiply and add for the mean square, x * r * w
 RMS_NORM_BACKWARD: Final = 10  # normalise x 1, g * w 1, one row sum 2, combine 4, weight gradient 2

@@ -7,13 +7,13 @@ or a bound, and ``Work.assumption`` says which.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.attention import Attention, backward_work, has_dropout, sight
 from rooflines.roofline.formulas.costs import SOFTMAX, TANH, TRANSCENDENTAL
 from rooflines.roofline.formulas.lengths import Lengths, packed_lengths, recorded_lengths
@@ -36,10 +36,10 @@ class Layout:
     Tensors: ``query`` [b, s, h, d] or packed [total, h, d], ``query_rest`` more of its depth, ``key`` and ``value`` alike or a cache
     [pages, page, h, d], ``new_key`` and ``new_value`` that are appended to it, ``out``. Lengths: ``cum_q`` and ``cum_k`` (where
     packed sequences end), ``used_q`` and ``used_k`` (lengths), ``max_q`` and ``max_k``; ``pages`` [b, pages of a sequence], or
-    ``page_list`` with ``page_ends``, and ``page_size``. ``with_log_sum`` says whether a row's sum is returned, ``log_sum`` whether it
-    is where no argument says. Without a ``value`` the values are a part of the keys, ``value_depth`` or ``out`` as deep. ``causal``
-    is for operators without such an argument. ``decodes`` says that sequences of more than one query are left out where ``cum_q`` is
-    given. ``assumption`` says what an operator never records.
+    ``page_list`` with ``page_ends``, and ``page_size``; ``ends_q`` is ``cum_q`` of tensors that are not packed. ``with_log_sum`` says
+    whether a row's sum is returned, ``log_sum`` whether it is where no argument says. Without a ``value`` the values are a part of the
+    keys, ``value_depth`` or ``out`` as deep. ``causal`` is for operators without such an argument. ``decodes`` says that sequences of
+    more than one query are left out where ``cum_q`` is given. ``assumption`` says what an operator never records.
     """
 
     schemas: tuple[str, ...]
@@ -71,6 +71,8 @@ def _fits(args: Arguments) -> bool:
     integers = all(values[name] is None or type(values[name]) is int for name in _INTEGERS if name in values)
     query, rest = args.optional("query"), args.optional("query_rest")
     if query is not None and rest is not None and len(rest.shape) != len(query.shape):
+        return False
+    if args.has("ends_q") and query is not None and len(query.shape) != 4:
         return False
     return flags and integers and all(args.optional(name) is not None for name in _TENSORS if args.has(name))
 
@@ -246,15 +248,8 @@ def backward(signature: Signature, hints: Hints, layout: Layout) -> Work:
     )
 
 
-def gradient_first(signature: Signature) -> Signature:
-    """A node of autograd with the gradient of the first result, then the arguments of its forward call; raises NotCounted without
-    them."""
-    gradients, forward = parts(signature)
-    return replace(signature, args=(gradients[0], *forward.args))
-
-
 def function_backward(signature: Signature, hints: Hints, layout: Layout) -> Work:
-    """Backward of an autograd function, as ``gradient_first`` has it; it reads the result and the rows' sums."""
+    """Backward of an autograd function: a gradient, then the arguments of the forward call. It reads the result and the rows' sums."""
     given = replace(layout, schemas=tuple(f"grad {schema}" for schema in layout.schemas))
     work, args = backward(signature, hints, given), _arguments(signature, given)
     query, value = args.tensor("query"), args.tensor("value")
@@ -262,11 +257,20 @@ def function_backward(signature: Signature, hints: Hints, layout: Layout) -> Wor
     return replace(work, bytes_read=work.bytes_read + saved)
 
 
-def register_layouts(forwards: dict[str, Layout], backwards: dict[str, Layout]) -> None:
-    """Register the formulas of a library's operators."""
-    for formula, layouts in ((forward, forwards), (backward, backwards)):
-        for name, layout in layouts.items():
-            hinted_formula(name, category="attention")(partial(formula, layout=layout))
+def register_layout(names: tuple[str, ...], layout: Layout, kind: str, given: Callable[[Signature], Signature]) -> None:
+    """Register operators (``forward`` or ``backward``), or autograd functions with their backward nodes (``function``). The layout is
+    that of what ``given`` makes of a call, and of the forward call of a node."""
+
+    def operator(signature: Signature, hints: Hints) -> Work:
+        return (backward if kind == "backward" else forward)(given(signature), hints, layout)
+
+    def node(signature: Signature, hints: Hints) -> Work:
+        gradients, call = parts(signature)
+        return function_backward(replace(signature, args=(gradients[0], *given(call).args)), hints, layout)
+
+    hinted_formula(*names, category="attention")(operator)
+    if kind == "function":
+        hinted_formula(*(f"{name}Backward" for name in names), category="attention")(node)
 
 
 # --- layers of servers -----------------------------------------------------------------------------------------------------------
@@ -275,13 +279,16 @@ SERVED: Final = "causal attention without a window"
 ONE: Final = "one sequence without a prefix"
 
 
-def unified(signature: Signature, hints: Hints, schema: str, writes_cache: bool | None = None) -> Work:
+def unified(signature: Signature, hints: Hints, text: str) -> Work:
     """Causal attention of a step's tokens to themselves and to the tokens of their sequences in the KV cache.
 
-    A cache is in 8 bits where queries are, as vLLM quantizes queries for such a cache only. ``writes_cache`` says whether the call
-    also appends the new keys and values to it; None: if no tensor shows that another operator does.
+    A cache is in 8 bits where queries are, as vLLM quantizes queries for such a cache only. ``saves_cache`` says whether the call also
+    appends the new keys and values to it; without such an argument it does if no tensor ``updated`` shows that another operator does.
+    ``latent`` attention is that of other operators.
     """
-    args = Arguments(signature, schema)
+    args = Arguments(signature, text)
+    if args.has("latent") and args.flag("latent"):
+        raise Dispatches
     query, key, value, out = args.tensor("query"), args.tensor("key"), args.tensor("value"), args.optional("out")
     if len(key.shape) != 3 or len(query.shape) not in (2, 3):
         raise NotCounted("number of heads not recorded")
@@ -292,7 +299,7 @@ def unified(signature: Signature, hints: Hints, schema: str, writes_cache: bool 
     eighth = query.dtype.startswith("float8")
     cache = key.shape[-2] * (depth + value_depth) * (1 if eighth else size_of(key.dtype))
     recorded = key.shape[-2] * (depth * size_of(key.dtype) + value_depth * size_of(value.dtype))
-    writes = args.optional("updated") is None if writes_cache is None else writes_cache
+    writes = args.flag("saves_cache") if args.has("saves_cache") else args.optional("updated") is None
     item = size_of(out.dtype) if out is not None else size_of(value.dtype)
     sizes = Attention(heads * lengths.pairs(None, 0, True), depth, value_depth)
     return Work(
@@ -311,11 +318,12 @@ _MERGE_ELEMENT: Final = 3  # a * x + b * y
 _MERGE_ROW: Final = 2 * TRANSCENDENTAL + 6  # the larger sum, two exponentials of differences, their sum, two weights
 
 
-def merge(signature: Signature, schema: str) -> Work:
-    """Two partial results of attention, each with its rows' log-sum-exp, joined into one."""
-    args = Arguments(signature, schema)
+def merge(signature: Signature, _: Hints, text: str) -> Work:
+    """Two partial results of attention, each with its rows' log-sum-exp, joined into one, perhaps in place of the first."""
+    args = Arguments(signature, text)
+    first = "prefix" if args.has("prefix") else "out"
     out, log_sum = args.tensor("out"), args.optional("out_log_sum")
-    parts = [args.tensor(name) for name in ("prefix", "prefix_log_sum", "suffix", "suffix_log_sum")]
+    parts = [args.tensor(name) for name in (first, f"{first}_log_sum", "suffix", "suffix_log_sum")]
     rows = prod(out.shape[:-1])
     return Work(
         other_flops=out.numel * _MERGE_ELEMENT + rows * (_MERGE_ROW + (TRANSCENDENTAL + 1) * (log_sum is not None)),

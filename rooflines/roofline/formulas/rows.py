@@ -12,7 +12,9 @@ bytes to read, ``item`` bytes an element, a ``dtype``, ``rank`` dimensions and t
 its dimensions are then 0. The costs of ``costs.py`` have their names; further functions are those of ``_FUNCTIONS``. ``item(name,
 dtype)`` is the size of an element of the dtype argument ``name``, or else of ``dtype`` if there is one, ``recorded(name)`` says
 whether the argument was recorded, ``value(name)`` is what was recorded or None, and ``returned(reason)`` is the bytes of results whose
-sizes depend on values, which a recording has; the reason says what is missing where nothing has them.
+sizes depend on values, which a recording has; the reason says what is missing where nothing has them. ``returned_tensor(place,
+reason)`` is one of the returned tensors; without a reason it may be absent. ``x.tensors`` are those of a list, as ``TensorArg``.
+Libraries write their rows as tables (``tables.py``).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from math import prod
 from types import CodeType
@@ -67,6 +69,11 @@ class Row:
     given: str = ""
     also: str = ""
     fits: str = ""
+
+    def __str__(self) -> str:
+        """The row as a table has it (``tables.py``)."""
+        values = ((field.name, getattr(self, field.name)) for field in fields(self) if field.name not in ("schema", "where"))
+        return "; ".join(filter(None, (self.schema, self.where, *(f"{name} = {value}" for name, value in values if value))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +122,7 @@ class _Tensors:
     def __len__(self) -> int:
         return len(self.tensors)
 
-    def __getitem__(self, index: int) -> int:
+    def __getitem__(self, index: Any) -> Any:
         try:
             return self.tensors[0].shape[index] if self.tensors else 0
         except IndexError:
@@ -179,12 +186,22 @@ def _item(args: Arguments, name: str, dtype: str = "") -> int:
     return size_of(found)
 
 
+def _output(hints: Hints, place: int, reason: str = "") -> _Tensors:
+    """A tensor that the call returned. Where it was not recorded, none, or NotCounted with the reason."""
+    if hints.outputs is not None and place < len(hints.outputs):
+        return _Tensors(hints.outputs[place])
+    if reason:
+        raise NotCounted(reason)
+    return _Tensors()
+
+
 # Dtypes whose elements hold two numbers of 4 bits.
 PACKED: Final = ("uint8", "float4_e2m1fn_x2")
 _FUNCTIONS: Final[dict[str, Any]] = {
     **{name: value for name, value in vars(costs).items() if name.isupper()},
-    "__builtins__": {}, "isinstance": isinstance, "float": float, "min": min, "max": max, "sum": sum, "len": len, "bool": bool,
-    "prod": prod, "selected": _selected, "up": _up, "first": _first, "share": _share,
+    "__builtins__": {}, "any": any, "bool": bool, "float": float, "int": int, "isinstance": isinstance, "len": len, "max": max,
+    "min": min, "sum": sum, "zip": zip, "prod": prod, "size": size, "written": written,
+    "selected": _selected, "up": _up, "first": _first, "share": _share,
     "packed": lambda source: source.dtype in PACKED, "floating": lambda source: floating(source.dtype),
 }  # fmt: skip
 
@@ -199,6 +216,7 @@ class _Names(dict[str, Any]):
         self["recorded"] = arguments.recorded
         self["value"] = lambda name: arguments.value(name) if arguments.recorded(name) else None
         self["returned"] = lambda reason: result_bytes(hints, reason)
+        self["returned_tensor"] = partial(_output, hints)
 
     def __missing__(self, name: str) -> Any:
         if not self._arguments.has(name):
@@ -229,7 +247,7 @@ def _compiled(expression: str) -> CodeType:
     return compile(expression, expression, "eval")
 
 
-def _evaluate(expression: str, names: _Names) -> int:
+def evaluate(expression: str, names: dict[str, Any]) -> int:
     try:
         return int(eval(_compiled(expression), _FUNCTIONS, names))
     except ZeroDivisionError:
@@ -237,7 +255,7 @@ def _evaluate(expression: str, names: _Names) -> int:
 
 
 @cache
-def _steps(where: str) -> tuple[tuple[str, str], ...]:
+def steps_of(where: str) -> tuple[tuple[str, str], ...]:
     """The names of ``Row.where``, each with its expression."""
     steps = (step.partition(" = ") for step in where.split("; ") if step)
     return tuple((name.strip(), expression) for name, _, expression in steps)
@@ -278,20 +296,20 @@ def row_work(signature: Signature, row: Row, hints: Hints | None = None) -> Work
         return [each for name in names.split() for each in (tensors[name] if name in tensors else (args.tensor(name),))]
 
     results += named(row.result)
-    for name, expression in _steps(row.where):
-        names[name] = _evaluate(expression, names)
-    if row.fits and not _evaluate(f"bool({row.fits})", names):
+    for name, expression in steps_of(row.where):
+        names[name] = evaluate(expression, names)
+    if row.fits and not evaluate(f"bool({row.fits})", names):
         raise NotCounted("arguments of another version of this operator")
     other = sum(each.numel for each in named(row.per)) * row.cost if row.cost else 0
-    other += _evaluate(row.other, names) if row.other else 0
-    matrix = _evaluate(row.matrix, names) if row.matrix else 0
+    other += evaluate(row.other, names) if row.other else 0
+    matrix = evaluate(row.matrix, names) if row.matrix else 0
     return Work(
         matrix_flops=matrix,
         other_flops=other,
-        bytes_read=(_evaluate(row.reads, names) if row.reads else size(*read)) + (_evaluate(row.also, names) if row.also else 0),
-        bytes_written=written(*results) + (_evaluate(row.writes, names) if row.writes else 0),
+        bytes_read=(evaluate(row.reads, names) if row.reads else size(*read)) + (evaluate(row.also, names) if row.also else 0),
+        bytes_written=written(*results) + (evaluate(row.writes, names) if row.writes else 0),
         precision=_precision(row, args, tensors, verbs) if row.cost or other or matrix or row.precision.startswith("=") else None,
-        assumption=row.assumption if not row.given or _evaluate(f"bool({row.given})", names) else "",
+        assumption=row.assumption if not row.given or evaluate(f"bool({row.given})", names) else "",
     )
 
 

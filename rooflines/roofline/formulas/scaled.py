@@ -79,13 +79,6 @@ def scaled_work(signature: Signature, schema: str) -> Work:
     )
 
 
-def product_row(schema: str, item: str, each: str = "", besides: str = "", n: str = "n", precision: str = "") -> Row:
-    """The row of a product whose schema binds m rows of k numbers and perhaps ``n``: ``each`` FLOPs a result, which has ``item`` bytes,
-    and what is done ``besides``."""
-    other = f"m * ({n}) * ({each or 0}) + {besides or 0}" if each or besides else ""
-    return Row(schema, matrix=f"2 * m * k * ({n})", other=other, writes=f"m * ({n}) * {item}", precision=precision)
-
-
 def fp4_product(schema: str) -> Row:
     """Activations [.., m, k] with a weight of 4-bit numbers, [n, k / 2] or [b, n, k / 2], perhaps in blocks [n / 16, 8 * k]."""
     made = "rows * n * item('dtype', left.dtype if wide else 'bfloat16')"

@@ -1,70 +1,33 @@
-"""Mixtures of experts of vLLM, SGLang and AITER: routing, sorting, products and whole layers.
+"""Mixtures of experts of vLLM, SGLang and AITER: routing, sorting, products and whole layers; and tokens put in the order of their
+experts and back: TransformerEngine, Primus-Turbo, and the routing of OpenAI's ``triton_kernels`` (gpt-oss in vLLM and SGLang).
 
 SGLang's ``sglang::*_fused_experts`` come from the same source as vLLM's. Versions differ in what follows the first five arguments, so
-that is recognised by its kind.
+that is recognised by its kind. The products of ``triton_kernels`` (``_matmul_ogs``) have no event of their own. An index [tokens,
+experts of a token] makes a map of as many int32; a mask [tokens, experts] one of [tokens, 2 * experts + 1].
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from rooflines.profiler.trace.signature import SCALAR_TYPES, Argument, Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, floating, size, size_of, written
-from rooflines.roofline.formulas.costs import SIGMOID, SOFTMAX, SOFTPLUS
+from rooflines.roofline.formulas.costs import SIGMOID
 from rooflines.roofline.formulas.experts import INTEGERS, SPREAD, assumed, fused_experts, product_of_experts
 from rooflines.roofline.formulas.libraries.vllm import marlin_dtype
+from rooflines.roofline.formulas.nodes import gradients_and_forward
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import dispatches, formula, words
-from rooflines.roofline.formulas.rows import Row, register
+from rooflines.roofline.formulas.registry import Hints, formula
 from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision
+from rooflines.roofline.formulas.tables import table
 
 # The largest of the scores of all experts are searched once for each token.
 _ROUTED: Final = "write weights, write ids, write places, read input, renormalize"
 _ALIGNED: Final = "write sorted_ids, write expert_ids, write count"
-_ROUTING: Final[dict[str, Row]] = {
-    "_moe_C::topk_softmax": Row(f"{_ROUTED}, read bias?", SOFTMAX + 1),
-    "_moe_C::topk_sigmoid": Row(f"{_ROUTED}, read bias?", SIGMOID + 1),
-    "_moe_C::topk_softplus_sqrt": Row(f"{_ROUTED}, factor, read bias?", SOFTPLUS + 2),
-    "_moe_C::moe_align_block_size _moe_C::sgl_moe_align_block_size": Row(f"read input, experts, block, {_ALIGNED}"),
-    "_moe_C::batched_moe_align_block_size": Row(f"most, block, read input, {_ALIGNED}"),
-    "_moe_C::moe_lora_align_block_size": Row(
-        f"read input, read mapping, experts, block, adapters, rows, blocks, {_ALIGNED}, write enabled, write adapter_ids, read map?"
-    ),
-    "_moe_C::moe_sum": Row("read input, write out", 1),
-    # The rows that the map names, once for each row of the result.
-    "_moe_C::shuffle_rows sgl_kernel::shuffle_rows": Row(
-        "read input, read map, write out", reads="min(input.size, out.n * input.item) + map.size"
-    ),
-    "_C::get_cutlass_moe_mm_data sgl_kernel::get_cutlass_w4a8_moe_mm_data": Row(
-        "read input, write offsets, write sizes1, write sizes2, write order, write back"
-    ),
-    "_C::get_cutlass_moe_mm_problem_sizes _C::get_cutlass_moe_mm_problem_sizes_from_expert_offsets": Row(
-        "read input, write sizes1, write sizes2"
-    ),
-    "_C::get_cutlass_pplx_moe_mm_data _C::get_cutlass_batched_moe_mm_data": Row(
-        "write offsets, write sizes1, write sizes2, read input"
-    ),
-}
-register(_ROUTING, "moe")
-
-# The layer is found by its name. What it calls has the work.
-dispatches("vllm::moe_forward", "vllm::moe_forward_shared", "vllm::transformers_moe_forward", "sglang::transformers_moe_forward",
-         "sglang::moe_forward_piecewise_cuda_graph_impl", "sglang::fused_moe_bypassed_piecewise_cuda_graph_impl",
-         "sglang::flashinfer_fp4_moe_forward_piecewise_cuda_graph_impl", "sglang::moe_impl", "sglang::humming_moe_runner_core_run",
-         "sglang::dsv2_flashinfer_moe_dual_stream_graph", "sglang::dsv4_flashinfer_moe_dual_stream_outputs",
-         category="moe", reason="the layer's weights are not arguments")  # fmt: skip
-
-# Scores [tokens, experts], a bias before or after the numbers; weights and ids are returned.
-_CHOSEN: Final = Row(
-    "read scores[tokens *experts], read bias, groups, groups_kept, kept", SIGMOID + 2, "scores", writes="tokens * kept * (4 + 4)"
-)
-_CHOSEN_LATER: Final = replace(
-    _CHOSEN, schema="read scores[tokens *experts], groups, groups_kept, kept, renormalize=None, factor=None, read bias?"
-)
-register({"_moe_C::grouped_topk sgl_kernel::moe_fused_gate": (_CHOSEN, _CHOSEN_LATER)}, "moe")
 
 
 @formula("_moe_C::moe_permute", "_moe_C::moe_permute_with_scratch", category="moe")
@@ -75,52 +38,6 @@ def _permute(signature: Signature) -> Work:
     if out is None:
         raise NotCounted("shape of the result not recorded")
     return Work(bytes_read=size(inputs, ids), bytes_written=written(out))
-
-
-@formula("_moe_C::moe_unpermute", category="moe")
-def _unpermute(signature: Signature) -> Work:
-    """The rows of each token, weighted and added."""
-    rows, *others, out = signature.tensors
-    return Work(
-        other_flops=2 * rows.numel,
-        bytes_read=size(rows, *others),
-        bytes_written=written(out),
-        precision=precision_of(rows.dtype),
-    )
-
-
-# --- products ----------------------------------------------------------------------------------------------------------------------
-
-
-# Activations [m, k], of which each row meets ``top_k`` experts; weight [experts, n, k / numbers] of uint8.
-_NARROW: Final = Row(
-    "read input[m k], view out, view weight[experts n packed], view scales?, view zeros?, view topk_weights?, sorted_ids, expert_ids,"
-    " count, top_k",
-    where="rows = m * top_k",
-    matrix="2 * rows * k * n",
-    reads="input.size + share(experts, rows, weight, scales, zeros, topk_weights)",
-    writes="rows * n * out.item",
-    assumption=SPREAD,
-    given="experts > 1",
-)
-# Activations [tokens, k] in 8 bits, weight [experts, n, bytes of a row].
-_GGML: Final = replace(
-    _NARROW,
-    schema="read input[*m k], view weight[experts outputs bytes], sorted_ids, expert_ids, count, type, n, top_k, tokens",
-    where="rows = tokens * top_k",
-    other="input.n * DYNAMIC_QUANTIZE + rows * n",
-    reads="input.size + share(experts, rows, weight)",
-    writes="rows * n * input.item",
-    precision="=int8",
-)
-_PRODUCTS: Final[dict[str, Row]] = {
-    "_moe_C::moe_wna16_gemm": _NARROW,
-    "_C::ggml_moe_a8 sgl_kernel::ggml_moe_a8": _GGML,
-    "_C::ggml_moe_a8_vec sgl_kernel::ggml_moe_a8_vec": replace(
-        _GGML, schema="read input[*m k], view weight[experts outputs bytes], ids, top_k, type, n, tokens"
-    ),
-}
-register(_PRODUCTS, "moe")
 
 
 @formula("_moe_C::moe_wna16_marlin_gemm", "sgl_kernel::moe_wna16_marlin_gemm", category="moe")
@@ -149,14 +66,10 @@ def _integers(args: Sequence[Argument]) -> list[int]:
     return [arg for arg in args if isinstance(arg, int) and not isinstance(arg, bool)]
 
 
-@formula("_C::cutlass_moe_mm", "_C::cutlass_fp4_group_mm", "_C::cutlass_mxfp4_group_mm", "_C::cutlass_mxfp8_grouped_mm",
-         "_C::cutlass_w4a8_moe_mm", "sgl_kernel::cutlass_fp4_group_mm", "sgl_kernel::cutlass_w4a8_moe_mm",
-         "sgl_kernel::es_fp8_blockwise_scaled_grouped_mm", "_C::cutlass_blockwise_scaled_grouped_mm",
-         "sglang::cutlass_fp4_group_mm", category="moe")  # fmt: skip
-def _grouped(signature: Signature) -> Work:
+def grouped(signature: Signature, _: Hints, text: str) -> Work:
     """Rows [m, k], sorted by expert, weight [experts, n, k] or [experts, k, n], scales. The result comes first, or has m rows."""
     out, inputs, weight, *others = signature.tensors
-    if signature.name.endswith("mxfp8_grouped_mm"):
+    if text == "result later":
         inputs, weight, *others = signature.tensors
         out = next((other for other in others if len(other.shape) == 2 and other.shape[0] == inputs.shape[0]
                     and precision_of(other.dtype) in ("bf16", "fp16")), out)  # fmt: skip
@@ -177,37 +90,13 @@ def grouped_work(out: TensorArg, inputs: TensorArg, weight: TensorArg, scales: l
     return product_of_experts(rows, inner, out.shape[-1], inputs, weight, scales, made, precision, ranks=True)
 
 
-# Rows of 8-bit numbers sorted by expert, weight [experts, k, n]; pointers to each expert's operands may come before them.
-_SORTED_ROWS: Final = Row(
-    "view out[m n], a_ptrs, b_ptrs, out_ptrs, a_scales_ptrs, b_scales_ptrs, read a[=m k], view b[experts rows columns], view scales_a,"
-    " view scales_b",
-    matrix="2 * m * k * n",
-    reads="a.size + share(experts, m, b, scales_a, scales_b)",
-    writes="m * n * out.item",
-    precision="a",
-    assumption=assumed(2, ranks=True),
-)
-_OF_8_BITS: Final[dict[str, Row]] = {
-    "sgl_kernel::fp8_blockwise_scaled_grouped_mm": _SORTED_ROWS,
-    "sgl_kernel::es_sm100_mxfp8_blockscaled_grouped_mm": replace(
-        _SORTED_ROWS, schema="read a[m k], view b[experts rows columns], view scales_a, view scales_b, view out[=m n]"
-    ),
-}
-register(_OF_8_BITS, "moe")
-
-
-# --- whole layers ------------------------------------------------------------------------------------------------------------------
-
-
-@formula("vllm::inplace_fused_experts", "vllm::outplace_fused_experts", "vllm::fused_experts", "sglang::inplace_fused_experts",
-         "sglang::outplace_fused_experts", category="moe")  # fmt: skip
-def _fused(signature: Signature) -> Work:
+def fused(signature: Signature, _: Hints, text: str) -> Work:
     """Both products, the activation and the sum over the experts of a token.
 
     Of integers among the later tensors, one with one dimension is the map of experts to ranks; the others are scales and biases.
     SGLang has no such map: ids of experts on other ranks are -1.
     """
-    args = Arguments(signature, "hidden w1 w2 topk_weights topk_ids")
+    args = Arguments(signature, text)
     later = [arg for arg in signature.args[5:] if isinstance(arg, TensorArg)]
     maps = [tensor for tensor in later if tensor.dtype in INTEGERS and len(tensor.shape) == 1]
     hidden, first = args.tensor("hidden"), args.tensor("w1")
@@ -248,10 +137,9 @@ def _fused_marlin(signature: Signature) -> Work:
     )  # fmt: skip
 
 
-@formula("vllm::rocm_aiter_fused_moe", "vllm::rocm_aiter_asm_moe_tkw1", "sglang::rocm_aiter_asm_moe_tkw1", category="moe", wraps=True)
-def aiter_experts(signature: Signature) -> Work:
+def aiter_experts(signature: Signature, _: Hints, text: str) -> Work:
     """AITER's whole layer: hidden, w1, w2, weights and ids of the experts, perhaps the mask of those on this rank, and scales."""
-    args = Arguments(signature, "hidden w1 w2 topk_weights topk_ids")
+    args = Arguments(signature, text)
     later = [arg for arg in signature.args[5:] if isinstance(arg, TensorArg)]
     first = args.tensor("w1")
     masks = [tensor for tensor in later if tensor.dtype in INTEGERS and len(tensor.shape) == 1 and tensor.numel >= first.shape[0]]
@@ -266,23 +154,15 @@ def aiter_experts(signature: Signature) -> Work:
     )  # fmt: skip
 
 
-_TRTLLM: Final = (
-    *(f"vllm::{name}" for name in words("flashinfer_fused_moe_blockscale_fp8 flashinfer_fused_moe_per_tensor_scale_fp8"
-                                        " flashinfer_fused_moe_bf16 fi_trtllm_fp8_per_tensor_moe")),
-    *(f"sglang::{name}" for name in words("trtllm_fp8_block_scale_moe_wrapper trtllm_fp8_block_scale_routed_moe_wrapper"
-                                          " trtllm_fp8_block_scale_moe_out_wrapper trtllm_fp8_block_scale_routed_moe_out_wrapper"
-                                          " trtllm_fp8_per_tensor_scale_moe_wrapper trtllm_fp8_per_tensor_scale_routed_moe_out_wrapper"
-                                          " sgl_trtllm_fp8_block_scale_moe_wrapper sgl_trtllm_fp8_block_scale_routed_moe_wrapper")),
-)  # fmt: skip
-
-
-@formula(*_TRTLLM, category="moe")
-def trtllm_experts(signature: Signature) -> Work:
+def trtllm_experts(signature: Signature, _: Hints, text: str) -> Work:
     """TensorRT-LLM's layer with its routing: scores [tokens, experts], or the experts that were chosen, a bias, the activations (with a
     scale if they are narrow), then the weights, which may lie in blocks [experts, k / block, n, block].
 
-    The first two numbers are the experts on all ranks and those of a token.
+    The first two numbers are the experts on all ranks and those of a token. Where the text is "scores", the chosen experts of a call
+    without these are among its last arguments.
     """
+    if text == "scores" and not isinstance(signature.arg(0), TensorArg):
+        raise NotCounted("scores of the experts not recorded")
     logits, *others = signature.tensors
     rows = [tensor for tensor in others if len(tensor.shape) == 2 and tensor.shape[0] == logits.shape[0]]
     large = sorted((tensor for tensor in others if len(tensor.shape) > 2), key=lambda tensor: tensor.numel)[-2:]
@@ -303,41 +183,11 @@ def trtllm_experts(signature: Signature) -> Work:
 
 
 _AITER_CHOSEN: Final = "write weights, write ids"
-_BIASED: Final = Row(f"read input, read bias, {_AITER_CHOSEN}", costs.SIGMOID + 2)
-_AITER_ROUTING: Final[dict[str, Row]] = {
-    "topk_softmax _topk_softmax topk_softmax_asm": Row(f"{_AITER_CHOSEN}, write places, read input", costs.SOFTMAX + 1),
-    "topk_sigmoid": Row(f"{_AITER_CHOSEN}, read input", costs.SIGMOID + 1),
-    "topk_gating_fwd": Row(f"{_AITER_CHOSEN}, read input, read bias?", costs.SIGMOID + 2),
-    "topk_softplus": Row(f"{_AITER_CHOSEN}, read input, read bias?", costs.SOFTPLUS + 3),  # sqrt(softplus(x)) + bias
-    "biased_grouped_topk biased_grouped_topk_hip moe_fused_gate _moe_fused_gate": _BIASED,
-    "grouped_topk": Row(f"read input, {_AITER_CHOSEN}", costs.SOFTMAX + 1),
-    "moe_sum _moe_sum _opus_moe_stage2_reduce_token_slot_route_output_fwd_raw": Row("read input, write out", 1),
-    "moe_align_block_size": Row("read input, experts, block, write sorted_ids, write expert_ids, write token_nums, write count"),
-    "moe_sorting_fwd moe_sorting_opus_fwd": Row(
-        "read input, read weights, write sorted_ids, write sorted_weights, write expert_ids, write count, write buffer"
-    ),
-    # activations in 4 or 8 bits, with a scale for each 32 in the order of the sorted rows
-    "fused_dynamic_mx_quant_moe_sort_hip fused_dynamic_mxfp4_quant_moe_sort_hip": Row(
-        "write out, write scale, read input, read sorted_ids, read count", costs.DYNAMIC_QUANTIZE
-    ),
-    "mxfp4_moe_sort_hip": Row("write out, read input, read sorted_ids, read count"),
-    "mxfp4_moe_quant": Row("read input, write out, write scale, write zeros", costs.DYNAMIC_QUANTIZE),
-    "mxfp4_moe_scatter_reduce": Row("read input, read places, read weights, write out", 2),
-}
-register(_AITER_ROUTING, "moe", namespace="aiter::")
-
-formula("aiter::fused_moe_", "aiter::fused_moe", "aiter::asm_moe_tkw1", category="moe")(aiter_experts)
-# ATOM's, with the same arguments (atom/model_ops/moe.py, ffdf3bb).
-formula("aiter::rocm_aiter_fused_moe", category="moe", wraps=True)(aiter_experts)
-
-_SORTED: Final = "sorted_ids sorted_weights expert_ids count top_k"
-_LAYERS: Final = words("fmoe fmoe_int8_g1u0 fmoe_g1u1 fmoe_g1u1_tkw1 fmoe_int8_g1u0_a16 fmoe_g1u1_a16 fmoe_fp8_blockscale_g1u1")
 
 
-@formula(*(f"aiter::{name}" for name in _LAYERS), category="moe")
-def _layer(signature: Signature) -> Work:
+def layer(signature: Signature, _: Hints, text: str) -> Work:
     """One kernel for the whole layer. It is given the sorted rows with padding, and the number of experts of a token."""
-    args = Arguments(signature, f"out input gate down {_SORTED}")
+    args = Arguments(signature, text)
     hidden, gate, down, top_k = args.tensor("input"), args.tensor("gate"), args.tensor("down"), args.integer("top_k")
     routing = TensorArg((hidden.shape[0], top_k), "float32"), TensorArg((hidden.shape[0], top_k), "int32")
     scales = [tensor for tensor in signature.tensors[8:] if len(tensor.shape) > 1]
@@ -346,27 +196,11 @@ def _layer(signature: Signature) -> Work:
 
 _CHOICE: Final = "sorted_ids expert_ids count out"
 _PADDED: Final = "input weight out sorted_ids expert_ids count top_k n_pad k_pad topk_weight=None a_scale=None w_scale=None bias=None"
-# The products of a layer: rows [tokens, k] meet ``top_k`` experts each, or [tokens, top_k, inner] one each.
-_FIRST: Final[dict[str, str]] = {
-    "ck_moe_stage1": f"input weight w2 {_CHOICE} top_k kernel w_scale=None a_scale=None",
-    "moe_cktile2stages_gemm1_ck": _PADDED,
-    # with the result [tokens, top_k, inner] before the width
-    "moe_stage1_g1u1": f"input weight w2 {_CHOICE} inner kernel block splits=0 activation=0 type=0 a_scale=None w_scale=None",
-    "_opus_moe_stage1_a8w4_fwd_raw": f"input weight a_scale w_scale bias {_CHOICE} out_scale top_k",
-}
-_SECOND: Final[dict[str, str]] = {
-    "ck_moe_stage2": f"input w1 weight {_CHOICE} top_k kernel w_scale=None a_scale=None",
-    "moe_cktile2stages_gemm2_ck": _PADDED,
-    "_opus_moe_stage2_a8w4_decode_fwd_raw": "input weight a_scale w_scale sorted_ids sorted_weights expert_ids count out tokens top_k",
-}
 
 
-@formula(*(f"aiter::{name}" for name in (*_FIRST, *_SECOND)), category="moe")
-def _product(signature: Signature) -> Work:
+def _product(signature: Signature, _: Hints, text: str, gated: bool) -> Work:
     """Rows with weight [experts, n, k]; after the first product comes the activation, which halves the width."""
-    name = signature.name.partition("::")[2]
-    gated = name in _FIRST
-    args = Arguments(signature, _FIRST[name] if gated else _SECOND[name])
+    args = Arguments(signature, text)
     inputs, weight, out = args.tensor("input"), args.tensor("weight"), args.tensor("out")
     if not args.has("top_k") and len(out.shape) != 3:
         raise NotCounted("number of experts of a token not recorded")
@@ -380,3 +214,175 @@ def _product(signature: Signature) -> Work:
     made = rows * out.shape[-1] * size_of(out.dtype) if gated else size(out)
     work = product_of_experts(rows, inner, weight.shape[1], inputs, weight, others, made)
     return work + Work(other_flops=rows * weight.shape[1] // 2 * (costs.SILU + 1) if gated else 0)
+
+
+def permuted(signature: Signature) -> Signature:
+    """The third argument, tokens or rows, an index, a mask or the map of these, and the weights of the routing, which are no integers.
+    A node has its two gradients before them."""
+    gradients, call = gradients_and_forward(signature)
+    if len(call.tensors) < 2:
+        raise NotCounted("shapes not recorded")
+    first, order, *rest = call.tensors
+    weights = next((one for one in rest if floating(one.dtype) and one.numel), None)
+    before = (*gradients, None)[:2] if gradients else (call.arg(2, None),)
+    return replace(signature, args=(*before, first, order, weights))
+
+
+_TABLE: Final = f"""
+[moe]
+_moe_C::topk_softmax: {_ROUTED}, read bias?; cost = SOFTMAX + 1
+_moe_C::topk_sigmoid: {_ROUTED}, read bias?; cost = SIGMOID + 1
+_moe_C::topk_softplus_sqrt: {_ROUTED}, factor, read bias?; cost = SOFTPLUS + 2
+_moe_C::moe_align_block_size _moe_C::sgl_moe_align_block_size: read input, experts, block, {_ALIGNED}
+_moe_C::batched_moe_align_block_size: most, block, read input, {_ALIGNED}
+_moe_C::moe_lora_align_block_size: read input, read mapping, experts, block, adapters, rows, blocks, {_ALIGNED}, write enabled,
+    write adapter_ids, read map?
+_moe_C::moe_sum: read input, write out; cost = 1
+# The rows that the map names, once for each row of the result.
+_moe_C::shuffle_rows sgl_kernel::shuffle_rows: read input, read map, write out;
+    reads = min(input.size, out.n * input.item) + map.size
+_C::get_cutlass_moe_mm_data sgl_kernel::get_cutlass_w4a8_moe_mm_data: read input, write offsets, write sizes1, write sizes2,
+    write order, write back
+_C::get_cutlass_moe_mm_problem_sizes _C::get_cutlass_moe_mm_problem_sizes_from_expert_offsets: read input, write sizes1, write sizes2
+_C::get_cutlass_pplx_moe_mm_data _C::get_cutlass_batched_moe_mm_data: write offsets, write sizes1, write sizes2, read input
+_moe_C::grouped_topk sgl_kernel::moe_fused_gate: read scores[tokens *experts], read bias, groups, groups_kept, kept;
+    cost = SIGMOID + 2; per = scores; writes = tokens * kept * (4 + 4)
+    | read scores[tokens *experts], groups, groups_kept, kept, renormalize=None, factor=None, read bias?; cost = SIGMOID + 2;
+    per = scores; writes = tokens * kept * (4 + 4)
+# Activations [m, k], of which each row meets ``top_k`` experts; weight [experts, n, k / numbers] of uint8.
+_moe_C::moe_wna16_gemm: read input[m k], view out, view weight[experts n packed], view scales?, view zeros?, view topk_weights?,
+    sorted_ids, expert_ids, count, top_k; rows = m * top_k; matrix = 2 * rows * k * n;
+    reads = input.size + share(experts, rows, weight, scales, zeros, topk_weights); writes = rows * n * out.item;
+    assumption = {SPREAD}; given = experts > 1
+# Activations [tokens, k] in 8 bits, weight [experts, n, bytes of a row].
+_C::ggml_moe_a8 sgl_kernel::ggml_moe_a8 like _moe_C::moe_wna16_gemm: read input[*m k], view weight[experts outputs bytes],
+    sorted_ids, expert_ids, count, type, n, top_k, tokens; rows = tokens * top_k; other = input.n * DYNAMIC_QUANTIZE + rows * n;
+    reads = input.size + share(experts, rows, weight); writes = rows * n * input.item; precision = int8
+_C::ggml_moe_a8_vec sgl_kernel::ggml_moe_a8_vec like _C::ggml_moe_a8: read input[*m k], view weight[experts outputs bytes], ids,
+    top_k, type, n, tokens
+# Rows of 8-bit numbers sorted by expert, weight [experts, k, n]; pointers to each expert's operands may come before them.
+sgl_kernel::fp8_blockwise_scaled_grouped_mm: view out[m n], a_ptrs, b_ptrs, out_ptrs, a_scales_ptrs, b_scales_ptrs, read a[=m k],
+    view b[experts rows columns], view scales_a, view scales_b; matrix = 2 * m * k * n;
+    reads = a.size + share(experts, m, b, scales_a, scales_b); writes = m * n * out.item; precision = a;
+    assumption = {assumed(2, ranks=True)}
+sgl_kernel::es_sm100_mxfp8_blockscaled_grouped_mm like sgl_kernel::fp8_blockwise_scaled_grouped_mm: read a[m k],
+    view b[experts rows columns], view scales_a, view scales_b, view out[=m n]
+[moe functions]
+# The rows of each token, weighted and added into the last tensor.
+_moe_C::moe_unpermute: read rows, read others*; other = 2 * rows.n; reads = rows.size + size(*others.tensors[:-1]);
+    writes = written(others.tensors[-1])
+[moe by=grouped]
+_C::cutlass_moe_mm _C::cutlass_fp4_group_mm _C::cutlass_mxfp4_group_mm _C::cutlass_w4a8_moe_mm sgl_kernel::cutlass_fp4_group_mm
+    sgl_kernel::cutlass_w4a8_moe_mm sgl_kernel::es_fp8_blockwise_scaled_grouped_mm _C::cutlass_blockwise_scaled_grouped_mm
+    sglang::cutlass_fp4_group_mm: result first
+_C::cutlass_mxfp8_grouped_mm: result later
+[moe by=fused]
+vllm::inplace_fused_experts vllm::outplace_fused_experts vllm::fused_experts sglang::inplace_fused_experts
+    sglang::outplace_fused_experts: hidden w1 w2 topk_weights topk_ids
+[moe by=aiter wraps]
+# ATOM's has the same arguments (atom/model_ops/moe.py, ffdf3bb).
+vllm::rocm_aiter_fused_moe vllm::rocm_aiter_asm_moe_tkw1 sglang::rocm_aiter_asm_moe_tkw1 aiter::rocm_aiter_fused_moe: hidden w1 w2
+    topk_weights topk_ids
+[moe aiter:: by=aiter]
+fused_moe_ fused_moe asm_moe_tkw1: hidden w1 w2 topk_weights topk_ids
+[moe vllm:: by=trtllm]
+flashinfer_fused_moe_blockscale_fp8 flashinfer_fused_moe_per_tensor_scale_fp8 flashinfer_fused_moe_bf16 fi_trtllm_fp8_per_tensor_moe:
+    scores or experts
+[moe sglang:: by=trtllm]
+trtllm_fp8_block_scale_moe_wrapper trtllm_fp8_block_scale_routed_moe_wrapper trtllm_fp8_block_scale_moe_out_wrapper
+    trtllm_fp8_block_scale_routed_moe_out_wrapper trtllm_fp8_per_tensor_scale_moe_wrapper
+    trtllm_fp8_per_tensor_scale_routed_moe_out_wrapper sgl_trtllm_fp8_block_scale_moe_wrapper
+    sgl_trtllm_fp8_block_scale_routed_moe_wrapper: scores or experts
+[moe aiter:: by=layer]
+fmoe fmoe_int8_g1u0 fmoe_g1u1 fmoe_g1u1_tkw1 fmoe_int8_g1u0_a16 fmoe_g1u1_a16 fmoe_fp8_blockscale_g1u1: out input gate down
+    sorted_ids sorted_weights expert_ids count top_k
+[moe aiter:: by=first]
+# The products of a layer: rows [tokens, k] meet ``top_k`` experts each, or [tokens, top_k, inner] one each.
+ck_moe_stage1: input weight w2 {_CHOICE} top_k kernel w_scale=None a_scale=None
+moe_cktile2stages_gemm1_ck: {_PADDED}
+# With the result [tokens, top_k, inner] before the width.
+moe_stage1_g1u1: input weight w2 {_CHOICE} inner kernel block splits=0 activation=0 type=0 a_scale=None w_scale=None
+_opus_moe_stage1_a8w4_fwd_raw: input weight a_scale w_scale bias {_CHOICE} out_scale top_k
+[moe aiter:: by=second]
+ck_moe_stage2: input w1 weight {_CHOICE} top_k kernel w_scale=None a_scale=None
+moe_cktile2stages_gemm2_ck: {_PADDED}
+_opus_moe_stage2_a8w4_decode_fwd_raw: input weight a_scale w_scale sorted_ids sorted_weights expert_ids count out tokens top_k
+[moe aiter::]
+topk_softmax _topk_softmax topk_softmax_asm: {_AITER_CHOSEN}, write places, read input; cost = SOFTMAX + 1
+topk_sigmoid: {_AITER_CHOSEN}, read input; cost = SIGMOID + 1
+topk_gating_fwd: {_AITER_CHOSEN}, read input, read bias?; cost = SIGMOID + 2
+# sqrt(softplus(x)) + bias
+topk_softplus: {_AITER_CHOSEN}, read input, read bias?; cost = SOFTPLUS + 3
+biased_grouped_topk biased_grouped_topk_hip moe_fused_gate _moe_fused_gate: read input, read bias, {_AITER_CHOSEN};
+    cost = SIGMOID + 2
+grouped_topk: read input, {_AITER_CHOSEN}; cost = SOFTMAX + 1
+moe_sum _moe_sum _opus_moe_stage2_reduce_token_slot_route_output_fwd_raw: read input, write out; cost = 1
+moe_align_block_size: read input, experts, block, write sorted_ids, write expert_ids, write token_nums, write count
+moe_sorting_fwd moe_sorting_opus_fwd: read input, read weights, write sorted_ids, write sorted_weights, write expert_ids,
+    write count, write buffer
+# activations in 4 or 8 bits, with a scale for each 32 in the order of the sorted rows
+fused_dynamic_mx_quant_moe_sort_hip fused_dynamic_mxfp4_quant_moe_sort_hip: write out, write scale, read input, read sorted_ids,
+    read count; cost = DYNAMIC_QUANTIZE
+mxfp4_moe_sort_hip: write out, read input, read sorted_ids, read count
+mxfp4_moe_quant: read input, write out, write scale, write zeros; cost = DYNAMIC_QUANTIZE
+mxfp4_moe_scatter_reduce: read input, read places, read weights, write out; cost = 2
+[moe dispatches]
+# The layer is found by its name. What it calls has the work.
+vllm::moe_forward vllm::moe_forward_shared vllm::transformers_moe_forward sglang::transformers_moe_forward
+    sglang::moe_forward_piecewise_cuda_graph_impl sglang::fused_moe_bypassed_piecewise_cuda_graph_impl
+    sglang::flashinfer_fp4_moe_forward_piecewise_cuda_graph_impl sglang::moe_impl sglang::humming_moe_runner_core_run
+    sglang::dsv2_flashinfer_moe_dual_stream_graph sglang::dsv4_flashinfer_moe_dual_stream_outputs: the layer's weights are not
+    arguments
+[copy]
+# The gradient of the tokens, and of a mask those of the weights [tokens, experts].
+te_moe::permute_index_map_bwd: read grad[rows k], read map, tokens; cost = 1; per = grad; writes = tokens * k * grad.item
+te_moe::permute_mask_map_bwd: read grad[rows k], read weights?, read map, offsets, tokens, experts; cost = 1; per = grad;
+    writes = tokens * k * grad.item + (tokens * experts * weights.item if weights else 0)
+# The rows of each token added up, perhaps weighted.
+te_moe::unpermute_index_map_fwd te_moe::unpermute_mask_map_fwd: read rows[_ k], read map, read weights?, tokens;
+    other = rows.n * (1 + bool(weights.n)); writes = tokens * k * rows.item
+te_moe::unpermute_mask_map_bwd_no_probs: read grad[_ k], read map, offsets, tokens, experts, rows;
+    reads = selected(grad, rows * k) + map.size; writes = rows * k * grad.item
+# Whole chunks of tokens and their weights in another order; where each of them goes is kept.
+te_moe::chunk_sort_fwd _moe_chunk_sort: read tokens[n k], read sizes, read more_sizes, read weights?;
+    reads = tokens.size + 2 * sizes.size + weights.size; writes = tokens.n * tokens.item + 4 * n + weights.n * weights.item
+te_moe::chunk_sort_bwd: update grad, update weights?, read map
+[moe]
+# Of [tokens, experts] the k largest, a softmax over them if asked for; their places as int16, and a bit for each expert.
+TopK: read scores[tokens experts], k, softmax, dim; other = scores.n + tokens * k * SOFTMAX * softmax;
+    writes = tokens * (k * (scores.item + 2) + 4 * up(experts, 32)); fits = value('softmax') is True or value('softmax') is False
+# [tokens, k] weights and experts in the order of the experts: that order and its inverse (int32), the weights, rows of each.
+SortTokens: read weights, read ids, experts -> weights; writes = 2 * 4 * weights.n + 4 * experts
+[copy permuted]
+# [tokens, hidden] -> [rows, hidden], the map, and of a mask the weight of each row.
+te_moe::permute_index_map _moe_permute_index_map: rows, view tokens[n k], read order, read weights?;
+    made = rows if isinstance(value('rows'), int) and rows > 0 else order.n;
+    reads = selected(tokens, made * k) + order.size + weights.size;
+    writes = made * k * tokens.item + 4 * order.n + made * weights.item; precision = none; fits = made > 0
+te_moe::permute_mask_map_fwd _moe_permute_mask_map TokenPermuteMaskMap like te_moe::permute_index_map: ;
+    made = rows if isinstance(value('rows'), int) and rows > 0 else returned_tensor(0, 'number of permuted tokens not recorded')[0];
+    writes = made * k * tokens.item + 4 * order[0] * (2 * order[-1] + 1) + made * weights.item
+_moe_permute_index_mapBackward: read grad, view of_weights?, view tokens, view order, view weights?; other = grad.n;
+    reads = grad.size + 4 * order.n + of_weights.size * bool(weights);
+    writes = tokens[0] * grad[-1] * grad.item + weights.n * weights.item
+_moe_permute_mask_mapBackward TokenPermuteMaskMapBackward like _moe_permute_index_mapBackward: ;
+    reads = grad.size + 4 * order[0] * (2 * order[-1] + 1) + of_weights.size * bool(weights)
+# The rows of each token added up, perhaps weighted.
+_moe_unpermute_index_map _moe_unpermute_mask_map TokenUnpermuteMaskMap: rows, read source, read order, read weights?;
+    other = source.n * (1 + bool(weights)); writes = (weights or order)[0] * source[-1] * source.item; precision = source
+# The gradient of the rows; with weights the rows times the weight, and of a weight the sum of a row times its gradient.
+_moe_unpermute_index_mapBackward _moe_unpermute_mask_mapBackward TokenUnpermuteMaskMapBackward: read grad, view of_weights?,
+    read source, read order, read weights?; weighted = bool(weights.n); other = 3 * source.n * weighted; precision = grad;
+    reads = order.size + (grad.size + source.size + weights.size if weighted else selected(grad, source[0] * grad[-1]));
+    writes = source.n * source.item + weights.n * weights.item if weighted else source[0] * grad[-1] * grad.item
+_moe_chunk_sortBackward: read grad, read of_weights?, view tokens, view order, view weights?;
+    reads = grad.size + 4 * grad[0] + of_weights.size * bool(weights); precision = none;
+    writes = grad.n * grad.item + of_weights.n * of_weights.item * bool(weights)
+[copy]
+te_moe::unpermute_index_map_bwd like _moe_unpermute_index_mapBackward: read grad, read source, read order, read weights
+te_moe::unpermute_mask_map_bwd_with_probs like _moe_unpermute_index_mapBackward: read grad, read order, read source, read weights
+"""
+table(
+    _TABLE, permuted=permuted, grouped=grouped, fused=fused, aiter=aiter_experts, trtllm=trtllm_experts, layer=layer,
+    first=partial(_product, gated=True), second=partial(_product, gated=False),
+)  # fmt: skip

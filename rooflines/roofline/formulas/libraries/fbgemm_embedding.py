@@ -8,9 +8,8 @@ the indices in the backward is the kernel's own way and is not counted.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import product
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
@@ -18,8 +17,8 @@ from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
-from rooflines.roofline.formulas.rows import Row, register
+from rooflines.roofline.formulas.registry import Hints, formula
+from rooflines.roofline.formulas.tables import table
 
 _MEAN, _NO_BAG = 1, 2  # pooling modes
 # FBGEMM's SparseType of a result.
@@ -104,34 +103,15 @@ def _lookup(args: Arguments, result: TensorArg | None) -> _Lookup:
     )
 
 
-# --- forward -----------------------------------------------------------------------------------------------------------------------
-
 _TABLES: Final = "dev uvm cache placements"
-_KINDS: Final = {"split": (_TABLES, " locations"), "dense": ("dev", "")}
-_WEIGHTED: Final = {"unweighted": "", "weighted": " indice_weights"}
-_BATCHES: Final = {"": "", "_vbe": " vbe_row_output_offsets vbe_b_t_map vbe_output_size"}  # of one size for all tables, or not
+_VBE: Final = "vbe_row_output_offsets vbe_b_t_map vbe_output_size"  # tables with batches of different sizes
 _TAIL: Final = "total_D max_D hash_size_cumsum total_hash_size_bits indices offsets pooling indice_weights"
 _LOOKUP: Final = f"placeholder {_TABLES} weights_offsets D_offsets {_TAIL} feature_requires_grad locations"
-_FORWARD: Final = {
-    "dense_embedding_codegen_lookup_function": f"dev weights_offsets D_offsets {_TAIL} feature_requires_grad output=0",
-    "split_embedding_codegen_forward_cpu": "host weights_offsets D_offsets total_D hash_size_cumsum indices offsets pooling"
-    " indice_weights output",
-    "split_embedding_nobag_codegen_forward_cpu": "host weights_offsets width hash_size_cumsum indices offsets output",
-}
-for _optimizer in (*_OPTIMIZERS, *_GRADIENT_ONLY):
-    _FORWARD[f"split_embedding_codegen_lookup_{_optimizer}_function"] = _LOOKUP
-for _kind, (_tables, _locations) in _KINDS.items():
-    _last = f"{_locations}{' uvm_cache_stats' if _locations else ''} output"
-    _FORWARD[f"{_kind}_embedding_nobag_codegen_forward_unweighted_cuda"] = f"{_tables} weights_offsets width indices offsets{_last}"
-    for (_weighted, _factors), (_batch, _sizes) in product(_WEIGHTED.items(), _BATCHES.items()):
-        _FORWARD[f"{_kind}_embedding_codegen_forward_{_weighted}{_batch}_cuda"] = (
-            f"{_tables} weights_offsets D_offsets total_D max_D indices offsets pooling{_factors}{_last}{_sizes}"
-        )
 
 
-def _forward(signature: Signature, hints: Hints, schema: str) -> Work:
+def forward(signature: Signature, hints: Hints, text: str) -> Work:
     """Rows read and added up by bags, or returned one by one."""
-    args = Arguments(signature, schema)
+    args = Arguments(signature, text)
     result = hints.outputs[0] if hints.outputs else None
     found = _lookup(args, result)
     assumption = found.assumption
@@ -159,13 +139,6 @@ def _result_elements(args: Arguments, found: _Lookup) -> int:
     if args.has("vbe_output_size"):
         return args.integer("vbe_output_size")
     return found.bags // (args.tensor("D_offsets").numel - 1) * args.integer("total_D")
-
-
-for _name, _schema in _FORWARD.items():
-    hinted_formula(f"fbgemm::{_name}", category="embedding")(partial(_forward, schema=_schema))
-
-
-# --- backward ----------------------------------------------------------------------------------------------------------------------
 
 
 def _update(args: Arguments, optimizer: str, grad: TensorArg) -> Work:
@@ -223,14 +196,15 @@ formula(
 )(_node)
 
 
-def _backward(signature: Signature, schema: str, optimizer: str) -> Work:
-    args = Arguments(signature, schema)
-    return _update(args, optimizer, args.tensor("grad"))
+def backward(signature: Signature, _: Hints, text: str) -> Work:
+    """The backward with an optimizer, whose name is in the operator's."""
+    args, match = Arguments(signature, text), re.search(r"codegen_(\w+)_((un)?weighted(_vbe)?_exact_cuda|cpu)\Z", signature.name)
+    return _update(args, match[1] if match else "", args.tensor("grad"))
 
 
-def _sample_weight_gradient(signature: Signature, schema: str) -> Work:
-    """A dot product of a row and the gradient of its bag for each index."""
-    args = Arguments(signature, schema)
+def of_weights(signature: Signature, _: Hints, text: str) -> Work:
+    """The gradients of the weights of indices: a dot product of a row and the gradient of its bag for each."""
+    args = Arguments(signature, text)
     grad = args.tensor("grad")
     found = _lookup(args, grad)
     return Work(
@@ -242,52 +216,66 @@ def _sample_weight_gradient(signature: Signature, schema: str) -> Work:
     )
 
 
+def _each(*names: str, optimizers: Iterable[str] = (*_OPTIMIZERS, "none")) -> str:
+    """These names with the name of each optimizer."""
+    return " ".join(name.format(optimizer) for name in names for optimizer in optimizers)
+
+
 _SIZES: Final = "hash_size_cumsum total_hash_size_bits indices offsets"
-for _optimizer in (*_OPTIMIZERS, *_GRADIENT_ONLY):
-    _kind = "dense" if _optimizer == "dense" else "split"
-    _tables, _locations = _KINDS[_kind]
-    _BACKWARD = {
-        f"{_kind}_embedding_backward_codegen_{_optimizer}_{_weighted}{_batch}_exact_cuda": f"grad {_tables} weights_offsets D_offsets"
-        f" max_D mixed_D {_SIZES} pooling{_factors}{_locations}"
-        for (_weighted, _factors), _batch in product(_WEIGHTED.items(), _BATCHES)
-    }
-    _BACKWARD[f"{_kind}_embedding_nobag_backward_codegen_{_optimizer}_unweighted_exact_cuda"] = (
-        f"grad {_tables} weights_offsets width {_SIZES}{_locations}"
-    )
-    if _optimizer in _OPTIMIZERS:
-        _BACKWARD[f"split_embedding_backward_codegen_{_optimizer}_cpu"] = (
-            f"grad host placements weights_offsets D_offsets max_D {_SIZES} pooling indice_weights"
-        )
-    for _name, _schema in _BACKWARD.items():
-        formula(f"fbgemm::{_name}", category="embedding")(partial(_backward, schema=_schema, optimizer=_optimizer))
-_OF_WEIGHTS: Final = {"split_embedding_codegen_grad_indice_weights_cpu": "grad host weights_offsets D_offsets indices offsets"}
-for (_kind, (_tables, _locations)), _batch in product(_KINDS.items(), _BATCHES):
-    _OF_WEIGHTS[f"{_kind}_embedding_codegen_grad_indice_weights{_batch}_cuda"] = (
-        f"grad {_tables} weights_offsets D_offsets max_D indices offsets{_locations}"
-    )
-for _name, _schema in _OF_WEIGHTS.items():
-    formula(f"fbgemm::{_name}", category="embedding")(partial(_sample_weight_gradient, schema=_schema))
-
-# --- inference: tables of packed rows ----------------------------------------------------------------------------------------------
-
+_END: Final = "locations uvm_cache_stats output"
+_SPLIT: Final = f"{_TABLES} weights_offsets D_offsets total_D max_D indices offsets pooling"
+_DENSE: Final = "dev weights_offsets D_offsets total_D max_D indices offsets pooling"
+_SPLIT_BACK: Final = f"grad {_TABLES} weights_offsets D_offsets max_D mixed_D {_SIZES} pooling"
+_DENSE_BACK: Final = f"grad dev weights_offsets D_offsets max_D mixed_D {_SIZES} pooling"
+_NAME: Final = "split_embedding_backward_codegen_{}"
 _NARROW: Final = {"max_int2": 2, "max_int4": 4, "max_int8": 8, "max_float16": 16, "max_float32": 32}
+
+
+_TABLE: Final = f"""
+[embedding fbgemm::]
 # Rows of integers, each with a scale and an offset of 16 bits before it and of 16 bytes or a multiple on a GPU, widened and added up.
-_PACKED: Final = Row(
-    "view dev?, view uvm?, placements, weights_offsets, weights_tys, view D_offsets, total_D, "
-    f"{', '.join(_NARROW)}, read indices, read offsets, pooling, read indice_weights?, output=1",
-    where="tables = D_offsets.n - 1; kinds = " + " + ".join(f"({name} > 0)" for name in _NARROW)
-    + "; bits = " + " + ".join(f"{bits} * ({name} > 0)" for name, bits in _NARROW.items())
-    + f"; widest = max({', '.join(_NARROW)}); bags = 0 if pooling == {_NO_BAG} or not tables else (offsets.n - 1) // tables"
-    f"; width = widest if pooling == {_NO_BAG} or not tables else total_D // tables; found = indices.n * width"
-    f"; made = found if pooling == {_NO_BAG} else bags * total_D"
-    "; packed_row = up(width * bits // 8 + (4 if bits < 16 else 0), 16) * 16",
-    other=f"found * ((DEQUANTIZE if bits < 16 else 0) + (pooling != {_NO_BAG}) + bool(indice_weights)) + made * (pooling == {_MEAN})",
-    also="min(indices.n * packed_row, dev.size + uvm.size)",
-    writes="made * {0: 4, 1: 2, 2: 1, 5: 2}[output]",
-    precision="=fp32",
-    assumption=_ROWS,
-    fits=f"kinds == 1 and (pooling == {_NO_BAG} or widest * tables == total_D)",
-)  # fmt: skip
-_PACKED_LOOKUPS: Final = "int_nbit_split_embedding_codegen_lookup_function int_nbit_split_embedding_uvm_caching_codegen_lookup_function"
-_OF_WIDTHS: Final = replace(_PACKED, assumption=f"{_ROWS}; {_WIDTHS}", fits="kinds == 1")
-register({_PACKED_LOOKUPS: (_PACKED, _OF_WIDTHS)}, "embedding", namespace="fbgemm::")
+int_nbit_split_embedding_codegen_lookup_function int_nbit_split_embedding_uvm_caching_codegen_lookup_function: view dev?, view uvm?,
+    placements, weights_offsets, weights_tys, view D_offsets, total_D, {", ".join(_NARROW)}, read indices, read offsets, pooling,
+    read indice_weights?, output=1; tables = D_offsets.n - 1; kinds = {" + ".join(f"({name} > 0)" for name in _NARROW)};
+    bits = {" + ".join((f"{bits} * ({name} > 0)" for name, bits in _NARROW.items()))}; widest = max({", ".join(_NARROW)});
+    bags = 0 if pooling == {_NO_BAG} or not tables else (offsets.n - 1) // tables;
+    width = widest if pooling == {_NO_BAG} or not tables else total_D // tables; found = indices.n * width;
+    made = found if pooling == {_NO_BAG} else bags * total_D; packed_row = up(width * bits // 8 + (4 if bits < 16 else 0), 16) * 16;
+    other = found * ((DEQUANTIZE if bits < 16 else 0) + (pooling != {_NO_BAG}) + bool(indice_weights)) + made * (pooling == {_MEAN});
+    also = min(indices.n * packed_row, dev.size + uvm.size); writes = made * {{0: 4, 1: 2, 2: 1, 5: 2}}[output]; precision = fp32;
+    fits = kinds == 1 and (pooling == {_NO_BAG} or widest * tables == total_D); assumption = {_ROWS}
+    | ; fits = kinds == 1; assumption = {_ROWS}; {_WIDTHS}
+[embedding fbgemm:: by=forward]
+dense_embedding_codegen_lookup_function: dev weights_offsets D_offsets {_TAIL} feature_requires_grad output=0
+split_embedding_codegen_forward_cpu: host weights_offsets D_offsets total_D hash_size_cumsum indices offsets pooling indice_weights
+    output
+split_embedding_nobag_codegen_forward_cpu: host weights_offsets width hash_size_cumsum indices offsets output
+{_each("split_embedding_codegen_lookup_{}_function", optimizers=(*_OPTIMIZERS, *_GRADIENT_ONLY))}: {_LOOKUP}
+split_embedding_nobag_codegen_forward_unweighted_cuda: {_TABLES} weights_offsets width indices offsets {_END}
+split_embedding_codegen_forward_unweighted_cuda: {_SPLIT} {_END}
+split_embedding_codegen_forward_unweighted_vbe_cuda: {_SPLIT} {_END} {_VBE}
+split_embedding_codegen_forward_weighted_cuda: {_SPLIT} indice_weights {_END}
+split_embedding_codegen_forward_weighted_vbe_cuda: {_SPLIT} indice_weights {_END} {_VBE}
+dense_embedding_nobag_codegen_forward_unweighted_cuda: dev weights_offsets width indices offsets output
+dense_embedding_codegen_forward_unweighted_cuda: {_DENSE} output
+dense_embedding_codegen_forward_unweighted_vbe_cuda: {_DENSE} output {_VBE}
+dense_embedding_codegen_forward_weighted_cuda: {_DENSE} indice_weights output
+dense_embedding_codegen_forward_weighted_vbe_cuda: {_DENSE} indice_weights output {_VBE}
+[embedding fbgemm:: by=backward]
+{_each(_NAME + "_unweighted_exact_cuda", _NAME + "_unweighted_vbe_exact_cuda")}: {_SPLIT_BACK} locations
+{_each(_NAME + "_weighted_exact_cuda", _NAME + "_weighted_vbe_exact_cuda")}: {_SPLIT_BACK} indice_weights locations
+{_each(_NAME + "_cpu", optimizers=_OPTIMIZERS)}: grad host placements weights_offsets D_offsets max_D {_SIZES} pooling indice_weights
+{_each("split_embedding_nobag_backward_codegen_{}_unweighted_exact_cuda")}: grad {_TABLES} weights_offsets width {_SIZES} locations
+dense_embedding_backward_codegen_dense_unweighted_exact_cuda dense_embedding_backward_codegen_dense_unweighted_vbe_exact_cuda:
+    {_DENSE_BACK}
+dense_embedding_backward_codegen_dense_weighted_exact_cuda dense_embedding_backward_codegen_dense_weighted_vbe_exact_cuda:
+    {_DENSE_BACK} indice_weights
+dense_embedding_nobag_backward_codegen_dense_unweighted_exact_cuda: grad dev weights_offsets width {_SIZES}
+[embedding fbgemm:: by=of_weights]
+split_embedding_codegen_grad_indice_weights_cpu: grad host weights_offsets D_offsets indices offsets
+split_embedding_codegen_grad_indice_weights_cuda split_embedding_codegen_grad_indice_weights_vbe_cuda: grad {_TABLES} weights_offsets
+    D_offsets max_D indices offsets locations
+dense_embedding_codegen_grad_indice_weights_cuda dense_embedding_codegen_grad_indice_weights_vbe_cuda: grad dev weights_offsets
+    D_offsets max_D indices offsets
+"""
+table(_TABLE, forward=forward, backward=backward, of_weights=of_weights)

@@ -13,11 +13,10 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import NotCounted, size, written
-from rooflines.roofline.formulas.nodes import parts
+from rooflines.roofline.formulas.nodes import gradients_and_forward
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import formula
 
-LAYER_NORM: Final = costs.MEAN_AND_VARIANCE + costs.SCALE_AND_SHIFT + 2  # FLOPs a number, with a weight and a bias
 KIND: Final = "an RMS norm where there is no bias"
 
 
@@ -78,17 +77,13 @@ def norm_backward(norm: Norm, gradients: tuple[TensorArg, ...], assumption: str 
 
 
 def norm_work(signature: Signature, rms: bool | None) -> Work:
-    """The norm of the tensors of a call."""
-    return norm_forward(norm_of(signature.tensors, rms), assumption=KIND if rms is None else "")
-
-
-def _norm_gradient(signature: Signature, rms: bool | None) -> Work:
-    gradients, forward = parts(signature)
-    return norm_backward(norm_of(forward.tensors, rms), gradients, assumption=KIND if rms is None else "")
+    """The norm of the tensors of a call, or the gradients of a backward node."""
+    gradients, call = gradients_and_forward(signature)
+    norm, assumption = norm_of(call.tensors, rms), KIND if rms is None else ""
+    return norm_backward(norm, gradients, assumption) if gradients else norm_forward(norm, assumption=assumption)
 
 
 def register_norms(*names: str, rms: bool | None, wraps: bool = False) -> None:
     """Register the formulas of autograd functions that are norms, and of their backward nodes."""
     for name in names:
-        formula(name, category="normalisation", wraps=wraps)(partial(norm_work, rms=rms))
-        formula(f"{name}Backward", category="normalisation", wraps=wraps)(partial(_norm_gradient, rms=rms))
+        formula(name, f"{name}Backward", category="normalisation", wraps=wraps)(partial(norm_work, rms=rms))

@@ -11,256 +11,62 @@ a cache, of which each sequence reads and writes one slot.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from typing import Final
 
 from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import NotCounted, floating, size, size_of, written
+from rooflines.roofline.formulas.arguments import NotCounted, size, size_of, written
 from rooflines.roofline.formulas.libraries.norms import register_norms
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import gradients_and_forward
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import formula
-from rooflines.roofline.formulas.rows import Row, register
-
-_CHUNK: Final = 64
-_FULL: Final = "packed sequences fill their chunks"
+from rooflines.roofline.formulas.tables import table
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """Products of a chunk: ``keys`` and ``values`` are how many of its triangles meet their depth, ``states`` how many products with
-    the state there are, ``inverses`` how many triangles are inverted or multiplied."""
-
-    keys: int = 1  # q k^T
-    values: int = 1  # that times v
-    states: int = 2  # q h, k^T v
-    inverses: int = 0
-    gate: int = 0  # FLOPs for each pair
-    channel_gate: int = 0  # FLOPs for each number of the keys
-
-
-_DECAY: Final = costs.TRANSCENDENTAL + 2  # exp(g_i - g_j), and the product with it
-_DECAYED: Final = 2 * (costs.TRANSCENDENTAL + 1)  # q * exp(g), k * exp(-g)
-# k k^T, its inverse times k and v, and what a chunk takes back from the state: w h.
-_DELTA: Final = {"keys": 3, "values": 2, "states": 3, "inverses": 1}
-
-_CHUNKED: Final[dict[str, _Kind]] = {
-    **dict.fromkeys(("ChunkLinearAttentionFunction", "FusedChunkLinearAttentionFunction"), _Kind()),
-    **dict.fromkeys(("ChunkRetentionFunction", "FusedChunkRetentionFunction", "ChunkSimpleGLAFunction", "FusedChunkFunction"),
-                    _Kind(gate=_DECAY)),
-    **dict.fromkeys(("ChunkGLAFunction", "FusedChunkGLAFunction", "ChunkRWKV6Function"), _Kind(channel_gate=_DECAYED)),
-    "ChunkDeltaRuleFunction": _Kind(**_DELTA),
-    "ChunkGatedDeltaRuleFunction": _Kind(**_DELTA, gate=2 * _DECAY),
-    "ChunkKDAFunction": _Kind(**_DELTA, channel_gate=_DECAYED),
-    # RWKV 7: triangles of q and a with k and b; those of a inverted and multiplied.
-    "ChunkDPLRDeltaRuleFunction": _Kind(keys=5, values=3, states=4, inverses=2, channel_gate=2 * _DECAYED),
-}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class _Sizes:
-    batch: int
-    steps: int
-    heads: int
-    key_depth: int
-    value_depth: int
-    packed: TensorArg | None
-
-    @property
-    def tokens(self) -> int:
-        """Steps of all heads."""
-        return self.batch * self.steps * self.heads
-
-    @property
-    def sequences(self) -> int:
-        """Sequences, perhaps packed."""
-        return self.packed.numel - 1 if self.packed else self.batch
-
-
-def _sizes(tensors: tuple[TensorArg, ...], recurrent: bool = False) -> _Sizes:
-    """Queries, keys and values come first; where sequences end is an integer tensor behind them."""
+def _told(tensors: tuple[TensorArg, ...]) -> TensorArg | None:
+    """Where packed sequences end, an integer tensor behind queries, keys and values, which come first."""
     if len(tensors) < 3 or any(len(one.shape) != 4 for one in tensors[:3]):
         raise NotCounted("shapes not recorded")
-    keys, values = tensors[1], tensors[2]
-    packed = next((one for one in tensors[3:] if one.dtype.startswith("int") and len(one.shape) == 1), None)
-    if packed is None and not recurrent and values.shape[1] < values.shape[2]:
+    return next((one for one in tensors[3:] if one.dtype.startswith("int") and len(one.shape) == 1), None)
+
+
+def chunks(signature: Signature) -> Signature:
+    """The gradients of a node as a list, the steps of a chunk, which recent versions have as their last argument, whether the last
+    state is asked for, where packed sequences end, queries, keys, values, and a list of the rest."""
+    gradients, call = gradients_and_forward(signature)
+    tensors, last = call.tensors, call.args[-1]
+    packed = _told(tensors)
+    if packed is None and tensors[2].shape[1] < tensors[2].shape[2]:
         raise NotCounted("fewer steps than heads: the heads may be before the steps")
-    batch, steps, heads, depth = values.shape
-    return _Sizes(batch, steps, heads, keys.shape[-1], depth, packed)
+    chunk = last if type(last) is int and 16 <= last <= 256 else 64
+    asked = next((one for one in call.args if isinstance(one, bool)), False)
+    return replace(signature, args=(gradients, chunk, asked, packed, *tensors[:3], tensors[3:]))
 
 
-def _chunk(signature: Signature) -> int:
-    """Steps of a chunk: recent versions have it as their last argument."""
-    last = signature.args[-1]
-    return last if type(last) is int and 16 <= last <= 256 else _CHUNK
+def recurrence(signature: Signature) -> Signature:
+    """Whether it is a delta rule, where packed sequences end, the state [.., depth, depth of the values], queries, keys, values, and a
+    list of the rest.
 
-
-def _triangle(rows: int) -> int:
-    """Pairs on and below the diagonal."""
-    return rows * (rows + 1) // 2
-
-
-def _inverse(rows: int) -> int:
-    """FLOPs of inverting a triangle with ones on its diagonal."""
-    return rows * (rows - 1) * (rows - 2) // 3
-
-
-def _results(signature: Signature, sizes: _Sizes) -> int:
-    """Bytes of the result and the last state, which is float32 if it is returned."""
-    result = sizes.tokens * sizes.value_depth * size_of(signature.tensors[0].dtype)
-    asked = next((one for one in signature.args if isinstance(one, bool)), False)
-    return result + 4 * asked * sizes.sequences * sizes.heads * sizes.key_depth * sizes.value_depth
-
-
-def _chunked(signature: Signature, kind: _Kind) -> Work:
-    gradients, forward = gradients_and_forward(signature)
-    tensors = forward.tensors
-    sizes, chunk = _sizes(tensors), _chunk(forward)
-    chunks, rest = divmod(sizes.steps, chunk)
-    heads = sizes.batch * sizes.heads
-    pairs = heads * (chunks * _triangle(chunk) + _triangle(rest))
-    products = 2 * pairs * (kind.keys * sizes.key_depth + kind.values * sizes.value_depth)
-    products += kind.inverses * heads * (chunks * _inverse(chunk) + _inverse(rest))
-    products += kind.states * 2 * sizes.tokens * sizes.key_depth * sizes.value_depth
-    times = 3 if gradients else 1
-    return Work(
-        matrix_flops=times * products,
-        other_flops=times * (pairs * kind.gate + sizes.tokens * sizes.key_depth * kind.channel_gate),
-        bytes_read=size(*gradients, *tensors),
-        bytes_written=written(*(one for one in tensors if floating(one.dtype))) if gradients else _results(forward, sizes),
-        precision=matrix_precision_of(tensors[0].dtype),
-        assumption=_FULL if sizes.packed else "",
-    )
-
-
-for _name, _one in _CHUNKED.items():
-    formula(_name, f"{_name}Backward", category="attention")(partial(_chunked, kind=_one))
-
-# --- step by step ------------------------------------------------------------------------------------------------------------------
-
-_STEP: Final = 5  # of each number of the state: the decay, k * v added, q * h summed
-_TAKEN: Final = 2  # k * h summed
-
-
-def _is_delta(signature: Signature) -> bool:
-    """Three functions are ``FusedRecurrentFunction``: linear attention, the delta rule and the gated one. The place of the scale, their
-    first number, tells them apart, and whether a beta [batch, steps, heads] is before it or the gates of the values."""
+    Three functions are ``FusedRecurrentFunction``: linear attention, the delta rule and the gated one. The place of the scale, their
+    first number, tells them apart, and whether a beta [batch, steps, heads] is before it or the gates of the values.
+    """
+    tensors, packed = signature.tensors, _told(signature.tensors)
+    depths = {tensors[1].shape[-1], tensors[2].shape[-1]}
+    state = next((one for one in tensors[3:] if len(one.shape) == 4 and set(one.shape[2:]) == depths), None)
     place = next((place for place, one in enumerate(signature.args) if isinstance(one, float)), None)
     if place is None:
         raise NotCounted("which of the recurrences this is, is not recorded")
     before = signature.arg(6, None)
-    return place in (4, 5, 9) or (place == 7 and isinstance(before, TensorArg) and len(before.shape) == 3)
+    delta = place in (4, 5, 9) or (place == 7 and isinstance(before, TensorArg) and len(before.shape) == 3)
+    rest = tuple(one for one in tensors[3:] if one is not state)
+    return replace(signature, args=(delta, packed, state, *tensors[:3], rest))
 
 
-@formula("FusedRecurrentFunction", category="attention")
-def _recurrence(signature: Signature) -> Work:
-    """A state [.., depth, depth of the values] for each sequence is read, where one is given, and written; servers keep those of more
-    sequences in one tensor."""
-    tensors, sizes = signature.tensors, _sizes(signature.tensors, recurrent=True)
-    depths = {sizes.key_depth, sizes.value_depth}
-    state = next((one for one in tensors[3:] if len(one.shape) == 4 and set(one.shape[2:]) == depths), None)
-    numbers = sizes.key_depth * sizes.value_depth
-    states = sizes.sequences * sizes.heads * numbers * (size_of(state.dtype) if state else 4)
-    return Work(
-        other_flops=sizes.tokens * numbers * (_STEP + _TAKEN * _is_delta(signature)),
-        bytes_read=size(*(one for one in tensors if one is not state)) + (states if state else 0),
-        bytes_written=sizes.tokens * sizes.value_depth * size_of(tensors[0].dtype) + states,
-        precision="fp32",
-    )
-
-
-# h = exp(g) * h + x, channel by channel; back the same from the end, and g: that times exp(g) * h.
-_GATED: Final[dict[str, Row]] = {
-    "ChunkHGRNFunction FusedRecurrentHGRNFunction": Row("read x, read gate, read rest*=()", costs.TRANSCENDENTAL + 2, "x", result="x"),
-    "ChunkHGRNFunctionBackward FusedRecurrentHGRNFunctionBackward": Row(
-        "read grad, update x, update gate",
-        costs.TRANSCENDENTAL + 4,
-        "x",
-        reads="grad.size + gate.size + x.n * x.item",
-        precision="x",
-    ),
-}
-register(_GATED, "attention", functions=True)
-
-# Of each state and step: exp(delta * A) 11, (delta * u) * B 1, h * a + b 2, the sum of C * h 2.
-_SCAN: Final = costs.TRANSCENDENTAL + 6
-# The states again 14; of C 2, of h 3, of B 2, of delta * u 2, of a 1, of A 3, of delta 2.
-_SCAN_BACKWARD: Final = costs.TRANSCENDENTAL + 4 + 15
-_SPLIT: Final = 2048  # steps after which a scan keeps its states for the backward
 _STORED: Final = "every sequence has a state"
-
-
-# --- selective scan ----------------------------------------------------------------------------------------------------------------
-
-
-@formula("SelectiveScanFn", "SelectiveScanFnBackward", category="other")
-def _selective_scan(signature: Signature) -> Work:
-    """u, delta [batch, depth, steps], A [depth, states], B, C, and perhaps D [depth], a gate z like u, the bias of delta [depth].
-
-    The backward reads what the forward did, the states that it kept and its result, and writes a gradient of each operand.
-    """
-    gradients, forward = gradients_and_forward(signature)
-    tensors = forward.tensors
-    if len(tensors) < 5 or len(tensors[0].shape) != 3 or tensors[2].shape[:1] != tensors[0].shape[1:2]:
-        raise NotCounted("shapes not recorded")
-    inputs, states = tensors[0], tensors[2].shape[-1]
-    batch, depth, steps = inputs.shape
-    gated = any(one.shape == inputs.shape for one in tensors[5:])
-    kept = batch * depth * -(-steps // _SPLIT) * states * 2 * 4
-    if gradients:
-        cost = states * _SCAN_BACKWARD + (costs.SILU + 7) * gated
-        read = size(gradients[0], *tensors) + written(inputs) * gated + kept
-        return Work(0, inputs.numel * cost, read, written(*tensors), "fp32")
-    small = sum(len(one.shape) == 1 for one in tensors[5:])
-    cost = states * _SCAN + 2 * small + (costs.SILU + 1) * gated
-    return Work(0, inputs.numel * cost, size(*tensors), written(inputs) * (1 + gated) + kept, "fp32")
-
-
 _SLOTS: Final = "(slots.n if slots else starts.n - 1 if starts else u[0]) * a.n * states.item"
-_SERVED: Final[dict[str, Row]] = {
-    # Inputs [channels, tokens] or [batch, channels, tokens], A [channels, states]; the result replaces ``delta`` or ``z``.
-    "_C::selective_scan_fwd": Row(
-        "read u, read delta, read a, read b, read c, read d?, read z?, read bias?, softplus, read starts?, read slots?, initial,"
-        " read states",
-        other=f"u.n * (a[-1] * {_SCAN} + 1 + 2 * bool(d) + bool(bias) + (SILU + 1) * bool(z) + SOFTPLUS * bool(softplus))",
-        reads=f"u.size + delta.size + a.size + b.size + c.size + d.size + z.size + bias.size + {_SLOTS}",
-        result="u",
-        writes=_SLOTS,
-        assumption=_STORED,
-    )
-}
-register(_SERVED, "other")
 
-
-@formula("MambaInnerFn", "MambaInnerFnBackward", category="matmul")
-def _block(signature: Signature) -> Work:
-    """xz [batch, 2 * depth, steps], the convolution [depth, 1, taps] and its bias, the projections to (delta, B, C), of delta, and
-    back, A [depth, states], and small tensors. Back two products for each of the forward's."""
-    gradients, forward = gradients_and_forward(signature)
-    tensors = forward.tensors
-    matrices = [one for one in tensors[1:] if len(one.shape) == 2]
-    if len(tensors) < 6 or len(tensors[0].shape) != 3 or len(matrices) < 4:
-        raise NotCounted("shapes not recorded")
-    (batch, _, steps), convolution = tensors[0].shape, tensors[1]
-    *projections, decay = matrices[:4]
-    rows, states = batch * steps, decay.shape[-1]
-    scanned = rows * convolution.shape[0]
-    products = sum(product_flops(1, rows, one.shape[1], one.shape[0]) for one in projections) + 2 * scanned * convolution.shape[-1]
-    cost = states * _SCAN_BACKWARD + 14 if gradients else states * _SCAN + costs.SOFTPLUS + 4
-    results = rows * projections[-1].shape[0] * size_of(tensors[0].dtype)
-    return Work(
-        matrix_flops=(2 if gradients else 1) * products,
-        other_flops=scanned * (cost + 2 * costs.SILU),
-        bytes_read=size(*gradients[:1], *tensors),
-        bytes_written=written(*tensors) if gradients else results,
-        precision=matrix_precision_of((*gradients, tensors[0])[0].dtype),
-    )
-
-
-# --- state space duality: scans as products of chunks ------------------------------------------------------------------------------
 
 _MAMBA_DELTA: Final = costs.SOFTPLUS + costs.TRANSCENDENTAL + 2  # for each step of a head
 _RECURRENCE: Final = "chunk size not recorded: counted as a recurrence"
@@ -377,63 +183,110 @@ def _split_block(signature: Signature) -> Work:
     )
 
 
-# --- causal convolution ------------------------------------------------------------------------------------------------------------
-
-# A tap of each channel for each step before it: [batch, depth, steps] with [depth, taps]. Up to causal-conv1d 1.4 these functions call
-# their kernel; later versions have an operator, below. ``...Function`` is that of flash-linear-attention (bc3b101, fla/modules/conv).
-_CAUSAL: Final[dict[str, Row]] = {
-    "CausalConv1dFn CausalConv1dFunction": Row("read x, read weight[depth taps], read rest*=()", matrix="2 * x.n * taps", result="x"),
-    "CausalConv1dFnBackward CausalConv1dFunctionBackward": Row(
-        "read grads*, update x, update weight[depth taps], update bias?, read rest*=()", matrix="4 * x.n * taps", precision="x"
-    ),
-}
-register(_CAUSAL, "convolution", wraps=True, functions=True)
 _SILU: Final = "x.n * SILU * bool(silu)"
 _WEIGHT: Final = "read weight[*depth taps], read bias?"
 # The last steps of each sequence.
 _STEPS: Final = "x[0] * weight.n * x.item"
-_OPERATORS: Final[dict[str, Row]] = {
-    "DaoAILab::_causal_conv1d_fwd_cpp": Row(
-        f"read x, {_WEIGHT}, read seq_idx?, read initial_states?, write out?, write final_states_out?, silu",
-        matrix="2 * x.n * taps",
-        other=_SILU,
-    ),
-    "DaoAILab::_causal_conv1d_bwd_cpp": Row(
-        f"read x, {_WEIGHT}, read dout?, read seq_idx?, read initial_states?, read dfinal_states?,"
-        " write dx?, write dweight?, write dbias?, write dinitial_states?, silu",
-        matrix="4 * x.n * taps",
-        other=_SILU,
-    ),
-    # Shifts the steps that it keeps, and adds one.
-    "DaoAILab::_causal_conv1d_update_cpp": Row(
-        f"read x, conv_state, {_WEIGHT}, write out?, silu, read cache_seqlens?, read conv_state_indices?",
-        matrix="2 * x.n * taps",
-        other=_SILU,
-        reads=f"x.size + weight.size + bias.size + cache_seqlens.size + conv_state_indices.size + {_STEPS}",
-        writes=_STEPS,
-    ),
-}
-register(_OPERATORS, "convolution")
-
-# Each channel with a filter of its own, [channels, width], in place; perhaps a SiLU. The last inputs are the next call's state.
-_SERVED_STEP: Final = Row(
-    "update x, view states?, read weight[channels width], read bias?, silu, lengths=None, view slots?",
-    where="kept = (slots.n if slots else x[0]) * channels * (width - 1) * states.item",
-    matrix="2 * x.n * width",
-    other="x.n * (bool(bias) + SILU * bool(silu))",
-    also="kept",
-    writes="kept",
-    assumption=_STORED,
-    given="states",
-)
-_SERVED_CONVOLUTION: Final = replace(
-    _SERVED_STEP,
-    schema="update x, read weight[channels width], read bias?, view states?, view starts?, view slots?, initial, silu",
-    where=_SERVED_STEP.where.replace("x[0]", "starts.n - 1 if starts else x[0]"),
-)
-for _library in ("sgl_kernel::", "sglang::mamba_", "trtllm::"):
-    register({"causal_conv1d_fwd": _SERVED_CONVOLUTION, "causal_conv1d_update": _SERVED_STEP}, "convolution", namespace=_library)
-
-# --- norms and gates ---------------------------------------------------------------------------------------------------------------
 
 register_norms("LayerNormFn", rms=None)  # mamba-ssm's and flash-attn's, with a residual or a gate of the input's shape
+
+
+_TABLE: Final = f"""
+[attention chunks]
+# Within a chunk, triangles of pairs meet the depth of the keys (q k^T) and of the values (that times v); products with the state: q h,
+# k^T v; triangles that are inverted or multiplied; FLOPs for each pair and for each number of the keys. Back all of it again, and two
+# products for each.
+ChunkLinearAttentionFunction ChunkLinearAttentionFunctionBackward FusedChunkLinearAttentionFunction
+    FusedChunkLinearAttentionFunctionBackward: read grads*, chunk, asked, view packed?, read q, read k,
+    read v[batch steps heads depth], read rest*; keys = 1; values = 1; states = 2; inverses = 0; gate = 0; channel_gate = 0;
+    whole = steps // chunk; left = steps % chunk; times = 3 if grads else 1; tokens = batch * steps * heads;
+    pairs = batch * heads * (whole * (chunk * (chunk + 1) // 2) + left * (left + 1) // 2);
+    inverted = batch * heads * (whole * (chunk * (chunk - 1) * (chunk - 2) // 3) + left * (left - 1) * (left - 2) // 3);
+    products = 2 * pairs * (keys * k[-1] + values * depth) + inverses * inverted + states * 2 * tokens * k[-1] * depth;
+    matrix = times * products; other = times * (pairs * gate + tokens * k[-1] * channel_gate); precision = q;
+    last = asked * (packed.n - 1 if packed else batch) * heads * k[-1] * depth;
+    gradients = sum(written(one) for one in rest.tensors if floating(one)) + q.n * q.item + k.n * k.item + v.n * v.item;
+    writes = gradients if grads else tokens * depth * q.item + 4 * last; assumption = packed sequences fill their chunks;
+    given = packed
+# exp(g_i - g_j), and the product with it.
+ChunkRetentionFunction FusedChunkRetentionFunction ChunkSimpleGLAFunction FusedChunkFunction ChunkRetentionFunctionBackward
+    FusedChunkRetentionFunctionBackward ChunkSimpleGLAFunctionBackward FusedChunkFunctionBackward like ChunkLinearAttentionFunction:
+    ; gate = TRANSCENDENTAL + 2
+# q * exp(g), k * exp(-g).
+ChunkGLAFunction FusedChunkGLAFunction ChunkRWKV6Function ChunkGLAFunctionBackward FusedChunkGLAFunctionBackward
+    ChunkRWKV6FunctionBackward like ChunkLinearAttentionFunction: ; channel_gate = 2 * (TRANSCENDENTAL + 1)
+# k k^T, its inverse times k and v, and what a chunk takes back from the state: w h.
+ChunkDeltaRuleFunction ChunkDeltaRuleFunctionBackward like ChunkLinearAttentionFunction: ; keys = 3; values = 2; states = 3;
+    inverses = 1
+ChunkGatedDeltaRuleFunction ChunkGatedDeltaRuleFunctionBackward like ChunkDeltaRuleFunction: ; gate = 2 * (TRANSCENDENTAL + 2)
+ChunkKDAFunction ChunkKDAFunctionBackward like ChunkDeltaRuleFunction: ; channel_gate = 2 * (TRANSCENDENTAL + 1)
+# RWKV 7: triangles of q and a with k and b; those of a inverted and multiplied.
+ChunkDPLRDeltaRuleFunction ChunkDPLRDeltaRuleFunctionBackward like ChunkLinearAttentionFunction: ; keys = 5; values = 3; states = 4;
+    inverses = 2; channel_gate = 4 * (TRANSCENDENTAL + 1)
+[attention recurrence]
+# Step by step, of each number of the state: the decay, k * v added, q * h summed 5; of a delta rule k * h summed 2. A state for each
+# sequence is read, where one is given, and written; servers keep those of more sequences in one tensor.
+FusedRecurrentFunction: delta, view packed?, view state?, read q, read k, read v[batch steps heads depth], read rest*;
+    numbers = k[-1] * depth; kept = (packed.n - 1 if packed else batch) * heads * numbers * (state.item or 4);
+    other = batch * steps * heads * numbers * (5 + 2 * delta); also = kept * bool(state); precision = fp32;
+    writes = batch * steps * heads * depth * q.item + kept
+[other functions]
+# u, delta [batch, depth, steps], A [depth, states], B, C, and perhaps D [depth], a gate z like u, the bias of delta [depth]. Of each
+# state and step: exp(delta * A) 11, (delta * u) * B 1, h * a + b 2, the sum of C * h 2. States are kept after 2048 steps.
+SelectiveScanFn: read u[batch depth steps], read delta, read a[=depth states], read b, read c, read d[=depth]?,
+    read z[=batch =depth =steps]?, read bias[=depth]?, read rest*; kept = batch * depth * up(steps, 2048) * states * 2 * 4;
+    other = u.n * (states * (TRANSCENDENTAL + 6) + 2 * (len(d) + len(bias)) + (SILU + 1) * len(z));
+    writes = u.n * u.item * (1 + len(z)) + kept; precision = fp32
+# The states again 14; of C 2, of h 3, of B 2, of delta * u 2, of a 1, of A 3, of delta 2. Reads the result too, if there is a gate.
+SelectiveScanFnBackward: read grad, update u[batch depth steps], update delta, update a[=depth states], update b, update c,
+    update d[=depth]?, update z[=batch =depth =steps]?, update bias[=depth]?, update rest*;
+    other = u.n * (states * (TRANSCENDENTAL + 19) + (SILU + 7) * len(z)); precision = fp32;
+    also = u.n * u.item * len(z) + batch * depth * up(steps, 2048) * states * 2 * 4
+[matmul functions]
+# xz [batch, 2 * depth, steps], the convolution [depth, 1, taps] and its bias, the projections to (delta, B, C), of delta, and back,
+# A [depth, states], and small tensors. Back two products for each of the forward's.
+MambaInnerFn: read xz[batch wide steps], read taps, read bias[_]?, read in_proj[in_n in_k], read delta_proj[delta_n delta_k],
+    read out_proj[out_n out_k], read out_bias[_out]?, read a[depth states], read rest*; rows = batch * steps;
+    scanned = rows * taps[0]; products = 2 * rows * (in_proj.n + delta_proj.n + out_proj.n) + 2 * scanned * taps[-1];
+    matrix = products; other = scanned * (states * (TRANSCENDENTAL + 6) + SOFTPLUS + 4 + 2 * SILU); writes = rows * out_n * xz.item
+MambaInnerFnBackward like MambaInnerFn: read grad, update xz[batch wide steps], update taps, update bias[_]?,
+    update in_proj[in_n in_k], update delta_proj[delta_n delta_k], update out_proj[out_n out_k], update out_bias[_out]?,
+    update a[depth states], update rest*; matrix = 2 * products; writes = ;
+    other = scanned * (states * (TRANSCENDENTAL + 19) + 14 + 2 * SILU)
+[attention functions]
+# h = exp(g) * h + x, channel by channel; back the same from the end, and g: that times exp(g) * h.
+ChunkHGRNFunction FusedRecurrentHGRNFunction: read x, read gate, read rest*=() -> x; cost = TRANSCENDENTAL + 2; per = x
+ChunkHGRNFunctionBackward FusedRecurrentHGRNFunctionBackward: read grad, update x, update gate; cost = TRANSCENDENTAL + 4; per = x;
+    reads = grad.size + gate.size + x.n * x.item; precision = x
+[other]
+# Inputs [channels, tokens] or [batch, channels, tokens], A [channels, states]; the result replaces ``delta`` or ``z``.
+_C::selective_scan_fwd: read u, read delta, read a, read b, read c, read d?, read z?, read bias?, softplus, read starts?,
+    read slots?, initial, read states -> u;
+    other = u.n * (a[-1] * (TRANSCENDENTAL + 6) + 1 + 2 * bool(d) + bool(bias) + (SILU + 1) * bool(z) + SOFTPLUS * bool(softplus));
+    reads = u.size + delta.size + a.size + b.size + c.size + d.size + z.size + bias.size + {_SLOTS}; writes = {_SLOTS};
+    assumption = {_STORED}
+[convolution wraps functions]
+# A tap of each channel for each step before it: [batch, depth, steps] with [depth, taps]. Up to causal-conv1d 1.4 these functions call
+# their kernel; later versions have an operator, below. ``...Function`` is that of flash-linear-attention (bc3b101, fla/modules/conv).
+CausalConv1dFn CausalConv1dFunction: read x, read weight[depth taps], read rest*=() -> x; matrix = 2 * x.n * taps
+CausalConv1dFnBackward CausalConv1dFunctionBackward: read grads*, update x, update weight[depth taps], update bias?, read rest*=();
+    matrix = 4 * x.n * taps; precision = x
+[convolution]
+DaoAILab::_causal_conv1d_fwd_cpp: read x, {_WEIGHT}, read seq_idx?, read initial_states?, write out?, write final_states_out?, silu;
+    matrix = 2 * x.n * taps; other = {_SILU}
+DaoAILab::_causal_conv1d_bwd_cpp: read x, {_WEIGHT}, read dout?, read seq_idx?, read initial_states?, read dfinal_states?, write dx?,
+    write dweight?, write dbias?, write dinitial_states?, silu; matrix = 4 * x.n * taps; other = {_SILU}
+# Shifts the steps that it keeps, and adds one.
+DaoAILab::_causal_conv1d_update_cpp: read x, conv_state, {_WEIGHT}, write out?, silu, read cache_seqlens?, read conv_state_indices?;
+    matrix = 2 * x.n * taps; other = {_SILU};
+    reads = x.size + weight.size + bias.size + cache_seqlens.size + conv_state_indices.size + {_STEPS}; writes = {_STEPS}
+[convolution sgl_kernel:: sglang::mamba_ trtllm::]
+# Each channel with a filter of its own, [channels, width], in place; perhaps a SiLU. The last inputs are the next call's state.
+causal_conv1d_update: update x, view states?, read weight[channels width], read bias?, silu, lengths=None, view slots?;
+    kept = (slots.n if slots else x[0]) * channels * (width - 1) * states.item; matrix = 2 * x.n * width;
+    other = x.n * (bool(bias) + SILU * bool(silu)); also = kept; writes = kept; assumption = {_STORED}; given = states
+causal_conv1d_fwd like causal_conv1d_update: update x, read weight[channels width], read bias?, view states?, view starts?,
+    view slots?, initial, silu;
+    kept = (slots.n if slots else starts.n - 1 if starts else x[0]) * channels * (width - 1) * states.item
+"""
+table(_TABLE, chunks=chunks, recurrence=recurrence)

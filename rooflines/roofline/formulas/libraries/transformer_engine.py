@@ -18,16 +18,15 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, every, size, size_of, written
 from rooflines.roofline.formulas.experts import SPREAD, used
-from rooflines.roofline.formulas.libraries.norms import LAYER_NORM, Norm, norm_backward, norm_forward, norm_of, register_norms
-from rooflines.roofline.formulas.libraries.training import softmax_backward, softmax_forward
+from rooflines.roofline.formulas.libraries.norms import Norm, norm_backward, norm_forward, norm_of, register_norms
+from rooflines.roofline.formulas.libraries.training import SOFTMAX, SOFTMAX_GRADIENT
 from rooflines.roofline.formulas.matmul import product_flops
-from rooflines.roofline.formulas.nodes import parts, tensors_only, with_gradient
-from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.registry import Hints, dispatches, formula, hinted_formula
-from rooflines.roofline.formulas.rows import Row, register
+from rooflines.roofline.formulas.nodes import gradients_and_forward
+from rooflines.roofline.formulas.record import Work, matrix_precision_of
+from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.tables import table
 
 _RECIPE: Final = "counted in the dtype of the tensors, because fp8 recipes are not recorded"
-_WHOLE: Final = "the sequence is not split over ranks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class _Layers:
     weights: tuple[TensorArg, ...]
     biases: tuple[TensorArg, ...]
     rows: int  # tokens
-    assumption: str = f"{_RECIPE}; {_WHOLE}"
+    assumption: str = f"{_RECIPE}; the sequence is not split over ranks"
 
     @property
     def flops(self) -> int:
@@ -106,40 +105,30 @@ def _hidden(found: _Layers) -> tuple[int, int]:
     return found.rows * used, found.rows * used * (costs.SILU + 1 if made == 2 * used else costs.GELU)
 
 
-def _forward(signature: Signature, hints: Hints, facts: tuple[bool, bool, int]) -> Work:
-    found = _layers(signature.tensors, *facts)
-    if hints.outputs:
-        found = found.returning(hints.outputs[0])
-    norm = norm_forward(found.norm, kept=True) if found.norm is not None else Work()
+def _module(signature: Signature, hints: Hints, facts: tuple[bool, bool, int]) -> Work:
+    """Back two products for each of the forward's: gradients of the input and of every parameter."""
+    gradients, forward = gradients_and_forward(signature)
+    found, back = _layers(forward.tensors, *facts), bool(gradients)
+    if gradients or hints.outputs:
+        found = found.returning((*gradients, *(hints.outputs or ()))[0])
+    norm = Work()
+    if found.norm is not None:
+        norm = norm_backward(found.norm, gradients[:1]) if back else norm_forward(found.norm)
+    hidden, activation = _hidden(found)
+    parameters = found.norm.parameters if found.norm else ()
+    read = found.results + hidden * size_of(found.inputs.dtype) if back else size(*found.biases, *parameters)
     return Work(
-        matrix_flops=found.flops,
-        other_flops=norm.other_flops + _hidden(found)[1] + found.rows * sum(one.numel for one in found.biases),
-        bytes_read=found.gathered + size(*found.weights, *found.biases) + (size(*found.norm.parameters) if found.norm else 0),
-        bytes_written=found.results,
-        precision=matrix_precision_of(found.inputs.dtype),
-        assumption=found.assumption,
-    )
-
-
-def _backward(signature: Signature, facts: tuple[bool, bool, int]) -> Work:
-    """Gradients of the input and of every parameter: two products for each of the forward's."""
-    gradients, forward = parts(signature)
-    found = _layers(forward.tensors, *facts).returning(gradients[0])
-    norm = norm_backward(found.norm, gradients[:1]) if found.norm is not None else Work()
-    parameters = (*found.weights, *found.biases, *(found.norm.parameters if found.norm else ()))
-    return Work(
-        matrix_flops=2 * found.flops,
-        other_flops=norm.other_flops + _hidden(found)[1] + found.rows * sum(one.numel for one in found.biases),
-        bytes_read=found.results + found.gathered + size(*found.weights) + _hidden(found)[0] * size_of(found.inputs.dtype),
-        bytes_written=written(found.inputs, *parameters),
+        matrix_flops=(1 + back) * found.flops,
+        other_flops=norm.other_flops + activation + found.rows * sum(one.numel for one in found.biases),
+        bytes_read=found.gathered + size(*found.weights) + read,
+        bytes_written=written(found.inputs, *found.weights, *found.biases, *parameters) if back else found.results,
         precision=matrix_precision_of(found.inputs.dtype),
         assumption=found.assumption,
     )
 
 
 for _name, _facts in _MODULES.items():
-    hinted_formula(_name, category="matmul", wraps=True)(partial(_forward, facts=_facts))
-    formula(f"{_name}Backward", category="matmul", wraps=True)(partial(_backward, facts=_facts))
+    hinted_formula(_name, f"{_name}Backward", category="matmul", wraps=True)(partial(_module, facts=_facts))
 
 
 def _groups(tensors: tuple[TensorArg, ...]) -> tuple[TensorArg, list[TensorArg], list[TensorArg]]:
@@ -157,8 +146,10 @@ def _groups(tensors: tuple[TensorArg, ...]) -> tuple[TensorArg, list[TensorArg],
     return inputs, weights, [one for one in tensors[1:] if one.shape == weights[0].shape[:1] and one.numel]
 
 
-def _grouped(signature: Signature, backward: bool) -> Work:
-    gradients, forward = parts(signature) if backward else ((), signature)
+@formula("_GroupedLinear", "_GroupedLinearBackward", category="matmul", wraps=True)
+def _grouped(signature: Signature) -> Work:
+    gradients, forward = gradients_and_forward(signature)
+    backward = bool(gradients)
     inputs, weights, biases = _groups(forward.tensors)
     rows, outputs = inputs.numel // max(inputs.shape[-1], 1), weights[0].shape[0]
     parameters = size(*weights) if backward else size(*weights, *biases)
@@ -172,59 +163,8 @@ def _grouped(signature: Signature, backward: bool) -> Work:
     )
 
 
-formula("_GroupedLinear", category="matmul", wraps=True)(partial(_grouped, backward=False))
-formula("_GroupedLinearBackward", category="matmul", wraps=True)(partial(_grouped, backward=True))
-
-# --- norms, softmaxes, rotary embedding, losses ------------------------------------------------------------------------------------
-
 register_norms("_LayerNorm", rms=False)  # TransformerEngine 1
 register_norms("_RMSNorm", rms=True)
-
-_SOFTMAXES: Final = ("scaled", "scaled_masked", "scaled_upper_triang_masked", "scaled_aligned_causal_masked")
-formula(*(f"te_softmax::{name}_softmax_fwd" for name in _SOFTMAXES), category="reduction")(softmax_forward)
-formula(*(f"te_softmax::{name}_softmax_bwd" for name in _SOFTMAXES), category="reduction")(softmax_backward)
-
-# Two multiplications and an addition an element; the sine and cosine of each angle.
-_ROTATED: Final = Row("read x, read angles, read starts?, read ends?", 3, "x", "x", other=f"{2 * costs.TRANSCENDENTAL} * angles.n")
-_ROTATED_BACK: Final = Row("update grad, inputs, read angles", 3, "grad", other=f"{2 * costs.TRANSCENDENTAL} * angles.n")
-register({"FusedRoPEFunc": _ROTATED}, "element-wise", given=tensors_only)
-register({"FusedRoPEFuncBackward": _ROTATED_BACK}, "element-wise", given=with_gradient)
-
-
-@hinted_formula("FusedQKVRoPEFunc", category="element-wise")
-def _rotate_packed(signature: Signature, hints: Hints) -> Work:
-    """Queries, keys and values that lie together: the first two rotate, all are copied. Their sizes are a list, which traces leave
-    out."""
-    if len(signature.tensors) < 3:
-        raise NotCounted("shapes not recorded")
-    packed, *angles = signature.tensors[:3]
-    rotated = sum(one.numel for one in hints.outputs[:2]) if hints.outputs else packed.numel
-    flops = 3 * rotated + 2 * costs.TRANSCENDENTAL * sum(one.numel for one in angles)
-    assumption = "" if hints.outputs else "values rotate as well, because their size is not recorded"
-    return Work(0, flops, size(packed, *angles), written(packed), precision_of(packed.dtype), assumption)
-
-
-@formula("FusedQKVRoPEFuncBackward", category="element-wise")
-def _rotate_packed_back(signature: Signature) -> Work:
-    gradients, forward = parts(signature)
-    angles = forward.tensors[1:3]
-    flops = 3 * sum(one.numel for one in gradients[:2]) + 2 * costs.TRANSCENDENTAL * sum(one.numel for one in angles)
-    return Work(0, flops, size(*gradients, *angles), written(*gradients), precision_of(gradients[0].dtype))
-
-
-# Whether the gradient is scaled depends on the value of the one that is given.
-dispatches("CrossEntropyFunctionBackward", category="element-wise")
-
-# The gradient takes the place of the logits. The function of QuACK that has this name has no number after the labels, and keeps the
-# logarithm of each row's sum for its backward.
-_LOSSES: Final = (
-    Row(
-        "update logits, read target, smoothing=0.0", costs.SOFTMAX + 2, "logits", writes="4 * target.n",
-        assumption="gradients computed in the forward", fits="isinstance(value('smoothing'), float)",
-    ),
-    Row("read logits, read target", costs.SOFTMAX, "logits", writes="8 * target.n"),
-)  # fmt: skip
-register({"CrossEntropyFunction": _LOSSES}, "reduction")
 
 _DTYPES: Final = {3: "float32", 4: "float16", 5: "bfloat16", 6: "float8_e4m3fn", 7: "float8_e5m2"}
 
@@ -237,34 +177,11 @@ def _dtype(args: Arguments, name: str) -> str:
         raise NotCounted(f"argument '{name}' not recorded") from None
 
 
-# --- products ----------------------------------------------------------------------------------------------------------------------
-
-
-# [n, k] and [m, k] in either layout -> [m, n], with a bias and GELU, which are empty where a call has none; with ``grad``, the bias is
-# the sum of the second operand and GELU's input is read.
-_PRODUCT: Final = Row(
-    "read left, left_scale, left_index, left_type, flip_left, read right, right_scale, right_index, right_type, flip_right, write out,"
-    " out_scale, out_type, range, view bias?, bias_type, view gelu?, grad, workspace, workspace_size, accumulate, split",
-    where="n = out[-1]; k = left.n // n; m = out.n // n; back = bool(grad) if bias.n or gelu.n else 0; adds = bool(accumulate)",
-    matrix="2 * m * k * n",
-    other="out.n * (adds + (GELU + 6 * back) * bool(gelu.n)) + (right.n if back else out.n) * bool(bias.n)",
-    also="out.size * adds + (gelu.size if back else bias.size)",
-    writes="bias.n * bias.item if back else gelu.n * gelu.item",
-    fits="k * m == right.n",
-)
-_PRODUCTS: Final = (replace(_PRODUCT, precision="=fp8", fits=f"left.dtype == 'uint8' and {_PRODUCT.fits}"), _PRODUCT)
-register({"tex_ts::te_gemm_ts": _PRODUCTS}, "matmul")
-
-_LEFT: Final = "left left_scale left_offset left_type flip_left right right_scale right_offset right_type flip_right"
-_GROUPED: Final = {
-    "tex_ts::te_grouped_gemm_ts": f"{_LEFT} out out_offset out_scale out_type",
-    "tex_ts::te_grouped_gemm_single_output_ts": f"{_LEFT} splits out out_offset out_scale out_type",
-}
-
-
-def _products(signature: Signature, schema: str) -> Work:
+def products(signature: Signature, _: Hints, text: str) -> Work:
     """A list of operands each; traces record their dtypes as numbers. Biases are left out."""
-    args = Arguments(signature, schema)
+    args = Arguments(
+        signature, f"left left_scale left_offset left_type flip_left right right_scale right_offset right_type flip_right {text}"
+    )
     pairs = list(zip(args.tensors("left"), args.tensors("right"), strict=False))
     if not pairs or len(args.tensors("left")) != len(args.tensors("right")):
         raise NotCounted("tensors of the list not recorded")
@@ -281,113 +198,97 @@ def _products(signature: Signature, schema: str) -> Work:
     )
 
 
-for _name, _schema in _GROUPED.items():
-    formula(_name, category="matmul")(partial(_products, schema=_schema))
-
-# --- conversions, activations and norms --------------------------------------------------------------------------------------------
-
-_NARROW: Final = costs.QUANTIZE + 2  # and the largest magnitude, for the scales of later steps
-register({"tex_ts::cast_to_fp8_ts tex_ts::cast_to_fp8_noalloc_ts": Row("read self", _NARROW, "self", writes="self.n")}, "element-wise")
-
-# The number of a dtype, its bytes and precision.
-_WIDE: Final = {3: (4, "=fp32"), 4: (2, "=fp16"), 5: (2, "=bf16")}
-_WIDENED: Final = tuple(
-    Row(
-        "read self, inverse, index, from_type, dtype",
-        1,
-        "self",
-        writes=f"{item} * self.n",
-        precision=precision,
-        fits=f"dtype == {code}",
-    )
-    for code, (item, precision) in _WIDE.items()
-)
-register({"tex_ts::cast_from_fp8_ts": _WIDENED}, "element-wise")
-
-
-def _activation(cost: int, gated: bool = False) -> Row:
-    """``cost`` FLOPs for each number of the result, of which a gate leaves half; quantized as well where the result is fp8."""
-    made = "self.n // 2" if gated else "self.n"
-    return Row(
-        "read self, scale, range, inverse, index, dtype",
-        other=f"{made} * ({cost} + {_NARROW} * (dtype > 5))",
-        writes=f"{made} * (4 if dtype == 3 else 2 if dtype < 6 else 1)",
-        fits="dtype in (3, 4, 5, 6, 7)",
-    )
-
-
-_ACTIVATIONS: Final[dict[str, Row]] = {
-    "tex_ts::gelu_ts": _activation(costs.GELU),
-    "tex_ts::relu_ts": _activation(costs.BASIC),
-    "tex_ts::qgelu_ts": _activation(costs.SILU + 1),
-    "tex_ts::srelu_ts": _activation(2),
-    "tex_ts::geglu_ts": _activation(costs.GELU + 1, gated=True),
-    "tex_ts::reglu_ts": _activation(2, gated=True),
-    "tex_ts::swiglu_ts": _activation(costs.SILU + 1, gated=True),
-}
-register(_ACTIVATIONS, "element-wise")
-
-_NORMS: Final[dict[str, Row]] = {  # of inference: without statistics
-    "tex_ts::layernorm_fwd_inf_ts": Row("read self, read weight, read bias", LAYER_NORM, "self", "self"),
-    "tex_ts::layernorm_fwd_fp8_inf_ts": Row("read self, read weight, read bias", LAYER_NORM + _NARROW, "self", writes="self.n"),
-    "tex_ts::rmsnorm_fwd_inf_ts": Row("read self, read weight", costs.RMS_NORM, "self", "self"),
-    "tex_ts::rmsnorm_fwd_fp8_inf_ts": Row("read self, read weight", costs.RMS_NORM + _NARROW, "self", writes="self.n"),
-}
-register(_NORMS, "normalisation")
-
-# --- layouts of attention ----------------------------------------------------------------------------------------------------------
-
-_CONVERT: Final = "te_attention::convert_{0} te_kv_cache::convert_{0}"
-_LAYOUTS: Final[dict[str, Row]] = {
-    # Queries, keys and values that lie together in [s, b, heads, 3 * depth], of which the argument is a view of the queries.
-    "te_attention::fa_prepare_fwd": Row("read queries", reads="3 * queries.n * queries.item", writes="3 * queries.n * queries.item"),
-    "te_attention::fa_prepare_bwd": Row(
-        "read queries, read keys, read values",
-        reads="queries.n * queries.item + keys.n * keys.item + values.n * values.item",
-        result="queries keys values",
-    ),
-    # Packed sequences [tokens, ...] from or to [batch, longest, ...]; places beyond the end of a sequence are not moved.
-    _CONVERT.format("thd_to_bshd"): Row("read self, read ends", reads="self.n * self.item + ends.size", result="self"),
-    _CONVERT.format("bshd_to_thd"): Row(
-        "read self[batch longest *rest], read ends, tokens",
-        reads="tokens * rest * self.item + ends.size",
-        writes="tokens * rest * self.item",
-    ),
-    # New keys and values into the pages of a cache.
-    "te_kv_cache::copy_to_kv_cache": Row(
-        "read keys, read values, key_cache, value_cache, read pages?, read new_lengths?, read lengths?", result="keys values"
-    ),
-}
-register(_LAYOUTS, "copy")
-
-# --- routing of tokens -------------------------------------------------------------------------------------------------------------
-
-_SOFTMAX: Final = "scores by a softmax, because the name of the function is not recorded"
-_ROUTE: Final = costs.SOFTMAX + 1  # and the choice of the best
-_ROUTE_GRADIENT: Final = costs.SOFTMAX_BACKWARD + 1
+_TABLE: Final = f"""
+[element-wise tensors_only]
+# Two multiplications and an addition an element; the sine and cosine of each angle.
+FusedRoPEFunc: read x, read angles, read starts?, read ends? -> x; cost = 3; per = x; other = 2 * TRANSCENDENTAL * angles.n
+# Queries, keys and values that lie together: the first two rotate, all are copied. Their sizes are a list, which traces leave out.
+FusedQKVRoPEFunc: read packed, read of_queries, read of_keys -> packed;
+    rotated = returned_tensor(0).n + returned_tensor(1).n if returned_tensor(0) else packed.n;
+    other = 3 * rotated + 2 * TRANSCENDENTAL * (of_queries.n + of_keys.n); given = not returned_tensor(0);
+    assumption = values rotate as well, because their size is not recorded
+[element-wise with_gradients]
+FusedQKVRoPEFuncBackward: update grads+, packed, read of_queries, read of_keys;
+    other = 3 * sum(grad.numel for grad in grads.tensors[:2]) + 2 * TRANSCENDENTAL * (of_queries.n + of_keys.n)
+[element-wise with_gradient]
+FusedRoPEFuncBackward: update grad, inputs, read angles; cost = 3; per = grad; other = 2 * TRANSCENDENTAL * angles.n
+[reduction functions]
+te_softmax::scaled_softmax_fwd te_softmax::scaled_masked_softmax_fwd te_softmax::scaled_upper_triang_masked_softmax_fwd
+    te_softmax::scaled_aligned_causal_masked_softmax_fwd: {SOFTMAX}
+te_softmax::scaled_softmax_bwd te_softmax::scaled_masked_softmax_bwd te_softmax::scaled_upper_triang_masked_softmax_bwd
+    te_softmax::scaled_aligned_causal_masked_softmax_bwd: {SOFTMAX_GRADIENT}
+[reduction]
+# The gradient takes the place of the logits. The function of QuACK that has this name has no number after the labels, and keeps the
+# logarithm of each row's sum for its backward.
+CrossEntropyFunction: update logits, read target, smoothing=0.0; cost = SOFTMAX + 2; per = logits; writes = 4 * target.n;
+    fits = isinstance(value('smoothing'), float); assumption = gradients computed in the forward
+    | read logits, read target; cost = SOFTMAX; per = logits; writes = 8 * target.n
+[matmul]
+tex_ts::te_gemm_ts: read left, left_scale, left_index, left_type, flip_left, read right, right_scale, right_index, right_type,
+    flip_right, write out, out_scale, out_type, range, view bias?, bias_type, view gelu?, grad, workspace, workspace_size,
+    accumulate, split; n = out[-1]; k = left.n // n; m = out.n // n; back = bool(grad) if bias.n or gelu.n else 0;
+    adds = bool(accumulate); matrix = 2 * m * k * n;
+    other = out.n * (adds + (GELU + 6 * back) * bool(gelu.n)) + (right.n if back else out.n) * bool(bias.n);
+    also = out.size * adds + (gelu.size if back else bias.size); writes = bias.n * bias.item if back else gelu.n * gelu.item;
+    precision = fp8; fits = left.dtype == 'uint8' and k * m == right.n
+    | ; precision = ; fits = k * m == right.n
+[element-wise]
+# Fp8, and the largest magnitude for the scales of later steps.
+tex_ts::cast_to_fp8_ts tex_ts::cast_to_fp8_noalloc_ts: read self; cost = (QUANTIZE + 2); per = self; writes = self.n
+tex_ts::cast_from_fp8_ts: read self, inverse, index, from_type, dtype; cost = 1; per = self; writes = 4 * self.n; precision = fp32;
+    fits = dtype == 3
+    | ; writes = 2 * self.n; precision = fp16; fits = dtype == 4
+    | ; writes = 2 * self.n; precision = bf16; fits = dtype == 5
+# Quantized as well where the result is fp8; of gated ones half the numbers are left.
+tex_ts::gelu_ts: read self, scale, range, inverse, index, dtype; each = GELU; made = self.n;
+    other = made * (each + (QUANTIZE + 2) * (dtype > 5)); writes = made * (4 if dtype == 3 else 2 if dtype < 6 else 1);
+    fits = dtype in (3, 4, 5, 6, 7)
+tex_ts::relu_ts like tex_ts::gelu_ts: ; each = BASIC
+tex_ts::qgelu_ts like tex_ts::gelu_ts: ; each = SILU + 1
+tex_ts::srelu_ts like tex_ts::gelu_ts: ; each = 2
+tex_ts::geglu_ts like tex_ts::gelu_ts: ; each = GELU + 1; made = self.n // 2
+tex_ts::reglu_ts like tex_ts::gelu_ts: ; each = 2; made = self.n // 2
+tex_ts::swiglu_ts like tex_ts::gelu_ts: ; each = SILU + 1; made = self.n // 2
+[normalisation]
+tex_ts::layernorm_fwd_inf_ts: read self, read weight, read bias -> self; cost = LAYER_NORM; per = self
+tex_ts::layernorm_fwd_fp8_inf_ts: read self, read weight, read bias; cost = LAYER_NORM + (QUANTIZE + 2); per = self; writes = self.n
+tex_ts::rmsnorm_fwd_inf_ts: read self, read weight -> self; cost = RMS_NORM; per = self
+tex_ts::rmsnorm_fwd_fp8_inf_ts: read self, read weight; cost = RMS_NORM + (QUANTIZE + 2); per = self; writes = self.n
+[copy]
+# Queries, keys and values that lie together in [s, b, heads, 3 * depth], of which the argument is a view of the queries.
+te_attention::fa_prepare_fwd: read queries; reads = 3 * queries.n * queries.item; writes = 3 * queries.n * queries.item
+te_attention::fa_prepare_bwd: read queries, read keys, read values -> queries keys values;
+    reads = queries.n * queries.item + keys.n * keys.item + values.n * values.item
+# Packed sequences [tokens, ...] from or to [batch, longest, ...]; places beyond the end of a sequence are not moved.
+te_attention::convert_thd_to_bshd te_kv_cache::convert_thd_to_bshd: read self, read ends -> self;
+    reads = self.n * self.item + ends.size
+te_attention::convert_bshd_to_thd te_kv_cache::convert_bshd_to_thd: read self[batch longest *rest], read ends, tokens;
+    reads = tokens * rest * self.item + ends.size; writes = tokens * rest * self.item
+# New keys and values into the pages of a cache.
+te_kv_cache::copy_to_kv_cache: read keys, read values, key_cache, value_cache, read pages?, read new_lengths?,
+    read lengths? -> keys values
+[moe tensors_only]
 # Logits [tokens, experts]. Scores like these, a byte that says whether a token goes to an expert, scores in float32 for the backward.
-_ROUTINGS: Final[dict[str, Row]] = {
-    "FusedTopkScoreFunction": Row(
-        "read logits[tokens experts], read bias?", _ROUTE, "logits", "logits", assumption=_SOFTMAX, writes="(1 + 4) * logits.n"
-    ),
-    "FusedComputeScoresForMoEAuxLoss": Row(
-        "read logits[tokens experts], read bias?", _ROUTE, "logits", assumption=_SOFTMAX, writes="(4 + 1 + 4) * logits.n"
-    ),
-    # The sum over experts of their tokens times the sum of their probabilities.
-    "FusedAuxLoss": Row("read scores, read counts", 1, "scores counts counts", writes="8"),
-}
-_GRADIENTS: Final[dict[str, Row]] = {
-    "FusedTopkScoreFunctionBackward": Row(
-        "read grad, write logits[tokens experts]", _ROUTE_GRADIENT, "logits", precision="logits", assumption=_SOFTMAX,
-        reads="grad.size + (4 + 1) * logits.n",
-    ),
-    "FusedComputeScoresForMoEAuxLossBackward": Row(
-        "read grad, write logits[tokens experts]", _ROUTE_GRADIENT, "logits", precision="logits", assumption=_SOFTMAX,
-        reads="grad.size + 4 * logits.n",
-    ),
-    "FusedAuxLossBackward": Row(
-        "grad, write scores, read counts", 1, "scores", precision="scores", reads="counts.size + 8"
-    ),
-}  # fmt: skip
-register(_ROUTINGS, "moe", given=tensors_only)
-register(_GRADIENTS, "moe", given=with_gradient)
+# The cost is that of a softmax, and of the choice of the best.
+FusedTopkScoreFunction: read logits[tokens experts], read bias? -> logits; cost = SOFTMAX + 1; per = logits;
+    writes = (1 + 4) * logits.n; assumption = scores by a softmax, because the name of the function is not recorded
+FusedComputeScoresForMoEAuxLoss: read logits[tokens experts], read bias?; cost = SOFTMAX + 1; per = logits;
+    writes = (4 + 1 + 4) * logits.n; assumption = scores by a softmax, because the name of the function is not recorded
+# The sum over experts of their tokens times the sum of their probabilities.
+FusedAuxLoss: read scores, read counts; cost = 1; per = scores counts counts; writes = 8
+[moe with_gradient]
+FusedTopkScoreFunctionBackward: read grad, write logits[tokens experts]; cost = SOFTMAX_BACKWARD + 1; per = logits;
+    reads = grad.size + (4 + 1) * logits.n; precision = logits; assumption = scores by a softmax,
+    because the name of the function is not recorded
+FusedComputeScoresForMoEAuxLossBackward: read grad, write logits[tokens experts]; cost = SOFTMAX_BACKWARD + 1; per = logits;
+    reads = grad.size + 4 * logits.n; precision = logits; assumption = scores by a softmax,
+    because the name of the function is not recorded
+FusedAuxLossBackward: grad, write scores, read counts; cost = 1; per = scores; reads = counts.size + 8; precision = scores
+[element-wise dispatches]
+# Whether the gradient is scaled depends on the value of the one that is given.
+CrossEntropyFunctionBackward:
+[matmul by=products]
+tex_ts::te_grouped_gemm_ts: out out_offset out_scale out_type
+tex_ts::te_grouped_gemm_single_output_ts: splits out out_offset out_scale out_type
+"""
+table(_TABLE, products=products)

@@ -11,7 +11,7 @@ the kernels that widen the weight: a layer is x @ W^T + s * (x @ A^T) @ B^T; W m
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -21,78 +21,13 @@ from rooflines.roofline.formulas.arguments import NotCounted, size, size_of, wri
 from rooflines.roofline.formulas.experts import SPREAD, share
 from rooflines.roofline.formulas.libraries.norms import KIND, norm_backward, norm_forward, norm_of, register_norms
 from rooflines.roofline.formulas.matmul import product_flops
-from rooflines.roofline.formulas.nodes import gradients_and_forward, parts, with_gradient
+from rooflines.roofline.formulas.nodes import gradients_and_forward
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.registry import dispatches, formula
-from rooflines.roofline.formulas.rows import Row, register
+from rooflines.roofline.formulas.registry import formula
+from rooflines.roofline.formulas.tables import table
 
-# silu(a) * b; backward: a: s * (1 + a * (1 - s)) * b * g; b: silu(a) * g.
-_SWIGLU: Final = (costs.SILU + 1, costs.SILU + 7)
-# gelu(a) * b by a tanh of a polynomial of degree 3.
-_GEGLU: Final = (costs.TANH + 9, costs.TANH + 20)
-# Function -> FLOPs for an element of the result, and of its backward, which computes the activation again.
-_GATES: Final[dict[str, tuple[int, int]]] = {
-    **dict.fromkeys(("SwiGLUFunction", "BiasSwiGLUFunction", "WeightedSwiGLUFunction"), _SWIGLU),
-    **dict.fromkeys(("GeGLUFunction", "BiasGeGLUFunction"), _GEGLU),
-    **dict.fromkeys(("WeightedQuickGeGLUFunction", "WeightedBiasQuickGeGLUFunction"), (_SWIGLU[0] + 1, _SWIGLU[1] + 2)),
-    "SigmoidGLUFunction": (costs.SIGMOID + 1, costs.SIGMOID + 5),
-}
-_PLAIN: Final[dict[str, tuple[int, int]]] = {
-    "GeLUFunction": (costs.TANH + 8, costs.TANH + 16),
-    "FastGeLUFunction": (costs.TANH + 8, costs.TANH + 16),
-    "SwishFunction": (costs.SILU, costs.SIGMOID + 5),
-    "SigmoidFunction": (costs.SIGMOID, costs.SIGMOID + 3),
-    "LogSigmoidFunction": (costs.SOFTPLUS + 1, costs.SIGMOID + 2),
-    "SquaredReLUFunction": (2, 3),
-    "WeightedSquaredReLUFunction": (2, 3),
-}
-# Of Liger and Mamba, which own what is below them.
-_OWN_GATES: Final = {"LigerSiLUMulFunction": _SWIGLU, "LigerGELUMulFunction": _GEGLU}
-_OWN: Final = {"LigerReLUSquaredFunction": (2, 3)}
-
-
-def _activations(costs_of: dict[str, tuple[int, int]], operands: str, made: str) -> dict[str, Row]:
-    """Functions and their backward, which has a gradient for each operand; of a bias or a weight a product and a sum."""
-    rows: dict[str, Row] = {}
-    fits = "up or x[-1] % 2 == 0" if "?" in operands else ""
-    for name, (cost, back_cost) in costs_of.items():
-        rows[name] = Row(f"{operands}, read more*", other=f"{made} * ({cost} + len(more))", writes=f"{made} * x.item", fits=fits)
-        rows[f"{name}Backward"] = Row(
-            f"read grad, {operands}, update more*".replace("read x", "update x").replace("read up", "update up"),
-            other=f"{made} * ({back_cost} + 2 * len(more))", precision="x", fits=fits,
-        )  # fmt: skip
-    return rows
-
-
-_PAIR: Final = "read x[*rows k], read up[*=rows =k]"
-register(_activations(_GATES, f"{_PAIR}?", "(x.n if up else x.n // 2)"), "element-wise", wraps=True, functions=True)
-register(_activations({"SwiGLU": _SWIGLU}, f"{_PAIR}?", "(x.n if up else x.n // 2)"), "element-wise", functions=True)
-register(_activations(_OWN_GATES, _PAIR, "x.n"), "element-wise", functions=True)
-register(_activations(_PLAIN, "read x", "x.n"), "element-wise", wraps=True, functions=True)
-register(_activations(_OWN, "read x", "x.n"), "element-wise", functions=True)
-
-# --- a gate and the layer behind it ------------------------------------------------------------------------------------------------
-
-# (silu(a) * b) @ weight^T, perhaps with a bias; what is between is not kept.
-_LAYERS: Final[dict[str, Row]] = {
-    "SwiGLULinearFunction": Row(
-        "read gate[*rows k], read up[*=rows =k], read weight[n =k], read bias?",
-        matrix="2 * rows * k * n",
-        other=f"gate.n * {_SWIGLU[0]} + rows * n * len(bias)",
-        writes="rows * n * gate.item",
-    ),
-    "SwiGLULinearFunctionBackward": Row(
-        "read grad, update gate[*rows k], update up[*=rows =k], update weight[n =k], write bias?",
-        matrix="2 * 2 * rows * k * n",
-        other=f"gate.n * {_SWIGLU[1]} + grad.n * len(bias)",
-    ),
-}
-register(_LAYERS, "matmul", functions=True)
-
-# --- norms -------------------------------------------------------------------------------------------------------------------------
-
-_SILU: Final = "a gate of SiLU, because the name of the activation is not recorded"
-
+register_norms("LigerRMSNormFunction", "LigerFusedAddRMSNormFunction", rms=True)
+register_norms("LigerLayerNormFunction", rms=False)
 register_norms("LayerNormFunction", "RMSNormFunction", rms=None)
 
 
@@ -104,21 +39,10 @@ def _gated_norm(signature: Signature) -> Work:
     if len(tensors) < 2 or tensors[0].numel != tensors[1].numel:
         raise NotCounted("shapes not recorded")
     gate, norm = tensors[1], norm_of((tensors[0], *tensors[2:]), None)
-    assumption = f"{KIND}; {_SILU}"
+    assumption = f"{KIND}; a gate of SiLU, because the name of the activation is not recorded"
     cost, results = (costs.SILU + 7, written(gate)) if gradients else (costs.SILU + 1, 0)
     gated = Work(0, gate.numel * cost, size(gate), results, precision_of(gate.dtype))
     return (norm_backward(norm, gradients, assumption) if gradients else norm_forward(norm, assumption=assumption)) + gated
-
-
-_UNITS: Final[dict[str, Row]] = {
-    # x / |x|, and 1 / |x| of each row for the backward.
-    "L2NormFunction": Row("read x[*rows k]", costs.WEIGHT_NORM, "x", result="x", writes="4 * rows"),
-    # (g - y * sum(g * y)) / |x|.
-    "L2NormFunctionBackward": Row(
-        "read grad[*rows k], x", costs.WEIGHT_NORM_BACKWARD, "grad", result="grad", reads="2 * grad.size + 4 * rows"
-    ),
-}
-register(_UNITS, "normalisation", functions=True)
 
 
 def _unsloth(signature: Signature, rms: bool) -> Work:
@@ -134,158 +58,8 @@ def _unsloth(signature: Signature, rms: bool) -> Work:
 for _name, _rms in {"Fast_RMS_Layernorm": True, "Fast_Layernorm": False}.items():
     formula(_name, f"{_name}Backward", category="normalisation")(partial(_unsloth, rms=_rms))
 
-# --- rotary embeddings -------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Rope:
-    """``count`` tensors rotate, in place unless ``copies``; of packed ones [batch, steps, 2 or 3, heads, depth] those that are no
-    values. ``twice`` says that the angle of a pair stands twice in a row of the tables."""
-
-    count: int = 1
-    copies: bool = False
-    twice: bool = False
-    packed: bool = False
-
-
-_ROPES: Final[dict[str, _Rope]] = {
-    "RotaryEmbeddingFunction": _Rope(copies=True),
-    "ApplyRotaryEmb": _Rope(copies=True),
-    "ApplyRotaryEmbQKV_": _Rope(packed=True),
-    "ApplyRotaryEmbKV_": _Rope(packed=True),
-    "Fast_RoPE_Embedding": _Rope(twice=True),
-    "Fast_RoPE_Embedding_QK": _Rope(count=2, twice=True),
-}
-
-
-def _rotate(signature: Signature, rope: _Rope) -> Work:
-    """x * cos - y * sin; a function that copies writes what does not turn as well, unless its fifth argument asks for ``inplace``."""
-    gradients, forward = gradients_and_forward(signature)
-    if gradients:
-        forward = replace(forward, args=(*gradients[: rope.count], *forward.args[rope.count :]))
-    tensors = forward.tensors
-    if len(tensors) < rope.count + 2 or not tensors[rope.count].shape:
-        raise NotCounted("shapes not recorded")
-    rotating, angles = tensors[: rope.count], tensors[rope.count : rope.count + 2]
-    turned = 0
-    for one in rotating:
-        if rope.packed and (len(one.shape) != 5 or one.shape[2] not in (2, 3)):
-            raise NotCounted("number of heads that rotate not recorded")
-        width = min(angles[0].shape[-1] * (1 if rope.twice else 2), one.shape[-1])
-        turned += one.numel // one.shape[-1] * width * (one.shape[2] - 1 if rope.packed else 1) // (one.shape[2] if rope.packed else 1)
-    copied = rope.copies and forward.arg(4, False) is not True
-    moved = written(*rotating) if copied else turned * rotating[0].itemsize
-    return Work(0, turned * costs.ROTARY_EMBEDDING, moved + size(*angles), moved, precision_of(rotating[0].dtype))
-
-
-for _name, _rope in _ROPES.items():
-    formula(_name, f"{_name}Backward", category="element-wise")(partial(_rotate, rope=_rope))
-
-# --- losses ------------------------------------------------------------------------------------------------------------------------
-
-# [tokens, hidden] @ [vocabulary, hidden]^T, the loss of it, and the gradients of both: the logits are never kept.
-_LINEAR_LOSS: Final = Row(
-    "update input[*tokens k], read target, update weight[vocabulary =k], update bias[=vocabulary]?",
-    matrix="3 * 2 * tokens * k * vocabulary", other="tokens * vocabulary * (SOFTMAX + 2)", writes="4",
-    assumption="gradients computed in the forward",
-)  # fmt: skip
-register({"FusedLinearCrossEntropyFunction": _LINEAR_LOSS}, "matmul", functions=True)
-
-# Whether the gradients are scaled depends on the value of the gradient that is given.
-dispatches("FusedLinearCrossEntropyFunctionBackward", category="element-wise")
-
-# --- norms -------------------------------------------------------------------------------------------------------------------------
-
-register_norms("LigerRMSNormFunction", "LigerFusedAddRMSNormFunction", rms=True)
-register_norms("LigerLayerNormFunction", rms=False)
-
-# A row of the norm is a group; means and deviations in float32 are kept.
-_GROUP_NORM: Final = Row(
-    "read x[batch *rest], read weight, read bias, channels, groups",
-    costs.MEAN_AND_VARIANCE + costs.SCALE_AND_SHIFT + 2,
-    result="x",
-    writes="8 * batch * groups",
-    per="x",
-)
-_GROUP_NORM_GRADIENT: Final = Row(
-    "read grad, update x[batch *rest], update weight, write bias, channels, groups",
-    costs.LAYER_NORM_BACKWARD,
-    "x",
-    also="8 * batch * groups",
-    precision="x",
-)
-register({"LigerGroupNormFunction": _GROUP_NORM}, "normalisation")
-register({"LigerGroupNormFunctionBackward": _GROUP_NORM_GRADIENT}, "normalisation", given=with_gradient)
-
-# --- element by element ------------------------------------------------------------------------------------------------------------
-
-_LIGER_ROPES: Final = ("LigerRopeFunction", "LigerQwen2VLMRopeFunction", "LigerLlama4RopeFunction")
-_ELEMENTS: Final[dict[str, Row]] = {
-    # gamma * tanh(alpha * x) + beta
-    "LigerDyTFunction": Row("read input, read alpha, read gamma, read beta?", other="input.n * (TANH + 2 + len(beta))", result="input"),
-    # t again; x: g * gamma * (1 - t²) * alpha; of alpha, gamma and beta a sum each.
-    "LigerDyTFunctionBackward": Row(
-        "read grad, update input, update alpha, update gamma, write beta?",
-        other="input.n * (TANH + 1 + 5 + 2 + 2 + len(beta))",
-        precision="input",
-    ),
-    # Queries and keys turned in place by tabulated angles: two multiplications and an addition an element.
-    " ".join(_LIGER_ROPES): Row("update queries, update keys, read angles, read more*", costs.ROTARY_EMBEDDING, "queries keys"),
-    " ".join(f"{name}Backward" for name in _LIGER_ROPES): Row(
-        "update grads*, queries, keys, read angles, read more*", other="ROTARY_EMBEDDING * grads.n"
-    ),
-}
-register(_ELEMENTS, "element-wise", functions=True)
-
-# --- losses ------------------------------------------------------------------------------------------------------------------------
-
 _EARLY: Final = "gradients computed in the forward"
-# FLOPs an element of a divergence and its gradient.
-_JSD: Final = 3 * costs.TRANSCENDENTAL + 2 * costs.TRANSCENDENTAL + 12
-_DIVERGENCE: Final = "update first, read second, read labels*"
-_ROWS: Final[dict[str, Row]] = {
-    "LigerSoftmaxFunction": Row("read input", costs.SOFTMAX, result="input"),
-    "LigerSoftmaxFunctionBackward": Row("read grad", costs.SOFTMAX_BACKWARD, "grad", result="grad", reads="2 * grad.size"),
-    # Of logits [tokens, vocabulary]; their gradient takes their place.
-    "LigerCrossEntropyFunction": Row(
-        "update logits, read target, read weights*", costs.SOFTMAX + 2, "logits", writes="4", assumption=_EARLY
-    ),
-    "LigerJSDFunction": Row(_DIVERGENCE, _JSD, "first", writes="4", assumption=_EARLY),
-    "LigerTVDLossFunction": Row(_DIVERGENCE, 5, "first", writes="4", assumption=_EARLY),
-    # y * (log(y) - x), summed.
-    "LigerKLDivLossFunction": Row("read first, read second", costs.TRANSCENDENTAL + 4, "first", writes="4 * first[0]"),
-}
-register(_ROWS, "reduction", functions=True)
-_LINEAR: Final[dict[str, Row]] = {
-    # [tokens, hidden] @ [vocabulary, hidden]^T, the loss of it, and the gradients of both: the logits are never kept.
-    "LigerFusedLinearCrossEntropyFunction": Row(
-        "update input[*tokens k], update weight[vocabulary =k], read target, read rest*",
-        matrix="3 * 2 * tokens * k * vocabulary",
-        other="tokens * vocabulary * (SOFTMAX + 2)",
-        writes="4",
-        assumption=_EARLY,
-    ),
-    # Logits of a student and of a teacher, their divergence, and the gradients of the student's two operands.
-    "LigerFusedLinearJSDFunction": Row(
-        "update student[*tokens k], update weight[vocabulary *hidden], read teacher[*rows width], read second, read labels*",
-        matrix="3 * 2 * tokens * k * vocabulary + 2 * tokens * width * vocabulary",
-        other=f"tokens * vocabulary * (2 * SOFTMAX + {_JSD})",
-        writes="4",
-        assumption=_EARLY,
-    ),
-}
-register(_LINEAR, "matmul", functions=True)
-
-# Whether the gradients are scaled depends on the value of the gradient that is given.
-dispatches(
-    *(f"Liger{name}FunctionBackward" for name in ("CrossEntropy", "JSD", "TVDLoss", "FusedLinearCrossEntropy", "FusedLinearJSD")),
-    category="element-wise",
-)
-
-# --- layers with adapters ----------------------------------------------------------------------------------------------------------
-
 _UNSLOTH_LAYERS: Final = {"LoRA_MLP": 3, "LoRA_QKV": 3, "LoRA_W": 1}
-_GATE: Final = (costs.SILU + 1, costs.SILU + 7)
 
 
 def _layers(tensors: tuple[TensorArg, ...], count: int) -> list[tuple[TensorArg, TensorArg, TensorArg]]:
@@ -308,7 +82,7 @@ def _adapted(signature: Signature) -> Work:
     with g.
     """
     name, back = signature.name.removesuffix("Backward"), signature.name.endswith("Backward")
-    gradients, call = parts(signature) if back else ((), signature)
+    gradients, call = gradients_and_forward(signature)
     if not call.tensors:
         raise NotCounted("shapes not recorded")
     inputs = call.tensors[0]
@@ -325,35 +99,11 @@ def _adapted(signature: Signature) -> Work:
     operand = weight if weight.startswith("float8") and not back else inputs.dtype
     return Work(
         matrix_flops=2 * rows * products,
-        other_flops=gated * _GATE[back] + widened + outputs * (not back),
+        other_flops=gated * (costs.SILU + (7 if back else 1)) + widened + outputs * (not back),
         bytes_read=size(*gradients, *call.tensors) + 2 * gated * size_of(inputs.dtype) * back,
         bytes_written=written(inputs, *(one for layer in layers for one in layer[1:])) if back else outputs * size_of(inputs.dtype),
         precision=matrix_precision_of(operand),
     )
-
-
-# --- layers in fp8 -----------------------------------------------------------------------------------------------------------------
-
-_FP8: Final = ("FP8BlockQuantLinear", "FbgemmFp8Linear_matmul", "FP8_fbgemm_block_linear")
-_NARROW: Final[dict[str, Row]] = {
-    # x [..., in], a weight [out, in] with its scales, perhaps a bias; the input becomes fp8 first.
-    " ".join(_FP8): Row(
-        "read input[*rows k], read weight[n =k], read scale, read bias*",
-        costs.QUANTIZE + 2,
-        matrix="2 * rows * k * n",
-        other="rows * n * (1 + bool(bias))",
-        writes="rows * n * input.item",
-        precision="weight",
-    ),
-    # Of the input alone, with the weight widened.
-    " ".join(f"{name}Backward" for name in _FP8): Row(
-        "read grad, write input[*rows k], read weight[n =k], read scale", 1, "weight", matrix="2 * rows * k * n"
-    ),
-}
-register(_NARROW, "matmul", functions=True)
-
-
-# --- grouped products --------------------------------------------------------------------------------------------------------------
 
 
 @formula("GroupedGemm", "GroupedGemmBackward", category="matmul")
@@ -362,7 +112,7 @@ def _grouped(signature: Signature) -> Work:
 
     Backward, a product for each operand; the rows of a token are added up.
     """
-    gradients, call = parts(signature) if signature.name.endswith("Backward") else ((), signature)
+    gradients, call = gradients_and_forward(signature)
     if len(call.tensors) < 3 or len(call.tensors[1].shape) != 3:
         raise NotCounted("shapes not recorded")
     inputs, weight, *small = call.tensors
@@ -379,3 +129,123 @@ def _grouped(signature: Signature) -> Work:
         return Work(2 * flops, added, read, written(inputs, weight), precision_of(inputs.dtype), SPREAD)
     outputs = first if inputs.shape[-1] == second else second
     return Work(flops, 0, read, rows * outputs * size_of(inputs.dtype), matrix_precision_of(inputs.dtype), SPREAD)
+
+
+table(f"""
+[element-wise functions wraps]
+# A gate, silu(a) * b, of two halves or two tensors; then a bias or weights. Back the activation again, a: s * (1 + a * (1 - s)) * b
+# * g, b: silu(a) * g, and of a bias or a weight a product and a sum.
+SwiGLUFunction BiasSwiGLUFunction WeightedSwiGLUFunction: read x[*rows k], read up[*=rows =k]?, read more*; each = SILU + 1;
+    made = x.n if up else x.n // 2; other = made * (each + len(more)); writes = made * x.item; fits = up or x[-1] % 2 == 0
+SwiGLUFunctionBackward BiasSwiGLUFunctionBackward WeightedSwiGLUFunctionBackward: read grad, update x[*rows k],
+    update up[*=rows =k]?, update more*; each = SILU + 7; made = x.n if up else x.n // 2; other = made * (each + 2 * len(more));
+    precision = x; fits = up or x[-1] % 2 == 0
+# gelu(a) * b by a tanh of a polynomial of degree 3.
+GeGLUFunction BiasGeGLUFunction like SwiGLUFunction: ; each = TANH + 9
+GeGLUFunctionBackward BiasGeGLUFunctionBackward like SwiGLUFunctionBackward: ; each = TANH + 20
+WeightedQuickGeGLUFunction WeightedBiasQuickGeGLUFunction like SwiGLUFunction: ; each = SILU + 2
+WeightedQuickGeGLUFunctionBackward WeightedBiasQuickGeGLUFunctionBackward like SwiGLUFunctionBackward: ; each = SILU + 9
+SigmoidGLUFunction like SwiGLUFunction: ; each = SIGMOID + 1
+SigmoidGLUFunctionBackward like SwiGLUFunctionBackward: ; each = SIGMOID + 5
+GeLUFunction FastGeLUFunction like SwiGLUFunction: read x, read more*; each = TANH + 8; made = x.n; fits =
+GeLUFunctionBackward FastGeLUFunctionBackward like SwiGLUFunctionBackward: read grad, update x, update more*; each = TANH + 16;
+    made = x.n; fits =
+SwishFunction like GeLUFunction: ; each = SILU
+SwishFunctionBackward like GeLUFunctionBackward: ; each = SIGMOID + 5
+SigmoidFunction like GeLUFunction: ; each = SIGMOID
+SigmoidFunctionBackward like GeLUFunctionBackward: ; each = SIGMOID + 3
+LogSigmoidFunction like GeLUFunction: ; each = SOFTPLUS + 1
+LogSigmoidFunctionBackward like GeLUFunctionBackward: ; each = SIGMOID + 2
+SquaredReLUFunction WeightedSquaredReLUFunction like GeLUFunction: ; each = 2
+SquaredReLUFunctionBackward WeightedSquaredReLUFunctionBackward like GeLUFunctionBackward: ; each = 3
+[element-wise functions]
+# Of Liger and Mamba, which own what is below them.
+SwiGLU like SwiGLUFunction:
+SwiGLUBackward like SwiGLUFunctionBackward:
+LigerSiLUMulFunction like SwiGLUFunction: read x[*rows k], read up[*=rows =k], read more*; made = x.n; fits =
+LigerSiLUMulFunctionBackward like SwiGLUFunctionBackward: read grad, update x[*rows k], update up[*=rows =k], update more*;
+    made = x.n; fits =
+LigerGELUMulFunction like LigerSiLUMulFunction: ; each = TANH + 9
+LigerGELUMulFunctionBackward like LigerSiLUMulFunctionBackward: ; each = TANH + 20
+LigerReLUSquaredFunction like GeLUFunction: ; each = 2
+LigerReLUSquaredFunctionBackward like GeLUFunctionBackward: ; each = 3
+# gamma * tanh(alpha * x) + beta
+LigerDyTFunction: read input, read alpha, read gamma, read beta? -> input; other = input.n * (TANH + 2 + len(beta))
+# t again; x: g * gamma * (1 - t²) * alpha; of alpha, gamma and beta a sum each.
+LigerDyTFunctionBackward: read grad, update input, update alpha, update gamma, write beta?;
+    other = input.n * (TANH + 1 + 5 + 2 + 2 + len(beta)); precision = input
+# Queries and keys turned in place by tabulated angles: two multiplications and an addition an element.
+LigerRopeFunction LigerQwen2VLMRopeFunction LigerLlama4RopeFunction: update queries, update keys, read angles, read more*;
+    cost = ROTARY_EMBEDDING; per = queries keys
+LigerRopeFunctionBackward LigerQwen2VLMRopeFunctionBackward LigerLlama4RopeFunctionBackward: update grads*, queries, keys,
+    read angles, read more*; other = ROTARY_EMBEDDING * grads.n
+[element-wise]
+# x * cos - y * sin: into another tensor, with what does not turn, unless a flag says in place;
+RotaryEmbeddingFunction ApplyRotaryEmb: view x[*rest width], read cos, read sin, interleaved=False, inplace=False;
+    turned = x.n // width * min(2 * cos[-1], width); moved = (turned if value('inplace') is True else x.n) * x.item;
+    other = turned * ROTARY_EMBEDDING; reads = moved + cos.size + sin.size; writes = moved; precision = x
+# in place, of packed tensors [batch, steps, 2 or 3, heads, depth] those that are no values;
+ApplyRotaryEmbQKV_ ApplyRotaryEmbKV_ like ApplyRotaryEmb: view x[batch steps parts heads width], read cos, read sin;
+    turned = x.n // width * min(2 * cos[-1], width) * (parts - 1) // parts; moved = turned * x.item; fits = parts in (2, 3)
+# or where the angle of a pair stands twice in a row of the tables.
+Fast_RoPE_Embedding like ApplyRotaryEmb: view x[*rest width], read cos, read sin; turned = x.n // width * min(cos[-1], width);
+    moved = turned * x.item
+Fast_RoPE_Embedding_QK like Fast_RoPE_Embedding: view x[*rest width], view y, read cos, read sin;
+    turned = (x.n + y.n) // width * min(cos[-1], width)
+[element-wise with_gradient]
+RotaryEmbeddingFunctionBackward ApplyRotaryEmbBackward like ApplyRotaryEmb: view x[*rest width], forward, read cos, read sin,
+    interleaved=False, inplace=False
+ApplyRotaryEmbQKV_Backward ApplyRotaryEmbKV_Backward like ApplyRotaryEmbQKV_: view x[batch steps parts heads width], forward,
+    read cos, read sin
+Fast_RoPE_EmbeddingBackward like Fast_RoPE_Embedding: view x[*rest width], forward, read cos, read sin
+[element-wise with_gradients]
+Fast_RoPE_Embedding_QKBackward like Fast_RoPE_Embedding: view x+, query, key, read cos, read sin;
+    turned = x.n // x[-1] * min(cos[-1], x[-1])
+[matmul functions]
+# (silu(a) * b) @ weight^T, perhaps with a bias; what is between is not kept.
+SwiGLULinearFunction: read gate[*rows k], read up[*=rows =k], read weight[n =k], read bias?; matrix = 2 * rows * k * n;
+    other = gate.n * (SILU + 1) + rows * n * len(bias); writes = rows * n * gate.item
+SwiGLULinearFunctionBackward: read grad, update gate[*rows k], update up[*=rows =k], update weight[n =k], write bias?;
+    matrix = 2 * 2 * rows * k * n; other = gate.n * (SILU + 7) + grad.n * len(bias)
+# [tokens, hidden] @ [vocabulary, hidden]^T, the loss of it, and the gradients of both: the logits are never kept.
+FusedLinearCrossEntropyFunction: update input[*tokens k], read target, update weight[vocabulary =k], update bias[=vocabulary]?;
+    matrix = 3 * 2 * tokens * k * vocabulary; other = tokens * vocabulary * (SOFTMAX + 2); writes = 4; assumption = {_EARLY}
+LigerFusedLinearCrossEntropyFunction like FusedLinearCrossEntropyFunction: update input[*tokens k], update weight[vocabulary =k],
+    read target, read rest*
+# Logits of a student and of a teacher, their divergence, and the gradients of the student's two operands.
+LigerFusedLinearJSDFunction: update student[*tokens k], update weight[vocabulary *hidden], read teacher[*rows width], read second,
+    read labels*; matrix = 3 * 2 * tokens * k * vocabulary + 2 * tokens * width * vocabulary;
+    other = tokens * vocabulary * (2 * SOFTMAX + (5 * TRANSCENDENTAL + 12)); writes = 4; assumption = {_EARLY}
+# x [..., in], a weight [out, in] with its scales, perhaps a bias; the input becomes fp8 first.
+FP8BlockQuantLinear FbgemmFp8Linear_matmul FP8_fbgemm_block_linear: read input[*rows k], read weight[n =k], read scale, read bias*;
+    cost = QUANTIZE + 2; matrix = 2 * rows * k * n; other = rows * n * (1 + bool(bias)); writes = rows * n * input.item;
+    precision = weight
+FP8BlockQuantLinearBackward FbgemmFp8Linear_matmulBackward FP8_fbgemm_block_linearBackward: read grad, write input[*rows k],
+    read weight[n =k], read scale; cost = 1; per = weight; matrix = 2 * rows * k * n
+[normalisation functions]
+# x / |x|, and 1 / |x| of each row for the backward.
+L2NormFunction: read x[*rows k] -> x; cost = WEIGHT_NORM; per = x; writes = 4 * rows
+# (g - y * sum(g * y)) / |x|.
+L2NormFunctionBackward: read grad[*rows k], x -> grad; cost = WEIGHT_NORM_BACKWARD; per = grad; reads = 2 * grad.size + 4 * rows
+[normalisation]
+# A row of the norm is a group; means and deviations in float32 are kept.
+LigerGroupNormFunction: read x[batch *rest], read weight, read bias, channels, groups -> x; cost = LAYER_NORM; per = x;
+    writes = 8 * batch * groups
+[normalisation with_gradient]
+LigerGroupNormFunctionBackward: read grad, update x[batch *rest], update weight, write bias, channels, groups;
+    cost = LAYER_NORM_BACKWARD; per = x; also = 8 * batch * groups; precision = x
+[reduction functions]
+LigerSoftmaxFunction: read input -> input; cost = SOFTMAX
+LigerSoftmaxFunctionBackward: read grad -> grad; cost = SOFTMAX_BACKWARD; per = grad; reads = 2 * grad.size
+LigerCrossEntropyFunction: update logits, read target, read weights*; cost = SOFTMAX + 2; per = logits; writes = 4;
+    assumption = {_EARLY}
+LigerJSDFunction: update first, read second, read labels*; cost = 5 * TRANSCENDENTAL + 12; per = first; writes = 4;
+    assumption = {_EARLY}
+LigerTVDLossFunction like LigerJSDFunction: ; cost = 5
+# y * (log(y) - x), summed.
+LigerKLDivLossFunction: read first, read second; cost = TRANSCENDENTAL + 4; per = first; writes = 4 * first[0]
+[element-wise dispatches]
+# Whether the gradients are scaled depends on the value of the gradient that is given.
+FusedLinearCrossEntropyFunctionBackward LigerCrossEntropyFunctionBackward LigerJSDFunctionBackward LigerTVDLossFunctionBackward
+    LigerFusedLinearCrossEntropyFunctionBackward LigerFusedLinearJSDFunctionBackward:
+""")

@@ -14,28 +14,35 @@ from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.arguments import NotCounted, size
 from rooflines.roofline.formulas.counter import registered
 from rooflines.roofline.formulas.registry import FORMULAS, Hints
-from rooflines.roofline.formulas.rows import ROWS, fields_of, row_work
+from rooflines.roofline.formulas.rows import ROWS, fields_of, row_work, steps_of
 from rooflines.roofline.formulas.scaled import SCHEMAS
 
 registered()
 # One operator of each row.
 OPERATORS = {row: (name, number) for name, rows in reversed(ROWS.items()) for number, row in enumerate(rows)}
-HINTS = Hints(output_bytes=4096)
+HINTS = Hints(output_bytes=4096, outputs=(TensorArg((8, 16), "bfloat16"),))
 # Names of tensors of integers.
 INTEGERS = re.compile(
     r"slots|positions|ids|index|lengths|ends|starts|map|places|offsets|labels|target|sizes|counts|permute|order|experts|sequences"
 )
 DTYPES = ("bfloat16", "uint8", "int64")
 # Sizes that the names of dimensions do not say.
-SIZES = {"half": 8, "bit_rate": 4, "axis": 0}
+SIZES = {"half": 8, "bit_rate": 4, "axis": 0, "parts": 3}
 PACKED = "fbgemm::int_nbit_split_embedding_codegen_lookup_function"
+LAYERS = ("FusedDenseFunc", "FusedDenseGeluDenseFunc", "MlpFunction")
 SHAPES = {
+    **{name + end: {"rest": (32, 48)} for name in LAYERS for end in ("", "Backward")},  # a layer with 48 inputs
+    **{f"quack::gemm_{name}_out": {"left": (24, 16), "right": (4, 16, 16)} for name in ("act", "gated", "dact", "dgated")},
+    "natten::token_unpermute_1d": {"self": (24, 16, 16, 16)},
     "tex_ts::te_gemm_ts": {"left": (16, 16), "right": (8, 16), "out": (8, 16)},
     "bitsandbytes::int8_mixed_scaled_mm": {"outliers": (0,)},
     PACKED: {"D_offsets": (3,), "offsets": (9,)},
 }
 # A width of 128 for each of two tables of 4 bits.
-VALUES = {PACKED: {"total_D": 256, "max_int2": 0, "max_int4": 128, "max_int8": 0, "max_float16": 0, "max_float32": 0, "output": 1}}
+VALUES = {
+    "natten::token_unpermute_1d": {"layout": (9,), "tile": (4,), "dilation": (2,)},
+    PACKED: {"total_D": 256, "max_int2": 0, "max_int4": 128, "max_int8": 0, "max_float16": 0, "max_float32": 0, "output": 1},
+}
 
 
 def extent(name, times):
@@ -102,7 +109,7 @@ def figures(row, **times):
 # Rows that read more than their tensors hold: a result or state that was kept, slots of a cache, weights in a list, views.
 READS_MORE = re.compile(
     r".*Backward|te_attention::fa_prepare_fwd|sgl_kernel::transfer_kv_.*|.*fused_(qk_norm_rope|rope_rms|qk_norm_rope_cache).*"
-    r"|.*causal_conv1d_(update|fwd).*|_C::selective_scan_fwd|fbgemm::silu_mul_quantize_i8|vllm::lora_.*"
+    r"|.*causal_conv1d_(update|fwd).*|_C::selective_scan_fwd|FusedRecurrentFunction|fbgemm::silu_mul_quantize_i8|vllm::lora_.*"
 )
 IDS = {row: f"{name} {number or ''}".strip() for row, (name, number) in OPERATORS.items()}
 
@@ -120,6 +127,15 @@ def test_laws_of_a_row(row):
         two, three, four = (figures(row, **{name: times}) for times in (2, 3, 4))
         assert [b - a for a, b in zip(two, three, strict=True)] == [c - b for b, c in zip(three, four, strict=True)], name
         assert four[0] in (two[0], 2 * two[0]), name
+
+
+@pytest.mark.parametrize("row", OPERATORS, ids=IDS.values())
+def test_every_step_of_a_row_is_used(row):
+    """A field with a wrong name is a step. The step ``number`` only asks for an argument, which must be an integer."""
+    steps = dict(steps_of(row.where))
+    texts = [text for text in (row.matrix, row.other, row.reads, row.writes, row.also, row.fits, row.given) if text]
+    used = {name for text in (*texts, *steps.values()) for name in re.findall(r"\w+", text)}
+    assert set(steps) - used <= {"number"}
 
 
 # Elements of the operands along 64 numbers: 16 bits each, 4 bits each, or a weight of 4 bits.
