@@ -47,14 +47,13 @@ class NonFinite(msgspec.Struct, frozen=True, kw_only=True):
     """An operator whose result is not finite, and what it was given.
 
     ``operator`` is its name (``aten::mm``), ``module`` the path of its module, ``module_type`` the class (both empty outside of
-    modules). ``phase`` is ``forward`` (also between backward and optimizer), ``backward`` or ``optimizer``; ``node`` is the autograd
-    function that it ran in (``SqrtBackward0``). ``step`` is the number of the step. ``what`` is ``nan`` if any element is NaN.
-    ``share`` is the share of non-finite elements in the first tensor that has any, with its ``dtype`` and ``shape``.
+    modules). ``phase`` is ``forward`` (also between backward and optimizer), ``backward`` or ``optimizer``. ``step`` is the number of
+    the step. ``what`` is ``nan`` if any element is NaN. ``share`` is the share of non-finite elements in the first tensor that has any,
+    with its ``dtype``.
 
     ``inputs`` is the worst of what the inputs held (``finite``, ``inf``, ``nan``), ``input_magnitude`` the largest magnitude of their
     finite elements. ``given`` says what was not finite before the step: the name of a parameter or buffer (``parameter`` if it is
-    not one of the network's), or ``input``; empty otherwise. ``filled`` says that a non-finite number was an argument of the call
-    (``masked_fill(mask, -inf)``).
+    not one of the network's), or ``input``; empty otherwise.
 
     ``wider`` is the type in which the same call was repeated on the same inputs (``float32`` for 8 and 16 bits, else ``float64``),
     ``wider_finite`` says whether that result was finite, ``wider_magnitude`` is its largest magnitude if it was. All are None if the
@@ -66,16 +65,13 @@ class NonFinite(msgspec.Struct, frozen=True, kw_only=True):
     module: str = ""
     module_type: str = ""
     phase: str
-    node: str = ""
     step: int
     what: Literal["inf", "nan"]
     dtype: str
-    shape: tuple[int, ...]
     share: float
     inputs: Literal["finite", "inf", "nan"]
     input_magnitude: float | None = None
     given: str = ""
-    filled: bool = False
     wider: str | None = None
     wider_finite: bool | None = None
     wider_magnitude: float | None = None
@@ -153,7 +149,7 @@ class _Sources(Watcher):
         return _Before(args, kwargs, changed, out)
 
     def called(self, func: Any, inputs: tuple[Any, ...], result: Any, phase: int, module: int, before: _Before) -> None:
-        name, node = name_of(func), running_node()
+        name = name_of(func)
         if name == _READ:
             if _is_nonfinite(result):
                 self._read = self._source_of(inputs)
@@ -177,7 +173,7 @@ class _Sources(Watcher):
             self._of[value.untyped_storage()] = source
         if phase == OPTIMIZER and before.changed:
             source.reached.add("parameters")
-        elif phase == BACKWARD and node == ACCUMULATE:
+        elif phase == BACKWARD and running_node() == ACCUMULATE:
             source.reached.add("gradients")
 
     def returned(self, result: object) -> None:
@@ -241,16 +237,13 @@ class _Sources(Watcher):
         facts = NonFinite(
             operator=name,
             phase=PHASES[phase],
-            node=running_node(),
             step=self._step,
             what="nan" if state == _NAN else "inf",
             dtype=tensor_arg(bad).dtype,
-            shape=tuple(bad.shape),
             share=float((~bad.isfinite()).double().mean()),
             inputs=("finite", "inf", "nan")[worst],
             input_magnitude=largest,
             given=outside or (known[0].facts.given if known else ""),
-            filled=filled,
             **_wider(func, before, bad.dtype),
         )
         # An infinity that was given to the step may be a mask; a NaN is not.
