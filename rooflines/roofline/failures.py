@@ -1,7 +1,7 @@
 """The likely cause of a failed training: its loss became infinite or NaN, grew, or stayed at chance.
 
-``explain`` tests the causes in order. Those of a non-finite result read the first operator that gives one, those of a loss that does not
-improve read what one step does.
+``explain`` tests the causes in order. Those of a non-finite result read the first operator that gives one; those of a loss that stays
+where it was read what one step does.
 """
 
 from __future__ import annotations
@@ -200,8 +200,8 @@ def _of_update(facts: TrainingFacts, update: Update) -> Explanation | None:
     rate = f" at a learning rate of {facts.learning_rate:.3g}" if facts.learning_rate is not None else ""
     return Explanation(
         "Steps too small",
-        f"{stays} A step changes the loss by about {update.loss_change:.2g}{rate}: {percent(change / abs(losses[-1]))} of it in all steps "
-        "together.",
+        f"{stays} A step changes the loss by about {update.loss_change:.2g}{rate}: {percent(change / abs(losses[-1]))} of it in all "
+        "steps together.",
         "Raise the learning rate, or train for longer; check that the optimizer has the parameters of the network.",
     )
 

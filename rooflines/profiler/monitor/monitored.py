@@ -60,9 +60,8 @@ class PythonMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Allocations of the program's interpreter, recorded with tracemalloc; sitecustomize.py writes them.
 
     ``sites`` are the lines that held most when all together held ``sites_at_bytes``, which is at most the peak. ``tracemalloc_bytes``
-    is what following them took itself, and is part of the process's resident set. ``reading_s`` is what reading the lines took of the
-    processor. ``object_s`` and ``traced_object_s`` are what a small object took to be made and dropped, without tracemalloc and
-    with it. ``ended`` is whether the interpreter came to its end in order.
+    is what following them took itself, and is part of the process's resident set. ``ended`` is whether the interpreter came to its end
+    in order.
     """
 
     schema: str
@@ -72,10 +71,6 @@ class PythonMemory(msgspec.Struct, frozen=True, kw_only=True):
     sites_at_bytes: int = 0
     sites: tuple[PythonSite, ...] = ()
     tracemalloc_bytes: int = 0
-    readings: int = 0
-    reading_s: float = 0.0
-    object_s: float | None = None
-    traced_object_s: float | None = None
 
 
 class MonitorFacts(msgspec.Struct, frozen=True, kw_only=True):

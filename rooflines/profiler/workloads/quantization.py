@@ -84,16 +84,17 @@ def quantize(
     from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
 
     from rooflines.profiler.dispatch.fakes import fake_mode_of
-    from rooflines.profiler.workloads.quantized_graph import lowered, static_graph, training_graph
+    from rooflines.profiler.workloads.quantized_graph import flops_by_module, lowered, static_graph, training_graph
 
     name = type(network).__name__
     with _quiet():
+        if fake_mode_of(network) is not None and kind in _EXPORTED:
+            # torch's error, after which ``count`` takes real tensors: ranges are data
+            raise UnsupportedFakeTensorException(f"{kind} needs the values of weights")
         if kind not in _EXPORTED:
-            layers = _quantize_linears(network, inputs, keywords, kind, device)
+            layers = _quantize_linears(network, kind, device, flops_by_module(network, inputs, keywords))
             made, notes = network, [_left_out(network, kind, device), _how_linears_run(network, kind, compiled=compiled)]
         else:
-            if fake_mode_of(network) is not None:  # torch's error, after which ``count`` takes real tensors: ranges are data
-                raise UnsupportedFakeTensorException(f"{kind} needs the values of weights")
             with _explained(name, kind):
                 if kind == "qat":
                     made, layers = training_graph(network, inputs, keywords)
@@ -145,9 +146,7 @@ def inductor_settings(kind: Quantization) -> Iterator[None]:
 # --- linear layers -----------------------------------------------------------------------------------------------------------------
 
 
-def _quantize_linears(
-    network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], kind: Quantization, device: torch.device
-) -> Layers:
+def _quantize_linears(network: torch.nn.Module, kind: Quantization, device: torch.device, products: dict[str, int]) -> Layers:
     """Give the linear layers of ``network`` integer weights.
 
     torch's own ``quantize_dynamic`` has one fused operator where torchao's dynamic layers call several around ``torch._int_mm``, and is
@@ -159,7 +158,6 @@ def _quantize_linears(
 
     from rooflines.profiler.workloads.quantized_graph import Layers
 
-    products = _flops_by_module(network, inputs, keywords)
     chosen = {name: module for name, module in network.named_modules() if _fits(module, kind, device)}
     quantize_(network, _config(kind, device), filter_fn=lambda _, name: name in chosen)
     for module in chosen.values():
@@ -201,29 +199,6 @@ def _is_linear(module: torch.nn.Module) -> TypeGuard[torch.nn.Linear]:
     from torch import nn
 
     return isinstance(module, nn.Linear) and not isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear)
-
-
-def _flops_by_module(network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, int]:
-    """Matrix FLOPs of each module of ``network`` by its name, and of all as ``Global``, by torch's counter on fake tensors."""
-    import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.utils._pytree import tree_map_only
-    from torch.utils.flop_counter import FlopCounterMode
-
-    from rooflines.profiler.dispatch.fakes import fake_mode_of, fake_tensors
-
-    mode = fake_mode_of(network, inputs, keywords) or fake_tensors()
-    arguments, named = tree_map_only(torch.Tensor, mode.from_tensor, (inputs, keywords))
-    fast_path = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        # torch's counter has no formula for the fused attention of CPUs.
-        with mode, FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
-            network(*arguments, **named)
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast_path)
-    root = f"{type(network).__name__}."
-    return {name.removeprefix(root): sum(flops.values()) for name, flops in counter.get_flop_counts().items()}
 
 
 def _left_out(network: torch.nn.Module, kind: Quantization, device: torch.device) -> str:
