@@ -16,6 +16,22 @@ from rooflines.errors import RunError
 from rooflines.profiler.samplers.fields import COLUMNS, Counter, DeviceSample, Field
 
 
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """What the sampler process is started for: the process ``pid``, read every ``period_s`` seconds into the file ``output``.
+
+    ``epoch_ns`` is what the process that starts it adds to the monotonic clock. ``gpus`` maps names to UUIDs, None means every GPU.
+    ``plugins`` are the entry points of other packages' samplers by name.
+    """
+
+    pid: int
+    output: str
+    period_s: float
+    epoch_ns: int
+    low_overhead: bool = False
+    gpus: dict[str, str] | None = None
+    plugins: dict[str, str] = {}
+
+
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line: a sample, how well one of its fields can be read, declared fields, a problem, or that sampling has ``started``."""
 
