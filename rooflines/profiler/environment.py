@@ -14,6 +14,7 @@ from rooflines._version import __version__
 from rooflines.device_specs import detect
 from rooflines.device_specs.nvml import start_nvml
 from rooflines.errors import DeviceError
+from rooflines.profiler.options import find_device
 from rooflines.profiler.records import Environment
 
 
@@ -39,7 +40,7 @@ def collect_environment(device: str) -> Environment:
     import psutil
     import torch
 
-    device = _checked(device)
+    device = str(find_device(device))
     return Environment(
         host=platform.node(),
         os=os_name(),
@@ -163,21 +164,3 @@ def git_commit() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return answer.stdout.strip() or None
-
-
-def _checked(device: str) -> str:
-    """``device`` with its number where its kind has one. Raises DeviceError when torch cannot use it."""
-    import torch
-
-    try:
-        parsed = torch.device(device)
-    except RuntimeError:
-        raise DeviceError(f"{device!r} is not a device.", hint="Use cpu, cuda, cuda:<number> or mps.") from None
-    if parsed.type != "cuda":
-        return parsed.type
-    if not torch.cuda.is_available():
-        raise DeviceError(f"torch cannot use {device!r} on this machine.", hint="Run 'rooflines doctor' to see why.")
-    index = torch.cuda.current_device() if parsed.index is None else parsed.index
-    if index >= torch.cuda.device_count():
-        raise DeviceError(f"device {device!r} not found: torch finds {torch.cuda.device_count()} CUDA devices.")
-    return f"cuda:{index}"

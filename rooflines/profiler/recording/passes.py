@@ -137,11 +137,6 @@ class Passes:
         return self.stage == "done"
 
     @property
-    def has_begun_timing(self) -> bool:
-        """Whether the timed pass or what follows it has begun."""
-        return self.stage in ("timed", "traced", "done")
-
-    @property
     def traced_enough(self) -> bool:
         """Whether the trace holds as many steps as any traced pass has at least."""
         return self.traced.kind == "steps" and len(self.traced.times_ns) >= TRACED_MIN_STEPS

@@ -322,7 +322,7 @@ class _Driver:
         self.hooks = StepHooks(self._on_doing, self._may_change, lambda: recording.loading.is_loading)
 
     def _may_change(self) -> bool:
-        return not self._recording.passes.has_begun_timing
+        return self._recording.passes.stage not in ("timed", "traced", "done")
 
     def _on_doing(self, doing: Doing) -> None:
         recording = self._recording

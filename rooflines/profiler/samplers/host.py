@@ -161,7 +161,10 @@ class ProcessTree:
         return len(self._members)
 
     def _uss_bytes(self) -> int | None:
-        sizes = [size for size in map(_own_uss_bytes, self._before) if size is not None]
+        sizes = []
+        for pid in self._before:
+            with contextlib.suppress(psutil.Error, OSError, AttributeError):
+                sizes.append(int(psutil.Process(pid).memory_full_info().uss))
         return sum(sizes) if sizes else None
 
 
@@ -271,13 +274,6 @@ def _storage_bytes(pid: int) -> tuple[int | None, int | None]:
         return int(lines[b"read_bytes"]), int(lines[b"write_bytes"])
     except (OSError, KeyError, ValueError):
         return None, None
-
-
-def _own_uss_bytes(pid: int) -> int | None:
-    try:
-        return int(psutil.Process(pid).memory_full_info().uss)
-    except (psutil.Error, OSError, AttributeError):
-        return None
 
 
 class HostSampler(Sampler):

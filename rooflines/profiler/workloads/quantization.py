@@ -93,7 +93,7 @@ def quantize(
             raise UnsupportedFakeTensorException(f"{kind} needs the values of weights")
         if kind not in _EXPORTED:
             layers = _quantize_linears(network, kind, device, flops_by_module(network, inputs, keywords))
-            made, notes = network, [_left_out(network, kind, device), _how_linears_run(network, kind, compiled=compiled)]
+            made, notes = network, [_left_out(network, kind, device)]
         else:
             with _explained(name, kind):
                 if kind == "qat":
@@ -214,20 +214,6 @@ def _left_out(network: torch.nn.Module, kind: Quantization, device: torch.device
     }
     kept = [words for words, left_out in tests.items() if any(map(left_out, network.modules()))]
     return f"{kind} has no kernels for {', '.join(kept)}" if kept else ""
-
-
-def _how_linears_run(network: torch.nn.Module, kind: Quantization, *, compiled: bool) -> str:
-    import torch
-
-    if kind == "dynamic-int8" and not compiled:
-        return "activations are quantized by separate operators; torch.compile fuses them"
-    if kind == "int8-weight":
-        dtype = next((p.dtype for p in network.parameters() if p.is_floating_point()), torch.float32)
-        if not compiled:
-            return "weights are widened before every product; torch.compile has a kernel for it in bf16"
-        if dtype is not torch.bfloat16:
-            return "products are computed in the precision of the activations; only bf16 has a kernel for int8 weights"
-    return ""
 
 
 @contextlib.contextmanager

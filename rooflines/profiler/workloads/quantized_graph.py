@@ -136,10 +136,8 @@ def lowered(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     from torch._inductor.fx_passes.freezing_patterns import freezing_passes
 
     aten = torch.ops.aten
-    examples = [
-        torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).zero_()
-        for value in _example_inputs(graph)
-    ]
+    fakes = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
+    examples = [torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device).zero_() for fake in fakes]
     codegen: Any = graph.graph._codegen
     inputs, keywords = torch.utils._pytree.tree_unflatten(examples, codegen.pytree_info.in_spec)
     known: Any = torch.export.default_decompositions()
@@ -220,11 +218,6 @@ def _quantizer(*, training: bool) -> Any:
 
     settings = get_default_x86_inductor_quantization_config(is_qat=training, reduce_range=should_reduce_range(torch.device("cpu")))
     return X86InductorQuantizer().set_global(settings)
-
-
-def _example_inputs(graph: torch.fx.GraphModule) -> list[Any]:
-    """Fake tensors of the shapes that ``graph`` was exported for."""
-    return [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
 
 
 def _is_layer(node: torch.fx.Node) -> bool:

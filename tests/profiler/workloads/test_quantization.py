@@ -174,7 +174,6 @@ def test_attention_is_left_out_and_said_so():
     assert found.notes == (
         "dynamic-int8: 2 of 4 layers (43 % of the matrix FLOPs)",
         "dynamic-int8 has no kernels for the projections of attention",
-        "activations are quantized by separate operators; torch.compile fuses them",
     )
 
 
