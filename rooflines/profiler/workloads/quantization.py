@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 from rooflines.arguments import arg
 from rooflines.errors import RooflinesError, WorkloadError, first_line
 from rooflines.profiler.options import Quantization
-from rooflines.units import percent
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +25,7 @@ _EXPORTED = ("static-int8", "qat")
 
 
 class Quantized(NamedTuple):
-    """A network to be called, and what of it is quantized: layers, and their share of the matrix FLOPs (0 to 1)."""
+    """A network to be called, and how many of its layers are quantized."""
 
     network: torch.nn.Module
     notes: tuple[str, ...]
@@ -84,7 +83,7 @@ def quantize(
     from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
 
     from rooflines.profiler.dispatch.fakes import fake_mode_of
-    from rooflines.profiler.workloads.quantized_graph import flops_by_module, lowered, static_graph, training_graph
+    from rooflines.profiler.workloads.quantized_graph import lowered, static_graph, training_graph
 
     name = type(network).__name__
     with _quiet():
@@ -92,7 +91,7 @@ def quantize(
             # torch's error, after which ``count`` takes real tensors: ranges are data
             raise UnsupportedFakeTensorException(f"{kind} needs the values of weights")
         if kind not in _EXPORTED:
-            layers = _quantize_linears(network, kind, device, flops_by_module(network, inputs, keywords))
+            layers = _quantize_linears(network, kind, device)
             made, notes = network, [_left_out(network, kind, device)]
         else:
             with _explained(name, kind):
@@ -112,9 +111,7 @@ def quantize(
             f"{arg('quantize', kind)} does not apply to {name}: {_left_out(network, kind, device) or 'it has no layers to quantize'}.",
             hint=f"Use {arg('quantize', 'static-int8')}." if kind not in _EXPORTED else f"Remove {arg('quantize')}.",
         )
-    share = percent(layers.flops_share, 0 if layers.flops_share >= 0.1 else 2)
-    first = f"{kind}: {layers.quantized} of {layers.total} layers ({share} of the matrix FLOPs)"
-    return Quantized(made, (first, *filter(None, notes)), layers)
+    return Quantized(made, (f"{kind}: {layers.quantized} of {layers.total} layers", *filter(None, notes)), layers)
 
 
 def converted(network: torch.fx.GraphModule, *, compiled: bool = False) -> torch.nn.Module:
@@ -146,7 +143,7 @@ def inductor_settings(kind: Quantization) -> Iterator[None]:
 # --- linear layers -----------------------------------------------------------------------------------------------------------------
 
 
-def _quantize_linears(network: torch.nn.Module, kind: Quantization, device: torch.device, products: dict[str, int]) -> Layers:
+def _quantize_linears(network: torch.nn.Module, kind: Quantization, device: torch.device) -> Layers:
     """Give the linear layers of ``network`` integer weights.
 
     torch's own ``quantize_dynamic`` has one fused operator where torchao's dynamic layers call several around ``torch._int_mm``, and is
@@ -162,11 +159,9 @@ def _quantize_linears(network: torch.nn.Module, kind: Quantization, device: torc
     quantize_(network, _config(kind, device), filter_fn=lambda _, name: name in chosen)
     for module in chosen.values():
         vars(module).pop("extra_repr", None)  # torchao's own, which would outlive the quantized weight
-    flops = sum(products.get(name, 0) for name in chosen)
     # The input projection of attention is a parameter of its module.
     kinds = (nn.Linear, nn.modules.conv._ConvNd, nn.MultiheadAttention)
-    total = sum(isinstance(module, kinds) for module in network.modules())
-    return Layers(len(chosen), total, flops / (products["Global"] or 1))
+    return Layers(len(chosen), sum(isinstance(module, kinds) for module in network.modules()))
 
 
 def _config(kind: Quantization, device: torch.device) -> Any:

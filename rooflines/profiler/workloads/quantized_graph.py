@@ -6,11 +6,9 @@ torchao's PT2E flow: export, insert observers or fake quantization, convert. Wha
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -26,11 +24,10 @@ _RUNNING_VAR, _TRAINING, _MOMENTUM, _CUDNN = 4, 5, 6, 8
 
 
 class Layers(NamedTuple):
-    """The convolutions and linear layers of a network: how many are quantized, and their share of all matrix FLOPs."""
+    """How many of the convolutions and linear layers of a network are quantized."""
 
     quantized: int
     total: int
-    flops_share: float
 
 
 def static_graph(
@@ -43,14 +40,11 @@ def static_graph(
     """
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-    flops = flops_by_module(network, inputs, keywords)["Global"]
     with torch.no_grad():
-        exported = _exported(network, inputs, keywords)
-        products = _matrix_flops(exported)
-        prepared = prepare_pt2e(exported, _quantizer(training=False))
+        prepared = prepare_pt2e(_exported(network, inputs, keywords), _quantizer(training=False))
         for batch in (inputs, *calibration):
             prepared(*batch, **keywords)
-        layers = _layers(prepared, products, flops)
+        layers = _layers(prepared)
         return _for_inference(convert_pt2e(prepared)), layers
 
 
@@ -58,16 +52,14 @@ def training_graph(network: torch.nn.Module, inputs: tuple[Any, ...], keywords: 
     """Return the graph of ``network`` with fake quantization, which shares its parameters, and what is quantized."""
     from torchao.quantization.pt2e.quantize_pt2e import prepare_qat_pt2e
 
-    flops = flops_by_module(copy.deepcopy(network), inputs, keywords)["Global"]  # a copy: batch norm counts its batches
     exported = _exported(network, inputs, keywords)
-    products = _matrix_flops(exported)
     constants = {node.args[_RUNNING_VAR].target: node.args[_MOMENTUM:_CUDNN] for node in _batch_norms(exported)}
     prepared = prepare_qat_pt2e(exported, _quantizer(training=True))
     _restore_constants(prepared, constants)
     _start_ranges(prepared, network, inputs, keywords)
     prepared.train = functools.partial(_set_mode, prepared)
     prepared.eval = functools.partial(_set_mode, prepared, False)
-    return prepared, _layers(prepared, products, flops)
+    return prepared, _layers(prepared)
 
 
 def _restore_constants(prepared: torch.fx.GraphModule, constants: dict[Any, tuple[float, float]]) -> None:
@@ -191,22 +183,15 @@ def _keep_operands(graph: torch.fx.GraphModule) -> None:
     graph.recompile()
 
 
-@contextlib.contextmanager
-def _attention_in_parts() -> Iterator[None]:
-    """Without the fused operators of attention, which hide its linear layers."""
+def _exported(network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> torch.fx.GraphModule:
+    """The graph of ``network`` for these shapes. Without the fused operators of attention, which hide its linear layers."""
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast_path)
-
-
-def _exported(network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> torch.fx.GraphModule:
-    """The graph of ``network`` for these shapes."""
-    with _attention_in_parts():
         # The quantizer recognizes layers by what only the strict mode records.
         return torch.export.export(network, inputs, keywords, strict=True).module()
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast_path)
 
 
 def _quantizer(*, training: bool) -> Any:
@@ -220,55 +205,8 @@ def _quantizer(*, training: bool) -> Any:
     return X86InductorQuantizer().set_global(settings)
 
 
-def _is_layer(node: torch.fx.Node) -> bool:
-    return any(node.target is getattr(getattr(torch.ops.aten, name), overload) for name, overload in _LAYERS.items())
-
-
-def flops_by_module(network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, int]:
-    """Return the matrix FLOPs of each module of ``network`` by name, and of all as ``Global``, by torch's counter on fakes."""
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.utils._pytree import tree_map_only
-    from torch.utils.flop_counter import FlopCounterMode
-
-    from rooflines.profiler.dispatch.fakes import fake_mode_of, fake_tensors
-
-    mode = fake_mode_of(network, inputs, keywords) or fake_tensors()
-    arguments, named = tree_map_only(torch.Tensor, mode.from_tensor, (inputs, keywords))
-    # torch's counter has no formula for the fused attention of CPUs.
-    with _attention_in_parts(), mode, FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
-        network(*arguments, **named)
-    root = f"{type(network).__name__}."
-    return {name.removeprefix(root): sum(flops.values()) for name, flops in counter.get_flop_counts().items()}
-
-
-def _matrix_flops(exported: torch.fx.GraphModule) -> dict[str, int]:
-    """Matrix FLOPs of convolutions and linear layers by the name of their weight: every element of a result takes a row of it.
-
-    In transposed convolutions every element of the input does.
-    """
-    flops: Counter[str] = Counter()
-    for node in filter(_is_layer, exported.graph.nodes):
-        name = str(node.args[1].target)
-        factor = node.args[0] if "transpose" in str(node.target) else node
-        flops[name] += 2 * factor.meta["val"].numel() * exported.get_parameter(name)[0].numel()
-    return flops
-
-
-def _layers(prepared: torch.fx.GraphModule, products: dict[str, int], flops: int) -> Layers:
+def _layers(prepared: torch.fx.GraphModule) -> Layers:
     """What ``prepared`` quantizes: the layers whose weight passes through an observer or a fake quantization."""
-    layers = [node for node in prepared.graph.nodes if _is_layer(node)]
-    quantized = [node for node in layers if node.args[1].op == "call_module"]
-    return Layers(
-        len(quantized), len(layers), sum(products[name] for name in {_weight(node, products) for node in quantized}) / (flops or 1)
-    )
-
-
-def _weight(layer: torch.fx.Node, known: dict[str, int]) -> str:
-    """The name of a layer's weight, which the scale of a batch norm may have been multiplied with."""
-    waiting = [layer.args[1]]
-    while waiting:
-        node: Any = waiting.pop()
-        if node.op == "get_attr" and node.target in known:
-            return str(node.target)
-        waiting += node.all_input_nodes
-    raise LookupError(layer.name)
+    kinds = {getattr(getattr(torch.ops.aten, name), overload) for name, overload in _LAYERS.items()}
+    layers: list[Any] = [node for node in prepared.graph.nodes if node.target in kinds]
+    return Layers(sum(node.args[1].op == "call_module" for node in layers), len(layers))
