@@ -38,7 +38,6 @@ from rooflines.profiler.trace.tree import BACKWARD, OPTIMIZER, PHASES, Module
 Reached = Literal["result", "gradients", "parameters"]
 _ORDER: Final[tuple[Reached, ...]] = ("result", "gradients", "parameters")
 
-_READ: Final = "aten::_local_scalar_dense"
 _SCALER: Final = "aten::_amp_foreach_non_finite_check_and_unscale_"
 _FINITE, _INF, _NAN = range(3)
 
@@ -132,10 +131,8 @@ class _Sources(Watcher):
         self._step = step
         self._sources: list[_Source] = []  # in the order in which they were found
         self._of: WeakKeyDictionary[torch.UntypedStorage, _Source] = WeakKeyDictionary()
-        self._unwritten: WeakKeyDictionary[torch.UntypedStorage, None] = WeakKeyDictionary()
         self._names: WeakKeyDictionary[torch.UntypedStorage, str] = WeakKeyDictionary()
         self.scaled = False  # whether a gradient scaler checked the gradients
-        self._read: _Source | None = None  # of the non-finite number last read by the host
         if network is not None:
             for name, tensor in (*network.named_parameters(), *network.named_buffers()):
                 for value in _values(tensor):
@@ -150,20 +147,14 @@ class _Sources(Watcher):
 
     def called(self, func: Any, inputs: tuple[Any, ...], result: Any, phase: int, module: int, before: _Before) -> None:
         name = name_of(func)
-        if name == _READ:
-            if _is_nonfinite(result):
-                self._read = self._source_of(inputs)
-            return
         self.scaled = self.scaled or name == _SCALER
         written = [*before.changed, *before.out]
         made = list(_values((result, written)))
         if name in UNWRITTEN or name == "aten::resize_":
-            self._unwritten.update((value.untyped_storage(), None) for value in made)
+            for value in filter(_state, made):  # what nothing was written to may hold any number, and so a finite one
+                value.copy_(value.nan_to_num(0.0, 0.0, 0.0))
             return
-        if not _is_view(func):
-            for value in _values(written):
-                self._unwritten.pop(value.untyped_storage(), None)
-        made = [value for value in made if value.untyped_storage() not in self._unwritten and _state(value)]
+        made = list(filter(_state, made))
         if not made:
             return
         source = self._source_of(made) if _is_view(func) else self._source(func, inputs, before, made, phase, module)
@@ -180,8 +171,8 @@ class _Sources(Watcher):
         """The step has returned ``result``."""
         leaves = tree_leaves(result)
         source = self._source_of([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
-        if any(map(_is_nonfinite, leaves)):
-            source = source or self._read
+        if source is None and any(map(_is_nonfinite, leaves)):  # a number that the step has read itself
+            source = next((earlier for earlier in self._sources if not earlier.meant), None)
         if source is not None:
             source.reached.add("result")
 
@@ -218,7 +209,7 @@ class _Sources(Watcher):
         out = set(map(id, before.out))
         for tensor, value in zip(_values(inputs), _values((*before.args, *before.kwargs.values())), strict=True):
             storage = tensor.untyped_storage()
-            if id(tensor) in out or storage in self._unwritten:
+            if id(tensor) in out:
                 continue
             state, magnitude = _state(value), _magnitude(value)
             worst, largest = max(worst, state), magnitude if largest is None else max(largest, magnitude)
