@@ -382,7 +382,7 @@ def collect_script(program: Program, recording: Recording, *, to_end: bool) -> R
     """
     what, owner = f"the {'script' if program.name.endswith('.py') else 'module'} {program.name!r}", os.getpid()
     driver = _Driver(recording, to_end=to_end)
-    recording.ranges = driver.hooks.ranges
+    recording.passes.ranges = driver.hooks.ranges
     try:
         with recording, driver.hooks:
             try:
