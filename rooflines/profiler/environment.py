@@ -37,28 +37,33 @@ def collect_environment(device: str) -> Environment:
 
     Driver, CUDA and cuDNN belong to CUDA devices and are absent for others. Raises DeviceError when torch cannot use ``device``.
     """
-    import psutil
     import torch
 
     device = str(find_device(device))
-    return Environment(
-        host=platform.node(),
-        os=os_name(),
+    return msgspec.structs.replace(
+        host_environment(),
         python=platform.python_version(),
-        rooflines=__version__,
         torch=str(torch.__version__),  # the metadata of the distribution leaves the build out: 2.6.0+cu124
         torchvision=package_version("torchvision"),
         device=device,
         device_name=device_name(device),
-        cpu=detect.cpu_name(),
-        cpu_cores=detect.physical_cores(),
-        cpu_threads=os.cpu_count(),
         cpu_isa=cpu_isa(),
-        memory_bytes=psutil.virtual_memory().total,
         threads=torch.get_num_threads(),
         git_commit=git_commit(),
         **(_cuda_facts(device) if device.startswith("cuda") else {}),
     )
+
+
+def host_environment() -> Environment:
+    """The facts of the machine itself, where nothing is known of what a program is made of."""
+    import psutil
+
+    cpu = detect.cpu_name()
+    return Environment(
+        rooflines=__version__, device="cpu", device_name=cpu, host=platform.node(), os=os_name(), cpu=cpu,
+        cpu_cores=detect.physical_cores(), cpu_threads=os.cpu_count(), cpu_isa=" ".join(detect.isa()) or None,
+        memory_bytes=psutil.virtual_memory().total,
+    )  # fmt: skip
 
 
 def os_name() -> str:

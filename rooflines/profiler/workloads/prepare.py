@@ -411,19 +411,16 @@ _CHANNELS_LAST = {4: "channels_last", 5: "channels_last_3d"}
 
 def _to_device(value: Any, device: torch.device, dtype: torch.dtype | None, channels_last: bool) -> Any:
     import torch
+    from torch.utils._pytree import tree_map_only
 
-    if isinstance(value, torch.Tensor):
-        to = dtype if value.is_floating_point() else None
-        moved = value.to(device=device, dtype=to, non_blocking=value.is_pinned() if device.type == "cuda" else False)
-        if channels_last and moved.dim() in _CHANNELS_LAST:
-            return moved.contiguous(memory_format=getattr(torch, _CHANNELS_LAST[moved.dim()]))
-        return moved
-    if isinstance(value, Mapping):
-        return {key: _to_device(item, device, dtype, channels_last) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        items = [_to_device(item, device, dtype, channels_last) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)  # a named tuple takes its fields one by one
-    return value
+    def moved(tensor: torch.Tensor) -> torch.Tensor:
+        to = dtype if tensor.is_floating_point() else None
+        there = tensor.to(device=device, dtype=to, non_blocking=tensor.is_pinned() if device.type == "cuda" else False)
+        if channels_last and there.dim() in _CHANNELS_LAST:
+            return there.contiguous(memory_format=getattr(torch, _CHANNELS_LAST[there.dim()]))
+        return there
+
+    return tree_map_only(torch.Tensor, moved, value)
 
 
 def _as_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
