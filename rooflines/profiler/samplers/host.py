@@ -69,6 +69,12 @@ def line_of(path: Path) -> str:
         return ""
 
 
+def own_peak_rss_bytes() -> int | None:
+    """The high-water mark of this process's resident set (VmHWM in proc(5)); None where the system does not show it."""
+    marks = re.search(r"^VmHWM:\s+(\d+) kB", line_of(Path("/proc/self/status")), re.MULTILINE)
+    return int(marks[1]) * 1024 if marks else None
+
+
 class Spent(NamedTuple):
     """Resources used by processes. Faults and bytes are None if the system does not report them."""
 
