@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from rooflines.profiler.options import Precision
 from rooflines.roofline.formulas.record import precision_of
 from rooflines.units import counted, percent
 
@@ -49,7 +48,6 @@ class TrainingFacts(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     losses: tuple[float, ...] = ()
-    precision: Precision = "fp32"
     skipped_steps: int | None = None
     learning_rate: float | None = None
     classes: int | None = None

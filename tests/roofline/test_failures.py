@@ -42,7 +42,7 @@ def classification(out):
 def test_fp16_overflow_in_the_forward_pass():
     model = network().half()
     nn.init.constant_(model[2].weight, 40000.0)
-    found = explain_step(training(model, torch.rand(16, 8).half(), classification), model, TrainingFacts(precision="fp16"))
+    found = explain_step(training(model, torch.rand(16, 8).half(), classification), model, TrainingFacts())
     assert found.cause == "fp16 overflow"
     assert (found.operator, found.module, found.step) == ("aten::addmm", "2", 1)
     assert found.evidence.startswith("aten::addmm in 2 (Linear) gives inf for ")
@@ -54,7 +54,7 @@ def test_fp16_overflow_in_the_backward_pass_without_a_scaler():
     model = network().half()
     nn.init.constant_(model[2].weight, 100.0)
     step = training(model, torch.rand(16, 8).half(), lambda out: (out - out.detach()).sum() * 2000)
-    found = explain_step(step, model, TrainingFacts(precision="fp16"))
+    found = explain_step(step, model, TrainingFacts())
     assert (found.cause, found.operator, found.module) == ("fp16 overflow", "aten::mm", "2")
     assert found.evidence.startswith("aten::mm in the backward pass of 2 (Linear) gives inf for 100 % of its elements in fp16; ")
     assert "the same call gives 8e+05 in fp32" in found.evidence
@@ -70,7 +70,7 @@ def test_overflow_in_the_forward_pass_of_autocast_is_not_for_a_scaler():
         with torch.autocast("cpu", dtype=torch.float16):
             return step()
 
-    found = explain_step(half, model, TrainingFacts(losses=(math.inf,), precision="amp-fp16", skipped_steps=0))
+    found = explain_step(half, model, TrainingFacts(losses=(math.inf,), skipped_steps=0))
     assert (found.cause, found.module) == ("fp16 overflow", "2")
     assert "compute 2 in fp32" in found.suggestion
 
@@ -130,14 +130,14 @@ def test_half_precision_convolutions_that_give_nan_and_a_scaler_that_skips_every
     losses = trained(step, 3)
     assert torch.equal(model[0].weight, before)
     assert scaler.get_scale() == 2.0**13
-    facts = TrainingFacts(losses=losses, precision="amp-fp16", skipped_steps=3, classes=4)
+    facts = TrainingFacts(losses=losses, skipped_steps=3, classes=4)
     found = explain_step(step, model, facts)
     assert found.cause == "The gradient scaler skips every step"
     assert (found.operator, found.module, found.step) == ("chip::convolution", "0", 3)
     assert "gives NaN for 25 % of its elements in fp16 from finite inputs" in found.evidence
     assert "no parameter changed" in found.evidence
     assert "cuDNN" in found.suggestion
-    without = explain_step(step, model, TrainingFacts(losses=(math.nan,), precision="fp16"))
+    without = explain_step(step, model, TrainingFacts(losses=(math.nan,)))
     assert (without.cause, without.operator) == ("Wrong result in fp16", "chip::convolution")
 
 
@@ -152,12 +152,12 @@ def test_gradients_that_overflow_at_any_scale():
         scaler=scaler,
     )
     losses = trained(step, 20)
-    facts = TrainingFacts(losses=losses, precision="amp-fp16", skipped_steps=20)
+    facts = TrainingFacts(losses=losses, skipped_steps=20)
     found = explain_step(step, model, facts)
     assert found.cause == "The gradient scaler skips every step"
     assert found.operator == "aten::_to_copy"
     assert "amp-bf16" in found.suggestion
-    few = TrainingFacts(losses=losses[:3], precision="amp-fp16", skipped_steps=3)
+    few = TrainingFacts(losses=losses[:3], skipped_steps=3)
     assert explain_step(step, model, few) is None
 
 
@@ -171,7 +171,7 @@ def test_a_scaler_that_skips_some_steps_is_no_failure():
             return step()
 
     losses = trained(half, 1)
-    assert explain_step(half, model, TrainingFacts(losses=losses * 2, precision="amp-fp16", skipped_steps=1)) is None
+    assert explain_step(half, model, TrainingFacts(losses=losses * 2, skipped_steps=1)) is None
 
 
 def test_divergence():
