@@ -25,11 +25,10 @@ from rooflines.profiler.dispatch.signatures import (
     LIFTS,
     UNWRITTEN,
     name_of,
-    repeated_in,
+    repeated_wider,
     running_node,
     tensor_arg,
     tensors_in,
-    wider_than,
     written_tensors,
 )  # fmt: skip
 from rooflines.profiler.trace.tree import BACKWARD, OPTIMIZER, PHASES, Module
@@ -245,8 +244,7 @@ class _Sources(Watcher):
 
 def _wider(func: Any, before: _Before, narrow: torch.dtype) -> dict[str, Any]:
     """The fields of the same call in a wider type; none where it cannot be repeated."""
-    results = repeated_in(wider_than(narrow), func, before.args, before.kwargs)
-    values = list(_values(results))
+    values = list(_values(repeated_wider(narrow, func, before.args, before.kwargs)))
     if not values:
         return {}
     finite = not any(map(_state, values))
