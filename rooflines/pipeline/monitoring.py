@@ -15,14 +15,13 @@ import msgspec
 from rooflines.arguments import arg, escaped
 from rooflines.errors import DeviceError, OutputError, UsageError, terminated_as_interrupted
 from rooflines.profiler.directory import JOURNAL_FILE, create_directory, default_directory, discard
-from rooflines.profiler.environment import nvidia_driver
+from rooflines.profiler.environment import host_environment, nvidia_driver
 from rooflines.profiler.monitor.command import HeldCommand, find_program
 from rooflines.profiler.monitor.monitored import (
     MONITOR_FILE,
     PYTHON_MEMORY_FILE,
     Monitored,
     MonitorFile,
-    host_environment,
     program_name,
     read_python_memory,
     save,

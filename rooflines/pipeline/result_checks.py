@@ -112,8 +112,7 @@ def _note(nonfinite: NonFinite | None, losses: list[float], options: Options, pr
         return "the loss is not finite, but was finite when the same steps were repeated in eager mode"
     scaled = options.precision == "amp-fp16" and prepared.device.type == "cuda"
     facts = TrainingFacts(
-        losses=tuple(losses), precision=options.precision, skipped_steps=0 if scaled else None,
-        learning_rate=default_rate(options.optimizer),
+        losses=tuple(losses), skipped_steps=0 if scaled else None, learning_rate=default_rate(options.optimizer),
     )  # fmt: skip
     # What breaks the parameters at the end of a step shows in the loss of the next one.
     begins = nonfinite.step if not math.isfinite(losses[-1]) else nonfinite.step + 1
@@ -161,7 +160,6 @@ def stuck_failure(trainer: Trainer, epoch: Epoch, progress: Progress) -> Failure
 def _facts(trainer: Trainer, losses: list[float], skipped: int) -> TrainingFacts:
     return TrainingFacts(
         losses=tuple(losses),
-        precision=trainer.options.precision,
         skipped_steps=skipped if trainer.scaler.is_enabled() else None,
         learning_rate=trainer.optimizer.param_groups[0]["lr"],
         classes=trainer.images.classes,

@@ -148,6 +148,12 @@ def stored_samples(directory: Path, *, what: str) -> Journal:
     return read_journal(directory / JOURNAL_FILE)
 
 
+def journal_facts(facts: Any, stored: Journal, problems: Sequence[str]) -> dict[str, Any]:
+    """The facts that a recording which was killed left in its journal, as changes of those in its file."""
+    notes = (*facts.notes, *(problem for problem in problems if problem not in facts.notes))
+    return {"counters": facts.counters or stored.counters, "fields": facts.fields or stored.fields, "notes": notes}
+
+
 class _Head(msgspec.Struct):
     """The part of a file of facts that every version has."""
 
@@ -181,8 +187,6 @@ def load(directory: Path | str) -> Run:
     if facts.trace is not None and os.path.basename(facts.trace) != facts.trace:
         raise RunError(f"{what} is corrupt: the trace {facts.trace!r} is not a file name.", hint="Record it again.")
     stored = stored_samples(directory, what=what)
-    problems = (note for problem in stored.problems if (note := f"device samples: {problem}") not in facts.notes)
-    facts = msgspec.structs.replace(
-        facts, counters=facts.counters or stored.counters, fields=facts.fields or stored.fields, notes=(*facts.notes, *problems)
-    )
+    problems = [f"device samples: {problem}" for problem in stored.problems]
+    facts = msgspec.structs.replace(facts, **journal_facts(facts, stored, problems))
     return Run(directory=directory, facts=facts, samples=stored.samples)

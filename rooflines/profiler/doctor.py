@@ -15,7 +15,7 @@ import shutil
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import psutil
@@ -64,16 +64,6 @@ def examine() -> tuple[Check, ...]:
 # --- software
 
 
-def python() -> Check:
-    return _at_least(platform.python_version(), OLDEST_PYTHON, "")
-
-
-def torch_package() -> Check:
-    import torch
-
-    return _at_least(str(torch.__version__), OLDEST_TORCH, "pip install --upgrade 'torch>=2.6' torchvision")
-
-
 def tensorboard_plugin() -> Check | None:
     needed_for = "TensorBoard's profile tab"
     check = _optional("torch_tb_profiler", "torch-tb-profiler", "pip install 'rooflines[tensorboard]'", needed_for)
@@ -87,8 +77,7 @@ def tensorboard_plugin() -> Check | None:
 
 
 def cpu() -> Check:
-    import torch
-
+    torch = _torch()
     cores, threads, usable = detect.physical_cores(), torch.get_num_threads(), len(detect.usable_cpus())
     facts = [detect.cpu_name(), f"{cores} cores" if cores else "", cpu_isa() or "", f"{threads} threads for torch"]
     detail = ", ".join(fact for fact in facts if fact)
@@ -157,8 +146,7 @@ def nvidia_boards(pci: Path = _PCI_DEVICES) -> int:
 
 def cuda() -> Check:
     """Whether torch can use a CUDA device, and if not, the first reason that explains it."""
-    import torch
-
+    torch = _torch()
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         available = torch.cuda.is_available()
@@ -189,27 +177,18 @@ def why_no_cuda(driver: Driver, built: str | None, told: str) -> Check:
     return missing(told or f"driver {driver.version} is installed, but torch finds no device")
 
 
-def cupy() -> Check | None:
-    import torch
-
-    return _cuda_package("cupy", _driver(), torch.version.cuda)
-
-
 def numba_cuda() -> Check | None:
-    import torch
-
-    check = _cuda_package("numba_cuda", _driver(), torch.version.cuda)
-    version = package_version("numba-cuda")
+    built = _torch().version.cuda
+    check, version = _cuda_package("numba_cuda", _driver(), built), package_version("numba-cuda")
     if check is None or check.status != "ok" or version is None:
         return check
-    return _at_least(version, OLDEST_NUMBA_CUDA, _install(cuda_extra(torch.version.cuda, _driver().cuda)))
+    return _at_least(version, OLDEST_NUMBA_CUDA, _install(cuda_extra(built, _driver().cuda)))
 
 
 def device_trace() -> Check:
     """Kineto with CUPTI (or its like): without it a trace has no kernels."""
-    import torch
-
-    recorded = sorted(activity.name for activity in torch.profiler.supported_activities())  # type: ignore[no-untyped-call]
+    torch = _torch()
+    recorded = sorted(activity.name for activity in torch.profiler.supported_activities())
     if torch.cuda.is_available() and "CUDA" not in recorded:
         return Check("limited", f"Kineto records {', '.join(recorded)} only: torch is built without CUPTI")
     return Check("ok" if recorded else "missing", f"Kineto records {', '.join(recorded) or 'nothing'}")
@@ -235,8 +214,7 @@ def hardware_counters(parameters: Path = _NVIDIA_PARAMETERS) -> Check | None:
 def mps() -> Check | None:
     if platform.system() != "Darwin":
         return None
-    import torch
-
+    torch = _torch()
     if torch.backends.mps.is_available():
         return Check("ok", "available to torch")
     reason = "macOS or the Mac is too old" if torch.backends.mps.is_built() else "torch is built without MPS"
@@ -257,8 +235,7 @@ def cache() -> Check:
 
 def ceilings() -> Check:
     """The devices of this machine with measured ceilings in the cache."""
-    import torch
-
+    torch = _torch()
     devices = [detect.cpu_name()]
     if torch.cuda.is_available():
         devices += sorted({torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())})
@@ -284,12 +261,18 @@ def memory() -> Check:
 
 # --- how the answers are made
 
+
+def _torch() -> Any:
+    """torch, where it is installed: a function, so that its absence is an answer of each question."""
+    return importlib.import_module("torch")
+
+
 # Four questions ask the driver, and starting NVML can take a second on a machine with many GPUs.
 _driver = functools.cache(nvidia_driver)
 
 _QUESTIONS: tuple[tuple[str, Callable[[], Check | None]], ...] = (
-    ("Python", python),
-    ("PyTorch", torch_package),
+    ("Python", lambda: _at_least(platform.python_version(), OLDEST_PYTHON, "")),
+    ("PyTorch", lambda: _at_least(str(_torch().__version__), OLDEST_TORCH, "pip install --upgrade 'torch>=2.6' torchvision")),
     ("torchvision", lambda: _importable("torchvision", "pip install torchvision", "torchvision models by name")),
     ("CPU", cpu),
     ("CPU clock", cpu_clock),
@@ -297,7 +280,7 @@ _QUESTIONS: tuple[tuple[str, Callable[[], Check | None]], ...] = (
     ("Numba", lambda: _importable("numba", "pip install numba", "measuring this CPU's ceilings")),
     ("GPU driver", gpu_driver),
     ("CUDA", cuda),
-    ("CuPy", cupy),
+    ("CuPy", lambda: _cuda_package("cupy", _driver(), _torch().version.cuda)),
     ("numba-cuda", numba_cuda),
     ("MPS", mps),
     ("Tracing", device_trace),

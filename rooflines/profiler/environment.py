@@ -14,6 +14,7 @@ from rooflines._version import __version__
 from rooflines.device_specs import detect
 from rooflines.device_specs.nvml import start_nvml
 from rooflines.errors import DeviceError
+from rooflines.profiler.options import find_device
 from rooflines.profiler.records import Environment
 
 
@@ -36,28 +37,33 @@ def collect_environment(device: str) -> Environment:
 
     Driver, CUDA and cuDNN belong to CUDA devices and are absent for others. Raises DeviceError when torch cannot use ``device``.
     """
-    import psutil
     import torch
 
-    device = _checked(device)
-    return Environment(
-        host=platform.node(),
-        os=os_name(),
+    device = str(find_device(device))
+    return msgspec.structs.replace(
+        host_environment(),
         python=platform.python_version(),
-        rooflines=__version__,
         torch=str(torch.__version__),  # the metadata of the distribution leaves the build out: 2.6.0+cu124
         torchvision=package_version("torchvision"),
         device=device,
         device_name=device_name(device),
-        cpu=detect.cpu_name(),
-        cpu_cores=detect.physical_cores(),
-        cpu_threads=os.cpu_count(),
         cpu_isa=cpu_isa(),
-        memory_bytes=psutil.virtual_memory().total,
         threads=torch.get_num_threads(),
         git_commit=git_commit(),
         **(_cuda_facts(device) if device.startswith("cuda") else {}),
     )
+
+
+def host_environment() -> Environment:
+    """The facts of the machine itself, where nothing is known of what a program is made of."""
+    import psutil
+
+    cpu = detect.cpu_name()
+    return Environment(
+        rooflines=__version__, device="cpu", device_name=cpu, host=platform.node(), os=os_name(), cpu=cpu,
+        cpu_cores=detect.physical_cores(), cpu_threads=os.cpu_count(), cpu_isa=" ".join(detect.isa()) or None,
+        memory_bytes=psutil.virtual_memory().total,
+    )  # fmt: skip
 
 
 def os_name() -> str:
@@ -163,21 +169,3 @@ def git_commit() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return answer.stdout.strip() or None
-
-
-def _checked(device: str) -> str:
-    """``device`` with its number where its kind has one. Raises DeviceError when torch cannot use it."""
-    import torch
-
-    try:
-        parsed = torch.device(device)
-    except RuntimeError:
-        raise DeviceError(f"{device!r} is not a device.", hint="Use cpu, cuda, cuda:<number> or mps.") from None
-    if parsed.type != "cuda":
-        return parsed.type
-    if not torch.cuda.is_available():
-        raise DeviceError(f"torch cannot use {device!r} on this machine.", hint="Run 'rooflines doctor' to see why.")
-    index = torch.cuda.current_device() if parsed.index is None else parsed.index
-    if index >= torch.cuda.device_count():
-        raise DeviceError(f"device {device!r} not found: torch finds {torch.cuda.device_count()} CUDA devices.")
-    return f"cuda:{index}"

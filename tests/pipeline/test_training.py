@@ -160,7 +160,7 @@ def test_the_step_before_is_checked_too_from_the_checkpoint_of_its_epoch(network
     (result,) = training.results
     failure = result.failure
     assert (len(result.epochs), failure.epoch, failure.step) == (1, 2, 4)
-    assert (failure.cause, failure.operator, failure.phase) == ("Undefined result: the slope of sqrt at 0", "aten::div", "backward")
+    assert (failure.cause, failure.operator, failure.phase) == ("Undefined result", "aten::div", "backward")
     again, _ = train(f"{networks}:breaking", options(data="cifar10"), output=directory)
     assert again == training, "a seed that failed stays failed"
 

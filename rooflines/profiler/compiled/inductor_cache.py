@@ -8,12 +8,14 @@ torch/_inductor/utils.py, ``TritonKernel.codegen_kernel`` in torch/_inductor/cod
 from __future__ import annotations
 
 import ast
+import itertools
+import operator
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from rooflines.errors import UsageError
 from rooflines.profiler.compiled.records import Access
@@ -25,6 +27,7 @@ from rooflines.profiler.trace.signature import MISSING, Argument, Signature, Ten
 
 _ITERATIONS: Final = re.compile(r"([xyz]|r\d*_?)numel\Z")
 _INDEX: Final = re.compile(r"([xyz]|r\d*_?)index\Z")
+_UNREADABLE: Final = (SyntaxError, ValueError, RecursionError, MemoryError)
 _ACCESSES: Final = {"load": False, "store": True, "atomic_add": True}
 
 
@@ -53,12 +56,15 @@ class TritonSource:
         """The reads and writes of a call. ``arguments`` are its integers by parameter, ``buffers`` has the number of each tensor and
         how many elements it has."""
         numbers = {**dict(self.iterations), **arguments}
-        points = prod(size for name, size in numbers.items() if _ITERATIONS.match(name))
-        ranges = {f"{name.removesuffix('numel')}index": size for name, size in numbers.items() if _ITERATIONS.match(name)}
+        sizes = {name: size for name, size in numbers.items() if _ITERATIONS.match(name)}
+        points = prod(sizes.values())
+        loops = {f"{name.removesuffix('numel')}index": size for name, size in sizes.items()}
+        known = {name: (number, number) for name, number in numbers.items()} | {name: _upto(size) for name, size in loops.items()}
         for name, expression in self.variables:
-            bounds = _bounds(ast.parse(expression, mode="eval").body, ranges, numbers)
+            bounds = _bounds(ast.parse(expression, mode="eval").body, known)
             if bounds is not None:
-                ranges[name] = bounds[1] + 1
+                loops[name] = bounds[1] + 1
+                known[name] = _upto(loops[name])
         reads: dict[Access, None] = {}
         writes: dict[Access, None] = {}
         made = {pointer.parameter for pointer in self.accesses if pointer.writes and pointer.parameter.startswith("out_ptr")}
@@ -67,12 +73,11 @@ class TritonSource:
                 continue
             number, elements = buffers[pointer.parameter]
             tree = ast.parse(pointer.index, mode="eval").body
-            names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-            bounds = _bounds(tree, ranges, numbers)
+            bounds = _bounds(tree, known)
             if bounds is None:  # a loaded value says which element
                 access = Access(number, min(points, elements), 0, elements - 1, pointer.adds, anywhere=True)
             else:
-                reached = prod(ranges[name] for name in names if name in ranges)
+                reached = prod(loops.get(name, 1) for name in {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)})
                 access = Access(number, min(reached, elements), max(bounds[0], 0), bounds[1], pointer.adds)
             (writes if pointer.writes else reads)[access] = None
         return list(reads), list(writes)
@@ -82,9 +87,10 @@ def read_triton(code: str) -> TritonSource | None:
     """The kernel in ``code``; None where there is none whose loads and stores are of the known form."""
     try:
         tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except _UNREADABLE:
         return None
-    function = next((node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and _is_kernel(node)), None)
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("triton_")]
+    function = next((node for node in functions if any("jit" in ast.dump(mark) for mark in node.decorator_list)), None)
     if function is None:
         return None
     parameters = tuple(argument.arg for argument in function.args.args if argument.annotation is None)
@@ -106,10 +112,6 @@ def read_triton(code: str) -> TritonSource | None:
     return TritonSource(function.name, parameters, tuple(iterations.items()), tuple(variables.items()), tuple(accesses))
 
 
-def _is_kernel(node: ast.FunctionDef) -> bool:
-    return node.name.startswith("triton_") and any("jit" in ast.dump(decorator) for decorator in node.decorator_list)
-
-
 def _access(call: ast.Call) -> PointerAccess | None:
     """``tl.load(in_ptr0 + (x2 + 128 * x3), ...)``."""
     assert isinstance(call.func, ast.Attribute)
@@ -125,35 +127,37 @@ def _access(call: ast.Call) -> PointerAccess | None:
     return PointerAccess(pointer.id, ast.unparse(index), _ACCESSES[kind], kind == "atomic_add")
 
 
-def _bounds(node: ast.expr, ranges: Mapping[str, int], numbers: Mapping[str, int]) -> tuple[int, int] | None:
-    """The lowest and the highest value of an index; None where it has a name that is not a variable of an index."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, int):
-        return node.value, node.value
-    if isinstance(node, ast.Name):
-        if node.id in ranges:
-            return 0, max(ranges[node.id] - 1, 0)
-        return (numbers[node.id], numbers[node.id]) if node.id in numbers else None
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        bounds = _bounds(node.operand, ranges, numbers)
-        return None if bounds is None else (-bounds[1], -bounds[0])
-    if isinstance(node, ast.BinOp):
-        left, right = _bounds(node.left, ranges, numbers), _bounds(node.right, ranges, numbers)
-        return None if left is None or right is None else _combined(node.op, left, right)
-    return None
+def _upto(size: int) -> tuple[int, int]:
+    return 0, max(size - 1, 0)
 
 
-def _combined(operation: ast.operator, left: tuple[int, int], right: tuple[int, int]) -> tuple[int, int] | None:
-    if isinstance(operation, ast.Add):
-        return left[0] + right[0], left[1] + right[1]
-    if isinstance(operation, ast.Sub):
-        return left[0] - right[1], left[1] - right[0]
-    if isinstance(operation, ast.Mult):
-        corners = [a * b for a in left for b in right]
-        return min(corners), max(corners)
-    if isinstance(operation, ast.FloorDiv) and right[0] == right[1] > 0:
-        return left[0] // right[0], left[1] // right[0]
-    if isinstance(operation, ast.Mod) and right[0] == right[1] > 0:
-        return (left[0], left[1]) if left[0] >= 0 and left[1] < right[0] else (0, right[0] - 1)
+# They grow or fall with each operand, so their extremes are at those of the operands.
+_MONOTONE: Final[dict[type[ast.operator], Callable[[int, int], int]]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+}  # fmt: skip
+
+
+def _bounds(node: ast.expr, known: Mapping[str, tuple[int, int]]) -> tuple[int, int] | None:
+    """The lowest and the highest value of an index; None where it has a name that is not ``known``, or another operation."""
+    match node:
+        case ast.Constant(value=int(value)):
+            return value, value
+        case ast.Name(id=name):
+            return known.get(name)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            bounds = _bounds(operand, known)
+            return None if bounds is None else (-bounds[1], -bounds[0])
+        case ast.BinOp(left=left, op=operation, right=right):
+            one, other = _bounds(left, known), _bounds(right, known)
+            if one is None or other is None:
+                return None
+            if isinstance(operation, (ast.FloorDiv, ast.Mod)) and not 0 < other[0] == other[1]:
+                return None
+            if isinstance(operation, ast.Mod):
+                return one if one[0] >= 0 and one[1] < other[0] else (0, other[0] - 1)
+            if (apply := _MONOTONE.get(type(operation))) is not None:
+                corners = [apply(a, b) for a in one for b in other]
+                return min(corners), max(corners)
     return None
 
 
@@ -219,7 +223,7 @@ def _signature(target: str, args: str, tensors: dict[str, TensorArg], made: tupl
     try:
         tree: Any = ast.parse(re.sub(r"%(\w+)", r"T_\1", args), mode="eval").body
         values = tuple(_value(node, tensors, made) for node in tree.elts) if isinstance(tree, ast.Tuple) else ()
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except _UNREADABLE:
         values = ()
     return Signature(f"{namespace}::{name}", values)
 
@@ -260,12 +264,15 @@ def read_cpp_calls(tree: ast.Module, codes: dict[str, str]) -> dict[str, Fragmen
     return reader.found
 
 
+_Layout: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
+
+
 class _Calls(ast.NodeVisitor):
     """Follows the buffers of a graph's code in its order."""
 
     def __init__(self, parameters: dict[str, list[tuple[str, str]]]) -> None:
         self._parameters = parameters
-        self._shapes: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        self._shapes: dict[str, _Layout] = {}
         self._unwritten: set[str] = set()
         self.found: dict[str, Fragment] = {}
 
@@ -283,35 +290,30 @@ class _Calls(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
-        name = ast.unparse(node.func)
-        if name == "assert_size_stride" and len(node.args) >= 3:
-            self._note(node.args[:1], node.args[1:2], node.args[2:3])
-        elif name == "assert_size_stride_grouped" and all(isinstance(part, ast.Tuple) for part in node.args[:3]):
-            names, shapes, strides = (part.elts for part in node.args[:3] if isinstance(part, ast.Tuple))
-            self._note(names, shapes, strides)
+        name, checked = ast.unparse(node.func), list[Sequence[ast.expr]]()
+        if name == "assert_size_stride":
+            checked = [node.args[:3]]
+        elif name == "assert_size_stride_grouped":
+            checked = list(zip(*(part.elts for part in node.args[:3] if isinstance(part, ast.Tuple)), strict=False))
         else:
             if name in self._parameters:
                 self._called(name, node.args)
             # Any other call may write its arguments.
             self._unwritten -= {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+        for target, *layout in checked:
+            if isinstance(target, ast.Name) and (shape := _layout(layout)) is not None:
+                self._shapes[target.id] = shape
 
-    def _note(self, names: list[ast.expr], shapes: list[ast.expr], strides: list[ast.expr]) -> None:
-        for name, shape, stride in zip(names, shapes, strides, strict=False):
-            sizes, steps = _integers(shape), _integers(stride)
-            if isinstance(name, ast.Name) and sizes is not None and steps is not None:
-                self._shapes[name.id] = sizes, steps
-
-    def _shape(self, node: ast.expr) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    def _shape(self, node: ast.expr) -> _Layout | None:
         if isinstance(node, ast.Name):
             return self._shapes.get(node.id)
-        if not isinstance(node, ast.Call):
-            return None
-        name = ast.unparse(node.func)
-        places = (0, 1) if name.startswith("empty_strided") else (1, 2) if name == "reinterpret_tensor" else None
-        if places is None or len(node.args) <= places[1]:
-            return None
-        sizes, steps = (_integers(node.args[place]) for place in places)
-        return None if sizes is None or steps is None else (sizes, steps)
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            if name == "reinterpret_tensor":
+                return _layout(node.args[1:3])
+            if name.startswith("empty_strided"):
+                return _layout(node.args[:2])
+        return None
 
     def _called(self, name: str, args: list[ast.expr]) -> None:
         inputs, results = [], []
@@ -331,12 +333,14 @@ class _Calls(ast.NodeVisitor):
         self.found[name] = Fragment(None, tuple(inputs), tuple(results))
 
 
-def _integers(node: ast.expr) -> tuple[int, ...] | None:
+def _layout(nodes: Sequence[ast.expr]) -> _Layout | None:
+    """Sizes and strides, where both are tuples of integers."""
     try:
-        value: Any = ast.literal_eval(node)
+        sizes, strides = map(ast.literal_eval, nodes)
+        whole = all(isinstance(number, int) for number in (*sizes, *strides))
     except (ValueError, TypeError, SyntaxError):
         return None
-    return value if isinstance(value, tuple) and all(isinstance(item, int) for item in value) else None
+    return (sizes, strides) if whole else None
 
 
 # Larger files are not what inductor writes.
@@ -383,7 +387,7 @@ def _read_file(path: Path) -> Iterator[CachedKernel]:
         if not _ANY.search(text):
             return
         tree = ast.parse(text)
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+    except (OSError, *_UNREADABLE):
         return
     lines = text.splitlines()
     cpp: dict[str, str] = {}
@@ -392,7 +396,8 @@ def _read_file(path: Path) -> Iterator[CachedKernel]:
             name, language, code = call
             source = read_triton(code) if language == "triton" else None
             if source is not None:
-                yield CachedKernel(name, source, read_fragment(_comment_above(lines, node.lineno - 1)))
+                above = itertools.takewhile(lambda line: line.startswith("#"), reversed(lines[: node.lineno - 1]))
+                yield CachedKernel(name, source, read_fragment([line.removeprefix("#").strip() for line in above][::-1]))
             elif language.startswith("cpp"):
                 cpp[name] = code
         elif isinstance(node, ast.FunctionDef) and any("triton_heuristics" in ast.dump(decorator) for decorator in node.decorator_list):
@@ -412,11 +417,3 @@ def _compilation(node: ast.Assign) -> tuple[str, str, str] | None:
         return None
     texts = [argument.value for argument in call.args if isinstance(argument, ast.Constant) and isinstance(argument.value, str)]
     return (node.targets[0].id, call.func.attr, texts[-1]) if texts else None
-
-
-def _comment_above(lines: list[str], end: int) -> list[str]:
-    """The lines of the comment that ends before line ``end``."""
-    start = end
-    while start and lines[start - 1].startswith("#"):
-        start -= 1
-    return [line.removeprefix("#").strip() for line in lines[start:end]]

@@ -25,11 +25,10 @@ from rooflines.profiler.dispatch.signatures import (
     LIFTS,
     UNWRITTEN,
     name_of,
-    repeated_in,
+    repeated_wider,
     running_node,
     tensor_arg,
     tensors_in,
-    wider_than,
     written_tensors,
 )  # fmt: skip
 from rooflines.profiler.trace.tree import BACKWARD, OPTIMIZER, PHASES, Module
@@ -38,7 +37,6 @@ from rooflines.profiler.trace.tree import BACKWARD, OPTIMIZER, PHASES, Module
 Reached = Literal["result", "gradients", "parameters"]
 _ORDER: Final[tuple[Reached, ...]] = ("result", "gradients", "parameters")
 
-_READ: Final = "aten::_local_scalar_dense"
 _SCALER: Final = "aten::_amp_foreach_non_finite_check_and_unscale_"
 _FINITE, _INF, _NAN = range(3)
 
@@ -47,14 +45,13 @@ class NonFinite(msgspec.Struct, frozen=True, kw_only=True):
     """An operator whose result is not finite, and what it was given.
 
     ``operator`` is its name (``aten::mm``), ``module`` the path of its module, ``module_type`` the class (both empty outside of
-    modules). ``phase`` is ``forward`` (also between backward and optimizer), ``backward`` or ``optimizer``; ``node`` is the autograd
-    function that it ran in (``SqrtBackward0``). ``step`` is the number of the step. ``what`` is ``nan`` if any element is NaN.
-    ``share`` is the share of non-finite elements in the first tensor that has any, with its ``dtype`` and ``shape``.
+    modules). ``phase`` is ``forward`` (also between backward and optimizer), ``backward`` or ``optimizer``. ``step`` is the number of
+    the step. ``what`` is ``nan`` if any element is NaN. ``share`` is the share of non-finite elements in the first tensor that has any,
+    with its ``dtype``.
 
     ``inputs`` is the worst of what the inputs held (``finite``, ``inf``, ``nan``), ``input_magnitude`` the largest magnitude of their
     finite elements. ``given`` says what was not finite before the step: the name of a parameter or buffer (``parameter`` if it is
-    not one of the network's), or ``input``; empty otherwise. ``filled`` says that a non-finite number was an argument of the call
-    (``masked_fill(mask, -inf)``).
+    not one of the network's), or ``input``; empty otherwise.
 
     ``wider`` is the type in which the same call was repeated on the same inputs (``float32`` for 8 and 16 bits, else ``float64``),
     ``wider_finite`` says whether that result was finite, ``wider_magnitude`` is its largest magnitude if it was. All are None if the
@@ -66,16 +63,13 @@ class NonFinite(msgspec.Struct, frozen=True, kw_only=True):
     module: str = ""
     module_type: str = ""
     phase: str
-    node: str = ""
     step: int
     what: Literal["inf", "nan"]
     dtype: str
-    shape: tuple[int, ...]
     share: float
     inputs: Literal["finite", "inf", "nan"]
     input_magnitude: float | None = None
     given: str = ""
-    filled: bool = False
     wider: str | None = None
     wider_finite: bool | None = None
     wider_magnitude: float | None = None
@@ -136,10 +130,8 @@ class _Sources(Watcher):
         self._step = step
         self._sources: list[_Source] = []  # in the order in which they were found
         self._of: WeakKeyDictionary[torch.UntypedStorage, _Source] = WeakKeyDictionary()
-        self._unwritten: WeakKeyDictionary[torch.UntypedStorage, None] = WeakKeyDictionary()
         self._names: WeakKeyDictionary[torch.UntypedStorage, str] = WeakKeyDictionary()
         self.scaled = False  # whether a gradient scaler checked the gradients
-        self._read: _Source | None = None  # of the non-finite number last read by the host
         if network is not None:
             for name, tensor in (*network.named_parameters(), *network.named_buffers()):
                 for value in _values(tensor):
@@ -153,21 +145,15 @@ class _Sources(Watcher):
         return _Before(args, kwargs, changed, out)
 
     def called(self, func: Any, inputs: tuple[Any, ...], result: Any, phase: int, module: int, before: _Before) -> None:
-        name, node = name_of(func), running_node()
-        if name == _READ:
-            if _is_nonfinite(result):
-                self._read = self._source_of(inputs)
-            return
+        name = name_of(func)
         self.scaled = self.scaled or name == _SCALER
         written = [*before.changed, *before.out]
         made = list(_values((result, written)))
         if name in UNWRITTEN or name == "aten::resize_":
-            self._unwritten.update((value.untyped_storage(), None) for value in made)
+            for value in filter(_state, made):  # what nothing was written to may hold any number, and so a finite one
+                value.copy_(value.nan_to_num(0.0, 0.0, 0.0))
             return
-        if not _is_view(func):
-            for value in _values(written):
-                self._unwritten.pop(value.untyped_storage(), None)
-        made = [value for value in made if value.untyped_storage() not in self._unwritten and _state(value)]
+        made = list(filter(_state, made))
         if not made:
             return
         source = self._source_of(made) if _is_view(func) else self._source(func, inputs, before, made, phase, module)
@@ -177,15 +163,15 @@ class _Sources(Watcher):
             self._of[value.untyped_storage()] = source
         if phase == OPTIMIZER and before.changed:
             source.reached.add("parameters")
-        elif phase == BACKWARD and node == ACCUMULATE:
+        elif phase == BACKWARD and running_node() == ACCUMULATE:
             source.reached.add("gradients")
 
     def returned(self, result: object) -> None:
         """The step has returned ``result``."""
         leaves = tree_leaves(result)
         source = self._source_of([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
-        if any(map(_is_nonfinite, leaves)):
-            source = source or self._read
+        if source is None and any(map(_is_nonfinite, leaves)):  # a number that the step has read itself
+            source = next((earlier for earlier in self._sources if not earlier.meant), None)
         if source is not None:
             source.reached.add("result")
 
@@ -222,7 +208,7 @@ class _Sources(Watcher):
         out = set(map(id, before.out))
         for tensor, value in zip(_values(inputs), _values((*before.args, *before.kwargs.values())), strict=True):
             storage = tensor.untyped_storage()
-            if id(tensor) in out or storage in self._unwritten:
+            if id(tensor) in out:
                 continue
             state, magnitude = _state(value), _magnitude(value)
             worst, largest = max(worst, state), magnitude if largest is None else max(largest, magnitude)
@@ -241,16 +227,13 @@ class _Sources(Watcher):
         facts = NonFinite(
             operator=name,
             phase=PHASES[phase],
-            node=running_node(),
             step=self._step,
             what="nan" if state == _NAN else "inf",
             dtype=tensor_arg(bad).dtype,
-            shape=tuple(bad.shape),
             share=float((~bad.isfinite()).double().mean()),
             inputs=("finite", "inf", "nan")[worst],
             input_magnitude=largest,
             given=outside or (known[0].facts.given if known else ""),
-            filled=filled,
             **_wider(func, before, bad.dtype),
         )
         # An infinity that was given to the step may be a mask; a NaN is not.
@@ -261,8 +244,7 @@ class _Sources(Watcher):
 
 def _wider(func: Any, before: _Before, narrow: torch.dtype) -> dict[str, Any]:
     """The fields of the same call in a wider type; none where it cannot be repeated."""
-    results = repeated_in(wider_than(narrow), func, before.args, before.kwargs)
-    values = list(_values(results))
+    values = list(_values(repeated_wider(narrow, func, before.args, before.kwargs)))
     if not values:
         return {}
     finite = not any(map(_state, values))

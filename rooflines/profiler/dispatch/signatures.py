@@ -171,19 +171,16 @@ def _written_arguments(func: Any) -> tuple[tuple[int, str, bool], ...]:
 _NOT_REPEATED: Final = ("c10d", "_c10d_functional")
 
 
-def wider_than(dtype: torch.dtype) -> torch.dtype:
-    """Return the type in which a call whose result has ``dtype`` is repeated: float32 for 8 and 16 bits, else float64."""
-    return torch.float32 if dtype.itemsize < 4 else torch.float64
+def repeated_wider(narrow: torch.dtype, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """Return what ``func`` returns and writes in a wider type than ``narrow``: float32 for 8 and 16 bits, else float64.
 
-
-def repeated_in(dtype: torch.dtype, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor] | None:
-    """Return what ``func`` returns and writes with every floating-point argument converted to ``dtype``.
-
-    Conversions to a narrower type become conversions to ``dtype``. Neither the arguments nor the random generators change. Returns None
-    where the call cannot be repeated: kernels of the narrow type alone (fused attention on CUDA), too little memory, collectives.
+    Floating-point arguments are converted, and so are types among the arguments. Neither these nor the random generators change.
+    Nothing is returned where the call cannot be repeated: kernels of the narrow type alone (fused attention on CUDA), too little
+    memory, collectives.
     """
     if not isinstance(func, torch._ops.OpOverload) or func.namespace in _NOT_REPEATED:
-        return None
+        return []
+    dtype = torch.float32 if narrow.itemsize < 4 else torch.float64
 
     def converted(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -196,6 +193,6 @@ def repeated_in(dtype: torch.dtype, func: Any, args: tuple[Any, ...], kwargs: di
         with torch.random.fork_rng(sorted(devices)):
             result = func(*args, **kwargs)
     except (RuntimeError, TypeError, ValueError):  # NotImplementedError is a RuntimeError
-        return None
+        return []
     changed, out = written_tensors(func, args, kwargs)
     return [*tensors_in(result), *changed, *out]

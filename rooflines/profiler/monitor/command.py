@@ -18,6 +18,7 @@ import msgspec
 
 from rooflines.errors import CommandError, UsageError
 from rooflines.profiler.samplers.clock import now_ns
+from rooflines.profiler.samplers.host import own_peak_rss_bytes
 
 if TYPE_CHECKING:
     import resource
@@ -124,11 +125,15 @@ class HeldCommand:
 
     def wait(self) -> Ending:
         """Wait for its end."""
+        import resource
+
         _, status, used = os.wait4(self._pid, 0)
         wall_s = time.perf_counter() - self._began_s
         self._reaped = True
         killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         largest = _largest_rss_bytes(used)
+        # ``getrusage`` goes on from what this process held before it became this program.
+        own = own_peak_rss_bytes() or _largest_rss_bytes(resource.getrusage(resource.RUSAGE_SELF))
         return Ending(
             exit_code=os.WEXITSTATUS(status) if killed_by is None else 128 + killed_by,
             signal=killed_by,
@@ -136,7 +141,7 @@ class HeldCommand:
             user_cpu_s=used.ru_utime,
             system_cpu_s=used.ru_stime,
             # Linux goes on from what the process held before it became the command, which was a copy of us.
-            largest_rss_bytes=largest if largest > _own_peak_bytes() else None,
+            largest_rss_bytes=largest if largest > own else None,
         )
 
     def _pass_on(self, number: int, _: Any) -> None:
@@ -210,14 +215,3 @@ def _handled(pass_on: Callable[[int, Any], None]) -> Iterator[None]:
 
 def _largest_rss_bytes(used: resource.struct_rusage) -> int:
     return used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def _own_peak_bytes() -> int:
-    """The most that this process has held as this program. ``getrusage`` goes on from what it held before it became it."""
-    import resource
-
-    try:
-        with open("/proc/self/status", "rb") as file:
-            return next(int(line.split()[1]) * 1024 for line in file if line.startswith(b"VmHWM:"))
-    except (OSError, StopIteration):
-        return _largest_rss_bytes(resource.getrusage(resource.RUSAGE_SELF))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import re
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -16,11 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from rooflines._version import __version__
 from rooflines.arguments import escaped
-from rooflines.device_specs import detect
-from rooflines.profiler.directory import JOURNAL_FILE, read_facts, stored_samples, write_record
-from rooflines.profiler.environment import os_name
+from rooflines.profiler.directory import JOURNAL_FILE, journal_facts, read_facts, stored_samples, write_record
 from rooflines.profiler.monitor.command import Ending
 from rooflines.profiler.records import Environment, Status
 from rooflines.profiler.samplers.fields import FIELDS, Counter, DeviceSample, Field
@@ -60,9 +56,8 @@ class PythonMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Allocations of the program's interpreter, recorded with tracemalloc; sitecustomize.py writes them.
 
     ``sites`` are the lines that held most when all together held ``sites_at_bytes``, which is at most the peak. ``tracemalloc_bytes``
-    is what following them took itself, and is part of the process's resident set. ``reading_s`` is what reading the lines took of the
-    processor. ``object_s`` and ``traced_object_s`` are what a small object took to be made and dropped, without tracemalloc and
-    with it. ``ended`` is whether the interpreter came to its end in order.
+    is what following them took itself, and is part of the process's resident set. ``ended`` is whether the interpreter came to its end
+    in order.
     """
 
     schema: str
@@ -72,10 +67,6 @@ class PythonMemory(msgspec.Struct, frozen=True, kw_only=True):
     sites_at_bytes: int = 0
     sites: tuple[PythonSite, ...] = ()
     tracemalloc_bytes: int = 0
-    readings: int = 0
-    reading_s: float = 0.0
-    object_s: float | None = None
-    traced_object_s: float | None = None
 
 
 class MonitorFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,24 +136,6 @@ def _is_one_word(text: str) -> bool:
     return len(text.split()) == 1
 
 
-def host_environment() -> Environment:
-    """The facts of the machine itself: of what the program is made of nothing is known."""
-    import psutil
-
-    return Environment(
-        rooflines=__version__,
-        device="cpu",
-        device_name=(cpu := detect.cpu_name()),
-        host=platform.node(),
-        os=os_name(),
-        cpu=cpu,
-        cpu_cores=detect.physical_cores(),
-        cpu_threads=os.cpu_count(),
-        cpu_isa=" ".join(detect.isa()) or None,
-        memory_bytes=psutil.virtual_memory().total,
-    )
-
-
 def read_python_memory(path: Path) -> PythonMemory | None:
     """Read what the program's interpreter has written to ``path``; None without a file."""
     try:
@@ -193,10 +166,7 @@ def load(directory: Path | str) -> Monitored:
     what = f"the monitored program in {str(directory)!r}"
     facts = read_facts(directory / MONITOR_FILE, MonitorFile, MONITOR_SCHEMA, what=what, again="monitor it again")
     stored = stored_samples(directory, what=what)
-    problems = (problem for problem in stored.problems if problem not in facts.notes)
-    facts = msgspec.structs.replace(
-        facts, counters=facts.counters or stored.counters, fields=facts.fields or stored.fields, notes=(*facts.notes, *problems)
-    )
+    facts = msgspec.structs.replace(facts, **journal_facts(facts, stored, stored.problems))
     if facts.status == "running":
         cut = "The monitor has not ended: it was killed or is still running. The result covers the samples so far."
         facts = msgspec.structs.replace(facts, notes=(cut, *facts.notes))

@@ -20,7 +20,6 @@ from rooflines.errors import Interrupted, OutputError, RooflinesError, UsageErro
 from rooflines.profiler.compiled.inductor import InductorWatch, compile_seconds
 from rooflines.profiler.compiled.records import write_compiled
 from rooflines.profiler.directory import JOURNAL_FILE, RUN_FILE, create_directory, discard, file_stem, save
-from rooflines.profiler.module_hooks import ModuleRanges
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.recording.data_loading import DataLoading, WatchedLoader
 from rooflines.profiler.recording.device import RecordedDevice
@@ -72,19 +71,22 @@ class Recording:
         self.notes = list(notes)
         # Whether the losses of the first and the last step were finite, where the step is ours and returns one.
         self.loss_finite: bool | None = None
-        # Makes the writer of modules into a trace; a script has its own hooks for that.
-        self.ranges: Callable[[], ModuleRanges] | None = None
         self._device = RecordedDevice(device)
         self._settings = settings or Settings()
-        self.traced_steps = traced_steps
         self._progress = progress or Silent()
         self._inductor = InductorWatch()
         self._noted_calls: tuple[StoredCall, ...] = ()
         self._step_memory: StepMemory | None = None
-        self._passes: Passes | None = None
         self._owner = os.getpid()
         self._compiled_s = 0.0
         self.loading = DataLoading(self._device, self._progress, self.notes)
+        # The program may change its directory, and remove ours.
+        self._place, self._began_in = directory.absolute(), os.getcwd()
+        self.passes = Passes(
+            directory=self._place, trace_name=f"{file_stem(workload.name)}.pt.trace.json.gz", device=self._device,
+            settings=self._settings, early=workload.source in ("script", "loop"), loading=self.loading, inductor=self._inductor,
+            progress=self._progress, notes=self.notes, save=self._save_so_far, traced_steps=traced_steps,
+        )  # fmt: skip
 
     @property
     def device(self) -> torch.device:
@@ -94,13 +96,7 @@ class Recording:
     @property
     def done(self) -> bool:
         """Whether everything has been recorded; further steps are neither timed nor traced."""
-        return self._passes is not None and self._passes.done
-
-    @property
-    def passes(self) -> Passes:
-        """The passes of the recording, which must have been entered."""
-        assert self._passes is not None
-        return self._passes
+        return self.passes.done
 
     def __enter__(self) -> Recording:
         import torch
@@ -116,8 +112,6 @@ class Recording:
             )
         self._made = not self.directory.exists()
         create_directory(self.directory)
-        # The program may change its directory, and remove ours.
-        self._place, self._began_in = self.directory.absolute(), os.getcwd()
         with contextlib.ExitStack() as stack:
             Recording._active = self
             stack.callback(setattr, Recording, "_active", None)
@@ -131,18 +125,12 @@ class Recording:
                 environment=self._device.environment(),
                 settings=self._settings,
             )
-            self._passes = passes = Passes(
-                directory=self._place, trace_name=f"{file_stem(self.workload.name)}.pt.trace.json.gz", device=self._device,
-                settings=self._settings, early=self.workload.source in ("script", "loop"), loading=self.loading,
-                inductor=self._inductor, progress=self._progress, notes=self.notes, save=self._save_so_far, ranges=self.ranges,
-                traced_steps=self.traced_steps,
-            )  # fmt: skip
             try:
                 save(self._place, self._facts)
                 self._device.synchronise()
-                passes.begin()
+                self.passes.begin()
             except BaseException:
-                passes.stop()
+                self.passes.stop()
                 raise
             self._open = stack.pop_all()
         return self
@@ -334,7 +322,7 @@ def collect(step: Callable[[], object], recording: Recording) -> Run:
                 recording.loss_finite = all(bool(value.isfinite().all()) for value in (first, loss))
             if workload.source == "model" and not workload.compiled and not workload.cuda_graph and workload.data is None:
                 recording.note_arguments(step)
-                if recording.traced_steps:
+                if recording.passes.traced_steps:
                     recording.follow_memory(step)
             if workload.source == "step" or workload.data is not None:
                 try:

@@ -16,7 +16,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -157,11 +156,6 @@ class LoaderWatch:
         """The loader that was waited for longest since ``forget``; None without batches."""
         return max((source for source in self._sources.values() if source.batches), key=lambda source: source.wait_ns, default=None)
 
-    @property
-    def has_batch(self) -> bool:
-        """Whether there is a batch to hand out again."""
-        return bool(self._last)
-
     def workers_cpu_s(self) -> float:
         """Processor seconds so far of the workers of the loaders seen: the difference of two readings is what they used meanwhile.
 
@@ -250,11 +244,17 @@ class WatchedLoader:
         self._again = again
 
     def __iter__(self) -> Iterator[Any]:
-        span = f"{RANGE_PREFIX}{type(self._iterable).__name__}"
-        iterator = self._watch._waited_for(lambda: iter(self._iterable), None, f"{span}.__iter__")
+        watch, span = self._watch, f"{RANGE_PREFIX}{type(self._iterable).__name__}"
+        iterator = watch._waited_for(lambda: iter(self._iterable), None, f"{span}.__iter__")
         # An iterator cannot restart: iterating it would consume the program's data.
         again = self._again and iterator is not self._iterable
-        return _WatchedIterator(self._watch, iterator, self._iterable, again, f"{span}.__next__")
+        while True:
+            source = watch._source(self._iterable, again=again)
+            try:
+                batch = watch._waited_for(lambda: next(iterator), source, f"{span}.__next__")
+            except StopIteration:
+                return
+            yield batch
 
     def __len__(self) -> int:
         return len(self._iterable)  # type: ignore[arg-type]
@@ -263,22 +263,6 @@ class WatchedLoader:
         if name == "_iterable":  # a copy that is not filled yet
             raise AttributeError(name)
         return getattr(self._iterable, name)
-
-
-@dataclass(eq=False)
-class _WatchedIterator:
-    watch: LoaderWatch
-    iterator: Iterator[Any]
-    iterable: Any
-    again: bool
-    span: str
-
-    def __iter__(self) -> _WatchedIterator:
-        return self
-
-    def __next__(self) -> Any:
-        source = self.watch._source(self.iterable, again=self.again)
-        return self.watch._waited_for(lambda: next(self.iterator), source, self.span)
 
 
 # --- batches -----------------------------------------------------------------------------------------------------------------------
@@ -359,7 +343,8 @@ def run_alone(source: _Source, *, limit_s: float) -> LoaderAlone | None:
     with _generators_put_back(source.loader):
         while not enough and time.perf_counter_ns() < deadline_ns:
             before, last = len(times), time.perf_counter_ns()
-            iterator = _anew(source.loader)
+            # torch's loader with persistent workers would begin the program's own again.
+            iterator = getattr(source.loader, "_get_iterator", lambda: iter(source.loader))()
             try:
                 for number, batch in enumerate(iterator):
                     now = time.perf_counter_ns()
@@ -383,35 +368,22 @@ def run_alone(source: _Source, *, limit_s: float) -> LoaderAlone | None:
     return LoaderAlone(batch_ns=tuple(times), samples=tuple(n for n in samples if n is not None) if None not in samples else ())
 
 
-def _anew(loader: Any) -> Iterator[Any]:
-    """A new iterator: torch's loader with persistent workers would begin the program's own again."""
-    make = getattr(loader, "_get_iterator", None)
-    iterator: Iterator[Any] = make() if make is not None else iter(loader)
-    return iterator
-
-
 @contextlib.contextmanager
 def _generators_put_back(loader: Any) -> Iterator[None]:
     """Afterwards every random generator that a loader in this process may draw from is where it was."""
     import torch
 
     numpy = sys.modules.get("numpy")
-    own = {
-        id(generator): generator
-        for holder in (loader, getattr(loader, "sampler", None), getattr(getattr(loader, "batch_sampler", None), "sampler", None))
-        if isinstance(generator := getattr(holder, "generator", None), torch.Generator)
-    }
-    states = [(generator, generator.get_state()) for generator in own.values()]
-    python, arrays = random.getstate(), numpy.random.get_state() if numpy is not None else None
-    try:
-        with torch.random.fork_rng([]):
-            yield
-    finally:
-        for generator, state in states:
-            generator.set_state(state)
-        random.setstate(python)
+    holders = (loader, getattr(loader, "sampler", None), getattr(getattr(loader, "batch_sampler", None), "sampler", None))
+    own = {generator for holder in holders if isinstance(generator := getattr(holder, "generator", None), torch.Generator)}
+    with contextlib.ExitStack() as stack:
+        for generator in own:
+            stack.callback(generator.set_state, generator.get_state())
+        stack.callback(random.setstate, random.getstate())
         if numpy is not None:
-            numpy.random.set_state(arrays)
+            stack.callback(numpy.random.set_state, numpy.random.get_state())
+        stack.enter_context(torch.random.fork_rng([]))
+        yield
 
 
 class DataLoading(LoaderWatch):
@@ -524,7 +496,7 @@ class DataLoading(LoaderWatch):
         enough of them, and as one of several ranks: one that made more steps than the others would wait for them forever.
         """
         if not self.resident:
-            if self.seen.resident_ns or not self.seen.loader or not self.has_batch or Agreement().has_peers:
+            if self.seen.resident_ns or not self.seen.loader or not self._last or Agreement().has_peers:
                 return False
             self._progress.stage("timing the step with data in memory", None)
             self.resident = True

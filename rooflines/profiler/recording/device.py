@@ -16,7 +16,10 @@ from rooflines.profiler.options import find_device
 from rooflines.profiler.recording.process import PeakMemory
 from rooflines.profiler.recording.tracer import Tracer
 from rooflines.profiler.records import Environment
+from rooflines.profiler.samplers.clock import now_ns
+from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.samplers.process import SamplerProcess, gpus_in_use, torch_gpus
+from rooflines.profiler.samplers.update_time import RateLimited
 
 if TYPE_CHECKING:
     import torch
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 # between two synchronisations (and by more than these take themselves), the latter is the time of the steps.
 EVENTS_SHARE = 0.03
 SYNCHRONISE_NS = 1_000_000
+NOTED_EVERY_S, NOTED_SHARE = 0.1, 0.005
 
 
 def synchronise(device: torch.device) -> None:
@@ -102,6 +106,29 @@ def wall_step_ns(events_ns: Sequence[int], wall_ns: int) -> int | None:
     if not events_ns or apart_ns <= max(EVENTS_SHARE * wall_ns, SYNCHRONISE_NS):
         return None
     return round(wall_ns / len(events_ns))
+
+
+class MpsMemory:
+    """Memory that Metal's driver holds for this process: torch's tensors, its allocator's cache, and Metal's own memory.
+
+    Another process cannot read it: the run itself calls ``note`` between steps, where it costs nothing that is timed. At most ten
+    samples a second are kept, in ``noted``.
+    """
+
+    def __init__(self) -> None:
+        self.noted: tuple[DeviceSample, ...] = ()
+        self._rarely = RateLimited(self._read, every_s=NOTED_EVERY_S, share=NOTED_SHARE)
+
+    def _read(self) -> DeviceSample:
+        import torch
+
+        held_bytes = torch.mps.driver_allocated_memory()
+        return DeviceSample(time_ns=now_ns(), source="mps", device="mps", process_memory_bytes=held_bytes)
+
+    def note(self) -> None:
+        """Take a sample unless the latest is recent."""
+        if (sample := self._rarely()) is not None:
+            self.noted = (*self.noted, sample)
 
 
 class RecordedDevice:

@@ -25,7 +25,7 @@ from rooflines.profiler.module_hooks import ModuleRanges, range_cost_ns
 from rooflines.profiler.others import OthersMeter
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.recording.data_loading import DataLoading
-from rooflines.profiler.recording.device import RecordedDevice, wall_step_ns
+from rooflines.profiler.recording.device import MpsMemory, RecordedDevice, wall_step_ns
 from rooflines.profiler.recording.process import HeapReserve, RunQueue, page_faults, since
 from rooflines.profiler.recording.step_counts import (
     BUSY_MAX_STEPS,
@@ -43,7 +43,6 @@ from rooflines.profiler.recording.tracer import TraceBound, TracedSteps, Tracer
 from rooflines.profiler.records import WALL_CLOCK, Settings, StepTimes, TimedStretch
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
-from rooflines.profiler.samplers.mps import MpsSampler
 from rooflines.profiler.samplers.process import SamplerProcess
 from rooflines.units import binary_bytes, counted, seconds
 
@@ -97,7 +96,7 @@ class Passes:
         self._agreement = Agreement()
         self._take_clock()
         self._peak = self.device.peak_memory()
-        self._mps = MpsSampler() if self.device.type == "mps" else None
+        self._mps = MpsMemory() if self.device.type == "mps" else None
         self._sampler: SamplerProcess | None = None
         self._queue = RunQueue()
         self._patience = Patience(self.settings, self._samples_of_steps, program=self.early)
@@ -135,11 +134,6 @@ class Passes:
     def done(self) -> bool:
         """Whether everything has been recorded; further steps are neither timed nor traced."""
         return self.stage == "done"
-
-    @property
-    def has_begun_timing(self) -> bool:
-        """Whether the timed pass or what follows it has begun."""
-        return self.stage in ("timed", "traced", "done")
 
     @property
     def traced_enough(self) -> bool:
@@ -299,24 +293,21 @@ class Passes:
             self._start_sampler()
         self._begin_stretch()
         began: list[int] = []
-        last = time.perf_counter_ns()
         try:
             while not self.warmup.is_over():
-                event = yield
-                if event == "step":
-                    self.device.synchronise()
-                    began.append(now_ns() - (time.perf_counter_ns() - last))
-                    self.loading.after_step()
-                    self.progress.advance()
-                    self.warmup.add(time.perf_counter_ns() - last)
-                    if self._on_gpu and not self.warmup.is_over():
-                        # Here and not before the timed pass, which would find the device idle. The first step has taken memory on
-                        # every GPU that is to be sampled.
-                        self._start_sampler()
-                if event in ("step", "resume"):
-                    last = time.perf_counter_ns()
+                step_ns = yield from self._one_step()
+                began.append(now_ns() - step_ns)
+                self.loading.after_step()
+                self.progress.advance()
+                self.warmup.add(step_ns)
+                if self._on_gpu and not self.warmup.is_over():
+                    # Here and not before the timed pass, which would find the device idle. The first step has taken memory on
+                    # every GPU that is to be sampled.
+                    self._start_sampler()
             if self.early and asked is None:
-                yield from self._traced_when_warm()
+                # The program's second step, which was traced, may take much longer than its later ones.
+                yield from self._traced_pass(1, "early")
+                self.warmup.times_ns.append((yield from self._one_step()))
         except GeneratorExit:
             if self.early:
                 self._let_warmup_stand_in(began)
@@ -324,14 +315,16 @@ class Passes:
         if self.warmup.problem:
             self.notes.append(self.warmup.problem)
 
-    def _traced_when_warm(self) -> Plan:
-        """One step under the profiler, because the program's second step may take much longer than its later ones, and one after it."""
-        yield from self._traced_pass(1, "early")
-        last = time.perf_counter_ns()
-        while (event := (yield)) != "step":
-            last = time.perf_counter_ns() if event == "resume" else last
+    def _one_step(self) -> Generator[None, Event | None, int]:
+        """Until a step has ended, from now or from where an evaluation in it has; returns its nanoseconds."""
+        event: Event | None = "resume"
+        while event != "step":
+            if event == "resume":
+                self._queue.mark()
+                began = time.perf_counter_ns()
+            event = yield
         self.device.synchronise()
-        self.warmup.times_ns.append(time.perf_counter_ns() - last)
+        return time.perf_counter_ns() - began
 
     def _let_warmup_stand_in(self, began: list[int]) -> None:
         """The program ended before the timed pass: its last untraced steps are the best that is known of its pace."""
@@ -467,14 +460,9 @@ class Passes:
 
         while quiet(self.traced.times_ns, self.traced.queue_ns) < enough and not over() and self._patience.is_disturbed():
             self._queue.watch()
-            self._queue.mark()
-            began = time.perf_counter_ns()
-            while (event := (yield)) != "step" or not quiet([time.perf_counter_ns() - began], [self._queue.since_ns()]):
+            while not quiet([(yield from self._one_step())], [self._queue.since_ns()]):
                 if over():
                     return
-                if event in ("step", "resume"):
-                    self._queue.mark()
-                    began = time.perf_counter_ns()
             yield from self._traced_pass(steps, "steps", again=True)
 
     def _samples_of_steps(self) -> Sequence[DeviceSample]:

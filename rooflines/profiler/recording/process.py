@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import psutil
 
+from rooflines.profiler.samplers.host import own_peak_rss_bytes
+
 # The heap reserve, and the most that it takes of the machine's free memory.
 RESERVE_BYTES, _LEAST_LEFT = 256 << 20, 16
 # Below the smallest threshold from which glibc maps a block by itself (128 KiB).
@@ -47,11 +49,7 @@ class PeakMemory:
             return int(torch.cuda.max_memory_allocated(self._device))
         if not self._resettable:
             return None
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            for line in Path("/proc/self/status").read_text().splitlines():
-                if line.startswith("VmHWM:"):
-                    return int(line.split()[1]) * 1024
-        return None
+        return own_peak_rss_bytes()
 
 
 def page_faults() -> int | None:

@@ -322,7 +322,7 @@ class _Driver:
         self.hooks = StepHooks(self._on_doing, self._may_change, lambda: recording.loading.is_loading)
 
     def _may_change(self) -> bool:
-        return not self._recording.passes.has_begun_timing
+        return self._recording.passes.stage not in ("timed", "traced", "done")
 
     def _on_doing(self, doing: Doing) -> None:
         recording = self._recording
@@ -382,7 +382,7 @@ def collect_script(program: Program, recording: Recording, *, to_end: bool) -> R
     """
     what, owner = f"the {'script' if program.name.endswith('.py') else 'module'} {program.name!r}", os.getpid()
     driver = _Driver(recording, to_end=to_end)
-    recording.ranges = driver.hooks.ranges
+    recording.passes.ranges = driver.hooks.ranges
     try:
         with recording, driver.hooks:
             try:

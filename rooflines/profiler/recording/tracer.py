@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import _thread
 import contextlib
-import ctypes
 import errno
 import gzip
 import mmap
 import os
 import shutil
 import signal
+import sys
 import threading
 import time
 import warnings
@@ -24,6 +24,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+import psutil
 
 from rooflines.errors import OutputError
 from rooflines.profiler.module_hooks import ModuleRanges
@@ -87,24 +89,10 @@ class TraceBound:
             self._stop()
 
 
-class _Mallinfo(ctypes.Structure):
-    """glibc's ``struct mallinfo2`` (malloc.h, glibc 2.33 and later)."""
-
-    _fields_ = tuple(
-        (name, ctypes.c_size_t)
-        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()  # noqa: SIM905 (as in malloc.h)
-    )
-
-
 def heap_bytes() -> int | None:
-    """The bytes in use in the C heap, without blocks so large that they are mapped by themselves; None without glibc 2.33."""
-    try:
-        ask = ctypes.CDLL(None).mallinfo2
-    except (AttributeError, OSError, TypeError):
-        return None
-    ask.restype = _Mallinfo
-    used: int = ask().uordblks
-    return used
+    """The bytes in use in the C heap, without blocks so large that they are mapped by themselves; None without glibc and psutil 7.2."""
+    ask: Any = getattr(psutil, "heap_info", None)
+    return int(ask().heap_used) if ask is not None and sys.platform == "linux" else None
 
 
 @dataclass

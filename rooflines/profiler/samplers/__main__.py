@@ -6,15 +6,14 @@ It imports no torch and no numpy, so it is up in a fraction of a second and take
 
 from __future__ import annotations
 
-import argparse
 import os
 import queue
 import signal
 import sys
 import threading
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 
+import msgspec
 import psutil
 
 from rooflines.errors import DeviceError
@@ -25,14 +24,12 @@ from rooflines.profiler.samplers.host import HostSampler
 from rooflines.profiler.samplers.loop import BUSIEST_SHARE, LOW_OVERHEAD_SHARE, SamplingLoop, StopRequests
 from rooflines.profiler.samplers.nvml import open_gpus
 from rooflines.profiler.samplers.rapl import RaplSampler, package_counters
-from rooflines.profiler.samplers.storage import Entry, write_entry
+from rooflines.profiler.samplers.storage import Entry, Order, write_entry
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Sample until the end; 0 unless something unforeseen happened."""
-    options = _parse(arguments)
-    if options.epoch_ns is not None:
-        clock.set_epoch(options.epoch_ns)
+def main(order: Order) -> None:
+    """Sample until the end."""
+    clock.set_epoch(order.epoch_ns)
     stop: StopRequests = queue.SimpleQueue()
     # Ctrl-C reaches every process of the terminal's group; whether the run ends is its decision, and then it tells us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -46,20 +43,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     threading.Thread(target=wait_for_order, daemon=True).start()
 
-    with options.output.open("ab", buffering=0) as file:
+    with open(order.output, "ab", buffering=0) as file:
         try:
-            watched = psutil.Process(options.pid)
-            samplers, problems = open_samplers(options.pid, options.period_s, options.gpus)
+            watched = psutil.Process(order.pid)
+            samplers, problems = open_samplers(order.pid, order.period_s, order.gpus)
         except (psutil.Error, DeviceError):
-            write_entry(file, Entry(problem=f"Process {options.pid} had ended before it could be sampled."))
-            return 0
-        for name, path in (plugin.split("=", 1) for plugin in options.plugins):
-            samplers.append(PluggedInSampler(name, path, options.pid, options.period_s))
+            write_entry(file, Entry(problem=f"Process {order.pid} had ended before it could be sampled."))
+            return
+        samplers += [PluggedInSampler(name, path, order.pid, order.period_s) for name, path in order.plugins.items()]
         for problem in problems:
             write_entry(file, Entry(problem=problem))
-        share = LOW_OVERHEAD_SHARE if options.low_overhead else BUSIEST_SHARE
-        SamplingLoop(samplers, file, watched=lambda: _runs(watched), period_s=options.period_s, stop=stop, share=share).run()
-    return 0
+        share = LOW_OVERHEAD_SHARE if order.low_overhead else BUSIEST_SHARE
+        SamplingLoop(samplers, file, watched=lambda: _runs(watched), period_s=order.period_s, stop=stop, share=share).run()
 
 
 def open_samplers(pid: int, period_s: float, gpus: Mapping[str, str] | None) -> tuple[list[Sampler], list[str]]:
@@ -88,22 +83,5 @@ def _runs(process: psutil.Process) -> bool:
         return False
 
 
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m rooflines.profiler.samplers", description="Sample a process and its devices.")
-    parser.add_argument("--pid", type=int, required=True, help="the process to watch")
-    parser.add_argument("--output", type=Path, required=True, help="the file of JSON lines to append to")
-    parser.add_argument("--period-s", type=float, required=True, help="seconds between two readings")
-    parser.add_argument("--epoch-ns", type=int, help="what the process that starts us adds to the monotonic clock")
-    parser.add_argument("--low-overhead", action="store_true", help="less often where readings cost what timed steps would feel")
-    parser.add_argument("--all-gpus", dest="gpus", action="store_const", const=None, help="sample every GPU (the default)")
-    parser.add_argument("--no-gpus", dest="gpus", action="store_const", const={}, help="sample no GPU")
-    parser.add_argument("--gpu", dest="named", action="append", default=[], metavar="NAME=UUID", help="sample this GPU; repeatable")
-    parser.add_argument("--plugin", dest="plugins", action="append", default=[], metavar="NAME=MODULE:OBJECT", help="repeatable")
-    options = parser.parse_args(arguments)
-    if options.named:
-        options.gpus = dict(item.split("=", 1) for item in options.named)
-    return options
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main(msgspec.json.decode(sys.argv[1], type=Order))

@@ -9,7 +9,6 @@ from pkgutil import resolve_name
 import msgspec
 
 from rooflines.errors import DeviceError
-from rooflines.installed import entries
 from rooflines.profiler.samplers.fields import FIELDS, Counter, DeviceSample, Field
 
 
@@ -93,9 +92,3 @@ class PluggedInSampler(Sampler):
             if not _KEY.fullmatch(key) or key in DeviceSample.__struct_fields__:
                 raise DeviceError(f"{self} is not used: {key!r} cannot be the key of a field (lower-case letters, digits and _).")
         return msgspec.convert(msgspec.to_builtins(dict(fields)), dict[str, Field])
-
-
-def installed_samplers() -> list[tuple[str, str]]:
-    """The name and ``module:object`` of every entry point in the group ``rooflines.samplers``."""
-    # In the process that starts the sampler: it takes 50 ms and 2 MB, which the sampler process is spared.
-    return list(entries("samplers").items())

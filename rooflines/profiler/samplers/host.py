@@ -38,8 +38,6 @@ SHORTEST_INTERVAL_S = 0.05
 # as it costs next to nothing, which is always but on machines with very many.
 SLOW_EVERY_S, SLOW_SHARE = 1.0, 0.002
 CORES_SHARE = 0.003
-# The first fields of a line of /proc/stat (proc(5)); guest time, which follows, is in user time.
-_STATES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 # The driver, the label of its sensor for a whole package, and the step it counts in, in degrees: the kernel's documentation of
 # coretemp (Intel) and k10temp (AMD); zenpower is an alternative to the latter; the rest are of ARM boards, without labels.
 # Tdie is the temperature; Tctl is what the fan follows, which on some processors lies above it.
@@ -69,6 +67,12 @@ def line_of(path: Path) -> str:
         return path.read_text().strip()
     except OSError:
         return ""
+
+
+def own_peak_rss_bytes() -> int | None:
+    """The high-water mark of this process's resident set (VmHWM in proc(5)); None where the system does not show it."""
+    marks = re.search(r"^VmHWM:\s+(\d+) kB", line_of(Path("/proc/self/status")), re.MULTILINE)
+    return int(marks[1]) * 1024 if marks else None
 
 
 class Spent(NamedTuple):
@@ -163,7 +167,10 @@ class ProcessTree:
         return len(self._members)
 
     def _uss_bytes(self) -> int | None:
-        sizes = [size for size in map(_own_uss_bytes, self._before) if size is not None]
+        sizes = []
+        for pid in self._before:
+            with contextlib.suppress(psutil.Error, OSError, AttributeError):
+                sizes.append(int(psutil.Process(pid).memory_full_info().uss))
         return sum(sizes) if sizes else None
 
 
@@ -275,13 +282,6 @@ def _storage_bytes(pid: int) -> tuple[int | None, int | None]:
         return None, None
 
 
-def _own_uss_bytes(pid: int) -> int | None:
-    try:
-        return int(psutil.Process(pid).memory_full_info().uss)
-    except (psutil.Error, OSError, AttributeError):
-        return None
-
-
 class HostSampler(Sampler):
     """One sample of the machine and of the process ``pid`` with all its descendants (``ProcessTree`` says which and when).
 
@@ -298,10 +298,9 @@ class HostSampler(Sampler):
         self._temperature = CpuTemperature()
         self._frequency_hz = RateLimited(cpu_frequency_hz, every_s=SLOW_EVERY_S, share=SLOW_SHARE)
         self._temperature_c = RateLimited(self._temperature.read, every_s=SLOW_EVERY_S, share=SLOW_SHARE)
-        self._lines = _cpu_lines()
-        self._core_times = RateLimited(lambda: _core_times(self._lines), share=CORES_SHARE)
+        self._core_times = RateLimited(_core_times, share=CORES_SHARE)
         self._cores = self._core_times() or []
-        self._machine = _machine_times(self._lines)
+        self._machine = _states(psutil.cpu_times())
         self._cpu_s = 0.0
         self._measured_at = time.monotonic()
 
@@ -331,15 +330,14 @@ class HostSampler(Sampler):
         cpu_utilization = process_cpu_utilization = core_utilization = None
         elapsed_s = now - self._measured_at
         if elapsed_s >= SHORTEST_INTERVAL_S:
-            self._lines = _cpu_lines()
-            machine = _machine_times(self._lines)
+            machine = _states(psutil.cpu_times())
             cpu_utilization = busy_fraction(self._machine, machine)
             self._machine, self._measured_at = machine, now
             core_utilization = self._core_utilization()
             if tree is not None:
                 process_cpu_utilization = (tree.spent.cpu_s - self._cpu_s) / elapsed_s
                 self._cpu_s = tree.spent.cpu_s
-        total_bytes, used_bytes = _memory()
+        memory = psutil.virtual_memory()
         values: dict[str, Any] = {}
         if tree is not None:
             spent = tree.spent
@@ -355,8 +353,8 @@ class HostSampler(Sampler):
             core_utilization=core_utilization,
             cpu_frequency_hz=self._frequency_hz(),
             temperature_c=self._temperature_c(),
-            memory_used_bytes=used_bytes,
-            memory_total_bytes=total_bytes,
+            memory_used_bytes=memory.total - memory.available,  # others could not have it without making programs swap
+            memory_total_bytes=memory.total,
             process_cpu_utilization=process_cpu_utilization,
             process_uss_bytes=self.tree.uss_bytes(),
             **values,
@@ -373,16 +371,6 @@ class HostSampler(Sampler):
         busy = [busy_fraction(*times) for times in zip(before, cores, strict=True)]
         # A tick is a tenth of a reading ten times a second: more digits would say nothing and fill the file.
         return None if None in busy else tuple(round(core, 3) for core in busy if core is not None)
-
-
-def _memory() -> tuple[int, int]:
-    """Bytes that the machine has, and those that programs could not have without making others swap."""
-    words = content("/proc/meminfo").split(None, 8) if LINUX else []
-    # In some containers the file shows the machine's available memory next to the container's total; psutil handles this.
-    if len(words) == 9 and words[6] == b"MemAvailable:" and int(words[7]) <= int(words[1]):
-        return int(words[1]) << 10, int(words[1]) - int(words[7]) << 10
-    memory = psutil.virtual_memory()
-    return memory.total, memory.total - memory.available
 
 
 def cpu_frequency_hz() -> float | None:
@@ -404,24 +392,12 @@ def busy_fraction(before: Times, after: Times) -> float | None:
     return 1 - (spent.get("idle", 0.0) + spent.get("iowait", 0.0)) / total
 
 
-def _cpu_lines() -> list[bytes]:
-    """The lines of /proc/stat for all cores together and for each that is on, in one read; empty where there is no such file."""
-    return content("/proc/stat").partition(b"intr ")[0].splitlines() if LINUX else []
+def _core_times() -> list[Times]:
+    return [_states(core) for core in psutil.cpu_times(percpu=True)]
 
 
-def _machine_times(lines: list[bytes]) -> Times:
-    return _times(lines[0]) if lines else _without_guests(psutil.cpu_times())
-
-
-def _core_times(lines: list[bytes]) -> list[Times]:
-    return [_times(line) for line in lines[1:]] if lines else [_without_guests(core) for core in psutil.cpu_times(percpu=True)]
-
-
-def _times(line: bytes) -> Times:
-    return {state: int(ticks) * TICK_S for state, ticks in zip(_STATES, line.split()[1:], strict=False)}
-
-
-def _without_guests(times: Any) -> Times:
+def _states(times: Any) -> Times:
+    """Seconds by state; the time of guests is in that of users."""
     return {state: seconds for state, seconds in times._asdict().items() if not state.startswith("guest")}
 
 

@@ -5,6 +5,7 @@ The sampler process writes the journal and its parent reads it: one JSON object 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,22 @@ import msgspec
 
 from rooflines.errors import RunError
 from rooflines.profiler.samplers.fields import COLUMNS, Counter, DeviceSample, Field
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """What the sampler process is started for: the process ``pid``, read every ``period_s`` seconds into the file ``output``.
+
+    ``epoch_ns`` is what the process that starts it adds to the monotonic clock. ``gpus`` maps names to UUIDs, None means every GPU.
+    ``plugins`` are the entry points of other packages' samplers by name.
+    """
+
+    pid: int
+    output: str
+    period_s: float
+    epoch_ns: int
+    low_overhead: bool = False
+    gpus: dict[str, str] | None = None
+    plugins: dict[str, str] = {}
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -50,7 +67,10 @@ def read_journal(path: Path) -> Journal:
         content = path.read_bytes()
     except OSError:
         content = b""
-    entries = [entry for line in content.split(b"\n")[:-1] if (entry := _decode(line))]
+    entries: list[Entry] = []
+    for line in content.split(b"\n")[:-1]:
+        with contextlib.suppress(msgspec.DecodeError):  # a full disk cut it
+            entries.append(msgspec.json.decode(line, type=Entry))
     return Journal(
         started=any(entry.started for entry in entries),
         # Each series is in order; which of two series was written first is chance.
@@ -59,14 +79,6 @@ def read_journal(path: Path) -> Journal:
         fields={key: field for entry in entries for key, field in entry.fields.items()},
         problems=tuple(entry.problem for entry in entries if entry.problem is not None),
     )
-
-
-def _decode(line: bytes) -> Entry | None:
-    """The entry in ``line``, or None when a full disk cut it."""
-    try:
-        return msgspec.json.decode(line, type=Entry)
-    except msgspec.DecodeError:
-        return None
 
 
 SAMPLES_SCHEMA = "rooflines.samples/1"

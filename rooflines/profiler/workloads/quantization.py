@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 from rooflines.arguments import arg
 from rooflines.errors import RooflinesError, WorkloadError, first_line
 from rooflines.profiler.options import Quantization
-from rooflines.units import percent
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +25,7 @@ _EXPORTED = ("static-int8", "qat")
 
 
 class Quantized(NamedTuple):
-    """A network to be called, and what of it is quantized: layers, and their share of the matrix FLOPs (0 to 1)."""
+    """A network to be called, and how many of its layers are quantized."""
 
     network: torch.nn.Module
     notes: tuple[str, ...]
@@ -88,12 +87,13 @@ def quantize(
 
     name = type(network).__name__
     with _quiet():
+        if fake_mode_of(network) is not None and kind in _EXPORTED:
+            # torch's error, after which ``count`` takes real tensors: ranges are data
+            raise UnsupportedFakeTensorException(f"{kind} needs the values of weights")
         if kind not in _EXPORTED:
-            layers = _quantize_linears(network, inputs, keywords, kind, device)
-            made, notes = network, [_left_out(network, kind, device), _how_linears_run(network, kind, compiled=compiled)]
+            layers = _quantize_linears(network, kind, device)
+            made, notes = network, [_left_out(network, kind, device)]
         else:
-            if fake_mode_of(network) is not None:  # torch's error, after which ``count`` takes real tensors: ranges are data
-                raise UnsupportedFakeTensorException(f"{kind} needs the values of weights")
             with _explained(name, kind):
                 if kind == "qat":
                     made, layers = training_graph(network, inputs, keywords)
@@ -111,9 +111,7 @@ def quantize(
             f"{arg('quantize', kind)} does not apply to {name}: {_left_out(network, kind, device) or 'it has no layers to quantize'}.",
             hint=f"Use {arg('quantize', 'static-int8')}." if kind not in _EXPORTED else f"Remove {arg('quantize')}.",
         )
-    share = percent(layers.flops_share, 0 if layers.flops_share >= 0.1 else 2)
-    first = f"{kind}: {layers.quantized} of {layers.total} layers ({share} of the matrix FLOPs)"
-    return Quantized(made, (first, *filter(None, notes)), layers)
+    return Quantized(made, (f"{kind}: {layers.quantized} of {layers.total} layers", *filter(None, notes)), layers)
 
 
 def converted(network: torch.fx.GraphModule, *, compiled: bool = False) -> torch.nn.Module:
@@ -145,9 +143,7 @@ def inductor_settings(kind: Quantization) -> Iterator[None]:
 # --- linear layers -----------------------------------------------------------------------------------------------------------------
 
 
-def _quantize_linears(
-    network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], kind: Quantization, device: torch.device
-) -> Layers:
+def _quantize_linears(network: torch.nn.Module, kind: Quantization, device: torch.device) -> Layers:
     """Give the linear layers of ``network`` integer weights.
 
     torch's own ``quantize_dynamic`` has one fused operator where torchao's dynamic layers call several around ``torch._int_mm``, and is
@@ -159,16 +155,13 @@ def _quantize_linears(
 
     from rooflines.profiler.workloads.quantized_graph import Layers
 
-    products = _flops_by_module(network, inputs, keywords)
     chosen = {name: module for name, module in network.named_modules() if _fits(module, kind, device)}
     quantize_(network, _config(kind, device), filter_fn=lambda _, name: name in chosen)
     for module in chosen.values():
         vars(module).pop("extra_repr", None)  # torchao's own, which would outlive the quantized weight
-    flops = sum(products.get(name, 0) for name in chosen)
     # The input projection of attention is a parameter of its module.
     kinds = (nn.Linear, nn.modules.conv._ConvNd, nn.MultiheadAttention)
-    total = sum(isinstance(module, kinds) for module in network.modules())
-    return Layers(len(chosen), total, flops / (products["Global"] or 1))
+    return Layers(len(chosen), sum(isinstance(module, kinds) for module in network.modules()))
 
 
 def _config(kind: Quantization, device: torch.device) -> Any:
@@ -203,29 +196,6 @@ def _is_linear(module: torch.nn.Module) -> TypeGuard[torch.nn.Linear]:
     return isinstance(module, nn.Linear) and not isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear)
 
 
-def _flops_by_module(network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, int]:
-    """Matrix FLOPs of each module of ``network`` by its name, and of all as ``Global``, by torch's counter on fake tensors."""
-    import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.utils._pytree import tree_map_only
-    from torch.utils.flop_counter import FlopCounterMode
-
-    from rooflines.profiler.dispatch.fakes import fake_mode_of, fake_tensors
-
-    mode = fake_mode_of(network, inputs, keywords) or fake_tensors()
-    arguments, named = tree_map_only(torch.Tensor, mode.from_tensor, (inputs, keywords))
-    fast_path = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        # torch's counter has no formula for the fused attention of CPUs.
-        with mode, FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
-            network(*arguments, **named)
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast_path)
-    root = f"{type(network).__name__}."
-    return {name.removeprefix(root): sum(flops.values()) for name, flops in counter.get_flop_counts().items()}
-
-
 def _left_out(network: torch.nn.Module, kind: Quantization, device: torch.device) -> str:
     """What stays as it is, by its kind of module."""
     from torch import nn
@@ -239,20 +209,6 @@ def _left_out(network: torch.nn.Module, kind: Quantization, device: torch.device
     }
     kept = [words for words, left_out in tests.items() if any(map(left_out, network.modules()))]
     return f"{kind} has no kernels for {', '.join(kept)}" if kept else ""
-
-
-def _how_linears_run(network: torch.nn.Module, kind: Quantization, *, compiled: bool) -> str:
-    import torch
-
-    if kind == "dynamic-int8" and not compiled:
-        return "activations are quantized by separate operators; torch.compile fuses them"
-    if kind == "int8-weight":
-        dtype = next((p.dtype for p in network.parameters() if p.is_floating_point()), torch.float32)
-        if not compiled:
-            return "weights are widened before every product; torch.compile has a kernel for it in bf16"
-        if dtype is not torch.bfloat16:
-            return "products are computed in the precision of the activations; only bf16 has a kernel for int8 weights"
-    return ""
 
 
 @contextlib.contextmanager

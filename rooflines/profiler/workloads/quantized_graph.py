@@ -24,11 +24,10 @@ _RUNNING_VAR, _TRAINING, _MOMENTUM, _CUDNN = 4, 5, 6, 8
 
 
 class Layers(NamedTuple):
-    """The convolutions and linear layers of a network: how many are quantized, and their share of all matrix FLOPs."""
+    """How many of the convolutions and linear layers of a network are quantized."""
 
     quantized: int
     total: int
-    flops_share: float
 
 
 def static_graph(
@@ -42,12 +41,10 @@ def static_graph(
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
     with torch.no_grad():
-        exported = _exported(network, inputs, keywords)
-        products = _matrix_flops(exported)
-        prepared = prepare_pt2e(exported, _quantizer(training=False))
+        prepared = prepare_pt2e(_exported(network, inputs, keywords), _quantizer(training=False))
         for batch in (inputs, *calibration):
             prepared(*batch, **keywords)
-        layers = _layers(prepared, products)
+        layers = _layers(prepared)
         return _for_inference(convert_pt2e(prepared)), layers
 
 
@@ -56,14 +53,13 @@ def training_graph(network: torch.nn.Module, inputs: tuple[Any, ...], keywords: 
     from torchao.quantization.pt2e.quantize_pt2e import prepare_qat_pt2e
 
     exported = _exported(network, inputs, keywords)
-    products = _matrix_flops(exported)
     constants = {node.args[_RUNNING_VAR].target: node.args[_MOMENTUM:_CUDNN] for node in _batch_norms(exported)}
     prepared = prepare_qat_pt2e(exported, _quantizer(training=True))
     _restore_constants(prepared, constants)
     _start_ranges(prepared, network, inputs, keywords)
     prepared.train = functools.partial(_set_mode, prepared)
     prepared.eval = functools.partial(_set_mode, prepared, False)
-    return prepared, _layers(prepared, products)
+    return prepared, _layers(prepared)
 
 
 def _restore_constants(prepared: torch.fx.GraphModule, constants: dict[Any, tuple[float, float]]) -> None:
@@ -132,10 +128,8 @@ def lowered(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     from torch._inductor.fx_passes.freezing_patterns import freezing_passes
 
     aten = torch.ops.aten
-    examples = [
-        torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).zero_()
-        for value in _example_inputs(graph)
-    ]
+    fakes = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
+    examples = [torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device).zero_() for fake in fakes]
     codegen: Any = graph.graph._codegen
     inputs, keywords = torch.utils._pytree.tree_unflatten(examples, codegen.pytree_info.in_spec)
     known: Any = torch.export.default_decompositions()
@@ -211,55 +205,8 @@ def _quantizer(*, training: bool) -> Any:
     return X86InductorQuantizer().set_global(settings)
 
 
-def _example_inputs(graph: torch.fx.GraphModule) -> list[Any]:
-    """Fake tensors of the shapes that ``graph`` was exported for."""
-    return [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
-
-
-def _is_layer(node: torch.fx.Node) -> bool:
-    return any(node.target is getattr(getattr(torch.ops.aten, name), overload) for name, overload in _LAYERS.items())
-
-
-def _matrix_flops(exported: torch.fx.GraphModule) -> dict[str, int]:
-    """Matrix FLOPs by the name of the weight; those of operators without a weight (attention) under an empty name."""
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.utils.flop_counter import FlopCounterMode
-
-    from rooflines.profiler.dispatch.fakes import fake_tensors
-
-    flops: dict[str, int] = {}
-
-    class Counted(torch.fx.Interpreter):
-        def run_node(self, node: torch.fx.Node) -> Any:
-            with FlopCounterMode(display=False) as counter:
-                result = super().run_node(node)
-            weight = str(node.args[1].target) if _is_layer(node) else ""  # type: ignore[union-attr]
-            flops[weight] = flops.get(weight, 0) + counter.get_total_flops()
-            return result
-
-    values = _example_inputs(exported)
-    counted = Counted(copy.deepcopy(exported))  # batch norm counts its batches
-    mode = fake_tensors()
-    # torch's counter has no formula for the fused attention of CPUs.
-    with mode, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
-        counted.run(*(torch.empty_like(value) for value in values), enable_io_processing=False)
-    return flops
-
-
-def _layers(prepared: torch.fx.GraphModule, products: dict[str, int]) -> Layers:
+def _layers(prepared: torch.fx.GraphModule) -> Layers:
     """What ``prepared`` quantizes: the layers whose weight passes through an observer or a fake quantization."""
-    layers = [node for node in prepared.graph.nodes if _is_layer(node)]
-    quantized = [node for node in layers if node.args[1].op == "call_module"]
-    flops = sum(products[name] for name in {_weight(node, products) for node in quantized})
-    return Layers(len(quantized), len(layers), flops / (sum(products.values()) or 1))
-
-
-def _weight(layer: torch.fx.Node, known: dict[str, int]) -> str:
-    """The name of a layer's weight, which the scale of a batch norm may have been multiplied with."""
-    waiting = [layer.args[1]]
-    while waiting:
-        node: Any = waiting.pop()
-        if node.op == "get_attr" and node.target in known:
-            return str(node.target)
-        waiting += node.all_input_nodes
-    raise LookupError(layer.name)
+    kinds = {getattr(getattr(torch.ops.aten, name), overload) for name, overload in _LAYERS.items()}
+    layers: list[Any] = [node for node in prepared.graph.nodes if node.target in kinds]
+    return Layers(sum(node.args[1].op == "call_module" for node in layers), len(layers))

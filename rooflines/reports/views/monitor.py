@@ -250,16 +250,10 @@ def python_sentences(memory: PythonMemory) -> Iterator[str]:
     of = f"; the lines below were read when it held {binary_bytes(memory.sites_at_bytes)}" if memory.sites else ""
     yield f"Python {memory.python} allocated at most {binary_bytes(memory.peak_bytes)} at once{of}."
     yield "These are allocations of Python's own allocators in the program's first process, without tensors of torch."
-    took = (
-        f"Tracing used {binary_bytes(memory.tracemalloc_bytes)} of the resident memory and {seconds(memory.reading_s)} of processor"
-        " time to read the lines."
+    yield (
+        f"Tracing used {binary_bytes(memory.tracemalloc_bytes)} of the resident memory and slows the program down: run it without "
+        "--python-memory for its time."
     )
-    if memory.object_s and memory.traced_object_s:
-        took += (
-            f" Creating and releasing a small object took {seconds(memory.traced_object_s)},"
-            f" {significant(memory.traced_object_s / memory.object_s, 2)} times as long as without tracing."
-        )
-    yield f"{took} How many the program made is not counted: run it without --python-memory for its time."
 
 
 def _gpus(analysis: MonitorAnalysis) -> list[DeviceUsage]:

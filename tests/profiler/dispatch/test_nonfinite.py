@@ -54,8 +54,8 @@ def test_a_product_that_overflows_fp16_in_the_forward_pass():
         expected = (model[1](model[0](x)).float() @ model[2].weight.float().T).max().item()
     found = first_nonfinite(training(model, x), model)
     assert place(found) == ("aten::mm", "2", "forward", "inf")
-    assert (found.module_type, found.dtype, found.shape, found.share, found.step) == ("Linear", "float16", (5, 4), 1.0, 1)
-    assert (found.inputs, found.input_magnitude, found.given, found.filled) == ("finite", 40000.0, "", False)
+    assert (found.module_type, found.dtype, found.share, found.step) == ("Linear", "float16", 1.0, 1)
+    assert (found.inputs, found.input_magnitude, found.given) == ("finite", 40000.0, "")
     assert (found.wider, found.wider_finite) == ("float32", True)
     assert found.wider_magnitude == pytest.approx(expected)
     assert found.reaches == ("result", "gradients", "parameters")
@@ -66,7 +66,6 @@ def test_a_gradient_that_overflows_fp16():
     nn.init.constant_(model[1].weight, 100.0)
     found = first_nonfinite(training(model, torch.ones(5, 8).half(), lambda out: (out - out.detach()).sum() * 2000), model)
     assert place(found) == ("aten::mm", "1", "backward", "inf")
-    assert found.node in ("AddmmBackward0", "MmBackward0")
     assert found.inputs == "finite"
     assert found.wider_magnitude == 4 * 100 * 2000
     assert found.reaches == ("gradients", "parameters")
@@ -96,7 +95,6 @@ def test_the_logarithm_of_zero_a_quotient_of_zeros_and_the_slope_of_a_root_at_ze
     assert place(of(lambda out: (out * 0 / (out.sum() * 0)).sum())) == ("aten::div", "", "forward", "nan")
     root = of(lambda out: (out * 0).sqrt().sum())
     assert place(root) == ("aten::div", "", "backward", "inf")
-    assert root.node == "SqrtBackward0"
 
 
 def test_the_step_that_fails_is_counted():
@@ -135,7 +133,7 @@ def test_results_written_to_out_and_lists():
     assert (found.operator, found.inputs, found.share) == ("aten::add", "finite", pytest.approx(1 / 3))
     assert found.wider_magnitude == pytest.approx(6e38)
     found = first_nonfinite(lambda: torch._foreach_mul([torch.ones(2), values], 10.0))
-    assert (found.operator, found.shape) == ("aten::_foreach_mul", (3,))
+    assert (found.operator, found.share) == ("aten::_foreach_mul", pytest.approx(1 / 3))
 
 
 def test_a_number_that_the_step_reads_itself():
@@ -146,7 +144,7 @@ def test_a_number_that_the_step_reads_itself():
 def test_sparse_and_complex_numbers():
     table = nn.Embedding(5, 2, sparse=True)
     found = first_nonfinite(training(table, torch.tensor([1, 3]), lambda out: (out * 0).sqrt().sum()), table)
-    assert (found.node, found.reaches) == ("SqrtBackward0", ("gradients", "parameters"))
+    assert found.reaches == ("gradients", "parameters")
     assert first_nonfinite(lambda: torch.fft.fft(torch.rand(8)) / 0).operator == "aten::div"
 
 
@@ -212,7 +210,7 @@ def test_a_filled_infinity_that_reaches_the_loss_is_found():
     found = first_nonfinite(
         lambda: functional.cross_entropy(torch.zeros(2, 3).index_fill(1, torch.tensor([1]), -math.inf), torch.tensor([1, 1]))
     )
-    assert (found.operator, found.filled, found.reaches) == ("aten::index_fill", True, ("result",))
+    assert (found.operator, found.reaches) == ("aten::index_fill", ("result",))
 
 
 @pytest.fixture

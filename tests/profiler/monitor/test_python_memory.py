@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rooflines.profiler.monitor.python_startup import sitecustomize
-from rooflines.profiler.monitor.python_startup.sitecustomize import allocation_cost, environment
+from rooflines.profiler.monitor.python_startup.sitecustomize import environment
 
 TIMEOUT_S = 120
 
@@ -145,7 +145,6 @@ def test_the_peak_and_the_line_that_held_it(place):
     # the lines may be those of a reading up to a tenth below the peak
     assert memory["sites_at_bytes"] - (8 << 20) < first["bytes"] < 65 << 20
     assert first["blocks"] >= first["bytes"] >> 20
-    assert memory["reading_s"] > 0
     assert memory["tracemalloc_bytes"] > 0
 
 
@@ -184,11 +183,6 @@ def test_a_program_that_uses_tracemalloc_itself_is_left_to_it(place):
 def test_a_place_that_cannot_be_written_is_no_affair_of_the_program(place):
     Path("script.py").write_text("print('done')")
     assert followed("script.py", output="absent/memory.json") == ((0, "done\n", ""), None)
-
-
-def test_following_an_allocation_costs_something():
-    cost = allocation_cost()
-    assert 0 < cost["object_s"] < cost["traced_object_s"]
 
 
 def test_it_imports_the_standard_library_only():

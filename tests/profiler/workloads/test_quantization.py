@@ -150,12 +150,23 @@ def test_ranges_need_data():
 # --- what is quantized, and by which kernels -----------------------------------------------------------------------------------------
 
 
+# Products of the layers that are quantized: 2 for each element of a result and of a row of the weight.
+CONVOLUTIONS = (2 * 5 * 9 * 49 * 3 * 9, 2 * 5 * 12 * 9 * 3 * 9)
+LINEAR = (2 * 5 * 35 * 108, 2 * 5 * 7 * 35)
+FEED_FORWARD = (2 * 51 * 160 * 96,) * 2
+PATCHES = 2 * 2 * 32 * 4 * 3 * 256
+VISION_LINEAR = (2 * 10 * 64 * 32, 2 * 10 * 32 * 64, 2 * 2 * 1000 * 32)
+INT8_FLOPS = {
+    ("convolutions", "static-int8"): (*CONVOLUTIONS, *LINEAR), ("convolutions", "dynamic-int8"): LINEAR,
+    ("encoder", "static-int8"): FEED_FORWARD, ("encoder", "dynamic-int8"): FEED_FORWARD,
+    ("transformer", "static-int8"): (PATCHES, *VISION_LINEAR), ("transformer", "dynamic-int8"): VISION_LINEAR,
+}  # fmt: skip
 LAYERS = ["convolutions", "encoder", pytest.param("transformer", marks=pytest.mark.slow)]  # which has layers of both
 
 
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("kind", INT8)
-def test_the_stated_share_of_the_work_is_done_by_int8_kernels(name, kind):
+def test_the_work_is_all_counted_and_done_by_int8_kernels(name, kind):
     network, x = made(name)
     plain = rooflines.count(network, x)
     found = quantized(name, kind)
@@ -164,7 +175,7 @@ def test_the_stated_share_of_the_work_is_done_by_int8_kernels(name, kind):
     assert counted.matrix_flops == plain.matrix_flops
     int8 = sum(row.matrix_flops for row in counted.operators if row.precision == "int8")
     # only a weight: its elements are widened, and the product is that of the activations
-    assert int8 == (0 if kind == "int8-weight" else pytest.approx(found.layers.flops_share * plain.matrix_flops))
+    assert int8 == (0 if kind == "int8-weight" else sum(INT8_FLOPS[name, kind]))
 
 
 def test_attention_is_left_out_and_said_so():
@@ -172,9 +183,8 @@ def test_attention_is_left_out_and_said_so():
     found = quantize(network, (x,), {}, "dynamic-int8", CPU)
     assert found.layers[:2] == (2, 4)
     assert found.notes == (
-        "dynamic-int8: 2 of 4 layers (43 % of the matrix FLOPs)",
+        "dynamic-int8: 2 of 4 layers",
         "dynamic-int8 has no kernels for the projections of attention",
-        "activations are quantized by separate operators; torch.compile fuses them",
     )
 
 
@@ -199,7 +209,7 @@ def test_int4_skips_sizes_without_a_kernel():
     network = nn.Sequential(nn.Linear(64, 48), nn.Linear(48, 32), nn.Linear(32, 16), nn.Linear(16, 7)).bfloat16().eval()
     x = torch.randn(3, 64, dtype=torch.bfloat16)
     found = quantize(network, (x,), {}, "int4-weight", CPU)
-    assert found.layers == (2, 4, (64 * 48 + 32 * 16) / (64 * 48 + 48 * 32 + 32 * 16 + 16 * 7))
+    assert found.layers == (2, 4)
     rows = {row.name: row for row in rooflines.count(found.network, x).operators if row.matrix_flops}
     assert "aten::_weight_int4pack_mm_for_cpu" in rows
 
@@ -339,11 +349,10 @@ def test_training_changes_the_parameters_of_the_network_and_is_converted(name):
 @pytest.mark.parametrize("kind", INT8)
 def test_every_operator_of_a_trace_has_a_formula(kind, tmp_path):
     network, x = made("convolutions")
-    flops = rooflines.count(network, x).matrix_flops
     found = quantize(network, (x,), {}, kind, CPU)
     with torch.inference_mode():
         events = operator_events(lambda: found.network(x), tmp_path / "trace.json")
     counts = [count(from_kineto(event["name"], event["args"])) for event in events if event["cat"] == "cpu_op"]
     assert {one.kind for one in counts} <= {"counted", "composite"}
     int8 = sum(one.work.matrix_flops for one in counts if one.work and one.work.precision == "int8")
-    assert int8 == (0 if kind == "int8-weight" else pytest.approx(found.layers.flops_share * flops))
+    assert int8 == (0 if kind == "int8-weight" else sum(INT8_FLOPS["convolutions", kind]))

@@ -28,7 +28,7 @@ HOSTILE = "</script><script>alert(1)</script>\x1b[31m"
 MEMORY = PythonMemory(
     schema="rooflines.python_memory/1", python="3.12.1", ended=True, peak_bytes=100 << 20, sites_at_bytes=80 << 20,
     sites=(PythonSite(file="train.py", line=7, bytes=64 << 20, blocks=1024), PythonSite(file=HOSTILE, line=1, bytes=9, blocks=1)),
-    tracemalloc_bytes=5 << 20, readings=2, reading_s=0.25, object_s=6e-8, traced_object_s=9e-7,
+    tracemalloc_bytes=5 << 20,
 )  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def test_the_table_on_a_machine_with_two_gpus():
     assert "4711" not in text
     assert "\x1b" not in text
     assert "train.py:7" in text
-    assert "15 times as long as without tracing" in " ".join(text.split())
+    assert "Tracing used 5.00 MiB of the resident memory" in " ".join(text.split())
 
 
 def part_of_the_host(device, watts):

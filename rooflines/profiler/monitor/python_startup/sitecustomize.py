@@ -28,9 +28,6 @@ _SHARE = 0.05
 _FIRST_WAIT_S, _LAST_WAIT_S = 0.01, 0.2
 _SITES = 30
 
-# What a loop that only makes small objects and drops them takes with tracemalloc and without, in turn.
-_OBJECTS, _OBJECT_BYTES, _PAIRS = 4_000, 64, 5
-
 
 def environment(output: str, current: Mapping[str, str]) -> dict[str, str]:
     """The environment ``current`` for a program whose interpreter writes what it allocates to the file ``output``."""
@@ -63,26 +60,19 @@ class Follower:
 
     def __init__(self, output: str) -> None:
         self._output = output
-        self._process = 0
+        self._process = os.getpid()
         self._directory = os.getcwd()
-        self._began_s = 0.0
         self._memory: dict[str, Any] = {
-            "schema": SCHEMA,
-            "python": ".".join(map(str, sys.version_info[:3])),
-            "ended": False,
-            **dict.fromkeys(("peak_bytes", "sites_at_bytes", "tracemalloc_bytes", "readings"), 0),
-            "sites": [],
-            "reading_s": 0.0,
-        }
+            "schema": SCHEMA, "python": ".".join(map(str, sys.version_info[:3])), "ended": False, "peak_bytes": 0,
+            "sites_at_bytes": 0, "sites": [], "tracemalloc_bytes": 0,
+        }  # fmt: skip
         self._one_at_a_time = _thread.allocate_lock()
         self._stop = _thread.allocate_lock()
+        self._reading_s, self._began_s = 0.0, time.perf_counter()
 
     def start(self) -> None:
-        self._process = os.getpid()
         if not tracemalloc.is_tracing():  # -X tracemalloc and PYTHONTRACEMALLOC have begun before us
-            self._memory.update(allocation_cost())
             tracemalloc.start()
-        self._began_s = time.perf_counter()
         self._write()
         self._stop.acquire()
         # Not a threading.Thread: the program would see it in threading.enumerate().
@@ -90,10 +80,9 @@ class Follower:
 
     def finish(self) -> None:
         """Read for the last time and write the file; does nothing in a process that was forked from the one that started."""
-        if self._process != os.getpid():
-            return
-        self._stop.release()
-        self._look(ending=True)
+        if self._process == os.getpid():
+            self._stop.release()
+            self._look(ending=True)
 
     def _watch(self) -> None:
         wait_s = _FIRST_WAIT_S
@@ -110,27 +99,29 @@ class Follower:
             memory["ended"] = ending
             memory["peak_bytes"] = max(memory["peak_bytes"], peak)
             memory["tracemalloc_bytes"] = max(memory["tracemalloc_bytes"], tracemalloc.get_tracemalloc_memory())
-            affordable = ending or memory["reading_s"] <= _SHARE * (time.perf_counter() - self._began_s)
+            affordable = ending or self._reading_s <= _SHARE * (time.perf_counter() - self._began_s)
             grown: bool = held > memory["sites_at_bytes"] * _GROWTH
             reading = grown and affordable and tracemalloc.is_tracing()
             if reading:
-                self._read(held)
+                begun_s = time.thread_time()
+                memory["sites_at_bytes"], memory["sites"] = held, self._sites()
+                self._reading_s += time.thread_time() - begun_s
             if reading or ending:
                 self._write()
             return grown
 
-    def _read(self, held_bytes: int) -> None:
-        begun_s = time.thread_time()
+    def _sites(self) -> list[dict[str, Any]]:
         ours = (__file__, tracemalloc.__file__)
         lines = [line for line in tracemalloc.take_snapshot().statistics("lineno") if line.traceback[0].filename not in ours]
-        self._memory["sites"] = [
-            {"file": self._shown(frame.filename), "line": frame.lineno, "bytes": line.size, "blocks": line.count}
+        return [
+            {
+                "file": self._shown(line.traceback[0].filename),
+                "line": line.traceback[0].lineno,
+                "bytes": line.size,
+                "blocks": line.count,
+            }
             for line in lines[:_SITES]
-            for frame in line.traceback[:1]
         ]
-        self._memory["sites_at_bytes"] = held_bytes
-        self._memory["readings"] += 1
-        self._memory["reading_s"] += time.thread_time() - begun_s
 
     def _shown(self, path: str) -> str:
         """``path`` below the working directory or below the place it was imported from, so that no home directory is named."""
@@ -151,23 +142,6 @@ class Follower:
             os.replace(temporary, self._output)
         except OSError:
             pass  # a full disk does not concern the program; the reader of the file reports that it is missing
-
-
-def allocation_cost() -> dict[str, float]:
-    """Seconds of a processor that it takes here to make a small object and drop it, with tracemalloc and without.
-
-    Medians of loops run in turn.
-    """
-    times: dict[str, list[float]] = {"object_s": [], "traced_object_s": []}
-    for name in ["object_s", "traced_object_s"] * _PAIRS:
-        if name == "traced_object_s":
-            tracemalloc.start()
-        begun_s = time.thread_time()
-        for _ in range(_OBJECTS):
-            bytes(_OBJECT_BYTES)
-        times[name].append((time.thread_time() - begun_s) / _OBJECTS)
-        tracemalloc.stop()
-    return {name: sorted(taken)[_PAIRS // 2] for name, taken in times.items()}
 
 
 if (_output := os.environ.pop(OUTPUT, None)) is not None:

@@ -6,7 +6,7 @@ import time
 
 import torch
 
-from rooflines.profiler.samplers.mps import MpsSampler
+from rooflines.profiler.recording.device import MpsMemory
 
 
 def test_the_driver_is_asked_ten_times_a_second_at_most(monkeypatch):
@@ -14,7 +14,7 @@ def test_the_driver_is_asked_ten_times_a_second_at_most(monkeypatch):
     clock = {"s": 0.0}
     monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: next(held) << 20)
     monkeypatch.setattr(time, "monotonic", lambda: clock["s"])
-    sampler = MpsSampler()
+    sampler = MpsMemory()
     for _ in range(200):
         sampler.note()
         clock["s"] += 0.01
