@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import UserDict
 
 import pytest
 import torch
@@ -116,6 +117,21 @@ def look(**asked):
     network = Looks()
     step(from_module(network, torch.randn(2, 3, 8, 8), options(**asked)))
     return network.seen
+
+
+class TakesBatch(nn.Module):
+    """A layer whose input is in a mapping that torch's trees do not know, as a tokenizer returns it."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, batch):
+        return self.layer(batch["x"])
+
+
+def test_tensors_in_any_mapping_get_the_precision_of_the_network():
+    step(from_module(TakesBatch(), {"batch": UserDict(x=torch.randn(2, 4))}, options(precision="bf16")))
 
 
 FP32, BF16, FP16 = torch.float32, torch.bfloat16, torch.float16
