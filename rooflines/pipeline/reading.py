@@ -25,7 +25,7 @@ from rooflines.profiler.directory import RUN_FILE, load
 from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import Run
-from rooflines.profiler.trace.reader import paused, read_trace
+from rooflines.profiler.trace.reader import paused, read
 from rooflines.profiler.trace.records import MEMORY_LIMIT_BYTES, READ_DEFAULTS, CaptureTrace, ReadOptions
 from rooflines.profiler.trace.sources import find_traces, is_url, rank_in_name, shown
 from rooflines.roofline.analysis import ANALYSIS_SCHEMA, Analysis
@@ -161,13 +161,13 @@ def analyze_trace(
         run = load(source)
     elif is_url(source) or os.path.exists(source):
         progress.stage("reading the trace", None)
-        trace = read_trace(source, reading)
+        trace = read(source, reading)
         run = run_of_trace(source, trace, default_command())
     else:
         raise TraceError(f"no such run or trace: {str(source)!r}.", hint="Give a run directory, or a trace as a file or URL.")
     if captured:
         progress.stage("reading the capture", None)
-    captures = [CaptureTrace(read_trace(path, reading), shown(path), tokens) for path, tokens in captured.items()]
+    captures = [CaptureTrace(read(path, reading), shown(path), tokens) for path, tokens in captured.items()]
     judges: Ceilings | None = None  # those stored with the run
     if trace is not None:
         progress.stage("analyzing", None)

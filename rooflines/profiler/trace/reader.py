@@ -31,7 +31,7 @@ _NAME_LENGTH = 200
 _MANY_FRAMES = 0.1
 
 
-def read_trace(path: Path | str, options: ReadOptions = READ_DEFAULTS) -> Trace:
+def read(path: Path | str, options: ReadOptions = READ_DEFAULTS) -> Trace:
     """Read the trace in ``path`` (JSON, plain or compressed by gzip or zstd; a file or a URL).
 
     Raises TraceError when the file is missing, truncated, corrupt, too large, or no PyTorch trace.
@@ -41,7 +41,7 @@ def read_trace(path: Path | str, options: ReadOptions = READ_DEFAULTS) -> Trace:
 
 
 def parse_trace(data: bytes, origin: str = "trace", options: ReadOptions = READ_DEFAULTS) -> Trace:
-    """``read_trace`` for the JSON's bytes already in memory; ``origin`` names them in errors."""
+    """``read`` for the JSON's bytes already in memory; ``origin`` names them in errors."""
     parts = (data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES))
     return whole_part(_read(parts, origin, options, [] if options.partial else None))
 

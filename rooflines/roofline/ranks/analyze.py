@@ -20,7 +20,7 @@ from rooflines.errors import TraceError, UsageError
 from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.records import Environment
 from rooflines.profiler.trace.collectives import Collectives, read_collectives
-from rooflines.profiler.trace.reader import lacks_device, read_trace
+from rooflines.profiler.trace.reader import lacks_device, read
 from rooflines.profiler.trace.records import READ_DEFAULTS, Int64s, Rank, ReadOptions
 from rooflines.profiler.trace.sources import rank_in_name, shown
 from rooflines.roofline.advice.communication import ALL_RANKS, FIND_LATE_RANK
@@ -65,7 +65,7 @@ def unjudged(_: Environment) -> tuple[None, str]:
 def read_rank(source: str, reading: ReadOptions = READ_DEFAULTS, judge: Judge = unjudged) -> RankPart:
     """Read and analyse the trace of one rank. Raises TraceError that names ``source``."""
     try:
-        trace = read_trace(source, reading)
+        trace = read(source, reading)
     except TraceError as error:
         if shown(source) in error.message:
             raise
