@@ -8,7 +8,8 @@ Public names load on first use: importing ``rooflines`` imports neither torch no
 ``record``            the same for a loop that the caller owns: ``with record(...) as r: ... r.step()``
 ``monitor``           run any command and record its CPU, memory, I/O, GPU and power use
 ``load``              a run directory from disk
-``analyze``           a run or trace -> ``Analysis``; a list of traces -> the analysis of the ranks
+``analyze``           a run or trace -> ``Analysis``
+``analyze_ranks``     the traces of several ranks of one job -> ``RankAnalysis``
 ``report``            the reports of a run, a trace, several ranks or a monitored program
 ``train``             train an image classifier to accuracy; returns the ``Training`` and its directory
 ``sweep``             profile or train every combination of options -> a table of pandas
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from rooflines.device_specs.records import Ceilings
     from rooflines.device_specs.search import search as devices
     from rooflines.errors import RooflinesError
-    from rooflines.pipeline import ProfileOptions, analyze, compare, monitor, profile, record, report, train
+    from rooflines.pipeline import ProfileOptions, analyze, analyze_ranks, compare, monitor, profile, record, report, train
     from rooflines.profiler.directory import load
     from rooflines.profiler.monitor.monitored import Monitored
     from rooflines.profiler.records import Run
@@ -68,6 +69,7 @@ __all__ = [
     "Work",
     "__version__",
     "analyze",
+    "analyze_ranks",
     "compare",
     "count",
     "declare_work",
@@ -101,6 +103,7 @@ _HOMES = {
     "Training": "rooflines.profiler.training.records",
     "Work": "rooflines.roofline.formulas",
     "analyze": "rooflines.pipeline",
+    "analyze_ranks": "rooflines.pipeline",
     "compare": "rooflines.pipeline",
     "count": "rooflines.roofline.counting.count",
     "declare_work": "rooflines.profiler.work_ranges",
