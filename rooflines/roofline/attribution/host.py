@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from rooflines.profiler.trace import intervals
@@ -12,7 +10,7 @@ from rooflines.profiler.trace.nesting import Mask, exclusive
 from rooflines.profiler.trace.records import OPERATOR, Int64s
 from rooflines.profiler.trace.tree import Calls
 from rooflines.roofline.attribution.ownership import Ownership
-from rooflines.roofline.attribution.rows import DividedTime, Gap, Longest, Pieces, Row, calls_by_step, grouped, longest_by_group
+from rooflines.roofline.attribution.rows import DividedTime, Longest, Pieces, Row, calls_by_step, grouped, longest_by_group
 from rooflines.roofline.attribution.steady import FEWEST_STEPS, Floats, call_sites, steady_times
 from rooflines.roofline.resolvers.counts import Counts
 
@@ -79,24 +77,26 @@ def _rows_and_gaps(
     step: Int64s,
     steps: int,
     longest: list[Longest | None],
-) -> tuple[tuple[Row, ...], tuple[Gap, ...], Int64s]:
+) -> tuple[tuple[Row, ...], tuple[Row, ...], Int64s]:
     """The rows and gaps of events in groups with ``keys``, and the row of each event (-1: a gap)."""
     times = np.zeros((len(keys), max(steps, 1)), np.int64)
     np.add.at(times, (group, np.maximum(step, 0)), time_ns)
     totals = np.bincount(group, weights=steady_ns, minlength=len(keys))
     numbers = np.bincount(group, minlength=len(keys))
     rows: list[Row] = []
-    gaps: list[Gap] = []
+    gaps: list[Row] = []
     began = calls_by_step(group, len(keys), step, steps)
     row_of_key = np.full(len(keys), -1, np.int64)
     columns = zip(keys.tolist(), times.tolist(), totals.tolist(), numbers.tolist(), strict=True)
     for place, ((variant, module, phase), each, total, number) in enumerate(columns):
-        call, step_ns, most = counts.variants[variant], tuple(each) if steps > 1 else (), longest[place]
+        call, step_ns = counts.variants[variant], tuple(each) if steps > 1 else ()
+        row = Row(
+            call.signature, call.count, module, phase, number, total, call.inferred, step_ns,
+            step_calls=began[place], longest=longest[place],
+        )  # fmt: skip
         if call.count.kind == "unknown":
-            gap = Gap(call.signature.name, call.count.reason, number, total, module, phase, call.signature, step_ns, longest=most)
-            gaps.append(gap)
+            gaps.append(row)
         else:
             row_of_key[place] = len(rows)
-            row = Row(call.signature, call.count, module, phase, number, total, call.inferred, step_ns, step_calls=began[place])
-            rows.append(replace(row, longest=most))
+            rows.append(row)
     return tuple(rows), tuple(gaps), row_of_key[group]

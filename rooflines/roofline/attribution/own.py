@@ -24,7 +24,7 @@ from rooflines.roofline.attribution.graphs import find_origins
 from rooflines.roofline.attribution.host import attribute_host
 from rooflines.roofline.attribution.origins import FROM_KERNEL, CountedTrace
 from rooflines.roofline.attribution.ownership import find_owners
-from rooflines.roofline.attribution.rows import Gap, Pieces, Row, scaled, traced_ns
+from rooflines.roofline.attribution.rows import Pieces, Row
 from rooflines.roofline.resolvers.cached_kernels import missing_kernels
 from rooflines.roofline.resolvers.count import count as count_calls
 from rooflines.roofline.resolvers.counts import Counts, Known
@@ -51,7 +51,7 @@ class Attribution:
 
     counts: Counts
     rows: tuple[Row, ...]
-    gaps: tuple[Gap, ...]
+    gaps: tuple[Row, ...]
     pieces: Pieces
     windows: Intervals
     steps: int
@@ -83,7 +83,7 @@ class Attribution:
         """Return the same division with every time multiplied by ``factor``."""
         if factor == 1.0:
             return self
-        rows, gaps = tuple(scaled(row, factor) for row in self.rows), tuple(scaled(gap, factor) for gap in self.gaps)
+        rows, gaps = (tuple(row.scaled(factor) for row in rows) for rows in (self.rows, self.gaps))
         return replace(self, rows=rows, gaps=gaps, factor=factor)
 
     @property
@@ -115,7 +115,7 @@ class Attribution:
     @property
     def counted_ns(self) -> float:
         """The time of all rows and gaps, on the clock of the step."""
-        return sum(row.time_ns for row in self.rows) + sum(gap.time_ns for gap in self.gaps)
+        return sum(row.time_ns for row in (*self.rows, *self.gaps))
 
 
 def own(counts: Counts) -> Attribution:
@@ -172,7 +172,7 @@ def own(counts: Counts) -> Attribution:
         quiet=kept,
         overhead=overhead,
         ranges_ns=known.range_ns * float(calls.module_calls.sum()),
-        overlap_ns=sum(map(traced_ns, divided.rows)) + sum(map(traced_ns, divided.gaps)) - intervals.length(divided.busy),
+        overlap_ns=sum(row.traced_ns for row in (*divided.rows, *divided.gaps)) - intervals.length(divided.busy),
         **divided._asdict(),
     )
 

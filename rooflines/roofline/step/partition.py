@@ -282,8 +282,10 @@ def _device_keys(attribution: Attribution, labels: Sequence[Label]) -> tuple[lis
         if row >= 0:
             label = labels[row]
         else:
-            of_gap = attribution.gaps[-2 - row].category if row <= -2 else ""
-            label = Label(_UNCOUNTED, of_gap or kernel_category(attribution.trace.names[named]) or "unknown")
+            category = attribution.gaps[-2 - row].count.category if row <= -2 else "other"
+            if category == "other":
+                category = kernel_category(attribution.trace.names[named]) or "unknown"
+            label = Label(_UNCOUNTED, category)
         part = _PHASES.get(during, "other")
         if kind == COMMUNICATION:
             label, part = Label("communication", "communication"), "communication"
