@@ -6,14 +6,16 @@ of one signature that kept different amounts are counted apart.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from rooflines.profiler.trace.signature import TensorArg
 from rooflines.roofline.formulas import count
-from rooflines.roofline.resolvers.counts import Counts, Variant
+from rooflines.roofline.resolvers.counts import Counts, Group, Variant
 
 
-def from_allocations(counts: Counts) -> Counts:
+def from_allocations(counts: Counts) -> Iterator[Group]:
     """Count calls whose output is not determined by their inputs with what they allocated."""
     trace = counts.trace
     # Without recorded shapes, the few operators with known allocations would represent all.
@@ -22,7 +24,7 @@ def from_allocations(counts: Counts) -> Counts:
     # Of the device whose time is divided: a call may allocate on the host as well.
     ours = (memory.device_type != 0) == bool(len(trace.device))
     if not unclear or not ours.any():
-        return counts
+        return
     order = np.flatnonzero(ours)
     order = order[np.argsort(memory.thread[order], kind="stable")]
     threads, first = np.unique(memory.thread[order], return_index=True)
@@ -40,10 +42,8 @@ def from_allocations(counts: Counts) -> Counts:
         kept = int(total[last - 1] if last else 0) - int(total[first - 1] if first else 0)
         if kept > 0:
             groups.setdefault((int(host.signature[event]), kept), []).append(event)
-    return counts.recounted(
-        (np.array(events), Variant(trace.signatures[code], count(trace.signatures[code], output_bytes=kept)))
-        for (code, kept), events in groups.items()
-    )
+    for (code, kept), events in groups.items():
+        yield events, Variant(trace.signatures[code], count(trace.signatures[code], output_bytes=kept))
 
 
 def _needs_output(variant: Variant) -> bool:

@@ -39,4 +39,4 @@ RESOLVERS: Final[dict[Resolver, tuple[Resolver, ...]]] = {
 
 def count(calls: Calls, known: Known = NOTHING) -> Counts:
     """Count every operator event of ``calls``: the third room (docs/design.md)."""
-    return reduce(lambda counts, resolve: resolve(counts), RESOLVERS, count_signatures(calls, known))
+    return reduce(Counts.resolved, RESOLVERS, count_signatures(calls, known))

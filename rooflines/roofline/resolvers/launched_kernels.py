@@ -7,6 +7,7 @@ that torch.compile launches without recording their arguments stay unknown, but 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -19,14 +20,14 @@ from rooflines.roofline.formulas.kernels import count_launch, family_of
 from rooflines.roofline.formulas.kernels.launch import Launch
 from rooflines.roofline.formulas.registry import CallCount
 from rooflines.roofline.kernel_names import short_kernel
-from rooflines.roofline.resolvers.counts import Counts, Variant
+from rooflines.roofline.resolvers.counts import Counts, Group, Variant
 
 # Operators before a launch that are looked at.
 _BEFORE = 512
 _COMPILED_REASON = "launched by torch.compile, which recorded none of its arguments"
 
 
-def from_launched_kernels(counts: Counts) -> Counts:
+def from_launched_kernels(counts: Counts) -> Iterable[Group]:
     """Count the launches that no counted operator encloses and whose kernels are of a known family."""
     trace, calls = counts.trace, counts.calls
     counted = counts.where(lambda variant: variant.count.kind == "counted")
@@ -52,7 +53,7 @@ def from_launched_kernels(counts: Counts) -> Counts:
     groups: dict[Variant, list[int]] = defaultdict(list)
     for event, variant in found.items():
         groups[variant].append(event)
-    return counts.recounted((np.array(group), variant) for variant, group in groups.items())
+    return ((events_of, variant) for variant, events_of in groups.items())
 
 
 def _compiled(counts: Counts) -> Mask:

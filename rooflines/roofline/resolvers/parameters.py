@@ -6,21 +6,18 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rooflines.profiler.trace.records import Int64s
 from rooflines.profiler.trace.tree import OPTIMIZER
 from rooflines.roofline.formulas import count
-from rooflines.roofline.resolvers.counts import Counts, Variant
+from rooflines.roofline.resolvers.counts import Counts, Group, Variant
 
 _OF_LISTS = ("aten::_foreach_", "aten::_fused_", "aten::_amp_foreach_")
 
 
-def from_parameters(counts: Counts) -> Counts:
+def from_parameters(counts: Counts) -> Iterator[Group]:
     """Count the optimizer's calls whose lists were left out with the parameters, shared among the calls that a step makes."""
-    return counts if counts.known.parameter_elements is None else counts.recounted(_groups(counts, counts.known.parameter_elements))
-
-
-def _groups(counts: Counts, elements: int) -> Iterator[tuple[Int64s, Variant]]:
-    host, calls = counts.trace.host, counts.calls
+    host, calls, elements = counts.trace.host, counts.calls, counts.known.parameter_elements
+    if elements is None:
+        return
     steps = max(1, len(calls.steps))
     for code, signature in enumerate(counts.trace.signatures):
         if signature.arg(0) != () or not signature.name.startswith(_OF_LISTS):

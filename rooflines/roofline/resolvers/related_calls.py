@@ -26,7 +26,7 @@ from rooflines.roofline.formulas.convolution import BACKWARD, BACKWARD_TRANSPOSE
 from rooflines.roofline.formulas.normalization import BATCH_NORM
 from rooflines.roofline.formulas.registry import aten
 from rooflines.roofline.resolvers import pair_rules
-from rooflines.roofline.resolvers.counts import Counts, Variant
+from rooflines.roofline.resolvers.counts import Counts, Group, Variant
 from rooflines.roofline.resolvers.pair_rules import Evidence
 
 _CONVOLUTIONS: Final = frozenset(FORWARD) | frozenset(TRANSPOSED)
@@ -58,12 +58,8 @@ _HANDLED: Final = (
 )
 
 
-def from_related_calls(counts: Counts) -> Counts:
+def from_related_calls(counts: Counts) -> Iterator[Group]:
     """Count unknown calls with the arguments and outputs that other calls of the trace record."""
-    return counts.recounted(_groups(counts))
-
-
-def _groups(counts: Counts) -> Iterator[tuple[Int64s, Variant]]:
     trace = counts.trace
     handled = np.array([*(name in _HANDLED for name in trace.names), False])
     wanted = counts.where(lambda variant: variant.count.kind == "unknown") & (trace.host.kind == OPERATOR) & handled[trace.host.name]

@@ -7,19 +7,17 @@ from collections.abc import Iterator
 import numpy as np
 
 from rooflines.profiler.trace.nesting import covered
-from rooflines.profiler.trace.records import OPERATOR, Int64s
+from rooflines.profiler.trace.records import OPERATOR
 from rooflines.profiler.trace.windows import inside, step_window
 from rooflines.roofline.formulas import count
-from rooflines.roofline.resolvers.counts import Counts, Variant
+from rooflines.roofline.resolvers.counts import Counts, Group, Variant
 
 
-def from_stored_calls(counts: Counts) -> Counts:
+def from_stored_calls(counts: Counts) -> Iterator[Group]:
     """Count the k-th call of an operator in each step as the k-th stored one. An operator that is called another number of times in the
     trace stays as it is."""
-    return counts.recounted(_groups(counts)) if counts.known.stored_calls and len(counts.trace.host) else counts
-
-
-def _groups(counts: Counts) -> Iterator[tuple[Int64s, Variant]]:
+    if not counts.known.stored_calls or not len(counts.trace.host):
+        return
     trace, calls, stored = counts.trace, counts.calls, counts.known.stored_calls
     host = trace.host
     steps = step_window(calls)
