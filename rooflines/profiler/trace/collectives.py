@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rooflines.profiler.trace.records import COMMUNICATION, OPERATOR, Collective, Int32s, Int64s, Trace
+from rooflines.profiler.trace.records import COMMUNICATION, OPERATOR, Exchange, Int32s, Int64s, Trace
 from rooflines.profiler.trace.signature import COLLECTIVE_DTYPES, DTYPE_BYTES, SCALAR_TYPES, Signature
 from rooflines.profiler.trace.tree import Calls, tree
 
@@ -22,25 +22,6 @@ _KINDS = (
     "barrier",
 )  # fmt: skip
 _NO_LETTERS = re.compile(r"[^a-z]+")
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """The data of a collective. ``kind`` is ``allreduce``, ``alltoall``, ... or ``other``; elements sent and received by this rank, of
-    ``dtype`` (``float32``); None if the trace does not record it. Without a noted ``group`` the stream is used.
-
-    ``bytes`` is the size by which NVIDIA's nccl-tests divide: the whole tensor, so that an all-gather counts what every rank has at the
-    end and a reduce-scatter what every rank has at the begin; of an uneven exchange the larger of what is sent and received.
-    """
-
-    kind: str
-    bytes: int | None = None
-    elements_in: int | None = None
-    elements_out: int | None = None
-    dtype: str | None = None
-    group: str | None = None
-    group_size: int | None = None
-    group_ranks: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +46,12 @@ class Collectives:
 def read_collectives(trace: Trace, calls: Calls | None = None) -> Collectives:
     """The collectives of ``trace``; ``calls`` is its call tree where that is known already."""
     kernels = np.flatnonzero(trace.device.kind == COMMUNICATION)
-    noted = trace.device.collective[kernels]
+    notes = trace.device.collective[kernels]
     numbers: dict[Exchange, int] = {}
     what = np.empty(len(kernels), np.int32)
-    of_noted = [numbers.setdefault(_noted(one), len(numbers)) for one in trace.collectives]
-    known = noted >= 0
-    what[known] = np.array(of_noted, np.int32)[noted[known]] if of_noted else 0
+    of_note = [numbers.setdefault(exchange, len(numbers)) for exchange in trace.collectives]
+    known = notes >= 0
+    what[known] = np.array(of_note, np.int32)[notes[known]] if of_note else 0
     if not known.all():
         told = _Told(trace, calls or tree(trace))
         for i in np.flatnonzero(~known).tolist():
@@ -113,12 +94,14 @@ def _elements(kind: str, elements_in: int | None, elements_out: int | None, size
     return max(elements_in or 0, elements_out or 0) or None
 
 
-def _noted(one: Collective) -> Exchange:
-    dtype = SCALAR_TYPES.get(COLLECTIVE_DTYPES.get(one.dtype, -1)) if one.dtype else None
+def noted(note: Exchange) -> Exchange:
+    """The collective that a process group notes on a communication kernel; the ``kind`` and ``dtype`` of ``note`` are as Kineto prints
+    them."""
     sent, received, size = (
-        value if value is not None and value >= 0 else None for value in (one.elements_in, one.elements_out, one.group_size)
+        value if value is not None and value >= 0 else None for value in (note.elements_in, note.elements_out, note.group_size)
     )
-    return _sized(Exchange(kind_of(one.name), None, sent, received, dtype, one.group, size, one.group_ranks))
+    dtype = SCALAR_TYPES.get(COLLECTIVE_DTYPES.get(note.dtype or "", -1))
+    return _sized(replace(note, kind=kind_of(note.kind), elements_in=sent, elements_out=received, dtype=dtype, group_size=size))
 
 
 class _Told:

@@ -102,14 +102,17 @@ class Frames:
 
 
 @dataclass(frozen=True, slots=True)
-class Collective:
-    """The note of a process group on a communication kernel: elements sent and received by this rank, of ``dtype``.
+class Exchange:
+    """The data of a collective. ``kind`` is ``allreduce``, ``alltoall``, ... or ``other``; elements sent and received by this rank, of
+    ``dtype`` (``float32``); None if the trace does not record it. ``group`` is the name of its process group, ``group_ranks`` are the
+    ranks in it.
 
-    ``group`` is the name of the process group, ``group_size`` its number of ranks and ``group_ranks`` which of the ranks these
-    are; None for what the trace leaves out.
+    ``bytes`` is the size by which NVIDIA's nccl-tests divide: the whole tensor, so that an all-gather counts what every rank has at the
+    end and a reduce-scatter what every rank has at the begin; of an uneven exchange the larger of what is sent and received.
     """
 
-    name: str
+    kind: str
+    bytes: int | None = None
     elements_in: int | None = None
     elements_out: int | None = None
     dtype: str | None = None
@@ -178,7 +181,7 @@ class Trace:
     memory: MemoryEvents
     names: list[str]
     signatures: list[Signature]
-    collectives: list[Collective]
+    collectives: list[Exchange]
     launch_shapes: list[LaunchShape] = field(default_factory=list)
     kernels: list[LaunchRecord] = field(default_factory=list)
     frames: Frames = field(default_factory=lambda: Frames(*np.empty((4, 0), np.int64)))

@@ -21,8 +21,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from rooflines.profiler.trace.collectives import Collectives, Exchange
-from rooflines.profiler.trace.records import Int64s
+from rooflines.profiler.trace.collectives import Collectives
+from rooflines.profiler.trace.records import Exchange, Int64s
 from rooflines.roofline.ranks.records import By, Straggler, UnmatchedRow, Waiting
 
 # In these no rank can leave before every rank has entered.

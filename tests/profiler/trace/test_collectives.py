@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rooflines.profiler.trace.collectives import Exchange, kind_of, read_collectives
+from rooflines.profiler.trace.collectives import kind_of, read_collectives
 from rooflines.profiler.trace.reader import read
+from rooflines.profiler.trace.records import Exchange
 from tests.traces import kernel, launch, op, span, trace
 
 DATA = Path(__file__).parent.parent.parent / "data" / "traces"
