@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,12 @@ def operator_row(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, 
     flops, matrix, size = (work.flops, work.matrix_flops, work.bytes) if work else (0, 0, 0)
     time_s = row.time_ns / 1e9
     precision = _judged_precision(row, facts, ceilings)
-    judged = judge(row, ceilings, precision)
+    figures = asdict(judge(row, ceilings, precision))
+    for name in ("lower_bound_s", "headroom_s"):
+        figures[name] = None if figures[name] is None else figures[name] / steps
     return OperatorRow(
         **_shared(row, calls, steps, began_ns),
+        **figures,
         precision=precision,
         category="optimizer" if PHASES[row.phase] == "optimizer" else row.count.category,
         flops=per_step(flops * row.calls, steps),
@@ -38,15 +42,6 @@ def operator_row(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, 
         intensity_flop_per_byte=flops / size if flops and size else None,
         flop_per_s=flops * row.calls / time_s if flops and time_s > 0 else None,
         byte_per_s=size * row.calls / time_s if size and time_s > 0 else None,
-        attainable_flop_per_s=judged.attainable_flop_per_s,
-        lower_bound_s=None if judged.lower_bound_s is None else judged.lower_bound_s / steps,
-        efficiency=judged.efficiency,
-        headroom_s=None if judged.headroom_s is None else judged.headroom_s / steps,
-        bound=judged.bound,
-        nearest_roof=judged.nearest_roof,
-        memory_level=judged.memory_level,
-        engine=judged.engine,
-        flag=judged.flag,
         inferred=row.inferred,
         assumption=_assumption(row, work.assumption) if work else None,
     )

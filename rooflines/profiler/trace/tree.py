@@ -132,7 +132,8 @@ def tree(trace: Trace) -> Calls:
     phase[is_step] = FORWARD
     launches = np.array([any(word in name for word in LAUNCHING) for name in trace.names], bool)[host.name]
     began = host.start_ns[is_operator | ((host.kind == RUNTIME) & launches)]
-    found = _found_steps(host, np.flatnonzero(is_step), began)
+    kept, bounds, overlapping = _steps(host, np.flatnonzero(is_step))
+    found = _Steps(*_with_work(began, kept, bounds), overlapping=overlapping)
     batches = _batches(host, np.flatnonzero(is_annotation & marks.is_batch[host.name]), began, marks)
     working = intervals.union(host.start_ns[is_operator], end[is_operator])
     # The profiler's steps count where they enclose more: a batch may be a part of a larger step.
@@ -178,20 +179,13 @@ class _Steps:
 
     marks: Int64s
     bounds: Int64s
-    overlapping: int
-    empty: int
+    empty: int = 0
+    overlapping: int = 0
     batches: tuple[RequestMark, ...] = ()
 
     def enclosed_ns(self, working: intervals.Intervals) -> int:
         """Nanoseconds of ``working`` inside of the steps."""
         return int(intervals.covered(working, self.bounds).sum())
-
-
-def _found_steps(host: HostEvents, marks: Int64s, began: Int64s) -> _Steps:
-    """The profiler's steps."""
-    kept, bounds, overlapping = _steps(host, marks)
-    kept, bounds, empty = _with_work(began, kept, bounds)
-    return _Steps(kept, bounds, overlapping, empty)
 
 
 def _batches(host: HostEvents, marks: Int64s, began: Int64s, names: _Marks) -> _Steps:
@@ -210,7 +204,7 @@ def _batches(host: HostEvents, marks: Int64s, began: Int64s, names: _Marks) -> _
     kept, bounds, empty = _with_work(began, outer, bounds)
     calls = (host.kind == OPERATOR) | (host.kind == RUNTIME)
     bounds = _until_next(bounds, host.start_ns[calls], host.end_ns[calls])
-    return _Steps(kept, bounds, len(others) - int(inner.sum()), empty, tuple(batches[mark] for mark in kept.tolist()))
+    return _Steps(kept, bounds, empty, len(others) - int(inner.sum()), tuple(batches[mark] for mark in kept.tolist()))
 
 
 def _updated(host: HostEvents, updates: Int64s, nodes: Int64s, began: Int64s) -> _Steps:
@@ -220,14 +214,15 @@ def _updated(host: HostEvents, updates: Int64s, nodes: Int64s, began: Int64s) ->
     step with work behind it is none: nothing says that the step is what the trace repeats.
     """
     updates, ranges, _ = _steps(host, updates)
+    nothing = _Steps(updates[:0], ranges[:0])
     if not len(ranges) or not len(began):
-        return _Steps(updates[:0], ranges[:0], 0, 0)
+        return nothing
     last = np.searchsorted(nodes, ranges[1:, 0]) > np.searchsorted(nodes, ranges[:-1, 1])
     last = np.append(last if len(nodes) else np.ones(len(last), bool), True)
     ends = ranges[last, 1]
     if len(ends) == 1 and began.max() > ends[0]:
-        return _Steps(updates[:0], ranges[:0], 0, 0)
-    return _Steps(updates[last], np.stack((np.append(min(began.min(), ranges[0, 0]), ends[:-1]), ends), axis=1), 0, 0)
+        return nothing
+    return _Steps(updates[last], np.stack((np.append(min(began.min(), ranges[0, 0]), ends[:-1]), ends), axis=1))
 
 
 def _until_next(bounds: Int64s, starts: Int64s, ends: Int64s) -> Int64s:

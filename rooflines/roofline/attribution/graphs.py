@@ -49,7 +49,7 @@ def find_origins(first: CountedTrace, captures: Sequence[CountedTrace], inside: 
     if not ran:
         return origins, calls, ()
     found = _matched(trace, traces, ran)
-    if captures and not any(match.trace for _, match in found.matches) and found.differences:
+    if captures and not any(match.captured.trace for _, match in found.matches) and found.differences:
         # The graph that comes closest: the one of which most kernels agree.
         at = max(range(len(found.differences)), key=lambda at: found.differences[at][1].place)
         replay, difference = found.differences[at]
@@ -64,11 +64,12 @@ def find_origins(first: CountedTrace, captures: Sequence[CountedTrace], inside: 
     marks: dict[tuple[int, int], Int64s] = {}
     for replay, match in found.matches:
         known = match.launches >= 0
-        event[match.events[known]] = match.launches[known] + before[match.trace]
+        at, captured = match.captured.trace, match.captured.graph
+        event[match.events[known]] = match.launches[known] + before[at]
         of_replay[match.events[known]] = replay.launch
-        key = (match.trace, match.graph.events[0])
+        key = (at, captured.events[0])
         if key not in marks:
-            marks[key] = placed[match.trace][module_marks(traces[match.trace], match.graph)]
+            marks[key] = placed[at][module_marks(traces[at], captured)]
         if inside[replay.launch]:
             np.add.at(module_calls, marks[key], 1)
         _number(graph, graphs, match.events[~known], (_name(trace, found, replay), ADDED))

@@ -6,6 +6,7 @@ Calls are counted (``resolvers/``), counted calls own what runs below them (``ow
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -134,7 +135,8 @@ def own(counts: Counts) -> Attribution:
     windows = window if steps is None else calls.steps
     if known.captures and not len(trace.device):
         raise TraceError("the trace has no device events, so a capture trace does not apply to it.")
-    notes = (*calls.notes, *_ambiguous(calls.shared_ids), *missing_kernels(counts))
+    several = f"Correlation ids with several launches, of which the times told which launched what: {calls.shared_ids:,}."
+    notes = (*calls.notes, *((several,) if calls.shared_ids else ()), *missing_kernels(counts))
     kept, phase, overhead, earlier_ns = np.zeros(0, bool), np.zeros(0, np.int64), np.empty((0, 2), np.int64), 0
     if len(trace.device):
         captures = [_counted(capture, known) for capture in known.captures]
@@ -156,7 +158,7 @@ def own(counts: Counts) -> Attribution:
         step = step_number(launched_ns(calls), calls.steps)
         divided = attribute_device(calls, origins, inside, belongs, window, step, count)
         earlier_ns = intervals.length(intervals.union(trace.device.start_ns[before], trace.device.end_ns[before]))
-        notes += (*about_graphs, *_earlier_work(int(before.sum()), earlier_ns), *_left_out(trace, before, window))
+        notes += (*about_graphs, *_left_out(trace, before, earlier_ns, window))
     else:
         step = step_number(trace.host.start_ns, calls.steps[:count])
         kept = known.quiet if known.quiet is not None and len(known.quiet) == count else np.ones(count, bool)
@@ -183,29 +185,13 @@ def _counted(capture: CaptureTrace, known: Known) -> CountedTrace:
     return CountedTrace.of(counts, find_owners(counts.calls, counts), name=capture.name, tokens=capture.tokens)
 
 
-def _ambiguous(ids: int) -> tuple[str, ...]:
-    """A note on correlation ids that several calls have."""
-    if not ids:
-        return ()
-    return (f"Correlation ids with several launches, of which the times told which launched what: {ids:,}.",)
-
-
-def _earlier_work(events: int, time_ns: int) -> tuple[str, ...]:
-    """A note on work that was launched before the recording began."""
-    if not events:
-        return ()
-    return (
-        f"{seconds(time_ns / 1e9)} of device time ({counted(events, 'event')}) was launched before the recording began and is in no "
-        "step.",
-    )
-
-
-def _left_out(trace: Trace, before: Mask, window: Intervals) -> tuple[str, ...]:
-    """A note on other device time outside of the steps, where it is worth one."""
-    device = trace.device
-    every = intervals.union(device.start_ns[~before], device.end_ns[~before])
+def _left_out(trace: Trace, before: Mask, earlier_ns: int, window: Intervals) -> Iterator[str]:
+    """Notes on device time outside of the steps: of work launched before the recording, and of other work where it is worth one."""
+    if before.any():
+        work = f"{seconds(earlier_ns / 1e9)} of device time ({counted(int(before.sum()), 'event')})"
+        yield f"{work} was launched before the recording began and is in no step."
+    every = intervals.union(trace.device.start_ns[~before], trace.device.end_ns[~before])
     inside_ns = intervals.length(intervals.intersect(every, window))
     left_ns = intervals.length(every) - inside_ns
-    if left_ns <= _WORTH_A_NOTE * inside_ns:
-        return ()
-    return (f"{seconds(left_ns / 1e9)} of device time lies outside the steps and is not counted.",)
+    if left_ns > _WORTH_A_NOTE * inside_ns:
+        yield f"{seconds(left_ns / 1e9)} of device time lies outside the steps and is not counted."

@@ -8,6 +8,7 @@ position among the kernels of this name in it. Code compiled outside of the reco
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
@@ -15,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from rooflines.profiler.compiled.records import CompiledCode, Graph, Kernel
+from rooflines.profiler.trace.nesting import Mask, innermost
 from rooflines.profiler.trace.records import OPERATOR, Int64s
 from rooflines.profiler.trace.signature import Signature
 from rooflines.profiler.trace.tree import BACKWARD, Calls, Module
@@ -66,40 +68,31 @@ class _KernelSearch:
     def _runs(self) -> tuple[dict[int, list[int]], dict[int, str]]:
         """The operators that compiled code calls, by the event of the compilation around them (-1: none), and the region of every event
         that torch puts around compiled code."""
-        host, parents, names = self._trace.host, self._calls.parent.tolist(), self._names
-        kinds, sequences = host.kind.tolist(), host.sequence.tolist()
-        around = [-1] * len(names)  # the innermost compilation around an event, itself included
-        regions: dict[int, str] = {}
-        forwards: dict[int, str] = {}
-        wrapped: list[int] = []
-        runs: dict[int, list[int]] = {}
-        for i, name in enumerate(names):
-            parent = parents[i]
-            around[i] = around[parent] if parent >= 0 else -1
-            match = _REGION.match(name) if kinds[i] == OPERATOR else None
-            if match or name == _BACKWARD:
-                around[i] = i
-                regions[i] = match[1] if match else ""
-            elif name == _FORWARD:
-                wrapped.append(i)
-                forwards[sequences[i]] = regions.get(around[i], "")
-            elif kinds[i] == OPERATOR and not self._inside_operator(parent, around):
-                runs.setdefault(around[i], []).append(i)
-        for i in regions:
-            if not regions[i]:
-                regions[i] = forwards.get(sequences[i], "")
-        regions |= {i: regions.get(around[i], "") for i in wrapped}
+        host, after, parent = self._trace.host, self._calls.after, self._calls.parent
+        named = [_REGION.match(name) for name in self._trace.names]
+        operators = host.kind == OPERATOR
+        marks = np.array([match is not None for match in named], bool)[host.name] & operators
+        marks |= self._named(_BACKWARD)
+        wrapped = self._named(_FORWARD)
+        around = innermost(marks, after)  # the innermost compilation around an event, itself included
+        regions = {event: match[1] if (match := named[host.name[event]]) else "" for event in np.flatnonzero(marks).tolist()}
+        forwards = {int(host.sequence[event]): regions.get(int(around[event]), "") for event in np.flatnonzero(wrapped).tolist()}
+        for event, region in regions.items():
+            regions[event] = region or forwards.get(int(host.sequence[event]), "")
+        regions |= {event: regions.get(int(around[event]), "") for event in np.flatnonzero(wrapped).tolist()}
+        # Compiled code calls an operator itself if no other one is around it within the compilation.
+        callers = operators & ~marks & ~wrapped
+        inner = innermost(callers, after)
+        called = callers & np.where(parent >= 0, inner[parent] <= around[parent], True)
+        runs: dict[int, list[int]] = defaultdict(list)
+        for event in np.flatnonzero(called).tolist():
+            runs[int(around[event])].append(event)
         return runs, regions
 
-    def _inside_operator(self, event: int, around: list[int]) -> bool:
-        """Whether ``event`` or one around it, within the compilation, is an operator that compiled code called."""
-        parents, kinds = self._calls.parent, self._trace.host.kind
-        stop = around[event] if event >= 0 else -1
-        while event >= 0 and event != stop:
-            if kinds[event] == OPERATOR and self._names[event] != _FORWARD:
-                return True
-            event = int(parents[event])
-        return False
+    def _named(self, name: str) -> Mask:
+        """The events of this name."""
+        found: Mask = np.array([other == name for other in self._trace.names], bool)[self._trace.host.name]
+        return found
 
     def _find_run(self, run: int, region: str, events: list[int]) -> None:
         """Name the kernels of one run of a graph, and with them the operators between."""

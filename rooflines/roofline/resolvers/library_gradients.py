@@ -27,6 +27,8 @@ _BACKWARD = "Backward"
 def from_forward_calls(counts: Counts) -> Iterator[Group]:
     """Count nodes with the arguments of their forward calls, and forward calls with the results that their gradients show."""
     waiting = counts.where(lambda variant: variant.count.reason == FORWARD_NEEDED)
+    if not waiting.any():
+        return
     trace, host = counts.trace, counts.trace.host
     operators = host.kind == OPERATOR
     # What libraries register as operators of their own has the work of a node that calls it.

@@ -7,7 +7,8 @@ not waited would have been ahead by as long as the wait lasted, so no more than 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.idle import is_wait
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.nesting import Mask, covered, exclusive, nest, parents
-from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, RUNTIME, Int64s, Trace
+from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, RUNTIME, Int32s, Int64s, Trace
 from rooflines.profiler.trace.tree import BACKWARD, Calls, is_backward_node
 from rooflines.roofline.analysis import HostWork, Recomputation, Synchronisation
 from rooflines.roofline.attribution.own import Attribution
@@ -65,12 +66,10 @@ def synchronisations(attribution: Attribution, causes: dict[str, Intervals]) -> 
     own = intervals.merge(causes["synchronisation"], causes["host_bound"])
     idle = np.where(follows, np.minimum(end - start, intervals.covered(own, gaps[at])), 0)
     where = _Places(attribution.trace)
-    found: dict[tuple[str, str, str], list[int]] = {}
+    found: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     for event, lasting_ns, idle_ns in zip(waits.tolist(), (end - start).tolist(), idle.tolist(), strict=True):
         place = where.of(int(host.thread[event]), int(host.start_ns[event]))
-        sums = found.setdefault(
-            (attribution.trace.names[host.name[event]], _operator_around(attribution.calls, event), place), [0, 0, 0]
-        )
+        sums = found[attribution.trace.names[host.name[event]], _operator_around(attribution.calls, event), place]
         for at_sum, value in enumerate((1, lasting_ns, idle_ns)):
             sums[at_sum] += value
     made = [
@@ -121,16 +120,22 @@ class _Idle(NamedTuple):
 
 
 def _summed(pieces: Iterable[_Idle], steps: int) -> list[HostWork]:
-    sums: dict[tuple[Kind, str, str, str], tuple[int, int]] = {}
-    for one in pieces:
-        key = (one.kind, one.name, one.shapes, one.where)
-        number, idle_ns = sums.get(key, (0, 0))
-        sums[key] = (number + 1, idle_ns + one.idle_ns)
+    sums: dict[tuple[Kind, str, str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for kind, name, shapes, idle_ns, where in pieces:
+        counted = sums[kind, name, shapes, where]
+        counted[0] += 1
+        counted[1] += idle_ns
     return [
         HostWork(kind=kind, name=name, shapes=shapes, where=where, calls=per_step(number, steps), idle_s=idle_ns / 1e9 / steps)
         for (kind, name, shapes, where), (number, idle_ns) in sums.items()
         if idle_ns
     ]
+
+
+def _idle_in(kind: Kind, listed: Sequence[str], names: Int32s, times: Intervals, host_bound: Intervals) -> list[_Idle]:
+    """The idle time in each of ``times``, whose ``names`` are those of ``listed``."""
+    idle = intervals.covered(host_bound, times).tolist()
+    return [_Idle(kind, listed[code], "", idle_ns) for code, idle_ns in zip(names.tolist(), idle, strict=True)]
 
 
 def _operators(calls: Calls, host_bound: Intervals, on_launching: Mask) -> list[_Idle]:
@@ -183,9 +188,8 @@ def _allocations(trace: Trace, window: Intervals, host_bound: Intervals) -> list
     host = trace.host
     chosen = np.flatnonzero((host.kind == RUNTIME) & _named(trace, _is_allocation)[host.name])
     calls = np.stack((host.start_ns[chosen], host.end_ns[chosen]), axis=1)
-    idle, inside = intervals.covered(host_bound, calls), intervals.covered(window, calls) > 0
-    names = [trace.names[code] for code in host.name[chosen[inside]].tolist()]
-    return [_Idle("allocator", name, "", idle_ns) for name, idle_ns in zip(names, idle[inside].tolist(), strict=True)]
+    inside = intervals.covered(window, calls) > 0
+    return _idle_in("allocator", trace.names, host.name[chosen[inside]], calls[inside], host_bound)
 
 
 def _is_allocation(name: str) -> bool:
@@ -197,9 +201,8 @@ def _ranges(calls: Calls, host_bound: Intervals, on_launching: Mask, kind: Kind,
     host = calls.trace.host
     named = on_launching & ((host.kind == ANNOTATION) | (host.kind == OPERATOR)) & _named(calls.trace, test)[host.name]
     chosen = np.flatnonzero(named & ~covered(named, calls.after))
-    idle = intervals.covered(host_bound, np.stack((calls.begin_ns[chosen], calls.end_ns[chosen]), axis=1))
-    names = [calls.trace.names[code] for code in host.name[chosen].tolist()]
-    return [_Idle(kind, name, "", idle_ns) for name, idle_ns in zip(names, idle.tolist(), strict=True)]
+    times = np.stack((calls.begin_ns[chosen], calls.end_ns[chosen]), axis=1)
+    return _idle_in(kind, calls.trace.names, host.name[chosen], times, host_bound)
 
 
 def _first_ranges(calls: Calls, host_bound: Intervals, on_launching: Mask, known_ns: int) -> list[_Idle]:
@@ -231,9 +234,8 @@ def _functions(trace: Trace, host_bound: Intervals, threads: Int64s) -> tuple[li
         silent[own] = (first == behind) & (frames.end_ns[own] - frames.start_ns[own] >= _LONG_OPERATOR_NS)
     after, _ = nest(frames.thread, frames.start_ns, frames.end_ns)
     chosen = np.flatnonzero(silent & ~covered(silent, after))
-    idle = intervals.covered(host_bound, np.stack((frames.start_ns[chosen], frames.end_ns[chosen]), axis=1))
-    names = [trace.frame_names[code] for code in frames.name[chosen].tolist()]
-    found = [_Idle("python", name, "", idle_ns) for name, idle_ns in zip(names, idle.tolist(), strict=True)]
+    times = np.stack((frames.start_ns[chosen], frames.end_ns[chosen]), axis=1)
+    found = _idle_in("python", trace.frame_names, frames.name[chosen], times, host_bound)
     return found, intervals.union(frames.start_ns[chosen], frames.end_ns[chosen])
 
 
@@ -307,14 +309,13 @@ class _Places:
         self._names, self._frames = trace.frame_names, frames
         after, self._end = nest(frames.thread, frames.start_ns, frames.end_ns)
         self._parent = parents(after)
-        self._low = {thread: int(np.searchsorted(frames.thread, thread, side="left")) for thread in distinct(frames.thread)[0].tolist()}
-        self._high = {thread: int(np.searchsorted(frames.thread, thread, side="right")) for thread in self._low}
+        threads = distinct(frames.thread)[0]
+        ends = np.searchsorted(frames.thread, threads, side="right").tolist()
+        self._between = dict(zip(threads.tolist(), zip([0, *ends], ends, strict=False), strict=True))
 
     def of(self, thread: int, time_ns: int) -> str:
         """The innermost one."""
-        if thread not in self._low:
-            return ""
-        low, high = self._low[thread], self._high[thread]
+        low, high = self._between.get(thread, (0, 0))
         at = low + int(np.searchsorted(self._frames.start_ns[low:high], time_ns, side="right")) - 1
         while at >= low and self._end[at] <= time_ns:
             at = int(self._parent[at])

@@ -13,7 +13,8 @@ the timed steps say how much of the step waits for data.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -83,12 +84,8 @@ class Partition(NamedTuple):
 
     def bounds(self) -> dict[str, float]:
         """Seconds by what bounds them, longest first; ``host`` is there even where it is nothing."""
-        found = {"host": 0.0}
-        for (bound, _, _), time_s in self.busy.items():
-            found[_shown(bound)] = found.get(_shown(bound), 0.0) + time_s
-        for cause, time_s in self.idle.items():
-            name = _OF_CAUSE.get(cause, "idle")
-            found[name] = found.get(name, 0.0) + time_s
+        idle = ((_OF_CAUSE.get(cause, "idle"), time_s) for cause, time_s in self.idle.items())
+        found = _summed([("host", 0.0), *((_shown(bound), time_s) for (bound, _, _), time_s in self.busy.items()), *idle])
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
     @property
@@ -99,19 +96,13 @@ class Partition(NamedTuple):
     def categories(self) -> dict[str, float]:
         """Seconds of the busy time by category of operator, longest first, for kernels without a count by their names; ``unknown``
         are those whose names tell none."""
-        found: dict[str, float] = {}
-        for (_, _, category), time_s in self.busy.items():
-            found[category] = found.get(category, 0.0) + time_s
+        found = _summed((category, time_s) for (_, _, category), time_s in self.busy.items())
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
     def division(self) -> StepDivision:
         """Seconds by what the time is for."""
-        found: dict[str, float] = {}
-        for (_, part, _), time_s in self.busy.items():
-            found[part] = found.get(part, 0.0) + time_s
-        for cause, time_s in self.idle.items():
-            part = _PART_OF_CLASS[_OF_CAUSE.get(cause, "idle")]
-            found[part] = found.get(part, 0.0) + time_s
+        idle = ((_PART_OF_CLASS[_OF_CAUSE.get(cause, "idle")], time_s) for cause, time_s in self.idle.items())
+        found = _summed([*((part, time_s) for (_, part, _), time_s in self.busy.items()), *idle])
         parts = {f"{part}_s": found[part] for part in PARTS if found.get(part)}
         return StepDivision(of="host" if self.of == "cpu" else "device", step_s=self.step_s, loader_s=self.loader_s, **parts)
 
@@ -130,13 +121,18 @@ class Partition(NamedTuple):
             waits_s = min(idle_s, max(0.0, waits * step_s - inside_s))
         left_s = idle_s - waits_s
         idle = {cause: time_s * left_s / rest_s for cause, time_s in rest.items()} if rest_s > 0 else {"host_bound": left_s}
-        return self._with_idle({cause: time_s for cause, time_s in {"data_loading": waits_s, **idle}.items() if time_s > 0})
-
-    def _with_idle(self, idle: dict[str, float]) -> Partition:
+        idle = {cause: time_s for cause, time_s in {"data_loading": waits_s, **idle}.items() if time_s > 0}
         idle_s = sum(idle.values())
-        return self._replace(
-            idle=idle, timeline=msgspec.structs.replace(self.timeline, span_s=self.timeline.busy_s + idle_s, idle_s=idle_s)
-        )
+        timeline = msgspec.structs.replace(self.timeline, span_s=self.timeline.busy_s + idle_s, idle_s=idle_s)
+        return self._replace(idle=idle, timeline=timeline)
+
+
+def _summed(times: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """The times of each name together."""
+    found: dict[str, float] = defaultdict(float)
+    for name, time_s in times:
+        found[name] += time_s
+    return dict(found)
 
 
 def partition(attribution: Attribution, labels: Sequence[Label]) -> Partition:
