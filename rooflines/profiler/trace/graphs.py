@@ -109,12 +109,7 @@ def is_graph_launch(trace: Trace) -> Mask:
 
 def _calls(trace: Trace, *words: str) -> Mask:
     """The runtime calls with one of these words in their names."""
-    runtime = trace.host.kind == RUNTIME
-    chosen = np.zeros(len(trace.names) + 1, bool)
-    for code in np.flatnonzero(np.bincount(trace.host.name[runtime])).tolist():
-        chosen[code] = any(word in trace.names[code] for word in words)
-    found: Mask = chosen[trace.host.name] & runtime
-    return found
+    return trace.named(lambda name: any(word in name for word in words), RUNTIME)
 
 
 def _tokens(calls: Calls, events: Int64s, tokens_of: Callable[[str], int | None]) -> tuple[list[int | None], list[int]]:

@@ -46,7 +46,7 @@ def idle_causes(calls: Calls, gaps: Intervals) -> dict[str, Intervals]:
     without_work = intervals.union(gaps[known, 0], waiting_from)
     loading = intervals.intersect(without_work, data_loading(calls))
     rest = intervals.subtract(without_work, loading)
-    synchronising = intervals.intersect(rest, _synchronisation(calls))
+    synchronising = intervals.intersect(rest, host_intervals(calls, calls.trace.named(is_wait, RUNTIME)))
     return {
         "host_bound": intervals.subtract(rest, synchronising),
         "kernel_wait": intervals.union(waiting_from[~long], ends[~long]),
@@ -81,7 +81,7 @@ def _working_until(trace: Trace, calls: Int64s, began: Int64s) -> Int64s:
     if not len(trace.host):
         return began
     ends = trace.host.end_ns[calls]
-    waits = np.array([is_wait(name) for name in trace.names], bool)[trace.host.name[calls]]
+    waits = trace.named(is_wait)[calls]
     return np.where(~waits & (ends - began > _LONGEST_ARRIVAL_NS), ends, began)
 
 
@@ -98,8 +98,3 @@ def _start_of(trace: Trace, events: Int64s) -> Int64s:
 def data_loading(calls: Calls) -> Intervals:
     """The intervals in which any thread was in a data loader."""
     return host_intervals(calls, (calls.trace.host.kind == ANNOTATION) & (calls.phase == OUTSIDE))
-
-
-def _synchronisation(calls: Calls) -> Intervals:
-    waits = np.array([is_wait(name) for name in calls.trace.names], bool)
-    return host_intervals(calls, (calls.trace.host.kind == RUNTIME) & waits[calls.trace.host.name])

@@ -166,7 +166,7 @@ def whole_part(trace: Trace) -> Trace:
     if trace.cut_ns is None:
         return trace
     host, notes = trace.host, []
-    is_step = (host.kind == ANNOTATION) & np.array([is_step_mark(name) for name in trace.names], bool)[host.name]
+    is_step = trace.named(is_step_mark, ANNOTATION)
     on_device, lacking = len(trace.device) > 0, lacks_device(trace)
     whole = is_step & (host.end_ns <= trace.cut_ns) & (not on_device and not lacking)
     keep = ~is_step | whole

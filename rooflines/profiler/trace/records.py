@@ -5,6 +5,7 @@ Kinds are small integers. Times are nanoseconds on the trace's own clock.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +15,7 @@ from rooflines.profiler.trace.signature import Signature
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
 
 # Kinds of host events.
 OPERATOR, ANNOTATION, PYTHON, RUNTIME = 0, 1, 2, 3
@@ -40,8 +42,17 @@ class ReadOptions:
 READ_DEFAULTS = ReadOptions()
 
 
+class _Columns:
+    """Columns of equal length, one entry per event."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(getattr(self, self.__slots__[0]))
+
+
 @dataclass(frozen=True, slots=True)
-class HostEvents:
+class HostEvents(_Columns):
     """Events of threads: operators, annotations, modules of the Python stack, runtime calls; sorted by thread, start, longest first.
 
     ``name`` indexes ``Trace.names``, ``signature`` indexes ``Trace.signatures`` (-1: none), ``sequence`` is autograd's number (-1:
@@ -60,12 +71,9 @@ class HostEvents:
     correlation: Int64s
     kernel: Int32s
 
-    def __len__(self) -> int:
-        return len(self.kind)
-
 
 @dataclass(frozen=True, slots=True)
-class DeviceEvents:
+class DeviceEvents(_Columns):
     """Events of accelerators: kernels, copies, memsets, collectives; sorted by start. ``device`` is the ordinal in the trace.
 
     ``collective`` indexes ``Trace.collectives`` and ``shape`` indexes ``Trace.launch_shapes`` (-1: none, or the trace does not say).
@@ -83,12 +91,9 @@ class DeviceEvents:
     shape: Int32s
     graph_node: Int64s
 
-    def __len__(self) -> int:
-        return len(self.kind)
-
 
 @dataclass(frozen=True, slots=True)
-class Frames:
+class Frames(_Columns):
     """Functions of the Python stack that have a file and a line, those of torch and of Python's own modules left out; sorted by
     thread, start, longest first. ``name`` indexes ``Trace.frame_names`` (``train.py(41): step``)."""
 
@@ -96,9 +101,6 @@ class Frames:
     thread: Int32s
     start_ns: Int64s
     end_ns: Int64s
-
-    def __len__(self) -> int:
-        return len(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +124,13 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryEvents:
+class MemoryEvents(_Columns):
     """Allocations (positive ``size_bytes``) and frees (negative), sorted by time; ``device_type`` 0 is the CPU."""
 
     time_ns: Int64s
     thread: Int32s
     size_bytes: Int64s
     device_type: Int64s
-
-    def __len__(self) -> int:
-        return len(self.time_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +197,11 @@ class Trace:
     def began_ns(self) -> int:
         """The time of the first event of host and device."""
         return min((int(events.start_ns.min()) for events in (self.host, self.device) if len(events)), default=0)
+
+    def named(self, test: Callable[[str], bool], *kinds: int) -> Mask:
+        """The host events of ``kinds`` (of all kinds without) whose names pass ``test``; each distinct name is asked once."""
+        passed: Mask = np.array([*map(test, self.names), False], bool)[self.host.name]
+        return passed & np.isin(self.host.kind, kinds) if kinds else passed
 
     @property
     def shapes_recorded(self) -> bool | None:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.distinct import distinct
-from rooflines.profiler.trace.launches import LAUNCHING, launched_by_collectives, launching
+from rooflines.profiler.trace.launches import is_launch, launched_by_collectives, launching
 from rooflines.profiler.trace.nesting import Mask, innermost, nest, parents
 from rooflines.profiler.trace.records import (
     ANNOTATION,
@@ -130,8 +130,7 @@ def tree(trace: Trace) -> Calls:
     begin = _begins(host, end, innermost(is_node, after), forward, marks)
     phase = _phases(host, after, is_node, is_forward, marks, begin)
     phase[is_step] = FORWARD
-    launches = np.array([any(word in name for word in LAUNCHING) for name in trace.names], bool)[host.name]
-    began = host.start_ns[is_operator | ((host.kind == RUNTIME) & launches)]
+    began = host.start_ns[is_operator | trace.named(is_launch, RUNTIME)]
     kept, bounds, overlapping = _steps(host, np.flatnonzero(is_step))
     found = _Steps(*_with_work(began, kept, bounds), overlapping=overlapping)
     batches = _batches(host, np.flatnonzero(is_annotation & marks.is_batch[host.name]), began, marks)
@@ -140,7 +139,7 @@ def tree(trace: Trace) -> Calls:
     if len(batches.marks) and _WHOLE * batches.enclosed_ns(working) >= found.enclosed_ns(working):
         found = batches
     if not len(found.marks):
-        updates = np.flatnonzero(is_annotation & marks.is_update[host.name] & (innermost(is_node, after) < 0))
+        updates = np.flatnonzero(trace.named(_is_update, ANNOTATION) & (innermost(is_node, after) < 0))
         found = _updated(host, updates, np.sort(host.start_ns[is_node]), began)
     launch, shared_ids = launching(trace)
     return Calls(
@@ -445,6 +444,10 @@ def _forward_operators(host: HostEvents) -> Int64s:
     return found
 
 
+def _is_update(name: str) -> bool:
+    return name.startswith("Optimizer.step#")
+
+
 def is_backward_node(name: str) -> bool:
     """Whether an operator of this name is a node of autograd's graph, run by its engine (``autograd::engine::evaluate_function: ...``).
 
@@ -467,7 +470,6 @@ class _Marks:
         self.batches: dict[int, RequestMark] = {}
         self.is_node = np.zeros(len(names), bool)
         self.is_optimizer = np.zeros(len(names), bool)
-        self.is_update = np.array([name.startswith("Optimizer.step#") for name in names], bool)
         self.trains = any(map(_OF_TRAINING.search, names))
         self.is_graph = np.array(["GraphLaunch" in name for name in names], bool)
         self.range_phase = np.full(len(names), -1, np.int64)

@@ -148,7 +148,7 @@ class _Numbers(Generic[T]):
 def module_marks(one: CountedTrace, graph: CapturedGraph) -> Int64s:
     """Return the module of each module call during the capture of ``graph``, as an index into the modules of its trace."""
     host = one.trace.host
-    named = np.array([name.startswith(MODULE_PREFIX) for name in one.trace.names] or [False], bool)[host.name]
+    named = one.trace.named(lambda name: name.startswith(MODULE_PREFIX))
     # Where ranges mark the modules, those of the Python stack are left out, as in the call tree.
     ranges = named & (host.kind == ANNOTATION)
     marks = np.flatnonzero(ranges if ranges.any() else named & (host.kind == PYTHON))

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from rooflines.profiler.compiled.records import CompiledCode, Graph, Kernel
-from rooflines.profiler.trace.nesting import Mask, innermost
+from rooflines.profiler.trace.nesting import innermost
 from rooflines.profiler.trace.records import OPERATOR, Int64s
 from rooflines.profiler.trace.signature import Signature
 from rooflines.profiler.trace.tree import BACKWARD, Calls, Module
@@ -72,8 +72,8 @@ class _KernelSearch:
         named = [_REGION.match(name) for name in self._trace.names]
         operators = host.kind == OPERATOR
         marks = np.array([match is not None for match in named], bool)[host.name] & operators
-        marks |= self._named(_BACKWARD)
-        wrapped = self._named(_FORWARD)
+        marks |= self._trace.named(_BACKWARD.__eq__)
+        wrapped = self._trace.named(_FORWARD.__eq__)
         around = innermost(marks, after)  # the innermost compilation around an event, itself included
         regions = {event: match[1] if (match := named[host.name[event]]) else "" for event in np.flatnonzero(marks).tolist()}
         forwards = {int(host.sequence[event]): regions.get(int(around[event]), "") for event in np.flatnonzero(wrapped).tolist()}
@@ -88,11 +88,6 @@ class _KernelSearch:
         for event in np.flatnonzero(called).tolist():
             runs[int(around[event])].append(event)
         return runs, regions
-
-    def _named(self, name: str) -> Mask:
-        """The events of this name."""
-        found: Mask = np.array([other == name for other in self._trace.names], bool)[self._trace.host.name]
-        return found
 
     def _find_run(self, run: int, region: str, events: list[int]) -> None:
         """Name the kernels of one run of a graph, and with them the operators between."""

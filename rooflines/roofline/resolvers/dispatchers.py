@@ -58,9 +58,8 @@ def pass_wrapped_attention(counts: Counts) -> Iterable[Group]:
 
     ``vllm::unified_attention`` is given neither KV cache nor window, ``FlashAttnFunc`` no window; the kernel's operator has both.
     """
-    names, host = counts.trace.names, counts.trace.host
-    products = counts.where(_is_attention) & (host.kind == OPERATOR)
-    library = np.array([not name.startswith("aten::") for name in names] + [False], bool)[host.name]
+    products = counts.where(_is_attention) & (counts.trace.host.kind == OPERATOR)
+    library = counts.trace.named(lambda name: not name.startswith("aten::"))
     return counts.dispatching(np.flatnonzero(products & library & (enclosed(products, counts.calls.after) > 0)))
 
 

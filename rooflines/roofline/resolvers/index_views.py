@@ -35,9 +35,7 @@ def from_index_views(counts: Counts) -> Iterator[Group]:
     host, signatures = trace.host, trace.signatures
 
     def named(names: tuple[str, ...]) -> Mask:
-        listed = np.array([name in names for name in trace.names] or [False], bool)
-        found: Mask = listed[host.name] & (host.kind == OPERATOR) & (host.signature >= 0)
-        return found
+        return trace.named(names.__contains__, OPERATOR) & (host.signature >= 0)
 
     wanted = named((*_READS, *_PUTS, *_INNER_PUTS))
     if not wanted.any():

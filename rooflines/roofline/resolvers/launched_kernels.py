@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from rooflines.profiler.trace.launches import LAUNCHING, launching
+from rooflines.profiler.trace.launches import is_launch, launching
 from rooflines.profiler.trace.nesting import Mask, covered
 from rooflines.profiler.trace.records import KERNEL, OPERATOR, RUNTIME, LaunchShape, Trace
 from rooflines.profiler.trace.signature import Signature
@@ -58,10 +58,8 @@ def from_launched_kernels(counts: Counts) -> Iterable[Group]:
 
 def _compiled(counts: Counts) -> Mask:
     """The events of which the innermost operator is compiled code as a whole."""
-    named = np.array([*(bool(COMPILED.match(name)) for name in counts.trace.names), False])
-    operator = counts.calls.operator
-    found: Mask = named[np.where(operator >= 0, counts.trace.host.name[np.maximum(operator, 0)], -1)]
-    return found
+    compiled, operator = counts.trace.named(lambda name: bool(COMPILED.match(name))), counts.calls.operator
+    return (operator >= 0) & compiled[operator]
 
 
 def _kernels(trace: Trace, free: Mask, compiled: Mask) -> dict[int, tuple[str, LaunchShape | None]]:
@@ -72,8 +70,7 @@ def _kernels(trace: Trace, free: Mask, compiled: Mask) -> dict[int, tuple[str, L
     """
     host, device = trace.host, trace.device
     family = np.array([*(family_of(name) is not None for name in trace.names), False])
-    launches = np.array(["Graph" not in name and any(word in name for word in LAUNCHING) for name in trace.names], bool)
-    free = free & (host.kind == RUNTIME) & launches[host.name] if len(host) else free
+    free = free & trace.named(lambda name: "Graph" not in name and is_launch(name), RUNTIME)
     found: dict[int, tuple[str, LaunchShape | None]] = {}
     recorded = np.array([*(family_of(name) is not None for name, _ in trace.kernels), False])
     for event in np.flatnonzero(free & (recorded[host.kernel] | (compiled & (host.kernel >= 0)))).tolist():

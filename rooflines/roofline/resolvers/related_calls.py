@@ -55,8 +55,7 @@ _HANDLED: Final = _ONE_RESULT | pair_rules.NORMS | pair_rules.BATCH_NORM_GRADIEN
 def from_related_calls(counts: Counts) -> Iterator[Group]:
     """Count unknown calls with the arguments and outputs that other calls of the trace record."""
     trace = counts.trace
-    handled = np.array([*(name in _HANDLED for name in trace.names), False])
-    wanted = counts.where(lambda variant: variant.count.kind == "unknown") & (trace.host.kind == OPERATOR) & handled[trace.host.name]
+    wanted = counts.where(lambda variant: variant.count.kind == "unknown") & trace.named(_HANDLED.__contains__, OPERATOR)
     if not wanted.any():
         return
     for events, found in _EvidenceSearch(trace, counts.calls, wanted).run():
@@ -122,15 +121,12 @@ class _EvidenceSearch:
 
     def _named(self, names: Iterable[str]) -> Mask:
         """Which events are operators of these names."""
-        chosen = frozenset(names)
-        listed = np.array([name in chosen for name in self._trace.names], bool)
-        found: Mask = listed[self._host.name] & (self._host.kind == OPERATOR)
-        return found
+        return self._trace.named(frozenset(names).__contains__, OPERATOR)
 
     @cached_property
-    def _node_names(self) -> Mask:
-        """Which names are those of autograd nodes."""
-        return np.array([is_backward_node(name) for name in self._trace.names], bool)
+    def _is_node(self) -> Mask:
+        """Which events are autograd nodes."""
+        return self._trace.named(is_backward_node, OPERATOR)
 
     @cached_property
     def _parent(self) -> Int64s:
@@ -158,20 +154,19 @@ class _EvidenceSearch:
         It has the node's name and sequence number; of several, under one that recorded nothing before, it is the last. Numbers are
         counted by each thread for itself: one that two threads share says nothing.
         """
-        host, names = self._host, self._trace.names
-        is_node = self._node_names
+        host, names, is_node = self._host, self._trace.names, self._is_node
         stems: dict[str, int] = {}
         stem_of = np.full(len(names), -1, np.int64)
         for code, name in enumerate(names):
-            if is_node[code]:
+            if is_backward_node(name):
                 stem_of[code] = stems.setdefault(pair_rules.node_stem(name), len(stems))
         for code, name in enumerate(names):
             if name.startswith("aten::"):
                 stem_of[code] = stems.get(pair_rules.stem(name), -1)
         numbered = (host.kind == OPERATOR) & (host.sequence >= 0) & (stem_of[host.name] >= 0)
         key = host.sequence * max(len(stems), 1) + stem_of[host.name]
-        nodes = np.flatnonzero(numbered & is_node[host.name])
-        makers = np.flatnonzero(numbered & ~is_node[host.name] & (host.forward_thread == 0))
+        nodes = np.flatnonzero(numbered & is_node)
+        makers = np.flatnonzero(numbered & ~is_node & (host.forward_thread == 0))
         if not len(nodes) or not len(makers):
             return np.empty(0, np.int64), np.empty(0, np.int64)
         makers = makers[np.lexsort((makers, host.start_ns[makers], key[makers]))]
@@ -308,7 +303,7 @@ class _EvidenceSearch:
         if len(events):
             view = behind[events]
             around = np.stack((before[events], np.where(view >= 0, behind[np.maximum(view, 0)], -1)))
-            engine = np.all((around >= 0) & self._node_names[self._host.name[np.maximum(around, 0)]], axis=0)
+            engine = np.all((around >= 0) & self._is_node[np.maximum(around, 0)], axis=0)
             self._state(self._outputs, events, self._ask(events, np.where(engine, view, -1), pair_rules.viewed))
 
     def _consumer(self, events: Int64s, behind: Int64s) -> Int64s:
@@ -332,8 +327,8 @@ class _EvidenceSearch:
     @cached_property
     def _split_around(self) -> Int64s:
         """The node of a split directly around each event, -1 for none."""
-        split = np.array([is_backward_node(name) and pair_rules.node_stem(name) in _SPLITS for name in self._trace.names], bool)
-        return np.where((self._parent >= 0) & split[self._host.name[np.maximum(self._parent, 0)]], self._parent, -1)
+        split = self._trace.named(lambda name: is_backward_node(name) and pair_rules.node_stem(name) in _SPLITS)
+        return np.where((self._parent >= 0) & split[self._parent], self._parent, -1)
 
     def _transposed(self) -> None:
         """Whether a convolution is transposed: as the names around and inside the call say."""
@@ -414,7 +409,7 @@ class _EvidenceSearch:
         before = self._siblings[0][tops]
         counted = (before >= 0) & counters[self._host.signature[np.maximum(before, 0)]]
         note(tops[counted], True, "training from the count of its batches")
-        if not self._node_names.any():
+        if not self._is_node.any():
             note(tops[~counted], False, "inference: its batches are not counted, and nothing in the trace has a backward")
 
 
@@ -423,16 +418,18 @@ class _EvidenceSearch:
 _NEVER: Final = np.iinfo(np.int64).max
 
 
+def _is_leaf(name: str) -> bool:
+    return name.endswith("AccumulateGrad")
+
+
 class GradientConsumers:
     """Autograd's nodes by the shapes of the gradients that they are given."""
 
     def __init__(self, trace: Trace) -> None:
         host = trace.host
-        is_node = np.array([is_backward_node(name) for name in trace.names], bool)
-        is_leaf = np.array([name.endswith("AccumulateGrad") for name in trace.names], bool)
-        nodes = np.flatnonzero(is_node[host.name] & (host.kind == OPERATOR))
+        nodes, is_leaf = np.flatnonzero(trace.named(is_backward_node, OPERATOR)), trace.named(_is_leaf)
         nodes = nodes[np.argsort(host.start_ns[nodes], kind="stable")]
-        self._leaf, self._start, self._signature = is_leaf[host.name[nodes]], host.start_ns[nodes], host.signature[nodes]
+        self._leaf, self._start, self._signature = is_leaf[nodes], host.start_ns[nodes], host.signature[nodes]
         # Leaves have no number; the largest number means "never" in both columns.
         self._number = np.where(self._leaf | (host.sequence[nodes] < 0), _NEVER, host.sequence[nodes])
         # The first node at or after each one that is not a leaf.

@@ -51,7 +51,7 @@ def synchronisations(attribution: Attribution, causes: dict[str, Intervals]) -> 
     ``causes`` are the idle times of the device by cause.
     """
     host, steps = attribution.trace.host, attribution.steps or 1
-    waits = np.flatnonzero((host.kind == RUNTIME) & _named(attribution.trace, is_wait)[host.name])
+    waits = np.flatnonzero((host.kind == RUNTIME) & attribution.trace.named(is_wait))
     if not len(waits):
         return ()
     start, end = host.start_ns[waits], host.end_ns[waits]
@@ -144,8 +144,8 @@ def _operators(calls: Calls, host_bound: Intervals, on_launching: Mask) -> list[
     host = calls.trace.host
     before = np.concatenate(([0], np.cumsum(host.kind == RUNTIME)))
     alone = before[calls.after] == before[:-1]
-    waits = _named(calls.trace, lambda name: is_wait(name) or name.startswith(COMMUNICATION_CALLS) or is_backward_node(name))[host.name]
-    library = alone | (host.kind == RUNTIME) | _named(calls.trace, lambda name: name.startswith("aten::"))[host.name]
+    waits = calls.trace.named(lambda name: is_wait(name) or name.startswith(COMMUNICATION_CALLS) or is_backward_node(name))
+    library = alone | (host.kind == RUNTIME) | calls.trace.named(lambda name: name.startswith("aten::"))
     # Keep long operators and those inside them.
     lasting = calls.end_ns - host.start_ns >= _LONG_OPERATOR_NS
     chosen = np.flatnonzero(
@@ -155,7 +155,7 @@ def _operators(calls: Calls, host_bound: Intervals, on_launching: Mask) -> list[
     own = np.bincount(which, weights=ends - starts, minlength=len(chosen))
     idle = np.bincount(which, weights=intervals.covered(host_bound, np.stack((starts, ends), axis=1)), minlength=len(chosen))
     kept = (
-        ~_named(calls.trace, _is_allocation)[host.name[chosen]]
+        ~calls.trace.named(_is_allocation)[chosen]
         & (own >= np.where(alone[chosen] & (host.kind[chosen] == OPERATOR), _LONG_OPERATOR_NS, _LONG_STRETCH_NS))
         & (idle > 0)
     )
@@ -186,7 +186,7 @@ def _firsts(calls: Calls, events: Int64s) -> set[int]:
 def _allocations(trace: Trace, window: Intervals, host_bound: Intervals) -> list[_Idle]:
     """The calls in ``window`` that take memory of a device or give it back."""
     host = trace.host
-    chosen = np.flatnonzero((host.kind == RUNTIME) & _named(trace, _is_allocation)[host.name])
+    chosen = np.flatnonzero((host.kind == RUNTIME) & trace.named(_is_allocation))
     calls = np.stack((host.start_ns[chosen], host.end_ns[chosen]), axis=1)
     inside = intervals.covered(window, calls) > 0
     return _idle_in("allocator", trace.names, host.name[chosen[inside]], calls[inside], host_bound)
@@ -199,7 +199,7 @@ def _is_allocation(name: str) -> bool:
 def _ranges(calls: Calls, host_bound: Intervals, on_launching: Mask, kind: Kind, test: Callable[[str], bool]) -> list[_Idle]:
     """The outermost of the ranges and operators whose names pass ``test``."""
     host = calls.trace.host
-    named = on_launching & ((host.kind == ANNOTATION) | (host.kind == OPERATOR)) & _named(calls.trace, test)[host.name]
+    named = on_launching & ((host.kind == ANNOTATION) | (host.kind == OPERATOR)) & calls.trace.named(test)
     chosen = np.flatnonzero(named & ~covered(named, calls.after))
     times = np.stack((calls.begin_ns[chosen], calls.end_ns[chosen]), axis=1)
     return _idle_in(kind, calls.trace.names, host.name[chosen], times, host_bound)
@@ -255,13 +255,13 @@ def recomputation(attribution: Attribution) -> Recomputation | None:
     wanted, and the two cannot be told apart.
     """
     host = attribution.trace.host
-    is_node = _named(attribution.trace, is_backward_node)[host.name]
+    is_node = attribution.trace.named(is_backward_node)
     graded = (
         (host.kind == OPERATOR) & (attribution.calls.phase == BACKWARD) & (host.sequence >= 0) & (host.forward_thread == 0) & ~is_node
     )
     # A range that says backward may be around the loss as well; below a node nothing is forward.
     graded &= covered(is_node, attribution.calls.after)
-    if not graded.any() or (graded & _named(attribution.trace, lambda name: "_backward" in name)[host.name]).any():
+    if not graded.any() or (graded & attribution.trace.named(lambda name: "_backward" in name)).any():
         return None
     chosen = graded & ~covered(graded, attribution.calls.after)
     events = np.flatnonzero(chosen)
@@ -284,10 +284,6 @@ def _launched_below(attribution: Attribution, events: Int64s) -> int:
     below = (attribution.calls.launch >= events[at]) & (attribution.calls.launch < attribution.calls.after[events[at]])
     ran = intervals.union(attribution.trace.device.start_ns[below], attribution.trace.device.end_ns[below])
     return intervals.length(intervals.intersect(ran, attribution.window))
-
-
-def _named(trace: Trace, test: Callable[[str], bool]) -> Mask:
-    return np.array([test(name) for name in trace.names], bool)
 
 
 def _operator_around(calls: Calls, event: int) -> str:

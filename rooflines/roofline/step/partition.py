@@ -296,11 +296,13 @@ def _says(name: str, words: Sequence[str]) -> bool:
     return any(word in name for word in words)
 
 
+def _talks(name: str) -> bool:
+    return name.startswith(COMMUNICATION_CALLS)
+
+
 def _host_keys(attribution: Attribution, labels: Sequence[Label]) -> tuple[list[Key], Int64s]:
     pieces = attribution.pieces
-    talks = np.array([name.startswith(COMMUNICATION_CALLS) for name in attribution.trace.names], bool)[
-        attribution.trace.host.name[pieces.event]
-    ]
+    talks = attribution.trace.named(_talks)[pieces.event]
     keys, which = distinct_rows(pieces.row, attribution.calls.phase[pieces.event], talks)
     found: list[Key] = []
     for row, during, talking in keys.tolist():
@@ -312,7 +314,7 @@ def _host_keys(attribution: Attribution, labels: Sequence[Label]) -> tuple[list[
 def _host_causes(calls: Calls, gaps: Intervals, loading: Intervals) -> dict[str, Intervals]:
     """The time of a CPU outside of operators: in the data loader, while other threads exchange data, and the rest."""
     host = calls.trace.host
-    talks = np.array([name.startswith(COMMUNICATION_CALLS) for name in calls.trace.names], bool)[host.name]
+    talks = calls.trace.named(_talks)
     # Nothing waits for a thread that loads data ahead.
     loads, _ = distinct(host.thread[(host.kind == ANNOTATION) & (calls.phase == OUTSIDE) & (host.thread != _main_thread(calls))])
     rest = intervals.subtract(gaps, loading)
@@ -338,7 +340,7 @@ def _main_thread(calls: Calls) -> int:
     host = calls.trace.host
     if not len(host):
         return -1
-    steps = (host.kind == ANNOTATION) & np.array([is_step_mark(name) for name in calls.trace.names], bool)[host.name]
+    steps = calls.trace.named(is_step_mark, ANNOTATION)
     if steps.any():
         return int(np.bincount(host.thread[steps]).argmax())
     outermost = (host.kind == OPERATOR) & (calls.parent < 0)
