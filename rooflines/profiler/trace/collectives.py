@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rooflines.profiler.trace.records import COMMUNICATION, OPERATOR, Exchange, Int32s, Int64s, Trace
+from rooflines.profiler.trace.records import COMMUNICATION, Exchange, Int32s, Int64s, Trace
 from rooflines.profiler.trace.signature import COLLECTIVE_DTYPES, DTYPE_BYTES, SCALAR_TYPES, Signature
 from rooflines.profiler.trace.tree import Calls, tree
 
@@ -53,9 +53,9 @@ def read_collectives(trace: Trace, calls: Calls | None = None) -> Collectives:
     known = notes >= 0
     what[known] = np.array(of_note, np.int32)[notes[known]] if of_note else 0
     if not known.all():
-        told = _Told(trace, calls or tree(trace))
+        calls = calls or tree(trace)
         for i in np.flatnonzero(~known).tolist():
-            what[i] = numbers.setdefault(told.of(int(kernels[i])), len(numbers))
+            what[i] = numbers.setdefault(_inferred(trace, calls, int(kernels[i])), len(numbers))
     device = trace.device
     return Collectives(what, device.stream[kernels], device.start_ns[kernels], device.end_ns[kernels], tuple(numbers))
 
@@ -104,46 +104,32 @@ def noted(note: Exchange) -> Exchange:
     return _sized(replace(note, kind=kind_of(note.kind), elements_in=sent, elements_out=received, dtype=dtype, group_size=size))
 
 
-class _Told:
+def _inferred(trace: Trace, calls: Calls, kernel: int) -> Exchange:
     """A collective without a note, inferred from the operators around its launch or from the kernel's name."""
+    around = [
+        trace.signatures[code] for code in trace.host.signature[list(calls.operators_around(int(calls.launch[kernel])))] if code >= 0
+    ]
+    known = [exchange for exchange in map(_told_by, around) if exchange.kind != "other"]
+    if not known:
+        return Exchange(kind_of(trace.names[trace.device.name[kernel]]))
+    # The innermost operator says what is done; the one that knows most says with how much.
+    alike = [exchange for exchange in known if exchange.kind == known[0].kind]
+    return max(alike, key=lambda one: (one.bytes is not None) + (one.elements_in is not None) + (one.elements_out is not None))
 
-    def __init__(self, trace: Trace, calls: Calls) -> None:
-        self._trace, self._calls = trace, calls
 
-    def of(self, kernel: int) -> Exchange:
-        around = [found for found in map(self._told_by, self._operators(kernel)) if found.kind != "other"]
-        by_name = kind_of(self._trace.names[self._trace.device.name[kernel]])
-        if not around:
-            return Exchange(by_name)
-        # The innermost operator says what is done; the one that knows most says with how much.
-        kind = around[0].kind
-        alike = [found for found in around if found.kind == kind]
-        return max(alike, key=lambda one: (one.bytes is not None) + (one.elements_in is not None) + (one.elements_out is not None))
-
-    def _operators(self, kernel: int) -> list[Signature]:
-        """The signatures of the operators around the kernel's launch, the innermost first."""
-        host, parent = self._trace.host, self._calls.parent
-        at = int(self._calls.launch[kernel])
-        found = []
-        while at >= 0:
-            if host.kind[at] == OPERATOR and host.signature[at] >= 0:
-                found.append(self._trace.signatures[host.signature[at]])
-            at = int(parent[at])
-        return found
-
-    def _told_by(self, signature: Signature) -> Exchange:
-        if signature.name == "record_param_comms":
-            name, elements_in, elements_out, dtype = (signature.arg(index, None) for index in range(4))
-            sent, received = (value if isinstance(value, int) else None for value in (elements_in, elements_out))
-            return _sized(Exchange(kind_of(name) if isinstance(name, str) else "other", None, sent, received, SCALAR_TYPES.get(dtype)))
-        namespace, _, name = signature.name.partition(":")
-        if namespace not in ("nccl", "c10d", "_c10d_functional"):
-            return Exchange("other")
-        kind = kind_of(name)
-        tensors = signature.tensors
-        dtype = tensors[0].dtype if tensors else None
-        if namespace == "c10d" and len(tensors) == 2:  # what is written comes first
-            return _sized(Exchange(kind, None, tensors[1].numel, tensors[0].numel, dtype))
-        elements = sum(tensor.numel for tensor in tensors) or None
-        both = kind in ("allreduce", "broadcast", "reduce")
-        return _sized(Exchange(kind, None, elements, elements if both else None, dtype))
+def _told_by(signature: Signature) -> Exchange:
+    if signature.name == "record_param_comms":
+        name, elements_in, elements_out, dtype = (signature.arg(index, None) for index in range(4))
+        sent, received = (value if isinstance(value, int) else None for value in (elements_in, elements_out))
+        return _sized(Exchange(kind_of(name) if isinstance(name, str) else "other", None, sent, received, SCALAR_TYPES.get(dtype)))
+    namespace, _, name = signature.name.partition(":")
+    if namespace not in ("nccl", "c10d", "_c10d_functional"):
+        return Exchange("other")
+    kind = kind_of(name)
+    tensors = signature.tensors
+    dtype = tensors[0].dtype if tensors else None
+    if namespace == "c10d" and len(tensors) == 2:  # what is written comes first
+        return _sized(Exchange(kind, None, tensors[1].numel, tensors[0].numel, dtype))
+    elements = sum(tensor.numel for tensor in tensors) or None
+    both = kind in ("allreduce", "broadcast", "reduce")
+    return _sized(Exchange(kind, None, elements, elements if both else None, dtype))

@@ -15,6 +15,7 @@ step.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,6 +109,14 @@ class Calls:
     step_names: tuple[str, ...]
     batches: tuple[RequestMark, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def operators_around(self, event: int) -> Iterator[int]:
+        """The operators that are or enclose ``event`` (-1: none), the innermost first."""
+        at = int(self.operator[event]) if event >= 0 else -1
+        while at >= 0:
+            yield at
+            parent = int(self.parent[at])
+            at = int(self.operator[parent]) if parent >= 0 else -1
 
 
 def module_annotation(path: str, kind: str) -> str:

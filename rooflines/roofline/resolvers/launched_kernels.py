@@ -34,10 +34,9 @@ def from_launched_kernels(counts: Counts) -> Iterable[Group]:
     wrapping = counted & counts.where(lambda variant: variant.count.decomposes)
     free, wrapped = ~covered(counted & ~wrapping, calls.after), covered(wrapping, calls.after)
     compiled = _compiled(counts) & ~wrapped
-    chains = _Chains(counts)
     found: dict[int, Variant] = {}
     for event, (kernel, grid) in sorted(_kernels(trace, free, compiled).items()):
-        call = count_launch(chains.launch(event, kernel, grid), short_kernel(kernel))
+        call = count_launch(_launch(counts, event, kernel, grid), short_kernel(kernel))
         if call is not None:
             found[event] = Variant(*call)
         elif compiled[event]:
@@ -86,39 +85,27 @@ def _kernels(trace: Trace, free: Mask, compiled: Mask) -> dict[int, tuple[str, L
     return found
 
 
-class _Chains:
-    """The events around a launch."""
+def _launch(counts: Counts, event: int, kernel: str, shape: LaunchShape | None) -> Launch:
+    """The launch with the operators around and before it."""
+    around = list(counts.calls.operators_around(event))
+    scope = around[-1] if around else int(counts.calls.parent[event])
+    return Launch(
+        kernel=kernel,
+        before=_called(counts.trace, scope, event),
+        wrapper=_signature(counts.trace, around[-1]) if around else None,
+        operator=_signature(counts.trace, around[0]) if around else None,
+        inside=_called(counts.trace, around[0], event) if around else (),
+        grid=shape[0] if shape is not None else None,
+    )
 
-    def __init__(self, counts: Counts) -> None:
-        self._trace = counts.trace
-        self._host = counts.trace.host
-        self._parent = counts.calls.parent
-        self._operator = counts.calls.operator
 
-    def launch(self, event: int, kernel: str, shape: LaunchShape | None) -> Launch:
-        """The launch with the operators around and before it."""
-        innermost = int(self._operator[event])
-        wrapper = outermost = innermost
-        while outermost >= 0:
-            wrapper = outermost
-            above = int(self._parent[outermost])
-            outermost = int(self._operator[above]) if above >= 0 else -1
-        scope = wrapper if wrapper >= 0 else int(self._parent[event])
-        return Launch(
-            kernel=kernel,
-            before=self._called(scope, event),
-            wrapper=self._signature(wrapper),
-            operator=self._signature(innermost),
-            inside=self._called(innermost, event) if innermost >= 0 else (),
-            grid=shape[0] if shape is not None else None,
-        )
+def _called(trace: Trace, scope: int, event: int) -> tuple[Signature, ...]:
+    """The operators that began between two events of one thread."""
+    events = range(max(scope + 1, event - _BEFORE), event)
+    called = (_signature(trace, other) for other in events if trace.host.kind[other] == OPERATOR)
+    return tuple(signature for signature in called if signature is not None)
 
-    def _called(self, scope: int, event: int) -> tuple[Signature, ...]:
-        """The operators that began between two events of one thread."""
-        events = range(max(scope + 1, event - _BEFORE), event)
-        kinds, signatures = self._host.kind, self._host.signature
-        return tuple(self._trace.signatures[signatures[i]] for i in events if kinds[i] == OPERATOR and signatures[i] >= 0)
 
-    def _signature(self, event: int) -> Signature | None:
-        code = int(self._host.signature[event]) if event >= 0 else -1
-        return self._trace.signatures[code] if code >= 0 else None
+def _signature(trace: Trace, event: int) -> Signature | None:
+    code = int(trace.host.signature[event])
+    return trace.signatures[code] if code >= 0 else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -288,13 +289,9 @@ def _launched_below(attribution: Attribution, events: Int64s) -> int:
 
 def _operator_around(calls: Calls, event: int) -> str:
     """The outermost of the ATen operators directly around ``event``: ``aten::item`` rather than ``aten::_local_scalar_dense``."""
-    found = ""
-    at = int(calls.operator[event])
-    while at >= 0 and calls.trace.names[calls.trace.host.name[at]].startswith("aten::"):
-        found = calls.trace.names[calls.trace.host.name[at]]
-        parent = int(calls.parent[at])
-        at = int(calls.operator[parent]) if parent >= 0 else -1
-    return found
+    names = (calls.trace.names[code] for code in calls.trace.host.name[list(calls.operators_around(event))].tolist())
+    native = list(takewhile(lambda name: name.startswith("aten::"), names))
+    return native[-1] if native else ""
 
 
 class _Places:
