@@ -38,7 +38,7 @@ def idle_causes(calls: Calls, gaps: Intervals) -> dict[str, Intervals]:
         ended &= calls.trace.device.start_ns[first] == gaps[:, 1]
     launched_by = np.where(ended, calls.launch[first] if len(calls.launch) else -1, -1)
     known = (launched_by >= 0) | ~ended
-    began = np.where(ended & known & (len(calls.trace.host) > 0), _start_of(calls.trace, launched_by), gaps[:, 1])[known]
+    began = np.where(ended & known & (len(calls.trace.host) > 0), at_launch(calls.trace.host.start_ns, launched_by), gaps[:, 1])[known]
     began = np.where((launched_by >= 0)[known], _working_until(calls.trace, launched_by[known], began), began)
     waiting_from = np.clip(began, gaps[known, 0], gaps[known, 1])
     ends, by_graph = gaps[known, 1], at_launch(is_graph_launch(calls.trace), launched_by)[known]
@@ -88,11 +88,6 @@ def _working_until(trace: Trace, calls: Int64s, began: Int64s) -> Int64s:
 def is_wait(name: str) -> bool:
     """Whether the host waits for the device in a runtime call of this name."""
     return any(word in name for word in _WAITS) and not any(word in name for word in _DOES_NOT_WAIT)
-
-
-def _start_of(trace: Trace, events: Int64s) -> Int64s:
-    """When host events began; anything at all for those that are none (-1)."""
-    return trace.host.start_ns[events] if len(trace.host) else np.zeros(len(events), np.int64)
 
 
 def data_loading(calls: Calls) -> Intervals:

@@ -472,16 +472,11 @@ class _Marks:
         """``annotated`` are the names that ranges have: only these are ranges of the program."""
         self.modules: list[Module] = []
         self.is_instance: list[bool] = []
-        self.module = np.full(len(names), -1, np.int64)
-        self.phase = np.full(len(names), -1, np.int64)
-        self.is_step = np.zeros(len(names), bool)
-        self.is_batch = np.zeros(len(names), bool)
         self.batches: dict[int, RequestMark] = {}
-        self.is_node = np.zeros(len(names), bool)
-        self.is_optimizer = np.zeros(len(names), bool)
+        self.module, self.phase, self.range_phase = (np.full(len(names), -1, np.int64) for _ in range(3))
+        self.is_step, self.is_batch, self.is_node, self.is_optimizer = (np.zeros(len(names), bool) for _ in range(4))
         self.trains = any(map(_OF_TRAINING.search, names))
         self.is_graph = np.array(["GraphLaunch" in name for name in names], bool)
-        self.range_phase = np.full(len(names), -1, np.int64)
         ranges: dict[str, list[int]] = {}
         for code, name in enumerate(names):
             if name.startswith(MODULE_PREFIX):

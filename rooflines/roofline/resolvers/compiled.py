@@ -8,8 +8,7 @@ position among the kernels of this name in it. Code compiled outside of the reco
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import Final
 
@@ -113,7 +112,7 @@ class _KernelSearch:
         prefix = self._prefix(run) if graph.prefix is None else graph.prefix
         if not backward and run >= 0:
             self._enter(graph, prefix)
-        positions = list(_align([self._names[event] for event in events], graph.kernels))
+        positions = _align([self._names[event] for event in events], graph.kernels)
         for event, position in zip(events, positions, strict=True):
             if position >= 0:
                 self._find(event, graph, position, prefix)
@@ -161,26 +160,24 @@ def _joined(prefix: str, path: str) -> str:
     return f"{prefix}.{path}" if prefix and path else prefix or path
 
 
-def _align(names: list[str], kernels: tuple[Kernel, ...]) -> Iterator[int]:
+def _align(names: list[str], kernels: tuple[Kernel, ...]) -> list[int]:
     """For every event of a run the position of its call in the graph; -1 where it is none of them, or not told for certain.
 
     Generated kernels have unique names and come in order. The operators between two of them are distinguished where the trace has
     as many of each name as the graph.
     """
-    generated = {kernel.name for kernel in kernels if not kernel.extern}
-    positions = [-1] * len(names)
     turn = [position for position, kernel in enumerate(kernels) if not kernel.extern]
-    found = [index for index, name in enumerate(names) if name in generated]
+    places: dict[str, list[int]] = defaultdict(list)
+    for position in turn:
+        places[kernels[position].name].append(position)
+    found = [index for index, name in enumerate(names) if name in places]
+    positions, seen = [-1] * len(names), Counter[str]()
+    for index in found:
+        mine = places[names[index]]
+        positions[index] = mine[seen[names[index]] % len(mine)]
+        seen[names[index]] += 1
     if [names[index] for index in found] != [kernels[position].name for position in turn]:
-        by_name = {name: [position for position in turn if kernels[position].name == name] for name in generated}
-        seen: dict[str, int] = {}
-        for index in found:
-            seen[names[index]] = seen.get(names[index], -1) + 1
-            mine = by_name[names[index]]
-            positions[index] = mine[seen[names[index]] % len(mine)]
-        return iter(positions)
-    for index, position in zip(found, turn, strict=True):
-        positions[index] = position
+        return positions
     ends = zip([-1, *found], [*found, len(names)], [-1, *turn], [*turn, len(kernels)], strict=True)
     for first, last, before, after in ends:
         wanted = list(range(before + 1, after))
@@ -190,4 +187,4 @@ def _align(names: list[str], kernels: tuple[Kernel, ...]) -> Iterator[int]:
             if len(calls) == len(events):
                 for index, position in zip(events, calls, strict=True):
                     positions[index] = position
-    return iter(positions)
+    return positions

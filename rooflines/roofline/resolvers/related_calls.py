@@ -79,9 +79,7 @@ class _EvidenceSearch:
         self._evidence: dict[Evidence, int] = {}
         self._stated: dict[Evidence, int] = {}
         self._values: list[int] = []
-        self._outputs = np.full(len(trace.host), -1, np.int64)
-        self._arguments = np.full(len(trace.host), -1, np.int64)
-        self._flags = np.full(len(trace.host), -1, np.int64)
+        self._outputs, self._arguments, self._flags = (np.full(len(trace.host), -1, np.int64) for _ in range(3))
         self._itself = np.arange(len(trace.host))
 
     def run(self) -> list[tuple[Int64s, tuple[Evidence, ...]]]:
