@@ -372,18 +372,8 @@ _ATTENTION = re.compile(r"flash_?(?:fwd|bwd|attn|attention)|flash::|fmha|attenti
 _OF_PYTORCH = re.compile(r"(?:void )?at::native::")
 # The namespaces whose operators PyTorch itself implements.
 _PYTORCH = {
-    "aten",
-    "prims",
-    "prim",
-    "quantized",
-    "c10d",
-    "_c10d_functional",
-    "c10d_functional",
-    "symm_mem",
-    "inductor",
-    "autograd",
-    "sparse",
-}
+    "aten", "prims", "prim", "quantized", "c10d", "_c10d_functional", "c10d_functional", "symm_mem", "inductor", "autograd", "sparse",
+}  # fmt: skip
 _PRODUCTS = {"aten::mm", "aten::addmm", "aten::bmm"}
 
 

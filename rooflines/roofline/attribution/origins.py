@@ -15,17 +15,16 @@ import numpy.typing as npt
 
 from rooflines.profiler.trace.graphs import CapturedGraph, captured_graphs
 from rooflines.profiler.trace.nesting import Mask
-from rooflines.profiler.trace.records import ANNOTATION, MODULE_PREFIX, PYTHON, RUNTIME, Int64s, Trace
+from rooflines.profiler.trace.records import ANNOTATION, MODULE_PREFIX, PYTHON, RUNTIME, Int64s
 from rooflines.profiler.trace.tree import Calls
 from rooflines.roofline.attribution.ownership import Ownership
-from rooflines.roofline.resolvers.counts import Counts, Variant
+from rooflines.roofline.resolvers.counts import Counts, OfCounts, Variant
 
 
 @dataclass(frozen=True, slots=True)
-class CountedTrace:
+class CountedTrace(OfCounts):
     """A trace with the counts and owners of its calls, and the graphs captured in it."""
 
-    counts: Counts
     ownership: Ownership
     graphs: tuple[CapturedGraph, ...] = ()
     name: str = ""
@@ -36,16 +35,6 @@ class CountedTrace:
         graphs = captured_graphs(counts.calls)
         sized = (graph if graph.tokens is not None else replace(graph, tokens=tokens) for graph in graphs)
         return cls(counts, ownership, tuple(sized), name)
-
-    @property
-    def calls(self) -> Calls:
-        """The call tree."""
-        return self.counts.calls
-
-    @property
-    def trace(self) -> Trace:
-        """The trace of the calls."""
-        return self.counts.trace
 
 
 T = TypeVar("T")

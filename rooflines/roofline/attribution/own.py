@@ -17,7 +17,7 @@ from rooflines.profiler.trace.idle import unrecorded_until
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import CaptureTrace, Int64s, Trace
-from rooflines.profiler.trace.tree import Calls, tree
+from rooflines.profiler.trace.tree import tree
 from rooflines.profiler.trace.windows import at_launch, belonging, earlier, lasting, launched_ns, step_number, step_window, whole_window
 from rooflines.profiler.trace.windows import inside as in_windows
 from rooflines.roofline.attribution.device import attribute_device
@@ -28,7 +28,7 @@ from rooflines.roofline.attribution.ownership import find_owners
 from rooflines.roofline.attribution.rows import Pieces, Row
 from rooflines.roofline.resolvers.cached_kernels import missing_kernels
 from rooflines.roofline.resolvers.count import count as count_calls
-from rooflines.roofline.resolvers.counts import Counts, Known
+from rooflines.roofline.resolvers.counts import Counts, Known, OfCounts
 from rooflines.units import counted, seconds
 
 # A note says what of the device's time is left out, from this share of the time that is counted.
@@ -36,7 +36,7 @@ _WORTH_A_NOTE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Attribution:
+class Attribution(OfCounts):
     """The divided time of the window: rows + gaps + idle - overlap = span, where ``overlap_ns`` is time in two rows, all as traced.
 
     ``windows`` has a row for each profiler step, or one for the whole trace, and ``span_ns`` is their length: that of the steps
@@ -50,7 +50,6 @@ class Attribution:
     worked and the device did not: it is in no window's time.
     """
 
-    counts: Counts
     rows: tuple[Row, ...]
     gaps: tuple[Row, ...]
     pieces: Pieces
@@ -69,16 +68,6 @@ class Attribution:
     overlap_ns: float = 0
     ranges_ns: float = 0.0
     overhead: Intervals = field(default_factory=lambda: np.empty((0, 2), np.int64))
-
-    @property
-    def calls(self) -> Calls:
-        """The call tree, with the modules of captured graphs."""
-        return self.counts.calls
-
-    @property
-    def trace(self) -> Trace:
-        """The trace of the calls."""
-        return self.counts.trace
 
     def scaled(self, factor: float) -> Attribution:
         """Return the same division with every time multiplied by ``factor``."""

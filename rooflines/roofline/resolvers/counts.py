@@ -104,6 +104,23 @@ class Counts:
 Resolver: TypeAlias = Callable[[Counts], Iterable[Group] | Counts]
 
 
+@dataclass(frozen=True, slots=True)
+class OfCounts:
+    """A record made of counted calls."""
+
+    counts: Counts
+
+    @property
+    def calls(self) -> Calls:
+        """The call tree; that of divided time has the modules of captured graphs."""
+        return self.counts.calls
+
+    @property
+    def trace(self) -> Trace:
+        """The trace of the calls."""
+        return self.counts.trace
+
+
 def count_signatures(calls: Calls, known: Known = NOTHING) -> Counts:
     """The counts from the recorded signatures alone, each distinct one counted once."""
     trace = calls.trace
