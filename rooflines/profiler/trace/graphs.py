@@ -49,9 +49,7 @@ class Replay:
     step: int = -1
 
 
-def captured_graphs(
-    calls: Calls,
-) -> list[CapturedGraph]:
+def captured_graphs(calls: Calls) -> list[CapturedGraph]:
     """The graphs captured in the trace, in the order of time; ``launch`` is the host event that launched each device event."""
     host = calls.trace.host
     begins, ends = (np.flatnonzero(_calls(calls.trace, word)) for word in (_BEGIN, _END))
@@ -85,9 +83,7 @@ def captured_graphs(
     return graphs
 
 
-def replays(
-    calls: Calls,
-) -> list[Replay]:
+def replays(calls: Calls) -> list[Replay]:
     """The launches of graphs that ran something, in the order of time."""
     host = calls.trace.host
     launched = is_graph_launch(calls.trace)

@@ -26,21 +26,12 @@ from rooflines.roofline.resolvers.counts import Variant
 
 NO_OPERATOR = "launched outside any operator"
 NO_LAUNCH = "its launch is not in the trace"
-EAGER = {
-    FROM_RUN: "the same kernels in the same order before the graph",
-    FROM_KERNEL: "calls of the same kernel outside of the graph",
-}
+EAGER = {FROM_RUN: "the same kernels in the same order before the graph", FROM_KERNEL: "calls of the same kernel outside of the graph"}
 OUTSIDE_STEPS = "ran during the steps, but they did not launch it"
 
 
 def attribute_device(
-    calls: Calls,
-    origins: Origins,
-    inside: Mask,
-    belongs: Mask,
-    window: Intervals,
-    step: Int64s,
-    steps: int,
+    calls: Calls, origins: Origins, inside: Mask, belongs: Mask, window: Intervals, step: Int64s, steps: int
 ) -> DividedTime:
     """Divide the time of the device events that belong to the window; ``step`` is the number of each one's step."""
     device, owner = calls.trace.device, origins.owner

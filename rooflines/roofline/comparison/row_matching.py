@@ -164,10 +164,7 @@ _OPERATOR_KEYS: tuple[tuple[Match, _RowKey], ...] = (
     ("module", lambda row: (row.figures.phase, row.name, row.figures.shapes)),
     ("module", lambda row: (row.name, row.figures.shapes)),
 )
-_GAP_KEYS: tuple[tuple[Match, _RowKey], ...] = (
-    ("same", lambda row: (row.name, row.figures.reason)),
-    ("name", lambda row: row.name),
-)
+_GAP_KEYS: tuple[tuple[Match, _RowKey], ...] = (("same", lambda row: (row.name, row.figures.reason)), ("name", lambda row: row.name))
 
 
 def _pair_off(
