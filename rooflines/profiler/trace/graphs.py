@@ -15,8 +15,8 @@ import numpy as np
 
 from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.launches import LAUNCHING
-from rooflines.profiler.trace.nesting import Mask, covered, innermost
-from rooflines.profiler.trace.records import ANNOTATION, RUNTIME, Int64s, Trace
+from rooflines.profiler.trace.nesting import covered, innermost
+from rooflines.profiler.trace.records import ANNOTATION, RUNTIME, Int64s, Mask, Trace
 from rooflines.profiler.trace.request_marks import request_mark
 from rooflines.profiler.trace.tree import Calls
 

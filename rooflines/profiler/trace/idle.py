@@ -14,8 +14,7 @@ from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.breakdown import host_intervals
 from rooflines.profiler.trace.graphs import is_graph_launch
 from rooflines.profiler.trace.intervals import Intervals
-from rooflines.profiler.trace.nesting import Mask
-from rooflines.profiler.trace.records import ANNOTATION, RUNTIME, Int64s, Trace
+from rooflines.profiler.trace.records import ANNOTATION, RUNTIME, Int64s, Mask, Trace
 from rooflines.profiler.trace.tree import OUTSIDE, Calls
 from rooflines.profiler.trace.windows import at_launch
 

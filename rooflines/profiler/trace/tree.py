@@ -24,7 +24,7 @@ import numpy.typing as npt
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.launches import is_launch, launched_by_collectives, launching
-from rooflines.profiler.trace.nesting import Mask, innermost, nest, parents
+from rooflines.profiler.trace.nesting import innermost, nest, parents
 from rooflines.profiler.trace.records import (
     ANNOTATION,
     MODULE_PREFIX,
@@ -34,6 +34,7 @@ from rooflines.profiler.trace.records import (
     STEP_PREFIX,
     HostEvents,
     Int64s,
+    Mask,
     Trace,
 )
 from rooflines.profiler.trace.request_marks import RequestMark, request_mark
@@ -109,6 +110,11 @@ class Calls:
     step_names: tuple[str, ...]
     batches: tuple[RequestMark, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def above(self) -> Int64s:
+        """The operator around each event, -1 for none."""
+        return np.where(self.parent >= 0, self.operator[self.parent], -1) if len(self.parent) else self.parent
 
     def operators_around(self, event: int) -> Iterator[int]:
         """The operators that are or enclose ``event`` (-1: none), the innermost first."""

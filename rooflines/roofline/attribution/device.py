@@ -12,8 +12,7 @@ from rooflines.profiler.trace.breakdown import device_intervals
 from rooflines.profiler.trace.distinct import distinct, distinct_rows
 from rooflines.profiler.trace.graphs import is_graph_launch
 from rooflines.profiler.trace.intervals import Intervals, lengths_by_group
-from rooflines.profiler.trace.nesting import Mask
-from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, MEMSET, Int64s, Trace
+from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, MEMSET, Int64s, Mask, Trace
 from rooflines.profiler.trace.signature import Signature
 from rooflines.profiler.trace.tree import UNKNOWN, Calls
 from rooflines.profiler.trace.windows import at_launch, step_number

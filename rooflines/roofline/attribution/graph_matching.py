@@ -21,8 +21,7 @@ from itertools import zip_longest
 import numpy as np
 
 from rooflines.profiler.trace.graphs import CapturedGraph, Replay
-from rooflines.profiler.trace.nesting import Mask
-from rooflines.profiler.trace.records import MEMCPY, MEMSET, OPERATOR, Int64s, LaunchShape, Trace
+from rooflines.profiler.trace.records import MEMCPY, MEMSET, OPERATOR, Int64s, LaunchShape, Mask, Trace
 from rooflines.roofline.attribution.origins import CountedTrace
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.units import counted

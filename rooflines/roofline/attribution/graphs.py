@@ -10,8 +10,7 @@ import numpy as np
 
 from rooflines.errors import TraceError
 from rooflines.profiler.trace.graphs import Replay, is_graph_launch, replays
-from rooflines.profiler.trace.nesting import Mask
-from rooflines.profiler.trace.records import MEMCPY, MEMSET, Int64s, Trace
+from rooflines.profiler.trace.records import MEMCPY, MEMSET, Int64s, Mask, Trace
 from rooflines.profiler.trace.tree import Calls
 from rooflines.roofline.attribution.graph_matching import Difference, GraphMatcher, Match
 from rooflines.roofline.attribution.origins import FROM_KERNEL, FROM_RUN, CountedTrace, Origins, joined, module_marks

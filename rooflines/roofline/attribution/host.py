@@ -6,9 +6,10 @@ import numpy as np
 
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.intervals import Intervals
-from rooflines.profiler.trace.nesting import Mask, exclusive
-from rooflines.profiler.trace.records import OPERATOR, Int64s
+from rooflines.profiler.trace.nesting import exclusive
+from rooflines.profiler.trace.records import OPERATOR, Int64s, Mask
 from rooflines.profiler.trace.tree import Calls
+from rooflines.profiler.trace.windows import step_number
 from rooflines.roofline.attribution.ownership import Ownership
 from rooflines.roofline.attribution.rows import DividedTime, Longest, Pieces, Row, calls_by_step, grouped, longest_by_group
 from rooflines.roofline.attribution.steady import FEWEST_STEPS, Floats, call_sites, steady_times
@@ -23,12 +24,13 @@ def attribute_host(
     ``quiet`` has an entry for each step: whether its times count where others were disturbed (``steady.py``).
     """
     host, owner = calls.trace.host, ownership.owner
-    until = _window_end(host.start_ns, window)
+    # The end of the part of the window that contains or precedes each event.
+    until = window[np.maximum(step_number(host.start_ns, window), 0), 1] if len(window) else host.start_ns
     duration = np.minimum(calls.end_ns, until) - host.start_ns
     operators = np.flatnonzero((host.kind == OPERATOR) & inside)
     # What an operator without an owner spends itself: its duration less that of the operators directly below it.
     own = duration.copy()
-    parent_operator = np.where(calls.parent >= 0, calls.operator[np.maximum(calls.parent, 0)], -1)
+    parent_operator = calls.above
     nested = operators[parent_operator[operators] >= 0]
     # One that outlasts its part of the window ends there: what it calls later is none of its time.
     nested = nested[until[nested] == until[parent_operator[nested]]]
@@ -56,15 +58,6 @@ def attribute_host(
     events, lasting, row, weight = events[order], lasting[order], row[order], weight[order]
     which, starts, ends = exclusive(host.thread[lasting], host.start_ns[lasting], host.start_ns[lasting] + duration[lasting])
     return DividedTime(rows, gaps, Pieces(events[which], starts, ends, row[which], weight[which]), busy)
-
-
-def _window_end(times_ns: Int64s, window: Intervals) -> Int64s:
-    """The end of the part of the window that contains or precedes each time; the time itself without a window."""
-    if not len(window):
-        return times_ns
-    at = np.maximum(np.searchsorted(window[:, 0], times_ns, side="right") - 1, 0)
-    ends: Int64s = window[at, 1]
-    return ends
 
 
 def _rows_and_gaps(

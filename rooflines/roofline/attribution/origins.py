@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rooflines.profiler.trace.graphs import CapturedGraph, captured_graphs
-from rooflines.profiler.trace.nesting import Mask
-from rooflines.profiler.trace.records import ANNOTATION, MODULE_PREFIX, PYTHON, RUNTIME, Int64s
+from rooflines.profiler.trace.records import ANNOTATION, MODULE_PREFIX, PYTHON, RUNTIME, Int64s, Mask
 from rooflines.profiler.trace.tree import Calls
 from rooflines.roofline.attribution.ownership import Ownership
 from rooflines.roofline.resolvers.counts import Counts, OfCounts, Variant

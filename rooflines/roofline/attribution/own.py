@@ -15,8 +15,7 @@ from rooflines.errors import TraceError
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.idle import unrecorded_until
 from rooflines.profiler.trace.intervals import Intervals
-from rooflines.profiler.trace.nesting import Mask
-from rooflines.profiler.trace.records import CaptureTrace, Int64s, Trace
+from rooflines.profiler.trace.records import CaptureTrace, Int64s, Mask, Trace
 from rooflines.profiler.trace.tree import tree
 from rooflines.profiler.trace.windows import at_launch, belonging, earlier, lasting, launched_ns, step_number, step_window, whole_window
 from rooflines.profiler.trace.windows import inside as in_windows

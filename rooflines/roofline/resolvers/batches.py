@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rooflines.profiler.trace.nesting import Mask
-from rooflines.profiler.trace.records import OPERATOR, Int64s
+from rooflines.profiler.trace.records import OPERATOR, Int64s, Mask
 from rooflines.profiler.trace.request_marks import KINDS, RequestMark
 from rooflines.profiler.trace.tree import Calls
 from rooflines.profiler.trace.windows import inside, step_number

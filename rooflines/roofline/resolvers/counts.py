@@ -11,8 +11,7 @@ import numpy as np
 from rooflines.profiler.compiled.inductor_cache import CachedKernel
 from rooflines.profiler.compiled.records import CompiledCode
 from rooflines.profiler.trace.distinct import distinct
-from rooflines.profiler.trace.nesting import Mask
-from rooflines.profiler.trace.records import CaptureTrace, Int64s, Trace
+from rooflines.profiler.trace.records import CaptureTrace, Int64s, Mask, Trace
 from rooflines.profiler.trace.signature import Signature, StoredCall
 from rooflines.profiler.trace.tree import Calls
 from rooflines.roofline.formulas import CallCount, count

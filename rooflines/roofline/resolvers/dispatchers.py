@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from rooflines.profiler.trace.distinct import distinct, distinct_rows
-from rooflines.profiler.trace.nesting import Mask, covered
-from rooflines.profiler.trace.records import OPERATOR, Int64s
+from rooflines.profiler.trace.nesting import covered
+from rooflines.profiler.trace.records import OPERATOR, Int64s, Mask
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import Work
 from rooflines.roofline.formulas.decomposed import SOMETIMES_DECOMPOSED
@@ -21,7 +21,7 @@ def pass_repeated_calls(counts: Counts) -> Iterable[Group]:
     host, calls, signatures = counts.trace.host, counts.calls, counts.trace.signatures
     if not len(host):
         return ()
-    above = np.where(calls.parent >= 0, calls.operator[np.maximum(calls.parent, 0)], -1)
+    above = calls.above
     repeats = (host.kind == OPERATOR) & (above >= 0) & (host.name == host.name[np.maximum(above, 0)])
     pairs, pair_of = distinct_rows(host.signature[above[repeats]], host.signature[repeats])
     passed = np.array([_hands_on(signatures[outer], signatures[inner]) for outer, inner in pairs.tolist()], bool)

@@ -13,8 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from rooflines.profiler.trace.nesting import Mask
-from rooflines.profiler.trace.records import OPERATOR
+from rooflines.profiler.trace.records import OPERATOR, Mask
 from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.arguments import broadcast

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from rooflines.profiler.trace.launches import is_launch, launching
-from rooflines.profiler.trace.nesting import Mask, covered
-from rooflines.profiler.trace.records import KERNEL, OPERATOR, RUNTIME, LaunchShape, Trace
+from rooflines.profiler.trace.nesting import covered
+from rooflines.profiler.trace.records import KERNEL, OPERATOR, RUNTIME, LaunchShape, Mask, Trace
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.counter import COMPILED
 from rooflines.roofline.formulas.kernels import count_launch, family_of

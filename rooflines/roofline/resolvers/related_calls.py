@@ -18,8 +18,8 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from rooflines.profiler.trace.distinct import distinct, distinct_rows
-from rooflines.profiler.trace.nesting import Mask, innermost
-from rooflines.profiler.trace.records import OPERATOR, Int64s, Trace
+from rooflines.profiler.trace.nesting import innermost
+from rooflines.profiler.trace.records import OPERATOR, Int64s, Mask, Trace
 from rooflines.profiler.trace.signature import Signature
 from rooflines.profiler.trace.tree import Calls, is_backward_node
 from rooflines.roofline.formulas import count
@@ -75,6 +75,7 @@ class _EvidenceSearch:
         self._trace = trace
         self._host = trace.host
         self._calls = calls
+        self._parent = calls.above
         self._wanted = wanted
         self._evidence: dict[Evidence, int] = {}
         self._stated: dict[Evidence, int] = {}
@@ -125,12 +126,6 @@ class _EvidenceSearch:
     def _is_node(self) -> Mask:
         """Which events are autograd nodes."""
         return self._trace.named(is_backward_node, OPERATOR)
-
-    @cached_property
-    def _parent(self) -> Int64s:
-        """The operator around each event, -1 for none."""
-        parent = self._calls.parent
-        return np.where(parent >= 0, self._calls.operator[np.maximum(parent, 0)], -1)
 
     @cached_property
     def _siblings(self) -> tuple[Int64s, Int64s]:

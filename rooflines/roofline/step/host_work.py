@@ -18,8 +18,8 @@ from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.idle import is_wait
 from rooflines.profiler.trace.intervals import Intervals
-from rooflines.profiler.trace.nesting import Mask, covered, exclusive, nest, parents
-from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, RUNTIME, Int32s, Int64s, Trace
+from rooflines.profiler.trace.nesting import covered, exclusive, nest, parents
+from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, RUNTIME, Int32s, Int64s, Mask, Trace
 from rooflines.profiler.trace.tree import BACKWARD, Calls, is_backward_node
 from rooflines.roofline.analysis import HostWork, Recomputation, Synchronisation
 from rooflines.roofline.attribution.own import Attribution
