@@ -85,8 +85,8 @@ def analyze(source: Monitored) -> MonitorAnalysis: ...
 def analyze(source: Run | Monitored | Path | str, **options: Unpack[TraceOptions]) -> Analysis | MonitorAnalysis:
     """Analyze a run, a PyTorch trace or a monitored program; nothing is written. ``analyze_ranks`` analyzes several ranks.
 
-    ``source`` is a ``Run`` or its directory, or a trace (a file, or a URL that fsspec opens). A ``Monitored`` is what ``monitor``
-    returns.
+    ``source`` is a ``Run`` or its directory, or a trace (a file, its directory, or a URL that fsspec opens). A ``Monitored`` is what
+    ``monitor`` returns.
 
     Args:
         ceilings: ``measured`` (on this machine, now), ``spec``, a file, a device name, or ``Ceilings``. By default those stored with
@@ -100,8 +100,12 @@ def analyze(source: Run | Monitored | Path | str, **options: Unpack[TraceOptions
 
     Raises RunError and TraceError for a source that cannot be read, UsageError for several ranks.
     """
-    if isinstance(source, Sequence) and not isinstance(source, str):
-        raise UsageError(f"analyze takes one run or trace, got {len(source)}: analyze_ranks takes the ranks of a job.")
+    several: Sequence[object] | None = source if isinstance(source, list | tuple) else None
+    if isinstance(source, Path | str) and is_directory(source) and not captured_beside(source):
+        found = find_sources([source])
+        source, several = found[0], found if len(found) > 1 else None
+    if several is not None:
+        raise UsageError(f"analyze takes one run or trace, got {len(several)}; use analyze_ranks for the ranks of a job.")
     return cast("Analysis | MonitorAnalysis", analyze_source(source, **options)[1])
 
 
@@ -152,8 +156,6 @@ def analyze_trace(
     if isinstance(source, Run):
         run = source
     elif is_directory(source):
-        if len(ranks := find_sources([source])) > 1:
-            raise UsageError(f"{str(source)!r} has the traces of {len(ranks)} ranks: analyze_ranks takes the ranks of a job.")
         run = load(source)
     elif is_url(source) or os.path.exists(source):
         progress.stage("reading the trace", None)

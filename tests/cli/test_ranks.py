@@ -59,8 +59,10 @@ def test_one_source_is_analysed_as_ever(place, capsys, monkeypatch):
 
 def test_analyze_names_the_function_for_several_ranks(place):
     for sources in (["job/rank0.json.gz", "job/rank7.json.gz"], "job", Path("job")):
-        with pytest.raises(UsageError, match="analyze_ranks takes the ranks of a job"):
+        with pytest.raises(UsageError, match="got 2; use analyze_ranks for the ranks of a job"):
             rooflines.analyze(sources)
+    shutil.copytree("job", "alone", ignore=shutil.ignore_patterns("rank7*"))
+    assert rooflines.analyze("alone").totals == rooflines.analyze("job/rank0.json.gz").totals
     assert [row.rank for row in rooflines.analyze_ranks("job", jobs=1).ranks] == [0, 7]
     assert rooflines.report("job", ["json"], jobs=1)["analysis"].name == "ranks.json"
 
