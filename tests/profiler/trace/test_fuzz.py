@@ -350,7 +350,7 @@ def _many(template: str, count: int) -> bytes:
     '{"ph":"X","cat":"cpu_op","name":"op%","pid":1,"tid":1,"ts":%,"dur":1}',
     '{"ph":"X","cat":"cpu_op","name":"op","pid":1,"tid":%,"ts":%,"dur":1}',
     '{"ph":"X","cat":"cpu_op","name":"aten::add","pid":1,"tid":1,"ts":%,"dur":1,"args":{"Input Dims":[[%]],"Input type":["float"]}}',
-    '{"ph":"X","cat":"kernel","name":"nccl","pid":1,"tid":1,"ts":%,"dur":1,"args":{"Collective name":"c%","Process Group Name":"g"}}',
+    '{"ph":"X","cat":"kernel","name":"nccl","pid":1,"tid":1,"ts":%,"dur":1,"args":{"Collective name":"c","Process Group Name":"g%"}}',
 ], ids=["names", "threads", "signatures", "collectives"])  # fmt: skip
 def test_many_distinct_things_meet_the_memory_limit(template):
     data = _many(template, 40_000)
