@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import hashlib
-import inspect
 import json
 import re
 import subprocess
@@ -129,11 +128,9 @@ def absent(clone: Path) -> list[str]:
 
 
 def measured(path: Path) -> Analysis:
-    """The analysis of a trace, with its captures if the version can take them."""
+    """The analysis of a trace, with its captures."""
     captures = path.parent / CAPTURES
-    if captures.is_dir() and "capture" in inspect.signature(rooflines.analyze).parameters:
-        return rooflines.analyze(path, capture=captures)  # type: ignore[call-overload,no-any-return]
-    return rooflines.analyze(path)
+    return rooflines.analyze(path, capture=captures if captures.is_dir() else None)
 
 
 def row_of(analysis: Analysis) -> dict[str, Any]:

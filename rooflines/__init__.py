@@ -8,7 +8,8 @@ Public names load on first use: importing ``rooflines`` imports neither torch no
 ``record``            the same for a loop that the caller owns: ``with record(...) as r: ... r.step()``
 ``monitor``           run any command and record its CPU, memory, I/O, GPU and power use
 ``load``              a run directory from disk
-``analyze``           a run or trace -> ``Analysis``; a list of traces -> the analysis of the ranks
+``analyze``           a run or trace -> ``Analysis``
+``analyze_ranks``     the traces of several ranks of one job -> ``RankAnalysis``
 ``report``            the reports of a run, a trace, several ranks or a monitored program
 ``train``             train an image classifier to accuracy; returns the ``Training`` and its directory
 ``sweep``             profile or train every combination of options -> a table of pandas
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from rooflines.device_specs.records import Ceilings
     from rooflines.device_specs.search import search as devices
     from rooflines.errors import RooflinesError
-    from rooflines.pipeline import ProfileOptions, analyze, compare, monitor, profile, record, report, train
+    from rooflines.pipeline import ProfileOptions, analyze, analyze_ranks, compare, monitor, profile, record, report, train
     from rooflines.profiler.directory import load
     from rooflines.profiler.monitor.monitored import Monitored
     from rooflines.profiler.records import Run
@@ -50,72 +51,35 @@ if TYPE_CHECKING:
     from rooflines.sweeps.sweep import sweep
 
 __all__ = [
-    "Analysis",
-    "Ceilings",
-    "Comparison",
-    "Count",
-    "Finding",
-    "MonitorAnalysis",
-    "Monitored",
-    "NotCounted",
-    "ProfileOptions",
-    "RankAnalysis",
-    "RooflinesError",
-    "Run",
-    "Signature",
-    "TensorArg",
-    "Training",
-    "Work",
-    "__version__",
-    "analyze",
-    "compare",
-    "count",
-    "declare_work",
-    "devices",
-    "formula",
-    "load",
-    "measure_ceilings",
-    "monitor",
-    "profile",
-    "record",
-    "report",
-    "sweep",
-    "train",
-]
+    "Analysis", "Ceilings", "Comparison", "Count", "Finding", "MonitorAnalysis", "Monitored", "NotCounted", "ProfileOptions",
+    "RankAnalysis", "RooflinesError", "Run", "Signature", "TensorArg", "Training", "Work", "__version__", "analyze", "analyze_ranks",
+    "compare", "count", "declare_work", "devices", "formula", "load", "measure_ceilings", "monitor", "profile", "record", "report",
+    "sweep", "train",
+]  # fmt: skip
 
 _HOMES = {
-    "Analysis": "rooflines.roofline.analysis",
-    "Ceilings": "rooflines.device_specs.records",
-    "Comparison": "rooflines.roofline.comparison.records",
-    "Count": "rooflines.roofline.counting.count",
-    "Finding": "rooflines.roofline.analysis",
-    "MonitorAnalysis": "rooflines.roofline.usage.device_usage",
-    "Monitored": "rooflines.profiler.monitor.monitored",
-    "NotCounted": "rooflines.roofline.formulas",
-    "ProfileOptions": "rooflines.pipeline.options",
-    "RankAnalysis": "rooflines.roofline.ranks.records",
-    "RooflinesError": "rooflines.errors",
-    "Run": "rooflines.profiler.records",
-    "Signature": "rooflines.profiler.trace.signature",
-    "TensorArg": "rooflines.profiler.trace.signature",
-    "Training": "rooflines.profiler.training.records",
-    "Work": "rooflines.roofline.formulas",
-    "analyze": "rooflines.pipeline",
-    "compare": "rooflines.pipeline",
-    "count": "rooflines.roofline.counting.count",
-    "declare_work": "rooflines.profiler.work_ranges",
-    "devices": "rooflines.device_specs.search:search",
-    "formula": "rooflines.roofline.formulas",
-    "load": "rooflines.profiler.directory",
-    "measure_ceilings": "rooflines.device_specs.measure:measure",
-    "monitor": "rooflines.pipeline",
-    "profile": "rooflines.pipeline",
-    "record": "rooflines.pipeline",
-    "report": "rooflines.pipeline",
-    "sweep": "rooflines.sweeps.sweep",
-    "train": "rooflines.pipeline",
-}
-__getattr__ = lazy(__name__, _HOMES)
+    "rooflines.device_specs.measure:measure": ("measure_ceilings",),
+    "rooflines.device_specs.records": ("Ceilings",),
+    "rooflines.device_specs.search:search": ("devices",),
+    "rooflines.errors": ("RooflinesError",),
+    "rooflines.pipeline": (
+        "ProfileOptions", "analyze", "analyze_ranks", "compare", "monitor", "profile", "record", "report", "train",
+    ),
+    "rooflines.profiler.directory": ("load",),
+    "rooflines.profiler.monitor.monitored": ("Monitored",),
+    "rooflines.profiler.records": ("Run",),
+    "rooflines.profiler.trace.signature": ("Signature", "TensorArg"),
+    "rooflines.profiler.training.records": ("Training",),
+    "rooflines.profiler.work_ranges": ("declare_work",),
+    "rooflines.roofline.analysis": ("Analysis", "Finding"),
+    "rooflines.roofline.comparison.records": ("Comparison",),
+    "rooflines.roofline.counting.count": ("Count", "count"),
+    "rooflines.roofline.formulas": ("NotCounted", "Work", "formula"),
+    "rooflines.roofline.ranks.records": ("RankAnalysis",),
+    "rooflines.roofline.usage.device_usage": ("MonitorAnalysis",),
+    "rooflines.sweeps.sweep": ("sweep",),
+}  # fmt: skip
+__getattr__ = lazy(__name__, {name: home for home, names in _HOMES.items() for name in names})
 
 
 def __dir__() -> list[str]:

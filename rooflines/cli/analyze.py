@@ -80,7 +80,7 @@ def analyze(
         if reports:
             print_written(pipeline.report(source, reports, output=output, **reading, progress=progress))
             return
-        analysis = pipeline.analyze(source, **reading, progress=progress)
+        _, analysis = pipeline.analyze_source(source, **reading, progress=progress)
     # what rooflines recorded, a monitored program or a run, keeps its analysis beside it
     if output is None and not isinstance(source, list) and (not isinstance(source, str) or Path(source, RUN_FILE).is_file()):
         output, into = Path(sources[0]), True

@@ -65,7 +65,7 @@ def report(
     with progress_bar(False) as progress:
         if output is not None and is_file_name(output):
             _, chosen = destination(formats, output, {})
-            page = page_of(pipeline.analyze(source, **reading, progress=progress))
+            page = page_of(pipeline.analyze_source(source, **reading, progress=progress)[1])
             show(page, "report", (), chosen, output, {})
             return
         chosen_formats = None if formats is None else parse_formats(formats)

@@ -20,7 +20,7 @@ from rooflines.pipeline.ceilings import sheet_of
 from rooflines.pipeline.reporting import ANALYSIS_FILE
 from rooflines.profiler.directory import file_stem, load
 from rooflines.profiler.options import Mode
-from rooflines.profiler.trace.reader import read_trace
+from rooflines.profiler.trace.reader import read
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.usage.device_usage import MonitorAnalysis
 from rooflines.serial import read_json, to_plain
@@ -70,7 +70,7 @@ def run_case(recorder: Recorder, case: Case, limit_s: float) -> dict[str, Any]:
     if done.code != 0:
         return {"error": done.stderr[-4000:] if done.code else done.how}
     run, analysis = load(directory), read_json(directory / ANALYSIS_FILE, Analysis)
-    profiled = Profiled(recorder.device, run, analysis, read_trace(run.trace_path) if run.trace_path else None)
+    profiled = Profiled(recorder.device, run, analysis, read(run.trace_path) if run.trace_path else None)
     recorder.check(*(law.check(case.name, profiled) for law in case.laws))
     plain = to_plain(analysis)
     kept = {key: plain[key] for key in _KEPT if key in plain}

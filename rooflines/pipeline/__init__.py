@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rooflines.pipeline.comparing import check, compare, compare_all, update_baseline
     from rooflines.pipeline.monitoring import attach, monitor
     from rooflines.pipeline.options import FORMATS, ProfileOptions
-    from rooflines.pipeline.reading import analyze, analyze_ranks, analyze_trace, default_command, find_source
+    from rooflines.pipeline.reading import analyze, analyze_ranks, analyze_source, analyze_trace, default_command, find_source
     from rooflines.pipeline.recording import profile, profile_script, record
     from rooflines.pipeline.reporting import ANALYSIS_FILE, RANKS_FILE, report, write_reports
     from rooflines.pipeline.training import train
@@ -24,15 +24,15 @@ _NAMES = {
     "comparing": ("check", "compare", "compare_all", "update_baseline"),
     "monitoring": ("attach", "monitor"),
     "options": ("FORMATS", "ProfileOptions"),
-    "reading": ("analyze", "analyze_ranks", "analyze_trace", "default_command", "find_source"),
+    "reading": ("analyze", "analyze_ranks", "analyze_source", "analyze_trace", "default_command", "find_source"),
     "recording": ("profile", "profile_script", "record"),
     "reporting": ("ANALYSIS_FILE", "RANKS_FILE", "report", "write_reports"),
     "training": ("train",),
 }
 __all__ = [
-    "ANALYSIS_FILE", "FORMATS", "RANKS_FILE", "ProfileOptions", "analyze", "analyze_ranks", "analyze_trace", "attach", "check",
-    "compare", "compare_all", "default_command", "find_source", "monitor", "profile", "profile_script", "record", "report", "train",
-    "update_baseline", "write_reports",
+    "ANALYSIS_FILE", "FORMATS", "RANKS_FILE", "ProfileOptions", "analyze", "analyze_ranks", "analyze_source", "analyze_trace",
+    "attach", "check", "compare", "compare_all", "default_command", "find_source", "monitor", "profile", "profile_script", "record",
+    "report", "train", "update_baseline", "write_reports",
 ]  # fmt: skip
 
 __getattr__ = lazy(__name__, {name: f"{__name__}.{home}" for home, names in _NAMES.items() for name in names})

@@ -11,9 +11,9 @@ import re
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypedDict, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, cast, overload
 
 import msgspec
 
@@ -25,8 +25,8 @@ from rooflines.profiler.directory import RUN_FILE, load
 from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import Run
-from rooflines.profiler.trace.reader import paused, read_trace
-from rooflines.profiler.trace.records import MEMORY_LIMIT_BYTES, READ_DEFAULTS, CaptureTrace, ReadOptions
+from rooflines.profiler.trace.reader import paused, read
+from rooflines.profiler.trace.records import READ_DEFAULTS, CaptureTrace, ReadOptions
 from rooflines.profiler.trace.sources import find_traces, is_url, rank_in_name, shown
 from rooflines.roofline.analysis import ANALYSIS_SCHEMA, Analysis
 from rooflines.roofline.analyze import analyze as _analyze
@@ -51,88 +51,86 @@ _BATCH = re.compile(r"bs_(\d{1,9})_")
 _STORED = re.compile(rb'\s*\{\s*"schema"\s*:\s*"(rooflines\.[a-z]+/[0-9]+)"')
 
 
-class _Reading(TypedDict, total=False):
+class Reading(TypedDict, total=False):
+    """How traces are read: the fields of ``ReadOptions`` that a user chooses."""
+
     partial: bool
     memory_limit_bytes: int
-    progress: Progress | None
 
 
-class _ReadingOne(_Reading, total=False):
+class TraceOptions(Reading, total=False):
+    """The keyword arguments of ``analyze``."""
+
     ceilings: Ceilings | str | None
     capture: Captures | None
     inductor_cache: Path | str | None
+    progress: Progress | None
 
 
-class _ReadingRanks(_Reading, total=False):
+class SourceOptions(TraceOptions, total=False):
+    """Those of ``analyze`` and ``analyze_ranks``, for a source that may be either."""
+
     jobs: int | None
     dask: str | None
 
 
-class _ReadingAny(_ReadingOne, _ReadingRanks, total=False):
-    pass
-
-
 @overload
-def analyze(source: Run | Path | str, **options: Unpack[_ReadingOne]) -> Analysis: ...
-
-
-@overload
-def analyze(source: Several, **options: Unpack[_ReadingRanks]) -> RankAnalysis: ...
+def analyze(source: Run | Path | str, **options: Unpack[TraceOptions]) -> Analysis: ...
 
 
 @overload
 def analyze(source: Monitored) -> MonitorAnalysis: ...
 
 
-@overload
-def analyze(source: Source, **options: Unpack[_ReadingAny]) -> Analysis | RankAnalysis | MonitorAnalysis: ...
+def analyze(source: Run | Monitored | Path | str, **options: Unpack[TraceOptions]) -> Analysis | MonitorAnalysis:
+    """Analyze a run, a PyTorch trace or a monitored program; nothing is written. ``analyze_ranks`` analyzes several ranks.
 
-
-def analyze(
-    source: Source,
-    *,
-    ceilings: Ceilings | str | None = None,
-    capture: Captures | None = None,
-    jobs: int | None = None,
-    dask: str | None = None,
-    partial: bool = False,
-    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
-    inductor_cache: Path | str | None = None,
-    progress: Progress | None = None,
-) -> Analysis | RankAnalysis | MonitorAnalysis:
-    """Analyze a run, a PyTorch trace, the traces of several ranks, or a monitored program; nothing is written.
-
-    ``source`` is a ``Run`` or its directory, or a trace (a file, or a URL that fsspec opens). A list holds the ranks of one job:
-    traces, run directories, directories of traces, or patterns. A ``Monitored`` is what ``monitor`` returns.
+    ``source`` is a ``Run`` or its directory, or a trace (a file, its directory, or a URL that fsspec opens). A ``Monitored`` is what
+    ``monitor`` returns.
 
     Args:
-        ceilings: For one run or trace: ``measured`` (on this machine, now), ``spec``, a file, a device name, or ``Ceilings``. By
-            default those stored with the run; for a trace, the data sheet of the device that it names.
-        capture: For one trace that launches CUDA or HIP graphs: the trace of their capture, a folder of such traces, or a list.
-        jobs: For several ranks: number of processes that read traces. They are spawned, so a script needs
-            ``if __name__ == "__main__":``.
-        dask: For several ranks: address of a Dask scheduler whose workers read the traces.
+        ceilings: ``measured`` (on this machine, now), ``spec``, a file, a device name, or ``Ceilings``. By default those stored with
+            the run; for a trace, the data sheet of the device that it names.
+        capture: For a trace that launches CUDA or HIP graphs: the trace of their capture, a folder of such traces, or a list.
+        inductor_cache: Directory with the code that inductor generated for the program, which counts its kernels exactly. The files
+            are read, not executed.
         partial: Read a truncated trace up to the cut; the notes say what is missing.
-        memory_limit_bytes: Maximum memory for trace data, in each process.
-        inductor_cache: For one run or trace: directory with the code that inductor generated for the program, which counts its
-            kernels exactly. The files are read, not executed.
+        memory_limit_bytes: Maximum memory for trace data.
         progress: Called with each stage.
 
-    Raises RunError and TraceError for a source that cannot be read, UsageError for an argument that does not apply to it.
+    Raises RunError and TraceError for a source that cannot be read, UsageError for several ranks.
     """
-    reading = ReadOptions(partial, memory_limit_bytes)
-    if isinstance(source, Run | Path | str):
-        refuse("one run or trace", jobs=jobs, dask=dask)
-        return analyze_trace(
-            source, ceilings=ceilings, capture=capture, reading=reading, inductor_cache=inductor_cache, progress=progress
-        )[1]  # fmt: skip
-    if not isinstance(source, Sequence):
-        from rooflines.roofline.usage.device_usage import analyze_monitored
+    several: Sequence[object] | None = source if isinstance(source, list | tuple) else None
+    if isinstance(source, Path | str) and is_directory(source) and not captured_beside(source):
+        found = find_sources([source])
+        source, several = found[0], found if len(found) > 1 else None
+    if several is not None:
+        raise UsageError(f"analyze takes one run or trace, got {len(several)}; use analyze_ranks for the ranks of a job.")
+    return cast("Analysis | MonitorAnalysis", analyze_source(source, **options)[1])
 
-        refuse("a monitored program", ceilings=ceilings, capture=capture, jobs=jobs, dask=dask, inductor_cache=inductor_cache)
-        return analyze_monitored(source)
-    refuse("several ranks", ceilings=ceilings, capture=capture, inductor_cache=inductor_cache)
-    return analyze_ranks(source, jobs=jobs, dask=dask, reading=reading, progress=progress)
+
+def analyze_source(source: Source, **options: Unpack[SourceOptions]) -> tuple[Any, Analysis | RankAnalysis | MonitorAnalysis]:
+    """Return the record of any source (``Run`` or ``Monitored``; None for several ranks) and its analysis.
+
+    Raises UsageError for an option that does not apply to the source.
+    """
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    of_one, of_ranks = {"ceilings", "capture", "inductor_cache"} & given.keys(), {"jobs", "dask"} & given.keys()
+    if isinstance(source, Run | Path | str):
+        _refuse("one run or trace", of_ranks)
+        return analyze_trace(source, **given)
+    if isinstance(source, Sequence):
+        _refuse("several ranks", of_one)
+        return None, analyze_ranks(source, **given)
+    from rooflines.roofline.usage.device_usage import analyze_monitored
+
+    _refuse("a monitored program", of_one | of_ranks)
+    return source, analyze_monitored(source)
+
+
+def _refuse(source: str, names: Iterable[str]) -> None:
+    for name in sorted(names):
+        raise UsageError(f"{arg(name)} does not apply to {source}.", hint=f"Remove {arg(name)}.")
 
 
 @paused()
@@ -141,15 +139,15 @@ def analyze_trace(
     *,
     ceilings: Ceilings | str | None = None,
     capture: Captures | None = None,
-    reading: ReadOptions = READ_DEFAULTS,
     inductor_cache: Path | str | None = None,
     progress: Progress | None = None,
+    **reading: Unpack[Reading],
 ) -> tuple[Run, Analysis]:
     """Return the run in ``source``, such as that recorded in a trace, and its analysis; the parameters are those of ``analyze``.
 
     A directory with a trace and the traces of its graphs' capture is that trace with them.
     """
-    progress = progress or Silent()
+    progress, read_options = progress or Silent(), ReadOptions(**reading)
     beside = captured_beside(source) if isinstance(source, Path | str) else None
     if beside is not None:
         source, capture = beside[0], capture if capture is not None else beside[1]
@@ -161,13 +159,13 @@ def analyze_trace(
         run = load(source)
     elif is_url(source) or os.path.exists(source):
         progress.stage("reading the trace", None)
-        trace = read_trace(source, reading)
+        trace = read(source, read_options)
         run = run_of_trace(source, trace, default_command())
     else:
         raise TraceError(f"no such run or trace: {str(source)!r}.", hint="Give a run directory, or a trace as a file or URL.")
     if captured:
         progress.stage("reading the capture", None)
-    captures = [CaptureTrace(read_trace(path, reading), shown(path), tokens) for path, tokens in captured.items()]
+    captures = [CaptureTrace(read(path, read_options), shown(path), tokens) for path, tokens in captured.items()]
     judges: Ceilings | None = None  # those stored with the run
     if trace is not None:
         progress.stage("analyzing", None)
@@ -178,20 +176,27 @@ def analyze_trace(
         if why_not:
             facts = msgspec.structs.replace(run.facts, notes=(*run.facts.notes, why_not))
             run = msgspec.structs.replace(run, facts=facts)
-    return run, _analyze(run, judges, trace, captures=captures, reading=reading, inductor_cache=inductor_cache)
+    return run, _analyze(run, judges, trace, captures=captures, reading=read_options, inductor_cache=inductor_cache)
 
 
 def analyze_ranks(
-    sources: Sequence[Path | str],
+    sources: Several | Path | str,
     *,
     jobs: int | None = None,
     dask: str | None = None,
-    reading: ReadOptions = READ_DEFAULTS,
     progress: Progress | None = None,
+    **reading: Unpack[Reading],
 ) -> RankAnalysis:
     """Analyze the traces of several ranks of one job, each and together, with their collectives matched; nothing is written.
 
-    ``sources`` are files, directories of traces, patterns, URLs or run directories; the other parameters are those of ``analyze``.
+    ``sources`` are files, run directories, directories of traces, patterns or URLs, or a single one of them.
+
+    Args:
+        jobs: Number of processes that read traces. They are spawned, so a script needs ``if __name__ == "__main__":``.
+        dask: Address of a Dask scheduler whose workers read the traces.
+        progress: Called with each stage.
+        reading: ``partial`` and ``memory_limit_bytes`` (in each process), as for ``analyze``.
+
     Raises TraceError for a trace that cannot be read, UsageError for two of one rank.
     """
     from rooflines.roofline.ranks.analyze import analyze_parts
@@ -200,9 +205,9 @@ def analyze_ranks(
     if jobs is not None and jobs < 1:
         raise UsageError(f"{arg('jobs')} must be at least 1, got {jobs}.", hint="Omit it to use all processors.")
     progress = progress or Silent()
-    traces = find_sources(sources)
+    traces = find_sources([sources] if isinstance(sources, Path | str) else sources)
     progress.stage(f"reading traces of {len(traces)} ranks", len(traces))
-    parts = read_ranks(traces, jobs=jobs, dask=dask, reading=reading, judge=sheet_of, done=progress.advance)
+    parts = read_ranks(traces, jobs=jobs, dask=dask, reading=ReadOptions(**reading), judge=sheet_of, done=progress.advance)
     progress.stage("matching collectives", None)
     return analyze_parts(parts)
 
@@ -227,7 +232,8 @@ def read_analysis(
                 hint="Give the run directory or the trace.",
             )
         return stored
-    return analyze_trace(source, ceilings=ceilings, reading=reading, progress=progress)[1]
+    options: Reading = {"partial": reading.partial, "memory_limit_bytes": reading.memory_limit_bytes}
+    return analyze_trace(source, ceilings=ceilings, progress=progress, **options)[1]
 
 
 def _stored_analysis(path: Path | str) -> Analysis | None:
@@ -249,13 +255,6 @@ def _stored_analysis(path: Path | str) -> Analysis | None:
         raise DataError(f"the analysis {str(path)!r} is corrupt: {error}.", hint="Write it again with 'rooflines analyze'.") from None
     except OSError:
         return None  # reading it as a trace says why
-
-
-def refuse(source: str, **arguments: object) -> None:
-    """Raise UsageError for arguments that do not apply to ``source`` and have a value."""
-    for name, value in arguments.items():
-        if value is not None:
-            raise UsageError(f"{arg(name)} does not apply to {source}.", hint=f"Remove {arg(name)}.")
 
 
 # --- which source it is ------------------------------------------------------------------------------------------------------------

@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rooflines.device_specs.records import Ceilings
 from rooflines.errors import writing
 from rooflines.pipeline.options import FORMATS
-from rooflines.pipeline.reading import Captures, analyze_ranks, analyze_trace, refuse
+from rooflines.pipeline.reading import analyze_source, find_source
 from rooflines.profiler.directory import create_directory, default_directory
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import Run
-from rooflines.profiler.trace.records import MEMORY_LIMIT_BYTES, ReadOptions
 from rooflines.reports.formats import check_formats, file_of, write
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze as _analyze
@@ -21,10 +19,13 @@ from rooflines.roofline.trials import read_trials
 from rooflines.serial import write_json
 
 if TYPE_CHECKING:
-    from rooflines.pipeline.reading import Source
+    from typing_extensions import Unpack
+
+    from rooflines.pipeline.reading import Source, SourceOptions
     from rooflines.profiler.monitor.monitored import Monitored
     from rooflines.reports.document import Page
     from rooflines.roofline.ranks.records import RankAnalysis
+    from rooflines.roofline.usage.device_usage import MonitorAnalysis
 
 ANALYSIS_FILE, RANKS_FILE = "analysis.json", "ranks.json"
 # What is written unless something else is asked for; of a run ``FORMATS``.
@@ -39,14 +40,7 @@ def report(
     formats: Sequence[str] | None = None,
     *,
     output: Path | str | None = None,
-    ceilings: Ceilings | str | None = None,
-    capture: Captures | None = None,
-    jobs: int | None = None,
-    dask: str | None = None,
-    partial: bool = False,
-    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
-    inductor_cache: Path | str | None = None,
-    progress: Progress | None = None,
+    **options: Unpack[SourceOptions],
 ) -> dict[str, Path]:
     """Analyze ``source`` and write its reports; returns the files by format. ``formats`` are by default all that there are for it.
 
@@ -54,28 +48,23 @@ def report(
     ``runs``. The directory of a monitored program is a source, too. The other parameters are those of ``analyze``. Raises UsageError
     for an unknown format, OutputError for a directory that cannot be written.
     """
-    from rooflines.profiler.monitor.monitored import Monitored, is_monitored, load
+    from rooflines.roofline.ranks.records import RankAnalysis
 
-    directory, reading = None if output is None else Path(output), ReadOptions(partial, memory_limit_bytes)
-    if isinstance(source, Path | str) and is_monitored(source):
-        source = load(source)
-    if isinstance(source, Monitored):
-        refuse("a monitored program", ceilings=ceilings, capture=capture, jobs=jobs, dask=dask, inductor_cache=inductor_cache)
-        return _report_monitored(source, check_formats(MONITOR_FORMATS if formats is None else formats), directory, progress)
-    if not isinstance(source, Run | Path | str):
-        refuse("several ranks", ceilings=ceilings, capture=capture, inductor_cache=inductor_cache)
-        ranks = analyze_ranks(source, jobs=jobs, dask=dask, reading=reading, progress=progress)
-        return _report_ranks(ranks, check_formats(RANKS_FORMATS if formats is None else formats), directory, progress)
-    refuse("one run or trace", jobs=jobs, dask=dask)
-    chosen = check_formats(FORMATS if formats is None else formats)
-    run, analysis = analyze_trace(
-        source, ceilings=ceilings, capture=capture, reading=reading, inductor_cache=inductor_cache, progress=progress
-    )
-    if directory is None and not isinstance(source, Run) and run.facts.workload.source == "trace":
-        directory = default_directory(run.facts.workload.name.partition(".")[0], "trace")
-    if directory is not None:
-        create_directory(directory)
-    return report_run(run, chosen, analysis=analysis, output=directory, progress=progress)
+    if isinstance(source, Path | str):
+        source = find_source([str(source)])
+    defaults = FORMATS if isinstance(source, Run | str) else RANKS_FORMATS if isinstance(source, Sequence) else MONITOR_FORMATS
+    chosen = check_formats(defaults if formats is None else formats)
+    directory, progress = None if output is None else Path(output), options.get("progress")
+    record, analysis = analyze_source(source, **options)
+    if isinstance(analysis, Analysis):
+        if directory is None and not isinstance(source, Run) and record.facts.workload.source == "trace":
+            directory = default_directory(record.facts.workload.name.partition(".")[0], "trace")
+        if directory is not None:
+            create_directory(directory)
+        return report_run(record, chosen, analysis=analysis, output=directory, progress=progress)
+    if isinstance(analysis, RankAnalysis):
+        return _report_ranks(analysis, chosen, directory, progress)
+    return _report_monitored(record, analysis, chosen, directory, progress)
 
 
 def write_reports(
@@ -152,13 +141,13 @@ def _report_ranks(analysis: RankAnalysis, formats: Sequence[str], output: Path |
     return write_reports(view.page(analysis), formats, directory, record=(RANKS_FILE, analysis), own={"csv": csv}, progress=progress)
 
 
-def _report_monitored(monitored: Monitored, formats: Sequence[str], output: Path | None, progress: Progress | None) -> dict[str, Path]:
+def _report_monitored(
+    monitored: Monitored, analysis: MonitorAnalysis, formats: Sequence[str], output: Path | None, progress: Progress | None
+) -> dict[str, Path]:
     from rooflines.reports.render import tensorboard
     from rooflines.reports.views import measured, usage
     from rooflines.reports.views import monitor as view
-    from rooflines.roofline.usage.device_usage import analyze_monitored
 
-    analysis = analyze_monitored(monitored)
     if output is not None:
         create_directory(output)
     page = view.page(analysis)

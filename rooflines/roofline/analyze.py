@@ -10,7 +10,7 @@ from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.compiled.inductor_cache import read_cache
 from rooflines.profiler.compiled.records import read_compiled
 from rooflines.profiler.records import Run, Workload
-from rooflines.profiler.trace.reader import read_trace
+from rooflines.profiler.trace.reader import read
 from rooflines.profiler.trace.records import READ_DEFAULTS, CaptureTrace, ReadOptions, Trace
 from rooflines.profiler.trace.tree import tree
 from rooflines.roofline.analysis import Analysis
@@ -37,7 +37,7 @@ def analyze(
     the code that inductor generated. Raises TraceError when the trace is corrupt.
     """
     if trace is None and run.trace_path is not None:
-        trace = read_trace(run.trace_path, replace(reading, list_dtype=_list_dtype(run.facts.workload)))
+        trace = read(run.trace_path, replace(reading, list_dtype=_list_dtype(run.facts.workload)))
     if trace is None:
         return judge_times(run, ceilings)
     return judge(own(count(tree(trace), _known(run, captures, inductor_cache))), run, ceilings)

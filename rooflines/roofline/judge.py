@@ -50,26 +50,28 @@ from rooflines.units import counted
 
 def judge_times(run: Run, ceilings: Ceilings | None) -> Analysis:
     """The analysis of a run without a trace."""
-    facts, quiet = run.facts, quiet_steps(run)
-    roofs = ceilings or facts.ceilings
-    return _concluded(
-        Analysis(
-            workload=facts.workload,
-            environment=facts.environment,
-            command=facts.settings.command,
-            created=facts.created,
-            status=facts.status,
-            ceilings=roofs.ceilings if roofs else (),
-            compiled=facts.workload.compiled,
-            steps=_steps(facts, quiet),
-            input=feeding(facts, None, quiet.timed),
-            memory=_memory(facts),
-            other_programs=quiet.others,
-            page_faults=page_faults(facts),
-            output_error=facts.output_error,
-            usage=usage(run, None, roofs),
-            notes=(*_notes(facts), *_doubtful(roofs)),
-        )
+    roofs = ceilings or run.facts.ceilings
+    return _concluded(msgspec.structs.replace(_untraced(run, roofs, quiet_steps(run)), usage=usage(run, None, roofs)))
+
+
+def _untraced(run: Run, roofs: Ceilings | None, quiet: QuietSteps) -> Analysis:
+    """What the files of a run tell without its trace."""
+    facts = run.facts
+    return Analysis(
+        workload=facts.workload,
+        environment=facts.environment,
+        command=facts.settings.command,
+        created=facts.created,
+        status=facts.status,
+        ceilings=roofs.ceilings if roofs else (),
+        compiled=facts.workload.compiled,
+        steps=_steps(facts, quiet),
+        input=feeding(facts, None, quiet.timed),
+        memory=_memory(facts),
+        other_programs=quiet.others,
+        page_faults=page_faults(facts),
+        output_error=facts.output_error,
+        notes=(*_notes(facts), *_doubtful(roofs)),
     )
 
 
@@ -81,10 +83,10 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
     trace = attribution.trace
     run = run or run_of_trace("", trace)
     facts, quiet = run.facts, quiet_steps(run)
-    steps = _steps(facts, quiet)
-    stored = roofs = ceilings or facts.ceilings
-    code = attribution.counts.known.code
-    notes = [*_notes(facts), *_doubtful(roofs), *(trace.notes if trace.cut_ns is not None and facts.workload.source != "trace" else ())]
+    roofs = ceilings or facts.ceilings
+    untraced = _untraced(run, roofs, quiet)
+    steps, code = untraced.steps, attribution.counts.known.code
+    notes = [*untraced.notes, *(trace.notes if trace.cut_ns is not None and facts.workload.source != "trace" else ())]
     if facts.environment.device != "cpu" and not len(trace.device):
         # What is left are the times of dispatching on the host, which the device's roofs do not bound.
         roofs = None
@@ -97,7 +99,7 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
         roofs = with_shortest_kernel(roofs, trace)
     start_up = facts.steps is not None and facts.steps.traced == "program"
     step_s = _clock(attribution, steps) if attribution.steps and not start_up else None
-    waits = fed.delay_fraction if (fed := feeding(facts, None, quiet.timed)) is not None else None
+    waits = untraced.input.delay_fraction if untraced.input is not None else None
     if step_s is not None:
         attribution = attribution.scaled(clock_factor(attribution, step_s, waits))
     notes += (*attribution.notes, *_kinds(attribution), *_several_devices(trace))
@@ -115,15 +117,11 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
     if used is not None and attribution.steps:
         totals = msgspec.structs.replace(totals, energy_j=used.energy_per_step_j)
     return _concluded(
-        Analysis(
+        msgspec.structs.replace(
+            untraced,
             workload=_workload(facts.workload, operators, coverage),
-            environment=facts.environment,
-            command=facts.settings.command,
-            created=facts.created,
-            status=facts.status,
             basis=_basis(attribution, start_up=start_up, timed=step_s is not None and steps is not None),
-            ceilings=roofs.ceilings if roofs else stored.ceilings if stored else (),
-            steps=steps,
+            ceilings=roofs.ceilings if roofs else untraced.ceilings,
             totals=totals,
             timeline=divided.timeline,
             trace_timeline=whole_trace(trace, attribution.earlier_ns),
@@ -131,7 +129,7 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
             bound_breakdown=divided.bounds(),
             category_breakdown=divided.categories(),
             division=divided.division(),
-            input=fed or feeding(facts, None, quiet.timed),
+            input=fed or untraced.input,
             traced_steps=_traced_steps(attribution.calls, breakdown) if attribution.steps else (),
             serving=serving(attribution, rows, labels, roofs),
             idle_breakdown={f"{cause}_s": time_s for cause, time_s in divided.idle.items()} if len(trace.device) else None,
@@ -141,13 +139,9 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
             recomputation=recomputation(attribution),
             collectives=collective_rows(attribution),
             compiled=facts.workload.compiled or is_compiled(trace),
-            output_error=facts.output_error,
-            other_programs=quiet.others,
-            page_faults=page_faults(facts),
             coverage=coverage,
             operators=operators,
             modules=module_rows(attribution, rows, per_step, roofs is not None and divided.is_bounded),
-            memory=_memory(facts),
             usage=used,
             notes=tuple(notes),
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +13,7 @@ from rooflines.profiler.records import RunFile
 from rooflines.profiler.trace.tree import PHASES, Calls
 from rooflines.roofline.analysis import Example, Kernel, ModuleRow, OperatorRow, Totals, Unmodelled
 from rooflines.roofline.attribution.own import Attribution
-from rooflines.roofline.attribution.rows import Gap, LaunchedKernel, Longest, Row
+from rooflines.roofline.attribution.rows import Longest, Row
 from rooflines.roofline.bounds import judge
 from rooflines.roofline.step.times import per_step
 from rooflines.units import seconds
@@ -26,40 +28,55 @@ def operator_row(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, 
     flops, matrix, size = (work.flops, work.matrix_flops, work.bytes) if work else (0, 0, 0)
     time_s = row.time_ns / 1e9
     precision = _judged_precision(row, facts, ceilings)
-    judged = judge(row, ceilings, precision)
-    phase = PHASES[row.phase]
+    figures = asdict(judge(row, ceilings, precision))
+    for name in ("lower_bound_s", "headroom_s"):
+        figures[name] = None if figures[name] is None else figures[name] / steps
     return OperatorRow(
-        name=row.signature.name,
-        module=calls.modules[row.module].path if row.module >= 0 else "",
-        phase=phase,  # type: ignore[arg-type]
-        shapes=row.signature.shapes(),
+        **_shared(row, calls, steps, began_ns),
+        **figures,
         precision=precision,
-        category="optimizer" if phase == "optimizer" else row.count.category,
-        calls=per_step(row.calls, steps),
-        time_s=time_s / steps,
-        step_times_s=_seconds(row.step_ns),
+        category="optimizer" if PHASES[row.phase] == "optimizer" else row.count.category,
         flops=per_step(flops * row.calls, steps),
         matrix_flops=per_step(matrix * row.calls, steps),
         bytes=per_step(size * row.calls, steps),
         intensity_flop_per_byte=flops / size if flops and size else None,
         flop_per_s=flops * row.calls / time_s if flops and time_s > 0 else None,
         byte_per_s=size * row.calls / time_s if size and time_s > 0 else None,
-        attainable_flop_per_s=judged.attainable_flop_per_s,
-        lower_bound_s=None if judged.lower_bound_s is None else judged.lower_bound_s / steps,
-        efficiency=judged.efficiency,
-        headroom_s=None if judged.headroom_s is None else judged.headroom_s / steps,
-        bound=judged.bound,
-        nearest_roof=judged.nearest_roof,
-        memory_level=judged.memory_level,
-        engine=judged.engine,
-        flag=judged.flag,
         inferred=row.inferred,
-        caller=row.caller or None,
         assumption=_assumption(row, work.assumption) if work else None,
-        exposed_s=None if row.exposed_ns is None else row.exposed_ns / 1e9 / steps,
-        kernels=_kernels(row.kernels, steps),
-        example=_example(row.longest, calls, began_ns),
     )
+
+
+def unmodelled_row(gap: Row, calls: Calls, steps: int, began_ns: int) -> Unmodelled:
+    """``gap`` per step."""
+    return Unmodelled(reason=gap.reason, **_shared(gap, calls, steps, began_ns))
+
+
+def _shared(row: Row, calls: Calls, steps: int, began_ns: int) -> dict[str, Any]:
+    """The fields that every row has, per step."""
+    return {
+        "name": row.name,
+        "module": calls.modules[row.module].path if row.module >= 0 else "",
+        "phase": PHASES[row.phase],
+        "shapes": row.signature.shapes(),
+        "calls": per_step(row.calls, steps),
+        "time_s": row.time_ns / 1e9 / steps,
+        "step_times_s": tuple(time_ns / 1e9 for time_ns in row.step_ns) or None,
+        "caller": row.caller or None,
+        "exposed_s": None if row.exposed_ns is None else row.exposed_ns / 1e9 / steps,
+        "kernels": tuple(
+            Kernel(
+                name=kernel.name,
+                calls=per_step(kernel.calls, steps),
+                time_s=kernel.time_ns / 1e9 / steps,
+                streams=kernel.streams,
+                grid=kernel.shape[0] if kernel.shape else None,
+                block=kernel.shape[1] if kernel.shape else None,
+            )
+            for kernel in row.kernels
+        ),
+        "example": _example(row.longest, calls, began_ns),
+    }
 
 
 def _assumption(row: Row, of_formula: str) -> str | None:
@@ -118,24 +135,6 @@ def total(operators: Sequence[OperatorRow], facts: RunFile, *, bounded: bool) ->
     )
 
 
-def unmodelled_row(gap: Gap, calls: Calls, steps: int, began_ns: int) -> Unmodelled:
-    """``gap`` per step."""
-    return Unmodelled(
-        name=gap.name,
-        calls=per_step(gap.calls, steps),
-        time_s=gap.time_ns / 1e9 / steps,
-        step_times_s=_seconds(gap.step_ns),
-        reason=gap.reason,
-        module=calls.modules[gap.module].path if gap.module >= 0 else "",
-        phase=PHASES[gap.phase] if gap.signature is not None else "",  # type: ignore[arg-type]
-        shapes=gap.signature.shapes() if gap.signature is not None else "",
-        caller=gap.caller or None,
-        exposed_s=None if gap.exposed_ns is None else gap.exposed_ns / 1e9 / steps,
-        kernels=_kernels(gap.kernels, steps),
-        example=_example(gap.longest, calls, began_ns),
-    )
-
-
 def _example(longest: Longest | None, calls: Calls, began_ns: int) -> Example | None:
     if longest is None:
         return None
@@ -145,24 +144,6 @@ def _example(longest: Longest | None, calls: Calls, began_ns: int) -> Example | 
         lasts_s=longest.lasting_ns / 1e9,
         step=calls.step_names[longest.step] if 0 <= longest.step < len(calls.step_names) else "",
         stream=longest.stream if longest.stream >= 0 else None,
-    )
-
-
-def _seconds(step_ns: Sequence[float]) -> tuple[float, ...] | None:
-    return tuple(time_ns / 1e9 for time_ns in step_ns) or None
-
-
-def _kernels(ran: tuple[LaunchedKernel, ...], steps: int) -> tuple[Kernel, ...]:
-    return tuple(
-        Kernel(
-            name=one.name,
-            calls=per_step(one.calls, steps),
-            time_s=one.time_ns / 1e9 / steps,
-            streams=one.streams,
-            grid=one.shape[0] if one.shape else None,
-            block=one.shape[1] if one.shape else None,
-        )
-        for one in ran
     )
 
 

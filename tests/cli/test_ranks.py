@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+import rooflines
 import rooflines.cli
 from rooflines import pipeline
 from rooflines.errors import TraceError, UsageError
@@ -54,6 +55,16 @@ def test_one_source_is_analysed_as_ever(place, capsys, monkeypatch):
     for source in ("job/rank0.json.gz", "job/rank0*", "alone"):
         assert call(monkeypatch, "analyze", source, "--format", "json") == 0
         assert json.loads(capsys.readouterr().out)["schema"] == "rooflines.analysis/1"
+
+
+def test_analyze_names_the_function_for_several_ranks(place):
+    for sources in (["job/rank0.json.gz", "job/rank7.json.gz"], "job", Path("job")):
+        with pytest.raises(UsageError, match="got 2; use analyze_ranks for the ranks of a job"):
+            rooflines.analyze(sources)
+    shutil.copytree("job", "alone", ignore=shutil.ignore_patterns("rank7*"))
+    assert rooflines.analyze("alone").totals == rooflines.analyze("job/rank0.json.gz").totals
+    assert [row.rank for row in rooflines.analyze_ranks("job", jobs=1).ranks] == [0, 7]
+    assert rooflines.report("job", ["json"], jobs=1)["analysis"].name == "ranks.json"
 
 
 def test_a_table_and_the_json_in_a_directory(place, capsys, monkeypatch):

@@ -13,7 +13,7 @@ from rooflines.gpu_check import networks
 from rooflines.gpu_check.records import Device, Recorder
 from rooflines.kernels.networks.cnn_torch import TorchCnn
 from rooflines.profiler.records import Environment
-from rooflines.profiler.trace.reader import read_trace
+from rooflines.profiler.trace.reader import read
 from rooflines.profiler.trace.records import KERNEL
 
 
@@ -66,7 +66,7 @@ def test_kernels_of_a_step_are_those_of_the_trace(tmp_path):
     """The same file as an independent reader counts it; a trace without kernels says so."""
     trace = Path(__file__).parents[1] / "data" / "traces" / "bert-small_h100_inference.json.gz"
     (tmp_path / "trace.json").write_bytes(gzip.decompress(trace.read_bytes()))
-    device = read_trace(trace).device
+    device = read(trace).device
     kernels = device.kind == KERNEL
     found = networks.launches(tmp_path / "trace.json", 2)
     assert found["launches"] == kernels.sum() / 2

@@ -14,7 +14,7 @@ from rooflines.gpu_check.laws import Profiled
 from rooflines.gpu_check.profiles import cases
 from rooflines.gpu_check.records import Device
 from rooflines.profiler.directory import file_stem, load
-from rooflines.profiler.trace.reader import read_trace
+from rooflines.profiler.trace.reader import read
 from rooflines.serial import read_json
 
 RUNS = Path(__file__).parents[1] / "data" / "gpu_runs"
@@ -27,7 +27,7 @@ NOT_KEPT = ("the GPU that was sampled did the work", "integrated power = energy 
 @pytest.mark.parametrize("name", sorted(path.name for path in RUNS.iterdir() if path.is_dir()))
 def test_a_recorded_run_obeys_its_laws(name):
     case, run = CASES[name], load(RUNS / name)
-    found = Profiled(DEVICE, run, rooflines.analyze(RUNS / name), read_trace(run.trace_path))
+    found = Profiled(DEVICE, run, rooflines.analyze(RUNS / name), read(run.trace_path))
     results = [law.check(name, found) for law in case.laws if not law.text.startswith(NOT_KEPT)]
     assert [one for one in results if one.outcome == "failed"] == []
     passed = {one.law for one in results if one.outcome == "ok"}

@@ -220,6 +220,6 @@ def test_a_capture_that_does_not_exist_is_refused_before_the_trace_is_read(tmp_p
 
 def test_a_capture_does_not_apply_to_several_ranks_and_must_exist(tmp_path):
     with pytest.raises(UsageError, match="capture does not apply to several ranks"):
-        rooflines.analyze([SGLANG, VLLM], capture=SGLANG_CAPTURE)
+        rooflines.report([SGLANG, VLLM], capture=SGLANG_CAPTURE)
     with pytest.raises(TraceError, match="capture trace not found"):
         rooflines.analyze(SGLANG, capture=tmp_path / "none.json")

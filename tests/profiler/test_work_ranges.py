@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 import rooflines
 from rooflines.errors import UsageError
-from rooflines.profiler.trace.reader import read_trace
+from rooflines.profiler.trace.reader import read
 from rooflines.profiler.trace.tree import tree
 from rooflines.profiler.work_ranges import PRECISIONS, RANGE_PREFIX, DeclaredWork, active, from_range_name, listening, range_name
 from rooflines.roofline.attribution.own import own
@@ -116,7 +116,7 @@ def test_the_profiler_s_trace_gives_the_declaration_back(tmp_path, name):
         with record_function(range_name(DeclaredWork(name, 1, 1, 1, 1))):  # as an older torch would write it
             pass
     recorded.export_chrome_trace(str(tmp_path / "trace.json"))
-    found = read_trace(tmp_path / "trace.json")
+    found = read(tmp_path / "trace.json")
     rows = own(count_calls(tree(found))).rows
     assert sorted((row.signature.name, row.calls, row.count.work) for row in rows) == [
         (name, 1, Work(1, 1, 1, 1)), (name, 2, Work(5, 7, 7, 0, "fp16")),

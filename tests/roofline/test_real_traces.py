@@ -13,7 +13,7 @@ import pytest
 
 from rooflines import pipeline
 from rooflines.profiler.trace.breakdown import step_breakdown
-from rooflines.profiler.trace.reader import read_trace
+from rooflines.profiler.trace.reader import read
 from rooflines.profiler.trace.tree import tree
 from rooflines.roofline.attribution.own import own
 from rooflines.roofline.resolvers.count import count as count_calls
@@ -36,7 +36,7 @@ def rows(name):
 
 
 def attributed(name):
-    trace = read_trace(DATA / f"{name}.json.gz")
+    trace = read(DATA / f"{name}.json.gz")
     calls = tree(trace)
     return trace, own(count_calls(calls))
 

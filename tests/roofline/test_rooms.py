@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import rooflines
-from rooflines.profiler.trace.reader import read_trace as read
+from rooflines.profiler.trace.reader import read
 from rooflines.profiler.trace.tree import tree
 from rooflines.reports.render.markdown import render
 from rooflines.reports.views.run import page

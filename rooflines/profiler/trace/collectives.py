@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rooflines.profiler.trace.records import COMMUNICATION, OPERATOR, Collective, Int32s, Int64s, Trace
+from rooflines.profiler.trace.records import COMMUNICATION, Exchange, Int32s, Int64s, Trace
 from rooflines.profiler.trace.signature import COLLECTIVE_DTYPES, DTYPE_BYTES, SCALAR_TYPES, Signature
 from rooflines.profiler.trace.tree import Calls, tree
 
@@ -22,25 +22,6 @@ _KINDS = (
     "barrier",
 )  # fmt: skip
 _NO_LETTERS = re.compile(r"[^a-z]+")
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """The data of a collective. ``kind`` is ``allreduce``, ``alltoall``, ... or ``other``; elements sent and received by this rank, of
-    ``dtype`` (``float32``); None if the trace does not record it. Without a noted ``group`` the stream is used.
-
-    ``bytes`` is the size by which NVIDIA's nccl-tests divide: the whole tensor, so that an all-gather counts what every rank has at the
-    end and a reduce-scatter what every rank has at the begin; of an uneven exchange the larger of what is sent and received.
-    """
-
-    kind: str
-    bytes: int | None = None
-    elements_in: int | None = None
-    elements_out: int | None = None
-    dtype: str | None = None
-    group: str | None = None
-    group_size: int | None = None
-    group_ranks: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +46,16 @@ class Collectives:
 def read_collectives(trace: Trace, calls: Calls | None = None) -> Collectives:
     """The collectives of ``trace``; ``calls`` is its call tree where that is known already."""
     kernels = np.flatnonzero(trace.device.kind == COMMUNICATION)
-    noted = trace.device.collective[kernels]
+    notes = trace.device.collective[kernels]
     numbers: dict[Exchange, int] = {}
     what = np.empty(len(kernels), np.int32)
-    of_noted = [numbers.setdefault(_noted(one), len(numbers)) for one in trace.collectives]
-    known = noted >= 0
-    what[known] = np.array(of_noted, np.int32)[noted[known]] if of_noted else 0
+    of_note = [numbers.setdefault(exchange, len(numbers)) for exchange in trace.collectives]
+    known = notes >= 0
+    what[known] = np.array(of_note, np.int32)[notes[known]] if of_note else 0
     if not known.all():
-        told = _Told(trace, calls or tree(trace))
+        calls = calls or tree(trace)
         for i in np.flatnonzero(~known).tolist():
-            what[i] = numbers.setdefault(told.of(int(kernels[i])), len(numbers))
+            what[i] = numbers.setdefault(_inferred(trace, calls, int(kernels[i])), len(numbers))
     device = trace.device
     return Collectives(what, device.stream[kernels], device.start_ns[kernels], device.end_ns[kernels], tuple(numbers))
 
@@ -113,54 +94,42 @@ def _elements(kind: str, elements_in: int | None, elements_out: int | None, size
     return max(elements_in or 0, elements_out or 0) or None
 
 
-def _noted(one: Collective) -> Exchange:
-    dtype = SCALAR_TYPES.get(COLLECTIVE_DTYPES.get(one.dtype, -1)) if one.dtype else None
+def noted(note: Exchange) -> Exchange:
+    """The collective that a process group notes on a communication kernel; the ``kind`` and ``dtype`` of ``note`` are as Kineto prints
+    them."""
     sent, received, size = (
-        value if value is not None and value >= 0 else None for value in (one.elements_in, one.elements_out, one.group_size)
+        value if value is not None and value >= 0 else None for value in (note.elements_in, note.elements_out, note.group_size)
     )
-    return _sized(Exchange(kind_of(one.name), None, sent, received, dtype, one.group, size, one.group_ranks))
+    dtype = SCALAR_TYPES.get(COLLECTIVE_DTYPES.get(note.dtype or "", -1))
+    return _sized(replace(note, kind=kind_of(note.kind), elements_in=sent, elements_out=received, dtype=dtype, group_size=size))
 
 
-class _Told:
+def _inferred(trace: Trace, calls: Calls, kernel: int) -> Exchange:
     """A collective without a note, inferred from the operators around its launch or from the kernel's name."""
+    around = [
+        trace.signatures[code] for code in trace.host.signature[list(calls.operators_around(int(calls.launch[kernel])))] if code >= 0
+    ]
+    known = [exchange for exchange in map(_told_by, around) if exchange.kind != "other"]
+    if not known:
+        return Exchange(kind_of(trace.names[trace.device.name[kernel]]))
+    # The innermost operator says what is done; the one that knows most says with how much.
+    alike = [exchange for exchange in known if exchange.kind == known[0].kind]
+    return max(alike, key=lambda one: (one.bytes is not None) + (one.elements_in is not None) + (one.elements_out is not None))
 
-    def __init__(self, trace: Trace, calls: Calls) -> None:
-        self._trace, self._calls = trace, calls
 
-    def of(self, kernel: int) -> Exchange:
-        around = [found for found in map(self._told_by, self._operators(kernel)) if found.kind != "other"]
-        by_name = kind_of(self._trace.names[self._trace.device.name[kernel]])
-        if not around:
-            return Exchange(by_name)
-        # The innermost operator says what is done; the one that knows most says with how much.
-        kind = around[0].kind
-        alike = [found for found in around if found.kind == kind]
-        return max(alike, key=lambda one: (one.bytes is not None) + (one.elements_in is not None) + (one.elements_out is not None))
-
-    def _operators(self, kernel: int) -> list[Signature]:
-        """The signatures of the operators around the kernel's launch, the innermost first."""
-        host, parent = self._trace.host, self._calls.parent
-        at = int(self._calls.launch[kernel])
-        found = []
-        while at >= 0:
-            if host.kind[at] == OPERATOR and host.signature[at] >= 0:
-                found.append(self._trace.signatures[host.signature[at]])
-            at = int(parent[at])
-        return found
-
-    def _told_by(self, signature: Signature) -> Exchange:
-        if signature.name == "record_param_comms":
-            name, elements_in, elements_out, dtype = (signature.arg(index, None) for index in range(4))
-            sent, received = (value if isinstance(value, int) else None for value in (elements_in, elements_out))
-            return _sized(Exchange(kind_of(name) if isinstance(name, str) else "other", None, sent, received, SCALAR_TYPES.get(dtype)))
-        namespace, _, name = signature.name.partition(":")
-        if namespace not in ("nccl", "c10d", "_c10d_functional"):
-            return Exchange("other")
-        kind = kind_of(name)
-        tensors = signature.tensors
-        dtype = tensors[0].dtype if tensors else None
-        if namespace == "c10d" and len(tensors) == 2:  # what is written comes first
-            return _sized(Exchange(kind, None, tensors[1].numel, tensors[0].numel, dtype))
-        elements = sum(tensor.numel for tensor in tensors) or None
-        both = kind in ("allreduce", "broadcast", "reduce")
-        return _sized(Exchange(kind, None, elements, elements if both else None, dtype))
+def _told_by(signature: Signature) -> Exchange:
+    if signature.name == "record_param_comms":
+        name, elements_in, elements_out, dtype = (signature.arg(index, None) for index in range(4))
+        sent, received = (value if isinstance(value, int) else None for value in (elements_in, elements_out))
+        return _sized(Exchange(kind_of(name) if isinstance(name, str) else "other", None, sent, received, SCALAR_TYPES.get(dtype)))
+    namespace, _, name = signature.name.partition(":")
+    if namespace not in ("nccl", "c10d", "_c10d_functional"):
+        return Exchange("other")
+    kind = kind_of(name)
+    tensors = signature.tensors
+    dtype = tensors[0].dtype if tensors else None
+    if namespace == "c10d" and len(tensors) == 2:  # what is written comes first
+        return _sized(Exchange(kind, None, tensors[1].numel, tensors[0].numel, dtype))
+    elements = sum(tensor.numel for tensor in tensors) or None
+    both = kind in ("allreduce", "broadcast", "reduce")
+    return _sized(Exchange(kind, None, elements, elements if both else None, dtype))

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from rooflines.arguments import arg
 from rooflines.errors import TraceError
 from rooflines.profiler.trace import intervals
+from rooflines.profiler.trace.collectives import noted
 from rooflines.profiler.trace.communication_kernels import communicates
 from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.document import FLOATS_ROUND_FROM_US, Args, Event
@@ -35,8 +36,8 @@ from rooflines.profiler.trace.records import (
     PYTHON,
     RUNTIME,
     STEP_PREFIX,
-    Collective,
     DeviceEvents,
+    Exchange,
     Frames,
     HostEvents,
     Int32s,
@@ -46,7 +47,7 @@ from rooflines.profiler.trace.records import (
     MemoryEvents,
     ReadOptions,
 )
-from rooflines.profiler.trace.signature import COLLECTIVE_DTYPES, Signature, collective, from_kineto
+from rooflines.profiler.trace.signature import Signature, collective, from_kineto
 from rooflines.profiler.work_ranges import RANGE_PREFIX, from_range_name
 from rooflines.units import si
 
@@ -101,7 +102,7 @@ class Columns:
     def __init__(self, options: ReadOptions) -> None:
         self.names = _Codes(_meaning)
         self.signatures: list[Signature] = []
-        self.collectives: list[Collective] = []
+        self.collectives: list[Exchange] = []
         self.launch_shapes: list[LaunchShape] = []
         self.kernels: list[LaunchRecord] = []
         self.frame_names = _Codes(_is_place)
@@ -177,8 +178,8 @@ class Columns:
         meaning = self.names.meanings[name]
         # In this order: our own marks count in any category, and the note of a process group is the operator that it notes.
         marked = (kind == OPERATOR) & (meaning & _IS_MARK > 0)
-        noted = (kind == ANNOTATION) & (meaning & _IS_NCCL > 0)
-        kind[marked], kind[noted] = ANNOTATION, OPERATOR
+        of_group = (kind == ANNOTATION) & (meaning & _IS_NCCL > 0)
+        kind[marked], kind[of_group] = ANNOTATION, OPERATOR
         args = [event.args or _NO_ARGS for event in events]
         signature = np.full(len(events), -1, np.int32)
         for i in np.flatnonzero(meaning & _IS_DECLARED).tolist():
@@ -220,9 +221,9 @@ class Columns:
         exchanges = np.array([communicates(self.names.listed[code]) for code in codes.tolist()], bool)[which]
         exchanges |= np.array([isinstance(values.collective, str) and values.collective != "" for values in args], bool)
         kind[(kind == KERNEL) & exchanges] = COMMUNICATION
-        noted = np.full(len(events), -1, np.int32)
+        collectives = np.full(len(events), -1, np.int32)
         for i in np.flatnonzero(kind == COMMUNICATION).tolist():
-            noted[i] = self._collective(args[i])
+            collectives[i] = self._collective(args[i])
         self._keep(self._device, (
             kind, name,
             # The process of a device event is its device, where the event itself does not say.
@@ -230,7 +231,7 @@ class Columns:
             integers([event.tid if values.stream is None else values.stream for event, values in zip(events, args, strict=True)], 0),
             start, end,
             correlations(args, np.ones(len(args), bool)),
-            noted,
+            collectives,
             self._launch_shapes(args),
             integers([values.graph_node for values in args], 0),
         ))  # fmt: skip
@@ -298,8 +299,8 @@ class Columns:
             if number is None:
                 key, code, values = keys[i], codes[i], args[i]
                 if (number := self._codes.get(key)) is None:
-                    noted = code == note and values.collective is not None
-                    signature = collective(_NOTE, *_message(values)) if noted else self._operator(code, values)
+                    is_note = code == note and values.collective is not None
+                    signature = collective(_NOTE, *_message(values)) if is_note else self._operator(code, values)
                     number = self._number(key, self.signatures, signature)
                 numbers[i] = number
         return numbers  # type: ignore[return-value]
@@ -329,16 +330,10 @@ class Columns:
         if what is None:
             return -1
         number = integer(args.group)
-        noted = Collective(
-            what,
-            integer(args.elements_in),
-            integer(args.elements_out),
-            dtype if dtype in COLLECTIVE_DTYPES else None,
-            _word(args.group) or (None if number is None else str(number)),
-            integer(args.group_size),
-            _ranks(args.group_ranks),
-        )
-        return self._number(noted, self.collectives, noted, 1000 + 4 * (len(what) + len(noted.group or "")))
+        group = _word(args.group) or (None if number is None else str(number))
+        sizes = integer(args.elements_in), integer(args.elements_out)
+        exchange = noted(Exchange(what, None, *sizes, dtype, group, integer(args.group_size), _ranks(args.group_ranks)))
+        return self._number(exchange, self.collectives, exchange, 1000 + 4 * (len(what) + len(group or "")))
 
     def _number(self, key: Any, records: list[Any], record: Any, held_bytes: int = 1000) -> int:
         """The number of ``record`` among ``records``, to which it is added unless its ``key`` is known."""

@@ -15,8 +15,8 @@ import numpy as np
 
 from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.launches import LAUNCHING
-from rooflines.profiler.trace.nesting import Mask, covered, innermost
-from rooflines.profiler.trace.records import ANNOTATION, RUNTIME, Int64s, Trace
+from rooflines.profiler.trace.nesting import covered, innermost
+from rooflines.profiler.trace.records import ANNOTATION, RUNTIME, Int64s, Mask, Trace
 from rooflines.profiler.trace.request_marks import request_mark
 from rooflines.profiler.trace.tree import Calls
 
@@ -49,9 +49,7 @@ class Replay:
     step: int = -1
 
 
-def captured_graphs(
-    calls: Calls,
-) -> list[CapturedGraph]:
+def captured_graphs(calls: Calls) -> list[CapturedGraph]:
     """The graphs captured in the trace, in the order of time; ``launch`` is the host event that launched each device event."""
     host = calls.trace.host
     begins, ends = (np.flatnonzero(_calls(calls.trace, word)) for word in (_BEGIN, _END))
@@ -85,9 +83,7 @@ def captured_graphs(
     return graphs
 
 
-def replays(
-    calls: Calls,
-) -> list[Replay]:
+def replays(calls: Calls) -> list[Replay]:
     """The launches of graphs that ran something, in the order of time."""
     host = calls.trace.host
     launched = is_graph_launch(calls.trace)
@@ -109,12 +105,7 @@ def is_graph_launch(trace: Trace) -> Mask:
 
 def _calls(trace: Trace, *words: str) -> Mask:
     """The runtime calls with one of these words in their names."""
-    runtime = trace.host.kind == RUNTIME
-    chosen = np.zeros(len(trace.names) + 1, bool)
-    for code in np.flatnonzero(np.bincount(trace.host.name[runtime])).tolist():
-        chosen[code] = any(word in trace.names[code] for word in words)
-    found: Mask = chosen[trace.host.name] & runtime
-    return found
+    return trace.named(lambda name: any(word in name for word in words), RUNTIME)
 
 
 def _tokens(calls: Calls, events: Int64s, tokens_of: Callable[[str], int | None]) -> tuple[list[int | None], list[int]]:

@@ -14,8 +14,7 @@ from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.breakdown import host_intervals
 from rooflines.profiler.trace.graphs import is_graph_launch
 from rooflines.profiler.trace.intervals import Intervals
-from rooflines.profiler.trace.nesting import Mask
-from rooflines.profiler.trace.records import ANNOTATION, RUNTIME, Int64s, Trace
+from rooflines.profiler.trace.records import ANNOTATION, RUNTIME, Int64s, Mask, Trace
 from rooflines.profiler.trace.tree import OUTSIDE, Calls
 from rooflines.profiler.trace.windows import at_launch
 
@@ -38,7 +37,7 @@ def idle_causes(calls: Calls, gaps: Intervals) -> dict[str, Intervals]:
         ended &= calls.trace.device.start_ns[first] == gaps[:, 1]
     launched_by = np.where(ended, calls.launch[first] if len(calls.launch) else -1, -1)
     known = (launched_by >= 0) | ~ended
-    began = np.where(ended & known & (len(calls.trace.host) > 0), _start_of(calls.trace, launched_by), gaps[:, 1])[known]
+    began = np.where(ended & known & (len(calls.trace.host) > 0), at_launch(calls.trace.host.start_ns, launched_by), gaps[:, 1])[known]
     began = np.where((launched_by >= 0)[known], _working_until(calls.trace, launched_by[known], began), began)
     waiting_from = np.clip(began, gaps[known, 0], gaps[known, 1])
     ends, by_graph = gaps[known, 1], at_launch(is_graph_launch(calls.trace), launched_by)[known]
@@ -46,7 +45,7 @@ def idle_causes(calls: Calls, gaps: Intervals) -> dict[str, Intervals]:
     without_work = intervals.union(gaps[known, 0], waiting_from)
     loading = intervals.intersect(without_work, data_loading(calls))
     rest = intervals.subtract(without_work, loading)
-    synchronising = intervals.intersect(rest, _synchronisation(calls))
+    synchronising = intervals.intersect(rest, host_intervals(calls, calls.trace.named(is_wait, RUNTIME)))
     return {
         "host_bound": intervals.subtract(rest, synchronising),
         "kernel_wait": intervals.union(waiting_from[~long], ends[~long]),
@@ -81,7 +80,7 @@ def _working_until(trace: Trace, calls: Int64s, began: Int64s) -> Int64s:
     if not len(trace.host):
         return began
     ends = trace.host.end_ns[calls]
-    waits = np.array([is_wait(name) for name in trace.names], bool)[trace.host.name[calls]]
+    waits = trace.named(is_wait)[calls]
     return np.where(~waits & (ends - began > _LONGEST_ARRIVAL_NS), ends, began)
 
 
@@ -90,16 +89,6 @@ def is_wait(name: str) -> bool:
     return any(word in name for word in _WAITS) and not any(word in name for word in _DOES_NOT_WAIT)
 
 
-def _start_of(trace: Trace, events: Int64s) -> Int64s:
-    """When host events began; anything at all for those that are none (-1)."""
-    return trace.host.start_ns[events] if len(trace.host) else np.zeros(len(events), np.int64)
-
-
 def data_loading(calls: Calls) -> Intervals:
     """The intervals in which any thread was in a data loader."""
     return host_intervals(calls, (calls.trace.host.kind == ANNOTATION) & (calls.phase == OUTSIDE))
-
-
-def _synchronisation(calls: Calls) -> Intervals:
-    waits = np.array([is_wait(name) for name in calls.trace.names], bool)
-    return host_intervals(calls, (calls.trace.host.kind == RUNTIME) & waits[calls.trace.host.name])

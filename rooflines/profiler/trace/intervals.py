@@ -124,11 +124,5 @@ def intersect(left: Intervals, right: Intervals) -> Intervals:
     """The part that is in both sets."""
     if left.size == 0 or right.size == 0:
         return np.empty((0, 2), np.int64)
-    # For each left interval, the right ones that can touch it are a contiguous run.
-    begin = np.searchsorted(right[:, 1], left[:, 0], side="right")
-    stop = np.searchsorted(right[:, 0], left[:, 1], side="left")
-    counts = np.maximum(stop - begin, 0)
-    index = np.repeat(np.arange(len(left)), counts)
-    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    other = begin[index] + within
-    return union(np.maximum(left[index, 0], right[other, 0]), np.minimum(left[index, 1], right[other, 1]))
+    _, starts, ends = split(left[:, 0], left[:, 1], right)
+    return union(starts, ends)

@@ -18,6 +18,11 @@ LAUNCHING = ("Launch", "Memcpy", "Memset", "Enqueue")
 _EXCHANGING = ("c10d::", "_c10d_functional::", "c10d_functional::", "nccl:", "record_param_comms", "symm_mem::")
 
 
+def is_launch(name: str) -> bool:
+    """Whether a runtime call of this name launches work."""
+    return any(word in name for word in LAUNCHING)
+
+
 def launching(trace: Trace) -> tuple[Int64s, int]:
     """The host event that launched each device event (same correlation id), -1 where it is not in the trace, and the number of ids that
     several calls could have launched with.
@@ -30,7 +35,7 @@ def launching(trace: Trace) -> tuple[Int64s, int]:
     if not len(calls) or not len(device):
         return np.full(len(device), -1, np.int64), 0
     # By id; of one id those that launch, each in the order of time.
-    other = ~np.array([any(word in name for word in LAUNCHING) for name in trace.names], bool)[host.name[calls]]
+    other = ~trace.named(is_launch)[calls]
     order = np.lexsort((host.start_ns[calls], other, host.correlation[calls]))
     calls, other = calls[order], other[order]
     ids, first, several = np.unique(host.correlation[calls], return_index=True, return_counts=True)
@@ -68,11 +73,10 @@ def launched_by_collectives(trace: Trace, after: Int64s, launch: Int64s) -> Trac
 
     ``after`` and ``launch`` are those of ``Calls``.
     """
-    host, device = trace.host, trace.device
-    named = np.array([name.startswith(_EXCHANGING) for name in trace.names], bool)
-    if not named.any() or not len(host):
+    device = trace.device
+    exchanging = trace.named(lambda name: name.startswith(_EXCHANGING))
+    if not exchanging.any():
         return trace
-    exchanging = named[host.name]
     exchanging |= covered(exchanging, after)
     kind = np.where((launch >= 0) & exchanging[launch], COMMUNICATION, device.kind).astype(device.kind.dtype)
     return replace(trace, device=replace(device, kind=kind))

@@ -11,9 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rooflines.profiler.trace.distinct import distinct
-
-Mask = npt.NDArray[np.bool_]
-Int64s = npt.NDArray[np.int64]
+from rooflines.profiler.trace.records import Int64s, Mask
 
 # Each round clips what its caller's end has become; real traces need one, rounding errors at most a few.
 _ROUNDS = 64

@@ -31,7 +31,7 @@ _NAME_LENGTH = 200
 _MANY_FRAMES = 0.1
 
 
-def read_trace(path: Path | str, options: ReadOptions = READ_DEFAULTS) -> Trace:
+def read(path: Path | str, options: ReadOptions = READ_DEFAULTS) -> Trace:
     """Read the trace in ``path`` (JSON, plain or compressed by gzip or zstd; a file or a URL).
 
     Raises TraceError when the file is missing, truncated, corrupt, too large, or no PyTorch trace.
@@ -41,7 +41,7 @@ def read_trace(path: Path | str, options: ReadOptions = READ_DEFAULTS) -> Trace:
 
 
 def parse_trace(data: bytes, origin: str = "trace", options: ReadOptions = READ_DEFAULTS) -> Trace:
-    """``read_trace`` for the JSON's bytes already in memory; ``origin`` names them in errors."""
+    """``read`` for the JSON's bytes already in memory; ``origin`` names them in errors."""
     parts = (data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES))
     return whole_part(_read(parts, origin, options, [] if options.partial else None))
 
@@ -166,7 +166,7 @@ def whole_part(trace: Trace) -> Trace:
     if trace.cut_ns is None:
         return trace
     host, notes = trace.host, []
-    is_step = (host.kind == ANNOTATION) & np.array([is_step_mark(name) for name in trace.names], bool)[host.name]
+    is_step = trace.named(is_step_mark, ANNOTATION)
     on_device, lacking = len(trace.device) > 0, lacks_device(trace)
     whole = is_step & (host.end_ns <= trace.cut_ns) & (not on_device and not lacking)
     keep = ~is_step | whole

@@ -5,6 +5,7 @@ Kinds are small integers. Times are nanoseconds on the trace's own clock.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +15,7 @@ from rooflines.profiler.trace.signature import Signature
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
 
 # Kinds of host events.
 OPERATOR, ANNOTATION, PYTHON, RUNTIME = 0, 1, 2, 3
@@ -40,8 +42,17 @@ class ReadOptions:
 READ_DEFAULTS = ReadOptions()
 
 
+class _Columns:
+    """Columns of equal length, one entry per event."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(getattr(self, self.__slots__[0]))
+
+
 @dataclass(frozen=True, slots=True)
-class HostEvents:
+class HostEvents(_Columns):
     """Events of threads: operators, annotations, modules of the Python stack, runtime calls; sorted by thread, start, longest first.
 
     ``name`` indexes ``Trace.names``, ``signature`` indexes ``Trace.signatures`` (-1: none), ``sequence`` is autograd's number (-1:
@@ -60,12 +71,9 @@ class HostEvents:
     correlation: Int64s
     kernel: Int32s
 
-    def __len__(self) -> int:
-        return len(self.kind)
-
 
 @dataclass(frozen=True, slots=True)
-class DeviceEvents:
+class DeviceEvents(_Columns):
     """Events of accelerators: kernels, copies, memsets, collectives; sorted by start. ``device`` is the ordinal in the trace.
 
     ``collective`` indexes ``Trace.collectives`` and ``shape`` indexes ``Trace.launch_shapes`` (-1: none, or the trace does not say).
@@ -83,12 +91,9 @@ class DeviceEvents:
     shape: Int32s
     graph_node: Int64s
 
-    def __len__(self) -> int:
-        return len(self.kind)
-
 
 @dataclass(frozen=True, slots=True)
-class Frames:
+class Frames(_Columns):
     """Functions of the Python stack that have a file and a line, those of torch and of Python's own modules left out; sorted by
     thread, start, longest first. ``name`` indexes ``Trace.frame_names`` (``train.py(41): step``)."""
 
@@ -97,19 +102,19 @@ class Frames:
     start_ns: Int64s
     end_ns: Int64s
 
-    def __len__(self) -> int:
-        return len(self.name)
-
 
 @dataclass(frozen=True, slots=True)
-class Collective:
-    """The note of a process group on a communication kernel: elements sent and received by this rank, of ``dtype``.
+class Exchange:
+    """The data of a collective. ``kind`` is ``allreduce``, ``alltoall``, ... or ``other``; elements sent and received by this rank, of
+    ``dtype`` (``float32``); None if the trace does not record it. ``group`` is the name of its process group, ``group_ranks`` are the
+    ranks in it.
 
-    ``group`` is the name of the process group, ``group_size`` its number of ranks and ``group_ranks`` which of the ranks these
-    are; None for what the trace leaves out.
+    ``bytes`` is the size by which NVIDIA's nccl-tests divide: the whole tensor, so that an all-gather counts what every rank has at the
+    end and a reduce-scatter what every rank has at the begin; of an uneven exchange the larger of what is sent and received.
     """
 
-    name: str
+    kind: str
+    bytes: int | None = None
     elements_in: int | None = None
     elements_out: int | None = None
     dtype: str | None = None
@@ -119,16 +124,13 @@ class Collective:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryEvents:
+class MemoryEvents(_Columns):
     """Allocations (positive ``size_bytes``) and frees (negative), sorted by time; ``device_type`` 0 is the CPU."""
 
     time_ns: Int64s
     thread: Int32s
     size_bytes: Int64s
     device_type: Int64s
-
-    def __len__(self) -> int:
-        return len(self.time_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,7 @@ class Trace:
     memory: MemoryEvents
     names: list[str]
     signatures: list[Signature]
-    collectives: list[Collective]
+    collectives: list[Exchange]
     launch_shapes: list[LaunchShape] = field(default_factory=list)
     kernels: list[LaunchRecord] = field(default_factory=list)
     frames: Frames = field(default_factory=lambda: Frames(*np.empty((4, 0), np.int64)))
@@ -195,6 +197,11 @@ class Trace:
     def began_ns(self) -> int:
         """The time of the first event of host and device."""
         return min((int(events.start_ns.min()) for events in (self.host, self.device) if len(events)), default=0)
+
+    def named(self, test: Callable[[str], bool], *kinds: int) -> Mask:
+        """The host events of ``kinds`` (of all kinds without) whose names pass ``test``; each distinct name is asked once."""
+        passed: Mask = np.array([*map(test, self.names), False], bool)[self.host.name]
+        return passed & np.isin(self.host.kind, kinds) if kinds else passed
 
     @property
     def shapes_recorded(self) -> bool | None:

@@ -35,9 +35,7 @@ class RequestMark:
     keys: int | None = None
     tokens_squared: int | None = None
     tokens_times_keys: int | None = None
-    prefill_tokens: int | None = None
     decode_requests: int | None = None
-    decode_tokens: int | None = None
     parts: tuple[tuple[int, ...], ...] | None = None
     is_draft: bool = False
 
@@ -96,9 +94,7 @@ def _mark(prefill: _Group | None, decode: _Group | None, is_draft: bool = False)
     drafts = is_draft or (decode is not None and tokens is not None and tokens > decode.requests)
     return RequestMark(
         kind, *sums,
-        prefill_tokens=prefill.tokens if prefill is not None and kind != "decode" else None,
         decode_requests=decode.requests if decode is not None and kind != "prefill" else None,
-        decode_tokens=tokens if kind != "prefill" else None,
         parts=parts if kind == "mixed" and all(len(part) == len(sums) for part in parts) else None,
         is_draft=drafts,
     )  # fmt: skip

@@ -18,15 +18,8 @@ from typing import Any, Final
 
 import msgspec
 
-
-class MissingType:
-    """The type of ``MISSING``: an argument that the call had and the trace did not record."""
-
-    def __repr__(self) -> str:
-        return "MISSING"
-
-
-MISSING: Final = MissingType()
+# An argument that the call had and the trace did not record.
+MISSING: Final = msgspec.UNSET
 
 DTYPE_BYTES: Final[dict[str, int]] = {
     "float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "complex64": 8, "complex128": 16, "complex32": 4,
@@ -113,7 +106,7 @@ class TensorArg:
         return self.distinct * self.itemsize
 
 
-Argument = Any  # TensorArg | tuple[TensorArg, ...] | int | float | bool | str | tuple[int | float | bool, ...] | None | MissingType
+Argument = Any  # TensorArg | tuple[TensorArg, ...] | int | float | bool | str | tuple[int | float | bool, ...] | None | UnsetType
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +185,7 @@ def _argument(dims: Any, kind: Any, strides: Any, concrete: Any, list_dtype: str
     return MISSING
 
 
-def _tensor_list(dims: Any, strides: Any, dtype: str) -> tuple[TensorArg, ...] | MissingType:
+def _tensor_list(dims: Any, strides: Any, dtype: str) -> tuple[TensorArg, ...] | msgspec.UnsetType:
     if not isinstance(dims, list):
         return ()
     rows = strides if isinstance(strides, list) and len(strides) == len(dims) else [None] * len(dims)

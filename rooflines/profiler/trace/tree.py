@@ -15,6 +15,7 @@ step.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,8 +23,8 @@ import numpy.typing as npt
 
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.distinct import distinct
-from rooflines.profiler.trace.launches import LAUNCHING, launched_by_collectives, launching
-from rooflines.profiler.trace.nesting import Mask, innermost, nest, parents
+from rooflines.profiler.trace.launches import is_launch, launched_by_collectives, launching
+from rooflines.profiler.trace.nesting import innermost, nest, parents
 from rooflines.profiler.trace.records import (
     ANNOTATION,
     MODULE_PREFIX,
@@ -33,6 +34,7 @@ from rooflines.profiler.trace.records import (
     STEP_PREFIX,
     HostEvents,
     Int64s,
+    Mask,
     Trace,
 )
 from rooflines.profiler.trace.request_marks import RequestMark, request_mark
@@ -109,6 +111,19 @@ class Calls:
     batches: tuple[RequestMark, ...] = ()
     notes: tuple[str, ...] = ()
 
+    @property
+    def above(self) -> Int64s:
+        """The operator around each event, -1 for none."""
+        return np.where(self.parent >= 0, self.operator[self.parent], -1) if len(self.parent) else self.parent
+
+    def operators_around(self, event: int) -> Iterator[int]:
+        """The operators that are or enclose ``event`` (-1: none), the innermost first."""
+        at = int(self.operator[event]) if event >= 0 else -1
+        while at >= 0:
+            yield at
+            parent = int(self.parent[at])
+            at = int(self.operator[parent]) if parent >= 0 else -1
+
 
 def module_annotation(path: str, kind: str) -> str:
     """The name of the range that marks one forward of a module in a trace."""
@@ -130,16 +145,16 @@ def tree(trace: Trace) -> Calls:
     begin = _begins(host, end, innermost(is_node, after), forward, marks)
     phase = _phases(host, after, is_node, is_forward, marks, begin)
     phase[is_step] = FORWARD
-    launches = np.array([any(word in name for word in LAUNCHING) for name in trace.names], bool)[host.name]
-    began = host.start_ns[is_operator | ((host.kind == RUNTIME) & launches)]
-    found = _found_steps(host, np.flatnonzero(is_step), began)
+    began = host.start_ns[is_operator | trace.named(is_launch, RUNTIME)]
+    kept, bounds, overlapping = _steps(host, np.flatnonzero(is_step))
+    found = _Steps(*_with_work(began, kept, bounds), overlapping=overlapping)
     batches = _batches(host, np.flatnonzero(is_annotation & marks.is_batch[host.name]), began, marks)
     working = intervals.union(host.start_ns[is_operator], end[is_operator])
     # The profiler's steps count where they enclose more: a batch may be a part of a larger step.
     if len(batches.marks) and _WHOLE * batches.enclosed_ns(working) >= found.enclosed_ns(working):
         found = batches
     if not len(found.marks):
-        updates = np.flatnonzero(is_annotation & marks.is_update[host.name] & (innermost(is_node, after) < 0))
+        updates = np.flatnonzero(trace.named(_is_update, ANNOTATION) & (innermost(is_node, after) < 0))
         found = _updated(host, updates, np.sort(host.start_ns[is_node]), began)
     launch, shared_ids = launching(trace)
     return Calls(
@@ -178,20 +193,13 @@ class _Steps:
 
     marks: Int64s
     bounds: Int64s
-    overlapping: int
-    empty: int
+    empty: int = 0
+    overlapping: int = 0
     batches: tuple[RequestMark, ...] = ()
 
     def enclosed_ns(self, working: intervals.Intervals) -> int:
         """Nanoseconds of ``working`` inside of the steps."""
         return int(intervals.covered(working, self.bounds).sum())
-
-
-def _found_steps(host: HostEvents, marks: Int64s, began: Int64s) -> _Steps:
-    """The profiler's steps."""
-    kept, bounds, overlapping = _steps(host, marks)
-    kept, bounds, empty = _with_work(began, kept, bounds)
-    return _Steps(kept, bounds, overlapping, empty)
 
 
 def _batches(host: HostEvents, marks: Int64s, began: Int64s, names: _Marks) -> _Steps:
@@ -210,7 +218,7 @@ def _batches(host: HostEvents, marks: Int64s, began: Int64s, names: _Marks) -> _
     kept, bounds, empty = _with_work(began, outer, bounds)
     calls = (host.kind == OPERATOR) | (host.kind == RUNTIME)
     bounds = _until_next(bounds, host.start_ns[calls], host.end_ns[calls])
-    return _Steps(kept, bounds, len(others) - int(inner.sum()), empty, tuple(batches[mark] for mark in kept.tolist()))
+    return _Steps(kept, bounds, empty, len(others) - int(inner.sum()), tuple(batches[mark] for mark in kept.tolist()))
 
 
 def _updated(host: HostEvents, updates: Int64s, nodes: Int64s, began: Int64s) -> _Steps:
@@ -220,14 +228,15 @@ def _updated(host: HostEvents, updates: Int64s, nodes: Int64s, began: Int64s) ->
     step with work behind it is none: nothing says that the step is what the trace repeats.
     """
     updates, ranges, _ = _steps(host, updates)
+    nothing = _Steps(updates[:0], ranges[:0])
     if not len(ranges) or not len(began):
-        return _Steps(updates[:0], ranges[:0], 0, 0)
+        return nothing
     last = np.searchsorted(nodes, ranges[1:, 0]) > np.searchsorted(nodes, ranges[:-1, 1])
     last = np.append(last if len(nodes) else np.ones(len(last), bool), True)
     ends = ranges[last, 1]
     if len(ends) == 1 and began.max() > ends[0]:
-        return _Steps(updates[:0], ranges[:0], 0, 0)
-    return _Steps(updates[last], np.stack((np.append(min(began.min(), ranges[0, 0]), ends[:-1]), ends), axis=1), 0, 0)
+        return nothing
+    return _Steps(updates[last], np.stack((np.append(min(began.min(), ranges[0, 0]), ends[:-1]), ends), axis=1))
 
 
 def _until_next(bounds: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
@@ -450,6 +459,10 @@ def _forward_operators(host: HostEvents) -> Int64s:
     return found
 
 
+def _is_update(name: str) -> bool:
+    return name.startswith("Optimizer.step#")
+
+
 def is_backward_node(name: str) -> bool:
     """Whether an operator of this name is a node of autograd's graph, run by its engine (``autograd::engine::evaluate_function: ...``).
 
@@ -465,17 +478,11 @@ class _Marks:
         """``annotated`` are the names that ranges have: only these are ranges of the program."""
         self.modules: list[Module] = []
         self.is_instance: list[bool] = []
-        self.module = np.full(len(names), -1, np.int64)
-        self.phase = np.full(len(names), -1, np.int64)
-        self.is_step = np.zeros(len(names), bool)
-        self.is_batch = np.zeros(len(names), bool)
         self.batches: dict[int, RequestMark] = {}
-        self.is_node = np.zeros(len(names), bool)
-        self.is_optimizer = np.zeros(len(names), bool)
-        self.is_update = np.array([name.startswith("Optimizer.step#") for name in names], bool)
+        self.module, self.phase, self.range_phase = (np.full(len(names), -1, np.int64) for _ in range(3))
+        self.is_step, self.is_batch, self.is_node, self.is_optimizer = (np.zeros(len(names), bool) for _ in range(4))
         self.trains = any(map(_OF_TRAINING.search, names))
         self.is_graph = np.array(["GraphLaunch" in name for name in names], bool)
-        self.range_phase = np.full(len(names), -1, np.int64)
         ranges: dict[str, list[int]] = {}
         for code, name in enumerate(names):
             if name.startswith(MODULE_PREFIX):

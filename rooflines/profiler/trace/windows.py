@@ -15,10 +15,8 @@ import numpy.typing as npt
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.distinct import distinct_rows
 from rooflines.profiler.trace.intervals import Intervals
-from rooflines.profiler.trace.records import OPERATOR, Int64s
+from rooflines.profiler.trace.records import OPERATOR, Int64s, Mask
 from rooflines.profiler.trace.tree import Calls
-
-Mask = npt.NDArray[np.bool_]
 
 
 def step_window(calls: Calls) -> Intervals | None:
@@ -53,7 +51,7 @@ def whole_window(calls: Calls) -> Intervals:
 
 def inside(times_ns: Int64s, window: Intervals) -> Mask:
     """Mask of the ``times_ns`` in the window."""
-    at = np.searchsorted(window[:, 0], times_ns, side="right") - 1
+    at = step_number(times_ns, window)
     return (at >= 0) & (times_ns < window[np.maximum(at, 0), 1]) if len(window) else np.zeros(len(times_ns), bool)
 
 

@@ -18,8 +18,8 @@ from rooflines.roofline.analysis import Analysis, Example, Kernel, OperatorRow, 
 from rooflines.roofline.shapes import tensors
 from rooflines.units import percent, seconds
 
-# ("operator", index of the row), ("unmodelled", its index) or ("idle", cause).
-Key = tuple[str, int | str]
+# The place of a row in ``Analysis.rows``, or a cause of idle time.
+Key = int | str
 
 # Hidden time below this share of a step is not worth a sentence.
 WORTH_SAYING = 0.01
@@ -123,7 +123,7 @@ class Case:
         self.of = "the step" if analysis.basis.per == "step" else "the trace"
         self.given: list[Setting | str] = []  # what was suggested already
         self._taken: dict[Key, float] = {}
-        self._ran = {key: Ran(key, row, 0.0).whole() for key, row in _rows(analysis)}
+        self._ran: dict[Key, Ran] = {place: Ran(place, row, 0.0).whole() for place, row in enumerate(analysis.rows)}
 
     @property
     def on_device(self) -> bool:
@@ -155,13 +155,9 @@ class Case:
         return min(1.0, next(reached, 1.0))
 
     @cached_property
-    def _fastest(self) -> list[tuple[Key, OperatorRow]]:
+    def _fastest(self) -> list[tuple[int, OperatorRow]]:
         """The products and convolutions near the compute roof, those that reach most of it first."""
-        rows = [
-            (key, row)
-            for key, row in _rows(self.analysis)
-            if isinstance(row, OperatorRow) and row.category in ("matmul", "convolution")
-        ]
+        rows = ((place, row) for place, row in enumerate(self.analysis.operators) if row.category in ("matmul", "convolution"))
         return sorted((one for one in rows if computes(one[1])), key=lambda one: -(one[1].efficiency or 0.0))
 
     def ran(self, chosen: Callable[[Ran], bool] = lambda _: True) -> list[Ran]:
@@ -170,7 +166,7 @@ class Case:
 
     def idle_s(self, cause: str) -> float:
         """Idle time of one cause that no advice is about yet."""
-        return max(0.0, idle_of(self.analysis, cause) - self._taken.get(("idle", cause), 0.0))
+        return max(0.0, idle_of(self.analysis, cause) - self._taken.get(cause, 0.0))
 
     def take(self, advice: Advice) -> None:
         """Give its times to a piece of advice."""
@@ -182,13 +178,8 @@ class Case:
 
     def example(self, advice: Advice) -> Example | None:
         """Where the operator with most of the time of ``advice`` runs longest; None of idle time."""
-        rows: dict[str, tuple[OperatorRow | Unmodelled, ...]] = {
-            "operator": self.analysis.operators, "unmodelled": self.analysis.unmodelled
-        }  # fmt: skip
-        for kind, place in sorted(advice.of, key=lambda key: -advice.of[key]):
-            if kind in rows and isinstance(place, int):
-                return rows[kind][place].example
-        return None
+        places = sorted((key for key in advice.of if isinstance(key, int)), key=lambda place: -advice.of[place])
+        return self.analysis.rows[places[0]].example if places else None
 
     def left_out(self, advice: Advice) -> str:
         """The time of its operators that other kernels hide, if that is worth a sentence."""
@@ -214,13 +205,6 @@ class Case:
     def kernels(self) -> Iterator[Kernel]:
         """All kernels."""
         return (kernel for ran in self.every() for kernel in ran.kernels)
-
-
-def _rows(analysis: Analysis) -> Iterator[tuple[Key, OperatorRow | Unmodelled]]:
-    for place, row in enumerate(analysis.operators):
-        yield ("operator", place), row
-    for place, gap in enumerate(analysis.unmodelled):
-        yield ("unmodelled", place), gap
 
 
 def idle_of(analysis: Analysis, cause: str) -> float:

@@ -11,24 +11,15 @@ from rooflines.roofline.advice.copies import channels_last
 from rooflines.roofline.advice.matrix import is_hopper
 from rooflines.roofline.advice.small_kernels import FUSABLE, fewer_launches, fills, of_library
 from rooflines.roofline.advice.training import updates_at_once
+from rooflines.roofline.analysis import CATEGORIES as ALL_CATEGORIES
 from rooflines.roofline.analysis import OperatorRow
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.roofline.shapes import path_pattern, repeated_key, shapes_range
 from rooflines.roofline.verdict import efficiency_of, plural, runs
 from rooflines.units import percent, seconds
 
-CATEGORIES = (
-    "convolution",
-    "matmul",
-    "attention",
-    "moe",
-    "normalisation",
-    "element-wise",
-    "reduction",
-    "copy",
-    "embedding",
-    "optimizer",
-)
+# Those that a change of the operators themselves can help.
+CATEGORIES = tuple(category for category in ALL_CATEGORIES if category not in ("communication", "other"))
 # Operators that reach more of their bound than this run well.
 GOOD = 0.8
 # vLLM's compiled operators.

@@ -62,7 +62,7 @@ def of_ddp(case: Case) -> Advice | None:
         time_s,
         f"copies of {' and of '.join(what for what, _ in said)} take {case.cost(time_s)}{waits}",
         f"DistributedDataParallel with {', and '.join(remedy for _, remedy in said)}",
-        whole(buckets + buffers) | ({("idle", "host_bound"): idle_s} if idle_s else {}),
+        whole(buckets + buffers) | ({"host_bound": idle_s} if idle_s else {}),
     )
 
 

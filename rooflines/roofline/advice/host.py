@@ -75,7 +75,7 @@ def load_faster(case: Case) -> Advice | None:
             return None
         meanwhile = "the device is idle" if division.of == "device" else "no operator runs"
         evidence = f"for {case.share(loading_s)} ({seconds(loading_s)}) {meanwhile} while the host is in the data loader"
-        return Advice(_TITLE, loading_s, evidence, _OF_TRACES[analysis.basis.loader_workers], {("idle", "data_loading"): loading_s})
+        return Advice(_TITLE, loading_s, evidence, _OF_TRACES[analysis.basis.loader_workers], {"data_loading": loading_s})
     slower, rates, workers = loader_is_slower(analysis), rates_sentence(analysis), ""
     # Copies to a device that begin in memory which can be paged out hold the host up.
     pageable = found.pin_memory is False and division is not None and division.host_to_device_s
@@ -87,7 +87,7 @@ def load_faster(case: Case) -> Advice | None:
         found.delay_s,
         f"a step waits {seconds(found.delay_s)} for its data ({percent(share)} of its time){f'; {rates}' if rates else ''}{workers}",
         _remedy(analysis, found, slower) + ("; pin_memory=True and .to(device, non_blocking=True)" if pageable else ""),
-        {("idle", "data_loading"): found.delay_s},
+        {"data_loading": found.delay_s},
     )
 
 
@@ -171,7 +171,7 @@ def synchronisation(case: Case) -> Advice | None:
         saves_s,
         f"{case.idle(saves_s)} because the host waited for it before{f': {listed}' if listed else ''}",
         without_stacks(case, remedy),
-        {("idle", "synchronisation"): min(waiting_s, saves_s), ("idle", "host_bound"): max(0.0, saves_s - waiting_s)},
+        {"synchronisation": min(waiting_s, saves_s), "host_bound": max(0.0, saves_s - waiting_s)},
     )
 
 
@@ -200,9 +200,7 @@ def preprocessing(case: Case) -> Advice | None:
         return None
     remedy = "do this work ahead of the step or behind it, in another thread or process, or with the same operators on the device"
     evidence = f"{case.idle(idle_s)} while the host computes: {_named(found)}"
-    return Advice(
-        "Move work of the host out of the step", idle_s, evidence, without_stacks(case, remedy), {("idle", "host_bound"): idle_s}
-    )
+    return Advice("Move work of the host out of the step", idle_s, evidence, without_stacks(case, remedy), {"host_bound": idle_s})
 
 
 def unrecorded(case: Case) -> Advice | None:
@@ -216,7 +214,7 @@ def unrecorded(case: Case) -> Advice | None:
         f"{case.idle(idle_s)} in stretches of a millisecond or more in which the host runs no operator: Python, input and output, or "
         "another library",
         f"{_see_lines(case)}; move data preparation, logging and checkpoints out of the step",
-        {("idle", "host_bound"): idle_s},
+        {"host_bound": idle_s},
     )
 
 
@@ -235,7 +233,7 @@ def beginning(case: Case) -> Advice | None:
         idle_s,
         f"{case.idle(idle_s)} in calls of a millisecond or more that wait for nothing: {_named(found)}",
         "a few steps before the recording: first calls load libraries and kernels and choose algorithms",
-        {("idle", "host_bound"): idle_s},
+        {"host_bound": idle_s},
     )
 
 
@@ -256,7 +254,7 @@ def allocating(case: Case) -> Advice | None:
         idle_s,
         f"{case.idle(idle_s)} while {taken:,.0f} calls {case.per} take memory from the driver and {given:,.0f} give it back",
         _UNCACHED if off else remedy,
-        {("idle", "host_bound"): idle_s},
+        {"host_bound": idle_s},
     )
 
 
@@ -298,7 +296,7 @@ def launching(case: Case) -> Advice | None:
         f"the device is idle for {other}{case.share(saves_s)} ({seconds(saves_s)}): the host has not launched its next work for "
         f"{seconds(idle_s)}{where}, launched work has not begun for {seconds(arriving_s)}{each}{once}",
         without_stacks(case, remedy),
-        {("idle", "host_bound"): idle_s, ("idle", "kernel_wait"): arriving_s},
+        {"host_bound": idle_s, "kernel_wait": arriving_s},
     )
 
 
@@ -340,7 +338,7 @@ def in_graphs(case: Case) -> Advice | None:
         f"for {case.share(idle_s)} ({seconds(idle_s)}) no kernel is recorded although a graph had been launched: it waits, or "
         "kernels of it were not recorded",
         "record a step without graphs: it shows which kernels run in these gaps, or what they wait for",
-        {("idle", "graph"): idle_s},
+        {"graph": idle_s},
     )
 
 
@@ -351,7 +349,7 @@ def between_operators(case: Case) -> Advice | None:
         return None
     evidence = f"for {case.share(idle_s)} ({seconds(idle_s)}) no operator runs: Python and the framework are at work"
     suggestion = larger_batch(analysis) if analysis.compiled else setting(analysis, "compile", "on")
-    return Advice("Keep the device busy", idle_s, evidence, suggestion, {("idle", "host_bound"): idle_s})
+    return Advice("Keep the device busy", idle_s, evidence, suggestion, {"host_bound": idle_s})
 
 
 def oversubscribed(case: Case) -> Advice | None:
@@ -389,5 +387,5 @@ def eager_decode(case: Case) -> Advice | None:
         f"the device is idle for {seconds(idle_s)} of a decode step of {seconds(decode.step_s)}, and no kernel was launched by a graph"
         f"{reached}",
         SERVER_GRAPHS,
-        {("idle", "host_bound"): of_host_s, ("idle", "kernel_wait"): saves_s - of_host_s},
+        {"host_bound": of_host_s, "kernel_wait": saves_s - of_host_s},
     )

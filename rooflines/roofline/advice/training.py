@@ -27,7 +27,7 @@ def page_faults(case: Case) -> Advice | None:
         f"the timed steps took {round(found.timed):,} pages each from the system{traced}: memory that the C library had "
         f"returned to it; one took {seconds(found.page_s)} between the passes",
         "MALLOC_TRIM_THRESHOLD_=8000000000 MALLOC_MMAP_THRESHOLD_=8000000000 in the environment (glibc), or jemalloc",
-        {("idle", "page_faults"): cost_s},
+        {"page_faults": cost_s},
     )
 
 
@@ -94,7 +94,7 @@ def loop(case: Case) -> Advice | None:
         sum(of.values()) + idle_s,
         f"the optimizer makes {calls:,.0f} small calls {case.per}: {seconds(total(found))} ({case.share(total(found))}){waits}",
         "torch.optim with foreach=True or fused=True, where the optimizer has it: a few kernels for all parameters",
-        {**of, ("idle", "host_bound"): idle_s},
+        {**of, "host_bound": idle_s},
     )
 
 

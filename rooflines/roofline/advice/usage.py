@@ -28,11 +28,7 @@ NEARLY_FULL = 0.95
 PAGES_PER_S = 10.0
 
 # What the drivers' reasons are about, by words in them; a reason with none of them is something else.
-_CAUSES = {
-    "its power limit": ("power cap", "power brake", "board limit"),
-    "heat": ("thermal", "processor hot"),
-    "its driver": (),
-}
+_CAUSES = {"its power limit": ("power cap", "power brake", "board limit"), "heat": ("thermal", "processor hot"), "its driver": ()}
 _REMEDIES = {
     "its power limit": "a higher limit (nvidia-smi -pl), or lower precision, which takes less energy for the same work",
     "heat": "better cooling, or a lower power limit (nvidia-smi -pl)",

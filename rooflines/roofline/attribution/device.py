@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,33 +12,25 @@ from rooflines.profiler.trace.breakdown import device_intervals
 from rooflines.profiler.trace.distinct import distinct, distinct_rows
 from rooflines.profiler.trace.graphs import is_graph_launch
 from rooflines.profiler.trace.intervals import Intervals, lengths_by_group
-from rooflines.profiler.trace.nesting import Mask
-from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, MEMSET, Int64s, Trace
+from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, MEMSET, Int64s, Mask, Trace
+from rooflines.profiler.trace.signature import Signature
 from rooflines.profiler.trace.tree import UNKNOWN, Calls
 from rooflines.profiler.trace.windows import at_launch, step_number
 from rooflines.roofline.attribution.origins import FROM_KERNEL, FROM_RUN, Origins
-from rooflines.roofline.attribution.rows import DividedTime, Gap, LaunchedKernel, Longest, Pieces, Row, calls_by_step, longest_by_group
+from rooflines.roofline.attribution.rows import DividedTime, LaunchedKernel, Pieces, Row, calls_by_step, longest_by_group
+from rooflines.roofline.formulas import CallCount
 from rooflines.roofline.formulas.counter import NO_FORMULA
 from rooflines.roofline.resolvers.batches import StepLengths
 from rooflines.roofline.resolvers.counts import Variant
 
 NO_OPERATOR = "launched outside any operator"
 NO_LAUNCH = "its launch is not in the trace"
-EAGER = {
-    FROM_RUN: "the same kernels in the same order before the graph",
-    FROM_KERNEL: "calls of the same kernel outside of the graph",
-}
+EAGER = {FROM_RUN: "the same kernels in the same order before the graph", FROM_KERNEL: "calls of the same kernel outside of the graph"}
 OUTSIDE_STEPS = "ran during the steps, but they did not launch it"
 
 
 def attribute_device(
-    calls: Calls,
-    origins: Origins,
-    inside: Mask,
-    belongs: Mask,
-    window: Intervals,
-    step: Int64s,
-    steps: int,
+    calls: Calls, origins: Origins, inside: Mask, belongs: Mask, window: Intervals, step: Int64s, steps: int
 ) -> DividedTime:
     """Divide the time of the device events that belong to the window; ``step`` is the number of each one's step."""
     device, owner = calls.trace.device, origins.owner
@@ -67,37 +60,21 @@ def attribute_device(
     variants, variant_of = _with_lengths(origins, events, np.where(replayed, during, -1), StepLengths(calls))
     keys, group = distinct_rows(variant_of, origins.module[place], origins.phase[place], inferred)
     group_of = group[position]
-    busy_ns = intervals.lengths_by_group(group_of, device.start_ns[owned], device.end_ns[owned], len(keys))
     numbers = np.bincount(group, minlength=len(keys))
-    each = _by_step(calls.trace, owned, group_of, len(keys), step, steps)
     began = calls_by_step(group, len(keys), during, steps)
-    ran, hidden = _kernels(calls.trace, owned, group_of, len(keys)), _exposed_by_group(calls.trace, exposed, owned, group_of, len(keys))
-    longest = _longest(calls.trace, owned, group_of, len(keys), step)
+    figures = _figures(calls.trace, owned, group_of, len(keys), exposed, step, steps)
     alternates = alternating_attention(
         variants, variant_of[: len(called)][position], position, device.start_ns[owned], device.end_ns[owned]
     )  # fmt: skip
     callers = _callers(calls, events, group, len(keys))
     rows = tuple(
         Row(
-            variants[variant].signature,
-            variants[variant].count,
-            module,
-            phase,
-            number,
-            time_ns,
-            EAGER.get(how, variants[variant].inferred),
-            step_ns,
-            kernels,
-            exposed_ns,
-            step_calls,
-            most,
-            alternates.get(variant),
-            caller,
+            variants[variant].signature, variants[variant].count, module, phase, number,
+            inferred=EAGER.get(how, variants[variant].inferred), step_calls=began[at], alternates_ns=alternates.get(variant),
+            caller=callers[at], **figures[at],
         )
-        for (variant, module, phase, how), number, time_ns, step_ns, kernels, exposed_ns, step_calls, most, caller in zip(
-            keys.tolist(), numbers.tolist(), busy_ns.tolist(), each, ran, hidden, began, longest, callers, strict=True
-        )
-    )
+        for at, ((variant, module, phase, how), number) in enumerate(zip(keys.tolist(), numbers.tolist(), strict=True))
+    )  # fmt: skip
     left = np.flatnonzero(belongs & (owning < 0))
     gaps, gap_of = _device_gaps(calls, origins, left, exposed, step, steps)
     known = calls.launch >= 0
@@ -151,10 +128,20 @@ def _callers(calls: Calls, events: Int64s, group: Int64s, groups: int) -> list[s
     return found
 
 
-def _longest(trace: Trace, events: Int64s, group: Int64s, groups: int, step: Int64s) -> list[Longest | None]:
+def _figures(
+    trace: Trace, events: Int64s, group: Int64s, groups: int, exposed: Int64s, step: Int64s, steps: int
+) -> list[dict[str, Any]]:
+    """The figures of a row that come from the device ``events`` of each group."""
     device = trace.device
-    lasting_ns = device.end_ns[events] - device.start_ns[events]
-    return longest_by_group(group, groups, device.start_ns[events], lasting_ns, step[events], device.stream[events])
+    start_ns, end_ns = device.start_ns[events], device.end_ns[events]
+    columns = {
+        "time_ns": intervals.lengths_by_group(group, start_ns, end_ns, groups).tolist(),
+        "step_ns": _by_step(trace, events, group, groups, step, steps),
+        "kernels": _kernels(trace, events, group, groups),
+        "exposed_ns": _exposed_by_group(trace, exposed, events, group, groups),
+        "longest": longest_by_group(group, groups, start_ns, end_ns - start_ns, step[events], device.stream[events]),
+    }
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def _lasting(trace: Trace, chosen: Mask) -> int:
@@ -227,7 +214,7 @@ def _kernels(trace: Trace, events: Int64s, group: Int64s, groups: int) -> list[t
 
 def _device_gaps(
     calls: Calls, origins: Origins, events: Int64s, exposed: Int64s, step: Int64s, steps: int
-) -> tuple[tuple[Gap, ...], Int64s]:
+) -> tuple[tuple[Row, ...], Int64s]:
     """The device events that no counted operator owns, by the operator around their launch, by graph where it has no capture, or by
     kernel where there is none; and the gap of each event."""
     if not len(events):
@@ -244,53 +231,35 @@ def _device_gaps(
     module = np.where(inside, at_launch(origins.module, operator), origins.at(origins.module)[events])
     phase = np.where(inside, at_launch(origins.phase, operator), UNKNOWN)
     keys, group = distinct_rows(name, variant, module, phase)
-    busy_ns = intervals.lengths_by_group(group, device.start_ns[events], device.end_ns[events], len(keys))
     # A call is one of the operator, in each replay of a graph, or a launch of the graph; where there is neither, one of the kernel.
     caller = np.where(inside, operator, np.where(graph >= 0, calls.launch[events], -1 - events))
     callers, _ = distinct_rows(group, caller, origins.replay[events])
     numbers = np.bincount(callers[:, 0], minlength=len(keys))
-    each = _by_step(calls.trace, events, group, len(keys), step, steps)
-    ran, hidden = _kernels(calls.trace, events, group, len(keys)), _exposed_by_group(calls.trace, exposed, events, group, len(keys))
-    longest, around = _longest(calls.trace, events, group, len(keys), step), _callers(calls, operator, group, len(keys))
+    figures, around = _figures(calls.trace, events, group, len(keys), exposed, step, steps), _callers(calls, operator, group, len(keys))
     gaps = []
     for place, (code, which, at, during) in enumerate(keys.tolist()):
-        signature, category = None, ""
+        category = "other"
         if which >= 0:
-            counted = origins.variants[which].count
-            category = counted.category if counted.category != "other" else ""
-            signature, reason = origins.variants[which].signature, counted.reason or NO_FORMULA
-            called = signature.name
+            signature, counted = origins.variants[which].signature, origins.variants[which].count
+            category, reason = counted.category, counted.reason or NO_FORMULA
         elif which <= -3:
-            called, reason = origins.graphs[-3 - which]
+            graph_name, reason = origins.graphs[-3 - which]
+            signature = Signature(graph_name)
         else:
-            called, reason = calls.trace.names[code], NO_OPERATOR if which == -1 else NO_LAUNCH
-        gaps.append(
-            Gap(
-                called,
-                reason,
-                int(numbers[place]),
-                int(busy_ns[place]),
-                at,
-                during,
-                signature,
-                each[place],
-                ran[place],
-                hidden[place],
-                longest[place],
-                category,
-                around[place],
-            )
-        )
+            signature, reason = Signature(calls.trace.names[code]), NO_OPERATOR if which == -1 else NO_LAUNCH
+        count = CallCount("unknown", None, category, reason)
+        gaps.append(Row(signature, count, at, during, int(numbers[place]), caller=around[place], **figures[place]))
     return tuple(gaps), group
 
 
-def _other_gaps(trace: Trace, events: Int64s, starts: Int64s, ends: Int64s) -> tuple[Gap, ...]:
+def _other_gaps(trace: Trace, events: Int64s, starts: Int64s, ends: Int64s) -> tuple[Row, ...]:
     """Device events outside of steps, by name; ``starts`` and ``ends`` are those of their parts in the span."""
     names, group = distinct(trace.device.name[events])
     busy_ns = intervals.lengths_by_group(group, starts, ends, len(names))
     numbers = np.bincount(group, minlength=len(names))
+    count = CallCount("unknown", None, "other", OUTSIDE_STEPS)
     return tuple(
-        Gap(trace.names[code], OUTSIDE_STEPS, number, time_ns)
+        Row(Signature(trace.names[code]), count, -1, UNKNOWN, number, time_ns)
         for code, number, time_ns in zip(names.tolist(), numbers.tolist(), busy_ns.tolist(), strict=True)
     )
 

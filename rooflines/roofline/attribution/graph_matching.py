@@ -21,8 +21,7 @@ from itertools import zip_longest
 import numpy as np
 
 from rooflines.profiler.trace.graphs import CapturedGraph, Replay
-from rooflines.profiler.trace.nesting import Mask
-from rooflines.profiler.trace.records import MEMCPY, MEMSET, OPERATOR, Int64s, LaunchShape, Trace
+from rooflines.profiler.trace.records import MEMCPY, MEMSET, OPERATOR, Int64s, LaunchShape, Mask, Trace
 from rooflines.roofline.attribution.origins import CountedTrace
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.units import counted
@@ -45,22 +44,8 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
-    """A replay and its captured graph, which is in the trace number ``trace``. ``launches`` are the host events of the capture for
-    each of the device ``events`` of the replay (-1: a copy that the runtime added). ``missing`` is the number of kernels that the
-    replay did not record. ``larger`` is true if graphs of larger batches match as well."""
-
-    trace: int
-    graph: CapturedGraph
-    events: Int64s
-    launches: Int64s
-    missing: int = 0
-    larger: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A captured graph with its kernels, their names if recorded, its copies, and which of the copies are fills."""
+class Candidate:
+    """A captured graph in the trace number ``trace``: its kernels, their names if recorded, its copies, and which of them are fills."""
 
     number: int
     trace: int
@@ -70,14 +55,24 @@ class _Candidate:
     fills: list[bool]
     names: list[str] | None
 
+    @property
+    def pool(self) -> tuple[object, ...]:
+        """The facts that all pieces of one model and batch share."""
+        return self.trace, self.graph.tokens, self.graph.mark, self.names is not None
+
 
 @dataclass(frozen=True, slots=True)
-class _Fit:
-    """A captured graph that matches a replay, with the operators and shapes of its events."""
+class Match:
+    """A captured graph that matches a replay. ``launches`` are the host events of the capture for each of the device ``events`` of the
+    replay (-1: a copy that the runtime added), ``calls`` the operators and shapes of those that have one. ``missing`` is the number of
+    kernels that the replay did not record. ``larger`` is true if graphs of larger batches match as well."""
 
-    one: _Candidate
-    match: Match
+    captured: Candidate
+    events: Int64s
+    launches: Int64s
     calls: tuple[_Call, ...]
+    missing: int = 0
+    larger: bool = False
 
 
 class GraphMatcher:
@@ -88,7 +83,7 @@ class GraphMatcher:
         self._captured = captured
         graphs = [(at, graph) for at, one in enumerate(captured) for graph in one.graphs]
         self._candidates = [_candidate(number, at, graph, captured[at].trace) for number, (at, graph) in enumerate(graphs)]
-        self._fits: dict[bytes, list[_Fit] | Difference] = {}
+        self._fits: dict[bytes, list[Match] | Difference] = {}
 
     def match(self, replays: Sequence[Replay]) -> list[Match | Difference]:
         """Return the captured graph of each of ``replays`` (in the order of time), or the first difference from the most similar
@@ -97,11 +92,9 @@ class GraphMatcher:
         fits = [self._fitting(replay, ran) for replay, ran in zip(replays, events, strict=True)]
         chosen = self._chosen(replays, fits)
         chosen = self._consistent(events, chosen)
-        return [
-            one if isinstance(one, Difference) else replace(one.match, events=ran) for one, ran in zip(chosen, events, strict=True)
-        ]  # fmt: skip
+        return [one if isinstance(one, Difference) else replace(one, events=ran) for one, ran in zip(chosen, events, strict=True)]
 
-    def _fitting(self, replay: Replay, events: Int64s) -> list[_Fit] | Difference:
+    def _fitting(self, replay: Replay, events: Int64s) -> list[Match] | Difference:
         """Return the captured graphs with these kernels; if sizes are recorded, those of the smallest batch that holds the tokens."""
         device = self._trace.device
         key = np.stack((device.name[events], device.shape[events], device.kind[events])).tobytes()
@@ -111,21 +104,20 @@ class GraphMatcher:
         found = self._fits[key]
         if isinstance(found, Difference):
             return found
-        sized = [fit.one.graph.tokens for fit in found if fit.one.graph.tokens is not None]
+        sized = [fit.captured.graph.tokens for fit in found if fit.captured.graph.tokens is not None]
         if replay.tokens is None or len(sized) < len(found):
             return found
         enough = [tokens for tokens in sized if tokens >= replay.tokens]
         if not enough:
             return Difference(f"the step has {replay.tokens:,} tokens, the capture only {max(sized):,}", 0)
-        if min(enough) == max(enough):
-            return [fit for fit in found if fit.one.graph.tokens == min(enough)]
-        return [replace(fit, match=replace(fit.match, larger=True)) for fit in found if fit.one.graph.tokens == min(enough)]
+        larger = min(enough) != max(enough)
+        return [replace(fit, larger=larger) for fit in found if fit.captured.graph.tokens == min(enough)]
 
-    def _chosen(self, replays: Sequence[Replay], fits: list[list[_Fit] | Difference]) -> list[_Fit | Difference]:
+    def _chosen(self, replays: Sequence[Replay], fits: list[list[Match] | Difference]) -> list[Match | Difference]:
         """Choose one captured graph for each replay."""
-        placed: dict[int, _Fit] = {}
+        placed: dict[int, Match] = {}
         done: set[tuple[object, ...]] = set()
-        chosen: list[_Fit | Difference] = []
+        chosen: list[Match | Difference] = []
         last = -1
         for at, found in enumerate(fits):
             if isinstance(found, Difference):
@@ -140,22 +132,22 @@ class GraphMatcher:
                     chosen.append(Difference(f"{len(found):,} captured graphs with different shapes have these kernels", 0))
                     continue
             # Pieces of one model are launched in the order of their capture.
-            fit = placed.get(at) or next((fit for fit in found if fit.one.number > last), found[0])
-            last = fit.one.number
+            fit = placed.get(at) or next((fit for fit in found if fit.captured.number > last), found[0])
+            last = fit.captured.number
             chosen.append(fit)
         return chosen
 
     def _by_order(
-        self, pool: tuple[object, ...], replays: Sequence[Replay], fits: list[list[_Fit] | Difference]
-    ) -> dict[int, _Fit]:  # fmt: skip
+        self, pool: tuple[object, ...], replays: Sequence[Replay], fits: list[list[Match] | Difference]
+    ) -> dict[int, Match]:  # fmt: skip
         """Return the graphs of replays of a model's pieces if only one order is possible: each step runs whole rounds of pieces, or
         the names of other pieces show where a round begins."""
-        pieces = [one.number for one in self._candidates if _pool_of(one) == pool]
-        stretches: dict[int, list[tuple[int, dict[int, _Fit]]]] = {}
+        pieces = [one.number for one in self._candidates if one.pool == pool]
+        stretches: dict[int, list[tuple[int, dict[int, Match]]]] = {}
         for at, found in enumerate(fits):
             if not isinstance(found, Difference) and _pool(found) == pool:
-                stretches.setdefault(replays[at].step, []).append((at, {fit.one.number: fit for fit in found}))
-        placed: dict[int, _Fit] = {}
+                stretches.setdefault(replays[at].step, []).append((at, {fit.captured.number: fit for fit in found}))
+        placed: dict[int, Match] = {}
         for step, ran in stretches.items():
             if len(ran) < len(pieces) or (step >= 0 and len(ran) % len(pieces)):
                 continue
@@ -169,20 +161,20 @@ class GraphMatcher:
                 placed |= {at: fit for (at, _), fit in zip(ran, orders[0], strict=True)}
         return placed
 
-    def _consistent(self, events: list[Int64s], chosen: list[_Fit | Difference]) -> list[_Fit | Difference]:
+    def _consistent(self, events: list[Int64s], chosen: list[Match | Difference]) -> list[Match | Difference]:
         """Remove matches of replays with different kernels to one captured graph whose names are not recorded."""
         device = self._trace.device
         sequences: list[bytes] = []
         ran: dict[bytes, Int64s] = {}
         of_graph: dict[int, list[bytes]] = {}
         for fit, all_events in zip(chosen, events, strict=True):
-            if isinstance(fit, Difference) or fit.one.names is not None:
+            if isinstance(fit, Difference) or fit.captured.names is not None:
                 sequences.append(b"")
                 continue
             kernels = all_events[~self._copied(all_events)]
             sequences.append(np.stack((device.name[kernels], device.shape[kernels])).tobytes())
             ran.setdefault(sequences[-1], kernels)
-            known = of_graph.setdefault(fit.one.number, [])
+            known = of_graph.setdefault(fit.captured.number, [])
             if sequences[-1] not in known:
                 known.append(sequences[-1])
         doubtful: dict[bytes, Difference] = {}
@@ -220,21 +212,20 @@ class GraphMatcher:
         copied |= np.array([self._trace.names[code].startswith(_COPIES) for code in device.name[events].tolist()], bool)
         return copied
 
-    def _compared(self, events: Int64s) -> list[_Fit] | Difference:
+    def _compared(self, events: Int64s) -> list[Match] | Difference:
         """Return the captured graphs that match these device events: exact matches, otherwise those that lack only the last kernel."""
-        exact: list[_Fit] = []
-        cut: list[_Fit] = []
+        exact: list[Match] = []
+        cut: list[Match] = []
         nearest = Difference("no graph was captured", -1)
         for one in self._candidates:
             result = self._compare(events, one)
             if isinstance(result, Difference):
                 nearest = max(nearest, result, key=lambda difference: difference.place)
             else:
-                calls = tuple(self._calls(one.trace, result.launches[result.launches >= 0]))
-                (cut if result.missing else exact).append(_Fit(one, result, calls))
+                (cut if result.missing else exact).append(result)
         return exact or cut or nearest
 
-    def _compare(self, events: Int64s, one: _Candidate) -> Match | Difference:
+    def _compare(self, events: Int64s, one: Candidate) -> Match | Difference:
         captured, device = self._captured[one.trace], self._trace.device
         copied = self._copied(events)
         kernels = events[~copied]
@@ -257,7 +248,7 @@ class GraphMatcher:
         found[~copied] = launches
         if one.fills == [_fills(self._trace.names[code]) for code in device.name[events[copied]].tolist()]:
             found[copied] = one.copies
-        return Match(one.trace, one.graph, events, found, len(one.kernels) - len(kernels))
+        return Match(one, events, found, tuple(self._calls(one.trace, found[found >= 0])), len(one.kernels) - len(kernels))
 
     def _other_shape(self, kernels: Int64s, launches: Int64s, captured: CountedTrace) -> Difference | None:
         """Return the first kernel whose recorded grid or block differs from the capture."""
@@ -269,7 +260,7 @@ class GraphMatcher:
                 return Difference(f"{_place(at, len(kernels))}: {differ}", at)
         return None
 
-    def _exchangeable(self, one: _Candidate, names: list[str]) -> Difference | None:
+    def _exchangeable(self, one: Candidate, names: list[str]) -> Difference | None:
         """Return the first kernel whose name also occurs with another call: on several streams, either may have started first."""
         calls: dict[str, _Call] = {}
         for at, (name, call) in enumerate(zip(names, self._calls(one.trace, one.kernels), strict=True)):
@@ -278,7 +269,7 @@ class GraphMatcher:
                 return Difference(f"{_place(at, len(names))}: {reason}", at)
         return None
 
-    def _unnamed(self, ran: list[str], one: _Candidate, captured: CountedTrace, unordered: bool) -> Int64s | Difference:
+    def _unnamed(self, ran: list[str], one: Candidate, captured: CountedTrace, unordered: bool) -> Int64s | Difference:
         """Return the launches in order, unless one of them contradicts the kernel that ran."""
         launches = one.kernels
         for at, (name, launch) in enumerate(zip(ran, launches.tolist(), strict=False)):
@@ -302,25 +293,20 @@ class GraphMatcher:
             yield (signature.name, signature.shapes()) if signature else ("", "")
 
 
-def _pool_of(one: _Candidate) -> tuple[object, ...]:
-    """Return the facts that all pieces of one model and batch share."""
-    return one.trace, one.graph.tokens, one.graph.mark, one.names is not None
-
-
-def _pool(found: list[_Fit]) -> tuple[object, ...] | None:
+def _pool(found: list[Match]) -> tuple[object, ...] | None:
     """Return the model and batch that all of these belong to; None if they differ or if the names of their kernels are not recorded."""
-    pools = {_pool_of(fit.one) for fit in found}
-    return next(iter(pools)) if len(pools) == 1 and all(fit.one.names is not None for fit in found) else None
+    pools = {fit.captured.pool for fit in found}
+    return next(iter(pools)) if len(pools) == 1 and all(fit.captured.names is not None for fit in found) else None
 
 
-def _candidate(number: int, at: int, graph: CapturedGraph, trace: Trace) -> _Candidate:
+def _candidate(number: int, at: int, graph: CapturedGraph, trace: Trace) -> Candidate:
     host, nodes = trace.host, graph.launches
     copied = np.array([any(word in trace.names[code] for word in _COPYING) for code in host.name[nodes].tolist()], bool)
     kernels = nodes[~copied]
     named = len(kernels) > 0 and bool((host.kernel[kernels] >= 0).all())
     names = [trace.kernels[code][0] for code in host.kernel[kernels].tolist()] if named else None
     fills = [_fills(trace.names[code]) for code in host.name[nodes[copied]].tolist()]
-    return _Candidate(number, at, graph, kernels, nodes[copied], fills, names)
+    return Candidate(number, at, graph, kernels, nodes[copied], fills, names)
 
 
 def _fills(name: str) -> bool:
@@ -385,18 +371,8 @@ _ATTENTION = re.compile(r"flash_?(?:fwd|bwd|attn|attention)|flash::|fmha|attenti
 _OF_PYTORCH = re.compile(r"(?:void )?at::native::")
 # The namespaces whose operators PyTorch itself implements.
 _PYTORCH = {
-    "aten",
-    "prims",
-    "prim",
-    "quantized",
-    "c10d",
-    "_c10d_functional",
-    "c10d_functional",
-    "symm_mem",
-    "inductor",
-    "autograd",
-    "sparse",
-}
+    "aten", "prims", "prim", "quantized", "c10d", "_c10d_functional", "c10d_functional", "symm_mem", "inductor", "autograd", "sparse",
+}  # fmt: skip
 _PRODUCTS = {"aten::mm", "aten::addmm", "aten::bmm"}
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from rooflines.errors import TraceError
 from rooflines.profiler.trace.graphs import Replay, is_graph_launch, replays
-from rooflines.profiler.trace.nesting import Mask
-from rooflines.profiler.trace.records import MEMCPY, MEMSET, Int64s, Trace
+from rooflines.profiler.trace.records import MEMCPY, MEMSET, Int64s, Mask, Trace
 from rooflines.profiler.trace.tree import Calls
 from rooflines.roofline.attribution.graph_matching import Difference, GraphMatcher, Match
 from rooflines.roofline.attribution.origins import FROM_KERNEL, FROM_RUN, CountedTrace, Origins, joined, module_marks
@@ -20,15 +19,6 @@ from rooflines.units import counted
 NO_CAPTURE = "replayed by a graph whose capture is not in the trace"
 ADDED = "a copy or fill that its capture does not have"
 _MOST_NOTES = 5
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """The matched replays, the first difference of each other replay, and the number of each graph."""
-
-    matches: list[tuple[Replay, Match]]
-    differences: list[tuple[Replay, Difference]]
-    numbers: dict[int, int]
 
 
 def find_origins(first: CountedTrace, captures: Sequence[CountedTrace], inside: Mask) -> tuple[Origins, Calls, tuple[str, ...]]:
@@ -48,11 +38,16 @@ def find_origins(first: CountedTrace, captures: Sequence[CountedTrace], inside: 
     origins, calls, before, placed = joined(traces)
     if not ran:
         return origins, calls, ()
-    found = _matched(trace, traces, ran)
-    if captures and not any(match.trace for _, match in found.matches) and found.differences:
+    matches: list[tuple[Replay, Match]] = []
+    differences: list[tuple[Replay, Difference]] = []
+    for replay, result in zip(ran, GraphMatcher(trace, traces).match(ran), strict=True):
+        if isinstance(result, Difference):
+            differences.append((replay, result))
+        else:
+            matches.append((replay, result))
+    if captures and not any(match.captured.trace for _, match in matches) and differences:
         # The graph that comes closest: the one of which most kernels agree.
-        at = max(range(len(found.differences)), key=lambda at: found.differences[at][1].place)
-        replay, difference = found.differences[at]
+        replay, difference = max(differences, key=lambda pair: pair[1].place)
         raise TraceError(
             f"the capture {', '.join(repr(one.name) for one in captures)} does not fit the trace. "
             f"First difference: {_place(ran, replay)}, {difference.text}.",
@@ -62,48 +57,42 @@ def find_origins(first: CountedTrace, captures: Sequence[CountedTrace], inside: 
     graph, graphs = np.full(len(launch), -1, np.int64), list[tuple[str, str]]()
     module_calls = calls.module_calls.copy()
     marks: dict[tuple[int, int], Int64s] = {}
-    for replay, match in found.matches:
+    names = _names(trace, ran)
+    for replay, match in matches:
         known = match.launches >= 0
-        event[match.events[known]] = match.launches[known] + before[match.trace]
+        at, captured = match.captured.trace, match.captured.graph
+        event[match.events[known]] = match.launches[known] + before[at]
         of_replay[match.events[known]] = replay.launch
-        key = (match.trace, match.graph.events[0])
+        key = (at, captured.events[0])
         if key not in marks:
-            marks[key] = placed[match.trace][module_marks(traces[match.trace], match.graph)]
+            marks[key] = placed[at][module_marks(traces[at], captured)]
         if inside[replay.launch]:
             np.add.at(module_calls, marks[key], 1)
-        _number(graph, graphs, match.events[~known], (_name(trace, found, replay), ADDED))
-    eager = EagerCalls(first) if found.differences else None
-    for replay, difference in found.differences:
+        _number(graph, graphs, match.events[~known], (names[replay.launch], ADDED))
+    eager = EagerCalls(first) if differences else None
+    for replay, difference in differences:
         reason = f"fits no captured graph: {difference.text}" if difference.place >= 0 else NO_CAPTURE
         assert eager is not None
         events, launches, whole = eager.of(replay.events)
         event[events], inferred[events] = launches, FROM_RUN if whole else FROM_KERNEL
         of_replay[events] = replay.launch if whole else len(trace.host) + events
-        _number(graph, graphs, np.setdiff1d(replay.events, events), (_name(trace, found, replay), reason))
+        _number(graph, graphs, np.setdiff1d(replay.events, events), (names[replay.launch], reason))
     origins = replace(origins, event=event, replay=of_replay, inferred=inferred, graph=graph, graphs=tuple(graphs))
-    return origins, replace(calls, module_calls=module_calls), tuple(_notes(ran, found))
+    return origins, replace(calls, module_calls=module_calls), tuple(_notes(ran, matches, differences))
 
 
 _HINT = "Give the capture that the same run recorded, with the same batch sizes and versions."
 
 
-def _matched(trace: Trace, traces: Sequence[CountedTrace], ran: list[Replay]) -> _Found:
-    found = _Found([], [], {})
-    sequences: dict[bytes, int] = {}
-    for replay, result in zip(ran, GraphMatcher(trace, traces).match(ran), strict=True):
-        names = trace.device.name[replay.events].tobytes()
-        found.numbers[replay.launch] = sequences.setdefault(names, len(sequences) + 1)
-        if isinstance(result, Difference):
-            found.differences.append((replay, result))
-        else:
-            found.matches.append((replay, result))
-    return found
-
-
-def _name(trace: Trace, found: _Found, replay: Replay) -> str:
-    """The name of the replayed graph: graphs with the same kernels have one number."""
-    kind = "HIP" if trace.names[trace.host.name[replay.launch]].startswith("hip") else "CUDA"
-    return f"{kind} graph {found.numbers[replay.launch]}"
+def _names(trace: Trace, ran: list[Replay]) -> dict[int, str]:
+    """The name of each replayed graph by its launch: graphs with the same kernels have one number."""
+    numbers: dict[bytes, int] = {}
+    names = {}
+    for replay in ran:
+        kind = "HIP" if trace.names[trace.host.name[replay.launch]].startswith("hip") else "CUDA"
+        number = numbers.setdefault(trace.device.name[replay.events].tobytes(), len(numbers) + 1)
+        names[replay.launch] = f"{kind} graph {number}"
+    return names
 
 
 def _number(graph: Int64s, graphs: list[tuple[str, str]], events: Int64s, label: tuple[str, str]) -> None:
@@ -119,26 +108,24 @@ def _place(ran: list[Replay], replay: Replay) -> str:
     return f"launch {ran.index(replay) + 1:,} of {len(ran):,}"
 
 
-def _notes(ran: list[Replay], found: _Found) -> list[str]:
+def _notes(ran: list[Replay], matches: list[tuple[Replay, Match]], differences: list[tuple[Replay, Difference]]) -> Iterator[str]:
     """Return notes on replays that do not match a capture, or not in all kernels."""
-    notes = []
-    different = Counter(difference.text for _, difference in found.differences if difference.place >= 0)
-    first = {difference.text: replay for replay, difference in reversed(found.differences)}
+    different = Counter(difference.text for _, difference in differences if difference.place >= 0)
+    first = {difference.text: replay for replay, difference in reversed(differences)}
     for text, number in different.most_common(_MOST_NOTES):
         replayed = f"{counted(number, 'replay')} (first: {_place(ran, first[text])}) without a captured graph"
-        notes.append(f"Unmodelled: {replayed}. First difference: {text}.")
-    missing = sum(match.missing > 0 for _, match in found.matches)
+        yield f"Unmodelled: {replayed}. First difference: {text}."
+    missing = sum(match.missing > 0 for _, match in matches)
     if missing:
-        notes.append(f"The last kernel of the graph was not recorded in {counted(missing, 'replay')}; its operator is not counted.")
-    larger = sum(match.larger for _, match in found.matches)
+        yield f"The last kernel of the graph was not recorded in {counted(missing, 'replay')}; its operator is not counted."
+    larger = sum(match.larger for _, match in matches)
     if larger:
         fits = f"Captured graphs of several batch sizes fit {counted(larger, 'replay')}"
         why = "data parallelism may have replayed a larger one"
-        notes.append(f"{fits}; the smallest that holds the tokens of the step is used, although {why}.")
-    added = sum(int((match.launches < 0).sum()) for _, match in found.matches)
+        yield f"{fits}; the smallest that holds the tokens of the step is used, although {why}."
+    added = sum(int((match.launches < 0).sum()) for _, match in matches)
     if added:
-        notes.append(f"Copies and fills of the replays that are not in the capture: {added:,}.")
-    return notes
+        yield f"Copies and fills of the replays that are not in the capture: {added:,}."
 
 
 # Eager calls that give the work of replayed kernels, for graphs without a capture.

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.intervals import Intervals
-from rooflines.profiler.trace.nesting import Mask, exclusive
-from rooflines.profiler.trace.records import OPERATOR, Int64s
+from rooflines.profiler.trace.nesting import exclusive
+from rooflines.profiler.trace.records import OPERATOR, Int64s, Mask
 from rooflines.profiler.trace.tree import Calls
+from rooflines.profiler.trace.windows import step_number
 from rooflines.roofline.attribution.ownership import Ownership
-from rooflines.roofline.attribution.rows import DividedTime, Gap, Longest, Pieces, Row, calls_by_step, grouped, longest_by_group
+from rooflines.roofline.attribution.rows import DividedTime, Longest, Pieces, Row, calls_by_step, grouped, longest_by_group
 from rooflines.roofline.attribution.steady import FEWEST_STEPS, Floats, call_sites, steady_times
 from rooflines.roofline.resolvers.counts import Counts
 
@@ -25,12 +24,13 @@ def attribute_host(
     ``quiet`` has an entry for each step: whether its times count where others were disturbed (``steady.py``).
     """
     host, owner = calls.trace.host, ownership.owner
-    until = _window_end(host.start_ns, window)
+    # The end of the part of the window that contains or precedes each event.
+    until = window[np.maximum(step_number(host.start_ns, window), 0), 1] if len(window) else host.start_ns
     duration = np.minimum(calls.end_ns, until) - host.start_ns
     operators = np.flatnonzero((host.kind == OPERATOR) & inside)
     # What an operator without an owner spends itself: its duration less that of the operators directly below it.
     own = duration.copy()
-    parent_operator = np.where(calls.parent >= 0, calls.operator[np.maximum(calls.parent, 0)], -1)
+    parent_operator = calls.above
     nested = operators[parent_operator[operators] >= 0]
     # One that outlasts its part of the window ends there: what it calls later is none of its time.
     nested = nested[until[nested] == until[parent_operator[nested]]]
@@ -60,15 +60,6 @@ def attribute_host(
     return DividedTime(rows, gaps, Pieces(events[which], starts, ends, row[which], weight[which]), busy)
 
 
-def _window_end(times_ns: Int64s, window: Intervals) -> Int64s:
-    """The end of the part of the window that contains or precedes each time; the time itself without a window."""
-    if not len(window):
-        return times_ns
-    at = np.maximum(np.searchsorted(window[:, 0], times_ns, side="right") - 1, 0)
-    ends: Int64s = window[at, 1]
-    return ends
-
-
 def _rows_and_gaps(
     calls: Calls,
     counts: Counts,
@@ -79,24 +70,26 @@ def _rows_and_gaps(
     step: Int64s,
     steps: int,
     longest: list[Longest | None],
-) -> tuple[tuple[Row, ...], tuple[Gap, ...], Int64s]:
+) -> tuple[tuple[Row, ...], tuple[Row, ...], Int64s]:
     """The rows and gaps of events in groups with ``keys``, and the row of each event (-1: a gap)."""
     times = np.zeros((len(keys), max(steps, 1)), np.int64)
     np.add.at(times, (group, np.maximum(step, 0)), time_ns)
     totals = np.bincount(group, weights=steady_ns, minlength=len(keys))
     numbers = np.bincount(group, minlength=len(keys))
     rows: list[Row] = []
-    gaps: list[Gap] = []
+    gaps: list[Row] = []
     began = calls_by_step(group, len(keys), step, steps)
     row_of_key = np.full(len(keys), -1, np.int64)
     columns = zip(keys.tolist(), times.tolist(), totals.tolist(), numbers.tolist(), strict=True)
     for place, ((variant, module, phase), each, total, number) in enumerate(columns):
-        call, step_ns, most = counts.variants[variant], tuple(each) if steps > 1 else (), longest[place]
+        call, step_ns = counts.variants[variant], tuple(each) if steps > 1 else ()
+        row = Row(
+            call.signature, call.count, module, phase, number, total, call.inferred, step_ns,
+            step_calls=began[place], longest=longest[place],
+        )  # fmt: skip
         if call.count.kind == "unknown":
-            gap = Gap(call.signature.name, call.count.reason, number, total, module, phase, call.signature, step_ns, longest=most)
-            gaps.append(gap)
+            gaps.append(row)
         else:
             row_of_key[place] = len(rows)
-            row = Row(call.signature, call.count, module, phase, number, total, call.inferred, step_ns, step_calls=began[place])
-            rows.append(replace(row, longest=most))
+            rows.append(row)
     return tuple(rows), tuple(gaps), row_of_key[group]

@@ -14,18 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from rooflines.profiler.trace.graphs import CapturedGraph, captured_graphs
-from rooflines.profiler.trace.nesting import Mask
-from rooflines.profiler.trace.records import ANNOTATION, MODULE_PREFIX, PYTHON, RUNTIME, Int64s, Trace
+from rooflines.profiler.trace.records import ANNOTATION, MODULE_PREFIX, PYTHON, RUNTIME, Int64s, Mask
 from rooflines.profiler.trace.tree import Calls
 from rooflines.roofline.attribution.ownership import Ownership
-from rooflines.roofline.resolvers.counts import Counts, Variant
+from rooflines.roofline.resolvers.counts import Counts, OfCounts, Variant
 
 
 @dataclass(frozen=True, slots=True)
-class CountedTrace:
+class CountedTrace(OfCounts):
     """A trace with the counts and owners of its calls, and the graphs captured in it."""
 
-    counts: Counts
     ownership: Ownership
     graphs: tuple[CapturedGraph, ...] = ()
     name: str = ""
@@ -36,16 +34,6 @@ class CountedTrace:
         graphs = captured_graphs(counts.calls)
         sized = (graph if graph.tokens is not None else replace(graph, tokens=tokens) for graph in graphs)
         return cls(counts, ownership, tuple(sized), name)
-
-    @property
-    def calls(self) -> Calls:
-        """The call tree."""
-        return self.counts.calls
-
-    @property
-    def trace(self) -> Trace:
-        """The trace of the calls."""
-        return self.counts.trace
 
 
 T = TypeVar("T")
@@ -148,7 +136,7 @@ class _Numbers(Generic[T]):
 def module_marks(one: CountedTrace, graph: CapturedGraph) -> Int64s:
     """Return the module of each module call during the capture of ``graph``, as an index into the modules of its trace."""
     host = one.trace.host
-    named = np.array([name.startswith(MODULE_PREFIX) for name in one.trace.names] or [False], bool)[host.name]
+    named = one.trace.named(lambda name: name.startswith(MODULE_PREFIX))
     # Where ranges mark the modules, those of the Python stack are left out, as in the call tree.
     ranges = named & (host.kind == ANNOTATION)
     marks = np.flatnonzero(ranges if ranges.any() else named & (host.kind == PYTHON))

@@ -6,6 +6,7 @@ Calls are counted (``resolvers/``), counted calls own what runs below them (``ow
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,9 +15,8 @@ from rooflines.errors import TraceError
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.idle import unrecorded_until
 from rooflines.profiler.trace.intervals import Intervals
-from rooflines.profiler.trace.nesting import Mask
-from rooflines.profiler.trace.records import CaptureTrace, Int64s, Trace
-from rooflines.profiler.trace.tree import Calls, tree
+from rooflines.profiler.trace.records import CaptureTrace, Int64s, Mask, Trace
+from rooflines.profiler.trace.tree import tree
 from rooflines.profiler.trace.windows import at_launch, belonging, earlier, lasting, launched_ns, step_number, step_window, whole_window
 from rooflines.profiler.trace.windows import inside as in_windows
 from rooflines.roofline.attribution.device import attribute_device
@@ -24,10 +24,10 @@ from rooflines.roofline.attribution.graphs import find_origins
 from rooflines.roofline.attribution.host import attribute_host
 from rooflines.roofline.attribution.origins import FROM_KERNEL, CountedTrace
 from rooflines.roofline.attribution.ownership import find_owners
-from rooflines.roofline.attribution.rows import Gap, Pieces, Row, scaled, traced_ns
+from rooflines.roofline.attribution.rows import Pieces, Row
 from rooflines.roofline.resolvers.cached_kernels import missing_kernels
 from rooflines.roofline.resolvers.count import count as count_calls
-from rooflines.roofline.resolvers.counts import Counts, Known
+from rooflines.roofline.resolvers.counts import Counts, Known, OfCounts
 from rooflines.units import counted, seconds
 
 # A note says what of the device's time is left out, from this share of the time that is counted.
@@ -35,7 +35,7 @@ _WORTH_A_NOTE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Attribution:
+class Attribution(OfCounts):
     """The divided time of the window: rows + gaps + idle - overlap = span, where ``overlap_ns`` is time in two rows, all as traced.
 
     ``windows`` has a row for each profiler step, or one for the whole trace, and ``span_ns`` is their length: that of the steps
@@ -49,9 +49,8 @@ class Attribution:
     worked and the device did not: it is in no window's time.
     """
 
-    counts: Counts
     rows: tuple[Row, ...]
-    gaps: tuple[Gap, ...]
+    gaps: tuple[Row, ...]
     pieces: Pieces
     windows: Intervals
     steps: int
@@ -69,21 +68,11 @@ class Attribution:
     ranges_ns: float = 0.0
     overhead: Intervals = field(default_factory=lambda: np.empty((0, 2), np.int64))
 
-    @property
-    def calls(self) -> Calls:
-        """The call tree, with the modules of captured graphs."""
-        return self.counts.calls
-
-    @property
-    def trace(self) -> Trace:
-        """The trace of the calls."""
-        return self.counts.trace
-
     def scaled(self, factor: float) -> Attribution:
         """Return the same division with every time multiplied by ``factor``."""
         if factor == 1.0:
             return self
-        rows, gaps = tuple(scaled(row, factor) for row in self.rows), tuple(scaled(gap, factor) for gap in self.gaps)
+        rows, gaps = (tuple(row.scaled(factor) for row in rows) for rows in (self.rows, self.gaps))
         return replace(self, rows=rows, gaps=gaps, factor=factor)
 
     @property
@@ -115,7 +104,7 @@ class Attribution:
     @property
     def counted_ns(self) -> float:
         """The time of all rows and gaps, on the clock of the step."""
-        return sum(row.time_ns for row in self.rows) + sum(gap.time_ns for gap in self.gaps)
+        return sum(row.time_ns for row in (*self.rows, *self.gaps))
 
 
 def own(counts: Counts) -> Attribution:
@@ -134,7 +123,8 @@ def own(counts: Counts) -> Attribution:
     windows = window if steps is None else calls.steps
     if known.captures and not len(trace.device):
         raise TraceError("the trace has no device events, so a capture trace does not apply to it.")
-    notes = (*calls.notes, *_ambiguous(calls.shared_ids), *missing_kernels(counts))
+    several = f"Correlation ids with several launches, of which the times told which launched what: {calls.shared_ids:,}."
+    notes = (*calls.notes, *((several,) if calls.shared_ids else ()), *missing_kernels(counts))
     kept, phase, overhead, earlier_ns = np.zeros(0, bool), np.zeros(0, np.int64), np.empty((0, 2), np.int64), 0
     if len(trace.device):
         captures = [_counted(capture, known) for capture in known.captures]
@@ -156,7 +146,7 @@ def own(counts: Counts) -> Attribution:
         step = step_number(launched_ns(calls), calls.steps)
         divided = attribute_device(calls, origins, inside, belongs, window, step, count)
         earlier_ns = intervals.length(intervals.union(trace.device.start_ns[before], trace.device.end_ns[before]))
-        notes += (*about_graphs, *_earlier_work(int(before.sum()), earlier_ns), *_left_out(trace, before, window))
+        notes += (*about_graphs, *_left_out(trace, before, earlier_ns, window))
     else:
         step = step_number(trace.host.start_ns, calls.steps[:count])
         kept = known.quiet if known.quiet is not None and len(known.quiet) == count else np.ones(count, bool)
@@ -172,7 +162,7 @@ def own(counts: Counts) -> Attribution:
         quiet=kept,
         overhead=overhead,
         ranges_ns=known.range_ns * float(calls.module_calls.sum()),
-        overlap_ns=sum(map(traced_ns, divided.rows)) + sum(map(traced_ns, divided.gaps)) - intervals.length(divided.busy),
+        overlap_ns=sum(row.traced_ns for row in (*divided.rows, *divided.gaps)) - intervals.length(divided.busy),
         **divided._asdict(),
     )
 
@@ -183,29 +173,13 @@ def _counted(capture: CaptureTrace, known: Known) -> CountedTrace:
     return CountedTrace.of(counts, find_owners(counts.calls, counts), name=capture.name, tokens=capture.tokens)
 
 
-def _ambiguous(ids: int) -> tuple[str, ...]:
-    """A note on correlation ids that several calls have."""
-    if not ids:
-        return ()
-    return (f"Correlation ids with several launches, of which the times told which launched what: {ids:,}.",)
-
-
-def _earlier_work(events: int, time_ns: int) -> tuple[str, ...]:
-    """A note on work that was launched before the recording began."""
-    if not events:
-        return ()
-    return (
-        f"{seconds(time_ns / 1e9)} of device time ({counted(events, 'event')}) was launched before the recording began and is in no "
-        "step.",
-    )
-
-
-def _left_out(trace: Trace, before: Mask, window: Intervals) -> tuple[str, ...]:
-    """A note on other device time outside of the steps, where it is worth one."""
-    device = trace.device
-    every = intervals.union(device.start_ns[~before], device.end_ns[~before])
+def _left_out(trace: Trace, before: Mask, earlier_ns: int, window: Intervals) -> Iterator[str]:
+    """Notes on device time outside of the steps: of work launched before the recording, and of other work where it is worth one."""
+    if before.any():
+        work = f"{seconds(earlier_ns / 1e9)} of device time ({counted(int(before.sum()), 'event')})"
+        yield f"{work} was launched before the recording began and is in no step."
+    every = intervals.union(trace.device.start_ns[~before], trace.device.end_ns[~before])
     inside_ns = intervals.length(intervals.intersect(every, window))
     left_ns = intervals.length(every) - inside_ns
-    if left_ns <= _WORTH_A_NOTE * inside_ns:
-        return ()
-    return (f"{seconds(left_ns / 1e9)} of device time lies outside the steps and is not counted.",)
+    if left_ns > _WORTH_A_NOTE * inside_ns:
+        yield f"{seconds(left_ns / 1e9)} of device time lies outside the steps and is not counted."

@@ -69,7 +69,7 @@ def _saved(calls: Calls, owner: Int64s) -> Int64s:
     They come first inside the owner's event and are not part of its work: a dispatch mode sees a separate call.
     """
     host, signatures = calls.trace.host, calls.trace.signatures
-    clones = np.flatnonzero((host.kind == OPERATOR) & np.array([name == "aten::clone" for name in calls.trace.names], bool)[host.name])
+    clones = np.flatnonzero(calls.trace.named("aten::clone".__eq__, OPERATOR))
     clones = clones[(calls.parent[clones] == clones - 1) & (clones > 0)]
     clones = clones[owner[clones - 1] == clones - 1]
     pairs = zip(clones.tolist(), host.signature[clones - 1].tolist(), host.signature[clones].tolist(), strict=True)

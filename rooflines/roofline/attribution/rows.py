@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ from rooflines.profiler.trace.distinct import distinct_rows
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.records import Int64s, LaunchShape
 from rooflines.profiler.trace.signature import Signature
-from rooflines.profiler.trace.tree import UNKNOWN, Calls
+from rooflines.profiler.trace.tree import Calls
 from rooflines.roofline.formulas import CallCount
 
 
@@ -44,7 +44,10 @@ class Longest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """All calls of one counted (or composite) signature in one module and phase: nanoseconds and calls over the window.
+    """All calls of one signature in one module and phase: nanoseconds and calls over the window.
+
+    A gap is a row without a count: an operator's, or a kernel's or graph's by its name, with the reason; ``module`` is -1 where no
+    operator launched it.
 
     On a CPU ``time_ns`` is steady: the sum of the lower quartiles of its call sites. ``step_ns`` is the time in each step as traced and
     ``step_calls`` the calls in it, empty of a trace with fewer than two. ``inferred`` says what was inferred from other events in the
@@ -69,31 +72,30 @@ class Row:
     alternates_ns: tuple[float, float] | None = None
     caller: str = ""
 
+    @property
+    def name(self) -> str:
+        """The name of the operator, kernel or graph."""
+        return self.signature.name
 
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """Time without a count: an operator's or a kernel's, with the reason.
+    @property
+    def reason(self) -> str:
+        """Why a gap has no count."""
+        return self.count.reason
 
-    ``signature`` is None and ``module`` -1 where no operator launched it. ``category`` is that of the operator, whose arguments are
-    not known; empty where there is none or it tells nothing. ``caller`` is as that of a row.
-    """
+    @property
+    def traced_ns(self) -> float:
+        """The time as traced: steady times are those of ``time_ns``."""
+        return sum(self.step_ns) if self.step_ns else self.time_ns
 
-    name: str
-    reason: str
-    calls: int
-    time_ns: float
-    module: int = -1
-    phase: int = UNKNOWN
-    signature: Signature | None = None
-    step_ns: tuple[float, ...] = ()
-    kernels: tuple[LaunchedKernel, ...] = ()
-    exposed_ns: float | None = None
-    longest: Longest | None = None
-    category: str = ""
-    caller: str = ""
-
-
-Timed = TypeVar("Timed", Row, Gap)
+    def scaled(self, factor: float) -> Row:
+        """Return the row with all of its times multiplied by ``factor``."""
+        return replace(
+            self,
+            time_ns=self.time_ns * factor,
+            step_ns=tuple(time_ns * factor for time_ns in self.step_ns),
+            kernels=tuple(replace(kernel, time_ns=kernel.time_ns * factor) for kernel in self.kernels),
+            exposed_ns=None if self.exposed_ns is None else self.exposed_ns * factor,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,29 +114,13 @@ class Pieces:
     weight: npt.NDArray[np.float64] | None = None
 
 
-def traced_ns(one: Row | Gap) -> float:
-    """Return the time of a row or gap as traced: steady times are those of ``time_ns``."""
-    return sum(one.step_ns) if one.step_ns else one.time_ns
-
-
-def scaled(one: Timed, factor: float) -> Timed:
-    """Return a row or gap with all of its times multiplied by ``factor``."""
-    return replace(
-        one,
-        time_ns=one.time_ns * factor,
-        step_ns=tuple(time_ns * factor for time_ns in one.step_ns),
-        kernels=tuple(replace(kernel, time_ns=kernel.time_ns * factor) for kernel in one.kernels),
-        exposed_ns=None if one.exposed_ns is None else one.exposed_ns * factor,
-    )
-
-
 class DividedTime(NamedTuple):
     """The time of the windows divided among rows and gaps. ``busy`` is when anything ran, ``orphans`` the number of device events whose
     launch is not in the trace, ``graphs_ns`` the device time of what was launched as a graph, ``matched_ns`` that with known
     operators."""
 
     rows: tuple[Row, ...]
-    gaps: tuple[Gap, ...]
+    gaps: tuple[Row, ...]
     pieces: Pieces
     busy: Intervals
     orphans: int = 0

@@ -11,13 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rooflines.profiler.trace.distinct import distinct_rows
-from rooflines.profiler.trace.records import Int64s
+from rooflines.profiler.trace.records import Int64s, Mask
 
 # With fewer steps a quartile says no more than the mean.
 FEWEST_STEPS = 3
 _QUARTILE = 0.25
 
-Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -90,7 +90,7 @@ def compare(before: Analysis, after: Analysis, sources: tuple[str, str] = ("A", 
         span_difference_s=spans_s and spans_s[1] - spans_s[0],
         rows=_judged(rows, calibration),
         modules=_judged(modules, calibration),
-        notes=_notes(sides, disturbed, drift, by_module=by_module),
+        notes=tuple(_notes(sides, disturbed, drift, by_module=by_module)),
     )
     return msgspec.structs.replace(comparison, verdict=_verdict(comparison))
 
@@ -366,58 +366,55 @@ def _yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
-def _noise_notes(sides: Mapping[str, Analysis], disturbed: Sequence[str], drift: Drift | None) -> list[str]:
+def _noise_notes(sides: Mapping[str, Analysis], disturbed: Sequence[str], drift: Drift | None) -> Iterator[str]:
     """What is known of the noise of the rows."""
     if any(side.timeline is None for side in sides.values()):
-        return []
+        return
     if min(len(side.traced_steps) for side in sides.values()) < FEWEST_TRACED:
-        return [f"fewer than {FEWEST_TRACED} traced steps on one side: the noise of single operators is not known"]
-    if disturbed:
-        return [f"the traced steps of {' and '.join(disturbed)} scatter too much to judge operators: repeat the run on an idle machine"]
-    if drift is None:
-        return [f"fewer than {FEWEST_ROWS} long operators do the same work on both sides: the drift between the runs is not known"]
-    if abs(drift.factor - 1) <= NOTABLE:
-        return []
-    moved = f"all operators together take {_more_or_less(drift.factor)} in A"
-    if drift.by_machine:
-        return [f"{moved}: this is taken for drift of the machine and not for a change of any operator"]
-    return [f"{moved}: drift of the machine and the differences above cannot be told apart"]
+        yield f"fewer than {FEWEST_TRACED} traced steps on one side: the noise of single operators is not known"
+    elif disturbed:
+        yield f"the traced steps of {' and '.join(disturbed)} scatter too much to judge operators: repeat the run on an idle machine"
+    elif drift is None:
+        yield f"fewer than {FEWEST_ROWS} long operators do the same work on both sides: the drift between the runs is not known"
+    elif abs(drift.factor - 1) > NOTABLE:
+        moved = f"all operators together take {_more_or_less(drift.factor)} in A"
+        what = "this is taken for drift of the machine and not for a change of any operator"
+        yield f"{moved}: {what if drift.by_machine else 'drift of the machine and the differences above cannot be told apart'}"
 
 
-def _notes(sides: Mapping[str, Analysis], disturbed: Sequence[str], drift: Drift | None, *, by_module: bool) -> tuple[str, ...]:
+def _notes(sides: Mapping[str, Analysis], disturbed: Sequence[str], drift: Drift | None, *, by_module: bool) -> Iterator[str]:
     """What limits the comparison."""
-    notes, (before, after) = [], sides.values()
+    before, after = sides.values()
     untimed = [name for name, side in sides.items() if side.steps is None]
     if untimed:
         who = "neither side has" if len(untimed) == 2 else f"{untimed[0]} does not have"
-        notes.append(f"{who} a pass timed without the profiler: the compared times are traced and include the profiler")
+        yield f"{who} a pass timed without the profiler: the compared times are traced and include the profiler"
     untraced = [name for name, side in sides.items() if side.timeline is None]
     if untraced:
-        notes.append(f"no trace in {' and '.join(untraced)}: only step times are compared")
+        yield f"no trace in {' and '.join(untraced)}: only step times are compared"
     elif before.basis.per == "trace":
-        notes.append("neither trace has step marks: the whole traces are compared, assuming the same number of steps")
+        yield "neither trace has step marks: the whole traces are compared, assuming the same number of steps"
     if not by_module:
         without = "B" if _has_modules(before) else "A"
-        notes.append(f"the trace of {without} has no modules: operators are compared without them")
+        yield f"the trace of {without} has no modules: operators are compared without them"
     dilations = [side.steps.profiler_dilation for side in sides.values() if side.steps is not None and side.steps.profiler_dilation]
     if len(dilations) == 2 and abs(dilations[0] - dilations[1]) > NOTABLE_DILATION:
         longer = [f"{significant(dilation)} ({name})" for name, dilation in zip(sides, dilations, strict=True)]
         scaled = all(side.basis.timed for side in sides.values())
         rows = "rows are scaled to the timed steps" if scaled else "rows have traced times"
-        notes.append(f"the traced steps took {' and '.join(longer)} times as long as the timed ones; {rows}")
-    notes += _noise_notes(sides, disturbed, drift)
+        yield f"the traced steps took {' and '.join(longer)} times as long as the timed ones; {rows}"
+    yield from _noise_notes(sides, disturbed, drift)
     # The shortest kernel differs between traces and says little about the device.
     ours, theirs = (
         {(roof.name, roof.variant, roof.value) for roof in side.ceilings if roof.source.kind != "trace"} for side in sides.values()
     )
     if ours and theirs and ours != theirs:
-        notes.append("A and B have different ceilings: compare times, not efficiencies, or use the same ceilings for both")
-    notes += [f"{name} is incomplete: its run is {side.status}" for name, side in sides.items() if side.status != "complete"]
+        yield "A and B have different ceilings: compare times, not efficiencies, or use the same ceilings for both"
+    yield from (f"{name} is incomplete: its run is {side.status}" for name, side in sides.items() if side.status != "complete")
     sizes = before.workload.batch_size, after.workload.batch_size
     if sizes[0] and sizes[1] and sizes[0] != sizes[1] and before.steps is not None and after.steps is not None:
         each = before.steps.median_s / sizes[0], after.steps.median_s / sizes[1]
-        notes.append(f"time per sample: {seconds(each[0])} in A, {seconds(each[1])} in B")
-    return tuple(notes)
+        yield f"time per sample: {seconds(each[0])} in A, {seconds(each[1])} in B"
 
 
 # --- the sentence ------------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from rooflines.roofline.analysis import Analysis, OperatorRow
@@ -163,10 +164,7 @@ _OPERATOR_KEYS: tuple[tuple[Match, _RowKey], ...] = (
     ("module", lambda row: (row.figures.phase, row.name, row.figures.shapes)),
     ("module", lambda row: (row.name, row.figures.shapes)),
 )
-_GAP_KEYS: tuple[tuple[Match, _RowKey], ...] = (
-    ("same", lambda row: (row.name, row.figures.reason)),
-    ("name", lambda row: row.name),
-)
+_GAP_KEYS: tuple[tuple[Match, _RowKey], ...] = (("same", lambda row: (row.name, row.figures.reason)), ("name", lambda row: row.name))
 
 
 def _pair_off(
@@ -181,7 +179,7 @@ def _pair_off(
             old, new = sorted(old, key=_order), sorted(new, key=_order)
         pairs += [Pair(match, *both) for both in zip(old[:most], new[:most], strict=True)]
         ours[value], theirs[value] = old[most:], new[most:]
-    return [row for rows in ours.values() for row in rows], [row for rows in theirs.values() for row in rows]
+    return list(chain.from_iterable(ours.values())), list(chain.from_iterable(theirs.values()))
 
 
 def _pair_off_names(
@@ -192,7 +190,7 @@ def _pair_off_names(
     for name in [name for name in with_count if name in without]:
         one, other = fold(with_count.pop(name)), fold(without.pop(name))
         pairs.append(Pair("name", other, one) if swapped else Pair("name", one, other))
-    return [row for rows in with_count.values() for row in rows], [row for rows in without.values() for row in rows]
+    return list(chain.from_iterable(with_count.values())), list(chain.from_iterable(without.values()))
 
 
 def _grouped(rows: Iterable[SideRow], key: _RowKey) -> dict[Hashable, list[SideRow]]:

@@ -20,7 +20,7 @@ from rooflines.errors import TraceError, UsageError
 from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.records import Environment
 from rooflines.profiler.trace.collectives import Collectives, read_collectives
-from rooflines.profiler.trace.reader import lacks_device, read_trace
+from rooflines.profiler.trace.reader import lacks_device, read
 from rooflines.profiler.trace.records import READ_DEFAULTS, Int64s, Rank, ReadOptions
 from rooflines.profiler.trace.sources import rank_in_name, shown
 from rooflines.roofline.advice.communication import ALL_RANKS, FIND_LATE_RANK
@@ -65,7 +65,7 @@ def unjudged(_: Environment) -> tuple[None, str]:
 def read_rank(source: str, reading: ReadOptions = READ_DEFAULTS, judge: Judge = unjudged) -> RankPart:
     """Read and analyse the trace of one rank. Raises TraceError that names ``source``."""
     try:
-        trace = read_trace(source, reading)
+        trace = read(source, reading)
     except TraceError as error:
         if shown(source) in error.message:
             raise
@@ -235,23 +235,18 @@ def _collective_rows(
             these = np.isin(number.reshape(-1), chosen)
             # Where the group's ranks are not noted, it is all of the job if all of the job took part.
             of = group_size or (world_size if world_size == len(one.ranks) else None)
-            rows.append(_collective_row(one, lasting[these], at_start_ns[these], size, dtype, of, waits))
+            rows.append(_collective_row(one, lasting[these], at_start_ns[these], (size, dtype, of), waits))
     return tuple(sorted(rows, key=lambda row: -(row.transfer_s + row.skew_s) * row.count))
 
 
 def _collective_row(
-    one: MatchedCollectives,
-    lasting: Int64s,
-    at_start_ns: Int64s,
-    size: int | None,
-    dtype: str | None,
-    group_size: int | None,
-    waits: Waits,
+    one: MatchedCollectives, lasting: Int64s, at_start_ns: Int64s, exchanged: tuple[int | None, str | None, int | None], waits: Waits
 ) -> MatchedRow:
+    """A row of collectives that ``exchanged`` so many bytes of a dtype in a group of this size."""
+    size, dtype, group_size = exchanged
     transfer = lasting.min(axis=1)
     skew = lasting.max(axis=1) - transfer
     synchronising = one.kind in SYNCHRONISING
-    last = waits.add(one.ranks, lasting, at_start_ns, synchronising)
     total_s = int(transfer.sum()) / 1e9
     algorithm = size * len(transfer) / total_s if size and total_s > 0 else None
     factor = bus_factor(one.kind, group_size) if group_size else None
@@ -264,7 +259,7 @@ def _collective_row(
         skew_s=float(skew.mean()) / 1e9,
         skew_max_s=int(skew.max()) / 1e9,
         waited_s=int((lasting - transfer[:, None]).sum()) / 1e9 if synchronising else None,
-        last_rank=last,
+        last_rank=waits.add(one.ranks, lasting, at_start_ns, synchronising),
         bytes=size,
         dtype=dtype,
         group=one.group,

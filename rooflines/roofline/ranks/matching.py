@@ -21,8 +21,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from rooflines.profiler.trace.collectives import Collectives, Exchange
-from rooflines.profiler.trace.records import Int64s
+from rooflines.profiler.trace.collectives import Collectives
+from rooflines.profiler.trace.records import Exchange, Int64s
 from rooflines.roofline.ranks.records import By, Straggler, UnmatchedRow, Waiting
 
 # In these no rank can leave before every rank has entered.
@@ -243,10 +243,7 @@ class Waits:
     """What each rank waited in matched collectives, and how often and how long it kept the others waiting."""
 
     def __init__(self, ranks: Sequence[int]) -> None:
-        self.matched = dict.fromkeys(ranks, 0)
-        self.waited_ns = dict.fromkeys(ranks, 0)
-        self.at_start_ns = dict.fromkeys(ranks, 0)
-        self.times_last = dict.fromkeys(ranks, 0)
+        self.matched, self.waited_ns, self.at_start_ns, self.times_last = (dict.fromkeys(ranks, 0) for _ in range(4))
         self.caused_ns = dict.fromkeys(ranks, 0.0)
         self.collectives = 0
         self._transfer_ns = 0

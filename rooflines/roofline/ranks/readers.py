@@ -11,7 +11,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
@@ -42,16 +42,21 @@ def read_ranks(
     are by an interrupt. Raises UsageError when Dask is not installed or does not answer. ``judge`` gives the
     ceilings of each rank; a function of a module, which other processes import.
     """
-    if dask is not None:
-        return _on_dask(sources, dask, reading, judge, done)
     jobs = min(jobs or _worthwhile(sources), len(sources))
-    if jobs <= 1:
+    if dask is None and jobs <= 1:
         parts = []
         for source in sources:
             parts.append(read_rank(source, reading, judge))
             done()
         return parts
-    return _in_processes(sources, jobs, reading, judge, done)
+    if dask is not None:  # a worker has another working directory
+        sources = [source if is_url(source) else os.path.abspath(source) for source in sources]
+    with _processes(jobs) if dask is None else _workers(dask) as executor:
+        futures = [executor.submit(read_rank, source, reading, judge) for source in sources]
+        for future in as_completed(futures):
+            future.result()
+            done()
+        return [future.result() for future in futures]
 
 
 def _worthwhile(sources: Sequence[str]) -> int:
@@ -62,33 +67,22 @@ def _worthwhile(sources: Sequence[str]) -> int:
     return min(processors, work)
 
 
-def _in_processes(sources: Sequence[str], jobs: int, reading: ReadOptions, judge: Judge, done: Callable[[], None]) -> list[RankPart]:
-    with _pool(jobs) as pool:
-        futures = [pool.submit(read_rank, source, reading, judge) for source in sources]
-        try:
-            for future in as_completed(futures):
-                future.result()
-                done()
-        except BrokenProcessPool:
-            raise TraceError(
-                "a process reading a trace was killed, possibly because memory ran out.", hint=f"Use fewer {arg('jobs')}."
-            ) from None
-        return [future.result() for future in futures]
-
-
 @contextlib.contextmanager
-def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """Worker processes that always end with the context."""
+def _processes(jobs: int) -> Iterator[Executor]:
+    """Processes of this machine that always end with the context."""
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_leave_interrupts)
     try:
         yield pool
-    except BaseException:
+    except BaseException as error:
         # What they still read is of no use to anybody.
         for process in set(multiprocessing.active_children()) - others:
             process.terminate()
         pool.shutdown(wait=True, cancel_futures=True)
-        raise
+        if not isinstance(error, BrokenProcessPool):
+            raise
+        killed = "a process reading a trace was killed, possibly because memory ran out."
+        raise TraceError(killed, hint=f"Use fewer {arg('jobs')}.") from None
     pool.shutdown(wait=True)
 
 
@@ -97,7 +91,9 @@ def _leave_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _on_dask(sources: Sequence[str], address: str, reading: ReadOptions, judge: Judge, done: Callable[[], None]) -> list[RankPart]:
+@contextlib.contextmanager
+def _workers(address: str) -> Iterator[Executor]:
+    """The workers of a Dask cluster; what they have not read at the end of the context is cancelled."""
     try:
         import distributed
     except ImportError:
@@ -111,15 +107,4 @@ def _on_dask(sources: Sequence[str], address: str, reading: ReadOptions, judge: 
             f"no Dask scheduler found at {address!r}: {error or type(error).__name__}.", hint="Give the address as tcp://HOST:8786."
         ) from None
     with client:
-        # A worker has another working directory.
-        paths = [source if is_url(source) else os.path.abspath(source) for source in sources]
-        # Not pure: a file may have changed under the name that was read before.
-        futures = [client.submit(read_rank, source, reading, judge, pure=False) for source in paths]
-        try:
-            for future in distributed.as_completed(futures, loop=client.loop):
-                future.result()
-                done()
-            return [future.result() for future in futures]
-        except BaseException:
-            client.cancel(futures)
-            raise
+        yield client.get_executor(pure=False)  # a file may have changed under the name that was read before

@@ -7,27 +7,24 @@ from dataclasses import replace
 
 import numpy as np
 
-from rooflines.profiler.trace.nesting import Mask
-from rooflines.profiler.trace.records import OPERATOR, Int64s
+from rooflines.profiler.trace.records import OPERATOR, Int64s, Mask
 from rooflines.profiler.trace.request_marks import KINDS, RequestMark
 from rooflines.profiler.trace.tree import Calls
 from rooflines.profiler.trace.windows import inside, step_number
 from rooflines.roofline.formulas import CallCount, Work, count
 from rooflines.roofline.formulas.sequences import Sequences
-from rooflines.roofline.resolvers.counts import Counts, Variant
+from rooflines.roofline.resolvers.counts import Counts, Group, Variant
 
 # One token that attends to two: a batch that is in no call too large.
 _ONE = Sequences(1, 1, 2, 1, 2)
 MARKED = "lengths of the step's sequences from the server's mark"
 
 
-def from_batches(counts: Counts) -> Counts:
+def from_batches(counts: Counts) -> Iterator[Group]:
     """Count the calls in marked steps again with the lengths of the step's sequences, where the formula depends on them."""
     lengths = StepLengths(counts.calls)
-    return counts.recounted(_groups(counts, lengths)) if lengths.known else counts
-
-
-def _groups(counts: Counts, lengths: StepLengths) -> Iterator[tuple[Int64s, Variant]]:
+    if not lengths.known:
+        return
     host, steps = counts.trace.host, counts.calls.steps
     events = np.flatnonzero((host.kind == OPERATOR) & (counts.of_event >= 0) & inside(host.start_ns, steps))
     codes, step = counts.of_event[events], step_number(host.start_ns[events], steps)

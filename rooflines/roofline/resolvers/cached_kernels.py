@@ -6,6 +6,7 @@ A kernel is found by its name, its number of arguments and its iterations; of se
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -19,7 +20,7 @@ from rooflines.roofline.formulas.generated_kernels import ONE_EACH, category_of,
 from rooflines.roofline.formulas.graph import count_kernel
 from rooflines.roofline.formulas.record import precision_of
 from rooflines.roofline.formulas.reduction import RULES as REDUCTIONS
-from rooflines.roofline.resolvers.counts import Counts, Variant
+from rooflines.roofline.resolvers.counts import Counts, Group, Variant
 
 _GRAPH: Final = re.compile(r"graph_\d+_")
 _GENERATED: Final = re.compile(r"triton_[a-z]+_|(graph_\d+_)?cpp_\w*fused")
@@ -28,19 +29,15 @@ _ELSEWHERE: Final = re.compile(r"aten::(_?scaled_\w+|mm|bmm|addmm|baddbmm|convol
 _BIASED: Final = {"aten::addmm": 0, "aten::baddbmm": 0, "aten::convolution": 2}
 
 
-def from_inductor_cache(counts: Counts) -> Counts:
+def from_inductor_cache(counts: Counts) -> Iterator[Group]:
     """Count the kernels that the cache has. A call that is counted by what the run itself recorded stays as it is."""
-    cache = counts.known.inductor_cache
-    if not cache:
-        return counts
+    cache = counts.known.inductor_cache or {}
     known = np.zeros(len(counts.of_event), bool) if counts.of_code is None else counts.of_code
-    groups = []
     for code, variant in enumerate(counts.variants):
         kernels = cached(variant.signature.name, cache)
         found = count_cached(variant.signature, kernels) if kernels else None
         if found is not None:
-            groups.append((np.flatnonzero((counts.of_event == code) & ~known), Variant(variant.signature, found)))
-    return counts.recounted(groups)
+            yield np.flatnonzero((counts.of_event == code) & ~known), Variant(variant.signature, found)
 
 
 def missing_kernels(counts: Counts) -> tuple[str, ...]:

@@ -8,13 +8,14 @@ position among the kernels of this name in it. Code compiled outside of the reco
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from rooflines.profiler.compiled.records import CompiledCode, Graph, Kernel
+from rooflines.profiler.trace.nesting import innermost
 from rooflines.profiler.trace.records import OPERATOR, Int64s
 from rooflines.profiler.trace.signature import Signature
 from rooflines.profiler.trace.tree import BACKWARD, Calls, Module
@@ -66,40 +67,26 @@ class _KernelSearch:
     def _runs(self) -> tuple[dict[int, list[int]], dict[int, str]]:
         """The operators that compiled code calls, by the event of the compilation around them (-1: none), and the region of every event
         that torch puts around compiled code."""
-        host, parents, names = self._trace.host, self._calls.parent.tolist(), self._names
-        kinds, sequences = host.kind.tolist(), host.sequence.tolist()
-        around = [-1] * len(names)  # the innermost compilation around an event, itself included
-        regions: dict[int, str] = {}
-        forwards: dict[int, str] = {}
-        wrapped: list[int] = []
-        runs: dict[int, list[int]] = {}
-        for i, name in enumerate(names):
-            parent = parents[i]
-            around[i] = around[parent] if parent >= 0 else -1
-            match = _REGION.match(name) if kinds[i] == OPERATOR else None
-            if match or name == _BACKWARD:
-                around[i] = i
-                regions[i] = match[1] if match else ""
-            elif name == _FORWARD:
-                wrapped.append(i)
-                forwards[sequences[i]] = regions.get(around[i], "")
-            elif kinds[i] == OPERATOR and not self._inside_operator(parent, around):
-                runs.setdefault(around[i], []).append(i)
-        for i in regions:
-            if not regions[i]:
-                regions[i] = forwards.get(sequences[i], "")
-        regions |= {i: regions.get(around[i], "") for i in wrapped}
+        host, after, parent = self._trace.host, self._calls.after, self._calls.parent
+        named = [_REGION.match(name) for name in self._trace.names]
+        operators = host.kind == OPERATOR
+        marks = np.array([match is not None for match in named], bool)[host.name] & operators
+        marks |= self._trace.named(_BACKWARD.__eq__)
+        wrapped = self._trace.named(_FORWARD.__eq__)
+        around = innermost(marks, after)  # the innermost compilation around an event, itself included
+        regions = {event: match[1] if (match := named[host.name[event]]) else "" for event in np.flatnonzero(marks).tolist()}
+        forwards = {int(host.sequence[event]): regions.get(int(around[event]), "") for event in np.flatnonzero(wrapped).tolist()}
+        for event, region in regions.items():
+            regions[event] = region or forwards.get(int(host.sequence[event]), "")
+        regions |= {event: regions.get(int(around[event]), "") for event in np.flatnonzero(wrapped).tolist()}
+        # Compiled code calls an operator itself if no other one is around it within the compilation.
+        callers = operators & ~marks & ~wrapped
+        inner = innermost(callers, after)
+        called = callers & np.where(parent >= 0, inner[parent] <= around[parent], True)
+        runs: dict[int, list[int]] = defaultdict(list)
+        for event in np.flatnonzero(called).tolist():
+            runs[int(around[event])].append(event)
         return runs, regions
-
-    def _inside_operator(self, event: int, around: list[int]) -> bool:
-        """Whether ``event`` or one around it, within the compilation, is an operator that compiled code called."""
-        parents, kinds = self._calls.parent, self._trace.host.kind
-        stop = around[event] if event >= 0 else -1
-        while event >= 0 and event != stop:
-            if kinds[event] == OPERATOR and self._names[event] != _FORWARD:
-                return True
-            event = int(parents[event])
-        return False
 
     def _find_run(self, run: int, region: str, events: list[int]) -> None:
         """Name the kernels of one run of a graph, and with them the operators between."""
@@ -125,7 +112,7 @@ class _KernelSearch:
         prefix = self._prefix(run) if graph.prefix is None else graph.prefix
         if not backward and run >= 0:
             self._enter(graph, prefix)
-        positions = list(_align([self._names[event] for event in events], graph.kernels))
+        positions = _align([self._names[event] for event in events], graph.kernels)
         for event, position in zip(events, positions, strict=True):
             if position >= 0:
                 self._find(event, graph, position, prefix)
@@ -173,26 +160,24 @@ def _joined(prefix: str, path: str) -> str:
     return f"{prefix}.{path}" if prefix and path else prefix or path
 
 
-def _align(names: list[str], kernels: tuple[Kernel, ...]) -> Iterator[int]:
+def _align(names: list[str], kernels: tuple[Kernel, ...]) -> list[int]:
     """For every event of a run the position of its call in the graph; -1 where it is none of them, or not told for certain.
 
     Generated kernels have unique names and come in order. The operators between two of them are distinguished where the trace has
     as many of each name as the graph.
     """
-    generated = {kernel.name for kernel in kernels if not kernel.extern}
-    positions = [-1] * len(names)
     turn = [position for position, kernel in enumerate(kernels) if not kernel.extern]
-    found = [index for index, name in enumerate(names) if name in generated]
+    places: dict[str, list[int]] = defaultdict(list)
+    for position in turn:
+        places[kernels[position].name].append(position)
+    found = [index for index, name in enumerate(names) if name in places]
+    positions, seen = [-1] * len(names), Counter[str]()
+    for index in found:
+        mine = places[names[index]]
+        positions[index] = mine[seen[names[index]] % len(mine)]
+        seen[names[index]] += 1
     if [names[index] for index in found] != [kernels[position].name for position in turn]:
-        by_name = {name: [position for position in turn if kernels[position].name == name] for name in generated}
-        seen: dict[str, int] = {}
-        for index in found:
-            seen[names[index]] = seen.get(names[index], -1) + 1
-            mine = by_name[names[index]]
-            positions[index] = mine[seen[names[index]] % len(mine)]
-        return iter(positions)
-    for index, position in zip(found, turn, strict=True):
-        positions[index] = position
+        return positions
     ends = zip([-1, *found], [*found, len(names)], [-1, *turn], [*turn, len(kernels)], strict=True)
     for first, last, before, after in ends:
         wanted = list(range(before + 1, after))
@@ -202,4 +187,4 @@ def _align(names: list[str], kernels: tuple[Kernel, ...]) -> Iterator[int]:
             if len(calls) == len(events):
                 for index, position in zip(events, calls, strict=True):
                     positions[index] = position
-    return iter(positions)
+    return positions

@@ -6,7 +6,6 @@ from functools import reduce
 from typing import Final
 
 from rooflines.profiler.trace.tree import Calls
-from rooflines.roofline.resolvers.allocations import from_allocations
 from rooflines.roofline.resolvers.batches import from_batches
 from rooflines.roofline.resolvers.cached_kernels import from_inductor_cache
 from rooflines.roofline.resolvers.compiled import from_compiled_code
@@ -15,9 +14,8 @@ from rooflines.roofline.resolvers.dispatchers import pass_decomposed_calls, pass
 from rooflines.roofline.resolvers.index_views import from_index_views
 from rooflines.roofline.resolvers.launched_kernels import from_launched_kernels
 from rooflines.roofline.resolvers.library_gradients import from_forward_calls
-from rooflines.roofline.resolvers.parameters import from_parameters
+from rooflines.roofline.resolvers.recorded_facts import from_allocations, from_parameters, from_stored_calls
 from rooflines.roofline.resolvers.related_calls import from_related_calls
-from rooflines.roofline.resolvers.stored_calls import from_stored_calls
 
 # Each with the earlier ones that it needs: whose counts it reads, or knows better. ``count`` goes from the first to the last.
 RESOLVERS: Final[dict[Resolver, tuple[Resolver, ...]]] = {
@@ -39,4 +37,4 @@ RESOLVERS: Final[dict[Resolver, tuple[Resolver, ...]]] = {
 
 def count(calls: Calls, known: Known = NOTHING) -> Counts:
     """Count every operator event of ``calls``: the third room (docs/design.md)."""
-    return reduce(lambda counts, resolve: resolve(counts), RESOLVERS, count_signatures(calls, known))
+    return reduce(Counts.resolved, RESOLVERS, count_signatures(calls, known))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -11,8 +11,7 @@ import numpy as np
 from rooflines.profiler.compiled.inductor_cache import CachedKernel
 from rooflines.profiler.compiled.records import CompiledCode
 from rooflines.profiler.trace.distinct import distinct
-from rooflines.profiler.trace.nesting import Mask
-from rooflines.profiler.trace.records import CaptureTrace, Int64s, Trace
+from rooflines.profiler.trace.records import CaptureTrace, Int64s, Mask, Trace
 from rooflines.profiler.trace.signature import Signature, StoredCall
 from rooflines.profiler.trace.tree import Calls
 from rooflines.roofline.formulas import CallCount, count
@@ -27,6 +26,10 @@ class Variant:
     signature: Signature
     count: CallCount
     inferred: str | None = None
+
+
+# Events (their numbers), and how each of them is counted.
+Group: TypeAlias = tuple[Int64s | list[int], Variant]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ class Counts:
         found: Mask = np.array([*map(test, self.variants), False])[self.of_event]
         return found
 
-    def recounted(self, groups: Iterable[tuple[Int64s, Variant]]) -> Counts:
+    def recounted(self, groups: Iterable[Group]) -> Counts:
         """The counts, with each group of events counted as its variant."""
         variants, of_event = list(self.variants), self.of_event.copy()
         for events, variant in groups:
@@ -84,14 +87,37 @@ class Counts:
             variants.append(variant)
         return replace(self, variants=tuple(variants), of_event=of_event)
 
-    def dispatching(self, events: Int64s) -> Counts:
-        """The counts where ``events`` only dispatch: their work is that of operators below them."""
+    def resolved(self, resolve: Resolver) -> Counts:
+        """The counts as ``resolve`` improves them."""
+        found = resolve(self)
+        return found if isinstance(found, Counts) else self.recounted(found)
+
+    def dispatching(self, events: Int64s) -> Iterator[Group]:
+        """Groups of ``events`` that only dispatch: their work is that of operators below them."""
         codes, group = distinct(self.of_event[events])
-        signatures = [self.variants[code].signature for code in codes.tolist()]
-        return self.recounted((events[group == place], Variant(signature, DISPATCHES)) for place, signature in enumerate(signatures))
+        for place, code in enumerate(codes.tolist()):
+            yield events[group == place], Variant(self.variants[code].signature, DISPATCHES)
 
 
-Resolver: TypeAlias = Callable[[Counts], Counts]
+# Finds events that can be counted better, or returns the counts with another call tree.
+Resolver: TypeAlias = Callable[[Counts], Iterable[Group] | Counts]
+
+
+@dataclass(frozen=True, slots=True)
+class OfCounts:
+    """A record made of counted calls."""
+
+    counts: Counts
+
+    @property
+    def calls(self) -> Calls:
+        """The call tree; that of divided time has the modules of captured graphs."""
+        return self.counts.calls
+
+    @property
+    def trace(self) -> Trace:
+        """The trace of the calls."""
+        return self.counts.trace
 
 
 def count_signatures(calls: Calls, known: Known = NOTHING) -> Counts:

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from rooflines.profiler.trace.distinct import distinct, distinct_rows
-from rooflines.profiler.trace.nesting import Mask, covered
-from rooflines.profiler.trace.records import OPERATOR, Int64s
+from rooflines.profiler.trace.nesting import covered
+from rooflines.profiler.trace.records import OPERATOR, Int64s, Mask
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import Work
 from rooflines.roofline.formulas.decomposed import SOMETIMES_DECOMPOSED
-from rooflines.roofline.resolvers.counts import Counts, Variant
+from rooflines.roofline.resolvers.counts import Counts, Group, Variant
 
 
-def pass_repeated_calls(counts: Counts) -> Counts:
+def pass_repeated_calls(counts: Counts) -> Iterable[Group]:
     """Pass through an operator that calls one of the same name: under autocast the same call with other dtypes, else the overload with
     a kernel."""
     host, calls, signatures = counts.trace.host, counts.calls, counts.trace.signatures
     if not len(host):
-        return counts
-    above = np.where(calls.parent >= 0, calls.operator[np.maximum(calls.parent, 0)], -1)
+        return ()
+    above = calls.above
     repeats = (host.kind == OPERATOR) & (above >= 0) & (host.name == host.name[np.maximum(above, 0)])
     pairs, pair_of = distinct_rows(host.signature[above[repeats]], host.signature[repeats])
     passed = np.array([_hands_on(signatures[outer], signatures[inner]) for outer, inner in pairs.tolist()], bool)
-    return counts.dispatching(distinct(above[repeats][passed[pair_of]])[0]) if len(pairs) else counts
+    return counts.dispatching(distinct(above[repeats][passed[pair_of]])[0])
 
 
 def _hands_on(outer: Signature, inner: Signature) -> bool:
@@ -35,7 +37,7 @@ def _hands_on(outer: Signature, inner: Signature) -> bool:
     return cast and [tensor.shape for tensor in before] == [tensor.shape for tensor in after]
 
 
-def pass_decomposed_calls(counts: Counts) -> Counts:
+def pass_decomposed_calls(counts: Counts) -> Iterable[Group]:
     """Pass through what PyTorch decomposes itself, where something below it has work: a dispatch mode sees only that.
 
     A library's product is passed only where a product is below it: it may copy its operands and launch a kernel of its own.
@@ -51,16 +53,13 @@ def pass_decomposed_calls(counts: Counts) -> Counts:
     return counts.dispatching(np.flatnonzero(decomposes & (parts > 0)))
 
 
-def pass_wrapped_attention(counts: Counts) -> Counts:
+def pass_wrapped_attention(counts: Counts) -> Iterable[Group]:
     """Pass through a library's attention where an operator below it is counted as attention: the one inside records more.
 
     ``vllm::unified_attention`` is given neither KV cache nor window, ``FlashAttnFunc`` no window; the kernel's operator has both.
     """
-    names, host = counts.trace.names, counts.trace.host
-    products = counts.where(_is_attention) & (host.kind == OPERATOR)
-    library = np.array([not name.startswith("aten::") for name in names] + [False], bool)[host.name]
-    if not (products & library).any():
-        return counts
+    products = counts.where(_is_attention) & (counts.trace.host.kind == OPERATOR)
+    library = counts.trace.named(lambda name: not name.startswith("aten::"))
     return counts.dispatching(np.flatnonzero(products & library & (enclosed(products, counts.calls.after) > 0)))
 
 

@@ -13,13 +13,12 @@ from typing import Final
 
 import numpy as np
 
-from rooflines.profiler.trace.nesting import Mask
-from rooflines.profiler.trace.records import OPERATOR, Int64s
+from rooflines.profiler.trace.records import OPERATOR, Mask
 from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.arguments import broadcast
 from rooflines.roofline.formulas.registry import aten
-from rooflines.roofline.resolvers.counts import Counts, Variant
+from rooflines.roofline.resolvers.counts import Counts, Group, Variant
 
 _READS: Final = aten("index _unsafe_index")
 _PUTS: Final = aten("index_put index_put_ _unsafe_index_put")
@@ -29,19 +28,13 @@ _SOURCE: Final = "its indices from the views inside it"
 _INDICES: Final = 1  # the position of the argument
 
 
-def from_index_views(counts: Counts) -> Counts:
+def from_index_views(counts: Counts) -> Iterator[Group]:
     """Count selections by index whose indices were not recorded."""
-    return counts.recounted(_groups(counts))
-
-
-def _groups(counts: Counts) -> Iterator[tuple[Int64s, Variant]]:
     trace, calls = counts.trace, counts.calls
     host, signatures = trace.host, trace.signatures
 
     def named(names: tuple[str, ...]) -> Mask:
-        listed = np.array([name in names for name in trace.names] or [False], bool)
-        found: Mask = listed[host.name] & (host.kind == OPERATOR) & (host.signature >= 0)
-        return found
+        return trace.named(names.__contains__, OPERATOR) & (host.signature >= 0)
 
     wanted = named((*_READS, *_PUTS, *_INNER_PUTS))
     if not wanted.any():
@@ -63,7 +56,7 @@ def _groups(counts: Counts) -> Iterator[tuple[Int64s, Variant]]:
     for (code, *codes), ours in found.items():
         variant = _counted(signatures[code], [signatures[part] for part in codes])
         if variant is not None:
-            yield np.array(ours), variant
+            yield ours, variant
 
 
 def _counted(call: Signature, inside: list[Signature]) -> Variant | None:

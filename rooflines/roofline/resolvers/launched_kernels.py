@@ -7,36 +7,36 @@ that torch.compile launches without recording their arguments stay unknown, but 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 import numpy as np
 
-from rooflines.profiler.trace.launches import LAUNCHING, launching
-from rooflines.profiler.trace.nesting import Mask, covered
-from rooflines.profiler.trace.records import KERNEL, OPERATOR, RUNTIME, LaunchShape, Trace
+from rooflines.profiler.trace.launches import is_launch, launching
+from rooflines.profiler.trace.nesting import covered
+from rooflines.profiler.trace.records import KERNEL, OPERATOR, RUNTIME, LaunchShape, Mask, Trace
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.counter import COMPILED
 from rooflines.roofline.formulas.kernels import count_launch, family_of
 from rooflines.roofline.formulas.kernels.launch import Launch
 from rooflines.roofline.formulas.registry import CallCount
 from rooflines.roofline.kernel_names import short_kernel
-from rooflines.roofline.resolvers.counts import Counts, Variant
+from rooflines.roofline.resolvers.counts import Counts, Group, Variant
 
 # Operators before a launch that are looked at.
 _BEFORE = 512
 _COMPILED_REASON = "launched by torch.compile, which recorded none of its arguments"
 
 
-def from_launched_kernels(counts: Counts) -> Counts:
+def from_launched_kernels(counts: Counts) -> Iterable[Group]:
     """Count the launches that no counted operator encloses and whose kernels are of a known family."""
     trace, calls = counts.trace, counts.calls
     counted = counts.where(lambda variant: variant.count.kind == "counted")
     wrapping = counted & counts.where(lambda variant: variant.count.decomposes)
     free, wrapped = ~covered(counted & ~wrapping, calls.after), covered(wrapping, calls.after)
     compiled = _compiled(counts) & ~wrapped
-    chains = _Chains(counts)
     found: dict[int, Variant] = {}
     for event, (kernel, grid) in sorted(_kernels(trace, free, compiled).items()):
-        call = count_launch(chains.launch(event, kernel, grid), short_kernel(kernel))
+        call = count_launch(_launch(counts, event, kernel, grid), short_kernel(kernel))
         if call is not None:
             found[event] = Variant(*call)
         elif compiled[event]:
@@ -52,15 +52,13 @@ def from_launched_kernels(counts: Counts) -> Counts:
     groups: dict[Variant, list[int]] = defaultdict(list)
     for event, variant in found.items():
         groups[variant].append(event)
-    return counts.recounted((np.array(group), variant) for variant, group in groups.items())
+    return ((events_of, variant) for variant, events_of in groups.items())
 
 
 def _compiled(counts: Counts) -> Mask:
     """The events of which the innermost operator is compiled code as a whole."""
-    named = np.array([*(bool(COMPILED.match(name)) for name in counts.trace.names), False])
-    operator = counts.calls.operator
-    found: Mask = named[np.where(operator >= 0, counts.trace.host.name[np.maximum(operator, 0)], -1)]
-    return found
+    compiled, operator = counts.trace.named(lambda name: bool(COMPILED.match(name))), counts.calls.operator
+    return (operator >= 0) & compiled[operator]
 
 
 def _kernels(trace: Trace, free: Mask, compiled: Mask) -> dict[int, tuple[str, LaunchShape | None]]:
@@ -71,8 +69,7 @@ def _kernels(trace: Trace, free: Mask, compiled: Mask) -> dict[int, tuple[str, L
     """
     host, device = trace.host, trace.device
     family = np.array([*(family_of(name) is not None for name in trace.names), False])
-    launches = np.array(["Graph" not in name and any(word in name for word in LAUNCHING) for name in trace.names], bool)
-    free = free & (host.kind == RUNTIME) & launches[host.name] if len(host) else free
+    free = free & trace.named(lambda name: "Graph" not in name and is_launch(name), RUNTIME)
     found: dict[int, tuple[str, LaunchShape | None]] = {}
     recorded = np.array([*(family_of(name) is not None for name, _ in trace.kernels), False])
     for event in np.flatnonzero(free & (recorded[host.kernel] | (compiled & (host.kernel >= 0)))).tolist():
@@ -88,39 +85,27 @@ def _kernels(trace: Trace, free: Mask, compiled: Mask) -> dict[int, tuple[str, L
     return found
 
 
-class _Chains:
-    """The events around a launch."""
+def _launch(counts: Counts, event: int, kernel: str, shape: LaunchShape | None) -> Launch:
+    """The launch with the operators around and before it."""
+    around = list(counts.calls.operators_around(event))
+    scope = around[-1] if around else int(counts.calls.parent[event])
+    return Launch(
+        kernel=kernel,
+        before=_called(counts.trace, scope, event),
+        wrapper=_signature(counts.trace, around[-1]) if around else None,
+        operator=_signature(counts.trace, around[0]) if around else None,
+        inside=_called(counts.trace, around[0], event) if around else (),
+        grid=shape[0] if shape is not None else None,
+    )
 
-    def __init__(self, counts: Counts) -> None:
-        self._trace = counts.trace
-        self._host = counts.trace.host
-        self._parent = counts.calls.parent
-        self._operator = counts.calls.operator
 
-    def launch(self, event: int, kernel: str, shape: LaunchShape | None) -> Launch:
-        """The launch with the operators around and before it."""
-        innermost = int(self._operator[event])
-        wrapper = outermost = innermost
-        while outermost >= 0:
-            wrapper = outermost
-            above = int(self._parent[outermost])
-            outermost = int(self._operator[above]) if above >= 0 else -1
-        scope = wrapper if wrapper >= 0 else int(self._parent[event])
-        return Launch(
-            kernel=kernel,
-            before=self._called(scope, event),
-            wrapper=self._signature(wrapper),
-            operator=self._signature(innermost),
-            inside=self._called(innermost, event) if innermost >= 0 else (),
-            grid=shape[0] if shape is not None else None,
-        )
+def _called(trace: Trace, scope: int, event: int) -> tuple[Signature, ...]:
+    """The operators that began between two events of one thread."""
+    events = range(max(scope + 1, event - _BEFORE), event)
+    called = (_signature(trace, other) for other in events if trace.host.kind[other] == OPERATOR)
+    return tuple(signature for signature in called if signature is not None)
 
-    def _called(self, scope: int, event: int) -> tuple[Signature, ...]:
-        """The operators that began between two events of one thread."""
-        events = range(max(scope + 1, event - _BEFORE), event)
-        kinds, signatures = self._host.kind, self._host.signature
-        return tuple(self._trace.signatures[signatures[i]] for i in events if kinds[i] == OPERATOR and signatures[i] >= 0)
 
-    def _signature(self, event: int) -> Signature | None:
-        code = int(self._host.signature[event]) if event >= 0 else -1
-        return self._trace.signatures[code] if code >= 0 else None
+def _signature(trace: Trace, event: int) -> Signature | None:
+    code = int(trace.host.signature[event])
+    return trace.signatures[code] if code >= 0 else None

@@ -13,25 +13,22 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import OPERATOR, Int64s
 from rooflines.profiler.trace.signature import TensorArg
 from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.nodes import FORWARD_NEEDED, with_forward
-from rooflines.roofline.resolvers.counts import Counts, Variant
+from rooflines.roofline.resolvers.counts import Counts, Group, Variant
 from rooflines.roofline.resolvers.dispatchers import enclosed
 
 _NATIVE = "torch::autograd::CppNode<"
 _BACKWARD = "Backward"
 
 
-def from_forward_calls(counts: Counts) -> Counts:
+def from_forward_calls(counts: Counts) -> Iterator[Group]:
     """Count nodes with the arguments of their forward calls, and forward calls with the results that their gradients show."""
     waiting = counts.where(lambda variant: variant.count.reason == FORWARD_NEEDED)
-    return counts.recounted(_groups(counts, waiting)) if waiting.any() else counts
-
-
-def _groups(counts: Counts, waiting: Mask) -> Iterator[tuple[Int64s, Variant]]:
+    if not waiting.any():
+        return
     trace, host = counts.trace, counts.trace.host
     operators = host.kind == OPERATOR
     # What libraries register as operators of their own has the work of a node that calls it.
@@ -51,10 +48,10 @@ def _groups(counts: Counts, waiting: Mask) -> Iterator[tuple[Int64s, Variant]]:
         gradients = tuple(TensorArg(one.shape, one.dtype) for one in gradient.args if isinstance(one, TensorArg))
         backward = count(with_forward(gradient, gradients, forward))
         if backward.kind == "counted":
-            yield np.array([one for one, _ in events], np.int64), Variant(gradient, backward, "arguments from its forward call")
+            yield [node for node, _ in events], Variant(gradient, backward, "arguments from its forward call")
         counted = count(forward, outputs=gradients)
         if counted.kind == "counted" and counted != count(forward):
-            yield np.array([one for _, one in events], np.int64), Variant(forward, counted, "output from its backward call")
+            yield [call for _, call in events], Variant(forward, counted, "output from its backward call")
 
 
 def _forward_of(node: str) -> str:

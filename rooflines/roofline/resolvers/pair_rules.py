@@ -64,28 +64,28 @@ def node_stem(name: str) -> str:
     return stem(name.removeprefix(_NODE_PREFIX).removeprefix("torch::autograd::").rpartition("Backward")[0])
 
 
+def _output(result: Argument, source: str) -> Evidence | None:
+    """That the call returned a tensor like ``result``; None where that is none."""
+    return Evidence(source, outputs=(TensorArg(result.shape, result.dtype),)) if isinstance(result, TensorArg) else None
+
+
 def gradient(call: Signature, node: Signature) -> Evidence | None:
     """The shape of a result from its node, which is given the gradient of it and nothing else."""
-    given = node.args
-    if len(given) != 1 or not isinstance(given[0], TensorArg):
-        return None
-    return Evidence("output from its backward call", outputs=(TensorArg(given[0].shape, given[0].dtype),))
+    return _output(node.args[0], "output from its backward call") if len(node.args) == 1 else None
 
 
 def written_inside(call: Signature, inner: Signature) -> Evidence | None:
     """A joined list from the part of it that is filled inside the call, the result of a reduction or selection from the view inside."""
     result, operand = inner.arg(0), call.arg(0)
-    if not isinstance(result, TensorArg):
+    if inner.name == "aten::narrow" and call.name not in SELECTIONS:
+        fits = call.name in JOINS
+    elif not isinstance(result, TensorArg) or not isinstance(operand, TensorArg):
         return None
-    if call.name in SELECTIONS:
-        fits = isinstance(operand, TensorArg) and _selects(call.name, inner.name, operand, result)
-        return Evidence(f"output from {inner.name} inside it", outputs=(TensorArg(result.shape, result.dtype),)) if fits else None
-    if inner.name == "aten::narrow":
-        if call.name not in JOINS:
-            return None
-    elif call.name not in REDUCTIONS or not isinstance(operand, TensorArg) or not _reduces(operand.shape, result.shape):
-        return None
-    return Evidence(f"output from {inner.name} inside it", outputs=(TensorArg(result.shape, result.dtype),))
+    elif call.name in SELECTIONS:
+        fits = _selects(call.name, inner.name, operand, result)
+    else:
+        fits = call.name in REDUCTIONS and _reduces(operand.shape, result.shape)
+    return _output(result, f"output from {inner.name} inside it") if fits else None
 
 
 def taken(call: Signature, consumer: Signature) -> Evidence | None:
@@ -106,7 +106,7 @@ def taken(call: Signature, consumer: Signature) -> Evidence | None:
         return None
     if result.shape == inputs.shape and consumer.name not in NORMS:
         return None
-    return Evidence(f"output from its consumer {consumer.name}", outputs=(TensorArg(result.shape, result.dtype),))
+    return _output(result, f"output from its consumer {consumer.name}")
 
 
 def viewed(call: Signature, view: Signature) -> Evidence | None:
@@ -116,7 +116,7 @@ def viewed(call: Signature, view: Signature) -> Evidence | None:
         return None
     if len(operand.shape) != len(result.shape) or not _reduces(operand.shape, result.shape) or result.numel == operand.numel:
         return None
-    return Evidence(f"output from its consumer {view.name}", outputs=(TensorArg(result.shape, result.dtype),))
+    return _output(result, f"output from its consumer {view.name}")
 
 
 def broadcast_operand(call: Signature, forward: Signature) -> Evidence | None:

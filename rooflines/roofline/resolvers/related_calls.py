@@ -11,14 +11,15 @@ Rules (``pair_rules.py``) are asked once for each distinct pair of signatures; w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cached_property, partial
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from rooflines.profiler.trace.distinct import distinct, distinct_rows
-from rooflines.profiler.trace.nesting import Mask, innermost
-from rooflines.profiler.trace.records import OPERATOR, Int64s, Trace
+from rooflines.profiler.trace.nesting import innermost
+from rooflines.profiler.trace.records import OPERATOR, Int64s, Mask, Trace
 from rooflines.profiler.trace.signature import Signature
 from rooflines.profiler.trace.tree import Calls, is_backward_node
 from rooflines.roofline.formulas import count
@@ -26,9 +27,10 @@ from rooflines.roofline.formulas.convolution import BACKWARD, BACKWARD_TRANSPOSE
 from rooflines.roofline.formulas.normalization import BATCH_NORM
 from rooflines.roofline.formulas.registry import aten
 from rooflines.roofline.resolvers import pair_rules
-from rooflines.roofline.resolvers.counts import Counts, Variant
+from rooflines.roofline.resolvers.counts import Counts, Group, Variant
 from rooflines.roofline.resolvers.pair_rules import Evidence
 
+_Rule: TypeAlias = Callable[[Signature, Signature], Evidence | None]
 _CONVOLUTIONS: Final = frozenset(FORWARD) | frozenset(TRANSPOSED)
 _POOLS: Final = frozenset(aten("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d mean"))
 # Operators with one result, of the shape that the gradient given to their node has.
@@ -46,27 +48,14 @@ _CHAIN: Final = 8  # operators that hand one call on to each other
 _AMBIGUOUS: Final = -2
 _LIBRARY_NORMS: Final = frozenset(aten("cudnn_batch_norm miopen_batch_norm"))
 _SPLITS: Final = frozenset(("split", "splitwithsizes", "unsafesplit", "unsafesplitwithsizes", "unbind"))  # names of nodes
-_HANDLED: Final = (
-    _ONE_RESULT
-    | pair_rules.NORMS
-    | pair_rules.BATCH_NORM_GRADIENT
-    | _GRADIENTS
-    | _ACCUMULATES
-    | _SIZED
-    | frozenset(pair_rules.FORWARD_SIZES)
-    | frozenset(pair_rules.TABLE_ROWS)
-)
+_WITH_SIZES: Final = frozenset(pair_rules.FORWARD_SIZES) | frozenset(pair_rules.TABLE_ROWS)
+_HANDLED: Final = _ONE_RESULT | pair_rules.NORMS | pair_rules.BATCH_NORM_GRADIENT | _GRADIENTS | _ACCUMULATES | _SIZED | _WITH_SIZES
 
 
-def from_related_calls(counts: Counts) -> Counts:
+def from_related_calls(counts: Counts) -> Iterator[Group]:
     """Count unknown calls with the arguments and outputs that other calls of the trace record."""
-    return counts.recounted(_groups(counts))
-
-
-def _groups(counts: Counts) -> Iterator[tuple[Int64s, Variant]]:
     trace = counts.trace
-    handled = np.array([*(name in _HANDLED for name in trace.names), False])
-    wanted = counts.where(lambda variant: variant.count.kind == "unknown") & (trace.host.kind == OPERATOR) & handled[trace.host.name]
+    wanted = counts.where(lambda variant: variant.count.kind == "unknown") & trace.named(_HANDLED.__contains__, OPERATOR)
     if not wanted.any():
         return
     for events, found in _EvidenceSearch(trace, counts.calls, wanted).run():
@@ -86,14 +75,13 @@ class _EvidenceSearch:
         self._trace = trace
         self._host = trace.host
         self._calls = calls
+        self._parent = calls.above
         self._wanted = wanted
-        self._evidence: list[Evidence] = []
+        self._evidence: dict[Evidence, int] = {}
+        self._stated: dict[Evidence, int] = {}
         self._values: list[int] = []
-        self._known: dict[tuple[str, tuple[int, str, str]], int] = {}
-        self._numbers: dict[tuple[int, str, str], int] = {}
-        self._outputs = np.full(len(trace.host), -1, np.int64)
-        self._arguments = np.full(len(trace.host), -1, np.int64)
-        self._flags = np.full(len(trace.host), -1, np.int64)
+        self._outputs, self._arguments, self._flags = (np.full(len(trace.host), -1, np.int64) for _ in range(3))
+        self._itself = np.arange(len(trace.host))
 
     def run(self) -> list[tuple[Int64s, tuple[Evidence, ...]]]:
         """Run every pass, the most reliable first, and group the events by the evidence found."""
@@ -102,12 +90,18 @@ class _EvidenceSearch:
         self._from_chain()
         self._from_consumers()
         self._from_chain()
-        self._sums_in_nodes()
-        self._sizes()
+        # Where an operand was broadcast, its gradient is summed to its shape.
+        self._conclude(self._outputs, self._missing_output(("aten::sum",)), self._maker, pair_rules.broadcast_operand)
+        # The shape of what a gradient belongs to: the operator around the call has the tensor, or the forward operator.
+        for others in (self._parent, self._maker):
+            self._conclude(self._arguments, self._unknown(_SIZED), others, pair_rules.operand_size)
+            self._conclude(self._arguments, self._unknown(_WITH_SIZES), others, pair_rules.forward_size)
         self._transposed()
         self._training()
-        self._accumulating()
-        self._split_gradients()
+        # The gradient of a selection adds to what is there.
+        self._conclude(self._arguments, self._unknown(_ACCUMULATES), self._maker, pair_rules.adds)
+        # The gradient of a split joins the gradients of the parts, which are what its node is given.
+        self._conclude(self._arguments, self._missing_output(pair_rules.JOINS), self._split_around, pair_rules.parts)
         self._convolution_gradients()
         columns = (self._outputs, self._arguments, self._flags)
         found = np.flatnonzero(self._wanted & np.any([column >= 0 for column in columns], axis=0))
@@ -117,31 +111,21 @@ class _EvidenceSearch:
             keys = keys * base + column[found] + 2
         order = np.argsort(keys, kind="stable")
         _, first = np.unique(keys[order], return_index=True)
-        return [(events, self._found(int(events[0]))) for events in np.split(found[order], first[1:])] if len(found) else []
-
-    def _found(self, event: int) -> tuple[Evidence, ...]:
-        codes = (self._outputs[event], self._arguments[event], self._flags[event])
-        return tuple(self._evidence[code] for code in codes if code >= 0)
+        evidence = [*self._evidence, None]
+        groups = np.split(found[order], first[1:]) if len(found) else []
+        stated = [tuple(evidence[max(column[events[0]], -1)] for column in columns) for events in groups]
+        return [(events, tuple(filter(None, each))) for events, each in zip(groups, stated, strict=True)]
 
     # --- columns -------------------------------------------------------------------------------------------------------------------
 
     def _named(self, names: Iterable[str]) -> Mask:
         """Which events are operators of these names."""
-        chosen = frozenset(names)
-        listed = np.array([name in chosen for name in self._trace.names], bool)
-        found: Mask = listed[self._host.name] & (self._host.kind == OPERATOR)
-        return found
+        return self._trace.named(frozenset(names).__contains__, OPERATOR)
 
     @cached_property
-    def _node_names(self) -> Mask:
-        """Which names are those of autograd nodes."""
-        return np.array([is_backward_node(name) for name in self._trace.names], bool)
-
-    @cached_property
-    def _parent(self) -> Int64s:
-        """The operator around each event, -1 for none."""
-        parent = self._calls.parent
-        return np.where(parent >= 0, self._calls.operator[np.maximum(parent, 0)], -1)
+    def _is_node(self) -> Mask:
+        """Which events are autograd nodes."""
+        return self._trace.named(is_backward_node, OPERATOR)
 
     @cached_property
     def _siblings(self) -> tuple[Int64s, Int64s]:
@@ -163,20 +147,19 @@ class _EvidenceSearch:
         It has the node's name and sequence number; of several, under one that recorded nothing before, it is the last. Numbers are
         counted by each thread for itself: one that two threads share says nothing.
         """
-        host, names = self._host, self._trace.names
-        is_node = self._node_names
+        host, names, is_node = self._host, self._trace.names, self._is_node
         stems: dict[str, int] = {}
         stem_of = np.full(len(names), -1, np.int64)
         for code, name in enumerate(names):
-            if is_node[code]:
+            if is_backward_node(name):
                 stem_of[code] = stems.setdefault(pair_rules.node_stem(name), len(stems))
         for code, name in enumerate(names):
             if name.startswith("aten::"):
                 stem_of[code] = stems.get(pair_rules.stem(name), -1)
         numbered = (host.kind == OPERATOR) & (host.sequence >= 0) & (stem_of[host.name] >= 0)
         key = host.sequence * max(len(stems), 1) + stem_of[host.name]
-        nodes = np.flatnonzero(numbered & is_node[host.name])
-        makers = np.flatnonzero(numbered & ~is_node[host.name] & (host.forward_thread == 0))
+        nodes = np.flatnonzero(numbered & is_node)
+        makers = np.flatnonzero(numbered & ~is_node & (host.forward_thread == 0))
         if not len(nodes) or not len(makers):
             return np.empty(0, np.int64), np.empty(0, np.int64)
         makers = makers[np.lexsort((makers, host.start_ns[makers], key[makers]))]
@@ -228,16 +211,13 @@ class _EvidenceSearch:
         column[distinct] = np.where(agreed, np.where(before >= 0, before, evidence[first]), _AMBIGUOUS)
 
     def _code(self, evidence: Evidence | None) -> int:
-        """The index of ``evidence`` in ``_evidence``. ``_values`` has one number for all that state the same."""
+        """The number of ``evidence``. ``_values`` has one number for all that state the same."""
         if evidence is None:
             return -1
-        stated = (evidence.position, repr(evidence.value), repr(evidence.outputs))
-        key = (evidence.source, stated)
-        if key not in self._known:
-            self._known[key] = len(self._evidence)
-            self._evidence.append(evidence)
-            self._values.append(self._numbers.setdefault(stated, len(self._numbers)))
-        return self._known[key]
+        if evidence not in self._evidence:
+            self._evidence[evidence] = len(self._evidence)
+            self._values.append(self._stated.setdefault(replace(evidence, source=""), len(self._stated)))
+        return self._evidence[evidence]
 
     def _pairs(self, events: Int64s, others: Int64s) -> tuple[Int64s, list[tuple[Signature, Signature]], Int64s]:
         """The ``events`` with a neighbouring signature (-1: none), the distinct pairs, and the pair of each event."""
@@ -248,17 +228,25 @@ class _EvidenceSearch:
         distinct, which = np.unique(first * len(signatures) + second, return_inverse=True)
         return asked, [(signatures[pair // len(signatures)], signatures[pair % len(signatures)]) for pair in distinct.tolist()], which
 
-    def _ask(self, events: Int64s, others: Int64s, rule: Callable[[Signature, Signature], Evidence | None]) -> Int64s:
+    def _ask(self, events: Int64s, others: Int64s, rule: _Rule) -> Int64s:
         """The evidence that ``rule`` finds in each pair of an event and another, asked once for each pair of signatures."""
         answers = np.full(len(events), -1, np.int64)
         asked, pairs, which = self._pairs(events, others)
         answers[asked] = np.array([self._code(rule(*pair)) for pair in pairs], np.int64)[which] if len(asked) else -1
         return answers
 
-    # --- results -------------------------------------------------------------------------------------------------------------------
+    def _conclude(self, column: Int64s, events: Int64s, others: Int64s, rule: _Rule) -> None:
+        """Enter what ``rule`` finds in each pair of an event and the one that ``others`` has for it (-1: none)."""
+        self._state(column, events, self._ask(events, others[events], rule))
+
+    def _unknown(self, names: Iterable[str]) -> Int64s:
+        """The events of these names that have no count."""
+        return np.flatnonzero(self._wanted & self._named(names))
 
     def _missing_output(self, names: Iterable[str]) -> Int64s:
         return np.flatnonzero(self._wanted & self._named(names) & (self._outputs == -1))
+
+    # --- results -------------------------------------------------------------------------------------------------------------------
 
     def _from_nodes(self) -> None:
         """A node is given the gradient of what its forward operator returned."""
@@ -308,7 +296,7 @@ class _EvidenceSearch:
         if len(events):
             view = behind[events]
             around = np.stack((before[events], np.where(view >= 0, behind[np.maximum(view, 0)], -1)))
-            engine = np.all((around >= 0) & self._node_names[self._host.name[np.maximum(around, 0)]], axis=0)
+            engine = np.all((around >= 0) & self._is_node[np.maximum(around, 0)], axis=0)
             self._state(self._outputs, events, self._ask(events, np.where(engine, view, -1), pair_rules.viewed))
 
     def _consumer(self, events: Int64s, behind: Int64s) -> Int64s:
@@ -327,30 +315,19 @@ class _EvidenceSearch:
         beside = (around[at] == around[events]) | (own[at] == around[events])
         return np.where((found >= 0) & (phase[at] == phase[events]) & beside, found, -1)
 
-    def _sums_in_nodes(self) -> None:
-        """Where an operand was broadcast, its gradient is summed to its shape."""
-        events = self._missing_output(("aten::sum",))
-        if len(events):
-            self._state(self._outputs, events, self._ask(events, self._maker[events], pair_rules.broadcast_operand))
-
     # --- arguments -----------------------------------------------------------------------------------------------------------------
 
-    def _sizes(self) -> None:
-        """The shape of what a gradient belongs to: the operator around the call has the tensor, or the forward operator."""
-        for names, rule in (
-            (_SIZED, pair_rules.operand_size),
-            (frozenset(pair_rules.FORWARD_SIZES) | frozenset(pair_rules.TABLE_ROWS), pair_rules.forward_size),
-        ):
-            events = np.flatnonzero(self._wanted & self._named(names))
-            if len(events):
-                for others in (self._parent[events], self._maker[events]):
-                    self._state(self._arguments, events, self._ask(events, others, rule))
+    @cached_property
+    def _split_around(self) -> Int64s:
+        """The node of a split directly around each event, -1 for none."""
+        split = self._trace.named(lambda name: is_backward_node(name) and pair_rules.node_stem(name) in _SPLITS)
+        return np.where((self._parent >= 0) & split[self._parent], self._parent, -1)
 
     def _transposed(self) -> None:
         """Whether a convolution is transposed: as the names around and inside the call say."""
         top = self._outermost(self._named(_CONVOLUTIONS))
         for calls, position, source in ((_DIMENSION_FLAG, 6, "the operators around it"), (_GRADIENTS, 7, "its forward operator")):
-            events = np.flatnonzero(self._wanted & self._named(calls))
+            events = self._unknown(calls)
             if not len(events):
                 continue
             of = self._maker[events] if calls is _GRADIENTS else events
@@ -358,7 +335,7 @@ class _EvidenceSearch:
             for names, flag in ((_PLAIN, False), (TRANSPOSED, True)):
                 these = events[np.isin(of, distinct(top[self._named(names)])[0])]
                 rule = partial(pair_rules.filled, position=position, value=flag, source=f"'transposed' from {source}")
-                self._state(self._flags, these, self._ask(these, these, rule))
+                self._conclude(self._flags, these, self._itself, rule)
 
     def _convolution_gradients(self) -> None:
         """Which gradients a convolution's backward made: each is given to a node, which comes later.
@@ -385,7 +362,7 @@ class _EvidenceSearch:
             these = events[codes == code]
             mask = (bool(code & 4), bool(code & 2), bool(code & 1))
             rule = partial(pair_rules.filled, position=10, value=mask, source="which gradients it makes from the nodes that take them")
-            self._state(self._arguments, these, self._ask(these, these, rule))
+            self._conclude(self._arguments, these, self._itself, rule)
 
     def _behind_frozen(self, makers: Int64s) -> Mask:
         """Which forward operators come after a convolution that made no node, in the forward pass that they are of."""
@@ -413,8 +390,8 @@ class _EvidenceSearch:
         events, of = events[known], top[of[known]]
 
         def note(tops: Int64s, flag: bool, source: str) -> None:
-            these = events[np.isin(of, tops)]
-            self._state(self._arguments, these, self._ask(these, these, partial(pair_rules.mode, value=flag, source=source)))
+            rule = partial(pair_rules.mode, value=flag, source=source)
+            self._conclude(self._arguments, events[np.isin(of, tops)], self._itself, rule)
 
         for names, flag in ((_TRAINED, True), (pair_rules.BATCH_NORM_GRADIENT, False)):
             made = self._maker[self._named(names)]
@@ -425,23 +402,8 @@ class _EvidenceSearch:
         before = self._siblings[0][tops]
         counted = (before >= 0) & counters[self._host.signature[np.maximum(before, 0)]]
         note(tops[counted], True, "training from the count of its batches")
-        if not self._node_names.any():
+        if not self._is_node.any():
             note(tops[~counted], False, "inference: its batches are not counted, and nothing in the trace has a backward")
-
-    def _accumulating(self) -> None:
-        """The gradient of a selection adds to what is there."""
-        events = np.flatnonzero(self._wanted & self._named(_ACCUMULATES))
-        if len(events):
-            self._state(self._arguments, events, self._ask(events, self._maker[events], pair_rules.adds))
-
-    def _split_gradients(self) -> None:
-        """The gradient of a split joins the gradients of the parts, which are what its node is given."""
-        events = self._missing_output(pair_rules.JOINS)
-        if len(events):
-            split = np.array([is_backward_node(name) and pair_rules.node_stem(name) in _SPLITS for name in self._trace.names], bool)
-            parent = self._parent[events]
-            below = (parent >= 0) & split[self._host.name[np.maximum(parent, 0)]]
-            self._state(self._arguments, events, self._ask(events, np.where(below, parent, -1), pair_rules.parts))
 
 
 # Find the autograd nodes that consume a gradient of a given shape, and so the gradients that a convolution's backward makes.
@@ -449,16 +411,18 @@ class _EvidenceSearch:
 _NEVER: Final = np.iinfo(np.int64).max
 
 
+def _is_leaf(name: str) -> bool:
+    return name.endswith("AccumulateGrad")
+
+
 class GradientConsumers:
     """Autograd's nodes by the shapes of the gradients that they are given."""
 
     def __init__(self, trace: Trace) -> None:
         host = trace.host
-        is_node = np.array([is_backward_node(name) for name in trace.names], bool)
-        is_leaf = np.array([name.endswith("AccumulateGrad") for name in trace.names], bool)
-        nodes = np.flatnonzero(is_node[host.name] & (host.kind == OPERATOR))
+        nodes, is_leaf = np.flatnonzero(trace.named(is_backward_node, OPERATOR)), trace.named(_is_leaf)
         nodes = nodes[np.argsort(host.start_ns[nodes], kind="stable")]
-        self._leaf, self._start, self._signature = is_leaf[host.name[nodes]], host.start_ns[nodes], host.signature[nodes]
+        self._leaf, self._start, self._signature = is_leaf[nodes], host.start_ns[nodes], host.signature[nodes]
         # Leaves have no number; the largest number means "never" in both columns.
         self._number = np.where(self._leaf | (host.sequence[nodes] < 0), _NEVER, host.sequence[nodes])
         # The first node at or after each one that is not a leaf.

@@ -7,7 +7,9 @@ not waited would have been ahead by as long as the wait lasted, so no more than 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -16,8 +18,8 @@ from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.idle import is_wait
 from rooflines.profiler.trace.intervals import Intervals
-from rooflines.profiler.trace.nesting import Mask, covered, exclusive, nest, parents
-from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, RUNTIME, Int64s, Trace
+from rooflines.profiler.trace.nesting import covered, exclusive, nest, parents
+from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, RUNTIME, Int32s, Int64s, Mask, Trace
 from rooflines.profiler.trace.tree import BACKWARD, Calls, is_backward_node
 from rooflines.roofline.analysis import HostWork, Recomputation, Synchronisation
 from rooflines.roofline.attribution.own import Attribution
@@ -50,7 +52,7 @@ def synchronisations(attribution: Attribution, causes: dict[str, Intervals]) -> 
     ``causes`` are the idle times of the device by cause.
     """
     host, steps = attribution.trace.host, attribution.steps or 1
-    waits = np.flatnonzero((host.kind == RUNTIME) & _named(attribution.trace, is_wait)[host.name])
+    waits = np.flatnonzero((host.kind == RUNTIME) & attribution.trace.named(is_wait))
     if not len(waits):
         return ()
     start, end = host.start_ns[waits], host.end_ns[waits]
@@ -65,12 +67,10 @@ def synchronisations(attribution: Attribution, causes: dict[str, Intervals]) -> 
     own = intervals.merge(causes["synchronisation"], causes["host_bound"])
     idle = np.where(follows, np.minimum(end - start, intervals.covered(own, gaps[at])), 0)
     where = _Places(attribution.trace)
-    found: dict[tuple[str, str, str], list[int]] = {}
+    found: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     for event, lasting_ns, idle_ns in zip(waits.tolist(), (end - start).tolist(), idle.tolist(), strict=True):
         place = where.of(int(host.thread[event]), int(host.start_ns[event]))
-        sums = found.setdefault(
-            (attribution.trace.names[host.name[event]], _operator_around(attribution.calls, event), place), [0, 0, 0]
-        )
+        sums = found[attribution.trace.names[host.name[event]], _operator_around(attribution.calls, event), place]
         for at_sum, value in enumerate((1, lasting_ns, idle_ns)):
             sums[at_sum] += value
     made = [
@@ -121,16 +121,22 @@ class _Idle(NamedTuple):
 
 
 def _summed(pieces: Iterable[_Idle], steps: int) -> list[HostWork]:
-    sums: dict[tuple[Kind, str, str, str], tuple[int, int]] = {}
-    for one in pieces:
-        key = (one.kind, one.name, one.shapes, one.where)
-        number, idle_ns = sums.get(key, (0, 0))
-        sums[key] = (number + 1, idle_ns + one.idle_ns)
+    sums: dict[tuple[Kind, str, str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for kind, name, shapes, idle_ns, where in pieces:
+        counted = sums[kind, name, shapes, where]
+        counted[0] += 1
+        counted[1] += idle_ns
     return [
         HostWork(kind=kind, name=name, shapes=shapes, where=where, calls=per_step(number, steps), idle_s=idle_ns / 1e9 / steps)
         for (kind, name, shapes, where), (number, idle_ns) in sums.items()
         if idle_ns
     ]
+
+
+def _idle_in(kind: Kind, listed: Sequence[str], names: Int32s, times: Intervals, host_bound: Intervals) -> list[_Idle]:
+    """The idle time in each of ``times``, whose ``names`` are those of ``listed``."""
+    idle = intervals.covered(host_bound, times).tolist()
+    return [_Idle(kind, listed[code], "", idle_ns) for code, idle_ns in zip(names.tolist(), idle, strict=True)]
 
 
 def _operators(calls: Calls, host_bound: Intervals, on_launching: Mask) -> list[_Idle]:
@@ -139,8 +145,8 @@ def _operators(calls: Calls, host_bound: Intervals, on_launching: Mask) -> list[
     host = calls.trace.host
     before = np.concatenate(([0], np.cumsum(host.kind == RUNTIME)))
     alone = before[calls.after] == before[:-1]
-    waits = _named(calls.trace, lambda name: is_wait(name) or name.startswith(COMMUNICATION_CALLS) or is_backward_node(name))[host.name]
-    library = alone | (host.kind == RUNTIME) | _named(calls.trace, lambda name: name.startswith("aten::"))[host.name]
+    waits = calls.trace.named(lambda name: is_wait(name) or name.startswith(COMMUNICATION_CALLS) or is_backward_node(name))
+    library = alone | (host.kind == RUNTIME) | calls.trace.named(lambda name: name.startswith("aten::"))
     # Keep long operators and those inside them.
     lasting = calls.end_ns - host.start_ns >= _LONG_OPERATOR_NS
     chosen = np.flatnonzero(
@@ -150,7 +156,7 @@ def _operators(calls: Calls, host_bound: Intervals, on_launching: Mask) -> list[
     own = np.bincount(which, weights=ends - starts, minlength=len(chosen))
     idle = np.bincount(which, weights=intervals.covered(host_bound, np.stack((starts, ends), axis=1)), minlength=len(chosen))
     kept = (
-        ~_named(calls.trace, _is_allocation)[host.name[chosen]]
+        ~calls.trace.named(_is_allocation)[chosen]
         & (own >= np.where(alone[chosen] & (host.kind[chosen] == OPERATOR), _LONG_OPERATOR_NS, _LONG_STRETCH_NS))
         & (idle > 0)
     )
@@ -181,11 +187,10 @@ def _firsts(calls: Calls, events: Int64s) -> set[int]:
 def _allocations(trace: Trace, window: Intervals, host_bound: Intervals) -> list[_Idle]:
     """The calls in ``window`` that take memory of a device or give it back."""
     host = trace.host
-    chosen = np.flatnonzero((host.kind == RUNTIME) & _named(trace, _is_allocation)[host.name])
+    chosen = np.flatnonzero((host.kind == RUNTIME) & trace.named(_is_allocation))
     calls = np.stack((host.start_ns[chosen], host.end_ns[chosen]), axis=1)
-    idle, inside = intervals.covered(host_bound, calls), intervals.covered(window, calls) > 0
-    names = [trace.names[code] for code in host.name[chosen[inside]].tolist()]
-    return [_Idle("allocator", name, "", idle_ns) for name, idle_ns in zip(names, idle[inside].tolist(), strict=True)]
+    inside = intervals.covered(window, calls) > 0
+    return _idle_in("allocator", trace.names, host.name[chosen[inside]], calls[inside], host_bound)
 
 
 def _is_allocation(name: str) -> bool:
@@ -195,11 +200,10 @@ def _is_allocation(name: str) -> bool:
 def _ranges(calls: Calls, host_bound: Intervals, on_launching: Mask, kind: Kind, test: Callable[[str], bool]) -> list[_Idle]:
     """The outermost of the ranges and operators whose names pass ``test``."""
     host = calls.trace.host
-    named = on_launching & ((host.kind == ANNOTATION) | (host.kind == OPERATOR)) & _named(calls.trace, test)[host.name]
+    named = on_launching & ((host.kind == ANNOTATION) | (host.kind == OPERATOR)) & calls.trace.named(test)
     chosen = np.flatnonzero(named & ~covered(named, calls.after))
-    idle = intervals.covered(host_bound, np.stack((calls.begin_ns[chosen], calls.end_ns[chosen]), axis=1))
-    names = [calls.trace.names[code] for code in host.name[chosen].tolist()]
-    return [_Idle(kind, name, "", idle_ns) for name, idle_ns in zip(names, idle.tolist(), strict=True)]
+    times = np.stack((calls.begin_ns[chosen], calls.end_ns[chosen]), axis=1)
+    return _idle_in(kind, calls.trace.names, host.name[chosen], times, host_bound)
 
 
 def _first_ranges(calls: Calls, host_bound: Intervals, on_launching: Mask, known_ns: int) -> list[_Idle]:
@@ -231,9 +235,8 @@ def _functions(trace: Trace, host_bound: Intervals, threads: Int64s) -> tuple[li
         silent[own] = (first == behind) & (frames.end_ns[own] - frames.start_ns[own] >= _LONG_OPERATOR_NS)
     after, _ = nest(frames.thread, frames.start_ns, frames.end_ns)
     chosen = np.flatnonzero(silent & ~covered(silent, after))
-    idle = intervals.covered(host_bound, np.stack((frames.start_ns[chosen], frames.end_ns[chosen]), axis=1))
-    names = [trace.frame_names[code] for code in frames.name[chosen].tolist()]
-    found = [_Idle("python", name, "", idle_ns) for name, idle_ns in zip(names, idle.tolist(), strict=True)]
+    times = np.stack((frames.start_ns[chosen], frames.end_ns[chosen]), axis=1)
+    found = _idle_in("python", trace.frame_names, frames.name[chosen], times, host_bound)
     return found, intervals.union(frames.start_ns[chosen], frames.end_ns[chosen])
 
 
@@ -253,13 +256,13 @@ def recomputation(attribution: Attribution) -> Recomputation | None:
     wanted, and the two cannot be told apart.
     """
     host = attribution.trace.host
-    is_node = _named(attribution.trace, is_backward_node)[host.name]
+    is_node = attribution.trace.named(is_backward_node)
     graded = (
         (host.kind == OPERATOR) & (attribution.calls.phase == BACKWARD) & (host.sequence >= 0) & (host.forward_thread == 0) & ~is_node
     )
     # A range that says backward may be around the loss as well; below a node nothing is forward.
     graded &= covered(is_node, attribution.calls.after)
-    if not graded.any() or (graded & _named(attribution.trace, lambda name: "_backward" in name)[host.name]).any():
+    if not graded.any() or (graded & attribution.trace.named(lambda name: "_backward" in name)).any():
         return None
     chosen = graded & ~covered(graded, attribution.calls.after)
     events = np.flatnonzero(chosen)
@@ -284,19 +287,11 @@ def _launched_below(attribution: Attribution, events: Int64s) -> int:
     return intervals.length(intervals.intersect(ran, attribution.window))
 
 
-def _named(trace: Trace, test: Callable[[str], bool]) -> Mask:
-    return np.array([test(name) for name in trace.names], bool)
-
-
 def _operator_around(calls: Calls, event: int) -> str:
     """The outermost of the ATen operators directly around ``event``: ``aten::item`` rather than ``aten::_local_scalar_dense``."""
-    found = ""
-    at = int(calls.operator[event])
-    while at >= 0 and calls.trace.names[calls.trace.host.name[at]].startswith("aten::"):
-        found = calls.trace.names[calls.trace.host.name[at]]
-        parent = int(calls.parent[at])
-        at = int(calls.operator[parent]) if parent >= 0 else -1
-    return found
+    names = (calls.trace.names[code] for code in calls.trace.host.name[list(calls.operators_around(event))].tolist())
+    native = list(takewhile(lambda name: name.startswith("aten::"), names))
+    return native[-1] if native else ""
 
 
 class _Places:
@@ -307,14 +302,13 @@ class _Places:
         self._names, self._frames = trace.frame_names, frames
         after, self._end = nest(frames.thread, frames.start_ns, frames.end_ns)
         self._parent = parents(after)
-        self._low = {thread: int(np.searchsorted(frames.thread, thread, side="left")) for thread in distinct(frames.thread)[0].tolist()}
-        self._high = {thread: int(np.searchsorted(frames.thread, thread, side="right")) for thread in self._low}
+        threads = distinct(frames.thread)[0]
+        ends = np.searchsorted(frames.thread, threads, side="right").tolist()
+        self._between = dict(zip(threads.tolist(), zip([0, *ends], ends, strict=False), strict=True))
 
     def of(self, thread: int, time_ns: int) -> str:
         """The innermost one."""
-        if thread not in self._low:
-            return ""
-        low, high = self._low[thread], self._high[thread]
+        low, high = self._between.get(thread, (0, 0))
         at = low + int(np.searchsorted(self._frames.start_ns[low:high], time_ns, side="right")) - 1
         while at >= low and self._end[at] <= time_ns:
             at = int(self._parent[at])

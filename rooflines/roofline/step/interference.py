@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from rooflines.device_specs.records import DISTURBED
 from rooflines.profiler.others import OTHERS_CORES, alike_steps, busy_elsewhere
 from rooflines.profiler.others import quiet_steps as quiet
 from rooflines.profiler.records import Run, RunFile, StepTimes
+from rooflines.profiler.trace.records import Mask
 from rooflines.roofline.analysis import Analysis, OtherPrograms, PageFaults, Steps
 from rooflines.roofline.usage.device_usage import HOST
 from rooflines.units import counted, known_to, percent, seconds, significant
-
-Mask = npt.NDArray[np.bool_]
 
 # A median that is known less well than this comes from a machine, or a program, that does not repeat itself.
 WIDE = 0.10

@@ -13,7 +13,8 @@ the timed steps say how much of the step waits for data.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -83,12 +84,8 @@ class Partition(NamedTuple):
 
     def bounds(self) -> dict[str, float]:
         """Seconds by what bounds them, longest first; ``host`` is there even where it is nothing."""
-        found = {"host": 0.0}
-        for (bound, _, _), time_s in self.busy.items():
-            found[_shown(bound)] = found.get(_shown(bound), 0.0) + time_s
-        for cause, time_s in self.idle.items():
-            name = _OF_CAUSE.get(cause, "idle")
-            found[name] = found.get(name, 0.0) + time_s
+        idle = ((_OF_CAUSE.get(cause, "idle"), time_s) for cause, time_s in self.idle.items())
+        found = _summed([("host", 0.0), *((_shown(bound), time_s) for (bound, _, _), time_s in self.busy.items()), *idle])
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
     @property
@@ -99,19 +96,13 @@ class Partition(NamedTuple):
     def categories(self) -> dict[str, float]:
         """Seconds of the busy time by category of operator, longest first, for kernels without a count by their names; ``unknown``
         are those whose names tell none."""
-        found: dict[str, float] = {}
-        for (_, _, category), time_s in self.busy.items():
-            found[category] = found.get(category, 0.0) + time_s
+        found = _summed((category, time_s) for (_, _, category), time_s in self.busy.items())
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
     def division(self) -> StepDivision:
         """Seconds by what the time is for."""
-        found: dict[str, float] = {}
-        for (_, part, _), time_s in self.busy.items():
-            found[part] = found.get(part, 0.0) + time_s
-        for cause, time_s in self.idle.items():
-            part = _PART_OF_CLASS[_OF_CAUSE.get(cause, "idle")]
-            found[part] = found.get(part, 0.0) + time_s
+        idle = ((_PART_OF_CLASS[_OF_CAUSE.get(cause, "idle")], time_s) for cause, time_s in self.idle.items())
+        found = _summed([*((part, time_s) for (_, part, _), time_s in self.busy.items()), *idle])
         parts = {f"{part}_s": found[part] for part in PARTS if found.get(part)}
         return StepDivision(of="host" if self.of == "cpu" else "device", step_s=self.step_s, loader_s=self.loader_s, **parts)
 
@@ -130,13 +121,18 @@ class Partition(NamedTuple):
             waits_s = min(idle_s, max(0.0, waits * step_s - inside_s))
         left_s = idle_s - waits_s
         idle = {cause: time_s * left_s / rest_s for cause, time_s in rest.items()} if rest_s > 0 else {"host_bound": left_s}
-        return self._with_idle({cause: time_s for cause, time_s in {"data_loading": waits_s, **idle}.items() if time_s > 0})
-
-    def _with_idle(self, idle: dict[str, float]) -> Partition:
+        idle = {cause: time_s for cause, time_s in {"data_loading": waits_s, **idle}.items() if time_s > 0}
         idle_s = sum(idle.values())
-        return self._replace(
-            idle=idle, timeline=msgspec.structs.replace(self.timeline, span_s=self.timeline.busy_s + idle_s, idle_s=idle_s)
-        )
+        timeline = msgspec.structs.replace(self.timeline, span_s=self.timeline.busy_s + idle_s, idle_s=idle_s)
+        return self._replace(idle=idle, timeline=timeline)
+
+
+def _summed(times: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """The times of each name together."""
+    found: dict[str, float] = defaultdict(float)
+    for name, time_s in times:
+        found[name] += time_s
+    return dict(found)
 
 
 def partition(attribution: Attribution, labels: Sequence[Label]) -> Partition:
@@ -282,8 +278,10 @@ def _device_keys(attribution: Attribution, labels: Sequence[Label]) -> tuple[lis
         if row >= 0:
             label = labels[row]
         else:
-            of_gap = attribution.gaps[-2 - row].category if row <= -2 else ""
-            label = Label(_UNCOUNTED, of_gap or kernel_category(attribution.trace.names[named]) or "unknown")
+            category = attribution.gaps[-2 - row].count.category if row <= -2 else "other"
+            if category == "other":
+                category = kernel_category(attribution.trace.names[named]) or "unknown"
+            label = Label(_UNCOUNTED, category)
         part = _PHASES.get(during, "other")
         if kind == COMMUNICATION:
             label, part = Label("communication", "communication"), "communication"
@@ -298,11 +296,13 @@ def _says(name: str, words: Sequence[str]) -> bool:
     return any(word in name for word in words)
 
 
+def _talks(name: str) -> bool:
+    return name.startswith(COMMUNICATION_CALLS)
+
+
 def _host_keys(attribution: Attribution, labels: Sequence[Label]) -> tuple[list[Key], Int64s]:
     pieces = attribution.pieces
-    talks = np.array([name.startswith(COMMUNICATION_CALLS) for name in attribution.trace.names], bool)[
-        attribution.trace.host.name[pieces.event]
-    ]
+    talks = attribution.trace.named(_talks)[pieces.event]
     keys, which = distinct_rows(pieces.row, attribution.calls.phase[pieces.event], talks)
     found: list[Key] = []
     for row, during, talking in keys.tolist():
@@ -314,7 +314,7 @@ def _host_keys(attribution: Attribution, labels: Sequence[Label]) -> tuple[list[
 def _host_causes(calls: Calls, gaps: Intervals, loading: Intervals) -> dict[str, Intervals]:
     """The time of a CPU outside of operators: in the data loader, while other threads exchange data, and the rest."""
     host = calls.trace.host
-    talks = np.array([name.startswith(COMMUNICATION_CALLS) for name in calls.trace.names], bool)[host.name]
+    talks = calls.trace.named(_talks)
     # Nothing waits for a thread that loads data ahead.
     loads, _ = distinct(host.thread[(host.kind == ANNOTATION) & (calls.phase == OUTSIDE) & (host.thread != _main_thread(calls))])
     rest = intervals.subtract(gaps, loading)
@@ -340,7 +340,7 @@ def _main_thread(calls: Calls) -> int:
     host = calls.trace.host
     if not len(host):
         return -1
-    steps = (host.kind == ANNOTATION) & np.array([is_step_mark(name) for name in calls.trace.names], bool)[host.name]
+    steps = calls.trace.named(is_step_mark, ANNOTATION)
     if steps.any():
         return int(np.bincount(host.thread[steps]).argmax())
     outermost = (host.kind == OPERATOR) & (calls.parent < 0)

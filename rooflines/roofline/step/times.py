@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rooflines.profiler.records import WALL_CLOCK, StepTimes, Workload
+from rooflines.profiler.trace.records import Mask
 from rooflines.roofline.analysis import Steps
 from rooflines.roofline.bootstrap import interval95, resampled_medians
 
-Mask = npt.NDArray[np.bool_]
 # The 97.5 % quantile of Student's t for one to four degrees of freedom.
 _STUDENT = (12.706, 4.303, 3.182, 2.776)
 

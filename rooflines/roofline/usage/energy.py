@@ -151,13 +151,13 @@ def by_power(
     y = np.concatenate(([np.interp(begin, times, watts)], watts[inside], [np.interp(end, times, watts)]))
     found = float(np.sum((y[1:] + y[:-1]) / 2 * np.diff(x)))
 
-    blur = _blur(times, watts, average_s, lag_s, window_s, moments, begin_ns)
-    found += blur.moved
+    moved, blur = _blur(times, watts, average_s, lag_s, window_s, moments, begin_ns)
+    found += moved
     if found <= 0:
         # A reading of 0 is below the sensor's resolution: its error is not 0.
         return Unresolved(reason="the power readings are zero")
     ranges = _range(times, watts, 0.0, 2 * lag_s) + _range(times, watts, window_s, window_s + 2 * lag_s)
-    edges = update_s / 2 * ranges + blur.unsure
+    edges = update_s / 2 * ranges + blur
     # A sampler in step with the updates sees them all equally late: the whole window is moved by up to half a period.
     edges += update_s / 2 * abs(float(y[-1] - y[0]))
     # Where sampling began late or ended early, the nearest reading is used.
@@ -247,24 +247,17 @@ class _Course:
         return float(np.sum(np.maximum(0.0, usual * pauses[stood] - steps[stood])))
 
 
-class _Blur(NamedTuple):
-    """What an average moved across the ends of a window, to be put back, and how far off that can be."""
-
-    moved: float
-    unsure: float
-
-
 def _blur(
     times: Floats, watts: Floats, average_s: float, lag_s: float, window_s: float, moments: Readings | None, begin_ns: int
-) -> _Blur:
-    """The joules that a moving average over ``average_s`` seconds took across both ends of the window.
+) -> tuple[float, float]:
+    """The joules that a moving average over ``average_s`` seconds took across both ends of the window, and how far off that can be.
 
     Centred, the average gives each moment t the weight of a ramp that rises from 0 to 1 over ``average_s`` around the begin, where it
     should be a step: the difference, weighed with the power of the moment, is what it moved. Without such readings around an end, the
     bound holds for any power within the range of all readings.
     """
     if not average_s:
-        return _Blur(0.0, 0.0)
+        return 0.0, 0.0
     half = average_s / 2
     moved = unsure = 0.0
     for end, sign in ((0.0, 1.0), (window_s, -1.0)):
@@ -284,7 +277,7 @@ def _blur(
                 unsure += _COVERAGE * float(np.sqrt(np.sum((np.diff(power) * steps_s * heaviest) ** 2) / 12)) + update_s / 2 * widest
                 continue
         unsure += widest * average_s / 8
-    return _Blur(moved, unsure)
+    return moved, unsure
 
 
 def _gap(times: Floats) -> float:

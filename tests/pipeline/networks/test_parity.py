@@ -11,7 +11,7 @@ from collections import defaultdict
 import pytest
 
 from rooflines.profiler.dispatch.recorder import record
-from rooflines.profiler.trace.reader import read_trace
+from rooflines.profiler.trace.reader import read
 from rooflines.profiler.trace.tree import tree
 from rooflines.profiler.workloads.prepare import prepare
 from rooflines.roofline.attribution.own import own
@@ -38,7 +38,7 @@ def summed(found, steps) -> Figures:
 
 
 def traced(run) -> Figures:
-    trace = read_trace(run.directory / run.facts.trace)
+    trace = read(run.directory / run.facts.trace)
     found = own(count_calls(tree(trace), Known(parameter_elements=run.facts.parameter_elements, stored_calls=run.facts.noted_calls)))
     assert found.gaps == ()
     steps = len(run.facts.steps.traced_ns)

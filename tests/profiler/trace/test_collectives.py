@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rooflines.profiler.trace.collectives import Exchange, kind_of, read_collectives
-from rooflines.profiler.trace.reader import read_trace
+from rooflines.profiler.trace.collectives import kind_of, read_collectives
+from rooflines.profiler.trace.reader import read
+from rooflines.profiler.trace.records import Exchange
 from tests.traces import kernel, launch, op, span, trace
 
 DATA = Path(__file__).parent.parent.parent / "data" / "traces"
@@ -109,7 +110,7 @@ def test_kinds(name, kind):
 
 
 def test_the_longest_of_the_published_trace():
-    found = read_collectives(read_trace(DATA / "nccl_collectives.json.gz"))
+    found = read_collectives(read(DATA / "nccl_collectives.json.gz"))
     assert len(found) == 21
     longest = int(found.duration_ns.argmax())
     exchange = found.exchanges[found.what[longest]]
@@ -118,7 +119,7 @@ def test_the_longest_of_the_published_trace():
 
 
 def test_an_old_trace_tells_its_collectives_by_their_operators():
-    found = read_collectives(read_trace(DATA / "ddp_rank0.json.gz"))
+    found = read_collectives(read(DATA / "ddp_rank0.json.gz"))
     told = [(one.kind, one.bytes) for one in (found.exchanges[what] for what in found.what)]
     # all of them are called SendRecv
     assert told[:5] == [

@@ -9,7 +9,7 @@ import pytest
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.breakdown import step_breakdown
 from rooflines.profiler.trace.idle import idle_causes
-from rooflines.profiler.trace.reader import read_trace
+from rooflines.profiler.trace.reader import read
 from rooflines.profiler.trace.tree import tree
 from rooflines.roofline.attribution.own import own
 from rooflines.roofline.resolvers.count import count as count_calls
@@ -70,7 +70,7 @@ def test_which_calls_wait_for_the_device(name, waits):
 
 
 def test_the_copy_of_rocm_on_a_stream_returns_when_it_is_done():
-    found = read_trace(DATA / "toy_mi250_training.json.gz")
+    found = read(DATA / "toy_mi250_training.json.gz")
     launch = own(count_calls(tree(found))).calls.launch
     copies = [i for i, by in enumerate(launch) if by >= 0 and found.names[found.host.name[by]] == "hipMemcpyWithStream"]
     assert len(copies) == 2

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rooflines.errors import TraceError
-from rooflines.profiler.trace.reader import parse_trace, read_trace
+from rooflines.profiler.trace.reader import parse_trace, read
 from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, OPERATOR
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.profiler.trace.tree import tree
@@ -125,22 +125,22 @@ def test_what_is_no_trace_is_refused_with_the_reason(tmp_path, content, says):
     path = tmp_path / "t.json"
     path.write_bytes(content)
     with pytest.raises(TraceError, match=says):
-        read_trace(path)
+        read(path)
 
 
 def test_a_truncated_gzip_is_refused(tmp_path):
     whole = gzip.compress(json.dumps({"traceEvents": [add(0, 1)] * 200}).encode())
     path = tmp_path / "t.json.gz"
     path.write_bytes(whole)
-    assert len(read_trace(path).host) == 200
+    assert len(read(path).host) == 200
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(TraceError, match="damaged gzip"):
-        read_trace(path)
+        read(path)
 
 
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(TraceError, match="cannot read the trace"):
-        read_trace(tmp_path / "none.json")
+        read(tmp_path / "none.json")
 
 
 _JSON = st.recursive(

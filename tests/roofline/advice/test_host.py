@@ -24,7 +24,7 @@ def test_a_wait_names_its_operator_and_its_line(operator, advice):
     idle = {"synchronisation": 0.002, "host_bound": 0.02}
     found = host.synchronisation(case(idle=idle, synchronisations=(wait(operator),)))
     assert found.saves_s == 0.01
-    assert found.of == {("idle", "synchronisation"): 0.002, ("idle", "host_bound"): 0.008}
+    assert found.of == {"synchronisation": 0.002, "host_bound": 0.008}
     assert f"{operator or 'cudaStreamSynchronize'} in train.py(41): step, 4 times" in found.evidence
     assert advice in found.suggestion
 
@@ -159,7 +159,7 @@ def test_a_trace_without_steps_says_that_its_beginning_is_part_of_it():
 
 def test_idle_time_that_is_explained_is_not_claimed_again():
     made = launched(0.01)
-    made.take(host.Advice("", 0.03, "", "", {("idle", "host_bound"): 0.03}))
+    made.take(host.Advice("", 0.03, "", "", {"host_bound": 0.03}))
     found = host.launching(made)
     assert found.saves_s == pytest.approx(0.02)
     assert "another 20 % of the step" in found.evidence
@@ -172,7 +172,7 @@ def test_a_busy_device_and_waiting_for_others_get_no_advice():
 
 def test_a_graph_that_had_been_launched_is_recorded_again_without_a_figure():
     found = host.in_graphs(case(idle={"graph": 0.09}))
-    assert (found.saves_s, found.of) == (None, {("idle", "graph"): 0.09})
+    assert (found.saves_s, found.of) == (None, {"graph": 0.09})
     assert host.in_graphs(case(idle={"graph": 0.01})) is None
     other = Finding(title="another", saves_s=1.0, evidence="", suggestion="")
     doubt = Finding(title=host.GRAPHS_UNRECORDED, saves_s=0.0, evidence="", suggestion="")

@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 
 from rooflines.profiler.dispatch.recorder import record
-from rooflines.profiler.trace.reader import read_trace
+from rooflines.profiler.trace.reader import read
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.profiler.trace.tree import tree
 from rooflines.roofline.attribution.own import own
@@ -127,7 +127,7 @@ def test_what_was_allocated_tells_a_trace_how_much_was_written(tmp_path):
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True, profile_memory=True) as profiled:
         step()
     profiled.export_chrome_trace(str(tmp_path / "trace.json"))
-    read = read_trace(tmp_path / "trace.json")
-    (row,) = [row for row in own(count_calls(tree(read))).rows if row.signature.name == "aten::_embedding_bag_forward_only"]
+    trace = read(tmp_path / "trace.json")
+    (row,) = [row for row in own(count_calls(tree(trace))).rows if row.signature.name == "aten::_embedding_bag_forward_only"]
     # for which bag an index is in, a CPU allocates one entry more than it returns
     assert row.count.work == replace(found.work, bytes_written=found.work.bytes_written + 8)

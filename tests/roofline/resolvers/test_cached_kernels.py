@@ -119,4 +119,4 @@ def test_the_option_reaches_the_analysis(tmp_path, cache):
 
 def test_the_option_applies_to_one_run_or_trace(tmp_path):
     with pytest.raises(UsageError, match="inductor_cache"):
-        rooflines.analyze(["a.json", "b.json"], inductor_cache=tmp_path)
+        rooflines.report(["a.json", "b.json"], inductor_cache=tmp_path)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rooflines.profiler.trace.reader import read_trace
+from rooflines.profiler.trace.reader import read
 from rooflines.profiler.trace.tree import tree
 from rooflines.roofline.resolvers.count import RESOLVERS, count
 from rooflines.roofline.resolvers.counts import Known, Variant, count_signatures
@@ -17,14 +17,14 @@ TRACE = Path(__file__).parents[2] / "data" / "traces" / "resnet50_v100_training_
 
 @pytest.fixture(scope="module")
 def counted():
-    return count_signatures(tree(read_trace(TRACE)), Known(parameter_elements=25_557_032))
+    return count_signatures(tree(read(TRACE)), Known(parameter_elements=25_557_032))
 
 
 def test_every_resolver_returns_counts_of_its_own(counted):
     counts = counted
     for resolve in RESOLVERS:
         variants, of_event = counts.variants, counts.of_event.copy()
-        found = resolve(counts)
+        found = counts.resolved(resolve)
         assert counts.variants == variants
         assert np.array_equal(counts.of_event, of_event), resolve.__name__
         assert found.variants[: len(variants)] == variants, "what other events refer to stays in its place"

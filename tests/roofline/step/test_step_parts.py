@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rooflines.profiler.trace.breakdown import step_breakdown
-from rooflines.profiler.trace.reader import read_trace
+from rooflines.profiler.trace.reader import read
 from rooflines.profiler.trace.tree import tree
 from rooflines.roofline.analysis import PARTS
 from rooflines.roofline.attribution.own import own
@@ -133,7 +133,7 @@ def test_work_without_a_launch_has_no_phase():
 
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name)
 def test_the_parts_of_real_traces_sum_to_the_step(path):
-    found = read_trace(path)
+    found = read(path)
     calls = tree(found)
     attribution = own(count_calls(calls))
     divided = partition(attribution, [Label("unknown", row.count.category) for row in attribution.rows])

@@ -1,0 +1,99 @@
+"""Calls counted by what was recorded besides their arguments: memory events, the network's parameters, stored calls.
+
+The bytes that a call allocated and kept are its output. They are used where the recorded inputs do not determine the work:
+``aten::index``, lists of tensors whose dtype the trace lacks. Calls of one signature that kept different amounts are counted apart.
+Traces leave out lists of more than 30 tensors, which in the optimizer are the parameters. Calls are stored with the run because a trace
+cannot hold their arguments (``profiler/trace/signature.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from rooflines.profiler.trace.nesting import covered
+from rooflines.profiler.trace.records import OPERATOR
+from rooflines.profiler.trace.signature import TensorArg
+from rooflines.profiler.trace.tree import OPTIMIZER
+from rooflines.profiler.trace.windows import inside, step_window
+from rooflines.roofline.formulas import count
+from rooflines.roofline.resolvers.counts import Counts, Group, Variant
+
+_OF_LISTS = ("aten::_foreach_", "aten::_fused_", "aten::_amp_foreach_")
+
+
+def from_allocations(counts: Counts) -> Iterator[Group]:
+    """Count calls whose output is not determined by their inputs with what they allocated."""
+    trace = counts.trace
+    # Without recorded shapes, the few operators with known allocations would represent all.
+    unclear = [code for code, variant in enumerate(counts.variants) if _needs_output(variant)] if trace.shapes_recorded else []
+    host, memory = trace.host, trace.memory
+    # Of the device whose time is divided: a call may allocate on the host as well.
+    ours = (memory.device_type != 0) == bool(len(trace.device))
+    if not unclear or not ours.any():
+        return
+    order = np.flatnonzero(ours)
+    order = order[np.argsort(memory.thread[order], kind="stable")]
+    threads, first = np.unique(memory.thread[order], return_index=True)
+    by_thread = {
+        thread: (memory.time_ns[part], np.cumsum(memory.size_bytes[part]))
+        for thread, part in zip(threads.tolist(), np.split(order, first[1:]), strict=True)
+    }
+    groups: dict[tuple[int, int], list[int]] = {}
+    for event in np.flatnonzero(np.isin(host.signature, unclear)).tolist():
+        thread = int(host.thread[event])
+        if thread not in by_thread:
+            continue
+        times, total = by_thread[thread]
+        first, last = np.searchsorted(times, (host.start_ns[event], counts.calls.end_ns[event]))
+        kept = int(total[last - 1] if last else 0) - int(total[first - 1] if first else 0)
+        if kept > 0:
+            groups.setdefault((int(host.signature[event]), kept), []).append(event)
+    for (code, kept), events in groups.items():
+        yield events, Variant(trace.signatures[code], count(trace.signatures[code], output_bytes=kept))
+
+
+def _needs_output(variant: Variant) -> bool:
+    """Whether what the call allocated says more than its signature: the dtype of a list, a result whose size the device decides."""
+    has_list = any(isinstance(arg, tuple) and arg and isinstance(arg[0], TensorArg) for arg in variant.signature.args)
+    return variant.count.kind == "unknown" or has_list or count(variant.signature, output_bytes=1) != variant.count
+
+
+def from_parameters(counts: Counts) -> Iterator[Group]:
+    """Count the optimizer's calls whose lists were left out with the parameters, shared among the calls that a step makes."""
+    host, calls, elements = counts.trace.host, counts.calls, counts.known.parameter_elements
+    if elements is None:
+        return
+    steps = max(1, len(calls.steps))
+    for code, signature in enumerate(counts.trace.signatures):
+        if signature.arg(0) != () or not signature.name.startswith(_OF_LISTS):
+            continue
+        events = np.flatnonzero((host.signature == code) & (calls.phase == OPTIMIZER))
+        if len(events):
+            each = elements * steps // len(events)
+            yield events, Variant(signature, count(signature, parameter_elements=each, parameter_dtype=counts.known.parameter_dtype))
+
+
+def from_stored_calls(counts: Counts) -> Iterator[Group]:
+    """Count the k-th call of an operator in each step as the k-th stored one. An operator that is called another number of times in the
+    trace stays as it is."""
+    if not counts.known.stored_calls or not len(counts.trace.host):
+        return
+    trace, calls, stored = counts.trace, counts.calls, counts.known.stored_calls
+    host = trace.host
+    steps = step_window(calls)
+    in_steps = (host.kind == OPERATOR) & (True if steps is None else inside(host.start_ns, steps))
+    explicit = counts.where(lambda variant: variant.count.kind == "counted" and not variant.count.decomposes)
+    names = sorted({call.name for call in stored})
+    codes = np.array([names.index(name) if name in names else -1 for name in trace.names])[host.name]
+    # The calls that a dispatch mode sees: not those that another operator makes for itself.
+    seen = in_steps & (codes >= 0) & ~covered(in_steps & ((codes >= 0) | explicit), calls.after)
+    for code, name in enumerate(names):
+        listed = [call for call in stored if call.name == name]
+        events = np.flatnonzero(seen & (codes == code))
+        events = events[np.argsort(host.start_ns[events], kind="stable")]
+        if len(events) != len(listed) * (1 if steps is None else len(calls.steps)):
+            continue
+        for place, call in enumerate(listed):
+            yield events[place :: len(listed)], Variant(call.signature, count(call.signature, outputs=call.results))
