@@ -11,7 +11,7 @@ from torch.nn import functional
 import rooflines
 from rooflines.profiler.dispatch.signatures import call_signature
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
-from rooflines.roofline.formulas import Work, count
+from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.convolution import BACKWARD, BACKWARD_TRANSPOSED, FORWARD, TRANSPOSED, touched
 from rooflines.roofline.formulas.costs import GELU
 
@@ -29,36 +29,6 @@ def convolution(inputs, weight, stride=1, padding=0, dilation=1, transposed=Fals
 def backward(forward, grad_shape, mask=(True, True, True)):
     inputs, weight, _, *rest = forward.args
     return Signature("aten::convolution_backward", (TensorArg(grad_shape), inputs, weight, None, *rest, mask))
-
-
-def test_a_resnet_convolution_by_hand():
-    # [4, 64, 56, 56] * [64, 64, 3, 3], padded by 1: 4 * 64 * 56 * 56 outputs of 64 * 9 multiply-adds
-    work = count(convolution((4, 64, 56, 56), (64, 64, 3, 3), padding=1)).work
-    assert work.matrix_flops == 2 * (4 * 64 * 56 * 56) * (64 * 9)
-    assert work.other_flops == 0
-    assert work.bytes_read == 4 * (4 * 64 * 56 * 56 + 64 * 64 * 9)
-    assert work.bytes_written == 4 * (4 * 64 * 56 * 56)
-    assert work.precision == "fp32"
-
-
-def test_the_bias_is_an_addition_an_output_outside_the_matrix_flops():
-    plain, biased = count(convolution((1, 3, 8, 8), (5, 3, 3, 3))).work, count(convolution((1, 3, 8, 8), (5, 3, 3, 3), bias=True)).work
-    assert biased.matrix_flops == plain.matrix_flops
-    assert biased.other_flops == 5 * 6 * 6
-    assert biased.bytes_read == plain.bytes_read + 4 * 5
-
-
-def test_depthwise_does_a_channel_th_of_the_dense_work_and_its_backward_twice_the_forward():
-    forward = convolution((2, 32, 14, 14), (32, 1, 3, 3), padding=1, groups=32)
-    dense = convolution((2, 32, 14, 14), (32, 32, 3, 3), padding=1)
-    assert 32 * count(forward).work.matrix_flops == count(dense).work.matrix_flops
-    assert count(backward(forward, (2, 32, 14, 14))).work.matrix_flops == 2 * count(forward).work.matrix_flops
-
-
-def test_a_1x1_window_at_stride_2_reads_a_quarter_of_the_input():
-    # the shortcut of a ResNet: rows 0, 2 .. 54 and the same columns
-    work = count(convolution((1, 256, 56, 56), (512, 256, 1, 1), stride=2)).work
-    assert work.bytes_read == 4 * (256 * 28 * 28 + 512 * 256)
 
 
 @pytest.mark.parametrize(
@@ -157,33 +127,6 @@ def test_schemas_begin_as_those_of_torch(name):
     assert ours in [names[: len(ours)] for names in theirs], schemas
 
 
-def test_convolutions_that_run_are_counted_as_they_ran():
-    """Backends without groups: the real operators on small tensors."""
-    inputs, weight, bias = torch.rand(2, 4, 9, 8), torch.rand(6, 4, 3, 2), torch.rand(6)
-    expected = functional.conv2d(inputs, weight, bias, 2, 1)
-    calls = {
-        torch.ops.aten._slow_conv2d_forward.default: (inputs, weight, [3, 2], bias, [2, 2], [1, 1]),
-        torch.ops.aten.slow_conv_dilated2d.default: (inputs, weight, [3, 2], bias, [2, 2], [1, 1], [1, 1]),
-        torch.ops.aten.mkldnn_convolution.default: (inputs, weight, bias, [1, 1], [2, 2], [1, 1], 1),
-    }
-    for func, args in calls.items():
-        found = count(call_signature(func, args, {})).work
-        assert func(*args).shape == expected.shape
-        assert found.matrix_flops == 2 * expected.numel() * 4 * 6, func
-        assert (found.other_flops, found.bytes_written) == (expected.numel(), 4 * expected.numel())
-
-
-@given(st.integers(1, 6), st.integers(1, 3), st.integers(1, 4), st.integers(1, 5), st.integers(1, 3), st.integers(0, 2))
-def test_a_convolution_with_time_first(steps, batch, channels, outputs, kernel, pad):
-    assume(steps + 2 * pad >= kernel)
-    args = (torch.rand(steps, batch, channels), torch.rand(kernel, channels, outputs), torch.rand(outputs), pad)
-    found = count(call_signature(torch.ops.aten.conv_tbc.default, args, {})).work
-    out = torch.ops.aten.conv_tbc.default(*args)
-    assert found == Work(
-        2 * out.numel() * kernel * channels, out.numel(), 4 * sum(t.numel() for t in args[:3]), 4 * out.numel(), "fp32"
-    )  # fmt: skip
-
-
 def test_fused_convolutions_of_compiled_code():
     inputs, weight, bias = torch.rand(2, 4, 9, 8), torch.rand(6, 4, 3, 2), torch.rand(6)
     other = functional.conv2d(inputs, weight, bias, 2, 1)
@@ -271,8 +214,8 @@ def test_macs_are_what_a_convolution_of_ones_counts(drawn):
     run = (functional.conv1d, functional.conv2d, functional.conv3d)[rank - 1]
     padded = functional.pad(torch.ones(inputs), (padding, padding) * rank, value=1.0)
     counted = run(padded, torch.ones(weight), None, stride, 0, dilation, groups)
-    work = count(convolution(inputs, weight, stride, padding, dilation, groups=groups)).work
-    assert work.matrix_flops == 2 * int(counted.sum())
+    work = count(convolution(inputs, weight, stride, padding, dilation, groups=groups, bias=True)).work
+    assert (work.matrix_flops, work.other_flops) == (2 * int(counted.sum()), counted.numel())
     assert work.bytes_written == 4 * counted.numel()
 
 
@@ -290,20 +233,6 @@ def test_transposed_macs_are_what_a_convolution_of_ones_counts(drawn, output_pad
     work = count(convolution(inputs, weight, stride, padding, dilation, True, output_padding, groups)).work
     assert work.matrix_flops == 2 * int(uncropped.sum())
     assert work.bytes_written == 4 * cropped.numel()
-
-
-@settings(deadline=None)
-@given(shapes())
-def test_the_input_gradient_is_the_transposed_convolution(drawn):
-    _, batch, groups, per_group_in, per_group_out, kernel, spatial, stride, padding, dilation = drawn
-    inputs, weight = (batch, groups * per_group_in, *spatial), (groups * per_group_out, per_group_in, *kernel)
-    forward = convolution(inputs, weight, stride, padding, dilation, groups=groups)
-    out = tuple((n + 2 * padding - dilation * (k - 1) - 1) // stride + 1 for n, k in zip(spatial, kernel, strict=True))
-    grad = (batch, groups * per_group_out, *out)
-    by_backward = count(backward(forward, grad, (True, False, False))).work
-    # the transposed weight is the same tensor: [in', out' / groups, k] with in' = the forward's out
-    by_transpose = count(convolution(grad, weight, stride, padding, dilation, True, 0, groups)).work
-    assert by_backward.matrix_flops == by_transpose.matrix_flops
 
 
 @settings(deadline=None)
@@ -359,11 +288,3 @@ def test_depthwise_forward_and_backward_is_three_products_and_not_66():
     layer = torch.nn.Conv2d(64, 64, 3, padding=1, groups=64, bias=False)
     found = rooflines.count(layer, image, backward=True)
     assert found.matrix_flops == 3 * 2 * (64 * 56 * 56) * 9
-
-
-def test_conv_backward_is_not_0():
-    # the profiler's with_flops: as much forward and backward as forward alone
-    image, layer = torch.rand(2, 8, 16, 16, requires_grad=True), torch.nn.Conv2d(8, 4, 3)
-    forward = rooflines.count(layer, image).matrix_flops
-    assert forward == 2 * (2 * 4 * 14 * 14) * (8 * 9)
-    assert rooflines.count(layer, image, backward=True).matrix_flops == 3 * forward

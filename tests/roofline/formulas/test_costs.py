@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import Work, costs, count
 from tests.roofline.formulas.helpers import tensor, work
 
@@ -48,34 +48,6 @@ def test_cost_an_element(name, args, cost):
     assert found.precision == "fp32"
 
 
-def test_dropout_in_inference_is_nothing():
-    assert work("aten::dropout", IMAGES, 0.5, False) == Work()
-
-
-def test_a_pooling_window_of_k_costs_k():
-    # 3x3 windows at stride 2 over 6x6 padded by 1: 3x3 of them
-    assert work("aten::max_pool2d", IMAGES, (3, 3), (2, 2), (1, 1), (1, 1), False).other_flops == 2 * 8 * 9 * 9
-    # with ceil, 3x3 windows at stride 2 over 6x6 are 3x3 instead of 2x2
-    assert work("aten::avg_pool2d", IMAGES, (3, 3), (2, 2), (0, 0), True, True, None).other_flops == 2 * 8 * 9 * 9
-
-
-def test_adaptive_windows_overlap_where_the_sizes_do_not_divide():
-    # 6 -> 4: windows [0, 2), [1, 3), [3, 5), [4, 6) hold 8 elements
-    assert work("aten::adaptive_avg_pool2d", IMAGES, (4, 4)).other_flops == 2 * 8 * 8 * 8
-    # 2 -> 5: windows [0, 1), [0, 1), [0, 2), [1, 2), [1, 2) hold 6
-    assert work("aten::adaptive_avg_pool2d", tensor(1, 1, 2, 2), (5, 5)).other_flops == 36
-
-
-def test_integers_are_operations_without_a_precision():
-    counter = tensor(10, dtype="int64")
-    assert work("aten::add_", counter, 1, 1) == Work(other_flops=10, bytes_read=80, bytes_written=80)
-
-
-def test_half_precision_bytes_and_precision():
-    half = tensor(4, 8, dtype="float16")
-    assert work("aten::mul", half, half) == Work(other_flops=32, bytes_read=128, bytes_written=64, precision="fp16")
-
-
 PARAMETERS = (tensor(100, 10), tensor(24))  # 1024 elements
 ADAM = (PARAMETERS, PARAMETERS, PARAMETERS, PARAMETERS, (), (tensor(), tensor()), 1e-3, 0.9, 0.999)
 
@@ -110,16 +82,3 @@ def test_a_fused_step_over_a_list_that_the_trace_left_out_updates_every_paramete
     assert count(Signature("aten::_fused_adam_", left_out)).reason == "shapes of 'self' not recorded"
     known = count(Signature("aten::_fused_adam_", left_out), parameter_elements=1024)
     assert known.work + Work(bytes_read=2 * 4) == work("aten::_fused_adam_", *ADAM, 0.0, 1e-8, False, False, None, None)
-
-
-def test_foreach_adds_lists():
-    found = work("aten::_foreach_addcdiv_", PARAMETERS, PARAMETERS, PARAMETERS, (-0.1, -0.1))
-    assert found == Work(other_flops=3 * 1024, bytes_read=3 * 4096, bytes_written=4096, precision="fp32")
-    assert work("aten::_foreach_add_", PARAMETERS, PARAMETERS, 0.1).other_flops == 2 * 1024
-    assert work("aten::_foreach_norm", PARAMETERS, 2, None).bytes_written == 8
-
-
-def test_overlapping_windows_are_stored_once():
-    # x.unfold(0, 3, 1) of 10 elements: 8 windows of 3 show 24 elements of 10
-    windows = TensorArg((8, 3), "float32", (1, 1))
-    assert work("aten::clone", windows, None) == Work(bytes_read=4 * 10, bytes_written=4 * 24)

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 import rooflines
 from rooflines.profiler.dispatch.signatures import call_signature, tensor_arg
-from rooflines.profiler.trace.signature import MISSING, Signature, from_kineto
+from rooflines.profiler.trace.signature import MISSING, Signature
 from rooflines.roofline.formulas import Work, count
 from rooflines.roofline.formulas.costs import DEQUANTIZE, GELU, QUANTIZE
 from tests.roofline.formulas.helpers import nbytes, tensor
-from tests.roofline.formulas.traces import operator_events
 
 pytestmark = [
     # torch 2.14 announces the end of quantized tensors and of torch.ao.quantization
@@ -50,12 +49,6 @@ def test_int_mm_multiplies_int8_and_writes_int32(m, k, n):
     found, result = ran(aten._int_mm.default, left, right)
     assert result.dtype == torch.int32
     assert found == Work(2 * int(result.sum()), 0, m * k + k * n, 4 * m * n, "int8")
-
-
-def test_int_mm_is_not_0():
-    # torch's counter: 0
-    left, right = torch.ones(64, 128, dtype=torch.int8), torch.ones(128, 32, dtype=torch.int8)
-    assert rooflines.count(torch._int_mm, left, right).matrix_flops == 2 * 64 * 128 * 32
 
 
 EIGHTHS = tensor(16, 32, dtype="float8_e4m3fn"), tensor(32, 8, dtype="float8_e4m3fn")
@@ -132,12 +125,6 @@ def test_an_int4_weight_has_two_elements_a_byte_and_a_scale_a_group(group):
         tensor(k // group, n, dtype="bfloat16"),
     )
     assert work("aten::_weight_int4pack_mm_with_scales_and_zeros", *parts) == found
-
-
-def test_packing_a_weight_reads_one_form_and_writes_the_other():
-    weight = torch.randint(0, 16, (64, 128), dtype=torch.int32)
-    found, packed = ran(aten._convert_weight_to_int4pack_for_cpu.default, weight, 1)
-    assert found == Work(bytes_read=nbytes(weight), bytes_written=nbytes(packed))
 
 
 def test_a_dynamic_int4_product_quantizes_its_input():
@@ -219,13 +206,6 @@ def test_a_quantized_convolution(rank, stride, padding, groups, relu):
     assert found == Work(2 * products, other, nbytes(inputs, weight, bias), nbytes(result), "int8")
 
 
-def test_a_1x1_convolution_at_stride_2_reads_a_quarter():
-    weight = weight_of(6, 4, 1, 1)
-    packed = torch.ops.quantized.conv2d_prepack(weight, None, [2, 2], [0, 0], [1, 1], 1)
-    found, _ = ran(torch.ops.quantized.conv2d.new, quantized(1, 4, 8, 8), packed, 0.2, 0)
-    assert found.bytes_read == 4 * 4 * 4 + nbytes(weight)
-
-
 def test_a_dynamic_and_a_transposed_convolution():
     weight = weight_of(6, 4, 3, 3)
     packed = torch.ops.quantized.conv2d_prepack(weight, None, [1, 1], [0, 0], [1, 1], 1)
@@ -246,14 +226,6 @@ def test_a_dynamic_and_a_transposed_convolution():
 def test_packed_weights_are_not_in_traces(name, packed):
     outcome = count(Signature(name, (tensor(2, 5), packed, 0.1, 0)))
     assert outcome.reason == "packed weights not recorded in traces"
-
-
-def test_a_trace_of_a_quantized_layer_says_so(tmp_path):
-    packed = torch.ops.quantized.linear_prepack(weight_of(4, 5), None)
-    inputs = quantized(3, 5)
-    events = operator_events(lambda: torch.ops.quantized.linear(inputs, packed, 0.2, 0), tmp_path / "trace.json")
-    (event,) = [event for event in events if event["name"] == "quantized::linear"]
-    assert count(from_kineto(event["name"], event["args"])).reason == "packed weights not recorded in traces"
 
 
 def test_a_quantized_network_is_counted_from_its_recording():

@@ -34,16 +34,6 @@ def test_a_tensor_beside_a_list_is_read_once():
     assert work("_foreach_pow", 2.0, LIST) == Work(0, 21 * 17, 4 * 17, 4 * 17, "fp32")
 
 
-def test_lists_are_moved():
-    assert work("_foreach_zero_", LIST) == work("_foreach_zero", LIST) == Work(bytes_written=68)
-    assert (
-        work("_foreach_copy_", LIST, LIST, False) == work("_foreach_copy", LIST, LIST, False) == Work(bytes_read=68, bytes_written=68)
-    )
-    halves = (tensor(3, 4, dtype="float16"), tensor(5, dtype="float16"))
-    assert work("_foreach_copy_", halves, LIST, False) == Work(bytes_read=68, bytes_written=34)
-    assert work("_foreach_clone", LIST, None) == Work(bytes_read=68, bytes_written=68)
-
-
 def test_a_number_for_each_tensor_of_a_list():
     assert work("_foreach_norm", LIST, 2, None) == Work(0, 34, 68, 8, "fp32")
     assert work("_foreach_norm", LIST, 3, 7) == Work(0, 23 * 17, 68, 16, "fp32")

@@ -2,8 +2,6 @@
 
 Our own calls are run every time. What the oracle found for torch's samples is recorded (``answers.py``) and measured again by
 ``make test-all``.
-
-``python -m tests.roofline.formulas.oracle [words]`` prints where the two disagree.
 """
 
 from __future__ import annotations

@@ -152,12 +152,6 @@ def test_a_pooling_window_that_jumps_reads_what_it_covers():
     assert found.bytes_read == found.bytes_written == 2 * 6 * 5 * 4
 
 
-def test_questions_about_a_quantized_tensor_cost_nothing():
-    for func in (aten.q_scale.default, aten.q_zero_point.default, aten.qscheme.default):
-        assert count(call_signature(func, (quantized(),), {})).work == Work()
-    assert count(Signature("aten::_empty_affine_quantized", ((2, 3), 13, None, None, None, 0.1, 0, None))).work == Work()
-
-
 def test_in_a_trace_a_list_is_read_as_recorded():
     pair = (TensorArg((2, 3), "quint8"), TensorArg((2, 3), "quint8"))
     assert count(Signature("quantized::cat", (pair, 1, 0.1, 0))).work.bytes_written == 12
@@ -178,16 +172,3 @@ def test_embedding_tables_of_narrow_rows(kind, row):
     found = count(call_signature(bag, (packed, indices, offsets), {})).work
     # four rows looked up, of 8 elements each, and two bags of float32
     assert found == Work(0, 32 * (DEQUANTIZE + 1), 4 * row + nbytes(indices, offsets), nbytes(bag(packed, indices, offsets)), "fp32")
-
-
-def test_casts_that_hide_bfloat16_in_another_type():
-    there, back = torch.ops.quantization._FloatToBfloat16Quantized.default, torch.ops.quantization._Bfloat16QuantizedToFloat.default
-    hidden = there(torch.rand(3, 4))
-    assert count(call_signature(there, (torch.rand(3, 4),), {})).work == Work(bytes_read=48, bytes_written=nbytes(hidden))
-    assert count(call_signature(back, (hidden,), {})).work == Work(bytes_read=nbytes(hidden), bytes_written=nbytes(back(hidden)))
-
-
-def test_quantized_dropout_is_its_input():
-    image = quantized()
-    assert quantized_ops.dropout.default(image, 0.1, 0, 0.5, False).data_ptr() == image.data_ptr()
-    assert count(call_signature(quantized_ops.dropout.default, (image, 0.1, 0, 0.5, False), {})).work == Work()

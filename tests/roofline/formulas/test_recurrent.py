@@ -19,7 +19,6 @@ from rooflines.roofline.formulas.costs import (
     LSTM_CELL_BACKWARD,
     QUANTIZE,
     RNN_CELL,
-    RNN_CELL_BACKWARD,
 )
 from tests.roofline.formulas.helpers import meta, nbytes, tensor, work, work_of_trace
 
@@ -31,7 +30,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:RNN module weights are not part of single contiguous chunk:UserWarning"),
 ]
 aten = torch.ops.aten
-GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
 
 
 def products(network, batch_of_step):
@@ -96,23 +94,6 @@ def test_traces_and_recordings_agree(kind, tmp_path):
     assert (inference.matrix_flops, inference.flops, inference.bytes) == (recorded.matrix_flops, recorded.flops, recorded.bytes)
     training = work_of_trace(lambda: network(inputs)[0].sum().backward(), tmp_path)
     assert training.matrix_flops == rooflines.count(lambda: network(inputs)[0], backward=True).matrix_flops
-
-
-def test_lstm_is_not_0(tmp_path):
-    # torch's counter: 0. Two layers of 4 gates of 128, 20 steps of 8 sequences of 64
-    network, inputs = torch.nn.LSTM(64, 128, 2), torch.rand(20, 8, 64)
-    truth = 2 * (20 * 8) * (4 * 128) * ((64 + 128) + (128 + 128))
-    with torch.no_grad():
-        assert rooflines.count(network, inputs).matrix_flops == truth == 73_400_320
-        assert work_of_trace(lambda: network(inputs), tmp_path).matrix_flops == truth
-    # oneDNN makes every gradient, asked for or not
-    assert rooflines.count(network, inputs, backward=True).matrix_flops == 3 * truth
-
-
-def test_a_cell_is_two_products_and_its_gates():
-    cell, inputs = torch.nn.LSTMCell(5, 4), torch.rand(3, 5)
-    with torch.no_grad():
-        assert rooflines.count(cell, inputs).matrix_flops == 2 * 3 * (4 * 4) * (5 + 4)
 
 
 def test_bytes_of_a_onednn_layer():
@@ -292,10 +273,6 @@ def test_the_fused_gru_cell(batch, hidden, bias):
     assert backward.other_flops == elements * (GRU_CELL_BACKWARD + 4 * bias)
     assert backward.bytes_read == 4 * 6 * elements
     assert backward.bytes_written == 4 * ((3 + 3 + 1) * elements + 2 * 3 * hidden * bias)
-
-
-def test_backward_of_a_plain_cell_is_cheaper_than_forward():
-    assert RNN_CELL_BACKWARD < RNN_CELL
 
 
 # --- quantized -----------------------------------------------------------------------------------------------------------------------

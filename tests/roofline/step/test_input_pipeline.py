@@ -17,7 +17,6 @@ from rooflines.roofline.step.input_pipeline import feeding, host_fraction, limit
 from tests.samples import analysis as sample
 
 TRACES = sorted((Path(__file__).parents[2] / "data" / "traces").rglob("*.json.gz"))
-LOADS = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
 def test_training_that_is_known_to_wait_for_its_loader():

@@ -8,7 +8,7 @@ from rooflines.roofline.formulas.experts import LOCAL, SPREAD
 from rooflines.roofline.formulas.registry import words
 from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp8, fp32, int32, uint8
 
-T, D = 7, 32
+T = 7
 M, N, K = 37, 19, 64
 FLOPS = 2 * M * N * K
 
