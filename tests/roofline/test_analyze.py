@@ -48,8 +48,7 @@ def step(start):
 def test_figures_are_per_step_and_add_up(tmp_path):
     found = analyze(run_of(tmp_path, *step(0), *step(200)))
     assert (found.basis.per, found.basis.steps) == ("step", 2)
-    assert found.totals.matrix_flops == 2 * (2 * 64**3)
-    assert found.totals.flops == 2 * (2 * 64**3) + 1000
+    assert (found.totals.matrix_flops, found.totals.flops) == (2 * (2 * 64**3), 2 * (2 * 64**3) + 1000)
     assert found.totals.bytes == 2 * (3 * 64 * 64 * 4) + 12 * 1000
     timeline = found.timeline
     # A traced step of 120 µs, 48 of them idle, is fitted into a timed one of 100.
@@ -96,8 +95,7 @@ def test_phases_and_modules(tmp_path):
 
 def test_steps_come_from_the_timed_pass_and_dilation_from_both(tmp_path):
     steps = analyze(run_of(tmp_path, *step(0))).steps
-    assert (steps.count, steps.median_s) == (3, pytest.approx(100e-6))
-    assert steps.samples_per_s == pytest.approx(8 / 100e-6)
+    assert (steps.count, steps.median_s, steps.samples_per_s) == (3, pytest.approx(100e-6), pytest.approx(8 / 100e-6))
     assert steps.profiler_dilation == pytest.approx(1.2)
     assert steps.ci95_s[0] <= steps.median_s <= steps.ci95_s[1]
 
@@ -286,8 +284,7 @@ def test_a_recurrent_network_of_cudnn_is_judged_by_its_own_switch_and_in_old_run
     facts = msgspec.structs.replace(FACTS, tf32=tf32, ceilings=Ceilings(device="gpu", kind="cuda", ceilings=(*ceilings(), roof)))
     (row,) = analyze(run_of(tmp_path, op(name, 0, 1000, dims=dims, types=types, concrete=concrete), facts=facts)).operators
     # [15, 8] @ [8, 64] and [15, 16] @ [16, 64]; twice as much backward
-    assert row.matrix_flops == 2 * 15 * 64 * (8 + 16) * (2 if backward else 1)
-    assert row.precision == judged
+    assert (row.matrix_flops, row.precision) == (2 * 15 * 64 * (8 + 16) * (2 if backward else 1), judged)
 
 
 def test_a_device_without_tf32_ran_in_fp32_whatever_was_allowed(tmp_path):

@@ -280,8 +280,7 @@ def test_eight_bit_flash_attention_reads_scales_and_returns_bfloat16():
     heads, scale = meta(1, 2, 16, 32, dtype=torch.float8_e4m3fn), meta(1, 2)
     found, returned = called(aten._scaled_dot_product_flash_attention.quantized, heads, heads, heads, scale, scale, scale, 0.0, True)
     assert (found.precision, found.matrix_flops) == ("fp8", 2 * 2 * 2 * (16 * 17 // 2) * 32)
-    assert found.bytes_read == 3 * 2 * 16 * 32 + 3 * 4 * 2
-    assert found.bytes_written == nbytes(returned)
+    assert (found.bytes_read, found.bytes_written) == (3 * 2 * 16 * 32 + 3 * 4 * 2, nbytes(returned))
     first = heads.transpose(1, 2)
     packed, _ = called(aten._flash_attention_forward.quantized, *[first] * 3, None, None, 16, 16, 0.0, True, False, scale, scale, scale)
     assert (packed.matrix_flops, packed.bytes_read) == (found.matrix_flops, found.bytes_read)
@@ -293,8 +292,7 @@ def test_in_place_flash_attention_writes_to_the_tensor_it_is_given():
     found, log_sum = called(
         aten._flash_attention_forward_no_dropout_inplace.default, heads, heads, heads, heads, None, None, 16, 16, 0.0, True, False
     )
-    assert found.matrix_flops == 2 * 2 * 2 * (16 * 17 // 2) * 32
-    assert found.bytes_read == 3 * nbytes(heads)
+    assert (found.matrix_flops, found.bytes_read) == (2 * 2 * 2 * (16 * 17 // 2) * 32, 3 * nbytes(heads))
     assert found.bytes_written == nbytes(heads) + nbytes(log_sum)
 
 
@@ -302,8 +300,7 @@ def test_in_place_flash_attention_writes_to_the_tensor_it_is_given():
 def test_metal_computes_the_whole_product_and_returns_the_probabilities():
     query, key = meta(2, 3, 7, 4), meta(2, 3, 5, 4)
     found, returned = called(aten._scaled_dot_product_attention_math_for_mps.default, query, key, key, None, 0.0, True)
-    assert found.matrix_flops == 2 * 2 * (2 * 3) * 7 * 5 * 4
-    assert found.bytes_written == nbytes(returned)
+    assert (found.matrix_flops, found.bytes_written) == (2 * 2 * (2 * 3) * 7 * 5 * 4, nbytes(returned))
 
 
 @pytest.mark.parametrize(
@@ -378,8 +375,7 @@ def test_packed_sequences_of_the_other_backends():
     assert efficient.bytes_written == 4 * 12 * 4 * 8 + 4 * (3 * 4 * 32) + 16  # log-sums [b, h, 32], seed and offset
     whole = tensor(12, 4, 8)
     cudnn = work("aten::_cudnn_attention_forward", *[whole] * 3, None, offsets, offsets, 4, 4, True, 0.0, True)
-    assert cudnn.matrix_flops == efficient.matrix_flops
-    assert cudnn.bytes_written == 4 * 12 * 4 * 8 + 4 * 12 * 4 + 16
+    assert (cudnn.matrix_flops, cudnn.bytes_written) == (efficient.matrix_flops, 4 * 12 * 4 * 8 + 4 * 12 * 4 + 16)
     public = work("torch_attn::_varlen_attn", *[whole] * 3, offsets, offsets, 4, 4, False, None, (-1, 0))
     assert public.matrix_flops == efficient.matrix_flops  # a window of (-1, 0) is causal
     backward = work(
@@ -431,8 +427,7 @@ def test_flex_attention_backward_is_five_products():
     block_mask = (1, 1, 1 << 30, 1 << 30, MISSING)
     args = (heads, heads, heads, heads, rows, heads, None, MISSING, MISSING, block_mask, 0.1, MISSING)
     found = count(Signature("higher_order::flex_attention_backward", args), outputs=(heads, heads, heads)).work
-    assert found.matrix_flops == 5 * 2 * 4 * 16 * 16 * 8
-    assert found.bytes_written == 3 * 4 * 4 * 16 * 8
+    assert (found.matrix_flops, found.bytes_written) == (5 * 2 * 4 * 16 * 16 * 8, 3 * 4 * 4 * 16 * 8)
 
 
 # --- fused layers ------------------------------------------------------------------------------------------------------------------

@@ -38,8 +38,7 @@ def backward(forward, grad_shape, mask=(True, True, True)):
 def test_backward_costs_a_product_for_each_gradient_asked_for(mask, products, bias):
     forward = convolution((2, 6, 9, 9), (4, 6, 3, 3))
     work = count(backward(forward, (2, 4, 7, 7), mask)).work
-    assert work.matrix_flops == products * count(forward).work.matrix_flops
-    assert work.other_flops == bias * 2 * 4 * 7 * 7
+    assert (work.matrix_flops, work.other_flops) == (products * count(forward).work.matrix_flops, bias * 2 * 4 * 7 * 7)
     assert work.bytes_written == 4 * (mask[0] * 2 * 6 * 81 + mask[1] * 4 * 6 * 9 + mask[2] * 4)
 
 
@@ -70,15 +69,13 @@ def grouped(table):
 @pytest.mark.parametrize("name", grouped(FORWARD))
 def test_every_backend_has_the_same_product(name):
     found = count(in_words(name, FORWARD[name], False)).work
-    assert found.matrix_flops == 2 * REFERENCE.numel() * 2 * 6
-    assert found.bytes_written == 4 * REFERENCE.numel()
+    assert (found.matrix_flops, found.bytes_written) == (2 * REFERENCE.numel() * 2 * 6, 4 * REFERENCE.numel())
 
 
 @pytest.mark.parametrize("name", grouped(TRANSPOSED))
 def test_every_backend_has_the_same_transposed_product(name):
     found = count(in_words(name, TRANSPOSED[name], True)).work
-    assert found.matrix_flops == 2 * (3 * 4 * 9 * 8) * 3 * 6
-    assert found.bytes_written == 4 * TRANSPOSED_REFERENCE.numel()
+    assert (found.matrix_flops, found.bytes_written) == (2 * (3 * 4 * 9 * 8) * 3 * 6, 4 * TRANSPOSED_REFERENCE.numel())
 
 
 @pytest.mark.parametrize("name", grouped(BACKWARD))
@@ -104,8 +101,7 @@ def test_the_input_gradient_of_a_transposed_convolution_needs_no_input(backend):
     grad, weight = TensorArg(tuple(TRANSPOSED_REFERENCE.shape)), TensorArg((4, 3, 3, 2))
     name = f"aten::{backend}_convolution_transpose_backward_input"
     found = count(Signature(name, (grad, weight, (1, 0), (2, 1), (1, 2), 2, True, False, True))).work
-    assert found.matrix_flops == 2 * (3 * 4 * 9 * 8) * 3 * 6
-    assert found.bytes_written == 4 * 3 * 4 * 9 * 8
+    assert (found.matrix_flops, found.bytes_written) == (2 * (3 * 4 * 9 * 8) * 3 * 6, 4 * 3 * 4 * 9 * 8)
 
 
 def packet(name):
@@ -231,8 +227,7 @@ def test_transposed_macs_are_what_a_convolution_of_ones_counts(drawn, output_pad
     assume(min(extents) > 0)
     cropped = run(torch.ones(inputs), torch.ones(weight), None, stride, padding, output_padding, groups, dilation)
     work = count(convolution(inputs, weight, stride, padding, dilation, True, output_padding, groups)).work
-    assert work.matrix_flops == 2 * int(uncropped.sum())
-    assert work.bytes_written == 4 * cropped.numel()
+    assert (work.matrix_flops, work.bytes_written) == (2 * int(uncropped.sum()), 4 * cropped.numel())
 
 
 @settings(deadline=None)

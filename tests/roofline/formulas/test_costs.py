@@ -44,8 +44,7 @@ CHANNEL = tensor(8)
 )
 def test_cost_an_element(name, args, cost):
     found = work(name, *args)
-    assert (found.matrix_flops, found.other_flops) == (0, cost * ELEMENTS)
-    assert found.precision == "fp32"
+    assert (found.matrix_flops, found.other_flops, found.precision) == (0, cost * ELEMENTS, "fp32")
 
 
 PARAMETERS = (tensor(100, 10), tensor(24))  # 1024 elements
@@ -73,8 +72,7 @@ def test_fused_adam_with_a_gradient_scale_writes_the_unscaled_gradients():
                                                                               (PARAMETERS, True, 7, 2, 2)])  # fmt: skip
 def test_fused_sgd(momentum, first, flops, read, written):
     found = work("aten::_fused_sgd_", PARAMETERS, PARAMETERS, momentum, 1e-4, 0.9, 0.1, 0.0, False, False, first, None, None)
-    assert found.other_flops == flops * 1024
-    assert (found.bytes_read, found.bytes_written) == (read * 4096, written * 4096)
+    assert (found.other_flops, found.bytes_read, found.bytes_written) == (flops * 1024, read * 4096, written * 4096)
 
 
 def test_a_fused_step_over_a_list_that_the_trace_left_out_updates_every_parameter():

@@ -95,8 +95,7 @@ def test_easy_powers_need_no_logarithm(exponent, each):
 )
 def test_complex_numbers(name, others, each):
     found = work(name, COMPLEX, *others)
-    assert found.other_flops == each * COUNT
-    assert found.precision == "fp32"
+    assert (found.other_flops, found.precision) == (each * COUNT, "fp32")
 
 
 @pytest.mark.parametrize(("number", "dtype"), [(2.0, "float64"), (2, "int64"), (2j, "complex128"), (True, "bool")])

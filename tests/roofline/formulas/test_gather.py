@@ -48,8 +48,7 @@ def test_one_value_by_mask_is_a_masked_fill_in_a_recording_and_in_a_trace(mask_s
     (recording,) = [outcome.work for _, outcome in calls_of(step)]
     traced = [count(one) for one in trace(*operator_events(step, tmp_path / "t.json")).signatures]
     assert [one.work for one in traced if one.kind == "counted" and one.work != Work()] == [recording]
-    assert recording.bytes_written == size(tensor)
-    assert recording.bytes_read == size(tensor, mask)
+    assert (recording.bytes_written, recording.bytes_read) == (size(tensor), size(tensor, mask))
 
 
 def test_a_mask_selects_as_many_positions_as_the_indices_beside_it():

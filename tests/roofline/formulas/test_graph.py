@@ -31,10 +31,8 @@ def test_operators_add_up_and_only_the_edges_move():
     kernel = Kernel(name="k", nodes=(0, 1, 2), reads=(whole(0), whole(1)), writes=(whole(2),))
     found = count_kernel(kernel, [VECTOR] * 3, nodes)
     assert found.kind == "counted"
-    assert found.work.other_flops == 3 * N
-    assert found.work.matrix_flops == 0
-    assert (found.work.bytes_read, found.work.bytes_written) == (2 * 4 * N, 4 * N)
-    assert found.work.precision == "fp32"
+    assert (found.work.other_flops, found.work.matrix_flops) == (3 * N, 0)
+    assert (found.work.bytes_read, found.work.bytes_written, found.work.precision) == (2 * 4 * N, 4 * N, "fp32")
     assert found.category == "element-wise"
 
 
@@ -52,8 +50,7 @@ def test_a_product_in_a_kernel_is_matrix_work():
     result = TensorArg((8, 4), "bfloat16", (4, 1))
     nodes = [call("aten::mm", left, right, results=(result,)), call("aten::relu", result, results=(result,))]
     work = count_kernel(Kernel(name="k", nodes=(0, 1)), [], nodes).work
-    assert (work.matrix_flops, work.other_flops, work.bytes) == (2 * 8 * 16 * 4, 8 * 4, 0)
-    assert work.precision == "bf16"
+    assert (work.matrix_flops, work.other_flops, work.bytes, work.precision) == (2 * 8 * 16 * 4, 8 * 4, 0, "bf16")
 
 
 def test_views_cost_nothing_and_a_kernel_without_arithmetic_is_a_copy():
@@ -172,8 +169,7 @@ def test_a_packed_linear_layer_of_a_trace_has_the_original_weights_work():
     # mkl::_mkl_linear(x, packed, weight, bias, batch): the packed weight has no strides in a trace
     x, packed, weight = TensorArg((2, 8), "float32", (8, 1)), TensorArg((999, 1), "float32", ()), TensorArg((16, 8), "float32", (8, 1))
     work = count(Signature("mkl::_mkl_linear", (x, packed, weight, None, 2))).work
-    assert work.matrix_flops == 2 * 2 * 8 * 16
-    assert (work.bytes_read, work.bytes_written) == (4 * (2 * 8 + 16 * 8), 4 * 2 * 16)
+    assert (work.matrix_flops, work.bytes_read, work.bytes_written) == (2 * 2 * 8 * 16, 4 * (2 * 8 + 16 * 8), 4 * 2 * 16)
 
 
 def test_a_scatter_into_a_constant_is_a_choice_for_each_result():

@@ -56,9 +56,7 @@ EIGHTHS = tensor(16, 32, dtype="float8_e4m3fn"), tensor(32, 8, dtype="float8_e4m
 
 def test_scaled_mm_writes_the_dtype_asked_for():
     found = work("aten::_scaled_mm", *EIGHTHS, tensor(), tensor(), None, None, 15, False)
-    assert found.precision == "fp8"
-    assert found.matrix_flops == 2 * 16 * 32 * 8
-    assert found.bytes_read == 16 * 32 + 32 * 8 + 2 * 4
+    assert (found.precision, found.matrix_flops, found.bytes_read) == ("fp8", 2 * 16 * 32 * 8, 16 * 32 + 32 * 8 + 2 * 4)
     assert found.bytes_written == 2 * 16 * 8  # 15 is bfloat16
 
 
@@ -84,8 +82,7 @@ def test_scaled_grouped_products_are_those_of_the_groups(lengths, k, n):
     left, right = tensor(total, k, dtype="float8_e4m3fn"), tensor(groups, k, n, dtype="float8_e4m3fn")
     scales = tensor(total), tensor(groups, n)
     found = work("aten::_scaled_grouped_mm", left, right, *scales, tensor(groups, dtype="int32"), None, None, 15, False)
-    assert found.matrix_flops == sum(2 * length * k * n for length in lengths)
-    assert found.bytes_written == 2 * total * n
+    assert (found.matrix_flops, found.bytes_written) == (sum(2 * length * k * n for length in lengths), 2 * total * n)
     assert found.bytes_read == total * k + groups * k * n + 4 * (total + groups * n) + 4 * groups
     listed = (scales[:1], (1,), (0,), scales[1:], (1,), (0,))
     assert work("aten::_scaled_grouped_mm_v2", left, right, *listed, tensor(groups, dtype="int32"), None, 15, (), False) == found
@@ -255,15 +252,12 @@ SCALES = tensor(4), tensor(4, dtype="int32")
 def test_onednn_linear_layers(out, cost):
     inputs, weight, bias = tensor(3, 5, dtype="uint8"), tensor(5, 4, dtype="int8"), tensor(4)
     unary = work("onednn::qlinear_pointwise", inputs, 0.1, 0, weight, *SCALES, bias, 0.2, 0, out, "gelu", (), "none")
-    assert unary.matrix_flops == 2 * 3 * 5 * 4
-    assert unary.other_flops == 12 * (cost + 1 + GELU)
-    assert unary.bytes_read == 15 + 20 + 4 * 4 * 3
-    assert unary.bytes_written == 12 * (1 if out == 0 else 4)
+    assert (unary.matrix_flops, unary.other_flops) == (2 * 3 * 5 * 4, 12 * (cost + 1 + GELU))
+    assert (unary.bytes_read, unary.bytes_written) == (15 + 20 + 4 * 4 * 3, 12 * (1 if out == 0 else 4))
     other = tensor(3, 4, dtype="uint8")
     tail = (0.2, 0, out, 0.1, 0, "add", 1.0, "relu", (), "")
     binary = work("onednn::qlinear_pointwise", inputs, 0.1, 0, weight, *SCALES, other, bias, *tail)
-    assert binary.matrix_flops == unary.matrix_flops
-    assert binary.other_flops == 12 * (cost + 1 + DEQUANTIZE + 1 + 1)
+    assert (binary.matrix_flops, binary.other_flops) == (unary.matrix_flops, 12 * (cost + 1 + DEQUANTIZE + 1 + 1))
     assert binary.bytes_read == unary.bytes_read + 12
 
 
@@ -276,8 +270,7 @@ def test_onednn_convolutions():
     accumulated = tensor(1, 6, 8, 8, dtype="uint8")
     tail = (0.2, 0, 0, 0.1, 0, "sum", None, "relu", (), "")
     binary = work("onednn::qconv2d_pointwise", inputs, 0.1, 0, weight, *scales, accumulated, bias, *window, *tail)
-    assert binary.matrix_flops == unary.matrix_flops
-    assert binary.bytes_read == unary.bytes_read + 6 * 64
+    assert (binary.matrix_flops, binary.bytes_read) == (unary.matrix_flops, unary.bytes_read + 6 * 64)
 
 
 def test_onednn_schemas_are_those_of_torch():

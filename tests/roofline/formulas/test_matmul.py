@@ -104,8 +104,7 @@ BACKWARDS = {
 @given(rows=some, k=some, n=some, mask=st.tuples(st.booleans(), st.booleans(), st.booleans()))
 def test_gradients_of_a_linear_layer_are_counted_as_far_as_asked_for(name, rows, k, n, mask):
     found = work(name, *BACKWARDS[name](tensor(rows, k), tensor(rows, n), tensor(n, k), mask))
-    assert found.matrix_flops == 2 * rows * k * n * (mask[0] + mask[1])
-    assert found.other_flops == rows * n * mask[2]
+    assert (found.matrix_flops, found.other_flops) == (2 * rows * k * n * (mask[0] + mask[1]), rows * n * mask[2])
     assert found.bytes_read == 4 * (rows * n * any(mask) + n * k * mask[0] + rows * k * mask[1])
     assert found.bytes_written == 4 * (rows * k * mask[0] + n * k * mask[1] + n * mask[2])
 
@@ -278,11 +277,8 @@ def test_addmm_keeps_the_bias_apart():
     found = work(
         "aten::addmm", tensor(512, dtype="bfloat16"), tensor(141, 512, dtype="bfloat16"), tensor(512, 512, dtype="bfloat16"), 1, 1
     )
-    assert found.matrix_flops == 2 * 141 * 512 * 512
-    assert found.other_flops == 141 * 512
-    assert found.flops == 73_996_800
-    assert found.bytes == 814_080
-    assert found.precision == "bf16"
+    assert (found.matrix_flops, found.other_flops, found.flops) == (2 * 141 * 512 * 512, 141 * 512, 73_996_800)
+    assert (found.bytes, found.precision) == (814_080, "bf16")
 
 
 def test_work_adds_and_keeps_the_precision_of_the_larger_part():

@@ -111,8 +111,7 @@ def test_a_window_a_softcap_dropout_and_slopes():
     q, slopes = tensor(1, 4, 5, 8, dtype="float16"), tensor(5)
     found = work("flash_attn::_flash_attn_forward", q, q, q, 0.1, 0.35, False, 2, 1, 30.0, slopes, False)
     meeting = 5 * (2 + 3 + 4 + 3)
-    assert found.matrix_flops == 4 * 8 * meeting
-    assert found.other_flops == meeting * (1 + SOFTMAX + 2 + 2 + TANH + 1)
+    assert (found.matrix_flops, found.other_flops) == (4 * 8 * meeting, meeting * (1 + SOFTMAX + 2 + 2 + TANH + 1))
     assert found.bytes_read == 3 * 2 * 4 * 5 * 8 + 4 * 5
 
 
@@ -208,8 +207,7 @@ def test_appended_keys_are_written_and_not_read_from_the_cache():
     q, cache, new = tensor(2, 1, 4, 8, dtype=HALF), tensor(2, 64, 2, 8, dtype=HALF), tensor(2, 1, 2, 8, dtype=HALF)
     args = (q, cache, cache, new, new, tensor(2, dtype="int32"), *[None] * 7, 0.3, True, -1, -1, 0.0, False, 0)
     found = work("_vllm_fa2_C::fwd_kvcache", *args, sequences=sums((1, 30), (1, 11)))
-    assert found.matrix_flops == 4 * 8 * 4 * 41
-    assert found.bytes_read == 2 * 2 * 4 * 8 + (41 - 2) * TOKEN + 2 * TOKEN + 2 * 4
+    assert (found.matrix_flops, found.bytes_read) == (4 * 8 * 4 * 41, 2 * 2 * 4 * 8 + (41 - 2) * TOKEN + 2 * TOKEN + 2 * 4)
     assert found.bytes_written == 2 * 4 * (2 * 8 + 4) + 2 * TOKEN
     assert work("_vllm_fa2_C::fwd_kvcache", *args).assumption == LONGEST
 
@@ -260,8 +258,7 @@ STEP = {"cum_q": ends(3), "used": tensor(3, dtype="int32"), "max_q": 1, "max_k":
 def test_every_version_of_flash_attention_3_counts_alike(name, middle, end):
     q = tensor(3, 4, 8, dtype=HALF)
     found = work(name, *three(q, CACHE, CACHE, **STEP, middle=middle, end=end), sequences=sums((1, 33), (1, 90), (1, 5)))
-    assert found.matrix_flops == 4 * 8 * 4 * 128
-    assert found.bytes_read == 2 * 3 * 4 * 8 + 128 * TOKEN + 4 * 4 + 3 * 4
+    assert (found.matrix_flops, found.bytes_read) == (4 * 8 * 4 * 128, 2 * 3 * 4 * 8 + 128 * TOKEN + 4 * 4 + 3 * 4)
     assert found.bytes_written == 3 * 4 * (2 * 8 + 4)
 
 
@@ -283,8 +280,7 @@ def test_8_bit_inputs_multiply_in_8_bits_and_give_16():
         *three(q, cache, cache, **STEP, end=(0, 0.0, False, None, 0, None, 0)),
         sequences=sums((1, 33), (1, 90), (1, 5)),
     )
-    assert found.precision == "fp8"
-    assert found.bytes_read == 3 * 4 * 8 + 128 * TOKEN // 2 + 4 * 4 + 3 * 4
+    assert (found.precision, found.bytes_read) == ("fp8", 3 * 4 * 8 + 128 * TOKEN // 2 + 4 * 4 + 3 * 4)
     assert found.bytes_written == 3 * 4 * (2 * 8 + 4)
 
 

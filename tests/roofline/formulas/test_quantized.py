@@ -123,10 +123,8 @@ def test_reads_what_it_is_given_and_writes_what_it_returns(name):
     results = flat(func(*args))
     outcome = count(signature, outputs=tuple(map(tensor_arg, results)))
     assert outcome.kind == "counted", outcome
-    assert outcome.work.matrix_flops == 0
-    assert outcome.work.other_flops == cost * results[0].numel()
-    assert outcome.work.bytes_read == nbytes(*flat(args))
-    assert outcome.work.bytes_written == nbytes(*results)
+    assert (outcome.work.matrix_flops, outcome.work.other_flops) == (0, cost * results[0].numel())
+    assert (outcome.work.bytes_read, outcome.work.bytes_written) == (nbytes(*flat(args)), nbytes(*results))
 
 
 def test_a_range_is_two_comparisons_an_element():
@@ -142,8 +140,7 @@ def test_an_observer_updates_its_state():
     args = (X, *switches, *state, 0.01, 0, 255, -1)
     found = count(call_signature(aten._fused_moving_avg_obs_fq_helper.default, args, {})).work
     output, mask = aten._fused_moving_avg_obs_fq_helper.default(*args)
-    assert found.other_flops == (2 + FAKE_QUANTIZE) * ELEMENTS
-    assert found.bytes_read == nbytes(X, *switches, *state[:2])
+    assert (found.other_flops, found.bytes_read) == ((2 + FAKE_QUANTIZE) * ELEMENTS, nbytes(X, *switches, *state[:2]))
     assert found.bytes_written == nbytes(output, mask, *state)
 
 

@@ -102,8 +102,7 @@ def test_bytes_of_a_onednn_layer():
     args = (inputs, *weights, state, state, False, [], 2, 16, 1, True, False, False, True)
     found = count(call_signature(aten.mkldnn_rnn_layer.default, args, {})).work
     output, hy, cy, workspace = aten.mkldnn_rnn_layer.default(*args)
-    assert found.matrix_flops == 2 * 15 * 64 * (8 + 16)
-    assert found.other_flops == 15 * 16 * (LSTM_CELL + 2 * 4)
+    assert (found.matrix_flops, found.other_flops) == (2 * 15 * 64 * (8 + 16), 15 * 16 * (LSTM_CELL + 2 * 4))
     assert found.bytes_read == nbytes(inputs, *weights, state, state)
     assert found.bytes_written == nbytes(output, hy, cy)  # the workspace is the library's own
     grads = (output, output, hy, cy)
@@ -111,8 +110,7 @@ def test_bytes_of_a_onednn_layer():
     args = (inputs, *weights, state, state, output, hy, cy, grads[1], None, None, *tail)
     backward = count(call_signature(aten.mkldnn_rnn_layer_backward.default, args, {})).work
     results = aten.mkldnn_rnn_layer_backward.default(*args)
-    assert backward.matrix_flops == 2 * found.matrix_flops
-    assert backward.other_flops == 15 * 16 * (LSTM_CELL_BACKWARD + 4)
+    assert (backward.matrix_flops, backward.other_flops) == (2 * found.matrix_flops, 15 * 16 * (LSTM_CELL_BACKWARD + 4))
     assert backward.bytes_read == nbytes(inputs, *weights[:2], state, state, output, cy, grads[1])
     assert backward.bytes_written == nbytes(*results)
 
@@ -169,8 +167,7 @@ def test_cudnn_forward(net):
     found = count(call_signature(aten._cudnn_rnn.default, args, {})).work
     output, hy, cy, _, _ = aten._cudnn_rnn.default(*args)
     gates, cost = CELLS[net["mode"]]
-    assert found.matrix_flops == flops
-    assert found.other_flops == units * (cost + 2 * gates * net["bias"])
+    assert (found.matrix_flops, found.other_flops) == (flops, units * (cost + 2 * gates * net["bias"]))
     assert found.bytes_read == nbytes(inputs, *weights, hx, *([cx] if cx is not None else []))
     assert found.bytes_written == nbytes(output, hy, cy)
 
@@ -270,8 +267,7 @@ def test_the_fused_gru_cell(batch, hidden, bias):
     # the new state and what its backward needs: two gates, the candidate, the old state, the candidate's product
     assert found == Work(0, elements * (GRU_CELL + 6 * bias), nbytes(gates, gates, state, *vector), 4 * (1 + 5) * elements, "fp32")
     backward = count(call_signature(aten._thnn_fused_gru_cell_backward.default, (state, meta(batch, 5 * hidden), bias), {})).work
-    assert backward.other_flops == elements * (GRU_CELL_BACKWARD + 4 * bias)
-    assert backward.bytes_read == 4 * 6 * elements
+    assert (backward.other_flops, backward.bytes_read) == (elements * (GRU_CELL_BACKWARD + 4 * bias), 4 * 6 * elements)
     assert backward.bytes_written == 4 * ((3 + 3 + 1) * elements + 2 * 3 * hidden * bias)
 
 
@@ -322,8 +318,7 @@ def test_a_quantized_cell(name, gates):
     found = count(call_signature(func, args, {})).work
     results = func(*args)
     results = results if isinstance(results, tuple) else (results,)
-    assert found.matrix_flops == 2 * 3 * (gates * 4) * (5 + 4)
-    assert found.precision == "int8"
+    assert (found.matrix_flops, found.precision) == (2 * 3 * (gates * 4) * (5 + 4), "int8")
     assert found.bytes_read == nbytes(inputs) + len(results) * nbytes(state) + gates * 4 * (5 + 4) + 2 * nbytes(bias)
     assert found.bytes_written == nbytes(*results)
     assert tensor_arg(results[0]).shape == (3, 4)

@@ -52,8 +52,7 @@ def test_to_a_size(mode, extents, out, corners):
 
     results = 6 * torch.Size(out[:rank]).numel()
     found = work_of(lambda: interpolate(tensor), "upsample" if mode != "nearest-exact" else "_upsample")
-    assert found.other_flops == 2 * taps**rank * results
-    assert found.bytes_written == 4 * results
+    assert (found.other_flops, found.bytes_written) == (2 * taps**rank * results, 4 * results)
     assert found.bytes_read == 4 * 6 * reached(interpolate, 1, 1, *extents[:rank])
     assert found.precision == ("fp32" if taps else None)
 

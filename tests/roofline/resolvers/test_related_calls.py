@@ -49,8 +49,7 @@ def reasons(*events):
 
 def test_the_backward_call_tells_the_shape_of_the_result():
     row = rows(*convolution(0, 10, seq=5), node("ConvolutionBackward0", 20, 5, MAPS, seq=5))["aten::convolution"]
-    assert row.count.work.matrix_flops == FLOPS
-    assert row.count.work.bytes_written == 4 * 8 * 32 * 14 * 14
+    assert (row.count.work.matrix_flops, row.count.work.bytes_written) == (FLOPS, 4 * 8 * 32 * 14 * 14)
     assert row.inferred.startswith("output from its backward call")
 
 

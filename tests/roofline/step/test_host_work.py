@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from rooflines.pipeline.reading import analyze_trace
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.idle import idle_causes
 from rooflines.profiler.trace.tree import tree
 from rooflines.roofline.attribution.own import own
 from rooflines.roofline.resolvers.count import count as count_calls
 from rooflines.roofline.step.host_work import host_work, is_compiled, recomputation, synchronisations
+from tests.roofline.real import named
 from tests.traces import add, kernel, launch, op, span, trace
-
-DATA = Path(__file__).parents[2] / "data" / "traces"
 
 
 def frame(name, ts, dur, tid=1):
@@ -115,8 +111,7 @@ def test_functions_that_launch_nothing_are_work_of_the_host():
 def test_long_calls_of_the_runtime_and_stretches_without_any_are_told_apart():
     _, work = explained(*step(op("aten::empty", 200, 1600), runtime("cudaModuleLoad", 210, 1500)))
     kinds = {one.kind: one for one in work}
-    assert kinds["runtime"].name == "cudaModuleLoad"
-    assert kinds["runtime"].idle_s == pytest.approx(1500e-6)
+    assert (kinds["runtime"].name, kinds["runtime"].idle_s) == ("cudaModuleLoad", pytest.approx(1500e-6))
     assert kinds["unrecorded"].idle_s == pytest.approx((3090 - 1800) * 1e-6)
 
 
@@ -142,8 +137,7 @@ def recomputing(*more):
 
 def test_a_forward_pass_inside_the_backward_pass_is_recomputation():
     found = recomputing()
-    assert (found.calls, found.operators) == (1, ("aten::add",))
-    assert found.time_s == pytest.approx(12e-6)
+    assert (found.calls, found.operators, found.time_s) == (1, ("aten::add",), pytest.approx(12e-6))
 
 
 def test_gradients_of_gradients_are_not():
@@ -152,11 +146,11 @@ def test_gradients_of_gradients_are_not():
 
 def test_real_traces_without_checkpointing_recompute_nothing():
     for name in ("resnet50_v100_training_2021_schema", "nccl_collectives", "toy_mi250_training", "dlrm_8ranks/rank0"):
-        assert analyze_trace(DATA / f"{name}.json.gz")[1].recomputation is None
+        assert named(name).recomputation is None
 
 
 def test_a_real_wait_has_its_line():
-    waits = analyze_trace(DATA / "bert-small_h100_inference.json.gz")[1].synchronisations
+    waits = named("bert-small_h100_inference").synchronisations
     assert waits[0].operator == "aten::is_nonzero"
     assert waits[0].where == "transformers/modeling_attn_mask_utils.py(429): _prepare_4d_attention_mask_for_sdpa"
 

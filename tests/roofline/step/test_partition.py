@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -23,9 +22,9 @@ from rooflines.roofline.attribution.device import NO_LAUNCH
 from rooflines.roofline.attribution.own import own
 from rooflines.roofline.resolvers.count import count as count_calls
 from rooflines.roofline.step.partition import Label, partition, whole_trace
+from tests.roofline.real import named
 from tests.traces import add, kernel, launch, mm, op, span, trace
 
-DATA = Path(__file__).parents[2] / "data" / "traces"
 SHEET = Source(kind="spec", detail="a data sheet")
 HBM = Ceiling(kind="memory", name="HBM", value=1e12, unit="B/s", source=SHEET, level="HBM", access="triad")
 VECTOR = Ceiling(kind="compute", name="fp32 vector", value=400e9, unit="FLOP/s", source=SHEET, precision="fp32", engine="vector")
@@ -359,7 +358,7 @@ def test_a_trace_with_python_stacks_says_that_host_times_are_inflated(tmp_path):
 
 
 def test_a_real_trace_with_python_stacks_says_so():
-    found = rooflines.analyze(DATA / "bert-small_h100_inference.json.gz")
+    found = named("bert-small_h100_inference")
     assert [note for note in found.notes if "(1,385 of 2,060 events)" in note] != []
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -11,9 +10,9 @@ import rooflines
 from rooflines.profiler.trace.signature import TensorArg
 from rooflines.roofline.formulas import Work
 from rooflines.roofline.formulas.registry import hinted_formula
+from tests.roofline.real import named
 from tests.traces import kernel, launch, mm, op, span
 
-TRACES = Path(__file__).parents[2] / "data" / "traces"
 ATTENTION = "servertest::attention"
 HEADS, DEPTH, FP32 = 2, 8, 4
 DECODE = "execute_4_context_0(sq0sk0sqsq0sqsk0)_generation_4(sq4sk90sqsq4sqsk90)"
@@ -59,8 +58,7 @@ def test_rates_are_over_the_time_of_the_device(tmp_path):
     assert (prefill.kind, prefill.steps, prefill.requests, prefill.tokens, prefill.keys) == ("prefill", 1, 2, 10, 10)
     assert (decode.kind, decode.steps, decode.requests, decode.tokens, decode.keys) == ("decode", 2, 4, 4, 92)
     # A decode step lasts from its mark, or the end of the work before, to the end of its second kernel.
-    assert decode.step_s == pytest.approx(100e-6)
-    assert decode.busy_s == pytest.approx(80e-6)
+    assert (decode.step_s, decode.busy_s) == (pytest.approx(100e-6), pytest.approx(80e-6))
     assert decode.tokens_per_s == decode.generated_per_s == pytest.approx(4 / 100e-6)
     assert prefill.step_s == pytest.approx(220e-6)
     assert prefill.generated is None
@@ -68,8 +66,7 @@ def test_rates_are_over_the_time_of_the_device(tmp_path):
     for one in analysis.serving.kinds:
         assert sum(one.category_breakdown.values()) == pytest.approx(one.step_s)
     assert decode.category_breakdown["attention"] == pytest.approx(40e-6)
-    assert analysis.basis.per == "step"
-    assert analysis.basis.steps == 3
+    assert (analysis.basis.per, analysis.basis.steps) == ("step", 3)
 
 
 def test_a_mark_with_work_of_another_step_in_it_gives_no_rate(tmp_path):
@@ -99,8 +96,7 @@ def test_rows_do_not_grow_with_the_steps(tmp_path):
     marks = [f"execute_4_context_0(sq0sk0sqsq0sqsk0)_generation_4(sq4sk{keys}sqsq4sqsk{keys})" for keys in range(10, 40)]
     analysis = analyzed(tmp_path, *(step(mark, 100 * number, 8, 2 * number + 1) for number, mark in enumerate(marks)))
     (row,) = [row for row in analysis.operators if row.name == ATTENTION]
-    assert row.calls == 1
-    assert row.flops == pytest.approx(4 * HEADS * DEPTH * 24.5, abs=1)
+    assert (row.calls, row.flops) == (1, pytest.approx(4 * HEADS * DEPTH * 24.5, abs=1))
     assert analysis.serving.kinds[0].keys == 24.5
 
 
@@ -184,13 +180,12 @@ def test_a_step_waits_for_nothing_that_was_not_recorded(tmp_path):
     before = [op("aten::zero_", 1, 2, dims=[[8]], types=["float"]), launch(2, 1, 7), kernel("fill", 4, 1, 7)]
     (decode,) = analyzed(tmp_path, late, before).serving.kinds
     # The work was launched after 6 µs and began after 5,020: until then the device ran what the trace does not have.
-    assert decode.step_s == pytest.approx(80e-6)
-    assert decode.busy_s == pytest.approx(80e-6)
+    assert (decode.step_s, decode.busy_s) == (pytest.approx(80e-6), pytest.approx(80e-6))
 
 
 def test_a_trace_of_vllm():
     """One prompt of 888 tokens, marked on the host and once more on the device."""
-    analysis = rooflines.analyze(TRACES / "gpt-oss_b200_prefill.json.gz")
+    analysis = named("gpt-oss_b200_prefill")
     (prefill,) = analysis.serving.kinds
     assert (prefill.kind, prefill.steps, prefill.requests, prefill.tokens, prefill.keys) == ("prefill", 1, 1, 888, None)
     assert prefill.step_s == pytest.approx(analysis.timeline.span_s)
@@ -254,6 +249,5 @@ def test_replayed_attention_has_the_lengths_of_the_replay(tmp_path):
     assert [row.flops for row in analysis.operators if row.name == ATTENTION] == [4 * HEADS * DEPTH * 92]
     (decode,) = analysis.serving.kinds
     assert decode.attention.flops == 4 * HEADS * DEPTH * 92
-    assert decode.reads.weight_bytes == 16 * 32 * FP32
-    assert decode.reads.kv_cache_bytes == 2 * 92 * DEPTH * FP32
+    assert (decode.reads.weight_bytes, decode.reads.kv_cache_bytes) == (16 * 32 * FP32, 2 * 92 * DEPTH * FP32)
     assert analysis.coverage.modelled_time_fraction == pytest.approx(1.0)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from rooflines.profiler.trace.breakdown import step_breakdown
-from rooflines.profiler.trace.reader import read_trace
 from rooflines.profiler.trace.tree import tree
 from rooflines.roofline.analysis import PARTS
 from rooflines.roofline.attribution.own import own
@@ -15,7 +12,6 @@ from rooflines.roofline.resolvers.count import count as count_calls
 from rooflines.roofline.step.partition import Label, partition
 from tests.traces import add, kernel, launch, op, span, trace
 
-TRACES = sorted((Path(__file__).parents[2] / "data" / "traces").rglob("*.json.gz"))
 LOADS = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
@@ -129,21 +125,3 @@ def test_copies_from_the_host_are_told_by_the_names_of_each_vendor(name):
 def test_work_without_a_launch_has_no_phase():
     found = parts(op("aten::item", 0, 1), launch(0, 2, 1), kernel("a", 5, 10, 1), kernel("b", 15, 10, 99))
     assert found == ("device", {"forward": 10.0, "other": 10.0})
-
-
-@pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name)
-def test_the_parts_of_real_traces_sum_to_the_step(path):
-    found = read_trace(path)
-    calls = tree(found)
-    attribution = own(count_calls(calls))
-    divided = partition(attribution, [Label("unknown", row.count.category) for row in attribution.rows])
-    record, timeline = divided.division(), divided.timeline
-    times = [value for part in PARTS if (value := getattr(record, f"{part}_s")) is not None]
-    assert sum(times) == pytest.approx(record.step_s)
-    assert min(times) > 0, "what is not there is absent"
-    assert record.step_s == pytest.approx(attribution.span_ns / 1e9 / (attribution.steps or 1))
-    assert sum(divided.bounds().values()) == pytest.approx(record.step_s)
-    assert timeline.busy_s + timeline.idle_s == pytest.approx(timeline.span_s)
-    assert timeline.compute_s + timeline.exposed_memcpy_s + timeline.exposed_communication_s == pytest.approx(timeline.busy_s)
-    assert sum(divided.categories().values()) == pytest.approx(timeline.busy_s)
-    assert sum(divided.idle.values()) == pytest.approx(timeline.idle_s)

@@ -84,8 +84,7 @@ def test_operands_in_blocks_of_32_have_the_rows_last():
     flags = (False, False, False, OUT_BF16, 4, None, 1)
     args = (fp8(K, 128), fp8(N, 128), e8m0(K, 4), e8m0(N, 4), *GROUPS, *flags)
     outcome = counted("primus_turbo::grouped_gemm_fp8_variable_k_impl", *args)
-    assert outcome.work.matrix_flops == 2 * 19 * 128 * 53
-    assert outcome.work.bytes_written == 2 * G * K * N
+    assert (outcome.work.matrix_flops, outcome.work.bytes_written) == (2 * 19 * 128 * 53, 2 * G * K * N)
     assert outcome.work.assumption == "rows that pad the groups count"
     narrow = (fp4(K, 64), fp4(N, 64), e8m0(K, 4), e8m0(N, 4), *GROUPS, *flags)
     assert figures("primus_turbo::grouped_gemm_fp4_variable_k_impl", *narrow)[0] == 2 * 19 * 128 * 53

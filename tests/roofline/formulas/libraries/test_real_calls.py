@@ -44,8 +44,7 @@ def check(tmp_path, name, *args, flops=None, extra=0):
     namespace, _, operator = name.partition("::")
     trace, results = traced(lambda: getattr(getattr(torch.ops, namespace), operator)(*args), tmp_path / "trace.json")
     work = counted(trace, name)
-    assert work.bytes_read == nbytes(*args) + extra
-    assert work.bytes_written == nbytes(results)
+    assert (work.bytes_read, work.bytes_written) == (nbytes(*args) + extra, nbytes(results))
     if flops is not None:
         assert work.matrix_flops == flops
     return work
@@ -156,8 +155,7 @@ def test_fbgemm_tables_and_their_optimizer(fbgemm, tmp_path):
         assert (forward.bytes_read, forward.bytes_written, forward.other_flops) == (rows + told, nbytes(result), 9 * 8)
         name = next(name for name in trace.names if name.startswith("fbgemm::split_embedding_backward") and name.endswith("_cpu"))
         backward = counted(trace, name)
-        assert backward.bytes_read == rows + told + nbytes(result) + 9 * state
-        assert backward.bytes_written == rows + 9 * state
+        assert (backward.bytes_read, backward.bytes_written) == (rows + told + nbytes(result) + 9 * state, rows + 9 * state)
 
 
 def _step(layer, indices, offsets):

@@ -46,8 +46,7 @@ def test_grouped_products_of_lists():
 def test_weights_of_groups_in_one_tensor():
     apart = counted("_GroupedLinear", bf16(15, 16), bf16(48, 16), bf16(48, 16), bf16(48, 16), bf16(48), bf16(48), bf16(48))
     assert counted("_GroupedLinear", bf16(15, 16), int64(3), bf16(3, 48, 16), bf16(3, 48)) == apart
-    assert apart.work.matrix_flops == 2 * 15 * 16 * 48
-    assert apart.work.bytes_read == 2 * (15 * 16 + 3 * (48 * 16 + 48))
+    assert (apart.work.matrix_flops, apart.work.bytes_read) == (2 * 15 * 16 * 48, 2 * (15 * 16 + 3 * (48 * 16 + 48)))
 
 
 def test_packed_queries_keys_and_values_rotate():
