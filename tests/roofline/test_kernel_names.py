@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from itertools import chain
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import rooflines
 from rooflines.profiler.trace.communication_kernels import communicates
 from rooflines.roofline.kernel_names import kernel_category, matrix_precision, short_kernel
 from tests.roofline.real import analysis_of, every_trace
+from tests.roofline.rooms import analyzed
 from tests.traces import kernel, launch, op, span
 
 NATIVE = "void at::native::"
@@ -211,9 +210,7 @@ def test_the_name_agrees_with_the_operator(path):
 
 def parts(tmp_path, *events):
     """The analysis, and the microseconds of each phase that there is."""
-    path = tmp_path / "trace.json"
-    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": list(chain(*events))}))
-    analysis = rooflines.analyze(path)
+    analysis = analyzed(tmp_path, *chain(*events))
     found = {name: getattr(analysis.division, f"{name}_s") for name in ("forward", "backward", "optimizer", "other")}
     return analysis, {name: round(value * 1e6) for name, value in found.items() if value}
 

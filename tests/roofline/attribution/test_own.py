@@ -11,32 +11,26 @@ from hypothesis import strategies as st
 
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.records import OPERATOR
-from rooflines.profiler.trace.tree import module_annotation, tree
-from rooflines.roofline.attribution.own import own
-from rooflines.roofline.resolvers.count import count as count_calls
-from rooflines.roofline.resolvers.counts import Known
-from tests.traces import add, allocation, kernel, launch, mm, op, span, trace
+from rooflines.profiler.trace.tree import module_annotation
+from tests.roofline.rooms import attributed, divided
+from tests.traces import add, allocation, kernel, launch, mm, op, span
 
 
 def divide(*events):
     """The attribution of these events, with what holds for every one: all time is divided, and none of it twice within a thread."""
-    found = trace(*events)
-    calls = tree(found)
-    result = own(count_calls(calls))
-    parts = [row.time_ns for row in result.rows] + [gap.time_ns for gap in result.gaps]
-    assert sum(parts) + result.idle_ns - result.overlap_ns == result.span_ns
-    assert all(part >= 0 for part in parts)
+    result = divided(*events)
+    found, total = result.trace, sum(part.time_ns for part in (*result.rows, *result.gaps))
     if len(found.device):
-        assert result.busy_ns <= sum(parts) <= int((found.device.end_ns - found.device.start_ns).sum())
+        assert result.busy_ns <= total <= int((found.device.end_ns - found.device.start_ns).sum())
     else:
         # Each thread's operators, in the window: what lies on two threads at once counts twice, nothing else does.
         host = found.host
         threads = [(host.kind == OPERATOR) & (host.thread == thread) for thread in np.unique(host.thread)]
         busy = [
-            intervals.intersect(intervals.union(host.start_ns[one], calls.end_ns[one]), intervals.merge(result.windows))
+            intervals.intersect(intervals.union(host.start_ns[one], result.calls.end_ns[one]), intervals.merge(result.windows))
             for one in threads
         ]
-        assert sum(parts) == sum(intervals.length(one) for one in busy)
+        assert total == sum(intervals.length(one) for one in busy)
     return result
 
 
@@ -346,11 +340,10 @@ def test_any_call_tree_is_divided_as_a_walk_of_it_divides_it(roots):
 
 
 def test_an_operator_that_outlasts_a_step_ends_with_it_and_what_it_calls_later_counts_by_itself():
-    found = trace(
+    result = attributed(
         span("ProfilerStep#0", 0, 100), span("ProfilerStep#1", 120, 180),
         op("mylib::block", 10, 250), mm(20, 30, 8, 8, 8), mm(105, 10, 8, 8, 8), mm(130, 100, 8, 8, 8),
     )  # fmt: skip
-    result = own(count_calls(tree(found)))
     assert times(result) == ({"aten::mm": 130_000}, {"mylib::block": 60_000})
     assert (result.busy_ns, result.overlap_ns) == (190_000, 0)
 
@@ -415,56 +408,14 @@ def test_orphans_behind_what_was_launched_behind_the_steps_are_not_the_steps():
     assert note.startswith("40.0 µs of device time")
 
 
-def test_a_step_begins_when_the_work_before_it_has_ended():
-    found = trace(
-        mm(-50, 5, 8, 8, 8), launch(-49, 2, 1), kernel("before", -40, 120, 1, stream=9),
-        span("ProfilerStep#0", 0, 200), mm(5, 5, 8, 8, 8), launch(6, 2, 2), add(40, 5), launch(41, 2, 3),
-        kernel("a", 10, 20, 2), kernel("b", 85, 15, 3),
-    )  # fmt: skip
-    calls = tree(found)
-    result = own(count_calls(calls))
-    # The step lasts from 80 to 200, and "a" ran beside the work of another one.
-    assert result.windows.tolist() == [[80_000, 200_000]]
-    assert (result.span_ns, result.busy_ns) == (120_000, 15_000)
-    assert times(result) == ({"aten::mm": 20_000, "aten::add": 15_000}, {})
-    assert result.overlap_ns == 20_000
-    (note,) = result.notes  # from -40 to 80
-    assert note == "120 µs of device time lies outside the steps and is not counted."
-
-
-def test_work_launched_before_the_recording_is_in_no_step():
-    """Kernels without a launch run into the first step, whose host waits for them."""
-    found = trace(
-        *(kernel("before", 10 * number, 10, number + 1) for number in range(5)),
-        span("ProfilerStep#0", 0, 60), mm(40, 5, 8, 8, 8), launch(41, 2, 100), kernel("a", 60, 20, 100),
-        span("ProfilerStep#1", 60, 10), mm(60, 5, 8, 8, 8), launch(61, 2, 101), kernel("a", 80, 20, 101),
-        kernel("late", 90, 5, 102, stream=9),
-    )  # fmt: skip
-    result = own(count_calls(tree(found)))
-    assert result.windows.tolist() == [[50_000, 80_000], [80_000, 100_000]]
-    assert (result.earlier_ns, result.orphans) == (50_000, 1)
-    assert times(result) == ({"aten::mm": 40_000}, {"late": 5_000})
-    assert result.notes == ("50.0 µs of device time (5 events) was launched before the recording began and is in no step.",)
-
-
-def test_a_mark_of_a_step_without_work_is_no_step():
-    found = trace(
-        span("ProfilerStep#0", 0, 100), mm(5, 5, 8, 8, 8), launch(6, 2, 1), kernel("a", 10, 50, 1), span("ProfilerStep#1", 100, 49)
-    )
-    result = own(count_calls(tree(found)))
-    assert (result.steps, result.span_ns) == (1, 100_000)
-    assert result.notes == ("Step marks not counted because no operator ran in them: 1.",)
-
-
 def test_the_optimizer_s_long_lists_are_the_parameters():
     # Traces leave lists of more than 30 tensors out: the dims are there and empty.
     lists = {"dims": [[], [], []], "types": ["TensorList", "TensorList", "Scalar"], "concrete": ["", "", "-0.1"]}
     update = op("aten::_foreach_add_", 51, 5, **lists)
     counter = op("aten::_foreach_add_", 58, 5, dims=[[], []], types=["TensorList", "Scalar"], concrete=["", "1"])
-    found = trace(span("Optimizer.step#Adam.step", 50, 20), update, counter)
-    calls = tree(found)
-    assert {gap.name for gap in own(count_calls(calls)).gaps} == {"aten::_foreach_add_"}
-    known = own(count_calls(calls, Known(parameter_elements=1000)))
+    events = span("Optimizer.step#Adam.step", 50, 20), update, counter
+    assert {gap.name for gap in attributed(*events).gaps} == {"aten::_foreach_add_"}
+    known = attributed(*events, parameter_elements=1000)
     (row,) = known.rows
     # p += -0.1 * g: a multiplication and an addition an element; p and g read, p written.
     assert (row.count.work.other_flops, row.count.work.bytes) == (2 * 1000, 3 * 4 * 1000)

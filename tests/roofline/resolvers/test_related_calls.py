@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
-from rooflines.profiler.trace.tree import tree
-from rooflines.roofline.attribution.own import own
 from rooflines.roofline.formulas import count
-from rooflines.roofline.resolvers.count import count as count_calls
 from rooflines.roofline.resolvers.pair_rules import Evidence
-from tests.traces import op, span, trace
+from tests.roofline.rooms import attributed
+from tests.traces import op, span
 
 IMAGES, FILTERS, MAPS = [8, 16, 28, 28], [32, 16, 3, 3], [8, 32, 14, 14]
 FLOPS = 2 * 8 * 32 * 14 * 14 * 16 * 9
@@ -35,13 +33,11 @@ def node(name, ts, dur, *shapes, seq):
 
 
 def rows(*events):
-    found = trace(*events)
-    return {row.signature.name: row for row in own(count_calls(tree(found))).rows}
+    return {row.signature.name: row for row in attributed(*events).rows}
 
 
 def reasons(*events):
-    found = trace(*events)
-    return {gap.name: gap.reason for gap in own(count_calls(tree(found))).gaps}
+    return {gap.name: gap.reason for gap in attributed(*events).gaps}
 
 
 # --- results -----------------------------------------------------------------------------------------------------------------------

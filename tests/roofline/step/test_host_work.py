@@ -6,28 +6,16 @@ import pytest
 
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.idle import idle_causes
-from rooflines.profiler.trace.tree import tree
-from rooflines.roofline.attribution.own import own
-from rooflines.roofline.resolvers.count import count as count_calls
 from rooflines.roofline.step.host_work import host_work, is_compiled, recomputation, synchronisations
 from tests.roofline.real import named
+from tests.roofline.rooms import attributed, frame, runtime
 from tests.traces import add, kernel, launch, op, span, trace
-
-
-def frame(name, ts, dur, tid=1):
-    return {"ph": "X", "cat": "python_function", "name": name, "pid": 7, "tid": tid, "ts": ts, "dur": dur, "args": {}}
-
-
-def runtime(name, ts, dur, correlation=0):
-    return {**launch(ts, dur, correlation), "name": name}
 
 
 def explained(*events):
     """The waits and the work of the host in a trace of these events."""
-    made = trace(*events)
-    calls = tree(made)
-    found = own(count_calls(calls))
-    causes = idle_causes(calls, intervals.subtract(found.window, found.busy))
+    found = attributed(*events)
+    causes = idle_causes(found.calls, intervals.subtract(found.window, found.busy))
     return synchronisations(found, causes), host_work(found, causes["host_bound"])
 
 
@@ -117,7 +105,7 @@ def test_long_calls_of_the_runtime_and_stretches_without_any_are_told_apart():
 
 def recomputing(*more):
     """A block that runs forward, and again inside the node of its checkpoint."""
-    made = trace(
+    made = attributed(
         add(0, 10, seq=1),
         launch(2, 3, 1),
         kernel("forward", 20, 10, 1),
@@ -131,8 +119,7 @@ def recomputing(*more):
         kernel("gradient", 160, 10, 3),
         *more,
     )
-    calls = tree(made)
-    return recomputation(own(count_calls(calls)))
+    return recomputation(made)
 
 
 def test_a_forward_pass_inside_the_backward_pass_is_recomputation():

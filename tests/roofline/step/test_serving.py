@@ -6,11 +6,12 @@ import json
 
 import pytest
 
-import rooflines
 from rooflines.profiler.trace.signature import TensorArg
 from rooflines.roofline.formulas import Work
 from rooflines.roofline.formulas.registry import hinted_formula
+from tests.roofline import rooms
 from tests.roofline.real import named
+from tests.roofline.rooms import runtime
 from tests.traces import kernel, launch, mm, op, span
 
 ATTENTION = "servertest::attention"
@@ -46,10 +47,8 @@ def step(mark, at, tokens, number, *, lasts=40, plain=False):
 
 
 def analyzed(tmp_path, *events):
-    path = tmp_path / "trace.json"
     listed = [event for one in events for event in (one if isinstance(one, list) else [one])]
-    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": listed}))
-    return rooflines.analyze(path, ceilings="MI300X")
+    return rooms.analyzed(tmp_path, *listed, ceilings="MI300X")
 
 
 def test_rates_are_over_the_time_of_the_device(tmp_path):
@@ -158,7 +157,7 @@ def test_reads_are_absent_without_lengths_or_with_products_that_are_not_counted(
     short = analyzed(tmp_path, step("step[DECODE bs=4]", 0, 8, 1))
     assert short.serving.kinds[0].reads is None, "the lengths are not marked"
     assert short.serving.kinds[0].attention.assumption == "lengths not recorded"
-    graph = {**launch(30, 2, 9), "name": "cudaGraphLaunch"}
+    graph = runtime("cudaGraphLaunch", 30, 2, 9)
     replayed = analyzed(tmp_path, step(DECODE, 0, 8, 1), graph, kernel("nvjet_hsh_64x8", 110, 50, 9))
     assert replayed.serving.kinds[0].reads is None
     assert replayed.serving.kinds[0].category_breakdown["matmul"] == pytest.approx(40e-6 + 50e-6), "by the kernel's name"
@@ -221,7 +220,7 @@ def test_eager_decode_is_advised_to_replay_graphs(tmp_path):
     found = {one.title: one for one in analyzed(tmp_path, slow).findings}
     assert "no kernel was launched by a graph" in found["Replay decode steps as graphs"].evidence
     assert "of the bound of its weights and KV cache" in found["Replay decode steps as graphs"].evidence
-    graph = {**launch(880, 2, 9), "name": "cudaGraphLaunch"}
+    graph = runtime("cudaGraphLaunch", 880, 2, 9)
     assert "Replay decode steps as graphs" not in {
         one.title for one in analyzed(tmp_path, slow, graph, kernel("k", 890, 5, 9)).findings
     }
@@ -229,23 +228,17 @@ def test_eager_decode_is_advised_to_replay_graphs(tmp_path):
 
 def test_replayed_attention_has_the_lengths_of_the_replay(tmp_path):
     """A capture runs with lengths of its own, which are not those of the steps that replay it."""
-
-    def call(name, ts, number):
-        return {**launch(ts, 2, number), "name": name}
-
     capture = [
-        call("cudaStreamBeginCapture", 0, 90), mm(5, 10, 8, 16, 32), launch(6, 2, 91), attend(20, 8), launch(21, 2, 92),
-        call("cudaStreamEndCapture", 40, 93),
+        runtime("cudaStreamBeginCapture", 0, 2, 90), mm(5, 10, 8, 16, 32), launch(6, 2, 91), attend(20, 8), launch(21, 2, 92),
+        runtime("cudaStreamEndCapture", 40, 2, 93),
     ]  # fmt: skip
     (tmp_path / "capture.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": capture}))
     events = []
     for number, mark in enumerate((DECODE, LONGER)):
         at = 100 * number
         replayed = [kernel("gemm", at + 20, 40, 9 + number), kernel("attention", at + 60, 40, 9 + number)]
-        events += [span(mark, at, 60), call("cudaGraphLaunch", at + 5, 9 + number), *replayed]
-    path = tmp_path / "trace.json"
-    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
-    analysis = rooflines.analyze(path, ceilings="MI300X", capture=tmp_path / "capture.json")
+        events += [span(mark, at, 60), runtime("cudaGraphLaunch", at + 5, 2, 9 + number), *replayed]
+    analysis = rooms.analyzed(tmp_path, *events, ceilings="MI300X", capture=tmp_path / "capture.json")
     assert [row.flops for row in analysis.operators if row.name == ATTENTION] == [4 * HEADS * DEPTH * 92]
     (decode,) = analysis.serving.kinds
     assert decode.attention.flops == 4 * HEADS * DEPTH * 92

@@ -11,10 +11,8 @@ import pytest
 import torch
 
 from rooflines.profiler.trace.reader import parse_trace
-from rooflines.profiler.trace.tree import tree
-from rooflines.roofline.attribution.own import own
 from rooflines.roofline.formulas import count
-from rooflines.roofline.resolvers.count import count as count_calls
+from tests.roofline.rooms import attributed
 
 
 def traced(function, path):
@@ -184,7 +182,7 @@ class LigerRMSNormFunction(torch.autograd.Function):
 def test_the_node_of_a_function_has_the_arguments_of_its_call(tmp_path):
     inputs, weight = torch.randn(15, 16, requires_grad=True), torch.randn(16, requires_grad=True)
     recorded, _ = traced(lambda: _forward_and_backward(inputs, weight), tmp_path / "trace.json")
-    rows = {row.signature.name: row.count.work for row in own(count_calls(tree(recorded))).rows}
+    rows = {row.signature.name: row.count.work for row in attributed(recorded).rows}
     forward, backward = rows["LigerRMSNormFunction"], rows["LigerRMSNormFunctionBackward"]
     assert (forward.flops, forward.bytes) == (4 * 240, 960 + 64 + 960 + 60)
     assert (backward.flops, backward.bytes) == (10 * 240, 2 * 960 + 64 + 60 + 960 + 64)
