@@ -12,7 +12,6 @@ from rooflines.roofline.advice.case import MORE_WORK, Setting
 from rooflines.roofline.analysis import HostWork, ModuleRow
 from rooflines.roofline.findings import find
 from tests.roofline.advice.cases import CEILINGS, analysis, case, kernel, row, unmodelled
-from tests.roofline.real import named
 
 CK_MOE = "_ZN2ck27kernel_moe_gemm_2lds"
 CHAINED = {"shapes": "8192x4096", "precision": "bf16", "bytes": 2**27, "category": "normalisation"}
@@ -181,11 +180,6 @@ def test_small_operators_that_can_be_fused_are_compiled():
     assert str(found.suggestion) == "in the code: torch.compile the model"
     assert found.saves_s == pytest.approx(0.01)
     assert "most of them in block.0" in found.evidence
-
-
-def test_small_operators_that_cannot_be_fused_want_a_larger_batch():
-    found = small_kernels.small_operators(case(latency("aten::mm", "matmul")))
-    assert str(found.suggestion) == "a larger batch"
 
 
 @pytest.mark.parametrize(("source", "batch_size", "suggestion"), [
@@ -415,14 +409,6 @@ def test_fp32_kernels_are_not_named_where_a_precondition_fails():
     advised = case(gap)
     advised.given.append(Setting("precision", "amp-bf16"))
     assert matrix.named_in_full_precision(advised) is None
-
-
-def test_real_traces_are_told_to_lower_the_precision_where_it_is_not_low():
-    told = {
-        name: any("by their names" in finding.evidence for finding in named(name).findings)
-        for name in ("nccl_collectives", "gpt-oss_b200_prefill")
-    }
-    assert told == {"nccl_collectives": True, "gpt-oss_b200_prefill": False}
 
 
 def test_half_precision_is_low_enough():

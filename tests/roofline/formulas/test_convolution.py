@@ -12,7 +12,7 @@ import rooflines
 from rooflines.profiler.dispatch.signatures import call_signature
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.formulas import count
-from rooflines.roofline.formulas.convolution import BACKWARD, BACKWARD_TRANSPOSED, FORWARD, TRANSPOSED, touched
+from rooflines.roofline.formulas.convolution import BACKWARD, BACKWARD_TRANSPOSED, FORWARD, TRANSPOSED
 from rooflines.roofline.formulas.costs import GELU
 
 
@@ -172,21 +172,7 @@ def test_an_image_without_a_batch():
     assert count(with_batch).work == count(without).work
 
 
-def positions(extent, kernel, stride, padding, dilation, outputs):
-    """Input position of each (output, tap) pair of one dimension, those in the padding left out."""
-    places = [[out * stride - padding + tap * dilation for tap in range(kernel)] for out in range(outputs)]
-    return [[place for place in row if 0 <= place < extent] for row in places]
-
-
 small = st.integers(1, 3)
-
-
-@given(extent=st.integers(1, 30), kernel=st.integers(1, 6), stride=st.integers(1, 8), padding=st.integers(0, 4), dilation=small)
-def test_touched_positions_are_those_that_the_windows_cover(extent, kernel, stride, padding, dilation):
-    outputs = (extent + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
-    assume(outputs > 0)
-    covered = {place for row in positions(extent, kernel, stride, padding, dilation, outputs) for place in row}
-    assert touched(extent, kernel, stride, padding, dilation, outputs) == len(covered)
 
 
 @st.composite
@@ -202,7 +188,7 @@ def shapes(draw):
 # A convolution of ones with ones counts: each output is the number of products summed into it.
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(shapes())
 def test_macs_are_what_a_convolution_of_ones_counts(drawn):
     rank, batch, groups, per_group_in, per_group_out, kernel, spatial, stride, padding, dilation = drawn
@@ -215,7 +201,7 @@ def test_macs_are_what_a_convolution_of_ones_counts(drawn):
     assert work.bytes_written == 4 * counted.numel()
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(shapes(), st.integers(0, 2))
 def test_transposed_macs_are_what_a_convolution_of_ones_counts(drawn, output_padding):
     rank, batch, groups, per_group_in, per_group_out, kernel, spatial, stride, padding, dilation = drawn
@@ -230,7 +216,7 @@ def test_transposed_macs_are_what_a_convolution_of_ones_counts(drawn, output_pad
     assert (work.matrix_flops, work.bytes_written) == (2 * int(uncropped.sum()), 4 * cropped.numel())
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(shapes())
 def test_gradients_of_a_convolution_of_ones_count_the_same(drawn):
     """Each element of a gradient of ones is the number of products summed into it, padding included as taps of their own."""
@@ -249,7 +235,7 @@ def test_gradients_of_a_convolution_of_ones_count_the_same(drawn):
     assert whole.other_flops == out.numel()  # the gradient summed for the bias
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(shapes(), st.integers(0, 1))
 def test_gradients_of_a_transposed_convolution_of_ones_count_the_same(drawn, output_padding):
     rank, batch, groups, per_group_in, per_group_out, kernel, spatial, stride, _, dilation = drawn

@@ -101,6 +101,7 @@ BACKWARDS = {
 
 
 @pytest.mark.parametrize("name", BACKWARDS)
+@settings(max_examples=20)
 @given(rows=some, k=some, n=some, mask=st.tuples(st.booleans(), st.booleans(), st.booleans()))
 def test_gradients_of_a_linear_layer_are_counted_as_far_as_asked_for(name, rows, k, n, mask):
     found = work(name, *BACKWARDS[name](tensor(rows, k), tensor(rows, n), tensor(n, k), mask))
@@ -117,7 +118,7 @@ def test_onednn_makes_the_gradients_one_by_one():
     assert one.bytes_written + other.bytes_written == both.bytes_written
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=20)
 @given(st.booleans(), st.booleans())
 def test_matmul_backward_is_a_product_for_each_gradient(of_left, of_right):
     found = work("aten::matmul_backward", tensor(2, 4, 6), tensor(2, 4, 5), tensor(5, 6), (of_left, of_right))
@@ -140,7 +141,7 @@ class Counted:
     __sub__ = __mul__ = __add__
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=20)
 @given(some, some, some)
 def test_a_complex_multiply_add_is_8_flops(m, k, n):
     Counted.flops = 0
@@ -161,7 +162,7 @@ def test_complex_numbers_have_the_precision_of_their_parts():
 # --- operators with more to them ---------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=20)
 @given(some, some, st.integers(0, 1))
 def test_addr_is_a_multiplication_and_an_addition_a_result(m, n, beta):
     operands = torch.rand(m, n), torch.rand(m), torch.rand(n)
@@ -191,7 +192,7 @@ def test_a_fused_activation_is_done_to_every_result():
 
 
 @recent_torch
-@settings(deadline=None)
+@settings(deadline=None, max_examples=20)
 @given(st.lists(st.tuples(some, some, some), min_size=1, max_size=4))
 def test_a_list_of_products_is_their_sum(sizes):
     lefts, rights = [torch.rand(m, k) for m, k, _ in sizes], [torch.rand(k, n) for _, k, n in sizes]
@@ -200,7 +201,7 @@ def test_a_list_of_products_is_their_sum(sizes):
     assert (found.bytes_read, found.bytes_written) == (nbytes(*lefts, *rights), nbytes(*results))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=20)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=5), some, some, some)
 def test_grouped_products_are_those_of_the_groups(lengths, m, k, n):
     """Groups of rows, of columns and of what is summed over, whatever their sizes."""

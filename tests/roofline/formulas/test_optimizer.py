@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from rooflines.profiler.dispatch.recorder import record
 from rooflines.roofline.formulas import Work, count
-from rooflines.roofline.formulas.optimizer import _FOREACH_NAMES
 from tests.roofline.formulas.by_hand import reason, tensor, work
 
 shapes = st.lists(st.lists(st.integers(1, 4), max_size=3).map(lambda shape: tensor(*shape)), min_size=1, max_size=4).map(tuple)
@@ -39,11 +38,6 @@ def test_a_number_for_each_tensor_of_a_list():
     assert work("_foreach_norm", LIST, 3, 7) == Work(0, 23 * 17, 68, 16, "fp32")
     assert work("_foreach_powsum", LIST, 2, None) == Work(0, 34, 68, 8, "fp32")
     assert work("_foreach_max", LIST) == Work(0, 17, 68, 8, "fp32")
-
-
-def test_every_name_has_both_forms():
-    schemas = {name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names()}
-    assert {f"aten::_foreach_{name}{suffix}" for name in _FOREACH_NAMES for suffix in ("", "_")} <= schemas
 
 
 def test_unscaling_reads_a_scale_and_notes_infinities():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rooflines.profiler.trace.signature import MISSING, Signature
 from rooflines.roofline.formulas import Work, count
 from rooflines.roofline.formulas.costs import SOFTMAX, SOFTMAX_FROM_LOG_SUM, TANH
-from rooflines.roofline.formulas.lengths import EQUAL, WINDOW, equal_lengths, lengths_of, pairs
+from rooflines.roofline.formulas.lengths import EQUAL, WINDOW
 from rooflines.roofline.formulas.packed_attention import LONGEST, NEW_ONLY, NO_WINDOW
 from rooflines.roofline.formulas.sequences import Sequences
 from tests.roofline.formulas.by_hand import tensor
@@ -38,34 +38,6 @@ def ends(batch):
 
 
 # --- lengths -----------------------------------------------------------------------------------------------------------------------
-
-
-@given(st.integers(1, 9), st.integers(0, 40), st.integers(0, 40))
-def test_equal_lengths_keep_the_totals_and_differ_by_one(sequences, queries, keys):
-    groups = equal_lengths(sequences, queries, keys)
-    assert sum(number for number, _, _ in groups) == sequences
-    assert sum(number * each for number, each, _ in groups) == queries
-    assert sum(number * each for number, _, each in groups) == keys
-    for each in ([group[1] for group in groups], [group[2] for group in groups]):
-        assert max(each) - min(each) <= 1
-
-
-lengths = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)).map(lambda one: (one[0], sum(one))), min_size=1, max_size=5)
-
-
-@given(lengths)
-def test_recorded_lengths_give_the_pairs_of_every_sequence(batch):
-    known = lengths_of(sums(*batch))
-    assert known.pairs(None, 0, lower_right=True) == sum(pairs(q, k, right=0, lower_right=True) for q, k in batch)
-    assert known.pairs(None, None, lower_right=True) == sum(q * k for q, k in batch)
-    assert (known.queries, known.keys(None)) == (sum(q for q, _ in batch), sum(k for _, k in batch))
-
-
-@given(st.integers(1, 9), st.integers(0, 9), st.integers(0, 12))
-def test_a_window_reads_the_keys_that_a_query_sees(queries, before, left):
-    keys = queries + before
-    seen = {key for query in range(queries) for key in range(keys) if query + before - left <= key <= query + before}
-    assert lengths_of(sums((queries, keys))).keys(left) == len(seen)
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=6))

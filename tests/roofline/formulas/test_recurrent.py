@@ -159,7 +159,7 @@ def cudnn(net):
     return before, sizes_of, flops, tokens * net["hidden"] * both
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(described())
 def test_cudnn_forward(net):
     (inputs, weights, stride, buffer, hx, cx), sizes, flops, units = cudnn(net)
@@ -172,7 +172,7 @@ def test_cudnn_forward(net):
     assert found.bytes_written == nbytes(output, hy, cy)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(described(), st.tuples(*[st.booleans()] * 4))
 def test_cudnn_backward(net, mask):
     (inputs, weights, stride, buffer, hx, cx), sizes, flops, _ = cudnn(net)
@@ -206,6 +206,7 @@ def test_cudnn_backward(net, mask):
     assert found.bytes_read == any(mask) * (nbytes(inputs) * of_weights + nbytes(*matrices, hx, *states) + 2 * nbytes(output))
 
 
+@settings(max_examples=30)
 @given(described())
 def test_miopen_is_the_same_network_without_projections(net):
     net = net | {"projection": 0}

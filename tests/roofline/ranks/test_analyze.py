@@ -11,7 +11,7 @@ import pytest
 from rooflines.errors import TraceError, UsageError
 from rooflines.pipeline.ceilings import sheet_of
 from rooflines.profiler.trace.records import ReadOptions
-from rooflines.roofline.ranks.analyze import analyze_parts, bus_factor, read_rank
+from rooflines.roofline.ranks.analyze import analyze_parts, read_rank
 from rooflines.roofline.ranks.records import RankAnalysis, Waiting
 from tests.traces import kernel, launch, span
 
@@ -101,12 +101,6 @@ def test_bandwidths_are_those_of_nccl_tests(job):
     }
     assert found.straggler is None  # all entered together
     assert all(row.last_rank is None for row in found.collectives)
-
-
-def test_factors():
-    assert [bus_factor(kind, 8) for kind in ("allreduce", "alltoall", "reduce", "sendrecv", "barrier", "other")] == [
-        1.75, 0.875, 1, 1, None, None,
-    ]  # fmt: skip
 
 
 def test_overlap_is_what_computes_at_the_same_time(job):

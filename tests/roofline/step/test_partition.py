@@ -135,14 +135,6 @@ def test_a_last_mark_without_work_is_no_step(tmp_path):
     assert "Step marks not counted because no operator ran in them: 1." in two.notes
 
 
-def test_a_first_mark_without_work_is_no_step():
-    found, attribution = divided(
-        span("ProfilerStep#0", 0, 50), span("ProfilerStep#1", 50, 100), add(60, 10), launch(62, 2, 1), kernel("a", 70, 60, 1)
-    )
-    assert attribution.steps == 1
-    assert found.step_s == pytest.approx(100e-6)
-
-
 # --- 2: the whole step -------------------------------------------------------------------------------------------------------------
 
 
