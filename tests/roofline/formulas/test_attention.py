@@ -19,16 +19,10 @@ from rooflines.roofline.formulas.costs import SOFTMAX
 from rooflines.roofline.formulas.lengths import EQUAL, pairs
 from rooflines.roofline.formulas.sequences import Sequences
 from tests.marks import recent_torch
-from tests.roofline.formulas.helpers import called, meta, tensor, work, work_of_trace
+from tests.roofline.formulas.by_hand import tensor, work
+from tests.roofline.formulas.helpers import called, meta, nbytes, work_of_trace
 
 aten = torch.ops.aten
-
-
-def nbytes(value):
-    """Bytes of all tensors in what an operator returned."""
-    if isinstance(value, torch.Tensor):
-        return value.numel() * value.element_size()
-    return sum(map(nbytes, value)) if isinstance(value, (tuple, list)) else 0
 
 
 small = st.integers(1, 9)
@@ -467,16 +461,6 @@ def test_cpu_sdpa_is_counted_forward_and_backward(tmp_path):
         functional.scaled_dot_product_attention(heads, heads, heads).sum().backward()
 
     assert work_of_trace(step, tmp_path).matrix_flops == 7 * product
-
-
-def test_transformer_encoder_layer_in_inference_is_not_0(tmp_path):
-    # 3 x 50 tokens of 128, 4 heads of 32, 256 hidden: q, k, v and out projections, scores and values, two linear layers
-    rows = 3 * 50
-    truth = 2 * rows * 128 * (3 * 128 + 128) + 2 * 2 * (3 * 4) * 50 * 50 * 32 + 2 * 2 * rows * 128 * 256
-    layer, inputs = torch.nn.TransformerEncoderLayer(128, 4, 256, batch_first=True).eval(), torch.rand(3, 50, 128)
-    with torch.no_grad():
-        assert rooflines.count(layer, inputs).matrix_flops == truth
-        assert work_of_trace(lambda: layer(inputs), tmp_path).matrix_flops == truth
 
 
 def test_flash_attention_of_a_published_trace():

@@ -248,24 +248,3 @@ def test_gradients_of_a_transposed_convolution_of_ones_count_the_same(drawn, out
     forward = convolution(inputs, weight, stride, 0, dilation, True, output_padding, groups)
     for asked, counted in (((True, False, False), given.grad), ((False, True, False), filters.grad)):
         assert count(backward(forward, tuple(out.shape), asked)).work.matrix_flops == 2 * int(counted.sum())
-
-
-# --- rows of the table of what is wrong elsewhere ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("pixels", [56, 28, 14, 7])
-@pytest.mark.parametrize(("dtype", "itemsize"), [("bfloat16", 2), ("float32", 4)])
-def test_conv_3x3_bytes_are_image_weight_and_result_once(pixels, dtype, itemsize):
-    # inductor's estimate: 31 to 134 times as many; 0.51 to 0.93 of the FLOPs, for it leaves out the padding
-    image, weight = TensorArg((1, 64, pixels, pixels), dtype), TensorArg((64, 64, 3, 3), dtype)
-    found = count(Signature("aten::convolution", (image, weight, None, (1, 1), (1, 1), (1, 1), False, (0, 0), 1))).work
-    assert found.bytes == itemsize * (64 * pixels**2 + 64 * 64 * 9 + 64 * pixels**2)
-    assert found.matrix_flops == 2 * (64 * pixels**2) * (64 * 9)
-
-
-def test_depthwise_forward_and_backward_is_three_products_and_not_66():
-    # torch's counter: 22.0 times as many, for it does not divide the weight gradient by the groups: 1 + 1 + 64 of 3
-    image = torch.rand(1, 64, 56, 56, requires_grad=True)
-    layer = torch.nn.Conv2d(64, 64, 3, padding=1, groups=64, bias=False)
-    found = rooflines.count(layer, image, backward=True)
-    assert found.matrix_flops == 3 * 2 * (64 * 56 * 56) * 9

@@ -9,13 +9,10 @@ from torch.ops import aten
 from rooflines.profiler.dispatch.recorder import record
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.formulas import Work, count
+from tests.roofline.formulas.helpers import nbytes
 
 HALF, SINGLE, LONG = (TensorArg((3, 4), dtype) for dtype in ("bfloat16", "float32", "int64"))
 CUBE = torch.arange(2 * 3 * 4, dtype=torch.float32).reshape(2, 3, 4)
-
-
-def size(*tensors: torch.Tensor) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def work_of(step):
@@ -80,7 +77,7 @@ def test_new_tensors_are_written(name):
     call, cost = NEW[name]
     result = call()
     found = work_of(call)
-    assert (found.bytes_read, found.bytes_written, found.other_flops) == (0, size(result), cost * result.numel())
+    assert (found.bytes_read, found.bytes_written, found.other_flops) == (0, nbytes(result), cost * result.numel())
 
 
 def test_a_default_dtype_of_the_user_s_is_in_the_result():

@@ -137,3 +137,40 @@ def test_rrelu_draws_slopes_in_training_only():
 def test_conjugating_in_place_leaves_real_numbers_alone():
     assert work("conj_physical_", X) == Work()
     assert work("conj_physical_", COMPLEX).other_flops == COUNT
+
+
+IMAGES, CHANNEL = tensor(2, 8, 6, 6), tensor(8)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "cost"),
+    [
+        ("add", (IMAGES, IMAGES, 1), 1),
+        ("add", (IMAGES, IMAGES, 0.1), 2),  # alpha multiplies
+        ("relu_", (IMAGES,), 1),
+        ("div", (IMAGES, IMAGES), 1),
+        ("sqrt", (IMAGES,), 1),
+        ("pow", (IMAGES, 2), 1),
+        ("pow", (IMAGES, 0.3), 21),
+        ("exp", (IMAGES,), 10),
+        ("sigmoid", (IMAGES,), 13),
+        ("silu", (IMAGES,), 14),
+        ("gelu", (IMAGES, None), 24),
+        ("hardswish", (IMAGES,), 5),
+        ("clamp", (IMAGES, 0, 6), 2),
+        ("addcdiv_", (IMAGES, IMAGES, IMAGES, -0.1), 3),
+        ("_softmax", (IMAGES, 1, False), 14),
+        ("sum", (IMAGES, None), 1),
+        ("var", (IMAGES, (1,), 1, False), 4),
+        ("batch_norm", (IMAGES, CHANNEL, CHANNEL, CHANNEL, CHANNEL, True, 0.1, 1e-5, True), 6),
+        ("batch_norm", (IMAGES, CHANNEL, CHANNEL, CHANNEL, CHANNEL, False, 0.1, 1e-5, True), 2),
+        ("layer_norm", (IMAGES, (6,), tensor(6), tensor(6), 1e-5, True), 8),
+        ("layer_norm", (IMAGES, (6,), None, None, 1e-5, True), 6),
+        ("rms_norm", (IMAGES, (6,), tensor(6), None), 4),
+        ("adaptive_avg_pool2d", (IMAGES, (1, 1)), 1),
+        ("dropout", (IMAGES, 0.5, True), 2),
+    ],
+)
+def test_cost_an_element_of_an_image(name, args, cost):
+    found = work(name, *args)
+    assert (found.matrix_flops, found.other_flops, found.precision) == (0, cost * IMAGES.numel, "fp32")

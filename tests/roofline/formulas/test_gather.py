@@ -11,6 +11,7 @@ from rooflines.profiler.dispatch.recorder import record
 from rooflines.profiler.dispatch.signatures import tensor_arg
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.formulas import Work, count
+from tests.roofline.formulas.helpers import nbytes
 from tests.roofline.formulas.traces import operator_events
 from tests.traces import trace
 
@@ -20,10 +21,6 @@ sides = st.integers(1, 6)
 def numbered(*shape: int) -> torch.Tensor:
     """A tensor whose elements are all different."""
     return torch.arange(torch.Size(shape).numel(), dtype=torch.float32).reshape(shape)
-
-
-def size(*tensors: torch.Tensor) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def calls_of(step):
@@ -48,7 +45,7 @@ def test_one_value_by_mask_is_a_masked_fill_in_a_recording_and_in_a_trace(mask_s
     (recording,) = [outcome.work for _, outcome in calls_of(step)]
     traced = [count(one) for one in trace(*operator_events(step, tmp_path / "t.json")).signatures]
     assert [one.work for one in traced if one.kind == "counted" and one.work != Work()] == [recording]
-    assert (recording.bytes_written, recording.bytes_read) == (size(tensor), size(tensor, mask))
+    assert (recording.bytes_written, recording.bytes_read) == (nbytes(tensor), nbytes(tensor, mask))
 
 
 def test_a_mask_selects_as_many_positions_as_the_indices_beside_it():
@@ -58,7 +55,7 @@ def test_a_mask_selects_as_many_positions_as_the_indices_beside_it():
     target[mask, column] = -1.0
     changed = int((target != before).sum())
     assert changed == 3 * 3
-    assert count(put).work == Work(bytes_read=4 + size(mask, column), bytes_written=4 * changed)
+    assert count(put).work == Work(bytes_read=4 + nbytes(mask, column), bytes_written=4 * changed)
     one = Signature("aten::index_put_", (*put.args[:1], (tensor_arg(mask), TensorArg((1,), "int64")), TensorArg(()), False))
     assert count(one).reason == "number of elements selected by the mask not recorded"
 
@@ -134,7 +131,7 @@ def test_along_a_dimension(rows, columns, part, alpha):
     assert filled.work == Work(bytes_read=indices, bytes_written=4 * elements)
     _, anew = only(lambda: torch.ops.aten.index_copy(target, 1, index, source))
     rest = 4 * (rows * columns - elements)
-    assert anew.work == Work(bytes_read=4 * elements + indices + rest, bytes_written=size(target))
+    assert anew.work == Work(bytes_read=4 * elements + indices + rest, bytes_written=nbytes(target))
 
 
 def test_put_and_take():

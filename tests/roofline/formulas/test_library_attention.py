@@ -10,16 +10,9 @@ from rooflines.roofline.formulas.costs import SOFTMAX
 from rooflines.roofline.formulas.lengths import EQUAL
 from rooflines.roofline.formulas.packed_attention import DECODES, LONGEST, NEW_ONLY, ONE, SERVED
 from tests.roofline.formulas.by_hand import tensor
-from tests.roofline.formulas.test_packed_attention import ends, sums
+from tests.roofline.formulas.test_packed_attention import ends, sums, work
 
 HALF = "bfloat16"
-
-
-def work(name, *args, sequences=None):
-    found = count(Signature(name, args), sequences=sequences)
-    assert found.work is not None, found.reason
-    assert found.category == "attention"
-    return found.work
 
 
 def recorded(name, dims, types, values, sequences=None):

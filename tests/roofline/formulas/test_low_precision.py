@@ -12,7 +12,8 @@ from rooflines.profiler.dispatch.signatures import call_signature, tensor_arg
 from rooflines.profiler.trace.signature import MISSING, Signature
 from rooflines.roofline.formulas import Work, count
 from rooflines.roofline.formulas.costs import DEQUANTIZE, GELU, QUANTIZE
-from tests.roofline.formulas.helpers import nbytes, tensor
+from tests.roofline.formulas.by_hand import tensor, work
+from tests.roofline.formulas.helpers import nbytes
 
 pytestmark = [
     # torch 2.14 announces the end of quantized tensors and of torch.ao.quantization
@@ -20,12 +21,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated:DeprecationWarning"),
 ]
 aten = torch.ops.aten
-
-
-def work(name, *args, outputs=None):
-    outcome = count(Signature(name, args), outputs=outputs)
-    assert outcome.kind == "counted", outcome
-    return outcome.work
 
 
 def ran(func, *args, **kwargs):

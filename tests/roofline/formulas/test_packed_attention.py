@@ -13,6 +13,7 @@ from rooflines.roofline.formulas.lengths import EQUAL, WINDOW
 from rooflines.roofline.formulas.packed_attention import LONGEST, NEW_ONLY, NO_WINDOW
 from rooflines.roofline.formulas.sequences import Sequences
 from tests.roofline.formulas.by_hand import tensor
+from tests.roofline.formulas.libraries.calls import reason
 
 HALF = "bfloat16"
 
@@ -22,10 +23,6 @@ def work(name, *args, sequences=None):
     assert found.work is not None, found.reason
     assert found.category == "attention"
     return found.work
-
-
-def reason(name, *args):
-    return count(Signature(name, args)).reason
 
 
 def sums(*lengths):

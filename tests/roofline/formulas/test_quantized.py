@@ -21,6 +21,7 @@ from rooflines.roofline.formulas.costs import (
     SOFTMAX,
 )
 from tests.roofline.formulas.helpers import nbytes
+from tests.roofline.formulas.oracle import tensors_of
 
 pytestmark = [
     # torch 2.14 announces the end of quantized tensors
@@ -37,12 +38,6 @@ ONE, NONE = torch.tensor([0.1]), torch.tensor([0])
 
 def quantized(tensor=X, dtype=torch.quint8):
     return torch.quantize_per_tensor(tensor, 0.1, 3, dtype)
-
-
-def flat(value):
-    if isinstance(value, torch.Tensor):
-        return [value]
-    return [tensor for item in value for tensor in flat(item)] if isinstance(value, (list, tuple)) else []
 
 
 # Operator, its arguments, FLOPs an element of the first result. It reads every tensor it is given and writes what it returns.
@@ -120,11 +115,11 @@ CASES = {
 def test_reads_what_it_is_given_and_writes_what_it_returns(name):
     func, args, cost = CASES[name]()
     signature = call_signature(func, args, {})
-    results = flat(func(*args))
+    results = tensors_of(func(*args))
     outcome = count(signature, outputs=tuple(map(tensor_arg, results)))
     assert outcome.kind == "counted", outcome
     assert (outcome.work.matrix_flops, outcome.work.other_flops) == (0, cost * results[0].numel())
-    assert (outcome.work.bytes_read, outcome.work.bytes_written) == (nbytes(*flat(args)), nbytes(*results))
+    assert (outcome.work.bytes_read, outcome.work.bytes_written) == (nbytes(args), nbytes(*results))
 
 
 def test_a_range_is_two_comparisons_an_element():

@@ -20,7 +20,8 @@ from rooflines.roofline.formulas.costs import (
     QUANTIZE,
     RNN_CELL,
 )
-from tests.roofline.formulas.helpers import meta, nbytes, tensor, work, work_of_trace
+from tests.roofline.formulas.by_hand import tensor, work
+from tests.roofline.formulas.helpers import meta, nbytes, work_of_trace
 
 pytestmark = [
     # projections have no oneDNN kernel, and torch says so

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rooflines.profiler.trace.signature import TensorArg
-from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp8, fp32, int64, reason
+from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp4, fp8, fp32, int64, reason
 
 KERNELS = "primus_turbo_cpp_extension::"
 M, N, K, G = 37, 53, 19, 3
@@ -15,10 +15,6 @@ OUT_BF16 = 15
 
 def e8m0(*shape):
     return TensorArg(shape, "float8_e8m0fnu")
-
-
-def fp4(*shape):
-    return TensorArg(shape, "float4_e2m1fn_x2")
 
 
 # --- products ----------------------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import torch
 
 from rooflines.profiler.trace.reader import parse_trace
 from rooflines.roofline.formulas import count
+from tests.roofline.formulas.helpers import nbytes
 from tests.roofline.rooms import attributed
 
 
@@ -21,11 +22,6 @@ def traced(function, path):
         results = function()
     profiler.export_chrome_trace(str(path))
     return parse_trace(path.read_bytes()), results
-
-
-def nbytes(*values):
-    tensors = [one for value in values for one in (value if isinstance(value, tuple | list) else (value,)) if torch.is_tensor(one)]
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def counted(trace, name):

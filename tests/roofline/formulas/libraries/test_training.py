@@ -7,20 +7,11 @@ import pytest
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.counter import registered
-
-
-def bf16(*shape):
-    return TensorArg(shape, "bfloat16")
-
-
-def fp32(*shape):
-    return TensorArg(shape, "float32")
+from tests.roofline.formulas.libraries.calls import bf16, counted, fp32
 
 
 def work(name, *args):
-    found = count(Signature(name, args))
-    assert found.kind == "counted", found.reason
-    return found.work
+    return counted(name, *args).work
 
 
 def node(name, gradients, *args):
