@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import rooflines
-from rooflines.profiler.trace.records import Trace
+from rooflines.profiler.trace.reader import read_trace as read
 from rooflines.profiler.trace.tree import tree
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.attribution.own import Attribution, own
@@ -18,13 +18,12 @@ from tests.traces import kernel, launch, trace
 Event = dict[str, Any]
 
 
-def attributed(*events: Event | Trace, **known: Any) -> Attribution:
-    """Whose time it is in a trace, or in one of these events; ``known`` is what a recording has beside its trace."""
-    found = events[0] if isinstance(events[0], Trace) else trace(*events)
-    return own(count(tree(found), Known(**known)))
+def attributed(*events: Event, of: Path | None = None, **known: Any) -> Attribution:
+    """Whose time it is in a trace of these events, or in a file; ``known`` is what a recording has beside its trace."""
+    return own(count(tree(read(of) if of else trace(*events)), Known(**known)))
 
 
-def divided(*events: Event | Trace, **known: Any) -> Attribution:
+def divided(*events: Event, **known: Any) -> Attribution:
     """The same, with what holds for every trace: all time is divided, and none of it twice."""
     result = attributed(*events, **known)
     parts = [row.time_ns for row in result.rows] + [gap.time_ns for gap in result.gaps]

@@ -12,7 +12,6 @@ from collections import Counter
 import pytest
 
 from rooflines.profiler.trace.breakdown import step_breakdown
-from rooflines.profiler.trace.reader import read_trace as read
 from rooflines.roofline.step.partition import whole_trace
 from tests.roofline import rooms
 from tests.roofline.real import DATA, named
@@ -34,7 +33,7 @@ def rows(name):
 
 @functools.cache
 def attributed(name):
-    found = rooms.attributed(read(DATA / f"{name}.json.gz"))
+    found = rooms.attributed(of=DATA / f"{name}.json.gz")
     return found.trace, found
 
 

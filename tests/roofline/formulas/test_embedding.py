@@ -9,13 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
-from torch.profiler import ProfilerActivity, profile
 
 from rooflines.profiler.dispatch.recorder import record
-from rooflines.profiler.trace.reader import read_trace
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import Work, count
 from tests.roofline.formulas.helpers import nbytes
+from tests.roofline.formulas.traces import record_trace
 from tests.roofline.rooms import attributed
 
 sides = st.integers(1, 7)
@@ -96,10 +95,7 @@ def test_what_was_allocated_tells_a_trace_how_much_was_written(tmp_path):
         functional.embedding_bag(indices, table, offsets, mode="mean")
 
     _, found = recorded("_embedding_bag_forward_only", step)
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, profile_memory=True) as profiled:
-        step()
-    profiled.export_chrome_trace(str(tmp_path / "trace.json"))
-    read = read_trace(tmp_path / "trace.json")
-    (row,) = [row for row in attributed(read).rows if row.signature.name == "aten::_embedding_bag_forward_only"]
+    recording = record_trace(step, tmp_path / "trace.json")
+    (row,) = [row for row in attributed(of=recording).rows if row.signature.name == "aten::_embedding_bag_forward_only"]
     # for which bag an index is in, a CPU allocates one entry more than it returns
     assert row.count.work == replace(found.work, bytes_written=found.work.bytes_written + 8)

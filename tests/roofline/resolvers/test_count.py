@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from rooflines.profiler.trace.reader import read_trace
 from rooflines.profiler.trace.tree import tree
 from rooflines.roofline.resolvers.count import RESOLVERS, count
 from rooflines.roofline.resolvers.counts import Known, count_signatures
+from tests.roofline.real import DATA
+from tests.roofline.rooms import read
 
-TRACE = Path(__file__).parents[2] / "data" / "traces" / "resnet50_v100_training_2021_schema.json.gz"
+TRACE = DATA / "resnet50_v100_training_2021_schema.json.gz"
 
 
 @pytest.fixture(scope="module")
 def counted():
-    return count_signatures(tree(read_trace(TRACE)), Known(parameter_elements=25_557_032))
+    return count_signatures(tree(read(TRACE)), Known(parameter_elements=25_557_032))
 
 
 def test_every_resolver_returns_counts_of_its_own(counted):

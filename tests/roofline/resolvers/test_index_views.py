@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
 
-from rooflines.profiler.trace.reader import parse_trace
 from tests.roofline.real import named
 from tests.roofline.rooms import attributed
 
@@ -32,8 +29,7 @@ def recorded(tmp_path, run):
     with torch.profiler.profile(record_shapes=True) as profiler:
         run()
     profiler.export_chrome_trace(str(tmp_path / "trace.json"))
-    trace = parse_trace(json.dumps(json.loads((tmp_path / "trace.json").read_text())).encode())
-    return attributed(trace)
+    return attributed(of=tmp_path / "trace.json")
 
 
 def index_bytes(index):

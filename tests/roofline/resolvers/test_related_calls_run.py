@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from rooflines.profiler.trace.reader import parse_trace
 from tests.roofline.rooms import attributed
 
 
@@ -39,8 +38,7 @@ def network():
 
 def work(document):
     """Calls, matrix FLOPs, other FLOPs and bytes of each operator with these shapes; which of them were inferred; what has no count."""
-    trace = parse_trace(json.dumps(document).encode())
-    found = attributed(trace)
+    found = attributed(*document["traceEvents"])
     sums, inferred = {}, set()
     for row in found.rows:
         key = row.signature.name, row.signature.shapes()

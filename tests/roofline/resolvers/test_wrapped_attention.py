@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rooflines.profiler.trace.reader import read_trace
 from rooflines.profiler.trace.tree import tree
 from rooflines.roofline.resolvers.count import count as count_calls
 from tests.roofline.formulas.traces import record_trace
+from tests.roofline.rooms import read
 from tests.traces import mm, op, trace
 
 
@@ -90,6 +90,6 @@ def test_the_profiler_records_an_autograd_function_as_the_formulas_expect(tmp_pa
         out = FlashAttnFunc.apply(q, k, k, 0.0, None, True, (-1, -1), 0.0, None, False, False, "bshd", True)
         out.backward(torch.rand(2, 5, 6, 8))
 
-    found = counted(read_trace(record_trace(body, tmp_path / "trace.json")))
+    found = counted(read(record_trace(body, tmp_path / "trace.json")))
     assert found["FlashAttnFunc"].count.work.matrix_flops == 4 * 8 * 2 * 6 * 25
     assert found["FlashAttnFuncBackward"].count.work.matrix_flops == 5 * 2 * 8 * 2 * 6 * 25

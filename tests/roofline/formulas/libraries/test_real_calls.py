@@ -10,10 +10,9 @@ import inspect
 import pytest
 import torch
 
-from rooflines.profiler.trace.reader import parse_trace
 from rooflines.roofline.formulas import count
 from tests.roofline.formulas.helpers import nbytes
-from tests.roofline.rooms import attributed
+from tests.roofline.rooms import attributed, read
 
 
 def traced(function, path):
@@ -21,7 +20,7 @@ def traced(function, path):
     with torch.profiler.profile(record_shapes=True) as profiler:
         results = function()
     profiler.export_chrome_trace(str(path))
-    return parse_trace(path.read_bytes()), results
+    return read(path), results
 
 
 def counted(trace, name):
@@ -177,8 +176,8 @@ class LigerRMSNormFunction(torch.autograd.Function):
 
 def test_the_node_of_a_function_has_the_arguments_of_its_call(tmp_path):
     inputs, weight = torch.randn(15, 16, requires_grad=True), torch.randn(16, requires_grad=True)
-    recorded, _ = traced(lambda: _forward_and_backward(inputs, weight), tmp_path / "trace.json")
-    rows = {row.signature.name: row.count.work for row in attributed(recorded).rows}
+    traced(lambda: _forward_and_backward(inputs, weight), tmp_path / "trace.json")
+    rows = {row.signature.name: row.count.work for row in attributed(of=tmp_path / "trace.json").rows}
     forward, backward = rows["LigerRMSNormFunction"], rows["LigerRMSNormFunctionBackward"]
     assert (forward.flops, forward.bytes) == (4 * 240, 960 + 64 + 960 + 60)
     assert (backward.flops, backward.bytes) == (10 * 240, 2 * 960 + 64 + 60 + 960 + 64)
