@@ -25,7 +25,7 @@ from tests.roofline.formulas.oracle import tensors_of
 
 pytestmark = [
     # torch 2.14 announces the end of quantized tensors
-    pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor, torch.quantize_per_channel and other:UserWarning"),
+    pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor, torch.quantize_per_channel and other:UserWarning")
 ]
 aten, quantized_ops, exported = torch.ops.aten, torch.ops.quantized, torch.ops.quantized_decomposed
 

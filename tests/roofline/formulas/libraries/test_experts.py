@@ -249,13 +249,7 @@ def test_products():
     first = (fp8(T, KA), fp8(E, 2 * MID, KA), fp8(E, KA, MID), int32(99), int32(9), int32(2), bf16(T, TOP, MID), MID, None, 32, 0,
              0, 2, fp32(T, 1), fp32(E, 1))  # fmt: skip
     made = figures("aiter::moe_stage1_g1u1", *first)
-    assert made == (
-        2 * ROWS * 2 * MID * KA,
-        15 * ROWS * MID,
-        T * KA + weights + 4 * E + 4 * T,
-        2 * ROWS * MID,
-        "fp8",
-    )
+    assert made == (2 * ROWS * 2 * MID * KA, 15 * ROWS * MID, T * KA + weights + 4 * E + 4 * T, 2 * ROWS * MID, "fp8")
     assert "experts of a token" in reason("aiter::moe_stage1_g1u1", *first[:6], bf16(ROWS, MID), *first[7:])
     opus = (fp8(T, KA), uint8(E, 2 * MID, KA // 2), uint8(T, 2), uint8(E, 2 * MID, 2), None, int32(99), int32(9), int32(2),
             fp8(T, TOP, MID), uint8(99), TOP, 32, None, 0, 0, 0.0, 1.0, 1.0)  # fmt: skip

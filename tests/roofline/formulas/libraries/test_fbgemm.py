@@ -30,8 +30,7 @@ def work(signature, **hints):
 
 
 @pytest.mark.parametrize(
-    ("pooling", "factors", "flops", "extra"),
-    [(0, None, 240, 0), (1, None, 240 + 7 * 20, 0), (0, TensorArg((24,)), 480, 24 * 4)],
+    ("pooling", "factors", "flops", "extra"), [(0, None, 240, 0), (1, None, 240 + 7 * 20, 0), (0, TensorArg((24,)), 480, 24 * 4)]
 )
 def test_bags_add_up_rows(pooling, factors, flops, extra):
     found = work(lookup(pooling=pooling, factors=factors))

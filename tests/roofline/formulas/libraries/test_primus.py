@@ -21,8 +21,7 @@ def e8m0(*shape):
 
 
 @pytest.mark.parametrize(
-    ("left", "right", "flips"),
-    [((M, K), (K, N), (False, False)), ((M, K), (N, K), (False, True)), ((K, M), (K, N), (True, False))],
+    ("left", "right", "flips"), [((M, K), (K, N), (False, False)), ((M, K), (N, K), (False, True)), ((K, M), (K, N), (True, False))]
 )
 def test_a_product_in_each_layout(left, right, flips):
     plain = (FLOPS, 0, 2 * (M * K + K * N), 2 * M * N, "bf16")
