@@ -43,6 +43,7 @@ def mask(queries, keys, left, right, lower_right):
 bound = st.none() | st.integers(0, 12)
 
 
+@settings(max_examples=25)
 @given(small, small)
 def test_the_two_alignments_are_those_of_torch(queries, keys):
     upper, lower = causal_upper_left(queries, keys), causal_lower_right(min(queries, keys), keys)
@@ -50,7 +51,7 @@ def test_the_two_alignments_are_those_of_torch(queries, keys):
     assert pairs(min(queries, keys), keys, right=0, lower_right=True) == int(lower._materialize().sum())
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=25)
 @given(small, small, st.booleans())
 def test_the_cpu_kernel_sees_the_pairs_that_are_counted(queries, keys, causal):
     """With the identity for values the result is the probabilities: those that are not 0 are the pairs that met."""

@@ -54,7 +54,7 @@ def build(drawn):
     )
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(networks)
 def test_forward_and_backward_closed_form(drawn):
     network = build(drawn)
