@@ -136,6 +136,7 @@ def table(sequences, pages=10):
 # Queries, the arguments of their sequences; the pairs of every head, the tokens that are read from the cache, what is assumed.
 CACHED = {
     "recorded lengths": ((3, 3, 1, 90), {"sequences": STEP_OF_3}, 128, 128, ""),
+    "a query that sees all keys needs no mask": ((3, 3, 1, 90), {"sequences": STEP_OF_3, "causal": False}, 128, 128, ""),
     "a padded batch has the tokens of the mark": ((8, 8, 1, 90), {"sequences": STEP_OF_3}, 128, None, ""),
     "tables of a captured graph have room for more sequences": ((3, 64, 1, 131072), {"pages": table(64, 8192)}, 3, None, NEW_ONLY),
     "and take the lengths of the step": ((3, 64, 1, 131072), {"pages": table(64, 8192), "sequences": STEP_OF_3}, 128, 128, ""),

@@ -100,6 +100,12 @@ def test_shapes_that_were_not_recorded_are_unknown_not_zero():
         assert "not recorded" in outcome.reason, name
 
 
+def test_only_what_works_on_one_element_is_counted_without_arguments():
+    works = {name: count(Signature(name, ())).work for name in registered()}
+    one_element = {"aten::_amp_update_scale", "aten::_amp_update_scale_", "aten::scalar_tensor"}
+    assert {name for name, work in works.items() if work not in (None, Work())} == one_element
+
+
 anything = st.deferred(
     lambda: st.one_of(
         st.none(), st.just(MISSING), st.booleans(), st.integers(-3, 2**40), st.floats(), st.text(max_size=3),
