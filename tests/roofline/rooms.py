@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 import rooflines
 from rooflines.profiler.trace.reader import read_trace as read
 from rooflines.profiler.trace.tree import tree
+from rooflines.reports.render.terminal import print_page
+from rooflines.reports.views import run as view
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.attribution.own import Attribution, own
 from rooflines.roofline.resolvers.count import count
@@ -37,6 +42,13 @@ def analyzed(directory: Path, *events: Event, **options: Any) -> Analysis:
     path = directory / "trace.json"
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": list(events)}))
     return rooflines.analyze(path, **options)
+
+
+def printed(analysis: Analysis) -> str:
+    """What the terminal report says, without line breaks."""
+    file = io.StringIO()
+    print_page(view.page(analysis), Console(file=file, width=100))
+    return " ".join(file.getvalue().split())
 
 
 def runtime(name: str, ts: float, dur: float = 1, correlation: int = -1, *, tid: int = 1, **args: Any) -> Event:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 
 import msgspec
 import pytest
-from rich.console import Console
 
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.profiler.records import Environment, Run, RunFile, StepTimes, Workload
-from rooflines.reports.render.terminal import print_page
-from rooflines.reports.views import run as view
 from rooflines.roofline.analysis import PARTS
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.attribution.device import NO_LAUNCH
 from rooflines.roofline.step.partition import Label, partition, whole_trace
 from tests.roofline.real import named
 from tests.roofline.rooms import analyzed as foreign
-from tests.roofline.rooms import attributed, copied, frame, runtime
+from tests.roofline.rooms import attributed, copied, frame, printed, runtime
 from tests.traces import add, kernel, launch, mm, op, span
 
 SHEET = Source(kind="spec", detail="a data sheet")
@@ -56,12 +52,6 @@ def timeline(found):
 def analyzed(directory, *events, facts=FACTS):
     (directory / "t.pt.trace.json").write_text(json.dumps({"traceEvents": list(events)}))
     return analyze(Run(directory=directory, facts=msgspec.structs.replace(facts, trace="t.pt.trace.json")))
-
-
-def printed(analysis):
-    file = io.StringIO()
-    print_page(view.page(analysis), Console(file=file, width=100))
-    return " ".join(file.getvalue().split())
 
 
 # --- 1: work from before the recording ---------------------------------------------------------------------------------------------
