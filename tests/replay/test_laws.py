@@ -101,8 +101,7 @@ def test_work_and_times_are_those_of_the_bare_trace(replay):
     _, bare = analyze_trace(replay.run.trace_path)
     assert replay.analysis.basis == msgspec.structs.replace(bare.basis, timed=True)
     assert replay.analysis.basis.steps == len(replay.device.recorded.step_ns)
-    assert replay.analysis.trace_timeline == bare.trace_timeline
-    assert replay.analysis.launches == bare.launches
+    assert (replay.analysis.trace_timeline, replay.analysis.launches) == (bare.trace_timeline, bare.launches)
 
     def work(analysis):
         fields = ("name", "module", "phase", "shapes", "calls", "time_s", "flops", "bytes")

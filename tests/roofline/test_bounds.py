@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rooflines import pipeline
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.profiler.external_trace import run_of_trace
 from rooflines.reports.views.operators import operator_table
@@ -19,6 +16,7 @@ from rooflines.roofline.analyze import analyze
 from rooflines.roofline.bounds import bound_class, memory_seconds, place, with_shortest_kernel
 from rooflines.roofline.comparison.compare import compare
 from rooflines.roofline.formulas import Work
+from tests.roofline.real import named
 from tests.traces import add, kernel, launch, op, trace
 
 SOURCE = Source(kind="measured", detail="test")
@@ -47,8 +45,7 @@ GPU = Ceilings(device="gpu", kind="cuda", ceilings=(
 def test_matrix_work_that_runs_on_the_vector_units_is_judged_by_their_peak():
     # A GEMM is not the peak: 200 GFLOP/s measured for it, 400 for the units it runs on.
     placed = place(Work(matrix_flops=400_000_000_000, bytes_read=1000, precision="fp32"), CPU)
-    assert placed.lower_bound_s == pytest.approx(1.0)
-    assert (placed.bound, placed.engine) == ("compute", "vector")
+    assert (placed.lower_bound_s, placed.bound, placed.engine) == (pytest.approx(1.0), "compute", "vector")
 
 
 def test_on_shared_units_the_parts_add_up_and_beside_each_other_the_longer_counts():
@@ -63,8 +60,7 @@ def test_memory_bound_and_attainable():
     placed = place(
         Work(other_flops=1_000_000_000, bytes_read=2_000_000_000_000, bytes_written=2_000_000_000_000, precision="fp32"), GPU
     )
-    assert placed.lower_bound_s == pytest.approx(1.0)
-    assert (placed.bound, placed.memory_level) == ("memory", "HBM")
+    assert (placed.lower_bound_s, placed.bound, placed.memory_level) == (pytest.approx(1.0), "memory", "HBM")
     assert placed.attainable_flop_per_s == pytest.approx(1e9)  # intensity 1/4000 FLOP/byte x 4 TB/s
 
 
@@ -106,22 +102,6 @@ def test_without_ceilings_there_is_no_bound():
     assert place(Work(matrix_flops=10**12, bytes_read=200 * 10**9, precision="int8"), GPU).bound == "memory"
 
 
-TRACES = Path(__file__).parents[1] / "data" / "traces"
-
-
-@pytest.fixture(scope="module")
-def judged():
-    """The analysis of a trace by its name, each made once."""
-    found = {}
-
-    def of(name):
-        if name not in found:
-            found[name] = pipeline.analyze(TRACES / f"{name}.json.gz")
-        return found[name]
-
-    return of
-
-
 # --- the device --------------------------------------------------------------------------------------------------------------------
 
 
@@ -130,14 +110,14 @@ def judged():
     ("resnet50_v100_training_2021_schema", "Tesla V100-DGXS-32GB"),
     ("nccl_collectives", "NVIDIA A100-PG509-200"),
 ])  # fmt: skip
-def test_a_trace_is_judged_by_the_device_it_lists(judged, name, device):
-    analysis = judged(name)
+def test_a_trace_is_judged_by_the_device_it_lists(name, device):
+    analysis = named(name)
     assert (analysis.environment.device_name, analysis.environment.device_inferred) == (device, None)
     assert analysis.ceilings
 
 
-def test_a_name_that_many_devices_have_is_inferred(judged):
-    analysis = judged("toy_mi250_training")
+def test_a_name_that_many_devices_have_is_inferred():
+    analysis = named("toy_mi250_training")
     assert analysis.environment.device_inferred == "compute capability 9.0, 104 units, 68.7 GB of memory, kernels of gfx90a"
     assert any("The device name in the trace is 'AMD Radeon Graphics'" in note and "MI250" in note for note in analysis.notes)
     assert analysis.ceilings
@@ -146,9 +126,9 @@ def test_a_name_that_many_devices_have_is_inferred(judged):
 # --- copies between host and device ------------------------------------------------------------------------------------------------
 
 
-def test_an_upload_is_judged_by_the_link_and_not_by_the_memory(judged):
+def test_an_upload_is_judged_by_the_link_and_not_by_the_memory():
     """A batch of 32 images from pageable memory, 19.3 MB in 1.9 ms: 10 GB/s over a link of 15.75."""
-    analysis = judged("resnet50_v100_training_2021_schema")
+    analysis = named("resnet50_v100_training_2021_schema")
     (row,) = [row for row in analysis.operators if row.name == "aten::copy_" and row.shapes.startswith("32x3x224x224")]
     link = next(one for one in analysis.ceilings if one.name == "H2D")
     assert (row.bound, row.nearest_roof, row.memory_level) == ("transfer", None, None)
@@ -158,8 +138,8 @@ def test_an_upload_is_judged_by_the_link_and_not_by_the_memory(judged):
 
 
 @pytest.mark.parametrize("name", ["resnet50_v100_training_2021_schema", "toy_mi250_training", "bert-small_h100_inference"])
-def test_no_row_of_host_copies_is_judged_by_the_memory(judged, name):
-    found = [row for row in judged(name).operators if any("HtoD" in one.name or "DtoH" in one.name for one in row.kernels)]
+def test_no_row_of_host_copies_is_judged_by_the_memory(name):
+    found = [row for row in named(name).operators if any("HtoD" in one.name or "DtoH" in one.name for one in row.kernels)]
     assert found
     for row in found:
         if all("Memcpy" in one.name for one in row.kernels):
@@ -206,8 +186,7 @@ def test_only_the_exposed_part_of_a_copy_can_be_saved(hidden_us, headroom_us):
     analysis = analyzed(uploading(hidden_us=hidden_us), ceilings_with())
     row = row_of(analysis, "aten::copy_")
     assert (row.bound, row.lower_bound_s) == ("transfer", pytest.approx(400e-6))
-    assert row.exposed_s == pytest.approx((1000 - hidden_us) * 1e-6)
-    assert row.headroom_s == pytest.approx(headroom_us * 1e-6)
+    assert (row.exposed_s, row.headroom_s) == (pytest.approx((1000 - hidden_us) * 1e-6), pytest.approx(headroom_us * 1e-6))
     totals = analysis.totals
     assert totals.lower_bound_s + totals.headroom_s + totals.unjudged_s == pytest.approx(totals.time_s)
     assert totals.unjudged_s == pytest.approx((600 - headroom_us) * 1e-6, abs=1e-12)
@@ -238,17 +217,17 @@ def test_a_copy_on_the_device_is_judged_by_its_memory():
     assert (row.bound, row.nearest_roof, row.lower_bound_s) == ("far", "memory", pytest.approx(8e-6))
 
 
-def test_advice_on_slow_operators_is_not_given_for_transfers(judged):
+def test_advice_on_slow_operators_is_not_given_for_transfers():
     for name in ("resnet50_v100_training_2021_schema", "toy_mi250_training"):
-        assert not any(finding.title.startswith("Copies") for finding in judged(name).findings)
+        assert not any(finding.title.startswith("Copies") for finding in named(name).findings)
 
 
 # --- the shortest kernel -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_shortest_kernel_of_a_trace_is_a_floor(judged):
+def test_the_shortest_kernel_of_a_trace_is_a_floor():
     """Nearly every kernel of a small BERT has a bound below the 1.6 us that the shortest one takes."""
-    analysis = judged("bert-small_h100_inference")
+    analysis = named("bert-small_h100_inference")
     (floor,) = [one for one in analysis.ceilings if one.kind == "latency"]
     assert (floor.value, floor.source.kind, floor.source.detail) == (1.6e-6, "trace", "shortest kernel in this trace, of 60")
     on_device = [row for row in analysis.operators if row.kernels and row.bound != "transfer"]
@@ -315,9 +294,9 @@ def test_the_nearer_roof_is_named(took_us, expected):
 
 
 @pytest.mark.parametrize("name", ["bert-small_h100_inference", "resnet50_v100_training_2021_schema", "vit-b16_mi300x_inference"])
-def test_laws_of_the_classes(judged, name):
+def test_laws_of_the_classes(name):
     """Near a roof means a third of it, and bound, headroom and the rest are all of the time."""
-    analysis = judged(name)
+    analysis = named(name)
     for row in analysis.operators:
         assert row.nearest_roof is None or row.bound == "far"
         if row.bound in ("compute", "memory", "latency") and row.efficiency is not None:
@@ -333,8 +312,8 @@ def test_laws_of_the_classes(judged, name):
 # --- reports -----------------------------------------------------------------------------------------------------------------------
 
 
-def test_reports_name_the_nearest_roof_and_the_link(judged):
-    analysis = judged("resnet50_v100_training_2021_schema")
+def test_reports_name_the_nearest_roof_and_the_link():
+    analysis = named("resnet50_v100_training_2021_schema")
     far = next(row for row in analysis.operators if row.bound == "far")
     assert bound_words(far) == f"far ({far.nearest_roof})"
     assert [roof.name for roof in roofs_of_run(analysis)] == ["fp32 vector", "HBM HBM2", "shortest kernel", "H2D"]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from itertools import chain
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import rooflines
 from rooflines.profiler.trace.communication_kernels import communicates
 from rooflines.roofline.kernel_names import kernel_category, matrix_precision, short_kernel
+from tests.roofline.real import analysis_of, every_trace
+from tests.roofline.rooms import analyzed
 from tests.traces import kernel, launch, op, span
 
 NATIVE = "void at::native::"
@@ -117,9 +116,6 @@ def test_the_precision_of_matrix_work_is_in_the_name_and_other_kernels_have_none
     assert {name: matrix_precision(name) for name in precisions} == precisions
 
 
-DATA = Path(__file__).parent.parent / "data" / "traces"
-TRACES = sorted(DATA.rglob("*.json.gz"))
-
 # Category, precision and tile of real names, cut after what tells them.
 NAMES = {
     # communication
@@ -184,10 +180,10 @@ def test_a_name_tells_category_precision_and_tile(name):
     assert tile in short_kernel(name).split() or not tile
 
 
-@pytest.mark.parametrize("path", TRACES, ids=[path.name for path in TRACES])
+@every_trace
 def test_every_kernel_with_a_known_name_is_in_a_category(path):
     """The time without a category is at most that of kernels without a count whose names tell none, and categories add up."""
-    analysis = rooflines.analyze(path)
+    analysis = analysis_of(path)
     if analysis.idle_breakdown is None:  # the operators of a processor launch no kernels
         return
     uncounted = [one for row in analysis.coverage.unmodelled for one in row.kernels]
@@ -197,12 +193,12 @@ def test_every_kernel_with_a_known_name_is_in_a_category(path):
     assert sum(analysis.category_breakdown.values()) == pytest.approx(analysis.timeline.busy_s)
 
 
-@pytest.mark.parametrize("path", TRACES, ids=[path.name for path in TRACES])
+@every_trace
 def test_the_name_agrees_with_the_operator(path):
     """Where the operator is known, the name of its longest kernel says the same, nothing, or a part that such operators have."""
     wrong = {
         (row.name, row.kernels[0].name)
-        for row in rooflines.analyze(path).operators
+        for row in analysis_of(path).operators
         if row.category in ("matmul", "attention", "moe", "communication") and row.kernels
         if kernel_category(row.kernels[0].name) not in (row.category, "", "copy", "element-wise")
     }
@@ -214,9 +210,7 @@ def test_the_name_agrees_with_the_operator(path):
 
 def parts(tmp_path, *events):
     """The analysis, and the microseconds of each phase that there is."""
-    path = tmp_path / "trace.json"
-    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": list(chain(*events))}))
-    analysis = rooflines.analyze(path)
+    analysis = analyzed(tmp_path, *chain(*events))
     found = {name: getattr(analysis.division, f"{name}_s") for name in ("forward", "backward", "optimizer", "other")}
     return analysis, {name: round(value * 1e6) for name, value in found.items() if value}
 

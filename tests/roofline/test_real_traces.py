@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import ast
 import csv
+import functools
 import gzip
 import json
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-from rooflines import pipeline
 from rooflines.profiler.trace.breakdown import step_breakdown
-from rooflines.profiler.trace.reader import read
-from rooflines.profiler.trace.tree import tree
-from rooflines.roofline.attribution.own import own
-from rooflines.roofline.resolvers.count import count as count_calls
 from rooflines.roofline.step.partition import whole_trace
+from tests.roofline import rooms
+from tests.roofline.real import DATA, named
 
 RESNET = "resnet50_v100_training_2021_schema"
 
-DATA = Path(__file__).parent.parent / "data" / "traces"
 # The published tables name the innermost operator, ours one with a formula around it: the same kernels under two names.
 SAME = {
     "aten::embedding": ("aten::index_select",), "aten::is_nonzero": ("aten::_local_scalar_dense",),
@@ -35,10 +31,10 @@ def rows(name):
         return list(csv.DictReader(file))
 
 
+@functools.cache
 def attributed(name):
-    trace = read(DATA / f"{name}.json.gz")
-    calls = tree(trace)
-    return trace, own(count_calls(calls))
+    found = rooms.attributed(of=DATA / f"{name}.json.gz")
+    return found.trace, found
 
 
 @pytest.mark.parametrize("name", ["bert-small_h100_inference", "vit-b16_mi300x_inference"])
@@ -87,7 +83,7 @@ RESNET_SAME = {
 }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def resnet():
     return attributed(RESNET)
 
@@ -149,10 +145,9 @@ def test_operators_of_resnet50_have_the_published_device_time(resnet):
 
 
 def test_the_step_breakdown_of_resnet50_is_the_published_one(resnet):
-    trace, found = resnet
-    calls = tree(trace)
+    _, found = resnet
     expected = {row["quantity"]: float(row["value"]) for row in rows("resnet50_v100_step_breakdown.csv")}
-    ours = {kind: ns / 1e3 for kind, ns in step_breakdown(calls, found.windows).items()}
+    ours = {kind: ns / 1e3 for kind, ns in step_breakdown(found.calls, found.windows).items()}
     kinds = ("kernel", "memcpy", "memset", "runtime", "dataloader", "other")
     names = {**{kind: f"{kind}_s" for kind in kinds}, "cpu_exec": "cpu_s"}
     assert (found.windows[:, 1] - found.windows[:, 0]).mean() / 1e3 == pytest.approx(expected["average_step_us"], rel=0.005)
@@ -191,7 +186,7 @@ def test_an_example_is_an_event_of_the_file(name):
     """The begin, the length and the stream of each row's example are those of one of its kernels, on a CPU of one of its calls."""
     events = json.loads(gzip.decompress((DATA / f"{name}.json.gz").read_bytes()))["traceEvents"]
     there = {(event["name"], round(float(event["ts"]), 3)): event for event in events if event.get("ph") == "X"}
-    analysis = pipeline.analyze(DATA / f"{name}.json.gz")
+    analysis = named(name)
     found = [(row, row.example) for row in (*analysis.operators, *analysis.coverage.unmodelled) if row.example is not None]
     assert found
     for row, example in found:

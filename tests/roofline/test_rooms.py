@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 import pytest
 
 import rooflines
-from rooflines.profiler.trace.reader import read
 from rooflines.profiler.trace.tree import tree
 from rooflines.reports.render.markdown import render
 from rooflines.reports.views.run import page
 from rooflines.roofline.attribution.own import own
 from rooflines.roofline.judge import judge
 from rooflines.roofline.resolvers.count import count
-
-TRACES = Path(__file__).parents[1] / "data" / "traces"
+from tests.roofline.real import DATA, analysis_of
+from tests.roofline.rooms import read
 
 
 @pytest.mark.parametrize("name", ["ddp_rank0.json.gz", "resnet50_v100_training_2021_schema.json.gz", "cpu_only.json.gz"])
 def test_the_walk_of_a_trace(name):
-    analysis = judge(own(count(tree(read(TRACES / name)))))
-    expected = rooflines.analyze(TRACES / name)
+    analysis = judge(own(count(tree(read(DATA / name)))))
+    expected = analysis_of(DATA / name)
     # Without the name of the file nobody says which trace it was, or which data sheet judges it.
     assert [(row.name, row.calls, row.flops, row.bytes, row.time_s) for row in analysis.operators] == [
         (row.name, row.calls, row.flops, row.bytes, row.time_s) for row in expected.operators

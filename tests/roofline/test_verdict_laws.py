@@ -1,14 +1,10 @@
-"""Laws that every report keeps, checked on every real trace at hand: one step, one sum, one figure for a quantity.
-
-``ROOFLINES_TRACES`` names a directory with further traces (``*.json``, ``*.json.gz``) to check.
-"""
+"""Laws that every report keeps, checked on every real trace at hand: one step, one sum, one figure for a quantity."""
 
 from __future__ import annotations
 
 import functools
 import io
 import json
-import os
 import re
 from html import unescape
 from pathlib import Path
@@ -17,7 +13,6 @@ from unittest import mock
 import pytest
 from rich.console import Console
 
-import rooflines
 from rooflines.reports.document import Bar
 from rooflines.reports.render.html import render
 from rooflines.reports.render.terminal import print_page
@@ -25,13 +20,7 @@ from rooflines.reports.views import run as view
 from rooflines.roofline.analysis import PARTS, Analysis
 from rooflines.roofline.verdict import plural
 from rooflines.serial import to_json
-
-DATA = Path(__file__).parent.parent / "data" / "traces"
-TRACES = sorted(DATA.rglob("*.json.gz"))
-if "ROOFLINES_TRACES" in os.environ:
-    TRACES += sorted(
-        path for path in Path(os.environ["ROOFLINES_TRACES"]).rglob("*.json*") if path.name.endswith((".json", ".json.gz"))
-    )
+from tests.roofline.real import TRACES, analysis_of, every_trace
 
 # Parts add up to the whole within this share of it.
 SUM = 1e-3
@@ -41,15 +30,6 @@ SHARE = r"(<?\d+(?:\.\d+)?) %"
 TIME = r"(\d+(?:\.\d+)?) (min|s|ms|µs|ns)\b"
 WHOLE = r"(?:a|the)(?: traced| timed)? (?:step|trace|time)"
 SECONDS = {"min": 60.0, "s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
-
-every_trace = pytest.mark.parametrize(
-    "path", TRACES, ids=[str(path.relative_to(path.parents[1])).removesuffix(".gz") for path in TRACES]
-)
-
-
-@functools.cache
-def analysis_of(path: Path) -> Analysis:
-    return rooflines.analyze(path)
 
 
 @functools.cache

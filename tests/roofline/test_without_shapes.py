@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import re
 
 import pytest
-from rich.console import Console
 
 from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.trace.records import Trace
 from rooflines.reports.render.html import render
-from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views import run as view
 from rooflines.reports.words.rows import table_rows, table_time, table_title
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze
+from tests.roofline.rooms import printed
 from tests.traces import add, allocation, kernel, launch, op, span, trace
 
 FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, at::detail::Array<char*, 1> >(int)"
@@ -24,12 +22,6 @@ FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFuncto
 def analysed(*events) -> Analysis:
     found: Trace = trace(*events)
     return analyze(run_of_trace("made.json", found), trace=found)
-
-
-def shown(analysis: Analysis) -> str:
-    file = io.StringIO()
-    print_page(view.page(analysis), Console(file=file, width=100))
-    return " ".join(file.getvalue().split())
 
 
 def test_shapes_are_seen_in_the_arguments():
@@ -87,7 +79,7 @@ def test_a_trace_of_the_device_alone_is_reported_by_kernel():
     rows = table_rows(found)
     assert table_title(rows) == "Kernels"
     assert [(one.row.name, one.row.calls, one.row.phase) for one in rows] == [("ampere_sgemm_128x64_nn", 5, ""), (FILL, 1, "")]
-    text = shown(found)
+    text = printed(found)
     assert "GEMM fp32 128x64 (cuBLAS)" in text
     assert "element-wise fill (vectorized x4)" in text
     assert "this run has no trace" not in text
@@ -116,4 +108,4 @@ def test_shares_of_overlapping_work_are_at_most_the_whole():
     assert table_time(found, table_rows(found)) == pytest.approx(found.timeline.busy_s)
     assert found.bound_breakdown["unknown"] <= whole
     assert sum(found.bound_breakdown.values()) == pytest.approx(whole)
-    assert max(float(share) for share in re.findall(r"(\d+(?:\.\d+)?) %", shown(found))) <= 100
+    assert max(float(share) for share in re.findall(r"(\d+(?:\.\d+)?) %", printed(found))) <= 100

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from rooflines import pipeline
-from rooflines.pipeline.reading import analyze_trace
 from rooflines.roofline.advice.case import Case
 from rooflines.roofline.analysis import HostWork, OtherPrograms, Steps, Synchronisation
 from rooflines.roofline.findings import RULES, _found, find
@@ -18,10 +17,9 @@ from rooflines.roofline.prediction import Change, predict
 from rooflines.roofline.step.interference import noise_s, unsteady
 from rooflines.roofline.verdict import verdict
 from tests.roofline.advice.cases import STEP_S, analysis, kernel, row
+from tests.roofline.real import DATA, TRACES, analysis_of
 
-DATA = Path(__file__).parents[2] / "data" / "traces"
 RUNS = DATA.parent / "gpu_runs"
-TRACES = sorted(path.relative_to(DATA).as_posix() for path in DATA.rglob("*.json.gz") if "fuzz" not in path.parts)
 
 
 def steps(median_s=STEP_S, half_s=0.001):
@@ -46,24 +44,6 @@ def test_every_second_is_saved_once():
     }
 
 
-@pytest.mark.parametrize("name", TRACES)
-def test_no_two_savings_are_of_the_same_time_in_real_traces(name):
-    made = analyze_trace(DATA / name)[1]
-    findings = find(made)
-    assert sum(finding.saves_s for finding in findings) <= made.division.step_s * (1 + 1e-9)
-    assert all(0 <= finding.saves_s <= made.division.step_s for finding in findings)
-    assert len({finding.title for finding in findings}) == len(findings)
-
-
-def test_an_option_saves_at_most_what_is_predicted_for_it():
-    half = {"category": "element-wise", "shapes": "1024x1024", "bytes": 100 * 2**23, "calls": 100}
-    made = analysis(row("aten::add", 0.03, 0.002, **half), row("aten::mul", 0.03, 0.002, **half), steps=steps())
-    (found,) = (one for one in find(made) if "torch.compile" in one.suggestion)
-    gain = predict(Change(kind="compile", label="", options={"compile": "on"}), made).speedup
-    assert found.saves_s < 0.056, "the headroom"
-    assert found.saves_s == pytest.approx(STEP_S * (1 - 1 / gain))
-
-
 def test_two_recommendations_of_one_option_together_save_what_is_predicted_for_it():
     half = {"category": "element-wise", "shapes": "1024x1024", "bytes": 100 * 2**23, "calls": 100}
     slow = row("aten::add", 0.03, 0.002, **half), row("aten::mul", 0.03, 0.002, **half)
@@ -75,7 +55,7 @@ def test_two_recommendations_of_one_option_together_save_what_is_predicted_for_i
 
 
 def test_the_traces_get_different_advice():
-    suggestions = [finding.suggestion for name in TRACES for finding in find(analyze_trace(DATA / name)[1])]
+    suggestions = [finding.suggestion for path in TRACES for finding in analysis_of(path).findings]
     assert len(set(suggestions)) >= 9
     assert sum("torch.compile the model" in suggestion for suggestion in suggestions) <= len(suggestions) / 10
 
@@ -133,16 +113,10 @@ def test_the_table_has_every_rule_in_its_order():
 def firing(name):
     """The rules that give advice about a trace of tests/data, one after the other as ``find`` calls them."""
     path = next(path for path in (RUNS / name, DATA / f"{name}.json.gz") if path.exists())
-    case = Case(pipeline.analyze(path) if path.is_dir() else analyze_trace(path)[1])
+    case = Case(pipeline.analyze(path) if path.is_dir() else analysis_of(path))
     return {named(rule) for rule in RULES if list(_found(case, (rule,)))}
 
 
 @pytest.mark.parametrize(("rule", "name", "fires"), CLAIMS)
 def test_rules_fire_and_are_held_back_where_the_table_says(rule, name, fires):
     assert (rule in firing(name)) == fires
-
-
-@pytest.mark.parametrize("name", TRACES)
-def test_no_evidence_is_of_more_than_the_whole(name):
-    for finding in find(analyze_trace(DATA / name)[1]):
-        assert all(int(share) <= 100 for share in re.findall(r"(\d+) % of the (?:step|trace)", finding.evidence)), finding.evidence

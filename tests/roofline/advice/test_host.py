@@ -98,11 +98,6 @@ def test_allocations_that_recur_come_from_a_cache_that_is_short(steps, device, b
     assert "empty_cache" not in found.suggestion, "nothing is given back"
 
 
-def test_what_recurs_in_every_step_is_no_first_call():
-    began = (HostWork(kind="runtime", name="aten::_foreach_add_", calls=2, idle_s=0.03),)
-    assert host.beginning(case(idle={"host_bound": 0.05}, host_work=began, basis=Basis(steps=3))) is None
-
-
 def launched(time_s, name="gemm", **more):
     kernels = (kernel(name, time_s, calls=1000),)
     return case(row("aten::mm", time_s, kernels=kernels), idle={"host_bound": 0.04, "kernel_wait": 0.01}, **more)
@@ -138,10 +133,6 @@ def test_a_server_replays_decode_steps_and_parts_of_prefills(kind, advice):
 def test_graphs_are_not_suggested_to_a_program_that_launches_graphs():
     graphs = Coverage(modelled_time_fraction=1.0, graph_launch_time_s=0.02)
     assert host.launching(launched(0.01, compiled=True, coverage=graphs)).suggestion == small_kernels.MORE_GRAPHS
-
-
-def test_long_kernels_are_not_the_reason():
-    assert "CUDA graph" not in host.launching(launched(0.1)).suggestion
 
 
 @pytest.mark.parametrize(("region_s", "is_launching"), [(0.03, True), (0.01, False)])

@@ -6,17 +6,7 @@ import pytest
 
 from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.advice import communication, host, training
-from rooflines.roofline.analysis import (
-    Basis,
-    CollectiveRow,
-    HostWork,
-    Memory,
-    PageFaults,
-    Recomputation,
-    StepDivision,
-    Steps,
-    Timeline,
-)
+from rooflines.roofline.analysis import Basis, CollectiveRow, HostWork, Memory, PageFaults, Recomputation, StepDivision, Steps, Timeline
 from tests.roofline.advice.cases import case, kernel, row, unmodelled
 
 

@@ -14,11 +14,6 @@ def times(*values):
     return np.array(values, np.int64)
 
 
-def test_short_and_long_calls_in_turn():
-    assert alternating(times(*[133_000, 293_000] * 4)) == (133_000, 293_000)
-    assert alternating(times(*[293_000, 133_000] * 4)) == (133_000, 293_000), "whichever comes first"
-
-
 @pytest.mark.parametrize(
     "each",
     [

@@ -6,17 +6,10 @@ import pytest
 
 from rooflines.errors import TraceError
 from rooflines.profiler.trace.records import CaptureTrace
-from rooflines.profiler.trace.tree import FORWARD, OPTIMIZER, module_annotation, tree
+from rooflines.profiler.trace.tree import FORWARD, OPTIMIZER, module_annotation
 from rooflines.roofline.attribution.graphs import NO_CAPTURE
-from rooflines.roofline.attribution.own import own
-from rooflines.roofline.resolvers.count import count as count_calls
-from rooflines.roofline.resolvers.counts import Known
+from tests.roofline.rooms import divided, frame, runtime
 from tests.traces import add, kernel, launch, mm, op, span, trace
-
-
-def runtime(name, ts, dur=1, correlation=-1, *, tid=1, **args):
-    """A runtime call."""
-    return launch(ts, dur, correlation, tid=tid) | {"name": name, "args": {"correlation": correlation, **args}}
 
 
 def hip(ts, name, correlation, *, grid=None, tid=1):
@@ -50,13 +43,9 @@ def numbered(events, *nodes):
 
 
 def divide(events, *captures, tokens=None):
-    """The attribution of ``events``, with what holds for every one."""
-    found = trace(*events)
+    """The attribution of ``events`` with these captures."""
     given = [CaptureTrace(trace(*one), f"capture{number}", tokens) for number, one in enumerate(captures)]
-    result = own(count_calls(tree(found), Known(captures=given)))
-    parts = [row.time_ns for row in result.rows] + [gap.time_ns for gap in result.gaps]
-    assert sum(parts) + result.idle_ns - result.overlap_ns == result.span_ns
-    return result
+    return divided(*events, captures=given)
 
 
 def rows(result):
@@ -92,7 +81,7 @@ def test_an_operator_with_two_kernels_is_called_once_a_replay():
 
 
 def test_modules_of_the_capture_are_called_once_a_replay():
-    module = {"ph": "X", "cat": "python_function", "name": "nn.Module: Linear_0", "pid": 7, "tid": 1, "ts": 5, "dur": 40, "args": {}}
+    module = frame("nn.Module: Linear_0", 5, 40)
     outside = module | {"name": "nn.Module: Other_0", "ts": 200, "dur": 5}
     result = divide([*replay(0, 50, *NAMES), *replay(1000, 51, *NAMES)], [*captured(module, *LAYER), outside])
     called = {one.path: int(calls) for one, calls in zip(result.calls.modules, result.calls.module_calls, strict=True)}
@@ -105,7 +94,7 @@ def module_calls(result):
 
 
 def test_ranges_of_modules_count_and_the_python_stack_inside_of_them_does_not():
-    stack = {"ph": "X", "cat": "python_function", "name": "nn.Module: Linear_0", "pid": 7, "tid": 1, "ts": 6, "dur": 38, "args": {}}
+    stack = frame("nn.Module: Linear_0", 6, 38)
     marked = captured(span(module_annotation("fc", "Linear"), 5, 40), stack, *LAYER)
     assert module_calls(divide([*replay(0, 50, *NAMES), *replay(1000, 51, *NAMES)], marked)) == {"fc": 2}
 

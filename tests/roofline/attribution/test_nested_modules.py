@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
-import rooflines
-from rooflines.profiler.external_trace import run_of_trace
-from rooflines.roofline.analyze import analyze
-from tests.traces import kernel, launch, op, trace
-
-TRACES = Path(__file__).parents[2] / "data" / "traces"
+from tests.roofline.real import named
+from tests.roofline.rooms import analyzed, frame
+from tests.traces import kernel, launch, op
 
 
 @pytest.mark.parametrize(
@@ -23,7 +19,7 @@ TRACES = Path(__file__).parents[2] / "data" / "traces"
     ],
 )
 def test_a_module_has_the_time_of_everything_below_it(name, root, layer, layers):
-    analysis = rooflines.analyze(TRACES / f"{name}.json.gz")
+    analysis = named(name)
     time_of = {row.path: row.time_s for row in analysis.modules}
     whole = sum(row.time_s for row in analysis.operators) + sum(item.time_s for item in analysis.coverage.unmodelled)
     assert time_of[root] == pytest.approx(whole)
@@ -36,11 +32,7 @@ def test_a_module_has_the_time_of_everything_below_it(name, root, layer, layers)
     assert {row.depth for row in analysis.modules if row.path in found} == {root.count(".") + layer.count(r"\.") + 1}
 
 
-def test_operators_without_a_count_are_in_their_module():
-    marks = [
-        {"ph": "X", "cat": "python_function", "name": f"nn.Module: {name}", "pid": 7, "tid": 1, "ts": ts, "dur": dur, "args": {}}
-        for name, ts, dur in (("Net_0", 0, 100), ("Block_0", 1, 90))
-    ]
-    found = trace(*marks, op("mylib::secret", 5, 20), launch(6, 2, 1), kernel("k", 30, 40, 1))
-    analysis = analyze(run_of_trace("made.json", found), trace=found)
+def test_operators_without_a_count_are_in_their_module(tmp_path):
+    modules = frame("nn.Module: Net_0", 0, 100), frame("nn.Module: Block_0", 1, 90)
+    analysis = analyzed(tmp_path, *modules, op("mylib::secret", 5, 20), launch(6, 2, 1), kernel("k", 30, 40, 1))
     assert [(row.path, round(row.time_s * 1e6)) for row in analysis.modules] == [("Net_0", 40), ("Net_0.Block_0", 40)]

@@ -24,8 +24,7 @@ def test_a_linear_layer_to_the_integer(rows, inside, outside, bias):
     layer, x = nn.Linear(inside, outside, bias=bias), torch.rand(rows, inside, requires_grad=True)
     forward = rooflines.count(layer, x)
     product = 2 * rows * inside * outside
-    assert forward.matrix_flops == product
-    assert forward.other_flops == rows * outside * bias
+    assert (forward.matrix_flops, forward.other_flops) == (product, rows * outside * bias)
     assert forward.bytes == 4 * (rows * inside + inside * outside + outside * bias + rows * outside)
     assert rooflines.count(layer, x, backward=True).matrix_flops == 3 * product
     assert rooflines.count(layer, x.detach(), backward=True).matrix_flops == 2 * product
@@ -105,12 +104,6 @@ def test_a_closure_over_a_real_module_leaves_it_alone():
     assert all(parameter.grad is None for parameter in model.parameters())
     assert torch.equal(torch.get_rng_state(), generator)
     assert model.training
-
-
-def test_inputs_get_no_gradient():
-    x = torch.rand(3, requires_grad=True)
-    assert rooflines.count(torch.sin, x, backward=True).flops > 0
-    assert x.grad is None
 
 
 @pytest.mark.parametrize("grad", [torch.no_grad, torch.inference_mode, torch.enable_grad])
@@ -221,8 +214,7 @@ def test_an_unknown_operator_is_listed_and_in_no_total():
         library.define("secret(Tensor x) -> Tensor")
         library.impl("secret", lambda x: x + 1, "CompositeExplicitAutograd")
         counted = rooflines.count(lambda x: torch.ops.rooflines_test.secret(x) * 2, torch.rand(3))
-    assert counted.coverage == 0.5
-    assert counted.flops == 3
+    assert (counted.coverage, counted.flops) == (0.5, 3)
     row = counted.to_dataframe().set_index("name").loc["rooflines_test::secret"]
     assert (row["kind"], row["reason"]) == ("unknown", "no formula")
 

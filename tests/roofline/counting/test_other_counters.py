@@ -66,11 +66,7 @@ def test_a_depthwise_weight_gradient_is_not_divided_by_the_groups(models):
 
 @pytest.mark.parametrize(
     ("name", "matrix"),
-    [
-        ("causal", 2 * 2 * 4 * 16 * (64 * 65 // 2)),
-        ("lstm", 2 * 5 * 2 * 4 * 16 * (8 + 16)),
-        ("integers", 2 * 32 * 16 * 8),
-    ],
+    [("causal", 2 * 2 * 4 * 16 * (64 * 65 // 2)), ("lstm", 2 * 5 * 2 * 4 * 16 * (8 + 16)), ("integers", 2 * 32 * 16 * 8)],
 )
 def test_operators_that_torch_has_no_formula_for(models, name, matrix):
     """CPU attention, LSTM and integers count as 0 there, without a word."""

@@ -1,4 +1,6 @@
-"""The oracle's answers for torch's own samples, recorded for each version of torch: ``make test`` compares, ``make test-all`` measures.
+"""The oracle's answers for our calls and for torch's own samples, recorded for each version of torch.
+
+``make test`` compares with them, ``make test-all`` measures them again.
 
 ``python -m tests.roofline.formulas.answers`` measures with the installed torch and writes its file.
 """
@@ -14,9 +16,8 @@ import torch
 from rooflines.profiler.trace.signature import StoredCall
 from rooflines.roofline.formulas import count
 from tests.roofline.formulas import samples
-from tests.roofline.formulas.oracle import Bytes, Call, Sample, Verdict, judge
+from tests.roofline.formulas.oracle import Bytes, Call, Verdict, judge
 
-INDUCTOR = "inductor"  # takes seconds to import
 FOLDER = Path(__file__).parents[2] / "data" / "oracle"
 
 
@@ -58,12 +59,9 @@ def recorded() -> list[Verdict]:
 
 
 def measured() -> list[Verdict]:
-    """The answers for the samples of torch and of torch.compile's operators: minutes."""
-    found: list[Sample] = []
-    for collection in (samples.own(INDUCTOR), samples.torchs()):
-        for some in collection.samples.values():
-            found += some
-    return list(map(judge, found))
+    """The answers for all calls: minutes."""
+    collections = samples.own(), samples.torchs()
+    return [judge(sample) for collection in collections for found in collection.samples.values() for sample in found]
 
 
 def write(verdicts: list[Verdict]) -> Path:

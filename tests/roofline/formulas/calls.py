@@ -242,19 +242,7 @@ def products() -> dict[str, Call]:
         return rand(*shape).to(torch.float8_e4m3fn)
 
     return {
-        "mm": lambda: a @ b,
-        "mv": lambda: a @ rand(8),
-        "dot": lambda: rand(8) @ rand(8),
-        "vdot": lambda: torch.vdot(rand(8), rand(8)),
-        "outer": lambda: torch.outer(rand(3), rand(4)),
-        "addmm": lambda: torch.addmm(rand(4), a, b),
         "addmm beta 0": lambda: torch.addmm(rand(5, 4), a, b, beta=0),
-        "addmm in place": lambda: rand(5, 4).addmm_(a, b),
-        "addmv": lambda: torch.addmv(rand(5), a, rand(8)),
-        "addr": lambda: torch.addr(rand(3, 4), rand(3), rand(4)),
-        "baddbmm": lambda: torch.baddbmm(rand(3, 5, 2), rand(3, 5, 4), rand(3, 4, 2)),
-        "addbmm": lambda: torch.addbmm(rand(5, 2), rand(3, 5, 4), rand(3, 4, 2)),
-        "linear": lambda: functional.linear(rand(2, 3, 8), rand(4, 8), rand(4)),
         "_addmm_activation": lambda: aten._addmm_activation(rand(4), a, b, use_gelu=True),
         "_int_mm": lambda: torch._int_mm(small, small.t().contiguous()),
         "_int_mm transposed": lambda: torch._int_mm(small, small.t()),
@@ -357,11 +345,8 @@ def recurrent() -> dict[str, Call]:
         "rnn layer training": rnn_training,
         "lstm": lambda: lstm(rand(5, 2, 3)),
         "lstm training": lambda: training(lstm),
-        "gru": lambda: gru(rand(5, 2, 3)),
         "gru training": lambda: training(gru),
         "rnn layer inference": lambda: layer(False),
-        "lstm cell": lambda: torch.nn.LSTMCell(3, 4)(rand(2, 3), (rand(2, 4), rand(2, 4))),
-        "gru cell": lambda: torch.nn.GRUCell(3, 4)(rand(2, 3), rand(2, 4)),
         "packed": lambda: torch.nn.utils.rnn.pack_padded_sequence(rand(5, 2, 3), torch.tensor([5, 3])),
     }
 
@@ -467,9 +452,6 @@ def norms() -> dict[str, Call]:
     """Batch norms in their many forms, layer, group and weight norm."""
     x, channels = rand(2, 3, 4), [rand(3) for _ in range(4)]
     return {
-        "batch norm training": lambda: functional.batch_norm(x, *(tensor.clone() for tensor in channels), training=True),
-        "batch norm without statistics": lambda: functional.batch_norm(x, None, None, channels[0], channels[1], training=True),
-        "batch norm inference": lambda: functional.batch_norm(x, *channels),
         "_batch_norm_no_update": lambda: aten._batch_norm_no_update(x, *channels, 0.1, 1e-5),
         "_batch_norm_with_update": lambda: aten._batch_norm_with_update(x, *(tensor.clone() for tensor in channels), 0.1, 1e-5),
         "_batch_norm_with_update_functional": lambda: aten._batch_norm_with_update_functional(x, *channels, 0.1, 1e-5),
@@ -479,31 +461,21 @@ def norms() -> dict[str, Call]:
         "batch_norm_stats": lambda: aten.batch_norm_update_stats(x, channels[0].clone(), channels[1].clone(), 0.1),
         "weight norm": lambda: aten._weight_norm_interface(rand(4, 5), rand(4, 1), 0),
         "weight norm backward": lambda: aten._weight_norm_interface_backward(rand(4, 5), rand(4, 5), rand(4, 1), rand(4, 1), 0),
-        "layer norm": lambda: functional.layer_norm(x, (4,), rand(4), rand(4)),
-        "group norm": lambda: functional.group_norm(rand(2, 6, 4), 3, rand(6), rand(6)),
-        "rms norm": lambda: aten._fused_rms_norm(x, [4], rand(4), 1e-5),
     }
 
 
 def pools() -> dict[str, Call]:
-    """Windows that overlap, jump over positions or stick out."""
+    """Windows that jump over positions."""
     x, volume = rand(1, 2, 7, 6), rand(1, 2, 4, 5, 4)
-    found: dict[str, Call] = {}
-    for name, pool, given in (("2d", functional.max_pool2d, x), ("3d", functional.max_pool3d, volume)):
-        for options in ({"kernel_size": 2}, {"kernel_size": 3, "stride": 1, "padding": 1}, {"kernel_size": 2, "stride": 3}):
-            found[f"max pool {name} {options}"] = lambda pool=pool, given=given, options=options: pool(
-                given, return_indices=True, **options
-            )
-    for name, mean, given in (("2d", functional.avg_pool2d, x), ("3d", functional.avg_pool3d, volume)):
-        for options in ({"kernel_size": 2}, {"kernel_size": 2, "stride": 3}, {"kernel_size": 3, "stride": 2, "ceil_mode": True}):
-            found[f"avg pool {name} {options}"] = lambda mean=mean, given=given, options=options: mean(given, **options)
-    found["max pool dilated"] = lambda: functional.max_pool2d(x, 2, 2, 0, 2, return_indices=True)
-    found["adaptive"] = lambda: functional.adaptive_avg_pool2d(x, (3, 4))
-    found["adaptive max"] = lambda: functional.adaptive_max_pool2d(x, (3, 4), return_indices=True)
-    found["adaptive 3d backward"] = lambda: aten.adaptive_avg_pool3d_backward.grad_input(
-        rand(1, 2, 2, 2, 2), volume, grad_input=torch.empty(1, 2, 4, 5, 4)
-    )
-    return found
+    return {
+        "max pool 2d": lambda: functional.max_pool2d(x, 2, 3, return_indices=True),
+        "max pool 3d": lambda: functional.max_pool3d(volume, 2, 3, return_indices=True),
+        "avg pool 2d": lambda: functional.avg_pool2d(x, 2, 3),
+        "avg pool 3d": lambda: functional.avg_pool3d(volume, 2, 3),
+        "adaptive 3d backward": lambda: aten.adaptive_avg_pool3d_backward.grad_input(
+            rand(1, 2, 2, 2, 2), volume, grad_input=torch.empty(1, 2, 4, 5, 4)
+        ),
+    }
 
 
 def movements() -> dict[str, Call]:

@@ -80,10 +80,7 @@ def written() -> dict[Path, str]:
     """The generated files with their contents."""
     modules = registered_by_module()
     libraries = {name for module, names in modules.items() if module.startswith("libraries.") for name in names}
-    return {
-        families.FILE: wrapped(modules),
-        EVIDENCE: wrapped(evidence(libraries)),
-    }
+    return {families.FILE: wrapped(modules), EVIDENCE: wrapped(evidence(libraries))}
 
 
 if __name__ == "__main__":

@@ -1,23 +1,14 @@
-"""Calls of operators and their work, as the tests of formulas write them."""
+"""Real calls of operators and their work."""
 
 from __future__ import annotations
 
 import torch
 
 from rooflines.profiler.dispatch.signatures import call_signature
-from rooflines.profiler.trace.signature import Signature, TensorArg, from_kineto
+from rooflines.profiler.trace.signature import from_kineto
 from rooflines.roofline.formulas import Work, count
+from tests.roofline.formulas.oracle import tensors_of
 from tests.roofline.formulas.traces import operator_events, outermost
-
-
-def tensor(*shape, dtype="float32"):
-    return TensorArg(shape, dtype)
-
-
-def work(name, *args):
-    outcome = count(Signature(name, args))
-    assert outcome.kind == "counted", outcome
-    return outcome.work
 
 
 def called(func, *args, **kwargs):
@@ -27,8 +18,9 @@ def called(func, *args, **kwargs):
     return outcome.work, func(*args, **kwargs)
 
 
-def nbytes(*tensors):
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+def nbytes(*values):
+    """Bytes of all tensors in these, and in lists of them."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors_of(values))
 
 
 def meta(*shape, dtype=torch.float32):

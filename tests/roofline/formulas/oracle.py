@@ -4,15 +4,12 @@
 *writes* are the distinct storage bytes of its new outputs and of the arguments that it changes. What it *reads* are the distinct
 storage bytes of each argument whose values matter: other values are put in (random ones, NaN, other integers), the operator runs
 again, and an argument that never changes a result was not read. For the operators in ``PARTS`` the same is done element by element.
-
-``python -m tests.roofline.formulas.oracle`` compares every sample with the table of formulas and prints the operators that disagree.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -751,34 +748,3 @@ def _short(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(map(_short, value))})"
     return str(value)
-
-
-def main(wanted: list[str]) -> None:
-    """Print the operators that disagree, then totals; ``wanted`` restricts it to operators whose name contains one of these words."""
-    from tests.roofline.formulas.samples import own, torchs
-
-    torch.set_num_threads(1)
-    ours, theirs = own(), torchs()
-    for call, reason in ours.failed.items():
-        print(f"FAILED {call}: {reason}")
-    totals: dict[str, int] = {}
-    for name in sorted({*ours.samples, *theirs.samples}):
-        if wanted and not any(word in name for word in wanted):
-            continue
-        verdicts = [judge(sample) for sample in (*ours.samples.get(name, ()), *theirs.samples.get(name, ()))]
-        states = {verdict.state for verdict in verdicts}
-        worst = next(state for state in ("mismatch", "unknown", "untested", "agrees") if state in states)
-        totals[worst] = totals.get(worst, 0) + 1
-        if worst == "agrees" and not wanted:
-            continue
-        category = next((verdict.ours.category for verdict in verdicts), "")
-        print(f"{worst.upper()} {name} ({category}): {sum(v.state == 'agrees' for v in verdicts)} of {len(verdicts)} samples agree")
-        shown = [verdict for verdict in verdicts if verdict.state != "agrees"][:3]
-        for verdict in shown:
-            print(f"    {verdict.state}: {describe(verdict)}")
-    print(", ".join(f"{count_of} operators {state}" for state, count_of in sorted(totals.items())))
-
-
-if __name__ == "__main__":
-    with contextlib.suppress(BrokenPipeError):
-        main(sys.argv[1:])

@@ -96,14 +96,14 @@ def run_opinfo(collection: Collection, info: Any, dtype: torch.dtype, limit: int
                 collection.capture(name + form, body)
 
 
-def own(*groups: str) -> Collection:
-    """Our calls of these groups, or all. Those that this torch or machine does not have are in ``failed``."""
+def own() -> Collection:
+    """Our calls. Those that this torch or machine does not have are in ``failed``."""
     collection = Collection()
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("ignore")
         torch.default_generator.manual_seed(0)
-        for group in groups or GROUPS:
-            for name, call in GROUPS[group]().items():
+        for group, calls_of_group in GROUPS.items():
+            for name, call in calls_of_group().items():
                 collection.attempt(f"{group}: {name}", call)
     return collection
 

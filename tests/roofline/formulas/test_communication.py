@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 
 from rooflines.profiler.dispatch.recorder import record
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
-from rooflines.profiler.trace.tree import tree
 from rooflines.roofline.analyze import analyze
-from rooflines.roofline.attribution.own import own
 from rooflines.roofline.formulas import Work, count
-from rooflines.roofline.resolvers.count import count as count_calls
 from tests.roofline.formulas.traces import operator_events
+from tests.roofline.rooms import attributed
 from tests.roofline.test_analyze import run_of
 from tests.traces import add, kernel, launch, op, span, trace
 
@@ -145,8 +143,7 @@ def test_older_traces_have_the_tensors_at_nccl_s_annotation():
     noted = {"Collective name": "allreduce", "In msg nelems": 24, "Out msg nelems": 24, "dtype": "Float"}
     for args, owner in (({}, "nccl:all_reduce"), (noted, "record_param_comms")):
         events = op("c10d::allreduce_", 1, 20), op("record_param_comms", 2, 15) | {"args": args}, inside
-        read = trace(*events, *kernels)
-        (row,) = own(count_calls(tree(read))).rows
+        (row,) = attributed(*events, *kernels).rows
         assert (row.signature.name, row.time_ns) == (owner, 30_000)
         assert row.count.work == Work(bytes_read=PART, bytes_written=PART)
 

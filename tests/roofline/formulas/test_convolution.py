@@ -11,8 +11,8 @@ from torch.nn import functional
 import rooflines
 from rooflines.profiler.dispatch.signatures import call_signature
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
-from rooflines.roofline.formulas import Work, count
-from rooflines.roofline.formulas.convolution import BACKWARD, BACKWARD_TRANSPOSED, FORWARD, TRANSPOSED, touched
+from rooflines.roofline.formulas import count
+from rooflines.roofline.formulas.convolution import BACKWARD, BACKWARD_TRANSPOSED, FORWARD, TRANSPOSED
 from rooflines.roofline.formulas.costs import GELU
 
 
@@ -31,36 +31,6 @@ def backward(forward, grad_shape, mask=(True, True, True)):
     return Signature("aten::convolution_backward", (TensorArg(grad_shape), inputs, weight, None, *rest, mask))
 
 
-def test_a_resnet_convolution_by_hand():
-    # [4, 64, 56, 56] * [64, 64, 3, 3], padded by 1: 4 * 64 * 56 * 56 outputs of 64 * 9 multiply-adds
-    work = count(convolution((4, 64, 56, 56), (64, 64, 3, 3), padding=1)).work
-    assert work.matrix_flops == 2 * (4 * 64 * 56 * 56) * (64 * 9)
-    assert work.other_flops == 0
-    assert work.bytes_read == 4 * (4 * 64 * 56 * 56 + 64 * 64 * 9)
-    assert work.bytes_written == 4 * (4 * 64 * 56 * 56)
-    assert work.precision == "fp32"
-
-
-def test_the_bias_is_an_addition_an_output_outside_the_matrix_flops():
-    plain, biased = count(convolution((1, 3, 8, 8), (5, 3, 3, 3))).work, count(convolution((1, 3, 8, 8), (5, 3, 3, 3), bias=True)).work
-    assert biased.matrix_flops == plain.matrix_flops
-    assert biased.other_flops == 5 * 6 * 6
-    assert biased.bytes_read == plain.bytes_read + 4 * 5
-
-
-def test_depthwise_does_a_channel_th_of_the_dense_work_and_its_backward_twice_the_forward():
-    forward = convolution((2, 32, 14, 14), (32, 1, 3, 3), padding=1, groups=32)
-    dense = convolution((2, 32, 14, 14), (32, 32, 3, 3), padding=1)
-    assert 32 * count(forward).work.matrix_flops == count(dense).work.matrix_flops
-    assert count(backward(forward, (2, 32, 14, 14))).work.matrix_flops == 2 * count(forward).work.matrix_flops
-
-
-def test_a_1x1_window_at_stride_2_reads_a_quarter_of_the_input():
-    # the shortcut of a ResNet: rows 0, 2 .. 54 and the same columns
-    work = count(convolution((1, 256, 56, 56), (512, 256, 1, 1), stride=2)).work
-    assert work.bytes_read == 4 * (256 * 28 * 28 + 512 * 256)
-
-
 @pytest.mark.parametrize(
     ("mask", "products", "bias"),
     [((True, True, True), 2, 1), ((False, True, True), 1, 1), ((True, False, False), 1, 0), ((False, False, False), 0, 0)],
@@ -68,8 +38,7 @@ def test_a_1x1_window_at_stride_2_reads_a_quarter_of_the_input():
 def test_backward_costs_a_product_for_each_gradient_asked_for(mask, products, bias):
     forward = convolution((2, 6, 9, 9), (4, 6, 3, 3))
     work = count(backward(forward, (2, 4, 7, 7), mask)).work
-    assert work.matrix_flops == products * count(forward).work.matrix_flops
-    assert work.other_flops == bias * 2 * 4 * 7 * 7
+    assert (work.matrix_flops, work.other_flops) == (products * count(forward).work.matrix_flops, bias * 2 * 4 * 7 * 7)
     assert work.bytes_written == 4 * (mask[0] * 2 * 6 * 81 + mask[1] * 4 * 6 * 9 + mask[2] * 4)
 
 
@@ -100,15 +69,13 @@ def grouped(table):
 @pytest.mark.parametrize("name", grouped(FORWARD))
 def test_every_backend_has_the_same_product(name):
     found = count(in_words(name, FORWARD[name], False)).work
-    assert found.matrix_flops == 2 * REFERENCE.numel() * 2 * 6
-    assert found.bytes_written == 4 * REFERENCE.numel()
+    assert (found.matrix_flops, found.bytes_written) == (2 * REFERENCE.numel() * 2 * 6, 4 * REFERENCE.numel())
 
 
 @pytest.mark.parametrize("name", grouped(TRANSPOSED))
 def test_every_backend_has_the_same_transposed_product(name):
     found = count(in_words(name, TRANSPOSED[name], True)).work
-    assert found.matrix_flops == 2 * (3 * 4 * 9 * 8) * 3 * 6
-    assert found.bytes_written == 4 * TRANSPOSED_REFERENCE.numel()
+    assert (found.matrix_flops, found.bytes_written) == (2 * (3 * 4 * 9 * 8) * 3 * 6, 4 * TRANSPOSED_REFERENCE.numel())
 
 
 @pytest.mark.parametrize("name", grouped(BACKWARD))
@@ -134,8 +101,7 @@ def test_the_input_gradient_of_a_transposed_convolution_needs_no_input(backend):
     grad, weight = TensorArg(tuple(TRANSPOSED_REFERENCE.shape)), TensorArg((4, 3, 3, 2))
     name = f"aten::{backend}_convolution_transpose_backward_input"
     found = count(Signature(name, (grad, weight, (1, 0), (2, 1), (1, 2), 2, True, False, True))).work
-    assert found.matrix_flops == 2 * (3 * 4 * 9 * 8) * 3 * 6
-    assert found.bytes_written == 4 * 3 * 4 * 9 * 8
+    assert (found.matrix_flops, found.bytes_written) == (2 * (3 * 4 * 9 * 8) * 3 * 6, 4 * 3 * 4 * 9 * 8)
 
 
 def packet(name):
@@ -155,33 +121,6 @@ def test_schemas_begin_as_those_of_torch(name):
     schemas = [getattr(packet(name), overload)._schema for overload in packet(name).overloads()]
     theirs = [[RENAMED.get(argument.name, argument.name) for argument in schema.arguments] for schema in schemas]
     assert ours in [names[: len(ours)] for names in theirs], schemas
-
-
-def test_convolutions_that_run_are_counted_as_they_ran():
-    """Backends without groups: the real operators on small tensors."""
-    inputs, weight, bias = torch.rand(2, 4, 9, 8), torch.rand(6, 4, 3, 2), torch.rand(6)
-    expected = functional.conv2d(inputs, weight, bias, 2, 1)
-    calls = {
-        torch.ops.aten._slow_conv2d_forward.default: (inputs, weight, [3, 2], bias, [2, 2], [1, 1]),
-        torch.ops.aten.slow_conv_dilated2d.default: (inputs, weight, [3, 2], bias, [2, 2], [1, 1], [1, 1]),
-        torch.ops.aten.mkldnn_convolution.default: (inputs, weight, bias, [1, 1], [2, 2], [1, 1], 1),
-    }
-    for func, args in calls.items():
-        found = count(call_signature(func, args, {})).work
-        assert func(*args).shape == expected.shape
-        assert found.matrix_flops == 2 * expected.numel() * 4 * 6, func
-        assert (found.other_flops, found.bytes_written) == (expected.numel(), 4 * expected.numel())
-
-
-@given(st.integers(1, 6), st.integers(1, 3), st.integers(1, 4), st.integers(1, 5), st.integers(1, 3), st.integers(0, 2))
-def test_a_convolution_with_time_first(steps, batch, channels, outputs, kernel, pad):
-    assume(steps + 2 * pad >= kernel)
-    args = (torch.rand(steps, batch, channels), torch.rand(kernel, channels, outputs), torch.rand(outputs), pad)
-    found = count(call_signature(torch.ops.aten.conv_tbc.default, args, {})).work
-    out = torch.ops.aten.conv_tbc.default(*args)
-    assert found == Work(
-        2 * out.numel() * kernel * channels, out.numel(), 4 * sum(t.numel() for t in args[:3]), 4 * out.numel(), "fp32"
-    )  # fmt: skip
 
 
 def test_fused_convolutions_of_compiled_code():
@@ -233,21 +172,7 @@ def test_an_image_without_a_batch():
     assert count(with_batch).work == count(without).work
 
 
-def positions(extent, kernel, stride, padding, dilation, outputs):
-    """Input position of each (output, tap) pair of one dimension, those in the padding left out."""
-    places = [[out * stride - padding + tap * dilation for tap in range(kernel)] for out in range(outputs)]
-    return [[place for place in row if 0 <= place < extent] for row in places]
-
-
 small = st.integers(1, 3)
-
-
-@given(extent=st.integers(1, 30), kernel=st.integers(1, 6), stride=st.integers(1, 8), padding=st.integers(0, 4), dilation=small)
-def test_touched_positions_are_those_that_the_windows_cover(extent, kernel, stride, padding, dilation):
-    outputs = (extent + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
-    assume(outputs > 0)
-    covered = {place for row in positions(extent, kernel, stride, padding, dilation, outputs) for place in row}
-    assert touched(extent, kernel, stride, padding, dilation, outputs) == len(covered)
 
 
 @st.composite
@@ -263,7 +188,7 @@ def shapes(draw):
 # A convolution of ones with ones counts: each output is the number of products summed into it.
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(shapes())
 def test_macs_are_what_a_convolution_of_ones_counts(drawn):
     rank, batch, groups, per_group_in, per_group_out, kernel, spatial, stride, padding, dilation = drawn
@@ -271,12 +196,12 @@ def test_macs_are_what_a_convolution_of_ones_counts(drawn):
     run = (functional.conv1d, functional.conv2d, functional.conv3d)[rank - 1]
     padded = functional.pad(torch.ones(inputs), (padding, padding) * rank, value=1.0)
     counted = run(padded, torch.ones(weight), None, stride, 0, dilation, groups)
-    work = count(convolution(inputs, weight, stride, padding, dilation, groups=groups)).work
-    assert work.matrix_flops == 2 * int(counted.sum())
+    work = count(convolution(inputs, weight, stride, padding, dilation, groups=groups, bias=True)).work
+    assert (work.matrix_flops, work.other_flops) == (2 * int(counted.sum()), counted.numel())
     assert work.bytes_written == 4 * counted.numel()
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(shapes(), st.integers(0, 2))
 def test_transposed_macs_are_what_a_convolution_of_ones_counts(drawn, output_padding):
     rank, batch, groups, per_group_in, per_group_out, kernel, spatial, stride, padding, dilation = drawn
@@ -288,25 +213,10 @@ def test_transposed_macs_are_what_a_convolution_of_ones_counts(drawn, output_pad
     assume(min(extents) > 0)
     cropped = run(torch.ones(inputs), torch.ones(weight), None, stride, padding, output_padding, groups, dilation)
     work = count(convolution(inputs, weight, stride, padding, dilation, True, output_padding, groups)).work
-    assert work.matrix_flops == 2 * int(uncropped.sum())
-    assert work.bytes_written == 4 * cropped.numel()
+    assert (work.matrix_flops, work.bytes_written) == (2 * int(uncropped.sum()), 4 * cropped.numel())
 
 
-@settings(deadline=None)
-@given(shapes())
-def test_the_input_gradient_is_the_transposed_convolution(drawn):
-    _, batch, groups, per_group_in, per_group_out, kernel, spatial, stride, padding, dilation = drawn
-    inputs, weight = (batch, groups * per_group_in, *spatial), (groups * per_group_out, per_group_in, *kernel)
-    forward = convolution(inputs, weight, stride, padding, dilation, groups=groups)
-    out = tuple((n + 2 * padding - dilation * (k - 1) - 1) // stride + 1 for n, k in zip(spatial, kernel, strict=True))
-    grad = (batch, groups * per_group_out, *out)
-    by_backward = count(backward(forward, grad, (True, False, False))).work
-    # the transposed weight is the same tensor: [in', out' / groups, k] with in' = the forward's out
-    by_transpose = count(convolution(grad, weight, stride, padding, dilation, True, 0, groups)).work
-    assert by_backward.matrix_flops == by_transpose.matrix_flops
-
-
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(shapes())
 def test_gradients_of_a_convolution_of_ones_count_the_same(drawn):
     """Each element of a gradient of ones is the number of products summed into it, padding included as taps of their own."""
@@ -325,7 +235,7 @@ def test_gradients_of_a_convolution_of_ones_count_the_same(drawn):
     assert whole.other_flops == out.numel()  # the gradient summed for the bias
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(shapes(), st.integers(0, 1))
 def test_gradients_of_a_transposed_convolution_of_ones_count_the_same(drawn, output_padding):
     rank, batch, groups, per_group_in, per_group_out, kernel, spatial, stride, _, dilation = drawn
@@ -338,32 +248,3 @@ def test_gradients_of_a_transposed_convolution_of_ones_count_the_same(drawn, out
     forward = convolution(inputs, weight, stride, 0, dilation, True, output_padding, groups)
     for asked, counted in (((True, False, False), given.grad), ((False, True, False), filters.grad)):
         assert count(backward(forward, tuple(out.shape), asked)).work.matrix_flops == 2 * int(counted.sum())
-
-
-# --- rows of the table of what is wrong elsewhere ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("pixels", [56, 28, 14, 7])
-@pytest.mark.parametrize(("dtype", "itemsize"), [("bfloat16", 2), ("float32", 4)])
-def test_conv_3x3_bytes_are_image_weight_and_result_once(pixels, dtype, itemsize):
-    # inductor's estimate: 31 to 134 times as many; 0.51 to 0.93 of the FLOPs, for it leaves out the padding
-    image, weight = TensorArg((1, 64, pixels, pixels), dtype), TensorArg((64, 64, 3, 3), dtype)
-    found = count(Signature("aten::convolution", (image, weight, None, (1, 1), (1, 1), (1, 1), False, (0, 0), 1))).work
-    assert found.bytes == itemsize * (64 * pixels**2 + 64 * 64 * 9 + 64 * pixels**2)
-    assert found.matrix_flops == 2 * (64 * pixels**2) * (64 * 9)
-
-
-def test_depthwise_forward_and_backward_is_three_products_and_not_66():
-    # torch's counter: 22.0 times as many, for it does not divide the weight gradient by the groups: 1 + 1 + 64 of 3
-    image = torch.rand(1, 64, 56, 56, requires_grad=True)
-    layer = torch.nn.Conv2d(64, 64, 3, padding=1, groups=64, bias=False)
-    found = rooflines.count(layer, image, backward=True)
-    assert found.matrix_flops == 3 * 2 * (64 * 56 * 56) * 9
-
-
-def test_conv_backward_is_not_0():
-    # the profiler's with_flops: as much forward and backward as forward alone
-    image, layer = torch.rand(2, 8, 16, 16, requires_grad=True), torch.nn.Conv2d(8, 4, 3)
-    forward = rooflines.count(layer, image).matrix_flops
-    assert forward == 2 * (2 * 4 * 14 * 14) * (8 * 9)
-    assert rooflines.count(layer, image, backward=True).matrix_flops == 3 * forward

@@ -19,8 +19,7 @@ def test_every_row_against_every_other(batch, rows, others, width):
     assert work("_cdist_forward", left, right, 2.0, 2) == Work(0, 3 * pairs * width, read, 4 * pairs, "fp32")
     assert work("_cdist_forward", left, right, 3.0, 2).other_flops == (1 + 23) * pairs * width
     product = work("_euclidean_dist", left, right)
-    assert product.matrix_flops == 2 * pairs * (width + 2)
-    assert (product.bytes_read, product.bytes_written) == (read, 4 * pairs)
+    assert (product.matrix_flops, product.bytes_read, product.bytes_written) == (2 * pairs * (width + 2), read, 4 * pairs)
     distances = tensor(batch, rows, others)
     back = work("_cdist_backward", distances, left, right, 2.0, distances)
     assert back == Work(0, 4 * pairs * width, read + 8 * pairs, 4 * left.numel, "fp32")

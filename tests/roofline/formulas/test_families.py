@@ -61,8 +61,3 @@ def test_an_operator_with_a_formula_is_refused_before_its_family_is_loaded():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "torchvision::nms" in done.stdout
     assert "registered twice" in done.stdout
-
-
-@pytest.mark.parametrize("name", ["", "aten", "aten::", "mm"])
-def test_what_is_no_operator_loads_nothing(name):
-    assert families.load_family_of(name) is None

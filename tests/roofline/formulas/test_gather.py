@@ -11,6 +11,7 @@ from rooflines.profiler.dispatch.recorder import record
 from rooflines.profiler.dispatch.signatures import tensor_arg
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.formulas import Work, count
+from tests.roofline.formulas.helpers import nbytes
 from tests.roofline.formulas.traces import operator_events
 from tests.traces import trace
 
@@ -20,10 +21,6 @@ sides = st.integers(1, 6)
 def numbered(*shape: int) -> torch.Tensor:
     """A tensor whose elements are all different."""
     return torch.arange(torch.Size(shape).numel(), dtype=torch.float32).reshape(shape)
-
-
-def size(*tensors: torch.Tensor) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def calls_of(step):
@@ -38,78 +35,6 @@ def only(step):
     return found
 
 
-@st.composite
-def indexings(draw):
-    """A tensor, and for each of some leading dimensions different indices along an axis of their own, one index, or None."""
-    shape = draw(st.lists(sides, min_size=1, max_size=4))
-    tensor = numbered(*shape)
-    indices: list[torch.Tensor | None] = []
-    for axis, extent in enumerate(shape[: draw(st.integers(1, len(shape)))]):
-        kind = draw(st.sampled_from(["whole", "several", "one"]))
-        order = torch.randperm(extent, generator=torch.Generator().manual_seed(draw(st.integers(0, 99))))
-        chosen = order[: draw(st.integers(1, extent))]
-        indices.append({"whole": None, "several": chosen.reshape(-1, *(1,) * axis), "one": chosen[0]}[kind])
-    if all(index is None for index in indices):
-        indices[0] = torch.zeros(1, dtype=torch.long)
-    return tensor, indices
-
-
-def taken_whole(indices):
-    """The same as a subscript."""
-    return tuple(slice(None) if index is None else index for index in indices)
-
-
-@given(indexings())
-@settings(max_examples=60, deadline=None)
-def test_index_reads_what_it_selects_and_the_indices(case):
-    tensor, indices = case
-    call, outcome = only(lambda: torch.ops.aten.index(tensor, indices))
-    selected = tensor[taken_whole(indices)]
-    given_indices = [index for index in indices if index is not None]
-    assert outcome.work.bytes_read == 4 * selected.unique().numel() + size(*given_indices)
-    assert outcome.work.bytes_written == size(selected)
-    assert count(call.signature) == outcome  # the indices alone tell as much as the result
-
-
-@given(indexings(), st.booleans())
-@settings(max_examples=60, deadline=None)
-def test_index_put_writes_what_the_indices_select(case, adds):
-    tensor, indices = case
-    given_indices = [index for index in indices if index is not None]
-    selected = tensor[taken_whole(indices)].unique().numel()
-    value = torch.tensor(1.0)
-    _, outcome = only(lambda: torch.ops.aten.index_put_(tensor, indices, value, adds))
-    positions = tensor[taken_whole(indices)].numel()
-    assert outcome.work == Work(
-        other_flops=positions if adds else 0,
-        bytes_read=4 + size(*given_indices) + (4 * selected if adds else 0),
-        bytes_written=4 * selected,
-        precision="fp32" if adds else None,
-    )
-    into_new = count(Signature("aten::index_put", (tensor_arg(tensor), recorded(indices), TensorArg(()), adds)))
-    assert into_new.work.bytes_written == size(tensor)
-    kept = tensor.numel() if adds else tensor.numel() - selected
-    assert into_new.work.bytes_read == 4 + size(*given_indices) + 4 * kept
-
-
-def recorded(indices):
-    return tuple(None if index is None else tensor_arg(index) for index in indices)
-
-
-@given(sides, sides, st.integers(0, 99))
-@settings(deadline=None)
-def test_a_mask_selects_what_its_values_say(rows, columns, seed):
-    """Of one dimension or of both; only the recorded result tells how many."""
-    tensor = numbered(rows, columns)
-    generator = torch.Generator().manual_seed(seed)
-    for shape in ((rows,), (rows, columns)):
-        mask = torch.rand(shape, generator=generator) > 0.5
-        call, outcome = only(lambda mask=mask: torch.ops.aten.index(tensor, [mask]))
-        chosen = size(tensor[mask])
-        assert (outcome.work or Work()) == Work(bytes_read=size(mask) + chosen, bytes_written=chosen)
-        assert count(call.signature).reason == "index shapes not recorded"
-
-
 @pytest.mark.parametrize("mask_shape", [(4,), (4, 5), (4, 5, 6)])
 def test_one_value_by_mask_is_a_masked_fill_in_a_recording_and_in_a_trace(mask_shape, tmp_path):
     tensor, mask = numbered(4, 5, 6), torch.rand(mask_shape) > 0.5
@@ -120,8 +45,7 @@ def test_one_value_by_mask_is_a_masked_fill_in_a_recording_and_in_a_trace(mask_s
     (recording,) = [outcome.work for _, outcome in calls_of(step)]
     traced = [count(one) for one in trace(*operator_events(step, tmp_path / "t.json")).signatures]
     assert [one.work for one in traced if one.kind == "counted" and one.work != Work()] == [recording]
-    assert recording.bytes_written == size(tensor)
-    assert recording.bytes_read == size(tensor, mask)
+    assert (recording.bytes_written, recording.bytes_read) == (nbytes(tensor), nbytes(tensor, mask))
 
 
 def test_a_mask_selects_as_many_positions_as_the_indices_beside_it():
@@ -131,7 +55,7 @@ def test_a_mask_selects_as_many_positions_as_the_indices_beside_it():
     target[mask, column] = -1.0
     changed = int((target != before).sum())
     assert changed == 3 * 3
-    assert count(put).work == Work(bytes_read=4 + size(mask, column), bytes_written=4 * changed)
+    assert count(put).work == Work(bytes_read=4 + nbytes(mask, column), bytes_written=4 * changed)
     one = Signature("aten::index_put_", (*put.args[:1], (tensor_arg(mask), TensorArg((1,), "int64")), TensorArg(()), False))
     assert count(one).reason == "number of elements selected by the mask not recorded"
 
@@ -155,21 +79,6 @@ def test_traces_leave_out_indices():
     assert found.work == Work(bytes_read=48, bytes_written=48)
     assert count(Signature("aten::index_put_", (target, None, TensorArg((1,)), False))).reason == "index shapes not recorded"
     assert count(Signature("aten::index_put_", (target, None, TensorArg((3, 4)), MISSING))).kind == "unknown"
-
-
-@given(st.lists(sides, min_size=1, max_size=3), st.data())
-@settings(deadline=None)
-def test_index_select_and_gather(shape, data):
-    tensor = numbered(*shape)
-    dim = data.draw(st.integers(0, len(shape) - 1))
-    chosen = torch.randperm(shape[dim])[: data.draw(st.integers(1, shape[dim]))]
-    _, outcome = only(lambda: tensor.index_select(dim, chosen))
-    result = tensor.index_select(dim, chosen)
-    assert outcome.work == Work(bytes_read=size(result) + size(chosen), bytes_written=size(result))
-    wide = torch.stack([torch.randperm(shape[dim]) for _ in range(tensor.numel() // shape[dim])], -1)
-    index = wide.reshape(shape[dim], *shape[:dim], *shape[dim + 1 :]).movedim(0, dim).contiguous()
-    _, outcome = only(lambda: tensor.gather(dim, index))
-    assert outcome.work == Work(bytes_read=size(tensor) + size(index), bytes_written=size(tensor))
 
 
 def test_a_row_taken_twice_is_read_once_and_written_twice():
@@ -222,7 +131,7 @@ def test_along_a_dimension(rows, columns, part, alpha):
     assert filled.work == Work(bytes_read=indices, bytes_written=4 * elements)
     _, anew = only(lambda: torch.ops.aten.index_copy(target, 1, index, source))
     rest = 4 * (rows * columns - elements)
-    assert anew.work == Work(bytes_read=4 * elements + indices + rest, bytes_written=size(target))
+    assert anew.work == Work(bytes_read=4 * elements + indices + rest, bytes_written=nbytes(target))
 
 
 def test_put_and_take():

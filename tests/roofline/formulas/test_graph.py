@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,7 +10,7 @@ from rooflines.profiler.compiled.records import Access, Buffer, Kernel
 from rooflines.profiler.trace.signature import Signature, StoredCall, TensorArg
 from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.costs import ERF, TRANSCENDENTAL
-from rooflines.roofline.formulas.graph import count_kernel, touched
+from rooflines.roofline.formulas.graph import count_kernel
 
 N = 1000
 VECTOR = Buffer((N,), "float32", (1,))
@@ -31,10 +32,8 @@ def test_operators_add_up_and_only_the_edges_move():
     kernel = Kernel(name="k", nodes=(0, 1, 2), reads=(whole(0), whole(1)), writes=(whole(2),))
     found = count_kernel(kernel, [VECTOR] * 3, nodes)
     assert found.kind == "counted"
-    assert found.work.other_flops == 3 * N
-    assert found.work.matrix_flops == 0
-    assert (found.work.bytes_read, found.work.bytes_written) == (2 * 4 * N, 4 * N)
-    assert found.work.precision == "fp32"
+    assert (found.work.other_flops, found.work.matrix_flops) == (3 * N, 0)
+    assert (found.work.bytes_read, found.work.bytes_written, found.work.precision) == (2 * 4 * N, 4 * N, "fp32")
     assert found.category == "element-wise"
 
 
@@ -52,8 +51,7 @@ def test_a_product_in_a_kernel_is_matrix_work():
     result = TensorArg((8, 4), "bfloat16", (4, 1))
     nodes = [call("aten::mm", left, right, results=(result,)), call("aten::relu", result, results=(result,))]
     work = count_kernel(Kernel(name="k", nodes=(0, 1)), [], nodes).work
-    assert (work.matrix_flops, work.other_flops, work.bytes) == (2 * 8 * 16 * 4, 8 * 4, 0)
-    assert work.precision == "bf16"
+    assert (work.matrix_flops, work.other_flops, work.bytes, work.precision) == (2 * 8 * 16 * 4, 8 * 4, 0, "bf16")
 
 
 def test_views_cost_nothing_and_a_kernel_without_arithmetic_is_a_copy():
@@ -80,42 +78,33 @@ def test_a_dtype_without_a_size_is_a_reason():
 # --- bytes of the accesses to a buffer ---------------------------------------------------------------------------------------------
 
 
-def test_each_buffer_at_its_own_dtype():
-    buffers = [VECTOR, Buffer((N,), "bfloat16", (1,)), Buffer((N,), "int64", (1,)), Buffer((N,), "bool", (1,))]
-    assert touched([whole(index) for index in range(4)], buffers) == (4 + 2 + 8 + 1) * N
+TABLE = Buffer((100, 8), "float32", (8, 1))
+EVEN, ODD = Access(0, N // 2, 0, N - 2), Access(0, N // 2, 1, N - 1)
+FIRST, SECOND = Access(0, N // 2, 0, N // 2 - 1), Access(0, N // 2, N // 2, N - 1)
+GATHER = Access(0, 24, 0, 799, anywhere=True)
+# Accesses, the buffers, the bytes that are reached.
+TOUCHED = {
+    "each buffer at its own dtype": (
+        [whole(index) for index in range(4)], [VECTOR, *(Buffer((N,), dtype, (1,)) for dtype in ("bfloat16", "int64", "bool"))],
+        (4 + 2 + 8 + 1) * N,
+    ),
+    "the same elements in another order are read once": ([whole(0), whole(0)], [VECTOR], 4 * N),
+    "a half": ([FIRST], [VECTOR], 4 * (N // 2)),
+    "two halves are the whole": ([FIRST, SECOND], [VECTOR], 4 * N),
+    "every other element is a half though it spans the whole": ([EVEN], [VECTOR], 4 * (N // 2)),
+    "even and odd ones are the whole": ([EVEN, ODD], [VECTOR], 4 * N),
+    "windows that overlap, 0 to 108": ([Access(0, 100, start, start + 99) for start in range(10)], [VECTOR], 4 * 109),
+    "an expanded buffer holds its storage once": ([whole(0, 64 * N)], [Buffer((64, N), "float32", (0, 1))], 4 * N),
+    "a gather reads what it asks for": ([GATHER], [TABLE], 4 * 24),
+    "two places that depend on values are two": ([GATHER] * 2, [TABLE], 4 * 48),
+    "at most the table": ([Access(0, 800, 0, 799, anywhere=True)] * 2, [TABLE], 4 * 800),
+}  # fmt: skip
 
 
-def test_the_same_elements_in_another_order_are_read_once():
-    assert touched([whole(0), whole(0)], [VECTOR]) == 4 * N
-
-
-def test_two_halves_are_the_whole_and_one_half_is_a_half():
-    first, second = Access(0, N // 2, 0, N // 2 - 1), Access(0, N // 2, N // 2, N - 1)
-    assert touched([first], [VECTOR]) == 4 * (N // 2)
-    assert touched([first, second], [VECTOR]) == 4 * N
-
-
-def test_every_other_element_is_a_half_though_it_spans_the_whole():
-    even, odd = Access(0, N // 2, 0, N - 2), Access(0, N // 2, 1, N - 1)
-    assert touched([even], [VECTOR]) == 4 * (N // 2)
-    assert touched([even, odd], [VECTOR]) == 4 * N
-
-
-def test_overlapping_windows_reach_no_more_than_lies_between_their_ends():
-    windows = [Access(0, 100, start, start + 99) for start in range(10)]  # elements 0 to 108
-    assert touched(windows, [VECTOR]) == 4 * 109
-
-
-def test_an_expanded_buffer_holds_its_storage_once():
-    assert touched([whole(0, 64 * N)], [Buffer((64, N), "float32", (0, 1))]) == 4 * N
-
-
-def test_a_gather_reads_at_most_what_it_asks_for_and_at_most_the_table():
-    table = Buffer((100, 8), "float32", (8, 1))
-    rows = [Access(0, 24, 0, 799, anywhere=True)]
-    assert touched(rows, [table]) == 4 * 24
-    assert touched(rows * 2, [table]) == 4 * 48  # two places that depend on values are two
-    assert touched([Access(0, 800, 0, 799, anywhere=True)] * 2, [table]) == 4 * 800
+@pytest.mark.parametrize("name", TOUCHED)
+def test_bytes_that_accesses_reach(name):
+    accesses, buffers, reached = TOUCHED[name]
+    assert count_kernel(Kernel(name="k", reads=tuple(accesses)), buffers, []).work.bytes_read == reached
 
 
 def test_what_is_added_to_memory_is_read_too():
@@ -130,7 +119,8 @@ def test_it_is_never_less_than_the_elements_that_strided_accesses_reach(strides)
     reached = {start + step * turn for start, size, step in strides for turn in range(size)}
     extent = max(reached) + 1
     accesses = [Access(0, size, start, start + step * (size - 1)) for start, size, step in strides]
-    found = touched(accesses, [Buffer((extent,), "uint8", (1,))])
+    kernel = Kernel(name="k", reads=tuple(accesses))
+    found = count_kernel(kernel, [Buffer((extent,), "uint8", (1,))], []).work.bytes_read
     assert len(reached) <= found <= extent
 
 
@@ -172,8 +162,7 @@ def test_a_packed_linear_layer_of_a_trace_has_the_original_weights_work():
     # mkl::_mkl_linear(x, packed, weight, bias, batch): the packed weight has no strides in a trace
     x, packed, weight = TensorArg((2, 8), "float32", (8, 1)), TensorArg((999, 1), "float32", ()), TensorArg((16, 8), "float32", (8, 1))
     work = count(Signature("mkl::_mkl_linear", (x, packed, weight, None, 2))).work
-    assert work.matrix_flops == 2 * 2 * 8 * 16
-    assert (work.bytes_read, work.bytes_written) == (4 * (2 * 8 + 16 * 8), 4 * 2 * 16)
+    assert (work.matrix_flops, work.bytes_read, work.bytes_written) == (2 * 2 * 8 * 16, 4 * (2 * 8 + 16 * 8), 4 * 2 * 16)
 
 
 def test_a_scatter_into_a_constant_is_a_choice_for_each_result():

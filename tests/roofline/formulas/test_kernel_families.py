@@ -80,8 +80,7 @@ def test_the_first_grouped_product_of_tensorrt_llm_gates():
     found = counted(name, *BMM, wrapper=WRAPPER, grid=(1, EXPERTS, 1))
     assert found.work.matrix_flops == 2 * ROWS * HIDDEN * 2 * INNER
     assert found.work.bytes_read == TOKENS * HIDDEN * MXFP8 + EXPERTS * HIDDEN * 2 * INNER * MXFP4
-    assert found.work.bytes_written == round(ROWS * INNER * MXFP8)
-    assert found.work.precision == "fp8"
+    assert (found.work.bytes_written, found.work.precision) == (round(ROWS * INNER * MXFP8), "fp8")
 
 
 def test_the_second_grouped_product_of_tensorrt_llm():

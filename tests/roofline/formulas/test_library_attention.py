@@ -10,16 +10,9 @@ from rooflines.roofline.formulas.costs import SOFTMAX
 from rooflines.roofline.formulas.lengths import EQUAL
 from rooflines.roofline.formulas.packed_attention import DECODES, LONGEST, NEW_ONLY, ONE, SERVED
 from tests.roofline.formulas.by_hand import tensor
-from tests.roofline.formulas.test_packed_attention import ends, sums
+from tests.roofline.formulas.test_packed_attention import ends, sums, work
 
 HALF = "bfloat16"
-
-
-def work(name, *args, sequences=None):
-    found = count(Signature(name, args), sequences=sequences)
-    assert found.work is not None, found.reason
-    assert found.category == "attention"
-    return found.work
 
 
 def recorded(name, dims, types, values, sequences=None):
@@ -64,8 +57,7 @@ def test_a_prefill_of_prompts_with_a_prefix_needs_the_mark():
     assert batch_prefill(longest="4096", pages=15 * 4096 + 256).assumption == LONGEST
     known = batch_prefill(sums(*[(1024, 4096)] * 15), longest="4096", pages=15 * 4096 + 256)
     assert known.matrix_flops == 4 * 128 * 32 * 15 * (1024 * 3072 + 1024 * 1025 // 2)
-    assert known.bytes_read == 2 * (15360 * 32 * 128 + 2 * 15 * 4096 * 8 * 128) + 4 * 16
-    assert known.assumption == ""
+    assert (known.bytes_read, known.assumption) == (2 * (15360 * 32 * 128 + 2 * 15 * 4096 * 8 * 128) + 4 * 16, "")
 
 
 def test_a_decode_in_a_captured_graph_has_its_buffers_only():
@@ -77,8 +69,7 @@ def test_a_decode_in_a_captured_graph_has_its_buffers_only():
     assert (alone.matrix_flops, alone.assumption) == (4 * 128 * 32 * 32, NEW_ONLY)
     known = recorded(name, dims, types, [""] * 12, sums(*[(1, 700)] * 31, (1, 33)))
     keys = 31 * 700 + 33
-    assert known.matrix_flops == 4 * 128 * 32 * keys
-    assert known.bytes_read == 2 * (32 * 32 * 128 + 2 * keys * 8 * 128) + 2 * 4
+    assert (known.matrix_flops, known.bytes_read) == (4 * 128 * 32 * keys, 2 * (32 * 32 * 128 + 2 * keys * 8 * 128) + 2 * 4)
     assert (known.bytes_written, known.assumption) == (2 * 32 * 32 * 128, "")
 
 
@@ -92,8 +83,7 @@ def test_attention_of_a_diffusion_model():
     q = [1, 768, 24, 128]
     values = ["", "", "", "0.", "0.088388347648318447", "False", "-1", "-1", "True", "False", "2", *[""] * 7]
     found = recorded("aiter::fmha_v3_fwd", [q, q, q, *[[]] * 15], [BF16] * 3 + ["Scalar"] * 8 + [""] * 7, values)
-    assert found.matrix_flops == 4 * 128 * 24 * 768 * 768
-    assert found.bytes == 4 * 2 * 768 * 24 * 128 + 4 * 24 * 768
+    assert (found.matrix_flops, found.bytes) == (4 * 128 * 24 * 768 * 768, 4 * 2 * 768 * 24 * 128 + 4 * 24 * 768)
 
 
 def test_sage_attention_multiplies_in_8_bits():
@@ -105,8 +95,7 @@ def test_sage_attention_multiplies_in_8_bits():
     )
     value = tensor(1, 24, 768, 128, dtype="float8_e4m3fnuz")
     found = work("sage_fwd_1", q, q, value, -1, *scales, 72, 3, 1, 144, 6, 1, 3072, 128, -1, out, -1, -1)
-    assert found.matrix_flops == 4 * 128 * 24 * 768 * 768
-    assert found.bytes_read == 3 * 24 * 768 * 128 + 4 * 24 * (3 + 6 + 128)
+    assert (found.matrix_flops, found.bytes_read) == (4 * 128 * 24 * 768 * 768, 3 * 24 * 768 * 128 + 4 * 24 * (3 + 6 + 128))
     assert found.precision == "int8"
     turned = [tensor(1, 768, 24, 128, dtype=one.dtype) for one in (q, q, value)]
     assert work("sage_fwd_0", *turned, -1, *scales, *[0] * 8, -1, out).matrix_flops == found.matrix_flops
@@ -139,8 +128,7 @@ FIXED = (0.0, 0.3, True, -1, -1)
 def test_every_version_of_a_fixed_forward(name, options):
     q, k = tensor(2, 5, 6, 8, dtype=HALF), tensor(2, 7, 3, 8, dtype=HALF)
     found = work(name, q, k, k, *options)
-    assert found.matrix_flops == 4 * 8 * 2 * 6 * (3 + 4 + 5 + 6 + 7)
-    assert found.bytes_written == 2 * 2 * 5 * 6 * 8
+    assert (found.matrix_flops, found.bytes_written) == (4 * 8 * 2 * 6 * (3 + 4 + 5 + 6 + 7), 2 * 2 * 5 * 6 * 8)
 
 
 @pytest.mark.parametrize(
@@ -180,8 +168,7 @@ def test_every_version_of_latent_decoding_reads_the_cache_once(options):
     pages = (ends(2), ends(2), tensor(40, dtype="int32"), tensor(2, dtype="int32"))
     q, cache = tensor(2, 16, 576, dtype=HALF), tensor(90, 1, 1, 576, dtype=HALF)
     found = work("aiter::mla_decode_stage1_asm_fwd", q, cache, *pages, *options, sequences=sums((1, 9), (1, 14)))
-    assert found.matrix_flops == 2 * (576 + 512) * 16 * 23
-    assert found.bytes_read == 2 * 2 * 16 * 576 + 2 * 23 * 576 + 4 * 3
+    assert (found.matrix_flops, found.bytes_read) == (2 * (576 + 512) * 16 * 23, 2 * 2 * 16 * 576 + 2 * 23 * 576 + 4 * 3)
 
 
 # --- vLLM --------------------------------------------------------------------------------------------------------------------------
@@ -201,10 +188,8 @@ def test_a_layer_with_the_lengths_of_its_step():
     """46 requests in a batch padded to 48: the mark has the tokens."""
     found = layer(48, last=(BF16,), sequences=sums(*[(1, 500)] * 45, (1, 21)))
     keys = 45 * 500 + 21
-    assert found.matrix_flops == 4 * 64 * 64 * keys
-    assert found.bytes_read == 2 * 46 * 64 * 64 + keys * KEY
-    assert found.bytes_written == 2 * 46 * 64 * 64
-    assert found.assumption == SERVED
+    assert (found.matrix_flops, found.bytes_read) == (4 * 64 * 64 * keys, 2 * 46 * 64 * 64 + keys * KEY)
+    assert (found.bytes_written, found.assumption) == (2 * 46 * 64 * 64, SERVED)
 
 
 def test_a_layer_that_also_writes_the_cache():
@@ -215,8 +200,7 @@ def test_a_layer_that_also_writes_the_cache():
 
 def test_queries_in_8_bits_have_a_cache_in_8_bits():
     found = layer(30, kind="c10::Float8_e4m3fn", sequences=sums((30, 100)))
-    assert found.precision == "fp8"
-    assert found.bytes_read == 30 * 64 * 64 + 30 * KEY + 70 * KEY // 2
+    assert (found.precision, found.bytes_read) == ("fp8", 30 * 64 * 64 + 30 * KEY + 70 * KEY // 2)
     assert found.bytes_written == 2 * 30 * 64 * 64 + 30 * KEY // 2
 
 
@@ -224,8 +208,7 @@ def test_a_layer_without_a_mark_is_one_prompt():
     """Two marks of other steps: more tokens than there are."""
     for known in (None, sums((31, 31))):
         found = layer(30, last=(BF16,), sequences=known)
-        assert found.matrix_flops == 4 * 64 * 64 * (30 * 31 // 2)
-        assert found.assumption == f"{ONE}; {SERVED}"
+        assert (found.matrix_flops, found.assumption) == (4 * 64 * 64 * (30 * 31 // 2), f"{ONE}; {SERVED}")
     assert work("vllm::unified_attention", *[tensor(30, 4, 8)] * 3, None).matrix_flops == 4 * 8 * 4 * (30 * 31 // 2)
 
 
@@ -239,8 +222,7 @@ def test_latent_decoding_through_vllm_is_that_of_aiter():
     q, cache, out = tensor(2, 16, 576, dtype=HALF), tensor(90, 1, 576, dtype=HALF), tensor(2, 16, 512, dtype=HALF)
     pages, known = (ends(2), tensor(40, dtype="int32"), tensor(2, dtype="int32")), sums((1, 9), (1, 14))
     found = work("vllm::rocm_aiter_mla_decode_fwd", q, cache, out, ends(2), 1, *pages, 0.1, 0.0, sequences=known)
-    assert found.matrix_flops == 2 * (576 + 512) * 16 * 23
-    assert found.bytes == 2 * 2 * 16 * (576 + 512) + 2 * 23 * 576 + 4 * 3
+    assert (found.matrix_flops, found.bytes) == (2 * (576 + 512) * 16 * 23, 2 * 2 * 16 * (576 + 512) + 2 * 23 * 576 + 4 * 3)
 
 
 def paged(name, more, extra=()):
@@ -282,8 +264,7 @@ def rocm_paged(sequences=None):
 
 def test_paged_attention_on_rocm_counts_the_decodes_of_a_mixed_step():
     decodes = rocm_paged(sums((1, 500), (1, 500)))
-    assert (decodes.matrix_flops, decodes.assumption) == (4 * 8 * 64 * 1000, "")
-    assert decodes.bytes_written == 2 * 2 * 8 * 64
+    assert (decodes.matrix_flops, decodes.assumption, decodes.bytes_written) == (4 * 8 * 64 * 1000, "", 2 * 2 * 8 * 64)
     mixed = rocm_paged(sums((100, 100), (1, 500), (1, 500)))
     assert mixed == rocm_paged(), "the sums of the whole step do not tell those of the decodes"
     assert (mixed.matrix_flops, mixed.assumption) == (4 * 8 * 64 * 3 * 500, f"{LONGEST}; {DECODES}")
@@ -297,8 +278,7 @@ def test_joining_two_partial_results_reads_both():
     vllm = work("_C::merge_attn_states", part, rows, part, rows, part, rows, None)
     sglang = work("sgl_kernel::merge_state_v2", part, rows, part, rows, part, rows)
     assert vllm == sglang
-    assert vllm.bytes_read == 2 * (2 * 7 * 4 * 32 + 4 * 28)
-    assert vllm.bytes_written == 2 * 7 * 4 * 32 + 4 * 28
+    assert (vllm.bytes_read, vllm.bytes_written) == (2 * (2 * 7 * 4 * 32 + 4 * 28), 2 * 7 * 4 * 32 + 4 * 28)
     assert vllm.matrix_flops == 0
 
 
@@ -307,8 +287,7 @@ def test_cutlass_decodes_latent_attention_from_two_parts_of_the_query(name, more
     out, rest, cache = tensor(3, 16, 512, dtype=HALF), tensor(3, 16, 64, dtype=HALF), tensor(20, 128, 576, dtype=HALF)
     args = (out, *more, out, rest, cache, tensor(3, dtype="int32"), tensor(3, 4, dtype="int32"), tensor(1 << 20, dtype="uint8"), 0.1, 1)
     found = work(name, *args, sequences=sums((1, 33), (1, 90), (1, 5)))
-    assert found.matrix_flops == 2 * (576 + 512) * 16 * 128
-    assert found.bytes_read == 2 * 3 * 16 * 576 + 2 * 128 * 576 + 3 * 4
+    assert (found.matrix_flops, found.bytes_read) == (2 * (576 + 512) * 16 * 128, 2 * 3 * 16 * 576 + 2 * 128 * 576 + 3 * 4)
 
 
 def flash_mla(name, *more, sequences=None):

@@ -62,15 +62,13 @@ def test_ctc_counts_the_states_of_each_sample(lengths):
     assert found.bytes_written == 4 * (samples + kept[1].numel)
     assert work("_ctc_loss", log_probs, targets, times, labels, 0, False) == found  # the same without having seen the results
     back = work("_ctc_loss_backward", tensor(samples), log_probs, targets, times, labels, *kept, 0, False)
-    assert back.other_flops == (49 + 24 + 1) * states + 24 * log_probs.numel
-    assert back.bytes_written == 4 * log_probs.numel
+    assert (back.other_flops, back.bytes_written) == ((49 + 24 + 1) * states + 24 * log_probs.numel, 4 * log_probs.numel)
 
 
 def test_ctc_with_lengths_in_tensors_takes_every_sample_as_long_as_its_row():
     lengths = tensor(2, dtype="int64")
     found = work("_cudnn_ctc_loss", tensor(7, 2, 20), tensor(2, 3, dtype="int64"), lengths, lengths, 0, False, False)
-    assert found.other_flops == (2 * 49 + 25) * 7 * 7 * 2 + 24 * 280
-    assert found.bytes_written == 4 * (280 + 2)
+    assert (found.other_flops, found.bytes_written) == ((2 * 49 + 25) * 7 * 7 * 2 + 24 * 280, 4 * (280 + 2))
 
 
 def test_a_linear_layer_and_its_loss_at_once():

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 import rooflines
 from rooflines.profiler.dispatch.signatures import call_signature, tensor_arg
-from rooflines.profiler.trace.signature import MISSING, Signature, from_kineto
+from rooflines.profiler.trace.signature import MISSING, Signature
 from rooflines.roofline.formulas import Work, count
 from rooflines.roofline.formulas.costs import DEQUANTIZE, GELU, QUANTIZE
-from tests.roofline.formulas.helpers import nbytes, tensor
-from tests.roofline.formulas.traces import operator_events
+from tests.roofline.formulas.by_hand import tensor, work
+from tests.roofline.formulas.helpers import nbytes
 
 pytestmark = [
     # torch 2.14 announces the end of quantized tensors and of torch.ao.quantization
@@ -21,12 +21,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated:DeprecationWarning"),
 ]
 aten = torch.ops.aten
-
-
-def work(name, *args, outputs=None):
-    outcome = count(Signature(name, args), outputs=outputs)
-    assert outcome.kind == "counted", outcome
-    return outcome.work
 
 
 def ran(func, *args, **kwargs):
@@ -52,20 +46,12 @@ def test_int_mm_multiplies_int8_and_writes_int32(m, k, n):
     assert found == Work(2 * int(result.sum()), 0, m * k + k * n, 4 * m * n, "int8")
 
 
-def test_int_mm_is_not_0():
-    # torch's counter: 0
-    left, right = torch.ones(64, 128, dtype=torch.int8), torch.ones(128, 32, dtype=torch.int8)
-    assert rooflines.count(torch._int_mm, left, right).matrix_flops == 2 * 64 * 128 * 32
-
-
 EIGHTHS = tensor(16, 32, dtype="float8_e4m3fn"), tensor(32, 8, dtype="float8_e4m3fn")
 
 
 def test_scaled_mm_writes_the_dtype_asked_for():
     found = work("aten::_scaled_mm", *EIGHTHS, tensor(), tensor(), None, None, 15, False)
-    assert found.precision == "fp8"
-    assert found.matrix_flops == 2 * 16 * 32 * 8
-    assert found.bytes_read == 16 * 32 + 32 * 8 + 2 * 4
+    assert (found.precision, found.matrix_flops, found.bytes_read) == ("fp8", 2 * 16 * 32 * 8, 16 * 32 + 32 * 8 + 2 * 4)
     assert found.bytes_written == 2 * 16 * 8  # 15 is bfloat16
 
 
@@ -91,8 +77,7 @@ def test_scaled_grouped_products_are_those_of_the_groups(lengths, k, n):
     left, right = tensor(total, k, dtype="float8_e4m3fn"), tensor(groups, k, n, dtype="float8_e4m3fn")
     scales = tensor(total), tensor(groups, n)
     found = work("aten::_scaled_grouped_mm", left, right, *scales, tensor(groups, dtype="int32"), None, None, 15, False)
-    assert found.matrix_flops == sum(2 * length * k * n for length in lengths)
-    assert found.bytes_written == 2 * total * n
+    assert (found.matrix_flops, found.bytes_written) == (sum(2 * length * k * n for length in lengths), 2 * total * n)
     assert found.bytes_read == total * k + groups * k * n + 4 * (total + groups * n) + 4 * groups
     listed = (scales[:1], (1,), (0,), scales[1:], (1,), (0,))
     assert work("aten::_scaled_grouped_mm_v2", left, right, *listed, tensor(groups, dtype="int32"), None, 15, (), False) == found
@@ -132,12 +117,6 @@ def test_an_int4_weight_has_two_elements_a_byte_and_a_scale_a_group(group):
         tensor(k // group, n, dtype="bfloat16"),
     )
     assert work("aten::_weight_int4pack_mm_with_scales_and_zeros", *parts) == found
-
-
-def test_packing_a_weight_reads_one_form_and_writes_the_other():
-    weight = torch.randint(0, 16, (64, 128), dtype=torch.int32)
-    found, packed = ran(aten._convert_weight_to_int4pack_for_cpu.default, weight, 1)
-    assert found == Work(bytes_read=nbytes(weight), bytes_written=nbytes(packed))
 
 
 def test_a_dynamic_int4_product_quantizes_its_input():
@@ -219,13 +198,6 @@ def test_a_quantized_convolution(rank, stride, padding, groups, relu):
     assert found == Work(2 * products, other, nbytes(inputs, weight, bias), nbytes(result), "int8")
 
 
-def test_a_1x1_convolution_at_stride_2_reads_a_quarter():
-    weight = weight_of(6, 4, 1, 1)
-    packed = torch.ops.quantized.conv2d_prepack(weight, None, [2, 2], [0, 0], [1, 1], 1)
-    found, _ = ran(torch.ops.quantized.conv2d.new, quantized(1, 4, 8, 8), packed, 0.2, 0)
-    assert found.bytes_read == 4 * 4 * 4 + nbytes(weight)
-
-
 def test_a_dynamic_and_a_transposed_convolution():
     weight = weight_of(6, 4, 3, 3)
     packed = torch.ops.quantized.conv2d_prepack(weight, None, [1, 1], [0, 0], [1, 1], 1)
@@ -246,14 +218,6 @@ def test_a_dynamic_and_a_transposed_convolution():
 def test_packed_weights_are_not_in_traces(name, packed):
     outcome = count(Signature(name, (tensor(2, 5), packed, 0.1, 0)))
     assert outcome.reason == "packed weights not recorded in traces"
-
-
-def test_a_trace_of_a_quantized_layer_says_so(tmp_path):
-    packed = torch.ops.quantized.linear_prepack(weight_of(4, 5), None)
-    inputs = quantized(3, 5)
-    events = operator_events(lambda: torch.ops.quantized.linear(inputs, packed, 0.2, 0), tmp_path / "trace.json")
-    (event,) = [event for event in events if event["name"] == "quantized::linear"]
-    assert count(from_kineto(event["name"], event["args"])).reason == "packed weights not recorded in traces"
 
 
 def test_a_quantized_network_is_counted_from_its_recording():
@@ -283,15 +247,12 @@ SCALES = tensor(4), tensor(4, dtype="int32")
 def test_onednn_linear_layers(out, cost):
     inputs, weight, bias = tensor(3, 5, dtype="uint8"), tensor(5, 4, dtype="int8"), tensor(4)
     unary = work("onednn::qlinear_pointwise", inputs, 0.1, 0, weight, *SCALES, bias, 0.2, 0, out, "gelu", (), "none")
-    assert unary.matrix_flops == 2 * 3 * 5 * 4
-    assert unary.other_flops == 12 * (cost + 1 + GELU)
-    assert unary.bytes_read == 15 + 20 + 4 * 4 * 3
-    assert unary.bytes_written == 12 * (1 if out == 0 else 4)
+    assert (unary.matrix_flops, unary.other_flops) == (2 * 3 * 5 * 4, 12 * (cost + 1 + GELU))
+    assert (unary.bytes_read, unary.bytes_written) == (15 + 20 + 4 * 4 * 3, 12 * (1 if out == 0 else 4))
     other = tensor(3, 4, dtype="uint8")
     tail = (0.2, 0, out, 0.1, 0, "add", 1.0, "relu", (), "")
     binary = work("onednn::qlinear_pointwise", inputs, 0.1, 0, weight, *SCALES, other, bias, *tail)
-    assert binary.matrix_flops == unary.matrix_flops
-    assert binary.other_flops == 12 * (cost + 1 + DEQUANTIZE + 1 + 1)
+    assert (binary.matrix_flops, binary.other_flops) == (unary.matrix_flops, 12 * (cost + 1 + DEQUANTIZE + 1 + 1))
     assert binary.bytes_read == unary.bytes_read + 12
 
 
@@ -304,8 +265,7 @@ def test_onednn_convolutions():
     accumulated = tensor(1, 6, 8, 8, dtype="uint8")
     tail = (0.2, 0, 0, 0.1, 0, "sum", None, "relu", (), "")
     binary = work("onednn::qconv2d_pointwise", inputs, 0.1, 0, weight, *scales, accumulated, bias, *window, *tail)
-    assert binary.matrix_flops == unary.matrix_flops
-    assert binary.bytes_read == unary.bytes_read + 6 * 64
+    assert (binary.matrix_flops, binary.bytes_read) == (unary.matrix_flops, unary.bytes_read + 6 * 64)
 
 
 def test_onednn_schemas_are_those_of_torch():

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rooflines.profiler.dispatch.recorder import record
-from rooflines.roofline.formulas import Work, count
-from rooflines.roofline.formulas.optimizer import _FOREACH_NAMES
+from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline.formulas import Work, costs, count
 from tests.roofline.formulas.by_hand import reason, tensor, work
 
 shapes = st.lists(st.lists(st.integers(1, 4), max_size=3).map(lambda shape: tensor(*shape)), min_size=1, max_size=4).map(tuple)
@@ -34,26 +34,11 @@ def test_a_tensor_beside_a_list_is_read_once():
     assert work("_foreach_pow", 2.0, LIST) == Work(0, 21 * 17, 4 * 17, 4 * 17, "fp32")
 
 
-def test_lists_are_moved():
-    assert work("_foreach_zero_", LIST) == work("_foreach_zero", LIST) == Work(bytes_written=68)
-    assert (
-        work("_foreach_copy_", LIST, LIST, False) == work("_foreach_copy", LIST, LIST, False) == Work(bytes_read=68, bytes_written=68)
-    )
-    halves = (tensor(3, 4, dtype="float16"), tensor(5, dtype="float16"))
-    assert work("_foreach_copy_", halves, LIST, False) == Work(bytes_read=68, bytes_written=34)
-    assert work("_foreach_clone", LIST, None) == Work(bytes_read=68, bytes_written=68)
-
-
 def test_a_number_for_each_tensor_of_a_list():
     assert work("_foreach_norm", LIST, 2, None) == Work(0, 34, 68, 8, "fp32")
     assert work("_foreach_norm", LIST, 3, 7) == Work(0, 23 * 17, 68, 16, "fp32")
     assert work("_foreach_powsum", LIST, 2, None) == Work(0, 34, 68, 8, "fp32")
     assert work("_foreach_max", LIST) == Work(0, 17, 68, 8, "fp32")
-
-
-def test_every_name_has_both_forms():
-    schemas = {name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names()}
-    assert {f"aten::_foreach_{name}{suffix}" for name in _FOREACH_NAMES for suffix in ("", "_")} <= schemas
 
 
 def test_unscaling_reads_a_scale_and_notes_infinities():
@@ -74,6 +59,41 @@ def test_a_functional_step_returns_the_gradients_too():
 
 def test_an_empty_list_is_one_that_the_trace_left_out():
     assert reason("_foreach_add_", (), (), 1) == "shapes of 'self' not recorded"
+
+
+PARAMETERS = (tensor(100, 10), tensor(24))  # 1024 elements
+ADAM = (PARAMETERS, PARAMETERS, PARAMETERS, PARAMETERS, (), (tensor(), tensor()), 1e-3, 0.9, 0.999)
+
+
+def test_fused_adam_moves_seven_tensors():
+    found = work("_fused_adam_", *ADAM, 0.0, 1e-8, False, False, None, None)
+    assert found.other_flops == 13 * 1024
+    assert found.bytes_read == 4 * 4 * 1024 + 2 * 4  # parameters, gradients, two moments; a step counter for each of the two tensors
+    assert found.bytes_written == 3 * 4 * 1024  # parameters, two moments
+
+
+def test_fused_adamw_with_decay_costs_two_more():
+    decayed = work("_fused_adamw_", *ADAM, 0.01, 1e-8, False, False, None, None)
+    assert decayed.other_flops == (costs.ADAM + costs.WEIGHT_DECAY) * 1024
+
+
+def test_fused_adam_with_a_gradient_scale_writes_the_unscaled_gradients():
+    scaled = work("_fused_adam_", *ADAM, 0.0, 1e-8, False, False, tensor(), tensor())
+    assert scaled.bytes_written == 4 * 4 * 1024
+
+
+@pytest.mark.parametrize(("momentum", "first", "flops", "read", "written"), [((), True, 4, 2, 1), (PARAMETERS, False, 7, 3, 2),
+                                                                              (PARAMETERS, True, 7, 2, 2)])  # fmt: skip
+def test_fused_sgd(momentum, first, flops, read, written):
+    found = work("_fused_sgd_", PARAMETERS, PARAMETERS, momentum, 1e-4, 0.9, 0.1, 0.0, False, False, first, None, None)
+    assert (found.other_flops, found.bytes_read, found.bytes_written) == (flops * 1024, read * 4096, written * 4096)
+
+
+def test_a_fused_step_over_a_list_that_the_trace_left_out_updates_every_parameter():
+    left_out = ((), (), (), (), (), (), *ADAM[6:], 0.0, 1e-8, False, False, None, None)
+    assert reason("_fused_adam_", *left_out) == "shapes of 'self' not recorded"
+    known = count(Signature("aten::_fused_adam_", left_out), parameter_elements=1024)
+    assert known.work + Work(bytes_read=2 * 4) == work("_fused_adam_", *ADAM, 0.0, 1e-8, False, False, None, None)
 
 
 # Every optimizer of torch, found in its module, so that a new one is tried too.

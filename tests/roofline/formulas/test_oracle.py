@@ -1,9 +1,6 @@
 """Bytes of every operator in the table against an oracle that runs it (``oracle.py``), and the oracle against what is known.
 
-Our own calls are run every time. What the oracle found for torch's samples is recorded (``answers.py``) and measured again by
-``make test-all``.
-
-``python -m tests.roofline.formulas.oracle [words]`` prints where the two disagree.
+What the oracle found for our own calls and for torch's samples is recorded (``answers.py``) and measured again by ``make test-all``.
 """
 
 from __future__ import annotations
@@ -30,13 +27,11 @@ from rooflines.roofline.formulas.registry import FORMULAS
 from rooflines.roofline.formulas.sparse import SEARCH, SPARSE
 from rooflines.roofline.formulas.views import ALLOCATIONS, METADATA, VIEWS
 from tests.roofline.formulas import answers, samples
-from tests.roofline.formulas.answers import INDUCTOR
-from tests.roofline.formulas.calls import GROUPS, rand
+from tests.roofline.formulas.calls import rand
 from tests.roofline.formulas.oracle import Bytes, Call, Collection, Experiment, Sample, Verdict, describe, judge, plain_name, storage
 
 # registers its operators; an older torch lacks this and other operators that our calls need
 pytest.importorskip("torch.nn.attention.varlen")
-OWN = samples.own(*(group for group in GROUPS if group != INDUCTOR))
 
 _PACKS = "packs into an object that shows the weight it was given, not what it made of it"
 _HALF = "its packed weight is kept as float16 and shown as float32"
@@ -62,12 +57,6 @@ EXCEPTIONS = {
     "prims::inductor_random": "called by itself it draws from torch's generator; only the compiled kernel reads the seed",
     "prims::inductor_randint": "called by itself it draws from torch's generator; only the compiled kernel reads the seed",
 }  # fmt: skip
-
-
-@cache
-def ours(name: str) -> list[Verdict]:
-    """What the oracle says of our calls of an operator."""
-    return list(map(judge, OWN.samples.get(name, [])))
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -155,14 +144,14 @@ def test_another_figure_is_a_mismatch():
 # --- the table ---------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not torch.__version__.startswith("2.14"), reason="another torch may lack some of 2.14's operators")
 def test_our_calls_run():
-    assert OWN.failed == {}
+    assert samples.own().failed == {}
 
 
-@pytest.mark.parametrize("name", OWN.samples)
-def test_bytes_of_our_calls(name):
-    assert disagreements(name, ours(name)) == []
+def test_bytes_of_every_call(collected):
+    assert [line for name, found in collected.items() for line in disagreements(name, found)] == []
 
 
 def as_traced(call: Call) -> Signature:
@@ -203,12 +192,7 @@ def changed_by_tracing(found: list[Verdict]) -> list[str]:
     return changed
 
 
-@pytest.mark.parametrize("name", OWN.samples)
-def test_what_a_trace_lacks_changes_no_figure(name):
-    assert plain_name(name) in _NOT_TRACED or changed_by_tracing(ours(name)) == []
-
-
-def test_what_a_trace_lacks_changes_no_figure_of_any_operator(collected):
+def test_what_a_trace_lacks_changes_no_figure(collected):
     changed = {name: changed_by_tracing(found) for name, found in collected.items()}
     assert {name: lines for name, lines in changed.items() if lines and plain_name(name) not in _NOT_TRACED} == {}
     assert {plain_name(name) for name, lines in changed.items() if lines} == set(_NOT_TRACED)
@@ -216,10 +200,10 @@ def test_what_a_trace_lacks_changes_no_figure_of_any_operator(collected):
 
 @pytest.fixture(scope="module")
 def collected():
-    """All verdicts by operator: on our calls, on those of torch.compile's operators, and on torch's own samples."""
+    """All verdicts by operator: on our calls and on torch's own samples."""
     if not answers.path_of().exists():
         pytest.skip(f"no answers are recorded for torch {torch.__version__}: python -m tests.roofline.formulas.answers")
-    found = {name: list(ours(name)) for name in OWN.samples}
+    found: dict[str, list[Verdict]] = {}
     for verdict in answers.recorded():
         found.setdefault(verdict.call.name, []).append(verdict)
     return found
@@ -397,20 +381,13 @@ def sibling(name: str) -> str:
     return name.removesuffix("_") if name.endswith("_") else f"{name}_"
 
 
-@pytest.fixture(scope="module")
-def exercised(collected):
-    """The formulas of operators that some sample calls."""
-    return {formula_of(name) for name in collected if name in registered()}
-
-
-@pytest.mark.parametrize("name", COUNTED)
-def test_bytes_of_operator(name, collected, exercised):
-    """Equal to the oracle's; what cannot run here has the formula of something that can, or is counted by hand."""
-    assert disagreements(name, collected.get(name, [])) == []
-    if name not in collected and sibling(name) not in collected:
-        assert not runs_on_a_cpu(name) or name in NOT_ON_A_CPU, "it runs on a CPU: it needs a call in calls.py"
-        by_hand = name in BY_HAND or bool({name, name.partition("::")[2]} & hand_written())
-        assert by_hand or formula_of(name) in exercised, "its bytes are tested nowhere"
+def test_the_bytes_of_every_operator_are_tested(collected):
+    """What cannot run here has the formula of something that can, or is counted by hand."""
+    exercised = {formula_of(name) for name in collected if name in registered()}
+    absent = [name for name in COUNTED if name not in collected and sibling(name) not in collected]
+    assert [name for name in absent if runs_on_a_cpu(name) and name not in NOT_ON_A_CPU] == [], "add calls to calls.py"
+    by_hand = {name for name in absent if name in BY_HAND or {name, name.partition("::")[2]} & hand_written()}
+    assert [name for name in absent if name not in by_hand and formula_of(name) not in exercised] == []
 
 
 def test_every_operator_that_samples_call_is_in_the_table(collected):

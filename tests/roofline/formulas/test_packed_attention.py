@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from rooflines.profiler.trace.signature import MISSING, Signature
 from rooflines.roofline.formulas import Work, count
 from rooflines.roofline.formulas.costs import SOFTMAX, SOFTMAX_FROM_LOG_SUM, TANH
-from rooflines.roofline.formulas.lengths import EQUAL, WINDOW, equal_lengths, lengths_of, pairs
+from rooflines.roofline.formulas.lengths import EQUAL, WINDOW
 from rooflines.roofline.formulas.packed_attention import LONGEST, NEW_ONLY, NO_WINDOW
 from rooflines.roofline.formulas.sequences import Sequences
 from tests.roofline.formulas.by_hand import tensor
+from tests.roofline.formulas.libraries.calls import reason
 
 HALF = "bfloat16"
 
@@ -22,10 +23,6 @@ def work(name, *args, sequences=None):
     assert found.work is not None, found.reason
     assert found.category == "attention"
     return found.work
-
-
-def reason(name, *args):
-    return count(Signature(name, args)).reason
 
 
 def sums(*lengths):
@@ -38,34 +35,6 @@ def ends(batch):
 
 
 # --- lengths -----------------------------------------------------------------------------------------------------------------------
-
-
-@given(st.integers(1, 9), st.integers(0, 40), st.integers(0, 40))
-def test_equal_lengths_keep_the_totals_and_differ_by_one(sequences, queries, keys):
-    groups = equal_lengths(sequences, queries, keys)
-    assert sum(number for number, _, _ in groups) == sequences
-    assert sum(number * each for number, each, _ in groups) == queries
-    assert sum(number * each for number, _, each in groups) == keys
-    for each in ([group[1] for group in groups], [group[2] for group in groups]):
-        assert max(each) - min(each) <= 1
-
-
-lengths = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)).map(lambda one: (one[0], sum(one))), min_size=1, max_size=5)
-
-
-@given(lengths)
-def test_recorded_lengths_give_the_pairs_of_every_sequence(batch):
-    known = lengths_of(sums(*batch))
-    assert known.pairs(None, 0, lower_right=True) == sum(pairs(q, k, right=0, lower_right=True) for q, k in batch)
-    assert known.pairs(None, None, lower_right=True) == sum(q * k for q, k in batch)
-    assert (known.queries, known.keys(None)) == (sum(q for q, _ in batch), sum(k for _, k in batch))
-
-
-@given(st.integers(1, 9), st.integers(0, 9), st.integers(0, 12))
-def test_a_window_reads_the_keys_that_a_query_sees(queries, before, left):
-    keys = queries + before
-    seen = {key for query in range(queries) for key in range(keys) if query + before - left <= key <= query + before}
-    assert lengths_of(sums((queries, keys))).keys(left) == len(seen)
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=6))
@@ -111,38 +80,26 @@ def test_a_window_a_softcap_dropout_and_slopes():
     q, slopes = tensor(1, 4, 5, 8, dtype="float16"), tensor(5)
     found = work("flash_attn::_flash_attn_forward", q, q, q, 0.1, 0.35, False, 2, 1, 30.0, slopes, False)
     meeting = 5 * (2 + 3 + 4 + 3)
-    assert found.matrix_flops == 4 * 8 * meeting
-    assert found.other_flops == meeting * (1 + SOFTMAX + 2 + 2 + TANH + 1)
+    assert (found.matrix_flops, found.other_flops) == (4 * 8 * meeting, meeting * (1 + SOFTMAX + 2 + 2 + TANH + 1))
     assert found.bytes_read == 3 * 2 * 4 * 5 * 8 + 4 * 5
 
 
-def test_packed_sequences_of_equal_length_are_exact():
-    q, k = tensor(3 * 5, 4, 8, dtype=HALF), tensor(3 * 7, 2, 8, dtype=HALF)
-    found = varlen(q, k, k, 3, 5, 7)
-    assert found.matrix_flops == 4 * 8 * 4 * 3 * (3 + 4 + 5 + 6 + 7)
-    assert found.assumption == ""
-    assert found.bytes_read == 2 * (15 * 4 * 8 + 2 * 21 * 2 * 8) + 2 * 4 * 4
+Q, K, Q16 = tensor(15, 4, 8, dtype=HALF), tensor(20, 2, 8, dtype=HALF), tensor(16, 2, 8, dtype=HALF)
+# Causal calls without a cache: tensors, sequences and the longest ones; the pairs of every head, and what is assumed.
+PACKED = {
+    "5 queries meet 7 keys in each of 3 sequences": ((Q, tensor(21, 2, 8, dtype=HALF), 3, 5, 7), {}, 3 * (3 + 4 + 5 + 6 + 7), ""),
+    "without a mask equally long queries are enough": ((Q, K, 3, 5, 9), {"causal": False}, 5 * 20, ""),
+    "the longest has 8 of 16 tokens, the others are taken as equal": ((Q16, Q16, 3, 8, 8), {}, 36 + 2 * 10, EQUAL),
+    "lengths of a server": ((Q16, Q16, 3, 8, 8), {"sequences": sums((8, 8), (7, 7), (1, 1))}, 36 + 28 + 1, ""),
+}  # fmt: skip
 
 
-def test_without_a_mask_it_is_enough_that_the_queries_are_equally_long():
-    q, k = tensor(3 * 5, 4, 8, dtype=HALF), tensor(20, 2, 8, dtype=HALF)
-    found = varlen(q, k, k, 3, 5, 9, causal=False)
-    assert (found.matrix_flops, found.assumption) == (4 * 8 * 4 * 5 * 20, "")
-
-
-def test_of_other_lengths_the_longest_is_known_and_the_others_are_taken_as_equal():
-    """16 tokens in 3 sequences of which the longest has 8: 8 + 4 + 4."""
-    q = tensor(16, 2, 8, dtype=HALF)
-    found = varlen(q, q, q, 3, 8, 8)
-    assert found.matrix_flops == 4 * 8 * 2 * (8 * 9 // 2 + 2 * (4 * 5 // 2))
-    assert found.assumption == EQUAL
-
-
-def test_the_lengths_of_a_server_are_used_where_there_are_some():
-    q = tensor(16, 2, 8, dtype=HALF)
-    found = varlen(q, q, q, 3, 8, 8, sequences=sums((8, 8), (7, 7), (1, 1)))
-    assert found.matrix_flops == 4 * 8 * 2 * (36 + 28 + 1)
-    assert found.assumption == ""
+@pytest.mark.parametrize("name", PACKED)
+def test_packed_sequences(name):
+    (q, k, *sizes), options, meeting, assumption = PACKED[name]
+    found = varlen(q, k, k, *sizes, **options)
+    assert (found.matrix_flops, found.assumption) == (4 * 8 * q.shape[1] * meeting, assumption)
+    assert found.bytes_read == q.nbytes + 2 * k.nbytes + 2 * 4 * 4
 
 
 @pytest.mark.parametrize("other", [sums((9, 9), (8, 8)), sums((4, 90), (2, 2)), sums((1, 1), (1, 1), (1, 1), (1, 1)), sums()])
@@ -165,64 +122,54 @@ TOKEN = 2 * 2 * 2 * 8  # bytes of a token's keys and values
 TABLE = tensor(3, 10, dtype="int32")
 
 
-def test_a_decode_step_of_recorded_lengths_reads_the_tokens_that_it_sees():
-    q, known = tensor(3, 4, 8, dtype=HALF), sums((1, 33), (1, 90), (1, 5))
-    found = varlen(q, CACHE, CACHE, 3, 1, 90, pages=TABLE, used=tensor(3, dtype="int32"), sequences=known)
-    assert found.matrix_flops == 4 * 8 * 4 * 128
-    assert found.bytes_read == 2 * 3 * 4 * 8 + 128 * TOKEN + 2 * 4 * 4 + 3 * 4
-    assert found.assumption == ""
+STEP_OF_3 = sums((1, 33), (1, 90), (1, 5))
 
 
-def test_a_padded_batch_has_the_tokens_of_the_mark():
-    q, known = tensor(8, 4, 8, dtype=HALF), sums((1, 33), (1, 90), (1, 5))
-    table = tensor(8, 10, dtype="int32")
-    found = varlen(q, CACHE, CACHE, 8, 1, 90, pages=table, sequences=known)
-    assert found.matrix_flops == 4 * 8 * 4 * 128
-    assert found.bytes_written == 3 * 4 * (2 * 8 + 4)
+def queries(tokens):
+    return tensor(tokens, 4, 8, dtype=HALF)
 
 
-def test_tables_of_a_captured_graph_have_room_for_more_sequences():
-    q, known = tensor(3, 4, 8, dtype=HALF), sums((1, 33), (1, 90), (1, 5))
-    found = varlen(q, CACHE, CACHE, 64, 1, 131072, pages=tensor(64, 8192, dtype="int32"))
-    assert (found.matrix_flops, found.assumption) == (4 * 8 * 4 * 3, NEW_ONLY)
-    assert (
-        varlen(q, CACHE, CACHE, 64, 1, 131072, pages=tensor(64, 8192, dtype="int32"), sequences=known).matrix_flops == 4 * 8 * 4 * 128
+def table(sequences, pages=10):
+    return tensor(sequences, pages, dtype="int32")
+
+
+# Queries, the arguments of their sequences; the pairs of every head, the tokens that are read from the cache, what is assumed.
+CACHED = {
+    "recorded lengths": ((3, 3, 1, 90), {"sequences": STEP_OF_3}, 128, 128, ""),
+    "a query that sees all keys needs no mask": ((3, 3, 1, 90), {"sequences": STEP_OF_3, "causal": False}, 128, 128, ""),
+    "a padded batch has the tokens of the mark": ((8, 8, 1, 90), {"sequences": STEP_OF_3}, 128, None, ""),
+    "tables of a captured graph have room for more sequences": ((3, 64, 1, 131072), {"pages": table(64, 8192)}, 3, None, NEW_ONLY),
+    "and take the lengths of the step": ((3, 64, 1, 131072), {"pages": table(64, 8192), "sequences": STEP_OF_3}, 128, 128, ""),
+    "a window reads no more": ((2, 2, 1, 40), {"left": 7, "sequences": sums((1, 40), (1, 40))}, 2 * 8, 2 * 8, WINDOW),
+    "without a mark all are as long as the longest": ((3, 3, 1, 90), {}, 270, 270, LONGEST),
+    "the longest length of the model says nothing": ((3, 3, 1, 131072), {"pages": table(3, 8192)}, 3, None, NEW_ONLY),
+    "prompts without a prefix": ((60, 3, 20, 20), {}, 3 * 210, 60, ""),
+}
+
+
+@pytest.mark.parametrize("name", CACHED)
+def test_paged_caches(name):
+    (tokens, sequences, *longest), options, meeting, read, assumption = CACHED[name]
+    found = varlen(queries(tokens), CACHE, CACHE, sequences, *longest, **{"pages": table(sequences), **options})
+    assert (found.matrix_flops, found.assumption) == (4 * 8 * 4 * meeting, assumption)
+    if read is not None:
+        assert found.bytes_read == 2 * tokens * 4 * 8 + read * TOKEN + 2 * 4 * (sequences + 1)
+
+
+def test_a_padded_batch_writes_the_rows_of_its_tokens_and_lengths_used_are_read():
+    padded = varlen(queries(8), CACHE, CACHE, 8, 1, 90, pages=table(8), sequences=STEP_OF_3)
+    assert padded.bytes_written == 3 * 4 * (2 * 8 + 4)
+    plain, used = (
+        varlen(queries(3), CACHE, CACHE, 3, 1, 90, pages=TABLE, used=one, sequences=STEP_OF_3)
+        for one in (None, tensor(3, dtype="int32"))
     )
+    assert used.bytes_read - plain.bytes_read == 3 * 4
 
 
 def test_a_part_of_a_step_that_is_not_causal_does_not_take_its_lengths():
     """Attention to a common prefix: all queries see all of it."""
-    q, known = tensor(20, 4, 8, dtype=HALF), sums((10, 40), (10, 40))
-    args = (q, CACHE, CACHE, 2, 10, 30)
+    args, known = (queries(20), CACHE, CACHE, 2, 10, 30), sums((10, 40), (10, 40))
     assert varlen(*args, causal=False, pages=TABLE, sequences=known) == varlen(*args, causal=False, pages=TABLE)
-
-
-def test_a_window_over_a_cache_reads_no_more_than_the_window():
-    q, known = tensor(2, 4, 8, dtype=HALF), sums((1, 40), (1, 40))
-    found = varlen(q, CACHE, CACHE, 2, 1, 40, left=7, pages=tensor(2, 10, dtype="int32"), sequences=known)
-    assert found.matrix_flops == 4 * 8 * 4 * 2 * 8
-    assert found.bytes_read == 2 * 2 * 4 * 8 + 2 * 8 * TOKEN + 2 * 3 * 4
-    assert found.assumption == WINDOW
-
-
-def test_without_a_mark_every_sequence_is_as_long_as_the_longest():
-    q = tensor(3, 4, 8, dtype=HALF)
-    found = varlen(q, CACHE, CACHE, 3, 1, 90, pages=TABLE)
-    assert (found.matrix_flops, found.assumption) == (4 * 8 * 4 * 3 * 90, LONGEST)
-    assert found.bytes_read == 2 * 3 * 4 * 8 + 270 * TOKEN + 2 * 4 * 4
-
-
-def test_a_longest_length_that_no_cache_holds_says_nothing():
-    """A captured graph is given the longest length of the model."""
-    q = tensor(3, 4, 8, dtype=HALF)
-    found = varlen(q, CACHE, CACHE, 3, 1, 131072, pages=tensor(3, 8192, dtype="int32"))
-    assert (found.matrix_flops, found.assumption) == (4 * 8 * 4 * 3, NEW_ONLY)
-
-
-def test_prompts_without_a_prefix_are_exact_where_all_are_as_long_as_the_longest():
-    q = tensor(3 * 20, 4, 8, dtype=HALF)
-    found = varlen(q, CACHE, CACHE, 3, 20, 20, pages=TABLE)
-    assert (found.matrix_flops, found.assumption) == (4 * 8 * 4 * 3 * 210, "")
 
 
 def test_appended_keys_are_written_and_not_read_from_the_cache():
@@ -230,8 +177,7 @@ def test_appended_keys_are_written_and_not_read_from_the_cache():
     q, cache, new = tensor(2, 1, 4, 8, dtype=HALF), tensor(2, 64, 2, 8, dtype=HALF), tensor(2, 1, 2, 8, dtype=HALF)
     args = (q, cache, cache, new, new, tensor(2, dtype="int32"), *[None] * 7, 0.3, True, -1, -1, 0.0, False, 0)
     found = work("_vllm_fa2_C::fwd_kvcache", *args, sequences=sums((1, 30), (1, 11)))
-    assert found.matrix_flops == 4 * 8 * 4 * 41
-    assert found.bytes_read == 2 * 2 * 4 * 8 + (41 - 2) * TOKEN + 2 * TOKEN + 2 * 4
+    assert (found.matrix_flops, found.bytes_read) == (4 * 8 * 4 * 41, 2 * 2 * 4 * 8 + (41 - 2) * TOKEN + 2 * TOKEN + 2 * 4)
     assert found.bytes_written == 2 * 4 * (2 * 8 + 4) + 2 * TOKEN
     assert work("_vllm_fa2_C::fwd_kvcache", *args).assumption == LONGEST
 
@@ -282,8 +228,7 @@ STEP = {"cum_q": ends(3), "used": tensor(3, dtype="int32"), "max_q": 1, "max_k":
 def test_every_version_of_flash_attention_3_counts_alike(name, middle, end):
     q = tensor(3, 4, 8, dtype=HALF)
     found = work(name, *three(q, CACHE, CACHE, **STEP, middle=middle, end=end), sequences=sums((1, 33), (1, 90), (1, 5)))
-    assert found.matrix_flops == 4 * 8 * 4 * 128
-    assert found.bytes_read == 2 * 3 * 4 * 8 + 128 * TOKEN + 4 * 4 + 3 * 4
+    assert (found.matrix_flops, found.bytes_read) == (4 * 8 * 4 * 128, 2 * 3 * 4 * 8 + 128 * TOKEN + 4 * 4 + 3 * 4)
     assert found.bytes_written == 3 * 4 * (2 * 8 + 4)
 
 
@@ -305,8 +250,7 @@ def test_8_bit_inputs_multiply_in_8_bits_and_give_16():
         *three(q, cache, cache, **STEP, end=(0, 0.0, False, None, 0, None, 0)),
         sequences=sums((1, 33), (1, 90), (1, 5)),
     )
-    assert found.precision == "fp8"
-    assert found.bytes_read == 3 * 4 * 8 + 128 * TOKEN // 2 + 4 * 4 + 3 * 4
+    assert (found.precision, found.bytes_read) == ("fp8", 3 * 4 * 8 + 128 * TOKEN // 2 + 4 * 4 + 3 * 4)
     assert found.bytes_written == 3 * 4 * (2 * 8 + 4)
 
 
@@ -414,30 +358,21 @@ def cached(queries, sequences, longest_query, longest_key, pages, known):
     )  # fmt: skip
 
 
-def test_a_call_for_the_keys_after_a_common_prefix_does_not_take_the_lengths_of_the_step():
-    """Four decodes of 1000 keys, of which 800 are a common prefix that another call sees."""
-    found = cached(4, 4, 1, 200, 14, sums(*[(1, 1000)] * 4))
-    assert (found.matrix_flops, found.assumption) == (4 * 8 * 64 * 800, LONGEST)
+DECODES, PROMPT = sums(*[(1, 1000)] * 4), sums((8, 8))
 
 
-def test_attention_in_chunks_does_not_take_the_lengths_of_the_step():
-    """The last 100 of 1000 tokens; 232 keys since the chunk before: 133 + ... + 232 pairs."""
-    found = cached(100, 1, 100, 232, 15, sums((100, 1000)))
-    assert (found.matrix_flops, found.assumption) == (4 * 8 * 64 * 18250, LONGEST)
-
-
-def test_a_list_of_pages_bounds_the_lengths_of_the_step():
-    found = cached(4, 4, 1, MISSING, 14, sums(*[(1, 1000)] * 4))
-    assert (found.matrix_flops, found.assumption) == (4 * 8 * 64 * 4 * 14 * 16, LONGEST)
-    assert cached(4, 4, 1, MISSING, 63, sums(*[(1, 1000)] * 4)).matrix_flops == 4 * 8 * 64 * 4000
-
-
-def test_a_decode_does_not_take_the_lengths_of_a_prefill_of_as_many_tokens():
-    decodes = cached(8, 8, 1, 900, 57, sums(*[(1, 900)] * 8))
-    assert (decodes.matrix_flops, decodes.assumption) == (4 * 8 * 64 * 7200, "")
-    assert cached(8, 8, 1, 900, 57, sums((8, 8))).assumption == LONGEST
-    assert cached(8, 1, 8, 8, 1, sums((8, 8))).matrix_flops == 4 * 8 * 64 * 36
-
-
-def test_a_graph_captured_with_one_token_a_sequence_takes_the_lengths_of_its_replay():
-    assert cached(4, 4, 1, 1, 64, sums(*[(1, 1000)] * 4)).matrix_flops == 4 * 8 * 64 * 4000
+@pytest.mark.parametrize(
+    ("call", "known", "pairs", "assumption"),
+    [
+        # keys after a common prefix of 800, which another call sees; the last 100 of 1000 tokens, 232 keys since the chunk before
+        ((4, 4, 1, 200, 14), DECODES, 800, LONGEST), ((100, 1, 100, 232, 15), sums((100, 1000)), sum(range(133, 233)), LONGEST),
+        # a list of pages bounds the lengths of the step
+        ((4, 4, 1, MISSING, 14), DECODES, 4 * 14 * 16, LONGEST), ((4, 4, 1, MISSING, 63), DECODES, 4000, ""),
+        # a decode, a prefill of as many tokens, and a graph that was captured with one token a sequence
+        ((8, 8, 1, 900, 57), sums(*[(1, 900)] * 8), 7200, ""), ((8, 8, 1, 900, 57), PROMPT, 7200, LONGEST),
+        ((8, 1, 8, 8, 1), PROMPT, 36, ""), ((4, 4, 1, 1, 64), DECODES, 4000, ""),
+    ],
+)  # fmt: skip
+def test_a_call_takes_the_lengths_of_the_step_only_where_they_can_be_its_own(call, known, pairs, assumption):
+    found = cached(*call, known)
+    assert (found.matrix_flops, found.assumption) == (4 * 8 * 64 * pairs, assumption)

@@ -65,11 +65,3 @@ def test_fractional_pooling_reads_at_most_its_windows():
     # two windows of 3 at the borders of 9: six of nine positions, and no random number
     assert work("fractional_max_pool2d", tensor(1, 3, 9, 9), (3, 3), (2, 2), samples) == Work(0, 108, 432, 144, "fp32")
     assert work("fractional_max_pool2d", tensor(1, 3, 9, 9), (3, 3), (2, 3), samples).bytes_read == 4 * 3 * 6 * 9 + 24
-
-
-def test_unpooling_moves():
-    found = work("max_unpool2d", tensor(2, 3, 4, 4), tensor(2, 3, 4, 4, dtype="int64"), (8, 8))
-    assert found == Work(bytes_read=12 * 96, bytes_written=4 * 384)
-    assert (
-        work("max_unpool3d", tensor(2, 4, 4, 4), tensor(2, 4, 4, 4, dtype="int64"), (8, 8, 8), (2,) * 3, (0,) * 3).bytes_written == 4096
-    )

@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.nn.utils.rnn import pack_padded_sequence
 from torch.ops import aten
 
 from rooflines.profiler.dispatch.recorder import record
@@ -36,33 +35,6 @@ def test_masks_select_what_their_values_say():
     assert count(call.signature).reason == "number of positions not recorded"
     call, found = only(lambda: torch.nonzero_static(MASK, size=7))
     assert found.work == count(call.signature).work == Work(bytes_read=12, bytes_written=7 * 2 * 8)
-
-
-def test_masked_scatter_keeps_the_rest():
-    values = torch.rand(20)
-    for step in (lambda: MATRIX.masked_scatter(MASK, values), lambda: MATRIX.clone().masked_scatter_(MASK, values)):
-        work = [count(call.signature).work for call in record(step, None).calls][-1]
-        assert work == Work(bytes_read=48 + 12 + 48, bytes_written=48)  # no more values than places
-    broadcast = count(Signature("aten::masked_scatter", (TensorArg((4,)), TensorArg((3, 4), "bool"), TensorArg((5,)))))
-    assert broadcast.work == Work(bytes_read=16 + 12 + 20, bytes_written=48)
-    back = count(Signature("aten::masked_scatter_backward", (TensorArg((3, 4)), TensorArg((3, 4), "bool"), (20,))))
-    assert back.work == Work(bytes_read=48 + 12, bytes_written=80)
-
-
-@given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4), first=st.booleans())
-@settings(deadline=None, max_examples=20)
-def test_packing_takes_what_lies_in_the_sequences(lengths, first):
-    steps, ordered = max(lengths), torch.tensor(sorted(lengths, reverse=True))
-    padded = torch.rand((len(lengths), steps, 3) if first else (steps, len(lengths), 3))
-    packing = [
-        (call, count(call.signature, outputs=call.outputs))
-        for call in record(lambda: pack_padded_sequence(padded, ordered, batch_first=first), None).calls
-        if call.signature.name == "aten::_pack_padded_sequence"
-    ]
-    ((call, found),) = packing
-    inside = 4 * 3 * sum(lengths)
-    assert found.work == Work(bytes_read=inside + 8 * len(lengths), bytes_written=inside + 8 * steps)
-    assert count(call.signature).kind == "composite"  # in a trace the operators inside are counted
 
 
 @given(lengths=st.lists(st.integers(0, 5), min_size=1, max_size=4))

@@ -14,7 +14,7 @@ from rooflines.roofline.analysis import CATEGORIES
 from rooflines.roofline.formulas import CallCount, Work, count, formula
 from rooflines.roofline.formulas.counter import registered
 from rooflines.roofline.formulas.registry import FORMULAS
-from tests.roofline.formulas.helpers import tensor
+from tests.roofline.formulas.by_hand import tensor
 
 
 def test_categories_are_those_of_the_analysis():
@@ -100,19 +100,10 @@ def test_shapes_that_were_not_recorded_are_unknown_not_zero():
         assert "not recorded" in outcome.reason, name
 
 
-def test_an_index_is_counted_only_when_its_output_is_known():
-    gather = Signature("aten::index", (tensor(169, 16), None))
-    assert count(gather) == CallCount("unknown", None, "copy", "index shapes not recorded")
-    # swin's relative position bias: 49 * 49 rows of a table of 169; the table has fewer bytes than the result
-    assert count(gather, output_bytes=4 * 2401 * 16).work == Work(bytes_read=4 * 169 * 16, bytes_written=4 * 2401 * 16)
-
-
-def test_a_list_takes_its_item_size_from_what_was_allocated():
-    join = Signature("aten::cat", ((tensor(2, 3), tensor(2, 5)), 1))
-    assert count(join).work == Work(bytes_read=4 * 16, bytes_written=4 * 16)  # float32 where nothing tells
-    assert count(join, output_bytes=2 * 16).work == Work(bytes_read=2 * 16, bytes_written=2 * 16)
-    assert count(join, output_bytes=512).work == Work(bytes_read=4 * 16, bytes_written=4 * 16)  # rounded up by the allocator
-    assert count(Signature("aten::cat", ((), MISSING)), output_bytes=64).work == Work(bytes_read=64, bytes_written=64)
+def test_only_what_works_on_one_element_is_counted_without_arguments():
+    works = {name: count(Signature(name, ())).work for name in registered()}
+    one_element = {"aten::_amp_update_scale", "aten::_amp_update_scale_", "aten::scalar_tensor"}
+    assert {name for name, work in works.items() if work not in (None, Work())} == one_element
 
 
 anything = st.deferred(
@@ -129,7 +120,7 @@ anything = st.deferred(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.sampled_from(sorted(registered())), st.lists(anything, max_size=12), st.none() | st.integers(-1, 2**40))
 def test_no_signature_makes_it_raise(name, arguments, output_bytes):
     outcome = count(Signature(name, tuple(arguments)), output_bytes)

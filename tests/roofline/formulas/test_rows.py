@@ -65,6 +65,8 @@ def test_arguments_are_values_and_lists_of_tensors_add_up():
         work(row, (LEFT,))
     with pytest.raises(NotCounted, match="invalid size"):
         work(row, (LEFT,), 0)
+    with pytest.raises(NotCounted, match="shapes not recorded"):
+        work(Row("read x", other="x[2]"), LEFT)
 
 
 def test_steps_hints_and_an_assumption_that_depends_on_the_call():

@@ -10,13 +10,10 @@ import rooflines
 from rooflines.errors import UsageError
 from rooflines.profiler.compiled.inductor_cache import read_cache
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.profiler.trace.tree import tree
-from rooflines.roofline.attribution.own import own
 from rooflines.roofline.formulas import count
 from rooflines.roofline.resolvers.cached_kernels import count_cached
-from rooflines.roofline.resolvers.count import count as count_calls
-from rooflines.roofline.resolvers.counts import Known
-from tests.traces import kernel, launch, op, trace
+from tests.roofline.rooms import attributed
+from tests.traces import kernel, launch, op
 
 DATA = Path(__file__).parents[2] / "data" / "inductor"
 NORM = "triton_per_fused_native_layer_norm_0"
@@ -85,8 +82,7 @@ NORM_CALL = {
 
 
 def divided(cache, *events):
-    found = trace(*events)
-    return own(count_calls(tree(found), Known(inductor_cache=cache)))
+    return attributed(*events, inductor_cache=cache)
 
 
 def test_a_trace_is_counted_with_the_cache(cache):

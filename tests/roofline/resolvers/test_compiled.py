@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from rooflines.profiler.compiled.records import Access, Buffer, CompiledCode, Graph, Kernel
 from rooflines.profiler.trace.signature import Signature, StoredCall, TensorArg
-from rooflines.profiler.trace.tree import BACKWARD, FORWARD, module_annotation, tree
-from rooflines.roofline.attribution.own import own
-from rooflines.roofline.resolvers.count import count as count_calls
-from rooflines.roofline.resolvers.counts import Known
-from tests.traces import add, kernel, launch, mm, op, span, trace
+from rooflines.profiler.trace.tree import BACKWARD, FORWARD, module_annotation
+from tests.roofline.rooms import attributed, divided
+from tests.traces import add, kernel, launch, mm, op, span
 
 N = 100
 X = TensorArg((N,), "float32", (1,))
@@ -40,9 +38,7 @@ def region(ts, dur, name="0/0", **more):
 
 
 def divide(code, *events):
-    result = own(count_calls(tree(trace(*events)), Known(code=code)))
-    parts = [row.time_ns for row in result.rows] + [gap.time_ns for gap in result.gaps]
-    assert sum(parts) + result.idle_ns - result.overlap_ns == result.span_ns
+    result = divided(*events, code=code)
     return result, result.calls
 
 
@@ -76,8 +72,7 @@ def test_a_kernel_has_its_facts_and_what_is_around_it_dispatches():
 
 
 def test_without_facts_it_stays_unknown_with_a_reason():
-    found = trace(region(10, 100), op("graph_0_cpp_fused_relu_0", 20, 60))
-    reasons = gaps(own(count_calls(tree(found))))
+    reasons = gaps(attributed(region(10, 100), op("graph_0_cpp_fused_relu_0", 20, 60)))
     assert "traces do not record its arguments" in reasons["graph_0_cpp_fused_relu_0"]
     assert "not compiled by inductor in this recording" in reasons["Torch-Compiled Region: 0/0"]
 

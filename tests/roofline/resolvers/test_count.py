@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from rooflines.profiler.trace.reader import read
 from rooflines.profiler.trace.tree import tree
 from rooflines.roofline.resolvers.count import RESOLVERS, count
-from rooflines.roofline.resolvers.counts import Known, Variant, count_signatures
+from rooflines.roofline.resolvers.counts import Known, count_signatures
+from tests.roofline.real import DATA
+from tests.roofline.rooms import read
 
-TRACE = Path(__file__).parents[2] / "data" / "traces" / "resnet50_v100_training_2021_schema.json.gz"
+TRACE = DATA / "resnet50_v100_training_2021_schema.json.gz"
 
 
 @pytest.fixture(scope="module")
@@ -39,20 +38,6 @@ def test_fewer_calls_are_unknown_with_every_call_that_was_resolved(counted):
         return int(counts.where(lambda variant: variant.count.kind == "unknown").sum())
 
     assert unknown(count(counted.calls, counted.known)) < unknown(counted) / 2
-
-
-def test_recounted_groups_leave_other_events_as_they_were(counted):
-    counts = counted
-    (event, *_) = np.flatnonzero(counts.of_event >= 0)
-    found = counts.recounted([(np.array([event]), Variant(counts.variants[0].signature, counts.variants[0].count, "a test"))])
-    assert found.variants[found.of_event[event]].inferred == "a test"
-    others = np.arange(len(counts.of_event)) != event
-    assert np.array_equal(found.of_event[others], counts.of_event[others])
-
-
-def test_an_event_that_is_no_operator_passes_no_test(counted):
-    counts = counted
-    assert not counts.where(lambda _: True)[counts.of_event < 0].any()
 
 
 def test_what_a_resolver_needs_comes_before_it():

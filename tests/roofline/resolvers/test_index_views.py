@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 import torch
 
-import rooflines
-from rooflines.profiler.trace.reader import parse_trace
-from rooflines.profiler.trace.tree import tree
-from rooflines.roofline.attribution.own import own
-from rooflines.roofline.resolvers.count import count as count_calls
+from tests.roofline.real import named
+from tests.roofline.rooms import attributed
 
-TRACES = Path(__file__).parents[2] / "data" / "traces"
 ROWS, COLUMNS, DEPTH = 61, 47, 19
 FIRST, SECOND, THIRD = torch.tensor([3, 46, 3, 0, 17]), torch.tensor([[2], [46], [9]]), torch.tensor([1, 18, 7, 7])
 MASK = torch.rand(ROWS, COLUMNS, generator=torch.Generator().manual_seed(0)) > 0.9
@@ -36,8 +29,7 @@ def recorded(tmp_path, run):
     with torch.profiler.profile(record_shapes=True) as profiler:
         run()
     profiler.export_chrome_trace(str(tmp_path / "trace.json"))
-    trace = parse_trace(json.dumps(json.loads((tmp_path / "trace.json").read_text())).encode())
-    return own(count_calls(tree(trace)))
+    return attributed(of=tmp_path / "trace.json")
 
 
 def index_bytes(index):
@@ -89,7 +81,7 @@ def test_positions_and_elements_that_a_mask_selects_are_known_from_the_view_of_t
 
 
 def test_weights_of_experts_that_a_gpu_selects_by_index():
-    analysis = rooflines.analyze(TRACES / "moe_b300_inference.json.gz")
+    analysis = named("moe_b300_inference")
     selected = [row for row in analysis.operators if row.name == "aten::index"]
     # 16 tokens with 2 experts each, of 64 matrices in bf16: 32 matrices are read and written.
     sizes = {"64x512x1024": 512 * 1024, "64x1024x512": 1024 * 512}

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-import rooflines
-from rooflines.profiler.trace.tree import tree
-from rooflines.roofline.attribution.own import own
-from rooflines.roofline.resolvers.count import count as count_calls
-from tests.traces import add, kernel, launch, op, span, trace
+from tests.roofline.real import named
+from tests.roofline.rooms import divided
+from tests.traces import add, kernel, launch, op, span
 
-TRACES = Path(__file__).parents[2] / "data" / "traces"
 MATMUL = "_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def b200():
-    return rooflines.analyze(TRACES / "gpt-oss_b200_prefill.json.gz")
+    return named("gpt-oss_b200_prefill")
 
 
 def test_all_kernels_below_a_mixture_of_experts_are_counted(b200):
@@ -56,16 +51,8 @@ def moe(ts, at=1):
     )  # fmt: skip
 
 
-def divide(*events):
-    found = trace(*events)
-    result = own(count_calls(tree(found)))
-    parts = [row.time_ns for row in result.rows] + [gap.time_ns for gap in result.gaps]
-    assert sum(parts) + result.idle_ns - result.overlap_ns == result.span_ns
-    return result
-
-
 def test_a_launch_owns_the_time_of_its_kernel_and_others_stay_with_the_operator():
-    result = divide(*moe(0), launch(12, 2, 2), kernel("mystery", 40, 7, 2))
+    result = divided(*moe(0), launch(12, 2, 2), kernel("mystery", 40, 7, 2))
     (row,) = (row for row in result.rows if row.count.work.matrix_flops)
     assert row.signature.name == "grouped GEMM bf16 x mxfp4 16x128x256 (triton_kernels)"
     assert (row.count.work.matrix_flops, row.time_ns) == (2 * 8 * 64 * 32, 5000)
@@ -74,24 +61,24 @@ def test_a_launch_owns_the_time_of_its_kernel_and_others_stay_with_the_operator(
 
 
 def test_two_calls_with_the_same_sizes_are_one_row():
-    (row,) = (row for row in divide(*moe(0, 1), *moe(100, 2)).rows if row.count.work.matrix_flops)
+    (row,) = (row for row in divided(*moe(0, 1), *moe(100, 2)).rows if row.count.work.matrix_flops)
     assert row.calls == 2
 
 
 def test_a_kernel_below_a_counted_operator_is_that_operators():
-    (row,) = divide(add(0, 10), launch(2, 2, 1), kernel(MATMUL, 20, 5, 1)).rows
+    (row,) = divided(add(0, 10), launch(2, 2, 1), kernel(MATMUL, 20, 5, 1)).rows
     assert row.signature.name == "aten::add"
 
 
 def test_a_kernel_launched_from_python_has_the_module_around_the_launch():
-    result = divide(span("nn.Module: mlp (MLP)", 0, 50), *moe(2)[1:])
+    result = divided(span("nn.Module: mlp (MLP)", 0, 50), *moe(2)[1:])
     (row,) = (row for row in result.rows if row.count.work.matrix_flops)
     assert row.module == 0
-    (gap,) = divide(span("nn.Module: mlp (MLP)", 0, 50), launch(2, 2, 1), kernel("mystery", 60, 5, 1)).gaps
+    (gap,) = divided(span("nn.Module: mlp (MLP)", 0, 50), launch(2, 2, 1), kernel("mystery", 60, 5, 1)).gaps
     assert (gap.name, gap.module) == ("mystery", 0)
 
 
 def test_kernels_of_compiled_code_without_operators_have_their_own_names():
-    result = divide(op("CompiledFunction", 0, 20), launch(2, 2, 1), launch(6, 2, 2), kernel("one", 30, 5, 1), kernel("two", 40, 6, 2))
+    result = divided(op("CompiledFunction", 0, 20), launch(2, 2, 1), launch(6, 2, 2), kernel("one", 30, 5, 1), kernel("two", 40, 6, 2))
     assert {(gap.name, gap.time_ns) for gap in result.gaps} == {("one", 5000), ("two", 6000)}
     assert {gap.reason for gap in result.gaps} == {"launched by torch.compile, which recorded none of its arguments"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.roofline.resolvers.test_related_calls import reasons, rows
+from tests.roofline.rooms import attributed
 from tests.traces import add, op
 
 NODE = "torch::autograd::CppNode<SplitLookupFunction_rowwise_adagrad_Op>"
@@ -40,12 +41,10 @@ def test_a_node_updates_what_its_forward_call_looked_up():
 
 
 def test_several_calls_between_two_numbers_are_paired_in_order():
-    calls = lookup(10, 24, 7), lookup(30, 36, 7)
-    found = rows(numbered(0, 5), *calls, numbered(50, 7), node(60, [7, 40], 6), node(80, [7, 20], 5))
-    assert found[NODE].calls == 1
-    results = {
-        row.count.work.bytes_read for row in _all(numbered(0, 5), *calls, numbered(50, 7), node(60, [7, 40], 6), node(80, [7, 20], 5))
-    }
+    calls = numbered(0, 5), lookup(10, 24, 7), lookup(30, 36, 7), numbered(50, 7)
+    found = attributed(*calls, node(60, [7, 40], 6), node(80, [7, 20], 5)).rows
+    assert {row.calls for row in found if row.signature.name == NODE} == {1}
+    results = {row.count.work.bytes_read for row in found}
     first = 7 * 20 * 4 + 24 * 8 + 15 * 8 + 24 * 10 * 4 + 24 * 4
     second = 7 * 40 * 4 + 36 * 8 + 15 * 8 + 36 * 20 * 4 + 36 * 4
     assert {first, second} <= results
@@ -59,16 +58,6 @@ def test_the_gradient_shows_how_many_tokens_a_layer_gathered():
     assert found["_LayerNormLinearBackward"].count.work.matrix_flops == 245_760
     assert found["_LayerNormLinear"].count.work.matrix_flops == 122_880
     assert found["_LayerNormLinear"].inferred == "output from its backward call"
-
-
-def _all(*events):
-    from rooflines.profiler.trace.tree import tree
-    from rooflines.roofline.attribution.own import own
-    from rooflines.roofline.resolvers.count import count as count_calls
-    from tests.traces import trace
-
-    found = trace(*events)
-    return own(count_calls(tree(found))).rows
 
 
 @pytest.mark.parametrize(

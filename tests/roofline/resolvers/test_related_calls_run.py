@@ -9,10 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from rooflines.profiler.trace.reader import parse_trace
-from rooflines.profiler.trace.tree import tree
-from rooflines.roofline.attribution.own import own
-from rooflines.roofline.resolvers.count import count as count_calls
+from tests.roofline.rooms import attributed
 
 
 class Block(nn.Module):
@@ -41,8 +38,7 @@ def network():
 
 def work(document):
     """Calls, matrix FLOPs, other FLOPs and bytes of each operator with these shapes; which of them were inferred; what has no count."""
-    trace = parse_trace(json.dumps(document).encode())
-    found = own(count_calls(tree(trace)))
+    found = attributed(*document["traceEvents"])
     sums, inferred = {}, set()
     for row in found.rows:
         key = row.signature.name, row.signature.shapes()

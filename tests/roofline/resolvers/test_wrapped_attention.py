@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rooflines.profiler.trace.reader import read
 from rooflines.profiler.trace.tree import tree
 from rooflines.roofline.resolvers.count import count as count_calls
 from tests.roofline.formulas.traces import record_trace
+from tests.roofline.rooms import read
 from tests.traces import mm, op, trace
 
 

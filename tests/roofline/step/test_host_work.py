@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from rooflines.pipeline.reading import analyze_trace
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.idle import idle_causes
-from rooflines.profiler.trace.tree import tree
-from rooflines.roofline.attribution.own import own
-from rooflines.roofline.resolvers.count import count as count_calls
 from rooflines.roofline.step.host_work import host_work, is_compiled, recomputation, synchronisations
+from tests.roofline.real import named
+from tests.roofline.rooms import attributed, frame, runtime
 from tests.traces import add, kernel, launch, op, span, trace
-
-DATA = Path(__file__).parents[2] / "data" / "traces"
-
-
-def frame(name, ts, dur, tid=1):
-    return {"ph": "X", "cat": "python_function", "name": name, "pid": 7, "tid": tid, "ts": ts, "dur": dur, "args": {}}
-
-
-def runtime(name, ts, dur, correlation=0):
-    return {**launch(ts, dur, correlation), "name": name}
 
 
 def explained(*events):
     """The waits and the work of the host in a trace of these events."""
-    made = trace(*events)
-    calls = tree(made)
-    found = own(count_calls(calls))
-    causes = idle_causes(calls, intervals.subtract(found.window, found.busy))
+    found = attributed(*events)
+    causes = idle_causes(found.calls, intervals.subtract(found.window, found.busy))
     return synchronisations(found, causes), host_work(found, causes["host_bound"])
 
 
@@ -115,14 +99,13 @@ def test_functions_that_launch_nothing_are_work_of_the_host():
 def test_long_calls_of_the_runtime_and_stretches_without_any_are_told_apart():
     _, work = explained(*step(op("aten::empty", 200, 1600), runtime("cudaModuleLoad", 210, 1500)))
     kinds = {one.kind: one for one in work}
-    assert kinds["runtime"].name == "cudaModuleLoad"
-    assert kinds["runtime"].idle_s == pytest.approx(1500e-6)
+    assert (kinds["runtime"].name, kinds["runtime"].idle_s) == ("cudaModuleLoad", pytest.approx(1500e-6))
     assert kinds["unrecorded"].idle_s == pytest.approx((3090 - 1800) * 1e-6)
 
 
 def recomputing(*more):
     """A block that runs forward, and again inside the node of its checkpoint."""
-    made = trace(
+    made = attributed(
         add(0, 10, seq=1),
         launch(2, 3, 1),
         kernel("forward", 20, 10, 1),
@@ -136,14 +119,12 @@ def recomputing(*more):
         kernel("gradient", 160, 10, 3),
         *more,
     )
-    calls = tree(made)
-    return recomputation(own(count_calls(calls)))
+    return recomputation(made)
 
 
 def test_a_forward_pass_inside_the_backward_pass_is_recomputation():
     found = recomputing()
-    assert (found.calls, found.operators) == (1, ("aten::add",))
-    assert found.time_s == pytest.approx(12e-6)
+    assert (found.calls, found.operators, found.time_s) == (1, ("aten::add",), pytest.approx(12e-6))
 
 
 def test_gradients_of_gradients_are_not():
@@ -152,11 +133,11 @@ def test_gradients_of_gradients_are_not():
 
 def test_real_traces_without_checkpointing_recompute_nothing():
     for name in ("resnet50_v100_training_2021_schema", "nccl_collectives", "toy_mi250_training", "dlrm_8ranks/rank0"):
-        assert analyze_trace(DATA / f"{name}.json.gz")[1].recomputation is None
+        assert named(name).recomputation is None
 
 
 def test_a_real_wait_has_its_line():
-    waits = analyze_trace(DATA / "bert-small_h100_inference.json.gz")[1].synchronisations
+    waits = named("bert-small_h100_inference").synchronisations
     assert waits[0].operator == "aten::is_nonzero"
     assert waits[0].where == "transformers/modeling_attn_mask_utils.py(429): _prepare_4d_attention_mask_for_sdpa"
 

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 import pytest
 
-import rooflines
 from rooflines.profiler.records import Environment, LoaderAlone, Loading, RunFile, StepTimes, Workload
 from rooflines.roofline.advice.case import Case
 from rooflines.roofline.advice.host import load_faster
 from rooflines.roofline.analysis import Analysis, Input, Rate, StepDivision
 from rooflines.roofline.findings import find
 from rooflines.roofline.step.input_pipeline import feeding, host_fraction, limited_by
+from tests.roofline.real import named
 from tests.samples import analysis as sample
-
-TRACES = sorted((Path(__file__).parents[2] / "data" / "traces").rglob("*.json.gz"))
-LOADS = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
 def test_training_that_is_known_to_wait_for_its_loader():
     """The tutorial's ResNet-50: its batches are decoded in the main process."""
-    found = rooflines.analyze(next(path for path in TRACES if path.name.startswith("resnet50_v100")))
+    found = named("resnet50_v100_training_2021_schema")
     assert found.limited_by == "input"
     assert found.verdict.startswith("Input-bound: 33 % of the step")
     assert "Load the data ahead of the step" in [finding.title for finding in found.findings]
@@ -53,8 +48,7 @@ def test_rates_of_loader_and_step():
     found = feeding(facts(loaded(alone=alone)), None)
     assert (found.wait_s, found.delay_s, found.unit) == (0.04, 0.04, "images")
     assert found.wait_fraction == found.delay_fraction == pytest.approx(0.4)
-    assert found.loader_rate.per_s == pytest.approx(640)
-    assert found.loader_rate.ci95_per_s == pytest.approx((640, 640))
+    assert (found.loader_rate.per_s, found.loader_rate.ci95_per_s) == (pytest.approx(640), pytest.approx((640, 640)))
     assert (found.step_rate.per_s, found.step_rate.how) == (pytest.approx(32 / 0.06), "derived")
     measured = feeding(facts(loaded(alone=alone, resident_ns=(20_000_000,) * 3)), None)
     assert (measured.step_rate.per_s, measured.step_rate.how) == (pytest.approx(1600), "measured")
@@ -190,8 +184,7 @@ def test_a_long_wait_in_one_step_of_fifty_is_no_part_of_the_median_step():
     found = feeding(facts(loaded(waits), timed), None)
     assert (found.wait_s, found.wait_fraction) == pytest.approx((1e-3, 1 / 18))
     rare = found.rare_waits
-    assert (rare.steps, rare.of, rare.wait_s) == (1, 50, 0.15)
-    assert rare.fraction == pytest.approx(150 / (49 * 18 + 168))
+    assert (rare.steps, rare.of, rare.wait_s, rare.fraction) == (1, 50, 0.15, pytest.approx(150 / (49 * 18 + 168)))
 
 
 def test_waits_that_come_back_count():

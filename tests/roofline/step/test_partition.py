@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
-from pathlib import Path
 
 import msgspec
 import pytest
-from rich.console import Console
 
-import rooflines
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.profiler.records import Environment, Run, RunFile, StepTimes, Workload
-from rooflines.profiler.trace.tree import tree
-from rooflines.reports.render.terminal import print_page
-from rooflines.reports.views import run as view
 from rooflines.roofline.analysis import PARTS
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.attribution.device import NO_LAUNCH
-from rooflines.roofline.attribution.own import own
-from rooflines.roofline.resolvers.count import count as count_calls
 from rooflines.roofline.step.partition import Label, partition, whole_trace
-from tests.traces import add, kernel, launch, mm, op, span, trace
+from tests.roofline.real import named
+from tests.roofline.rooms import analyzed as foreign
+from tests.roofline.rooms import attributed, copied, frame, printed, runtime
+from tests.traces import add, kernel, launch, mm, op, span
 
-DATA = Path(__file__).parents[2] / "data" / "traces"
 SHEET = Source(kind="spec", detail="a data sheet")
 HBM = Ceiling(kind="memory", name="HBM", value=1e12, unit="B/s", source=SHEET, level="HBM", access="triad")
 VECTOR = Ceiling(kind="compute", name="fp32 vector", value=400e9, unit="FLOP/s", source=SHEET, precision="fp32", engine="vector")
@@ -40,9 +33,7 @@ FACTS = RunFile(
 
 def divided(*events):
     """What ``events`` are divided into, their attribution, and the labels of its rows by their categories."""
-    found = trace(*events)
-    calls = tree(found)
-    attribution = own(count_calls(calls))
+    attribution = attributed(*events)
     return partition(attribution, [Label("unknown", row.count.category) for row in attribution.rows]), attribution
 
 
@@ -63,32 +54,11 @@ def analyzed(directory, *events, facts=FACTS):
     return analyze(Run(directory=directory, facts=msgspec.structs.replace(facts, trace="t.pt.trace.json")))
 
 
-def analyze_trace(directory, *events):
-    """The analysis of a trace that somebody else recorded."""
-    path = directory / "foreign.pt.trace.json"
-    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": list(events)}))
-    return rooflines.analyze(path)
-
-
-def printed(analysis):
-    file = io.StringIO()
-    print_page(view.page(analysis), Console(file=file, width=100))
-    return " ".join(file.getvalue().split())
-
-
-def copy(name, ts, dur, correlation, **more):
-    return kernel(name, ts, dur, correlation, cat="gpu_memcpy", **more)
-
-
-def runtime(name, ts, dur, correlation=-1):
-    return {**launch(ts, dur, correlation), "name": name}
-
-
 # --- 1: work from before the recording ---------------------------------------------------------------------------------------------
 
 # Nothing launched a, b and c here; b runs into the first step, whose host waits for it. The step's own work begins at 30.
 MIDDLE = (
-    kernel("a", -40, 20, 3), kernel("b", -10, 40, 4), copy("Memcpy DtoD (Device -> Device)", -15, 5, 5),
+    kernel("a", -40, 20, 3), kernel("b", -10, 40, 4), copied("Memcpy DtoD (Device -> Device)", -15, 5, 5),
     span("ProfilerStep#5", 0, 100), runtime("cudaDeviceSynchronize", 1, 29), add(2, 6), launch(4, 2, 20), kernel("d", 30, 50, 20),
     span("ProfilerStep#6", 100, 100), add(105, 10), launch(110, 2, 21), kernel("e", 120, 50, 21),
 )  # fmt: skip
@@ -127,7 +97,7 @@ def test_on_its_own_stream_work_with_a_lower_number_is_earlier_even_while_others
     step begins when that has ended, at 30: 30 of d and 10 of e are left in it."""
     found, attribution = divided(
         span("ProfilerStep#5", 0, 100), launch(4, 2, 20), kernel("d", 10, 50, 20),
-        copy("Memcpy HtoD (Pinned -> Device)", 20, 10, 7, stream=9), launch(30, 2, 21), kernel("e", 70, 10, 21, stream=9),
+        copied("Memcpy HtoD (Pinned -> Device)", 20, 10, 7, stream=9), launch(30, 2, 21), kernel("e", 70, 10, 21, stream=9),
     )  # fmt: skip
     assert attribution.earlier_ns == 10_000
     assert attribution.windows.tolist() == [[30_000, 100_000]]
@@ -153,14 +123,6 @@ def test_a_last_mark_without_work_is_no_step(tmp_path):
     assert one.timeline == two.timeline
     assert two.totals.flops == 1000
     assert "Step marks not counted because no operator ran in them: 1." in two.notes
-
-
-def test_a_first_mark_without_work_is_no_step():
-    found, attribution = divided(
-        span("ProfilerStep#0", 0, 50), span("ProfilerStep#1", 50, 100), add(60, 10), launch(62, 2, 1), kernel("a", 70, 60, 1)
-    )
-    assert attribution.steps == 1
-    assert found.step_s == pytest.approx(100e-6)
 
 
 # --- 2: the whole step -------------------------------------------------------------------------------------------------------------
@@ -217,7 +179,7 @@ def test_times_without_marks_are_those_of_the_trace(tmp_path, marked):
 STREAMS = (
     span("ProfilerStep#1", 0, 100), add(0, 4), launch(0, 1, 1), kernel("compute", 0, 60, 1),
     launch(5, 1, 2), kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 40, 60, 2, stream=20),
-    launch(7, 1, 3), copy("Memcpy HtoD (Pinned -> Device)", 50, 40, 3, stream=21),
+    launch(7, 1, 3), copied("Memcpy HtoD (Pinned -> Device)", 50, 40, 3, stream=21),
 )  # fmt: skip
 
 
@@ -259,7 +221,7 @@ def test_time_of_computation_that_another_kernel_hides_is_not_exposed():
         span("ProfilerStep#1", 0, 100), add(0, 4), launch(0, 1, 1), launch(2, 1, 2), kernel("a", 0, 60, 1),
         kernel("a", 40, 20, 2, stream=8), launch(5, 1, 3), kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 50, 40, 3, stream=20),
         mm(10, 4, 64, 64, 64), launch(11, 1, 4), kernel("gemm", 80, 20, 4),
-        launch(15, 1, 5), copy("Memcpy HtoD (Pinned -> Device)", 0, 65, 5, stream=21),
+        launch(15, 1, 5), copied("Memcpy HtoD (Pinned -> Device)", 0, 65, 5, stream=21),
     )  # fmt: skip
     rows = {row.signature.name: row.exposed_ns for row in attribution.rows}
     gaps = {gap.name[:6]: gap.exposed_ns for gap in attribution.gaps}
@@ -346,20 +308,16 @@ def test_without_timed_steps_the_traced_one_is_divided(tmp_path):
     assert (analysis.timeline.span_s, analysis.timeline.idle_s) == pytest.approx((9.9e-3, 4.9e-3))
 
 
-def frame(ts, dur):
-    return {**span("train.py(7): step", ts, dur), "cat": "python_function"}
-
-
 def test_a_trace_with_python_stacks_says_that_host_times_are_inflated(tmp_path):
     """Three frames among six events."""
     events = (add(0, 10), launch(5, 2, 1), kernel("a", 10, 20, 1))
     note = "Host times are inflated: the profiler recorded Python stacks (3 of 6 events)"
-    assert note in printed(analyze_trace(tmp_path, *events, frame(0, 40), frame(1, 38), frame(2, 36)))
-    assert "Host times are inflated" not in printed(analyze_trace(tmp_path, *events))
+    assert note in printed(foreign(tmp_path, *events, *(frame("train.py(7): step", n, 40 - 2 * n) for n in range(3))))
+    assert "Host times are inflated" not in printed(foreign(tmp_path, *events))
 
 
 def test_a_real_trace_with_python_stacks_says_so():
-    found = rooflines.analyze(DATA / "bert-small_h100_inference.json.gz")
+    found = named("bert-small_h100_inference")
     assert [note for note in found.notes if "(1,385 of 2,060 events)" in note] != []
 
 
@@ -370,7 +328,7 @@ def test_a_long_wait_of_launched_work_is_for_something_outside_of_the_trace(tmp_
     """A blocking copy at 30 waits 493 ms for work that was launched before the trace; then 400 µs of work follow."""
     events = (
         add(0, 5), launch(1, 2, 1), kernel("a", 5, 20, 1),
-        runtime("hipMemcpyWithStream", 30, 493_010, 2), copy("CopyDeviceToHost", 493_030, 5, 2),
+        runtime("hipMemcpyWithStream", 30, 493_010, 2), copied("CopyDeviceToHost", 493_030, 5, 2),
         add(493_045, 5), launch(493_046, 2, 3), kernel("b", 493_050, 400, 3),
     )  # fmt: skip
     found, _ = divided(*events)
@@ -427,9 +385,7 @@ def test_communication_can_be_hidden_behind_computation_that_waits_for_longer_th
         kernel("ncclDevKernel_AllReduce_Sum_f32", 100, 3000, 2, stream=20),
         launch(20, 2, 3) | {"name": name}, kernel("gemm", 3100, 50, 3),
     ]  # fmt: skip
-    path = tmp_path / "trace.json"
-    path.write_text(json.dumps({"traceEvents": events}))
-    assert rooflines.analyze(path).timeline.ready_communication_s == pytest.approx(3000e-6)
+    assert foreign(tmp_path, *events).timeline.ready_communication_s == pytest.approx(3000e-6)
 
 
 @pytest.mark.parametrize(("launched", "ready"), [(20, 100), (150, 50), (195, 5)])
@@ -440,8 +396,6 @@ def test_communication_can_be_hidden_only_behind_what_has_been_launched(tmp_path
         launch(4, 2, 2), kernel("ncclDevKernel_AllReduce_Sum_f32", 100, 100, 2, stream=20),
         launch(launched, 2, 3), kernel("gemm", 200, 50, 3),
     ]  # fmt: skip
-    path = tmp_path / "trace.json"
-    path.write_text(json.dumps({"traceEvents": events}))
-    timeline = rooflines.analyze(path).timeline
+    timeline = foreign(tmp_path, *events).timeline
     assert timeline.exposed_communication_s == pytest.approx(100e-6)
     assert timeline.ready_communication_s == pytest.approx(ready * 1e-6)

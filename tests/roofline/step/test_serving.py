@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
-import rooflines
 from rooflines.profiler.trace.signature import TensorArg
 from rooflines.roofline.formulas import Work
 from rooflines.roofline.formulas.registry import hinted_formula
+from tests.roofline import rooms
+from tests.roofline.real import named
+from tests.roofline.rooms import runtime
 from tests.traces import kernel, launch, mm, op, span
 
-TRACES = Path(__file__).parents[2] / "data" / "traces"
 ATTENTION = "servertest::attention"
 HEADS, DEPTH, FP32 = 2, 8, 4
 DECODE = "execute_4_context_0(sq0sk0sqsq0sqsk0)_generation_4(sq4sk90sqsq4sqsk90)"
@@ -47,10 +47,8 @@ def step(mark, at, tokens, number, *, lasts=40, plain=False):
 
 
 def analyzed(tmp_path, *events):
-    path = tmp_path / "trace.json"
     listed = [event for one in events for event in (one if isinstance(one, list) else [one])]
-    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": listed}))
-    return rooflines.analyze(path, ceilings="MI300X")
+    return rooms.analyzed(tmp_path, *listed, ceilings="MI300X")
 
 
 def test_rates_are_over_the_time_of_the_device(tmp_path):
@@ -59,8 +57,7 @@ def test_rates_are_over_the_time_of_the_device(tmp_path):
     assert (prefill.kind, prefill.steps, prefill.requests, prefill.tokens, prefill.keys) == ("prefill", 1, 2, 10, 10)
     assert (decode.kind, decode.steps, decode.requests, decode.tokens, decode.keys) == ("decode", 2, 4, 4, 92)
     # A decode step lasts from its mark, or the end of the work before, to the end of its second kernel.
-    assert decode.step_s == pytest.approx(100e-6)
-    assert decode.busy_s == pytest.approx(80e-6)
+    assert (decode.step_s, decode.busy_s) == (pytest.approx(100e-6), pytest.approx(80e-6))
     assert decode.tokens_per_s == decode.generated_per_s == pytest.approx(4 / 100e-6)
     assert prefill.step_s == pytest.approx(220e-6)
     assert prefill.generated is None
@@ -68,8 +65,7 @@ def test_rates_are_over_the_time_of_the_device(tmp_path):
     for one in analysis.serving.kinds:
         assert sum(one.category_breakdown.values()) == pytest.approx(one.step_s)
     assert decode.category_breakdown["attention"] == pytest.approx(40e-6)
-    assert analysis.basis.per == "step"
-    assert analysis.basis.steps == 3
+    assert (analysis.basis.per, analysis.basis.steps) == ("step", 3)
 
 
 def test_a_mark_with_work_of_another_step_in_it_gives_no_rate(tmp_path):
@@ -99,8 +95,7 @@ def test_rows_do_not_grow_with_the_steps(tmp_path):
     marks = [f"execute_4_context_0(sq0sk0sqsq0sqsk0)_generation_4(sq4sk{keys}sqsq4sqsk{keys})" for keys in range(10, 40)]
     analysis = analyzed(tmp_path, *(step(mark, 100 * number, 8, 2 * number + 1) for number, mark in enumerate(marks)))
     (row,) = [row for row in analysis.operators if row.name == ATTENTION]
-    assert row.calls == 1
-    assert row.flops == pytest.approx(4 * HEADS * DEPTH * 24.5, abs=1)
+    assert (row.calls, row.flops) == (1, pytest.approx(4 * HEADS * DEPTH * 24.5, abs=1))
     assert analysis.serving.kinds[0].keys == 24.5
 
 
@@ -162,7 +157,7 @@ def test_reads_are_absent_without_lengths_or_with_products_that_are_not_counted(
     short = analyzed(tmp_path, step("step[DECODE bs=4]", 0, 8, 1))
     assert short.serving.kinds[0].reads is None, "the lengths are not marked"
     assert short.serving.kinds[0].attention.assumption == "lengths not recorded"
-    graph = {**launch(30, 2, 9), "name": "cudaGraphLaunch"}
+    graph = runtime("cudaGraphLaunch", 30, 2, 9)
     replayed = analyzed(tmp_path, step(DECODE, 0, 8, 1), graph, kernel("nvjet_hsh_64x8", 110, 50, 9))
     assert replayed.serving.kinds[0].reads is None
     assert replayed.serving.kinds[0].category_breakdown["matmul"] == pytest.approx(40e-6 + 50e-6), "by the kernel's name"
@@ -184,13 +179,12 @@ def test_a_step_waits_for_nothing_that_was_not_recorded(tmp_path):
     before = [op("aten::zero_", 1, 2, dims=[[8]], types=["float"]), launch(2, 1, 7), kernel("fill", 4, 1, 7)]
     (decode,) = analyzed(tmp_path, late, before).serving.kinds
     # The work was launched after 6 µs and began after 5,020: until then the device ran what the trace does not have.
-    assert decode.step_s == pytest.approx(80e-6)
-    assert decode.busy_s == pytest.approx(80e-6)
+    assert (decode.step_s, decode.busy_s) == (pytest.approx(80e-6), pytest.approx(80e-6))
 
 
 def test_a_trace_of_vllm():
     """One prompt of 888 tokens, marked on the host and once more on the device."""
-    analysis = rooflines.analyze(TRACES / "gpt-oss_b200_prefill.json.gz")
+    analysis = named("gpt-oss_b200_prefill")
     (prefill,) = analysis.serving.kinds
     assert (prefill.kind, prefill.steps, prefill.requests, prefill.tokens, prefill.keys) == ("prefill", 1, 1, 888, None)
     assert prefill.step_s == pytest.approx(analysis.timeline.span_s)
@@ -226,7 +220,7 @@ def test_eager_decode_is_advised_to_replay_graphs(tmp_path):
     found = {one.title: one for one in analyzed(tmp_path, slow).findings}
     assert "no kernel was launched by a graph" in found["Replay decode steps as graphs"].evidence
     assert "of the bound of its weights and KV cache" in found["Replay decode steps as graphs"].evidence
-    graph = {**launch(880, 2, 9), "name": "cudaGraphLaunch"}
+    graph = runtime("cudaGraphLaunch", 880, 2, 9)
     assert "Replay decode steps as graphs" not in {
         one.title for one in analyzed(tmp_path, slow, graph, kernel("k", 890, 5, 9)).findings
     }
@@ -234,26 +228,19 @@ def test_eager_decode_is_advised_to_replay_graphs(tmp_path):
 
 def test_replayed_attention_has_the_lengths_of_the_replay(tmp_path):
     """A capture runs with lengths of its own, which are not those of the steps that replay it."""
-
-    def call(name, ts, number):
-        return {**launch(ts, 2, number), "name": name}
-
     capture = [
-        call("cudaStreamBeginCapture", 0, 90), mm(5, 10, 8, 16, 32), launch(6, 2, 91), attend(20, 8), launch(21, 2, 92),
-        call("cudaStreamEndCapture", 40, 93),
+        runtime("cudaStreamBeginCapture", 0, 2, 90), mm(5, 10, 8, 16, 32), launch(6, 2, 91), attend(20, 8), launch(21, 2, 92),
+        runtime("cudaStreamEndCapture", 40, 2, 93),
     ]  # fmt: skip
     (tmp_path / "capture.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": capture}))
     events = []
     for number, mark in enumerate((DECODE, LONGER)):
         at = 100 * number
         replayed = [kernel("gemm", at + 20, 40, 9 + number), kernel("attention", at + 60, 40, 9 + number)]
-        events += [span(mark, at, 60), call("cudaGraphLaunch", at + 5, 9 + number), *replayed]
-    path = tmp_path / "trace.json"
-    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
-    analysis = rooflines.analyze(path, ceilings="MI300X", capture=tmp_path / "capture.json")
+        events += [span(mark, at, 60), runtime("cudaGraphLaunch", at + 5, 2, 9 + number), *replayed]
+    analysis = rooms.analyzed(tmp_path, *events, ceilings="MI300X", capture=tmp_path / "capture.json")
     assert [row.flops for row in analysis.operators if row.name == ATTENTION] == [4 * HEADS * DEPTH * 92]
     (decode,) = analysis.serving.kinds
     assert decode.attention.flops == 4 * HEADS * DEPTH * 92
-    assert decode.reads.weight_bytes == 16 * 32 * FP32
-    assert decode.reads.kv_cache_bytes == 2 * 92 * DEPTH * FP32
+    assert (decode.reads.weight_bytes, decode.reads.kv_cache_bytes) == (16 * 32 * FP32, 2 * 92 * DEPTH * FP32)
     assert analysis.coverage.modelled_time_fraction == pytest.approx(1.0)

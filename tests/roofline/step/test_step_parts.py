@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from rooflines.profiler.trace.breakdown import step_breakdown
-from rooflines.profiler.trace.reader import read
 from rooflines.profiler.trace.tree import tree
 from rooflines.roofline.analysis import PARTS
-from rooflines.roofline.attribution.own import own
-from rooflines.roofline.resolvers.count import count as count_calls
 from rooflines.roofline.step.partition import Label, partition
+from tests.roofline.rooms import attributed, copied
 from tests.traces import add, kernel, launch, op, span, trace
 
-TRACES = sorted((Path(__file__).parents[2] / "data" / "traces").rglob("*.json.gz"))
 LOADS = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
-def divided(found):
-    calls = tree(found)
-    attribution = own(count_calls(calls))
+def divided(*events):
+    attribution = attributed(*events)
     return partition(attribution, [Label("unknown", row.count.category) for row in attribution.rows])
 
 
 def parts(*events):
     """Microseconds a step of each part that there is."""
-    record = divided(trace(*events)).division()
+    record = divided(*events).division()
     found = {part: getattr(record, f"{part}_s") for part in PARTS}
     assert sum(value or 0.0 for value in found.values()) == pytest.approx(record.step_s)
     return record.of, {part: round(value * 1e6, 3) for part, value in found.items() if value is not None}
@@ -86,15 +80,11 @@ def test_two_steps_are_their_mean():
 # --- the trace of a device ---------------------------------------------------------------------------------------------------------
 
 
-def copy(name, ts, dur, correlation):
-    return kernel(name, ts, dur, correlation, cat="gpu_memcpy")
-
-
 def test_a_devices_step_is_its_work_by_what_launched_it_and_its_idle_time_by_what_the_host_did():
     found = parts(
         span("ProfilerStep#0", 0, 200),
         span(LOADS, 0, 30),
-        launch(40, 2, 1), copy("Memcpy HtoD (Pageable -> Device)", 45, 15, 1),
+        launch(40, 2, 1), copied("Memcpy HtoD (Pageable -> Device)", 45, 15, 1),
         add(50, 8, seq=1), launch(52, 2, 2), kernel("forward", 60, 40, 2),
         op("autograd::engine::evaluate_function: AddBackward0", 70, 10, tid=2), launch(72, 2, 3, tid=2), kernel("backward", 100, 50, 3),
         span("Optimizer.step#SGD.step", 160, 20), launch(165, 2, 4), kernel("optimizer", 170, 20, 4),
@@ -112,38 +102,20 @@ def test_a_devices_step_is_its_work_by_what_launched_it_and_its_idle_time_by_wha
 def test_loading_and_copies_behind_work_cost_nothing():
     found = parts(
         span("ProfilerStep#0", 0, 100), launch(0, 2, 1), kernel("a", 0, 100, 1), span(LOADS, 10, 60),
-        launch(75, 2, 2), copy("Memcpy HtoD (Pinned -> Device)", 80, 10, 2),
+        launch(75, 2, 2), copied("Memcpy HtoD (Pinned -> Device)", 80, 10, 2),
     )  # fmt: skip
     assert found == ("device", {"other": 100.0})
-    assert divided(trace(span("ProfilerStep#0", 0, 100), launch(0, 2, 1), kernel("a", 0, 100, 1), span(LOADS, 10, 60))).loader_s
+    assert divided(span("ProfilerStep#0", 0, 100), launch(0, 2, 1), kernel("a", 0, 100, 1), span(LOADS, 10, 60)).loader_s
 
 
 @pytest.mark.parametrize("name", [
     "Memcpy HtoD (Pinned -> Device)", "CopyHostToDevice", "Memcpy M2D (MEMORY(Unknown) -> DEVICE)", "Memcpy H2D (HOST -> DEVICE)",
 ])  # fmt: skip
 def test_copies_from_the_host_are_told_by_the_names_of_each_vendor(name):
-    assert parts(launch(0, 2, 1), copy(name, 5, 10, 1)) == ("device", {"host_to_device": 10.0})
-    assert parts(launch(0, 2, 1), copy("Memcpy D2M (DEVICE -> MEMORY(Unknown))", 5, 10, 1)) == ("device", {"other": 10.0})
+    assert parts(launch(0, 2, 1), copied(name, 5, 10, 1)) == ("device", {"host_to_device": 10.0})
+    assert parts(launch(0, 2, 1), copied("Memcpy D2M (DEVICE -> MEMORY(Unknown))", 5, 10, 1)) == ("device", {"other": 10.0})
 
 
 def test_work_without_a_launch_has_no_phase():
     found = parts(op("aten::item", 0, 1), launch(0, 2, 1), kernel("a", 5, 10, 1), kernel("b", 15, 10, 99))
     assert found == ("device", {"forward": 10.0, "other": 10.0})
-
-
-@pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name)
-def test_the_parts_of_real_traces_sum_to_the_step(path):
-    found = read(path)
-    calls = tree(found)
-    attribution = own(count_calls(calls))
-    divided = partition(attribution, [Label("unknown", row.count.category) for row in attribution.rows])
-    record, timeline = divided.division(), divided.timeline
-    times = [value for part in PARTS if (value := getattr(record, f"{part}_s")) is not None]
-    assert sum(times) == pytest.approx(record.step_s)
-    assert min(times) > 0, "what is not there is absent"
-    assert record.step_s == pytest.approx(attribution.span_ns / 1e9 / (attribution.steps or 1))
-    assert sum(divided.bounds().values()) == pytest.approx(record.step_s)
-    assert timeline.busy_s + timeline.idle_s == pytest.approx(timeline.span_s)
-    assert timeline.compute_s + timeline.exposed_memcpy_s + timeline.exposed_communication_s == pytest.approx(timeline.busy_s)
-    assert sum(divided.categories().values()) == pytest.approx(timeline.busy_s)
-    assert sum(divided.idle.values()) == pytest.approx(timeline.idle_s)

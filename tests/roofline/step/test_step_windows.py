@@ -1,25 +1,16 @@
-"""The step and its timeline against a second computation, from the events of the file and in plain Python.
-
-``ROOFLINES_TRACES`` names a directory with further traces to check.
-"""
+"""The step and its timeline against a second computation, from the events of the file and in plain Python."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import os
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import rooflines
-
-DATA = Path(__file__).parents[2] / "data" / "traces"
-TRACES = sorted(DATA.rglob("*.json.gz"))
-if "ROOFLINES_TRACES" in os.environ:
-    TRACES += sorted(Path(os.environ["ROOFLINES_TRACES"]).rglob("*.json.gz"))
+from tests.roofline.real import analysis_of, every_trace
 
 ON_DEVICE = {"kernel", "Kernel", "gpu_memcpy", "Memcpy", "gpu_memset", "Memset"}
 CALLS = {"cuda_runtime", "cuda_driver", "Runtime", "hip_runtime", "runtime"}
@@ -109,10 +100,10 @@ class Raw:
         return "memcpy" if "memcpy" in event["cat"].lower() else "compute"
 
 
-@pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name)
+@every_trace
 def test_the_step_is_the_one_of_the_raw_events(path):
     raw = Raw(path)
-    analysis = rooflines.analyze(path)
+    analysis = analysis_of(path)
     timeline = analysis.timeline
     if not raw.device or any(row.category == "communication" and row.name.startswith("symm_mem") for row in analysis.operators):
         pytest.skip("nothing that this file could compute")

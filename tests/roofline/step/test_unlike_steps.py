@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-import rooflines
 from rooflines.profiler.trace.tree import tree
+from tests.roofline.rooms import analyzed
 from tests.traces import add, kernel, launch, op, span, trace
 
 NODE = "autograd::engine::evaluate_function: AddBackward0"
 US = 1e-6
-
-
-def analyzed(tmp_path, *events):
-    path = tmp_path / "trace.json"
-    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": list(events)}))
-    return rooflines.analyze(path, ceilings="MI300X")
 
 
 def overhead(ts, dur, name="Activity Buffer Request"):

@@ -170,8 +170,7 @@ def test_energy_a_step_a_sample_and_flops_a_joule():
     found = usage(run_of(gpu_samples()), flops_per_step=1e12)
     gpu = found.of("cuda:0")
     # 300 W for 50 steps of 0.1 s
-    assert gpu.energy.method == "counter"
-    assert gpu.energy.energy_j == pytest.approx(1500, rel=0.01)
+    assert (gpu.energy.method, gpu.energy.energy_j) == ("counter", pytest.approx(1500, rel=0.01))
     assert abs(gpu.energy.energy_j - 1500) <= gpu.energy.error_j
     assert gpu.energy_by_power.energy_j == pytest.approx(1500, rel=0.06)
     assert gpu.mean_power_w == pytest.approx(300, rel=0.01)
@@ -298,8 +297,7 @@ def test_what_a_lost_device_showed_last_is_not_stretched_over_the_rest():
     # Two readings of twenty, the last of which stands for half a pause beyond it.
     assert gpu.throttled_s == pytest.approx(0.2)
     assert [(one.reason, one.fraction) for one in gpu.throttled] == [("software thermal slowdown", pytest.approx(0.2 / 1.95))]
-    assert gpu.throttled_fraction == pytest.approx(0.2 / 1.95)
-    assert gpu.clock_loss_fraction == pytest.approx(0.1 / 1.95)
+    assert (gpu.throttled_fraction, gpu.clock_loss_fraction) == (pytest.approx(0.2 / 1.95), pytest.approx(0.1 / 1.95))
     assert gpu.gauges["gpu_utilization"].mean == pytest.approx(0.9 - 0.6 * 0.2 / 1.95)
     # However much longer the window is.
     assert usage(run_of(lost_samples(), steps=6000)).of("cuda:0").gauges == gpu.gauges
@@ -315,8 +313,7 @@ def test_a_device_that_comes_late_is_judged_from_then_on():
     late = [one for one in throttled_samples() if one.time_ns >= BEGAN_NS + 2e9]
     gpu = usage(run_of(late)).of("cuda:0")
     assert not gpu.ended
-    assert gpu.throttled_s == pytest.approx(1, abs=0.06)
-    assert gpu.throttled_fraction == pytest.approx(1 / 3, abs=0.02)
+    assert (gpu.throttled_s, gpu.throttled_fraction) == (pytest.approx(1, abs=0.06), pytest.approx(1 / 3, abs=0.02))
 
 
 def test_a_lost_device_promises_no_seconds():
@@ -325,8 +322,7 @@ def test_a_lost_device_promises_no_seconds():
         bound_breakdown={"compute": 0.1},
     )
     (found,) = find_in_usage(analysis)
-    assert found.title == "cuda:0 is held back by heat"
-    assert found.saves_s == 0
+    assert (found.title, found.saves_s) == ("cuda:0 is held back by heat", 0)
     assert "throttled for 10 % of the time until its samples end (software thermal slowdown 10 %)" in found.evidence
     idle = [msgspec.structs.replace(one, throttle_reasons="", gpu_utilization=0.2) for one in lost_samples()]
     assert not find_in_usage(analysis_of(idle))

@@ -30,8 +30,7 @@ def work(signature, **hints):
 
 
 @pytest.mark.parametrize(
-    ("pooling", "factors", "flops", "extra"),
-    [(0, None, 240, 0), (1, None, 240 + 7 * 20, 0), (0, TensorArg((24,)), 480, 24 * 4)],
+    ("pooling", "factors", "flops", "extra"), [(0, None, 240, 0), (1, None, 240 + 7 * 20, 0), (0, TensorArg((24,)), 480, 24 * 4)]
 )
 def test_bags_add_up_rows(pooling, factors, flops, extra):
     found = work(lookup(pooling=pooling, factors=factors))
@@ -75,8 +74,7 @@ def test_a_node_updates_the_rows_of_its_forward_call(optimizer, cost, state):
     name = f"torch::autograd::CppNode<SplitLookupFunction_{optimizer}_Op>"
     grad = TensorArg((7, 20))
     found = work(Signature(name, ((grad,), *lookup(optimizer, total=MISSING, widest=MISSING).args)))
-    assert found.other_flops == 240 + 240 * cost
-    assert found.bytes_read == 7 * 20 * 4 + READ + ROWS + state
+    assert (found.other_flops, found.bytes_read) == (240 + 240 * cost, 7 * 20 * 4 + READ + ROWS + state)
     assert found.bytes_written == ROWS + state
     assert count(Signature(name, (grad,))).reason == "its forward call is not in the trace"
 
@@ -133,8 +131,7 @@ def test_packed_tables():
         1,
     )
     found = work(Signature("fbgemm::int_nbit_split_embedding_codegen_lookup_function", args))
-    assert (found.bytes_read, found.bytes_written) == (24 * 80 + READ, 7 * 256 * 2)
-    assert found.other_flops == 24 * 128 * 3
+    assert (found.bytes_read, found.bytes_written, found.other_flops) == (24 * 80 + READ, 7 * 256 * 2, 24 * 128 * 3)
 
 
 PERMUTE, LENGTHS, VALUES = TensorArg((5,), "int32"), TensorArg((3, 7), "int32"), TensorArg((11,), "int64")
@@ -223,8 +220,7 @@ def test_products_of_narrow_numbers(name, args, flops, read, precision):
 
 def test_padded_groups():
     found = counted("fbgemm::bf16bf16bf16_grouped_dynamic", bf16(5, 19, 36), bf16(5, 53, 36), int64(5)).work
-    assert (found.matrix_flops, found.other_flops) == (5 * PRODUCT, 0)
-    assert found.assumption == "no row is padding"
+    assert (found.matrix_flops, found.other_flops, found.assumption) == (5 * PRODUCT, 0, "no row is padding")
 
 
 # 3 sequences of together 29 tokens, 4 heads of depth 16.
@@ -234,8 +230,7 @@ PACKED, ENDS = bf16(29, 4, 16), int32(4)
 def test_attention_on_blackwell():
     query, key = bf16(2, 19, 4, 16), bf16(2, 23, 2, 16)
     found = counted("mslk::fmha_fwd", query, key, key).work
-    assert found.matrix_flops == 2 * 2 * 4 * 19 * 23 * 32
-    assert found.bytes_written == 2 * 19 * 4 * (16 * 2 + 4)
+    assert (found.matrix_flops, found.bytes_written) == (2 * 2 * 4 * 19 * 23 * 32, 2 * 19 * 4 * (16 * 2 + 4))
     ends = (None, None, None, None, None, True, None, None, None, -1, 0)
     pairs = sum(place + 5 for place in range(19))
     assert counted("fbgemm::fmha_fwd", query, key, key, *ends).work.matrix_flops == 2 * 2 * 4 * pairs * 32

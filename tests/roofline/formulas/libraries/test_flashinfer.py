@@ -33,8 +33,7 @@ def test_a_decode_from_pages(heads_first):
     end = (int32(3), int32(5), int32(2), bf16(2, H, HD), None, heads_first, -1, None, None, 0.0, 0.3)
     for name in (f"{DECODE}::run", "flashinfer_kernels::batch_decode_with_paged_kv_cache_run"):
         work = counted(name, *SPACE, bf16(2, H, HD), cache, cache, *end).work
-        assert work.matrix_flops == 4 * H * 15 * HD
-        assert work.bytes_read == 2 * 2 * H * HD + 2 * 2 * 15 * KV * HD
+        assert (work.matrix_flops, work.bytes_read) == (4 * H * 15 * HD, 2 * 2 * H * HD + 2 * 2 * 15 * KV * HD)
         assert work.bytes_written == 2 * 2 * H * HD
         assert work.assumption == "KV length of every sequence is the largest that the arguments allow"
 
@@ -45,8 +44,7 @@ def test_a_prefill_of_one_sequence_from_pages(mask, pairs):
     args = (*SPACE, bf16(T, H, HD), cache, cache, int32(2), int32(2), int32(T), int32(1), bf16(T, H, HD), fp32(T, H), mask, 0, -1)
     for name in (f"{PREFILL}::paged_run", "flashinfer_kernels::batch_prefill_with_paged_kv_cache_run"):
         work = counted(name, *args, None, 0.0, 0.3).work
-        assert work.matrix_flops == 4 * H * pairs * HD
-        assert work.bytes_read == 2 * T * H * HD + 2 * 2 * T * KV * HD + 4 * 2
+        assert (work.matrix_flops, work.bytes_read) == (4 * H * pairs * HD, 2 * T * H * HD + 2 * 2 * T * KV * HD + 4 * 2)
         assert work.bytes_written == 2 * T * H * HD + 4 * T * H
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rooflines.profiler.trace.signature import TensorArg
-from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp8, fp32, int64, reason
+from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp4, fp8, fp32, int64, reason
 
 KERNELS = "primus_turbo_cpp_extension::"
 M, N, K, G = 37, 53, 19, 3
@@ -17,16 +17,11 @@ def e8m0(*shape):
     return TensorArg(shape, "float8_e8m0fnu")
 
 
-def fp4(*shape):
-    return TensorArg(shape, "float4_e2m1fn_x2")
-
-
 # --- products ----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("left", "right", "flips"),
-    [((M, K), (K, N), (False, False)), ((M, K), (N, K), (False, True)), ((K, M), (K, N), (True, False))],
+    ("left", "right", "flips"), [((M, K), (K, N), (False, False)), ((M, K), (N, K), (False, True)), ((K, M), (K, N), (True, False))]
 )
 def test_a_product_in_each_layout(left, right, flips):
     plain = (FLOPS, 0, 2 * (M * K + K * N), 2 * M * N, "bf16")
@@ -84,8 +79,7 @@ def test_operands_in_blocks_of_32_have_the_rows_last():
     flags = (False, False, False, OUT_BF16, 4, None, 1)
     args = (fp8(K, 128), fp8(N, 128), e8m0(K, 4), e8m0(N, 4), *GROUPS, *flags)
     outcome = counted("primus_turbo::grouped_gemm_fp8_variable_k_impl", *args)
-    assert outcome.work.matrix_flops == 2 * 19 * 128 * 53
-    assert outcome.work.bytes_written == 2 * G * K * N
+    assert (outcome.work.matrix_flops, outcome.work.bytes_written) == (2 * 19 * 128 * 53, 2 * G * K * N)
     assert outcome.work.assumption == "rows that pad the groups count"
     narrow = (fp4(K, 64), fp4(N, 64), e8m0(K, 4), e8m0(N, 4), *GROUPS, *flags)
     assert figures("primus_turbo::grouped_gemm_fp4_variable_k_impl", *narrow)[0] == 2 * 19 * 128 * 53

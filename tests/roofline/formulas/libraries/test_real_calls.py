@@ -10,11 +10,9 @@ import inspect
 import pytest
 import torch
 
-from rooflines.profiler.trace.reader import parse_trace
-from rooflines.profiler.trace.tree import tree
-from rooflines.roofline.attribution.own import own
 from rooflines.roofline.formulas import count
-from rooflines.roofline.resolvers.count import count as count_calls
+from tests.roofline.formulas.helpers import nbytes
+from tests.roofline.rooms import attributed, read
 
 
 def traced(function, path):
@@ -22,12 +20,7 @@ def traced(function, path):
     with torch.profiler.profile(record_shapes=True) as profiler:
         results = function()
     profiler.export_chrome_trace(str(path))
-    return parse_trace(path.read_bytes()), results
-
-
-def nbytes(*values):
-    tensors = [one for value in values for one in (value if isinstance(value, tuple | list) else (value,)) if torch.is_tensor(one)]
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    return read(path), results
 
 
 def counted(trace, name):
@@ -44,8 +37,7 @@ def check(tmp_path, name, *args, flops=None, extra=0):
     namespace, _, operator = name.partition("::")
     trace, results = traced(lambda: getattr(getattr(torch.ops, namespace), operator)(*args), tmp_path / "trace.json")
     work = counted(trace, name)
-    assert work.bytes_read == nbytes(*args) + extra
-    assert work.bytes_written == nbytes(results)
+    assert (work.bytes_read, work.bytes_written) == (nbytes(*args) + extra, nbytes(results))
     if flops is not None:
         assert work.matrix_flops == flops
     return work
@@ -156,8 +148,7 @@ def test_fbgemm_tables_and_their_optimizer(fbgemm, tmp_path):
         assert (forward.bytes_read, forward.bytes_written, forward.other_flops) == (rows + told, nbytes(result), 9 * 8)
         name = next(name for name in trace.names if name.startswith("fbgemm::split_embedding_backward") and name.endswith("_cpu"))
         backward = counted(trace, name)
-        assert backward.bytes_read == rows + told + nbytes(result) + 9 * state
-        assert backward.bytes_written == rows + 9 * state
+        assert (backward.bytes_read, backward.bytes_written) == (rows + told + nbytes(result) + 9 * state, rows + 9 * state)
 
 
 def _step(layer, indices, offsets):
@@ -185,8 +176,8 @@ class LigerRMSNormFunction(torch.autograd.Function):
 
 def test_the_node_of_a_function_has_the_arguments_of_its_call(tmp_path):
     inputs, weight = torch.randn(15, 16, requires_grad=True), torch.randn(16, requires_grad=True)
-    recorded, _ = traced(lambda: _forward_and_backward(inputs, weight), tmp_path / "trace.json")
-    rows = {row.signature.name: row.count.work for row in own(count_calls(tree(recorded))).rows}
+    traced(lambda: _forward_and_backward(inputs, weight), tmp_path / "trace.json")
+    rows = {row.signature.name: row.count.work for row in attributed(of=tmp_path / "trace.json").rows}
     forward, backward = rows["LigerRMSNormFunction"], rows["LigerRMSNormFunctionBackward"]
     assert (forward.flops, forward.bytes) == (4 * 240, 960 + 64 + 960 + 60)
     assert (backward.flops, backward.bytes) == (10 * 240, 2 * 960 + 64 + 60 + 960 + 64)

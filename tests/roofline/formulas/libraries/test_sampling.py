@@ -28,7 +28,7 @@ def test_a_hadamard_transform_adds_in_each_of_log2_steps(name):
 
 T, N, D = 5, 4, 30  # tokens, streams, width
 OUT = 2 * N + N * N
-STREAMS, FN, SCALE, BASE = bf16(T, N, D), fp32(OUT, N * D), fp32(3), fp32(OUT)
+STREAMS, SCALE, BASE = bf16(T, N, D), fp32(3), fp32(OUT)
 POST, COMB = fp32(T, N, 1), fp32(T, N, N)
 
 

@@ -23,8 +23,7 @@ def test_a_forward_with_a_causal_mask():
     tensors = (bf16(B, 7, H, D), bf16(B, 7, KV, D), bf16(B, 7, KV, D))
     options = (0.0, 0.1, True, -1, -1, None, None, True, False)
     work = counted("aiter::_flash_attn_forward", *tensors, *options).work
-    assert work.matrix_flops == 4 * B * H * causal(7) * D
-    assert work.bytes_written == 2 * B * 7 * H * D + 4 * B * H * 7
+    assert (work.matrix_flops, work.bytes_written) == (4 * B * H * causal(7) * D, 2 * B * 7 * H * D + 4 * B * H * 7)
     assert reason("aiter::_flash_attn_forward", *tensors) == "arguments of another version of this operator"
 
 
@@ -40,8 +39,7 @@ def test_a_decode_from_a_table_of_pages(name):
 def test_a_decode_from_a_list_of_pages(name):
     args = (*paged(), int32(B + 1), int32(5), int32(B), 0.1, 1, None, None, bf16(B, H, D), int32(B + 1))
     work = counted(f"aiter::{name}", *args).work
-    assert work.matrix_flops == 4 * H * (5 * PAGE) * D
-    assert work.bytes_written == 2 * B * H * D
+    assert (work.matrix_flops, work.bytes_written) == (4 * H * (5 * PAGE) * D, 2 * B * H * D)
 
 
 def test_a_cache_with_lengths():
@@ -58,8 +56,7 @@ def test_a_latent_prefill_of_aiter():
     query, key, value, out = bf16(T, H, LATENT), bf16(T, H, LATENT), bf16(T, H, VALUE), bf16(T, H, VALUE)
     args = (query, key, value, int32(2), int32(2), int32(T), int32(9), int32(9), T, 0.1, True, fp32(9), fp32(9), out, None, None, None)
     work = counted("aiter::mla_prefill_ps_asm_fwd", *args).work
-    assert work.matrix_flops == 2 * H * causal(T) * (LATENT + VALUE)
-    assert work.assumption == EXACT
+    assert (work.matrix_flops, work.assumption) == (2 * H * causal(T) * (LATENT + VALUE), EXACT)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from rooflines.roofline.formulas.experts import LOCAL, SPREAD
 from rooflines.roofline.formulas.registry import words
 from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp8, fp32, int32, uint8
 
-T, D = 7, 32
+T = 7
 M, N, K = 37, 19, 64
 FLOPS = 2 * M * N * K
 
@@ -72,8 +72,7 @@ def test_weights_in_fp4_are_widened(name, hidden, precision):
                uint8(E, WIDTH, 1), bf16(E, WIDTH))  # fmt: skip
     args = (fp32(T, E), fp32(E), *hidden, *weights, E, TOP, None, None, 32, None, None, 0, E, None, 1, 0)
     work = counted(f"trtllm::{name}_block_scale_moe_runner", *args).work
-    assert (work.matrix_flops, work.precision) == (2 * ROWS * WIDTH * 3 * 32, precision)
-    assert work.bytes_written == 2 * T * WIDTH
+    assert (work.matrix_flops, work.precision, work.bytes_written) == (2 * ROWS * WIDTH * 3 * 32, precision, 2 * T * WIDTH)
 
 
 def test_a_layer_whose_experts_were_chosen_and_whose_weights_lie_in_blocks():

@@ -7,20 +7,11 @@ import pytest
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.counter import registered
-
-
-def bf16(*shape):
-    return TensorArg(shape, "bfloat16")
-
-
-def fp32(*shape):
-    return TensorArg(shape, "float32")
+from tests.roofline.formulas.libraries.calls import bf16, counted, fp32
 
 
 def work(name, *args):
-    found = count(Signature(name, args))
-    assert found.kind == "counted", found.reason
-    return found.work
+    return counted(name, *args).work
 
 
 def node(name, gradients, *args):
@@ -91,8 +82,7 @@ def test_linear_layers():
 
 def test_a_norm_and_its_layers():
     one = work("_LayerNormLinear", X, W, None, UP, None, BIAS)
-    assert one.matrix_flops == 2 * ROWS * 16 * 48
-    assert one.other_flops == 4 * N + ROWS * 48
+    assert (one.matrix_flops, one.other_flops) == (2 * ROWS * 16 * 48, 4 * N + ROWS * 48)
     two = work("_LayerNormMLP", X, W, B, UP, None, None, DOWN)
     assert two.matrix_flops == 2 * ROWS * 16 * (48 + 24)
     assert two.other_flops == 8 * N + ROWS * 24 * 15  # a gated activation: 48 are made of which 24 are left
@@ -138,8 +128,7 @@ def test_no_more_weights_of_groups_are_read_than_there_are_tokens():
     assert found.bytes_read == 2 * 2 * 64 + 2 * 5_120 == 10_496
     assert "all experts that the rows can reach are used" in found.assumption
     back = node("_GroupedLinear", (bf16(2, 40),), bf16(2, 64), *weights)
-    assert back.bytes_read == 2 * 2 * (40 + 64) + 2 * 5_120
-    assert back.bytes_written == 2 * 2 * 64 + 8 * 5_120
+    assert (back.bytes_read, back.bytes_written) == (2 * 2 * (40 + 64) + 2 * 5_120, 2 * 2 * 64 + 8 * 5_120)
 
 
 # --- Mamba -------------------------------------------------------------------------------------------------------------------------
@@ -151,8 +140,7 @@ def test_selective_scan():
     kept = 2 * 6 * 1 * 4 * 2 * 4
     assert (scan.flops, scan.bytes_read, scan.bytes_written) == (108 * 4 * 16, 2 * 216 + 96 + 2 * 144, 216 + kept)
     gated = work("SelectiveScanFn", inputs, inputs, decay, key, key, fp32(6), inputs, fp32(6))
-    assert gated.flops == scan.flops + 108 * (2 * 2 + 15)
-    assert gated.bytes_written == scan.bytes_written + 216
+    assert (gated.flops, gated.bytes_written) == (scan.flops + 108 * (2 * 2 + 15), scan.bytes_written + 216)
     back = node("SelectiveScanFn", (inputs,), inputs, inputs, decay, key, key)
     assert (back.flops, back.bytes_written) == (108 * 4 * 29, 2 * 216 + 96 + 2 * 144)
 
@@ -162,8 +150,7 @@ def test_a_block_of_mamba():
     found = work("MambaInnerFn", bf16(2, 12, 9), *weights, None, fp32(6, 4), None, None, fp32(6), fp32(6))
     rows = 18
     products = 2 * rows * (11 * 6 + 6 * 3 + 5 * 6)
-    assert found.matrix_flops == products + 2 * rows * 6 * 4
-    assert found.bytes_written == rows * 5 * 2
+    assert (found.matrix_flops, found.bytes_written) == (products + 2 * rows * 6 * 4, rows * 5 * 2)
 
 
 def test_chunks_of_a_scan_are_products():
@@ -209,8 +196,7 @@ def test_a_block_of_mamba_2():
     assert not found.assumption
     back = node("MambaSplitConv1dScanCombinedFn", (bf16(2, 9, 7),), *block_of_mamba_2(wide=49))
     assert back.matrix_flops == 3 * (scan + convolution) + 2 * projection
-    assert back.bytes_read == 2 * 18 * 7 + found.bytes_read + 2 * 18 * 18
-    assert back.bytes_written == found.bytes_read
+    assert (back.bytes_read, back.bytes_written) == (2 * 18 * 7 + found.bytes_read + 2 * 18 * 18, found.bytes_read)
 
 
 def test_a_block_of_mamba_2_without_its_numbers():

@@ -9,7 +9,7 @@ from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp32
 M, N, K = 37, 53, 19
 FLOPS = 2 * 37 * 53 * 19
 NONE = TensorArg((0,))
-FLOAT32, BFLOAT16, E4M3 = 3, 5, 6
+BFLOAT16, E4M3 = 5, 6
 
 # --- products of version 1 ---------------------------------------------------------------------------------------------------------
 
@@ -46,8 +46,7 @@ def test_grouped_products_of_lists():
 def test_weights_of_groups_in_one_tensor():
     apart = counted("_GroupedLinear", bf16(15, 16), bf16(48, 16), bf16(48, 16), bf16(48, 16), bf16(48), bf16(48), bf16(48))
     assert counted("_GroupedLinear", bf16(15, 16), int64(3), bf16(3, 48, 16), bf16(3, 48)) == apart
-    assert apart.work.matrix_flops == 2 * 15 * 16 * 48
-    assert apart.work.bytes_read == 2 * (15 * 16 + 3 * (48 * 16 + 48))
+    assert (apart.work.matrix_flops, apart.work.bytes_read) == (2 * 15 * 16 * 48, 2 * (15 * 16 + 3 * (48 * 16 + 48)))
 
 
 def test_packed_queries_keys_and_values_rotate():
@@ -69,7 +68,7 @@ def test_the_loss_leaves_its_gradient():
 
 # --- permutation of tokens: 6 of them, of width 16, 11 rows, 4 experts -------------------------------------------------------------
 
-TOKENS, ROWS, MASK, WEIGHTS, OF_ROWS = bf16(6, 16), bf16(11, 16), TensorArg((6, 4), "bool"), fp32(6, 4), fp32(11)
+TOKENS, ROWS, MASK, WEIGHTS = bf16(6, 16), bf16(11, 16), TensorArg((6, 4), "bool"), fp32(6, 4)
 INDEX, FROM_INDEX, FROM_MASK = int32(6, 2), int32(12), int32(6, 9)
 T, R = 6 * 16 * 2, 11 * 16 * 2
 

@@ -8,7 +8,7 @@ from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg, fr
 from rooflines.profiler.trace.tree import tree
 from rooflines.roofline.formulas import Work, count
 from rooflines.roofline.resolvers.count import count as count_calls
-from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp8, fp32, int32, int64, reason, uint8
+from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp8, fp32, int8, int32, int64, reason, uint8
 from tests.traces import mm, op, trace
 
 T, D = 7, 30  # tokens, width
@@ -105,10 +105,6 @@ def test_no_call_of_these_raises():
 
 M, N, K = 5, 24, 48
 FLOPS = 2 * M * N * K
-
-
-def int8(*shape):
-    return TensorArg(shape, "int8")
 
 
 @pytest.mark.parametrize("right", [fp8(K, N), fp8(N, K)])
