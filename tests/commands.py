@@ -1,7 +1,5 @@
 """Running the command line as a user does, with ceilings from a file so that nothing is measured but the run."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

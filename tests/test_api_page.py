@@ -1,7 +1,5 @@
 """docs/api.md names everything that is public, and its examples run."""
 
-from __future__ import annotations
-
 import dataclasses
 import html
 import inspect

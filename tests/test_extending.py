@@ -1,7 +1,5 @@
 """The examples of docs/extending.md, built from its text, installed and run."""
 
-from __future__ import annotations
-
 import html
 import json
 import os

@@ -1,7 +1,5 @@
 """The extras with CUDA kernels: which one fits a machine, what ``make`` installs there, and what pip makes of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The package as a whole: public names, the direction of imports, what importing it costs, what the wheel holds."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import json

@@ -1,7 +1,5 @@
 """Numbers with prefixes: three figures, the right prefix, at every edge."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

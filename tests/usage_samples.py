@@ -1,7 +1,5 @@
 """Device samples of machines that tests do not have: series made second by second, around a timed pass of fifty steps of 0.1 s."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ To load torch takes longer than most commands that tests run. A fork has its own
 differs from a new process only in what is imported already. What depends on that starts a new process (``tests.commands.start``).
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import gc

@@ -1,7 +1,5 @@
 """What ``benchmarks/ceilings_repeat.py`` makes of its measurements: it must say what failed."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from pathlib import Path

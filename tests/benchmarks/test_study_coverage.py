@@ -1,7 +1,5 @@
 """The table of what the studies show of their papers is that of its file, and each item is on a page."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks import study_coverage

@@ -1,7 +1,5 @@
 """``rooflines advise``: what it prints, tries and refuses."""
 
-from __future__ import annotations
-
 import pytest
 
 from rooflines.roofline.trials import outcome, read_trials

@@ -1,7 +1,5 @@
 """``rooflines ceilings``: what it prints and writes, what it refuses and when, what it takes from the cache."""
 
-from __future__ import annotations
-
 import csv
 import datetime
 import io

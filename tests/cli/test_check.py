@@ -1,7 +1,5 @@
 """``rooflines check``: the baselines that a repository keeps, and what a build is told."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from xml.etree import ElementTree as xml

@@ -1,7 +1,5 @@
 """The command line: what it prints, what it refuses and how, and what it leaves on disk."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """``rooflines compare``: what it takes, what it refuses, and what it tells a script by its exit code."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

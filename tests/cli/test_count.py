@@ -1,7 +1,5 @@
 """``rooflines count``: its three formats say the same, and it refuses as the other commands do."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """``rooflines devices``: the list, one device, data, a user's own sheet, and what is refused."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import io

@@ -1,7 +1,5 @@
 """``rooflines doctor --gpu``: what it says without a GPU and without a package, and its exit codes."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Errors name arguments in Python's words; the command line makes options of them."""
 
-from __future__ import annotations
-
 import ast
 import pickle
 import re

@@ -1,7 +1,5 @@
 """rooflines monitor: real programs are run, watched, interrupted and killed, and so is the monitor itself."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """rooflines analyze and report on several ranks: sources, processes, Dask, what is refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """``rooflines study`` as a user runs it, with sizes that take a moment."""
 
-from __future__ import annotations
-
 import csv
 import json
 import signal

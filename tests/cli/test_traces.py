@@ -1,7 +1,5 @@
 """``rooflines analyze`` and ``rooflines report`` on traces that other people recorded."""
 
-from __future__ import annotations
-
 import functools
 import gzip
 import json

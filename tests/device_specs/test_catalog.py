@@ -1,7 +1,5 @@
 """The data sheets: each file is whole and agrees with itself, and each name a driver prints finds its own device or none."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

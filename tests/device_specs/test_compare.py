@@ -1,7 +1,5 @@
 """Which measured figure is held against which of a sheet, and that nothing is held against what it is not."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

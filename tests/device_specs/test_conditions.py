@@ -1,7 +1,5 @@
 """The state of a GPU beside a measurement, and who keeps it busy, on a stand-in for NVML: this machine may have no GPU to ask."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -1,7 +1,5 @@
 """Ceilings from plain facts: each is units x operations per cycle x clock, and agrees with the data sheets where there are some."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

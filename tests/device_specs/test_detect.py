@@ -1,7 +1,5 @@
 """What the machine says about itself, read from files laid out as Linux lays them out."""
 
-from __future__ import annotations
-
 import platform
 
 import pytest

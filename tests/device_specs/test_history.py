@@ -1,7 +1,5 @@
 """Ceilings from the rounds of several measurements."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """Which device it was, by what is known beside its name."""
 
-from __future__ import annotations
-
 import pytest
 
 from rooflines.device_specs import catalog

@@ -1,7 +1,5 @@
 """The laws between figures: what holds on real machines breaks none, a figure at half its rate breaks one and is the suspect."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -3,8 +3,6 @@
 The GPUs here are stand-ins for what torch tells of one; tests/pipeline/test_gpu.py asks a real one.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """Measuring, caching and reading ceilings; no test asserts how fast this machine is."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import os

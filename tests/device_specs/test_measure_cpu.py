@@ -1,7 +1,5 @@
 """The full set of a CPU's ceilings, and how a level's working set is chosen; no test asserts how fast this machine is."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

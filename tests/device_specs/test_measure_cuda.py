@@ -1,7 +1,5 @@
 """What is measured on a GPU: chosen shapes and precisions, the whole sequence rehearsed without a GPU, and the laws on a real one."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json

@@ -1,7 +1,5 @@
 """What a printed name is reduced to, part by part."""
 
-from __future__ import annotations
-
 import pytest
 
 from rooflines.device_specs.names import Mig, parse, without_memory

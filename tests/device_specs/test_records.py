@@ -1,7 +1,5 @@
 """The laws of the lookups: which ceiling applies to which work."""
 
-from __future__ import annotations
-
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st

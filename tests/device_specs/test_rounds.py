@@ -1,7 +1,5 @@
 """How figures are measured in rounds: exact, with a clock and rates made by hand."""
 
-from __future__ import annotations
-
 import itertools
 import statistics
 

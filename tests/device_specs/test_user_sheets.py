@@ -1,7 +1,5 @@
 """Sheets of a user's own: kept whole or not at all, refused by the field that does not fit, and before those of the package."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The cases of the GPU check, rehearsed on the CPU: the same commands and code at a small size, with the laws that hold there."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The ceilings part: data sheets by all facts of a device, and what its figures are compared with."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

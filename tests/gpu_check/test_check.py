@@ -1,7 +1,5 @@
 """A rehearsal of the whole check on a CPU: what is written, that it is labelled, and that no command can ask for it."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from dataclasses import dataclass

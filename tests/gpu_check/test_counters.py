@@ -1,7 +1,5 @@
 """The counters part: our count of its operators against closed forms, ncu's table by operator, and what keeps it from counting."""
 
-from __future__ import annotations
-
 import math
 import sys
 

@@ -1,7 +1,5 @@
 """The energy part over the stand-in driver: what a GPU would give it, without one."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """The zip for a bug report: planted names and secrets are in none of its files, also not in compressed ones."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

@@ -1,7 +1,5 @@
 """The laws of a profile, on an H100 trace and on records made by hand: each holds, fails and is left out for the reason it gives."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -1,7 +1,5 @@
 """The networks part: what needs no GPU, with the libraries that compute on the host."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The page of a GPU check, from a record as an H200 might leave it."""
 
-from __future__ import annotations
-
 import io
 
 import msgspec

@@ -1,7 +1,5 @@
 """The parts of the GPU check: their order, their share of the time, and the result of one that fails or hangs."""
 
-from __future__ import annotations
-
 import re
 import time
 from importlib import import_module

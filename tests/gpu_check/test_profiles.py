@@ -1,7 +1,5 @@
 """The profiles part on a recorded GPU: a replayed H100 obeys the laws, and breaks those that are made to fail."""
 
-from __future__ import annotations
-
 import statistics
 
 import pytest

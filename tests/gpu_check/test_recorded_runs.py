@@ -3,8 +3,6 @@
 Each directory is the evidence of one case as the check's zip has it, with paths shortened and without samples of the device.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

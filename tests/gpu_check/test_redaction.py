@@ -1,7 +1,5 @@
 """What leaves this machine: no host, user, home directory, address, serial number or secret; and everything else as it was."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tests part: what is recorded of a run of pytest, also of one that is stopped, and of a package without tests."""
 
-from __future__ import annotations
-
 import pytest
 
 from rooflines.gpu_check import tests as part

@@ -1,7 +1,5 @@
 """Programs of plain torch run in the process of the tests, which has loaded torch already."""
 
-from __future__ import annotations
-
 import pytest
 
 import rooflines

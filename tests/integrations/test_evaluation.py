@@ -1,7 +1,5 @@
 """Evaluation between training steps belongs to no step, and inference has steps of its own."""
 
-from __future__ import annotations
-
 import textwrap
 
 import pytest

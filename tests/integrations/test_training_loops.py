@@ -1,7 +1,5 @@
 """Training loops of plain torch. Each source begins with ``MLP``, a network of three linear layers."""
 
-from __future__ import annotations
-
 import textwrap
 
 import msgspec

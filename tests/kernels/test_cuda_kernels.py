@@ -1,7 +1,5 @@
 """The Numba CUDA kernels: their results in Numba's CUDA simulator and on a GPU, their counts, and what the compiler made of them."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """The chain that counts cycles: its arithmetic, and that nothing of it can be left out or run side by side."""
 
-from __future__ import annotations
-
 import platform
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The peak kernel computes its recurrence, in vector FMAs of the full register width."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

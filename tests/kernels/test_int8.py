@@ -1,7 +1,5 @@
 """int8 products: each operator gives the product it is counted for."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

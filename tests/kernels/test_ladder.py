@@ -1,7 +1,5 @@
 """The memory ladder: what a curve says about the caches, on curves made by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from rooflines.kernels.micro.ladder import Point, Reach, curve, reaches

@@ -1,7 +1,5 @@
 """What new memory costs."""
 
-from __future__ import annotations
-
 import mmap
 
 import pytest

@@ -1,7 +1,5 @@
 """How many calls make a sample long enough: exact, with times made by hand."""
 
-from __future__ import annotations
-
 from rooflines.kernels.micro.repeats import Timing, calls_for
 
 

@@ -1,7 +1,5 @@
 """The memory kernels move what they claim to move, every pass of it, in the instructions they are named after."""
 
-from __future__ import annotations
-
 import functools
 import mmap
 import operator

@@ -1,7 +1,5 @@
 """Threads that start together, each with its own job."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

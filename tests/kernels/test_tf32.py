@@ -1,7 +1,5 @@
 """The TF32 switches: what is set is read back, the older ones can be read, and all are put back exactly. They exist without a GPU."""
 
-from __future__ import annotations
-
 import itertools
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The kernels that are torch operators: their results, their counts, and the flags they put back."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Compiling where nothing can be cached, and the width of the registers."""
 
-from __future__ import annotations
-
 from rooflines.kernels.micro import vectors
 
 

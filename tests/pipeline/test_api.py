@@ -1,7 +1,5 @@
 """``rooflines`` from Python: the same job without a command line, and manners towards the program that calls it."""
 
-from __future__ import annotations
-
 import itertools
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Graph replays with the traces of their capture: files, folders and the layout of servers, on pairs that servers recorded."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil

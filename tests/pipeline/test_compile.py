@@ -1,7 +1,5 @@
 """Compiled runs against eager ones: the same products, the same modules, nearly the same arithmetic, and less memory traffic."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

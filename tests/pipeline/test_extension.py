@@ -1,7 +1,5 @@
 """A user's own operators, as docs/counting.md shows them: its examples run, and profiling them finds their rows."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Every time and every share of a report refers to the same step, in every format: no two numbers disagree."""
 
-from __future__ import annotations
-
 import html
 import io
 import re

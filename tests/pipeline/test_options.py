@@ -1,7 +1,5 @@
 """The options of ``profile`` as a run stores them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

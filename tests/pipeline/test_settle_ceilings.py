@@ -1,7 +1,5 @@
 """Ceilings that operators beat are measured again: how often, and when it ends."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import msgspec

@@ -1,7 +1,5 @@
 """Several ranks of one job, started by torchrun: each records its own run, all end with the same step, one report reads them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

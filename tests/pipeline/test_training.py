@@ -1,7 +1,5 @@
 """Training to accuracy: what is learned, what a restart gives, what a failure says."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,8 +1,6 @@
 """What strangers put into a trace, in every output: names cannot become code, and what is no name of an operator, module, kernel or
 device is in none of them."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

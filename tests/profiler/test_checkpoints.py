@@ -1,7 +1,5 @@
 """Checkpoints on a full disk: one error names the cause, and the previous checkpoint is kept."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

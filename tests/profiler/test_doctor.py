@@ -1,7 +1,5 @@
 """The doctor: on this machine as it is, and what it says of machines that we can describe but do not have."""
 
-from __future__ import annotations
-
 import io
 import platform
 import sys

@@ -1,7 +1,5 @@
 """The facts of a run: each from where the system keeps it, absent where it does not."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

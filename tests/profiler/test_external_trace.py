@@ -1,7 +1,5 @@
 """What is known of a run that somebody else recorded."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

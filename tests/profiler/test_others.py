@@ -1,7 +1,5 @@
 """Other programs: their processor time is not that of this one nor of its children, and which steps they disturbed."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """The run directory: what it is called, when it may be written, that what is written loads again."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

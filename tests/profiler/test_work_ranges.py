@@ -1,7 +1,5 @@
 """Work that its author declares: what is accepted, how it reads back from a trace, what it owns there, and what it costs."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One document in every format: the same column names, units and order, from one registry; and how large a page may be."""
 
-from __future__ import annotations
-
 import csv
 import html
 import io

@@ -1,7 +1,5 @@
 """What the backends study concludes from given numbers."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

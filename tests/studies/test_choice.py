@@ -1,7 +1,5 @@
 """What the studies of networks run, by backend and by the options of the command line."""
 
-from __future__ import annotations
-
 import pytest
 
 from rooflines.errors import DataError, UsageError

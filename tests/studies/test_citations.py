@@ -3,8 +3,6 @@
 ``ROOFLINES_PAPERS`` names a directory with the texts of the papers (STUDY.txt); with it, each row is looked for in the text.
 """
 
-from __future__ import annotations
-
 import csv
 import os
 import re

@@ -1,7 +1,5 @@
 """The images of the studies: what is there, what takes its place, and that it is labelled."""
 
-from __future__ import annotations
-
 import importlib.util
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the from-scratch study concludes from given numbers, and what it is asked."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

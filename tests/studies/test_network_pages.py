@@ -1,7 +1,5 @@
 """The pages of the studies of networks: what the page, the pictures and the terminal show."""
 
-from __future__ import annotations
-
 import io
 import re
 from html.parser import HTMLParser

@@ -1,7 +1,5 @@
 """The points of the studies of networks: what they reach, and how they end."""
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -1,7 +1,5 @@
 """Which backends can run here, and why others cannot."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Studies as folders: their points on this machine, their pages from results, results of several machines, a study of one's own."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Tables of a ``study.toml``: what was measured beside what the paper printed."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

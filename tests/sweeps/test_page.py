@@ -1,7 +1,5 @@
 """What a sweep shows: knees, what fits, the Pareto front, and a page of it all."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

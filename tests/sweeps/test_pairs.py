@@ -1,7 +1,5 @@
 """Two settings run in turn: the order, the interval, and how often chance alone looks like a gain."""
 
-from __future__ import annotations
-
 import math
 import random
 from pathlib import Path

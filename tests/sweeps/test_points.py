@@ -1,7 +1,5 @@
 """The points of a sweep: lists of options, their combinations, their names."""
 
-from __future__ import annotations
-
 import pytest
 
 from rooflines.errors import DataError, RooflinesError, UsageError

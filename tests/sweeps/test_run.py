@@ -1,7 +1,5 @@
 """Running a sweep: orders, processes, failures, restarts, and the places where it runs."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

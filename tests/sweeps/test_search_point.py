@@ -1,7 +1,5 @@
 """A search as one point of a study."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

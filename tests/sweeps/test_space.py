@@ -1,7 +1,5 @@
 """The space of a search: lists and ranges, their defaults, and the parameters that Optuna sees."""
 
-from __future__ import annotations
-
 import optuna
 import pytest
 

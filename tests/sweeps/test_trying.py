@@ -1,7 +1,5 @@
 """Trying advice: which changes a run allows, how their gains are measured, and what is kept."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

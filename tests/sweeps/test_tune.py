@@ -1,7 +1,5 @@
 """A search: how many trials there are, what is tried, what a failure, a kill and a second process change."""
 
-from __future__ import annotations
-
 import collections
 import shlex
 import signal

@@ -1,7 +1,5 @@
 """The page of a search: what it says of a gain, of none, of failures, and what it draws."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -3,8 +3,6 @@
 Run as a module with the names of cases, in the simulator, it prints a JSON object: each case with "ok", or what went wrong or raced.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sys

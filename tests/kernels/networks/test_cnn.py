@@ -1,7 +1,5 @@
 """The network's layers, initial parameters and declared work, by arithmetic and beside what ``rooflines.count`` finds for torch's."""
 
-from __future__ import annotations
-
 from collections import Counter
 from math import prod
 

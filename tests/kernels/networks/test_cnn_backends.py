@@ -1,7 +1,5 @@
 """Every backend that runs here computes the same network: gradients, losses and classes beside float64 autograd."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

@@ -1,7 +1,5 @@
 """``numba-cuda``: its kernels in Numba's CUDA simulator and on a GPU, what the compiler made of them, and the work they declare."""
 
-from __future__ import annotations
-
 import functools
 import json
 import math

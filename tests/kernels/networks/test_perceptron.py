@@ -1,7 +1,5 @@
 """The perceptron: the paper's algorithm, gradients against autograd, and the work that it declares."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

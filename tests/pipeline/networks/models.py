@@ -1,7 +1,5 @@
 """Small networks that are no image classifiers, as factories for the command line: ``models.py:bert``."""
 
-from __future__ import annotations
-
 import torch
 import torchvision
 import transformers

@@ -4,8 +4,6 @@ The first are profiled on this machine, the others counted only. All are those o
 layers and few words: their operators are the same.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torchvision

@@ -3,8 +3,6 @@
 Ceilings come from a file except where an efficiency is judged: counting and attribution need no measurement of this machine.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

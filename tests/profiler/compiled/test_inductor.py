@@ -1,7 +1,5 @@
 """What is noted of compiled code, on graphs that inductor really compiles: the arithmetic of each kernel is written beside it."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import subprocess

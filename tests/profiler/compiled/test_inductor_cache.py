@@ -1,7 +1,5 @@
 """Kernels read from files of inductor's cache, which inductor wrote (``tests/data/inductor``)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

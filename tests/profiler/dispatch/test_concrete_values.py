@@ -1,7 +1,5 @@
 """Values that a step makes itself are known although its tensors are fake; what it computes from its data is not."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

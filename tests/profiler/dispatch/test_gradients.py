@@ -1,7 +1,5 @@
 """What a step does to its gradients: zeros, underflow in fp16, silent layers, the change of the loss; and nothing is left changed."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

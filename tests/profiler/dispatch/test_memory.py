@@ -1,7 +1,5 @@
 """Memory at the peak: categories by arithmetic, and the whole against the allocator's own events in real runs."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

@@ -1,7 +1,5 @@
 """The first operator that makes a non-finite number, and what is not one: masks, memory that nothing was written to."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The recorder: exact calls on fake and real tensors, phases and modules, and nothing of the caller's touched."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """The collector's laws: what is on and off in each pass, how many steps, what the trace holds, and what is left behind."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """Watching data loading: what is waited for, what is left alone, and what a loader does when it runs alone."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import threading

@@ -1,7 +1,5 @@
 """The passes on a GPU, with a device that is not there: its numbers of steps, the order of its events, and its clock."""
 
-from __future__ import annotations
-
 import os
 
 import msgspec

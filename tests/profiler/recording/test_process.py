@@ -1,7 +1,5 @@
 """What a recording notes of other programs, and that a profiler's records take no memory from the steps."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Scripts that know nothing of us: where their steps end, and what becomes of their output, arguments and exits."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """When warm-up ends, on made-up step times."""
 
-from __future__ import annotations
-
 from rooflines.profiler.recording.step_counts import WarmUp
 
 

@@ -1,7 +1,5 @@
 """Traces that would grow without end are ended, on the thread that may do so."""
 
-from __future__ import annotations
-
 import gc
 import signal
 import threading

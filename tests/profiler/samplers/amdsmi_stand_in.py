@@ -3,8 +3,6 @@
 Names, keys, units and error codes follow the package's documentation (ROCm 6.3) and its source; ``gpus`` is what the driver would say.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import Any
 

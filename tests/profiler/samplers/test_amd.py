@@ -1,7 +1,5 @@
 """AMD GPUs through a stand-in of their management library, for want of hardware: units, what is absent, and GPUs found by UUID."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """Laws of the registry of sampled fields, and its order in files."""
 
-from __future__ import annotations
-
 import ast
 import os
 import time

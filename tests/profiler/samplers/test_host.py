@@ -1,7 +1,5 @@
 """What a process and its descendants spend: the arithmetic on made-up readings, and real processes that are born, spend and end."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Several samplers read at once: each at its own pace, none at the cost of another, whatever becomes of it."""
 
-from __future__ import annotations
-
 import io
 import queue
 import threading

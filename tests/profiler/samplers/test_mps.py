@@ -1,7 +1,5 @@
 """Memory of Apple GPUs, with torch's answer set by the test: the run asks for it between steps, and not at every one."""
 
-from __future__ import annotations
-
 import time
 
 import torch

@@ -1,7 +1,5 @@
 """The NVML sampler, asking the real pynvml over the stand-in driver: units, what is absent, what ends a series, what is asked again."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

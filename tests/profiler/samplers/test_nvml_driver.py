@@ -1,7 +1,5 @@
 """The stand-in NVML driver itself: the real pynvml finds it, and it does what its script says."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -1,7 +1,5 @@
 """NVIDIA GPUs in the journal of a real sampler process, which loads the stand-in driver by the real pynvml."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections import Counter as Tally

@@ -1,7 +1,5 @@
 """CPU energy from a powercap tree made of files, as the kernel lays it out: wraps, sockets, memory, rights, and how fine it counts."""
 
-from __future__ import annotations
-
 import os
 import random
 import time

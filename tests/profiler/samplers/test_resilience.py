@@ -1,7 +1,5 @@
 """What is left when the sampler, the run or the disk gives out: real runs with real samplers, killed, stopped and starved."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Samplers: real processes are watched, killed and interrupted; NVML is asked through its own library, which this machine may lack."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

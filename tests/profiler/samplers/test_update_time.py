@@ -1,7 +1,5 @@
 """Update periods and resolutions found in readings, by arithmetic and by laws."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

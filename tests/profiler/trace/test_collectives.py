@@ -1,7 +1,5 @@
 """The collectives of a rank: noted on the kernel, told by the operators around the launch, or by the kernel's name alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

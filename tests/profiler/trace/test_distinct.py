@@ -1,7 +1,5 @@
 """Distinct numbers and rows are those of ``numpy.unique``, whichever way they are found."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -3,8 +3,6 @@
 ``benchmarks/fuzz_traces.py`` looks for more; what it once found is in ``tests/data/traces/fuzz`` and is run here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import functools

@@ -1,7 +1,5 @@
 """Why the device was idle, and how long launched work waited: arithmetic that can be read off the trace."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Interval arithmetic against the plain definition: a set of whole nanoseconds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

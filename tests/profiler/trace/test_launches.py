@@ -1,7 +1,5 @@
 """Which call launched what: by the correlation id, and by time where several calls have it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Nesting on whole columns, against a walk with a stack, event by event."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

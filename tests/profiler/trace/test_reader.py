@@ -1,7 +1,5 @@
 """The reader: what becomes a column, what is refused, and that nothing in a file makes it crash."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

@@ -1,7 +1,5 @@
 """Marks of servers: what each form says, what is no mark, and which marks are steps."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

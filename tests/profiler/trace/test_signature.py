@@ -1,7 +1,5 @@
 """Arguments as traces record them: types in the spellings of Kineto and of other tools."""
 
-from __future__ import annotations
-
 import pytest
 
 from rooflines.profiler.trace.signature import MISSING, TensorArg, from_kineto

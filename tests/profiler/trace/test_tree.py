@@ -1,7 +1,5 @@
 """The call tree: nesting, modules forward and backward, phases, steps."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

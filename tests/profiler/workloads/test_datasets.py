@@ -1,7 +1,5 @@
 """Labelled images: what comes from a folder, what is synthetic, and how both are named."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Data sets as they are distributed: each layout is found, each broken file is named, and what is not as published is said."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import shutil

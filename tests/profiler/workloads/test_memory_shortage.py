@@ -1,7 +1,5 @@
 """The batch that an out-of-memory error suggests."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

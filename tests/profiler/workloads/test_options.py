@@ -1,7 +1,5 @@
 """Options of workloads: what they change, what they leave as it was, and what a combination cannot do."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,7 +1,5 @@
 """Workloads: everything that has a name prepares and runs a step; what was asked for holds; what was lent comes back as it was."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,7 +1,5 @@
 """Quantized networks: what is quantized, with which kernels, and how far the results are from fp32."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import importlib.util

@@ -1,7 +1,5 @@
 """The figures: what is drawn and written, that names keep clear of each other, and that partial analyses are drawn too."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

@@ -1,7 +1,5 @@
 """The laws of the chart: where roofs meet, where points stand, that everything is on the plot and nothing is named twice."""
 
-from __future__ import annotations
-
 import math
 
 import msgspec

@@ -3,8 +3,6 @@
 Skipped where no browser is installed, unless ROOFLINES_REQUIRE_BROWSER makes its absence a failure.
 """
 
-from __future__ import annotations
-
 import functools
 import io
 import os

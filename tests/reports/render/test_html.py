@@ -1,7 +1,5 @@
 """The page: every section is there, what is missing is said, and what a trace holds stays text."""
 
-from __future__ import annotations
-
 import json
 import re
 from html.parser import HTMLParser

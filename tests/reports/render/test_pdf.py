@@ -1,7 +1,5 @@
 """The PDF, read back as text: content, order, and that no name is taken for markup."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

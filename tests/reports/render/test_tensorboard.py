@@ -1,7 +1,5 @@
 """The event files, read back with TensorBoard's own reader."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

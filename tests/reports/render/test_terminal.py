@@ -1,7 +1,5 @@
 """The terminal report: what it says, that it fits its width, and that names cannot change how it looks."""
 
-from __future__ import annotations
-
 import io
 import re
 

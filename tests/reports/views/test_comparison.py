@@ -1,7 +1,5 @@
 """The page of a comparison: it fits its width, adds up, and lets no name do more than be read; and the same as JUnit XML."""
 
-from __future__ import annotations
-
 import csv
 import io
 from xml.etree import ElementTree as xml

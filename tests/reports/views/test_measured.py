@@ -1,7 +1,5 @@
 """The tables: as DataFrames, and as the files that pandas and spreadsheets read."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """A monitored program in a terminal, as a page and in TensorBoard: on machines that tests do not have, and where little is known."""
 
-from __future__ import annotations
-
 import io
 import re
 from pathlib import Path

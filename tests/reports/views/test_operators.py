@@ -1,7 +1,5 @@
 """The tables of operators: what has no count and how to add a formula, and the marks of what was inferred."""
 
-from __future__ import annotations
-
 import io
 import re
 

@@ -1,7 +1,5 @@
 """Several ranks as shown: in 80 columns, on a page, as CSV; what a trace has named stays text everywhere."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """The time of a step by part, in every report: the table, and how the timed pass stands beside the traced one."""
 
-from __future__ import annotations
-
 import io
 from html import unescape
 

@@ -1,7 +1,5 @@
 """The section of a server's trace: one row for each kind, what decode must read in words, and what is missing."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """What the devices did, in every report: sentences, table, timeline, PDF, CSV, and nothing where nothing was sampled."""
 
-from __future__ import annotations
-
 import csv
 import io
 from xml.etree import ElementTree

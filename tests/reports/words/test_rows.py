@@ -1,7 +1,5 @@
 """Rows of operator tables: repeated layers fold, operators without a count are rows, and sums are those of the analysis."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The command that a report suggests."""
 
-from __future__ import annotations
-
 import pytest
 
 from rooflines.reports.words.sentences import suggested

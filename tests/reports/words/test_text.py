@@ -1,7 +1,5 @@
 """Names and numbers as texts that fit."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 
