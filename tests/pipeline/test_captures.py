@@ -6,9 +6,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 import rooflines
 from rooflines.errors import DataError, TraceError, UsageError
+from rooflines.pipeline.options import ProfileOptions
 from rooflines.pipeline.reading import find_captures
 from rooflines.reports.document import Table
 from rooflines.reports.views import run as view
@@ -221,3 +223,22 @@ def test_a_capture_does_not_apply_to_several_ranks_and_must_exist(tmp_path):
         rooflines.analyze([SGLANG, VLLM], capture=SGLANG_CAPTURE)
     with pytest.raises(TraceError, match="capture trace not found"):
         rooflines.analyze(SGLANG, capture=tmp_path / "none.json")
+
+
+# --- options
+
+
+def test_a_run_stores_the_options_that_are_not_their_defaults():
+    assert ProfileOptions().changed() == {}
+    given = ProfileOptions(
+        batch_size=8,
+        compile=True,
+        device=torch.device("cpu"),
+        steps=3,
+        output=Path("here"),
+        formats=("json",),
+        trace=False,
+        remeasure=True,
+    )
+    assert given.changed() == {"batch_size": 8, "compile": "on", "device": "cpu", "steps": 3}
+    assert ProfileOptions(**given.changed()).changed() == given.changed()

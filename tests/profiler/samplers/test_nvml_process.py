@@ -6,7 +6,9 @@ from collections import Counter as Tally
 from itertools import pairwise
 
 import pytest
+import torch
 
+from rooflines.profiler.samplers.mps import MpsSampler
 from rooflines.profiler.samplers.process import SamplerProcess
 from tests.processes import wait_until
 from tests.profiler.samplers.nvml_driver.scripts import FULL, with_lines
@@ -136,3 +138,20 @@ def test_counter_that_wraps_or_stands_still_is_written_down_as_it_is(stand_in, t
     assert any(later < earlier for earlier, later in pairwise(joules)) == falls
     assert (joules[-1] == most_j) == (not falls)
     assert {sample.power_w for sample in samples} == {50.0}
+
+
+# --- Apple GPUs
+
+
+def test_the_driver_is_asked_ten_times_a_second_at_most(monkeypatch):
+    held = iter(range(1000))
+    clock = {"s": 0.0}
+    monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: next(held) << 20)
+    monkeypatch.setattr(time, "monotonic", lambda: clock["s"])
+    sampler = MpsSampler()
+    for _ in range(200):
+        sampler.note()
+        clock["s"] += 0.01
+    assert 18 <= len(sampler.noted) <= 23
+    assert [sample.process_memory_bytes for sample in sampler.noted] == [number << 20 for number in range(len(sampler.noted))]
+    assert {(sample.source, sample.device) for sample in sampler.noted} == {("mps", "mps")}

@@ -4,6 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from rooflines.reports.words import text as words
+from rooflines.reports.words.sentences import suggested
+from rooflines.roofline.analysis import Finding
 from tests import samples
 
 
@@ -61,3 +63,19 @@ def test_the_phase_is_told_where_the_name_does_not():
     assert words.operator_name(replace(row, name="aten::mm", phase="backward")) == "mm (backward)"
     assert words.operator_name(replace(row, name="aten::convolution_backward", phase="backward")) == "convolution_backward"
     assert words.operator_module(replace(row, module="", phase="optimizer")) == "(optimizer)"
+
+
+# --- suggested commands
+
+
+@pytest.mark.parametrize(("command", "option", "value", "expected"), [
+    ("rooflines profile --model resnet50 -o OUT", "compile", "on", "rooflines profile --model resnet50 --compile on"),
+    ("rooflines profile --model m --batch-size 4 -q", "batch_size", 8, "rooflines profile --model m --batch-size 8"),
+    ("rooflines profile --model=m --precision=fp32 --formats pdf", "precision", "bf16", "rooflines profile --model=m --precision bf16"),
+    ("rooflines profile train.py -- -o x --compile", "compile", "on", "rooflines profile train.py --compile on -- -o x --compile"),
+    ("my_training.py", "channels_last", True, "what it says itself"),
+    ("rooflines profile --model m", None, None, "what it says itself"),
+])  # fmt: skip
+def test_the_suggested_command_is_the_run_s_own_with_one_change(command, option, value, expected):
+    finding = Finding(title="", saves_s=0.0, evidence="", suggestion="what it says itself", option=option, value=value)
+    assert suggested(finding, command) == expected
