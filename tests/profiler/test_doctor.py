@@ -45,25 +45,18 @@ def checks():
     return {check.name: check for check in examine()}
 
 
-def test_every_answer_has_a_word_and_a_detail(checks):
+def test_every_answer_has_a_word_and_a_detail_in_a_table_of_80_columns(checks):
     assert {"Python", "PyTorch", "CPU", "Numba", "GPU driver", "CUDA", "Tracing", "Ceilings", "Cache", "Disk", "Memory"} <= set(checks)
-    for check in checks.values():
+    lines = printed(checks.values()).splitlines()
+    assert max(map(len, lines)) <= 80
+    for name, check in checks.items():
         assert check.status in ("ok", "limited", "missing")
         assert check.detail
         assert "check failed" not in check.detail
         assert check.status != "ok" or not check.fix
-
-
-def test_versions_are_those_installed(checks):
+        assert any(line.startswith(f"  {name} ") for line in lines)
     assert checks["Python"] == Check(name="Python", status="ok", detail=platform.python_version())
     assert checks["PyTorch"] == Check(name="PyTorch", status="ok", detail=torch.__version__)
-
-
-def test_the_table_fits_80_columns_and_names_everything(checks):
-    lines = printed(checks.values()).splitlines()
-    assert max(map(len, lines)) <= 80
-    for name in checks:
-        assert any(line.startswith(f"  {name} ") for line in lines)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
@@ -83,22 +76,19 @@ def test_a_machine_with_a_gpu_names_it(checks):
 # --- no machine makes it fail
 
 
-def test_a_broken_installation_is_an_answer(monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError("libcudart.so.12: cannot open\nsecond line"), "check failed: OSError: libcudart.so.12: cannot open"),
+        (RuntimeError(), "check failed: RuntimeError:"),
+    ],
+)
+def test_a_broken_installation_is_an_answer(monkeypatch, error, words):
     def broken():
-        raise OSError("libcudart.so.12: cannot open shared object file\nsecond line")
+        raise error
 
     monkeypatch.setattr(doctor, "_QUESTIONS", (("CUDA", broken),))
-    detail = "check failed: OSError: libcudart.so.12: cannot open shared object file"
-    assert examine() == (Check(name="CUDA", status="limited", detail=detail),)
-
-
-def test_an_error_without_words_is_an_answer(monkeypatch):
-    def wordless():
-        raise RuntimeError
-
-    monkeypatch.setattr(doctor, "_QUESTIONS", (("Tracing", wordless),))
-    (check,) = examine()
-    assert check.detail == "check failed: RuntimeError:"
+    assert examine() == (Check(name="CUDA", status="limited", detail=words),)
 
 
 def test_a_missing_package_is_named_with_its_command(monkeypatch):
@@ -118,33 +108,31 @@ def test_a_package_for_those_who_want_it():
 # --- NVIDIA: which reason, which command
 
 
-def test_no_driver_is_the_first_reason():
-    assert why_no_cuda(NO_DRIVER, "13.0", "anything") == Check(status="missing", detail="no NVIDIA driver")
-    assert why_no_cuda(NO_DRIVER, None, "").detail == "no NVIDIA driver, and torch is built without CUDA"
+OLDER = "driver 535.183.01 supports CUDA up to 12.2, torch is built for 13.0"
+HIDDEN = "CUDA_VISIBLE_DEVICES='' hides all devices"
 
 
-@pytest.mark.parametrize(("driver", "wheel"), [(OLD_DRIVER, "cu126"), (NEW_DRIVER, "cu130")])
-def test_torch_built_without_cuda_is_replaced_by_one_for_the_driver(driver, wheel):
-    check = why_no_cuda(driver, None, "")
-    assert check.detail == "torch is built without CUDA"
-    assert check.fix.endswith(f"/whl/{wheel}")
-
-
-def test_a_driver_older_than_torch_s_cuda_is_named_with_both_versions():
-    check = why_no_cuda(OLD_DRIVER, "13.0", "")
-    assert check.detail.startswith("driver 535.183.01 supports CUDA up to 12.2, torch is built for 13.0")
-    assert check.fix.endswith("/whl/cu126")
-
-
-def test_a_newer_minor_version_of_cuda_is_no_reason(monkeypatch):
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert why_no_cuda(OLD_DRIVER, "12.8", "CUDA unknown error").detail == "CUDA unknown error"
-
-
-def test_hidden_devices_are_named(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    check = why_no_cuda(NEW_DRIVER, "13.0", "")
-    assert (check.detail, check.fix) == ("CUDA_VISIBLE_DEVICES='' hides all devices", "unset CUDA_VISIBLE_DEVICES")
+@pytest.mark.parametrize(
+    ("driver", "built", "problem", "visible", "detail", "fix"),
+    [
+        (NO_DRIVER, "13.0", "anything", None, "no NVIDIA driver", ""),
+        (NO_DRIVER, None, "", None, "no NVIDIA driver, and torch is built without CUDA", ""),
+        (OLD_DRIVER, None, "", None, "torch is built without CUDA", "/whl/cu126"),
+        (NEW_DRIVER, None, "", None, "torch is built without CUDA", "/whl/cu130"),
+        (OLD_DRIVER, "13.0", "", None, OLDER, "/whl/cu126"),
+        (OLD_DRIVER, "12.8", "CUDA unknown error", None, "CUDA unknown error", ""),  # a newer minor version is no reason
+        (NEW_DRIVER, "13.0", "", "", HIDDEN, "unset CUDA_VISIBLE_DEVICES"),
+    ],
+)
+def test_the_first_reason_why_cuda_is_not_there(monkeypatch, driver, built, problem, visible, detail, fix):
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    check = why_no_cuda(driver, built, problem)
+    assert check.detail.startswith(detail)
+    assert check.fix.endswith(fix)
+    assert bool(check.fix) == bool(fix)
 
 
 @pytest.mark.parametrize(
@@ -161,10 +149,7 @@ def test_the_extra_is_that_of_torch_and_never_of_another_cuda(driver, built, fix
     check = doctor._cuda_package("no_such_module_of_rooflines", driver, built)
     assert (check.status, check.fix) == ("missing", fix)
     assert ("after a torch that this driver runs" in check.detail) == (not fix)
-
-
-def test_without_a_driver_no_package_for_cuda_is_asked_for():
-    assert doctor._cuda_package("no_such_module_of_rooflines", NO_DRIVER, "13.0") is None
+    assert doctor._cuda_package("no_such_module_of_rooflines", NO_DRIVER, built) is None
 
 
 @pytest.mark.parametrize(("version", "status"), [("0.13.0", "limited"), ("0.29.0", "limited"), ("0.30.4", "ok"), ("1.0.0", "ok")])
@@ -277,20 +262,16 @@ def test_cpu_quota_of_a_container(tmp_path, text, cores):
     assert doctor.cpu_quota(tmp_path / "absent") is None
 
 
-def test_a_container_with_less_than_the_threads_is_limited(monkeypatch):
+def test_a_container_or_a_variable_that_takes_threads_away_is_named(monkeypatch):
     monkeypatch.setattr(doctor, "cpu_quota", lambda: 0.5)
     assert doctor.cpu().status == "limited"
     assert doctor.cpu().detail.endswith("limited to 0.5 cores by the container")
-
-
-def test_a_variable_that_takes_threads_away_is_named(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setattr("torch.get_num_threads", lambda: 1)
     monkeypatch.setattr(doctor, "cpu_quota", lambda: None)
     monkeypatch.setattr(detect, "physical_cores", lambda: 8)
     monkeypatch.setattr(detect, "usable_cpus", lambda: tuple(range(8)))
-    check = doctor.cpu()
-    assert (check.status, check.fix) == ("limited", "unset OMP_NUM_THREADS")
+    assert (doctor.cpu().status, doctor.cpu().fix) == ("limited", "unset OMP_NUM_THREADS")
 
 
 @linux_only
@@ -322,11 +303,8 @@ def test_the_cache_directory_may_be_chosen_and_is_not_created(tmp_path, monkeypa
     monkeypatch.setenv("ROOFLINES_CACHE_DIR", str(tmp_path / "deep" / "cache"))
     assert doctor.cache() == Check(status="ok", detail=str(tmp_path / "deep" / "cache"))
     assert not (tmp_path / "deep").exists()
-
-
-def test_a_cache_directory_that_is_a_file_is_limited(tmp_path, monkeypatch):
-    (tmp_path / "cache").write_text("")
-    monkeypatch.setenv("ROOFLINES_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ROOFLINES_CACHE_DIR", str(tmp_path / "file"))
     assert doctor.cache().status == "limited"
 
 

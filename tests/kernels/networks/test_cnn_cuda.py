@@ -80,29 +80,25 @@ def test_the_watch_sees_what_a_wrong_kernel_does():
         assert words in faults
 
 
+def ran(code, **variables):
+    line = [sys.executable, "-c", code]
+    return subprocess.run(line, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+
+
 def test_says_why_it_cannot_run():
-    for simulate, words in (("1", "NUMBA_ENABLE_CUDASIM is set"), ("0", "")):
-        code = "from rooflines.kernels.networks.cnn_numba_cuda import unusable; print(unusable())"
-        environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": simulate, "CUDA_VISIBLE_DEVICES": ""}
-        found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout
-        assert found.strip(), "a machine whose GPUs are hidden cannot run it"
-        assert words in found
-
-
-def test_needs_a_gpu():
+    code = "from rooflines.kernels.networks.cnn_numba_cuda import unusable; print(unusable())"
+    hidden = ran(code, NUMBA_ENABLE_CUDASIM="0", CUDA_VISIBLE_DEVICES="").stdout
+    assert hidden.strip(), "a machine whose GPUs are hidden cannot run it"
+    code += (
+        "\nimport numpy as np; from rooflines.kernels.networks.cnn_numba_cuda import NumbaCuda\n"
+        "NumbaCuda().operators(np.zeros((1, 1, 28, 28), np.float32), np.zeros(1, np.int64))"
+    )
+    simulated = ran(code, NUMBA_ENABLE_CUDASIM="1")
+    assert "NUMBA_ENABLE_CUDASIM is set" in simulated.stdout
+    assert "times of a simulated GPU are not meaningful" in simulated.stderr
     if network.unusable():
         with pytest.raises(DeviceError, match="numba-cuda needs an NVIDIA GPU"):
             network.NumbaCuda()
-
-
-def test_the_times_of_a_simulator_are_refused():
-    code = (
-        "import numpy as np; from rooflines.kernels.networks.cnn_numba_cuda import NumbaCuda\n"
-        "NumbaCuda().operators(np.zeros((1, 1, 28, 28), np.float32), np.zeros(1, np.int64))"
-    )
-    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
-    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    assert "times of a simulated GPU are not meaningful" in found.stderr
 
 
 def test_resident_data_is_cut_without_copying():

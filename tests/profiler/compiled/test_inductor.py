@@ -6,7 +6,6 @@ import subprocess
 import sys
 import textwrap
 
-import msgspec
 import pytest
 import torch
 import torch._inductor.config as inductor_config
@@ -284,13 +283,6 @@ def test_it_begins_when_inductor_is_loaded_and_loads_nothing_itself():
     assert "_WhenImported" not in done.stdout
 
 
-def test_a_watch_that_saw_nothing_has_nothing():
-    with InductorWatch() as watch:
-        pass
-    assert watch.code() is None
-    assert not any(isinstance(finder, inductor._WhenImported) for finder in sys.meta_path)
-
-
 @pytest.mark.parametrize(
     ("source", "path"),
     [
@@ -332,19 +324,10 @@ def test_what_is_stored_comes_back(tmp_path):
     assert found.nodes[0].results == (TensorArg((2, 3), "bool", (3, 1)),)
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"graphs": [{"region": 3}]}', '{"schema": "rooflines.compiled/0"}'])
+@pytest.mark.parametrize("text", [None, "", "{", '{"graphs": [{"region": 3}]}', '{"schema": "rooflines.compiled/0"}'])
 def test_a_file_that_cannot_be_read_says_so(tmp_path, text):
     path = tmp_path / COMPILED_FILE
-    path.write_text(text)
+    if text is not None:
+        path.write_text(text)
     with pytest.raises(RunError, match=r"compiled\.json"):
         read_compiled(path)
-
-
-def test_a_file_that_has_gone_says_so(tmp_path):
-    with pytest.raises(RunError, match="cannot be read"):
-        read_compiled(tmp_path / COMPILED_FILE)
-
-
-def test_records_are_frozen():
-    with pytest.raises(AttributeError):
-        msgspec.structs.replace(Kernel(name="k")).name = "other"
