@@ -48,7 +48,8 @@ def test_profile_a_module(asked):
 def test_profile_a_step_function(asked):
     run = rooflines.profile(lambda: torch.randn(4, 4) @ torch.randn(4, 4), batch_size=4, **asked, **FEW)
     assert run.facts.workload.batch_size == 4
-    assert rooflines.analyze(run).totals.matrix_flops == 2 * 4 * 4 * 4
+    assert run.analysis == rooflines.analyze(run)
+    assert run.analysis.totals.matrix_flops == 2 * 4 * 4 * 4
 
 
 @pytest.mark.parametrize(
@@ -109,16 +110,17 @@ def train(recording, steps=None):
 
 
 def test_record_a_loop(asked):
-    with rooflines.record(name="mine", batch_size=4, **asked, **FEW) as r:
+    with rooflines.record(name="mine", batch_size=4, **{**asked, "formats": ("html", "csv", "tensorboard")}, **FEW) as r:
         assert r.run is None
         train(r)
         assert r.done
+    r.step()  # costs and changes nothing
     assert r.run.facts.status == "complete"
     assert r.run.facts.workload.name == "mine"
     assert r.run.facts.ceilings is not None
     analysis = rooflines.analyze(r.run)
     assert {"forward", "backward", "optimizer"} <= {row.phase for row in analysis.operators}
-    assert (r.run.directory / "analysis.json").is_file()
+    assert {"report", "operators", "events", "analysis"} <= {path.name.partition(".")[0] for path in r.run.directory.iterdir()}
 
 
 OWN_LOOP = """
@@ -151,13 +153,6 @@ def test_nothing_of_torchs_log_is_on_the_terminal(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_record_writes_the_reports(asked):
-    with rooflines.record(**{**asked, "formats": ("html", "csv", "tensorboard")}, **FEW) as r:
-        train(r)
-    names = {path.name.partition(".")[0] for path in r.run.directory.iterdir()}
-    assert {"report", "operators", "events"} <= names
-
-
 def test_a_short_loop_still_gives_step_times_and_reports(asked):
     with rooflines.record(**asked, **FEW) as r:
         train(r, 3)
@@ -172,26 +167,16 @@ def fail_after(recording, error):
     raise error
 
 
-def test_an_exception_in_the_loop_is_the_users_own_and_the_run_loads(asked):
-    with pytest.raises(ZeroDivisionError), rooflines.record(**asked, **FEW) as r:
-        fail_after(r, ZeroDivisionError("division by zero"))
-    assert r.run.facts.status == "failed"
-    assert r.run.facts.error == "division by zero"
+@pytest.mark.parametrize(
+    ("error", "status", "words"),
+    [(ZeroDivisionError("division by zero"), "failed", "division by zero"), (KeyboardInterrupt(), "interrupted", None)],
+)
+def test_an_exception_in_the_loop_is_the_users_own_and_the_run_loads(asked, error, status, words):
+    with pytest.raises(type(error)), rooflines.record(**asked, **FEW) as r:
+        fail_after(r, error)
+    assert (r.run.facts.status, r.run.facts.error) == (status, words)
     assert rooflines.load(asked["output"]).facts == r.run.facts
     assert rooflines.analyze(asked["output"]).steps.count == 1
-
-
-def test_ctrl_c_in_the_loop_stays_ctrl_c(asked):
-    with pytest.raises(KeyboardInterrupt), rooflines.record(**asked, **FEW) as r:
-        fail_after(r, KeyboardInterrupt())
-    assert rooflines.load(asked["output"]).facts.status == "interrupted"
-
-
-def test_steps_after_the_end_cost_and_change_nothing(asked):
-    with rooflines.record(**asked, **FEW) as r:
-        train(r)
-    r.step()
-    assert r.run.facts.status == "complete"
 
 
 def test_a_record_in_a_record_and_a_profile_in_a_record_are_refused(asked, tmp_path):
@@ -226,7 +211,7 @@ def test_record_refuses_what_the_command_line_refuses(asked):
 @pytest.mark.parametrize(
     ("arguments", "command"),
     [
-        (["/x/.venv/bin/rooflines", "profile", "--model", "resnet50"], "rooflines profile --model resnet50"),  # make profile
+        (["/x/.venv/bin/rooflines", "profile", "-o", "my runs"], "rooflines profile -o 'my runs'"),  # make profile
         (["/x/rooflines/__main__.py", "profile", "a b.py"], "rooflines profile 'a b.py'"),
         (["train.py", "--lr", "1"], "python train.py --lr 1"),
         (["-c"], "python -c"),
@@ -263,15 +248,6 @@ def test_the_timed_pass_times_the_step_and_little_else(asked):
     steps = rooflines.profile(step, **asked, steps=9, warmup=1).facts.steps
     ratios = sorted(timed / slept for timed, slept in zip(steps.timed_ns, own[1:10], strict=True))
     assert 1 <= ratios[0] < 1.1
-
-
-def test_a_run_has_its_analysis(tmp_path):
-    torch.manual_seed(0)
-    run = rooflines.profile(
-        torch.nn.Linear(8, 8), torch.rand(4, 8), device="cpu", steps=2, warmup=1, formats=(), output=tmp_path / "run",
-        ceilings=str(write_ceilings(tmp_path)),
-    )  # fmt: skip
-    assert run.analysis == rooflines.analyze(run)
 
 
 # --- ceilings
@@ -313,18 +289,20 @@ def test_a_ceiling_that_was_too_low_is_measured_again_till_nothing_beats_it(sett
     assert facts.notes == (recording.MEASURED_AGAIN,)
 
 
-def test_a_roof_that_does_not_rise_stands(settle):
-    # a convolution that does less than its formula (Winograd)
-    assert settle(1.50, 1.49, 1.49)[0] == [1.50, 1.49]
-    assert settle(1.50, 1.40, 1.39)[0] == [1.50, 1.40, 1.39]
-
-
-def test_it_ends_after_three_measurements(settle):
-    assert settle(4.0, 3.0, 2.0)[0] == [4.0, 3.0, 2.0]
-    assert settle(4.0, measurements=3)[0] == [4.0]
-
-
-def test_what_is_plausible_or_not_measured_or_not_a_roof_is_left_alone(settle):
-    assert settle(1.01)[0] == [1.01]
-    assert settle(2.0, ceilings="spec")[0] == [2.0]
-    assert settle(2.0, bound="latency")[0] == [2.0]
+@pytest.mark.parametrize(
+    ("bounds_s", "more", "used"),
+    [
+        # a roof that does not rise stands: a convolution that does less than its formula (Winograd)
+        ((1.50, 1.49, 1.49), {}, [1.50, 1.49]),
+        ((1.50, 1.40, 1.39), {}, [1.50, 1.40, 1.39]),
+        # it ends after three measurements
+        ((4.0, 3.0, 2.0), {}, [4.0, 3.0, 2.0]),
+        ((4.0,), {"measurements": 3}, [4.0]),
+        # what is plausible, not measured or not a roof is left alone
+        ((1.01,), {}, [1.01]),
+        ((2.0,), {"ceilings": "spec"}, [2.0]),
+        ((2.0,), {"bound": "latency"}, [2.0]),
+    ],
+)
+def test_when_ceilings_are_not_measured_again(settle, bounds_s, more, used):
+    assert settle(*bounds_s, **more)[0] == used

@@ -82,16 +82,12 @@ def test_what_a_loader_sleeps_is_waited_for_and_nothing_else():
     assert slept_ns <= waited_ns <= whole_ns - 3 * NAP_S * 1e9
 
 
-def test_torch_is_left_as_it_was():
+def test_torch_is_left_as_it_was_and_who_wrapped_the_loader_meanwhile_keeps_what_he_did():
     before = DataLoader.__iter__, _BaseDataLoaderIter.__next__
+    seen = []
     with LoaderWatch():
         assert DataLoader.__iter__ is not before[0]
     assert (DataLoader.__iter__, _BaseDataLoaderIter.__next__) == before
-
-
-def test_somebody_who_wrapped_the_loader_meanwhile_keeps_what_he_did():
-    original = _BaseDataLoaderIter.__next__
-    seen = []
     with LoaderWatch():
         ours = _BaseDataLoaderIter.__next__
 
@@ -105,7 +101,7 @@ def test_somebody_who_wrapped_the_loader_meanwhile_keeps_what_he_did():
         assert len(list(DataLoader(range(4), batch_size=2))) == 2
         assert len(seen) == 3
     finally:
-        _BaseDataLoaderIter.__next__ = original
+        _BaseDataLoaderIter.__next__ = before[1]
 
 
 def test_any_iterable_can_be_wrapped_and_stays_what_it_is():
@@ -145,21 +141,16 @@ def test_other_threads_wait_for_themselves():
         assert watch.longest is None
 
 
-def test_of_two_loaders_the_one_that_was_waited_for_longest_counts():
+def test_of_two_loaders_the_one_that_was_waited_for_longest_counts_and_one_that_began_before_is_not_known():
+    began = iter(DataLoader(Slow(4), batch_size=2))
     with LoaderWatch() as watch:
         quick, slow = DataLoader(range(8), batch_size=2), DataLoader(Slow(8), batch_size=4)
         list(zip(quick, slow, strict=False))
         assert longest(watch).loader is slow
         watch.forget()
         assert watch.longest is None
-
-
-def test_a_loader_that_began_before_is_waited_for_but_is_not_known():
-    iterator = iter(DataLoader(Slow(4), batch_size=2))
-    with LoaderWatch() as watch:
-        next(iterator)
-        found = longest(watch)
-        assert (found.loader, found.workers, found.batches) == (None, 0, 1)
+        next(began)
+        assert (longest(watch).loader, longest(watch).workers, longest(watch).batches) == (None, 0, 1)
 
 
 def test_resident_data_comes_at_once_and_whole():

@@ -348,7 +348,7 @@ def test_the_temperature_of_the_processor(tmp_path, drivers, temperature):
         sensors(tmp_path / f"hwmon{number}", driver, **labelled)
     found = CpuTemperature(tmp_path)
     assert (found.read(), found.exists) == (temperature, temperature is not None)
-    assert found.resolution_c in (1.0, 0.125) or temperature is None
+    assert (found.resolution_c == 1.0) == (temperature == 64.0)
 
 
 # --- the machine's memory

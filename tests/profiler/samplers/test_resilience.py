@@ -163,7 +163,7 @@ def test_a_killed_run_leaves_its_samples_and_no_sampler(endless):
 
 
 @POSIX
-def test_a_stopped_run_is_sampled_on_and_goes_on(endless):
+def test_a_stopped_run_is_sampled_on_and_ctrl_c_ends_it_and_then_the_sampler(endless):
     run, directory, sampler = endless()
     os.kill(run.pid, signal.SIGSTOP)
     wait_until(lambda: psutil.Process(run.pid).status() == psutil.STATUS_STOPPED)
@@ -172,14 +172,6 @@ def test_a_stopped_run_is_sampled_on_and_goes_on(endless):
     assert samples_in(directory)[-1].process_cpu_utilization == pytest.approx(0, abs=0.3)
     os.kill(run.pid, signal.SIGCONT)
     wait_until(lambda: psutil.Process(run.pid).status() != psutil.STATUS_STOPPED)
-    run.kill()
-    run.wait()
-    wait_until(lambda: gone(sampler), timeout_s=10)
-
-
-@POSIX
-def test_ctrl_c_ends_the_run_and_then_the_sampler(endless):
-    run, directory, sampler = endless()
     os.killpg(run.pid, signal.SIGINT)
     assert run.wait(60) != 0
     assert gone(sampler)

@@ -145,16 +145,20 @@ def test_a_half_precision_that_an_operator_lacks_is_said_to_be_the_reason():
     assert "precision='fp32'" in caught.value.hint
 
 
-def test_mode_decides_gradients_and_the_training_flag():
-    assert {key: look()[key] for key in ("grad", "inference", "training")} == {"grad": False, "inference": True, "training": False}
+@pytest.mark.parametrize(
+    ("asked", "seen"),
+    [
+        ({}, {"grad": False, "inference": True, "training": False, "last": [False] * 3}),
+        ({"mode": "training"}, {"grad": True, "inference": False, "training": True}),
+        ({"channels_last": True}, {"last": [True] * 3}),
+        ({"threads": 2}, {"threads": 2}),
+    ],
+)
+def test_mode_layout_and_threads_hold_while_it_runs(asked, seen):
     with torch.no_grad():  # the caller's own mode does not reach in
-        seen = look(mode="training")
-    assert {key: seen[key] for key in ("grad", "inference", "training")} == {"grad": True, "inference": False, "training": True}
-
-
-@pytest.mark.parametrize("asked", [False, True])
-def test_channels_last_is_how_inputs_weights_and_outputs_lie(asked):
-    assert look(channels_last=asked)["last"] == [asked] * 3
+        found = look(**asked)
+    assert {key: found[key] for key in seen} == seen
+    assert torch.get_num_threads() == 1
 
 
 def test_channels_last_in_three_dimensions():
@@ -163,11 +167,6 @@ def test_channels_last_in_three_dimensions():
     network.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
     step(from_module(network, torch.randn(1, 3, 4, 8, 8), options(channels_last=True)))
     assert inputs[0].is_contiguous(memory_format=torch.channels_last_3d)
-
-
-def test_threads_hold_while_it_runs_and_are_put_back():
-    assert look(threads=2)["threads"] == 2
-    assert torch.get_num_threads() == 1
 
 
 @pytest.mark.parametrize("mode", [pytest.param("inference", marks=pytest.mark.slow), "training"])
@@ -248,11 +247,6 @@ def test_a_module_that_is_refused_comes_back_too():
 
 
 # --- devices and options -----------------------------------------------------------------------------------------------------------
-
-
-def test_auto_is_a_device_of_this_machine():
-    expected = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    assert find_device("auto").type == expected
 
 
 @pytest.mark.parametrize("name", ["gpu", "cpu:0", "cuda:", "cuda:-1", "cuda:one", "", "CUDA"])
