@@ -2,10 +2,7 @@
 
 import io
 import math
-import os
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from itertools import pairwise
 
@@ -287,27 +284,6 @@ def test_losses_are_looked_at_in_their_order():
 
 
 # --- backends
-
-
-def test_a_simulated_gpu_is_none():
-    """The network itself runs in the simulator, for its tests; a study would publish the simulator's times."""
-    code = """
-from rooflines.errors import DeviceError
-from rooflines.kernels.networks.cnn_numba_cuda import NumbaCuda
-from rooflines.studies import networks
-
-NumbaCuda().close()
-print(networks.why_not("numba-cuda"))
-try:
-    networks.network("numba-cuda", 0.01, 0.9, 0)
-except DeviceError as error:
-    print(error.message)
-"""
-    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=300)
-    reason, refused = done.stdout.splitlines()
-    assert reason == "NUMBA_ENABLE_CUDASIM is set: Numba simulates a GPU"
-    assert refused == f"numba-cuda cannot run here: {reason}."
 
 
 @pytest.mark.parametrize("backend", ["numba-cpu", "torch-cpu", "numpy"])

@@ -90,11 +90,15 @@ def test_says_why_it_cannot_run():
     hidden = ran(code, NUMBA_ENABLE_CUDASIM="0", CUDA_VISIBLE_DEVICES="").stdout
     assert hidden.strip(), "a machine whose GPUs are hidden cannot run it"
     code += (
-        "\nimport numpy as np; from rooflines.kernels.networks.cnn_numba_cuda import NumbaCuda\n"
+        "\nfrom rooflines.errors import DeviceError\nfrom rooflines.studies import networks\n"
+        "try: networks.network('numba-cuda', 0.01, 0.9, 0)\nexcept DeviceError as error: print(error.message)\n"
+        "import numpy as np; from rooflines.kernels.networks.cnn_numba_cuda import NumbaCuda\n"
         "NumbaCuda().operators(np.zeros((1, 1, 28, 28), np.float32), np.zeros(1, np.int64))"
     )
     simulated = ran(code, NUMBA_ENABLE_CUDASIM="1")
     assert "NUMBA_ENABLE_CUDASIM is set" in simulated.stdout
+    # The network itself runs in the simulator, for its tests; a study would publish the simulator's times.
+    assert "numba-cuda cannot run here: NUMBA_ENABLE_CUDASIM is set: Numba simulates a GPU." in simulated.stdout
     assert "times of a simulated GPU are not meaningful" in simulated.stderr
     if network.unusable():
         with pytest.raises(DeviceError, match="numba-cuda needs an NVIDIA GPU"):

@@ -40,8 +40,11 @@ def points(figure) -> list[tuple[float, float, float]]:
     return [(x, y, size**0.5 / 2 * scale) for (x, y), size in zip(places, marks.get_sizes(), strict=True)]
 
 
-def test_every_operator_with_work_is_a_point():
-    assert len(points(roofline_figure(samples.analysis()))) == 12
+def test_every_operator_with_work_is_a_point_and_colours_are_named_once_with_their_share():
+    figure = roofline_figure(samples.analysis())
+    assert len(points(figure)) == 12
+    assert [text for text in texts(figure) if text.startswith("convolution ")] == ["convolution 70 %"]
+    assert texts(figure).count("!") == 1, "one is above its roof"
 
 
 def test_the_roofs_that_judge_are_named_with_their_source_and_every_cache_with_its_value():
@@ -69,15 +72,6 @@ def test_the_names_of_parallel_roofs_lie_apart(family):
             # Square to the slope the lines of text are more than their height apart.
             apart = abs((other_y - y) * math.cos(angle) - (other_x - x) * math.sin(angle))
             assert apart > names[index].get_size() * figure.dpi / 72
-
-
-def test_colours_are_named_once_with_their_share():
-    found = [text for text in texts(roofline_figure(samples.analysis())) if text.startswith("convolution ")]
-    assert found == ["convolution 70 %"]
-
-
-def test_an_operator_above_its_roof_is_marked():
-    assert texts(roofline_figure(samples.analysis())).count("!") == 1
 
 
 @pytest.mark.parametrize("family", [SANS, SERIF])
@@ -156,14 +150,11 @@ def test_the_same_figure_is_the_same_text_in_the_face_asked_for():
     assert set(re.findall(r"font-family: '([^']+)'", first)) == {"Libertinus Serif"}
 
 
-def test_without_ceilings_points_are_drawn_and_the_reason_is_written():
+def test_without_ceilings_or_a_trace_the_rest_is_drawn_and_the_reason_is_written():
     rows = tuple(replace(row, efficiency=None, headroom_s=None, lower_bound_s=None) for row in samples.analysis().operators)
     figure = roofline_figure(replace(samples.analysis(), ceilings=(), operators=rows))
     assert len(points(figure)) == 12
     assert any(text.startswith("No ceilings are known") for text in texts(figure))
-
-
-def test_without_a_trace_the_roofs_are_drawn_and_the_reason_is_written():
     bare = replace(samples.analysis(), operators=(), totals=None, coverage=None)
     figure = roofline_figure(bare)
     assert roofs(figure, bare) == {"FMA fp32", "DRAM triad", "L2 read", "L3 read"}

@@ -99,12 +99,6 @@ def test_a_cache_leads_to_where_the_next_level_reaches_the_compute_roof():
     assert all(CHARTS["sample"].limits.contains(knee, 460e9) for knee in knees)
 
 
-def test_roofs_say_value_and_source():
-    texts = {roof.ceiling.name: roof.text for roof in CHARTS["large"].roofs}
-    assert texts["FP32 FMA"] == "FP32 FMA 60.0 TFLOP/s, data sheet"
-    assert texts["HBM read"] == "HBM read 4.10 TB/s, measured"
-
-
 @pytest.mark.parametrize("analysis", [sample(), variants.large()], ids=["sample", "large"])
 def test_every_point_stands_at_its_intensity_and_speed(analysis):
     chart = chart_of(analysis)
@@ -149,13 +143,10 @@ def test_limits_hold_everything_and_cut_empty_decades(chart):
     assert all(chart.wide.y_high > roof.ceiling.value for roof in chart.roofs if roof.ceiling.kind == "compute")
 
 
-def test_ring_is_the_whole_run():
+def test_ring_is_the_whole_run_and_the_band_the_upper_half_of_the_roof(chart):
     analysis, ring = sample(), CHARTS["sample"].ring
     assert ring.intensity == pytest.approx(analysis.totals.flops / analysis.totals.bytes)
     assert ring.flop_per_s == pytest.approx(analysis.totals.flops / analysis.timeline.span_s)
-
-
-def test_band_is_the_upper_half_of_the_roof(chart):
     memory = next(roof for roof in chart.roofs if roof.primary and roof.ceiling.kind == "memory")
     top = max(roof.ceiling.value for roof in chart.roofs if roof.primary and roof.ceiling.kind == "compute")
     for x, upper, lower in zip(chart.band.x, chart.band.upper, chart.band.lower, strict=True):
@@ -172,10 +163,13 @@ def test_the_names_are_those_with_the_most_headroom_and_all_differ(name):
     assert len(set(names)) == len(names)
 
 
-def test_equal_names_are_told_apart():
+def test_equal_names_are_told_apart_and_of_repeated_layers_one_point_is_named():
     row = sample().operators[0]
     chart = chart_of(variants.replaced(operators=tuple(msgspec.structs.replace(row, bytes=row.bytes + i * 10**5) for i in range(6))))
     assert len({point.label for point in chart.labelled}) == 6
+    names = [point.label for point in chart_of(variants.repeated()).labelled]
+    assert len(names) == 2
+    assert all("layers.*" in name and name.endswith("×12") for name in names)
 
 
 def test_an_outlier_without_time_does_not_stretch_the_axes():
@@ -197,16 +191,15 @@ def test_points_are_bounded():
     assert min(point.time_s for point in chart.points) > 0
 
 
-def test_efficiency_above_one_is_a_warning_with_its_reason():
+def test_roofs_and_points_tell_everything():
+    texts = {roof.ceiling.name: roof.text for roof in CHARTS["large"].roofs}
+    assert texts["FP32 FMA"] == "FP32 FMA 60.0 TFLOP/s, data sheet"
+    assert texts["HBM read"] == "HBM read 4.10 TB/s, measured"
+    names = {name for name, _ in CHARTS["sample"].points[0].lines}
+    assert {"module", "shapes", "time", "work", "traffic", "intensity", "achieved", "attainable", "efficiency", "bound"} <= names
     (warned,) = (point for point in CHARTS["sample"].points if point.warning)
     assert "still in cache" in warned.warning
     assert ("warning", warned.warning) in warned.lines
-
-
-def test_a_point_tells_everything():
-    names = [name for name, _ in CHARTS["sample"].points[0].lines]
-    for name in ("module", "shapes", "time", "work", "traffic", "intensity", "achieved", "attainable", "efficiency", "bound"):
-        assert name in names
 
 
 def test_roofs_without_points_and_points_without_roofs():
@@ -235,12 +228,6 @@ def test_palette_has_contrast_and_no_colour_twice(theme):
         assert all(contrast(colour, ground) >= 4.5 for colour in (ink.text, ink.muted, ink.accent, ink.warning, ink.notice))
     assert len({category_colour(category, theme) for category in CATEGORIES}) == len(CATEGORIES)
     assert len({style.letter for style in BOUNDS.values()}) == len(BOUNDS)
-
-
-def test_of_repeated_layers_one_point_is_named():
-    names = [point.label for point in roofline_of(variants.repeated()).labelled]
-    assert len(names) == 2
-    assert all("layers.*" in name and name.endswith("×12") for name in names)
 
 
 def test_points_of_any_origin_stand_on_roofs_and_those_with_a_label_are_named():

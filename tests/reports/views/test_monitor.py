@@ -115,29 +115,25 @@ def test_a_lost_gpu_was_throttled_for_its_share_of_the_time_until_then():
     assert "its samples end before the window does." in " ".join(text.split())
 
 
-def test_without_a_gpu_there_is_no_table_of_gpus():
+def test_without_a_gpu_there_is_no_table_of_gpus_and_with_some_one_sentence():
     found = analysis((*host_samples(), *PARTS))
     assert "GPUs" not in printed(found)
     assert "Devices, from their samples" not in html.render(page_of(found))
-    assert "Devices, from their samples" in html.render(page_of(analysis(machine_samples())))
-
-
-def test_gpus_and_processors_in_one_sentence():
-    text = headline(analysis(machine_samples()))
-    assert text.startswith(
+    found = analysis(machine_samples())
+    assert "Devices, from their samples" in html.render(page_of(found))
+    assert headline(found).startswith(
         "Used 1.50 of 2 cores on average and up to 3.00 GiB of memory. cuda:0 was busy 94 % of the time and used 1.68 kJ"
     )
 
 
-def test_the_kernels_peak_counts_where_readings_missed_it():
-    resident = next(row for row in host_rows(analysis(host_samples(), ending=ending(5 << 30))) if row.name == "resident memory")
-    assert (resident.peak, resident.remark) == ("5.00 GiB", "its largest process (kernel)")
-    resident = next(row for row in host_rows(analysis(host_samples(), ending=ending(None))) if row.name == "resident memory")
-    assert (resident.peak, resident.remark) == ("3.00 GiB", "RSS of all its processes")
-
-
-def ending(largest_rss_bytes):
-    return Ending(exit_code=0, wall_s=5.0, user_cpu_s=6.0, system_cpu_s=1.5, largest_rss_bytes=largest_rss_bytes)
+@pytest.mark.parametrize(
+    ("largest", "peak", "remark"),
+    [(5 << 30, "5.00 GiB", "its largest process (kernel)"), (None, "3.00 GiB", "RSS of all its processes")],
+)
+def test_the_kernels_peak_counts_where_readings_missed_it(largest, peak, remark):
+    ending = Ending(exit_code=0, wall_s=5.0, user_cpu_s=6.0, system_cpu_s=1.5, largest_rss_bytes=largest)
+    resident = next(row for row in host_rows(analysis(host_samples(), ending=ending)) if row.name == "resident memory")
+    assert (resident.peak, resident.remark) == (peak, remark)
 
 
 def test_what_is_not_measured_is_not_in_the_table_and_a_line_says_why():
@@ -151,13 +147,9 @@ def test_what_is_not_measured_is_not_in_the_table_and_a_line_says_why():
     assert kept.count("CPU power") == 1
 
 
-def test_energy_that_cannot_be_told_is_refused_with_the_reason():
+def test_energy_that_cannot_be_told_and_nothing_sampled_are_said():
     short = [sample for sample in gpu_samples() if 0 <= sample.time_ns - BEGAN_NS < SECOND_NS // 4]
-    text = printed(analysis(short, ended_ns=BEGAN_NS + SECOND_NS // 4))
-    assert "cuda:0: no joules, because " in text
-
-
-def test_nothing_sampled_is_said():
+    assert "cuda:0: no joules, because " in printed(analysis(short, ended_ns=BEGAN_NS + SECOND_NS // 4))
     found = analysis()
     assert found.usage is None
     assert "Nothing was sampled: the program ended before the first reading." in " ".join(printed(found).split())

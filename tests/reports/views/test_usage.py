@@ -53,6 +53,9 @@ def test_a_refusal_says_why_and_offers_a_longer_run():
     needed = short.usage.of("cuda:0").no_energy.needs_steps
     assert "no joules, because the energy" in text
     assert f"would do (--steps {needed})" in text
+    quiet = [one for one in host_samples() if one.source == "psutil"]
+    text = "host: no joules, because neither energy nor power could be read."
+    assert usage_remarks(with_usage(usage(run_of(quiet, device="cpu")))) == [text]
 
 
 def test_what_was_not_sampled_is_neither_said_nor_tabled():
@@ -61,12 +64,6 @@ def test_what_was_not_sampled_is_neither_said_nor_tabled():
     assert usage_remarks(only) == []
     assert [(one.label, one.unit) for one in usage_table(only).columns] == [("device", ""), ("temperature", "peak")]
     assert [row.name for row in usage_timeline(only).rows] == ["temperature"]
-
-
-def test_a_run_whose_power_cannot_be_read_says_so():
-    quiet = [one for one in host_samples() if one.source == "psutil"]
-    text = "host: no joules, because neither energy nor power could be read."
-    assert usage_remarks(with_usage(usage(run_of(quiet, device="cpu")))) == [text]
 
 
 def test_many_devices_are_told_in_the_table_and_only_what_stands_out_in_words():
@@ -121,33 +118,27 @@ def test_the_timeline_shares_its_time_with_the_steps(machine):
 
 
 def test_many_steps_are_a_field_without_marks(machine):
-    steps = msgspec.structs.replace(machine.steps, durations_s=(0.01,) * 500)
-    timeline = usage_timeline(msgspec.structs.replace(machine, steps=steps))
+    timeline = usage_timeline(msgspec.structs.replace(machine, steps=msgspec.structs.replace(machine.steps, durations_s=(0.01,) * 500)))
     assert timeline.marks == ()
     assert "a line" not in timeline_caption(timeline)
 
 
-def test_names_of_devices_are_text_on_the_page_and_in_the_figure():
-    name = f"{variants.HOSTILE}$x$"
-    hostile = with_usage(usage_of(gpu_samples(name)))
-    page = html.render(view.page(hostile))
-    assert "<script>alert(1)" not in page
-    texts = [text.get_text() for axes in draw(usage_timeline(hostile)).axes for text in axes.texts]
-    assert name in texts
-    ElementTree.fromstring(as_svg(draw(usage_timeline(hostile))))
+def figure_texts(analysis):
+    """The words of the timeline, which is valid as SVG; the page has none of them as a script."""
+    assert "<script>alert(1)" not in html.render(view.page(analysis))
+    ElementTree.fromstring(as_svg(draw(usage_timeline(analysis))))
+    return {text.get_text() for axes in draw(usage_timeline(analysis)).axes for text in axes.texts}
 
 
-def test_labels_and_units_of_declared_fields_are_text_on_the_page_and_in_the_figure():
+def test_names_of_devices_and_labels_of_declared_fields_are_text_on_the_page_and_in_the_figure():
     name = f"{variants.HOSTILE}$x$"
+    assert name in figure_texts(with_usage(usage_of(gpu_samples(name))))
     samples = [DeviceSample(time_ns=BEGAN_NS + i * 10**9, source="mine", more={"fan": 900.0 + i, "load": i - 3.0}) for i in range(5)]
     hostile = with_usage(usage_of(samples, fields={"fan": Field(name, name), "load": Field("load", "")}))
-    assert "<script>alert(1)" not in html.render(view.page(hostile))
+    assert {f"{name}, {name}", "load"} <= figure_texts(hostile)
     _, second = usage_timeline(hostile).rows
     assert second.bottom < -3
     assert second.top > 1
-    texts = [text.get_text() for axes in draw(usage_timeline(hostile)).axes for text in axes.texts]
-    assert {f"{name}, {name}", "load"} <= set(texts)
-    ElementTree.fromstring(as_svg(draw(usage_timeline(hostile))))
     assert usage_table(hostile).rows[0].cells == ("host", f"902 {name}", f"904 {name}", "-1.00", "1.00")
 
 
@@ -157,12 +148,8 @@ def test_every_report_says_what_the_devices_did(machine, tmp_path):
     assert 'id="figure-timeline"' in page
     text = " ".join(" ".join(one.extract_text() for one in PdfReader(pdf.write(view.page(machine), tmp_path / "r.pdf")).pages).split())
     for expected in (
-        "Device activity in the timed steps",
-        "33.7 J ±2 %",
-        "44.6 J a step",
-        "limit 350 W",
-        "seconds since the timed pass began",
-    ):
+        "Device activity in the timed steps", "33.7 J ±2 %", "44.6 J a step", "limit 350 W", "seconds since the timed pass began",
+    ):  # fmt: skip
         assert expected in text
     assert "44.6 J a step" in terminal_text(machine)
 
@@ -179,10 +166,7 @@ def test_without_samples_each_report_says_so_or_nothing():
     assert usage_timeline(bare) is usage_table(bare) is None
     assert missing_usage(bare) in html.render(view.page(bare))
     assert "in the timed steps" not in terminal_text(bare)
-
-
-def test_a_finding_without_seconds_promises_none():
-    assert saving(0.0, samples.analysis()) == "saving not quantified"
+    assert saving(0.0, bare) == "saving not quantified"
 
 
 def test_samples_as_csv_hold_every_field_that_was_read(tmp_path):
