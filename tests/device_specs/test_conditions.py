@@ -75,23 +75,20 @@ def test_reading_in_si_units(gpu):
     assert gpu["asked"].count("nvmlInit") == gpu["asked"].count("nvmlShutdown") == 1
 
 
-def test_older_drivers_and_gpus_are_asked_in_older_words(gpu):
+def test_what_a_gpu_tells_of_itself(gpu):
+    # Older drivers and gpus are asked in older words.
     gpu["nvmlDeviceGetFieldValues"][0].nvmlReturn = pynvml.NVML_ERROR_NOT_SUPPORTED
     gpu["nvmlDeviceGetCurrentClocksEventReasons"] = pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
     reading = GpuState("1-2").read()
     assert (reading.power_w, reading.throttled) == (440.0, ("hardware thermal slowdown",))
-
-
-def test_what_a_gpu_does_not_tell_is_absent(gpu):
+    # What a gpu does not tell is absent.
     for name in gpu:
         if name.startswith("nvmlDeviceGet") and name != "nvmlDeviceGetHandleByUUID":
             gpu[name] = UNSUPPORTED
     state = GpuState("1-2")
     assert state.read() == Conditions()
     assert busy(state) == ""
-
-
-def test_gpu_that_nvml_does_not_know(gpu):
+    # Gpu that nvml does not know.
     gpu["nvmlDeviceGetHandleByUUID"] = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
     with pytest.raises(DeviceError, match="GPU '1-2' not found by NVML"):
         GpuState("1-2")
@@ -187,14 +184,13 @@ def test_another_gpu_that_is_lost_does_not_hide_this_one(stand_in_here):
 # --- what is made of it
 
 
-def test_an_idle_gpu_is_held_back_by_nothing():
+def test_a_summary_is_of_medians_and_all_reasons():
+    # An idle gpu is held back by nothing.
     assert reasons(0x1) == ()
     assert reasons(0x4 | 0x20) == ("software power cap", "software thermal slowdown")
     known = pynvml.nvmlClocksEventReasonAll & ~pynvml.nvmlClocksEventReasonGpuIdle
     assert len(reasons(known)) == bin(known).count("1")
-
-
-def test_summary_is_of_medians_and_all_reasons():
+    # Summary is of medians and all reasons.
     readings = [
         Conditions(clock_hz=1.0, power_w=100.0, throttled=("software power cap",)),
         Conditions(clock_hz=3.0, power_w=None, throttled=("hardware slowdown", "software power cap")),

@@ -117,12 +117,11 @@ def test_capped_products_are_refused(name):
         derive.gpu_rates(name, (9, 0))
 
 
-def test_neighbours_of_capped_products_are_not():
+def test_what_is_not_derived():
+    # Neighbours of capped products are not.
     for name in ("NVIDIA H200", "NVIDIA GeForce RTX 5090", "NVIDIA L4", "NVIDIA GeForce RTX 4090 D", "NVIDIA RTX 2000 Ada Generation"):
         assert derive.gpu_rates(name, (8, 9))
-
-
-def test_unknown_compute_capability_and_slices_are_refused():
+    # Unknown compute capability and slices are refused.
     with pytest.raises(UsageError, match=r"compute capability 13\.0 \('NVIDIA R100'\)"):
         derive_gpu("NVIDIA R100", (13, 0), 100, 1e9)
     with pytest.raises(UsageError, match="is a MIG slice of a GPU"):

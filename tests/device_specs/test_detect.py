@@ -35,19 +35,16 @@ def test_caches_are_counted_by_who_shares_them(tmp_path):
     assert [cache.instances for cache in detect.caches_of_sysfs(tmp_path, (2, 3))] == [1, 1, 1]
 
 
-def test_capacity_grows_with_the_threads_up_to_the_instances():
+def test_caches_by_threads_and_where_files_are_missing(tmp_path):
+    # Capacity grows with the threads up to the instances.
     cache = detect.Cache(level="L2", size_bytes=1 << 20, instances=4)
     assert [cache.capacity_bytes(threads) for threads in (1, 2, 4, 8)] == [1 << 20, 2 << 20, 4 << 20, 4 << 20]
-
-
-def test_a_cache_without_its_size_is_left_out(tmp_path):
+    # A cache without its size is left out.
     write_cache(tmp_path, 0, 0, 1, "Data", "48K", "0")
     write_cache(tmp_path, 0, 1, 2, "Unified", None, "0")
     write_cache(tmp_path, 0, 2, 3, "Unified", "lots", "0")
     assert [cache.level for cache in detect.caches_of_sysfs(tmp_path, (0,))] == ["L1"]
-
-
-def test_no_sysfs_is_no_caches(tmp_path):
+    # No sysfs is no caches.
     assert detect.caches_of_sysfs(tmp_path / "missing", (0,)) == ()
 
 
@@ -135,12 +132,10 @@ def test_every_gpu_is_guessed_from_its_own_figures_or_another_that_is_as_fast(sh
         assert found.sheet.memory.bytes_per_second <= 1.25 * sheet.memory.bytes_per_second
 
 
-def test_nothing_is_guessed_without_an_architecture():
+def test_an_architecture_is_not_guessed():
+    # Nothing is guessed without an architecture.
     assert guess(DeviceTraits(units=132, memory_bytes=80 * GIB)).sheet is None
-
-
-def test_an_amd_device_is_told_by_its_wavefront():
-    """gfx90a and Hopper are both compute capability 9.0."""
+    # gfx90a and Hopper are both compute capability 9.0.
     found = guess(DeviceTraits(capability="9.0", units=104, memory_bytes=64 * GIB, warp=64))
     assert found.sheet is not None
     assert found.sheet.vendor == "AMD"

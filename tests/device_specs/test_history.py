@@ -34,15 +34,14 @@ def test_the_best_round_of_all_measurements_is_the_roof():
     assert (time.value, time.agreeing) == (1.0, 2)
 
 
-def test_a_figure_that_no_quiet_round_has_is_disturbed_until_a_later_measurement_has_one():
+def test_a_round_is_marked_until_a_later_measurement_confirms_it():
+    # A figure that no quiet round has is disturbed until a later measurement has one.
     noisy = session(series("a", 40.0, 50.0, quiet=(False, False)))
     (one,) = best_of([noisy])
     assert (one.value, marks_of(one)) == (50.0, ["disturbed"])
     (one,) = best_of([noisy, session(series("a", 55.0, 54.0), minute=1)])
     assert (one.value, one.rounds, marks_of(one)) == (55.0, 2, [])
-
-
-def test_a_best_round_alone_is_marked_until_a_later_measurement_confirms_it():
+    # A best round alone is marked until a later measurement confirms it.
     alone = session(series("a", 100.0, 80.0, 81.0))
     (one,) = best_of([alone])
     assert (one.value, marks_of(one)) == (100.0, ["unconfirmed"])

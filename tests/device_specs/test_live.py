@@ -29,29 +29,24 @@ def gpu(monkeypatch):
     return pretend
 
 
-def test_a_gpu_with_a_sheet(gpu):
+def test_the_sheet_of_a_gpu_that_is_here(gpu):
+    # A gpu with a sheet.
     gpu("NVIDIA H100 80GB HBM3", (9, 0), 132, 79.1, 1980e6, 2619e6, 5120)
     assert live.known("cuda:0") == live.spec("cuda:0") == catalog.look_up("NVIDIA H100 80GB HBM3")
     derived = live.derived("cuda:0")
     assert derived.compute("fp32", "vector").value == 132 * 256 * 1980e6
     assert derived.outermost_memory().value == 2 * 2619e6 * 5120 / 8
-
-
-def test_what_torch_counts_tells_devices_of_one_name_apart(gpu):
+    # What torch counts tells devices of one name apart.
     gpu("NVIDIA GeForce RTX 3080", (8, 6), 70, 11.8)
     assert live.spec("cuda").compute("fp32", "vector").value == 30.64e12
     gpu("NVIDIA GeForce RTX 3080", (8, 6), 68, 9.8)
     assert live.spec("cuda").compute("fp32", "vector").value == 29.8e12
-
-
-def test_a_mig_slice_has_its_share_of_the_sheet(gpu):
+    # A mig slice has its share of the sheet.
     gpu("NVIDIA A100-SXM4-40GB MIG 1g.5gb", (8, 0), 14, 4.75)
     found = live.known("cuda:0")
     assert found.compute("bf16", "matrix").value == pytest.approx(312e12 * 14 / 108)
     assert found.outermost_memory().value == pytest.approx(1555e9 / 8)
-
-
-def test_a_gpu_without_a_sheet_is_derived(gpu):
+    # A gpu without a sheet is derived.
     gpu("NVIDIA GeForce RTX 4070 Ti SUPER", (8, 9), 66, 15.6, 2610e6, 10501e6, 256)
     found = live.known("cuda:0")
     assert {one.source.kind for one in found.ceilings} == {"derived"}

@@ -13,59 +13,49 @@ CEILINGS = Ceilings(device="laptop", kind="cpu", ceilings=samples.ceilings())
 EMPTY = Ceilings(device="", kind="", ceilings=())
 
 
-def test_vector_work_has_the_vector_roof():
+def test_compute_roofs():
+    # Vector work has the vector roof.
     assert CEILINGS.compute("fp32", "vector").name == "FMA fp32"
     assert CEILINGS.compute("fp64", "vector").name == "FMA fp64"
-
-
-def test_matrix_work_has_the_higher_of_both_roofs():
+    # Matrix work has the higher of both roofs.
     assert CEILINGS.compute("fp32", "matrix").name == "FMA fp32"
     assert CEILINGS.compute("bf16", "matrix").name == "GEMM bf16"
     gemm = msgspec.structs.replace(CEILINGS.ceilings[0], name="GEMM fp32", engine="matrix", value=500e9)
     more = msgspec.structs.replace(CEILINGS, ceilings=(*CEILINGS.ceilings, gemm))
     assert more.compute("fp32", "matrix").name == "GEMM fp32"
     assert more.compute("fp32", "vector").name == "FMA fp32"
-
-
-def test_half_precision_vector_work_runs_in_fp32_registers():
+    # Half precision vector work runs in fp32 registers.
     assert CEILINGS.compute("bf16", "vector").name == "FMA fp32"
     assert CEILINGS.compute("fp16", "matrix") is None
 
 
-def test_memory_levels_are_ordered_from_the_core_outwards():
+def test_memory_roofs_and_latency():
+    # Memory levels are ordered from the core outwards.
     assert [ceiling.level for ceiling in CEILINGS.memory_levels()] == ["L2", "L3", "DRAM"]
     assert CEILINGS.outermost_memory().level == "DRAM"
-
-
-def test_memory_level_gives_its_fastest_access():
+    # Memory level gives its fastest access.
     copy = msgspec.structs.replace(CEILINGS.ceilings[3], name="L2 copy", access="copy", value=500e9)
     more = msgspec.structs.replace(CEILINGS, ceilings=(*CEILINGS.ceilings, copy))
     assert [ceiling.name for ceiling in more.memory_levels()] == ["L2 copy", "L3 read", "DRAM triad"]
-
-
-@given(st.permutations(samples.ceilings()))
-def test_the_order_of_the_file_does_not_matter(shuffled):
-    assert msgspec.structs.replace(CEILINGS, ceilings=tuple(shuffled)).memory_levels() == CEILINGS.memory_levels()
-
-
-def test_caches_alone_have_no_outermost_memory():
+    # Caches alone have no outermost memory.
     caches = tuple(ceiling for ceiling in CEILINGS.ceilings if ceiling.level != "DRAM")
     assert msgspec.structs.replace(CEILINGS, ceilings=caches).outermost_memory() is None
-
-
-def test_latency_is_the_shortest():
+    # Latency is the shortest.
     launch = msgspec.structs.replace(CEILINGS.ceilings[-1], name="kernel launch", value=0.9e-6)
     more = msgspec.structs.replace(CEILINGS, ceilings=(*CEILINGS.ceilings, launch))
     assert CEILINGS.latency().name == "operator dispatch"
     assert more.latency().name == "kernel launch"
-
-
-def test_nothing_known_is_none():
+    # Nothing known is none.
     assert EMPTY.compute("fp32", "vector") is None
     assert EMPTY.compute("bf16", "vector") is None
     assert EMPTY.memory_levels() == ()
     assert EMPTY.outermost_memory() is None
     assert EMPTY.latency() is None
+
+
+@given(st.permutations(samples.ceilings()))
+def test_the_order_of_the_file_does_not_matter(shuffled):
+    assert msgspec.structs.replace(CEILINGS, ceilings=tuple(shuffled)).memory_levels() == CEILINGS.memory_levels()
 
 
 def further(index, **changes):
@@ -181,30 +171,20 @@ def test_a_figure_at_half_its_rate_is_a_suspect(name, variant):
     assert (name, variant) in suspects(changed(name, 0.49, variant))
 
 
-def test_what_many_threads_share_is_not_slower_than_one():
+def test_laws_of_threads_and_clocks():
+    # What many threads share is not slower than one.
     assert suspects(changed("DRAM read", 0.45)) == {("DRAM read", "")}
     # one thread may well take all of it
     assert suspects(changed("DRAM read", 1.6, "1 thread")) == set()
-
-
-def test_hardware_threads_of_one_core_do_not_add_up():
+    # Hardware threads of one core do not add up.
     # GIVEN two threads on one core, together as fast as one
     together = [one for name in ("FMA fp32", "FMA fp64") for one in changed(name, 0.5) if one.name.startswith(name) and not one.variant]
     alone = [one for one in MACHINE if one.variant == "1 thread" and one.kind == "compute"]
     assert suspects([*together, *alone], cores=2) == {("FMA fp32", ""), ("FMA fp64", "")}
     assert suspects([*together, *alone], cores=1) == set()
-
-
-def test_a_clock_that_falls_with_more_cores_is_no_broken_law():
+    # A clock that falls with more cores is no broken law.
     both = [one for one in MACHINE if one.name == "FMA fp32" and one.variant in ("", "1 thread")]
     assert suspects(changed("FMA fp32", 0.65, ceilings=both)) == set()
-
-
-def test_the_law_names_both_sides_without_a_comma():
-    (one,) = broken([compute("FMA fp32", 117), compute("FMA fp64", 117)])
-    assert one.suspect == ("compute", "FMA fp32", "", 2)
-    assert one.law == "50 % of 2 x FMA fp64 (117 GFLOP/s)"
-    assert all("," not in found.law for name in ("L1 write", "FMA fp32", "L2 read") for found in broken(changed(name, 0.3)))
 
 
 def test_products_are_not_faster_than_the_vector_units():
@@ -212,18 +192,27 @@ def test_products_are_not_faster_than_the_vector_units():
     assert suspects([vector, compute("GEMM fp32", 104)]) == set()
     assert suspects([vector, compute("GEMM fp32", 110)]) == {("FMA fp32", "")}
     assert suspects([vector, compute("GEMM fp32", 900, detail="torch.mm (Accelerate, 8 threads)")]) == set()  # another unit
+
+
+def test_laws_of_products_and_levels():
+    # Products are not faster than the vector units.
+    vector = compute("FMA fp32", 100)
+    assert suspects([vector, compute("GEMM fp32", 104)]) == set()
+    assert suspects([vector, compute("GEMM fp32", 110)]) == {("FMA fp32", "")}
+    assert suspects([vector, compute("GEMM fp32", 900, detail="torch.mm (Accelerate, 8 threads)")]) == set()  # another unit
     assert suspects([vector, compute("GEMM bf16", 900)]) == set()
-
-
-def test_a_level_is_not_slower_than_the_next_for_the_same_kind_of_stores():
+    # A level is not slower than the next for the same kind of stores.
     inner = memory("L3", "copy", 25, MIB)
     assert suspects([inner, memory("DRAM", "copy", 30, None, detail="kernel, ordinary stores")]) == {("L3 copy", "")}
     assert suspects([inner, memory("DRAM", "copy", 50, None, detail="kernel, non-temporal stores")]) == set()
     assert suspects([inner, memory("DRAM", "copy", 30, None, "ordinary stores", detail="kernel, ordinary stores")]) == {("L3 copy", "")}
     assert suspects([inner, memory("DRAM", "read", 50, None)]) == set()
+    # The law names both sides without a comma.
+    (one,) = broken([compute("FMA fp32", 117), compute("FMA fp64", 117)])
+    assert one.suspect == ("compute", "FMA fp32", "", 2)
+    assert one.law == "50 % of 2 x FMA fp64 (117 GFLOP/s)"
+    assert all("," not in found.law for name in ("L1 write", "FMA fp32", "L2 read") for found in broken(changed(name, 0.3)))
 
-
-def test_an_update_takes_as_long_as_a_read_at_least_and_as_both_in_turn_at_most():
     def level(read, write, update, stores="ordinary"):
         values = {"read": read, "write": write, "update": update}
         return [memory("L2", access, value, MIB, detail=f"kernel, {stores} stores") for access, value in values.items()]
@@ -251,13 +240,12 @@ def test_laws_of_a_gpu():
     assert suspects([compute(name, value, threads=None) for name, value in rates]) == set()
 
 
-def test_a_disturbed_figure_is_no_evidence_against_another():
+def test_no_evidence_breaks_no_law():
+    # A disturbed figure is no evidence against another.
     # a rate per processor time may come out too high
     assert suspects(changed("L2 read", 1.2)) == {("L2 read", "1 thread")}
     disturbed = [one.noted(", disturbed: other processes") if one.name == "L2 read" and not one.variant else one for one in MACHINE]
     assert suspects(changed("L2 read", 1.2, ceilings=disturbed)) == set()
-
-
-def test_what_was_not_measured_breaks_nothing():
+    # What was not measured breaks nothing.
     derived = Source(kind="derived", detail="multiprocessors x rate x clock")
     assert broken([msgspec.structs.replace(compute("FMA fp32", 1), source=derived), compute("FMA fp64", 100)]) == ()

@@ -63,16 +63,15 @@ def test_the_best_of_rounds_is_right_where_one_moment_would_be_wrong():
     assert all(one.confirmed for one in figures)
 
 
-def test_rounds_are_spread_over_the_time():
+def test_rounds_are_spread_over_the_time_until_every_figure_is_confirmed():
+    # Rounds are spread over the time.
     machine = Machine(dict.fromkeys(NAMES, 1.0))
     machine.take([figure(name) for name in NAMES], 6.0)
     of_first = [when for when, name in machine.visits if name == NAMES[0]]
     assert len(of_first) >= 4
     assert min(later - earlier for earlier, later in itertools.pairwise(of_first)) >= 10 * VISIT_S - 1e-9
     assert machine.now <= 6.0 + 10 * VISIT_S
-
-
-def test_it_ends_early_when_every_figure_is_confirmed():
+    # It ends early when every figure is confirmed.
     machine = Machine(dict.fromkeys(NAMES, 1.0))
     machine.take([figure(name) for name in NAMES], 100.0)
     assert machine.now < 85
@@ -90,31 +89,26 @@ def test_what_is_not_confirmed_is_visited_again_with_pauses():
     assert all(later - earlier >= 0.5 - 1e-9 for earlier, later in itertools.pairwise(late))
 
 
-def test_a_machine_that_is_never_quiet_is_said_to_be():
+def test_which_round_counts():
+    # A machine that is never quiet is said to be.
     machine = Machine({"a": 100.0}, [(0.0, 99.0, 0.5, True)])
     a = figure("a")
     machine.take([a], 2.0)
     assert found(a).best.value == 50
     assert found(a).disturbed
     assert not a.confirmed
-
-
-def test_a_disturbed_round_that_is_faster_than_all_quiet_ones_counts_with_a_mark():
+    # A disturbed round that is faster than all quiet ones counts with a mark.
     # a disturbance makes no rate higher
     said = summary([Round(130.0, quiet=False), Round(100.0), Round(99.0)])
     assert (said.best.value, said.rounds, said.agreeing, said.disturbed, said.confirmed) == (130.0, 2, 0, True, False)
     said = summary([Round(101.0, quiet=False), Round(100.0), Round(99.0)])
     assert (said.best.value, said.rounds, said.agreeing, said.disturbed, said.confirmed) == (101.0, 2, 2, False, True)
-
-
-def test_a_quiet_round_counts_before_a_faster_corrected_one():
+    # A quiet round counts before a faster corrected one.
     # a rate per processor time may come out too high where the core was shared
     said = summary([Round(110.0, quiet=False, corrected=True), Round(100.0), Round(99.0)])
     assert (said.best.value, said.rounds, said.agreeing, said.disturbed) == (100.0, 2, 2, False)
     assert said.spread == pytest.approx(statistics.stdev([100.0, 99.0]) / 99.5)
-
-
-def test_a_best_round_that_stands_alone_is_not_confirmed():
+    # A best round that stands alone is not confirmed.
     said = summary([Round(100.0), Round(80.0), Round(81.0)])
     assert (said.best.value, said.agreeing, said.confirmed) == (100.0, 1, False)
     assert summary([Round(100.0), Round(95.0)]).confirmed
@@ -171,14 +165,13 @@ def test_figures_that_contradict_others_are_visited_till_the_end():
     assert machine.now >= 10.0
 
 
-def test_without_time_there_are_two_rounds():
+def test_the_fewest_rounds():
+    # Without time there are two rounds.
     machine = Machine({"a": 1.0})
     a = figure("a")
     machine.take([a], 0.0)
     assert len(a.ways[0].rounds) == 2
-
-
-def test_what_cannot_be_measured_has_no_rounds():
+    # What cannot be measured has no rounds.
     a = figure("a")
     take([a], lambda *_: None, set, 0.0)
     assert a.leader() is None

@@ -65,7 +65,8 @@ def bundle(folder, redaction, **options):
     return target, evidence.bundle(files, folder, target, redaction, until=options.pop("until", math.inf), **options)
 
 
-def test_nothing_planted_is_in_the_zip(folder, redaction):
+def test_nothing_planted_is_in_the_zip_and_what_is_no_secret_stays(folder, redaction):
+    # Nothing planted is in the zip.
     target, _ = bundle(folder, redaction)
     found = dict(contents(target))
     assert len(found) == 11
@@ -75,9 +76,7 @@ def test_nothing_planted_is_in_the_zip(folder, redaction):
             assert secret not in name
     raw = target.read_bytes()
     assert all(secret.encode() not in raw for secret in PLANTED.values())  # names, comments and directories of the zip itself
-
-
-def test_what_is_no_secret_stays(folder, redaction):
+    # What is no secret stays.
     target, _ = bundle(folder, redaction)
     found = dict(contents(target))
     place = "gpu_check_x-1/profiles/(user)"
@@ -88,9 +87,7 @@ def test_what_is_no_secret_stays(folder, redaction):
     assert json.loads(sample)["power_w"] == 320.0
     # the folder itself keeps everything as it was
     assert PLANTED["host"] in (folder / "log.txt").read_text()
-
-
-def test_what_cannot_be_redacted_is_left_out_and_listed(folder, redaction):
+    # What cannot be redacted is left out and listed.
     target, omitted = bundle(folder, redaction)
     assert len(omitted) == 2
     listed = dict(contents(target))["gpu_check_x-1/left_out.txt"].splitlines()
@@ -117,14 +114,13 @@ def test_a_file_that_was_cut_off_is_left_out(folder, redaction):
     ]
 
 
-def test_packages_have_versions_and_no_addresses():
+def test_facts_are_collected_without_addresses_and_without_a_driver(tmp_path, monkeypatch):
+    # Packages have versions and no addresses.
     found = evidence.packages()
     assert any(line.startswith("torch==") for line in found)
     assert found == sorted(found)
     assert not any("://" in line or " @ " in line for line in found)
-
-
-def test_facts_are_collected_without_a_driver(tmp_path, monkeypatch):
+    # Facts are collected without a driver.
     monkeypatch.setattr(evidence.shutil, "which", lambda name: None)
     evidence.collect(tmp_path)
     assert (tmp_path / "nvidia-smi.txt").read_text() == "nvidia-smi is not installed\n"

@@ -70,13 +70,12 @@ def test_the_terminal_shows_failures_parts_targets_ceilings_and_omissions(record
     assert "goal 800 TFLOP/s" not in shown  # checks that passed are on the page only
 
 
-def test_the_page_has_every_check(record):
+def test_the_page_has_every_check_and_no_section_without_figures(record):
+    # The page has every check.
     shown = html.render(page(record))
     for words in ("goal 800 TFLOP/s", "too short", "1.310 by aten::relu_ layer1", "690"):
         assert words in shown, words
-
-
-def test_sections_without_figures_are_not_there(record):
+    # Sections without figures are not there.
     only = msgspec.structs.replace(record, parts=record.parts[-1:])
     assert [section.name for section in page(only).sections] == ["parts", "left_out"]
     assert not only.failed

@@ -29,18 +29,24 @@ def part(tmp_path, monkeypatch):
     return run
 
 
-def test_order_and_time_of_a_whole_check():
+def test_order_and_time_of_the_parts():
+    # Order and time of a whole check.
     assert [one.name for one in PARTS] == ["ceilings", "profiles", "energy", "networks", "counters", "tests"]
     assert sum(one.share_s for one in PARTS) + EVIDENCE_S <= TOTAL_S == 600
     for one in PARTS:
         module, _, name = one.function.partition(":")
         assert callable(getattr(import_module(module), name))
-
-
-def test_the_documentation_has_the_parts_and_their_time():
+    # The documentation has the parts and their time.
     text = (Path(__file__).parents[2] / "docs" / "gpu-check.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \|.*\| (\d+) s \|$", text, re.MULTILINE)
     assert [(name, float(share_s)) for name, share_s in rows] == [(one.name, one.share_s) for one in PARTS]
+    # Parts are chosen by name and run in their order.
+    assert chosen(None) == PARTS
+    assert [one.name for one in chosen("tests, ceilings")] == ["ceilings", "tests"]
+    with pytest.raises(UsageError, match="unknown part 'test' of the GPU check"):
+        chosen("tests,test")
+    with pytest.raises(UsageError, match="no part of the GPU check was named"):
+        chosen(",")
 
 
 def test_a_part_may_use_what_others_left_over_but_nothing_of_those_that_follow():
@@ -55,15 +61,6 @@ def test_a_part_may_use_what_others_left_over_but_nothing_of_those_that_follow()
     for index in range(3):
         elapsed += limit_s(plans, index, elapsed)
     assert elapsed == most
-
-
-def test_parts_are_chosen_by_name_and_run_in_their_order():
-    assert chosen(None) == PARTS
-    assert [one.name for one in chosen("tests, ceilings")] == ["ceilings", "tests"]
-    with pytest.raises(UsageError, match="unknown part 'test' of the GPU check"):
-        chosen("tests,test")
-    with pytest.raises(UsageError, match="no part of the GPU check was named"):
-        chosen(",")
 
 
 def test_a_part_that_works_is_recorded(part, tmp_path):

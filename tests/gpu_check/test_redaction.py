@@ -73,18 +73,27 @@ def test_names_addresses_and_tokens_are_removed(redaction, secret, around):
         json.loads(redaction.json(text))
 
 
-def test_a_name_in_other_letters_and_the_first_part_of_a_host(redaction):
+def test_names_and_secrets_in_any_spelling_are_removed(redaction):
+    # A name in other letters and the first part of a host.
     shown = Redaction(["falcon-7.example.org", "falcon-7"], ["wendeline"], [], []).text(
         "FALCON-7 Falcon-7.Example.Org Wendeline's run_wendeline"
     )
     assert shown == "(host) (host) (user)'s run_(user)"
     assert redaction.text("falconry wendelines") == "falconry wendelines"
-
-
-def test_a_secret_of_the_environment_is_removed_as_json_spells_it(redaction):
+    # A secret of the environment is removed as json spells it.
     text = json.dumps({"said": f"login with {ENVIRONMENT['HF_TOKEN']} failed"})
     assert json.loads(redaction.json(text)) == {"said": "login with (a secret) failed"}
     assert redaction.text("12 steps") == "12 steps"  # SESSION_COUNT is too short to be a secret
+    # Fields of json by their name.
+    facts = {
+        "host": "other",
+        "environment": {"hostname": 'b"c', "api_key": "x", "device_name": "NVIDIA H200"},
+        "tokens": 512,
+        "token": 3,
+    }
+    assert json.loads(redaction.json(json.dumps(facts))) == {
+        "host": "", "environment": {"hostname": "", "api_key": "", "device_name": "NVIDIA H200"}, "tokens": 512, "token": 3,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -101,33 +110,25 @@ def test_addresses_keep_their_place_and_lose_their_secrets(redaction, address, e
     assert redaction.text(address) == expected
 
 
-def test_fields_of_json_by_their_name(redaction):
-    facts = {
-        "host": "other",
-        "environment": {"hostname": 'b"c', "api_key": "x", "device_name": "NVIDIA H200"},
-        "tokens": 512,
-        "token": 3,
-    }
-    assert json.loads(redaction.json(json.dumps(facts))) == {
-        "host": "", "environment": {"hostname": "", "api_key": "", "device_name": "NVIDIA H200"}, "tokens": 512, "token": 3,
-    }  # fmt: skip
-
-
-def test_nvidia_smi_keeps_the_figures_and_loses_the_board(redaction):
+def test_what_is_no_secret_stays(redaction):
+    # Nvidia smi keeps the figures and loses the board.
     shown = redaction.text(SMI)
     for secret in ("1654923001234", "2f1c9a34", "0x1234567890abcdef", "7788", "anna"):
         assert secret not in shown
     for kept in ("570.124.06", "00000000:1B:00.0", "NVIDIA H200", "1980 MHz", "Minor Number                          : 2", "3 MiB"):
         assert kept in shown
     assert len(shown.splitlines()) == len(SMI.splitlines())
-
-
-def test_versions_times_and_kernel_names_stay(redaction):
+    # Versions times and kernel names stay.
     text = (
         "nvidia-cublas-cu12==12.4.5.8\nnumba-cuda>=0.30.0.1\ndriver 570.124.06\n12:34:56 2026-11-23T18:00:00+00:00\n"
         "at::native::(anonymous namespace)::f(c10::Half)::{lambda()#1}::operator()\n0x1B:00.0 abcd:ef\n4096x8192x16384\n"
     )
     assert redaction.text(text) == text
+    # The common names of containers are no secret.
+    assert (
+        Redaction(["localhost"], ["root"], ["/worker", "/"], [""]).text("/worker/x: root at localhost")
+        == "/worker/x: root at localhost"
+    )
 
 
 @pytest.mark.parametrize(
@@ -136,10 +137,3 @@ def test_versions_times_and_kernel_names_stay(redaction):
 def test_recorded_traces_stay_as_they_are(redaction, name):
     text = gzip.decompress((TRACES / f"{name}.json.gz").read_bytes()).decode()
     assert redaction.json(text) == text
-
-
-def test_the_common_names_of_containers_are_no_secret():
-    assert (
-        Redaction(["localhost"], ["root"], ["/worker", "/"], [""]).text("/worker/x: root at localhost")
-        == "/worker/x: root at localhost"
-    )

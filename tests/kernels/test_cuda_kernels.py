@@ -62,24 +62,21 @@ def test_stream_arrays_are_far_larger_than_the_cache_and_leave_room():
     assert cuda_stream.array_bytes(8 * 1_999_999_9, 1) % 16 == 0
 
 
-def test_grid_of_a_pattern():
+def test_patterns_and_working_sets():
+    # Grid of a pattern.
     vectors = 4 * 256 * 10_000
     assert [cuda_stream.blocks_of(cuda_stream.Pattern(256, 4, fills), 100, vectors) for fills in (1, 16, 0)] == [100, 1600, 10_000]
     assert cuda_stream.blocks_of(cuda_stream.Pattern(1024, 8, 0), 100, vectors) == 10_000 / 8
     # never more blocks than there is work for
     assert cuda_stream.blocks_of(cuda_stream.Pattern(256, 4, 16), 100, 4 * 256 * 50) == 50
     assert cuda_stream.blocks_of(cuda_stream.Pattern(256, 4, 0), 100, 4 * 256 * 50 + 1) == 51
-
-
-def test_patterns_differ_and_cover_what_a_ceiling_may_depend_on():
+    # Patterns differ and cover what a ceiling may depend on.
     every = cuda_stream.PATTERNS + cuda_stream.MORE_PATTERNS
     assert len(set(every)) == len(every)
     assert {one.threads for one in every} == {256, 512, 1024}
     assert {one.unroll for one in every} == {4, 8}
     assert {one.fills for one in cuda_stream.PATTERNS} == {0, 1, 16}
-
-
-def test_sums_of_a_read_stay_in_any_cache():
+    # Sums of a read stay in any cache.
     assert [cuda_stream.sums_of(threads) for threads in (1, 2, 3, 256, 1 << 18, 1 << 30)] == [1, 2, 4, 256, 1 << 18, 1 << 18]
 
 
@@ -118,12 +115,11 @@ def test_working_sets_keep_to_what_is_resident_and_to_small_caches():
     assert cuda_stream.working_sets(256 << 10, 40, 8) == ((8, 8 * 4 * 256),)
 
 
-def test_shared_bytes():
+def test_flops_and_shared_memory():
+    # Shared bytes.
     assert cuda_shared.read_bytes(3, 5) == 3 * 256 * 5 * 8 * 16
     assert cuda_shared.VECTORS * 16 <= 48 << 10
-
-
-def test_fma_flops():
+    # Fma flops.
     assert cuda_fma.flops(1, 1) == 2 * 8 * 48
     assert cuda_fma.flops(1024, 100, lanes=2) == 2 * 2 * 8 * 48 * 1024 * 100
 

@@ -256,41 +256,32 @@ def ladder(l1=32 * KIB, l2=1 * MIB, l3=32 * MIB, rates=(400e9, 100e9, 30e9, 10e9
     return [Point(size, next(rate for end, rate in zip(ends, rates, strict=True) if size <= end)) for size in sizes]
 
 
-def test_a_curve_as_stated():
+def test_where_a_curve_is_read_against_the_stated_caches():
+    # A curve as stated.
     found = reaches(ladder(), CACHES)
     assert [(reach.level, reach.reach_bytes) for reach in found] == [("L1", 32 * KIB), ("L2", 1 * MIB), ("L3", 32 * MIB)]
     assert not any(reach.contradicts for reach in found)
-
-
-def test_a_shared_last_cache_ends_early():
+    # A shared last cache ends early.
     *inner, last = reaches(ladder(l3=8 * MIB), CACHES)
     assert last == Reach("L3", 32 * MIB, 8 * MIB)
     assert last.contradicts
     assert not any(reach.contradicts for reach in inner)
-
-
-def test_without_a_step_nothing_is_said():
+    # Without a step nothing is said.
     # behind L2 everything comes at the same rate: the curve cannot tell where L3 ends
     *inner, last = reaches(ladder(rates=(400e9, 100e9, 10e9, 10e9)), CACHES)
     assert last.reach_bytes is None
     assert not last.contradicts
     assert [reach.reach_bytes for reach in inner] == [32 * KIB, 1 * MIB]
-
-
-def test_a_cache_larger_than_stated():
+    # A cache larger than stated.
     (only,) = reaches(ladder(l1=32 * KIB, l2=4 * MIB, l3=4 * MIB, rates=(400e9, 100e9, 100e9, 10e9))[:], (("L2", 1 * MIB),))
     assert only.reach_bytes == 4 * MIB
     assert only.contradicts
-
-
-def test_half_and_twice_are_within_what_a_curve_can_tell():
+    # Half and twice are within what a curve can tell.
     assert not Reach("L2", 1000, 500).contradicts
     assert not Reach("L2", 1000, 2000).contradicts
     assert Reach("L2", 1000, 499).contradicts
     assert Reach("L2", 1000, 2001).contradicts
-
-
-def test_no_caches_and_no_points():
+    # No caches and no points.
     assert reaches((), CACHES) == tuple(Reach(level, size, None) for level, size in CACHES)
     assert reaches(ladder(), ()) == ()
 

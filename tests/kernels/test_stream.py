@@ -65,16 +65,15 @@ def test_read_folds_every_element_every_pass():
     assert stream.read(values, 0) == 0
 
 
-def test_read_sees_every_element():
+def test_read_sees_every_element_and_wraps_around_at_64_bits():
+    # Read sees every element.
     values = words()
     before = stream.read(values, 1)
     for number in range(LENGTH):
         values[number] ^= 1
         assert stream.read(values, 1) != before
         values[number] ^= 1
-
-
-def test_read_wraps_around_at_64_bits():
+    # Read wraps around at 64 bits.
     values = stream.aligned(LENGTH).view(np.int64)
     values[:] = 0
     values[0] = np.iinfo(np.int64).max

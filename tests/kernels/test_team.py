@@ -83,24 +83,22 @@ def sysfs(root, lists):
     return root
 
 
-def test_nodes_hold_only_usable_cpus(tmp_path):
+def test_nodes_hold_only_usable_cpus_and_without_nodes_all_are_one(tmp_path):
+    # Nodes hold only usable cpus.
     # node 10 comes after node 2, node 3 has memory only
     root = sysfs(tmp_path, {0: "0-3", 2: "4-7", 10: "8-11", 3: ""})
     assert nodes((1, 2, 4, 9), root) == ((1, 2), (4,), (9,))
     assert nodes((4, 5), root) == ((4, 5),)
-
-
-def test_without_nodes_all_cpus_are_one(tmp_path):
+    # Without nodes all cpus are one.
     assert nodes((0, 1), tmp_path / "missing") == ((0, 1),)
     # a list that leaves a CPU out is not believed
     assert nodes((0, 9), sysfs(tmp_path, {0: "0-3"})) == ((0, 9),)
 
 
-def test_one_thread_per_cpu_is_bound_to_it():
+def test_threads_are_bound_to_cpus_and_nodes():
+    # One thread per cpu is bound to it.
     assert places(8, TWO_SOCKETS) == tuple(frozenset({cpu}) for cpu in (0, 1, 4, 5, 2, 3, 6, 7))
-
-
-def test_fewer_threads_are_bound_to_a_node_by_turns():
+    # Fewer threads are bound to a node by turns.
     first, second = (frozenset(node) for node in TWO_SOCKETS)
     assert places(3, TWO_SOCKETS) == (first, second, first)
 

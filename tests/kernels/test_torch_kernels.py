@@ -9,14 +9,13 @@ CPU = torch.device("cpu")
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
 
 
-def test_matmul_counts():
+def test_products_count_and_name_what_they_accumulate_in():
+    # Matmul counts.
     assert matmul.flops((3, 4, 5)) == 2 * 3 * 4 * 5
     assert matmul.footprint_bytes((3, 4, 5), "bf16") == 2 * (3 * 5 + 5 * 4 + 3 * 4)
     assert matmul.footprint_bytes((3, 4, 5), "fp8") == (3 * 5 + 5 * 4) + 2 * 3 * 4  # bf16 out
     assert matmul.footprint_bytes((3, 4, 5), "int8") == (3 * 5 + 5 * 4) + 4 * 3 * 4  # int32 out
-
-
-def test_matmul_names_what_it_accumulates_in():
+    # Matmul names what it accumulates in.
     assert {precision: matmul.accumulate(precision) for precision in matmul.DTYPES} == {
         "fp64": "fp64", "fp32": "fp32", "tf32": "fp32", "bf16": "fp32", "fp16": "fp32", "fp8": "fp32", "int8": "int32",
     }  # fmt: skip

@@ -56,24 +56,23 @@ def test_cpu_environment_has_the_facts_of_this_machine_and_none_of_a_gpu():
     assert facts.driver is facts.cuda is facts.cudnn is facts.device_memory_bytes is None
 
 
-def test_absent_facts_stay_absent_in_a_file():
+def test_facts_that_are_absent_or_of_the_moment():
+    # Absent facts stay absent in a file.
     facts = collect_environment("cpu")
     plain = to_plain(facts)
     assert "driver" not in plain
     assert from_plain(plain, Environment) == facts
-
-
-def test_threads_are_those_of_the_moment():
+    # Threads are those of the moment.
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
         assert collect_environment("cpu").threads == 1
     finally:
         torch.set_num_threads(before)
-
-
-def test_a_number_on_the_cpu_is_dropped():
+    # A number on the cpu is dropped.
     assert collect_environment("cpu:0").device == "cpu"
+    # A package that is not installed has no version.
+    assert package_version("rooflines-no-such-package") is None
 
 
 def test_a_device_that_does_not_exist_is_named():
@@ -92,28 +91,22 @@ def test_cudnn_numbers(number, version):
     assert dotted_cudnn(number) == version
 
 
-def test_a_package_that_is_not_installed_has_no_version():
-    assert package_version("rooflines-no-such-package") is None
-
-
-def test_git_commit_of_a_clean_directory(repository):
+def test_the_commit_of_a_directory(repository):
+    # Git commit of a clean directory.
     assert git_commit() == git("rev-parse", "--short", "HEAD")
-
-
-def test_git_commit_of_a_changed_directory_is_dirty_and_new_files_do_not_count(repository):
+    # Git commit of a changed directory is dirty and new files do not count.
     (repository / "notes.txt").write_text("new")
     assert git_commit() == git("rev-parse", "--short", "HEAD")
     (repository / "model.py").write_text("x = 2\n")
     assert git_commit() == git("rev-parse", "--short", "HEAD") + "-dirty"
 
 
-def test_outside_a_repository_there_is_no_commit(tmp_path, monkeypatch):
+def test_no_commit_outside_a_repository_or_without_git(tmp_path, monkeypatch, repository):
+    # Outside a repository there is no commit.
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert git_commit() is None
-
-
-def test_without_git_there_is_no_commit(repository, monkeypatch):
+    # Without git there is no commit.
     monkeypatch.setenv("PATH", "")
     assert git_commit() is None
 

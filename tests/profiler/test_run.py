@@ -33,16 +33,15 @@ FACTS = RunFile(
 SAMPLES = tuple(DeviceSample(time_ns=i, source="psutil", process_rss_bytes=i << 20) for i in range(3))
 
 
-def test_what_is_saved_loads_again(tmp_path):
+def test_what_is_saved_loads_again_and_what_nobody_measured_is_absent(tmp_path):
+    # What is saved loads again.
     saved = save(tmp_path, FACTS, SAMPLES)
     loaded = load(tmp_path)
     assert loaded == saved
     assert loaded.facts == FACTS
     assert loaded.samples == SAMPLES
     assert loaded.trace_path == tmp_path / "resnet50.pt.trace.json.gz"
-
-
-def test_what_nobody_measured_is_absent_from_the_file(tmp_path):
+    # What nobody measured is absent from the file.
     save(tmp_path, FACTS)
     plain = json.loads((tmp_path / "run.json").read_text())
     assert plain["schema"] == RUN_SCHEMA
@@ -114,13 +113,12 @@ def test_default_directories_never_collide(tmp_path, monkeypatch):
     assert all(path.parts[0] == "runs" and path.name.startswith("net-inference-") for path in made)
 
 
-def test_checking_leaves_nothing_behind(tmp_path):
+def test_a_directory_is_used_only_when_empty_and_checking_leaves_nothing(tmp_path):
+    # Checking leaves nothing behind.
     check_directory(tmp_path / "a" / "b")
     check_directory(tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_directory_is_used_only_when_empty(tmp_path):
+    # A directory is used only when empty.
     create_directory(tmp_path / "a" / "b")
     create_directory(tmp_path / "a" / "b")
     with pytest.raises(OutputError, match=r"is not empty \(1 entry\)"):
@@ -146,21 +144,17 @@ def facts(*events, **head):
     return run_of_trace("a/b/c.json.gz", parse_trace(json.dumps({**head, "traceEvents": list(events)}).encode())).facts
 
 
-def test_a_trace_names_its_device_and_nothing_else():
+def test_the_device_of_a_trace():
+    # A trace names its device and nothing else.
     found = facts(launch(0, 1, 1), kernel("k", 2, 3, 1), deviceProperties=[H100]).environment
     assert (found.device, found.device_name) == ("cuda:0", "NVIDIA H100 80GB HBM3")
     assert (found.device_memory_bytes, found.device_units) == (85018279936, 132)
     assert (found.host, found.os, found.torch) == (None, None, None)
-
-
-def test_the_device_is_the_one_that_worked():
+    # The device is the one that worked.
     other = {**H100, "name": "NVIDIA L4", "id": 1}
     assert facts(on_device(1), deviceProperties=[other, H100]).environment.device_name == "NVIDIA L4"
     assert facts(on_device(0), deviceProperties=[other, H100]).environment.device_name == "NVIDIA H100 80GB HBM3"
-
-
-def test_a_device_without_properties_takes_those_of_the_only_model():
-    """As in traces of ROCm, whose kernels carry the number of an agent."""
+    # As in traces of ROCm, whose kernels carry the number of an agent.
     for properties in ([MI300X], [MI300X, {**MI300X, "id": 1, "totalGlobalMem": 205571227648 - 4096}]):
         found = facts(on_device(9), deviceProperties=properties).environment
         assert (found.device, found.device_name, found.device_units) == ("cuda:9", "AMD Instinct MI300X", 304)
@@ -203,15 +197,12 @@ def test_a_name_that_is_missing_is_inferred_and_marked(properties, kernels, name
     assert f"treated as {name}, inferred from" in found.notes[-1]
 
 
-def test_a_name_that_cannot_be_inferred_names_those_that_fit():
-    """An H20 has the compute capability of an H100 and a seventh of its arithmetic."""
+def test_the_name_of_a_workload():
+    # An H20 has the compute capability of an H100 and a seventh of its arithmetic.
     found = facts(kernel("sm90_xmma_gemm_bf16bf16_bf16f32_tn_n_tilesize128x128x64", 2, 3, 1))
     assert (found.environment.device_name, found.environment.device_inferred) == ("", None)
     assert all(name in found.notes[-1] for name in ("kernels of sm90 fit several", "H100 SXM5 80GB", "H20"))
-
-
-def test_a_name_of_its_own_is_never_replaced():
-    """A product for one market may be the same but for the rates that were cut."""
+    # A product for one market may be the same but for the rates that were cut.
     found = facts(kernel("k", 2, 3, 1), deviceProperties=[{**H100, "name": "NVIDIA H850"}])
     assert (found.environment.device_name, found.environment.device_inferred, found.notes) == ("NVIDIA H850", None, ())
 

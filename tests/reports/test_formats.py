@@ -109,16 +109,13 @@ def test_every_page_is_written_in_every_format(page, name, tmp_path):
     assert path.parent == tmp_path
 
 
-def test_an_unknown_format_is_refused_with_those_there_are():
+def test_formats_and_the_size_of_a_page():
+    # An unknown format is refused with those there are.
     with pytest.raises(UsageError, match="unknown report format 'doc'") as caught:
         formats.check_formats(["html", "doc"])
     assert all(name in caught.value.hint for name in formats.FORMATS)
-
-
-def test_the_page_of_a_training_step_of_resnet50_is_small():
+    # The page of a training step of resnet50 is small.
     analysis = rooflines.analyze(TRACES / "resnet50_v100_training_2021_schema.json.gz")
     assert len(html_page.render(run.page(analysis)).encode()) < 1_400_000
-
-
-def test_all_is_every_format():
+    # All is every format.
     assert formats.check_formats(["all"]) == tuple(formats.FORMATS)

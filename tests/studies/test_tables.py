@@ -66,21 +66,24 @@ def test_the_paper_stands_behind_what_was_measured_of_the_same_first_name(tmp_pa
     assert [one.muted for one in made.rows] == [False, True, False, True, True]
 
 
-def test_a_joined_table_has_one_line_for_a_name(tmp_path):
+def test_tables_with_odd_values(tmp_path):
+    # A joined table has one line for a name.
     columns = [COLUMNS[0], {"label": "here", "here": "samples_per_s"}, {"label": "paper", "paper": "rate"}]
     made = table(tmp_path, names=1, joined=True, columns=columns)
     assert texts(made).rows == (("large", "40.0", "–"), ("small", "20.0", "200"))
     assert not any(one.muted for one in made.rows)
-
-
-def test_a_rate_of_zero_has_no_time(tmp_path):
+    # A rate of zero has no time.
     made = table(tmp_path, rows=(row("train", "small", 0.0),), paper="")
     assert texts(made).rows == (("small", "here", "0", "–", "–", "–"),)
-
-
-def test_a_function_of_the_page_goes_before_a_value(tmp_path):
+    # A function of the page goes before a value.
     made = table(tmp_path, paper="", functions={"samples_per_s": lambda one: 7.0 if one.point.options["model"] == "small" else None})
     assert [cells[2] for cells in texts(made).rows] == ["–", "7.00"]
+    # Nothing measured and nothing printed is no table.
+    assert table(tmp_path, rows=(), paper="") is None
+    assert table(tmp_path, parts=["other"], paper="") is None
+    # A cell of a paper is a number words or nothing.
+    (tmp_path / "cells.csv").write_text("a,b,c,d\n1.50,2 to 3,,nan\n")
+    assert printed(tmp_path / "cells.csv") == ({"a": 1.5, "b": "2 to 3", "c": None, "d": None},)
 
 
 def test_a_turned_table_has_the_lines_side_by_side_with_their_units(tmp_path):
@@ -125,16 +128,6 @@ def test_every_column_of_a_study_names_something_that_exists(folder):
             rows = printed(folder / table.paper)
             columns = {row["quantity"] for row in rows} if table.turned else set(rows[0])
             assert {column.paper for column in table.columns if column.paper} <= columns, table.name
-
-
-def test_nothing_measured_and_nothing_printed_is_no_table(tmp_path):
-    assert table(tmp_path, rows=(), paper="") is None
-    assert table(tmp_path, parts=["other"], paper="") is None
-
-
-def test_a_cell_of_a_paper_is_a_number_words_or_nothing(tmp_path):
-    (tmp_path / "cells.csv").write_text("a,b,c,d\n1.50,2 to 3,,nan\n")
-    assert printed(tmp_path / "cells.csv") == ({"a": 1.5, "b": "2 to 3", "c": None, "d": None},)
 
 
 # --- citations
@@ -199,15 +192,14 @@ def test_no_sentence_of_a_page_types_a_value_of_a_paper():
 needs_digits = pytest.mark.skipif(importlib.util.find_spec("sklearn") is None, reason="scikit-learn is not installed")
 
 
-def test_mnist_is_read_from_the_folder(tmp_path):
+def test_mnist_is_read_from_its_folder_or_said_to_be_missing(tmp_path):
+    # Mnist is read from the folder.
     found = data.load("mnist", str(image_data.mnist(tmp_path)), train_samples=20)
     assert found.train_images.shape == (20, 28, 28)
     assert found.test_classes.shape == (12,)
     assert found.facts.label.startswith("MNIST (not the published files")
     np.testing.assert_array_equal(found.train_images, image_data.digits(30)[0][:20])
-
-
-def test_a_folder_without_mnist_says_what_was_expected(tmp_path):
+    # A folder without mnist says what was expected.
     with pytest.raises(DataError, match="holds no MNIST that can be read") as raised:
         data.load("mnist", str(tmp_path))
     assert "train.csv" in raised.value.hint
@@ -234,13 +226,12 @@ def test_digits_are_split_alike_everywhere():
     np.testing.assert_array_equal(found.test_classes[:8], data.load("digits", seed=5).test_classes[:8])
 
 
-def test_scaling_up_keeps_a_flat_image_flat_inside_mnists_border():
+def test_scaling_up():
+    # Scaling up keeps a flat image flat inside mnists border.
     grown = data.scaled_up(np.full((2, 8, 8), 200, np.float32))
     assert (grown[:, 4:24, 4:24] == 200).all()
     assert grown.sum() == 2 * 400 * 200
-
-
-def test_scaling_up_is_bilinear():
+    # Scaling up is bilinear.
     # A ramp stays one: from pixel centre to pixel centre it rises by 8 / 20 of a step of the small image.
     ramp = np.broadcast_to(np.arange(8, dtype=np.float32) * 20, (1, 8, 8))
     row = data.scaled_up(ramp)[0, 14, 4:24].astype(int)

@@ -30,22 +30,19 @@ ROWS = (
 )  # fmt: skip
 
 
-def test_curves_run_over_the_number_that_varies_most():
+def test_curves_knee_and_largest_batch():
+    # Curves run over the number that varies most.
     assert axis_of(ROWS) == "batch_size"
     assert axis_of(ROWS[:1]) is None
     a, b = curves(ROWS, "batch_size")
     assert (a.name, b.name) == ("a", "b")
     assert [one.point.options["batch_size"] for one in a.rows] == [1, 2, 4, 8, 16]
-
-
-def test_the_knee_is_the_first_batch_with_nine_tenths_of_the_highest_throughput():
+    # The knee is the first batch with nine tenths of the highest throughput.
     a, b = curves(ROWS, "batch_size")
     assert knee(a, "batch_size").value == 4  # 28 of 30
     assert knee(b, "batch_size").value == 1  # 40 of 41
     assert knee(Curve("b", b.rows[:2]), "batch_size") is None
-
-
-def test_the_largest_batch_that_fits_and_the_smallest_that_does_not():
+    # The largest batch that fits and the smallest that does not.
     a, b = (fit(curve) for curve in curves(ROWS, "batch_size"))
     assert (a.largest, a.too_large) == (8, 16)
     assert (b.largest, b.too_large) == (4, None)

@@ -70,21 +70,18 @@ def test_what_data_was_written_into_is_not_known():
     assert needs_data(raised.value)
 
 
-def test_memory_that_nobody_wrote_is_not_known():
+def test_which_values_are_known():
+    # Memory that nobody wrote is not known.
     with pytest.raises(Exception) as raised:  # noqa: PT011
         asked(lambda: torch.empty(2).tolist())
     assert needs_data(raised.value)
-
-
-def test_integers_that_were_given_are_known_and_floats_are_not():
+    # Integers that were given are known and floats are not.
     tokens, mask = torch.tensor([[4, 7, 0]]), torch.tensor([[1, 1, 0]])
     counted = rooflines.count(lambda tokens, mask: torch.rand(int(tokens.max()), 2)[: int(mask.sum())] * 2, tokens, mask)
     assert counted.tensors == "fake"
     assert counted.to_dataframe().set_index("name").loc["aten::mul", "flops"] == 2 * 2
     assert rooflines.count(lambda x: torch.ones(int(x.sum())) * 2, torch.tensor([1.0, 2.0])).tensors == "real"
-
-
-def test_given_integers_are_not_written_to():
+    # Given integers are not written to.
     tokens = torch.tensor([1, 2])
     counted = rooflines.count(lambda x: torch.ones(int(x.add_(1).sum())) * 2, tokens)
     assert counted.tensors == "fake"

@@ -34,12 +34,11 @@ def warm(durations_ns, asked=None):
     return len(warmup.times_ns), warmup.settled, warmup.rule, warmup.problem
 
 
-def test_as_many_steps_as_asked_settled_or_not():
+def test_steps_asked_for_and_the_time_of_a_step():
+    # As many steps as asked settled or not.
     assert warm([100, 900, 5], asked=2) == (2, None, "2 warm-up steps, as requested", "")
     assert WarmUp(0).rule == "no warm-up, as requested"
-
-
-def test_a_step_takes_what_the_last_three_took():
+    # A step takes what the last three took.
     warmup = WarmUp(None)
     assert warmup.step_s is None
     for duration_ns in (9_000_000_000, 3_000_000_000, 1_000_000_000, 2_000_000_000):
@@ -47,22 +46,19 @@ def test_a_step_takes_what_the_last_three_took():
     assert warmup.step_s == 2.0
 
 
-def test_warm_up_ends_when_three_steps_are_within_five_percent_of_the_three_before():
+def test_when_warm_up_ends():
+    # Warm up ends when three steps are within five percent of the three before.
     assert warm([100] * 20)[:3] == (
         6, True, "settled after 6 warm-up steps: medians of the last 3 steps and the 3 before differ by 0.0 % (limit 5 %)",
     )  # fmt: skip
     # 900 300 120 | 100 100 100: 300 to 100; then 300 120 100 | ...: 120 to 100; then 120 100 100 | 100 100 100: the same
     assert warm([900, 300, 120, *[100] * 20])[:2] == (8, True)
-
-
-def test_warm_up_that_does_not_settle_ends_after_fifty_steps_and_says_so():
+    # Warm up that does not settle ends after fifty steps and says so.
     count, settled, rule, problem = warm([2**i for i in range(60)][:24] + [2 ** (24 - i) for i in range(24)] + [1, 9] * 20)
     assert (count, settled) == (50, False)
     assert rule.startswith("not settled after 50 warm-up steps")
     assert problem.startswith("step times had not settled when timing started: medians of the last 3 steps")
-
-
-def test_warm_up_that_does_not_settle_ends_after_thirty_seconds():
+    # Warm up that does not settle ends after thirty seconds.
     assert warm([10**9 * 2**i for i in range(20)])[:2] == (5, False)  # 1 + 2 + 4 + 8 + 16 s
 
 
@@ -245,24 +241,19 @@ def sample(time_ns, machine, own):
     return DeviceSample(time_ns=time_ns, source="psutil", cpu_utilization=machine, process_cpu_utilization=own)
 
 
-def test_a_step_is_quiet_up_to_a_twentieth_of_waiting():
+def test_which_steps_other_programs_disturbed():
+    # A step is quiet up to a twentieth of waiting.
     assert [is_quiet(*step) for step in zip(STEPS, WAITS, strict=True)] == [True, True, False]
-
-
-def test_others_take_what_the_machine_does_beyond_the_program():
+    # Others take what the machine does beyond the program.
     samples = [sample(1, 0.5, 1.5), sample(2, 1.0, 1.0), DeviceSample(time_ns=3, source="nvml")]
     assert busy_elsewhere(samples, 4) == [0.5, 3.0]
     assert busy_elsewhere(samples, 4, from_ns=2) == [3.0]
-
-
-def test_steps_are_left_out_only_beside_other_programs():
+    # Steps are left out only beside other programs.
     assert quiet_steps(STEPS, WAITS, [0.0, 1.0]).tolist() == [True, True, False]
     assert quiet_steps(STEPS, WAITS, [0.0, 0.1]).tolist() == [True] * 3  # the program's own threads wait for each other
     assert quiet_steps(STEPS, (), [1.0]).tolist() == [True] * 3  # the system does not count it
     assert not is_shared([])
-
-
-def test_of_the_traced_steps_the_half_counts_that_takes_pages_as_the_timed_ones_do():
+    # Of the traced steps the half counts that takes pages as the timed ones do.
     every = np.ones(5, bool)
     assert alike_steps([0, 1000, 2000, 5000, 7000], 1500.0, every).tolist() == [True, True, True, False, False]
     assert alike_steps([3, 0, 90, 12, 40], 20.0, every).tolist() == [True] * 5  # they hardly differ

@@ -210,29 +210,24 @@ def read_at_once(values):
     return [(float(index), value) for index, value in enumerate(values)]
 
 
-def test_counter_that_grows_evenly():
+def test_update_times():
+    # Counter that grows evenly.
     found = pace(counter(0.1, reading_s=0.001, length_s=0.65, step=250, phase_s=0.0505))
     assert found.period_s == pytest.approx(0.1, rel=0.01)
     assert found.step == 250
-
-
-def test_update_that_changed_nothing_counts():
+    # Update that changed nothing counts.
     # Power as a multiple of 5 W, which happened to stay the same at the third update and at the sixth and seventh.
     shown = [100, 105, 110, 110, 115, 105, 105, 105, 120, 115]
     found = pace([(index * 0.01, shown[index // 10]) for index in range(100)])
     assert found.period_s == pytest.approx(0.1)
     assert found.step == 5
-
-
-def test_reader_that_was_held_up_spoils_nothing():
+    # Reader that was held up spoils nothing.
     # Twice it was not there for a while: once for 45 ms around an update, once for so long that an update was missed.
     held_up = [(0.155, 0.2), (0.43, 0.57)]
     readings = counter(0.1, reading_s=0.001, length_s=0.75, phase_s=0.09)
     seen = [(time_s, value) for time_s, value in readings if not any(begin < time_s < end for begin, end in held_up)]
     assert pace(seen).period_s == pytest.approx(0.1, rel=0.01)
-
-
-def test_slow_readings_are_what_limits_the_period():
+    # Slow readings are what limits the period.
     assert pace(counter(0.001, reading_s=0.005, length_s=0.1)).period_s == pytest.approx(0.005)
 
 
@@ -241,11 +236,10 @@ def test_without_a_change_nothing_is_known(values):
     assert pace(read_at_once(values)) == (None, None)
 
 
-def test_one_change_tells_the_step_and_no_period():
+def test_steps_and_falls_of_counters():
+    # One change tells the step and no period.
     assert pace(read_at_once([7, 7, 4, 4])) == (None, 3)
-
-
-def test_counter_that_falls_back_to_zero_has_its_period():
+    # Counter that falls back to zero has its period.
     values = [value % 400 for _, value in counter(0.1, reading_s=0.01, length_s=1.0, step=100)]
     assert pace([(index * 0.01, value) for index, value in enumerate(values)]).period_s == pytest.approx(0.1)
 

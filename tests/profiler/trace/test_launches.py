@@ -45,20 +45,17 @@ def by_external_id(event, number):
     return event | {"args": rest | {"External id": number}}
 
 
-def test_external_ids_link_launches_only_where_no_event_has_a_correlation_id():
+def test_launches_are_linked_by_their_ids():
+    # External ids link launches only where no event has a correlation id.
     old = [by_external_id(launch(0, 1, 5), 5), by_external_id(launch(2, 1, 6), 6), by_external_id(kernel("a", 8, 1, 6), 6)]
     assert launched(*old) == ([2], 0)
     # Since then the external id is that of the operator.
     assert launched(launch(0, 1, 6), by_external_id(kernel("a", 8, 1, 6), 6)) == ([-1], 0)
     assert launched(*old, kernel("b", 9, 1, 7)) == ([-1, -1], 0)
-
-
-def test_a_call_that_launches_nothing_takes_nothing():
+    # A call that launches nothing takes nothing.
     assert launched(query(3, 2, tid=1), launch(2, 1, 2, tid=5), kernel("a", 8, 1, 2)) == ([2], 0)
     assert launched(query(3, 2), kernel("a", 8, 1, 2)) == ([3], 0)  # who else
-
-
-def test_an_id_that_is_given_again_is_that_of_the_latest_launch_before():
+    # An id that is given again is that of the latest launch before.
     again = (launch(100, 1, 2), launch(0, 1, 2, tid=9), launch(200, 1, 2))
     assert launched(*again, kernel("a", 10, 5, 2), kernel("b", 20, 5, 2), kernel("c", 30, 5, 2), kernel("d", 150, 5, 2)) == (
         [0, 0, 0, 100],
@@ -149,12 +146,11 @@ def test_the_libraries_are_told_by_their_kernels_names(name):
     assert len(read_collectives(trace(kernel(name, 0, 5, 1)))) == 1
 
 
-def test_a_list_of_ranks_that_was_cut_is_none():
+def test_what_a_collective_cannot_tell():
+    # A list of ranks that was cut is none.
     exchange = only(noted(**{"Collective name": "allreduce", "Group size": 64, "Process Group Ranks": "[0, 1, ..., 63]"}))
     assert (exchange.group_size, exchange.group_ranks) == (64, None)
-
-
-def test_numbers_that_nothing_can_be_are_none():
+    # Numbers that nothing can be are none.
     exchange = only(noted(**{"Collective name": "allgather", "In msg nelems": -4, "Group size": -2, "dtype": "Float"}))
     assert exchange == Exchange("allgather", dtype="float32")
 
@@ -183,14 +179,13 @@ def test_operators_around_the_launch_tell():
     assert exchange == Exchange("alltoall", 4 * 3392, 3392, 768, "int32")
 
 
-def test_what_a_process_group_notes_on_the_host_tells():
+def test_the_kind_of_a_collective():
+    # What a process group notes on the host tells.
     mark = op("record_param_comms", 0, 20)
     mark["args"] |= {"Collective name": "allreduce", "In msg nelems": 50, "Out msg nelems": 50, "dtype": "Double"}
     exchange = only(mark, launch(2, 3, 1), kernel("ncclDevKernel_AllReduce_Sum_f64_RING_LL(args)", 30, 9, 1))
     assert exchange == Exchange("allreduce", 400, 50, 50, "float64")
-
-
-def test_without_a_launch_the_name_tells_the_kind_alone():
+    # Without a launch the name tells the kind alone.
     assert only(kernel("ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*)", 30, 9, 1)) == Exchange("allreduce")
 
 
@@ -304,18 +299,15 @@ def steps(*events):
     return list(zip(calls.step_names, calls.steps.tolist(), calls.batches or [None] * len(calls.steps), strict=True))
 
 
-def test_marks_are_steps_and_work_after_a_mark_is_of_its_step():
+def test_marks_are_steps():
+    # Marks are steps and work after a mark is of its step.
     found = steps(span(PREFILL, 0, 100), add(10, 50), add(130, 10), span(DECODE, 200, 100), add(210, 50), add(320, 30))
     assert [(name, bounds) for name, bounds, _ in found] == [(PREFILL, [0, 140_000]), (DECODE, [200_000, 340_000])]
     assert [batch.kind for *_, batch in found] == ["prefill", "decode"], "the last one grows by no more than another"
-
-
-def test_a_single_step_has_all_that_follows():
+    # A single step has all that follows.
     ((_, bounds, _),) = steps(span(DECODE, 0, 100), add(10, 50), add(130, 10))
     assert bounds == [0, 140_000]
-
-
-def test_marks_in_one_another_are_one_step_that_has_what_both_say():
+    # Marks in one another are one step that has what both say.
     plain, sums = "step[DECODE bs=3]", DECODE
     ((name, bounds, batch),) = steps(span(plain, 0, 100), span(sums, 10, 50), add(20, 10))
     assert (name, bounds) == (plain, [0, 100_000])
@@ -324,22 +316,18 @@ def test_marks_in_one_another_are_one_step_that_has_what_both_say():
     assert batch == request_mark(plain), "two batches are not mixed"
 
 
-def test_steps_of_the_profiler_count_where_they_enclose_more():
+def test_which_marks_are_no_steps():
+    # Steps of the profiler count where they enclose more.
     training = [span("ProfilerStep#1", 0, 300), add(10, 100), add(210, 80)]
     ((name, _, _),) = steps(*training, span(DECODE, 100, 20), add(105, 10), add(150, 20))
     assert name == "ProfilerStep#1"
     ((name, _, _),) = steps(span("ProfilerStep#1", 0, 300), span(DECODE, 5, 290), add(10, 100))
     assert name == DECODE
-
-
-def test_no_step_of_a_trace_that_is_cut_off_counts():
-    """Device events of a step may be missing."""
+    # Device events of a step may be missing.
     events = trace(span(DECODE, 0, 100), add(10, 50), launch(20, 5, 1), kernel("k", 60, 5, 1))
     assert len(tree(events).steps) == 1
     assert not len(tree(whole_part(replace(events, cut_ns=100_000))).steps)
-
-
-def test_marks_of_the_device_and_marks_without_work_are_no_steps():
+    # Marks of the device and marks without work are no steps.
     on_device = {**span(DECODE, 0, 50), "cat": "gpu_user_annotation"}
     ((_, bounds, _),) = steps(span(DECODE, 0, 100), on_device, launch(10, 5, 1), span(DECODE, 200, 50))
     assert bounds[0] == 0

@@ -61,14 +61,13 @@ def test_the_innermost_chosen_event_is_the_first_on_the_way_up(drawn, choice):
     assert innermost(chosen, after).tolist() == expected
 
 
-def test_depth_costs_nothing():
+def test_depth_costs_nothing_and_a_chain_is_clipped_to_its_first():
+    # Depth costs nothing.
     count = 100_000
     starts, ends = np.arange(count), 3 * count - np.arange(count)
     after, _ = nest(np.zeros(count, np.int64), starts, ends)
     assert parents(after).tolist() == list(range(-1, count - 1))
-
-
-def test_a_chain_of_events_that_outlive_their_callers_is_clipped_to_the_first():
+    # A chain of events that outlive their callers is clipped to the first.
     count = 1000
     starts, ends = np.arange(count), 2 * count + np.arange(count)
     after, clipped = nest(np.zeros(count, np.int64), starts, ends)

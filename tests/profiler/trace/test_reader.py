@@ -50,16 +50,15 @@ def test_whatever_a_float_can_be_read_from_is_a_time(text):
     assert trace(add(0, 1) | {"ts": text}).host.start_ns.tolist() == [1_712_345_678_901_234_500]
 
 
-def test_events_are_sorted_by_thread_then_start_callers_first():
+def test_events_are_sorted_and_equal_arguments_share_one_signature():
+    # Events are sorted by thread then start callers first.
     found = trace(add(10, 1, tid=2), add(5, 1), op("outer", 5, 9), add(1, 1, tid=2))
     names = [found.names[code] for code in found.host.name]
     assert names == ["aten::add", "aten::add", "outer", "aten::add"] or names == ["outer", "aten::add", "aten::add", "aten::add"]
     assert [int(s) for s in found.host.start_ns[found.host.thread == found.host.thread[0]]] == sorted(
         int(s) for s in found.host.start_ns[found.host.thread == found.host.thread[0]]
     )
-
-
-def test_equal_arguments_share_one_signature():
+    # Equal arguments share one signature.
     found = trace(mm(0, 1, 2, 3, 4), mm(5, 1, 2, 3, 4), mm(9, 1, 2, 3, 5))
     assert len(found.signatures) == 2
     assert found.signatures[0] == Signature("aten::mm", (TensorArg((2, 3)), TensorArg((3, 4))))
@@ -82,20 +81,17 @@ def test_the_launch_of_a_kernel_may_be_the_driver_s(category):
     assert own(count_calls(tree(found))).calls.launch.tolist() == [0]
 
 
-def test_kinds_of_device_events():
+def test_kinds_of_events():
+    # Kinds of device events.
     found = trace(
         kernel("ncclDevKernel_AllReduce", 0, 1, 1), kernel("Memcpy HtoD", 1, 1, 2, cat="gpu_memcpy"),
         kernel("gemm", 2, 1, 3), launch(0, 1, 3),
     )  # fmt: skip
     assert found.device.kind.tolist() == [COMMUNICATION, MEMCPY, KERNEL]
-
-
-def test_module_ranges_and_steps_are_annotations_whatever_their_category():
+    # Module ranges and steps are annotations whatever their category.
     found = trace(op("nn.Module: layer1 (Conv2d)", 0, 9), span("ProfilerStep#3", 0, 10), op("Optimizer.step#SGD.step", 1, 2))
     assert found.host.kind.tolist() == [ANNOTATION] * 3
-
-
-def test_memory_events_keep_their_sign():
+    # Memory events keep their sign.
     found = trace(allocation(5, 400), allocation(7, -400))
     assert found.memory.size_bytes.tolist() == [400, -400]
 

@@ -35,18 +35,15 @@ def test_signature_arguments():
     assert found.shapes() == "4x3x8x8, 64x3x7x7"
 
 
-def test_infinity_is_a_number():
+def test_arguments_of_odd_kinds():
+    # Infinity is a number.
     fields = {"Input Dims": [[3], [], []], "Input type": ["float", "Scalar", ""], "Concrete Inputs": ["", "-inf", ""]}
     assert from_kineto("aten::linalg_vector_norm", fields).args[1] == float("-inf")
-
-
-def test_a_tensor_list_takes_the_dtype_it_is_told():
+    # A tensor list takes the dtype it is told.
     fields = {"Input Dims": [[[2, 3], [4]], []], "Input type": ["TensorList", "Scalar"], "Concrete Inputs": ["", "1"]}
     found = from_kineto("aten::cat", fields, "bfloat16")
     assert found.args == ((TensorArg((2, 3), "bfloat16"), TensorArg((4,), "bfloat16")), 1)
-
-
-def test_an_expanded_dimension_is_stored_once():
+    # An expanded dimension is stored once.
     expanded = TensorArg((8, 16), "float32", (0, 1))
     assert (expanded.numel, expanded.distinct, expanded.nbytes) == (128, 16, 64)
 

@@ -19,20 +19,17 @@ def named(found, calls):
     return result
 
 
-def test_an_event_belongs_to_the_shortest_interval_around_it():
+def test_where_an_event_belongs():
+    # An event belongs to the shortest interval around it.
     found = trace(op("a", 0, 10), op("b", 1, 5), op("c", 2, 1), op("d", 7, 2), op("e", 20, 1))
     calls = tree(found)
     by_name = {found.names[code]: i for i, code in enumerate(found.host.name)}
     parent = {name: (found.names[found.host.name[calls.parent[i]]] if calls.parent[i] >= 0 else None) for name, i in by_name.items()}
     assert parent == {"a": None, "b": "a", "c": "b", "d": "a", "e": None}
-
-
-def test_threads_do_not_nest_in_each_other():
+    # Threads do not nest in each other.
     found = trace(op("a", 0, 10), op("b", 1, 5, tid=2))
     assert tree(found).parent.tolist() == [-1, -1]
-
-
-def test_a_child_that_outlives_its_caller_by_rounding_is_clipped():
+    # A child that outlives its caller by rounding is clipped.
     calls = tree(trace(op("a", 0, 10), op("b", 9, 1.001)))
     assert calls.end_ns.tolist() == [10_000, 10_000]
 
@@ -54,15 +51,14 @@ def test_forward_operators_take_the_innermost_module_and_backward_ones_its_by_se
     assert where["aten::add_"] == (None, "backward")
 
 
-def test_the_backward_of_a_thread_that_comes_first_still_finds_its_module():
+def test_phases_of_the_backward_and_the_optimizer():
+    # The backward of a thread that comes first still finds its module.
     found = trace(
         op(NODE + "MmBackward0", 200, 10, tid=1, seq=3, fwd=1), op("aten::mm", 201, 5, tid=1),
         span(module_annotation("fc", "Linear"), 0, 20, tid=9), op("aten::linear", 1, 15, tid=9, seq=3),
     )  # fmt: skip
     assert named(found, tree(found))["aten::mm"] == ("fc", "backward")
-
-
-def test_what_runs_in_the_optimizer_is_its_phase():
+    # What runs in the optimizer is its phase.
     found = trace(span("ProfilerStep#0", 0, 100), mm(1, 5, 2, 2, 2, seq=1), span("Optimizer.step#SGD.step", 50, 20), add(51, 5))
     calls = tree(found)
     assert named(found, calls)["aten::mm"][1] == "forward"
@@ -197,12 +193,11 @@ def test_an_instance_with_nothing_around_it_is_where_it_is_called_otherwise():
     assert numbers == {"Net_0": 1, "Net_0.Layer_0": 2, "Net_0.Layer_0.Linear_0": 2, "Net_0.Head_0": 1, "Net_0.Head_0.Linear_0": 1}
 
 
-def test_marks_with_paths_name_the_instances_below_them():
+def test_paths_of_modules():
+    # Marks with paths name the instances below them.
     calls = tree(trace(span(module_annotation("fc", "Linear"), 0, 20), instance("Linear_0", 1, 18), op("aten::mm", 2, 10)))
     assert [calls.modules[at].path for at in set(calls.module.tolist())] == ["fc"]
-
-
-def test_a_deep_nesting_keeps_paths_short():
+    # A deep nesting keeps paths short.
     calls = tree(trace(*(instance(f"Module_{depth}", depth, 10_000 - 2 * depth) for depth in range(3000))))
     assert max(len(module.path) for module in calls.modules) <= 1024
     assert len(calls.modules) == 3000

@@ -121,22 +121,20 @@ def test_without_torchao_the_package_is_named(monkeypatch):
         check("dynamic-int8", mode="inference", precision="fp32", device=CPU)
 
 
-def test_a_network_without_such_layers_is_refused():
+def test_what_cannot_be_quantized_is_refused():
+    # A network without such layers is refused.
     network = nn.Sequential(nn.Conv2d(3, 4, 3))
     with pytest.raises(WorkloadError, match=r"does not apply to Sequential: dynamic-int8 has no kernels for convolutions\. Use"):
         quantize(network, (torch.rand(1, 3, 5, 5),), {}, "dynamic-int8", CPU)
 
-
-def test_a_network_that_cannot_be_exported_is_refused():
+    # A network that cannot be exported is refused.
     class Branching(nn.Module):
         def forward(self, x):
             return x if x.sum() > 0 else -x
 
     with pytest.raises(WorkloadError, match=r"quantize='static-int8' cannot export Branching: .* Use quantize='dynamic-int8'"):
         quantize(Branching(), (torch.rand(3),), {}, "static-int8", CPU)
-
-
-def test_ranges_need_data():
+    # Ranges need data.
     with fake_tensors():
         network, x = nn.Linear(8, 8), torch.rand(3, 8)
         with pytest.raises(Exception, match="static-int8 needs the values of weights") as error:

@@ -31,37 +31,40 @@ def chart(request) -> Chart:
     return CHARTS[request.param]
 
 
-def test_ridge_is_compute_over_bandwidth():
+def test_ridge_and_primary_roofs():
+    # Ridge is compute over bandwidth.
     (ridge,) = CHARTS["sample"].ridges
     assert ridge.intensity == pytest.approx(460e9 / 45e9)
     assert ridge.flop_per_s == 460e9
     assert "10.2 FLOP/byte" in ridge.text
-
-
-def test_memory_roofs_have_the_slope_of_their_bandwidth(chart):
-    for roof in chart.roofs:
-        if roof.ceiling.kind == "memory":
-            for x, y in zip(roof.x[:2], roof.y[:2], strict=True):
-                assert y / x == pytest.approx(roof.ceiling.value)
-        else:
-            assert roof.y[-1] == roof.ceiling.value
-
-
-def test_primary_roofs_meet_in_their_ridge(chart):
-    memory = next(roof for roof in chart.roofs if roof.primary and roof.ceiling.kind == "memory")
-    highest = max(
-        (roof for roof in chart.roofs if roof.primary and roof.ceiling.kind == "compute"), key=lambda roof: roof.ceiling.value
-    )
-    assert (memory.x[-1], memory.y[-1]) == pytest.approx((highest.x[0], highest.y[0]))
-
-
-def test_roofs_that_judge_the_time_are_primary():
+    # Roofs that judge the time are primary.
     assert {roof.ceiling.name for roof in CHARTS["sample"].roofs if roof.primary} == {"DRAM triad", "FMA fp32"}
     assert {roof.ceiling.name for roof in CHARTS["large"].roofs if roof.primary} == {"HBM read", "BF16 tensor", "FP32 FMA"}
     groups = {roof.ceiling.name: roof.group for roof in CHARTS["large"].roofs if not roof.primary}
     assert groups["L2 read"] == "caches"
     assert groups["HBM copy"] == "other access patterns"
     assert groups["FP8 tensor"] == "other precisions and engines"
+
+
+def test_roofs_have_the_slope_of_their_bandwidth_and_meet_in_their_ridge(chart):
+    # Memory roofs have the slope of their bandwidth.
+    for roof in chart.roofs:
+        if roof.ceiling.kind == "memory":
+            for x, y in zip(roof.x[:2], roof.y[:2], strict=True):
+                assert y / x == pytest.approx(roof.ceiling.value)
+        else:
+            assert roof.y[-1] == roof.ceiling.value
+    # Primary roofs meet in their ridge.
+    memory = next(roof for roof in chart.roofs if roof.primary and roof.ceiling.kind == "memory")
+    highest = max(
+        (roof for roof in chart.roofs if roof.primary and roof.ceiling.kind == "compute"), key=lambda roof: roof.ceiling.value
+    )
+    assert (memory.x[-1], memory.y[-1]) == pytest.approx((highest.x[0], highest.y[0]))
+    # Area is time.
+    longest = max(chart.points, key=lambda point: point.time_s)
+    assert 0.2 <= longest.time_s / chart.full_s <= 1
+    for point in chart.points:
+        assert chart.diameter(point, 30, 0) ** 2 == pytest.approx(30**2 * point.time_s / chart.full_s)
 
 
 def test_caches_and_the_precisions_of_the_run_are_drawn_from_the_start():
@@ -117,13 +120,6 @@ def test_what_cannot_be_placed_is_counted():
     copies = [row for row in analysis.operators if row.category == "copy"]
     chart = chart_of(analysis)
     assert f"{len(copies)} operators ({seconds(sum(row.time_s for row in copies))}) are not on the chart" in chart_note(analysis, chart)
-
-
-def test_area_is_time(chart):
-    longest = max(chart.points, key=lambda point: point.time_s)
-    assert 0.2 <= longest.time_s / chart.full_s <= 1
-    for point in chart.points:
-        assert chart.diameter(point, 30, 0) ** 2 == pytest.approx(30**2 * point.time_s / chart.full_s)
 
 
 def test_limits_hold_everything_and_cut_empty_decades(chart):

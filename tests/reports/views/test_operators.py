@@ -80,22 +80,19 @@ def test_operators_whose_formula_was_only_read_are_named():
     assert not any("source code" in getattr(block, "text", "") for block in section_of().blocks)
 
 
-def test_a_terminal_lists_the_operators_only_where_they_take_a_noticeable_share():
+def test_the_list_of_operators_without_a_formula():
+    # A terminal lists the operators only where they take a noticeable share.
     step_s = samples.analysis().timeline.span_s
     assert table_of(section_of(one("lib::a", step_s / 10))).show == "always"
     assert table_of(section_of(one("lib::a", step_s / 1000))).show == "full"
-
-
-def test_the_lines_fit_into_80_columns():
+    # The lines fit into 80 columns.
     file = io.StringIO()
     step_s = samples.analysis().timeline.span_s
     terminal.print_page(run.page(without_count(one("vllm::unified_attention", step_s / 2))), Console(file=file, width=80))
     text = file.getvalue()
     assert '@formula("vllm::unified_attention", category="other")\n' in text
     assert "def work(op): return Work(other_flops=..., bytes_read=..., bytes_written=...)\n" in text
-
-
-def test_a_formula_that_returns_no_numbers_is_named_as_the_reason():
+    # A formula that returns no numbers is named as the reason.
     rooflines.formula("lib::incomplete", category="other")(lambda call: rooflines.Work(bytes_read=...))
     rooflines.formula("lib::none", category="other")(lambda call: None)
     for name in ("lib::incomplete", "lib::none"):
@@ -119,28 +116,23 @@ def printed(analysis):
     return " ".join(file.getvalue().split())
 
 
-def test_the_sentence_says_how_much_of_the_time_it_is():
+def test_an_assumption_is_marked_in_every_report():
+    # The sentence says how much of the time it is.
     first, *rest = marked().operators
     share = first.time_s / (first.time_s + sum(row.time_s for row in rest))
     assert inferred_sentence(marked()) == f"{SENTENCE} ({share * 100:.0f} % of the operator time)"
     assert inferred_sentence(samples.analysis()) == ""
-
-
-def test_the_terminal_marks_the_name():
+    # The terminal marks the name.
     assert SENTENCE in printed(marked())
     assert re.search(r" conv\S* \* ", printed(marked()))
     assert SENTENCE not in printed(samples.analysis())
-
-
-def test_the_page_marks_the_name_and_shows_the_source():
+    # The page marks the name and shows the source.
     name = operator_table(marked()).rows[0].cells[1]
     assert name.value.endswith(" *")
     assert name.hover.endswith(f"inferred: {SOURCE}")
     assert SENTENCE in html.render(view.page(marked()))
     assert SENTENCE not in html.render(view.page(samples.analysis()))
-
-
-def test_the_json_and_the_table_hold_it_where_it_is():
+    # The json and the table hold it where it is.
     first, second, *_ = marked().to_dict()["operators"]
     assert first["inferred"] == SOURCE
     assert "inferred" not in second

@@ -78,20 +78,29 @@ def test_nobody_is_blamed_where_a_single_step_follows_recordings_that_began_apar
     assert "Rank 1 is late" in " ".join(printed(several).split())
 
 
-def test_a_long_group_gives_way_to_the_numbers():
+def test_long_names_and_many_ranks():
+    # A long group gives way to the numbers.
     text = printed(sample(group="data_parallel_" * 20))
     rows = [line for line in text.splitlines() if line.startswith("  allreduce")]
     assert len(rows) == 1
     assert len(rows[0]) <= 80
     assert "4.19 MB" in rows[0]
-
-
-def test_of_many_ranks_those_that_are_waited_for_are_shown():
+    # Of many ranks those that are waited for are shown.
     lines = printed(sample(200)).splitlines()
     table = [line for line in lines if line[:6].strip().isdigit()]
     assert len(table) == 24
     assert table[-1].startswith("   199")
     assert any("24 of 200 ranks" in line for line in lines)
+    # A transfer that another rank may cut short is marked.
+    partial = sample(world_size=8)
+    partial = msgspec.structs.replace(partial, collectives=(msgspec.structs.replace(partial.collectives[0], group_size=8),))
+    assert "<800" in printed(partial)
+    # What is absent is a dash and nothing is late where nobody waited.
+    ranks = (rank(0, matched=0, hidden_fraction=None), rank(1))
+    bare = msgspec.structs.replace(sample(), waiting=None, straggler=None, collectives=(), ranks=ranks)
+    text = printed(bare)
+    assert "No collective in which ranks wait for each other was matched across ranks." in " ".join(text.split())
+    assert [line.split()[-4:] for line in text.splitlines() if line.startswith("     0")] == [["–", "–", "–", "–"]]
 
 
 def test_a_name_cannot_steer_the_terminal_and_ascii_is_enough():
@@ -101,20 +110,6 @@ def test_a_name_cannot_steer_the_terminal_and_ascii_is_enough():
     out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     print_page(page(sample(group="μ")), Console(file=out, width=80))
     out.flush()
-
-
-def test_what_is_absent_is_a_dash_and_nothing_is_late_where_nobody_waited():
-    ranks = (rank(0, matched=0, hidden_fraction=None), rank(1))
-    bare = msgspec.structs.replace(sample(), waiting=None, straggler=None, collectives=(), ranks=ranks)
-    text = printed(bare)
-    assert "No collective in which ranks wait for each other was matched across ranks." in " ".join(text.split())
-    assert [line.split()[-4:] for line in text.splitlines() if line.startswith("     0")] == [["–", "–", "–", "–"]]
-
-
-def test_a_transfer_that_another_rank_may_cut_short_is_marked():
-    partial = sample(world_size=8)
-    partial = msgspec.structs.replace(partial, collectives=(msgspec.structs.replace(partial.collectives[0], group_size=8),))
-    assert "<800" in printed(partial)
 
 
 class Tags(HTMLParser):

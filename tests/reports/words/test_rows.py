@@ -119,12 +119,11 @@ def test_kernels_are_short_and_their_full_name_is_kept():
     assert "GEMM bf16 128x128x64 (cuBLAS)" in shown(analysis, 160)
 
 
-def test_an_operator_that_is_named_as_its_kernel_is_no_kernel():
+def test_names_of_rows():
+    # An operator that is named as its kernel is no kernel.
     (one,) = rows_of(operator("triton_poi_fused_0", kernels=(Kernel(name="triton_poi_fused_0", calls=1, time_s=1e-3),)))
     assert table_title([one]) == "Operators"
-
-
-def test_a_shortened_path_keeps_its_number_of_modules():
+    # A shortened path keeps its number of modules.
     assert shorten_path("model.encoder.layers.*.attention.self ×12", 22) == "…*.attention.self ×12"
 
 

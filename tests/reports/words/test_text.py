@@ -28,11 +28,21 @@ def test_an_efficiency_is_never_rounded_to_nothing_and_above_one_is_marked():
     assert [words.efficiency_text(value) for value in (None, 0.0, 0.003, 0.42, 1.0, 1.71)] == ["–", "0", "<1", "42", "100", "!171"]
 
 
-def test_a_name_is_abbreviated_before_it_is_cut():
+def test_names_and_shapes_are_cut():
+    # A name is abbreviated before it is cut.
     assert words.shorten_name("convolution_backward", 20) == "convolution_backward"
     assert words.shorten_name("convolution_backward", 16) == "convolution_bwd"
     assert words.shorten_name("native_batch_norm_backward", 14) == "batch_norm_bwd"
     assert words.shorten_name("scaled_dot_product_attention", 15) == "scaled_…tention"
+    # Shapes are cut between shapes.
+    assert words.shorten_shapes("4x64x56x56, 64x64x3x3", 30) == "4x64x56x56, 64x64x3x3"
+    assert words.shorten_shapes("4x64x56x56, 64x64x3x3", 15) == "4x64x56x56…"
+    assert words.shorten_shapes("4x64x56x56, 64x64x3x3", 6) == "4x64x…"
+    # The phase is told where the name does not.
+    row = samples.analysis().operators[0]
+    assert words.operator_name(replace(row, name="aten::mm", phase="backward")) == "mm (backward)"
+    assert words.operator_name(replace(row, name="aten::convolution_backward", phase="backward")) == "convolution_backward"
+    assert words.operator_module(replace(row, module="", phase="optimizer")) == "(optimizer)"
 
 
 @pytest.mark.parametrize(
@@ -50,19 +60,6 @@ def test_a_name_is_abbreviated_before_it_is_cut():
 def test_a_path_keeps_its_end_and_the_number_of_its_layer(path, width, text):
     assert words.shorten_path(path, width) == text
     assert len(words.shorten_path(path, width)) <= width
-
-
-def test_shapes_are_cut_between_shapes():
-    assert words.shorten_shapes("4x64x56x56, 64x64x3x3", 30) == "4x64x56x56, 64x64x3x3"
-    assert words.shorten_shapes("4x64x56x56, 64x64x3x3", 15) == "4x64x56x56…"
-    assert words.shorten_shapes("4x64x56x56, 64x64x3x3", 6) == "4x64x…"
-
-
-def test_the_phase_is_told_where_the_name_does_not():
-    row = samples.analysis().operators[0]
-    assert words.operator_name(replace(row, name="aten::mm", phase="backward")) == "mm (backward)"
-    assert words.operator_name(replace(row, name="aten::convolution_backward", phase="backward")) == "convolution_backward"
-    assert words.operator_module(replace(row, module="", phase="optimizer")) == "(optimizer)"
 
 
 # --- suggested commands
