@@ -50,16 +50,15 @@ def compare(tmp_path, capsys, monkeypatch):
     return lambda *arguments: call(capsys, monkeypatch, "compare", *arguments)
 
 
-def test_two_analyses(compare):
+def test_two_analyses_or_traces(compare):
+    # Two analyses.
     answer = compare("a.json", "slower.json")
     assert (answer.code, answer.complaint) == (0, [])
     text = " ".join(answer.out.split())
     assert "B takes 50 % more time than A: 126 ms a step instead of 84.0 ms" in text
     assert "medians of 12 and 12 timed steps; ratio 1.50, 95 % interval 1.4" in text
     assert max(len(line) for line in answer.out.splitlines()) <= 80
-
-
-def test_two_traces(compare):
+    # Two traces.
     found = json.loads(compare("trace.json.gz", "trace2.json.gz", "--format", "json").out)
     assert (found["schema"], found["a"]["source"]) == ("rooflines.comparison/1", "trace.json.gz")
     product = next(row for row in found["rows"] if row["name"] == "aten::mm")

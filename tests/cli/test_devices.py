@@ -94,13 +94,12 @@ def test_a_device_is_found_by_printed_name_by_its_own_and_by_words(ask, words, n
     assert listed(ask(*words, "--format", "csv")) == names
 
 
-def test_a_slice_is_shown_as_its_device(ask):
+def test_sheets_are_shown_as_table_json_and_csv(ask):
+    # A slice is shown as its device.
     out = " ".join(ask("NVIDIA A100-SXM4-40GB MIG 1g.5gb").out.split())
     assert out.startswith("A100-SXM4-40GB NVIDIA")
     assert "The name is that of a slice, 1g.5gb" in out
-
-
-def test_json_holds_the_sheets(ask):
+    # Json holds the sheets.
     found = json.loads(ask("H200", "--format", "json").out)
     names = [one["name"] for one in found]
     assert names == ["H200 SXM5"]
@@ -109,9 +108,7 @@ def test_json_holds_the_sheets(ask):
     assert set(memory["source"]) <= set(found[0]["sources"])
     assert found[0]["user"] is False
     assert len(json.loads(ask("--format", "json").out)) == len(catalog.sheets())
-
-
-def test_csv_has_a_row_a_figure_in_base_units(ask):
+    # Csv has a row a figure in base units.
     rows = list(csv.DictReader(io.StringIO(ask("--format", "csv").out)))
     assert len(rows) > 1400
     assert all(row["source"] and row["unit"] and float(row["value"]) > 0 for row in rows)

@@ -48,7 +48,8 @@ def calls(name):
                 yield node.args[0].value
 
 
-def test_every_argument_in_an_error_is_an_option():
+def test_arguments_are_options_in_commands_only():
+    # Every argument in an error is an option.
     load([])
     commands = list(typer.main.get_command(app).commands.values())
     for command in commands:
@@ -57,9 +58,7 @@ def test_every_argument_in_an_error_is_an_option():
     named = set(calls("arg"))
     assert len(named) > 20
     assert {name for name in named if as_options(arg(name)) not in options} == set()
-
-
-def test_no_error_of_the_library_names_an_option():
+    # No error of the library names an option.
     found = []
     for path in LIBRARY:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -104,7 +104,8 @@ def test_torch_is_not_imported_while_the_table_has_every_operator(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_a_device_without_a_sheet_is_named_with_the_nearest_and_nothing_is_judged(rooflines, analyzed, tmp_path):
+def test_traces_without_a_device_or_sheet_are_not_judged(rooflines, analyzed, tmp_path):
+    # A device without a sheet is named with the nearest and nothing is judged.
     text = gzip.decompress(BERT.read_bytes()).replace(b"NVIDIA H100 80GB HBM3", b"NVIDIA H900 80GB HBM9")
     (tmp_path / "t.json").write_bytes(text)
     found = analyzed(tmp_path / "t.json")
@@ -112,10 +113,7 @@ def test_a_device_without_a_sheet_is_named_with_the_nearest_and_nothing_is_judge
     assert any("no data sheet for 'NVIDIA H900 80GB HBM9'; nearest:" in note for note in found["notes"])
     answer = rooflines("analyze", tmp_path / "t.json", "--ceilings", "spec")
     assert (answer.code, "no data sheet" in answer.err) == (2, True)
-
-
-def test_ceilings_by_the_name_of_a_device(rooflines, analyzed):
-    """As its driver prints it, or some words of it; what the trace says of its device tells devices of one name apart."""
+    # As its driver prints it, or some words of it; what the trace says of its device tells devices of one name apart.
     found = analyzed(BERT, "--ceilings", "MI300X")
     assert next(c["value"] for c in found["ceilings"] if c["name"] == "HBM HBM3") == 5.3e12
     assert analyzed(BERT, "--ceilings", "H100")["ceilings"] == analyzed(BERT)["ceilings"]

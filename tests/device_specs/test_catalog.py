@@ -181,7 +181,8 @@ def test_what_is_missing_is_named():
         catalog.look_up("NVIDIA GeForce RTX 4090", memory_bytes=round(47.4 * 2**30))
 
 
-def test_unknown_device_names_its_neighbours_and_the_way_out():
+def test_devices_of_the_catalogue():
+    # Unknown device names its neighbours and the way out.
     with pytest.raises(UsageError) as caught:
         catalog.look_up("NVIDIA GeForce RTX 4090 D")
     assert caught.value.message.startswith("no data sheet for 'NVIDIA GeForce RTX 4090 D'; nearest: GeForce RTX 4090, ")
@@ -189,12 +190,7 @@ def test_unknown_device_names_its_neighbours_and_the_way_out():
     assert catalog.nearest("NVIDIA A100-SXM4-80GB MIG 9g.90gb")[0] == "A100-SXM4-80GB"
     assert catalog.nearest("Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz")[0] == "Xeon Platinum 8480+"
     assert catalog.nearest("Tenstorrent Wormhole") == ()
-
-
-# --- ceilings ----------------------------------------------------------------------------------------------------------------------
-
-
-def test_ceilings_of_an_h100():
+    # Ceilings of an h100.
     found = catalog.look_up("NVIDIA H100 80GB HBM3")
     assert found.kind == "cuda"
     assert found.compute("bf16", "matrix").value == 989.4e12  # dense; the sheet prints 1979, sparse
@@ -207,6 +203,9 @@ def test_ceilings_of_an_h100():
     assert (memory.level, memory.value, memory.capacity_bytes) == ("HBM", 3350e9, None)
     assert {one.source.kind for one in found.ceilings if one.kind != "link"} == {"spec"}
     assert found.latency() is None
+
+
+# --- ceilings ----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("device", "gb_per_s", "kind", "detail"), [

@@ -139,19 +139,26 @@ def test_what_may_not_be_read_or_is_unknown_to_an_old_driver_is_absent(stand_in_
         assert state.read() == msgspec.structs.replace(STEADY, **absent)
 
 
-def test_processes_and_utilization_that_may_not_be_read_keep_nothing_busy(stand_in_here):
+def test_a_slice_or_a_gpu_that_may_not_be_asked_is_not_busy(stand_in_here):
+    # Processes and utilization that may not be read keep nothing busy.
     denied = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetUtilizationRates")
     stand_in_here(with_lines(FULL, "process 4242 9e9", *(f"error {function} NO_PERMISSION" for function in denied)))
     with opened() as state:
         assert (state.processes(), state.utilization(), busy(state)) == ([], None, "")
-
-
-def test_a_slice_has_no_state_of_its_own(stand_in_here):
+    # A slice has no state of its own.
     stand_in_here(f"{FULL}slice MIG-7 3 20e9 5e9\nprocess 4242 3e9 3\n")
     with opened("7") as state:
         assert state.read() == Conditions()
         assert state.utilization() is None
         assert state.processes() == [(4242, 3_000_000_000)]
+    # NVML's search by UUID may end at a GPU that is lost.
+    stand_in_here(f"gpu\nuuid GPU-0\nlost 0\n{FULL}slice MIG-7 3 20e9 5e9\n")
+    with opened() as state:
+        assert state.read() == STEADY
+    with opened("7") as state:
+        assert state.processes() == []
+    with pytest.raises(DeviceError, match="GPU is lost"):
+        GpuState("0")
 
 
 def test_a_gpu_that_is_lost_while_it_is_watched_ends_the_watch_without_a_word(stand_in_here, tmp_path):
@@ -168,17 +175,6 @@ def test_a_gpu_that_is_lost_while_it_is_watched_ends_the_watch_without_a_word(st
         assert watch.take() == Conditions()
     with pytest.raises(DeviceError, match="not found by NVML: GPU is lost"):
         GpuState(UUID)
-
-
-def test_another_gpu_that_is_lost_does_not_hide_this_one(stand_in_here):
-    """NVML's search by UUID may end at a GPU that is lost."""
-    stand_in_here(f"gpu\nuuid GPU-0\nlost 0\n{FULL}slice MIG-7 3 20e9 5e9\n")
-    with opened() as state:
-        assert state.read() == STEADY
-    with opened("7") as state:
-        assert state.processes() == []
-    with pytest.raises(DeviceError, match="GPU is lost"):
-        GpuState("0")
 
 
 # --- what is made of it
@@ -265,10 +261,22 @@ def test_sustained_is_the_second_half(monkeypatch):
     assert "held for 10 s" in held.source.detail
 
 
-def test_our_own_processes_keep_nothing_busy(gpu):
+def test_what_keeps_a_gpu_busy(gpu):
+    # Our own processes keep nothing busy.
     parent = psutil.Process().ppid()
     gpu["nvmlDeviceGetComputeRunningProcesses"] = [OURSELVES, SimpleNamespace(pid=parent, usedGpuMemory=1 << 30)]
     assert busy(GpuState("1-2")) == ""
+    # Work that does not fade keeps it busy.
+    gpu["nvmlDeviceGetUtilizationRates"] = SimpleNamespace(gpu=87)
+    waits = []
+    why = busy(GpuState("1-2"), pause=waits.append)
+    assert why == "it is 87% utilized by processes that NVML does not list"
+    assert sum(waits) == pytest.approx(conditions._SETTLES_S)
+    # A forced measurement says disturbed.
+    plan = plan_of(lambda calls: Timing(1.0), disturbed_by="python train.py (pid 7) holds 3.00 GiB")
+    plan.measure()
+    (found,) = best_of([plan.session(full=False, seconds=1.0)])
+    assert found.source.detail.endswith("disturbed: python train.py (pid 7) holds 3.00 GiB")
 
 
 def test_a_busy_gpu_is_refused_with_the_name_of_who_keeps_it_busy(gpu, stranger):
@@ -282,13 +290,6 @@ def test_a_busy_gpu_is_refused_with_the_name_of_who_keeps_it_busy(gpu, stranger)
         refuse_if_busy(state, "NVIDIA H200 (cuda:0)", force=False)
     assert "force=True" in caught.value.hint
     assert f"pid {stranger}" in refuse_if_busy(state, "NVIDIA H200 (cuda:0)", force=True)
-
-
-def test_a_forced_measurement_says_disturbed():
-    plan = plan_of(lambda calls: Timing(1.0), disturbed_by="python train.py (pid 7) holds 3.00 GiB")
-    plan.measure()
-    (found,) = best_of([plan.session(full=False, seconds=1.0)])
-    assert found.source.detail.endswith("disturbed: python train.py (pid 7) holds 3.00 GiB")
 
 
 def test_in_a_container_one_unknown_process_is_ourselves(monkeypatch):
@@ -308,11 +309,3 @@ def test_work_that_fades_was_our_own(gpu, monkeypatch):
     monkeypatch.setattr(pynvml, "nvmlDeviceGetUtilizationRates", lambda _: SimpleNamespace(gpu=next(shares)))
     assert busy(state, pause=waits.append) == ""
     assert len(waits) == 2
-
-
-def test_work_that_does_not_fade_keeps_it_busy(gpu):
-    gpu["nvmlDeviceGetUtilizationRates"] = SimpleNamespace(gpu=87)
-    waits = []
-    why = busy(GpuState("1-2"), pause=waits.append)
-    assert why == "it is 87% utilized by processes that NVML does not list"
-    assert sum(waits) == pytest.approx(conditions._SETTLES_S)

@@ -48,11 +48,20 @@ def test_caches_by_threads_and_where_files_are_missing(tmp_path):
     assert detect.caches_of_sysfs(tmp_path / "missing", (0,)) == ()
 
 
-def test_cores_of_two_kinds_count_the_smaller_cache(tmp_path):
+def test_the_machine(tmp_path):
+    # Cores of two kinds count the smaller cache.
     write_cache(tmp_path, 0, 0, 1, "Data", "48K", "0")
     write_cache(tmp_path, 1, 0, 1, "Data", "32K", "1")
     (cache,) = detect.caches_of_sysfs(tmp_path, (0, 1))
     assert (cache.size_bytes, cache.instances) == (32 << 10, 2)
+    # A container has the memory its limit leaves.
+    (tmp_path / "memory.max").write_text("5000\n")
+    (tmp_path / "memory.current").write_text("2000\n")
+    assert detect.memory_available_bytes(tmp_path) == 3000
+    (tmp_path / "memory.current").write_text("6000\n")
+    assert detect.memory_available_bytes(tmp_path) == 0
+    (tmp_path / "memory.max").write_text("max\n")
+    assert detect.memory_available_bytes(tmp_path) > 6000
 
 
 def test_cpuinfo_of_x86_and_arm():
@@ -64,16 +73,6 @@ def test_cpuinfo_of_x86_and_arm():
     arm = detect.cpuinfo_facts("processor : 0\nFeatures : fp asimd\nCPU implementer : 0x41\nCPU part : 0xd40\nCPU revision : 1\n")
     assert detect.cpu_model(arm) == "0x41/0xd40/1"
     assert detect.cpu_model({"processor": "0"}) == ""
-
-
-def test_a_container_has_the_memory_its_limit_leaves(tmp_path):
-    (tmp_path / "memory.max").write_text("5000\n")
-    (tmp_path / "memory.current").write_text("2000\n")
-    assert detect.memory_available_bytes(tmp_path) == 3000
-    (tmp_path / "memory.current").write_text("6000\n")
-    assert detect.memory_available_bytes(tmp_path) == 0
-    (tmp_path / "memory.max").write_text("max\n")
-    assert detect.memory_available_bytes(tmp_path) > 6000
 
 
 def test_this_machine():
@@ -207,7 +206,8 @@ def test_half_a_suffix_is_no_slice(name):
     assert parse(name).mig is None
 
 
-def test_memory_slices_are_whole_eighths():
+def test_names_of_slices():
+    # Memory slices are whole eighths.
     def slices(memory_gb, capacity_gb):
         return Mig(compute_slices=1, memory_gb=memory_gb).memory_slices(capacity_gb)
 
@@ -216,9 +216,7 @@ def test_memory_slices_are_whole_eighths():
     assert [slices(gb, 141) for gb in (18, 35, 71, 141)] == [1, 2, 4, 8]
     assert [slices(gb, 24) for gb in (6, 12, 24)] == [2, 4, 8]
     assert [slices(gb, 40) for gb in (7, 80, 1)] == [None, None, None]
-
-
-def test_the_size_at_the_end_can_be_taken_off():
+    # The size at the end can be taken off.
     assert without_memory("h200 141gb") == ("h200", 141)
     assert without_memory("geforce rtx 3060 12 gib") == ("geforce rtx 3060", 12)
     assert without_memory("h100 80gb hbm3") is None

@@ -81,7 +81,8 @@ def test_further_roofs_and_links_answer_no_question():
     assert (alone.compute("fp32", "vector"), alone.memory_levels(), alone.latency()) == (None, (), None)
 
 
-def test_products_that_accumulate_in_fp16_are_no_roof_of_torchs():
+def test_products_and_their_precision():
+    # Products that accumulate in fp16 are no roof of torchs.
     tensor = msgspec.structs.replace(CEILINGS.ceilings[2], precision="fp16", accumulate="fp32", value=165e12)
     twice = msgspec.structs.replace(tensor, accumulate="fp16", value=330e12)
     vector = msgspec.structs.replace(twice, engine="vector", value=82e12)
@@ -89,9 +90,7 @@ def test_products_that_accumulate_in_fp16_are_no_roof_of_torchs():
     assert both.compute("fp16", "matrix") == tensor
     assert both.compute("fp16", "vector") == vector  # half-precision arithmetic on vector units has no other sum
     assert msgspec.structs.replace(CEILINGS, ceilings=(twice,)).compute("fp16", "matrix") == twice
-
-
-def test_every_precision_has_its_own_matrix_roof_in_its_own_unit():
+    # Every precision has its own matrix roof in its own unit.
     precisions = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
     gemms = tuple(
         msgspec.structs.replace(CEILINGS.ceilings[2], name=f"GEMM {p}", precision=p, value=(n + 1) * 1e14,
@@ -225,7 +224,8 @@ def test_laws_of_products_and_levels():
     assert suspects(level(8, 4, 16 / 4, "non-temporal")) == set()
 
 
-def test_laws_of_a_gpu():
+def test_laws_of_a_gpu_and_what_breaks_none():
+    # Laws of a gpu.
     burst, held = (compute("GEMM bf16", value, variant, threads=None) for value, variant in ((400, ""), (780, "sustained")))
     assert suspects([burst, held]) == {("GEMM bf16", "")}
     links = [
@@ -238,9 +238,7 @@ def test_laws_of_a_gpu():
     # fewer units for fp64, tensor cores for products
     rates = (("FMA fp32", 60), ("FMA fp64", 1), ("GEMM fp32", 60), ("GEMM fp64", 60))
     assert suspects([compute(name, value, threads=None) for name, value in rates]) == set()
-
-
-def test_no_evidence_breaks_no_law():
+    # No evidence breaks no law.
     # A disturbed figure is no evidence against another.
     # a rate per processor time may come out too high
     assert suspects(changed("L2 read", 1.2)) == {("L2 read", "1 thread")}

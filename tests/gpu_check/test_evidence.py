@@ -96,16 +96,14 @@ def test_nothing_planted_is_in_the_zip_and_what_is_no_secret_stays(folder, redac
     assert any("operators.parquet: " in line for line in listed)
 
 
-def test_a_large_trace_leaves_out_nothing_but_itself(folder, redaction):
+def test_what_is_too_large_or_cut_off_is_left_out_alone(folder, redaction):
+    # A large trace leaves out nothing but itself.
     (folder / "large.txt").write_text(random.Random(0).randbytes(50_000).hex())
     _, omitted = bundle(folder, redaction, most_bytes=10_000)
     assert [line for line in omitted if "would exceed" in line] == ["gpu_check_x-1/large.txt: the zip would exceed 0 MB"]
     _, omitted = bundle(folder, redaction, until=time.monotonic() - 1)
     assert all("no time was left" in line for line in omitted)
-
-
-def test_a_file_that_was_cut_off_is_left_out(folder, redaction):
-    """As of a run that was stopped while it wrote its trace."""
+    # As of a run that was stopped while it wrote its trace.
     trace = folder / "profiles" / PLANTED["user"] / "x.pt.trace.json.gz"
     trace.write_bytes(trace.read_bytes()[:-12])
     _, omitted = bundle(folder, redaction)

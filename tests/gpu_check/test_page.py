@@ -57,12 +57,11 @@ def printed(record):
     return console.file.getvalue()
 
 
-def test_the_verdict_counts_checks_and_names_parts_that_did_not_complete(record):
+def test_verdict_and_terminal(record):
+    # The verdict counts checks and names parts that did not complete.
     assert page(record).verdict == "GPU check failed: 1 of 2 checks failed; part not completed: energy. 1 check left out."
     assert record.failed
-
-
-def test_the_terminal_shows_failures_parts_targets_ceilings_and_omissions(record):
+    # The terminal shows failures parts targets ceilings and omissions.
     shown = printed(record)
     for words in ("NVIDIA H200", "driver 570.124.06", "1.310 by aten::relu_ layer1", "stopped after 35 s", "not reached", "791 TFLOP/s",
                   "989 TFLOP/s", "80 %", "31.0 ms", "99.1 %", "ncu is not installed", "Targets: set for the H200 SXM5"):  # fmt: skip

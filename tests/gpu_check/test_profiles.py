@@ -53,7 +53,8 @@ def checked(nvml_library, tmp_path_factory):
     return {check.law: check for check in recorder.findings.checks}, record
 
 
-def test_a_recorded_run_obeys_the_laws_of_every_run(checked):
+def test_a_recorded_run_obeys_the_laws_of_every_run_and_breaks_those_that_do_not_hold(checked):
+    # A recorded run obeys the laws of every run.
     checks, _ = checked
     assert {law for law, check in checks.items() if check.outcome == "ok"} == {
         "rooflines profile succeeds",
@@ -66,9 +67,7 @@ def test_a_recorded_run_obeys_the_laws_of_every_run(checked):
         "every phase has time",
         "the GPU that was sampled did the work",
     }, checks
-
-
-def test_a_law_that_does_not_hold_fails(checked):
+    # A law that does not hold fails.
     checks, _ = checked
     failed = {law: check.found for law, check in checks.items() if check.outcome == "failed"}
     assert set(failed) == {
@@ -78,16 +77,12 @@ def test_a_law_that_does_not_hold_fails(checked):
         "a gradient scaler is at work",
     }
     assert failed["one launch of a CUDA graph per step"].startswith("0 in ")
-
-
-def test_what_a_data_sheet_and_a_short_run_do_not_tell_is_left_out(checked):
+    # What a data sheet and a short run do not tell is left out.
     checks, _ = checked
     left_out = {law: check.found for law, check in checks.items() if check.outcome == "left out"}
     assert left_out["shortest kernel >= kernel launch / 1.05"] == "the latency of a kernel launch was not measured"
     assert set(left_out) <= {"shortest kernel >= kernel launch / 1.05", "integrated power = energy counter within 3 %"}
-
-
-def test_the_record_has_what_the_page_shows(checked):
+    # The record has what the page shows.
     _, record = checked
     assert record["steps"]["median_s"] > 0
     assert record["coverage"]["modelled_time_fraction"] > 0.5

@@ -48,11 +48,10 @@ def test_kernel_on_the_gpu(case):
     assert outcome(CASES[case]) == "ok"
 
 
-def test_stream_bytes():
+def test_bytes_and_arrays_of_streams():
+    # Stream bytes.
     assert [cuda_stream.moved_bytes(access, 48) for access in ("read", "write", "copy", "triad")] == [48, 48, 96, 144]
-
-
-def test_stream_arrays_are_far_larger_than_the_cache_and_leave_room():
+    # Stream arrays are far larger than the cache and leave room.
     gib = 1 << 30
     assert cuda_stream.array_bytes(140 * gib, 60 << 20) == 64 * (60 << 20)  # an H200
     assert cuda_stream.array_bytes(24 * gib, 4 << 20) == gib
@@ -60,6 +59,11 @@ def test_stream_arrays_are_far_larger_than_the_cache_and_leave_room():
     assert 3 * cuda_stream.array_bytes(2 * gib, 60 << 20) <= 2 * gib * 3 / 8
     assert cuda_stream.array_bytes(999, None) == 1 << 20
     assert cuda_stream.array_bytes(8 * 1_999_999_9, 1) % 16 == 0
+    # Working sets keep to what is resident and to small caches.
+    assert {blocks for blocks, _ in cuda_stream.working_sets(50 << 20, 132, 3)} == {132, 264}
+    assert {blocks for blocks, _ in cuda_stream.working_sets(50 << 20, 132, 0)} == {132}
+    # half of 256 KiB is 8 steps of 256 threads and 4 vectors
+    assert cuda_stream.working_sets(256 << 10, 40, 8) == ((8, 8 * 4 * 256),)
 
 
 def test_patterns_and_working_sets():
@@ -106,13 +110,6 @@ def test_every_thread_of_an_l2_read_has_whole_unrolled_steps(device, committed):
         assert vectors >= cuda_stream.UNROLL * threads
         assert vectors % (cuda_stream.UNROLL * threads) == 0
         assert 16 * vectors <= l2_bytes // 2
-
-
-def test_working_sets_keep_to_what_is_resident_and_to_small_caches():
-    assert {blocks for blocks, _ in cuda_stream.working_sets(50 << 20, 132, 3)} == {132, 264}
-    assert {blocks for blocks, _ in cuda_stream.working_sets(50 << 20, 132, 0)} == {132}
-    # half of 256 KiB is 8 steps of 256 threads and 4 vectors
-    assert cuda_stream.working_sets(256 << 10, 40, 8) == ((8, 8 * 4 * 256),)
 
 
 def test_flops_and_shared_memory():
@@ -230,24 +227,21 @@ def committed():
     return {(row["kernel"], row["capability"]): row for row in found["rows"]}
 
 
-def test_committed_table_is_whole_and_lawful(committed):
+def test_the_committed_table_is_lawful_and_on_the_page(committed):
+    # Committed table is whole and lawful.
     names = [kernel.name for kernel in cuda_kernels.kernels()]
     assert len(set(names)) == len(names)
     assert set(committed) == {(name, "{}.{}".format(*one)) for name in names for one in cuda_kernels.LIMITS}
     assert [fault for row in committed.values() for fault in cuda_kernels.faults(row)] == []
     ours = [row["registers"] for row in committed.values() if not row["kernel"].startswith("network")]
     assert max(ours) <= cuda_vectors.MOST_REGISTERS
-
-
-def test_loads_in_flight_suffice_for_the_memory_of_every_device(committed):
+    # Loads in flight suffice for the memory of every device.
     found = list(cuda_kernels.model(list(committed.values())))
     assert len(found) == len(cuda_kernels.DEVICES)
     # Little's law for an H200: 4.8 TB/s for 1 us are 4.8 MB, by 132 multiprocessors
     assert next(need for name, _, need, _ in found if name.startswith("H200")) == pytest.approx(4.8e6 / 132)
     assert [name for name, _, need, have in found if have < need] == []
-
-
-def test_page_is_made_from_the_table():
+    # Page is made from the table.
     result = json.loads((cuda_kernels.RESULTS / "cuda_kernels.json").read_text())
     assert (cuda_kernels.RESULTS / "cuda_kernels.md").read_text(encoding="utf-8") == cuda_kernels.markdown(result)
 

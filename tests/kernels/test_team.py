@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 from rooflines.kernels.micro.team import Team, bind, cpu_list, nodes, places
 
 
-def test_each_thread_runs_one_job():
+def test_each_thread_runs_its_job():
+    # Each thread runs one job.
     names = []
     with Team(3) as team:
         team.run([lambda: names.append(threading.current_thread().name)] * 3)
     assert len(set(names)) == 3
-
-
-def test_thread_i_always_gets_job_i():
+    # Thread i always gets job i.
     # memory belongs to the thread that touched it first
     with Team(3) as team:
         runs = []
@@ -33,22 +32,14 @@ def test_thread_i_always_gets_job_i():
     assert all(run == runs[0] for run in runs)
 
 
-def test_time_spans_the_slowest_and_sleep_is_not_processor_time():
+def test_times_and_shares_of_a_team():
+    # Time spans the slowest and sleep is not processor time.
     with Team(2) as team:
         timing = team.run([lambda: None, lambda: time.sleep(0.05)])
     assert timing.seconds >= 0.05
     assert timing.busy < 0.5
 
-
-def test_a_job_that_fails_is_reported():
-    def fail():
-        raise RuntimeError("no")
-
-    with Team(2) as team, pytest.raises(RuntimeError, match="no"):
-        team.run([fail, lambda: None])
-
-
-def test_the_share_of_the_cores_is_that_of_the_thread_that_had_least():
+    # The share of the cores is that of the thread that had least.
     def work():
         end = time.thread_time() + 0.02
         while time.thread_time() < end:
@@ -58,7 +49,14 @@ def test_the_share_of_the_cores_is_that_of_the_thread_that_had_least():
         assert team.run([work, lambda: time.sleep(0.1)]).busy < 0.5
 
 
-def test_wrong_number_of_jobs():
+def test_jobs_that_fail_or_are_too_few():
+    # A job that fails is reported.
+    def fail():
+        raise RuntimeError("no")
+
+    with Team(2) as team, pytest.raises(RuntimeError, match="no"):
+        team.run([fail, lambda: None])
+    # Wrong number of jobs.
     with Team(2) as team, pytest.raises(ValueError, match="1 jobs for 2 threads"):
         team.run([lambda: None])
 

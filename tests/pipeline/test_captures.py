@@ -33,7 +33,8 @@ def launches(events):
     return sorted((event for event in events if "kernel" in event["args"]), key=lambda event: event["ts"])
 
 
-def test_each_replayed_kernel_has_the_operator_and_module_of_its_capture():
+def test_operators_modules_and_times_of_a_replay():
+    # Each replayed kernel has the operator and module of its capture.
     analysis = rooflines.analyze(SGLANG, capture=SGLANG_CAPTURE)
     coverage = analysis.coverage
     assert coverage.graph_matched_time_s == coverage.graph_launch_time_s == pytest.approx(587.085e-6)
@@ -46,18 +47,14 @@ def test_each_replayed_kernel_has_the_operator_and_module_of_its_capture():
         assert sorted((row.matrix_flops, row.calls) for row in inside) == sorted((2 * 32 * size, 1) for size in weights)
     assert len(products) == len(layers) * len(weights)
     assert {module.path: module.calls for module in analysis.modules}["Qwen3Model_0.Qwen3DecoderLayer_1"] == 1
-
-
-def test_the_times_of_a_replay_are_those_of_its_kernels():
+    # The times of a replay are those of its kernels.
     events = json.loads(gzip.decompress(SGLANG.read_bytes()))["traceEvents"]
     kernels = [event["dur"] for event in events if event["cat"] == "kernel"]
     analysis = rooflines.analyze(SGLANG, capture=SGLANG_CAPTURE)
     divided = [row.time_s for row in (*analysis.operators, *analysis.coverage.unmodelled)]
     assert sum(divided) * 1e6 == pytest.approx(sum(kernels))
     assert sum(kernel.calls for row in (*analysis.operators, *analysis.coverage.unmodelled) for kernel in row.kernels) == len(kernels)
-
-
-def test_without_its_capture_a_graph_is_one_row():
+    # Without its capture a graph is one row.
     (graph,) = rooflines.analyze(SGLANG).coverage.unmodelled
     assert (graph.name, graph.calls, sum(kernel.calls for kernel in graph.kernels)) == ("HIP graph 1", 1, 32)
 

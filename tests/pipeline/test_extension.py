@@ -53,13 +53,12 @@ def test_a_custom_operator_has_its_row(custom, profiled):
     assert analysis.coverage.unmodelled == ()
 
 
-def test_a_custom_operator_is_counted(custom):
+def test_a_custom_operator_is_counted_once(custom):
+    # A custom operator is counted.
     counted = rooflines.count(custom["damp"], torch.ones(1000), 0.5)
     assert (counted.flops, counted.bytes, counted.coverage) == (1000, 8000, 1.0)
     assert "rooflines.count(damp, torch.ones(1000), 0.5).flops  # 1000" in CUSTOM
-
-
-def test_a_second_formula_for_an_operator_is_refused(custom):
+    # A second formula for an operator is refused.
     with pytest.raises(ValueError, match="operator 'mylib::damp' is registered twice"):
         rooflines.formula("mylib::damp", category="other")(custom["damp_work"])
 

@@ -108,21 +108,18 @@ def test_the_page_has_no_script_or_handler_but_its_own(page, tmp_path):
     assert not [value for name, value in attributes if name in ("href", "src", "action") and "script" in value]
 
 
-def test_the_page_shows_names_as_text(page):
+def test_names_are_text_and_data_is_json_on_the_page(page, written):
+    # The page shows names as text.
     text = " ".join(page.text)
     for name in (NAMES[0], NAMES[2], NAMES[16]):
         assert name in text
-
-
-def test_the_data_in_the_page_is_json_and_cannot_end_its_element(page):
+    # The data in the page is json and cannot end its element.
     kinds = [attrs.get("type") for tag, attrs in page.elements if tag == "script"]
     data = page.scripts[kinds.index("application/json")]
     assert json.loads(data)
     assert "<script" not in data
     assert "</" not in data
-
-
-def test_no_control_or_direction_character_reaches_the_page(written):
+    # No control or direction character reaches the page.
     text = written["html"].read_text(encoding="utf-8")
     assert not {"\x00", "\x1b", "\x9b", "\x07", "\u202e"} & set(text)
 

@@ -192,7 +192,8 @@ def test_every_operator_of_a_graph_is_counted_once_in_one_of_its_calls(block):
         assert sum(work.flops for work in (*kernels, *outside)) == total
 
 
-def test_a_statistic_is_counted_where_its_input_is_read(block):
+def test_statistics_regions_and_modules_of_a_graph(block, tmp_path):
+    # A statistic is counted where its input is read.
     code, _ = block
     forward = next(graph for graph in code.graphs if not graph.backward)
     names = {kernel.name: [code.nodes[number].name for number in kernel.nodes] for kernel in forward.kernels}
@@ -201,16 +202,12 @@ def test_a_statistic_is_counted_where_its_input_is_read(block):
     images = 2 * 8 * 16 * 16
     assert count_kernel(kernel, forward.buffers, code.nodes).work.other_flops > MEAN_AND_VARIANCE * images
     assert any(access.elements == images for access in kernel.reads)
-
-
-def test_forward_and_backward_share_a_region(block):
+    # Forward and backward share a region.
     code, _ = block
     assert [(graph.region, graph.backward) for graph in code.graphs] == [("0/0", False), ("0/0", True)]
     names = [kernel.name for graph in code.graphs for kernel in graph.kernels if not kernel.extern]
     assert all(re.match(r"graph_\d+_cpp_fused_", name) for name in names)
-
-
-def test_calls_name_their_modules(block):
+    # Calls name their modules.
     code, _ = block
     forward, backward = code.graphs
     modules = {kernel.name: kernel.module for kernel in forward.kernels if kernel.extern}
@@ -218,9 +215,7 @@ def test_calls_name_their_modules(block):
     assert [kernel.module for kernel in forward.kernels if kernel.name == "aten::convolution"] == ["first.0", "second"]
     assert [kernel.module for kernel in backward.kernels if kernel.name == "aten::convolution_backward"] == ["second", "first.0"]
     assert {"first": "Sequential", "first.1": "BatchNorm2d", "head": "Linear", "norm": "LayerNorm"}.items() <= forward.modules.items()
-
-
-def test_the_file_keeps_it_all(block, tmp_path):
+    # The file keeps it all.
     code, _ = block
     assert write_compiled(code, tmp_path) == COMPILED_FILE
     assert read_compiled(tmp_path / COMPILED_FILE) == code

@@ -57,7 +57,8 @@ def test_what_a_generated_kernel_says(cache):
     assert read_fragment(["Original ATen: [aten.mul]"]) is None
 
 
-def test_a_kernel_in_cpp_has_the_tensors_of_its_call(cache):
+def test_tensors_of_a_kernel_in_cpp_and_kernels_in_two_files(cache, tmp_path):
+    # A kernel in cpp has the tensors of its call.
     found = cache("cpp")
     (gelu,), (norm,) = found["cpp_fused_gelu_0"], found["cpp_fused_native_layer_norm_1"]
     hidden, column = TensorArg((60, 384), "float32", (384, 1)), TensorArg((60, 1), "float32", (1, 60))
@@ -65,9 +66,7 @@ def test_a_kernel_in_cpp_has_the_tensors_of_its_call(cache):
     rows, weight = TensorArg((60, 96), "float32", (96, 1)), TensorArg((96,), "float32", (1,))
     assert norm.fragment.inputs == (rows, weight, weight)  # the statistics are new
     assert norm.fragment.results == (column, rows, column)
-
-
-def test_the_file_of_one_kernel_adds_nothing_to_that_of_its_graph(tmp_path):
+    # The file of one kernel adds nothing to that of its graph.
     graph = (DATA / "ln.txt").read_text()
     code = graph.split("'''")[1]
     (tmp_path / "kernel.py").write_text(code)

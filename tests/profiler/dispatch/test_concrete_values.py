@@ -37,7 +37,8 @@ def test_what_is_made_of_numbers_is_known(question, answer):
     assert asked(question) == answer
 
 
-def test_values_follow_what_is_written_into_them_and_their_views():
+def test_values_follow_what_is_written():
+    # Values follow what is written into them and their views.
     def written():
         x = torch.zeros(2, 3)
         row = x[1]
@@ -48,8 +49,7 @@ def test_values_follow_what_is_written_into_them_and_their_views():
 
     assert asked(written) == written()
 
-
-def test_a_constant_is_written_once():
+    # A constant is written once.
     def written():
         x = torch.tensor(1.0)
         x.mul_(3)
@@ -57,8 +57,7 @@ def test_a_constant_is_written_once():
 
     assert asked(written) == 3
 
-
-def test_what_data_was_written_into_is_not_known():
+    # What data was written into is not known.
     def overwritten():
         x = torch.zeros(4)
         view = x[1:]

@@ -36,7 +36,8 @@ def test_parameters_and_the_state_of_the_optimizer_are_as_before():
     assert all(float(state["step"]) == 1 for state in optimizer.state.values())
 
 
-def test_gradients_that_are_zeroed_after_the_step_are_seen():
+def test_gradients_of_frozen_unreached_and_zeroed_parts():
+    # Gradients that are zeroed after the step are seen.
     model = nn.Linear(3, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     step = training(model, torch.rand(5, 3), optimizer=optimizer)
@@ -46,9 +47,7 @@ def test_gradients_that_are_zeroed_after_the_step_are_seen():
         optimizer.zero_grad()
 
     assert gradients_of(zeroing, model).norm == gradients_of(step, model).norm > 0
-
-
-def test_a_part_that_is_frozen_and_one_that_the_loss_does_not_reach():
+    # A part that is frozen and one that the loss does not reach.
     model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
     model[0].requires_grad_(False)
     model.unused = nn.Linear(5, 2, bias=False)

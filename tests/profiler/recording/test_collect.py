@@ -104,21 +104,18 @@ def observed(tmp_path_factory):
     return run, seen
 
 
-def test_warm_up_and_timed_steps_run_with_the_profiler_and_all_hooks_off(observed):
+def test_warm_up_timed_and_traced_steps(observed):
+    # Warm up and timed steps run with the profiler and all hooks off.
     _, seen = observed
     followed = [(False, True)]  # once more on fake tensors, when everything is measured
     assert [(profiler, hook) for profiler, hook, _ in seen] == [(False, False)] * 6 + [(True, True)] * (1 + TRACED_STEPS) + followed
     assert len({threads for _, _, threads in seen[:6]}) == 1, "a thread of ours ran beside the timed steps"
-
-
-def test_the_numbers_of_steps_are_those_asked_for(observed):
+    # The numbers of steps are those asked for.
     steps = observed[0].facts.steps
     assert counts(observed[0]) == (2, 4, TRACED_STEPS)
     assert min(*steps.warmup_ns, *steps.timed_ns, *steps.traced_ns) > 0
     assert (steps.rule, steps.settled, steps.clock) == ("2 warm-up steps, as requested", None, "perf_counter")
-
-
-def test_the_memory_of_a_step_is_followed(observed):
+    # The memory of a step is followed.
     memory = observed[0].facts.step_memory
     # Three linear layers with bias, 8 to 8 features; a batch of two and, at the peak, the input and output of a layer.
     assert memory.at_peak.parameters == 3 * 4 * (8 * 8 + 8)

@@ -136,15 +136,14 @@ def test_everything_written_stays_on_the_paper(analysis):
         assert box.y1 <= figure.bbox.y1, text
 
 
-def test_a_name_is_never_read_as_a_formula():
+def test_names_are_no_formulas_and_figures_repeat():
+    # A name is never read as a formula.
     sample = samples.analysis()
     rows = tuple(replace(row, name="$\\frac{1}{", module="<script>") for row in sample.operators)
     svg = as_svg(roofline_figure(replace(sample, operators=rows)))
     assert "$\\frac{1}{ &lt;script&gt;" in svg
     assert "<script" not in svg
-
-
-def test_the_same_figure_is_the_same_text_in_the_face_asked_for():
+    # The same figure is the same text in the face asked for.
     first, second = (as_svg(roofline_figure(samples.analysis(), family=SERIF), "Libertinus Serif") for _ in range(2))
     assert first == second
     assert set(re.findall(r"font-family: '([^']+)'", first)) == {"Libertinus Serif"}
@@ -161,14 +160,13 @@ def test_without_ceilings_or_a_trace_the_rest_is_drawn_and_the_reason_is_written
     assert any(text.startswith("No operators") for text in texts(figure))
 
 
-def test_what_can_be_switched_on_is_drawn_on_a_page_only():
+def test_what_is_drawn_on_a_page_and_of_steps():
+    # What can be switched on is drawn on a page only.
     assert roofs(roofline_figure(samples.analysis(), page=True), samples.analysis()) > roofs(
         roofline_figure(samples.analysis()), samples.analysis()
     )
     assert "1" in texts(roofline_figure(samples.analysis(), width_in=4.2, page=True))
-
-
-def test_steps_are_drawn_with_their_median():
+    # Steps are drawn with their median.
     figure = draw(StepTimes(steps=samples.analysis().steps))
     assert "median 84.0 ms" in texts(figure)
     assert any(len(line.get_xdata()) == 12 for line in figure.axes[0].lines)

@@ -115,11 +115,27 @@ def test_every_point_stands_at_its_intensity_and_speed(analysis):
         assert point.category == row.category
 
 
-def test_what_cannot_be_placed_is_counted():
+def test_what_cannot_be_placed_and_outliers_are_counted():
+    # What cannot be placed is counted.
     analysis = variants.large()
     copies = [row for row in analysis.operators if row.category == "copy"]
     chart = chart_of(analysis)
     assert f"{len(copies)} operators ({seconds(sum(row.time_s for row in copies))}) are not on the chart" in chart_note(analysis, chart)
+    # An outlier without time does not stretch the axes.
+    analysis = sample()
+    outlier = msgspec.structs.replace(analysis.operators[0], flops=1, bytes=10**9, time_s=1e-6, headroom_s=0.0)
+    with_outlier = chart_of(variants.replaced(operators=(*analysis.operators, outlier)))
+    assert with_outlier.limits == CHARTS["sample"].limits
+    assert (with_outlier.left_out, CHARTS["sample"].left_out) == (1, 0)
+    long_outlier = chart_of(variants.replaced(operators=(*analysis.operators, msgspec.structs.replace(outlier, time_s=0.05))))
+    assert long_outlier.limits.x_low < 1e-9
+    # Points are bounded.
+    analysis = variants.large(MOST_POINTS + 400)
+    chart = chart_of(analysis)
+    assert len(chart.points) <= MOST_POINTS
+    assert len(chart.points) + chart.left_out == sum(bool(row.flops and row.bytes) for row in analysis.operators)
+    assert f"not among the {MOST_POINTS} longest" in chart_note(analysis, chart)
+    assert min(point.time_s for point in chart.points) > 0
 
 
 def test_limits_hold_everything_and_cut_empty_decades(chart):
@@ -168,25 +184,6 @@ def test_equal_names_are_told_apart_and_of_repeated_layers_one_point_is_named():
     assert all("layers.*" in name and name.endswith("×12") for name in names)
 
 
-def test_an_outlier_without_time_does_not_stretch_the_axes():
-    analysis = sample()
-    outlier = msgspec.structs.replace(analysis.operators[0], flops=1, bytes=10**9, time_s=1e-6, headroom_s=0.0)
-    with_outlier = chart_of(variants.replaced(operators=(*analysis.operators, outlier)))
-    assert with_outlier.limits == CHARTS["sample"].limits
-    assert (with_outlier.left_out, CHARTS["sample"].left_out) == (1, 0)
-    long_outlier = chart_of(variants.replaced(operators=(*analysis.operators, msgspec.structs.replace(outlier, time_s=0.05))))
-    assert long_outlier.limits.x_low < 1e-9
-
-
-def test_points_are_bounded():
-    analysis = variants.large(MOST_POINTS + 400)
-    chart = chart_of(analysis)
-    assert len(chart.points) <= MOST_POINTS
-    assert len(chart.points) + chart.left_out == sum(bool(row.flops and row.bytes) for row in analysis.operators)
-    assert f"not among the {MOST_POINTS} longest" in chart_note(analysis, chart)
-    assert min(point.time_s for point in chart.points) > 0
-
-
 def test_roofs_and_points_tell_everything():
     texts = {roof.ceiling.name: roof.text for roof in CHARTS["large"].roofs}
     assert texts["FP32 FMA"] == "FP32 FMA 60.0 TFLOP/s, data sheet"
@@ -198,7 +195,8 @@ def test_roofs_and_points_tell_everything():
     assert ("warning", warned.warning) in warned.lines
 
 
-def test_roofs_without_points_and_points_without_roofs():
+def test_roofs_without_points_points_without_roofs_and_roofs_of_the_wrong_kind():
+    # Roofs without points and points without roofs.
     roofs = chart_of(variants.replaced(operators=(), totals=None))
     assert roofs.roofs
     assert not roofs.points
@@ -207,9 +205,7 @@ def test_roofs_without_points_and_points_without_roofs():
     assert not points.roofs
     assert points.band is None
     assert roofline_of(variants.empty()) is None
-
-
-def test_a_roof_of_the_wrong_kind_does_not_break_the_chart():
+    # A roof of the wrong kind does not break the chart.
     only_memory = chart_of(variants.replaced(ceilings=ceilings()[3:6]))
     assert {roof.ceiling.kind for roof in only_memory.roofs} == {"memory"}
     broken = Ceiling(kind="compute", name="zero", value=0.0, unit="FLOP/s", source=Source(kind="user", detail=""), precision="fp32")

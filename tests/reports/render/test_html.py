@@ -197,7 +197,8 @@ def test_a_mark_has_its_name_kind_and_switch_and_a_colour_that_follows_the_theme
     assert {key for row in rows for key in row.split()} == {f"point:{index}" for index in range(len(sample().operators))}
 
 
-def test_large_tables_show_fifty_rows_at_first():
+def test_tables_pages_and_files(tmp_path):
+    # Large tables show fifty rows at first.
     text = render(view.page(variants.large(120)))
     body = text[text.index('<table id="table"') :]
     body = body[body.index("<tbody>") : body.index("</tbody>")]
@@ -205,14 +206,10 @@ def test_large_tables_show_fifty_rows_at_first():
     assert body.count("<tr") == 122
     assert len(re.findall("<tr[^>]* hidden>", body)) == 71 + 1
     assert "Show all 121" in text
-
-
-def test_pages_are_small():
+    # Pages are small.
     assert len(render(view.page(sample()))) < 150_000
     assert len(render(view.page(variants.large(2000)))) < 5_000_000
-
-
-def test_write_makes_the_folder_and_returns_the_path(tmp_path):
+    # Write makes the folder and returns the path.
     path = write(view.page(variants.empty()), tmp_path / "deep" / "report.html")
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
 

@@ -83,7 +83,8 @@ def test_the_last_table_adds_up():
     assert together == pytest.approx(compared.span_difference_s, rel=0.01)
 
 
-def test_no_more_rows_of_a_kind_than_asked_for():
+def test_what_exceeds_the_noise_is_shown_up_to_a_number_of_rows():
+    # No more rows of a kind than asked for.
     faster = msgspec.structs.replace(
         sample(), operators=tuple(msgspec.structs.replace(row, time_s=row.time_s / 2) for row in sample().operators)
     )
@@ -93,9 +94,7 @@ def test_no_more_rows_of_a_kind_than_asked_for():
     assert "the noise of single operators is not known" in " ".join(text.split())
     assert "Slower" not in text
     assert "Faster" not in text
-
-
-def test_what_does_not_exceed_the_noise_is_one_sentence():
+    # What does not exceed the noise is one sentence.
     first, *rest = sample().operators
     barely = msgspec.structs.replace(sample(), operators=(msgspec.structs.replace(first, time_s=first.time_s * 1.004), *rest))
     text = shown(compare(with_steps(sample(), 1), with_steps(barely, 2)))

@@ -185,12 +185,17 @@ def test_the_page_is_whole_and_fetches_nothing():
     assert "train.py:7" in page
 
 
-def test_names_cannot_leave_their_place_in_the_page():
+def test_the_page_of_names_and_cut_off_directories():
+    # Names cannot leave their place in the page.
     gpus = tuple(msgspec.structs.replace(sample, device=HOSTILE) for sample in gpu_samples())
     page = html.render(
         page_of(analysis((*gpus, *host_samples()), program=HOSTILE, gpus={HOSTILE: HOSTILE}, python_memory=MEMORY, notes=(HOSTILE,)))
     )
     assert "<script>alert(1)" not in page
+    # A directory that was cut off says so.
+    found = analysis(host_samples(), status="running", ended_ns=None, ending=None)
+    assert found.window_s == pytest.approx(6.0)
+    assert "cut off" in html.render(page_of(found))
 
 
 def test_the_timeline_has_a_row_for_the_program_itself():
@@ -201,12 +206,6 @@ def test_the_timeline_has_a_row_for_the_program_itself():
     assert timeline.window_text == ""
     assert timeline.marks == ()
     assert timeline_of(analysis(gpu_samples())).rows[0].name == "power"
-
-
-def test_a_directory_that_was_cut_off_says_so():
-    found = analysis(host_samples(), status="running", ended_ns=None, ending=None)
-    assert found.window_s == pytest.approx(6.0)
-    assert "cut off" in html.render(page_of(found))
 
 
 # --- TensorBoard

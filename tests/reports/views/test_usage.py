@@ -58,12 +58,18 @@ def test_a_refusal_says_why_and_offers_a_longer_run():
     assert usage_remarks(with_usage(usage(run_of(quiet, device="cpu")))) == [text]
 
 
-def test_what_was_not_sampled_is_neither_said_nor_tabled():
+def test_which_remarks_are_made():
+    # What was not sampled is neither said nor tabled.
     taken = [DeviceSample(time_ns=BEGAN_NS + i * 10**9, source="nvml", device="cuda:0", temperature_c=40.0 + i) for i in range(5)]
     only = with_usage(usage_of(taken))
     assert usage_remarks(only) == []
     assert [(one.label, one.unit) for one in usage_table(only).columns] == [("device", ""), ("temperature", "peak")]
     assert [row.name for row in usage_timeline(only).rows] == ["temperature"]
+    # Memory errors and a lost device are told.
+    wrong = [msgspec.structs.replace(one, ecc_uncorrected=int(one.time_ns > BEGAN_NS + 1e9)) for one in gpu_samples()]
+    assert "1 uncorrected memory error." in usage_remarks(with_usage(usage(run_of(wrong))))[0]
+    lost = [one for one in gpu_samples() if one.time_ns < BEGAN_NS + 2e9]
+    assert usage_remarks(with_usage(usage(run_of(lost))))[0].endswith("its samples end before the window does.")
 
 
 def test_many_devices_are_told_in_the_table_and_only_what_stands_out_in_words():
@@ -86,13 +92,6 @@ def test_traffic_is_a_mean_rate():
     # Shorter than the pause between two readings, it is the same rate.
     (text,) = usage_remarks(with_usage(usage_of(busy, (), Window(BEGAN_NS + 10**9 + 10**6, BEGAN_NS + 10**9 + 3 * 10**6))))
     assert "NVLink 40.0 GB/s out" in text
-
-
-def test_memory_errors_and_a_lost_device_are_told():
-    wrong = [msgspec.structs.replace(one, ecc_uncorrected=int(one.time_ns > BEGAN_NS + 1e9)) for one in gpu_samples()]
-    assert "1 uncorrected memory error." in usage_remarks(with_usage(usage(run_of(wrong))))[0]
-    lost = [one for one in gpu_samples() if one.time_ns < BEGAN_NS + 2e9]
-    assert usage_remarks(with_usage(usage(run_of(lost))))[0].endswith("its samples end before the window does.")
 
 
 def test_the_table_has_a_row_a_device(machine):
