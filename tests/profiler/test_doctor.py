@@ -91,15 +91,14 @@ def test_a_broken_installation_is_an_answer(monkeypatch, error, words):
     assert examine() == (Check(name="CUDA", status="limited", detail=words),)
 
 
-def test_a_missing_package_is_named_with_its_command(monkeypatch):
+def test_packages_that_are_missing(monkeypatch):
+    # A missing package is named with its command.
     monkeypatch.setitem(sys.modules, "torch", None)
     answers = {check.name: check for check in examine()}
     assert answers["PyTorch"].status == "missing"
     assert answers["PyTorch"].fix == "pip install torch"
     assert answers["Disk"].status in ("ok", "limited")
-
-
-def test_a_package_for_those_who_want_it():
+    # A package for those who want it.
     absent = doctor._optional("no_such_module_of_rooflines", "no-such", "pip install x", "nothing")
     assert absent == Check(status="missing", detail="needed for nothing", fix="pip install x")
     assert doctor._optional("pytest", "pytest", "", "tests") == Check(status="ok", detail=pytest.__version__)
@@ -164,7 +163,8 @@ def test_a_numba_cuda_without_its_compiler_is_limited(monkeypatch, version, stat
     monkeypatch.undo()
 
 
-def test_boards_on_the_bus_are_counted_without_a_driver(tmp_path):
+def test_boards_without_a_driver(tmp_path, monkeypatch):
+    # Boards on the bus are counted without a driver.
     for name, vendor, kind in (("a", "0x10de", "0x030200"), ("b", "0x10de", "0x040300"), ("c", "0x1002", "0x030000")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "vendor").write_text(vendor + "\n")
@@ -172,9 +172,7 @@ def test_boards_on_the_bus_are_counted_without_a_driver(tmp_path):
     (tmp_path / "d").mkdir()
     assert doctor.nvidia_boards(tmp_path) == 1
     assert doctor.nvidia_boards(tmp_path / "absent") == 0
-
-
-def test_a_board_without_a_driver_is_limited_and_no_board_is_missing(monkeypatch):
+    # A board without a driver is limited and no board is missing.
     monkeypatch.setattr(doctor, "_driver", lambda: NO_DRIVER)
     monkeypatch.setattr(doctor, "nvidia_boards", lambda: 2)
     assert doctor.gpu_driver().status == "limited"
@@ -324,7 +322,8 @@ def test_ceilings_are_found_by_the_device_s_name(tmp_path, monkeypatch):
 # --- the report
 
 
-def test_a_fix_is_one_line_whole_and_named_once():
+def test_fixes_are_named_once():
+    # A fix is one line whole and named once.
     fix = "pip install torch --force-reinstall --index-url https://download.pytorch.org/whl/cu126 and more than eighty columns"
     checks = [
         Check(name="CuPy", status="missing", detail="[bold]no markup[/bold]", fix=fix),
@@ -335,9 +334,7 @@ def test_a_fix_is_one_line_whole_and_named_once():
     assert lines.count(f"  {fix}") == 1
     assert lines[lines.index(f"  {fix}") - 1] == "  CuPy, numba-cuda:"
     assert any("[bold]no markup[/bold]" in line for line in lines)
-
-
-def test_without_anything_to_fix_there_is_only_the_table():
+    # Without anything to fix there is only the table.
     text = printed([Check(name="Disk", status="ok", detail="1.00 GiB free")])
     assert text.splitlines()[-1].split() == ["Disk", "ok", "1.00", "GiB", "free"]
     assert "Fixes" not in text

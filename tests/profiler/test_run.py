@@ -50,14 +50,13 @@ def test_what_is_saved_loads_again_and_what_nobody_measured_is_absent(tmp_path):
     assert load(tmp_path).samples == ()
 
 
-def test_a_run_that_has_only_begun_loads(tmp_path):
+def test_runs_that_began_or_were_killed(tmp_path):
+    # A run that has only begun loads.
     save(tmp_path, RunFile(workload=FACTS.workload, environment=FACTS.environment))
     loaded = load(tmp_path)
     assert loaded.facts.status == "running"
     assert loaded.trace_path is None
-
-
-def test_a_run_that_was_killed_has_the_samples_of_its_journal(tmp_path):
+    # A run that was killed has the samples of its journal.
     counter = Counter(source="psutil", device="host", field="process_rss_bytes")
     save(tmp_path, RunFile(workload=FACTS.workload, environment=FACTS.environment, notes=("one",)))
     with (tmp_path / JOURNAL_FILE).open("wb") as file:
@@ -76,22 +75,21 @@ def test_the_table_counts_where_there_is_one(tmp_path):
     assert load(tmp_path).samples == SAMPLES[:2]
 
 
-def test_a_newer_field_does_not_stop_an_older_reader(tmp_path):
+def test_other_schemas_and_newer_fields(tmp_path):
+    # A newer field does not stop an older reader.
     save(tmp_path, FACTS)
     plain = json.loads((tmp_path / "run.json").read_text())
     (tmp_path / "run.json").write_text(json.dumps({**plain, "invented_later": 1}))
     assert load(tmp_path).facts == FACTS
+    # Another schema is named before its fields are read.
+    (tmp_path / "run.json").write_text('{"schema": "rooflines.run/2", "workload": 3}')
+    with pytest.raises(RunError, match=r"has schema 'rooflines\.run/2'; this version of rooflines reads 'rooflines\.run/1'"):
+        load(tmp_path)
 
 
 def test_writing_where_there_is_no_directory_is_our_error(tmp_path):
     with pytest.raises(OutputError, match="cannot write the run"):
         save(tmp_path / "gone", FACTS, SAMPLES)
-
-
-def test_another_schema_is_named_before_its_fields_are_read(tmp_path):
-    (tmp_path / "run.json").write_text('{"schema": "rooflines.run/2", "workload": 3}')
-    with pytest.raises(RunError, match=r"has schema 'rooflines\.run/2'; this version of rooflines reads 'rooflines\.run/1'"):
-        load(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,8 @@ def test_markdown_json_and_csv_have_the_same(page):
         assert len(next(iter(plain["rows"]), titles)) == len(expected)
 
 
-def test_print_and_the_terminal_leave_out_columns_and_change_none(page):
+def test_numbers_are_the_same_in_every_format(page):
+    # Print and the terminal leave out columns and change none.
     out = io.StringIO()
     print_page(page, Console(file=out, width=160, color_system=None))
     printed = [block for section in pdf.content(page)["sections"] for block in section["blocks"] if block["kind"] == "table"]
@@ -89,9 +90,7 @@ def test_print_and_the_terminal_leave_out_columns_and_change_none(page):
         assert all(any(one == other for other in rest) for one in kept), "another order or another name"
         if table.show == "always":
             assert all(column.label in out.getvalue() for column in table.columns if not column.priority and column.show != "full")
-
-
-def test_a_number_times_its_factor_is_the_figure():
+    # A number times its factor is the figure.
     data = json.loads(json_page.render(run.page(sample())))
     table = next(block for section in data["sections"] for block in section["blocks"] if block.get("name") == "operators")
     at = [column["key"] for column in table["columns"]].index("time")

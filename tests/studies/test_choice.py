@@ -15,7 +15,8 @@ def chosen(name="backends", **options):
     return [(point.part, point.options["backend"]) for point in points], {one.what: one.reason for one in missing}
 
 
-def test_each_backend_has_its_parts():
+def test_parts_of_backends_and_what_is_missing():
+    # Each backend has its parts.
     points, missing = chosen(settings={"backend": "numba-cpu, torch-cpu,torch-mps,torch-cpu-compile"}, device="cpu")
     assert points == [
         ("speed", "numba-cpu"), ("speed", "torch-cpu"), ("speed", "torch-cpu-compile"), ("accuracy", "numba-cpu"),
@@ -27,9 +28,7 @@ def test_each_backend_has_its_parts():
         ("speed", "numpy"), ("speed", "torch-cpu"), ("accuracy", "numpy"), ("accuracy", "torch-cpu"), ("memory", "numpy"),
         ("memory", "torch-cpu"), ("sizes", "numpy"), ("sizes", "torch-cpu"),
     ]  # fmt: skip
-
-
-def test_what_is_not_here_is_missing_with_its_reason():
+    # What is not here is missing with its reason.
     points, missing = chosen(quick=True)
     assert {backend for _, backend in points} | set(missing) == set(BACKENDS)
     assert "compiling takes longer than running" in missing["torch-cpu-compile"]

@@ -179,7 +179,8 @@ def test_a_study_without_results_still_has_a_page(tmp_path, name):
     assert "Nothing was measured." in printed(page)
 
 
-def test_names_at_the_ends_of_curves_do_not_touch():
+def test_names_and_values_lie_inside_the_picture():
+    # Names at the ends of curves do not touch.
     series = tuple(Series(backend=name, x=(1.0, 2.0), y=(1.0, 1.0)) for name in BACKENDS)
     picture = draw(Curves(x_title="epoch", y_title="time, s", series=series))
     (axes,) = picture.axes
@@ -190,9 +191,7 @@ def test_names_at_the_ends_of_curves_do_not_touch():
     tall = max(text.get_size() for text in names) * picture.dpi / 72
     assert all(higher - lower >= tall for lower, higher in pairwise(places))
     assert places[-1] <= pixels
-
-
-def test_every_value_of_a_bar_lies_inside_the_picture():
+    # Every value of a bar lies inside the picture.
     bars = tuple(Beam(backend=name, label=name, value=10.0**n, text=f"{10**n:,}", paper=5.0) for n, name in enumerate(BACKENDS))
     picture = draw(Beams(x_title="samples/s", beams=bars))
     picture.canvas.draw()

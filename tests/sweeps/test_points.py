@@ -44,15 +44,14 @@ def test_a_value_of_another_type_is_named(name, text, problem):
         parse(name, text)
 
 
-def test_lists_are_crossed_and_the_last_one_changes_fastest():
+def test_points_of_lists():
+    # Lists are crossed and the last one changes fastest.
     found = grid({"model": ["a", "b"], "precision": "bf16", "batch_size": [1, 2]})
     assert [(one["model"], one["batch_size"]) for one in found] == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
     assert {one["precision"] for one in found} == {"bf16"}
     with pytest.raises(UsageError, match="unknown option 'bach_size'"):
         grid({"model": "a", "bach_size": [1]})
-
-
-def test_points_are_labelled_by_what_differs_and_are_there_once():
+    # Points are labelled by what differs and are there once.
     settings = [("profile", {"model": "resnet18", "batch_size": size, "compile": mode, "threads": 1})
                 for size in (8, 16) for mode in ("off", "on")]  # fmt: skip
     points = make_points([*settings, settings[0]])
@@ -281,18 +280,22 @@ def test_the_two_run_in_turn_and_what_is_stored_is_not_run_again(tmp_path, monke
     assert len(list(tmp_path.rglob("seen"))) == 8
 
 
-def test_each_pair_of_trainings_has_its_own_seed():
+def test_seeds_and_ratios_of_pairs():
+    # Each pair of trainings has its own seed.
     train = Point(id="t", label="t", kind="train", options={"model": "m", "seed": 3})
     seeds = [(one.point.options["seed"], other.point.options["seed"]) for one, other in tasks_in_turn(train, train, 3, Path())]
     assert seeds == [(4, 4), (5, 5), (6, 6)]
-
-
-def test_the_ratio_is_that_of_the_mean_logarithm_with_student_s_t():
+    # The ratio is that of the mean logarithm with student's t.
     found = compare(OBJECTIVES["throughput"], results([(1.0, 1.0), (math.e, 1.0), (math.e**2, 1.0)]))
     half = 4.303 / math.sqrt(3)  # the logarithms 0, 1 and 2 have a standard deviation of 1
     assert found.ratio.value == pytest.approx(math.e)
     assert (math.log(found.ratio.low), math.log(found.ratio.high)) == (pytest.approx(1 - half), pytest.approx(1 + half))
     assert found.beats is False
+    # Runs that failed do not count and two pairs are too few.
+    pairs = results([(2.0, 1.0), (2.0, 1.0), (2.0, 1.0)])
+    pairs[1] = (Result(point="t", round=1, reason="out of memory"), pairs[1][1])
+    found = compare(OBJECTIVES["throughput"], pairs)
+    assert (found.pairs, found.ratio, found.beats) == (((2.0, 1.0), (2.0, 1.0)), None, None)
 
 
 def test_what_is_better_depends_on_the_objective_and_a_drift_of_both_does_not_matter():
@@ -304,13 +307,6 @@ def test_what_is_better_depends_on_the_objective_and_a_drift_of_both_does_not_ma
     assert accuracy.ratio is None
     assert accuracy.difference.value == pytest.approx(0.4)
     assert accuracy.beats is True
-
-
-def test_runs_that_failed_do_not_count_and_two_pairs_are_too_few():
-    pairs = results([(2.0, 1.0), (2.0, 1.0), (2.0, 1.0)])
-    pairs[1] = (Result(point="t", round=1, reason="out of memory"), pairs[1][1])
-    found = compare(OBJECTIVES["throughput"], pairs)
-    assert (found.pairs, found.ratio, found.beats) == (((2.0, 1.0), (2.0, 1.0)), None, None)
 
 
 def test_equal_settings_seldom_look_like_a_gain():

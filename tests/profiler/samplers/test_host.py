@@ -267,7 +267,8 @@ def test_the_cores_are_as_busy_as_the_machine(process):
     assert reading.memory_used_bytes < reading.memory_total_bytes
 
 
-def test_what_is_costly_is_read_rarely():
+def test_costs_and_resolution_of_the_host():
+    # What is costly is read rarely.
     sampler = HostSampler(os.getpid())
     sampler.counters()
     began = time.monotonic()
@@ -276,9 +277,7 @@ def test_what_is_costly_is_read_rarely():
     assert readings[0].process_uss_bytes is not None
     assert sum(one.process_uss_bytes is not None for one in readings) <= 1 + elapsed_s / USS_EVERY_S
     assert sum(one.cpu_frequency_hz is not None for one in readings) <= 2 + elapsed_s / SLOW_EVERY_S
-
-
-def test_counters_say_how_coarse_ticks_are():
+    # Counters say how coarse ticks are.
     counters = {counter.field: counter for counter in HostSampler(os.getpid(), period_s=0.5).counters()}
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
     process = counters["process_cpu_utilization"]

@@ -83,22 +83,22 @@ def readings(powercap, clock, energies_uj):
         clock["s"] += 1.0
 
 
-def test_a_counter_that_starts_again_loses_nothing(powercap, clock):
+def test_counters_that_start_again_or_are_set_back(powercap, clock):
+    # A counter that starts again loses nothing.
     # It counts to 9 999 999, and goes over it twice.
     counted = [8_000_000, 8_500_000, 9_500_000, 500_000, 5_500_000, 9_999_999, 0]
     found = list(readings(powercap, clock, counted))
     assert [reading.energy_j for reading in found] == pytest.approx([0.5, 1.5, 2.5, 7.5, 11.999999, 12.0])
     assert [reading.power_w for reading in found[1:]] == pytest.approx([1.0, 1.0, 5.0, 4.499999, 1e-6])
-
-
-def test_a_counter_that_is_set_back_ends_the_series(powercap, clock):
+    # A counter that is set back ends the series.
     found = readings(powercap, clock, [1_000_000, 1_050_000, 1_100_000, 1_150_000, 50_000])
     assert [next(found).energy_j for _ in range(3)] == pytest.approx([0.05, 0.1, 0.15])
     with pytest.raises(DeviceError, match=r"sampling of CPU power stopped: the energy counter intel-rapl:0 was reset\."):
         next(found)
 
 
-def test_a_fall_is_a_wrap_up_to_twenty_times_the_highest_power(powercap, clock):
+def test_falls_that_are_believed(powercap, clock):
+    # A fall is a wrap up to twenty times the highest power.
     # A range of ten joules, and 0.1 W so far: two joules in a second are believed, and no more.
     before = [8_900_000, 8_900_000, 9_000_000]
     assert list(readings(powercap, clock, [*before, 1_000_000]))[-1].power_w == pytest.approx(2.0)
@@ -106,14 +106,13 @@ def test_a_fall_is_a_wrap_up_to_twenty_times_the_highest_power(powercap, clock):
     powercap.directory.mkdir()
     with pytest.raises(DeviceError, match="was reset"):
         list(readings(powercap, clock, [*before, 1_010_000]))
-
-
-def test_a_fall_before_any_power_is_known_is_not_believed(powercap, clock):
+    # A fall before any power is known is not believed.
     with pytest.raises(DeviceError, match="was reset"):
         list(readings(powercap, clock, [9_000_000, 500_000]))
 
 
-def test_a_laptop_has_parts_in_the_package_and_the_package_in_the_board(powercap):
+def test_packages_parts_and_boards(powercap):
+    # A laptop has parts in the package and the package in the board.
     powercap.add("intel-rapl:0", "package-0")
     for number, part in enumerate(("core", "uncore", "dram")):
         powercap.add(f"intel-rapl:0:{number}", part)
@@ -123,16 +122,12 @@ def test_a_laptop_has_parts_in_the_package_and_the_package_in_the_board(powercap
     for zone in ("intel-rapl:0", "intel-rapl:0:0", "intel-rapl:0:1", "intel-rapl:0:2", "intel-rapl:1", "intel-rapl-mmio:0"):
         powercap.set(zone, 1_000_000)
     assert energies(sampler) == {"host": 1.0, "dram": 1.0, "psys": 1.0}
-
-
-def test_amd_shows_its_package_under_the_same_names(powercap):
+    # Amd shows its package under the same names.
     powercap.add("intel-rapl:0", "package-0")
     powercap.add("intel-rapl:0:0", "core")
     assert [counter.parent.name for counter in package_counters(powercap.directory)] == ["intel-rapl:0"]
     assert other_counters(powercap.directory) == {}
-
-
-def test_dies_are_packages_and_boards_are_told_apart(powercap):
+    # Dies are packages and boards are told apart.
     for die in (0, 1):
         powercap.add(f"intel-rapl:{die}", f"package-0-die-{die}")
         powercap.add(f"intel-rapl:{2 + die}", "psys")
@@ -172,7 +167,8 @@ def test_counters_that_vanish_end_the_series(server):
 # --- how well it counts
 
 
-def test_the_update_period_is_the_time_between_changes(monkeypatch):
+def test_update_periods(monkeypatch):
+    # The update period is the time between changes.
     clock = {"s": 0.0, "reads": 0}
 
     def read():
@@ -185,9 +181,7 @@ def test_the_update_period_is_the_time_between_changes(monkeypatch):
     assert update_s == pytest.approx(1e-3, rel=0.05)
     assert len(values) == 14
     assert clock["reads"] < 14 * 1e-3 / 40e-6 + 10
-
-
-def test_a_counter_that_stands_still_has_no_update_period_and_is_given_up_in_time(monkeypatch):
+    # A counter that stands still has no update period and is given up in time.
     clock = {"s": 0.0}
 
     def read():

@@ -448,21 +448,18 @@ def test_what_was_repaired_is_said():
     assert any("before the events could not be read" in note for note in _analysed(deep)[1].notes)
 
 
-def test_fields_that_are_damaged_in_themselves_are_missing():
+def test_damaged_fields_many_threads_and_many_steps():
+    # Fields that are damaged in themselves are missing.
     data = json.dumps([add(0, 1), mm(2, 1, 2, 3, 4), allocation(3, 2**60)]).encode()
     for old, new in ((b'"float"', b'"fl\xfft"'), (b"[1000]", b"[1" + b"0" * 5000 + b"]")):
         found = parse_trace(data.replace(old, new))
         assert len(found.host) == 2
-
-
-def test_a_hundred_thousand_threads_that_allocate():
+    # A hundred thousand threads that allocate.
     events = '{"ph":"i","name":"[memory]","tid":%,"ts":%,"args":{"Bytes":8}},'
     events += '{"ph":"X","cat":"cpu_op","name":"aten::index","tid":%,"ts":%,"dur":1}'
     found = parse_trace(_many(events, 30_000))
     assert len(own(count_calls(tree(found))).gaps) >= 1
-
-
-def test_steps_and_modules_by_the_thousand():
+    # Steps and modules by the thousand.
     events = [span(f"ProfilerStep#{i}", i, 0.5) for i in range(2000)]
     events += [span("nn.Module: " + ".".join(f"m{i}" for i in range(j)) + " (M)", 2000 + j, 0.5) for j in range(1, 400)]
     _analysed(json.dumps([*events, add(0, 5)]).encode())

@@ -68,12 +68,17 @@ def test_which_calls_wait_for_the_device(name, waits):
     assert found == {"synchronisation_s" if waits else "host_bound_s": 20.0}
 
 
-def test_the_copy_of_rocm_on_a_stream_returns_when_it_is_done():
+def test_copies_and_graphs_wait():
+    # The copy of rocm on a stream returns when it is done.
     found = read_trace(DATA / "toy_mi250_training.json.gz")
     launch = own(count_calls(tree(found))).calls.launch
     copies = [i for i, by in enumerate(launch) if by >= 0 and found.names[found.host.name[by]] == "hipMemcpyWithStream"]
     assert len(copies) == 2
     assert all(found.host.end_ns[launch[i]] > found.device.end_ns[i] for i in copies)
+    # A graph that had been launched waits or lacks kernels.
+    graph = launch(20, 5, 2) | {"name": "cudaGraphLaunch"}
+    kernels = kernel("b", 5_000, 10, 2), kernel("c", 9_010, 10, 2)
+    assert idle(launch(0, 2, 1), kernel("a", 5, 5, 1), graph, *kernels) == {"host_bound_s": 10.0, "graph_s": 4_980.0 + 4_000.0}
 
 
 def test_gaps_whose_cause_is_outside_the_trace():
@@ -88,26 +93,17 @@ def test_gaps_whose_cause_is_outside_the_trace():
     assert idle(launch(0, 1, 1), launch(1, 1, 2), kernel("a", 5, 10, 1), kernel("b", 12, 10, 2, stream=8)) == {}
 
 
-def test_a_graph_that_had_been_launched_waits_or_lacks_kernels():
-    graph = launch(20, 5, 2) | {"name": "cudaGraphLaunch"}
-    kernels = kernel("b", 5_000, 10, 2), kernel("c", 9_010, 10, 2)
-    assert idle(launch(0, 2, 1), kernel("a", 5, 5, 1), graph, *kernels) == {"host_bound_s": 10.0, "graph_s": 4_980.0 + 4_000.0}
-
-
-def test_the_queue_is_what_is_launched_and_has_not_begun():
+def test_the_queue_of_launches():
+    # The queue is what is launched and has not begun.
     # Launched at 0, 1, 2; begun at 5, 15, 25; the span is 5 to 35.
     found = queue(*(launch(i, 1, i + 1) for i in range(3)), *(kernel("k", 5 + 10 * i, 10, i + 1) for i in range(3)))
     assert found.count == 3
     assert found.delay_median_s == pytest.approx(14e-6)
     assert found.queue_mean == pytest.approx((2 * 10 + 1 * 10) / 30)
     assert (found.queue_max, found.queue_empty_fraction) == (2, pytest.approx(1 / 3))
-
-
-def test_a_device_clock_that_is_ahead_makes_no_negative_delay():
+    # A device clock that is ahead makes no negative delay.
     assert queue(launch(10, 2, 1), kernel("a", 9, 5, 1)).delay_median_s == 0
-
-
-def test_nothing_launched_is_no_queue():
+    # Nothing launched is no queue.
     assert queue(kernel("a", 0, 5, 1)) is None
     assert queue(add(0, 5)) is None
 

@@ -64,7 +64,8 @@ def test_launches_are_linked_by_their_ids():
     assert launched(*again, kernel("early", -5, 1, 2)) == ([0], 1)
 
 
-def test_two_processes_with_the_same_ids_have_each_their_own_kernel():
+def test_kernels_of_several_processes_and_collectives():
+    # Two processes with the same ids have each their own kernel.
     events = [
         mm(0, 10, 8, 8, 8), launch(1, 2, 2), kernel("gemm", 50, 10, 2),
         add(3, 10, tid=2), launch(4, 2, 2, tid=2), kernel("add", 55, 30, 2) | {"pid": 1},
@@ -73,9 +74,7 @@ def test_two_processes_with_the_same_ids_have_each_their_own_kernel():
     result = own(count_calls(tree(found)))
     assert {row.signature.name: row.time_ns for row in result.rows} == {"aten::mm": 10_000, "aten::add": 30_000}
     assert [note.split()[-1] for note in result.notes] == ["1."]
-
-
-def test_what_a_collective_is_told_by_is_its_own_launch():
+    # What a collective is told by is its own launch.
     size = {"dims": [[100]], "types": ["float"]}
     found = trace(
         op("nccl:all_reduce", 0, 10, **size), launch(1, 2, 2), op("nccl:broadcast", 5, 10, tid=2, **size), query(6, 2, tid=2),
@@ -122,7 +121,8 @@ def noted(**args):
             "args": {"stream": 9, "device": 0, "correlation": 1, **args}}  # fmt: skip
 
 
-def test_what_the_kernel_notes_counts():
+def test_what_a_kernel_notes_of_a_collective():
+    # What the kernel notes counts.
     exchange = only(
         noted(**{
             "Collective name": "_allgather_base", "In msg nelems": 100, "Out msg nelems": 400, "dtype": "BFloat16", "Group size": 4,
@@ -131,9 +131,7 @@ def test_what_the_kernel_notes_counts():
     )  # fmt: skip
     # every rank has 4 x 100 elements of 2 bytes at the end
     assert exchange == Exchange("allgather", 800, 100, 400, "bfloat16", "3", 4, (0, 2, 4, 6))
-
-
-def test_a_kernel_that_notes_a_collective_is_one_whatever_its_name():
+    # A kernel that notes a collective is one whatever its name.
     args = {"Collective name": "allreduce", "In msg nelems": 6, "Out msg nelems": 6, "dtype": "Float", "Group size": 4}
     assert only(noted(**args) | {"name": "void symm_mem_kernel<4>(float*)"}).kind == "allreduce"
     for nothing in (None, "", 7):
@@ -204,16 +202,15 @@ def test_kinds(name, kind):
     assert kind_of(name) == kind
 
 
-def test_the_longest_of_the_published_trace():
+def test_collectives_of_published_traces():
+    # The longest of the published trace.
     found = read_collectives(read_trace(DATA / "nccl_collectives.json.gz"))
     assert len(found) == 21
     longest = int(found.duration_ns.argmax())
     exchange = found.exchanges[found.what[longest]]
     assert (exchange.kind, exchange.elements_in, exchange.group_size, exchange.dtype) == ("allreduce", 2_049_000, 2, "float32")
     assert found.duration_ns[longest] == 5_993_392
-
-
-def test_an_old_trace_tells_its_collectives_by_their_operators():
+    # An old trace tells its collectives by their operators.
     found = read_collectives(read_trace(DATA / "ddp_rank0.json.gz"))
     told = [(one.kind, one.bytes) for one in (found.exchanges[what] for what in found.what)]
     # all of them are called SendRecv
@@ -221,9 +218,7 @@ def test_an_old_trace_tells_its_collectives_by_their_operators():
         ("alltoall", 3072), ("alltoall", 419_430_400), ("allreduce", 4 * 19_618_307), ("allreduce", 4 * 26_955_536),
         ("allgather", 1 << 30),
     ]  # fmt: skip
-
-
-def test_no_communication_is_none():
+    # No communication is none.
     assert len(read_collectives(trace(kernel("gemm", 0, 5, 1)))) == 0
 
 

@@ -122,7 +122,8 @@ def test_what_is_no_trace_is_refused_with_the_reason(tmp_path, content, says):
         read_trace(path)
 
 
-def test_a_truncated_gzip_is_refused(tmp_path):
+def test_files_that_are_cut_or_missing(tmp_path):
+    # A truncated gzip is refused.
     whole = gzip.compress(json.dumps({"traceEvents": [add(0, 1)] * 200}).encode())
     path = tmp_path / "t.json.gz"
     path.write_bytes(whole)
@@ -130,9 +131,7 @@ def test_a_truncated_gzip_is_refused(tmp_path):
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(TraceError, match="damaged gzip"):
         read_trace(path)
-
-
-def test_a_missing_file_is_refused(tmp_path):
+    # A missing file is refused.
     with pytest.raises(TraceError, match="cannot read the trace"):
         read_trace(tmp_path / "none.json")
 

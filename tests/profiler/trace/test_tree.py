@@ -69,7 +69,8 @@ def test_phases_of_the_backward_and_the_optimizer():
 STEP = "Optimizer.step#SGD.step"
 
 
-def test_what_a_closure_runs_in_the_optimizer_is_forward_and_backward():
+def test_closures_of_optimizers():
+    # What a closure runs in the optimizer is forward and backward.
     found = trace(
         span(STEP, 0, 100), mm(5, 5, 2, 2, 2, seq=1), op("MmBackward0", 20, 20, seq=1, fwd=1), op("aten::t", 22, 3),
         span("Optimizer.zero_grad#SGD.zero_grad", 2, 2), op("aten::zero_", 2.5, 1), add(50, 5),
@@ -80,17 +81,13 @@ def test_what_a_closure_runs_in_the_optimizer_is_forward_and_backward():
         "aten::add": "optimizer", STEP: "optimizer", "Optimizer.zero_grad#SGD.zero_grad": "optimizer",
     }  # fmt: skip
     assert calls.begin_ns[found.host.name == found.names.index(STEP)].tolist() == [40_000]
-
-
-def test_a_closure_s_backward_may_run_on_the_engine_s_thread():
+    # A closure's backward may run on the engine's thread.
     found = trace(
         mm(0, 1, 2, 2, 2, tid=3, seq=9), op("SinBackward0", 60, 9, tid=4, seq=9, fwd=3),  # of another thread's forward
         span(STEP, 10, 90), mm(15, 5, 2, 2, 2, seq=1), op("MmBackward0", 30, 15, tid=2, seq=1, fwd=1), add(50, 5),
     )  # fmt: skip
     assert tree(found).begin_ns[found.host.name == found.names.index(STEP)].tolist() == [45_000]
-
-
-def test_a_closure_that_the_recording_stops_in_was_in_its_forward():
+    # A closure that the recording stops in was in its forward.
     events = (span("ProfilerStep#0", 0, 99), op("aten::zero_", 12, 2), mm(15, 5, 2, 2, 2, seq=1), span(STEP, 10, 90))
     found = trace(*events)
     assert named(found, tree(found))["aten::mm"][1] == "forward"
@@ -100,9 +97,7 @@ def test_a_closure_that_the_recording_stops_in_was_in_its_forward():
     # And a whole one at the end has an update without gradients.
     found = trace(span(STEP, 10, 90), add(20, 10))
     assert named(found, tree(found))["aten::add"][1] == "optimizer"
-
-
-def test_an_optimizer_that_a_node_calls_runs_no_closure():
+    # An optimizer that a node calls runs no closure.
     found = trace(
         op(NODE + "torch::autograd::AccumulateGrad", 0, 50), span(STEP, 10, 30), add(12, 5), op(NODE + "SinBackward0", 15, 5, tid=2),
     )  # fmt: skip
@@ -181,7 +176,8 @@ def test_module_instances_get_the_path_of_their_nesting():
     assert paths == [f"{layer}_0", f"{layer}_1.Linear_0", f"{layer}_1", f"{layer}_1.Linear_0", f"{layer}_1.Linear_0"]
 
 
-def test_an_instance_with_nothing_around_it_is_where_it_is_called_otherwise():
+def test_instances_and_paths():
+    # An instance with nothing around it is where it is called otherwise.
     # A recomputed block runs on the thread of the backward; a module that two others call has two places.
     found = trace(
         instance("Layer_0", 500, 20, tid=0), instance("Linear_0", 501, 8, tid=0),
@@ -191,9 +187,7 @@ def test_an_instance_with_nothing_around_it_is_where_it_is_called_otherwise():
     calls = tree(found)
     numbers = {module.path: number for module, number in zip(calls.modules, calls.module_calls.tolist(), strict=True)}
     assert numbers == {"Net_0": 1, "Net_0.Layer_0": 2, "Net_0.Layer_0.Linear_0": 2, "Net_0.Head_0": 1, "Net_0.Head_0.Linear_0": 1}
-
-
-def test_paths_of_modules():
+    # Paths of modules.
     # Marks with paths name the instances below them.
     calls = tree(trace(span(module_annotation("fc", "Linear"), 0, 20), instance("Linear_0", 1, 18), op("aten::mm", 2, 10)))
     assert [calls.modules[at].path for at in set(calls.module.tolist())] == ["fc"]

@@ -76,7 +76,8 @@ def test_optimizers_have_their_names():
     assert [shown_name(name) for name in ("sgd", "adamw,fused", "adam,foreach")] == ["SGD", "AdamW (fused)", "Adam (foreach)"]
 
 
-def test_checkpointed_blocks_give_the_same_gradients_and_run_twice():
+def test_checkpointed_blocks():
+    # Checkpointed blocks give the same gradients and run twice.
     plain, checkpointed = blocks(), blocks()
     assert [type(one) for one in find_blocks(plain)] == [Block] * 3
     assert checkpoint_blocks(checkpointed, "blocks") == "checkpointed: 3 × Block"
@@ -88,9 +89,7 @@ def test_checkpointed_blocks_give_the_same_gradients_and_run_twice():
     assert len(calls) == 2 * 3
     for ours, theirs in zip(checkpointed.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=0, atol=0)
-
-
-def test_a_network_without_blocks_cannot_be_checkpointed():
+    # A network without blocks cannot be checkpointed.
     with pytest.raises(WorkloadError, match="it has no repeated blocks"):
         from_module(nn.Linear(4, 2), torch.ones(1, 4), options(mode="training", checkpointing=True))
 

@@ -79,13 +79,12 @@ def test_a_named_network_runs_a_step(name, size, unit, mode):
         assert torch.isfinite(output)
 
 
-def test_the_seed_fixes_weights_and_inputs():
+def test_seeds_and_sizes():
+    # The seed fixes weights and inputs.
     first, again, other = (step(prepare("squeezenet1_1", options(image_size=32, seed=seed))) for seed in (1, 1, 2))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
-
-
-def test_flow_networks_get_a_multiple_of_eight():
+    # Flow networks get a multiple of eight.
     assert prepare("raft_small", options(image_size=130)).facts.image_size == 136
 
 
@@ -127,11 +126,6 @@ FP32, BF16, FP16 = torch.float32, torch.bfloat16, torch.float16
 def test_precision_is_that_of_weights_or_of_autocast(precision, weight, output, mode):
     seen = look(precision=precision, mode=mode)
     assert (seen["input"], seen["weight"], seen["output"]) == (weight, weight, output)
-
-
-def test_tf32_is_refused_on_a_cpu():
-    with pytest.raises(WorkloadError, match="precision='tf32' is available on NVIDIA GPUs only"):
-        prepare("squeezenet1_1", options(precision="tf32"))
 
 
 def test_a_half_precision_that_an_operator_lacks_is_said_to_be_the_reason():
@@ -265,11 +259,17 @@ def test_a_gpu_number_that_is_too_high_says_how_many_there_are():
 def test_options_are_checked_from_python_too():
     with pytest.raises(WorkloadError, match="unknown mode 'train'"):
         Options(mode="train").check()  # type: ignore[arg-type]
+
+
+def test_options_and_precisions_are_checked_from_python_too():
+    # Options are checked from python too.
+    with pytest.raises(WorkloadError, match="unknown mode 'train'"):
+        Options(mode="train").check()  # type: ignore[arg-type]
     with pytest.raises(WorkloadError, match="unknown precision 'half'"):
         Options(precision="half").check()
-
-
-def test_a_step_function_is_taken_as_it_is():
+    # Tf32 is refused on a cpu.
+    with pytest.raises(WorkloadError, match="precision='tf32' is available on NVIDIA GPUs only"):
+        prepare("squeezenet1_1", options(precision="tf32"))
     prepared = from_step(lambda: 7, options(batch_size=3), name="mine")
     assert step(prepared) == 7
     assert prepared.facts == Workload(name="mine", mode="inference", batch_size=3, source="step")

@@ -163,7 +163,8 @@ def test_the_stated_share_of_the_work_is_done_by_int8_kernels(name, kind):
     assert int8 == (0 if kind == "int8-weight" else pytest.approx(found.layers.flops_share * plain.matrix_flops))
 
 
-def test_attention_is_left_out_and_said_so():
+def test_attention_and_sizes_without_a_kernel_are_left_out():
+    # Attention is left out and said so.
     network, x = made("encoder")
     found = quantize(network, (x,), {}, "dynamic-int8", CPU)
     assert found.layers[:2] == (2, 4)
@@ -172,25 +173,7 @@ def test_attention_is_left_out_and_said_so():
         "dynamic-int8 has no kernels for the projections of attention",
         "activations are quantized by separate operators; torch.compile fuses them",
     )
-
-
-def test_keyword_inputs():
-    network, x = made("encoder")
-    with torch.no_grad():
-        found = quantize(network, (), {"src": x}, "static-int8", CPU)
-        assert distance(found.network(src=x), network(x)) < 0.1
-
-
-def test_more_inputs_widen_the_ranges():
-    network, x = made("without norms")
-    with torch.no_grad():
-        reference = network(10 * x)
-        narrow = quantize(network, (x,), {}, "static-int8", CPU).network
-        wide = quantize(network, (x,), {}, "static-int8", CPU, calibration=[(10 * x,)]).network
-        assert distance(wide(10 * x), reference) < distance(narrow(10 * x), reference) / 2
-
-
-def test_int4_skips_sizes_without_a_kernel():
+    # Int4 skips sizes without a kernel.
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(64, 48), nn.Linear(48, 32), nn.Linear(32, 16), nn.Linear(16, 7)).bfloat16().eval()
     x = torch.randn(3, 64, dtype=torch.bfloat16)
@@ -198,6 +181,21 @@ def test_int4_skips_sizes_without_a_kernel():
     assert found.layers == (2, 4, (64 * 48 + 32 * 16) / (64 * 48 + 48 * 32 + 32 * 16 + 16 * 7))
     rows = {row.name: row for row in rooflines.count(found.network, x).operators if row.matrix_flops}
     assert "aten::_weight_int4pack_mm_for_cpu" in rows
+
+
+def test_inputs_and_ranges():
+    # Keyword inputs.
+    network, x = made("encoder")
+    with torch.no_grad():
+        found = quantize(network, (), {"src": x}, "static-int8", CPU)
+        assert distance(found.network(src=x), network(x)) < 0.1
+    # More inputs widen the ranges.
+    network, x = made("without norms")
+    with torch.no_grad():
+        reference = network(10 * x)
+        narrow = quantize(network, (x,), {}, "static-int8", CPU).network
+        wide = quantize(network, (x,), {}, "static-int8", CPU, calibration=[(10 * x,)]).network
+        assert distance(wide(10 * x), reference) < distance(narrow(10 * x), reference) / 2
 
 
 # --- results -----------------------------------------------------------------------------------------------------------------------
@@ -244,7 +242,8 @@ def test_int8_kernels_compute_what_the_converted_graph_says(name):
         assert distance(kernels(x), graph(x)) < distance(graph(x), network(x))
 
 
-def test_a_layer_does_not_write_into_its_operand():
+def test_modules_and_operands_are_left_as_they_were():
+    # A layer does not write into its operand.
     torch.manual_seed(0)
     network, x = Residual().eval(), torch.randn(3, 5, 33)
     kept = x.clone()
@@ -256,9 +255,7 @@ def test_a_layer_does_not_write_into_its_operand():
             assert torch.equal(whole, expected[1])
             assert distance(part, expected[0]) < 0.05
     assert torch.equal(x, kept)
-
-
-def test_a_restored_module_is_as_it_was():
+    # A restored module is as it was.
     network, x = made("encoder")
     text = str(network)
     modules = [(module, dict(module._parameters)) for module in network.modules()]

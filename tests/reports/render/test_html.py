@@ -62,11 +62,10 @@ def page() -> Page:
     return Page(render(view.page(sample())))
 
 
-def test_sections_stand_in_the_order_of_the_reader(page):
+def test_the_page_has_its_sections_says_what_the_analysis_says_and_fetches_nothing(page):
+    # Sections stand in the order of the reader.
     assert tuple(page.sections) == SECTIONS
-
-
-def test_the_page_says_what_the_analysis_says(page):
+    # The page says what the analysis says.
     analysis = sample()
     for expected in (
         analysis.verdict, "compute 66 %", "headroom", "Run the convolutions in bf16", "up to 21.0 ms a step", analysis.command,
@@ -74,9 +73,7 @@ def test_the_page_says_what_the_analysis_says(page):
         "1.17 GiB", "2-core AMD EPYC", "Operators without a work model take 1 % of the step",
     ):  # fmt: skip
         assert expected in page.text, expected
-
-
-def test_the_page_fetches_nothing(page):
+    # The page fetches nothing.
     for tag, attributes in page.elements:
         assert not attributes.get("src"), tag
         assert tag != "link" or attributes["href"].startswith("data:")

@@ -85,29 +85,25 @@ def test_no_line_is_wider_than_the_console(width):
     assert max(len(line) for line in shown(analysis, width).splitlines()) <= width
 
 
-def test_a_wide_console_shows_more_columns():
+def test_columns_and_lines_fit_the_console():
+    # A wide console shows more columns.
     assert "FLOP/B" not in shown(samples.analysis(), 80)
     assert "FLOP/B" in shown(samples.analysis(), 120)
-
-
-def test_a_module_path_longer_than_a_line_is_cut_at_a_dot():
+    # A module path longer than a line is cut at a dot.
     path = ".".join(f"Block_{number}" for number in range(40))
     lines = shown(replace(samples.analysis(), notes=(f"slow in {path}",)), 60).splitlines()
     assert any(re.fullmatch(r"\s+…Block_\d+(\.Block_\d+)*", line) for line in lines)
-
-
-def test_a_number_stays_on_the_line_of_its_unit():
+    # A number stays on the line of its unit.
     for width in range(60, 120):
         broken = [line for line in shown(samples.analysis(), width).splitlines() if re.match(r"\s*(%|ms|GFLOP/s)[.,)]* ?[a-z(]", line)]
         assert not broken
 
 
-def test_a_pipe_gets_no_control_codes_and_a_terminal_only_ours():
+def test_consoles_without_colour_or_unicode():
+    # A pipe gets no control codes and a terminal only ours.
     assert "\x1b" in shown(samples.analysis(), force_terminal=True, color_system="standard")
     assert "\x1b" not in shown(named("evil\x1b[31m\x07\rname"))
-
-
-def test_a_console_without_unicode_gets_ascii():
+    # A console without unicode gets ascii.
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     terminal.print_page(view.page(named("算子")), Console(file=file, width=80))
     file.flush()
@@ -120,7 +116,8 @@ def test_a_name_is_shown_as_it_is(name):
     assert name in shown(named(name), 200)
 
 
-def test_without_a_trace_it_says_so():
+def test_without_a_trace_or_ceilings_it_says_so():
+    # Without a trace it says so.
     analysis = replace(
         samples.analysis(), operators=(), modules=(), timeline=None, bound_breakdown=None, coverage=None, totals=None, findings=()
     )
@@ -128,9 +125,7 @@ def test_without_a_trace_it_says_so():
     assert "No operators: this run has no trace" in text
     assert "84.0 ms a step" in text
     assert "No advice" in text
-
-
-def test_without_ceilings_it_says_so_and_orders_by_time():
+    # Without ceilings it says so and orders by time.
     rows = tuple(
         replace(row, lower_bound_s=None, efficiency=None, headroom_s=None, attainable_flop_per_s=None, bound="unknown", flag=None)
         for row in samples.analysis().operators

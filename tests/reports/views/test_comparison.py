@@ -136,7 +136,8 @@ def test_a_name_cannot_steer_the_terminal_or_a_spreadsheet_and_ascii_is_enough()
     assert "gr??e" in text
 
 
-def test_csv_has_every_row_with_both_sides():
+def test_both_sides_in_csv_and_on_one_scale():
+    # Csv has every row with both sides.
     compared = compare(sample(), changed(), ("runs/a", "runs/b"))
     rows = list(csv.DictReader(io.StringIO(comparison_csv([compared, compared], "operator"))))
     assert len(rows) == 2 * len(compared.rows)
@@ -146,9 +147,7 @@ def test_csv_has_every_row_with_both_sides():
     assert (gone["after_time_s"], gone["before_time_s"]) == ("", "0.0302")
     modules = list(csv.DictReader(io.StringIO(comparison_csv([compared], "module"))))
     assert {row["after_module"] for row in modules} == {"", "layer1", "layer1.0", "fc"}
-
-
-def test_both_sides_stand_on_one_scale_by_what_bounds_them():
+    # Both sides stand on one scale by what bounds them.
     compared = compare(sample(), msgspec.structs.replace(changed(), steps=msgspec.structs.replace(sample().steps, median_s=0.168)))
     (bars,) = (block for block in page([compared]).blocks() if isinstance(block, Bar))
     assert [(row.label, row.text) for row in bars.rows] == [("A", "84.0 ms"), ("B", "168 ms")]

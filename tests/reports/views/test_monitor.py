@@ -136,7 +136,8 @@ def test_the_kernels_peak_counts_where_readings_missed_it(largest, peak, remark)
     assert (resident.peak, resident.remark) == (peak, remark)
 
 
-def test_what_is_not_measured_is_not_in_the_table_and_a_line_says_why():
+def test_what_is_not_measured_is_said():
+    # What is not measured is not in the table and a line says why.
     bare = [DeviceSample(time_ns=BEGAN_NS + index * SECOND_NS, source="psutil", process_rss_bytes=1 << 20) for index in range(5)]
     text = printed(analysis(bare, ending=None, notes=("No GPU is sampled: NVML is not available.",)))
     assert [line.strip().split("  ")[0] for line in text.splitlines()[4:7]] == ["Resource usage", "mean", "resident memory"]
@@ -145,9 +146,7 @@ def test_what_is_not_measured_is_not_in_the_table_and_a_line_says_why():
     assert "GPU  " not in text
     kept = printed(analysis(bare, notes=("CPU power is not sampled: permission denied.",)))
     assert kept.count("CPU power") == 1
-
-
-def test_energy_that_cannot_be_told_and_nothing_sampled_are_said():
+    # Energy that cannot be told and nothing sampled are said.
     short = [sample for sample in gpu_samples() if 0 <= sample.time_ns - BEGAN_NS < SECOND_NS // 4]
     assert "cuda:0: no joules, because " in printed(analysis(short, ended_ns=BEGAN_NS + SECOND_NS // 4))
     found = analysis()
@@ -162,12 +161,21 @@ def test_no_line_is_wider_than_the_terminal(width):
     assert max(map(len, text.splitlines())) <= width
 
 
-def test_the_title_says_how_it_ended():
+def test_title_and_timeline():
+    # The title says how it ended.
     assert title(analysis(ending=Ending(exit_code=137, signal=9, wall_s=1.0, user_cpu_s=0, system_cpu_s=0))).endswith(
         "ended by SIGKILL"
     )
     assert title(analysis(attached=True, ending=None, program="postgres")) == "postgres · watched for 5.00 s"
     assert title(analysis(show_command=True)).startswith("python train.py --key 4711 · ")
+    # The timeline has a row for the program itself.
+    timeline = timeline_of(analysis(machine_samples()))
+    first = timeline.rows[0]
+    assert (first.name, first.unit) == ("the program keeps busy", "cores")
+    assert set(first.lines[0].y) == {1.3}
+    assert timeline.window_text == ""
+    assert timeline.marks == ()
+    assert timeline_of(analysis(gpu_samples())).rows[0].name == "power"
 
 
 # --- the page
@@ -196,16 +204,6 @@ def test_the_page_of_names_and_cut_off_directories():
     found = analysis(host_samples(), status="running", ended_ns=None, ending=None)
     assert found.window_s == pytest.approx(6.0)
     assert "cut off" in html.render(page_of(found))
-
-
-def test_the_timeline_has_a_row_for_the_program_itself():
-    timeline = timeline_of(analysis(machine_samples()))
-    first = timeline.rows[0]
-    assert (first.name, first.unit) == ("the program keeps busy", "cores")
-    assert set(first.lines[0].y) == {1.3}
-    assert timeline.window_text == ""
-    assert timeline.marks == ()
-    assert timeline_of(analysis(gpu_samples())).rows[0].name == "power"
 
 
 # --- TensorBoard

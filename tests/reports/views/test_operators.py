@@ -63,12 +63,10 @@ def test_the_lines_for_a_formula_work_as_they_stand_once_completed(tmp_path):
     assert found.work == rooflines.Work(other_flops=15, bytes_read=30, bytes_written=30)
 
 
-def test_no_lines_are_given_where_a_formula_exists():
+def test_rows_and_lines_for_a_formula():
+    # No lines are given where a formula exists.
     assert code_of(section_of(one("aten::mm", 0.5, reason="shape of 'self' not recorded"))) == []
-
-
-def test_operators_whose_formula_was_only_read_are_named():
-    """Half of the step in such an operator; one of a recorded trace has evidence."""
+    # Half of the step in such an operator; one of a recorded trace has evidence.
     sample, step_s = samples.analysis(), samples.analysis().timeline.span_s
     rows = [
         replace(sample.operators[0], name=name, time_s=step_s / 4) for name in ("_C::rms_norm_weightless", "_C::rms_norm", "aten::mm")

@@ -57,7 +57,8 @@ def printed(analysis, width=80, **options):
     return out.getvalue()
 
 
-def test_it_fits_80_columns_and_says_who_is_late():
+def test_who_is_late():
+    # It fits 80 columns and says who is late.
     text = printed(sample())
     assert all(len(line) <= 80 for line in text.splitlines())
     assert "2 ranks · NVIDIA H100 · times per step" in text
@@ -68,9 +69,7 @@ def test_it_fits_80_columns_and_says_who_is_late():
     assert "Compute is uneven by 9 %: 12.0 ms on rank 1" in text
     assert "allreduce pg 0 of 2  4.19 MB" in text
     assert "not matched: 3 send of group 0: messages between two ranks" in text
-
-
-def test_nobody_is_blamed_where_a_single_step_follows_recordings_that_began_apart():
+    # Nobody is blamed where a single step follows recordings that began apart.
     apart = Waiting(transfer_s=0.001, at_start_s=0.003, in_steps_s=0.0025)
     assert "Which rank is late cannot be told" in " ".join(printed(sample(waiting=apart)).split())
     several = sample(waiting=apart)
@@ -137,16 +136,15 @@ def test_the_page_holds_names_as_text_and_asks_for_nothing():
     assert found.tags.count("section") == 5
 
 
-def test_bars_are_on_one_scale_and_fill_the_span():
+def test_bars_and_csv():
+    # Bars are on one scale and fill the span.
     drawn = bars(sample(ranks=(rank(0), rank(1, span_s=0.01, busy_s=0.01, idle_s=0.0, compute_s=0.01, exposed_communication_s=0))))
     first, second = drawn.rows
     assert sum(part.share for part in first.parts) == pytest.approx(1)
     # 10 ms compute, 15 - 10 - 4 = 1 ms copies, 4 ms exposed, 5 ms idle of 20 ms
     assert [round(100 * part.share) for part in first.parts] == [50, 5, 20, 25]
     assert [(part.name, round(100 * part.share)) for part in second.parts] == [("compute", 50)]
-
-
-def test_csv_has_every_field_and_no_formula():
+    # Csv has every field and no formula.
     rows = list(csv.reader(io.StringIO(ranks_csv(sample(ranks=(rank(0, source="=cmd|' /C calc'!A0"), rank(1)))))))
     assert tuple(rows[0]) == RankRow.__struct_fields__
     assert rows[1][1] == "'=cmd|' /C calc'!A0"

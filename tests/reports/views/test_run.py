@@ -51,12 +51,11 @@ def test_every_part_has_a_meaning_where_it_can_be(of):
     assert all(row.meaning for row in division_rows(replace(sample(), division=whole)))
 
 
-def test_one_part_is_no_division():
+def test_divisions_of_a_step():
+    # One part is no division.
     assert division_rows(replace(sample(), division=StepDivision(of="host", step_s=1.0, host_s=1.0))) == []
     assert division_rows(sample()) == []
-
-
-def test_one_figure_says_how_long_a_step_waits():
+    # One figure says how long a step waits.
     sentences = input_sentences(replace(sample(), division=DEVICE, input=FED))
     assert sentences == [
         "The program waits for data for 42.0 ms of a step (DataLoader, 2 workers).",
@@ -66,9 +65,7 @@ def test_one_figure_says_how_long_a_step_waits():
     ]  # fmt: skip
     short = input_sentences(replace(sample(), input=replace(FED, is_lower_bound=True)))
     assert short[1] == "4 batches were ready when the timed pass began: with more steps the share would be larger."
-
-
-def test_rates_that_no_advice_says_are_said_here():
+    # Rates that no advice says are said here.
     fed_well = replace(FED, wait_fraction=0.01, delay_s=0.001, delay_fraction=0.01)
     rates = "The loader alone delivers 7,010 images/s (±2 %), the step alone could take 190,000 images/s (derived)."
     assert rates in input_sentences(replace(sample(), input=fed_well))
@@ -98,13 +95,12 @@ def test_every_report_shows_it():
         assert sentence in unescape(page)
 
 
-def test_without_a_division_nothing_stands_there():
+def test_without_a_division_and_in_ascii():
+    # Without a division nothing stands there.
     assert division_title(sample()) not in shown(sample())
     assert division_title(sample()) not in render(view.page(sample()))
     assert view.division_table(sample()) is None
-
-
-def test_a_console_of_ascii_can_show_it():
+    # A console of ascii can show it.
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     print_page(view.page(replace(WAITING, division=DEVICE)), Console(file=file, width=80))
     file.flush()

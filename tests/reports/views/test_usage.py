@@ -72,7 +72,8 @@ def test_which_remarks_are_made():
     assert usage_remarks(with_usage(usage(run_of(lost))))[0].endswith("its samples end before the window does.")
 
 
-def test_many_devices_are_told_in_the_table_and_only_what_stands_out_in_words():
+def test_remarks_on_many_devices_and_their_traffic():
+    # Many devices are told in the table and only what stands out in words.
     eight = [one for index in range(8) for one in gpu_samples(f"cuda:{index}", process_memory_bytes=1 << 30)]
     counted = [int(one.device == "cuda:5" and one.time_ns > BEGAN_NS) for one in eight]
     wrong = [msgspec.structs.replace(one, ecc_corrected=count) for one, count in zip(eight, counted, strict=True)]
@@ -80,9 +81,7 @@ def test_many_devices_are_told_in_the_table_and_only_what_stands_out_in_words():
     assert "J a step (±1.6 %) on 8 devices" in together
     assert energy.startswith("Energy over 5.00 s by their energy counters: cuda:0, cuda:1, ")
     assert single == "cuda:5: 1 corrected memory error."
-
-
-def test_traffic_is_a_mean_rate():
+    # Traffic is a mean rate.
     busy = [
         msgspec.structs.replace(one, pcie_rx_bytes_per_s=2.5e9, nvlink_tx_bytes=int((one.time_ns - BEGAN_NS) * 40))
         for one in gpu_samples()
@@ -101,7 +100,8 @@ def test_the_table_has_a_row_a_device(machine):
     assert {len(row.cells) for row in table.rows} == {len(table.columns)}
 
 
-def test_the_timeline_shares_its_time_with_the_steps(machine):
+def test_the_timeline_and_its_steps(machine):
+    # The timeline shares its time with the steps.
     timeline = usage_timeline(machine)
     assert [row.name for row in timeline.rows] == ["power", "busy", "memory", "temperature", "clock"]
     assert timeline.marks[0] == pytest.approx(STEP_S)
@@ -114,9 +114,7 @@ def test_the_timeline_shares_its_time_with_the_steps(machine):
     assert [(level.device, level.value) for level in power.levels] == [("cuda:0", 350.0), ("cuda:1", 350.0)]
     assert all(0 <= value <= row.top for row in timeline.rows for line in row.lines for value in line.y)
     assert "50 timed steps, a line at the end of each" in timeline_caption(timeline)
-
-
-def test_many_steps_are_a_field_without_marks(machine):
+    # Many steps are a field without marks.
     timeline = usage_timeline(msgspec.structs.replace(machine, steps=msgspec.structs.replace(machine.steps, durations_s=(0.01,) * 500)))
     assert timeline.marks == ()
     assert "a line" not in timeline_caption(timeline)
@@ -168,7 +166,8 @@ def test_without_samples_each_report_says_so_or_nothing():
     assert saving(0.0, bare) == "saving not quantified"
 
 
-def test_samples_as_csv_hold_every_field_that_was_read(tmp_path):
+def test_samples_as_csv(tmp_path):
+    # Samples as csv hold every field that was read.
     taken = machine_samples()
     with write_samples_csv(taken, tmp_path / "samples.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -178,9 +177,7 @@ def test_samples_as_csv_hold_every_field_that_was_read(tmp_path):
     host = next(row for row in rows if row["core_utilization"])
     assert host["core_utilization"] == "0.9 0.5"
     assert host["gpu_utilization"] == ""
-
-
-def test_the_csv_reports_hold_the_samples(tmp_path):
+    # The csv reports hold the samples.
     run = msgspec.structs.replace(run_of(gpu_samples()), directory=tmp_path)
     assert report_run(run, ("csv",))["csv"] == tmp_path / "operators.csv"
     assert len((tmp_path / "samples.csv").read_text().splitlines()) == len(gpu_samples()) + 1

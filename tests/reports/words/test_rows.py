@@ -68,7 +68,8 @@ def test_what_differs_in_more_stays_apart(other):
     assert len(rows_of(operator(module="layer.3.attention"), other)) == 2
 
 
-def test_bound_and_headroom_of_a_folded_row_are_its_time():
+def test_order_and_times_of_rows():
+    # Bound and headroom of a folded row are its time.
     fast = operator(module="a.0", time_s=1e-3, lower_bound_s=1.2e-3, efficiency=1.2, headroom_s=0.0, flag="too fast")
     slow = operator(module="a.1", time_s=3e-3, lower_bound_s=1e-3, efficiency=1 / 3, headroom_s=2e-3)
     (one,) = rows_of(fast, slow)
@@ -81,9 +82,7 @@ def test_bound_and_headroom_of_a_folded_row_are_its_time():
     ]
     (both,) = rows_of(fast, replace(fast, module="a.1"))
     assert (both.row.flag, both.row.efficiency) == ("too fast", pytest.approx(1.2))
-
-
-def test_the_order_is_by_what_could_be_gained():
+    # The order is by what could be gained.
     unbounded = operator("aten::b", time_s=8e-4, lower_bound_s=None, efficiency=None, headroom_s=None)
     rows = rows_of(operator("aten::a"), unbounded, operator("aten::c", headroom_s=9e-4, time_s=9.5e-4))
     assert [one.row.name for one in rows] == ["aten::c", "aten::b", "aten::a"]
@@ -107,7 +106,8 @@ def test_operators_without_a_count_are_rows_in_every_report(tmp_path):
     assert "FillFunctor" in table.rows[[one.reason != "" for one in table_rows(analysis)].index(True)].cells[1].hover
 
 
-def test_kernels_are_short_and_their_full_name_is_kept():
+def test_kernels_and_names_of_rows():
+    # Kernels are short and their full name is kept.
     analysis = variants.repeated()
     one = next(row for row in table_rows(analysis) if row.row.name == "aten::mm")
     assert dominant_kernel(one.row) == "GEMM bf16 128x128x64 (cuBLAS)"
@@ -117,9 +117,7 @@ def test_kernels_are_short_and_their_full_name_is_kept():
     assert (cell.value, cell.hover) == ("GEMM bf16 128x128x64 (cuBLAS)", one.row.kernels[0].name)
     assert len(modules.rows) == 12
     assert "GEMM bf16 128x128x64 (cuBLAS)" in shown(analysis, 160)
-
-
-def test_names_of_rows():
+    # Names of rows.
     # An operator that is named as its kernel is no kernel.
     (one,) = rows_of(operator("triton_poi_fused_0", kernels=(Kernel(name="triton_poi_fused_0", calls=1, time_s=1e-3),)))
     assert table_title([one]) == "Operators"
