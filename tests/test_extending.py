@@ -219,11 +219,24 @@ def test_the_documented_format_is_a_name_for_every_command(tmp_path, monkeypatch
     assert {path.name for path in out.iterdir()} == {"report.rst", "report.txt"}
 
 
-def test_a_format_that_cannot_be_imported_is_named(tmp_path, monkeypatch):
-    pyproject = '[project]\nname = "broken"\nversion = "1"\n[project.entry-points."rooflines.formats"]\nslides = "slides_report"\n'
-    install(tmp_path, {"pyproject.toml": pyproject, "slides_report.py": "raise OSError('no fonts')\n"}, monkeypatch)
+def broken(group, name, value, files):
+    pyproject = f'[project]\nname = "broken"\nversion = "1"\n[project.entry-points."rooflines.{group}"]\n{name} = "{value}"\n'
+    return {"pyproject.toml": pyproject, **files}
+
+
+def test_a_format_and_a_recommendation_that_cannot_be_imported_are_named(tmp_path, monkeypatch, rules):
+    for kind in ("format", "finding"):
+        (tmp_path / kind).mkdir()
+    install(
+        tmp_path / "format",
+        broken("formats", "slides", "slides_report", {"slides_report.py": "raise OSError('no fonts')\n"}),
+        monkeypatch,
+    )
     with pytest.raises(UsageError, match=r"the formats 'slides' \(slides_report\) cannot be loaded: OSError: no fonts\."):
         formats.write(view.page(sample()), *formats.check_formats(["slides"]), tmp_path)
+    install(tmp_path / "finding", broken("findings", "mine", "my_rule:rule", {"my_rule.py": "pass\n"}), monkeypatch)
+    with pytest.raises(UsageError, match=r"the findings 'mine' \(my_rule:rule\) cannot be loaded: AttributeError"):
+        find(sample())
 
 
 @pytest.fixture
@@ -241,10 +254,3 @@ def test_the_documented_recommendation_is_among_the_findings(tmp_path, monkeypat
     assert own.saves_s == pytest.approx(0.01)
     assert "activations that write a new tensor take 20.0 ms" in own.evidence
     assert not [one for one in find(sample()) if one.title == own.title]
-
-
-def test_a_recommendation_that_cannot_be_imported_is_named(tmp_path, monkeypatch, rules):
-    pyproject = '[project]\nname = "broken"\nversion = "1"\n[project.entry-points."rooflines.findings"]\nmine = "my_rule:rule"\n'
-    install(tmp_path, {"pyproject.toml": pyproject, "my_rule.py": "pass\n"}, monkeypatch)
-    with pytest.raises(UsageError, match=r"the findings 'mine' \(my_rule:rule\) cannot be loaded: AttributeError"):
-        find(sample())

@@ -151,6 +151,7 @@ def test_an_extra_brings_numba_cuda_with_its_compiler(index, extra, torch, compi
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the CUDA packages are for Linux")
+@pytest.mark.slow
 def test_the_extra_for_another_cuda_than_torch_s_is_refused(index):
     done = dry_run(*TORCH_FOR_13, *extra_requirements("cuda12"))
     assert done.returncode, f"pip would install {chosen(done)}"

@@ -1,12 +1,12 @@
 """rooflines analyze and report on several ranks: sources, processes, Dask, what is refused."""
 
+import contextlib
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -16,6 +16,7 @@ import rooflines.cli
 from rooflines import pipeline
 from rooflines.errors import TraceError, UsageError
 from rooflines.profiler.trace.sources import find_traces
+from tests.processes import wait_until
 
 DLRM = Path(__file__).parents[1] / "data" / "traces" / "dlrm_8ranks"
 
@@ -160,30 +161,24 @@ def test_an_interrupt_ends_the_processes(place):
 
 def _once_it_is_read(path):
     """The open end to write of a pipe: it opens once a process waits at the other."""
-    deadline = time.monotonic() + 120
-    while (writer := _writer(path)) is None:
-        assert time.monotonic() < deadline, f"nobody reads {path}"
-        time.sleep(0.1)
-    return writer
+    opened = []
+
+    def opens():
+        with contextlib.suppress(OSError):
+            opened.append(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+        return opened
+
+    wait_until(opens, timeout_s=120)
+    return opened[0]
 
 
-def _writer(path):
-    try:
-        return os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-    except OSError:
-        return None
-
-
-def test_dask_reads_where_it_is_installed(place, monkeypatch):
+def test_dask_reads_where_it_is_installed_and_is_said_to_be_missing_elsewhere(place, monkeypatch):
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=1, processes=False, protocol="tcp", dashboard_address=None
     ) as cluster:  # fmt: skip
         found = pipeline.analyze_ranks(["job"], dask=cluster.scheduler_address)
     assert found == pipeline.analyze_ranks(["job"], jobs=1)
-
-
-def test_dask_that_is_missing_is_said(place, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(UsageError, match="not installed") as caught:
         pipeline.analyze_ranks(["job"], dask="tcp://127.0.0.1:1")

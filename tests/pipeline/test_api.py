@@ -147,10 +147,13 @@ assert level() == before
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the library has another name")
-def test_nothing_of_torchs_log_is_on_the_terminal(tmp_path):
-    command = [sys.executable, "-c", OWN_LOOP, str(write_ceilings(tmp_path))]
+def test_nothing_of_torchs_log_is_on_the_terminal_and_the_program_is_named_in_the_run(tmp_path):
+    (tmp_path / "mine.py").write_text(OWN_LOOP)
+    ceilings = str(write_ceilings(tmp_path))
+    command = [sys.executable, "mine.py", ceilings]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert rooflines.load(tmp_path / "step").facts.settings.command == f"python mine.py {ceilings}"
 
 
 def test_a_short_loop_still_gives_step_times_and_reports(asked):
@@ -222,18 +225,6 @@ def test_record_refuses_what_the_command_line_refuses(asked):
 def test_the_command_is_the_one_to_type_again(monkeypatch, arguments, command):
     monkeypatch.setattr(sys, "argv", arguments)
     assert default_command() == command
-
-
-def test_a_program_that_records_is_named_in_the_run(asked, tmp_path):
-    (tmp_path / "mine.py").write_text(
-        "import rooflines, torch\n"
-        f"run = rooflines.profile(torch.nn.Linear(4, 4), torch.randn(2, 4), device='cpu', steps=1, warmup=1, formats=(),\n"
-        f"                        ceilings={asked['ceilings']!r}, output='run')\n"
-    )  # fmt: skip
-    done = subprocess.run([sys.executable, "mine.py", "--x"], cwd=tmp_path, env=environment(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "", "the library prints nothing"
-    assert rooflines.load(tmp_path / "run").facts.settings.command == "python mine.py --x"
 
 
 def test_the_timed_pass_times_the_step_and_little_else(asked):
