@@ -246,21 +246,6 @@ def test_a_file_that_cannot_be_written_is_one_line(ask, place):
     assert (answer.code, answer.complaint[0]) == (2, "rooflines: cannot write 'full.json': No space left on device.")
 
 
-def test_ctrl_c_leaves_the_cache_as_it_was(ask, place, monkeypatch):
-    ask()
-    before = cached(place).read_bytes()
-
-    def stopped(plan, threads, *, full=False):
-        plan.keep(samples.ceilings()[0])
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(measure_cpu, "measure_cpu", stopped)
-    answer = ask("--remeasure")
-    assert answer.code == 130
-    assert answer.complaint[0].startswith("rooflines: interrupted")
-    assert cached(place).read_bytes() == before
-
-
 def recorded_on(directory, **environment):
     """A run without a trace, recorded on a device that need not be here."""
     known = {"host": "h", "os": "o", "python": "3", "rooflines": "0", "torch": "2", **environment}

@@ -13,7 +13,6 @@ import pytest
 import torch
 
 import rooflines
-from rooflines.errors import RunError
 from tests.commands import Answer, call, command, environment, mounted, quick, run, start, write_ceilings
 from tests.processes import wait_until
 
@@ -246,18 +245,6 @@ def test_user_code_that_raises_shows_its_traceback_and_then_our_line(ask, place,
         assert frame in above
         assert last in above.splitlines()
         assert "rooflines/" not in above, "our frames are not the user's concern"
-
-
-@pytest.mark.parametrize(("name", "steps"), [("raising_module", 0), ("third_raises", 2)])
-def test_what_was_recorded_before_user_code_raised_stays_and_loads(ask, place, name, steps):
-    answer = ask(f"models.py:{name}", "-o", "out")
-    assert "The recording so far is in 'out'" in answer.complaint[1]
-    facts = rooflines.load("out").facts
-    assert facts.status == "failed"
-    assert facts.error
-    assert facts.steps is not None
-    assert len(facts.steps.warmup_ns) + len(facts.steps.timed_ns) == steps
-    assert rooflines.analyze("out").operators == ()
 
 
 @pytest.mark.parametrize(
@@ -518,12 +505,6 @@ def test_the_installed_command_and_the_module_are_the_same(place):
     ]
     assert outputs[0].stdout == outputs[1].stdout
     assert [done.returncode for done in outputs] == [0, 0]
-
-
-def test_errors_are_exceptions_from_python():
-    with pytest.raises(RunError, match="no such run") as caught:
-        rooflines.load("no/such/run")
-    assert caught.value.hint
 
 
 # --- names of files that are not UTF-8 ---------------------------------------------------------------------------------------------

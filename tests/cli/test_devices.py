@@ -1,6 +1,5 @@
 """``rooflines devices``: the list, one device, data, a user's own sheet, and what is refused."""
 
-import contextlib
 import csv
 import io
 import json
@@ -167,20 +166,6 @@ def test_a_read_only_directory_is_one_line(ask, tmp_path):
         assert answer.code == 2
         assert answer.complaint[0].endswith("Read-only file system.")
         assert ask("H200").code == 0
-
-
-def test_a_full_directory_is_one_line_and_leaves_nothing(ask, tmp_path):
-    config = tmp_path / "config"
-    config.mkdir()
-    with mounted("-t", "tmpfs", "-o", "size=4k", "tmpfs", config):
-        (config / "devices").mkdir()
-        with contextlib.suppress(OSError), open(config / "filler", "wb") as filler:
-            filler.write(bytes(4096))
-            filler.flush()
-        answer = ask("--add", tmp_path / "mine.toml")
-        assert answer.code == 2
-        assert answer.complaint[0].endswith("No space left on device.")
-        assert list((config / "devices").iterdir()) == []
 
 
 def test_a_file_is_written_in_the_format_of_its_suffix(ask, tmp_path):

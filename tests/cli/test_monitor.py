@@ -597,14 +597,6 @@ def test_what_one_gpu_may_not_say_another_says_in_an_old_driver_s_words(place, s
     assert "gpu1: Stand-in H100" in text
 
 
-def test_a_slice_that_is_monitored_alone_says_what_it_does_not_have(place, stand_in):
-    stand_in(SLICED)
-    assert monitor("--gpus", "MIG-b1", "--", "sleep", "0.5").returncode == 0
-    (note,) = facts()["notes"]
-    assert note.startswith("gpu1/mig1 is a slice of a GPU (MIG)")
-    assert set(devices()["gpu1/mig1"]["gauges"]) == {"memory_used_bytes", "memory_total_bytes"}
-
-
 # --- what it costs
 
 

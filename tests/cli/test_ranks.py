@@ -65,12 +65,8 @@ def test_a_table_and_the_json_in_a_directory(place, capsys, monkeypatch):
 def test_reports(place, capsys, monkeypatch):
     assert call(monkeypatch, "report", "job", "-o", "out") == 0
     assert sorted(path.name for path in Path("out").iterdir()) == [
-        "collectives.csv",
-        "ranks.csv",
-        "ranks.json",
-        "report.html",
-        "report.json",
-    ]
+        "collectives.csv", "ranks.csv", "ranks.json", "report.html", "report.json",
+    ]  # fmt: skip
     assert call(monkeypatch, "report", "job", "--formats", "csv") == 0
     (directory,) = Path("runs").iterdir()
     assert sorted(path.name for path in directory.iterdir()) == ["collectives.csv", "ranks.csv", "ranks.json"]

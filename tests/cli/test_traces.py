@@ -80,17 +80,6 @@ def test_nothing_is_written_beside_somebody_s_trace(analyzed, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["t.json.gz"]
 
 
-@pytest.mark.parametrize("suffix", ["json", "json.gz", "json.zst"])
-def test_the_format_is_told_by_the_first_bytes(analyzed, tmp_path, suffix):
-    import zstandard
-
-    text = gzip.decompress(BERT.read_bytes())
-    content = {"json": text, "json.gz": BERT.read_bytes(), "json.zst": zstandard.compress(text)}[suffix]
-    path = tmp_path / f"any.{suffix}"
-    path.write_bytes(content)
-    assert analyzed(path)["totals"] == analyzed(BERT)["totals"]
-
-
 def test_a_trace_behind_a_url_and_with_partial_is_the_same(analyzed):
     import fsspec
 
@@ -141,11 +130,7 @@ def test_every_command_with_ceilings_says_what_they_may_be(rooflines, command):
 
 @pytest.mark.parametrize(("content", "says"), [
     (b"{}", "has no list of 'traceEvents'"),
-    (b"[]", "it is an empty array"),
-    (b'{"schemaVersion": 1, "traceEvents": [], "traceName": "t"}', "it has no events"),
     (b'{"traceEvents": [{"ph": "X", "name": "jit_f", "pid": 1, "ts": 1, "dur": 2}]}', "a Chrome trace, but not from PyTorch"),
-    (gzip.compress(b'{"traceEvents": [', mtime=0)[:20], "damaged gzip"),
-    (b"PK\x03\x04", "zip archive"),
 ])  # fmt: skip
 def test_what_is_no_trace_is_one_line_and_exit_code_2(rooflines, tmp_path, content, says):
     (tmp_path / "t.json").write_bytes(content)

@@ -141,15 +141,10 @@ def test_a_record_says_what_measured_it_and_sustained_figures_are_for_cuda(cache
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
-        b"{",
-        b"\xff\xfe",
-        b"[]",
-        b'{"device": 3}',
-        b'{"device": "a", "kind": "cpu", "ceilings": []}',
+        b"", b"{", b"\xff\xfe", b"[]", b'{"device": 3}', b'{"device": "a", "kind": "cpu", "ceilings": []}',
         b'{"device": "a", "kind": "cpu", "fingerprint": "f", "method": 1}',
     ],
-)
+)  # fmt: skip
 def test_corrupted_cache_is_measured_again(cache, instant, content):
     first = measure.measure("cpu", threads=2)
     path = cache / f"cpu-{first.fingerprint}.json"

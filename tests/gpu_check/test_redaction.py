@@ -44,26 +44,12 @@ def redaction():
 @pytest.mark.parametrize(
     "secret",
     [
-        "falcon-7.example.org",
-        "wendeline",
-        "/srv/people/wendeline",
-        "0123456789abcdef",
-        "hf_abcdefghijklmnopqrst",
-        "ghp_abcdefghij0123456789",
-        "github_pat_11ABCDEFG0123456789",
-        "AKIAIOSFODNN7EXAMPLE",
-        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc",
-        "sk-proj-abcdefgh12345678",
-        "10.11.12.13",
-        "fe80::42:acff:fe11:2",
-        "2001:db8::1",
-        "02:42:ac:11:00:02",
-        "someone@example.com",
-        "GPU-2f1c9a34-aaaa-bbbb-cccc-0123456789ab",
-        "/home/bertram",
-        "/Users/bertram",
+        "falcon-7.example.org", "wendeline", "/srv/people/wendeline", "0123456789abcdef", "hf_abcdefghijklmnopqrst",
+        "ghp_abcdefghij0123456789", "github_pat_11ABCDEFG0123456789", "AKIAIOSFODNN7EXAMPLE",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc", "sk-proj-abcdefgh12345678", "10.11.12.13", "fe80::42:acff:fe11:2", "2001:db8::1",
+        "02:42:ac:11:00:02", "someone@example.com", "GPU-2f1c9a34-aaaa-bbbb-cccc-0123456789ab", "/home/bertram", "/Users/bertram",
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("around", ["{}", "at {}: done", "see {}/file.py, line 3", '{{"name": "{}"}}', "<b>{}</b>", "addr={}"])
 def test_names_addresses_and_tokens_are_removed(redaction, secret, around):
     text = around.format(secret)

@@ -205,12 +205,8 @@ def test_a_path_is_no_range():
 
 def test_every_suggestion_is_in_the_space_and_has_the_parameter_that_gave_it():
     lists = {
-        "batch_size": "8..128",
-        "precision": "fp32,bf16",
-        "channels_last": "off,on",
-        "threads": "1..12",
-        "learning_rate": "1e-4..1",
-    }
+        "batch_size": "8..128", "precision": "fp32,bf16", "channels_last": "off,on", "threads": "1..12", "learning_rate": "1e-4..1",
+    }  # fmt: skip
     space = read_space(["a", "b"], lists, "train")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
