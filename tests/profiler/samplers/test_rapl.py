@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rooflines.errors import DeviceError
-from rooflines.profiler.samplers.rapl import RaplSampler, other_counters, package_counters
+from rooflines.profiler.samplers.rapl import RaplSampler
 from rooflines.profiler.samplers.update_time import step, watch
 
 RANGE_UJ = 262143328850  # 2**32 - 1 times 61 035 nJ
@@ -75,6 +75,8 @@ def clock(monkeypatch):
 
 def readings(powercap, clock, energies_uj):
     """A sampler's readings of a package whose counter stands there, a second apart; the first counter value is that at its start."""
+    powercap = Powercap(powercap.directory / f"{len(list(powercap.directory.iterdir()))}")
+    powercap.directory.mkdir()
     powercap.add("intel-rapl:0", "package-0", energy_uj=energies_uj[0], range_uj=9_999_999)
     sampler = RaplSampler(powercap.directory)
     for energy_uj in energies_uj[1:]:
@@ -102,39 +104,32 @@ def test_falls_that_are_believed(powercap, clock):
     # A range of ten joules, and 0.1 W so far: two joules in a second are believed, and no more.
     before = [8_900_000, 8_900_000, 9_000_000]
     assert list(readings(powercap, clock, [*before, 1_000_000]))[-1].power_w == pytest.approx(2.0)
-    powercap = Powercap(powercap.directory / "other")
-    powercap.directory.mkdir()
-    with pytest.raises(DeviceError, match="was reset"):
-        list(readings(powercap, clock, [*before, 1_010_000]))
     # A fall before any power is known is not believed.
-    with pytest.raises(DeviceError, match="was reset"):
-        list(readings(powercap, clock, [9_000_000, 500_000]))
+    for counted in ([*before, 1_010_000], [9_000_000, 500_000]):
+        with pytest.raises(DeviceError, match="was reset"):
+            list(readings(powercap, clock, counted))
 
 
-def test_packages_parts_and_boards(powercap):
-    # A laptop has parts in the package and the package in the board.
-    powercap.add("intel-rapl:0", "package-0")
-    for number, part in enumerate(("core", "uncore", "dram")):
-        powercap.add(f"intel-rapl:0:{number}", part)
-    powercap.add("intel-rapl:1", "psys")
-    powercap.add("intel-rapl-mmio:0", "package-0")  # the same package through another door
+# The same package through another door is "intel-rapl-mmio".
+LAPTOP = {"0": "package-0", "0:0": "core", "0:1": "uncore", "0:2": "dram", "1": "psys"}
+
+
+@pytest.mark.parametrize(
+    ("zones", "expected"),
+    [
+        (LAPTOP, {"host": 1.0, "dram": 1.0, "psys": 1.0}),
+        ({"0": "package-0", "0:0": "core"}, {"host": 1.0}),  # AMD
+        ({"0": "package-0-die-0", "1": "package-0-die-1", "2": "psys", "3": "psys"}, {"host": 2.0, "psys0": 1.0, "psys1": 1.0}),
+    ],
+)
+def test_packages_parts_and_boards(powercap, zones, expected):
+    powercap.add("intel-rapl-mmio:0", "package-0")
+    for zone, name in zones.items():
+        powercap.add(f"intel-rapl:{zone}", name)
     sampler = RaplSampler(powercap.directory)
-    for zone in ("intel-rapl:0", "intel-rapl:0:0", "intel-rapl:0:1", "intel-rapl:0:2", "intel-rapl:1", "intel-rapl-mmio:0"):
-        powercap.set(zone, 1_000_000)
-    assert energies(sampler) == {"host": 1.0, "dram": 1.0, "psys": 1.0}
-    # Amd shows its package under the same names.
-    powercap.add("intel-rapl:0", "package-0")
-    powercap.add("intel-rapl:0:0", "core")
-    assert [counter.parent.name for counter in package_counters(powercap.directory)] == ["intel-rapl:0"]
-    assert other_counters(powercap.directory) == {}
-    # Dies are packages and boards are told apart.
-    for die in (0, 1):
-        powercap.add(f"intel-rapl:{die}", f"package-0-die-{die}")
-        powercap.add(f"intel-rapl:{2 + die}", "psys")
-    sampler = RaplSampler(powercap.directory)
-    powercap.set("intel-rapl:0", 1_000_000)
-    powercap.set("intel-rapl:1", 2_000_000)
-    assert energies(sampler) == {"host": 3.0, "psys0": 0.0, "psys1": 0.0}
+    for path in powercap.directory.iterdir():
+        powercap.set(path.name, 1_000_000)
+    assert energies(sampler) == expected
 
 
 def test_no_counters_are_said_to_be_absent(tmp_path):
