@@ -88,7 +88,9 @@ def test_what_a_gpu_tells_of_itself(gpu):
     state = GpuState("1-2")
     assert state.read() == Conditions()
     assert busy(state) == ""
-    # Gpu that nvml does not know.
+
+
+def test_gpu_that_nvml_does_not_know(gpu):
     gpu["nvmlDeviceGetHandleByUUID"] = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
     with pytest.raises(DeviceError, match="GPU '1-2' not found by NVML"):
         GpuState("1-2")

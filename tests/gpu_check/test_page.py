@@ -1,10 +1,7 @@
 """The page of a GPU check, from a record as an H200 might leave it."""
 
-import io
-
 import msgspec
 import pytest
-from rich.console import Console
 
 from rooflines.device_specs.compare import References, compare
 from rooflines.device_specs.records import Ceiling, Ceilings, Conditions, Source
@@ -12,8 +9,9 @@ from rooflines.gpu_check.page import page
 from rooflines.gpu_check.records import Check, Device, Findings, GpuCheck, LeftOut, Part, Target
 from rooflines.pipeline.ceilings import sheet_of
 from rooflines.profiler.records import Environment
-from rooflines.reports.render import html, terminal
+from rooflines.reports.render import html
 from rooflines.serial import to_plain
+from tests.printing import in_terminal
 
 H200 = Environment(rooflines="0.1", device="cuda:0", device_name="NVIDIA H200", device_units=132, device_memory_bytes=150_000_000_000,
                    driver="570.124.06", torch="2.14.1+cu130")  # fmt: skip
@@ -52,9 +50,7 @@ def record():
 
 
 def printed(record):
-    console = Console(file=io.StringIO(), width=140, color_system=None)
-    terminal.print_page(page(record), console)
-    return console.file.getvalue()
+    return in_terminal(page(record), 140, color_system=None)
 
 
 def test_verdict_and_terminal(record):

@@ -76,7 +76,7 @@ def test_lists_of_cpus(text, numbers):
 
 def sysfs(root, lists):
     for number, text in lists.items():
-        (root / f"node{number}").mkdir()
+        (root / f"node{number}").mkdir(parents=True)
         (root / f"node{number}" / "cpulist").write_text(text)
     return root
 
@@ -90,7 +90,7 @@ def test_nodes_hold_only_usable_cpus_and_without_nodes_all_are_one(tmp_path):
     # Without nodes all cpus are one.
     assert nodes((0, 1), tmp_path / "missing") == ((0, 1),)
     # a list that leaves a CPU out is not believed
-    assert nodes((0, 9), sysfs(tmp_path, {0: "0-3"})) == ((0, 9),)
+    assert nodes((0, 9), sysfs(tmp_path / "other", {0: "0-3"})) == ((0, 9),)
 
 
 def test_threads_are_bound_to_cpus_and_nodes():

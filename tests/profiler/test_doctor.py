@@ -1,20 +1,18 @@
 """The doctor: on this machine as it is, and what it says of machines that we can describe but do not have."""
 
-import io
 import platform
 import sys
 
 import pynvml
 import pytest
 import torch
-from rich.console import Console
 
 from rooflines.device_specs import detect
 from rooflines.device_specs.history import History, Session, add_session
 from rooflines.profiler import doctor
 from rooflines.profiler.doctor import Check, Driver, examine, why_no_cuda
-from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views.doctor import page
+from tests.printing import in_terminal
 
 OLD_DRIVER = Driver(version="535.183.01", cuda=(12, 2), gpus={0: "NVIDIA A100"})
 NEW_DRIVER = Driver(version="580.65.06", cuda=(13, 0), gpus={0: "NVIDIA H200"})
@@ -23,10 +21,8 @@ NO_DRIVER = Driver(problem="NVML is not available (NVML Shared Library Not Found
 linux_only = pytest.mark.skipif(platform.system() != "Linux", reason="reads what the Linux kernel shows")
 
 
-def printed(checks, width=80):
-    output = io.StringIO()
-    print_page(page(checks), Console(file=output, width=width))
-    return output.getvalue()
+def printed(checks):
+    return in_terminal(page(checks))
 
 
 @pytest.fixture(autouse=True)

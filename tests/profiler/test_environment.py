@@ -101,12 +101,13 @@ def test_the_commit_of_a_directory(repository):
     assert git_commit() == git("rev-parse", "--short", "HEAD") + "-dirty"
 
 
-def test_no_commit_outside_a_repository_or_without_git(tmp_path, monkeypatch, repository):
-    # Outside a repository there is no commit.
+def test_outside_a_repository_there_is_no_commit(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert git_commit() is None
-    # Without git there is no commit.
+
+
+def test_without_git_there_is_no_commit(repository, monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert git_commit() is None
 

@@ -42,12 +42,13 @@ def test_what_is_saved_loads_again_and_what_nobody_measured_is_absent(tmp_path):
     assert loaded.samples == SAMPLES
     assert loaded.trace_path == tmp_path / "resnet50.pt.trace.json.gz"
     # What nobody measured is absent from the file.
-    save(tmp_path, FACTS)
-    plain = json.loads((tmp_path / "run.json").read_text())
+    (tmp_path / "other").mkdir()
+    save(tmp_path / "other", FACTS)
+    plain = json.loads((tmp_path / "other" / "run.json").read_text())
     assert plain["schema"] == RUN_SCHEMA
     assert "driver" not in plain["environment"]
     assert "error" not in plain
-    assert load(tmp_path).samples == ()
+    assert load(tmp_path / "other").samples == ()
 
 
 def test_runs_that_began_or_were_killed(tmp_path):

@@ -1,6 +1,5 @@
 """The pages of the studies of networks: what the page, the pictures and the terminal show."""
 
-import io
 import math
 import re
 from html.parser import HTMLParser
@@ -8,7 +7,6 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from rich.console import Console
 
 from rooflines.errors import RooflinesError
 from rooflines.reports.charts.curves import Beam, Beams, Curves, Series
@@ -17,7 +15,6 @@ from rooflines.reports.charts.paper import draw
 from rooflines.reports.document import texts
 from rooflines.reports.render import html
 from rooflines.reports.render.figures import write_figures
-from rooflines.reports.render.terminal import print_page
 from rooflines.serial import read_json
 from rooflines.studies import networks
 from rooflines.studies.backends import page as backends_page
@@ -31,6 +28,7 @@ from rooflines.studies.study import Missing, StudyOptions, find_study, study_poi
 from rooflines.sweeps.process import messages
 from rooflines.sweeps.records import Job, Result
 from rooflines.sweeps.worker import Advance, Failed, Found, Stage
+from tests.printing import in_terminal
 from tests.studies.samples import CEILINGS, MEMORY, SIZES, library_result, operator, result, study, through_loader
 
 
@@ -73,28 +71,22 @@ class TestPage:
 
     def test_data_is_labelled_on_the_page_and_in_the_terminal(self, page, text):
         assert "synthetic images of MNIST&#39;s size" in text
-        assert "synthetic images of MNIST's size" in " ".join(printed(page).split())
+        assert "synthetic images of MNIST's size" in " ".join(in_terminal(page).split())
 
     def test_eighty_columns_are_enough(self, page):
-        assert max(map(len, printed(page).splitlines())) <= 80
+        assert max(map(len, in_terminal(page).splitlines())) <= 80
 
     def test_what_did_not_run_is_said(self, page, text):
         (facts,) = next(section for section in page.sections if section.name == "missing").blocks
         ((_, reason),) = facts.rows
         assert reason in text
-        assert " ".join(reason.split()) in " ".join(printed(page).split())
+        assert " ".join(reason.split()) in " ".join(in_terminal(page).split())
 
     def test_figures_are_written_as_vectors_and_pixels(self, page, tmp_path):
         written = write_figures(page, tmp_path / "figures")
         assert len(written) == 2 * len(page.figures())
         assert all(path.stat().st_size > 1000 for path in written)
         assert len({figure.name for figure in page.figures()}) == len(page.figures())
-
-
-def printed(page, **options):
-    file = io.StringIO()
-    print_page(page, Console(file=file, width=80, **options))
-    return file.getvalue()
 
 
 def test_the_papers_values_stand_beside_ours(tmp_path):
@@ -176,7 +168,7 @@ def test_text_from_outside_is_escaped(tmp_path):
 def test_a_study_without_results_still_has_a_page(tmp_path, name):
     _, page = study(tmp_path, name=name)
     assert "Nothing was measured." in html.render(page)
-    assert "Nothing was measured." in printed(page)
+    assert "Nothing was measured." in in_terminal(page)
 
 
 def test_names_and_values_lie_inside_the_picture():

@@ -1,19 +1,16 @@
 """What a sweep shows: knees, what fits, the Pareto front, and a page of it all."""
 
-import io
-
 import pytest
 from msgspec.structs import replace
-from rich.console import Console
 
 from rooflines.reports.charts.curves import Choices, Curves
 from rooflines.reports.charts.paper import draw
 from rooflines.reports.render.html import render
-from rooflines.reports.render.terminal import print_page
 from rooflines.sweeps.page import page
 from rooflines.sweeps.records import Estimate, Point, Row, Sweep
 from rooflines.sweeps.results import Curve, axis_of, curves, fit, knee, pareto
 from rooflines.sweeps.sweep import write_hyperparameters, write_table
+from tests.printing import in_terminal
 
 
 def row(model, size, rate=None, memory=None, reason=None, **options):
@@ -106,9 +103,7 @@ def test_points_that_have_not_run_are_said(done):
 
 
 def printed(rows, width):
-    file = io.StringIO()
-    print_page(page(Sweep(name="s", repeats=1, points=tuple(one.point for one in rows)), rows), Console(file=file, width=width))
-    return " ".join(file.getvalue().split())
+    return " ".join(in_terminal(page(Sweep(name="s", repeats=1, points=tuple(one.point for one in rows)), rows), width).split())
 
 
 def test_a_column_is_explained_where_it_is_shown():

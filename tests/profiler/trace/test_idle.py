@@ -71,10 +71,10 @@ def test_which_calls_wait_for_the_device(name, waits):
 def test_copies_and_graphs_wait():
     # The copy of rocm on a stream returns when it is done.
     found = read_trace(DATA / "toy_mi250_training.json.gz")
-    launch = own(count_calls(tree(found))).calls.launch
-    copies = [i for i, by in enumerate(launch) if by >= 0 and found.names[found.host.name[by]] == "hipMemcpyWithStream"]
+    launched_by = own(count_calls(tree(found))).calls.launch
+    copies = [i for i, by in enumerate(launched_by) if by >= 0 and found.names[found.host.name[by]] == "hipMemcpyWithStream"]
     assert len(copies) == 2
-    assert all(found.host.end_ns[launch[i]] > found.device.end_ns[i] for i in copies)
+    assert all(found.host.end_ns[launched_by[i]] > found.device.end_ns[i] for i in copies)
     # A graph that had been launched waits or lacks kernels.
     graph = launch(20, 5, 2) | {"name": "cudaGraphLaunch"}
     kernels = kernel("b", 5_000, 10, 2), kernel("c", 9_010, 10, 2)

@@ -1,23 +1,19 @@
 """The terminal report: what it says, that it fits its width, and that names cannot change how it looks."""
 
-import io
 import re
 
 import pytest
 from msgspec.structs import replace
-from rich.console import Console
 
-from rooflines.reports.render import terminal
 from rooflines.reports.views import run as view
 from rooflines.reports.words import sentences
 from rooflines.roofline.analysis import Analysis, Coverage, Unmodelled
 from tests import samples
+from tests.printing import in_terminal
 
 
 def shown(analysis: Analysis, width: int = 80, **console: object) -> str:
-    file = io.StringIO()
-    terminal.print_page(view.page(analysis), Console(file=file, width=width, **console))
-    return file.getvalue()
+    return in_terminal(view.page(analysis), width, **console)
 
 
 def flat(text: str) -> str:
@@ -104,11 +100,7 @@ def test_consoles_without_colour_or_unicode():
     assert "\x1b" in shown(samples.analysis(), force_terminal=True, color_system="standard")
     assert "\x1b" not in shown(named("evil\x1b[31m\x07\rname"))
     # A console without unicode gets ascii.
-    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    terminal.print_page(view.page(named("算子")), Console(file=file, width=80))
-    file.flush()
-    text = file.buffer.getvalue().decode("ascii")
-    assert "# compute 66 %" in text
+    assert "# compute 66 %" in shown(named("算子"), encoding="ascii")
 
 
 @pytest.mark.parametrize("name", ["[red]x[/red]", "[/]", "<script>", "#let x", "=cmd()", "$x$", "[link=http://a]b[/link]"])

@@ -6,14 +6,13 @@ from xml.etree import ElementTree as xml
 
 import msgspec
 import pytest
-from rich.console import Console
 
 from rooflines.reports.document import Bar
 from rooflines.reports.render import html
-from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views.comparison import comparison_csv, junit, page
 from rooflines.roofline.analysis import Unmodelled
 from rooflines.roofline.comparison.compare import compare
+from tests.printing import in_terminal
 from tests.roofline.comparison.steps import with_steps
 from tests.samples import analysis as sample
 
@@ -35,11 +34,7 @@ def changed(name="aten::roll"):
 
 
 def shown(comparison, width=80, by="operator", top=5, encoding="utf-8"):
-    raw = io.BytesIO()
-    file = io.TextIOWrapper(raw, encoding=encoding)
-    print_page(page([comparison], by, top), Console(file=file, width=width, color_system=None, legacy_windows=False))
-    file.flush()
-    return raw.getvalue().decode(encoding)
+    return in_terminal(page([comparison], by, top), width, encoding, color_system=None)
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

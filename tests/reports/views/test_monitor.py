@@ -1,24 +1,22 @@
 """A monitored program in a terminal, as a page and in TensorBoard: on machines that tests do not have, and where little is known."""
 
-import io
 import re
 from pathlib import Path
 
 import msgspec
 import pytest
-from rich.console import Console
 
 from rooflines.profiler.monitor.command import Ending
 from rooflines.profiler.monitor.monitored import Monitored, MonitorFile, PythonMemory, PythonSite, program_name, since
 from rooflines.profiler.records import Environment
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.reports.render import html, tensorboard
-from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views import measured
 from rooflines.reports.views.monitor import headline, host_rows, title
 from rooflines.reports.views.monitor import page as page_of
 from rooflines.reports.views.monitor import timeline as timeline_of
 from rooflines.roofline.usage.device_usage import analyze_monitored
+from tests.printing import in_terminal
 from tests.usage_samples import BEGAN_NS, COUNTERS, gpu_samples, host_samples, machine_samples
 
 SECOND_NS = 1_000_000_000
@@ -47,9 +45,7 @@ def analysis(samples=(), **changes):
 
 
 def printed(found, width=80):
-    console = Console(width=width, file=io.StringIO(), color_system=None)
-    print_page(page_of(found), console)
-    return console.file.getvalue()
+    return in_terminal(page_of(found), width, color_system=None)
 
 
 def test_the_table_on_a_machine_with_two_gpus():

@@ -1,15 +1,13 @@
 """The tables of operators: what has no count and how to add a formula, and the marks of what was inferred."""
 
-import io
 import re
 
 from msgspec.structs import replace
-from rich.console import Console
 
 import rooflines
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.reports.document import Paragraph, Table
-from rooflines.reports.render import html, terminal
+from rooflines.reports.render import html
 from rooflines.reports.views import operators, run
 from rooflines.reports.views import run as view
 from rooflines.reports.views.operators import operator_table
@@ -18,6 +16,7 @@ from rooflines.roofline.analysis import Unmodelled
 from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.plugins import load_file
 from tests import samples
+from tests.printing import in_terminal
 
 
 def without_count(*missing):
@@ -84,10 +83,7 @@ def test_the_list_of_operators_without_a_formula():
     assert table_of(section_of(one("lib::a", step_s / 10))).show == "always"
     assert table_of(section_of(one("lib::a", step_s / 1000))).show == "full"
     # The lines fit into 80 columns.
-    file = io.StringIO()
-    step_s = samples.analysis().timeline.span_s
-    terminal.print_page(run.page(without_count(one("vllm::unified_attention", step_s / 2))), Console(file=file, width=80))
-    text = file.getvalue()
+    text = in_terminal(run.page(without_count(one("vllm::unified_attention", step_s / 2))))
     assert '@formula("vllm::unified_attention", category="other")\n' in text
     assert "def work(op): return Work(other_flops=..., bytes_read=..., bytes_written=...)\n" in text
     # A formula that returns no numbers is named as the reason.
@@ -109,9 +105,7 @@ def marked():
 
 
 def printed(analysis):
-    file = io.StringIO()
-    terminal.print_page(view.page(analysis), Console(file=file, width=100))
-    return " ".join(file.getvalue().split())
+    return " ".join(in_terminal(view.page(analysis), 100).split())
 
 
 def test_an_assumption_is_marked_in_every_report():

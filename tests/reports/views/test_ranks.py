@@ -7,12 +7,11 @@ from html.parser import HTMLParser
 
 import msgspec
 import pytest
-from rich.console import Console
 
 from rooflines.reports.render.html import render
-from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views.ranks import bars, collectives_csv, page, ranks_csv
 from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, Spread, Straggler, UnmatchedRow, Waiting
+from tests.printing import in_terminal
 
 SCRIPT = "<script>alert(1)</script>"
 
@@ -51,10 +50,8 @@ def sample(count=2, group="0", **more):
     )  # fmt: skip
 
 
-def printed(analysis, width=80, **options):
-    out = io.StringIO()
-    print_page(page(analysis), Console(file=out, width=width, **options))
-    return out.getvalue()
+def printed(analysis, **options):
+    return in_terminal(page(analysis), **options)
 
 
 def test_who_is_late():
@@ -106,9 +103,7 @@ def test_a_name_cannot_steer_the_terminal_and_ascii_is_enough():
     text = printed(sample(group="\x1b[2J\x07x"))
     assert "\x1b" not in text
     assert "\x07" not in text
-    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    print_page(page(sample(group="μ")), Console(file=out, width=80))
-    out.flush()
+    assert printed(sample(group="μ"), encoding="ascii")
 
 
 class Tags(HTMLParser):

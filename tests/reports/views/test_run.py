@@ -1,20 +1,18 @@
 """The time of a step by part, in every report: the table, and how the timed pass stands beside the traced one."""
 
-import io
 from html import unescape
 
 import pytest
 from msgspec.structs import replace
-from rich.console import Console
 
 from rooflines.reports.charts.palette import BOUNDS
 from rooflines.reports.document import value_of
 from rooflines.reports.render.html import render
-from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views import run as view
 from rooflines.reports.views.run import division_rows, division_title, input_sentences
 from rooflines.reports.words.sentences import device_sentences
 from rooflines.roofline.analysis import PARTS, Input, Rate, StepDivision
+from tests.printing import in_terminal
 from tests.samples import analysis as sample
 
 DEVICE = StepDivision(
@@ -31,9 +29,7 @@ WAITING = replace(
 
 
 def shown(analysis):
-    file = io.StringIO()
-    print_page(view.page(analysis), Console(file=file, width=100))
-    return file.getvalue()
+    return in_terminal(view.page(analysis), 100)
 
 
 def test_rows_stand_in_the_order_of_a_step_with_their_shares():
@@ -101,10 +97,7 @@ def test_without_a_division_and_in_ascii():
     assert division_title(sample()) not in render(view.page(sample()))
     assert view.division_table(sample()) is None
     # A console of ascii can show it.
-    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    print_page(view.page(replace(WAITING, division=DEVICE)), Console(file=file, width=80))
-    file.flush()
-    text = file.buffer.getvalue().decode("ascii")
+    text = in_terminal(view.page(replace(WAITING, division=DEVICE)), encoding="ascii")
     assert "% input 50 %" in text
     assert "50.0  data loading" in text
 

@@ -1,25 +1,23 @@
 """What the devices did, in every report: sentences, table, timeline, PDF, CSV, and nothing where nothing was sampled."""
 
 import csv
-import io
 from xml.etree import ElementTree
 
 import msgspec
 import pytest
 from pypdf import PdfReader
-from rich.console import Console
 
 from rooflines.pipeline.reporting import report_run
 from rooflines.profiler.samplers.fields import COLUMNS, DeviceSample, Field
 from rooflines.reports.charts.paper import as_svg, draw
 from rooflines.reports.render import html, pdf
-from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views import run as view
 from rooflines.reports.views.timeline import timeline_caption, usage_timeline
 from rooflines.reports.views.usage import missing_usage, usage_remarks, usage_table, write_samples_csv
 from rooflines.reports.words.sentences import saving
 from rooflines.roofline.usage.device_usage import Window, usage, usage_of
 from tests import samples
+from tests.printing import in_terminal
 from tests.reports import variants
 from tests.usage_samples import BEGAN_NS, STEP_S, gpu_samples, host_samples, machine_analysis, machine_samples, run_of
 
@@ -34,9 +32,7 @@ def with_usage(found):
 
 
 def terminal_text(analysis, width=120):
-    console = Console(width=width, file=io.StringIO(), color_system=None)
-    print_page(view.page(analysis), console)
-    return console.file.getvalue()
+    return in_terminal(view.page(analysis), width, color_system=None)
 
 
 def test_sentences_say_joules_with_their_error_and_how_they_were_got(machine):

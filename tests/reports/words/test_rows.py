@@ -1,22 +1,20 @@
 """Rows of operator tables: repeated layers fold, operators without a count are rows, and sums are those of the analysis."""
 
-import io
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from rich.console import Console
 
 import rooflines
 from rooflines.reports.document import Paragraph
 from rooflines.reports.render import markdown, pdf
-from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views import run as view
 from rooflines.reports.views.operators import operator_table
 from rooflines.reports.words.rows import dominant_kernel, flagged_rows, module_text, table_order, table_rows, table_title
 from rooflines.reports.words.sentences import flag_sentence
 from rooflines.reports.words.text import operator_name, shorten_path
 from rooflines.roofline.analysis import Coverage, Kernel, OperatorRow
+from tests.printing import in_terminal
 from tests.reports import variants
 from tests.samples import analysis as sample
 
@@ -35,9 +33,7 @@ def rows_of(*rows: OperatorRow):
 
 
 def shown(analysis, width=80):
-    file = io.StringIO()
-    print_page(view.page(analysis), Console(file=file, width=width))
-    return file.getvalue()
+    return in_terminal(view.page(analysis), width)
 
 
 @pytest.mark.parametrize(
