@@ -19,6 +19,7 @@ from rooflines.profiler.samplers.process import SamplerProcess
 from rooflines.reports import formats
 from rooflines.reports.views import run as view
 from rooflines.roofline.findings import find
+from tests.printing import curves
 from tests.processes import wait_until
 from tests.samples import analysis as sample
 
@@ -84,14 +85,6 @@ def waits_for(key, times):
     )
 
 
-def tags(directory):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    accumulator = EventAccumulator(str(directory))
-    accumulator.Reload()
-    return accumulator.Tags()["scalars"]
-
-
 def test_the_fields_of_the_documented_sampler_are_in_every_report(tmp_path, monkeypatch):
     install(tmp_path, documented("A sampler"), monkeypatch)
     out = tmp_path / "out"
@@ -104,7 +97,7 @@ def test_the_fields_of_the_documented_sampler_are_in_every_report(tmp_path, monk
         read = [value for value in table[key].to_pylist() if value is not None]
         assert len(read) > 3
         assert key in (out / "samples.csv").read_text().partition("\n")[0]
-        assert f"host/{key}" in tags(out)
+        assert f"host/{key}" in curves(out).Tags()["scalars"]
 
     usage = json.loads((out / "analysis.json").read_text())["usage"]
     (host,) = (one for one in usage["devices"] if one["device"] == "host")

@@ -48,9 +48,6 @@ def test_the_extra_is_that_of_torch_and_else_of_the_driver(torch_cuda, driver_cu
     assert cuda_extra(torch_cuda, driver_cuda) == extra
 
 
-# --- make
-
-
 def installs(tmp_path, header, *targets):
     """The arguments of ``pip install`` for ``targets`` in a fresh checkout whose ``nvidia-smi`` prints ``header``; asked how often."""
     calls = tmp_path / "calls"
@@ -95,9 +92,6 @@ def test_another_extra_is_installed_over_the_one_that_is_there(tmp_path):
 def test_make_test_compiles_kernels_where_that_does_not_replace_torch(tmp_path, header, tools):
     (_, install), _ = installs(tmp_path, header, "test")
     assert install.endswith(f'-e ".[{tools}]"')
-
-
-# --- pip
 
 
 def dry_run(*requirements):

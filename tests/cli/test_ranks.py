@@ -112,9 +112,6 @@ def test_traces_behind_urls():
         memory.rm("/several", recursive=True)
 
 
-# --- processes -------------------------------------------------------------------------------------------------------------------
-
-
 def test_processes_say_what_one_says(place):
     traces = ["job/rank0.json.gz", "job/rank7.json.gz"]
     assert pipeline.analyze_ranks(traces, jobs=2) == pipeline.analyze_ranks(traces, jobs=1)

@@ -307,14 +307,7 @@ def test_age():
     ],
 )
 def test_derived_fp32_is_multiprocessors_times_rate_times_clock_where_that_is_exact(change, values):
-    gpu = {
-        "name": "NVIDIA H200",
-        "index": 0,
-        "compute_capability": (9, 0),
-        "multiprocessors": 132,
-        "memory_bytes": 1,
-        "sm_clock_hz": 1.98e9,
-    }
+    gpu = detect.Gpu(name="NVIDIA H200", index=0, compute_capability=(9, 0), multiprocessors=132, memory_bytes=1, sm_clock_hz=1.98e9)
     plan = Plan(1.0, lambda _: None)
     derived_fp32(plan, msgspec.structs.replace(gpu, **change))
     found = best_of([plan.session(full=False, seconds=1.0)]) if plan.series else ()

@@ -105,9 +105,6 @@ def test_the_outcome_of_a_part():
     assert outcome() == ("left out", "it measured nothing")
 
 
-# --- the device --------------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "units", "driver_hz", "expected"),
     [

@@ -87,9 +87,6 @@ def test_a_recorded_run_obeys_the_laws_of_every_run_and_breaks_those_that_do_not
     assert "ceilings" not in record
 
 
-# --- recorded runs
-
-
 RUNS = Path(__file__).parents[1] / "data" / "gpu_runs"
 DEVICE = read_json(RUNS / "device.json", Device)
 CASES = {file_stem(case.name): case for case in cases(DEVICE, ("0",))}
@@ -113,9 +110,6 @@ def test_a_replayed_graph_is_not_told_to_record_the_host():
     analysis = analyze(RUNS / "resnet50-inference-in-a-CUDA-graph")
     assert "Bound unknown: 100 % of the step is in CUDA or HIP graphs without a capture trace" in analysis.verdict
     assert "ProfilerActivity.CPU" not in analysis.verdict
-
-
-# --- energy
 
 
 @pytest.mark.slow

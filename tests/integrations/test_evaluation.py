@@ -11,13 +11,11 @@ TRAINING_STEP = {"aten::addmm": FORWARD, "aten::mm": BACKWARD}
 
 EVALUATES = """
 model = mlp()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+optimizer = sgd(model)
 
 def train():
     model.train()
-    optimizer.zero_grad()
-    loss(model).backward()
-    optimizer.step()
+    update(optimizer, loss(model))
 
 @torch.no_grad()
 def test(calls):

@@ -39,9 +39,7 @@ LOOPS = {
         model = Network()
         optimizer = torch.optim.AdamW(model.parameters())
         for _ in range(100):
-            optimizer.zero_grad()
-            loss(model).backward()
-            optimizer.step()
+            update(optimizer, loss(model))
         """,
         100,
         {"aten::mm": 2 * BACKWARD + 1},  # the second half also needs the gradient of its input
@@ -49,7 +47,7 @@ LOOPS = {
     "gradients of four batches are accumulated": (
         """
         model = mlp()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer = sgd(model)
         for i in range(400):
             loss(model).backward()
             if i % 4 == 3:
@@ -65,12 +63,8 @@ LOOPS = {
         optimize_g, optimize_d = torch.optim.Adam(generator.parameters()), torch.optim.Adam(discriminator.parameters())
         for _ in range(100):
             fake = generator(torch.randn(4, 8))
-            optimize_d.zero_grad()
-            (discriminator(torch.randn(4, 8)).mean() - discriminator(fake.detach()).mean()).backward()
-            optimize_d.step()
-            optimize_g.zero_grad()
-            discriminator(fake).mean().backward()
-            optimize_g.step()
+            update(optimize_d, discriminator(torch.randn(4, 8)).mean() - discriminator(fake.detach()).mean())
+            update(optimize_g, discriminator(fake).mean())
         """,
         100,
         {"aten::addmm": 4 * FORWARD, "aten::mm": 4 * BACKWARD + 1},
@@ -80,13 +74,9 @@ LOOPS = {
         generator, critic = mlp(8), mlp(1)
         optimize_g, optimize_c = torch.optim.RMSprop(generator.parameters()), torch.optim.RMSprop(critic.parameters())
         for i in range(500):
-            optimize_c.zero_grad()
-            (loss(critic) - critic(generator(torch.randn(4, 8)).detach()).mean()).backward()
-            optimize_c.step()
+            update(optimize_c, loss(critic) - critic(generator(torch.randn(4, 8)).detach()).mean())
             if i % 5 == 4:
-                optimize_g.zero_grad()
-                critic(generator(torch.randn(4, 8))).mean().backward()
-                optimize_g.step()
+                update(optimize_g, critic(generator(torch.randn(4, 8))).mean())
         """,
         100,
         {"aten::addmm": 5 * 3 * FORWARD + 2 * FORWARD, "aten::mm": 5 * 2 * BACKWARD + 2 * BACKWARD + 1},
@@ -95,13 +85,11 @@ LOOPS = {
         """
         from torch.utils.data import DataLoader, TensorDataset
         model = mlp()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer = sgd(model)
         loader = DataLoader(TensorDataset(torch.randn(24, 8)), batch_size=4)
         for epoch in range(20):
             for (inputs,) in loader:
-                optimizer.zero_grad()
-                model(inputs).square().mean().backward()
-                optimizer.step()
+                update(optimizer, model(inputs).square().mean())
         """,
         120,
         {"aten::addmm": FORWARD, "aten::mm": BACKWARD},
@@ -110,13 +98,11 @@ LOOPS = {
         """
         from torch.utils.data import DataLoader, TensorDataset
         model = mlp()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer = sgd(model)
         loader = DataLoader(TensorDataset(torch.randn(200, 8)), batch_size=4, num_workers=2)
         for epoch in range(2):
             for (inputs,) in loader:
-                optimizer.zero_grad()
-                model(inputs).square().mean().backward()
-                optimizer.step()
+                update(optimizer, model(inputs).square().mean())
         """,
         100,
         {"aten::addmm": FORWARD, "aten::mm": BACKWARD},
@@ -127,12 +113,10 @@ LOOPS = {
             for _ in range(25):
                 yield torch.randn(4, 8)
         model = mlp()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer = sgd(model)
         for epoch in range(4):
             for inputs in batches():
-                optimizer.zero_grad()
-                model(inputs).square().mean().backward()
-                optimizer.step()
+                update(optimizer, model(inputs).square().mean())
         """,
         100,
         {"aten::addmm": FORWARD, "aten::mm": BACKWARD},
@@ -141,11 +125,9 @@ LOOPS = {
         """
         for outputs in (1, 3, 5):
             model = mlp(outputs)
-            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            optimizer = sgd(model)
             for _ in range(100):
-                optimizer.zero_grad()
-                loss(model).backward()
-                optimizer.step()
+                update(optimizer, loss(model))
         """,
         100,
         {"aten::addmm": FORWARD, "aten::mm": BACKWARD},
@@ -196,11 +178,9 @@ def test_slow_data_gives_advice_on_data_loading(profile_here):
                 time.sleep(0.005)
                 return torch.randn(8)
         model = mlp()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer = sgd(model)
         for inputs in DataLoader(Slow(), batch_size=4):
-            optimizer.zero_grad()
-            model(inputs).square().mean().backward()
-            optimizer.step()
+            update(optimizer, model(inputs).square().mean())
         """)
     )
     analysis = check_report(run, 16)

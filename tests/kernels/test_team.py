@@ -61,8 +61,6 @@ def test_jobs_that_fail_or_are_too_few():
         team.run([lambda: None])
 
 
-# --- where the threads are put
-
 TWO_SOCKETS = ((0, 1, 4, 5), (2, 3, 6, 7))
 
 

@@ -123,9 +123,6 @@ def test_fusion_moves_less(pair, make, mode):
         assert compiled.totals.bytes < eager.totals.bytes
 
 
-# --- code of the user's own ----------------------------------------------------------------------------------------------------------
-
-
 class Broken(nn.Module):
     """Two graphs with the user's Python between them."""
 

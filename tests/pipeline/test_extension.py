@@ -88,8 +88,6 @@ def test_declared_work_is_counted_and_what_it_calls_is_part_of_it():
     assert sorted(counted.to_dataframe()["name"]) == ["aten::mul", "mine"]
 
 
-# --- formulas of files and packages ------------------------------------------------------------------------------------------------
-
 EXTENDING = (Path(__file__).parents[2] / "docs" / "extending.md").read_text(encoding="utf-8").partition("## A formula\n")[2]
 FILES = dict(re.findall(r"```\w+\n# (\S+)\n(.*?)```", EXTENDING.partition("\n## ")[0], re.DOTALL))
 NETWORK = """

@@ -200,8 +200,9 @@ def test_mnist_is_read_from_its_folder_or_said_to_be_missing(tmp_path):
     assert found.facts.label.startswith("MNIST (not the published files")
     np.testing.assert_array_equal(found.train_images, image_data.digits(30)[0][:20])
     # A folder without mnist says what was expected.
+    (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="holds no MNIST that can be read") as raised:
-        data.load("mnist", str(tmp_path))
+        data.load("mnist", str(tmp_path / "empty"))
     assert "train.csv" in raised.value.hint
     with pytest.raises(DataError, match="requires a folder"):
         data.load("mnist")

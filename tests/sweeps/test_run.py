@@ -23,11 +23,6 @@ ROOT = Path(__file__).parents[2]
 JOB = "tests.sweeps.jobs:measure"
 
 
-@pytest.fixture(autouse=True)
-def _jobs_can_be_imported(monkeypatch):
-    monkeypatch.chdir(ROOT)
-
-
 def points(*models, sizes=(1, 2)):
     return tuple(
         Point(id=f"{model}-{size}", label=f"{model} {size}", function=JOB, options={"model": model, "batch_size": size})

@@ -25,11 +25,6 @@ KEPT = Change(kind="allocator", label="glibc keeps memory", environment={"MALLOC
 COMPILED = Change(kind="compile", label="compiled", options={"compile": "on"})
 
 
-@pytest.fixture(autouse=True)
-def _jobs_can_be_imported(monkeypatch):
-    monkeypatch.chdir(ROOT)
-
-
 def recorded(directory, model="resnet50", **options):
     """A run of the sample analysis, as its directory stores it."""
     analysis = samples.analysis()

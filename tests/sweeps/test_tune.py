@@ -26,11 +26,6 @@ SMALL = {"batch_size": "32..64", "channels_last": "off,on"}
 LARGE = {"batch_size": "1..60", "threads": "1..8", "channels_last": "off,on", "precision": "fp32,bf16"}
 
 
-@pytest.fixture(autouse=True)
-def _jobs_can_be_imported(monkeypatch):
-    monkeypatch.chdir(ROOT)
-
-
 def search(lists, model="m", objectives=("throughput",), **asked):
     space = read_space([model], lists, "profile")
     return Tuning(name="s", space=space, objectives=objectives, repeats=3, function="tests.sweeps.jobs:speed", **asked)

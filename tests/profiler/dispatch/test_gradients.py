@@ -8,13 +8,6 @@ from rooflines.profiler.dispatch.gradients import gradients_of
 from tests.profiler.dispatch.test_nonfinite import training
 
 
-@pytest.fixture(autouse=True)
-def seeded():
-    with torch.random.fork_rng([]):
-        torch.manual_seed(0)
-        yield
-
-
 def test_norm_and_change_of_the_loss_of_a_step():
     model = nn.Linear(2, 1, bias=False)
     nn.init.constant_(model.weight, 1.0)

@@ -33,13 +33,6 @@ def place(found):
     return found.operator, found.module, found.phase, found.what
 
 
-@pytest.fixture(autouse=True)
-def seeded():
-    with torch.random.fork_rng([]):
-        torch.manual_seed(0)
-        yield
-
-
 # --- found -------------------------------------------------------------------------------------------------------------------------
 
 

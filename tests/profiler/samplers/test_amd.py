@@ -152,9 +152,6 @@ def test_without_an_energy_counter_there_is_nothing_to_watch(gpu):
     assert sampler(gpu).counters() == ()
 
 
-# --- which GPUs
-
-
 def test_gpus_are_named_by_number_and_uuid(nodes, monkeypatch):
     # All gpus are named as the library counts them.
     monkeypatch.setitem(sys.modules, "amdsmi", AmdSmiStandIn(*map(Gpu, SERIALS)))

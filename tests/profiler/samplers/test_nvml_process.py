@@ -83,9 +83,6 @@ def test_update_periods_are_in_the_journal_and_nothing_is_read_faster(stand_in, 
     assert (times[-1] - times[0]) / 1e9 / (len(times) - 1) >= found["power_instant_w"].update_s / 2 * 0.95
 
 
-# --- Apple GPUs
-
-
 def test_the_driver_is_asked_ten_times_a_second_at_most(monkeypatch):
     held = iter(range(1000))
     clock = {"s": 0.0}

@@ -87,9 +87,6 @@ def record(directory, disturb):
     return recording.run
 
 
-# --- the sampler
-
-
 @POSIX
 def test_a_killed_sampler_costs_the_rest_of_its_samples_and_the_run_says_so(tmp_path):
     run = record(tmp_path / "run", lambda sampler: sampler.kill())
@@ -145,9 +142,6 @@ def test_a_sampler_that_survives_being_killed_is_left_behind(tmp_path, monkeypat
         process.wait()
 
 
-# --- the run
-
-
 @POSIX
 def test_a_killed_run_leaves_its_samples_and_no_sampler(endless):
     run, directory, sampler = endless("fork")  # a forked worker keeps a copy of the pipe on which the sampler waits
@@ -178,9 +172,6 @@ def test_a_stopped_run_is_sampled_on_and_ctrl_c_ends_it_and_then_the_sampler(end
     assert loaded.facts.status == "interrupted"
     assert len(loaded.samples) >= 3
     assert (directory / SAMPLES_FILE).exists()
-
-
-# --- the disk
 
 
 @LINUX

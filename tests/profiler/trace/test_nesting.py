@@ -75,9 +75,6 @@ def test_depth_costs_nothing_and_a_chain_is_clipped_to_its_first():
     assert parents(after).tolist() == list(range(-1, count - 1))
 
 
-# --- intervals
-
-
 PAIRS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=10)
 
 

@@ -48,9 +48,6 @@ def test_arguments_of_odd_kinds():
     assert (expanded.numel, expanded.distinct, expanded.nbytes) == (128, 16, 64)
 
 
-# --- distinct numbers and rows
-
-
 RANGES = pytest.mark.parametrize("most", [1, 3, 100, 1 << 40, (1 << 63) - 1], ids=str)
 LENGTHS = pytest.mark.parametrize("length", [0, 1, 2, 257])
 

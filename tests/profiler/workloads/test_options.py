@@ -127,9 +127,6 @@ def test_a_module_trains_on_labelled_images():
     assert torch.equal(before["0.weight"], network[0].weight)
 
 
-# --- memory shortage
-
-
 @pytest.mark.parametrize(("batch", "asked", "least", "most"), [
     (10**8, 55 * 2**40, 64, 10**8 * 2**40 // (55 * 2**40)),  # 64 GB and 1 TB of memory, and all machines between
     (8, 2**20, 4, 4),

@@ -2,7 +2,6 @@
 
 import json
 import re
-from html.parser import HTMLParser
 
 import msgspec
 import pytest
@@ -13,6 +12,7 @@ from rooflines.reports.views import run as view
 from rooflines.reports.views.operators import module_table, operator_table
 from rooflines.roofline.analysis import ModuleRow
 from rooflines.units import seconds
+from tests.printing import HtmlPage
 from tests.reports import variants
 from tests.samples import analysis as sample
 
@@ -23,43 +23,9 @@ SECTIONS = (
 PARTIAL = variants.partial()
 
 
-class Page(HTMLParser):
-    """The page as a parser sees it: its sections in order, its elements, and the text outside scripts and styles."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.sections: list[str] = []
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.scripts: list[str] = []
-        self.pieces: list[str] = []
-        self._inside = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self._inside = tag if tag in ("script", "style") else ""
-        self.elements.append((tag, dict(attrs)))
-        if tag == "section":
-            self.sections.append(dict(attrs)["id"])
-        if tag == "script":
-            self.scripts.append("")
-
-    def handle_endtag(self, tag):
-        self._inside = ""
-
-    def handle_data(self, data):
-        if self._inside == "script":
-            self.scripts[-1] += data
-        elif not self._inside:
-            self.pieces.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.pieces).split())
-
-
 @pytest.fixture(scope="module")
-def page() -> Page:
-    return Page(render(view.page(sample())))
+def page() -> HtmlPage:
+    return HtmlPage(render(view.page(sample())))
 
 
 def test_the_page_has_its_sections_says_what_the_analysis_says_and_fetches_nothing(page):
@@ -84,21 +50,21 @@ def test_the_page_has_its_sections_says_what_the_analysis_says_and_fetches_nothi
 
 @pytest.mark.parametrize("name", PARTIAL)
 def test_partial_analyses_render_every_section(name):
-    page = Page(render(view.page(PARTIAL[name])))
+    page = HtmlPage(render(view.page(PARTIAL[name])))
     assert tuple(page.sections) == SECTIONS
     assert "None" not in page.text
     assert "nan" not in page.text.split()
 
 
 def test_what_is_missing_is_said_in_place():
-    steps_only = Page(render(view.page(PARTIAL["steps only"]))).text
+    steps_only = HtmlPage(render(view.page(PARTIAL["steps only"]))).text
     assert "interrupted" in steps_only
     assert "ended before its traced pass" in steps_only
     assert "84.0 ms a step" in steps_only
-    assert "No ceilings are known" in Page(render(view.page(PARTIAL["no ceilings"]))).text
-    assert "Step times are not available" in Page(render(view.page(PARTIAL["no steps"]))).text
-    assert "Peak memory was not measured" in Page(render(view.page(PARTIAL["empty"]))).text
-    assert "whole trace" in Page(render(view.page(PARTIAL["no steps"]))).text
+    assert "No ceilings are known" in HtmlPage(render(view.page(PARTIAL["no ceilings"]))).text
+    assert "Step times are not available" in HtmlPage(render(view.page(PARTIAL["no steps"]))).text
+    assert "Peak memory was not measured" in HtmlPage(render(view.page(PARTIAL["empty"]))).text
+    assert "whole trace" in HtmlPage(render(view.page(PARTIAL["no steps"]))).text
 
 
 def test_json_in_the_page_survives_and_cannot_end_the_script():

@@ -6,10 +6,10 @@ from msgspec.structs import replace
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.reports.charts.paper import SMALL
 from tests import samples
+from tests.printing import curves as events
 from tests.usage_samples import BEGAN_NS, machine_analysis, machine_samples
 
 pytest.importorskip("torch")
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rooflines.reports.render import tensorboard
 from rooflines.reports.views import measured
@@ -25,13 +25,7 @@ def write(analysis, directory, taken=()):
     return tensorboard.write(view.page(analysis), directory / "report", measured.of_run(analysis, taken))
 
 
-def events(directory) -> EventAccumulator:
-    accumulator = EventAccumulator(str(directory))
-    accumulator.Reload()
-    return accumulator
-
-
-def text_of(accumulator: EventAccumulator, tag: str) -> str:
+def text_of(accumulator, tag: str) -> str:
     return accumulator.Tensors(f"{tag}/text_summary")[0].tensor_proto.string_val[0].decode()
 
 

@@ -16,7 +16,7 @@ from rooflines.reports.views.monitor import headline, host_rows, title
 from rooflines.reports.views.monitor import page as page_of
 from rooflines.reports.views.monitor import timeline as timeline_of
 from rooflines.roofline.usage.device_usage import analyze_monitored
-from tests.printing import in_terminal
+from tests.printing import curves, in_terminal
 from tests.usage_samples import BEGAN_NS, COUNTERS, gpu_samples, host_samples, machine_samples
 
 SECOND_NS = 1_000_000_000
@@ -206,15 +206,12 @@ def test_the_page_of_names_and_cut_off_directories():
 
 
 def test_tensorboard_shows_every_series(tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
     whole = monitored(machine_samples())
     found = analyze_monitored(whole)
     for _ in range(2):  # writing again replaces the file
         path = tensorboard.write(page_of(found), tmp_path / "report", measured.of_program(found, whole.samples))
     assert [path] == list(tmp_path.iterdir())
-    events = EventAccumulator(str(path), size_guidance={"scalars": 0})
-    events.Reload()
+    events = curves(path, size_guidance={"scalars": 0})
     tags = set(events.Tags()["scalars"])
     assert {"cuda:0/power_w", "cuda:1/gpu_utilization", "host/process_rss_bytes", "summary/wall_s", "summary/cuda:0/energy_j"} <= tags
     assert [event.value for event in events.Scalars("summary/cpu_s")] == [7.5]

@@ -3,7 +3,6 @@
 import csv
 import io
 import re
-from html.parser import HTMLParser
 
 import msgspec
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from rooflines.reports.render.html import render
 from rooflines.reports.views.ranks import bars, collectives_csv, page, ranks_csv
 from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, Spread, Straggler, UnmatchedRow, Waiting
-from tests.printing import in_terminal
+from tests.printing import HtmlPage, in_terminal
 
 SCRIPT = "<script>alert(1)</script>"
 
@@ -106,29 +105,15 @@ def test_a_name_cannot_steer_the_terminal_and_ascii_is_enough():
     assert printed(sample(group="μ"), encoding="ascii")
 
 
-class Tags(HTMLParser):
-    def __init__(self, text):
-        super().__init__()
-        self.tags = []
-        self.text = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-
-    def handle_data(self, data):
-        self.text += data
-
-
 def test_the_page_holds_names_as_text_and_asks_for_nothing():
     text = render(page(sample(group=SCRIPT, device_name=SCRIPT, notes=(f'rank 0: {SCRIPT} "quoted"',))))
-    found = Tags(text)
-    assert found.tags.count("script") == 2  # the theme and the tables
+    found = HtmlPage(text)
+    assert len(found.scripts) == 2  # the theme and the tables
     assert "<script>alert" not in text
     assert not re.search(r'(?:src|href)="(?!#|data:)', text)
     assert found.text.count(SCRIPT) >= 3
     assert "default-src 'none'" in text
-    assert found.tags.count("section") == 5
+    assert len(found.sections) == 5
 
 
 def test_bars_and_csv():

@@ -62,9 +62,6 @@ def test_a_path_keeps_its_end_and_the_number_of_its_layer(path, width, text):
     assert len(words.shorten_path(path, width)) <= width
 
 
-# --- suggested commands
-
-
 @pytest.mark.parametrize(("command", "option", "value", "expected"), [
     ("rooflines profile --model resnet50 -o OUT", "compile", "on", "rooflines profile --model resnet50 --compile on"),
     ("rooflines profile --model m --batch-size 4 -q", "batch_size", 8, "rooflines profile --model m --batch-size 8"),
