@@ -1,7 +1,5 @@
 """Trying advice: which changes a run allows, how their gains are measured, and what is kept."""
 
-from pathlib import Path
-
 import msgspec
 import pytest
 
@@ -18,7 +16,6 @@ from rooflines.sweeps.records import Result
 from rooflines.sweeps.trying import changes_of, check_repeatable, combine, trial_of, try_changes, worth_trying
 from tests import samples
 
-ROOT = Path(__file__).parents[2]
 JOB = "tests.sweeps.jobs:change"
 LOW = Change(kind="precision", label="bf16", options={"precision": "bf16"})
 KEPT = Change(kind="allocator", label="glibc keeps memory", environment={"MALLOC_TRIM_THRESHOLD_": "8000000000"})
