@@ -80,6 +80,7 @@ def test_a_part_that_fails_keeps_what_it_measured_and_says_why(part, tmp_path):
     assert part("dies").reason == "its process ended (exit code 3)"
 
 
+@pytest.mark.slow
 def test_a_part_that_hangs_is_stopped_with_all_of_its_processes(part, tmp_path):
     begun = time.monotonic()
     found = part("hangs", 10.0)
