@@ -116,29 +116,26 @@ def test_the_fields_of_the_documented_sampler_are_in_every_report(tmp_path, monk
     assert rows["load average"] == ["host"]
 
 
-@pytest.mark.parametrize(
-    ("body", "sentence"),
-    [
-        ("def read(self):\n    raise ValueError('broken')", " stopped: ValueError: broken."),
-        ("def read(self):\n    sys.exit('enough')", " stopped: SystemExit: enough."),
-        ("raise ImportError('no driver')", " stopped: ImportError: no driver."),
-        (
-            "def read(self):\n    return (DeviceSample(time_ns=now_ns(), source='mine', more={'other': 1.0}),)",
-            "it does not declare the field 'other'.",
-        ),
-        ("fields = {'power_w': Field('power', 'W')}", "is not used: 'power_w' is a built-in field and needs no declaration."),
-        ("fields = {'time_ns': Field('time', 's')}", "is not used: 'time_ns' cannot be the key of a field"),
-        ("fields = {'a/b': Field('time', 's')}", "is not used: 'a/b' cannot be the key of a field"),
-        ("fields = {'fan': 'rpm'}", " stopped: ValidationError: Expected `object`, got `str` - at `$[...]`."),
-        ("def read(self):\n    return (DeviceSample(time_ns=now_ns(), source='mine', power_w='much'),)", "got `str` - at `$.power_w`."),
-        ("fields = {'fan': Field('fan', 'rpm', 'mean')}", " stopped: ValidationError: Expected `array`, got `str`"),
-        (
-            "fields = {'fan': Field('fan', 'rpm')}\n"
-            "def read(self):\n    return (DeviceSample(time_ns=now_ns(), source='mine', more={'fan': 'fast'}),)",
-            " stopped: ValueError: could not convert string to float: 'fast'.",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("body", "sentence"), [
+    ("def read(self):\n    raise ValueError('broken')", " stopped: ValueError: broken."),
+    ("def read(self):\n    sys.exit('enough')", " stopped: SystemExit: enough."),
+    ("raise ImportError('no driver')", " stopped: ImportError: no driver."),
+    (
+        "def read(self):\n    return (DeviceSample(time_ns=now_ns(), source='mine', more={'other': 1.0}),)",
+        "it does not declare the field 'other'.",
+    ),
+    ("fields = {'power_w': Field('power', 'W')}", "is not used: 'power_w' is a built-in field and needs no declaration."),
+    ("fields = {'time_ns': Field('time', 's')}", "is not used: 'time_ns' cannot be the key of a field"),
+    ("fields = {'a/b': Field('time', 's')}", "is not used: 'a/b' cannot be the key of a field"),
+    ("fields = {'fan': 'rpm'}", " stopped: ValidationError: Expected `object`, got `str` - at `$[...]`."),
+    ("def read(self):\n    return (DeviceSample(time_ns=now_ns(), source='mine', power_w='much'),)", "got `str` - at `$.power_w`."),
+    ("fields = {'fan': Field('fan', 'rpm', 'mean')}", " stopped: ValidationError: Expected `array`, got `str`"),
+    (
+        "fields = {'fan': Field('fan', 'rpm')}\n"
+        "def read(self):\n    return (DeviceSample(time_ns=now_ns(), source='mine', more={'fan': 'fast'}),)",
+        " stopped: ValueError: could not convert string to float: 'fast'.",
+    ),
+])  # fmt: skip
 def test_a_sampler_that_fails_is_reported_and_ends_nothing_else(body, sentence, tmp_path, monkeypatch):
     install(tmp_path, sampler_module(body), monkeypatch)
     with SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", 0.05, gpus={}) as sampler:

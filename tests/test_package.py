@@ -157,29 +157,25 @@ def test_a_circle_is_found_between_modules_and_between_folders():
     assert set(circle(graph | {"a.c.one": {"a.b.one"}})) == {"a.b.one", "a.c.one"}
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "import rooflines",
-        "import rooflines.cli",
-        "import rooflines.errors, rooflines.units",
-        "import rooflines.roofline.formulas",
-        "from rooflines.roofline.formulas import count",
-        "import rooflines.integrations.pytest_plugin",
-        *(
-            COMMAND.format(["rooflines", *arguments])
-            for arguments in (
-                ["--help"],
-                ["profile", "--help"],
-                ["ceilings", "--help"],
-                ["monitor", "--help"],
-                ["--version"],
-                ["devices", "h200"],
-            )
-        ),
-    ],
-    ids=lambda text: text.replace("\n", " ")[:60],
-)
+@pytest.mark.parametrize("statement", [
+    "import rooflines",
+    "import rooflines.cli",
+    "import rooflines.errors, rooflines.units",
+    "import rooflines.roofline.formulas",
+    "from rooflines.roofline.formulas import count",
+    "import rooflines.integrations.pytest_plugin",
+    *(
+        COMMAND.format(["rooflines", *arguments])
+        for arguments in (
+            ["--help"],
+            ["profile", "--help"],
+            ["ceilings", "--help"],
+            ["monitor", "--help"],
+            ["--version"],
+            ["devices", "h200"],
+        )
+    ),
+], ids=lambda text: text.replace("\n", " ")[:60])  # fmt: skip
 def test_what_must_be_quick_loads_nothing_heavy(statement):
     check = f"{statement}\nimport json, sys\nprint('\\n' + json.dumps([name for name in {HEAVY!r} if name in sys.modules]))"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)

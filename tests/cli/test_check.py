@@ -92,13 +92,10 @@ def replaced(**steps):
     return msgspec.structs.replace(sample(), steps=msgspec.structs.replace(sample().steps, **steps))
 
 
-@pytest.mark.parametrize(
-    ("steps", "known"),
-    [
-        ({"count": 3, "ci95_s": (0.0, 0.315)}, "the median of 3 timed steps is known to ±275 % only (0 s to 315 ms)"),  # 315 / 84 - 1
-        ({"count": 1, "ci95_s": None}, "the median of fewer than 6 steps has no interval"),
-    ],
-)
+@pytest.mark.parametrize(("steps", "known"), [
+    ({"count": 3, "ci95_s": (0.0, 0.315)}, "the median of 3 timed steps is known to ±275 % only (0 s to 315 ms)"),  # 315 / 84 - 1
+    ({"count": 1, "ci95_s": None}, "the median of fewer than 6 steps has no interval"),
+])  # fmt: skip
 def test_a_baseline_that_is_not_known_well_enough_is_refused(check, tmp_path, steps, known):
     write_json(tmp_path / "noise.json", replaced(**steps))
     answer = check("--baseline", "other", "--update", "noise.json")

@@ -180,16 +180,13 @@ def test_a_gpu_that_is_not_there(ask):
 # --- the output directory ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("output", "message"),
-    [
-        ("full", "the output directory 'full' is not empty (1 entry)"),
-        ("file", "the output 'file' is a file, not a directory"),
-        ("file/below", "cannot write the output directory 'file/below': Not a directory"),
-        pytest.param("/proc/rooflines", "cannot write the output directory '/proc/rooflines'",
-                     marks=pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("output", "message"), [
+    ("full", "the output directory 'full' is not empty (1 entry)"),
+    ("file", "the output 'file' is a file, not a directory"),
+    ("file/below", "cannot write the output directory 'file/below': Not a directory"),
+    pytest.param("/proc/rooflines", "cannot write the output directory '/proc/rooflines'",
+                 marks=pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")),
+])  # fmt: skip
 def test_an_output_that_cannot_be_used_is_refused_before_the_model_is_built(ask, place, output, message):
     (place / "full").mkdir()
     (place / "full" / "thing").touch()
@@ -228,15 +225,12 @@ def test_a_full_disk_is_one_line_and_the_run_says_that_it_failed(place):
 # --- the user's own code fails -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "message", "last", "frame"),
-    [
-        ("raises", "the factory models.py:raises raised: ValueError: no weights here", "ValueError: no weights here", "in raises"),
-        ("raising_module", "models.py:raising_module raised KeyError: 'lost'", "KeyError: 'lost'", "in inner"),
-        ("wrong_input", "models.py:wrong_input raised RuntimeError: mat1 and mat2 shapes", "RuntimeError: mat1 and mat2", "in forward"),
-        ("third_raises", "models.py:third_raises raised RuntimeError: third time", "RuntimeError: third time", "in step"),
-    ],
-)
+@pytest.mark.parametrize(("name", "message", "last", "frame"), [
+    ("raises", "the factory models.py:raises raised: ValueError: no weights here", "ValueError: no weights here", "in raises"),
+    ("raising_module", "models.py:raising_module raised KeyError: 'lost'", "KeyError: 'lost'", "in inner"),
+    ("wrong_input", "models.py:wrong_input raised RuntimeError: mat1 and mat2 shapes", "RuntimeError: mat1 and mat2", "in forward"),
+    ("third_raises", "models.py:third_raises raised RuntimeError: third time", "RuntimeError: third time", "in step"),
+])  # fmt: skip
 def test_user_code_that_raises_shows_its_traceback_and_then_our_line(ask, place, name, message, last, frame):
     answer = ask(f"models.py:{name}", "-o", "out")
     refused(answer, message)
@@ -247,15 +241,12 @@ def test_user_code_that_raises_shows_its_traceback_and_then_our_line(ask, place,
         assert "rooflines/" not in above, "our frames are not the user's concern"
 
 
-@pytest.mark.parametrize(
-    ("name", "message", "above"),
-    [
-        ("models.py:raises", "ValueError: no weights here", ("KeyError: 'weights'", "direct cause")),
-        ("models.py:leaves", "the factory models.py:leaves raised: SystemExit: 4", ()),
-        ("broken.py:f", "the file 'broken.py' raised during import: SyntaxError", ("def f(:",)),
-        ("needy.py:f", "ModuleNotFoundError: No module named 'no_such_package'", ('needy.py", line 1',)),
-    ],
-)
+@pytest.mark.parametrize(("name", "message", "above"), [
+    ("models.py:raises", "ValueError: no weights here", ("KeyError: 'weights'", "direct cause")),
+    ("models.py:leaves", "the factory models.py:leaves raised: SystemExit: 4", ()),
+    ("broken.py:f", "the file 'broken.py' raised during import: SyntaxError", ("def f(:",)),
+    ("needy.py:f", "ModuleNotFoundError: No module named 'no_such_package'", ('needy.py", line 1',)),
+])  # fmt: skip
 def test_a_factory_and_a_file_that_raise_show_where_and_why(ask, place, name, message, above):
     (place / "broken.py").write_text("def f(:\n")
     (place / "needy.py").write_text("import no_such_package\n")

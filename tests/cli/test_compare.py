@@ -115,17 +115,14 @@ def test_unlike_conditions_are_refused_by_name_and_compared_anyway(compare):
     assert rooflines.compare(sample(), slower_sample(1, threads=4), anyway=True).unlike
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        (["a.json", "slower.json", "--fail-above", "40"], 1),
-        (["a.json", "slower.json", "--fail-above", "60"], 0),
-        (["slower.json", "a.json", "--fail-above", "0"], 0),
-        (["a.json", "a.json", "--fail-above", "0"], 0),
-        (["a.json", "a.json", "slower.json", "--fail-above", "10"], 1),
-        (["trace.json.gz", "trace2.json.gz", "--fail-above", "10"], 0),  # the span of a step is the same
-    ],
-)
+@pytest.mark.parametrize(("arguments", "code"), [
+    (["a.json", "slower.json", "--fail-above", "40"], 1),
+    (["a.json", "slower.json", "--fail-above", "60"], 0),
+    (["slower.json", "a.json", "--fail-above", "0"], 0),
+    (["a.json", "a.json", "--fail-above", "0"], 0),
+    (["a.json", "a.json", "slower.json", "--fail-above", "10"], 1),
+    (["trace.json.gz", "trace2.json.gz", "--fail-above", "10"], 0),  # the span of a step is the same
+])  # fmt: skip
 def test_the_exit_code_for_continuous_integration(compare, arguments, code):
     answer = compare(*arguments)
     assert answer.code == code
@@ -142,24 +139,21 @@ def test_noise_does_not_fail_a_build(compare, tmp_path):
     assert compare("a.json", "noise.json", "--fail-above", "0").code == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["a.json"], "compare needs at least two runs or traces, got 1."),
-        (["a.json", "missing.json"], "missing.json"),
-        (["a.json", "count.json"], "'count.json' has schema 'rooflines.count/1'; this version compares 'rooflines.analysis/1'."),
-        (["a.json", "newer.json"], "'newer.json' has schema 'rooflines.analysis/2'"),
-        (["a.json", "corrupt.json"], "the analysis 'corrupt.json' is corrupt: Expected `object`, got `int`"),
-        (["trace.json.gz", "whole.json"], "'whole.json' has no step marks"),
-        (["a.json", "trace.json.gz", "--ceilings", "spec"], "'a.json' is an analysis; --ceilings requires the run or trace."),
-        (["a.json", "slower.json", "--top", "0"], "invalid value for '--top'"),
-        (["a.json", "slower.json", "--by", "kernel"], "invalid value for '--by'"),
-        (["a.json", "slower.json", "--fail-above", "-1"], "invalid value for '--fail-above'"),
-        (["a.json", "slower.json", "-o", "nowhere/out.json"], "directory not found: 'nowhere'."),
-        (["a.json", "slower.json", "-o", "out.doc"], "--output 'out.doc': unknown file type."),
-        (["a.json", "slower.json", "--formats", "html,pdf", "-o", "out.html"], "--output 'out.html' is one file, for 2 formats."),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["a.json"], "compare needs at least two runs or traces, got 1."),
+    (["a.json", "missing.json"], "missing.json"),
+    (["a.json", "count.json"], "'count.json' has schema 'rooflines.count/1'; this version compares 'rooflines.analysis/1'."),
+    (["a.json", "newer.json"], "'newer.json' has schema 'rooflines.analysis/2'"),
+    (["a.json", "corrupt.json"], "the analysis 'corrupt.json' is corrupt: Expected `object`, got `int`"),
+    (["trace.json.gz", "whole.json"], "'whole.json' has no step marks"),
+    (["a.json", "trace.json.gz", "--ceilings", "spec"], "'a.json' is an analysis; --ceilings requires the run or trace."),
+    (["a.json", "slower.json", "--top", "0"], "invalid value for '--top'"),
+    (["a.json", "slower.json", "--by", "kernel"], "invalid value for '--by'"),
+    (["a.json", "slower.json", "--fail-above", "-1"], "invalid value for '--fail-above'"),
+    (["a.json", "slower.json", "-o", "nowhere/out.json"], "directory not found: 'nowhere'."),
+    (["a.json", "slower.json", "-o", "out.doc"], "--output 'out.doc': unknown file type."),
+    (["a.json", "slower.json", "--formats", "html,pdf", "-o", "out.html"], "--output 'out.html' is one file, for 2 formats."),
+])  # fmt: skip
 def test_what_is_refused(compare, arguments, message):
     answer = compare(*arguments)
     assert (answer.code, answer.out) == (2, "")

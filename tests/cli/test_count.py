@@ -115,19 +115,16 @@ def test_a_transformer_given_by_its_config_without_its_memory(tmp_path, capsys, 
     assert (found["tensors"], found["coverage"]) == ("fake", 1.0)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "exactly one model is required"),
-        (["resnet50", "--model", "resnet18"], "exactly one model is required"),
-        (["resnet5"], "unknown model 'resnet5'"),
-        (["train.py"], "a model was expected, and 'train.py' is a script."),
-        (["resnet50", "--batch-size", "0"], "--batch-size must be at least 1, got 0"),
-        (["resnet50", "--by", "kernel"], "invalid value for '--by'"),
-        (["resnet50", "--rows", "0"], "invalid value for '--rows'"),
-        (["resnet50", "--memory", "--format", "csv"], "--memory cannot be written as csv"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ([], "exactly one model is required"),
+    (["resnet50", "--model", "resnet18"], "exactly one model is required"),
+    (["resnet5"], "unknown model 'resnet5'"),
+    (["train.py"], "a model was expected, and 'train.py' is a script."),
+    (["resnet50", "--batch-size", "0"], "--batch-size must be at least 1, got 0"),
+    (["resnet50", "--by", "kernel"], "invalid value for '--by'"),
+    (["resnet50", "--rows", "0"], "invalid value for '--rows'"),
+    (["resnet50", "--memory", "--format", "csv"], "--memory cannot be written as csv"),
+])  # fmt: skip
 def test_what_is_refused(arguments, message, capsys, monkeypatch):
     answer = call(capsys, monkeypatch, "count", *arguments)
     assert answer.code == 2

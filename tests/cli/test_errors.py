@@ -17,18 +17,15 @@ PACKAGE = Path(rooflines.__file__).parent
 LIBRARY = [path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).parts[0] != "cli"]
 
 
-@pytest.mark.parametrize(
-    ("argument", "in_python", "on_the_command_line"),
-    [
-        (arg("steps"), "steps", "--steps"),
-        (arg("batch_size", 8), "batch_size=8", "--batch-size 8"),
-        (arg("precision", "amp-bf16"), "precision='amp-bf16'", "--precision amp-bf16"),
-        (arg("ceilings", "my file.json"), "ceilings='my file.json'", "--ceilings 'my file.json'"),
-        (arg("partial", True), "partial=True", "--partial"),
-        (arg("duration_s", 60), "duration_s=60", "--duration 60"),
-        (arg("memory_limit_bytes"), "memory_limit_bytes", "--memory-limit"),
-    ],
-)
+@pytest.mark.parametrize(("argument", "in_python", "on_the_command_line"), [
+    (arg("steps"), "steps", "--steps"),
+    (arg("batch_size", 8), "batch_size=8", "--batch-size 8"),
+    (arg("precision", "amp-bf16"), "precision='amp-bf16'", "--precision amp-bf16"),
+    (arg("ceilings", "my file.json"), "ceilings='my file.json'", "--ceilings 'my file.json'"),
+    (arg("partial", True), "partial=True", "--partial"),
+    (arg("duration_s", 60), "duration_s=60", "--duration 60"),
+    (arg("memory_limit_bytes"), "memory_limit_bytes", "--memory-limit"),
+])  # fmt: skip
 def test_an_argument_is_spelled_for_its_reader(argument, in_python, on_the_command_line):
     error = UsageError(f"{argument} is wrong.", hint=f"Omit {argument}.")
     assert (error.message, error.hint) == (f"{in_python} is wrong.", f"Omit {in_python}.")

@@ -148,22 +148,18 @@ def test_a_directory_with_something_in_it_is_left_alone(place, capsys, monkeypat
 # --- what is refused before anything runs
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "no command and no --pid was given."),
-        (["--pid", "1", "--", "touch", "ran"], "--pid 1 cannot be combined with a command."),
-        (["--duration", "3", "--", "touch", "ran"], "--duration requires --pid."),
-        (["--period", "0", "--", "touch", "ran"], "--period must be above 0 and at most 3600 s, got 0 s."),
-        (["--period", "inf", "--", "touch", "ran"], "--period must be above 0 and at most 3600 s, got inf s."),
-        (["--period", "1e11", "--pid", "4194305"], "--period must be above 0 and at most 3600 s, got 1e+11 s."),
-        (["--formats", "doc", "--", "touch", "ran"], "unknown report format 'doc'."),
-        (["--gpus", ",", "--", "touch", "ran"], "--gpus , is not a list of GPUs."),
-        (["--pid", "4194305"], "process 4194305 not found."),
-        (["--pid", "-3"], "process -3 not found."),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ([], "no command and no --pid was given."),
+    (["--pid", "1", "--", "touch", "ran"], "--pid 1 cannot be combined with a command."),
+    (["--duration", "3", "--", "touch", "ran"], "--duration requires --pid."),
+    (["--period", "0", "--", "touch", "ran"], "--period must be above 0 and at most 3600 s, got 0 s."),
+    (["--period", "inf", "--", "touch", "ran"], "--period must be above 0 and at most 3600 s, got inf s."),
+    (["--period", "1e11", "--pid", "4194305"], "--period must be above 0 and at most 3600 s, got 1e+11 s."),
+    (["--formats", "doc", "--", "touch", "ran"], "unknown report format 'doc'."),
+    (["--gpus", ",", "--", "touch", "ran"], "--gpus , is not a list of GPUs."),
+    (["--pid", "4194305"], "process 4194305 not found."),
+    (["--pid", "-3"], "process -3 not found."),
+], ids=lambda value: " ".join(value) if isinstance(value, list) else "")  # fmt: skip
 def test_what_is_refused(place, arguments, message, capsys, monkeypatch):
     done = call(capsys, monkeypatch, "monitor", *QUICK, *arguments)
     assert done.code == 2
@@ -278,18 +274,12 @@ def test_the_arguments_are_shown_where_that_is_asked(place):
     assert TOKEN in Path("out/report.html").read_text()
 
 
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        ("{", "is corrupt: monitor.json: "),
-        ("[]", "is corrupt: monitor.json: "),
-        (
-            '{"schema": "rooflines.monitor/9"}',
-            "has schema 'rooflines.monitor/9'; this version of rooflines reads 'rooflines.monitor/1'.",
-        ),
-        ('{"schema": "rooflines.monitor/1"}', "is corrupt: monitor.json: Object missing required field "),
-    ],
-)
+@pytest.mark.parametrize(("content", "complaint"), [
+    ("{", "is corrupt: monitor.json: "),
+    ("[]", "is corrupt: monitor.json: "),
+    ('{"schema": "rooflines.monitor/9"}', "has schema 'rooflines.monitor/9'; this version of rooflines reads 'rooflines.monitor/1'."),
+    ('{"schema": "rooflines.monitor/1"}', "is corrupt: monitor.json: Object missing required field "),
+])  # fmt: skip
 def test_a_corrupt_directory_is_one_sentence(place, content, complaint, capsys, monkeypatch):
     Path("out").mkdir()
     Path("out/monitor.json").write_text(content)

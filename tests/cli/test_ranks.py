@@ -72,20 +72,17 @@ def test_reports(place, capsys, monkeypatch):
     assert sorted(path.name for path in directory.iterdir()) == ["collectives.csv", "ranks.csv", "ranks.json"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["report", "job", "--formats", "doc"], "unknown report format 'doc'"),
-        (["analyze", "job", "--ceilings", "spec"], "--ceilings does not apply to several ranks"),
-        (["analyze", "job", "--jobs", "0"], "--jobs must be at least 1"),
-        (["analyze", "job/rank0.json.gz", "--jobs", "2"], "--jobs does not apply to one run or trace"),
-        (["analyze", "job/rank0.json.gz", "--dask", "tcp://x:1"], "--dask does not apply to one run or trace"),
-        (["analyze", "job", "job/rank7.json.gz"], "two traces belong to rank 7"),
-        (["analyze", "none*.json"], "no file matches the pattern 'none*.json'"),
-        (["analyze", "job", "empty"], "no traces in the directory 'empty'"),
-        (["analyze", "job/rank0.json.gz", "missing.json"], "cannot read the trace 'missing.json'"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["report", "job", "--formats", "doc"], "unknown report format 'doc'"),
+    (["analyze", "job", "--ceilings", "spec"], "--ceilings does not apply to several ranks"),
+    (["analyze", "job", "--jobs", "0"], "--jobs must be at least 1"),
+    (["analyze", "job/rank0.json.gz", "--jobs", "2"], "--jobs does not apply to one run or trace"),
+    (["analyze", "job/rank0.json.gz", "--dask", "tcp://x:1"], "--dask does not apply to one run or trace"),
+    (["analyze", "job", "job/rank7.json.gz"], "two traces belong to rank 7"),
+    (["analyze", "none*.json"], "no file matches the pattern 'none*.json'"),
+    (["analyze", "job", "empty"], "no traces in the directory 'empty'"),
+    (["analyze", "job/rank0.json.gz", "missing.json"], "cannot read the trace 'missing.json'"),
+])  # fmt: skip
 def test_what_is_refused(place, capsys, monkeypatch, arguments, message):
     Path("empty").mkdir()
     assert call(monkeypatch, *arguments) == 2

@@ -172,20 +172,17 @@ def test_ctrl_c_while_ceilings_are_measured_keeps_the_study(tmp_path, monkeypatc
     assert "Interrupted" in out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("backends", "--set", "backend=jax"), "unknown backend 'jax' for this study"),
-        (("backends", "--set", "backend"), "--set backend has no value"),
-        (("backends", "--set", "epoch=1"), "--set epoch=1: the study has no option 'epoch'"),
-        (("backends", "--data-dir", "absent"), "--data-dir absent is not a directory"),
-        (("backends", "--ceilings", "absent.json"), "--ceilings absent.json: file not found"),
-        (("from-scratch", "--set", "widths=784-x"), "a width must be a positive integer"),
-        (("from-scratch", "--set", "widths=784-10-3"), "the last width must be 10"),
-        (("from-scratch", "--set", "size=784-10-10"), "must be a positive integer"),
-        (("from-scratch", "--set", "backend=torch-mps", "--output", "new"), "nothing of from-scratch can run here: no Apple GPU"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (("backends", "--set", "backend=jax"), "unknown backend 'jax' for this study"),
+    (("backends", "--set", "backend"), "--set backend has no value"),
+    (("backends", "--set", "epoch=1"), "--set epoch=1: the study has no option 'epoch'"),
+    (("backends", "--data-dir", "absent"), "--data-dir absent is not a directory"),
+    (("backends", "--ceilings", "absent.json"), "--ceilings absent.json: file not found"),
+    (("from-scratch", "--set", "widths=784-x"), "a width must be a positive integer"),
+    (("from-scratch", "--set", "widths=784-10-3"), "the last width must be 10"),
+    (("from-scratch", "--set", "size=784-10-10"), "must be a positive integer"),
+    (("from-scratch", "--set", "backend=torch-mps", "--output", "new"), "nothing of from-scratch can run here: no Apple GPU"),
+])  # fmt: skip
 def test_what_cannot_be_done_is_one_line(capsys, monkeypatch, tmp_path, arguments, message):
     monkeypatch.chdir(tmp_path)
     answer = call(capsys, monkeypatch, "study", *arguments)

@@ -140,14 +140,11 @@ def test_what_is_no_trace_is_one_line_and_exit_code_2(rooflines, tmp_path, conte
     assert len(answer.complaint) <= 2
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["none.json.gz"], "no such run or trace"),
-        ([BERT, "--memory-limit", "10kB"], "more than the memory limit of 10.0 kB"),
-        ([BERT, "--memory-limit", "lots"], "is not a size"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "says"), [
+    (["none.json.gz"], "no such run or trace"),
+    ([BERT, "--memory-limit", "10kB"], "more than the memory limit of 10.0 kB"),
+    ([BERT, "--memory-limit", "lots"], "is not a size"),
+])  # fmt: skip
 def test_a_missing_file_and_the_memory_limit(rooflines, arguments, says):
     answer = rooflines("analyze", *arguments)
     assert (answer.code, says in answer.complaint[0]) == (2, True), answer.err

@@ -122,17 +122,14 @@ def test_the_state_of_a_gpu_is_found_by_torch_s_uuid_whatever_its_place(stand_in
             assert state.utilization() == 0.97
 
 
-@pytest.mark.parametrize(
-    ("functions", "absent"),
-    [
-        (["nvmlDeviceGetClockInfo"], {"clock_hz": None, "memory_clock_hz": None}),
-        (["field_186", "nvmlDeviceGetPowerUsage"], {"power_w": None}),
-        (["nvmlDeviceGetFieldValues"], {}),
-        (["nvmlDeviceGetTemperature"], {"temperature_c": None}),
-        (["nvmlDeviceGetCurrentClocksEventReasons"], {}),
-        (["nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"], {"throttled": ()}),
-    ],
-)
+@pytest.mark.parametrize(("functions", "absent"), [
+    (["nvmlDeviceGetClockInfo"], {"clock_hz": None, "memory_clock_hz": None}),
+    (["field_186", "nvmlDeviceGetPowerUsage"], {"power_w": None}),
+    (["nvmlDeviceGetFieldValues"], {}),
+    (["nvmlDeviceGetTemperature"], {"temperature_c": None}),
+    (["nvmlDeviceGetCurrentClocksEventReasons"], {}),
+    (["nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"], {"throttled": ()}),
+])  # fmt: skip
 @pytest.mark.parametrize("code", ["NO_PERMISSION", "FUNCTION_NOT_FOUND", "NOT_SUPPORTED"])
 def test_what_may_not_be_read_or_is_unknown_to_an_old_driver_is_absent(stand_in_here, functions, absent, code):
     """Where the driver has an older name or another sensor for it, that is read."""

@@ -145,34 +145,31 @@ def test_an_architecture_is_not_guessed():
 # --- names
 
 
-@pytest.mark.parametrize(
-    ("printed", "text", "vendor", "cores"),
-    [
-        ("NVIDIA A100-SXM4-40GB", "a100 sxm4 40gb", "nvidia", None),
-        ("A100_SXM4_40GB", "a100 sxm4 40gb", "", None),
-        ("  Tesla   T4 ", "t4", "", None),
-        ("NVIDIA Tesla T4", "t4", "nvidia", None),
-        ("AMD EPYC 7763 64-Core Processor", "epyc 7763", "amd", 64),
-        ("AMD Ryzen Threadripper PRO 7995WX 96-Cores", "ryzen threadripper pro 7995wx", "amd", 96),
-        ("Intel(R) Xeon(R) Gold 6256 CPU @ 3.60GHz", "xeon gold 6256", "intel", None),
-        ("Intel® Core™ i9-9900", "core i9 9900", "intel", None),
-        ("13th Gen Intel(R) Core(TM) i7-1355U", "core i7 1355u", "intel", None),
-        ("AMD Ryzen 7 7840HS w/ Radeon 780M Graphics", "ryzen 7 7840hs", "amd", None),
-        ("Apple M1 Pro", "apple m1 pro", "apple", None),
-        ("GPU 3: NVIDIA L40S (UUID: GPU-1b2c)", "l40s", "nvidia", None),
-        ("81:00.0 3D controller [0302]: NVIDIA Corporation GA102GL [A40] [10de:2235] (rev a1)", "a40", "nvidia", None),
-        (
-            "83:00.0 Display controller: Advanced Micro Devices, Inc. [AMD/ATI] Aldebaran/MI200 [Instinct MI210] (rev 02)",
-            "instinct mi210",
-            "amd",
-            None,
-        ),
-        ("GPU[0]\t\t: Card Series: \t\tAMD Instinct MI300X OAM", "instinct mi300x oam", "amd", None),
-        ("GRID A100-10C", "grid a100 10c", "", None),
-        ("NVIDIA", "", "nvidia", None),
-        ("", "", "", None),
-    ],
-)
+@pytest.mark.parametrize(("printed", "text", "vendor", "cores"), [
+    ("NVIDIA A100-SXM4-40GB", "a100 sxm4 40gb", "nvidia", None),
+    ("A100_SXM4_40GB", "a100 sxm4 40gb", "", None),
+    ("  Tesla   T4 ", "t4", "", None),
+    ("NVIDIA Tesla T4", "t4", "nvidia", None),
+    ("AMD EPYC 7763 64-Core Processor", "epyc 7763", "amd", 64),
+    ("AMD Ryzen Threadripper PRO 7995WX 96-Cores", "ryzen threadripper pro 7995wx", "amd", 96),
+    ("Intel(R) Xeon(R) Gold 6256 CPU @ 3.60GHz", "xeon gold 6256", "intel", None),
+    ("Intel® Core™ i9-9900", "core i9 9900", "intel", None),
+    ("13th Gen Intel(R) Core(TM) i7-1355U", "core i7 1355u", "intel", None),
+    ("AMD Ryzen 7 7840HS w/ Radeon 780M Graphics", "ryzen 7 7840hs", "amd", None),
+    ("Apple M1 Pro", "apple m1 pro", "apple", None),
+    ("GPU 3: NVIDIA L40S (UUID: GPU-1b2c)", "l40s", "nvidia", None),
+    ("81:00.0 3D controller [0302]: NVIDIA Corporation GA102GL [A40] [10de:2235] (rev a1)", "a40", "nvidia", None),
+    (
+        "83:00.0 Display controller: Advanced Micro Devices, Inc. [AMD/ATI] Aldebaran/MI200 [Instinct MI210] (rev 02)",
+        "instinct mi210",
+        "amd",
+        None,
+    ),
+    ("GPU[0]\t\t: Card Series: \t\tAMD Instinct MI300X OAM", "instinct mi300x oam", "amd", None),
+    ("GRID A100-10C", "grid a100 10c", "", None),
+    ("NVIDIA", "", "nvidia", None),
+    ("", "", "", None),
+])  # fmt: skip
 def test_what_is_left_of_a_name(printed, text, vendor, cores):
     found = parse(printed)
     assert (found.text, found.vendor, found.cores, found.mig) == (text, vendor, cores, None)
@@ -183,16 +180,13 @@ def test_what_tells_a_variant_apart_is_never_taken_off(mark):
     assert parse(f"NVIDIA GeForce RTX 4080 {mark}").text != parse("NVIDIA GeForce RTX 4080").text
 
 
-@pytest.mark.parametrize(
-    ("suffix", "mig"),
-    [
-        ("1g.5gb", Mig(compute_slices=1, memory_gb=5)),
-        ("3g.40gb", Mig(compute_slices=3, memory_gb=40)),
-        ("1g.5gb+me", Mig(compute_slices=1, memory_gb=5)),
-        ("1g.24gb+me.all", Mig(compute_slices=1, memory_gb=24)),
-        ("2c.3g.20gb", Mig(compute_slices=3, memory_gb=20, compute_instance_slices=2)),
-    ],
-)
+@pytest.mark.parametrize(("suffix", "mig"), [
+    ("1g.5gb", Mig(compute_slices=1, memory_gb=5)),
+    ("3g.40gb", Mig(compute_slices=3, memory_gb=40)),
+    ("1g.5gb+me", Mig(compute_slices=1, memory_gb=5)),
+    ("1g.24gb+me.all", Mig(compute_slices=1, memory_gb=24)),
+    ("2c.3g.20gb", Mig(compute_slices=3, memory_gb=20, compute_instance_slices=2)),
+])  # fmt: skip
 def test_a_slice_is_kept_apart_from_its_device(suffix, mig):
     found = parse(f"NVIDIA A100-SXM4-40GB MIG {suffix}")
     assert (found.text, found.mig) == ("a100 sxm4 40gb", mig)

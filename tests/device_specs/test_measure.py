@@ -130,13 +130,10 @@ def test_a_record_says_what_measured_it_and_sustained_figures_are_for_cuda(cache
     assert [found.threads] == instant == [torch.get_num_threads()]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"", b"{", b"\xff\xfe", b"[]", b'{"device": 3}', b'{"device": "a", "kind": "cpu", "ceilings": []}',
-        b'{"device": "a", "kind": "cpu", "fingerprint": "f", "method": 1}',
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("content", [
+    b"", b"{", b"\xff\xfe", b"[]", b'{"device": 3}', b'{"device": "a", "kind": "cpu", "ceilings": []}',
+    b'{"device": "a", "kind": "cpu", "fingerprint": "f", "method": 1}',
+])  # fmt: skip
 def test_corrupted_cache_is_measured_again(cache, instant, content):
     first = measure.measure("cpu", threads=2)
     path = cache / f"cpu-{first.fingerprint}.json"
@@ -260,18 +257,15 @@ def test_load_file_needs_no_more_than_the_list(tmp_path):
     assert load_file(path).device == "mine"
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("not json", "is not JSON"),
-        ("[1, 2]", 'has no "ceilings" list'),
-        ('{"ceilings": 3}', 'has no "ceilings" list'),
-        ('{"ceilings": []}', "contains no ceilings"),
-        ('{"ceilings": [{"kind": "compute"}]}', "missing required field"),
-        ('{"ceilings": [{"kind": "weight", ' + REST.format(1), r"\$.ceilings\[0\].kind"),
-        ('{"ceilings": [{"kind": "latency", ' + REST.format(0), 'gives "a" as 0.0'),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "message"), [
+    ("not json", "is not JSON"),
+    ("[1, 2]", 'has no "ceilings" list'),
+    ('{"ceilings": 3}', 'has no "ceilings" list'),
+    ('{"ceilings": []}', "contains no ceilings"),
+    ('{"ceilings": [{"kind": "compute"}]}', "missing required field"),
+    ('{"ceilings": [{"kind": "weight", ' + REST.format(1), r"\$.ceilings\[0\].kind"),
+    ('{"ceilings": [{"kind": "latency", ' + REST.format(0), 'gives "a" as 0.0'),
+])  # fmt: skip
 def test_load_file_says_what_is_wrong(tmp_path, text, message):
     path = tmp_path / "bad.json"
     path.write_text(text)
@@ -289,15 +283,12 @@ def test_age():
     assert age(msgspec.structs.replace(STORED, measured_at="yesterday")) is None
 
 
-@pytest.mark.parametrize(
-    ("change", "values"),
-    [
-        ({}, [132 * 256 * 1.98e9]),  # 66.9 TFLOP/s; the data sheet says 67
-        ({"sm_clock_hz": None}, []),
-        ({"compute_capability": (99, 0)}, []),
-        ({"name": "NVIDIA H20"}, []),  # capped by its vendor
-    ],
-)
+@pytest.mark.parametrize(("change", "values"), [
+    ({}, [132 * 256 * 1.98e9]),  # 66.9 TFLOP/s; the data sheet says 67
+    ({"sm_clock_hz": None}, []),
+    ({"compute_capability": (99, 0)}, []),
+    ({"name": "NVIDIA H20"}, []),  # capped by its vendor
+])  # fmt: skip
 def test_derived_fp32_is_multiprocessors_times_rate_times_clock_where_that_is_exact(change, values):
     gpu = detect.Gpu(name="NVIDIA H200", index=0, compute_capability=(9, 0), multiprocessors=132, memory_bytes=1, sm_clock_hz=1.98e9)
     plan = Plan(1.0, lambda _: None)

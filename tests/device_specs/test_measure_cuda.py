@@ -41,18 +41,15 @@ FULL = {
 }
 
 
-@pytest.mark.parametrize(
-    ("capability", "precisions"),
-    [
-        ((6, 1), {"fp32", "fp64", "fp16"}),
-        ((7, 0), {"fp32", "fp64", "fp16"}),
-        ((7, 5), {"fp32", "fp64", "fp16", "int8"}),
-        ((8, 0), {"fp32", "fp64", "fp16", "bf16", "tf32", "int8"}),
-        ((8, 9), {"fp32", "fp64", "fp16", "bf16", "tf32", "fp8", "int8"}),
-        ((9, 0), {"fp32", "fp64", "fp16", "bf16", "tf32", "fp8", "int8"}),
-        (None, {"fp32", "fp64", "fp16", "bf16", "fp8", "int8"}),  # AMD
-    ],
-)
+@pytest.mark.parametrize(("capability", "precisions"), [
+    ((6, 1), {"fp32", "fp64", "fp16"}),
+    ((7, 0), {"fp32", "fp64", "fp16"}),
+    ((7, 5), {"fp32", "fp64", "fp16", "int8"}),
+    ((8, 0), {"fp32", "fp64", "fp16", "bf16", "tf32", "int8"}),
+    ((8, 9), {"fp32", "fp64", "fp16", "bf16", "tf32", "fp8", "int8"}),
+    ((9, 0), {"fp32", "fp64", "fp16", "bf16", "tf32", "fp8", "int8"}),
+    (None, {"fp32", "fp64", "fp16", "bf16", "fp8", "int8"}),  # AMD
+])  # fmt: skip
 def test_precisions_of_a_generation(capability, precisions):
     assert set(product_precisions(capability)) == precisions
 

@@ -158,14 +158,11 @@ def test_a_real_machine_breaks_no_law():
     assert broken(()) == ()
 
 
-@pytest.mark.parametrize(
-    ("name", "variant"),
-    [
-        ("FMA fp32", ""), ("FMA fp64", ""), ("FMA fp32", "1 thread"), ("FMA fp64", "1 thread"), ("FMA fp32", "no FMA"),
-        ("FMA fp64", "no FMA"), ("L1 read", ""), ("L1 read", "1 thread"), ("L2 read", ""), ("L2 read", "1 thread"),
-        ("L3 read", "1 thread"), ("DRAM read", "1 thread"), ("L1 write", ""), ("L2 write", ""), ("L3 write", ""), ("DRAM write", ""),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "variant"), [
+    ("FMA fp32", ""), ("FMA fp64", ""), ("FMA fp32", "1 thread"), ("FMA fp64", "1 thread"), ("FMA fp32", "no FMA"),
+    ("FMA fp64", "no FMA"), ("L1 read", ""), ("L1 read", "1 thread"), ("L2 read", ""), ("L2 read", "1 thread"),
+    ("L3 read", "1 thread"), ("DRAM read", "1 thread"), ("L1 write", ""), ("L2 write", ""), ("L3 write", ""), ("DRAM write", ""),
+])  # fmt: skip
 def test_a_figure_at_half_its_rate_is_a_suspect(name, variant):
     assert (name, variant) in suspects(changed(name, 0.49, variant))
 

@@ -38,15 +38,12 @@ def reached(name, units, memory_gib, *found):
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "units", "memory_gib", "bytes_per_s"),
-    [
-        ("NVIDIA GeForce RTX 3080", 68, 9.8, 760e9),
-        ("NVIDIA GeForce RTX 3080", 70, 11.8, 912e9),
-        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", 14, 4.8, 1555e9 / 8),
-        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 16, 9.8, 3350e9 / 8),
-    ],
-)
+@pytest.mark.parametrize(("name", "units", "memory_gib", "bytes_per_s"), [
+    ("NVIDIA GeForce RTX 3080", 68, 9.8, 760e9),
+    ("NVIDIA GeForce RTX 3080", 70, 11.8, 912e9),
+    ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", 14, 4.8, 1555e9 / 8),
+    ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 16, 9.8, 3350e9 / 8),
+])  # fmt: skip
 def test_devices_that_share_a_name_and_slices_have_their_sheet(name, units, memory_gib, bytes_per_s):
     """RTX 3080 with 10 and with 12 GB are told apart by SM count and memory; a slice has its share."""
     sheet, why = sheet_of(environment(name, units, memory_gib))
@@ -156,16 +153,13 @@ def test_goals_of_the_h200_and_in_proportion_of_the_h100():
     assert found["GEMM fp8"] is None
 
 
-@pytest.mark.parametrize(
-    ("name", "facts"),
-    [
-        ("NVIDIA H200 NVL", Facts(kind="cuda", units=132)),
-        ("NVIDIA H100 PCIe", Facts(kind="cuda", units=114)),
-        ("NVIDIA H200 MIG 1g.18gb", Facts(kind="cuda", units=16)),
-        ("NVIDIA GeForce RTX 4090", Facts(kind="cuda", units=128)),
-        ("a GPU without a sheet", Facts(kind="cuda", units=7)),
-    ],
-)
+@pytest.mark.parametrize(("name", "facts"), [
+    ("NVIDIA H200 NVL", Facts(kind="cuda", units=132)),
+    ("NVIDIA H100 PCIe", Facts(kind="cuda", units=114)),
+    ("NVIDIA H200 MIG 1g.18gb", Facts(kind="cuda", units=16)),
+    ("NVIDIA GeForce RTX 4090", Facts(kind="cuda", units=128)),
+    ("a GPU without a sheet", Facts(kind="cuda", units=7)),
+])  # fmt: skip
 def test_no_other_device_has_targets(name, facts):
     assert part.targets(name, facts, ()) == ()
 
@@ -195,17 +189,14 @@ def test_figures_are_taken_at_the_maximum_clock():
     assert "1.20 GHz of 1.98 GHz in HBM copy (no reason reported)" in check.found
 
 
-@pytest.mark.parametrize(
-    ("throttled", "expected"),
-    [
-        (("software power cap",), "ok"),
-        (("hardware power brake slowdown", "software power cap"), "ok"),
-        (("software thermal slowdown",), "failed"),
-        (("software power cap", "hardware thermal slowdown"), "failed"),
-        (("applications clocks setting",), "failed"),
-        ((), "failed"),
-    ],
-)
+@pytest.mark.parametrize(("throttled", "expected"), [
+    (("software power cap",), "ok"),
+    (("hardware power brake slowdown", "software power cap"), "ok"),
+    (("software thermal slowdown",), "failed"),
+    (("software power cap", "hardware thermal slowdown"), "failed"),
+    (("applications clocks setting",), "failed"),
+    ((), "failed"),
+])  # fmt: skip
 def test_only_the_power_limit_excuses_a_low_clock(throttled, expected):
     """A large product at 700 W runs at 1.4 of 1.98 GHz: that is what the board can do. Heat and clocks set by a user are not."""
     product = figure("GEMM bf16", 790e12, clock=1.4e9, throttled=throttled)

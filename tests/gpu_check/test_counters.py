@@ -125,14 +125,11 @@ def test_without_a_table_there_is_nothing(text):
     assert counters.parse_counters(text) == {}
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters", "administrators"),
-        ("==ERROR== Failed to initialize the profiler: LibraryNotLoaded", "LibraryNotLoaded"),
-        (BEFORE, ""),
-    ],
-)
+@pytest.mark.parametrize(("text", "words"), [
+    ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters", "administrators"),
+    ("==ERROR== Failed to initialize the profiler: LibraryNotLoaded", "LibraryNotLoaded"),
+    (BEFORE, ""),
+])  # fmt: skip
 def test_counters_that_may_not_be_read_say_why(text, words):
     found = counters.counters_refused(text)
     assert words in found

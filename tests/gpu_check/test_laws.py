@@ -158,15 +158,12 @@ def test_no_kernel_is_shorter_than_a_launch(h100, shortest_ns, expected):
         assert judge(laws.no_kernel_below_launch, *nothing).outcome == "left out"
 
 
-@pytest.mark.parametrize(
-    ("by_counter", "by_power", "verdict"),
-    [
-        (energy(1000, "counter"), energy(1029, "power"), (True, "1000 J ±1 by counter, 1029 J ±1 by power, +2.9 % apart")),
-        (energy(1000, "counter"), energy(965, "power"), (False, "1000 J ±1 by counter, 965 J ±1 by power, -3.5 % apart")),
-        (Unresolved(reason="it did not change"), energy(150, "power"), "no energy by counter: it did not change"),
-        (energy(100, "counter"), None, "no energy by power: it was not sampled"),
-    ],
-)
+@pytest.mark.parametrize(("by_counter", "by_power", "verdict"), [
+    (energy(1000, "counter"), energy(1029, "power"), (True, "1000 J ±1 by counter, 1029 J ±1 by power, +2.9 % apart")),
+    (energy(1000, "counter"), energy(965, "power"), (False, "1000 J ±1 by counter, 965 J ±1 by power, -3.5 % apart")),
+    (Unresolved(reason="it did not change"), energy(150, "power"), "no energy by counter: it did not change"),
+    (energy(100, "counter"), None, "no energy by power: it was not sampled"),
+])  # fmt: skip
 def test_energy_by_counter_and_by_power(by_counter, by_power, verdict):
     assert energy_verdict(by_counter, by_power) == verdict
 
@@ -299,18 +296,15 @@ def test_laws_of_single_workloads(law, found, outcome, words):
 WORKS, HOST = used(gpu_utilization=0.9), used("host", process_rss_bytes=1)
 
 
-@pytest.mark.parametrize(
-    ("code", "ending", "devices", "outcomes"),
-    [
-        (0, 0, (WORKS, HOST), ("ok", "ok", "ok")),
-        (1, 1, (WORKS, HOST), ("failed", "ok", "ok")),
-        (1, 0, (WORKS, HOST), ("failed", "ok", "ok")),
-        (0, None, (WORKS, HOST), ("failed", "ok", "ok")),
-        (0, 0, (HOST,), ("ok", "failed", "ok")),
-        # the busiest of two
-        (0, 0, (used(gpu_utilization=0.0), used("cuda:1", gpu_utilization=0.9), used("host")), ("ok", "ok", "failed")),
-    ],
-)
+@pytest.mark.parametrize(("code", "ending", "devices", "outcomes"), [
+    (0, 0, (WORKS, HOST), ("ok", "ok", "ok")),
+    (1, 1, (WORKS, HOST), ("failed", "ok", "ok")),
+    (1, 0, (WORKS, HOST), ("failed", "ok", "ok")),
+    (0, None, (WORKS, HOST), ("failed", "ok", "ok")),
+    (0, 0, (HOST,), ("ok", "failed", "ok")),
+    # the busiest of two
+    (0, 0, (used(gpu_utilization=0.0), used("cuda:1", gpu_utilization=0.9), used("host")), ("ok", "ok", "failed")),
+])  # fmt: skip
 def test_a_monitored_program(code, ending, devices, outcomes):
     ended = None if ending is None else Ending(exit_code=ending, wall_s=1.0, user_cpu_s=1.0, system_cpu_s=0.0)
     found = MonitorAnalysis(created="", program="x", period_s=0.1, environment=ENVIRONMENT, ending=ended, usage=usage(*devices))

@@ -106,30 +106,24 @@ def test_the_outcome_of_a_part():
     assert outcome() == ("left out", "it measured nothing")
 
 
-@pytest.mark.parametrize(
-    ("name", "units", "driver_hz", "expected"),
-    [
-        ("NVIDIA H100 80GB HBM3", 132, 1.98e9, 1.98e9),
-        ("NVIDIA H100 80GB HBM3", 132, 1.7e9, 1.7e9),  # an administrator's limit
-        ("NVIDIA GeForce RTX 4090", 128, 3.105e9, 2.52e9),  # its driver names a clock that it does not reach under load
-        ("NVIDIA H100 80GB HBM3", 132, None, 1.98e9),
-        ("a GPU without a sheet", 7, 2e9, 2e9),
-        ("a GPU without a sheet", 7, None, None),
-    ],
-)
+@pytest.mark.parametrize(("name", "units", "driver_hz", "expected"), [
+    ("NVIDIA H100 80GB HBM3", 132, 1.98e9, 1.98e9),
+    ("NVIDIA H100 80GB HBM3", 132, 1.7e9, 1.7e9),  # an administrator's limit
+    ("NVIDIA GeForce RTX 4090", 128, 3.105e9, 2.52e9),  # its driver names a clock that it does not reach under load
+    ("NVIDIA H100 80GB HBM3", 132, None, 1.98e9),
+    ("a GPU without a sheet", 7, 2e9, 2e9),
+    ("a GPU without a sheet", 7, None, None),
+])  # fmt: skip
 def test_the_clock_that_a_device_should_hold(name, units, driver_hz, expected):
     gpu = Device(environment=Environment(rooflines="0", device="cuda:0", device_name=name, device_units=units))
     assert check.full_clock_hz(gpu, driver_hz) == expected
 
 
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        (JobError("this torch is built without CUDA."), "this torch is built without CUDA."),
-        (JobError("its process ended (killed by signal 11): x"), r"the process that asks torch ended \(killed by signal 11\): x"),
-        (JobError("its process was stopped after 120 s"), "the process that asks torch was stopped after 120 s"),
-    ],
-)
+@pytest.mark.parametrize(("error", "message"), [
+    (JobError("this torch is built without CUDA."), "this torch is built without CUDA."),
+    (JobError("its process ended (killed by signal 11): x"), r"the process that asks torch ended \(killed by signal 11\): x"),
+    (JobError("its process was stopped after 120 s"), "the process that asks torch was stopped after 120 s"),
+])  # fmt: skip
 def test_a_device_that_cannot_be_used_has_a_reason(monkeypatch, error, message):
     def run_job(job, progress):
         assert job.limit_s == 120

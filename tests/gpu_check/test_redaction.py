@@ -41,15 +41,12 @@ def redaction():
     return Redaction.here(ENVIRONMENT)
 
 
-@pytest.mark.parametrize(
-    "secret",
-    [
-        "falcon-7.example.org", "wendeline", "/srv/people/wendeline", "0123456789abcdef", "hf_abcdefghijklmnopqrst",
-        "ghp_abcdefghij0123456789", "github_pat_11ABCDEFG0123456789", "AKIAIOSFODNN7EXAMPLE",
-        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc", "sk-proj-abcdefgh12345678", "10.11.12.13", "fe80::42:acff:fe11:2", "2001:db8::1",
-        "02:42:ac:11:00:02", "someone@example.com", "GPU-2f1c9a34-aaaa-bbbb-cccc-0123456789ab", "/home/bertram", "/Users/bertram",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("secret", [
+    "falcon-7.example.org", "wendeline", "/srv/people/wendeline", "0123456789abcdef", "hf_abcdefghijklmnopqrst",
+    "ghp_abcdefghij0123456789", "github_pat_11ABCDEFG0123456789", "AKIAIOSFODNN7EXAMPLE",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc", "sk-proj-abcdefgh12345678", "10.11.12.13", "fe80::42:acff:fe11:2", "2001:db8::1",
+    "02:42:ac:11:00:02", "someone@example.com", "GPU-2f1c9a34-aaaa-bbbb-cccc-0123456789ab", "/home/bertram", "/Users/bertram",
+])  # fmt: skip
 @pytest.mark.parametrize("around", ["{}", "at {}: done", "see {}/file.py, line 3", '{{"name": "{}"}}', "<b>{}</b>", "addr={}"])
 def test_names_addresses_and_tokens_are_removed(redaction, secret, around):
     text = around.format(secret)
@@ -82,16 +79,13 @@ def test_names_and_secrets_in_any_spelling_are_removed(redaction):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("address", "expected"),
-    [
-        ("https://anna:pa55word@host.invalid/simple?token=abc", "https://host.invalid/simple?(removed)"),
-        ("git+https://pa55word@host.invalid/x.git", "git+https://host.invalid/x.git"),
-        ("--password=pa55word --steps 3", "--password=(removed) --steps 3"),
-        ("API_KEY: pa55word", "API_KEY: (removed)"),
-        ("Authorization: Bearer pa55word", "Authorization: Bearer (a token)"),
-    ],
-)
+@pytest.mark.parametrize(("address", "expected"), [
+    ("https://anna:pa55word@host.invalid/simple?token=abc", "https://host.invalid/simple?(removed)"),
+    ("git+https://pa55word@host.invalid/x.git", "git+https://host.invalid/x.git"),
+    ("--password=pa55word --steps 3", "--password=(removed) --steps 3"),
+    ("API_KEY: pa55word", "API_KEY: (removed)"),
+    ("Authorization: Bearer pa55word", "Authorization: Bearer (a token)"),
+])  # fmt: skip
 def test_addresses_keep_their_place_and_lose_their_secrets(redaction, address, expected):
     assert redaction.text(address) == expected
 

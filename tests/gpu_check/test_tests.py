@@ -31,17 +31,14 @@ def run(recorder, *arguments, limit_s=120.0):
     return findings.figures["results"], check.outcome, check.found
 
 
-@pytest.mark.parametrize(
-    ("names", "results", "outcome", "words"),
-    [
-        ("one or two or skipped", {"passed": 2, "skipped": 1}, "ok", "2 passed, 1 skipped"),
-        ("one or bad", {"passed": 1, "failed": 1}, "failed", "1 failed, 1 passed, exit code 1"),
-        # tests that hang leave the results so far
-        ("one or slow", {"passed": 1}, "failed", "1 passed, stopped after 6 s in test_cases.py::test_slow"),
-        ("skipped", {"skipped": 1}, "left out", "none ran: 1 skipped"),
-        ("nothing", {}, "left out", "none ran: exit code 5"),
-    ],
-)
+@pytest.mark.parametrize(("names", "results", "outcome", "words"), [
+    ("one or two or skipped", {"passed": 2, "skipped": 1}, "ok", "2 passed, 1 skipped"),
+    ("one or bad", {"passed": 1, "failed": 1}, "failed", "1 failed, 1 passed, exit code 1"),
+    # tests that hang leave the results so far
+    ("one or slow", {"passed": 1}, "failed", "1 passed, stopped after 6 s in test_cases.py::test_slow"),
+    ("skipped", {"skipped": 1}, "left out", "none ran: 1 skipped"),
+    ("nothing", {}, "left out", "none ran: exit code 5"),
+])  # fmt: skip
 def test_results_are_counted(recorder, names, results, outcome, words):
     assert run(recorder, "-k", names, limit_s=6 if "slow" in names else 120) == (results, outcome, words)
 

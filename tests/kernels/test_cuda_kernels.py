@@ -147,23 +147,20 @@ def test_resident_blocks_without_a_driver_are_cautious(threads, most, blocks):
     assert blocks == 1 or blocks * threads * cuda_vectors.MOST_REGISTERS <= cuda_vectors.REGISTERS
 
 
-@pytest.mark.parametrize(
-    ("capability", "threads", "registers", "shared", "blocks", "occupancy"),
-    [
-        # CUDA C++ Best Practices Guide, "Calculating Occupancy": 75 % and 63 %, on a multiprocessor with the limits of 8.0
-        ((8, 0), 128, 37, 0, 12, 0.75),
-        ((8, 0), 320, 37, 0, 4, 0.625),
-        ((8, 0), 256, 32, 0, 8, 1.0),  # the same guide: at most 32 registers for all 2048 threads
-        ((7, 5), 256, 64, 0, 4, 1.0),  # 1024 threads at most, so 64 registers
-        ((8, 6), 64, 16, 0, 16, 32 / 48),  # sixteen blocks at most
-        ((8, 9), 64, 16, 0, 24, 1.0),
-        ((9, 0), 32, 16, 0, 32, 0.5),
-        # 227 KiB a block at most, 1 KiB of 228 being the system's
-        ((9, 0), 256, 32, 227 << 10, 1, 0.125),
-        ((9, 0), 256, 32, 32 << 10, 6, 0.75),
-        ((7, 5), 1024, 66, 32 << 10, 0, 0.0),
-    ],
-)
+@pytest.mark.parametrize(("capability", "threads", "registers", "shared", "blocks", "occupancy"), [
+    # CUDA C++ Best Practices Guide, "Calculating Occupancy": 75 % and 63 %, on a multiprocessor with the limits of 8.0
+    ((8, 0), 128, 37, 0, 12, 0.75),
+    ((8, 0), 320, 37, 0, 4, 0.625),
+    ((8, 0), 256, 32, 0, 8, 1.0),  # the same guide: at most 32 registers for all 2048 threads
+    ((7, 5), 256, 64, 0, 4, 1.0),  # 1024 threads at most, so 64 registers
+    ((8, 6), 64, 16, 0, 16, 32 / 48),  # sixteen blocks at most
+    ((8, 9), 64, 16, 0, 24, 1.0),
+    ((9, 0), 32, 16, 0, 32, 0.5),
+    # 227 KiB a block at most, 1 KiB of 228 being the system's
+    ((9, 0), 256, 32, 227 << 10, 1, 0.125),
+    ((9, 0), 256, 32, 32 << 10, 6, 0.75),
+    ((7, 5), 1024, 66, 32 << 10, 0, 0.0),
+])  # fmt: skip
 def test_occupancy(capability, threads, registers, shared, blocks, occupancy):
     assert cuda_kernels.resident_blocks(capability, threads, registers, shared) == blocks
     assert cuda_kernels.occupancy(capability, blocks, threads) == occupancy
@@ -203,18 +200,15 @@ GOOD = {"kernel": "k", "capability": "9.0", "registers": 32, "spilled_bytes": 0,
         "count": 4, "of": 40}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"spilled_bytes": 8}, "8 bytes spilled"),
-        ({"local_accesses": 2}, "2 accesses to local memory"),
-        ({"launches": [{"threads": 1024, "blocks": 0, "occupancy": 0.0, "in_flight_bytes": 0}]}, "does not start"),
-        ({"registers": 40}, "need more than 65536 registers"),
-        ({"launches": [{"threads": 256, "blocks": 8, "occupancy": 1.0}]}, "no loop of 16-byte loads"),
-        ({"count": 0}, "no loop of LDG.E.128"),
-        ({"share": 0.9, "instruction": "FFMA"}, "90.0% of the peak"),
-    ],
-)
+@pytest.mark.parametrize(("change", "words"), [
+    ({"spilled_bytes": 8}, "8 bytes spilled"),
+    ({"local_accesses": 2}, "2 accesses to local memory"),
+    ({"launches": [{"threads": 1024, "blocks": 0, "occupancy": 0.0, "in_flight_bytes": 0}]}, "does not start"),
+    ({"registers": 40}, "need more than 65536 registers"),
+    ({"launches": [{"threads": 256, "blocks": 8, "occupancy": 1.0}]}, "no loop of 16-byte loads"),
+    ({"count": 0}, "no loop of LDG.E.128"),
+    ({"share": 0.9, "instruction": "FFMA"}, "90.0% of the peak"),
+])  # fmt: skip
 def test_faults_of_a_row(change, words):
     assert cuda_kernels.faults(GOOD) == []
     assert words in " ".join(cuda_kernels.faults(GOOD | change))
@@ -258,19 +252,16 @@ def check_compiled(name, capability, committed):
         assert row == committed[name, "{}.{}".format(*capability)]
 
 
-@pytest.mark.parametrize(
-    ("name", "capability"),
-    [
-        ("copy, 4 vectors", (9, 0)),
-        ("triad, 8 vectors", (8, 6)),
-        ("L2 read", (9, 0)),
-        ("shared memory read", (7, 5)),
-        ("FMA fp32", (9, 0)),
-        ("FMA fp64", (12, 0)),
-        ("FMA fp16", (8, 0)),
-        ("network: dense1", (10, 0)),
-    ],
-)
+@pytest.mark.parametrize(("name", "capability"), [
+    ("copy, 4 vectors", (9, 0)),
+    ("triad, 8 vectors", (8, 6)),
+    ("L2 read", (9, 0)),
+    ("shared memory read", (7, 5)),
+    ("FMA fp32", (9, 0)),
+    ("FMA fp64", (12, 0)),
+    ("FMA fp16", (8, 0)),
+    ("network: dense1", (10, 0)),
+])  # fmt: skip
 def test_compiled_kernel(name, capability, committed):
     check_compiled(name, capability, committed)
 

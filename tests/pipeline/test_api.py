@@ -52,14 +52,11 @@ def test_profile_a_step_function(asked):
     assert run.analysis.totals.matrix_flops == 2 * 4 * 4 * 4
 
 
-@pytest.mark.parametrize(
-    ("model", "inputs", "message"),
-    [
-        ("squeezenet1_1", torch.ones(1), "inputs cannot be combined with"),
-        (3, None, "cannot profile a int"),
-        (nn.ReLU(), None, "requires inputs"),
-    ],
-)
+@pytest.mark.parametrize(("model", "inputs", "message"), [
+    ("squeezenet1_1", torch.ones(1), "inputs cannot be combined with"),
+    (3, None, "cannot profile a int"),
+    (nn.ReLU(), None, "requires inputs"),
+])  # fmt: skip
 def test_what_cannot_be_profiled(asked, model, inputs, message):
     with pytest.raises(UsageError, match=message):
         rooflines.profile(model, inputs, **asked)
@@ -180,17 +177,14 @@ def test_record_refuses_what_the_command_line_refuses(asked):
 # --- the command that made the run -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "command"),
-    [
-        (["/x/.venv/bin/rooflines", "profile", "-o", "my runs"], "rooflines profile -o 'my runs'"),  # make profile
-        (["/x/rooflines/__main__.py", "profile", "a b.py"], "rooflines profile 'a b.py'"),
-        (["train.py", "--lr", "1"], "python train.py --lr 1"),
-        (["-c"], "python -c"),
-        ([""], "python"),
-        (["/x/ipykernel_launcher.py", "-f", "kernel.json"], ""),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "command"), [
+    (["/x/.venv/bin/rooflines", "profile", "-o", "my runs"], "rooflines profile -o 'my runs'"),  # make profile
+    (["/x/rooflines/__main__.py", "profile", "a b.py"], "rooflines profile 'a b.py'"),
+    (["train.py", "--lr", "1"], "python train.py --lr 1"),
+    (["-c"], "python -c"),
+    ([""], "python"),
+    (["/x/ipykernel_launcher.py", "-f", "kernel.json"], ""),
+])  # fmt: skip
 def test_the_command_is_the_one_to_type_again(monkeypatch, arguments, command):
     monkeypatch.setattr(sys, "argv", arguments)
     assert default_command() == command
@@ -249,20 +243,17 @@ def test_a_ceiling_that_was_too_low_is_measured_again_till_nothing_beats_it(sett
     assert facts.notes == (recording.MEASURED_AGAIN,)
 
 
-@pytest.mark.parametrize(
-    ("bounds_s", "more", "used"),
-    [
-        # a roof that does not rise stands: a convolution that does less than its formula (Winograd)
-        ((1.50, 1.49, 1.49), {}, [1.50, 1.49]),
-        ((1.50, 1.40, 1.39), {}, [1.50, 1.40, 1.39]),
-        # it ends after three measurements
-        ((4.0, 3.0, 2.0), {}, [4.0, 3.0, 2.0]),
-        ((4.0,), {"measurements": 3}, [4.0]),
-        # what is plausible, not measured or not a roof is left alone
-        ((1.01,), {}, [1.01]),
-        ((2.0,), {"ceilings": "spec"}, [2.0]),
-        ((2.0,), {"bound": "latency"}, [2.0]),
-    ],
-)
+@pytest.mark.parametrize(("bounds_s", "more", "used"), [
+    # a roof that does not rise stands: a convolution that does less than its formula (Winograd)
+    ((1.50, 1.49, 1.49), {}, [1.50, 1.49]),
+    ((1.50, 1.40, 1.39), {}, [1.50, 1.40, 1.39]),
+    # it ends after three measurements
+    ((4.0, 3.0, 2.0), {}, [4.0, 3.0, 2.0]),
+    ((4.0,), {"measurements": 3}, [4.0]),
+    # what is plausible, not measured or not a roof is left alone
+    ((1.01,), {}, [1.01]),
+    ((2.0,), {"ceilings": "spec"}, [2.0]),
+    ((2.0,), {"bound": "latency"}, [2.0]),
+])  # fmt: skip
 def test_when_ceilings_are_not_measured_again(settle, bounds_s, more, used):
     assert settle(*bounds_s, **more)[0] == used

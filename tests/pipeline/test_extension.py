@@ -147,14 +147,11 @@ def test_an_installed_package_of_formulas_is_used(counted, tmp_path):
     assert (answer["flops"], answer["bytes"], answer["coverage"]) == (1000, 8000, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (None, "no such file: 'some.py'."),
-        ("1 / 0", "'some.py' cannot be loaded: ZeroDivisionError: division by zero."),
-        (FILES["mylib_formulas.py"] * 2, "operator 'mylib::damp' is registered twice"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    (None, "no such file: 'some.py'."),
+    ("1 / 0", "'some.py' cannot be loaded: ZeroDivisionError: division by zero."),
+    (FILES["mylib_formulas.py"] * 2, "operator 'mylib::damp' is registered twice"),
+])  # fmt: skip
 def test_a_file_that_cannot_be_used_is_named(counted, tmp_path, text, message):
     if text is not None:
         (tmp_path / "some.py").write_text(text)

@@ -72,13 +72,10 @@ def test_a_machine_with_a_gpu_names_it(checks):
 # --- no machine makes it fail
 
 
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (OSError("libcudart.so.12: cannot open\nsecond line"), "check failed: OSError: libcudart.so.12: cannot open"),
-        (RuntimeError(), "check failed: RuntimeError:"),
-    ],
-)
+@pytest.mark.parametrize(("error", "words"), [
+    (OSError("libcudart.so.12: cannot open\nsecond line"), "check failed: OSError: libcudart.so.12: cannot open"),
+    (RuntimeError(), "check failed: RuntimeError:"),
+])  # fmt: skip
 def test_a_broken_installation_is_an_answer(monkeypatch, error, words):
     def broken():
         raise error
@@ -107,18 +104,15 @@ OLDER = "driver 535.183.01 supports CUDA up to 12.2, torch is built for 13.0"
 HIDDEN = "CUDA_VISIBLE_DEVICES='' hides all devices"
 
 
-@pytest.mark.parametrize(
-    ("driver", "built", "problem", "visible", "detail", "fix"),
-    [
-        (NO_DRIVER, "13.0", "anything", None, "no NVIDIA driver", ""),
-        (NO_DRIVER, None, "", None, "no NVIDIA driver, and torch is built without CUDA", ""),
-        (OLD_DRIVER, None, "", None, "torch is built without CUDA", "/whl/cu126"),
-        (NEW_DRIVER, None, "", None, "torch is built without CUDA", "/whl/cu130"),
-        (OLD_DRIVER, "13.0", "", None, OLDER, "/whl/cu126"),
-        (OLD_DRIVER, "12.8", "CUDA unknown error", None, "CUDA unknown error", ""),  # a newer minor version is no reason
-        (NEW_DRIVER, "13.0", "", "", HIDDEN, "unset CUDA_VISIBLE_DEVICES"),
-    ],
-)
+@pytest.mark.parametrize(("driver", "built", "problem", "visible", "detail", "fix"), [
+    (NO_DRIVER, "13.0", "anything", None, "no NVIDIA driver", ""),
+    (NO_DRIVER, None, "", None, "no NVIDIA driver, and torch is built without CUDA", ""),
+    (OLD_DRIVER, None, "", None, "torch is built without CUDA", "/whl/cu126"),
+    (NEW_DRIVER, None, "", None, "torch is built without CUDA", "/whl/cu130"),
+    (OLD_DRIVER, "13.0", "", None, OLDER, "/whl/cu126"),
+    (OLD_DRIVER, "12.8", "CUDA unknown error", None, "CUDA unknown error", ""),  # a newer minor version is no reason
+    (NEW_DRIVER, "13.0", "", "", HIDDEN, "unset CUDA_VISIBLE_DEVICES"),
+])  # fmt: skip
 def test_the_first_reason_why_cuda_is_not_there(monkeypatch, driver, built, problem, visible, detail, fix):
     if visible is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -130,16 +124,13 @@ def test_the_first_reason_why_cuda_is_not_there(monkeypatch, driver, built, prob
     assert bool(check.fix) == bool(fix)
 
 
-@pytest.mark.parametrize(
-    ("driver", "built", "fix"),
-    [
-        (OLD_DRIVER, "12.6", "pip install 'rooflines[cuda12]'"),
-        (NEW_DRIVER, "12.6", "pip install 'rooflines[cuda12]'"),
-        (NEW_DRIVER, "13.0", "pip install 'rooflines[cuda13]'"),
-        (OLD_DRIVER, None, "pip install 'rooflines[cuda12]'"),
-        (OLD_DRIVER, "13.0", ""),  # its CUDA 12 would not go together with this torch, and this torch does not run
-    ],
-)
+@pytest.mark.parametrize(("driver", "built", "fix"), [
+    (OLD_DRIVER, "12.6", "pip install 'rooflines[cuda12]'"),
+    (NEW_DRIVER, "12.6", "pip install 'rooflines[cuda12]'"),
+    (NEW_DRIVER, "13.0", "pip install 'rooflines[cuda13]'"),
+    (OLD_DRIVER, None, "pip install 'rooflines[cuda12]'"),
+    (OLD_DRIVER, "13.0", ""),  # its CUDA 12 would not go together with this torch, and this torch does not run
+])  # fmt: skip
 def test_the_extra_is_that_of_torch_and_never_of_another_cuda(driver, built, fix):
     check = doctor._cuda_package("no_such_module_of_rooflines", driver, built)
     assert (check.status, check.fix) == ("missing", fix)
@@ -182,24 +173,21 @@ TWO_GPUS = "driver 575.51.03\ngpu\nname NVIDIA H100\nmemory_used constant 1\ngpu
 SEE = ": see nvidia-smi and the kernel log"
 
 
-@pytest.mark.parametrize(
-    ("script", "status", "detail"),
-    [
-        (TWO_GPUS, "ok", "575.51.03, CUDA up to 12.4; NVIDIA H100, NVIDIA L4"),
-        (
-            TWO_GPUS.replace("name NVIDIA H100", "name NVIDIA H100\nlost 0"),
-            "limited",
-            f"575.51.03, CUDA up to 12.4; NVIDIA L4; GPU 0 does not answer (GPU is lost){SEE}",
-        ),
-        (
-            f"{TWO_GPUS}error nvmlDeviceGetHandleByIndex_v2 NO_PERMISSION\n",
-            "limited",
-            f"575.51.03, CUDA up to 12.4; NVIDIA H100; GPU 1 does not answer (Insufficient Permissions){SEE}",
-        ),
-        (f"{TWO_GPUS}slice MIG-1 3 20e9 5e9\n", "ok", "575.51.03, CUDA up to 12.4; NVIDIA H100, NVIDIA L4"),
-        ("driver 575.51.03\n", "ok", "575.51.03, CUDA up to 12.4; no GPU"),
-    ],
-)
+@pytest.mark.parametrize(("script", "status", "detail"), [
+    (TWO_GPUS, "ok", "575.51.03, CUDA up to 12.4; NVIDIA H100, NVIDIA L4"),
+    (
+        TWO_GPUS.replace("name NVIDIA H100", "name NVIDIA H100\nlost 0"),
+        "limited",
+        f"575.51.03, CUDA up to 12.4; NVIDIA L4; GPU 0 does not answer (GPU is lost){SEE}",
+    ),
+    (
+        f"{TWO_GPUS}error nvmlDeviceGetHandleByIndex_v2 NO_PERMISSION\n",
+        "limited",
+        f"575.51.03, CUDA up to 12.4; NVIDIA H100; GPU 1 does not answer (Insufficient Permissions){SEE}",
+    ),
+    (f"{TWO_GPUS}slice MIG-1 3 20e9 5e9\n", "ok", "575.51.03, CUDA up to 12.4; NVIDIA H100, NVIDIA L4"),
+    ("driver 575.51.03\n", "ok", "575.51.03, CUDA up to 12.4; no GPU"),
+])  # fmt: skip
 def test_gpus_are_named_as_the_driver_does_and_one_that_fails_hides_no_other(stand_in_here, script, status, detail):
     stand_in_here(script)
     assert doctor.gpu_driver() == Check(status=status, detail=detail)

@@ -83,17 +83,14 @@ def test_settings_replace_options_of_all_parts_or_of_one():
     }
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"backend": "jax"}, "unknown backend 'jax' for this study"),
-        ({"backend": ""}, "unknown backend '' for this study"),
-        ({"loader.epochs": "3"}, "the study has no option 'loader.epochs'"),
-        ({"batch_size": "64,128"}, "compares backends in one setting, got another one: numba-cpu · batch 128"),
-        ({"epochs": "0"}, r"Expected `int` >= 1 - at `\$.epochs`"),
-        ({"samples": "many"}, r"Expected `int`, got `str` - at `\$.samples`"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"backend": "jax"}, "unknown backend 'jax' for this study"),
+    ({"backend": ""}, "unknown backend '' for this study"),
+    ({"loader.epochs": "3"}, "the study has no option 'loader.epochs'"),
+    ({"batch_size": "64,128"}, "compares backends in one setting, got another one: numba-cpu · batch 128"),
+    ({"epochs": "0"}, r"Expected `int` >= 1 - at `\$.epochs`"),
+    ({"samples": "many"}, r"Expected `int`, got `str` - at `\$.samples`"),
+])  # fmt: skip
 def test_settings_that_a_study_does_not_have_are_refused(settings, message):
     with pytest.raises(UsageError, match=message):
         chosen(settings=settings)

@@ -130,15 +130,12 @@ def test_each_setting_is_a_search_of_its_own():
     assert search_points(settings(), SEARCH, "train") == (one, other)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"trials": 0}, "trials"),
-        ({"objective": "beauty"}, "beauty"),
-        ({"batch_size": "8,none"}, "not an integer"),
-        ({"depth": "1,2"}, "depth"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ({"trials": 0}, "trials"),
+    ({"objective": "beauty"}, "beauty"),
+    ({"batch_size": "8,none"}, "not an integer"),
+    ({"depth": "1,2"}, "depth"),
+])  # fmt: skip
 def test_a_search_that_cannot_be_made_is_refused_before_anything_runs(change, message):
     with pytest.raises(UsageError, match=message):
         search_points(settings(), {**SEARCH, **change}, "train")

@@ -228,18 +228,15 @@ def test_arrays_of_a_thread_are_registers(name):
     assert sum(shared) <= 48 << 10
 
 
-@pytest.mark.parametrize(
-    ("name", "fmas", "reads"),
-    [
-        ("forward 2", 144, 52),  # a channel: the window, nine taps of four filters
-        ("weight gradient 1", 9, 11),  # a cell: the window under it, its gradient, where it is
-        ("weight gradient 2", 9, 11),
-        ("input gradient 2", 78, 21),  # a row of a filter: its numbers, three taps of two channels
-        ("dense forward", 16, 8),  # 4 x 4 outputs, one step in depth
-        ("dense input gradient", 16, 8),
-        ("dense weight gradient", 16, 8),
-    ],
-)
+@pytest.mark.parametrize(("name", "fmas", "reads"), [
+    ("forward 2", 144, 52),  # a channel: the window, nine taps of four filters
+    ("weight gradient 1", 9, 11),  # a cell: the window under it, its gradient, where it is
+    ("weight gradient 2", 9, 11),
+    ("input gradient 2", 78, 21),  # a row of a filter: its numbers, three taps of two channels
+    ("dense forward", 16, 8),  # 4 x 4 outputs, one step in depth
+    ("dense input gradient", 16, 8),
+    ("dense weight gradient", 16, 8),
+])  # fmt: skip
 def test_inner_loop_is_register_blocked(name, fmas, reads):
     """For so many FMAs so many reads of shared memory, in whatever multiple the compiler unrolled."""
     found = [instructions(loop) for loop in loops(ptx(name))]

@@ -278,24 +278,18 @@ def test_it_begins_when_inductor_is_loaded_and_loads_nothing_itself():
     assert "_WhenImported" not in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("source", "path"),
-    [
-        ("L['self']", ""), ("L['self'].layer1.0.conv1", "layer1.0.conv1"), ("L['fn'].layers[3].mlp", "layers.3.mlp"),
-        ("G['model']._modules['layer1']._modules['0']", "layer1.0"), ("L['self']._orig_mod.head", "head"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("source", "path"), [
+    ("L['self']", ""), ("L['self'].layer1.0.conv1", "layer1.0.conv1"), ("L['fn'].layers[3].mlp", "layers.3.mlp"),
+    ("G['model']._modules['layer1']._modules['0']", "layer1.0"), ("L['self']._orig_mod.head", "head"),
+])  # fmt: skip
 def test_paths_are_those_of_named_modules(source, path):
     assert inductor._path(source) == path
 
 
-@pytest.mark.parametrize(
-    ("ids", "names", "prefix"),
-    [
-        ({"a": 1}, {1: "head.a"}, "head"), ({"a.b": 1}, {1: "a.b"}, ""), ({"": 1}, {1: "body.head"}, "body.head"),
-        ({"a": 1, "c": 2}, {2: "x.c"}, "x"), ({"a": 1}, {1: "other"}, None), ({"a": 1}, {1: "schema"}, None), ({}, {1: "a"}, None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("ids", "names", "prefix"), [
+    ({"a": 1}, {1: "head.a"}, "head"), ({"a.b": 1}, {1: "a.b"}, ""), ({"": 1}, {1: "body.head"}, "body.head"),
+    ({"a": 1, "c": 2}, {2: "x.c"}, "x"), ({"a": 1}, {1: "other"}, None), ({"a": 1}, {1: "schema"}, None), ({}, {1: "a"}, None),
+])  # fmt: skip
 def test_the_place_of_compiled_code_is_told_by_one_of_its_modules(ids, names, prefix):
     assert inductor._prefix(ids, names) == prefix
 

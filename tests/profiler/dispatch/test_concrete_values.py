@@ -20,19 +20,16 @@ def asked(question):
     return answers[0]
 
 
-@pytest.mark.parametrize(
-    ("question", "answer"),
-    [
-        (lambda: torch.linspace(0, 0.3, 4).tolist(), pytest.approx([0, 0.1, 0.2, 0.3])),
-        (lambda: [x.item() for x in torch.linspace(0, 3, 4).split(1)], [0, 1, 2, 3]),
-        (lambda: (torch.arange(6).view(2, 3) * 2 + 1).sum(1).tolist(), [9, 27]),
-        (lambda: bool((torch.ones(3) == 1).all()), True),
-        (lambda: torch.tensor([0, 3, 0, 5]).nonzero().shape, (2, 1)),
-        (lambda: len(torch.tensor([3, 1, 3]).unique()), 2),
-        (lambda: DATA[torch.tensor([True, False, True, True])].shape, (3,)),
-        (lambda: DATA.view(2, 2)[torch.eye(2, dtype=torch.bool)].shape, (2,)),
-    ],
-)
+@pytest.mark.parametrize(("question", "answer"), [
+    (lambda: torch.linspace(0, 0.3, 4).tolist(), pytest.approx([0, 0.1, 0.2, 0.3])),
+    (lambda: [x.item() for x in torch.linspace(0, 3, 4).split(1)], [0, 1, 2, 3]),
+    (lambda: (torch.arange(6).view(2, 3) * 2 + 1).sum(1).tolist(), [9, 27]),
+    (lambda: bool((torch.ones(3) == 1).all()), True),
+    (lambda: torch.tensor([0, 3, 0, 5]).nonzero().shape, (2, 1)),
+    (lambda: len(torch.tensor([3, 1, 3]).unique()), 2),
+    (lambda: DATA[torch.tensor([True, False, True, True])].shape, (3,)),
+    (lambda: DATA.view(2, 2)[torch.eye(2, dtype=torch.bool)].shape, (2,)),
+])  # fmt: skip
 def test_what_is_made_of_numbers_is_known(question, answer):
     assert asked(question) == answer
 

@@ -139,13 +139,10 @@ def training(model, x, optimizer):
     return step
 
 
-@pytest.mark.parametrize(
-    ("before", "activations", "where"),
-    [
-        (0, {}, ("aten::clone", "", "optimizer")),
-        (1, {"activations": ONES_AND_LOSS}, ("aten::mm", "", "backward")),
-    ],
-)
+@pytest.mark.parametrize(("before", "activations", "where"), [
+    (0, {}, ("aten::clone", "", "optimizer")),
+    (1, {"activations": ONES_AND_LOSS}, ("aten::mm", "", "backward")),
+])  # fmt: skip
 def test_the_first_step_makes_the_optimizers_state_and_later_ones_start_with_it(before, activations, where):
     model = linear()
     memory = followed(training(model, torch.rand(3, 8), torch.optim.SGD(model.parameters(), momentum=0.9)), before=before)
@@ -391,14 +388,11 @@ def infer(model, x):
     model(x)
 
 
-@pytest.mark.parametrize(
-    ("workload", "mode"),
-    [
-        pytest.param(workload, mode, marks=pytest.mark.slow if (workload, mode) in REPEATED else ())
-        for workload in WORKLOADS
-        for mode in ("inference", *OPTIMIZERS)
-    ],
-)
+@pytest.mark.parametrize(("workload", "mode"), [
+    pytest.param(workload, mode, marks=pytest.mark.slow if (workload, mode) in REPEATED else ())
+    for workload in WORKLOADS
+    for mode in ("inference", *OPTIMIZERS)
+])  # fmt: skip
 def test_the_peak_of_a_real_run_is_ours_and_the_workspace_of_one_operator(workload, mode):
     """The fake recording is byte by byte what tensors hold in a real run; the allocator's peak exceeds it by what is no tensor's."""
     make = made(workload, mode)

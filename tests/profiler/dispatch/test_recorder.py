@@ -258,17 +258,13 @@ def test_lists_and_sets_of_a_module_are_left_as_they_were():
 GIVEN = torch.tensor([0.3, 0.7])
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        lambda: (GIVEN * 2).nonzero(),
-        lambda: GIVEN[GIVEN > 0.5],
-        lambda: float(GIVEN.sum()),
-        lambda: torch.rand(4).numpy(),
-        lambda: 1 if GIVEN[0] > 0.5 else 2,
-    ],
-    ids=["nonzero", "mask", "item", "numpy", "branch"],
-)
+@pytest.mark.parametrize("step", [
+    lambda: (GIVEN * 2).nonzero(),
+    lambda: GIVEN[GIVEN > 0.5],
+    lambda: float(GIVEN.sum()),
+    lambda: torch.rand(4).numpy(),
+    lambda: 1 if GIVEN[0] > 0.5 else 2,
+], ids=["nonzero", "mask", "item", "numpy", "branch"])  # fmt: skip
 def test_what_needs_data_is_told_from_other_errors(step):
     with pytest.raises(Exception) as raised:  # noqa: PT011 (torch's own errors for these have no common class)
         recorded(step)

@@ -223,18 +223,15 @@ def loop(directory, taken, **settings):
     return recording.run
 
 
-@pytest.mark.parametrize(
-    ("taken", "warmup", "timed", "traced", "kind", "note"),
-    [
-        (0, 0, 0, 0, "program", "the program ended early (0 warm-up steps, 0 timed, 0 traced): no operators were traced."),
-        (1, 1, 0, 1, "program", "the program ended early (1 warm-up step, 0 timed, 1 traced): operators are those of the whole"),
-        (2, 1, 0, 1, "early", "the program ended early (1 warm-up step, 0 timed, 1 traced): operators are those of one step"),
-        (4, 1, 2, 1, "early", "the program ended early (1 warm-up step, 2 timed, 1 traced): operators are those of one step"),
-        (6, 1, 2, 2, "steps", "the program ended early (1 warm-up step, 2 timed, 2 traced): operators are those of fewer steps"),
-        (7, 1, 2, 3, "steps", ""),
-        (40, 1, 2, TRACED_STEPS, "steps", ""),
-    ],
-)
+@pytest.mark.parametrize(("taken", "warmup", "timed", "traced", "kind", "note"), [
+    (0, 0, 0, 0, "program", "the program ended early (0 warm-up steps, 0 timed, 0 traced): no operators were traced."),
+    (1, 1, 0, 1, "program", "the program ended early (1 warm-up step, 0 timed, 1 traced): operators are those of the whole"),
+    (2, 1, 0, 1, "early", "the program ended early (1 warm-up step, 0 timed, 1 traced): operators are those of one step"),
+    (4, 1, 2, 1, "early", "the program ended early (1 warm-up step, 2 timed, 1 traced): operators are those of one step"),
+    (6, 1, 2, 2, "steps", "the program ended early (1 warm-up step, 2 timed, 2 traced): operators are those of fewer steps"),
+    (7, 1, 2, 3, "steps", ""),
+    (40, 1, 2, TRACED_STEPS, "steps", ""),
+])  # fmt: skip
 def test_after_any_number_of_steps_there_is_the_best_report_that_they_allow(tmp_path, taken, warmup, timed, traced, kind, note):
     run = loop(tmp_path / "run", taken)
     assert run.facts.status == "complete"

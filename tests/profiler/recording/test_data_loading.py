@@ -171,22 +171,19 @@ def test_resident_data_comes_at_once_and_whole():
 Pair = namedtuple("Pair", "x y")
 
 
-@pytest.mark.parametrize(
-    ("batch", "batch_size", "samples"),
-    [
-        (torch.zeros(7, 3), None, 7),
-        (np.zeros((7, 3)), None, 7),
-        ((torch.zeros(7, 3), torch.zeros(7)), None, 7),
-        ({"x": torch.zeros(7, 3), "y": [torch.zeros(7)]}, None, 7),
-        (Pair(torch.zeros(7, 3), torch.zeros(7)), 8, 7),  # the last one of an epoch
-        (torch.zeros(100, 8, 3), 8, 8),  # time first: the loader knows better
-        ((torch.zeros(100, 8), torch.zeros(8)), 8, 8),
-        ((torch.zeros(100, 8), torch.zeros(8)), None, None),
-        (torch.zeros(()), None, None),
-        (["a", "b"], None, None),
-        (3, None, None),
-    ],
-)
+@pytest.mark.parametrize(("batch", "batch_size", "samples"), [
+    (torch.zeros(7, 3), None, 7),
+    (np.zeros((7, 3)), None, 7),
+    ((torch.zeros(7, 3), torch.zeros(7)), None, 7),
+    ({"x": torch.zeros(7, 3), "y": [torch.zeros(7)]}, None, 7),
+    (Pair(torch.zeros(7, 3), torch.zeros(7)), 8, 7),  # the last one of an epoch
+    (torch.zeros(100, 8, 3), 8, 8),  # time first: the loader knows better
+    ((torch.zeros(100, 8), torch.zeros(8)), 8, 8),
+    ((torch.zeros(100, 8), torch.zeros(8)), None, None),
+    (torch.zeros(()), None, None),
+    (["a", "b"], None, None),
+    (3, None, None),
+])  # fmt: skip
 def test_samples_in(batch, batch_size, samples):
     assert samples_in(batch, batch_size) == samples
 
@@ -216,21 +213,18 @@ class Counted:
         return itertools.repeat(torch.zeros(4, 2), 5)
 
 
-@pytest.mark.parametrize(
-    ("loader", "wrapped", "may"),
-    [
-        (DataLoader(range(8)), {}, True),
-        (DataLoader(range(8), shuffle=True), {}, True),
-        (DataLoader(range(8), batch_sampler=BatchSampler(RandomSampler(range(8)), 2, False)), {}, True),
-        (DataLoader(Stream()), {}, False),
-        (DataLoader(range(8), sampler=OwnSampler()), {}, False),
-        (DataLoader(range(8)), {"again": True}, True),
-        (DataLoader(range(8)), {"again": False}, False),
-        (Counted(), {"again": True}, True),
-        (Counted(), {"again": False}, False),
-        ((torch.zeros(1) for _ in range(3)), {"again": True}, False),
-    ],
-)
+@pytest.mark.parametrize(("loader", "wrapped", "may"), [
+    (DataLoader(range(8)), {}, True),
+    (DataLoader(range(8), shuffle=True), {}, True),
+    (DataLoader(range(8), batch_sampler=BatchSampler(RandomSampler(range(8)), 2, False)), {}, True),
+    (DataLoader(Stream()), {}, False),
+    (DataLoader(range(8), sampler=OwnSampler()), {}, False),
+    (DataLoader(range(8)), {"again": True}, True),
+    (DataLoader(range(8)), {"again": False}, False),
+    (Counted(), {"again": True}, True),
+    (Counted(), {"again": False}, False),
+    ((torch.zeros(1) for _ in range(3)), {"again": True}, False),
+])  # fmt: skip
 def test_what_may_be_iterated_once_more(loader, wrapped, may):
     assert may_begin_anew(source(loader, **wrapped)) is may
 

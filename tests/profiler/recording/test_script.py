@@ -96,13 +96,10 @@ def test_a_script_that_raises_shows_its_traceback_and_keeps_what_was_recorded(pr
     assert (len(recorded.facts.steps.timed_ns), recorded.facts.steps.traced) == (1, "early")
 
 
-@pytest.mark.parametrize(
-    ("ending", "message", "code"),
-    [
-        ("sys.exit(3)", "the script 'train.py' exited with 3.", 3),
-        pytest.param('sys.exit("no data")', "the script 'train.py' exited: no data.", 1, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("ending", "message", "code"), [
+    ("sys.exit(3)", "the script 'train.py' exited with 3.", 3),
+    pytest.param('sys.exit("no data")', "the script 'train.py' exited: no data.", 1, marks=pytest.mark.slow),
+])  # fmt: skip
 def test_a_script_that_exits_with_an_error(profile, ending, message, code):
     answer, recorded = profile(TRAINS.replace("optimizer.step()", f"optimizer.step(); {ending}"))
     assert answer.code == code, "as under python"
@@ -386,15 +383,12 @@ def test_two_optimizers_in_turn_make_one_step():
     assert seen.hooks.several == 2
 
 
-@pytest.mark.parametrize(
-    ("turns", "may_change", "expected"),
-    [
-        # one that steps every fifth time ends the step
-        ([5, 1] * 3, True, ["training"] * 5 + ["change", "training", "training"]),
-        # once steps are timed, another is part of them until the first is gone
-        ([3, 60], False, ["training"] * 3 + ["change"] + ["training"] * 9),
-    ],
-)
+@pytest.mark.parametrize(("turns", "may_change", "expected"), [
+    # one that steps every fifth time ends the step
+    ([5, 1] * 3, True, ["training"] * 5 + ["change", "training", "training"]),
+    # once steps are timed, another is part of them until the first is gone
+    ([3, 60], False, ["training"] * 3 + ["change"] + ["training"] * 9),
+])  # fmt: skip
 def test_of_two_optimizers_the_rarer_one_ends_the_step(turns, may_change, expected):
     def work():
         for pair, times in zip(itertools.cycle(models(2, 3)), turns, strict=False):

@@ -74,39 +74,33 @@ def reading(own_s=0.0, ended_s=0.0, started=1.0, age_s=100.0, read_bytes=None):
 # --- what a tree spent between two readings
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "cpu_s"),
-    [
-        ({1: reading(5)}, {1: reading(7)}, 2),
-        # born since: all it spent; seen late: nothing until the next reading
-        ({1: reading(5)}, {1: reading(5), 2: reading(0.3, age_s=0.5)}, 0.3),
-        ({1: reading(5)}, {1: reading(5), 2: reading(40.0, age_s=60)}, 0),
-        # ended, and its parent waited: what it spent since the reading before
-        ({1: reading(5), 2: reading(3)}, {1: reading(5, ended_s=4)}, 1),
-        # lived and ended between the readings
-        ({1: reading(5)}, {1: reading(5, ended_s=4)}, 4),
-        # a grandchild and its parent ended, each waited for
-        ({1: reading(5), 2: reading(3), 3: reading(2, ended_s=1)}, {1: reading(5, ended_s=3 + 2 + 1 + 0.5)}, 0.5),
-        # ended and nobody waited: never less than nothing, and never off what others spent
-        ({1: reading(5), 2: reading(3)}, {1: reading(7)}, 2),
-        # the number used again by another process
-        ({1: reading(5), 2: reading(3)}, {1: reading(5), 2: reading(0.25, started=9, age_s=0.5)}, 0.25),
-        ({1: reading(5)}, {}, 0),
-    ],
-)
+@pytest.mark.parametrize(("before", "now", "cpu_s"), [
+    ({1: reading(5)}, {1: reading(7)}, 2),
+    # born since: all it spent; seen late: nothing until the next reading
+    ({1: reading(5)}, {1: reading(5), 2: reading(0.3, age_s=0.5)}, 0.3),
+    ({1: reading(5)}, {1: reading(5), 2: reading(40.0, age_s=60)}, 0),
+    # ended, and its parent waited: what it spent since the reading before
+    ({1: reading(5), 2: reading(3)}, {1: reading(5, ended_s=4)}, 1),
+    # lived and ended between the readings
+    ({1: reading(5)}, {1: reading(5, ended_s=4)}, 4),
+    # a grandchild and its parent ended, each waited for
+    ({1: reading(5), 2: reading(3), 3: reading(2, ended_s=1)}, {1: reading(5, ended_s=3 + 2 + 1 + 0.5)}, 0.5),
+    # ended and nobody waited: never less than nothing, and never off what others spent
+    ({1: reading(5), 2: reading(3)}, {1: reading(7)}, 2),
+    # the number used again by another process
+    ({1: reading(5), 2: reading(3)}, {1: reading(5), 2: reading(0.25, started=9, age_s=0.5)}, 0.25),
+    ({1: reading(5)}, {}, 0),
+])  # fmt: skip
 def test_cpu_time_of_a_tree_between_two_readings(before, now, cpu_s):
     assert spent_between(before, now, unseen_s=1.0).cpu_s == pytest.approx(cpu_s)
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "read_bytes"),
-    [
-        # of an ended child its parent's, once
-        ({1: reading(read_bytes=100), 2: reading(read_bytes=40)}, {1: reading(read_bytes=100 + 40 + 5)}, 5),
-        ({1: reading()}, {1: reading()}, None),
-        ({1: reading()}, {1: reading(), 2: reading(read_bytes=7, age_s=0.1)}, 7),
-    ],
-)
+@pytest.mark.parametrize(("before", "now", "read_bytes"), [
+    # of an ended child its parent's, once
+    ({1: reading(read_bytes=100), 2: reading(read_bytes=40)}, {1: reading(read_bytes=100 + 40 + 5)}, 5),
+    ({1: reading()}, {1: reading()}, None),
+    ({1: reading()}, {1: reading(), 2: reading(read_bytes=7, age_s=0.1)}, 7),
+])  # fmt: skip
 def test_bytes_that_no_process_tells_are_absent_and_what_one_tells_counts_once(before, now, read_bytes):
     assert spent_between(before, now, 1.0).read_bytes == read_bytes
 
@@ -325,23 +319,20 @@ def sensors(directory: Path, driver: str, **labelled: int) -> None:
             (directory / f"temp{number}_label").write_text(label.replace("_", " ") + "\n")
 
 
-@pytest.mark.parametrize(
-    ("drivers", "temperature"),
-    [
-        (  # the hottest package
-            [
-                ("nvme", {"Composite": 91000}),
-                ("coretemp", {"Package_id_0": 61000, "Core_0": 88000}),
-                ("coretemp", {"Package_id_1": 64000}),
-            ],
-            64.0,
-        ),
-        ([("k10temp", {"Tctl": 82125, "Tdie": 62125, "Tccd1": 60000})], 62.125),  # the die, not what the fan follows
-        ([("k10temp", {"Tctl": 55500})], 55.5),
-        ([("cpu_thermal", {"_": 48312})], 48.312),  # no label where the driver has only one
-        ([("acpitz", {"_": 27800})], None),
-    ],
-)
+@pytest.mark.parametrize(("drivers", "temperature"), [
+    (  # the hottest package
+        [
+            ("nvme", {"Composite": 91000}),
+            ("coretemp", {"Package_id_0": 61000, "Core_0": 88000}),
+            ("coretemp", {"Package_id_1": 64000}),
+        ],
+        64.0,
+    ),
+    ([("k10temp", {"Tctl": 82125, "Tdie": 62125, "Tccd1": 60000})], 62.125),  # the die, not what the fan follows
+    ([("k10temp", {"Tctl": 55500})], 55.5),
+    ([("cpu_thermal", {"_": 48312})], 48.312),  # no label where the driver has only one
+    ([("acpitz", {"_": 27800})], None),
+])  # fmt: skip
 def test_the_temperature_of_the_processor(tmp_path, drivers, temperature):
     for number, (driver, labelled) in enumerate(drivers):
         sensors(tmp_path / f"hwmon{number}", driver, **labelled)
@@ -353,15 +344,12 @@ def test_the_temperature_of_the_processor(tmp_path, drivers, temperature):
 # --- the machine's memory
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (b"MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 400 kB\nBuffers: 5 kB\n", (1000 << 10, 600 << 10)),
-        (b"MemTotal: 1000 kB\nMemFree: 100 kB\nBuffers: 5 kB\nCached: 300 kB\n", None),  # a kernel before 3.14
-        (b"MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 4000 kB\nBuffers: 5 kB\n", None),  # a container beside its machine
-        (b"", None),
-    ],
-)
+@pytest.mark.parametrize(("text", "said"), [
+    (b"MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 400 kB\nBuffers: 5 kB\n", (1000 << 10, 600 << 10)),
+    (b"MemTotal: 1000 kB\nMemFree: 100 kB\nBuffers: 5 kB\nCached: 300 kB\n", None),  # a kernel before 3.14
+    (b"MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 4000 kB\nBuffers: 5 kB\n", None),  # a container beside its machine
+    (b"", None),
+])  # fmt: skip
 @linux
 def test_memory_is_what_the_lines_say_or_left_to_psutil(monkeypatch, text, said):
     monkeypatch.setattr(host, "content", lambda _: text)

@@ -103,14 +103,11 @@ def test_counters_that_take_long_do_not_hold_up_the_start(path, monkeypatch):
     assert slow.readings >= 1
 
 
-@pytest.mark.parametrize(
-    ("error", "sentence"),
-    [
-        (DeviceError("sampling of cuda:1 stopped: GPU is lost."), "sampling of cuda:1 stopped: GPU is lost."),
-        (ZeroDivisionError("division by zero"), "Device stopped: ZeroDivisionError: division by zero."),
-        (OSError(5, "Input/output error"), "Device stopped: OSError: [Errno 5] Input/output error."),
-    ],
-)
+@pytest.mark.parametrize(("error", "sentence"), [
+    (DeviceError("sampling of cuda:1 stopped: GPU is lost."), "sampling of cuda:1 stopped: GPU is lost."),
+    (ZeroDivisionError("division by zero"), "Device stopped: ZeroDivisionError: division by zero."),
+    (OSError(5, "Input/output error"), "Device stopped: OSError: [Errno 5] Input/output error."),
+])  # fmt: skip
 def test_a_sampler_that_raises_ends_its_own_series_only(path, error, sentence):
     def fail():
         if broken.readings == 3:

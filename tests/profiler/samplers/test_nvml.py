@@ -95,16 +95,13 @@ def test_time_is_that_of_the_energy(stand_in_here):
     assert min(abs(reading.time_ns / 1e9 - zero - reading.energy_j) for reading in readings) <= 0.02
 
 
-@pytest.mark.parametrize(
-    ("gpu", "window_s", "power_w"),
-    [
-        ("capability 7.0", 0.0, 300.0),
-        ("capability 8.0", 0.0, 300.0),
-        ("capability 8.6", 1.0, 200.0),
-        ("capability 9.0", 1.0, 200.0),
-        ("capability 8.0\nwindow power_average 1", 1.0, 200.0),  # whoever has an average
-    ],
-)
+@pytest.mark.parametrize(("gpu", "window_s", "power_w"), [
+    ("capability 7.0", 0.0, 300.0),
+    ("capability 8.0", 0.0, 300.0),
+    ("capability 8.6", 1.0, 200.0),
+    ("capability 9.0", 1.0, 200.0),
+    ("capability 8.0\nwindow power_average 1", 1.0, 200.0),  # whoever has an average
+])  # fmt: skip
 def test_usual_power_is_of_the_moment_up_to_ga100_and_an_average_after_it(stand_in_here, short_burst, gpu, window_s, power_w):
     # 100 W and 300 W for half a second each: 200 W over any second. The moment that is shown falls into the high half.
     power = lines("power", Square(100, 300, period_s=1.0))
@@ -123,30 +120,24 @@ def test_drivers_without_power_fields_have_the_usual_power(stand_in_here, short_
         assert {counter.field: counter.window_s for counter in opened.counters()}["power_w"] == 1.0
 
 
-@pytest.mark.parametrize(
-    ("bits", "words"),
-    [
-        (0x0, ()),
-        (0x1 | 0x2, ()),
-        (0x1 | 0x8 | 0x40, ("hardware slowdown", "hardware thermal slowdown")),
-        (0x4 | 0x10000, ("software power cap", "reason 0x10000")),
-    ],
-)
+@pytest.mark.parametrize(("bits", "words"), [
+    (0x0, ()),
+    (0x1 | 0x2, ()),
+    (0x1 | 0x8 | 0x40, ("hardware slowdown", "hardware thermal slowdown")),
+    (0x4 | 0x10000, ("software power cap", "reason 0x10000")),
+])  # fmt: skip
 def test_throttle_reasons_in_words(bits, words):
     assert throttle_reasons(bits) == words
 
 
-@pytest.mark.parametrize(
-    ("script", "expected"),
-    [
-        (without(FULL, "throttle") + "throttle constant 3\n", {"throttle_reasons": ""}),  # not throttled
-        # drivers before 535, and before the second version of the memory
-        (with_lines(FULL, "error nvmlDeviceGetCurrentClocksEventReasons FUNCTION_NOT_FOUND"), {"throttle_reasons": THROTTLED}),
-        (with_lines(FULL, "error nvmlDeviceGetMemoryInfo_v2 FUNCTION_NOT_FOUND"), {"memory_used_bytes": 3 << 30}),
-        # a GPU with slices
-        (FULL + "slice MIG-1 3 20e9 5e9\n", {"power_w": 431.5, "gpu_utilization": None}),
-    ],
-)
+@pytest.mark.parametrize(("script", "expected"), [
+    (without(FULL, "throttle") + "throttle constant 3\n", {"throttle_reasons": ""}),  # not throttled
+    # drivers before 535, and before the second version of the memory
+    (with_lines(FULL, "error nvmlDeviceGetCurrentClocksEventReasons FUNCTION_NOT_FOUND"), {"throttle_reasons": THROTTLED}),
+    (with_lines(FULL, "error nvmlDeviceGetMemoryInfo_v2 FUNCTION_NOT_FOUND"), {"memory_used_bytes": 3 << 30}),
+    # a GPU with slices
+    (FULL + "slice MIG-1 3 20e9 5e9\n", {"power_w": 431.5, "gpu_utilization": None}),
+])  # fmt: skip
 def test_what_old_drivers_and_sliced_gpus_tell(stand_in_here, script, expected):
     stand_in_here(script)
     reading = first_reading()
@@ -171,15 +162,12 @@ def test_what_is_not_supported_is_absent_and_never_asked_again(stand_in_here, no
         assert present == {"time_ns", "source", "device", "memory_used_bytes", "memory_total_bytes"}
 
 
-@pytest.mark.parametrize(
-    ("function", "field", "words"),
-    [
-        ("nvmlDeviceGetTotalEnergyConsumption", "energy_j", "energy"),
-        ("field_186", "power_instant_w", "instant power"),
-        ("nvmlDeviceGetPcieThroughput", "pcie_tx_bytes_per_s", "PCIe throughput"),
-        ("nvmlDeviceGetTotalEccErrors", "ecc_corrected", "corrected memory errors, uncorrected memory errors"),
-    ],
-)
+@pytest.mark.parametrize(("function", "field", "words"), [
+    ("nvmlDeviceGetTotalEnergyConsumption", "energy_j", "energy"),
+    ("field_186", "power_instant_w", "instant power"),
+    ("nvmlDeviceGetPcieThroughput", "pcie_tx_bytes_per_s", "PCIe throughput"),
+    ("nvmlDeviceGetTotalEccErrors", "ecc_corrected", "corrected memory errors, uncorrected memory errors"),
+])  # fmt: skip
 def test_what_may_not_be_read_is_said_once_and_the_rest_goes_on(stand_in_here, no_turns, tmp_path, function, field, words):
     stand_in_here(f"journal {tmp_path / 'journal'}\n" + with_lines(FULL, f"error {function} NO_PERMISSION"))
     (opened,), problems = open_gpus(None)
@@ -217,15 +205,12 @@ def test_field_that_fails_now_and_then_is_absent_then(stand_in_here):
 TAKEN_AWAY = "".join(f"error nvmlDeviceGetMemoryInfo{version} INVALID_ARGUMENT 0.3\n" for version in ("", "_v2"))
 
 
-@pytest.mark.parametrize(
-    ("script", "identity", "words"),
-    [
-        (with_lines(FULL, "lost 0.3 GPU_IS_LOST"), 0, "GPU is lost"),
-        (with_lines(FULL, "lost 0.3 RESET_REQUIRED"), 0, "GPU requires restart"),
-        (with_lines(FULL, "lost 0.3 UNKNOWN"), 0, "Unknown Error"),  # to everything, several times
-        (FULL + "slice MIG-1 3 20e9 5e9\n" + TAKEN_AWAY, "MIG-1", "Invalid Argument"),
-    ],
-)
+@pytest.mark.parametrize(("script", "identity", "words"), [
+    (with_lines(FULL, "lost 0.3 GPU_IS_LOST"), 0, "GPU is lost"),
+    (with_lines(FULL, "lost 0.3 RESET_REQUIRED"), 0, "GPU requires restart"),
+    (with_lines(FULL, "lost 0.3 UNKNOWN"), 0, "Unknown Error"),  # to everything, several times
+    (FULL + "slice MIG-1 3 20e9 5e9\n" + TAKEN_AWAY, "MIG-1", "Invalid Argument"),
+])  # fmt: skip
 def test_lost_gpu_and_slice_end_their_series_with_the_reason(stand_in_here, script, identity, words):
     stand_in_here(script)
     with sampler(identity) as opened, pytest.raises(DeviceError, match=rf"sampling of cuda:0 stopped: {words}\."):
@@ -293,16 +278,13 @@ def test_a_slice_that_is_sampled_alone_says_what_it_does_not_have(stand_in_here)
         assert [problem.partition(" is a slice of a GPU (MIG)")[0] for problem in problems] == slices
 
 
-@pytest.mark.parametrize(
-    ("processes", "memory"),
-    [
-        ("process 4242 3e9\nprocess 4243 4e9\nprocess 1 7e9\n", {None, 7_000_000_000}),
-        # those that NVML does not name are not known
-        ("", {None}),
-        ("process 1 3e9\n", {None}),
-        ("process 4242 unknown\n", {None}),
-    ],
-)
+@pytest.mark.parametrize(("processes", "memory"), [
+    ("process 4242 3e9\nprocess 4243 4e9\nprocess 1 7e9\n", {None, 7_000_000_000}),
+    # those that NVML does not name are not known
+    ("", {None}),
+    ("process 1 3e9\n", {None}),
+    ("process 4242 unknown\n", {None}),
+])  # fmt: skip
 def test_memory_of_the_watched_processes(stand_in_here, no_turns, processes, memory):
     stand_in_here(FULL + processes)
     with sampler(pids=lambda: [4242, 4243]) as opened:

@@ -114,14 +114,11 @@ def test_falls_that_are_believed(powercap, clock):
 LAPTOP = {"0": "package-0", "0:0": "core", "0:1": "uncore", "0:2": "dram", "1": "psys"}
 
 
-@pytest.mark.parametrize(
-    ("zones", "expected"),
-    [
-        (LAPTOP, {"host": 1.0, "dram": 1.0, "psys": 1.0}),
-        ({"0": "package-0", "0:0": "core"}, {"host": 1.0}),  # AMD
-        ({"0": "package-0-die-0", "1": "package-0-die-1", "2": "psys", "3": "psys"}, {"host": 2.0, "psys0": 1.0, "psys1": 1.0}),
-    ],
-)
+@pytest.mark.parametrize(("zones", "expected"), [
+    (LAPTOP, {"host": 1.0, "dram": 1.0, "psys": 1.0}),
+    ({"0": "package-0", "0:0": "core"}, {"host": 1.0}),  # AMD
+    ({"0": "package-0-die-0", "1": "package-0-die-1", "2": "psys", "3": "psys"}, {"host": 2.0, "psys0": 1.0, "psys1": 1.0}),
+])  # fmt: skip
 def test_packages_parts_and_boards(powercap, zones, expected):
     powercap.add("intel-rapl-mmio:0", "package-0")
     for zone, name in zones.items():

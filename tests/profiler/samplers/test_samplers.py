@@ -62,15 +62,12 @@ def sample(time_ns, **fields):
 # --- the host
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "fraction"),
-    [
-        # neither idle nor waiting
-        ((10.0, 5.0, 100.0, 1.0), (12.0, 6.0, 100.5, 1.5), (2 + 1) / (2 + 1 + 0.5 + 0.5)),
-        ((1.0, 0.0, 1.0, 0.0), (1.0, 0.0, 1.0, 0.0), None),  # no time passed
-        ((1.0, 0.0, 5.0, 0.0), (2.0, 0.0, 4.0, 0.0), 1.0),  # idle time that stepped back is none
-    ],
-)
+@pytest.mark.parametrize(("before", "after", "fraction"), [
+    # neither idle nor waiting
+    ((10.0, 5.0, 100.0, 1.0), (12.0, 6.0, 100.5, 1.5), (2 + 1) / (2 + 1 + 0.5 + 0.5)),
+    ((1.0, 0.0, 1.0, 0.0), (1.0, 0.0, 1.0, 0.0), None),  # no time passed
+    ((1.0, 0.0, 5.0, 0.0), (2.0, 0.0, 4.0, 0.0), 1.0),  # idle time that stepped back is none
+])  # fmt: skip
 def test_busy_fraction(before, after, fraction):
     fields = ("user", "system", "idle", "iowait")
     assert busy_fraction(*(dict(zip(fields, times, strict=True)) for times in (before, after))) == fraction
@@ -203,13 +200,10 @@ def test_ctrl_c_does_not_end_the_sampler(journal):
     assert "incomplete" not in sampler.problem
 
 
-@pytest.mark.parametrize(
-    ("sign", "problem"),
-    [
-        (signal.SIGTERM, ""),
-        (signal.SIGKILL, "Device samples may be incomplete: the sampler ended early (signal 9)."),
-    ],
-)
+@pytest.mark.parametrize(("sign", "problem"), [
+    (signal.SIGTERM, ""),
+    (signal.SIGKILL, "Device samples may be incomplete: the sampler ended early (signal 9)."),
+])  # fmt: skip
 def test_a_sampler_that_is_ended_leaves_its_samples_and_says_where_it_died(journal, sign, problem):
     with sampling(journal) as sampler:
         wait_until(sampler.samples)

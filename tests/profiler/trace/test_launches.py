@@ -153,13 +153,10 @@ def test_what_a_collective_cannot_tell():
     assert exchange == Exchange("allgather", dtype="float32")
 
 
-@pytest.mark.parametrize(
-    ("name", "sent", "received", "size"),
-    [
-        ("allreduce", 6, 6, 6), ("_reduce_scatter_base", 12, 3, 12), ("reduce_scatter", None, 3, 12), ("allgather", 3, None, 12),
-        ("all_to_allv", 5, 7, 7), ("broadcast", 6, 6, 6), ("barrier", 0, 0, None), ("gather", 3, 0, 12),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "sent", "received", "size"), [
+    ("allreduce", 6, 6, 6), ("_reduce_scatter_base", 12, 3, 12), ("reduce_scatter", None, 3, 12), ("allgather", 3, None, 12),
+    ("all_to_allv", 5, 7, 7), ("broadcast", 6, 6, 6), ("barrier", 0, 0, None), ("gather", 3, 0, 12),
+])  # fmt: skip
 def test_sizes_are_those_of_nccl_tests(name, sent, received, size):
     # among four ranks, in elements of four bytes
     args = {"Collective name": name, "In msg nelems": sent, "Out msg nelems": received, "dtype": "Float", "Group size": 4}
@@ -187,17 +184,14 @@ def test_the_kind_of_a_collective():
     assert only(kernel("ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*)", 30, 9, 1)) == Exchange("allreduce")
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("ncclAllReduceRingLLKernel_sum_f32(ncclColl)", "allreduce"),
-        ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(x)", "reducescatter"),
-        ("ncclDevKernel_SendRecv(x)", "sendrecv"), ("ncclKernel_Reduce_RING_LL_Sum_float(x)", "reduce"),
-        ("ncclDevKernel_Generic_1(ncclAllReduce*)", "other"), ("nccl:all_to_all", "alltoall"), ("send", "send"),
-        ("c10d::recv_", "recv"),
-        ("", "other"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "kind"), [
+    ("ncclAllReduceRingLLKernel_sum_f32(ncclColl)", "allreduce"),
+    ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(x)", "reducescatter"),
+    ("ncclDevKernel_SendRecv(x)", "sendrecv"), ("ncclKernel_Reduce_RING_LL_Sum_float(x)", "reduce"),
+    ("ncclDevKernel_Generic_1(ncclAllReduce*)", "other"), ("nccl:all_to_all", "alltoall"), ("send", "send"),
+    ("c10d::recv_", "recv"),
+    ("", "other"),
+])  # fmt: skip
 def test_kinds(name, kind):
     assert kind_of(name) == kind
 
@@ -229,62 +223,54 @@ DECODE = "execute_3_context_0(sq0sk0sqsq0sqsk0)_generation_3(sq3sk60sqsq3sqsk60)
 PREFILL = "execute_10_context_2(sq10sk10sqsq52sqsk52)_generation_0(sq0sk0sqsq0sqsk0)"  # prompts of 4 and 6 tokens: 16 + 36
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("execute_context_0(0)_generation_8(8)", RequestMark("decode", 8, 8, decode_requests=8, decode_tokens=8)),
-        ("execute_context_2(700)_generation_0(0)", RequestMark("prefill", 2, 700, prefill_tokens=700)),
-        ("execute_context_1(888_788544)_generation_0(0)", RequestMark("prefill", 1, 888, prefill_tokens=888)),
-        ("execute_context_1(512)_generation_8(8)",
-         RequestMark("mixed", 9, 520, prefill_tokens=512, decode_requests=8, decode_tokens=8)),
-        ("execute_context_0(0)_generation_8(24)", RequestMark("decode", 8, 24, decode_requests=8, decode_tokens=24, is_draft=True)),
-        (DECODE, RequestMark("decode", 3, 3, 60, 3, 60, decode_requests=3, decode_tokens=3)),
-        ("execute_13_context_2(sq10sk10sqsq52sqsk52)_generation_3(sq3sk60sqsq3sqsk60)",
-         RequestMark("mixed", 5, 13, 70, 55, 112, 10, 3, 3, parts=((2, 10, 10, 52, 52), (3, 3, 60, 3, 60)))),
-        ("step[DECODE bs=32]", RequestMark("decode", 32, 32, decode_requests=32, decode_tokens=32)),
-        ("step[DECODE bs=3 g_sq=3 g_sqsq=3 g_sqsk=60 g_sk=60]",
-         RequestMark("decode", 3, 3, 60, 3, 60, decode_requests=3, decode_tokens=3)),
-        ("step[EXTEND bs=2 toks=10]", RequestMark("prefill", 2, 10, prefill_tokens=10)),
-        ("step[EXTEND bs=2 toks=10 c_sq=10 c_sqsq=52 c_sqsk=52 c_sk=10]", RequestMark("prefill", 2, 10, 10, 52, 52, prefill_tokens=10)),
-        ("step[MIXED bs=5]", RequestMark("mixed", 5)),
-        ("step[MIXED bs=5 c=2 g=3 c_sq=10 c_sk=10 c_sqsq=52 c_sqsk=52 g_sq=3 g_sk=60 g_sqsq=3 g_sqsk=60]",
-         RequestMark("mixed", 5, 13, 70, 55, 112, 10, 3, 3, parts=((2, 10, 10, 52, 52), (3, 3, 60, 3, 60)))),
-        ("step[TARGET_VERIFY bs=2 c_sq=8 c_sqsq=32 c_sqsk=400 c_sk=100]",
-         RequestMark("decode", 2, 8, 100, 32, 400, decode_requests=2, decode_tokens=8, is_draft=True)),
-        ("prefill[bs=2 tok=10 ctx=[4, 6] sqsq=52 sqsk=52 sk=10]", RequestMark("prefill", 2, 10, 10, 52, 52, prefill_tokens=10)),
-        ("decode[bs=117/128 tok=117 d=117]", RequestMark("decode", 117, 117, decode_requests=117, decode_tokens=117)),
-        ("decode[bs=5 tok=13 p=2 d=3 sqsq=55 sqsk=112 sk=70]", RequestMark("mixed", 5, 13, 70, 55, 112, decode_requests=3)),
-        ("[Executor] _forward_step 12: 1 ctx reqs, 512 ctx tokens, 31 gen reqs",
-         RequestMark("mixed", 32, prefill_tokens=512, decode_requests=31)),
-        ("[Executor] _forward_step 12: 0 ctx reqs, 31 gen reqs", RequestMark("decode", 31, decode_requests=31)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "expected"), [
+    ("execute_context_0(0)_generation_8(8)", RequestMark("decode", 8, 8, decode_requests=8, decode_tokens=8)),
+    ("execute_context_2(700)_generation_0(0)", RequestMark("prefill", 2, 700, prefill_tokens=700)),
+    ("execute_context_1(888_788544)_generation_0(0)", RequestMark("prefill", 1, 888, prefill_tokens=888)),
+    ("execute_context_1(512)_generation_8(8)", RequestMark("mixed", 9, 520, prefill_tokens=512, decode_requests=8, decode_tokens=8)),
+    ("execute_context_0(0)_generation_8(24)", RequestMark("decode", 8, 24, decode_requests=8, decode_tokens=24, is_draft=True)),
+    (DECODE, RequestMark("decode", 3, 3, 60, 3, 60, decode_requests=3, decode_tokens=3)),
+    ("execute_13_context_2(sq10sk10sqsq52sqsk52)_generation_3(sq3sk60sqsq3sqsk60)",
+     RequestMark("mixed", 5, 13, 70, 55, 112, 10, 3, 3, parts=((2, 10, 10, 52, 52), (3, 3, 60, 3, 60)))),
+    ("step[DECODE bs=32]", RequestMark("decode", 32, 32, decode_requests=32, decode_tokens=32)),
+    ("step[DECODE bs=3 g_sq=3 g_sqsq=3 g_sqsk=60 g_sk=60]", RequestMark("decode", 3, 3, 60, 3, 60, decode_requests=3, decode_tokens=3)),
+    ("step[EXTEND bs=2 toks=10]", RequestMark("prefill", 2, 10, prefill_tokens=10)),
+    ("step[EXTEND bs=2 toks=10 c_sq=10 c_sqsq=52 c_sqsk=52 c_sk=10]", RequestMark("prefill", 2, 10, 10, 52, 52, prefill_tokens=10)),
+    ("step[MIXED bs=5]", RequestMark("mixed", 5)),
+    ("step[MIXED bs=5 c=2 g=3 c_sq=10 c_sk=10 c_sqsq=52 c_sqsk=52 g_sq=3 g_sk=60 g_sqsq=3 g_sqsk=60]",
+     RequestMark("mixed", 5, 13, 70, 55, 112, 10, 3, 3, parts=((2, 10, 10, 52, 52), (3, 3, 60, 3, 60)))),
+    ("step[TARGET_VERIFY bs=2 c_sq=8 c_sqsq=32 c_sqsk=400 c_sk=100]",
+     RequestMark("decode", 2, 8, 100, 32, 400, decode_requests=2, decode_tokens=8, is_draft=True)),
+    ("prefill[bs=2 tok=10 ctx=[4, 6] sqsq=52 sqsk=52 sk=10]", RequestMark("prefill", 2, 10, 10, 52, 52, prefill_tokens=10)),
+    ("decode[bs=117/128 tok=117 d=117]", RequestMark("decode", 117, 117, decode_requests=117, decode_tokens=117)),
+    ("decode[bs=5 tok=13 p=2 d=3 sqsq=55 sqsk=112 sk=70]", RequestMark("mixed", 5, 13, 70, 55, 112, decode_requests=3)),
+    ("[Executor] _forward_step 12: 1 ctx reqs, 512 ctx tokens, 31 gen reqs",
+     RequestMark("mixed", 32, prefill_tokens=512, decode_requests=31)),
+    ("[Executor] _forward_step 12: 0 ctx reqs, 31 gen reqs", RequestMark("decode", 31, decode_requests=31)),
+])  # fmt: skip
 def test_a_mark_says_what_its_name_says(name, expected):
     assert request_mark(name) == expected
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "execute_context_0(0)_generation_0(0)",  # nothing runs
-        "step[IDLE bs=0]",
-        "step[DECODE bs=0]",
-        "step[DECODE]",
-        "step[EXTEND bs=x toks=10]",
-        "execute_context_2(1)_generation_0(0)",  # two requests with one token
-        "execute_context_0(5)_generation_8(8)",  # tokens without a request
-        "execute_3_context_0(sq0sk0sqsq0sqsk0)_generation_3(sq3sk2sqsq3sqsk2)",  # fewer keys than tokens
-        "execute_10_context_2(sq10sk10sqsq40sqsk52)_generation_0(sq0sk0sqsq0sqsk0)",  # 10² / 2 = 50 at least
-        "execute_10_context_2(sq10sk10sqsq101sqsk101)_generation_0(sq0sk0sqsq0sqsk0)",  # 10² at most
-        "execute_10_context_2(sq10sk12sqsq52sqsk51)_generation_0(sq0sk0sqsq0sqsk0)",  # fewer pairs than squares
-        f"execute_context_1({10**17})_generation_0(0)",
-        f"execute_context_1({'9' * 4000})_generation_0(0)",
-        "execute_context_1(512)_generation_8(8)_more",
-        "prefill[image]",
-        "execute_model",
-        "step[1]",
-    ],
-)
+@pytest.mark.parametrize("name", [
+    "execute_context_0(0)_generation_0(0)",  # nothing runs
+    "step[IDLE bs=0]",
+    "step[DECODE bs=0]",
+    "step[DECODE]",
+    "step[EXTEND bs=x toks=10]",
+    "execute_context_2(1)_generation_0(0)",  # two requests with one token
+    "execute_context_0(5)_generation_8(8)",  # tokens without a request
+    "execute_3_context_0(sq0sk0sqsq0sqsk0)_generation_3(sq3sk2sqsq3sqsk2)",  # fewer keys than tokens
+    "execute_10_context_2(sq10sk10sqsq40sqsk52)_generation_0(sq0sk0sqsq0sqsk0)",  # 10² / 2 = 50 at least
+    "execute_10_context_2(sq10sk10sqsq101sqsk101)_generation_0(sq0sk0sqsq0sqsk0)",  # 10² at most
+    "execute_10_context_2(sq10sk12sqsq52sqsk51)_generation_0(sq0sk0sqsq0sqsk0)",  # fewer pairs than squares
+    f"execute_context_1({10**17})_generation_0(0)",
+    f"execute_context_1({'9' * 4000})_generation_0(0)",
+    "execute_context_1(512)_generation_8(8)_more",
+    "prefill[image]",
+    "execute_model",
+    "step[1]",
+])  # fmt: skip
 def test_numbers_that_no_batch_has_are_no_mark(name):
     assert request_mark(name) is None
 

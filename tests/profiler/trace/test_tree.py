@@ -129,16 +129,13 @@ def test_a_step_that_begins_inside_of_an_operator_lasts_until_its_own_end():
     assert calls.operator.tolist()[2:] == [2, 3]
 
 
-@pytest.mark.parametrize(
-    ("marks", "steps", "left_out"),
-    [
-        ([(0, 100, 1), (10, 80, 1)], [[0, 100]], 1),  # nested
-        ([(0, 100, 1), (100, 100, 1), (3, 100, 2), (103, 100, 2)], [[0, 100], [100, 200]], 2),  # two threads
-        ([(0, 100, 1), (0, 100, 2)], [[0, 100]], 0),  # the same mark twice
-        ([(0, 100.5, 1), (100, 100, 1)], [[0, 100.5], [100.5, 200]], 0),  # rounded
-        ([(0, 100, 1), (120, 50, 1)], [[0, 100], [120, 170]], 0),
-    ],
-)
+@pytest.mark.parametrize(("marks", "steps", "left_out"), [
+    ([(0, 100, 1), (10, 80, 1)], [[0, 100]], 1),  # nested
+    ([(0, 100, 1), (100, 100, 1), (3, 100, 2), (103, 100, 2)], [[0, 100], [100, 200]], 2),  # two threads
+    ([(0, 100, 1), (0, 100, 2)], [[0, 100]], 0),  # the same mark twice
+    ([(0, 100.5, 1), (100, 100, 1)], [[0, 100.5], [100.5, 200]], 0),  # rounded
+    ([(0, 100, 1), (120, 50, 1)], [[0, 100], [120, 170]], 0),
+])  # fmt: skip
 def test_steps_do_not_overlap(marks, steps, left_out):
     calls = tree(trace(*(span(f"ProfilerStep#{i}", ts, dur, tid=tid) for i, (ts, dur, tid) in enumerate(marks))))
     assert (calls.steps / 1e3).tolist() == steps

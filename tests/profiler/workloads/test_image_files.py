@@ -60,16 +60,13 @@ def test_tiny_imagenet_has_its_validation_classes_in_a_file(tmp_path):
         assert data.classes == 2
 
 
-@pytest.mark.parametrize(
-    ("layout", "tests", "sizes"),
-    [
-        ("train/{name}/{index}.jpg", "val/{name}/{index}.png", (16, 8)),
-        ("training_set/training_set/{name}s/{name}.{index}.jpg", "test_set/test_set/{name}s/{name}.{index}.jpg", (16, 8)),
-        ("PetImages/{Name}/{index}.jpg", "", (13, 3)),
-        ("train/{name}.{index}.jpg", "", (13, 3)),
-        ("{name}/{index}.jpg", "", (13, 3)),
-    ],
-)
+@pytest.mark.parametrize(("layout", "tests", "sizes"), [
+    ("train/{name}/{index}.jpg", "val/{name}/{index}.png", (16, 8)),
+    ("training_set/training_set/{name}s/{name}.{index}.jpg", "test_set/test_set/{name}s/{name}.{index}.jpg", (16, 8)),
+    ("PetImages/{Name}/{index}.jpg", "", (13, 3)),
+    ("train/{name}.{index}.jpg", "", (13, 3)),
+    ("{name}/{index}.jpg", "", (13, 3)),
+])  # fmt: skip
 def test_photographs_are_found_in_the_layouts_of_their_archives(tmp_path, layout, tests, sizes):
     data = find_dataset("folder", str(image_data.photographs(tmp_path, layout, tests)), image_size=32)
     assert (len(data.train), len(data.test), data.classes) == (*sizes, 2)
@@ -108,41 +105,38 @@ def csv(change):
     return broken
 
 
-@pytest.mark.parametrize(
-    ("name", "make", "broken", "said"),
-    [
-        of("mnist", image_data.mnist, lambda folder: shutil.rmtree(folder / "MNIST"), "none of its files is there"),
-        *(
-            of("mnist", image_data.mnist, lambda folder, name=name: (folder / "MNIST" / "raw" / name).unlink(), f"lacks {name}")
-            for name in image_data.MNIST_FILES
-        ),
-        *(
-            of("mnist", image_data.mnist, raw(name, lambda _, content=content: content), f"{name}' is corrupt: {len(content)} bytes")
-            for name in image_data.MNIST_FILES[:2]
-            for content in (b"", b"\0\0", b"\0\0\x0a\3", b"\0\0\x09\1\0\0\0\x1e" + bytes(30), bytes(60))
-        ),
-        of("mnist", image_data.mnist, raw("train-images-idx3-ubyte", lambda _: b"\0\0\x08\2" + bytes(8)), "not [N, 28, 28]"),
-        of("mnist", image_data.mnist, raw("t10k-labels-idx1-ubyte", lambda b: b[:7] + b"\x0b" + b[8:-1]), "12 images and 11 labels"),
-        of("mnist", image_data.mnist, raw("t10k-labels-idx1-ubyte", lambda b: b[:-1] + b"\x0a"), "label 10 of t10k"),
-        of("mnist", image_data.mnist_csv, csv(lambda text: text.replace("label", "digit")), "does not have the columns label, pixel0"),
-        of("mnist", image_data.mnist_csv, csv(lambda text: text.replace("255", "256")), "values that are no pixels"),
-        of("mnist", image_data.mnist_csv, csv(lambda text: text.partition("\n")[0]), "does not have the columns label, pixel0"),
-        of("mnist", image_data.mnist_csv, csv(lambda _: ""), "cannot be read as CSV"),
-        of("cifar10", image_data.cifar, lambda f: (f / "cifar-10-batches-py" / "data_batch_3").unlink(), "lacks data_batch_3"),
-        of("cifar10", image_data.cifar, lambda f: (f / "cifar-10-batches-py" / "test_batch").write_bytes(b"?"), "is corrupt"),
-        of("folder", image_data.photographs, lambda f: (f / "test" / "dog").rename(f / "test" / "bird"), "are not those to test on"),
-        of("folder", image_data.photographs, lambda f: shutil.rmtree(f / "train" / "cat"), "are not those to test on"),
-        of("folder", image_data.photographs, lambda f: shutil.rmtree(f / "train"), "it has a folder test, but none to train on"),
-        of("folder", lambda f: image_data.photographs(f, "{name}/{index}.jpg", ""),
-           lambda f: shutil.rmtree(f / "cat"), "one class only (dog)"),
-        of("folder", image_data.photographs, lambda f: [p.unlink() for p in (f / "train" / "cat").iterdir()], "cat' has no image"),
-        of("tiny-imagenet", image_data.tiny_imagenet, lambda f: shutil.rmtree(f / "tiny-imagenet-200" / "train"), "no images in"),
-        of("tiny-imagenet", image_data.tiny_imagenet,
-           lambda f: (f / "tiny-imagenet-200" / "val" / "images" / "val_2.JPEG").unlink(), "val_2.JPEG' is missing"),
-        of("tiny-imagenet", image_data.tiny_imagenet,
-           lambda f: (f / "tiny-imagenet-200" / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn7\n"), "no class of the"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "make", "broken", "said"), [
+    of("mnist", image_data.mnist, lambda folder: shutil.rmtree(folder / "MNIST"), "none of its files is there"),
+    *(
+        of("mnist", image_data.mnist, lambda folder, name=name: (folder / "MNIST" / "raw" / name).unlink(), f"lacks {name}")
+        for name in image_data.MNIST_FILES
+    ),
+    *(
+        of("mnist", image_data.mnist, raw(name, lambda _, content=content: content), f"{name}' is corrupt: {len(content)} bytes")
+        for name in image_data.MNIST_FILES[:2]
+        for content in (b"", b"\0\0", b"\0\0\x0a\3", b"\0\0\x09\1\0\0\0\x1e" + bytes(30), bytes(60))
+    ),
+    of("mnist", image_data.mnist, raw("train-images-idx3-ubyte", lambda _: b"\0\0\x08\2" + bytes(8)), "not [N, 28, 28]"),
+    of("mnist", image_data.mnist, raw("t10k-labels-idx1-ubyte", lambda b: b[:7] + b"\x0b" + b[8:-1]), "12 images and 11 labels"),
+    of("mnist", image_data.mnist, raw("t10k-labels-idx1-ubyte", lambda b: b[:-1] + b"\x0a"), "label 10 of t10k"),
+    of("mnist", image_data.mnist_csv, csv(lambda text: text.replace("label", "digit")), "does not have the columns label, pixel0"),
+    of("mnist", image_data.mnist_csv, csv(lambda text: text.replace("255", "256")), "values that are no pixels"),
+    of("mnist", image_data.mnist_csv, csv(lambda text: text.partition("\n")[0]), "does not have the columns label, pixel0"),
+    of("mnist", image_data.mnist_csv, csv(lambda _: ""), "cannot be read as CSV"),
+    of("cifar10", image_data.cifar, lambda f: (f / "cifar-10-batches-py" / "data_batch_3").unlink(), "lacks data_batch_3"),
+    of("cifar10", image_data.cifar, lambda f: (f / "cifar-10-batches-py" / "test_batch").write_bytes(b"?"), "is corrupt"),
+    of("folder", image_data.photographs, lambda f: (f / "test" / "dog").rename(f / "test" / "bird"), "are not those to test on"),
+    of("folder", image_data.photographs, lambda f: shutil.rmtree(f / "train" / "cat"), "are not those to test on"),
+    of("folder", image_data.photographs, lambda f: shutil.rmtree(f / "train"), "it has a folder test, but none to train on"),
+    of("folder", lambda f: image_data.photographs(f, "{name}/{index}.jpg", ""),
+       lambda f: shutil.rmtree(f / "cat"), "one class only (dog)"),
+    of("folder", image_data.photographs, lambda f: [p.unlink() for p in (f / "train" / "cat").iterdir()], "cat' has no image"),
+    of("tiny-imagenet", image_data.tiny_imagenet, lambda f: shutil.rmtree(f / "tiny-imagenet-200" / "train"), "no images in"),
+    of("tiny-imagenet", image_data.tiny_imagenet,
+       lambda f: (f / "tiny-imagenet-200" / "val" / "images" / "val_2.JPEG").unlink(), "val_2.JPEG' is missing"),
+    of("tiny-imagenet", image_data.tiny_imagenet,
+       lambda f: (f / "tiny-imagenet-200" / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn7\n"), "no class of the"),
+])  # fmt: skip
 def test_what_is_broken_is_named_in_one_line_with_the_layout(tmp_path, name, make, broken, said):
     folder = make(tmp_path)
     broken(folder)

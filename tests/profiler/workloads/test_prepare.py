@@ -57,14 +57,11 @@ SLOW = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "size", "unit", "mode"),
-    [
-        pytest.param(name, size, unit, mode, id=f"{name}-{mode}", marks=pytest.mark.slow if (name, mode) in SLOW else ())
-        for name, size, modes, unit in NETWORKS
-        for mode in modes
-    ],
-)
+@pytest.mark.parametrize(("name", "size", "unit", "mode"), [
+    pytest.param(name, size, unit, mode, id=f"{name}-{mode}", marks=pytest.mark.slow if (name, mode) in SLOW else ())
+    for name, size, modes, unit in NETWORKS
+    for mode in modes
+])  # fmt: skip
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_named_network_runs_a_step(name, size, unit, mode):
     prepared = prepare(name, options(mode=mode, image_size=size, batch_size=2, sequence_length=8))
@@ -139,15 +136,12 @@ def test_a_half_precision_that_an_operator_lacks_is_said_to_be_the_reason():
     assert "precision='fp32'" in caught.value.hint
 
 
-@pytest.mark.parametrize(
-    ("asked", "seen"),
-    [
-        ({}, {"grad": False, "inference": True, "training": False, "last": [False] * 3}),
-        ({"mode": "training"}, {"grad": True, "inference": False, "training": True}),
-        ({"channels_last": True}, {"last": [True] * 3}),
-        ({"threads": 2}, {"threads": 2}),
-    ],
-)
+@pytest.mark.parametrize(("asked", "seen"), [
+    ({}, {"grad": False, "inference": True, "training": False, "last": [False] * 3}),
+    ({"mode": "training"}, {"grad": True, "inference": False, "training": True}),
+    ({"channels_last": True}, {"last": [True] * 3}),
+    ({"threads": 2}, {"threads": 2}),
+])  # fmt: skip
 def test_mode_layout_and_threads_hold_while_it_runs(asked, seen):
     with torch.no_grad():  # the caller's own mode does not reach in
         found = look(**asked)
@@ -196,13 +190,10 @@ def test_training_uses_the_loss_of_the_output_where_it_has_one():
     assert step(from_module(Loses(), torch.randn(2, 1), options(mode="training"))).item() == 3.0
 
 
-@pytest.mark.parametrize(
-    ("network", "inputs", "message"),
-    [
-        (nn.ReLU(), torch.randn(1), "no parameters to train"),
-        (nn.Linear(2, 2), None, "the module Linear requires inputs"),
-    ],
-)
+@pytest.mark.parametrize(("network", "inputs", "message"), [
+    (nn.ReLU(), torch.randn(1), "no parameters to train"),
+    (nn.Linear(2, 2), None, "the module Linear requires inputs"),
+])  # fmt: skip
 def test_a_module_that_cannot_train_is_refused(network, inputs, message):
     with pytest.raises(WorkloadError, match=message):
         from_module(network, inputs, options(mode="training"))

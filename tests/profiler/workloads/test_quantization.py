@@ -89,18 +89,15 @@ def distance(found, reference):
 # --- what cannot be combined -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("kind", "settings", "message"),
-    [
-        ("static-int8", {"mode": "training"}, "quantize='static-int8' applies to inference only. Use quantize='qat' in training."),
-        ("qat", {}, "quantize='qat' applies to training only. Add mode='training'."),
-        ("static-int8", {"precision": "bf16"}, "quantizes an fp32 network, got precision='bf16'. Remove precision."),
-        ("qat", {"mode": "training", "precision": "amp-bf16"}, "quantize='qat' quantizes an fp32 network"),
-        ("int4-weight", {}, "quantize='int4-weight' requires activations in bf16, got fp32. Add precision='bf16'."),
-        ("static-int8", {"device": torch.device("cuda", 0)}, "has kernels for x86 CPUs; the device is cuda:0. Use device='cpu'."),
-        ("dynamic-int8", {"device": torch.device("mps")}, "has kernels for CPUs and NVIDIA GPUs; the device is mps."),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("kind", "settings", "message"), [
+    ("static-int8", {"mode": "training"}, "quantize='static-int8' applies to inference only. Use quantize='qat' in training."),
+    ("qat", {}, "quantize='qat' applies to training only. Add mode='training'."),
+    ("static-int8", {"precision": "bf16"}, "quantizes an fp32 network, got precision='bf16'. Remove precision."),
+    ("qat", {"mode": "training", "precision": "amp-bf16"}, "quantize='qat' quantizes an fp32 network"),
+    ("int4-weight", {}, "quantize='int4-weight' requires activations in bf16, got fp32. Add precision='bf16'."),
+    ("static-int8", {"device": torch.device("cuda", 0)}, "has kernels for x86 CPUs; the device is cuda:0. Use device='cpu'."),
+    ("dynamic-int8", {"device": torch.device("mps")}, "has kernels for CPUs and NVIDIA GPUs; the device is mps."),
+])  # fmt: skip
 def test_a_combination_that_cannot_run_is_refused(kind, settings, message):
     with pytest.raises(WorkloadError) as error:
         check(kind, **{"mode": "inference", "precision": "fp32", "device": CPU} | settings)
@@ -297,14 +294,11 @@ def test_training_without_rounding_is_that_of_the_network():
     assert distance(graph.eval()(x), plain.eval()(x)) < 1e-2
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "without norms",
-        # torchao exports a hundred patterns to find the batch norms
-        pytest.param("convolutions", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("name", [
+    "without norms",
+    # torchao exports a hundred patterns to find the batch norms
+    pytest.param("convolutions", marks=pytest.mark.slow),
+])  # fmt: skip
 def test_training_changes_the_parameters_of_the_network_and_is_converted(name):
     network, x = made(name)
     graph = quantize(network.train(), (x,), {}, "qat", CPU).network

@@ -128,13 +128,10 @@ def shown(page, kind: str, figure: str = "roofline") -> list[str]:
 MISSING = {"empty", "no ceilings", "no counts"}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("sample", "large", "machine", "hostile"),
-        *(pytest.param(name, marks=() if name in MISSING else pytest.mark.slow) for name in variants.partial()),
-    ],
-)
+@pytest.mark.parametrize("name", [
+    *("sample", "large", "machine", "hostile"),
+    *(pytest.param(name, marks=() if name in MISSING else pytest.mark.slow) for name in variants.partial()),
+])  # fmt: skip
 def test_opens_offline_without_a_request_or_a_complaint(opened, name):
     report = opened(name)
     report.page.wait_for_timeout(200)

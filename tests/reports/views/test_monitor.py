@@ -230,29 +230,26 @@ def test_a_long_series_is_thinned_and_a_short_one_beside_it_is_not():
 # --- names and the first moment
 
 
-@pytest.mark.parametrize(
-    ("command", "name"),
-    [
-        (["/usr/bin/python3", "-u", "dir/train.py", "--key", "4711"], "python3 train.py"),
-        (["python", "-m", "pkg.main", "4711"], "python -m pkg.main"),
-        (["python", "-c", "print(4711)"], "python"),
-        (["python", "-W", "4711", "x.py"], "python"),
-        (["bash", "-c", "curl -H 4711"], "bash"),
-        (["./solver", "4711.txt"], "solver"),
-        (["node", "server.js", "4711"], "node server.js"),
-        (["python3.13t", "-OO", "-sm", "4711"], "python3.13t"),
-        (["python", "-m"], "python"),
-        (["python", "-m", "print 4711"], "python"),
-        (["python", "-X", "4711.py", "x.py"], "python"),
-        (["bash", "-ex", "build.sh", "4711"], "bash build.sh"),
-        (["bash", "-o", "4711.x", "build.sh"], "bash"),
-        (["bash", "-s", "4711.x"], "bash"),
-        (["bash", "my script 4711.sh"], "bash"),
-        (["node", "-r", "4711.js", "server.js"], "node"),
-        (["sha256sum", "4711.txt"], "sha256sum"),
-        (["perl", "-w", "x.pl", "4711"], "perl x.pl"),
-    ],
-)
+@pytest.mark.parametrize(("command", "name"), [
+    (["/usr/bin/python3", "-u", "dir/train.py", "--key", "4711"], "python3 train.py"),
+    (["python", "-m", "pkg.main", "4711"], "python -m pkg.main"),
+    (["python", "-c", "print(4711)"], "python"),
+    (["python", "-W", "4711", "x.py"], "python"),
+    (["bash", "-c", "curl -H 4711"], "bash"),
+    (["./solver", "4711.txt"], "solver"),
+    (["node", "server.js", "4711"], "node server.js"),
+    (["python3.13t", "-OO", "-sm", "4711"], "python3.13t"),
+    (["python", "-m"], "python"),
+    (["python", "-m", "print 4711"], "python"),
+    (["python", "-X", "4711.py", "x.py"], "python"),
+    (["bash", "-ex", "build.sh", "4711"], "bash build.sh"),
+    (["bash", "-o", "4711.x", "build.sh"], "bash"),
+    (["bash", "-s", "4711.x"], "bash"),
+    (["bash", "my script 4711.sh"], "bash"),
+    (["node", "-r", "4711.js", "server.js"], "node"),
+    (["sha256sum", "4711.txt"], "sha256sum"),
+    (["perl", "-w", "x.pl", "4711"], "perl x.pl"),
+])  # fmt: skip
 def test_a_name_holds_no_argument(command, name):
     assert program_name(command) == name
 

@@ -36,14 +36,11 @@ def shown(analysis, width=80):
     return in_terminal(view.page(analysis), width)
 
 
-@pytest.mark.parametrize(
-    ("paths", "pattern"),
-    [
-        (["layers.3.attention", "layers.7.attention"], "layers.*.attention ×2"),
-        (["Bert_0.Layer_3.Linear_18", "Bert_0.Layer_7.Linear_42"], "Bert_0.Layer_*.Linear_* ×2"),
-        (["enc.0.sub.1", "enc.1.sub.1"], "enc.*.sub.1 ×2"),
-    ],
-)
+@pytest.mark.parametrize(("paths", "pattern"), [
+    (["layers.3.attention", "layers.7.attention"], "layers.*.attention ×2"),
+    (["Bert_0.Layer_3.Linear_18", "Bert_0.Layer_7.Linear_42"], "Bert_0.Layer_*.Linear_* ×2"),
+    (["enc.0.sub.1", "enc.1.sub.1"], "enc.*.sub.1 ×2"),
+])  # fmt: skip
 def test_modules_that_differ_in_an_index_are_one_row(paths, pattern):
     (one,) = rows_of(*(operator(module=path) for path in paths))
     assert module_text(one) == pattern
@@ -51,15 +48,12 @@ def test_modules_that_differ_in_an_index_are_one_row(paths, pattern):
     assert {member.module for member in one.members} == set(paths)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        operator(module="layer.4.mlp"), operator("aten::bmm", module="layer.4.attention"),
-        replace(operator(module="layer.4.attention"), shapes="8x9"), replace(operator(module="layer.4.attention"), phase="backward"),
-        replace(operator(module="layer.4.attention"), precision="bf16"), replace(operator(module="layer.4.attention"), flops=11),
-        operator(module="layers.4.attention"), operator(module="layer.4.x.attention"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("other", [
+    operator(module="layer.4.mlp"), operator("aten::bmm", module="layer.4.attention"),
+    replace(operator(module="layer.4.attention"), shapes="8x9"), replace(operator(module="layer.4.attention"), phase="backward"),
+    replace(operator(module="layer.4.attention"), precision="bf16"), replace(operator(module="layer.4.attention"), flops=11),
+    operator(module="layers.4.attention"), operator(module="layer.4.x.attention"),
+])  # fmt: skip
 def test_what_differs_in_more_stays_apart(other):
     assert len(rows_of(operator(module="layer.3.attention"), other)) == 2
 

@@ -9,15 +9,12 @@ from rooflines.roofline.analysis import Finding
 from tests import samples
 
 
-@pytest.mark.parametrize(
-    ("values", "unit", "texts"),
-    [
-        ([0.0302, 0.0093, 0.00001], "ms", ["30.2", "9.3", "<0.1"]),
-        ([0.00302, None, -0.0015], "ms", ["3.02", "–", "-1.50"]),
-        ([2.0, 0.0], "s", ["2.00", "0.00"]),
-        ([None], "s", ["–"]),
-    ],
-)
+@pytest.mark.parametrize(("values", "unit", "texts"), [
+    ([0.0302, 0.0093, 0.00001], "ms", ["30.2", "9.3", "<0.1"]),
+    ([0.00302, None, -0.0015], "ms", ["3.02", "–", "-1.50"]),
+    ([2.0, 0.0], "s", ["2.00", "0.00"]),
+    ([None], "s", ["–"]),
+])  # fmt: skip
 def test_a_column_has_one_unit_and_one_number_of_decimals(values, unit, texts):
     scale = words.column_scale(values, "s")
     assert scale.unit == unit
@@ -45,18 +42,15 @@ def test_names_and_shapes_are_cut():
     assert words.operator_module(replace(row, module="", phase="optimizer")) == "(optimizer)"
 
 
-@pytest.mark.parametrize(
-    ("path", "width", "text"),
-    [
-        ("layer1.0.conv2", 14, "layer1.0.conv2"),
-        ("backbone.layer1.0.conv2", 14, "…0.conv2"),
-        ("encoder.layers.11.attention.output.dense", 16, "…11…output.dense"),
-        ("encoder.layers.11.attention.output.dense", 12, "…11…dense"),
-        ("encoder.attention.output.dense", 14, "…output.dense"),
-        ("a_module_with_one_long_name", 10, "…long_name"),
-        ("", 5, ""),
-    ],
-)
+@pytest.mark.parametrize(("path", "width", "text"), [
+    ("layer1.0.conv2", 14, "layer1.0.conv2"),
+    ("backbone.layer1.0.conv2", 14, "…0.conv2"),
+    ("encoder.layers.11.attention.output.dense", 16, "…11…output.dense"),
+    ("encoder.layers.11.attention.output.dense", 12, "…11…dense"),
+    ("encoder.attention.output.dense", 14, "…output.dense"),
+    ("a_module_with_one_long_name", 10, "…long_name"),
+    ("", 5, ""),
+])  # fmt: skip
 def test_a_path_keeps_its_end_and_the_number_of_its_layer(path, width, text):
     assert words.shorten_path(path, width) == text
     assert len(words.shorten_path(path, width)) <= width
