@@ -23,13 +23,9 @@ def _server() -> subprocess.Popen[str]:
     """The process that forks, one for each process of the suite. It ends when its input does."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     server = subprocess.Popen(
-        [sys.executable, "-m", "tests.warm"],
-        cwd=Path(__file__).parents[1],
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+        [sys.executable, "-m", "tests.warm"], cwd=Path(__file__).parents[1], env=environment, stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
     atexit.register(server.communicate)
     return server
 

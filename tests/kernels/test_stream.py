@@ -149,10 +149,7 @@ def test_read_is_loads_of_the_full_width_folded_and_little_else():
 
 
 @NEEDS_X86
-@pytest.mark.parametrize(
-    ("name", "loads", "stores"),
-    [("write", 0, 1), ("update", 1, 1), ("copy", 1, 1), ("triad", 2, 1)],
-)
+@pytest.mark.parametrize(("name", "loads", "stores"), [("write", 0, 1), ("update", 1, 1), ("copy", 1, 1), ("triad", 2, 1)])
 @pytest.mark.parametrize("past_caches", [False, True])
 def test_loads_and_stores_are_of_the_full_width(name, loads, stores, past_caches):
     if past_caches and name == "update":

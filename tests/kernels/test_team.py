@@ -65,8 +65,7 @@ TWO_SOCKETS = ((0, 1, 4, 5), (2, 3, 6, 7))
 
 
 @pytest.mark.parametrize(
-    ("text", "numbers"),
-    [("0-2,8\n", (0, 1, 2, 8)), ("5", (5,)), ("", ()), ("\n", ()), ("0-1,4-5", (0, 1, 4, 5)), ("none", ())],
+    ("text", "numbers"), [("0-2,8\n", (0, 1, 2, 8)), ("5", (5,)), ("", ()), ("\n", ()), ("0-1,4-5", (0, 1, 4, 5)), ("none", ())]
 )
 def test_lists_of_cpus(text, numbers):
     assert cpu_list(text) == numbers

@@ -14,11 +14,7 @@ from rooflines.kernels.tf32 import tf32, tf32_state
 
 read, write = torch._C._get_fp32_precision_getter, torch._C._set_fp32_precision_setter
 KEYS = [("generic", "all"), *((backend, one) for backend in ("cuda", "mkldnn") for one in ("all", "matmul", "conv", "rnn"))]
-OLDER = {
-    "matmul": torch.get_float32_matmul_precision,
-    "cuda": lambda: cuda.matmul.allow_tf32,
-    "cudnn": lambda: cudnn.allow_tf32,
-}
+OLDER = {"matmul": torch.get_float32_matmul_precision, "cuda": lambda: cuda.matmul.allow_tf32, "cudnn": lambda: cudnn.allow_tf32}
 
 
 def everything(value):

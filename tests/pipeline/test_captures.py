@@ -228,14 +228,8 @@ def test_a_capture_does_not_apply_to_several_ranks_and_must_exist(tmp_path):
 def test_a_run_stores_the_options_that_are_not_their_defaults():
     assert ProfileOptions().changed() == {}
     given = ProfileOptions(
-        batch_size=8,
-        compile=True,
-        device=torch.device("cpu"),
-        steps=3,
-        output=Path("here"),
-        formats=("json",),
-        trace=False,
+        batch_size=8, compile=True, device=torch.device("cpu"), steps=3, output=Path("here"), formats=("json",), trace=False,
         remeasure=True,
-    )
+    )  # fmt: skip
     assert given.changed() == {"batch_size": 8, "compile": "on", "device": "cpu", "steps": 3}
     assert ProfileOptions(**given.changed()).changed() == given.changed()

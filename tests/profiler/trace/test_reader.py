@@ -191,16 +191,12 @@ def frame(name, ts, dur, tid=1):
 
 def test_functions_of_the_users_code_are_kept_and_those_of_torch_and_python_are_not():
     found = trace(
-        add(50, 1),
-        launch(60, 1, 1),
-        frame("torch/nn/modules/module.py(1501): _call_impl", 0, 90),
+        add(50, 1), launch(60, 1, 1), frame("torch/nn/modules/module.py(1501): _call_impl", 0, 90),
         frame("/opt/python3.12/site-packages/torch/optim/optimizer.py(12): step", 0, 80),
-        frame("<built-in method item of Tensor object at 0x7f>", 0, 70),
-        frame("contextlib.py(81): inner", 0, 60),
-        frame("/home/me/train.py(41): step", 0, 50),
-        frame("torchvision/transforms/functional.py(7): resize", 5, 10),
+        frame("<built-in method item of Tensor object at 0x7f>", 0, 70), frame("contextlib.py(81): inner", 0, 60),
+        frame("/home/me/train.py(41): step", 0, 50), frame("torchvision/transforms/functional.py(7): resize", 5, 10),
         frame("nn.Module: Linear_0", 0, 40),
-    )
+    )  # fmt: skip
     names = [found.frame_names[code] for code in found.frames.name.tolist()]
     assert names == ["/home/me/train.py(41): step", "torchvision/transforms/functional.py(7): resize"]
     assert found.frames.end_ns.tolist() == [50_000, 15_000]

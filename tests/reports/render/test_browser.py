@@ -79,14 +79,10 @@ def reports(tmp_path_factory):
     """The path of a report by its name; it is written when it is first asked for."""
     folder = tmp_path_factory.mktemp("reports")
     analyses = {
-        "sample": sample,
-        "machine": machine_analysis,
-        "large": lambda: variants.large(80),
-        "repeated": variants.repeated,
-        "long names": variants.long_names,
-        "hostile": variants.hostile,
+        "sample": sample, "machine": machine_analysis, "large": lambda: variants.large(80), "repeated": variants.repeated,
+        "long names": variants.long_names, "hostile": variants.hostile,
         **{name: lambda name=name: variants.partial()[name] for name in variants.partial()},
-    }
+    }  # fmt: skip
     return functools.cache(lambda name: write(view.page(analyses[name]()), folder / f"{name.replace(' ', '-')}.html"))
 
 

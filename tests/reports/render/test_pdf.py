@@ -56,14 +56,9 @@ def test_a_name_is_set_as_it_is(tmp_path, name):
     finding = replace(sample.findings[0], title=name, evidence=name, suggestion=name)
     module = replace(sample.modules[0], path=name, type=name)
     analysis = replace(
-        sample,
-        operators=(row, *sample.operators[1:]),
-        findings=(finding,),
-        modules=(module,),
-        notes=(name,),
-        command=name,
+        sample, operators=(row, *sample.operators[1:]), findings=(finding,), modules=(module,), notes=(name,), command=name,
         verdict=name,
-    )
+    )  # fmt: skip
     text = read(analysis, tmp_path)
     assert text.count(name) >= 9
 
