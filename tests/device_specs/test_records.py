@@ -167,7 +167,8 @@ def test_a_figure_at_half_its_rate_is_a_suspect(name, variant):
     assert (name, variant) in suspects(changed(name, 0.49, variant))
 
 
-def test_laws_of_threads_and_clocks():
+def test_laws_of_threads_clocks_and_products():
+    # Laws of threads and clocks.
     # What many threads share is not slower than one.
     assert suspects(changed("DRAM read", 0.45)) == {("DRAM read", "")}
     # one thread may well take all of it
@@ -181,9 +182,7 @@ def test_laws_of_threads_and_clocks():
     # A clock that falls with more cores is no broken law.
     both = [one for one in MACHINE if one.name == "FMA fp32" and one.variant in ("", "1 thread")]
     assert suspects(changed("FMA fp32", 0.65, ceilings=both)) == set()
-
-
-def test_products_are_not_faster_than_the_vector_units():
+    # Products are not faster than the vector units.
     vector = compute("FMA fp32", 100)
     assert suspects([vector, compute("GEMM fp32", 104)]) == set()
     assert suspects([vector, compute("GEMM fp32", 110)]) == {("FMA fp32", "")}

@@ -32,7 +32,8 @@ def test_each_thread_runs_its_job():
     assert all(run == runs[0] for run in runs)
 
 
-def test_times_and_shares_of_a_team():
+def test_times_shares_and_failures_of_a_team():
+    # Times and shares of a team.
     # Time spans the slowest and sleep is not processor time.
     with Team(2) as team:
         timing = team.run([lambda: None, lambda: time.sleep(0.05)])
@@ -48,8 +49,7 @@ def test_times_and_shares_of_a_team():
     with Team(2) as team:
         assert team.run([work, lambda: time.sleep(0.1)]).busy < 0.5
 
-
-def test_jobs_that_fail_or_are_too_few():
+    # Jobs that fail or are too few.
     # A job that fails is reported.
     def fail():
         raise RuntimeError("no")

@@ -150,7 +150,7 @@ def fail_after(recording, error):
 
 @pytest.mark.parametrize(
     ("error", "status", "words"),
-    [(ZeroDivisionError("division by zero"), "failed", "division by zero"), (KeyboardInterrupt(), "interrupted", None)],
+    [(ZeroDivisionError("division by zero"), "failed", "division by zero"), (KeyboardInterrupt(), "interrupted", "KeyboardInterrupt")],
 )
 def test_an_exception_in_the_loop_is_the_users_own_and_the_run_loads(asked, error, status, words):
     with pytest.raises(type(error)), rooflines.record(**asked, **FEW) as r:

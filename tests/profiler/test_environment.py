@@ -40,7 +40,8 @@ def repository(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_cpu_environment_has_the_facts_of_this_machine_and_none_of_a_gpu():
+def test_facts_of_this_machine_and_a_device_that_does_not_exist():
+    # Cpu environment has the facts of this machine and none of a gpu.
     facts = collect_environment("cpu")
     assert facts.device == "cpu"
     assert facts.device_name == facts.cpu
@@ -54,6 +55,9 @@ def test_cpu_environment_has_the_facts_of_this_machine_and_none_of_a_gpu():
     assert facts.cpu_cores == psutil.cpu_count(logical=False)
     assert facts.os.startswith({"Darwin": "macOS"}.get(platform.system(), platform.system()))
     assert facts.driver is facts.cuda is facts.cudnn is facts.device_memory_bytes is None
+    # A device that does not exist is named.
+    with pytest.raises(DeviceError, match="'gpu' is not a device"):
+        collect_environment("gpu")
 
 
 def test_facts_that_are_absent_or_of_the_moment():
@@ -73,11 +77,6 @@ def test_facts_that_are_absent_or_of_the_moment():
     assert collect_environment("cpu:0").device == "cpu"
     # A package that is not installed has no version.
     assert package_version("rooflines-no-such-package") is None
-
-
-def test_a_device_that_does_not_exist_is_named():
-    with pytest.raises(DeviceError, match="'gpu' is not a device"):
-        collect_environment("gpu")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")

@@ -10,7 +10,8 @@ from rooflines.studies.network_result import bounded
 from tests.studies.samples import CEILINGS, SOURCE, operator, result, through_loader
 
 
-def test_the_papers_numbers_are_as_printed():
+def test_what_the_paper_printed_left_out_and_contradicts():
+    # The papers numbers are as printed.
     paper = paper_table()
     assert set(paper) == {"numba-cpu", "numba-cuda", "torch-cpu", "torch-cuda", "torch-mps"}
     assert paper["numba-cuda"]["samples_per_s"] == 71_758
@@ -19,9 +20,7 @@ def test_the_papers_numbers_are_as_printed():
     scratch = libraries()
     assert scratch["numpy"]["time_per_iteration"] == pytest.approx(84.6e-3)
     assert scratch["cupy"]["memory_framework_overhead"] == pytest.approx(158.6e6)
-
-
-def test_what_the_paper_left_out_and_contradicts():
+    # What the paper left out and contradicts.
     # The papers contradiction is resolved by its own numbers.
     (said,) = contradiction(paper_table())
     assert "10.3 times slower" in said  # 71,758 / 6,948
@@ -37,7 +36,8 @@ def test_what_the_paper_left_out_and_contradicts():
     assert all("paper" in one for one in sentences([]))
 
 
-def test_pace_divides_a_step():
+def test_pace_divides_a_step_and_convolutions_are_held_against_the_compute_roof():
+    # Pace divides a step.
     # 2 ms of arithmetic, 1 ms of memory traffic, a step of 4 ms, so 1 ms of host; 118 steps that wait 0.118 s in all
     operators = bounded((operator(time_s=2e-3), operator("relu", time_s=1e-3, flops=100_000, matrix_flops=0, size=5_000_000)), CEILINGS)
     found = pace(result(operators=operators, step_s=4e-3, input_s=0.118))
@@ -45,9 +45,7 @@ def test_pace_divides_a_step():
     assert found.parts == pytest.approx({"compute": 2e-3, "memory": 1e-3, "host": 1e-3, "input": 1e-3})
     assert found.limit == "compute"
     assert found.share == pytest.approx(2 / 5)
-
-
-def test_convolutions_are_held_against_the_compute_roof():
+    # Convolutions are held against the compute roof.
     # 500 µs at the roof in 1 ms, and 500 µs in 4 ms; the dense layer does not count
     operators = bounded((operator(time_s=1e-3), operator(layer="conv2", time_s=4e-3), operator("linear", "dense1")), CEILINGS)
     assert convolution_efficiency(result(operators=operators)) == pytest.approx(0.2)

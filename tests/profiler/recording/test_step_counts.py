@@ -121,7 +121,8 @@ def test_what_grows_is_stopped_on_the_main_thread(monkeypatch, blind):
     assert signal.getsignal(signal.SIGURG) == before
 
 
-def test_what_is_stopped_before_is_not_stopped_again(monkeypatch):
+def test_what_is_stopped_before_and_another_thread_are_not_interrupted(monkeypatch):
+    # What is stopped before is not stopped again.
     monkeypatch.setattr(tracer, "heap_bytes", lambda: 0)
     stopped = []
     bound = TraceBound(lambda: stopped.append(1))
@@ -129,9 +130,7 @@ def test_what_is_stopped_before_is_not_stopped_again(monkeypatch):
     bound.stop()
     bound.stop()
     assert (stopped, bound.reached) == ([], False)
-
-
-def test_another_thread_cannot_be_interrupted():
+    # Another thread cannot be interrupted.
     seen = []
     thread = threading.Thread(target=lambda: seen.append(TraceBound(lambda: None).possible))
     thread.start()

@@ -73,7 +73,8 @@ def test_busy_fraction(before, after, fraction):
     assert busy_fraction(*(dict(zip(fields, times, strict=True)) for times in (before, after))) == fraction
 
 
-def test_host_reading_right_after_the_start_has_no_utilization_yet():
+def test_what_the_host_reads_right_after_the_start():
+    # Host reading right after the start has no utilization yet.
     before_ns = now_ns()
     (reading,) = HostSampler(os.getpid()).read()
     assert reading.process_cpu_utilization is None
@@ -81,9 +82,7 @@ def test_host_reading_right_after_the_start_has_no_utilization_yet():
     assert before_ns <= reading.time_ns <= now_ns()
     assert 0 < reading.memory_used_bytes < psutil.virtual_memory().total
     assert reading.process_threads >= 1
-
-
-def test_host_reads_resident_memory_of_the_process_it_was_given():
+    # Host reads resident memory of the process it was given.
     with running(f"held = bytearray(b'x' * {200 << 20}); {IDLE}") as child:
         (reading,) = HostSampler(child.pid).read()
     assert 200 << 20 < reading.process_rss_bytes < 400 << 20

@@ -31,21 +31,14 @@ def query(ts, correlation, *, tid=1):
     return launch(ts, 1, correlation, tid=tid) | {"name": "cudaEventQuery"}
 
 
-def test_the_call_with_the_correlation_id_launched_it():
+def test_which_call_launched_what():
+    # The call with the correlation id launched it.
     assert launched(launch(0, 1, 5), launch(2, 1, 6), kernel("b", 9, 1, 6), kernel("a", 8, 1, 5), kernel("c", 10, 1, 7)) == (
         [0, 2, -1],
         0,
     )
     assert launched(launch(0, 1, 5), kernel("a", 8, 1, 5), kernel("b", 9, 1, 5)) == ([0, 0], 0)  # a graph
-
-
-def by_external_id(event, number):
-    """The event with an external id in place of the correlation id."""
-    rest = {key: value for key, value in event["args"].items() if key != "correlation"}
-    return event | {"args": rest | {"External id": number}}
-
-
-def test_launches_are_linked_by_their_ids():
+    # Launches are linked by their ids.
     # External ids link launches only where no event has a correlation id.
     old = [by_external_id(launch(0, 1, 5), 5), by_external_id(launch(2, 1, 6), 6), by_external_id(kernel("a", 8, 1, 6), 6)]
     assert launched(*old) == ([2], 0)
@@ -62,6 +55,12 @@ def test_launches_are_linked_by_their_ids():
         1,
     )
     assert launched(*again, kernel("early", -5, 1, 2)) == ([0], 1)
+
+
+def by_external_id(event, number):
+    """The event with an external id in place of the correlation id."""
+    rest = {key: value for key, value in event["args"].items() if key != "correlation"}
+    return event | {"args": rest | {"External id": number}}
 
 
 def test_kernels_of_several_processes_and_collectives():

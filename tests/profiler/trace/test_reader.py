@@ -50,7 +50,8 @@ def test_whatever_a_float_can_be_read_from_is_a_time(text):
     assert trace(add(0, 1) | {"ts": text}).host.start_ns.tolist() == [1_712_345_678_901_234_500]
 
 
-def test_events_are_sorted_and_equal_arguments_share_one_signature():
+def test_events_are_sorted_and_old_and_new_categories_mean_the_same():
+    # Events are sorted and equal arguments share one signature.
     # Events are sorted by thread then start callers first.
     found = trace(add(10, 1, tid=2), add(5, 1), op("outer", 5, 9), add(1, 1, tid=2))
     names = [found.names[code] for code in found.host.name]
@@ -62,9 +63,7 @@ def test_events_are_sorted_and_equal_arguments_share_one_signature():
     found = trace(mm(0, 1, 2, 3, 4), mm(5, 1, 2, 3, 4), mm(9, 1, 2, 3, 5))
     assert len(found.signatures) == 2
     assert found.signatures[0] == Signature("aten::mm", (TensorArg((2, 3)), TensorArg((3, 4))))
-
-
-def test_old_and_new_categories_mean_the_same():
+    # Old and new categories mean the same.
     event = {"ph": "X", "pid": 1, "tid": 7, "ts": 1, "dur": 2}
     old = {**event, "cat": "Operator", "name": "aten::mm", "args": {"Input dims": [[2, 3], [3, 4]]}}
     kernel_old = {**event, "cat": "Kernel", "name": "k", "args": {"correlation": 3, "stream": 7}}

@@ -21,7 +21,8 @@ def test_a_number_without_sizes_is_no_tensor(kind):
     assert from_kineto("aten::add", {"Input Dims": [[]], "Input type": [kind]}).args == (MISSING,)
 
 
-def test_signature_arguments():
+def test_arguments_of_every_kind():
+    # Signature arguments.
     found = from_kineto("aten::conv2d", {
         "Input Dims": [[4, 3, 8, 8], [64, 3, 7, 7], [], [], [], [], []],
         "Input type": ["float", "c10::BFloat16", "", "ScalarList", "ScalarList", "Scalar", "Scalar"],
@@ -33,9 +34,7 @@ def test_signature_arguments():
         (2, 2), (3, 3), False, 1e-5,
     )  # fmt: skip
     assert found.shapes() == "4x3x8x8, 64x3x7x7"
-
-
-def test_arguments_of_odd_kinds():
+    # Arguments of odd kinds.
     # Infinity is a number.
     fields = {"Input Dims": [[3], [], []], "Input type": ["float", "Scalar", ""], "Concrete Inputs": ["", "-inf", ""]}
     assert from_kineto("aten::linalg_vector_norm", fields).args[1] == float("-inf")

@@ -247,12 +247,11 @@ def test_a_gpu_number_that_is_too_high_says_how_many_there_are():
         find_device("cuda:99")
 
 
-def test_options_are_checked_from_python_too():
+def test_options_and_precisions_are_checked_from_python_too():
+    # Options are checked from python too.
     with pytest.raises(WorkloadError, match="unknown mode 'train'"):
         Options(mode="train").check()  # type: ignore[arg-type]
-
-
-def test_options_and_precisions_are_checked_from_python_too():
+    # Options and precisions are checked from python too.
     # Options are checked from python too.
     with pytest.raises(WorkloadError, match="unknown mode 'train'"):
         Options(mode="train").check()  # type: ignore[arg-type]

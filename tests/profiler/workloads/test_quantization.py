@@ -104,14 +104,13 @@ def test_a_combination_that_cannot_run_is_refused(kind, settings, message):
     assert message in str(error.value)
 
 
-def test_what_can_run_is_not_refused():
+def test_what_can_run_is_not_refused_and_without_torchao_the_package_is_named(monkeypatch):
+    # What can run is not refused.
     for kind in ("none", *INT8):
         check(kind, mode="inference", precision="fp32", device=CPU)
     check("qat", mode="training", precision="fp32", device=CPU)
     check("int4-weight", mode="inference", precision="bf16", device=CPU)
-
-
-def test_without_torchao_the_package_is_named(monkeypatch):
+    # Without torchao the package is named.
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torchao" else find(name))
     with pytest.raises(WorkloadError, match=r"requires torchao, which is not installed\. pip install 'rooflines\[quantization\]'"):

@@ -40,14 +40,13 @@ def points(figure) -> list[tuple[float, float, float]]:
     return [(x, y, size**0.5 / 2 * scale) for (x, y), size in zip(places, marks.get_sizes(), strict=True)]
 
 
-def test_every_operator_with_work_is_a_point_and_colours_are_named_once_with_their_share():
+def test_operators_and_roofs_are_drawn_with_their_names():
+    # Every operator with work is a point and colours are named once with their share.
     figure = roofline_figure(samples.analysis())
     assert len(points(figure)) == 12
     assert [text for text in texts(figure) if text.startswith("convolution ")] == ["convolution 70 %"]
     assert texts(figure).count("!") == 1, "one is above its roof"
-
-
-def test_the_roofs_that_judge_are_named_with_their_source_and_every_cache_with_its_value():
+    # The roofs that judge are named with their source and every cache with its value.
     figure = roofline_figure(samples.analysis())
     assert roofs(figure, samples.analysis()) == {"FMA fp32", "DRAM triad", "L2 read", "L3 read"}
     assert {"FMA fp32 460 GFLOP/s, measured", "DRAM triad 45.0 GB/s, measured", "ridge 10.2 FLOP/byte"} <= set(texts(figure))

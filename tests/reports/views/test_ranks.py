@@ -98,14 +98,13 @@ def test_long_names_and_many_ranks():
     assert [line.split()[-4:] for line in text.splitlines() if line.startswith("     0")] == [["–", "–", "–", "–"]]
 
 
-def test_a_name_cannot_steer_the_terminal_and_ascii_is_enough():
+def test_names_are_text_in_the_terminal_and_on_the_page():
+    # A name cannot steer the terminal and ascii is enough.
     text = printed(sample(group="\x1b[2J\x07x"))
     assert "\x1b" not in text
     assert "\x07" not in text
     assert printed(sample(group="μ"), encoding="ascii")
-
-
-def test_the_page_holds_names_as_text_and_asks_for_nothing():
+    # The page holds names as text and asks for nothing.
     text = render(page(sample(group=SCRIPT, device_name=SCRIPT, notes=(f'rank 0: {SCRIPT} "quoted"',))))
     found = HtmlPage(text)
     assert len(found.scripts) == 2  # the theme and the tables
