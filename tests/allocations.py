@@ -1,7 +1,5 @@
 """What the allocator did in a real run, from the profiler's own memory events: an account of memory that owes nothing to ours."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from bisect import bisect_right

@@ -1,7 +1,5 @@
 """Running the command line as a user does, with ceilings from a file so that nothing is measured but the run."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -68,14 +66,9 @@ def run(*arguments: object, cwd: Path, given: str = "") -> Answer:
 def start(*arguments: object, cwd: Path) -> subprocess.Popen[str]:
     """``rooflines ARGUMENTS`` in a new process, left running, in a session of its own."""
     return subprocess.Popen(
-        command(*arguments),
-        cwd=cwd,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        command(*arguments), cwd=cwd, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
-    )
+    )  # fmt: skip
 
 
 def call(capsys, monkeypatch, *arguments: object) -> Answer:

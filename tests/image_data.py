@@ -1,7 +1,5 @@
 """Small data sets in the formats in which the real ones are distributed, with other pixels."""
 
-from __future__ import annotations
-
 import gzip
 import pickle
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Marks that tests of several folders share."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """A small analysis built by hand for tests of reports: a training step with every bound class, a flag and an unmodelled operator."""
 
-from __future__ import annotations
-
 from rooflines.device_specs.records import Ceiling, Source
 from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.analysis import (

@@ -1,7 +1,5 @@
 """docs/api.md names everything that is public, and its examples run."""
 
-from __future__ import annotations
-
 import dataclasses
 import html
 import inspect
@@ -28,7 +26,8 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 STATED = re.compile(r"^(\S.*?)  # (\(.*\)|[\d.]+|'.*'|PosixPath\(.*\)|True|False)$", re.MULTILINE)
 
 
-def test_the_page_names_every_public_name():
+def test_the_page_names_every_public_name_and_option():
+    # The page names every public name.
     table = PAGE.partition("\n## ")[0]
     listed = {
         name for cell in re.findall(r"^\| ([^|]*) \|", table, re.MULTILINE) for name in re.findall(r"\b(?!md\b)\w+(?=[`,])", cell)
@@ -37,9 +36,7 @@ def test_the_page_names_every_public_name():
     assert {name for name in listed - {"name"} if not hasattr(rooflines, name)} == set()
     for name in rooflines.__all__:
         assert name == "__version__" or getattr(rooflines, name).__doc__, f"{name} has no docstring"
-
-
-def test_the_page_and_the_signature_have_every_option_of_profile():
+    # The page and the signature have every option of profile.
     hints = get_type_hints(rooflines.ProfileOptions, include_extras=True)
     fields = {field.name: field.default for field in dataclasses.fields(rooflines.ProfileOptions)}
     for name, default in fields.items():

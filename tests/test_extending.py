@@ -1,7 +1,5 @@
 """The examples of docs/extending.md, built from its text, installed and run."""
 
-from __future__ import annotations
-
 import html
 import json
 import os
@@ -21,6 +19,7 @@ from rooflines.profiler.samplers.process import SamplerProcess
 from rooflines.reports import formats
 from rooflines.reports.views import run as view
 from rooflines.roofline.findings import find
+from tests.printing import curves
 from tests.processes import wait_until
 from tests.samples import analysis as sample
 
@@ -86,14 +85,6 @@ def waits_for(key, times):
     )
 
 
-def tags(directory):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    accumulator = EventAccumulator(str(directory))
-    accumulator.Reload()
-    return accumulator.Tags()["scalars"]
-
-
 def test_the_fields_of_the_documented_sampler_are_in_every_report(tmp_path, monkeypatch):
     install(tmp_path, documented("A sampler"), monkeypatch)
     out = tmp_path / "out"
@@ -106,7 +97,7 @@ def test_the_fields_of_the_documented_sampler_are_in_every_report(tmp_path, monk
         read = [value for value in table[key].to_pylist() if value is not None]
         assert len(read) > 3
         assert key in (out / "samples.csv").read_text().partition("\n")[0]
-        assert f"host/{key}" in tags(out)
+        assert f"host/{key}" in curves(out).Tags()["scalars"]
 
     usage = json.loads((out / "analysis.json").read_text())["usage"]
     (host,) = (one for one in usage["devices"] if one["device"] == "host")
@@ -125,29 +116,26 @@ def test_the_fields_of_the_documented_sampler_are_in_every_report(tmp_path, monk
     assert rows["load average"] == ["host"]
 
 
-@pytest.mark.parametrize(
-    ("body", "sentence"),
-    [
-        ("def read(self):\n    raise ValueError('broken')", " stopped: ValueError: broken."),
-        ("def read(self):\n    sys.exit('enough')", " stopped: SystemExit: enough."),
-        ("raise ImportError('no driver')", " stopped: ImportError: no driver."),
-        (
-            "def read(self):\n    return (DeviceSample(time_ns=now_ns(), source='mine', more={'other': 1.0}),)",
-            "it does not declare the field 'other'.",
-        ),
-        ("fields = {'power_w': Field('power', 'W')}", "is not used: 'power_w' is a built-in field and needs no declaration."),
-        ("fields = {'time_ns': Field('time', 's')}", "is not used: 'time_ns' cannot be the key of a field"),
-        ("fields = {'a/b': Field('time', 's')}", "is not used: 'a/b' cannot be the key of a field"),
-        ("fields = {'fan': 'rpm'}", " stopped: ValidationError: Expected `object`, got `str` - at `$[...]`."),
-        ("def read(self):\n    return (DeviceSample(time_ns=now_ns(), source='mine', power_w='much'),)", "got `str` - at `$.power_w`."),
-        ("fields = {'fan': Field('fan', 'rpm', 'mean')}", " stopped: ValidationError: Expected `array`, got `str`"),
-        (
-            "fields = {'fan': Field('fan', 'rpm')}\n"
-            "def read(self):\n    return (DeviceSample(time_ns=now_ns(), source='mine', more={'fan': 'fast'}),)",
-            " stopped: ValueError: could not convert string to float: 'fast'.",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("body", "sentence"), [
+    ("def read(self):\n    raise ValueError('broken')", " stopped: ValueError: broken."),
+    ("def read(self):\n    sys.exit('enough')", " stopped: SystemExit: enough."),
+    ("raise ImportError('no driver')", " stopped: ImportError: no driver."),
+    (
+        "def read(self):\n    return (DeviceSample(time_ns=now_ns(), source='mine', more={'other': 1.0}),)",
+        "it does not declare the field 'other'.",
+    ),
+    ("fields = {'power_w': Field('power', 'W')}", "is not used: 'power_w' is a built-in field and needs no declaration."),
+    ("fields = {'time_ns': Field('time', 's')}", "is not used: 'time_ns' cannot be the key of a field"),
+    ("fields = {'a/b': Field('time', 's')}", "is not used: 'a/b' cannot be the key of a field"),
+    ("fields = {'fan': 'rpm'}", " stopped: ValidationError: Expected `object`, got `str` - at `$[...]`."),
+    ("def read(self):\n    return (DeviceSample(time_ns=now_ns(), source='mine', power_w='much'),)", "got `str` - at `$.power_w`."),
+    ("fields = {'fan': Field('fan', 'rpm', 'mean')}", " stopped: ValidationError: Expected `array`, got `str`"),
+    (
+        "fields = {'fan': Field('fan', 'rpm')}\n"
+        "def read(self):\n    return (DeviceSample(time_ns=now_ns(), source='mine', more={'fan': 'fast'}),)",
+        " stopped: ValueError: could not convert string to float: 'fast'.",
+    ),
+])  # fmt: skip
 def test_a_sampler_that_fails_is_reported_and_ends_nothing_else(body, sentence, tmp_path, monkeypatch):
     install(tmp_path, sampler_module(body), monkeypatch)
     with SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", 0.05, gpus={}) as sampler:
@@ -221,11 +209,24 @@ def test_the_documented_format_is_a_name_for_every_command(tmp_path, monkeypatch
     assert {path.name for path in out.iterdir()} == {"report.rst", "report.txt"}
 
 
-def test_a_format_that_cannot_be_imported_is_named(tmp_path, monkeypatch):
-    pyproject = '[project]\nname = "broken"\nversion = "1"\n[project.entry-points."rooflines.formats"]\nslides = "slides_report"\n'
-    install(tmp_path, {"pyproject.toml": pyproject, "slides_report.py": "raise OSError('no fonts')\n"}, monkeypatch)
+def broken(group, name, value, files):
+    pyproject = f'[project]\nname = "broken"\nversion = "1"\n[project.entry-points."rooflines.{group}"]\n{name} = "{value}"\n'
+    return {"pyproject.toml": pyproject, **files}
+
+
+def test_a_format_and_a_recommendation_that_cannot_be_imported_are_named(tmp_path, monkeypatch, rules):
+    for kind in ("format", "finding"):
+        (tmp_path / kind).mkdir()
+    install(
+        tmp_path / "format",
+        broken("formats", "slides", "slides_report", {"slides_report.py": "raise OSError('no fonts')\n"}),
+        monkeypatch,
+    )
     with pytest.raises(UsageError, match=r"the formats 'slides' \(slides_report\) cannot be loaded: OSError: no fonts\."):
         formats.write(view.page(sample()), *formats.check_formats(["slides"]), tmp_path)
+    install(tmp_path / "finding", broken("findings", "mine", "my_rule:rule", {"my_rule.py": "pass\n"}), monkeypatch)
+    with pytest.raises(UsageError, match=r"the findings 'mine' \(my_rule:rule\) cannot be loaded: AttributeError"):
+        find(sample())
 
 
 @pytest.fixture
@@ -243,10 +244,3 @@ def test_the_documented_recommendation_is_among_the_findings(tmp_path, monkeypat
     assert own.saves_s == pytest.approx(0.01)
     assert "activations that write a new tensor take 20.0 ms" in own.evidence
     assert not [one for one in find(sample()) if one.title == own.title]
-
-
-def test_a_recommendation_that_cannot_be_imported_is_named(tmp_path, monkeypatch, rules):
-    pyproject = '[project]\nname = "broken"\nversion = "1"\n[project.entry-points."rooflines.findings"]\nmine = "my_rule:rule"\n'
-    install(tmp_path, {"pyproject.toml": pyproject, "my_rule.py": "pass\n"}, monkeypatch)
-    with pytest.raises(UsageError, match=r"the findings 'mine' \(my_rule:rule\) cannot be loaded: AttributeError"):
-        find(sample())

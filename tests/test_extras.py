@@ -1,7 +1,5 @@
 """The extras with CUDA kernels: which one fits a machine, what ``make`` installs there, and what pip makes of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -31,26 +29,20 @@ HEADERS = {
 CUDA12_WHEELS = "https://download.pytorch.org/whl/cu126"
 
 
-@pytest.mark.parametrize(
-    ("torch_cuda", "driver_cuda", "extra"),
-    [
-        ("13.0", (13, 0), "cuda13"),
-        ("12.6", (13, 0), "cuda12"),  # a newer driver runs an older CUDA
-        ("12.6", (12, 2), "cuda12"),
-        ("13.0", (12, 4), None),  # torch has to be replaced first
-        ("13.0", None, "cuda13"),
-        ("11.8", (12, 4), None),
-        (None, (12, 4), "cuda12"),
-        (None, (14, 0), "cuda13"),
-        (None, (11, 4), None),
-        (None, None, None),
-    ],
-)
+@pytest.mark.parametrize(("torch_cuda", "driver_cuda", "extra"), [
+    ("13.0", (13, 0), "cuda13"),
+    ("12.6", (13, 0), "cuda12"),  # a newer driver runs an older CUDA
+    ("12.6", (12, 2), "cuda12"),
+    ("13.0", (12, 4), None),  # torch has to be replaced first
+    ("13.0", None, "cuda13"),
+    ("11.8", (12, 4), None),
+    (None, (12, 4), "cuda12"),
+    (None, (14, 0), "cuda13"),
+    (None, (11, 4), None),
+    (None, None, None),
+])  # fmt: skip
 def test_the_extra_is_that_of_torch_and_else_of_the_driver(torch_cuda, driver_cuda, extra):
     assert cuda_extra(torch_cuda, driver_cuda) == extra
-
-
-# --- make
 
 
 def installs(tmp_path, header, *targets):
@@ -99,9 +91,6 @@ def test_make_test_compiles_kernels_where_that_does_not_replace_torch(tmp_path, 
     assert install.endswith(f'-e ".[{tools}]"')
 
 
-# --- pip
-
-
 def dry_run(*requirements):
     """What pip would install for ``requirements`` into an empty environment."""
     command = [
@@ -138,13 +127,10 @@ TORCH_FOR_12 = ("cuda-toolkit==12.6.3",)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the CUDA packages are for Linux")
-@pytest.mark.parametrize(
-    ("extra", "torch", "compiler"),
-    [
-        ("cuda13", TORCH_FOR_13, "nvidia-nvvm"),
-        pytest.param("cuda12", TORCH_FOR_12, "nvidia-cuda-nvcc-cu12", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("extra", "torch", "compiler"), [
+    ("cuda13", TORCH_FOR_13, "nvidia-nvvm"),
+    pytest.param("cuda12", TORCH_FOR_12, "nvidia-cuda-nvcc-cu12", marks=pytest.mark.slow),
+])  # fmt: skip
 def test_an_extra_brings_numba_cuda_with_its_compiler(index, extra, torch, compiler):
     found = chosen(dry_run("-c", "constraints.txt", *torch, *extra_requirements(extra)))
     assert tuple(map(int, found["numba-cuda"].split(".")[:2])) >= (0, 30)
@@ -153,6 +139,7 @@ def test_an_extra_brings_numba_cuda_with_its_compiler(index, extra, torch, compi
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the CUDA packages are for Linux")
+@pytest.mark.slow
 def test_the_extra_for_another_cuda_than_torch_s_is_refused(index):
     done = dry_run(*TORCH_FOR_13, *extra_requirements("cuda12"))
     assert done.returncode, f"pip would install {chosen(done)}"

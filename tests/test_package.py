@@ -1,7 +1,5 @@
 """The package as a whole: public names, the direction of imports, what importing it costs, what the wheel holds."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import json
@@ -23,18 +21,8 @@ PACKAGE = ROOT / "rooflines"
 
 # From the top down; a module imports from its own layer and from those below it.
 LAYERS = (
-    "cli",
-    "integrations",
-    "gpu_check",
-    "studies",
-    "sweeps",
-    "pipeline",
-    "reports",
-    "roofline",
-    "profiler",
-    "device_specs",
-    "kernels",
-)
+    "cli", "integrations", "gpu_check", "studies", "sweeps", "pipeline", "reports", "roofline", "profiler", "device_specs", "kernels",
+)  # fmt: skip
 FOR_ALL = ("arguments", "errors", "installed", "lazy", "units", "serial", "shown", "_version")
 # Upward on purpose: a record asks for its report, and a run for its analysis, by name ("Records show themselves through a name",
 # docs/design.md).
@@ -44,29 +32,13 @@ HOOKS = {
 }
 COMMAND = "import sys; sys.argv = {}; import rooflines.cli\ntry: rooflines.cli.main()\nexcept SystemExit: pass"
 HEAVY = (
-    "torch",
-    "torchvision",
-    "numpy",
-    "pandas",
-    "pyarrow",
-    "matplotlib",
-    "numba",
-    "cupy",
-    "pynvml",
-    "tensorboard",
-    "typst",
-)
+    "torch", "torchvision", "numpy", "pandas", "pyarrow", "matplotlib", "numba", "cupy", "pynvml", "tensorboard", "typst",
+)  # fmt: skip
 # What the analysis of a trace needs none of where all of its operators have a formula.
 NOT_FOR_TRACES = (
-    *(name for name in HEAVY if name != "numpy"),
-    "jinja2",
-    "rich.console",
-    "fsspec",
-    "zstandard",
-    "numpy.ma",
-    "importlib.metadata",
+    *(name for name in HEAVY if name != "numpy"), "jinja2", "rich.console", "fsspec", "zstandard", "numpy.ma", "importlib.metadata",
     "email",
-)
+)  # fmt: skip
 TRACE = ROOT / "tests" / "data" / "traces" / "bert-small_h100_inference.json.gz"
 
 
@@ -185,29 +157,25 @@ def test_a_circle_is_found_between_modules_and_between_folders():
     assert set(circle(graph | {"a.c.one": {"a.b.one"}})) == {"a.b.one", "a.c.one"}
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "import rooflines",
-        "import rooflines.cli",
-        "import rooflines.errors, rooflines.units",
-        "import rooflines.roofline.formulas",
-        "from rooflines.roofline.formulas import count",
-        "import rooflines.integrations.pytest_plugin",
-        *(
-            COMMAND.format(["rooflines", *arguments])
-            for arguments in (
-                ["--help"],
-                ["profile", "--help"],
-                ["ceilings", "--help"],
-                ["monitor", "--help"],
-                ["--version"],
-                ["devices", "h200"],
-            )
-        ),
-    ],
-    ids=lambda text: text.replace("\n", " ")[:60],
-)
+@pytest.mark.parametrize("statement", [
+    "import rooflines",
+    "import rooflines.cli",
+    "import rooflines.errors, rooflines.units",
+    "import rooflines.roofline.formulas",
+    "from rooflines.roofline.formulas import count",
+    "import rooflines.integrations.pytest_plugin",
+    *(
+        COMMAND.format(["rooflines", *arguments])
+        for arguments in (
+            ["--help"],
+            ["profile", "--help"],
+            ["ceilings", "--help"],
+            ["monitor", "--help"],
+            ["--version"],
+            ["devices", "h200"],
+        )
+    ),
+], ids=lambda text: text.replace("\n", " ")[:60])  # fmt: skip
 def test_what_must_be_quick_loads_nothing_heavy(statement):
     check = f"{statement}\nimport json, sys\nprint('\\n' + json.dumps([name for name in {HEAVY!r} if name in sys.modules]))"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
@@ -245,7 +213,7 @@ def test_a_command_loads_no_other(arguments, expected):
     assert {name for name in COMMANDS if f"rooflines.cli.{name}" in found} == expected
 
 
-def test_every_file_of_a_command_is_listed_and_helped():
+def test_every_file_of_a_command_is_listed_and_helped_and_python_m_is_the_command():
     registering = {
         path.stem for path in (PACKAGE / "cli").glob("*.py") if re.search(r"^(@app\.command|app\.add_typer)", path.read_text(), re.M)
     }
@@ -253,11 +221,6 @@ def test_every_file_of_a_command_is_listed_and_helped():
     done = subprocess.run([sys.executable, "-m", "rooflines", "--help"], capture_output=True, text=True, check=True)
     for name in COMMANDS:
         assert re.search(rf"^\W*{name} +[A-Z]\w+", done.stdout, re.MULTILINE), name
-
-
-def test_python_m_is_the_command():
-    done = subprocess.run([sys.executable, "-m", "rooflines", "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == rooflines.__version__
 
 
 def test_the_wheel_holds_every_file_of_the_package(tmp_path):

@@ -1,7 +1,5 @@
 """Records to JSON and back: absent instead of null, whole files only, wrong types named."""
 
-from __future__ import annotations
-
 import json
 import os
 from types import NoneType
@@ -23,7 +21,7 @@ from rooflines.sweeps.results import Result
 class Point(msgspec.Struct, frozen=True):
     x: float
     label: str | None = None
-    inner: tuple[Point, ...] = ()
+    inner: "tuple[Point, ...]" = ()
 
 
 def test_none_is_left_out_at_every_depth():

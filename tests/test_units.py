@@ -1,7 +1,5 @@
 """Numbers with prefixes: three figures, the right prefix, at every edge."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -53,18 +51,15 @@ def test_seconds(value, text):
     assert seconds(value) == text
 
 
-@pytest.mark.parametrize(
-    ("value", "digits", "text"),
-    [
-        (0.783, 0, "78 %"),
-        (0, 0, "0 %"),
-        (0.001, 0, "<1 %"),
-        (0.0004, 1, "<0.1 %"),
-        (0.0006, 1, "0.1 %"),
-        (1, 0, "100 %"),
-        (-0.5, 0, "-50 %"),
-    ],
-)
+@pytest.mark.parametrize(("value", "digits", "text"), [
+    (0.783, 0, "78 %"),
+    (0, 0, "0 %"),
+    (0.001, 0, "<1 %"),
+    (0.0004, 1, "<0.1 %"),
+    (0.0006, 1, "0.1 %"),
+    (1, 0, "100 %"),
+    (-0.5, 0, "-50 %"),
+])  # fmt: skip
 def test_percent(value, digits, text):
     assert percent(value, digits) == text
 
@@ -74,15 +69,12 @@ def test_counted(number, text):
     assert counted(number, "step") == text
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "text"),
-    [
-        (0.98, 1.03, "±3 %"),
-        (0.5, 2.0, "±100 %"),
-        (0.13, 6.62, "95 % interval 130 ms to 6.62 s"),
-        (0.0, 6.62, "95 % interval at most 6.62 s"),
-    ],
-)
+@pytest.mark.parametrize(("low", "high", "text"), [
+    (0.98, 1.03, "±3 %"),
+    (0.5, 2.0, "±100 %"),
+    (0.13, 6.62, "95 % interval 130 ms to 6.62 s"),
+    (0.0, 6.62, "95 % interval at most 6.62 s"),
+])  # fmt: skip
 def test_an_interval_wider_than_its_value_is_written_by_its_ends(low, high, text):
     assert plus_minus(1.0, low, high, seconds) == text
 

@@ -1,7 +1,5 @@
 """Small Kineto traces written by hand: one line an event, microseconds, so that a test's arithmetic can be read off."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

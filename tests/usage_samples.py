@@ -1,7 +1,5 @@
 """Device samples of machines that tests do not have: series made second by second, around a timed pass of fifty steps of 0.1 s."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any
@@ -41,19 +39,12 @@ def gpu_samples(
         averaged = min(max(updated, 0.0), seconds) - min(max(updated - 1.0, 0.0), seconds)
         works = 0 <= second <= seconds
         own: dict[str, Any] = {
-            "power_w": idle_w + (busy_w - idle_w) * averaged,
-            "power_limit_w": 350.0,
-            "energy_j": 8000 + idle_w * (updated - worked) + busy_w * worked,
-            "temperature_c": 41.0 + 6 * worked,
-            "gpu_utilization": busy if works else 0.0,
-            "gpu_memory_utilization": busy / 2 if works else 0.0,
-            "memory_used_bytes": (3 << 30) + (2 << 30) * works,
-            "memory_total_bytes": 80 << 30,
-            "sm_clock_hz": 1.6e9 if works else 2.1e8,
-            "memory_clock_hz": 2.6e9,
-            "throttle_reasons": "",
-            "ecc_uncorrected": 0,
-        }
+            "power_w": idle_w + (busy_w - idle_w) * averaged, "power_limit_w": 350.0,
+            "energy_j": 8000 + idle_w * (updated - worked) + busy_w * worked, "temperature_c": 41.0 + 6 * worked,
+            "gpu_utilization": busy if works else 0.0, "gpu_memory_utilization": busy / 2 if works else 0.0,
+            "memory_used_bytes": (3 << 30) + (2 << 30) * works, "memory_total_bytes": 80 << 30,
+            "sm_clock_hz": 1.6e9 if works else 2.1e8, "memory_clock_hz": 2.6e9, "throttle_reasons": "", "ecc_uncorrected": 0,
+        }  # fmt: skip
         time_ns = BEGAN_NS + index * 50_000_000
         samples.append(DeviceSample(time_ns=time_ns, source="nvml", device=device, **{**own, **fields}))
     return tuple(samples)
@@ -66,19 +57,11 @@ def host_samples(*, seconds: float = 5.0) -> tuple[DeviceSample, ...]:
         time_ns, second = BEGAN_NS + index * 100_000_000, index * 0.1
         samples.append(
             DeviceSample(
-                time_ns=time_ns,
-                source="psutil",
-                cpu_utilization=0.7,
-                core_utilization=(0.9, 0.5),
-                process_cpu_utilization=1.3,
-                process_rss_bytes=(2 << 30) + (1 << 30) * (second > 1),
-                process_threads=9,
-                process_major_faults=3,
-                memory_used_bytes=9 << 30,
-                memory_total_bytes=24 << 30,
-                cpu_frequency_hz=3.1e9,
+                time_ns=time_ns, source="psutil", cpu_utilization=0.7, core_utilization=(0.9, 0.5), process_cpu_utilization=1.3,
+                process_rss_bytes=(2 << 30) + (1 << 30) * (second > 1), process_threads=9, process_major_faults=3,
+                memory_used_bytes=9 << 30, memory_total_bytes=24 << 30, cpu_frequency_hz=3.1e9,
             )
-        )
+        )  # fmt: skip
         samples.append(DeviceSample(time_ns=time_ns, source="rapl", energy_j=90 * (second + 100)))
     return tuple(samples)
 

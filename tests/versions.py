@@ -4,8 +4,6 @@ Each combination gets an environment of its own below build/versions; torch is g
 benchmarks/results/versions.json. Exits 1 where a combination fails. ``--static`` installs nothing and runs the static checks only.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import shutil

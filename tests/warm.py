@@ -4,8 +4,6 @@ To load torch takes longer than most commands that tests run. A fork has its own
 differs from a new process only in what is imported already. What depends on that starts a new process (``tests.commands.start``).
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import gc
@@ -25,13 +23,9 @@ def _server() -> subprocess.Popen[str]:
     """The process that forks, one for each process of the suite. It ends when its input does."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     server = subprocess.Popen(
-        [sys.executable, "-m", "tests.warm"],
-        cwd=Path(__file__).parents[1],
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+        [sys.executable, "-m", "tests.warm"], cwd=Path(__file__).parents[1], env=environment, stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
     atexit.register(server.communicate)
     return server
 

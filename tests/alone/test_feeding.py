@@ -1,7 +1,5 @@
 """Loops whose loader or host takes a known time: their shares are measured, so no other test may run meanwhile."""
 
-from __future__ import annotations
-
 import io
 import statistics
 import textwrap

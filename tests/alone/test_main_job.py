@@ -1,7 +1,5 @@
 """The main job as a newcomer types it, with the ceilings of this machine."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

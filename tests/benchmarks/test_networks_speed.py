@@ -1,7 +1,5 @@
 """The page of ``benchmarks/networks_speed.py`` shows the numbers that it wrote."""
 
-from __future__ import annotations
-
 import importlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``rooflines advise``: what it prints, tries and refuses."""
 
-from __future__ import annotations
-
 import pytest
 
 from rooflines.roofline.trials import outcome, read_trials
@@ -69,14 +67,11 @@ def test_a_script_is_refused_and_its_advice_is_printed(place, capsys, monkeypatc
     assert "Changes that can be tried" not in told.out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["nowhere"], "no such run: 'nowhere'."),
-        (["run", "--only", "speed"], "unknown kind of change 'speed'."),
-        (["run", "--try", "--formats", "papyrus"], "unknown report format"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["nowhere"], "no such run: 'nowhere'."),
+    (["run", "--only", "speed"], "unknown kind of change 'speed'."),
+    (["run", "--try", "--formats", "papyrus"], "unknown report format"),
+])  # fmt: skip
 def test_what_cannot_be_advised(place, capsys, monkeypatch, arguments, message):
     call(capsys, monkeypatch, "profile", "script.py", *quick(place), "-o", "run")
     answer = call(capsys, monkeypatch, "advise", *arguments)

@@ -1,7 +1,5 @@
 """``rooflines check``: the baselines that a repository keeps, and what a build is told."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from xml.etree import ElementTree as xml
@@ -51,7 +49,8 @@ def test_the_exit_code(check, arguments, code):
         assert answer.complaint[0].endswith("'slower.json' by 50.0 %.")
 
 
-def test_another_workload_has_no_baseline(check, tmp_path):
+def test_a_baseline_of_another_workload_device_or_an_interrupted_run_is_refused(check, tmp_path):
+    # Another workload has no baseline.
     other = msgspec.structs.replace(sample(), workload=msgspec.structs.replace(sample().workload, batch_size=8))
     write_json(tmp_path / "other.json", other)
     answer = check("--baseline", "perf", "other.json")
@@ -62,15 +61,18 @@ def test_another_workload_has_no_baseline(check, tmp_path):
     assert check("--baseline", "perf", "--update", "other.json").code == 0
     assert check("--baseline", "perf", "other.json").code == 0
     assert len(list(Path("perf").iterdir())) == 2
-
-
-def test_a_baseline_of_another_device_is_refused(check, tmp_path):
+    # A baseline of another device is refused.
     moved = msgspec.structs.replace(sample(), environment=msgspec.structs.replace(sample().environment, device_name="NVIDIA H200"))
     write_json(tmp_path / "moved.json", moved)
     answer = check("--baseline", "perf", "moved.json")
     assert (answer.code, answer.out) == (2, "")
     assert "ran under different conditions: device name" in answer.complaint[0]
     assert check("--baseline", "perf", "moved.json", "--anyway").code == 0
+    # An interrupted run is no baseline.
+    write_json(tmp_path / "half.json", msgspec.structs.replace(sample(), status="interrupted"))
+    answer = check("--baseline", "perf", "--update", "half.json")
+    assert answer.code == 2
+    assert "its run is interrupted" in answer.complaint[0]
 
 
 def test_the_baseline_holds_what_a_comparison_needs_and_no_more(check, tmp_path):
@@ -85,25 +87,15 @@ def test_the_baseline_holds_what_a_comparison_needs_and_no_more(check, tmp_path)
     assert json.loads(answer.out)["pace"]["ratio"] == 1.0
 
 
-def test_an_interrupted_run_is_no_baseline(check, tmp_path):
-    write_json(tmp_path / "half.json", msgspec.structs.replace(sample(), status="interrupted"))
-    answer = check("--baseline", "perf", "--update", "half.json")
-    assert answer.code == 2
-    assert "its run is interrupted" in answer.complaint[0]
-
-
 def replaced(**steps):
     """The sample with other step times."""
     return msgspec.structs.replace(sample(), steps=msgspec.structs.replace(sample().steps, **steps))
 
 
-@pytest.mark.parametrize(
-    ("steps", "known"),
-    [
-        ({"count": 3, "ci95_s": (0.0, 0.315)}, "the median of 3 timed steps is known to ±275 % only (0 s to 315 ms)"),  # 315 / 84 - 1
-        ({"count": 1, "ci95_s": None}, "the median of fewer than 6 steps has no interval"),
-    ],
-)
+@pytest.mark.parametrize(("steps", "known"), [
+    ({"count": 3, "ci95_s": (0.0, 0.315)}, "the median of 3 timed steps is known to ±275 % only (0 s to 315 ms)"),  # 315 / 84 - 1
+    ({"count": 1, "ci95_s": None}, "the median of fewer than 6 steps has no interval"),
+])  # fmt: skip
 def test_a_baseline_that_is_not_known_well_enough_is_refused(check, tmp_path, steps, known):
     write_json(tmp_path / "noise.json", replaced(**steps))
     answer = check("--baseline", "other", "--update", "noise.json")
@@ -126,7 +118,8 @@ def test_without_timed_steps_the_traced_ones_tell_how_well_a_baseline_is_known(c
     assert "the median of 10 traced steps is known to" in check("--baseline", "other", "--update", "noise.json").complaint[0]
 
 
-def test_a_run_whose_noise_is_unknown_is_not_judged(check, tmp_path):
+def test_runs_that_are_not_judged_or_far_off_are_warnings(check, tmp_path):
+    # A run whose noise is unknown is not judged.
     write_json(tmp_path / "one.json", replaced(count=1, median_s=0.16, ci95_s=None, durations_s=(0.16,)))
     answer = check("--baseline", "perf", "one.json")
     assert answer.code == 0
@@ -134,9 +127,7 @@ def test_a_run_whose_noise_is_unknown_is_not_judged(check, tmp_path):
     assert "at least 6 timed steps on both sides" in " ".join(answer.out.split())
     assert answer.complaint == [f"rooflines: warning: 'one.json' compared with 'perf/{NAME}.json': Not judged."]
     assert check("--baseline", "perf", "a.json").complaint == []
-
-
-def test_a_baseline_a_hundred_times_slower_than_the_run_is_a_warning(check, tmp_path):
+    # A baseline a hundred times slower than the run is a warning.
     write_json(tmp_path / "fast.json", slower_sample(0.01))
     answer = check("--baseline", "perf", "fast.json")
     assert answer.code == 0
@@ -169,7 +160,7 @@ def test_a_workload_is_profiled_and_checked(check, tmp_path):
     answer = run("check", "--baseline", "new", "--update", *command, cwd=tmp_path)
     assert (answer.code, answer.complaint) == (0, [])
     assert answer.out.startswith("baseline  new/"), "the output of the profile goes to standard error"
-    answer = run("check", "--baseline", "new", "--fail-above", "1000000", *command, cwd=tmp_path)
+    answer = check("--baseline", "new", "--fail-above", "1000000", *command)
     assert answer.code == 0
     assert "What was compared" in answer.out
     answer = check("--baseline", "new", "--", "--model", "models.py:mlp", "--output", "mine")

@@ -1,7 +1,5 @@
 """``rooflines compare``: what it takes, what it refuses, and what it tells a script by its exit code."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io
@@ -52,16 +50,15 @@ def compare(tmp_path, capsys, monkeypatch):
     return lambda *arguments: call(capsys, monkeypatch, "compare", *arguments)
 
 
-def test_two_analyses(compare):
+def test_two_analyses_or_traces(compare):
+    # Two analyses.
     answer = compare("a.json", "slower.json")
     assert (answer.code, answer.complaint) == (0, [])
     text = " ".join(answer.out.split())
     assert "B takes 50 % more time than A: 126 ms a step instead of 84.0 ms" in text
     assert "medians of 12 and 12 timed steps; ratio 1.50, 95 % interval 1.4" in text
     assert max(len(line) for line in answer.out.splitlines()) <= 80
-
-
-def test_two_traces(compare):
+    # Two traces.
     found = json.loads(compare("trace.json.gz", "trace2.json.gz", "--format", "json").out)
     assert (found["schema"], found["a"]["source"]) == ("rooflines.comparison/1", "trace.json.gz")
     product = next(row for row in found["rows"] if row["name"] == "aten::mm")
@@ -118,17 +115,14 @@ def test_unlike_conditions_are_refused_by_name_and_compared_anyway(compare):
     assert rooflines.compare(sample(), slower_sample(1, threads=4), anyway=True).unlike
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        (["a.json", "slower.json", "--fail-above", "40"], 1),
-        (["a.json", "slower.json", "--fail-above", "60"], 0),
-        (["slower.json", "a.json", "--fail-above", "0"], 0),
-        (["a.json", "a.json", "--fail-above", "0"], 0),
-        (["a.json", "a.json", "slower.json", "--fail-above", "10"], 1),
-        (["trace.json.gz", "trace2.json.gz", "--fail-above", "10"], 0),  # the span of a step is the same
-    ],
-)
+@pytest.mark.parametrize(("arguments", "code"), [
+    (["a.json", "slower.json", "--fail-above", "40"], 1),
+    (["a.json", "slower.json", "--fail-above", "60"], 0),
+    (["slower.json", "a.json", "--fail-above", "0"], 0),
+    (["a.json", "a.json", "--fail-above", "0"], 0),
+    (["a.json", "a.json", "slower.json", "--fail-above", "10"], 1),
+    (["trace.json.gz", "trace2.json.gz", "--fail-above", "10"], 0),  # the span of a step is the same
+])  # fmt: skip
 def test_the_exit_code_for_continuous_integration(compare, arguments, code):
     answer = compare(*arguments)
     assert answer.code == code
@@ -145,24 +139,21 @@ def test_noise_does_not_fail_a_build(compare, tmp_path):
     assert compare("a.json", "noise.json", "--fail-above", "0").code == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["a.json"], "compare needs at least two runs or traces, got 1."),
-        (["a.json", "missing.json"], "missing.json"),
-        (["a.json", "count.json"], "'count.json' has schema 'rooflines.count/1'; this version compares 'rooflines.analysis/1'."),
-        (["a.json", "newer.json"], "'newer.json' has schema 'rooflines.analysis/2'"),
-        (["a.json", "corrupt.json"], "the analysis 'corrupt.json' is corrupt: Expected `object`, got `int`"),
-        (["trace.json.gz", "whole.json"], "'whole.json' has no step marks"),
-        (["a.json", "trace.json.gz", "--ceilings", "spec"], "'a.json' is an analysis; --ceilings requires the run or trace."),
-        (["a.json", "slower.json", "--top", "0"], "invalid value for '--top'"),
-        (["a.json", "slower.json", "--by", "kernel"], "invalid value for '--by'"),
-        (["a.json", "slower.json", "--fail-above", "-1"], "invalid value for '--fail-above'"),
-        (["a.json", "slower.json", "-o", "nowhere/out.json"], "directory not found: 'nowhere'."),
-        (["a.json", "slower.json", "-o", "out.doc"], "--output 'out.doc': unknown file type."),
-        (["a.json", "slower.json", "--formats", "html,pdf", "-o", "out.html"], "--output 'out.html' is one file, for 2 formats."),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["a.json"], "compare needs at least two runs or traces, got 1."),
+    (["a.json", "missing.json"], "missing.json"),
+    (["a.json", "count.json"], "'count.json' has schema 'rooflines.count/1'; this version compares 'rooflines.analysis/1'."),
+    (["a.json", "newer.json"], "'newer.json' has schema 'rooflines.analysis/2'"),
+    (["a.json", "corrupt.json"], "the analysis 'corrupt.json' is corrupt: Expected `object`, got `int`"),
+    (["trace.json.gz", "whole.json"], "'whole.json' has no step marks"),
+    (["a.json", "trace.json.gz", "--ceilings", "spec"], "'a.json' is an analysis; --ceilings requires the run or trace."),
+    (["a.json", "slower.json", "--top", "0"], "invalid value for '--top'"),
+    (["a.json", "slower.json", "--by", "kernel"], "invalid value for '--by'"),
+    (["a.json", "slower.json", "--fail-above", "-1"], "invalid value for '--fail-above'"),
+    (["a.json", "slower.json", "-o", "nowhere/out.json"], "directory not found: 'nowhere'."),
+    (["a.json", "slower.json", "-o", "out.doc"], "--output 'out.doc': unknown file type."),
+    (["a.json", "slower.json", "--formats", "html,pdf", "-o", "out.html"], "--output 'out.html' is one file, for 2 formats."),
+])  # fmt: skip
 def test_what_is_refused(compare, arguments, message):
     answer = compare(*arguments)
     assert (answer.code, answer.out) == (2, "")

@@ -1,7 +1,5 @@
 """``rooflines count``: its three formats say the same, and it refuses as the other commands do."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -42,7 +40,8 @@ def count(tmp_path, capsys, monkeypatch):
     return counted
 
 
-def test_the_table_fits_80_columns_and_has_the_totals(count):
+def test_a_table_of_80_columns_and_the_same_as_json(count):
+    # The table fits 80 columns and has the totals.
     answer = count()
     assert answer.code == 0
     assert all(len(line) <= 80 for line in answer.out.splitlines())
@@ -52,13 +51,15 @@ def test_the_table_fits_80_columns_and_has_the_totals(count):
     assert "MAC" in totals.partition("Operators")[0]
     assert "addmm" in answer.out
     assert "Every operator call has a formula." in answer.out
-
-
-def test_json_has_everything(count):
+    # Json has everything.
     found = json.loads(count("--format", "json").out)
     assert (found["schema"], found["workload"]["name"], found["matrix_flops"]) == ("rooflines.count/1", "models.py:mlp", FORWARD)
     assert sum(row["flops"] for row in found["operators"]) == found["flops"]
     assert [module["type"] for module in found["modules"]] == ["Sequential", "Linear", "ReLU", "Linear"]
+    # By module and fewer rows.
+    answer = count("--by", "module", "--rows", 2)
+    assert "0 (Linear)" in answer.out
+    assert "and 2 more (--rows 4 shows all)" in answer.out
 
 
 @pytest.mark.parametrize(("by", "record"), [("operator", OperatorCount), ("module", ModuleCount)])
@@ -67,12 +68,6 @@ def test_csv_has_the_fields_of_the_record(count, by, record):
     assert list(rows[0]) == [field.name for field in msgspec.structs.fields(record)]
     whole = {"operator": rows, "module": rows[:1]}[by]
     assert sum(int(row["matrix_flops"]) for row in whole) == FORWARD
-
-
-def test_by_module_and_fewer_rows(count):
-    answer = count("--by", "module", "--rows", 2)
-    assert "0 (Linear)" in answer.out
-    assert "and 2 more (--rows 4 shows all)" in answer.out
 
 
 def test_a_training_step_counts_backward_and_optimizer(count):
@@ -120,19 +115,16 @@ def test_a_transformer_given_by_its_config_without_its_memory(tmp_path, capsys, 
     assert (found["tensors"], found["coverage"]) == ("fake", 1.0)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "exactly one model is required"),
-        (["resnet50", "--model", "resnet18"], "exactly one model is required"),
-        (["resnet5"], "unknown model 'resnet5'"),
-        (["train.py"], "a model was expected, and 'train.py' is a script."),
-        (["resnet50", "--batch-size", "0"], "--batch-size must be at least 1, got 0"),
-        (["resnet50", "--by", "kernel"], "invalid value for '--by'"),
-        (["resnet50", "--rows", "0"], "invalid value for '--rows'"),
-        (["resnet50", "--memory", "--format", "csv"], "--memory cannot be written as csv"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ([], "exactly one model is required"),
+    (["resnet50", "--model", "resnet18"], "exactly one model is required"),
+    (["resnet5"], "unknown model 'resnet5'"),
+    (["train.py"], "a model was expected, and 'train.py' is a script."),
+    (["resnet50", "--batch-size", "0"], "--batch-size must be at least 1, got 0"),
+    (["resnet50", "--by", "kernel"], "invalid value for '--by'"),
+    (["resnet50", "--rows", "0"], "invalid value for '--rows'"),
+    (["resnet50", "--memory", "--format", "csv"], "--memory cannot be written as csv"),
+])  # fmt: skip
 def test_what_is_refused(arguments, message, capsys, monkeypatch):
     answer = call(capsys, monkeypatch, "count", *arguments)
     assert answer.code == 2
@@ -146,12 +138,11 @@ def test_a_factory_that_raises_is_named(count):
     assert "the factory models.py:raises raised: ValueError: no weights here" in answer.complaint[0]
 
 
-def test_the_page_is_written_in_the_formats_asked_for(count, tmp_path):
+def test_a_page_and_a_file_in_the_format_of_its_suffix(count, tmp_path):
+    # The page is written in the formats asked for.
     assert count("--memory", "--formats", "html,markdown,json", "--output", str(tmp_path / "out")).code == 0
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"report.html", "report.md", "report.json"}
-
-
-def test_a_file_is_written_in_the_format_of_its_suffix(count, tmp_path):
+    # A file is written in the format of its suffix.
     for name, start in (("out.html", b"<!doctype html>"), ("out.json", b"{"), ("out.csv", b'"name",')):
         assert count("-o", str(tmp_path / name)).out == ""
         assert (tmp_path / name).read_bytes().lower().startswith(start)

@@ -1,7 +1,5 @@
 """``rooflines doctor --gpu``: what it says without a GPU and without a package, and its exit codes."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -54,15 +52,12 @@ def test_a_gpu_that_is_required_fails_with_one_line(doctor, no_gpu):
     assert answer.complaint == ["rooflines: GPU check: no GPU to check: torch finds no usable NVIDIA GPU or driver."]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--require-gpu"], "--require-gpu requires --gpu."),
-        (["--only", "tests"], "--only requires --gpu."),
-        (["--gpu", "--only", "test"], "unknown part 'test' of the GPU check."),
-        (["--gpu", "--formats", "pdf"], "--format does not apply to --gpu."),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--require-gpu"], "--require-gpu requires --gpu."),
+    (["--only", "tests"], "--only requires --gpu."),
+    (["--gpu", "--only", "test"], "unknown part 'test' of the GPU check."),
+    (["--gpu", "--formats", "pdf"], "--format does not apply to --gpu."),
+])  # fmt: skip
 def test_what_cannot_be_asked(doctor, arguments, message):
     answer = doctor(*arguments)
     assert answer.code == 2
@@ -91,14 +86,11 @@ def test_exit_codes_and_files(doctor, monkeypatch, tmp_path, outcome, code):
     assert f"for a bug report {tmp_path / 'x.zip'}" in answer.out
 
 
-@pytest.mark.parametrize(
-    ("missing", "message"),
-    [
-        ("msgspec", "lacks msgspec: nothing was checked."),
-        ("torch", "lacks torch: nothing was checked."),
-        ("typer", "lacks typer. Install"),
-    ],
-)
+@pytest.mark.parametrize(("missing", "message"), [
+    ("msgspec", "lacks msgspec: nothing was checked."),
+    ("torch", "lacks torch: nothing was checked."),
+    ("typer", "lacks typer. Install"),
+])  # fmt: skip
 def test_a_package_that_is_missing_is_one_line(missing, message):
     """As in a repository that is not installed: ``make gpu-check`` with any Python."""
     code = (

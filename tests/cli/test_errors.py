@@ -1,7 +1,5 @@
 """Errors name arguments in Python's words; the command line makes options of them."""
 
-from __future__ import annotations
-
 import ast
 import pickle
 import re
@@ -19,18 +17,15 @@ PACKAGE = Path(rooflines.__file__).parent
 LIBRARY = [path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).parts[0] != "cli"]
 
 
-@pytest.mark.parametrize(
-    ("argument", "in_python", "on_the_command_line"),
-    [
-        (arg("steps"), "steps", "--steps"),
-        (arg("batch_size", 8), "batch_size=8", "--batch-size 8"),
-        (arg("precision", "amp-bf16"), "precision='amp-bf16'", "--precision amp-bf16"),
-        (arg("ceilings", "my file.json"), "ceilings='my file.json'", "--ceilings 'my file.json'"),
-        (arg("partial", True), "partial=True", "--partial"),
-        (arg("duration_s", 60), "duration_s=60", "--duration 60"),
-        (arg("memory_limit_bytes"), "memory_limit_bytes", "--memory-limit"),
-    ],
-)
+@pytest.mark.parametrize(("argument", "in_python", "on_the_command_line"), [
+    (arg("steps"), "steps", "--steps"),
+    (arg("batch_size", 8), "batch_size=8", "--batch-size 8"),
+    (arg("precision", "amp-bf16"), "precision='amp-bf16'", "--precision amp-bf16"),
+    (arg("ceilings", "my file.json"), "ceilings='my file.json'", "--ceilings 'my file.json'"),
+    (arg("partial", True), "partial=True", "--partial"),
+    (arg("duration_s", 60), "duration_s=60", "--duration 60"),
+    (arg("memory_limit_bytes"), "memory_limit_bytes", "--memory-limit"),
+])  # fmt: skip
 def test_an_argument_is_spelled_for_its_reader(argument, in_python, on_the_command_line):
     error = UsageError(f"{argument} is wrong.", hint=f"Omit {argument}.")
     assert (error.message, error.hint) == (f"{in_python} is wrong.", f"Omit {in_python}.")
@@ -50,7 +45,8 @@ def calls(name):
                 yield node.args[0].value
 
 
-def test_every_argument_in_an_error_is_an_option():
+def test_arguments_are_options_in_commands_only():
+    # Every argument in an error is an option.
     load([])
     commands = list(typer.main.get_command(app).commands.values())
     for command in commands:
@@ -59,9 +55,7 @@ def test_every_argument_in_an_error_is_an_option():
     named = set(calls("arg"))
     assert len(named) > 20
     assert {name for name in named if as_options(arg(name)) not in options} == set()
-
-
-def test_no_error_of_the_library_names_an_option():
+    # No error of the library names an option.
     found = []
     for path in LIBRARY:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

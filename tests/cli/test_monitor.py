@@ -1,9 +1,6 @@
 """rooflines monitor: real programs are run, watched, interrupted and killed, and so is the monitor itself."""
 
-from __future__ import annotations
-
 import contextlib
-import io
 import json
 import os
 import signal
@@ -14,16 +11,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from rich.console import Console
 
-from rooflines import pipeline
 from rooflines.pipeline.monitoring import _find_process, choose_gpus
 from rooflines.profiler.directory import JOURNAL_FILE
 from rooflines.profiler.monitor.monitored import load
 from rooflines.profiler.samplers.storage import read_journal
-from rooflines.reports.render.terminal import print_page
-from rooflines.reports.views.monitor import page as page_of
-from tests.commands import call, command, environment
+from tests.commands import call, command, environment, start
 from tests.processes import ended, wait_until
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a POSIX system")
@@ -40,16 +33,21 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
+def rooflines(*arguments, given=None):
+    return subprocess.run(
+        command(*arguments), input=given, env=environment() | {"COLUMNS": "80"}, capture_output=True, text=True, timeout=TIMEOUT_S
+    )
+
+
 def monitor(*arguments, given=None):
     """``rooflines monitor QUICK ARGUMENTS``; what it left."""
-    return subprocess.run(
-        command("monitor", *QUICK, *arguments), input=given, env=environment() | {"COLUMNS": "80"}, capture_output=True, text=True,
-        timeout=TIMEOUT_S,
-    )  # fmt: skip
+    return rooflines("monitor", *QUICK, *arguments, given=given)
 
 
-def rooflines(*arguments):
-    return subprocess.run(command(*arguments), env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S)
+def by_code(code, *arguments):
+    """What a new Python that runs ``code`` leaves."""
+    line = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(line, env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S)
 
 
 def python(code, *arguments):
@@ -59,10 +57,7 @@ def python(code, *arguments):
 @contextlib.contextmanager
 def started(*arguments):
     """The same as ``monitor``, left running in a session of its own, of which nothing remains."""
-    process = subprocess.Popen(
-        command("monitor", *QUICK, *arguments), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
-    )  # fmt: skip
+    process = start("monitor", *QUICK, *arguments, cwd=Path.cwd())
     try:
         yield process
     finally:
@@ -79,8 +74,12 @@ def analysis(directory="out"):
     return json.loads(Path(directory, "analysis.json").read_text())
 
 
-def host(directory="out"):
-    return next(one for one in analysis(directory)["usage"]["devices"] if one["device"] == "host")
+def devices():
+    return {device["device"]: device for device in analysis()["usage"]["devices"]}
+
+
+def host():
+    return devices()["host"]
 
 
 # --- the program is as it is alone
@@ -93,18 +92,11 @@ def test_input_output_and_exit_code_are_the_programs(place):
     assert done.stderr == "['--quiet', '--', 'x y']\nout/analysis.json\n"
     assert facts()["ending"]["exit_code"] == 3
     assert facts()["status"] == "complete"
-
-
-def test_the_dashes_may_be_left_out_and_options_behind_the_program_are_its_own(place):
-    done = monitor("--quiet", "sh", "-c", 'echo "$0 $*"', "--pid", "--", "3")
-    assert (done.returncode, done.stdout) == (0, "--pid -- 3\n")
-
-
-def test_a_program_that_a_signal_kills_has_the_exit_code_of_a_shell(place):
-    done = monitor("--", "sh", "-c", "kill -9 $$")
-    assert done.returncode == 128 + 9
+    # The dashes may be left out, and options behind the program are its own. A signal that kills it gives the exit code of a shell.
+    done = monitor("--output", "killed", "sh", "-c", 'echo "$0 $*"; kill -9 $$', "--pid", "--", "3")
+    assert (done.returncode, done.stdout) == (128 + 9, "--pid -- 3\n")
     assert "ended by SIGKILL" in done.stderr
-    assert facts()["ending"]["signal"] == 9
+    assert facts("killed")["ending"]["signal"] == 9
 
 
 def test_signal_dispositions_and_descriptors_are_those_of_a_shell(place):
@@ -120,56 +112,54 @@ def test_signal_dispositions_and_descriptors_are_those_of_a_shell(place):
 def test_children_that_we_were_told_to_forget_are_waited_for_and_the_program_is_told_the_same(place):
     code = "import signal, sys; print(signal.getsignal(signal.SIGCHLD).name); sys.exit(3)"
     for action in ("SIG_IGN", "SIG_DFL"):
-        starter = (
-            f"import os, signal, sys; signal.signal(signal.SIGCHLD, signal.{action}); os.execv(sys.executable, sys.argv[1:])",
-            *command("monitor", *QUICK, "--quiet", "--output", action, *python(code)),
-        )
-        done = subprocess.run([sys.executable, "-c", *starter], env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S)
+        starter = f"import os, signal, sys; signal.signal(signal.SIGCHLD, signal.{action}); os.execv(sys.executable, sys.argv[1:])"
+        done = by_code(starter, *command("monitor", *QUICK, "--quiet", "--output", action, *python(code)))
         assert (done.returncode, done.stdout) == (3, f"{action}\n"), done.stderr
         assert facts(action)["ending"]["exit_code"] == 3
 
 
-def test_a_command_that_is_not_there(place):
-    done = monitor("--", "no-such-program", "--x")
-    assert done.returncode == 127
-    assert done.stderr.splitlines()[0] == "rooflines: command not found: 'no-such-program'."
-    assert done.stdout == ""
-    assert not Path("out").exists()
+def test_a_command_that_cannot_run(place, capsys, monkeypatch):
+    for name, code, words in (
+        ("no-such-program", 127, "command not found: 'no-such-program'."),
+        ("./folder", 126, "cannot run "),
+        ("./plain", 126, "cannot run "),
+        ("./format", 126, "cannot run "),
+    ):
+        Path("folder").mkdir(exist_ok=True)
+        Path("plain").write_text("hello")
+        Path("format").write_text("hello")
+        Path("format").chmod(0o755)
+        done = call(capsys, monkeypatch, "monitor", *QUICK, "--", name, "--x")
+        assert (done.code, done.out, len(done.err.splitlines())) == (code, "", 2)
+        assert done.err.startswith(f"rooflines: {words}")
+        assert not Path("out").exists()
 
 
-@pytest.mark.parametrize("kind", ["directory", "plain", "format"])
-def test_a_command_that_cannot_run(place, kind):
-    if kind == "directory":
-        Path("thing").mkdir()
-    else:
-        Path("thing").write_text("hello")
-        Path("thing").chmod(0o755 if kind == "format" else 0o644)
-    done = monitor("--", "./thing")
-    assert done.returncode == 126
-    assert done.stderr.startswith("rooflines: cannot run ")
-    assert len(done.stderr.splitlines()) == 2
-    assert not Path("out").exists()
+def test_a_directory_with_something_in_it_is_left_alone(place, capsys, monkeypatch):
+    Path("out").mkdir()
+    Path("out/mine").write_text("precious")
+    done = call(capsys, monkeypatch, "monitor", *QUICK, "--", "touch", "ran")
+    assert done.code == 2
+    assert "is not empty" in done.err
+    assert os.listdir("out") == ["mine"]
+    assert not Path("ran").exists()
 
 
 # --- what is refused before anything runs
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "no command and no --pid was given."),
-        (["--pid", "1", "--", "touch", "ran"], "--pid 1 cannot be combined with a command."),
-        (["--duration", "3", "--", "touch", "ran"], "--duration requires --pid."),
-        (["--period", "0", "--", "touch", "ran"], "--period must be above 0 and at most 3600 s, got 0 s."),
-        (["--period", "inf", "--", "touch", "ran"], "--period must be above 0 and at most 3600 s, got inf s."),
-        (["--period", "1e11", "--pid", "4194305"], "--period must be above 0 and at most 3600 s, got 1e+11 s."),
-        (["--formats", "doc", "--", "touch", "ran"], "unknown report format 'doc'."),
-        (["--gpus", ",", "--", "touch", "ran"], "--gpus , is not a list of GPUs."),
-        (["--pid", "4194305"], "process 4194305 not found."),
-        (["--pid", "-3"], "process -3 not found."),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ([], "no command and no --pid was given."),
+    (["--pid", "1", "--", "touch", "ran"], "--pid 1 cannot be combined with a command."),
+    (["--duration", "3", "--", "touch", "ran"], "--duration requires --pid."),
+    (["--period", "0", "--", "touch", "ran"], "--period must be above 0 and at most 3600 s, got 0 s."),
+    (["--period", "inf", "--", "touch", "ran"], "--period must be above 0 and at most 3600 s, got inf s."),
+    (["--period", "1e11", "--pid", "4194305"], "--period must be above 0 and at most 3600 s, got 1e+11 s."),
+    (["--formats", "doc", "--", "touch", "ran"], "unknown report format 'doc'."),
+    (["--gpus", ",", "--", "touch", "ran"], "--gpus , is not a list of GPUs."),
+    (["--pid", "4194305"], "process 4194305 not found."),
+    (["--pid", "-3"], "process -3 not found."),
+], ids=lambda value: " ".join(value) if isinstance(value, list) else "")  # fmt: skip
 def test_what_is_refused(place, arguments, message, capsys, monkeypatch):
     done = call(capsys, monkeypatch, "monitor", *QUICK, *arguments)
     assert done.code == 2
@@ -178,16 +168,6 @@ def test_what_is_refused(place, arguments, message, capsys, monkeypatch):
     assert hint.startswith("  ")
     assert not Path("ran").exists()
     assert not Path("out").exists()
-
-
-def test_a_directory_with_something_in_it_is_left_alone(place):
-    Path("out").mkdir()
-    Path("out/mine").write_text("precious")
-    done = monitor("--", "touch", "ran")
-    assert done.returncode == 2
-    assert "is not empty" in done.stderr
-    assert os.listdir("out") == ["mine"]
-    assert not Path("ran").exists()
 
 
 def test_arguments_that_are_no_text_are_passed_on_and_kept_readable(place):
@@ -212,7 +192,7 @@ def test_nothing_is_left_of_what_fails_before_the_program_begins(place, existed)
         "monitoring.SamplerProcess = Broken\n"
         "monitoring.monitor(['touch', 'ran'], output=Path('out'), gpus='none')"
     )
-    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S)
+    done = by_code(code)
     assert done.stderr.endswith("RuntimeError: broken\n")
     assert os.listdir(".") == (["out"] if existed else [])
     assert not existed or not os.listdir("out")
@@ -254,25 +234,13 @@ def test_a_program_that_is_over_at_once(place):
     assert lines[-2:] == ["report    out/analysis.json", "rebuild   rooflines report out"]
 
 
-def test_the_table_fits_80_columns_and_holds_no_figure_without_a_measurement(place):
-    done = monitor("--json", *python(BUSY))
-    assert json.loads(done.stderr) == analysis()
-    assert analysis()["schema"] == "rooflines.monitor-analysis/1"
-    console = Console(width=80, record=True, file=io.StringIO())
-    print_page(page_of(pipeline.analyze(load("out"))), console)
-    lines = console.export_text().splitlines()
-    assert max(map(len, lines)) <= 80
-    assert any("cores busy" in line for line in lines)
-    assert not any("None" in line or "nan" in line for line in lines)
-
-
 def test_reports_are_written_again_and_derived_anew(place, capsys, monkeypatch):
-    done = monitor("--quiet", "--formats", "html,csv,tensorboard", *python(BUSY, TOKEN))
-    assert done.stderr == "out/report.html\n"
-    files = set(os.listdir("out"))
+    done = monitor("--json", "--formats", "html,csv,tensorboard", *python(BUSY, TOKEN))
+    files, before = set(os.listdir("out")), analysis()
+    assert json.loads(done.stderr) == before
+    assert before["schema"] == "rooflines.monitor-analysis/1"
     assert {"monitor.json", "analysis.json", "report.html", "samples.csv", "samples.parquet"} < files
     assert JOURNAL_FILE not in files
-    before = analysis()
     for name in ("analysis.json", "report.html"):
         Path("out", name).unlink()
 
@@ -284,7 +252,11 @@ def test_reports_are_written_again_and_derived_anew(place, capsys, monkeypatch):
         name.partition("tfevents")[0] for name in (*files, "report.json")
     }
     assert json.loads(call(capsys, monkeypatch, "analyze", "out", "--format", "json").out) == before
-    assert "cores busy" in call(capsys, monkeypatch, "analyze", "out").out
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = call(capsys, monkeypatch, "analyze", "out").out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any("cores busy" in line for line in lines)
+    assert not any("None" in line or "nan" in line for line in lines)
     assert call(capsys, monkeypatch, "report", "out", "--output", "other", "--formats", "html").code == 0
     assert sorted(os.listdir("other")) == ["analysis.json", "report.html"]
     for refused in (["report", "out", "--formats", "doc"], ["analyze", "out", "--ceilings", "spec"], ["analyze", "out", "out"]):
@@ -302,18 +274,12 @@ def test_the_arguments_are_shown_where_that_is_asked(place):
     assert TOKEN in Path("out/report.html").read_text()
 
 
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        ("{", "is corrupt: monitor.json: "),
-        ("[]", "is corrupt: monitor.json: "),
-        (
-            '{"schema": "rooflines.monitor/9"}',
-            "has schema 'rooflines.monitor/9'; this version of rooflines reads 'rooflines.monitor/1'.",
-        ),
-        ('{"schema": "rooflines.monitor/1"}', "is corrupt: monitor.json: Object missing required field "),
-    ],
-)
+@pytest.mark.parametrize(("content", "complaint"), [
+    ("{", "is corrupt: monitor.json: "),
+    ("[]", "is corrupt: monitor.json: "),
+    ('{"schema": "rooflines.monitor/9"}', "has schema 'rooflines.monitor/9'; this version of rooflines reads 'rooflines.monitor/1'."),
+    ('{"schema": "rooflines.monitor/1"}', "is corrupt: monitor.json: Object missing required field "),
+])  # fmt: skip
 def test_a_corrupt_directory_is_one_sentence(place, content, complaint, capsys, monkeypatch):
     Path("out").mkdir()
     Path("out/monitor.json").write_text(content)
@@ -384,11 +350,7 @@ print(json.dumps([text.decode(), os.waitstatus_to_exitcode(os.waitpid(process, 0
 def test_a_terminal_is_the_programs_own(place):
     """Its foreground group, its input and its Ctrl-C."""
     code = "import os, time\nprint(os.isatty(0), os.tcgetpgrp(0) == os.getpgrp(), input(), flush=True)\ntime.sleep(600)"
-    words = command("monitor", *QUICK, "--quiet", *python(code))
-    done = subprocess.run(
-        [sys.executable, "-c", TERMINAL, *words], env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S
-    )
-    text, exit_code = json.loads(done.stdout)
+    text, exit_code = json.loads(by_code(TERMINAL, *command("monitor", *QUICK, "--quiet", *python(code))).stdout)
     assert exit_code == 128 + signal.SIGINT
     assert "KeyboardInterrupt" in text
     assert text.endswith("out/analysis.json\r\n")
@@ -450,7 +412,7 @@ def test_a_disk_that_is_full_when_the_program_begins_is_no_reason_to_leave_it(pl
         "monitoring.monitor(['sh', '-c', 'sleep 0.5; touch ran'], output=Path('out'), gpus='none')\n"
         "assert Path('ran').exists()"
     )
-    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S)
+    done = by_code(code)
     assert (done.returncode, done.stderr) == (0, "")
     assert facts()["ending"]["exit_code"] == 0
     assert facts()["status"] == "complete"
@@ -536,15 +498,14 @@ memory_used constant 1048576
 
 def test_every_gpu_is_sampled_with_its_energy(place, stand_in):
     stand_in(GPUS)
-    done = monitor("--gpus", "all", "--", "sleep", "4")
+    done = monitor("--gpus", "all", "--", "sleep", "3")
     assert done.returncode == 0
-    devices = {one["device"]: one for one in analysis()["usage"]["devices"]}
-    assert set(devices) == {"host", "gpu0", "gpu1"}
+    assert set(devices()) == {"host", "gpu0", "gpu1"}
     assert facts()["gpus"] == {"gpu0": "Stand-in H100", "gpu1": "Stand-in H100"}
-    energy, seconds = devices["gpu0"]["energy"], analysis()["window_s"]
+    energy, seconds = devices()["gpu0"]["energy"], analysis()["window_s"]
     # 200 W on average; the window may cut a period of the square in the middle.
     assert energy["energy_j"] == pytest.approx(200 * seconds, abs=energy["error_j"] + 100 * 0.25)
-    assert energy["error_j"] < 0.1 * energy["energy_j"]
+    assert energy["error_j"] < 0.13 * energy["energy_j"]
     lines = done.stderr.splitlines()
     assert max(map(len, lines)) <= 80
     row = next(line for line in lines if line.strip().startswith("gpu0 "))
@@ -557,7 +518,7 @@ def test_every_gpu_is_sampled_with_its_energy(place, stand_in):
 def test_one_gpu_can_be_chosen_by_its_number(place, stand_in):
     stand_in(GPUS)
     assert monitor("--gpus", "1", "--", "sleep", "0.5").returncode == 0
-    assert {one["device"] for one in analysis()["usage"]["devices"]} == {"host", "gpu1"}
+    assert set(devices()) == {"host", "gpu1"}
     refused = monitor("--gpus", "7", "--output", "other", "--", "touch", "ran")
     assert refused.returncode == 2
     assert refused.stderr.splitlines()[0] == "rooflines: GPU 7 not found: NVML finds 2."
@@ -597,8 +558,7 @@ def test_a_gpu_that_falls_off_the_bus_ends_its_series_and_not_the_program(place,
     done = monitor("--gpus", "all", *python(waits))
     assert (done.returncode, done.stdout) == (0, "done\n")
     assert any("gpu1" in note and "lost" in note.lower() for note in facts()["notes"]), facts()["notes"]
-    devices = {one["device"]: one for one in analysis()["usage"]["devices"]}
-    assert devices["gpu1"]["readings"] < devices["gpu0"]["readings"]
+    assert devices()["gpu1"]["readings"] < devices()["gpu0"]["readings"]
     assert facts()["gpus"] == {"gpu0": "Stand-in H100"}  # the one that is left keeps its name
 
 
@@ -617,43 +577,28 @@ def test_what_one_gpu_may_not_say_another_says_in_an_old_driver_s_words(place, s
     assert done.returncode == 0
     (note,) = facts()["notes"]
     assert note.startswith("Not readable on gpu0 by this user (Insufficient Permissions): energy, ")
-    devices = {one["device"]: one for one in analysis()["usage"]["devices"]}
-    assert set(devices["gpu0"]["gauges"]) == {"memory_used_bytes", "memory_total_bytes"}
+    assert set(devices()["gpu0"]["gauges"]) == {"memory_used_bytes", "memory_total_bytes"}
     # Of the time between the first and the last reading: a busy machine may start the sampler late in the window.
     read_ns = [sample.time_ns for sample in load(Path("out")).samples if sample.device == "gpu1"]
-    assert devices["gpu1"]["energy"]["energy_j"] == pytest.approx(200 * (read_ns[-1] - read_ns[0]) / 1e9, rel=0.05)
-    assert devices["gpu1"]["throttled"][0]["reason"] == "software power cap"
+    assert devices()["gpu1"]["energy"]["energy_j"] == pytest.approx(200 * (read_ns[-1] - read_ns[0]) / 1e9, rel=0.05)
+    assert devices()["gpu1"]["throttled"][0]["reason"] == "software power cap"
     text = " ".join(done.stderr.split())
     assert "gpu0: Secret" in text
     assert "gpu1: Stand-in H100" in text
 
 
-def test_a_slice_that_is_monitored_alone_says_what_it_does_not_have(place, stand_in):
-    stand_in(SLICED)
-    assert monitor("--gpus", "MIG-b1", "--", "sleep", "0.5").returncode == 0
-    (note,) = facts()["notes"]
-    assert note.startswith("gpu1/mig1 is a slice of a GPU (MIG)")
-    (one,) = (one for one in analysis()["usage"]["devices"] if one["device"] == "gpu1/mig1")
-    assert set(one["gauges"]) == {"memory_used_bytes", "memory_total_bytes"}
-
-
 # --- what it costs
 
 
-def test_monitoring_loads_nothing_heavy():
-    """Neither before the command begins nor, for its reports, torch afterwards."""
+def test_monitoring_loads_nothing_heavy_and_its_reports_need_no_torch(place):
     heavy = ("torch", "numpy", "pandas", "pyarrow", "matplotlib", "numba", "tensorboard", "pynvml")
-    code = f"import rooflines.pipeline.monitoring, rooflines.cli, sys; print([name for name in {heavy!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
-
-
-def test_the_reports_need_no_torch(place):
     code = (
-        "import sys\nsys.argv = ['rooflines', 'monitor', '--output', 'out', '--quiet', '--', 'sleep', '0.3']\n"
-        "import rooflines.cli\ntry: rooflines.cli.main()\nexcept SystemExit as end: assert not end.code\n"
+        "import rooflines.pipeline.monitoring, rooflines.cli, sys\n"
+        f"print([name for name in {heavy!r} if name in sys.modules])\n"
+        "sys.argv = ['rooflines', 'monitor', '--output', 'out', '--quiet', '--', 'sleep', '0.3']\n"
+        "try: rooflines.cli.main()\nexcept SystemExit as end: assert not end.code\n"
         "print([name for name in ('torch', 'numba') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment())
-    assert done.stdout == "[]\n", done.stderr
+    done = by_code(code)
+    assert done.stdout == "[]\n[]\n", done.stderr
     assert Path("out/report.html").exists()

@@ -1,14 +1,12 @@
 """rooflines analyze and report on several ranks: sources, processes, Dask, what is refused."""
 
-from __future__ import annotations
-
+import contextlib
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -19,6 +17,7 @@ import rooflines.cli
 from rooflines import pipeline
 from rooflines.errors import TraceError, UsageError
 from rooflines.profiler.trace.sources import find_traces
+from tests.processes import wait_until
 
 DLRM = Path(__file__).parents[1] / "data" / "traces" / "dlrm_8ranks"
 
@@ -77,31 +76,24 @@ def test_a_table_and_the_json_in_a_directory(place, capsys, monkeypatch):
 def test_reports(place, capsys, monkeypatch):
     assert call(monkeypatch, "report", "job", "-o", "out") == 0
     assert sorted(path.name for path in Path("out").iterdir()) == [
-        "collectives.csv",
-        "ranks.csv",
-        "ranks.json",
-        "report.html",
-        "report.json",
-    ]
+        "collectives.csv", "ranks.csv", "ranks.json", "report.html", "report.json",
+    ]  # fmt: skip
     assert call(monkeypatch, "report", "job", "--formats", "csv") == 0
     (directory,) = Path("runs").iterdir()
     assert sorted(path.name for path in directory.iterdir()) == ["collectives.csv", "ranks.csv", "ranks.json"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["report", "job", "--formats", "doc"], "unknown report format 'doc'"),
-        (["analyze", "job", "--ceilings", "spec"], "--ceilings does not apply to several ranks"),
-        (["analyze", "job", "--jobs", "0"], "--jobs must be at least 1"),
-        (["analyze", "job/rank0.json.gz", "--jobs", "2"], "--jobs does not apply to one run or trace"),
-        (["analyze", "job/rank0.json.gz", "--dask", "tcp://x:1"], "--dask does not apply to one run or trace"),
-        (["analyze", "job", "job/rank7.json.gz"], "two traces belong to rank 7"),
-        (["analyze", "none*.json"], "no file matches the pattern 'none*.json'"),
-        (["analyze", "job", "empty"], "no traces in the directory 'empty'"),
-        (["analyze", "job/rank0.json.gz", "missing.json"], "cannot read the trace 'missing.json'"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["report", "job", "--formats", "doc"], "unknown report format 'doc'"),
+    (["analyze", "job", "--ceilings", "spec"], "--ceilings does not apply to several ranks"),
+    (["analyze", "job", "--jobs", "0"], "--jobs must be at least 1"),
+    (["analyze", "job/rank0.json.gz", "--jobs", "2"], "--jobs does not apply to one run or trace"),
+    (["analyze", "job/rank0.json.gz", "--dask", "tcp://x:1"], "--dask does not apply to one run or trace"),
+    (["analyze", "job", "job/rank7.json.gz"], "two traces belong to rank 7"),
+    (["analyze", "none*.json"], "no file matches the pattern 'none*.json'"),
+    (["analyze", "job", "empty"], "no traces in the directory 'empty'"),
+    (["analyze", "job/rank0.json.gz", "missing.json"], "cannot read the trace 'missing.json'"),
+])  # fmt: skip
 def test_what_is_refused(place, capsys, monkeypatch, arguments, message):
     Path("empty").mkdir()
     assert call(monkeypatch, *arguments) == 2
@@ -126,9 +118,6 @@ def test_traces_behind_urls():
             find_traces(["memory://several/*.zst"])
     finally:
         memory.rm("/several", recursive=True)
-
-
-# --- processes -------------------------------------------------------------------------------------------------------------------
 
 
 def test_processes_say_what_one_says(place):
@@ -173,30 +162,24 @@ def test_an_interrupt_ends_the_processes(place):
 
 def _once_it_is_read(path):
     """The open end to write of a pipe: it opens once a process waits at the other."""
-    deadline = time.monotonic() + 120
-    while (writer := _writer(path)) is None:
-        assert time.monotonic() < deadline, f"nobody reads {path}"
-        time.sleep(0.1)
-    return writer
+    opened = []
+
+    def opens():
+        with contextlib.suppress(OSError):
+            opened.append(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+        return opened
+
+    wait_until(opens, timeout_s=120)
+    return opened[0]
 
 
-def _writer(path):
-    try:
-        return os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-    except OSError:
-        return None
-
-
-def test_dask_reads_where_it_is_installed(place, monkeypatch):
+def test_dask_reads_where_it_is_installed_and_is_said_to_be_missing_elsewhere(place, monkeypatch):
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=1, processes=False, protocol="tcp", dashboard_address=None
     ) as cluster:  # fmt: skip
         found = pipeline.analyze_ranks(["job"], dask=cluster.scheduler_address)
     assert found == pipeline.analyze_ranks(["job"], jobs=1)
-
-
-def test_dask_that_is_missing_is_said(place, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(UsageError, match="not installed") as caught:
         pipeline.analyze_ranks(["job"], dask="tcp://127.0.0.1:1")

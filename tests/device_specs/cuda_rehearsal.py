@@ -5,8 +5,6 @@ comes from the stand-in below. The rates say nothing. What is rehearsed is all t
 memory, runs, and becomes a ceiling with its fields.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sys

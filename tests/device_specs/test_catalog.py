@@ -1,7 +1,5 @@
 """The data sheets: each file is whole and agrees with itself, and each name a driver prints finds its own device or none."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -183,7 +181,8 @@ def test_what_is_missing_is_named():
         catalog.look_up("NVIDIA GeForce RTX 4090", memory_bytes=round(47.4 * 2**30))
 
 
-def test_unknown_device_names_its_neighbours_and_the_way_out():
+def test_devices_of_the_catalogue():
+    # Unknown device names its neighbours and the way out.
     with pytest.raises(UsageError) as caught:
         catalog.look_up("NVIDIA GeForce RTX 4090 D")
     assert caught.value.message.startswith("no data sheet for 'NVIDIA GeForce RTX 4090 D'; nearest: GeForce RTX 4090, ")
@@ -191,12 +190,7 @@ def test_unknown_device_names_its_neighbours_and_the_way_out():
     assert catalog.nearest("NVIDIA A100-SXM4-80GB MIG 9g.90gb")[0] == "A100-SXM4-80GB"
     assert catalog.nearest("Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz")[0] == "Xeon Platinum 8480+"
     assert catalog.nearest("Tenstorrent Wormhole") == ()
-
-
-# --- ceilings ----------------------------------------------------------------------------------------------------------------------
-
-
-def test_ceilings_of_an_h100():
+    # Ceilings of an h100.
     found = catalog.look_up("NVIDIA H100 80GB HBM3")
     assert found.kind == "cuda"
     assert found.compute("bf16", "matrix").value == 989.4e12  # dense; the sheet prints 1979, sparse
@@ -209,6 +203,9 @@ def test_ceilings_of_an_h100():
     assert (memory.level, memory.value, memory.capacity_bytes) == ("HBM", 3350e9, None)
     assert {one.source.kind for one in found.ceilings if one.kind != "link"} == {"spec"}
     assert found.latency() is None
+
+
+# --- ceilings ----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("device", "gb_per_s", "kind", "detail"), [
@@ -232,23 +229,20 @@ def test_a_device_beside_the_host_has_no_link_unless_its_sheet_says_how_fast(nam
     assert catalog.look_up(name, multiprocessors=units).main("link") == ()
 
 
-def test_a_slice_may_have_all_of_the_link():
+def test_rates_of_a_sheet():
+    # A slice may have all of the link.
     whole, part = (
         catalog.look_up(f"NVIDIA A100-SXM4-40GB{mig}", multiprocessors=units) for mig, units in (("", None), (" MIG 1g.5gb", 14))
     )
     assert part.main("link") == whole.main("link")
     assert part.main("link")
-
-
-def test_geforce_matrix_roof_is_the_fp32_accumulate_rate():
+    # Geforce matrix roof is the fp32 accumulate rate.
     found = catalog.look_up("NVIDIA GeForce RTX 4090")
     assert {rate.accumulate for rate in sheet("GeForce RTX 4090").compute if rate.precision == "fp16"} == {"fp16", "fp32"}
     assert found.compute("fp16", "matrix").value == 165.2e12
     assert found.compute("fp8", "matrix").value == 330.3e12
     assert found.outermost_memory().level == "DRAM"
-
-
-def test_computed_and_unconfirmed_figures_say_so():
+    # Computed and unconfirmed figures say so.
     source = catalog.look_up("NVIDIA A10G").compute("int8", "matrix").source
     assert source.kind == "derived"
     assert source.detail.startswith("80 SM x 2048 OP/cycle x 1.71 GHz; ")
@@ -267,30 +261,25 @@ def test_a_slice_of_a_cpu_computes_by_its_cores(machine):
     assert memory.source.detail.startswith("the whole chip's, not scaled to 16 of 64 cores; ")
 
 
-def test_cores_that_this_process_may_not_use_do_not_count(machine):
+def test_what_of_a_machine_is_counted(machine):
+    # Cores that this process may not use do not count.
     machine(EPYC, cores=64, usable=8)
     assert catalog.look_up(EPYC).compute("fp32", "vector").value == pytest.approx(8 * 32 * 2.45e9, rel=1e-3)
-
-
-def test_two_chips_have_two_memories(machine):
+    # Two chips have two memories.
     machine(XEON, cores=112, isa=("avx512f", "amx_bf16"))
     found = catalog.look_up(XEON)
     assert found.compute("fp32", "vector").value == pytest.approx(112 * 64 * 2.0e9)
     assert found.compute("fp32", "vector").source.detail.startswith("112 cores (2 chips of 56) x ")
     assert found.outermost_memory().value == 2 * 307.2e9
     assert found.outermost_memory().source.kind == "derived"
-
-
-def test_an_instruction_set_that_is_hidden_is_no_roof(machine):
+    # An instruction set that is hidden is no roof.
     machine(XEON, cores=56, isa=("avx512f",))
     found = catalog.look_up(XEON)
     assert found.compute("fp32", "vector") is not None
     assert found.compute("bf16", "matrix") is None
     machine(XEON, cores=56, isa=("avx512f", "amx_bf16"))
     assert catalog.look_up(XEON).compute("bf16", "matrix").value == 114.7e12
-
-
-def test_cores_of_a_run_from_elsewhere_must_be_given(machine):
+    # Cores of a run from elsewhere must be given.
     machine("some other CPU", cores=2)
     with pytest.raises(UsageError, match=r"the number of active cores \(of 64\)"):
         catalog.look_up(EPYC)

@@ -1,7 +1,5 @@
 """The state of a GPU beside a measurement, and who keeps it busy, on a stand-in for NVML: this machine may have no GPU to ask."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os
@@ -77,14 +75,13 @@ def test_reading_in_si_units(gpu):
     assert gpu["asked"].count("nvmlInit") == gpu["asked"].count("nvmlShutdown") == 1
 
 
-def test_older_drivers_and_gpus_are_asked_in_older_words(gpu):
+def test_what_a_gpu_tells_of_itself(gpu):
+    # Older drivers and gpus are asked in older words.
     gpu["nvmlDeviceGetFieldValues"][0].nvmlReturn = pynvml.NVML_ERROR_NOT_SUPPORTED
     gpu["nvmlDeviceGetCurrentClocksEventReasons"] = pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
     reading = GpuState("1-2").read()
     assert (reading.power_w, reading.throttled) == (440.0, ("hardware thermal slowdown",))
-
-
-def test_what_a_gpu_does_not_tell_is_absent(gpu):
+    # What a gpu does not tell is absent.
     for name in gpu:
         if name.startswith("nvmlDeviceGet") and name != "nvmlDeviceGetHandleByUUID":
             gpu[name] = UNSUPPORTED
@@ -125,17 +122,14 @@ def test_the_state_of_a_gpu_is_found_by_torch_s_uuid_whatever_its_place(stand_in
             assert state.utilization() == 0.97
 
 
-@pytest.mark.parametrize(
-    ("functions", "absent"),
-    [
-        (["nvmlDeviceGetClockInfo"], {"clock_hz": None, "memory_clock_hz": None}),
-        (["field_186", "nvmlDeviceGetPowerUsage"], {"power_w": None}),
-        (["nvmlDeviceGetFieldValues"], {}),
-        (["nvmlDeviceGetTemperature"], {"temperature_c": None}),
-        (["nvmlDeviceGetCurrentClocksEventReasons"], {}),
-        (["nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"], {"throttled": ()}),
-    ],
-)
+@pytest.mark.parametrize(("functions", "absent"), [
+    (["nvmlDeviceGetClockInfo"], {"clock_hz": None, "memory_clock_hz": None}),
+    (["field_186", "nvmlDeviceGetPowerUsage"], {"power_w": None}),
+    (["nvmlDeviceGetFieldValues"], {}),
+    (["nvmlDeviceGetTemperature"], {"temperature_c": None}),
+    (["nvmlDeviceGetCurrentClocksEventReasons"], {}),
+    (["nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"], {"throttled": ()}),
+])  # fmt: skip
 @pytest.mark.parametrize("code", ["NO_PERMISSION", "FUNCTION_NOT_FOUND", "NOT_SUPPORTED"])
 def test_what_may_not_be_read_or_is_unknown_to_an_old_driver_is_absent(stand_in_here, functions, absent, code):
     """Where the driver has an older name or another sensor for it, that is read."""
@@ -144,19 +138,26 @@ def test_what_may_not_be_read_or_is_unknown_to_an_old_driver_is_absent(stand_in_
         assert state.read() == msgspec.structs.replace(STEADY, **absent)
 
 
-def test_processes_and_utilization_that_may_not_be_read_keep_nothing_busy(stand_in_here):
+def test_a_slice_or_a_gpu_that_may_not_be_asked_is_not_busy(stand_in_here):
+    # Processes and utilization that may not be read keep nothing busy.
     denied = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetUtilizationRates")
     stand_in_here(with_lines(FULL, "process 4242 9e9", *(f"error {function} NO_PERMISSION" for function in denied)))
     with opened() as state:
         assert (state.processes(), state.utilization(), busy(state)) == ([], None, "")
-
-
-def test_a_slice_has_no_state_of_its_own(stand_in_here):
+    # A slice has no state of its own.
     stand_in_here(f"{FULL}slice MIG-7 3 20e9 5e9\nprocess 4242 3e9 3\n")
     with opened("7") as state:
         assert state.read() == Conditions()
         assert state.utilization() is None
         assert state.processes() == [(4242, 3_000_000_000)]
+    # NVML's search by UUID may end at a GPU that is lost.
+    stand_in_here(f"gpu\nuuid GPU-0\nlost 0\n{FULL}slice MIG-7 3 20e9 5e9\n")
+    with opened() as state:
+        assert state.read() == STEADY
+    with opened("7") as state:
+        assert state.processes() == []
+    with pytest.raises(DeviceError, match="GPU is lost"):
+        GpuState("0")
 
 
 def test_a_gpu_that_is_lost_while_it_is_watched_ends_the_watch_without_a_word(stand_in_here, tmp_path):
@@ -175,28 +176,16 @@ def test_a_gpu_that_is_lost_while_it_is_watched_ends_the_watch_without_a_word(st
         GpuState(UUID)
 
 
-def test_another_gpu_that_is_lost_does_not_hide_this_one(stand_in_here):
-    """NVML's search by UUID may end at a GPU that is lost."""
-    stand_in_here(f"gpu\nuuid GPU-0\nlost 0\n{FULL}slice MIG-7 3 20e9 5e9\n")
-    with opened() as state:
-        assert state.read() == STEADY
-    with opened("7") as state:
-        assert state.processes() == []
-    with pytest.raises(DeviceError, match="GPU is lost"):
-        GpuState("0")
-
-
 # --- what is made of it
 
 
-def test_an_idle_gpu_is_held_back_by_nothing():
+def test_a_summary_is_of_medians_and_all_reasons():
+    # An idle gpu is held back by nothing.
     assert reasons(0x1) == ()
     assert reasons(0x4 | 0x20) == ("software power cap", "software thermal slowdown")
     known = pynvml.nvmlClocksEventReasonAll & ~pynvml.nvmlClocksEventReasonGpuIdle
     assert len(reasons(known)) == bin(known).count("1")
-
-
-def test_summary_is_of_medians_and_all_reasons():
+    # Summary is of medians and all reasons.
     readings = [
         Conditions(clock_hz=1.0, power_w=100.0, throttled=("software power cap",)),
         Conditions(clock_hz=3.0, power_w=None, throttled=("hardware slowdown", "software power cap")),
@@ -271,10 +260,22 @@ def test_sustained_is_the_second_half(monkeypatch):
     assert "held for 10 s" in held.source.detail
 
 
-def test_our_own_processes_keep_nothing_busy(gpu):
+def test_what_keeps_a_gpu_busy(gpu):
+    # Our own processes keep nothing busy.
     parent = psutil.Process().ppid()
     gpu["nvmlDeviceGetComputeRunningProcesses"] = [OURSELVES, SimpleNamespace(pid=parent, usedGpuMemory=1 << 30)]
     assert busy(GpuState("1-2")) == ""
+    # Work that does not fade keeps it busy.
+    gpu["nvmlDeviceGetUtilizationRates"] = SimpleNamespace(gpu=87)
+    waits = []
+    why = busy(GpuState("1-2"), pause=waits.append)
+    assert why == "it is 87% utilized by processes that NVML does not list"
+    assert sum(waits) == pytest.approx(conditions._SETTLES_S)
+    # A forced measurement says disturbed.
+    plan = plan_of(lambda calls: Timing(1.0), disturbed_by="python train.py (pid 7) holds 3.00 GiB")
+    plan.measure()
+    (found,) = best_of([plan.session(full=False, seconds=1.0)])
+    assert found.source.detail.endswith("disturbed: python train.py (pid 7) holds 3.00 GiB")
 
 
 def test_a_busy_gpu_is_refused_with_the_name_of_who_keeps_it_busy(gpu, stranger):
@@ -288,13 +289,6 @@ def test_a_busy_gpu_is_refused_with_the_name_of_who_keeps_it_busy(gpu, stranger)
         refuse_if_busy(state, "NVIDIA H200 (cuda:0)", force=False)
     assert "force=True" in caught.value.hint
     assert f"pid {stranger}" in refuse_if_busy(state, "NVIDIA H200 (cuda:0)", force=True)
-
-
-def test_a_forced_measurement_says_disturbed():
-    plan = plan_of(lambda calls: Timing(1.0), disturbed_by="python train.py (pid 7) holds 3.00 GiB")
-    plan.measure()
-    (found,) = best_of([plan.session(full=False, seconds=1.0)])
-    assert found.source.detail.endswith("disturbed: python train.py (pid 7) holds 3.00 GiB")
 
 
 def test_in_a_container_one_unknown_process_is_ourselves(monkeypatch):
@@ -314,11 +308,3 @@ def test_work_that_fades_was_our_own(gpu, monkeypatch):
     monkeypatch.setattr(pynvml, "nvmlDeviceGetUtilizationRates", lambda _: SimpleNamespace(gpu=next(shares)))
     assert busy(state, pause=waits.append) == ""
     assert len(waits) == 2
-
-
-def test_work_that_does_not_fade_keeps_it_busy(gpu):
-    gpu["nvmlDeviceGetUtilizationRates"] = SimpleNamespace(gpu=87)
-    waits = []
-    why = busy(GpuState("1-2"), pause=waits.append)
-    assert why == "it is 87% utilized by processes that NVML does not list"
-    assert sum(waits) == pytest.approx(conditions._SETTLES_S)

@@ -1,7 +1,5 @@
 """Ceilings from plain facts: each is units x operations per cycle x clock, and agrees with the data sheets where there are some."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -93,7 +91,8 @@ def test_what_is_derived_agrees_with_the_sheet_or_is_refused(one):
         assert derived.value / rate.per_second == pytest.approx(expected, rel=0.03 if expected == 1 else 0.013), rate
 
 
-def test_the_product_decides_the_accumulate_rate():
+def test_rates_of_tensor_cores():
+    # The product decides the accumulate rate.
     def bf16(name, capability=(8, 6)):
         return derive_gpu(name, capability, 84, 1e9).compute("bf16", "matrix").value / 84e9
 
@@ -101,9 +100,7 @@ def test_the_product_decides_the_accumulate_rate():
     assert bf16("NVIDIA GeForce RTX 3090 Ti") == bf16("NVIDIA A10G") == 512
     assert bf16("NVIDIA GeForce RTX 4070 Ti SUPER", (8, 9)) == 512
     assert derive.product_class("NVIDIA TITAN RTX") == "p"
-
-
-def test_smaller_turing_chips_have_no_tensor_cores():
+    # Smaller turing chips have no tensor cores.
     names = ("NVIDIA GeForce GTX 1650", "NVIDIA GeForce GTX 1660 SUPER", "NVIDIA T1000 8GB", "Quadro T2000", "NVIDIA GeForce MX450")
     for name in names:
         assert {rate.engine for rate in derive.gpu_rates(name, (7, 5))} == {"vector"}, name
@@ -119,12 +116,11 @@ def test_capped_products_are_refused(name):
         derive.gpu_rates(name, (9, 0))
 
 
-def test_neighbours_of_capped_products_are_not():
+def test_what_is_not_derived():
+    # Neighbours of capped products are not.
     for name in ("NVIDIA H200", "NVIDIA GeForce RTX 5090", "NVIDIA L4", "NVIDIA GeForce RTX 4090 D", "NVIDIA RTX 2000 Ada Generation"):
         assert derive.gpu_rates(name, (8, 9))
-
-
-def test_unknown_compute_capability_and_slices_are_refused():
+    # Unknown compute capability and slices are refused.
     with pytest.raises(UsageError, match=r"compute capability 13\.0 \('NVIDIA R100'\)"):
         derive_gpu("NVIDIA R100", (13, 0), 100, 1e9)
     with pytest.raises(UsageError, match="is a MIG slice of a GPU"):
@@ -160,14 +156,13 @@ def test_a_mig_slice_has_its_sms_and_its_memory_slices(name):
     assert found.outermost_memory().source.detail.startswith(f"{eighths} of 8 memory slices x ")
 
 
-def test_a_slice_needs_its_sms_and_no_more_than_the_device_has():
+def test_slices_are_scaled_by_what_they_show():
+    # A slice needs its sms and no more than the device has.
     with pytest.raises(UsageError, match=r"the number of SMs of .* is required"):
         catalog.look_up("NVIDIA A100-SXM4-40GB MIG 1g.5gb")
     with pytest.raises(UsageError, match="cannot be 120 of 108 SMs"):
         derive_mig("a slice", catalog.look_up("NVIDIA A100-SXM4-40GB"), 108, 120, 1)
-
-
-def test_a_partitioned_gpu_is_scaled_by_what_it_shows():
+    # A partitioned gpu is scaled by what it shows.
     whole = catalog.look_up("AMD Instinct MI300X")
     shared = catalog.look_up("AMD Instinct MI300X", multiprocessors=38, memory_bytes=192 * 2**30)
     assert shared.compute("bf16", "matrix").value == pytest.approx(whole.compute("bf16", "matrix").value / 8)
@@ -204,7 +199,8 @@ def test_what_a_core_does_in_a_cycle_is_what_the_sheet_says(one):
         assert rates[rate.precision, rate.engine].accumulate == rate.accumulate
 
 
-def test_the_width_behind_avx512_is_the_microarchitectures():
+def test_a_cpu_is_cores_x_the_rate_of_its_microarchitecture_x_clock():
+    # The width behind avx512 is the microarchitectures.
     def fp32(isa, model):
         return next(rate.operations for rate in core_rates("AMD EPYC", isa, model) if rate.precision == "fp32")
 
@@ -215,9 +211,7 @@ def test_the_width_behind_avx512_is_the_microarchitectures():
     assert fp32(ZEN_512, "26/36/0") == 32  # Zen 5, Strix Point
     assert fp32(ZEN, "26/2/1") == 32  # a virtual machine hides AVX-512
     assert fp32(("avx",), "6/45/7") == 16  # Sandy Bridge
-
-
-def test_a_cpu_is_cores_x_rate_x_clock():
+    # A cpu is cores x rate x clock.
     found = derive_cpu("Intel(R) Xeon(R) Processor", isa=AMX, cores=2, clock_hz=2.5e9, model="6/143/8")
     assert found.kind == "cpu"
     assert found.compute("fp32", "vector").value == 2 * 64 * 2.5e9

@@ -3,8 +3,6 @@
 The GPUs here are stand-ins for what torch tells of one; tests/pipeline/test_gpu.py asks a real one.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest
@@ -31,29 +29,24 @@ def gpu(monkeypatch):
     return pretend
 
 
-def test_a_gpu_with_a_sheet(gpu):
+def test_the_sheet_of_a_gpu_that_is_here(gpu):
+    # A gpu with a sheet.
     gpu("NVIDIA H100 80GB HBM3", (9, 0), 132, 79.1, 1980e6, 2619e6, 5120)
     assert live.known("cuda:0") == live.spec("cuda:0") == catalog.look_up("NVIDIA H100 80GB HBM3")
     derived = live.derived("cuda:0")
     assert derived.compute("fp32", "vector").value == 132 * 256 * 1980e6
     assert derived.outermost_memory().value == 2 * 2619e6 * 5120 / 8
-
-
-def test_what_torch_counts_tells_devices_of_one_name_apart(gpu):
+    # What torch counts tells devices of one name apart.
     gpu("NVIDIA GeForce RTX 3080", (8, 6), 70, 11.8)
     assert live.spec("cuda").compute("fp32", "vector").value == 30.64e12
     gpu("NVIDIA GeForce RTX 3080", (8, 6), 68, 9.8)
     assert live.spec("cuda").compute("fp32", "vector").value == 29.8e12
-
-
-def test_a_mig_slice_has_its_share_of_the_sheet(gpu):
+    # A mig slice has its share of the sheet.
     gpu("NVIDIA A100-SXM4-40GB MIG 1g.5gb", (8, 0), 14, 4.75)
     found = live.known("cuda:0")
     assert found.compute("bf16", "matrix").value == pytest.approx(312e12 * 14 / 108)
     assert found.outermost_memory().value == pytest.approx(1555e9 / 8)
-
-
-def test_a_gpu_without_a_sheet_is_derived(gpu):
+    # A gpu without a sheet is derived.
     gpu("NVIDIA GeForce RTX 4070 Ti SUPER", (8, 9), 66, 15.6, 2610e6, 10501e6, 256)
     found = live.known("cuda:0")
     assert {one.source.kind for one in found.ceilings} == {"derived"}
@@ -61,7 +54,8 @@ def test_a_gpu_without_a_sheet_is_derived(gpu):
     assert found.outermost_memory().value == pytest.approx(672e9, rel=1e-3)  # as NVIDIA prints it
 
 
-def test_a_gpu_with_neither_says_why_for_both(gpu):
+def test_devices_that_cannot_be_derived(gpu):
+    # A gpu with neither says why for both.
     gpu("NVIDIA GeForce RTX 4070 Ti SUPER", (8, 9), 66, 15.6)
     with pytest.raises(UsageError) as caught:
         live.known("cuda:0")
@@ -69,15 +63,14 @@ def test_a_gpu_with_neither_says_why_for_both(gpu):
     assert caught.value.message.endswith(
         " Ceilings cannot be derived for 'NVIDIA GeForce RTX 4070 Ti SUPER': its maximum clock is not known."
     )
-
-
-def test_a_capped_product_without_its_sheet_is_not_derived(gpu):
+    # A capped product without its sheet is not derived.
     gpu("NVIDIA H20-3e", (9, 0), 78, 139.8, 1980e6, 3201e6, 6144)
     with pytest.raises(UsageError, match="limited by product"):
         live.known("cuda:0")
 
 
-def test_the_maker_of_the_machine_tells_arm_cpus_apart(tmp_path, monkeypatch):
+def test_machines_of_one_maker_are_told_apart(tmp_path, monkeypatch):
+    # The maker of the machine tells arm cpus apart.
     assert detect.system_vendor(tmp_path) is None
     (tmp_path / "sys_vendor").write_text("Amazon EC2\n")
     assert detect.system_vendor(tmp_path) == "Amazon EC2"
@@ -87,9 +80,7 @@ def test_the_maker_of_the_machine_tells_arm_cpus_apart(tmp_path, monkeypatch):
     monkeypatch.setattr(detect, "system_vendor", lambda: "Amazon EC2")
     found = live.spec("cpu", cores=8)
     assert found.compute("fp32", "vector").value == pytest.approx(8 * 32 * 2.8e9, rel=1e-3)
-
-
-def test_an_apple_gpu_is_no_apple_cpu(monkeypatch):
+    # An apple gpu is no apple cpu.
     monkeypatch.setattr(detect, "cpu_name", lambda: "Apple M1 Max")
     monkeypatch.setattr(detect, "apple_gpu_cores", lambda: 24)
     assert live.known("mps").compute("fp32", "vector").value == 7.963e12

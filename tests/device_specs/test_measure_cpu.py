@@ -1,7 +1,5 @@
 """The full set of a CPU's ceilings, and how a level's working set is chosen; no test asserts how fast this machine is."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np
@@ -73,15 +71,11 @@ def machine(monkeypatch):
     return pretend
 
 
-@pytest.mark.parametrize(
-    ("sizes", "working_sets"),
-    [
-        ((1 * MIB, 32 * MIB), (16 * MIB, 3 * MIB)),  # half of it, and three times L1, which is there even if strangers share the rest
-        ((1 * MIB, 4 * MIB), (2 * MIB,)),  # too small to leave room for a choice
-        ((4 * MIB,), (2 * MIB,)),
-    ],
-    ids=["large", "small", "only one"],
-)
+@pytest.mark.parametrize(("sizes", "working_sets"), [
+    ((1 * MIB, 32 * MIB), (16 * MIB, 3 * MIB)),  # half of it, and three times L1, which is there even if strangers share the rest
+    ((1 * MIB, 4 * MIB), (2 * MIB,)),  # too small to leave room for a choice
+    ((4 * MIB,), (2 * MIB,)),
+], ids=["large", "small", "only one"])  # fmt: skip
 def test_working_sets_of_the_last_cache(machine, sizes, working_sets):
     machine(*sizes)
     assert measure_cpu.working_sets(len(sizes) - 1, 1) == working_sets

@@ -1,7 +1,5 @@
 """What is measured on a GPU: chosen shapes and precisions, the whole sequence rehearsed without a GPU, and the laws on a real one."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json
@@ -43,18 +41,15 @@ FULL = {
 }
 
 
-@pytest.mark.parametrize(
-    ("capability", "precisions"),
-    [
-        ((6, 1), {"fp32", "fp64", "fp16"}),
-        ((7, 0), {"fp32", "fp64", "fp16"}),
-        ((7, 5), {"fp32", "fp64", "fp16", "int8"}),
-        ((8, 0), {"fp32", "fp64", "fp16", "bf16", "tf32", "int8"}),
-        ((8, 9), {"fp32", "fp64", "fp16", "bf16", "tf32", "fp8", "int8"}),
-        ((9, 0), {"fp32", "fp64", "fp16", "bf16", "tf32", "fp8", "int8"}),
-        (None, {"fp32", "fp64", "fp16", "bf16", "fp8", "int8"}),  # AMD
-    ],
-)
+@pytest.mark.parametrize(("capability", "precisions"), [
+    ((6, 1), {"fp32", "fp64", "fp16"}),
+    ((7, 0), {"fp32", "fp64", "fp16"}),
+    ((7, 5), {"fp32", "fp64", "fp16", "int8"}),
+    ((8, 0), {"fp32", "fp64", "fp16", "bf16", "tf32", "int8"}),
+    ((8, 9), {"fp32", "fp64", "fp16", "bf16", "tf32", "fp8", "int8"}),
+    ((9, 0), {"fp32", "fp64", "fp16", "bf16", "tf32", "fp8", "int8"}),
+    (None, {"fp32", "fp64", "fp16", "bf16", "fp8", "int8"}),  # AMD
+])  # fmt: skip
 def test_precisions_of_a_generation(capability, precisions):
     assert set(product_precisions(capability)) == precisions
 
@@ -104,19 +99,16 @@ def test_products_of_a_fixed_layout_are_tried_once(monkeypatch):
         assert [way.detail for way in figure.ways] == [f"{matmul.operator(precision)} {words} (library)" for words in tried]
 
 
-def test_a_product_fits_half_of_what_is_free():
+def test_sizes_of_products_and_copies():
+    # A product fits half of what is free.
     # three matrices in fp32 are 3 x 4 x 8192^2 bytes, 0.75 GiB; twice that while they are made
     assert fits((8192, 8192, 8192), (3 << 30) + 1)
     assert not fits((8192, 8192, 8192), 3 << 30)
-
-
-def test_copies_over_a_link_leave_room_at_both_ends():
+    # Copies over a link leave room at both ends.
     assert copy_bytes(80 << 30, 64 << 30) == 256 << 20
     assert copy_bytes(80 << 30, 1 << 30) == 128 << 20
     assert copy_bytes(80 << 30, 0) == 1 << 20
-
-
-def test_bytes_over_a_link_count_once():
+    # Bytes over a link count once.
     source, target = torch.ones(256), torch.zeros(256)
     call, crossed = transfer.crossing(source, target)
     call()

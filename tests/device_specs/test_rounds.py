@@ -1,7 +1,5 @@
 """How figures are measured in rounds: exact, with a clock and rates made by hand."""
 
-from __future__ import annotations
-
 import itertools
 import statistics
 
@@ -52,7 +50,8 @@ def found(one):
 NAMES = [f"figure {number}" for number in range(10)]
 
 
-def test_the_best_of_rounds_is_right_where_one_moment_would_be_wrong():
+def test_rounds_and_pauses():
+    # The best of rounds is right where one moment would be wrong.
     # GIVEN two processors on one core for half a second, which halves every rate and which no thread can see
     machine = Machine(dict.fromkeys(NAMES, 100.0), [(0.1, 0.6, 0.5, False)])
     figures = [figure(name) for name in NAMES]
@@ -63,24 +62,19 @@ def test_the_best_of_rounds_is_right_where_one_moment_would_be_wrong():
     # AND the best round is right for all, and others confirm it
     assert [found(one).best.value for one in figures] == [100.0] * 10
     assert all(one.confirmed for one in figures)
-
-
-def test_rounds_are_spread_over_the_time():
+    # Rounds are spread over the time until every figure is confirmed.
+    # Rounds are spread over the time.
     machine = Machine(dict.fromkeys(NAMES, 1.0))
     machine.take([figure(name) for name in NAMES], 6.0)
     of_first = [when for when, name in machine.visits if name == NAMES[0]]
     assert len(of_first) >= 4
     assert min(later - earlier for earlier, later in itertools.pairwise(of_first)) >= 10 * VISIT_S - 1e-9
     assert machine.now <= 6.0 + 10 * VISIT_S
-
-
-def test_it_ends_early_when_every_figure_is_confirmed():
+    # It ends early when every figure is confirmed.
     machine = Machine(dict.fromkeys(NAMES, 1.0))
     machine.take([figure(name) for name in NAMES], 100.0)
     assert machine.now < 85
-
-
-def test_what_is_not_confirmed_is_visited_again_with_pauses():
+    # What is not confirmed is visited again with pauses.
     # GIVEN a figure whose threads have their cores only after 8.5 of 10 seconds
     machine = Machine({"a": 100.0, "b": 100.0}, [(0.0, 8.5, 0.5, True)])
     a, b = figure("a"), figure("b")
@@ -92,38 +86,34 @@ def test_what_is_not_confirmed_is_visited_again_with_pauses():
     assert all(later - earlier >= 0.5 - 1e-9 for earlier, later in itertools.pairwise(late))
 
 
-def test_a_machine_that_is_never_quiet_is_said_to_be():
+def test_which_round_counts():
+    # A machine that is never quiet is said to be.
     machine = Machine({"a": 100.0}, [(0.0, 99.0, 0.5, True)])
     a = figure("a")
     machine.take([a], 2.0)
     assert found(a).best.value == 50
     assert found(a).disturbed
     assert not a.confirmed
-
-
-def test_a_disturbed_round_that_is_faster_than_all_quiet_ones_counts_with_a_mark():
+    # A disturbed round that is faster than all quiet ones counts with a mark.
     # a disturbance makes no rate higher
     said = summary([Round(130.0, quiet=False), Round(100.0), Round(99.0)])
     assert (said.best.value, said.rounds, said.agreeing, said.disturbed, said.confirmed) == (130.0, 2, 0, True, False)
     said = summary([Round(101.0, quiet=False), Round(100.0), Round(99.0)])
     assert (said.best.value, said.rounds, said.agreeing, said.disturbed, said.confirmed) == (101.0, 2, 2, False, True)
-
-
-def test_a_quiet_round_counts_before_a_faster_corrected_one():
+    # A quiet round counts before a faster corrected one.
     # a rate per processor time may come out too high where the core was shared
     said = summary([Round(110.0, quiet=False, corrected=True), Round(100.0), Round(99.0)])
     assert (said.best.value, said.rounds, said.agreeing, said.disturbed) == (100.0, 2, 2, False)
     assert said.spread == pytest.approx(statistics.stdev([100.0, 99.0]) / 99.5)
-
-
-def test_a_best_round_that_stands_alone_is_not_confirmed():
+    # A best round that stands alone is not confirmed.
     said = summary([Round(100.0), Round(80.0), Round(81.0)])
     assert (said.best.value, said.agreeing, said.confirmed) == (100.0, 1, False)
     assert summary([Round(100.0), Round(95.0)]).confirmed
     assert summary([Round(100.0)]).spread is None
 
 
-def test_a_single_round_a_little_above_all_others_is_a_burst():
+def test_which_way_and_time_count():
+    # A single round a little above all others is a burst.
     said = summary([Round(90.0), Round(100.0), Round(91.0), Round(89.0)])
     assert (said.best.value, said.agreeing, said.confirmed) == (91.0, 3, True)
     # two of its kind are sustained, and half the rate is a disturbance however many rounds agree on it
@@ -132,18 +122,14 @@ def test_a_single_round_a_little_above_all_others_is_a_burst():
     # rounds that agree with nothing prove nothing
     assert summary([Round(100.0), Round(93.0), Round(87.0)]).best.value == 100.0
     assert summary([Round(1.0), Round(1.1), Round(1.11)], lowest=True).best.value == 1.1
-
-
-def test_of_times_the_shortest_is_the_best():
+    # Of times the shortest is the best.
     said = summary([Round(2.0), Round(1.0), Round(1.04)], lowest=True)
     assert (said.best.value, said.agreeing) == (1.0, 2)
     machine = Machine({"slow": 2.0, "fast": 1.0})
     one = figure("dispatch", "slow", "fast", kind="latency")
     machine.take([one], 3.0)
     assert one.leader().detail == "fast"
-
-
-def test_one_disturbed_round_does_not_choose_the_way():
+    # One disturbed round does not choose the way.
     # GIVEN the faster way disturbed in the first round, seen or not
     for seen in (False, True):
         machine = Machine({"ordinary": 60.0, "non-temporal": 100.0, "other": 1.0}, [(0.05, 0.1, 0.5, seen)])
@@ -152,9 +138,7 @@ def test_one_disturbed_round_does_not_choose_the_way():
         assert machine.visits[1][1] == "non-temporal"
         assert one.leader().detail == "non-temporal"
         assert found(one).best.value == 100
-
-
-def test_a_way_clearly_behind_is_dropped_after_two_quiet_rounds_unless_it_is_kept_as_a_variant():
+    # A way clearly behind is dropped after two quiet rounds unless it is kept as a variant.
     rates = {"fast": 100.0, "close": 85.0, "slow": 70.0}
     one, kept = figure("a", *rates), figure("b", *rates, further="slower")
     machine = Machine(rates)
@@ -165,22 +149,20 @@ def test_a_way_clearly_behind_is_dropped_after_two_quiet_rounds_unless_it_is_kep
     assert len({len(way.rounds) for way in kept.ways}) == 1
 
 
-def test_figures_that_contradict_others_are_visited_till_the_end():
+def test_how_often_figures_are_visited():
+    # Figures that contradict others are visited till the end.
     machine = Machine({"a": 100.0, "b": 100.0})
     a, b = figure("a"), figure("b")
     machine.take([a, b], 10.0, lambda: {a.key})
     assert len(a.ways[0].rounds) > len(b.ways[0].rounds)
     assert machine.now >= 10.0
-
-
-def test_without_time_there_are_two_rounds():
+    # The fewest rounds.
+    # Without time there are two rounds.
     machine = Machine({"a": 1.0})
     a = figure("a")
     machine.take([a], 0.0)
     assert len(a.ways[0].rounds) == 2
-
-
-def test_what_cannot_be_measured_has_no_rounds():
+    # What cannot be measured has no rounds.
     a = figure("a")
     take([a], lambda *_: None, set, 0.0)
     assert a.leader() is None

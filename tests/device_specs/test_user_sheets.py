@@ -1,7 +1,5 @@
 """Sheets of a user's own: kept whole or not at all, refused by the field that does not fit, and before those of the package."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path
@@ -80,11 +78,7 @@ WRONG = {
     "wrong type": ("count = 100", 'count = "100"', r"Expected `int`, got `str` - at `\$\.units\.count`"),
     "negative": ("mhz = 1600", "mhz = -1600", r"Expected `float` > 0.* - at `\$\.clocks\[...\]\.mhz`"),
     "infinite": ("tflop_per_s = 20,", "tflop_per_s = inf,", r"at `\$\.compute\[0\]\.tflop_per_s`"),
-    "unit": (
-        "top_per_s = 327.7",
-        "tflop_per_s = 327.7",
-        r"a rate of int8 must be given as `top_per_s` only - at `\$\.compute\[2\]`",
-    ),
+    "unit": ("top_per_s = 327.7", "tflop_per_s = 327.7", r"a rate of int8 must be given as `top_per_s` only - at `\$\.compute\[2\]`"),
     "precision": ('"bf16", engine', '"bf17", engine', r"Invalid enum value 'bf17' - at `\$\.compute\[1\]\.precision`"),
     "kind": ('kind = "cuda"', 'kind = "gpu"', r"Invalid enum value 'gpu' - at `\$\.kind`"),
     "clock": ('clock = "boost"', 'clock = "turbo"', r"refers to the clock 'turbo', which is not in `clocks`"),

@@ -1,7 +1,5 @@
 """Parts of a GPU check that work, fail, die or hang."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The cases of the GPU check, rehearsed on the CPU: the same commands and code at a small size, with the laws that hold there."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -20,18 +18,12 @@ GPU = Device(environment=Environment(rooflines="0", device="cuda:0", device_name
 REHEARSED = {case.name: case for case in cases(CPU, ()) if not case.left_out}
 # Left out without a GPU to take them from: what only a device has.
 OF_A_DEVICE = {
-    "device busy <= timed step + 2 %",
-    "sum of CUDA events = wall time within 3 %",
-    "shortest kernel >= kernel launch / 1.05",
-    "SM clock >= 95 % of its maximum, or held down by the power limit",
-    "integrated power = energy counter within 3 %",
-    "the roof of products is GEMM tf32",
-    "a gradient scaler is at work",
-    "idle time above 20 % has a cause, above 50 % the host limits the step",
-    "kernels run in at least two streams",
-    "steps with work in another stream are timed by the wall clock",
-    "the GPU that was sampled did the work",
-}
+    "device busy <= timed step + 2 %", "sum of CUDA events = wall time within 3 %", "shortest kernel >= kernel launch / 1.05",
+    "SM clock >= 95 % of its maximum, or held down by the power limit", "integrated power = energy counter within 3 %",
+    "the roof of products is GEMM tf32", "a gradient scaler is at work",
+    "idle time above 20 % has a cause, above 50 % the host limits the step", "kernels run in at least two streams",
+    "steps with work in another stream are timed by the wall clock", "the GPU that was sampled did the work",
+}  # fmt: skip
 # Each runs code that no other one of these runs; the others differ by an option of the command.
 QUICK = ("LSTM training fp32", "transformer training amp-bf16", "script on cpu", "products in two streams")
 

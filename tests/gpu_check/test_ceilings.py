@@ -1,7 +1,5 @@
 """The ceilings part: data sheets by all facts of a device, and what its figures are compared with."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 
@@ -40,15 +38,12 @@ def reached(name, units, memory_gib, *found):
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "units", "memory_gib", "bytes_per_s"),
-    [
-        ("NVIDIA GeForce RTX 3080", 68, 9.8, 760e9),
-        ("NVIDIA GeForce RTX 3080", 70, 11.8, 912e9),
-        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", 14, 4.8, 1555e9 / 8),
-        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 16, 9.8, 3350e9 / 8),
-    ],
-)
+@pytest.mark.parametrize(("name", "units", "memory_gib", "bytes_per_s"), [
+    ("NVIDIA GeForce RTX 3080", 68, 9.8, 760e9),
+    ("NVIDIA GeForce RTX 3080", 70, 11.8, 912e9),
+    ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", 14, 4.8, 1555e9 / 8),
+    ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 16, 9.8, 3350e9 / 8),
+])  # fmt: skip
 def test_devices_that_share_a_name_and_slices_have_their_sheet(name, units, memory_gib, bytes_per_s):
     """RTX 3080 with 10 and with 12 GB are told apart by SM count and memory; a slice has its share."""
     sheet, why = sheet_of(environment(name, units, memory_gib))
@@ -138,42 +133,35 @@ H200 = Facts(kind="cuda", units=132, memory_bytes=150_000_000_000)
 H100 = Facts(kind="cuda", units=132, memory_bytes=85_000_000_000)
 
 
-def test_the_h200_has_goals_and_what_passes_below_them():
+def test_goals_of_the_h200_and_in_proportion_of_the_h100():
+    # The h200 has goals and what passes below them.
     found = {one.ceiling: (one.least, one.goal) for one in part.targets("NVIDIA H200", H200, ())}
     assert found == {
         "HBM copy": (4.1e12, 4.3e12), "FMA fp32": (60e12, 62e12), "GEMM bf16": (780e12, 800e12), "GEMM fp8": (1400e12, 1500e12),
     }  # fmt: skip
-
-
-def test_the_h100_has_those_of_the_same_chip_in_proportion_to_its_sheet():
-    """Arithmetic is that of the H200; its memory has 3.35 of 4.8 TB/s."""
+    # Arithmetic is that of the H200; its memory has 3.35 of 4.8 TB/s.
     found = {one.ceiling: one for one in part.targets("NVIDIA H100 80GB HBM3", H100, ())}
     assert found["HBM copy"].goal == pytest.approx(4.3e12 * 3350 / 4800)
     assert found["HBM copy"].least == pytest.approx(4.1e12 * 3350 / 4800)
     assert "0.6979" in found["HBM copy"].basis
     for name, goal in (("FMA fp32", 62e12), ("GEMM bf16", 800e12), ("GEMM fp8", 1500e12)):
         assert found[name].goal == pytest.approx(goal)
-
-
-@pytest.mark.parametrize(
-    ("name", "facts"),
-    [
-        ("NVIDIA H200 NVL", Facts(kind="cuda", units=132)),
-        ("NVIDIA H100 PCIe", Facts(kind="cuda", units=114)),
-        ("NVIDIA H200 MIG 1g.18gb", Facts(kind="cuda", units=16)),
-        ("NVIDIA GeForce RTX 4090", Facts(kind="cuda", units=128)),
-        ("a GPU without a sheet", Facts(kind="cuda", units=7)),
-    ],
-)
-def test_no_other_device_has_targets(name, facts):
-    assert part.targets(name, facts, ()) == ()
-
-
-def test_main_ceilings_count_and_not_their_variants():
+    # Main ceilings count and not their variants.
     measured = (product("bf16", 791e12), product("bf16", 700e12, variant="sustained"))
     found = {one.ceiling: one.measured for one in part.targets("NVIDIA H200", H200, measured)}
     assert found["GEMM bf16"] == 791e12
     assert found["GEMM fp8"] is None
+
+
+@pytest.mark.parametrize(("name", "facts"), [
+    ("NVIDIA H200 NVL", Facts(kind="cuda", units=132)),
+    ("NVIDIA H100 PCIe", Facts(kind="cuda", units=114)),
+    ("NVIDIA H200 MIG 1g.18gb", Facts(kind="cuda", units=16)),
+    ("NVIDIA GeForce RTX 4090", Facts(kind="cuda", units=128)),
+    ("a GPU without a sheet", Facts(kind="cuda", units=7)),
+])  # fmt: skip
+def test_no_other_device_has_targets(name, facts):
+    assert part.targets(name, facts, ()) == ()
 
 
 # --- laws ---------------------------------------------------------------------------------------------------------------------------
@@ -201,17 +189,14 @@ def test_figures_are_taken_at_the_maximum_clock():
     assert "1.20 GHz of 1.98 GHz in HBM copy (no reason reported)" in check.found
 
 
-@pytest.mark.parametrize(
-    ("throttled", "expected"),
-    [
-        (("software power cap",), "ok"),
-        (("hardware power brake slowdown", "software power cap"), "ok"),
-        (("software thermal slowdown",), "failed"),
-        (("software power cap", "hardware thermal slowdown"), "failed"),
-        (("applications clocks setting",), "failed"),
-        ((), "failed"),
-    ],
-)
+@pytest.mark.parametrize(("throttled", "expected"), [
+    (("software power cap",), "ok"),
+    (("hardware power brake slowdown", "software power cap"), "ok"),
+    (("software thermal slowdown",), "failed"),
+    (("software power cap", "hardware thermal slowdown"), "failed"),
+    (("applications clocks setting",), "failed"),
+    ((), "failed"),
+])  # fmt: skip
 def test_only_the_power_limit_excuses_a_low_clock(throttled, expected):
     """A large product at 700 W runs at 1.4 of 1.98 GHz: that is what the board can do. Heat and clocks set by a user are not."""
     product = figure("GEMM bf16", 790e12, clock=1.4e9, throttled=throttled)
@@ -221,11 +206,24 @@ def test_only_the_power_limit_excuses_a_low_clock(throttled, expected):
     assert all(reason in check.found for reason in throttled)
 
 
-def test_clocks_that_nobody_read_are_left_out():
+def test_which_ceilings_pass():
+    # Clocks that nobody read are left out.
     assert outcome(part.clock_at_maximum([figure("GEMM bf16", 790e12)], MAX_CLOCK)) == "left out"
     assert outcome(part.clock_at_maximum([figure("GEMM bf16", 790e12, clock=1.2e9)], None)) == "left out"
     # copies between host and device need no clock of the multiprocessors
     assert outcome(part.clock_at_maximum([figure("H2D", 50e9, kind="link", unit="B/s", clock=0.3e9)], MAX_CLOCK)) == "left out"
+    # Ceilings above the sheet.
+    assert outcome(part.above_no_sheet([("GEMM bf16", 0.8), ("FMA fp32", 1.19)])) == "ok"
+    check = part.above_no_sheet([("GEMM bf16", 0.8), ("HBM copy", 2.0)])
+    assert (check.outcome, check.found) == ("failed", "2.00 by HBM copy")
+    assert outcome(part.above_no_sheet([])) == "left out"
+    # The least decides and the goal is reported.
+    target = Target(ceiling="HBM copy", unit="B/s", least=4.1e12, goal=4.3e12, basis="set", measured=4.2e12)
+    check = part.target_reached(target)
+    assert (check.law, check.outcome, check.found) == ("HBM copy >= 4.10 TB/s", "ok", "4.20 TB/s; goal 4.30 TB/s")
+    assert outcome(part.target_reached(msgspec.structs.replace(target, measured=4.0e12))) == "failed"
+    check = part.target_reached(msgspec.structs.replace(target, measured=None))
+    assert (check.outcome, check.found) == ("failed", "not measured; goal 4.30 TB/s")
 
 
 def test_our_kernels_ran_or_the_check_fails():
@@ -241,19 +239,3 @@ def test_our_kernels_ran_or_the_check_fails():
     assert (check.outcome, check.found) == ("failed", "HBM copy: left out (CUDA_ERROR_INVALID_PTX)")
     assert outcome(part.our_kernels_ran([ran], ["GEMM fp8: left out (CUBLAS_STATUS_NOT_SUPPORTED)"])) == "ok"
     assert outcome(part.our_kernels_ran([ran], ["L2 read: skipped, 3.00 TB/s is not above HBM"])) == "ok"
-
-
-def test_ceilings_above_the_sheet():
-    assert outcome(part.above_no_sheet([("GEMM bf16", 0.8), ("FMA fp32", 1.19)])) == "ok"
-    check = part.above_no_sheet([("GEMM bf16", 0.8), ("HBM copy", 2.0)])
-    assert (check.outcome, check.found) == ("failed", "2.00 by HBM copy")
-    assert outcome(part.above_no_sheet([])) == "left out"
-
-
-def test_the_least_decides_and_the_goal_is_reported():
-    target = Target(ceiling="HBM copy", unit="B/s", least=4.1e12, goal=4.3e12, basis="set", measured=4.2e12)
-    check = part.target_reached(target)
-    assert (check.law, check.outcome, check.found) == ("HBM copy >= 4.10 TB/s", "ok", "4.20 TB/s; goal 4.30 TB/s")
-    assert outcome(part.target_reached(msgspec.structs.replace(target, measured=4.0e12))) == "failed"
-    check = part.target_reached(msgspec.structs.replace(target, measured=None))
-    assert (check.outcome, check.found) == ("failed", "not measured; goal 4.30 TB/s")

@@ -1,7 +1,5 @@
 """A rehearsal of the whole check on a CPU: what is written, that it is labelled, and that no command can ask for it."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from dataclasses import dataclass
@@ -32,30 +30,25 @@ def rehearsal(tmp_path_factory):
     return Rehearsal(result, files, said)
 
 
-def test_parts_say_their_limits(rehearsal):
+def test_the_record_is_labelled_and_what_needs_a_gpu_is_left_out(rehearsal):
+    # Parts say their limits.
     (said,) = rehearsal.said
     assert said.startswith("counters: ")
     assert "(up to 5" in said
     assert [part.name for part in rehearsal.result.parts] == ["counters"]
-
-
-def test_the_record_is_labelled_and_complete(rehearsal):
+    # The record is labelled and complete.
     found = read_json(rehearsal.files.json, GpuCheck)
     assert rehearsal.files.json.name == "gpu_check_rehearsal.json"
     assert found.rehearsal == "A rehearsal of the code on a CPU: no GPU was checked."
     assert found == rehearsal.result
     assert found.device.environment.host is None
     assert found.evidence == rehearsal.files.evidence.name
-
-
-def test_what_needs_a_gpu_is_left_out_with_its_reason_and_is_not_ok(rehearsal):
+    # What needs a gpu is left out with its reason and is not ok.
     assert {part.outcome for part in rehearsal.result.parts} == {"left out"}
     assert all(part.reason for part in rehearsal.result.parts)
     assert not rehearsal.result.failed
     assert page(rehearsal.result).verdict == "GPU check without a result: no check had data."
-
-
-def test_evidence_and_zip(rehearsal):
+    # Evidence and zip.
     names = {path.relative_to(rehearsal.files.evidence).as_posix() for path in rehearsal.files.evidence.rglob("*") if path.is_file()}
     assert {"device.json", "packages.txt", "nvidia-smi.txt", "counters/log.txt", "counters/findings.json"} <= names
     with zipfile.ZipFile(rehearsal.files.zip) as archive:

@@ -1,7 +1,5 @@
 """The counters part: our count of its operators against closed forms, ncu's table by operator, and what keeps it from counting."""
 
-from __future__ import annotations
-
 import math
 import sys
 
@@ -108,10 +106,18 @@ def test_metrics_are_added_up_over_the_kernels_of_an_operator():
     assert counters.beside(counted["add fp32"], {"our_bytes": 1, "our_flops": 1 << 28})["flops_ratio"] == 2
 
 
-def test_a_counter_that_a_chip_does_not_have_is_absent():
+def test_a_table_of_ncu_that_says_little():
+    # A counter that a chip does not have is absent.
     counted = counters.parse_counters(table(kernel(0, "add", ADD, "3", fmul="n/a")))
     assert FMUL not in counted["add fp32"]
     assert set(counters.beside(counted["add fp32"], {"our_bytes": 0, "our_flops": 5})) == {"bytes"}
+    # A table without ranges belongs to no operator.
+    text = table(kernel(0, "add", ADD, "3")).replace(
+        '"thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"', '"x"'
+    )
+    assert counters.parse_counters(text) == {}
+    # Counts are found among lines of ncu.
+    assert counters.parse_counts(BEFORE) == {"add fp32": {"our_bytes": 1, "our_flops": 1}}
 
 
 @pytest.mark.parametrize("text", ["", "==ERROR== nothing was profiled", BEFORE])
@@ -119,25 +125,11 @@ def test_without_a_table_there_is_nothing(text):
     assert counters.parse_counters(text) == {}
 
 
-def test_a_table_without_ranges_belongs_to_no_operator():
-    text = table(kernel(0, "add", ADD, "3")).replace(
-        '"thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"', '"x"'
-    )
-    assert counters.parse_counters(text) == {}
-
-
-def test_counts_are_found_among_lines_of_ncu():
-    assert counters.parse_counts(BEFORE) == {"add fp32": {"our_bytes": 1, "our_flops": 1}}
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters", "administrators"),
-        ("==ERROR== Failed to initialize the profiler: LibraryNotLoaded", "LibraryNotLoaded"),
-        (BEFORE, ""),
-    ],
-)
+@pytest.mark.parametrize(("text", "words"), [
+    ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters", "administrators"),
+    ("==ERROR== Failed to initialize the profiler: LibraryNotLoaded", "LibraryNotLoaded"),
+    (BEFORE, ""),
+])  # fmt: skip
 def test_counters_that_may_not_be_read_say_why(text, words):
     found = counters.counters_refused(text)
     assert words in found
@@ -193,24 +185,19 @@ def test_bytes_agree_within_a_tenth(part, bytes_, outcome):
     assert [check.outcome for check in found.checks if check.subject == "add fp32"] == [outcome]
 
 
-def test_an_operator_without_a_kernel_is_no_success(part):
+def test_a_part_that_cannot_count(part):
+    # An operator without a kernel is no success.
     found = part(printed(**{"add fp32": 100}), table(kernel(1, "reduce", SUM, "120")))
     assert {check.outcome for check in found.checks if check.subject == "add fp32"} == {"failed"}
-
-
-def test_too_little_memory_leaves_an_operator_out(part):
+    # Too little memory leaves an operator out.
     found = part('{"operator": "add fp32", "left_out": "not enough free memory on the device"}\n', table(kernel(1, "reduce", SUM, "1")))
     assert found.left_out[0].what == "counters of add fp32"
     assert found.left_out[0].reason == "not enough free memory on the device"
-
-
-def test_refused_counters_leave_the_part_out(part):
+    # Refused counters leave the part out.
     found = part(csv="==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n", code=1)
     assert not found.checks
     assert "administrators" in found.left_out[0].reason
-
-
-def test_an_ncu_that_fails_or_hangs_is_a_failure(part):
+    # An ncu that fails or hangs is a failure.
     assert part(csv="", code=3).checks[0].outcome == "failed"
     hung = part(code=None).checks[0]
     assert (hung.outcome, hung.found) == ("failed", "stopped after 90 s")

@@ -1,7 +1,5 @@
 """The zip for a bug report: planted names and secrets are in none of its files, also not in compressed ones."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math
@@ -67,7 +65,8 @@ def bundle(folder, redaction, **options):
     return target, evidence.bundle(files, folder, target, redaction, until=options.pop("until", math.inf), **options)
 
 
-def test_nothing_planted_is_in_the_zip(folder, redaction):
+def test_nothing_planted_is_in_the_zip_and_what_is_no_secret_stays(folder, redaction):
+    # Nothing planted is in the zip.
     target, _ = bundle(folder, redaction)
     found = dict(contents(target))
     assert len(found) == 11
@@ -77,9 +76,7 @@ def test_nothing_planted_is_in_the_zip(folder, redaction):
             assert secret not in name
     raw = target.read_bytes()
     assert all(secret.encode() not in raw for secret in PLANTED.values())  # names, comments and directories of the zip itself
-
-
-def test_what_is_no_secret_stays(folder, redaction):
+    # What is no secret stays.
     target, _ = bundle(folder, redaction)
     found = dict(contents(target))
     place = "gpu_check_x-1/profiles/(user)"
@@ -90,9 +87,7 @@ def test_what_is_no_secret_stays(folder, redaction):
     assert json.loads(sample)["power_w"] == 320.0
     # the folder itself keeps everything as it was
     assert PLANTED["host"] in (folder / "log.txt").read_text()
-
-
-def test_what_cannot_be_redacted_is_left_out_and_listed(folder, redaction):
+    # What cannot be redacted is left out and listed.
     target, omitted = bundle(folder, redaction)
     assert len(omitted) == 2
     listed = dict(contents(target))["gpu_check_x-1/left_out.txt"].splitlines()
@@ -101,16 +96,14 @@ def test_what_cannot_be_redacted_is_left_out_and_listed(folder, redaction):
     assert any("operators.parquet: " in line for line in listed)
 
 
-def test_a_large_trace_leaves_out_nothing_but_itself(folder, redaction):
+def test_what_is_too_large_or_cut_off_is_left_out_alone(folder, redaction):
+    # A large trace leaves out nothing but itself.
     (folder / "large.txt").write_text(random.Random(0).randbytes(50_000).hex())
     _, omitted = bundle(folder, redaction, most_bytes=10_000)
     assert [line for line in omitted if "would exceed" in line] == ["gpu_check_x-1/large.txt: the zip would exceed 0 MB"]
     _, omitted = bundle(folder, redaction, until=time.monotonic() - 1)
     assert all("no time was left" in line for line in omitted)
-
-
-def test_a_file_that_was_cut_off_is_left_out(folder, redaction):
-    """As of a run that was stopped while it wrote its trace."""
+    # As of a run that was stopped while it wrote its trace.
     trace = folder / "profiles" / PLANTED["user"] / "x.pt.trace.json.gz"
     trace.write_bytes(trace.read_bytes()[:-12])
     _, omitted = bundle(folder, redaction)
@@ -119,14 +112,13 @@ def test_a_file_that_was_cut_off_is_left_out(folder, redaction):
     ]
 
 
-def test_packages_have_versions_and_no_addresses():
+def test_facts_are_collected_without_addresses_and_without_a_driver(tmp_path, monkeypatch):
+    # Packages have versions and no addresses.
     found = evidence.packages()
     assert any(line.startswith("torch==") for line in found)
     assert found == sorted(found)
     assert not any("://" in line or " @ " in line for line in found)
-
-
-def test_facts_are_collected_without_a_driver(tmp_path, monkeypatch):
+    # Facts are collected without a driver.
     monkeypatch.setattr(evidence.shutil, "which", lambda name: None)
     evidence.collect(tmp_path)
     assert (tmp_path / "nvidia-smi.txt").read_text() == "nvidia-smi is not installed\n"

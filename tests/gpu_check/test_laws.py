@@ -1,7 +1,5 @@
 """The laws of a profile, on an H100 trace and on records made by hand: each holds, fails and is left out for the reason it gives."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec
@@ -54,82 +52,36 @@ def h100():
     return msgspec.structs.replace(found, ceilings=(*found.ceilings, launch), environment=ENVIRONMENT)
 
 
+replaced = msgspec.structs.replace
+
+
 def judge(law, found, trace=None, device=GPU):
-    return law.check(
-        "bert", Profiled(device, Run(directory=Path(), facts=RunFile(workload=WORKLOAD, environment=ENVIRONMENT)), found, trace)
-    )
-
-
-def outcome(law, found, trace=None, device=GPU, **changed):
-    return judge(law, msgspec.structs.replace(found, **changed), trace, device).outcome
+    run = Run(directory=Path(), facts=RunFile(workload=WORKLOAD, environment=ENVIRONMENT))
+    return law.check("bert", Profiled(device, run, found, trace))
 
 
 def steps(median_s):
     return {"basis": Basis(per="step", steps=1), "steps": Steps(count=9, median_s=median_s, p10_s=median_s, p90_s=median_s)}
 
 
-def test_times_of_a_recorded_step_add_up(h100):
-    assert outcome(laws.times_add_up, h100) == "ok"
-    longer = msgspec.structs.replace(h100.timeline, idle_s=h100.timeline.idle_s + 0.002 * h100.timeline.span_s)
-    check = judge(laws.times_add_up, msgspec.structs.replace(h100, timeline=longer))
-    assert (check.outcome, check.found) == ("failed", "off by 2.00e-03")
-    assert outcome(laws.times_add_up, h100, timeline=None) == "left out"
+def idle_longer(found):
+    return {"timeline": replaced(found.timeline, idle_s=found.timeline.idle_s + 0.002 * found.timeline.span_s)}
 
 
-def test_device_time_of_a_step_fits_into_its_timed_time(h100):
-    busy_s = h100.timeline.busy_s
-    assert outcome(laws.busy_within_step, h100, **steps(busy_s / 1.019)) == "ok"
-    assert outcome(laws.busy_within_step, h100, **steps(busy_s / 1.021)) == "failed"
-    assert outcome(laws.busy_within_step, h100, steps=None) == "left out"
-    assert outcome(laws.busy_within_step, h100, device=CPU, **steps(busy_s / 2)) == "left out"
+def first_row(found, **fields):
+    return {"operators": (replaced(found.operators[0], **fields), *found.operators[1:])}
 
 
-def test_flops_equal_a_closed_form(h100):
-    flops = h100.totals.matrix_flops
-    assert outcome(laws.flops_equal(flops), h100) == "ok"
-    assert outcome(laws.flops_equal(round(flops * 1.0011)), h100) == "failed"
-    assert outcome(laws.flops_equal(flops), h100, totals=None) == "left out"
+def named(found):
+    return {"operators": (replaced(found.operators[0], module="layer1.0.conv2", phase="forward", time_s=1e-6),)}
 
 
-def test_least_coverage(h100):
-    fraction = h100.coverage.modelled_time_fraction
-    assert outcome(laws.covered(fraction), h100) == "ok"
-    assert outcome(laws.covered(fraction + 1e-6), h100) == "failed"
-    assert outcome(laws.covered(fraction), h100, coverage=None) == "left out"
+def unjudged(found):
+    return {"operators": tuple(replaced(row, efficiency=None) for row in found.operators)}
 
 
-def test_nothing_is_faster_than_its_bound(h100):
-    """On this trace the largest efficiency is below 1; a row made as fast as 1.06 times its bound fails, and names itself."""
-    assert outcome(laws.nothing_beats_its_bound, h100) == "ok"
-    row = msgspec.structs.replace(h100.operators[0], efficiency=1.06, module="encoder.layer.0")
-    check = judge(laws.nothing_beats_its_bound, msgspec.structs.replace(h100, operators=(row, *h100.operators[1:])))
-    assert check.outcome == "failed"
-    assert check.found.startswith(f"1.060 by {row.name} encoder.layer.0")
-    unjudged = tuple(msgspec.structs.replace(row, efficiency=None) for row in h100.operators)
-    assert outcome(laws.nothing_beats_its_bound, h100, operators=unjudged) == "left out"
-
-
-@pytest.mark.parametrize(("shortest_ns", "expected"), [(1100, "ok"), (1049, "ok"), (1037, "failed"), (None, "left out")])
-def test_no_kernel_is_shorter_than_a_launch(h100, shortest_ns, expected):
-    events = (
-        [traces.op("aten::add", 0, 1)]
-        if shortest_ns is None
-        else [traces.kernel("a", 0, 3, 1), traces.kernel("b", 9, shortest_ns / 1000, 2)]
-    )
-    assert outcome(laws.no_kernel_below_launch, h100, traces.trace(*events)) == expected
-    assert outcome(laws.no_kernel_below_launch, h100) == "left out"
-    assert outcome(laws.no_kernel_below_launch, h100, traces.trace(*events), ceilings=()) == "left out"
-
-
-def test_modules_and_phases(h100):
-    named = (msgspec.structs.replace(h100.operators[0], module="layer1.0.conv2", phase="forward", time_s=1e-6),)
-    assert outcome(laws.modules_named("layer1.0.conv2"), h100, operators=named) == "ok"
-    assert outcome(laws.modules_named("layer1.0.conv3"), h100, operators=named) == "failed"
-    assert outcome(laws.phases_separated("inference"), h100, operators=named) == "ok"
-    check = judge(laws.phases_separated("training"), msgspec.structs.replace(h100, operators=named))
-    assert (check.outcome, check.found) == ("failed", "forward")
-    # the trace of someone else's script has neither
-    assert outcome(laws.modules_named("layer1.0.conv2"), h100) == "failed"
+def gauge(value, lowest=0.0):
+    return Gauge(start=lowest, end=value, mean=value, median=value, lowest=lowest, highest=value)
 
 
 def sampled(**fields):
@@ -137,65 +89,132 @@ def sampled(**fields):
     return {"usage": usage}
 
 
-def clock(median_hz):
-    return {"sm_clock_hz": Gauge(start=median_hz, end=median_hz, mean=median_hz, median=median_hz, lowest=median_hz, highest=median_hz)}
+def at_clock(median_hz, **fields):
+    return sampled(gauges={"sm_clock_hz": gauge(median_hz, median_hz)}, **fields)
 
 
-def test_the_timed_steps_run_at_the_maximum_clock(h100):
-    def at_clock(**changed):
-        return outcome(laws.run_at_maximum_clock, h100, device=msgspec.structs.replace(GPU, max_clock_hz=MAX_CLOCK), **changed)
-
-    assert at_clock(**sampled(gauges=clock(1.98e9))) == "ok"
-    assert at_clock(**sampled(gauges=clock(1.0e9))) == "failed"
-    capped = (Throttling(reason="software power cap", time_s=4.0, fraction=0.8),)
-    assert at_clock(**sampled(gauges=clock(1.0e9), throttled=capped)) == "ok"
-    assert at_clock(**sampled()) == "left out"
-    assert at_clock() == "left out"
+def energies(by_counter, by_power, error):
+    return sampled(energy=energy(by_counter, "counter", error), energy_by_power=energy(by_power, "power", error))
 
 
 def energy(joules, method, error=1.0):
     return Energy(energy_j=joules, error_j=error, method=method, updates=200)
 
 
-def test_energy_by_counter_and_by_power_agree():
-    assert energy_verdict(energy(1000, "counter"), energy(1029, "power"))[0]
-    verdict = energy_verdict(energy(1000, "counter"), energy(965, "power"))
-    assert verdict == (False, "1000 J ±1 by counter, 965 J ±1 by power, -3.5 % apart")
+CAPPED = (Throttling(reason="software power cap", time_s=4.0, fraction=0.8),)
+# A law (of the step, or a function of it), what is changed of the H100's step, and what the law finds.
+STEP = [
+    (laws.times_add_up, lambda _: {}, "ok", ""),
+    (laws.times_add_up, idle_longer, "failed", "off by 2.00e-03"),
+    (laws.times_add_up, lambda _: {"timeline": None}, "left out", ""),
+    (laws.busy_within_step, lambda h100: steps(h100.timeline.busy_s / 1.019), "ok", ""),
+    (laws.busy_within_step, lambda h100: steps(h100.timeline.busy_s / 1.021), "failed", ""),
+    (laws.busy_within_step, lambda _: {"steps": None}, "left out", ""),
+    (lambda h100: laws.flops_equal(h100.totals.matrix_flops), lambda _: {}, "ok", ""),
+    (lambda h100: laws.flops_equal(round(h100.totals.matrix_flops * 1.0011)), lambda _: {}, "failed", ""),
+    (laws.flops_equal(1), lambda _: {"totals": None}, "left out", ""),
+    (lambda h100: laws.covered(h100.coverage.modelled_time_fraction), lambda _: {}, "ok", ""),
+    (lambda h100: laws.covered(h100.coverage.modelled_time_fraction + 1e-6), lambda _: {}, "failed", ""),
+    (laws.covered(0.5), lambda _: {"coverage": None}, "left out", ""),
+    (laws.nothing_beats_its_bound, lambda _: {}, "ok", ""),
+    (laws.nothing_beats_its_bound, lambda h100: first_row(h100, efficiency=1.06, module="encoder.0"), "failed", " encoder.0"),
+    (laws.nothing_beats_its_bound, unjudged, "left out", ""),
+    (laws.modules_named("layer1.0.conv2"), named, "ok", ""),
+    (laws.modules_named("layer1.0.conv3"), named, "failed", ""),
+    (laws.modules_named("layer1.0.conv2"), lambda _: {}, "failed", ""),  # the trace of someone else's script names no modules
+    (laws.phases_separated("inference"), named, "ok", ""),
+    (laws.phases_separated("training"), named, "failed", "forward"),
+    (laws.run_at_maximum_clock, lambda _: at_clock(1.98e9), "ok", ""),
+    (laws.run_at_maximum_clock, lambda _: at_clock(1.0e9), "failed", ""),
+    (laws.run_at_maximum_clock, lambda _: at_clock(1.0e9, throttled=CAPPED), "ok", ""),
+    (laws.run_at_maximum_clock, lambda _: sampled(), "left out", ""),
+    (laws.run_at_maximum_clock, lambda _: {}, "left out", ""),
+    (laws.run_energies_agree, lambda _: energies(1000, 900, 1.0), "failed", ""),
+    # Timed steps may be too few to resolve three percent.
+    (laws.run_energies_agree, lambda _: energies(100, 90, 2.0), "left out", "in 100 J the two are known to 4 % together"),
+    (laws.run_energies_agree, lambda _: sampled(energy=energy(1000, "power")), "left out", ""),
+    (laws.run_energies_agree, lambda _: {}, "left out", ""),
+]
 
 
-def test_energy_that_was_not_measured_is_left_out():
-    verdict = energy_verdict(Unresolved(reason="the counter did not change"), energy(150, "power"))
-    assert verdict == "no energy by counter: the counter did not change"
-    assert energy_verdict(energy(100, "counter"), None) == "no energy by power: it was not sampled"
+@pytest.mark.parametrize(("law", "changes", "outcome", "words"), STEP)
+def test_laws_of_every_run(h100, law, changes, outcome, words):
+    law = law if isinstance(law, laws.Law) else law(h100)
+    check = judge(law, replaced(h100, **changes(h100)), device=replaced(GPU, max_clock_hz=MAX_CLOCK))
+    assert check.outcome == outcome
+    assert words in check.found
 
 
-def test_energy_of_a_run(h100):
-    """Timed steps may be too few to resolve three percent."""
-    both = sampled(energy=energy(1000, "counter"), energy_by_power=energy(900, "power"))
-    assert outcome(laws.run_energies_agree, h100, **both) == "failed"
-    short = sampled(energy=energy(100, "counter", 2.0), energy_by_power=energy(90, "power", 2.0))
-    check = judge(laws.run_energies_agree, msgspec.structs.replace(h100, **short))
-    assert (check.outcome, check.found) == ("left out", "in 100 J the two are known to 4 % together")
-    assert outcome(laws.run_energies_agree, h100, **sampled(energy=energy(1000, "power"))) == "left out"
-    assert outcome(laws.run_energies_agree, h100) == "left out"
+def test_device_time_of_a_step_is_not_judged_on_a_cpu(h100):
+    assert judge(laws.busy_within_step, replaced(h100, **steps(h100.timeline.busy_s / 2)), device=CPU).outcome == "left out"
+
+
+@pytest.mark.parametrize(("shortest_ns", "expected"), [(1100, "ok"), (1049, "ok"), (1037, "failed"), (None, "left out")])
+def test_no_kernel_is_shorter_than_a_launch(h100, shortest_ns, expected):
+    kernels = [] if shortest_ns is None else [traces.kernel("a", 0, 3, 1), traces.kernel("b", 9, shortest_ns / 1000, 2)]
+    trace = traces.trace(traces.op("aten::add", 0, 1), *kernels)
+    assert judge(laws.no_kernel_below_launch, h100, trace).outcome == expected
+    for nothing in ((h100, None), (replaced(h100, ceilings=()), trace)):
+        assert judge(laws.no_kernel_below_launch, *nothing).outcome == "left out"
+
+
+@pytest.mark.parametrize(("by_counter", "by_power", "verdict"), [
+    (energy(1000, "counter"), energy(1029, "power"), (True, "1000 J ±1 by counter, 1029 J ±1 by power, +2.9 % apart")),
+    (energy(1000, "counter"), energy(965, "power"), (False, "1000 J ±1 by counter, 965 J ±1 by power, -3.5 % apart")),
+    (Unresolved(reason="it did not change"), energy(150, "power"), "no energy by counter: it did not change"),
+    (energy(100, "counter"), None, "no energy by power: it was not sampled"),
+])  # fmt: skip
+def test_energy_by_counter_and_by_power(by_counter, by_power, verdict):
+    assert energy_verdict(by_counter, by_power) == verdict
 
 
 # --- single workloads: records made by hand -----------------------------------------------------------------------------------------
 
 
 def profiled(device=GPU, trace=None, facts=None, **fields):
-    found = msgspec.structs.replace(analysis(), environment=device.environment, **fields)
+    found = replaced(analysis(), environment=device.environment, **fields)
     run = RunFile(workload=WORKLOAD, environment=device.environment, **(facts or {}))
     return Profiled(device, Run(directory=Path(), facts=run), found, trace)
 
 
-def product(flops, precision, engine="matrix", name="aten::mm"):
-    return OperatorRow(name=name, module="", phase="forward", shapes="", category="matmul", calls=1, time_s=1.0, flops=flops,
-                       matrix_flops=flops, bytes=1, precision=precision, engine=engine)  # fmt: skip
+def products(*rows, device=GPU, **fields):
+    """A profile of matrix products: FLOPs, precision and engine of each."""
+    found = [
+        OperatorRow(name="aten::mm", module="", phase="forward", shapes="", category="matmul", calls=1, time_s=1.0, flops=flops,
+                    matrix_flops=flops, bytes=1, precision=precision, engine=engine) for flops, precision, engine in rows
+    ]  # fmt: skip
+    return profiled(device, operators=tuple(found), **fields)
 
 
-def gauge(highest):
-    return Gauge(start=0.0, end=highest, mean=highest, median=highest, lowest=0.0, highest=highest)
+def with_scaler(device=GPU, counted=True):
+    name = "aten::_amp_foreach_non_finite_check_and_unscale_"
+    (row,) = products((0, None, None)).analysis.operators
+    without_formula = (Unmodelled(name=name, calls=1, time_s=1.0, reason="x"),)
+    if counted:
+        return profiled(device, operators=(replaced(row, name=name),))
+    return profiled(device, coverage=Coverage(modelled_time_fraction=1.0, unmodelled=without_formula))
+
+
+def idle(idle_s, limit=None, **causes):
+    timeline = Timeline(span_s=10.0, busy_s=10.0 - idle_s, idle_s=idle_s, compute_s=10.0 - idle_s)
+    return profiled(timeline=timeline, idle_breakdown=causes, limited_by=limit)
+
+
+def graphs(launches):
+    calls = [traces.launch(10 * i, 1, i) | {"name": "cudaGraphLaunch"} for i in range(launches)]
+    kernels = [traces.kernel("gemm", 10 * i + 2, 3, i) for i in range(launches)]
+    # a kernel launched by itself, and an operator of that name, are no launches of a graph
+    trace = traces.trace(*calls, *kernels, traces.launch(90, 1, 99), traces.op("cudaGraphLaunch", 95, 1))
+    return profiled(trace=trace, basis=Basis(steps=2))
+
+
+def streams(second, device=GPU):
+    kernels = traces.kernel("gemm", 0, 3, 1), traces.kernel("gemm", 4, 3, 2, stream=second)
+    return profiled(device, trace=traces.trace(*kernels))
+
+
+def timed(clock, device=GPU):
+    return profiled(device, facts={"steps": StepTimes(timed_ns=(500, 500), clock=clock)})
 
 
 def used(device="cuda:0", **highest):
@@ -206,137 +225,86 @@ def usage(*devices):
     return Usage(window="timed pass", began_ns=0, window_s=1.0, devices=devices)
 
 
-@pytest.mark.parametrize(("other", "outcome"), [(0, "ok"), (1, "ok"), (2, "failed")])
-def test_products_ran_in_the_precision_that_was_asked_for(other, outcome):
-    rows = (product(99, "bf16"), product(other, "fp32"))
-    check = laws.matrix_precision("bf16").check("x", profiled(operators=rows))
-    assert (check.law, check.outcome) == ("99 % of the matrix FLOPs are bf16", outcome)
-    assert check.found.startswith(f"bf16 {9900 / (99 + other):.1f} %")
+def sampled_gpu(*arguments, **highest):
+    return profiled(usage=usage(used(*arguments, **highest)))
 
 
-def test_a_precision_is_left_out_without_products():
-    assert laws.matrix_precision("bf16").check("x", profiled(operators=())).outcome == "left out"
+TENSOR = (9, "tf32", "matrix")
+COMPILED = {"compile_s": 20.0}
+WORKLOADS = [
+    (laws.matrix_precision("bf16"), products((99, "bf16", "matrix"), (0, "fp32", "matrix")), "ok", "bf16 100.0 %"),
+    (laws.matrix_precision("bf16"), products((99, "bf16", "matrix"), (1, "fp32", "matrix")), "ok", "bf16 99.0 %"),
+    (laws.matrix_precision("bf16"), products((99, "bf16", "matrix"), (2, "fp32", "matrix")), "failed", "bf16 98.0 %"),
+    (laws.matrix_precision("bf16"), products(), "left out", ""),
+    (laws.judged_by_tensor_cores, products(TENSOR, TENSOR, ceilings=(TF32,)), "ok", ""),
+    (laws.judged_by_tensor_cores, products((9, "fp32", "vector"), TENSOR, ceilings=(TF32,)), "failed", "fp32 vector, tf32 matrix"),
+    (laws.judged_by_tensor_cores, products((9, "fp32", "vector"), TENSOR, ceilings=()), "left out", "has no TF32"),  # a V100
+    (laws.judged_by_tensor_cores, products(TENSOR, device=CPU, ceilings=(TF32,)), "left out", ""),
+    (laws.loss_is_finite, profiled(facts={"loss_finite": True}), "ok", ""),
+    (laws.loss_is_finite, profiled(facts={"loss_finite": False}), "failed", ""),
+    (laws.loss_is_finite, profiled(facts={"loss_finite": None}), "left out", ""),
+    (laws.scaler_at_work, with_scaler(), "ok", ""),
+    (laws.scaler_at_work, with_scaler(counted=False), "ok", ""),
+    (laws.scaler_at_work, profiled(), "failed", ""),
+    (laws.scaler_at_work, profiled(CPU), "left out", ""),
+    (laws.idle_time_named, idle(5.0, "host", host_bound_s=4.0, data_loading_s=1.0), "ok", ""),
+    (laws.idle_time_named, idle(5.0, "host", host_bound_s=4.0), "failed", ""),  # a fifth of it has no cause
+    (laws.idle_time_named, idle(5.0, host_bound_s=5.0), "failed", ""),
+    (laws.idle_time_named, idle(4.0, host_bound_s=4.0), "ok", ""),  # kernels take most of the step
+    (laws.idle_time_named, idle(1.0, host_bound_s=1.0), "left out", ""),
+    (laws.compiled_by_inductor, profiled(compiled=True, facts=COMPILED), "ok", ""),
+    (laws.compiled_by_inductor, profiled(compiled=False, facts=COMPILED), "failed", ""),
+    (laws.compiled_by_inductor, profiled(compiled=True), "failed", ""),
+    (laws.one_graph_launch, graphs(2), "ok", "2 in 2 steps"),
+    (laws.one_graph_launch, graphs(1), "failed", "1 in 2 steps"),
+    (laws.one_graph_launch, graphs(3), "failed", "3 in 2 steps"),
+    (laws.one_graph_launch, graphs(0), "failed", "0 in 2 steps"),
+    (laws.one_graph_launch, profiled(), "left out", ""),
+    (laws.in_several_streams, streams(13), "ok", "streams 7, 13"),
+    (laws.in_several_streams, streams(7), "failed", ""),
+    (laws.in_several_streams, streams(7, CPU), "left out", ""),
+    (laws.events_see_all_work, timed("cuda events"), "ok", ""),
+    (laws.events_see_all_work, timed("wall clock"), "failed", ""),
+    (laws.events_see_all_work, profiled(), "left out", ""),
+    (laws.events_see_all_work, timed("perf_counter", CPU), "left out", ""),
+    (laws.other_stream_noticed, timed("cuda events"), "failed", ""),
+    (laws.other_stream_noticed, timed("wall clock"), "ok", ""),
+    (laws.other_stream_noticed, profiled(), "left out", ""),
+    (laws.other_stream_noticed, timed("perf_counter", CPU), "left out", ""),
+    (laws.ran_on("cuda:0"), profiled(), "ok", ""),
+    (laws.ran_on("cuda:1"), profiled(), "failed", ""),
+    (laws.ran_on("cuda:0"), profiled(timeline=Timeline(span_s=1.0, busy_s=0.0, idle_s=1.0, compute_s=0.0)), "failed", ""),
+    (laws.sampled_gpu_works, sampled_gpu(gpu_utilization=0.97), "ok", "97 %"),
+    (laws.sampled_gpu_works, sampled_gpu(gpu_utilization=0.0, process_memory_bytes=1 << 30), "failed", "0 %"),
+    (laws.sampled_gpu_works, sampled_gpu(process_memory_bytes=1 << 30), "ok", "1.00 GiB"),  # a slice has no utilization
+    (laws.sampled_gpu_works, sampled_gpu(process_memory_bytes=0), "failed", "0"),
+    (laws.sampled_gpu_works, sampled_gpu(), "left out", "neither"),
+    (laws.sampled_gpu_works, sampled_gpu("cuda:1", gpu_utilization=0.97), "failed", "not sampled"),
+    (laws.sampled_slice, sampled_gpu(memory_total_bytes=10 << 30), "ok", ""),
+    (laws.sampled_slice, sampled_gpu(memory_total_bytes=80 << 30), "failed", ""),
+    (laws.sampled_slice, sampled_gpu(), "left out", ""),
+]
 
 
-def test_tf32_products_have_the_roof_of_the_tensor_cores():
-    def law(precision, engine, *ceilings, device=GPU):
-        rows = (product(9, precision, engine), product(9, "tf32", "matrix"))
-        return laws.judged_by_tensor_cores.check("x", profiled(device, operators=rows, ceilings=ceilings))
-
-    assert law("tf32", "matrix", TF32).outcome == "ok"
-    assert law("fp32", "vector", TF32).outcome == "failed"
-    assert law("fp32", "vector", TF32).found == "fp32 vector, tf32 matrix"
-    assert law("fp32", "vector").found == "this device has no TF32"  # a V100
-    assert law("tf32", "matrix", TF32, device=CPU).outcome == "left out"
-
-
-@pytest.mark.parametrize(("finite", "outcome"), [(True, "ok"), (False, "failed"), (None, "left out")])
-def test_a_loss_is_a_number(finite, outcome):
-    assert laws.loss_is_finite.check("x", profiled(facts={"loss_finite": finite})).outcome == outcome
-
-
-def test_a_gradient_scaler_is_seen_by_its_operator():
-    name = "aten::_amp_foreach_non_finite_check_and_unscale_"
-    seen = Coverage(modelled_time_fraction=1.0, unmodelled=(Unmodelled(name=name, calls=1, time_s=1.0, reason="x"),))
-    assert laws.scaler_at_work.check("x", profiled(operators=(product(0, None, name=name),))).outcome == "ok"
-    assert laws.scaler_at_work.check("x", profiled(coverage=seen)).outcome == "ok"
-    assert laws.scaler_at_work.check("x", profiled()).outcome == "failed"
-    assert laws.scaler_at_work.check("x", profiled(CPU)).outcome == "left out"
-
-
-@pytest.mark.parametrize(
-    ("idle_s", "causes", "limit", "outcome"),
-    [
-        (5.0, {"host_bound_s": 4.0, "data_loading_s": 1.0}, "host", "ok"),
-        (5.0, {"host_bound_s": 4.0}, "host", "failed"),  # a fifth of it has no cause
-        (5.0, {"host_bound_s": 5.0}, None, "failed"),
-        (4.0, {"host_bound_s": 4.0}, None, "ok"),  # kernels take most of the step
-        (1.0, {"host_bound_s": 1.0}, None, "left out"),
-    ],
-)
-def test_idle_time_has_a_cause(idle_s, causes, limit, outcome):
-    timeline = Timeline(span_s=10.0, busy_s=10.0 - idle_s, idle_s=idle_s, compute_s=10.0 - idle_s)
-    found = profiled(timeline=timeline, idle_breakdown=causes, limited_by=limit)
-    assert laws.idle_time_named.check("x", found).outcome == outcome
-
-
-def test_compiled_code_ran_and_its_time_is_known():
-    assert laws.compiled_by_inductor.check("x", profiled(compiled=True, facts={"compile_s": 20.0})).outcome == "ok"
-    assert laws.compiled_by_inductor.check("x", profiled(compiled=False, facts={"compile_s": 20.0})).outcome == "failed"
-    assert laws.compiled_by_inductor.check("x", profiled(compiled=True)).outcome == "failed"
-
-
-@pytest.mark.parametrize(("launches", "outcome"), [(2, "ok"), (1, "failed"), (3, "failed"), (0, "failed")])
-def test_a_captured_step_is_one_launch(launches, outcome):
-    calls = [traces.launch(10 * i, 1, i) | {"name": "cudaGraphLaunch"} for i in range(launches)]
-    kernels = [traces.kernel("gemm", 10 * i + 2, 3, i) for i in range(launches)]
-    # a kernel launched by itself, and an operator of that name, are no launches of a graph
-    trace = traces.trace(*calls, *kernels, traces.launch(90, 1, 99), traces.op("cudaGraphLaunch", 95, 1))
-    check = laws.one_graph_launch.check("x", profiled(trace=trace, basis=Basis(steps=2)))
-    assert (check.outcome, check.found) == (outcome, f"{launches} in 2 steps")
-    assert laws.one_graph_launch.check("x", profiled()).outcome == "left out"
-
-
-def test_kernels_of_both_streams_are_seen():
-    two = traces.trace(traces.kernel("gemm", 0, 3, 1), traces.kernel("gemm", 1, 3, 2, stream=13))
-    one = traces.trace(traces.kernel("gemm", 0, 3, 1), traces.kernel("gemm", 4, 3, 2))
-    assert laws.in_several_streams.check("x", profiled(trace=two)).found == "streams 7, 13"
-    assert laws.in_several_streams.check("x", profiled(trace=one)).outcome == "failed"
-    assert laws.in_several_streams.check("x", profiled(CPU, trace=one)).outcome == "left out"
-
-
-@pytest.mark.parametrize(("clock", "one", "several"), [("cuda events", "ok", "failed"), ("wall clock", "failed", "ok")])
-def test_the_clock_of_the_steps_tells_whether_events_saw_all_work(clock, one, several):
-    found = profiled(facts={"steps": StepTimes(timed_ns=(500, 500), clock=clock)})
-    assert laws.events_see_all_work.check("x", found).outcome == one
-    assert laws.other_stream_noticed.check("x", found).outcome == several
-    for nothing in (profiled(), profiled(CPU, facts={"steps": StepTimes(timed_ns=(500,))})):
-        assert laws.events_see_all_work.check("x", nothing).outcome == "left out"
-        assert laws.other_stream_noticed.check("x", nothing).outcome == "left out"
-
-
-def test_a_script_runs_on_the_gpu_that_it_chose():
-    assert laws.ran_on("cuda:0").check("x", profiled()).outcome == "ok"
-    assert laws.ran_on("cuda:1").check("x", profiled()).outcome == "failed"
-    idle = Timeline(span_s=1.0, busy_s=0.0, idle_s=1.0, compute_s=0.0)
-    assert laws.ran_on("cuda:0").check("x", profiled(timeline=idle)).outcome == "failed"
-
-
-@pytest.mark.parametrize(
-    ("device", "outcome", "words"),
-    [
-        (used(gpu_utilization=0.97), "ok", "97 %"),
-        (used(gpu_utilization=0.0, process_memory_bytes=1 << 30), "failed", "0 %"),
-        (used(process_memory_bytes=1 << 30), "ok", "1.00 GiB"),  # a slice has no utilization
-        (used(process_memory_bytes=0), "failed", "0"),
-        (used(), "left out", "neither"),
-        (used("cuda:1", gpu_utilization=0.97), "failed", "not sampled"),
-    ],
-)
-def test_the_gpu_that_was_sampled_did_the_work(device, outcome, words):
-    check = laws.sampled_gpu_works.check("x", profiled(usage=usage(device)))
+@pytest.mark.parametrize(("law", "found", "outcome", "words"), WORKLOADS, ids=[f"{row[0].text}-{row[2]}" for row in WORKLOADS])
+def test_laws_of_single_workloads(law, found, outcome, words):
+    check = law.check("x", found)
     assert check.outcome == outcome
     assert words in check.found
 
 
-@pytest.mark.parametrize(("total", "outcome"), [(10 << 30, "ok"), (80 << 30, "failed"), (None, "left out")])
-def test_readings_are_those_of_the_slice(total, outcome):
-    device = used() if total is None else used(memory_total_bytes=total)
-    assert laws.sampled_slice.check("x", profiled(usage=usage(device))).outcome == outcome
+WORKS, HOST = used(gpu_utilization=0.9), used("host", process_rss_bytes=1)
 
 
-@pytest.mark.parametrize(
-    ("code", "ending", "devices", "outcomes"),
-    [
-        (0, 0, (used(gpu_utilization=0.9), used("host", process_rss_bytes=1)), ("ok", "ok", "ok")),
-        (1, 1, (used(gpu_utilization=0.9), used("host", process_rss_bytes=1)), ("failed", "ok", "ok")),
-        (1, 0, (used(gpu_utilization=0.9), used("host", process_rss_bytes=1)), ("failed", "ok", "ok")),
-        (0, None, (used(gpu_utilization=0.9), used("host", process_rss_bytes=1)), ("failed", "ok", "ok")),
-        (0, 0, (used("host", process_rss_bytes=1),), ("ok", "failed", "ok")),
-        # the busiest of two
-        (0, 0, (used(gpu_utilization=0.0), used("cuda:1", gpu_utilization=0.9), used("host")), ("ok", "ok", "failed")),
-    ],
-)
+@pytest.mark.parametrize(("code", "ending", "devices", "outcomes"), [
+    (0, 0, (WORKS, HOST), ("ok", "ok", "ok")),
+    (1, 1, (WORKS, HOST), ("failed", "ok", "ok")),
+    (1, 0, (WORKS, HOST), ("failed", "ok", "ok")),
+    (0, None, (WORKS, HOST), ("failed", "ok", "ok")),
+    (0, 0, (HOST,), ("ok", "failed", "ok")),
+    # the busiest of two
+    (0, 0, (used(gpu_utilization=0.0), used("cuda:1", gpu_utilization=0.9), used("host")), ("ok", "ok", "failed")),
+])  # fmt: skip
 def test_a_monitored_program(code, ending, devices, outcomes):
     ended = None if ending is None else Ending(exit_code=ending, wall_s=1.0, user_cpu_s=1.0, system_cpu_s=0.0)
     found = MonitorAnalysis(created="", program="x", period_s=0.1, environment=ENVIRONMENT, ending=ended, usage=usage(*devices))

@@ -1,7 +1,5 @@
 """The networks part: what needs no GPU, with the libraries that compute on the host."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 
@@ -85,16 +83,13 @@ def test_what_cannot_be_done_here_is_left_out_with_a_reason(tmp_path):
     assert "needs an NVIDIA GPU" in found.left_out[0].reason
 
 
-@pytest.mark.parametrize(
-    ("ratio", "rate", "difference", "kernels", "expected"),
-    [
-        (0.5, 71_759, 0.01, {"launches": 13}, {}),
-        (0.49, 900_000, 0.0, {"launches": 13}, {"speed >= 0.5 x torch, data resident": "failed"}),
-        (1.5, 71_758, 0.0, {"launches": 13}, {"more than 71,758 samples/s": "failed"}),
-        (1.5, 900_000, 0.02, {"launches": 14}, {"losses within 0.01 of torch's": "failed", "13 kernels per step": "failed"}),
-        (1.5, 900_000, 0.0, {"left_out": "the profiler saw no kernels"}, {"13 kernels per step": "left out"}),
-    ],
-)
+@pytest.mark.parametrize(("ratio", "rate", "difference", "kernels", "expected"), [
+    (0.5, 71_759, 0.01, {"launches": 13}, {}),
+    (0.49, 900_000, 0.0, {"launches": 13}, {"speed >= 0.5 x torch, data resident": "failed"}),
+    (1.5, 71_758, 0.0, {"launches": 13}, {"more than 71,758 samples/s": "failed"}),
+    (1.5, 900_000, 0.02, {"launches": 14}, {"losses within 0.01 of torch's": "failed", "13 kernels per step": "failed"}),
+    (1.5, 900_000, 0.0, {"left_out": "the profiler saw no kernels"}, {"13 kernels per step": "left out"}),
+])  # fmt: skip
 def test_targets_of_the_networks(ratio, rate, difference, kernels, expected):
     training = {
         "ratio": ratio, "ratio_least": ratio, "ratio_most": ratio, "samples_per_s": {"numba-cuda": rate, "torch-cuda": 1.0},

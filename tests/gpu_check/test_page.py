@@ -1,12 +1,7 @@
 """The page of a GPU check, from a record as an H200 might leave it."""
 
-from __future__ import annotations
-
-import io
-
 import msgspec
 import pytest
-from rich.console import Console
 
 from rooflines.device_specs.compare import References, compare
 from rooflines.device_specs.records import Ceiling, Ceilings, Conditions, Source
@@ -14,8 +9,9 @@ from rooflines.gpu_check.page import page
 from rooflines.gpu_check.records import Check, Device, Findings, GpuCheck, LeftOut, Part, Target
 from rooflines.pipeline.ceilings import sheet_of
 from rooflines.profiler.records import Environment
-from rooflines.reports.render import html, terminal
+from rooflines.reports.render import html
 from rooflines.serial import to_plain
+from tests.printing import in_terminal
 
 H200 = Environment(rooflines="0.1", device="cuda:0", device_name="NVIDIA H200", device_units=132, device_memory_bytes=150_000_000_000,
                    driver="570.124.06", torch="2.14.1+cu130")  # fmt: skip
@@ -54,17 +50,14 @@ def record():
 
 
 def printed(record):
-    console = Console(file=io.StringIO(), width=140, color_system=None)
-    terminal.print_page(page(record), console)
-    return console.file.getvalue()
+    return in_terminal(page(record), 140, color_system=None)
 
 
-def test_the_verdict_counts_checks_and_names_parts_that_did_not_complete(record):
+def test_verdict_and_terminal(record):
+    # The verdict counts checks and names parts that did not complete.
     assert page(record).verdict == "GPU check failed: 1 of 2 checks failed; part not completed: energy. 1 check left out."
     assert record.failed
-
-
-def test_the_terminal_shows_failures_parts_targets_ceilings_and_omissions(record):
+    # The terminal shows failures parts targets ceilings and omissions.
     shown = printed(record)
     for words in ("NVIDIA H200", "driver 570.124.06", "1.310 by aten::relu_ layer1", "stopped after 35 s", "not reached", "791 TFLOP/s",
                   "989 TFLOP/s", "80 %", "31.0 ms", "99.1 %", "ncu is not installed", "Targets: set for the H200 SXM5"):  # fmt: skip
@@ -72,13 +65,12 @@ def test_the_terminal_shows_failures_parts_targets_ceilings_and_omissions(record
     assert "goal 800 TFLOP/s" not in shown  # checks that passed are on the page only
 
 
-def test_the_page_has_every_check(record):
+def test_the_page_has_every_check_and_no_section_without_figures(record):
+    # The page has every check.
     shown = html.render(page(record))
     for words in ("goal 800 TFLOP/s", "too short", "1.310 by aten::relu_ layer1", "690"):
         assert words in shown, words
-
-
-def test_sections_without_figures_are_not_there(record):
+    # Sections without figures are not there.
     only = msgspec.structs.replace(record, parts=record.parts[-1:])
     assert [section.name for section in page(only).sections] == ["parts", "left_out"]
     assert not only.failed

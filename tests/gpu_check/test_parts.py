@@ -1,7 +1,5 @@
 """The parts of the GPU check: their order, their share of the time, and the result of one that fails or hangs."""
 
-from __future__ import annotations
-
 import re
 import time
 from importlib import import_module
@@ -31,18 +29,24 @@ def part(tmp_path, monkeypatch):
     return run
 
 
-def test_order_and_time_of_a_whole_check():
+def test_order_and_time_of_the_parts():
+    # Order and time of a whole check.
     assert [one.name for one in PARTS] == ["ceilings", "profiles", "energy", "networks", "counters", "tests"]
     assert sum(one.share_s for one in PARTS) + EVIDENCE_S <= TOTAL_S == 600
     for one in PARTS:
         module, _, name = one.function.partition(":")
         assert callable(getattr(import_module(module), name))
-
-
-def test_the_documentation_has_the_parts_and_their_time():
+    # The documentation has the parts and their time.
     text = (Path(__file__).parents[2] / "docs" / "gpu-check.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \|.*\| (\d+) s \|$", text, re.MULTILINE)
     assert [(name, float(share_s)) for name, share_s in rows] == [(one.name, one.share_s) for one in PARTS]
+    # Parts are chosen by name and run in their order.
+    assert chosen(None) == PARTS
+    assert [one.name for one in chosen("tests, ceilings")] == ["ceilings", "tests"]
+    with pytest.raises(UsageError, match="unknown part 'test' of the GPU check"):
+        chosen("tests,test")
+    with pytest.raises(UsageError, match="no part of the GPU check was named"):
+        chosen(",")
 
 
 def test_a_part_may_use_what_others_left_over_but_nothing_of_those_that_follow():
@@ -57,15 +61,6 @@ def test_a_part_may_use_what_others_left_over_but_nothing_of_those_that_follow()
     for index in range(3):
         elapsed += limit_s(plans, index, elapsed)
     assert elapsed == most
-
-
-def test_parts_are_chosen_by_name_and_run_in_their_order():
-    assert chosen(None) == PARTS
-    assert [one.name for one in chosen("tests, ceilings")] == ["ceilings", "tests"]
-    with pytest.raises(UsageError, match="unknown part 'test' of the GPU check"):
-        chosen("tests,test")
-    with pytest.raises(UsageError, match="no part of the GPU check was named"):
-        chosen(",")
 
 
 def test_a_part_that_works_is_recorded(part, tmp_path):
@@ -85,6 +80,7 @@ def test_a_part_that_fails_keeps_what_it_measured_and_says_why(part, tmp_path):
     assert part("dies").reason == "its process ended (exit code 3)"
 
 
+@pytest.mark.slow
 def test_a_part_that_hangs_is_stopped_with_all_of_its_processes(part, tmp_path):
     begun = time.monotonic()
     found = part("hangs", 10.0)
@@ -110,33 +106,24 @@ def test_the_outcome_of_a_part():
     assert outcome() == ("left out", "it measured nothing")
 
 
-# --- the device --------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "units", "driver_hz", "expected"),
-    [
-        ("NVIDIA H100 80GB HBM3", 132, 1.98e9, 1.98e9),
-        ("NVIDIA H100 80GB HBM3", 132, 1.7e9, 1.7e9),  # an administrator's limit
-        ("NVIDIA GeForce RTX 4090", 128, 3.105e9, 2.52e9),  # its driver names a clock that it does not reach under load
-        ("NVIDIA H100 80GB HBM3", 132, None, 1.98e9),
-        ("a GPU without a sheet", 7, 2e9, 2e9),
-        ("a GPU without a sheet", 7, None, None),
-    ],
-)
+@pytest.mark.parametrize(("name", "units", "driver_hz", "expected"), [
+    ("NVIDIA H100 80GB HBM3", 132, 1.98e9, 1.98e9),
+    ("NVIDIA H100 80GB HBM3", 132, 1.7e9, 1.7e9),  # an administrator's limit
+    ("NVIDIA GeForce RTX 4090", 128, 3.105e9, 2.52e9),  # its driver names a clock that it does not reach under load
+    ("NVIDIA H100 80GB HBM3", 132, None, 1.98e9),
+    ("a GPU without a sheet", 7, 2e9, 2e9),
+    ("a GPU without a sheet", 7, None, None),
+])  # fmt: skip
 def test_the_clock_that_a_device_should_hold(name, units, driver_hz, expected):
     gpu = Device(environment=Environment(rooflines="0", device="cuda:0", device_name=name, device_units=units))
     assert check.full_clock_hz(gpu, driver_hz) == expected
 
 
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        (JobError("this torch is built without CUDA."), "this torch is built without CUDA."),
-        (JobError("its process ended (killed by signal 11): x"), r"the process that asks torch ended \(killed by signal 11\): x"),
-        (JobError("its process was stopped after 120 s"), "the process that asks torch was stopped after 120 s"),
-    ],
-)
+@pytest.mark.parametrize(("error", "message"), [
+    (JobError("this torch is built without CUDA."), "this torch is built without CUDA."),
+    (JobError("its process ended (killed by signal 11): x"), r"the process that asks torch ended \(killed by signal 11\): x"),
+    (JobError("its process was stopped after 120 s"), "the process that asks torch was stopped after 120 s"),
+])  # fmt: skip
 def test_a_device_that_cannot_be_used_has_a_reason(monkeypatch, error, message):
     def run_job(job, progress):
         assert job.limit_s == 120

@@ -1,7 +1,5 @@
 """What leaves this machine: no host, user, home directory, address, serial number or secret; and everything else as it was."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path
@@ -43,29 +41,12 @@ def redaction():
     return Redaction.here(ENVIRONMENT)
 
 
-@pytest.mark.parametrize(
-    "secret",
-    [
-        "falcon-7.example.org",
-        "wendeline",
-        "/srv/people/wendeline",
-        "0123456789abcdef",
-        "hf_abcdefghijklmnopqrst",
-        "ghp_abcdefghij0123456789",
-        "github_pat_11ABCDEFG0123456789",
-        "AKIAIOSFODNN7EXAMPLE",
-        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc",
-        "sk-proj-abcdefgh12345678",
-        "10.11.12.13",
-        "fe80::42:acff:fe11:2",
-        "2001:db8::1",
-        "02:42:ac:11:00:02",
-        "someone@example.com",
-        "GPU-2f1c9a34-aaaa-bbbb-cccc-0123456789ab",
-        "/home/bertram",
-        "/Users/bertram",
-    ],
-)
+@pytest.mark.parametrize("secret", [
+    "falcon-7.example.org", "wendeline", "/srv/people/wendeline", "0123456789abcdef", "hf_abcdefghijklmnopqrst",
+    "ghp_abcdefghij0123456789", "github_pat_11ABCDEFG0123456789", "AKIAIOSFODNN7EXAMPLE",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc", "sk-proj-abcdefgh12345678", "10.11.12.13", "fe80::42:acff:fe11:2", "2001:db8::1",
+    "02:42:ac:11:00:02", "someone@example.com", "GPU-2f1c9a34-aaaa-bbbb-cccc-0123456789ab", "/home/bertram", "/Users/bertram",
+])  # fmt: skip
 @pytest.mark.parametrize("around", ["{}", "at {}: done", "see {}/file.py, line 3", '{{"name": "{}"}}', "<b>{}</b>", "addr={}"])
 def test_names_addresses_and_tokens_are_removed(redaction, secret, around):
     text = around.format(secret)
@@ -75,35 +56,18 @@ def test_names_addresses_and_tokens_are_removed(redaction, secret, around):
         json.loads(redaction.json(text))
 
 
-def test_a_name_in_other_letters_and_the_first_part_of_a_host(redaction):
+def test_names_and_secrets_in_any_spelling_are_removed(redaction):
+    # A name in other letters and the first part of a host.
     shown = Redaction(["falcon-7.example.org", "falcon-7"], ["wendeline"], [], []).text(
         "FALCON-7 Falcon-7.Example.Org Wendeline's run_wendeline"
     )
     assert shown == "(host) (host) (user)'s run_(user)"
     assert redaction.text("falconry wendelines") == "falconry wendelines"
-
-
-def test_a_secret_of_the_environment_is_removed_as_json_spells_it(redaction):
+    # A secret of the environment is removed as json spells it.
     text = json.dumps({"said": f"login with {ENVIRONMENT['HF_TOKEN']} failed"})
     assert json.loads(redaction.json(text)) == {"said": "login with (a secret) failed"}
     assert redaction.text("12 steps") == "12 steps"  # SESSION_COUNT is too short to be a secret
-
-
-@pytest.mark.parametrize(
-    ("address", "expected"),
-    [
-        ("https://anna:pa55word@host.invalid/simple?token=abc", "https://host.invalid/simple?(removed)"),
-        ("git+https://pa55word@host.invalid/x.git", "git+https://host.invalid/x.git"),
-        ("--password=pa55word --steps 3", "--password=(removed) --steps 3"),
-        ("API_KEY: pa55word", "API_KEY: (removed)"),
-        ("Authorization: Bearer pa55word", "Authorization: Bearer (a token)"),
-    ],
-)
-def test_addresses_keep_their_place_and_lose_their_secrets(redaction, address, expected):
-    assert redaction.text(address) == expected
-
-
-def test_fields_of_json_by_their_name(redaction):
+    # Fields of json by their name.
     facts = {
         "host": "other",
         "environment": {"hostname": 'b"c', "api_key": "x", "device_name": "NVIDIA H200"},
@@ -115,21 +79,36 @@ def test_fields_of_json_by_their_name(redaction):
     }  # fmt: skip
 
 
-def test_nvidia_smi_keeps_the_figures_and_loses_the_board(redaction):
+@pytest.mark.parametrize(("address", "expected"), [
+    ("https://anna:pa55word@host.invalid/simple?token=abc", "https://host.invalid/simple?(removed)"),
+    ("git+https://pa55word@host.invalid/x.git", "git+https://host.invalid/x.git"),
+    ("--password=pa55word --steps 3", "--password=(removed) --steps 3"),
+    ("API_KEY: pa55word", "API_KEY: (removed)"),
+    ("Authorization: Bearer pa55word", "Authorization: Bearer (a token)"),
+])  # fmt: skip
+def test_addresses_keep_their_place_and_lose_their_secrets(redaction, address, expected):
+    assert redaction.text(address) == expected
+
+
+def test_what_is_no_secret_stays(redaction):
+    # Nvidia smi keeps the figures and loses the board.
     shown = redaction.text(SMI)
     for secret in ("1654923001234", "2f1c9a34", "0x1234567890abcdef", "7788", "anna"):
         assert secret not in shown
     for kept in ("570.124.06", "00000000:1B:00.0", "NVIDIA H200", "1980 MHz", "Minor Number                          : 2", "3 MiB"):
         assert kept in shown
     assert len(shown.splitlines()) == len(SMI.splitlines())
-
-
-def test_versions_times_and_kernel_names_stay(redaction):
+    # Versions times and kernel names stay.
     text = (
         "nvidia-cublas-cu12==12.4.5.8\nnumba-cuda>=0.30.0.1\ndriver 570.124.06\n12:34:56 2026-11-23T18:00:00+00:00\n"
         "at::native::(anonymous namespace)::f(c10::Half)::{lambda()#1}::operator()\n0x1B:00.0 abcd:ef\n4096x8192x16384\n"
     )
     assert redaction.text(text) == text
+    # The common names of containers are no secret.
+    assert (
+        Redaction(["localhost"], ["root"], ["/worker", "/"], [""]).text("/worker/x: root at localhost")
+        == "/worker/x: root at localhost"
+    )
 
 
 @pytest.mark.parametrize(
@@ -138,10 +117,3 @@ def test_versions_times_and_kernel_names_stay(redaction):
 def test_recorded_traces_stay_as_they_are(redaction, name):
     text = gzip.decompress((TRACES / f"{name}.json.gz").read_bytes()).decode()
     assert redaction.json(text) == text
-
-
-def test_the_common_names_of_containers_are_no_secret():
-    assert (
-        Redaction(["localhost"], ["root"], ["/worker", "/"], [""]).text("/worker/x: root at localhost")
-        == "/worker/x: root at localhost"
-    )

@@ -1,7 +1,5 @@
 """The tests part: what is recorded of a run of pytest, also of one that is stopped, and of a package without tests."""
 
-from __future__ import annotations
-
 import pytest
 
 from rooflines.gpu_check import tests as part
@@ -33,30 +31,16 @@ def run(recorder, *arguments, limit_s=120.0):
     return findings.figures["results"], check.outcome, check.found
 
 
-def test_results_are_counted(recorder):
-    results, outcome, words = run(recorder, "-k", "one or two or skipped")
-    assert results == {"passed": 2, "skipped": 1}
-    assert (outcome, words) == ("ok", "2 passed, 1 skipped")
-
-
-def test_a_failure_fails(recorder):
-    results, outcome, words = run(recorder, "-k", "one or bad")
-    assert results == {"passed": 1, "failed": 1}
-    assert (outcome, words) == ("failed", "1 failed, 1 passed, exit code 1")
-
-
-def test_tests_that_hang_leave_the_results_so_far(recorder):
-    results, outcome, words = run(recorder, "-k", "one or slow", limit_s=6)
-    assert results == {"passed": 1}
-    assert (outcome, words) == ("failed", "1 passed, stopped after 6 s in test_cases.py::test_slow")
-
-
-def test_tests_that_were_all_skipped_are_not_ok(recorder):
-    assert run(recorder, "-k", "skipped")[1:] == ("left out", "none ran: 1 skipped")
-
-
-def test_no_tests_are_not_ok(recorder):
-    assert run(recorder, "-k", "nothing")[1:] == ("left out", "none ran: exit code 5")
+@pytest.mark.parametrize(("names", "results", "outcome", "words"), [
+    ("one or two or skipped", {"passed": 2, "skipped": 1}, "ok", "2 passed, 1 skipped"),
+    ("one or bad", {"passed": 1, "failed": 1}, "failed", "1 failed, 1 passed, exit code 1"),
+    # tests that hang leave the results so far
+    ("one or slow", {"passed": 1}, "failed", "1 passed, stopped after 6 s in test_cases.py::test_slow"),
+    ("skipped", {"skipped": 1}, "left out", "none ran: 1 skipped"),
+    ("nothing", {}, "left out", "none ran: exit code 5"),
+])  # fmt: skip
+def test_results_are_counted(recorder, names, results, outcome, words):
+    assert run(recorder, "-k", names, limit_s=6 if "slow" in names else 120) == (results, outcome, words)
 
 
 def test_only_files_with_such_tests_are_collected(recorder, monkeypatch):

@@ -1,7 +1,5 @@
 """Programs of plain torch run in the process of the tests, which has loaded torch already."""
 
-from __future__ import annotations
-
 import pytest
 
 import rooflines
@@ -17,6 +15,14 @@ def mlp(outputs=2):
 
 def loss(model, size=4):
     return model(torch.randn(size, 8)).square().mean()
+
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+def update(optimizer, value):
+    optimizer.zero_grad()
+    value.backward()
+    optimizer.step()
 """
 
 

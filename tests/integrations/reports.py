@@ -1,7 +1,5 @@
 """Profiling a program, and what holds for every report."""
 
-from __future__ import annotations
-
 import textwrap
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Accelerate: a prepared loop that accumulates gradients."""
 
-from __future__ import annotations
-
 from tests.integrations.reports import calls, check_report, profile
 
 SOURCE = """

@@ -1,7 +1,5 @@
 """Programs that compile their model, their optimizer or their whole step."""
 
-from __future__ import annotations
-
 import textwrap
 
 import pytest

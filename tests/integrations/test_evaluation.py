@@ -1,7 +1,5 @@
 """Evaluation between training steps belongs to no step, and inference has steps of its own."""
 
-from __future__ import annotations
-
 import textwrap
 
 import pytest
@@ -13,13 +11,11 @@ TRAINING_STEP = {"aten::addmm": FORWARD, "aten::mm": BACKWARD}
 
 EVALUATES = """
 model = mlp()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+optimizer = sgd(model)
 
 def train():
     model.train()
-    optimizer.zero_grad()
-    loss(model).backward()
-    optimizer.step()
+    update(optimizer, loss(model))
 
 @torch.no_grad()
 def test(calls):
@@ -29,15 +25,11 @@ def test(calls):
 """
 
 
-@pytest.mark.parametrize(
-    "loop",
-    [
-        "for i in range(100):\n    train()\n    if i % 10 == 9: test(7)",
-        "for i in range(100):\n    train()\n    test(1)",
-        "for i in range(100):\n    if i % 25 == 0: test(200)\n    train()",
-    ],
-    ids=["every ten steps", "after each step", "before the first step"],
-)
+@pytest.mark.parametrize("loop", [
+    "for i in range(100):\n    train()\n    if i % 10 == 9: test(7)",
+    "for i in range(100):\n    train()\n    test(1)",
+    "for i in range(100):\n    if i % 25 == 0: test(200)\n    train()",
+], ids=["every ten steps", "after each step", "before the first step"])  # fmt: skip
 def test_evaluation_is_no_part_of_a_step(profile_here, loop):
     run = profile_here(EVALUATES + loop)
     analysis = check_report(run, 100)

@@ -1,7 +1,5 @@
 """PyTorch Lightning: its trainer as a program, and our callback."""
 
-from __future__ import annotations
-
 import textwrap
 
 import pytest

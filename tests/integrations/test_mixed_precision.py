@@ -1,7 +1,5 @@
 """A loop as trainers of detectors write it: autocast, a gradient scaler, warm-up of the learning rate, accumulation, an average."""
 
-from __future__ import annotations
-
 import textwrap
 
 from tests.integrations.reports import calls, check_report

@@ -1,7 +1,5 @@
 """``rooflines.record`` where there is no script: an interactive interpreter, a notebook's thread, a block that marks no step."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

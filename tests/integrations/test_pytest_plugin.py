@@ -1,7 +1,5 @@
 """The pytest plugin, in a pytest of its own."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -59,7 +57,7 @@ def test_without_the_option_each_step_runs_once(folder):
 
 
 def test_with_the_option_each_test_has_a_report(folder):
-    out = pytest_of_its_own(folder, "--rooflines", "-n", "2", "--rooflines-dir", "on")
+    out = pytest_of_its_own(folder, "--rooflines", "-n", "1", "--rooflines-dir", "on")
     assert "4 passed" in out
     printed = [line for line in out.splitlines() if line.startswith("on/")]
     assert printed == [

@@ -1,7 +1,5 @@
 """timm's training loop, from the package's own parts."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.integrations.reports import calls, check_report, profile

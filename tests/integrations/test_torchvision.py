@@ -1,7 +1,5 @@
 """A training loop written as torchvision's reference for classification."""
 
-from __future__ import annotations
-
 from tests.integrations.reports import calls, check_report, profile
 
 SOURCE = """

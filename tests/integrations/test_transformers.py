@@ -1,7 +1,5 @@
 """The trainer of Hugging Face Transformers as a program, and our callback."""
 
-from __future__ import annotations
-
 import textwrap
 
 import pytest

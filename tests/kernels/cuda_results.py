@@ -3,8 +3,6 @@
 Run as a module it prints a JSON object: the name of each case and "ok" or what went wrong.
 """
 
-from __future__ import annotations
-
 import json
 import traceback
 

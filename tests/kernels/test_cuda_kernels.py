@@ -1,7 +1,5 @@
 """The Numba CUDA kernels: their results in Numba's CUDA simulator and on a GPU, their counts, and what the compiler made of them."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import json
@@ -50,11 +48,10 @@ def test_kernel_on_the_gpu(case):
     assert outcome(CASES[case]) == "ok"
 
 
-def test_stream_bytes():
+def test_bytes_and_arrays_of_streams():
+    # Stream bytes.
     assert [cuda_stream.moved_bytes(access, 48) for access in ("read", "write", "copy", "triad")] == [48, 48, 96, 144]
-
-
-def test_stream_arrays_are_far_larger_than_the_cache_and_leave_room():
+    # Stream arrays are far larger than the cache and leave room.
     gib = 1 << 30
     assert cuda_stream.array_bytes(140 * gib, 60 << 20) == 64 * (60 << 20)  # an H200
     assert cuda_stream.array_bytes(24 * gib, 4 << 20) == gib
@@ -62,26 +59,28 @@ def test_stream_arrays_are_far_larger_than_the_cache_and_leave_room():
     assert 3 * cuda_stream.array_bytes(2 * gib, 60 << 20) <= 2 * gib * 3 / 8
     assert cuda_stream.array_bytes(999, None) == 1 << 20
     assert cuda_stream.array_bytes(8 * 1_999_999_9, 1) % 16 == 0
+    # Working sets keep to what is resident and to small caches.
+    assert {blocks for blocks, _ in cuda_stream.working_sets(50 << 20, 132, 3)} == {132, 264}
+    assert {blocks for blocks, _ in cuda_stream.working_sets(50 << 20, 132, 0)} == {132}
+    # half of 256 KiB is 8 steps of 256 threads and 4 vectors
+    assert cuda_stream.working_sets(256 << 10, 40, 8) == ((8, 8 * 4 * 256),)
 
 
-def test_grid_of_a_pattern():
+def test_patterns_and_working_sets():
+    # Grid of a pattern.
     vectors = 4 * 256 * 10_000
     assert [cuda_stream.blocks_of(cuda_stream.Pattern(256, 4, fills), 100, vectors) for fills in (1, 16, 0)] == [100, 1600, 10_000]
     assert cuda_stream.blocks_of(cuda_stream.Pattern(1024, 8, 0), 100, vectors) == 10_000 / 8
     # never more blocks than there is work for
     assert cuda_stream.blocks_of(cuda_stream.Pattern(256, 4, 16), 100, 4 * 256 * 50) == 50
     assert cuda_stream.blocks_of(cuda_stream.Pattern(256, 4, 0), 100, 4 * 256 * 50 + 1) == 51
-
-
-def test_patterns_differ_and_cover_what_a_ceiling_may_depend_on():
+    # Patterns differ and cover what a ceiling may depend on.
     every = cuda_stream.PATTERNS + cuda_stream.MORE_PATTERNS
     assert len(set(every)) == len(every)
     assert {one.threads for one in every} == {256, 512, 1024}
     assert {one.unroll for one in every} == {4, 8}
     assert {one.fills for one in cuda_stream.PATTERNS} == {0, 1, 16}
-
-
-def test_sums_of_a_read_stay_in_any_cache():
+    # Sums of a read stay in any cache.
     assert [cuda_stream.sums_of(threads) for threads in (1, 2, 3, 256, 1 << 18, 1 << 30)] == [1, 2, 4, 256, 1 << 18, 1 << 18]
 
 
@@ -113,19 +112,11 @@ def test_every_thread_of_an_l2_read_has_whole_unrolled_steps(device, committed):
         assert 16 * vectors <= l2_bytes // 2
 
 
-def test_working_sets_keep_to_what_is_resident_and_to_small_caches():
-    assert {blocks for blocks, _ in cuda_stream.working_sets(50 << 20, 132, 3)} == {132, 264}
-    assert {blocks for blocks, _ in cuda_stream.working_sets(50 << 20, 132, 0)} == {132}
-    # half of 256 KiB is 8 steps of 256 threads and 4 vectors
-    assert cuda_stream.working_sets(256 << 10, 40, 8) == ((8, 8 * 4 * 256),)
-
-
-def test_shared_bytes():
+def test_flops_and_shared_memory():
+    # Shared bytes.
     assert cuda_shared.read_bytes(3, 5) == 3 * 256 * 5 * 8 * 16
     assert cuda_shared.VECTORS * 16 <= 48 << 10
-
-
-def test_fma_flops():
+    # Fma flops.
     assert cuda_fma.flops(1, 1) == 2 * 8 * 48
     assert cuda_fma.flops(1024, 100, lanes=2) == 2 * 2 * 8 * 48 * 1024 * 100
 
@@ -156,23 +147,20 @@ def test_resident_blocks_without_a_driver_are_cautious(threads, most, blocks):
     assert blocks == 1 or blocks * threads * cuda_vectors.MOST_REGISTERS <= cuda_vectors.REGISTERS
 
 
-@pytest.mark.parametrize(
-    ("capability", "threads", "registers", "shared", "blocks", "occupancy"),
-    [
-        # CUDA C++ Best Practices Guide, "Calculating Occupancy": 75 % and 63 %, on a multiprocessor with the limits of 8.0
-        ((8, 0), 128, 37, 0, 12, 0.75),
-        ((8, 0), 320, 37, 0, 4, 0.625),
-        ((8, 0), 256, 32, 0, 8, 1.0),  # the same guide: at most 32 registers for all 2048 threads
-        ((7, 5), 256, 64, 0, 4, 1.0),  # 1024 threads at most, so 64 registers
-        ((8, 6), 64, 16, 0, 16, 32 / 48),  # sixteen blocks at most
-        ((8, 9), 64, 16, 0, 24, 1.0),
-        ((9, 0), 32, 16, 0, 32, 0.5),
-        # 227 KiB a block at most, 1 KiB of 228 being the system's
-        ((9, 0), 256, 32, 227 << 10, 1, 0.125),
-        ((9, 0), 256, 32, 32 << 10, 6, 0.75),
-        ((7, 5), 1024, 66, 32 << 10, 0, 0.0),
-    ],
-)
+@pytest.mark.parametrize(("capability", "threads", "registers", "shared", "blocks", "occupancy"), [
+    # CUDA C++ Best Practices Guide, "Calculating Occupancy": 75 % and 63 %, on a multiprocessor with the limits of 8.0
+    ((8, 0), 128, 37, 0, 12, 0.75),
+    ((8, 0), 320, 37, 0, 4, 0.625),
+    ((8, 0), 256, 32, 0, 8, 1.0),  # the same guide: at most 32 registers for all 2048 threads
+    ((7, 5), 256, 64, 0, 4, 1.0),  # 1024 threads at most, so 64 registers
+    ((8, 6), 64, 16, 0, 16, 32 / 48),  # sixteen blocks at most
+    ((8, 9), 64, 16, 0, 24, 1.0),
+    ((9, 0), 32, 16, 0, 32, 0.5),
+    # 227 KiB a block at most, 1 KiB of 228 being the system's
+    ((9, 0), 256, 32, 227 << 10, 1, 0.125),
+    ((9, 0), 256, 32, 32 << 10, 6, 0.75),
+    ((7, 5), 1024, 66, 32 << 10, 0, 0.0),
+])  # fmt: skip
 def test_occupancy(capability, threads, registers, shared, blocks, occupancy):
     assert cuda_kernels.resident_blocks(capability, threads, registers, shared) == blocks
     assert cuda_kernels.occupancy(capability, blocks, threads) == occupancy
@@ -212,18 +200,15 @@ GOOD = {"kernel": "k", "capability": "9.0", "registers": 32, "spilled_bytes": 0,
         "count": 4, "of": 40}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"spilled_bytes": 8}, "8 bytes spilled"),
-        ({"local_accesses": 2}, "2 accesses to local memory"),
-        ({"launches": [{"threads": 1024, "blocks": 0, "occupancy": 0.0, "in_flight_bytes": 0}]}, "does not start"),
-        ({"registers": 40}, "need more than 65536 registers"),
-        ({"launches": [{"threads": 256, "blocks": 8, "occupancy": 1.0}]}, "no loop of 16-byte loads"),
-        ({"count": 0}, "no loop of LDG.E.128"),
-        ({"share": 0.9, "instruction": "FFMA"}, "90.0% of the peak"),
-    ],
-)
+@pytest.mark.parametrize(("change", "words"), [
+    ({"spilled_bytes": 8}, "8 bytes spilled"),
+    ({"local_accesses": 2}, "2 accesses to local memory"),
+    ({"launches": [{"threads": 1024, "blocks": 0, "occupancy": 0.0, "in_flight_bytes": 0}]}, "does not start"),
+    ({"registers": 40}, "need more than 65536 registers"),
+    ({"launches": [{"threads": 256, "blocks": 8, "occupancy": 1.0}]}, "no loop of 16-byte loads"),
+    ({"count": 0}, "no loop of LDG.E.128"),
+    ({"share": 0.9, "instruction": "FFMA"}, "90.0% of the peak"),
+])  # fmt: skip
 def test_faults_of_a_row(change, words):
     assert cuda_kernels.faults(GOOD) == []
     assert words in " ".join(cuda_kernels.faults(GOOD | change))
@@ -236,24 +221,21 @@ def committed():
     return {(row["kernel"], row["capability"]): row for row in found["rows"]}
 
 
-def test_committed_table_is_whole_and_lawful(committed):
+def test_the_committed_table_is_lawful_and_on_the_page(committed):
+    # Committed table is whole and lawful.
     names = [kernel.name for kernel in cuda_kernels.kernels()]
     assert len(set(names)) == len(names)
     assert set(committed) == {(name, "{}.{}".format(*one)) for name in names for one in cuda_kernels.LIMITS}
     assert [fault for row in committed.values() for fault in cuda_kernels.faults(row)] == []
     ours = [row["registers"] for row in committed.values() if not row["kernel"].startswith("network")]
     assert max(ours) <= cuda_vectors.MOST_REGISTERS
-
-
-def test_loads_in_flight_suffice_for_the_memory_of_every_device(committed):
+    # Loads in flight suffice for the memory of every device.
     found = list(cuda_kernels.model(list(committed.values())))
     assert len(found) == len(cuda_kernels.DEVICES)
     # Little's law for an H200: 4.8 TB/s for 1 us are 4.8 MB, by 132 multiprocessors
     assert next(need for name, _, need, _ in found if name.startswith("H200")) == pytest.approx(4.8e6 / 132)
     assert [name for name, _, need, have in found if have < need] == []
-
-
-def test_page_is_made_from_the_table():
+    # Page is made from the table.
     result = json.loads((cuda_kernels.RESULTS / "cuda_kernels.json").read_text())
     assert (cuda_kernels.RESULTS / "cuda_kernels.md").read_text(encoding="utf-8") == cuda_kernels.markdown(result)
 
@@ -270,19 +252,16 @@ def check_compiled(name, capability, committed):
         assert row == committed[name, "{}.{}".format(*capability)]
 
 
-@pytest.mark.parametrize(
-    ("name", "capability"),
-    [
-        ("copy, 4 vectors", (9, 0)),
-        ("triad, 8 vectors", (8, 6)),
-        ("L2 read", (9, 0)),
-        ("shared memory read", (7, 5)),
-        ("FMA fp32", (9, 0)),
-        ("FMA fp64", (12, 0)),
-        ("FMA fp16", (8, 0)),
-        ("network: dense1", (10, 0)),
-    ],
-)
+@pytest.mark.parametrize(("name", "capability"), [
+    ("copy, 4 vectors", (9, 0)),
+    ("triad, 8 vectors", (8, 6)),
+    ("L2 read", (9, 0)),
+    ("shared memory read", (7, 5)),
+    ("FMA fp32", (9, 0)),
+    ("FMA fp64", (12, 0)),
+    ("FMA fp16", (8, 0)),
+    ("network: dense1", (10, 0)),
+])  # fmt: skip
 def test_compiled_kernel(name, capability, committed):
     check_compiled(name, capability, committed)
 

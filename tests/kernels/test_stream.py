@@ -1,7 +1,5 @@
 """The memory kernels move what they claim to move, every pass of it, in the instructions they are named after."""
 
-from __future__ import annotations
-
 import functools
 import mmap
 import operator
@@ -67,16 +65,15 @@ def test_read_folds_every_element_every_pass():
     assert stream.read(values, 0) == 0
 
 
-def test_read_sees_every_element():
+def test_read_sees_every_element_and_wraps_around_at_64_bits():
+    # Read sees every element.
     values = words()
     before = stream.read(values, 1)
     for number in range(LENGTH):
         values[number] ^= 1
         assert stream.read(values, 1) != before
         values[number] ^= 1
-
-
-def test_read_wraps_around_at_64_bits():
+    # Read wraps around at 64 bits.
     values = stream.aligned(LENGTH).view(np.int64)
     values[:] = 0
     values[0] = np.iinfo(np.int64).max
@@ -152,10 +149,7 @@ def test_read_is_loads_of_the_full_width_folded_and_little_else():
 
 
 @NEEDS_X86
-@pytest.mark.parametrize(
-    ("name", "loads", "stores"),
-    [("write", 0, 1), ("update", 1, 1), ("copy", 1, 1), ("triad", 2, 1)],
-)
+@pytest.mark.parametrize(("name", "loads", "stores"), [("write", 0, 1), ("update", 1, 1), ("copy", 1, 1), ("triad", 2, 1)])
 @pytest.mark.parametrize("past_caches", [False, True])
 def test_loads_and_stores_are_of_the_full_width(name, loads, stores, past_caches):
     if past_caches and name == "update":

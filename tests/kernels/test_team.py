@@ -1,7 +1,5 @@
 """Threads that start together, each with its own job."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time
@@ -13,14 +11,13 @@ from hypothesis import strategies as st
 from rooflines.kernels.micro.team import Team, bind, cpu_list, nodes, places
 
 
-def test_each_thread_runs_one_job():
+def test_each_thread_runs_its_job():
+    # Each thread runs one job.
     names = []
     with Team(3) as team:
         team.run([lambda: names.append(threading.current_thread().name)] * 3)
     assert len(set(names)) == 3
-
-
-def test_thread_i_always_gets_job_i():
+    # Thread i always gets job i.
     # memory belongs to the thread that touched it first
     with Team(3) as team:
         runs = []
@@ -35,22 +32,15 @@ def test_thread_i_always_gets_job_i():
     assert all(run == runs[0] for run in runs)
 
 
-def test_time_spans_the_slowest_and_sleep_is_not_processor_time():
+def test_times_shares_and_failures_of_a_team():
+    # Times and shares of a team.
+    # Time spans the slowest and sleep is not processor time.
     with Team(2) as team:
         timing = team.run([lambda: None, lambda: time.sleep(0.05)])
     assert timing.seconds >= 0.05
     assert timing.busy < 0.5
 
-
-def test_a_job_that_fails_is_reported():
-    def fail():
-        raise RuntimeError("no")
-
-    with Team(2) as team, pytest.raises(RuntimeError, match="no"):
-        team.run([fail, lambda: None])
-
-
-def test_the_share_of_the_cores_is_that_of_the_thread_that_had_least():
+    # The share of the cores is that of the thread that had least.
     def work():
         end = time.thread_time() + 0.02
         while time.thread_time() < end:
@@ -59,20 +49,23 @@ def test_the_share_of_the_cores_is_that_of_the_thread_that_had_least():
     with Team(2) as team:
         assert team.run([work, lambda: time.sleep(0.1)]).busy < 0.5
 
+    # Jobs that fail or are too few.
+    # A job that fails is reported.
+    def fail():
+        raise RuntimeError("no")
 
-def test_wrong_number_of_jobs():
+    with Team(2) as team, pytest.raises(RuntimeError, match="no"):
+        team.run([fail, lambda: None])
+    # Wrong number of jobs.
     with Team(2) as team, pytest.raises(ValueError, match="1 jobs for 2 threads"):
         team.run([lambda: None])
 
-
-# --- where the threads are put
 
 TWO_SOCKETS = ((0, 1, 4, 5), (2, 3, 6, 7))
 
 
 @pytest.mark.parametrize(
-    ("text", "numbers"),
-    [("0-2,8\n", (0, 1, 2, 8)), ("5", (5,)), ("", ()), ("\n", ()), ("0-1,4-5", (0, 1, 4, 5)), ("none", ())],
+    ("text", "numbers"), [("0-2,8\n", (0, 1, 2, 8)), ("5", (5,)), ("", ()), ("\n", ()), ("0-1,4-5", (0, 1, 4, 5)), ("none", ())]
 )
 def test_lists_of_cpus(text, numbers):
     assert cpu_list(text) == numbers
@@ -80,29 +73,27 @@ def test_lists_of_cpus(text, numbers):
 
 def sysfs(root, lists):
     for number, text in lists.items():
-        (root / f"node{number}").mkdir()
+        (root / f"node{number}").mkdir(parents=True)
         (root / f"node{number}" / "cpulist").write_text(text)
     return root
 
 
-def test_nodes_hold_only_usable_cpus(tmp_path):
+def test_nodes_hold_only_usable_cpus_and_without_nodes_all_are_one(tmp_path):
+    # Nodes hold only usable cpus.
     # node 10 comes after node 2, node 3 has memory only
     root = sysfs(tmp_path, {0: "0-3", 2: "4-7", 10: "8-11", 3: ""})
     assert nodes((1, 2, 4, 9), root) == ((1, 2), (4,), (9,))
     assert nodes((4, 5), root) == ((4, 5),)
-
-
-def test_without_nodes_all_cpus_are_one(tmp_path):
+    # Without nodes all cpus are one.
     assert nodes((0, 1), tmp_path / "missing") == ((0, 1),)
     # a list that leaves a CPU out is not believed
-    assert nodes((0, 9), sysfs(tmp_path, {0: "0-3"})) == ((0, 9),)
+    assert nodes((0, 9), sysfs(tmp_path / "other", {0: "0-3"})) == ((0, 9),)
 
 
-def test_one_thread_per_cpu_is_bound_to_it():
+def test_threads_are_bound_to_cpus_and_nodes():
+    # One thread per cpu is bound to it.
     assert places(8, TWO_SOCKETS) == tuple(frozenset({cpu}) for cpu in (0, 1, 4, 5, 2, 3, 6, 7))
-
-
-def test_fewer_threads_are_bound_to_a_node_by_turns():
+    # Fewer threads are bound to a node by turns.
     first, second = (frozenset(node) for node in TWO_SOCKETS)
     assert places(3, TWO_SOCKETS) == (first, second, first)
 

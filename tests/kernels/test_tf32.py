@@ -1,7 +1,5 @@
 """The TF32 switches: what is set is read back, the older ones can be read, and all are put back exactly. They exist without a GPU."""
 
-from __future__ import annotations
-
 import itertools
 import subprocess
 import sys
@@ -16,11 +14,7 @@ from rooflines.kernels.tf32 import tf32, tf32_state
 
 read, write = torch._C._get_fp32_precision_getter, torch._C._set_fp32_precision_setter
 KEYS = [("generic", "all"), *((backend, one) for backend in ("cuda", "mkldnn") for one in ("all", "matmul", "conv", "rnn"))]
-OLDER = {
-    "matmul": torch.get_float32_matmul_precision,
-    "cuda": lambda: cuda.matmul.allow_tf32,
-    "cudnn": lambda: cudnn.allow_tf32,
-}
+OLDER = {"matmul": torch.get_float32_matmul_precision, "cuda": lambda: cuda.matmul.allow_tf32, "cudnn": lambda: cudnn.allow_tf32}
 
 
 def everything(value):

@@ -1,7 +1,5 @@
 """The kernels that are torch operators: their results, their counts, and the flags they put back."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -11,14 +9,13 @@ CPU = torch.device("cpu")
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
 
 
-def test_matmul_counts():
+def test_products_count_and_name_what_they_accumulate_in():
+    # Matmul counts.
     assert matmul.flops((3, 4, 5)) == 2 * 3 * 4 * 5
     assert matmul.footprint_bytes((3, 4, 5), "bf16") == 2 * (3 * 5 + 5 * 4 + 3 * 4)
     assert matmul.footprint_bytes((3, 4, 5), "fp8") == (3 * 5 + 5 * 4) + 2 * 3 * 4  # bf16 out
     assert matmul.footprint_bytes((3, 4, 5), "int8") == (3 * 5 + 5 * 4) + 4 * 3 * 4  # int32 out
-
-
-def test_matmul_names_what_it_accumulates_in():
+    # Matmul names what it accumulates in.
     assert {precision: matmul.accumulate(precision) for precision in matmul.DTYPES} == {
         "fp64": "fp64", "fp32": "fp32", "tf32": "fp32", "bf16": "fp32", "fp16": "fp32", "fp8": "fp32", "int8": "int32",
     }  # fmt: skip
@@ -74,7 +71,8 @@ def test_matmul_multiplies(precision):
     assert torch.equal(result.clone(), multiply())
 
 
-def test_transfers_move_what_they_count():
+def test_transfers_move_what_they_count_and_reads_the_same_memory():
+    # Transfers move what they count.
     operands = transfer.operands(4096, CPU)
     results = {"read": None, "write": 1, "copy": 1, "triad": 1 + 3 * 2}
     for (access, result), arrays in zip(results.items(), (1, 1, 2, 3), strict=True):
@@ -83,16 +81,12 @@ def test_transfers_move_what_they_count():
         found = call()
         assert size == arrays * 4096
         assert operands[2].eq(result).all() if result else found.item() == 1024
-
-
-def test_repeated_read_reads_the_same_memory():
+    # Repeated read reads the same memory.
     source = torch.ones(1000)
     call, size = transfer.repeated_read(source, 4)
     assert size == 4 * 4000
     assert call().tolist() == [1000.0] * 4
-
-
-def test_timed_calls():
+    # Timed calls.
     calls = []
     timing = clock.timed(CPU, lambda: calls.append(1), 7)
     assert len(calls) == 7
@@ -162,14 +156,13 @@ def test_products_on_the_gpu_are_right(precision):
     assert small.square().mean().item() == pytest.approx(square, rel=0.05)
 
 
-def test_the_fastest_part_of_a_run_is_long_enough_to_be_timed():
+def test_parts_of_a_run_are_long_enough():
+    # The fastest part of a run is long enough to be timed.
     # groups of two calls take 0.09 ms on average, so a part of 0.2 ms has three: 0.25 ms, or 0.3 ms without the faster one
     ends = [0.0, 1e-4, 2e-4, 2.5e-4, 3.5e-4, 4.5e-4]
     assert clock.fastest_pace(ends, [2] * 5) == pytest.approx(2.5e-4 / 6)
     # a single long call is its own part, and a run that is shorter than a part is one part
     assert clock.fastest_pace([0.0, 0.004, 0.007], [1, 1]) == pytest.approx(0.003)
     assert clock.fastest_pace([0.0, 1e-5, 3e-5], [4, 2]) == pytest.approx(3e-5 / 6)
-
-
-def test_a_cpu_is_timed_as_a_whole():
+    # A cpu is timed as a whole.
     assert clock.timed_in_parts(CPU, lambda: None, 10).peak_s is None

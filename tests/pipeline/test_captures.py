@@ -1,16 +1,16 @@
 """Graph replays with the traces of their capture: files, folders and the layout of servers, on pairs that servers recorded."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 import rooflines
 from rooflines.errors import DataError, TraceError, UsageError
+from rooflines.pipeline.options import ProfileOptions
 from rooflines.pipeline.reading import find_captures
 from rooflines.reports.document import Table
 from rooflines.reports.views import run as view
@@ -33,7 +33,8 @@ def launches(events):
     return sorted((event for event in events if "kernel" in event["args"]), key=lambda event: event["ts"])
 
 
-def test_each_replayed_kernel_has_the_operator_and_module_of_its_capture():
+def test_operators_modules_and_times_of_a_replay():
+    # Each replayed kernel has the operator and module of its capture.
     analysis = rooflines.analyze(SGLANG, capture=SGLANG_CAPTURE)
     coverage = analysis.coverage
     assert coverage.graph_matched_time_s == coverage.graph_launch_time_s == pytest.approx(587.085e-6)
@@ -46,18 +47,14 @@ def test_each_replayed_kernel_has_the_operator_and_module_of_its_capture():
         assert sorted((row.matrix_flops, row.calls) for row in inside) == sorted((2 * 32 * size, 1) for size in weights)
     assert len(products) == len(layers) * len(weights)
     assert {module.path: module.calls for module in analysis.modules}["Qwen3Model_0.Qwen3DecoderLayer_1"] == 1
-
-
-def test_the_times_of_a_replay_are_those_of_its_kernels():
+    # The times of a replay are those of its kernels.
     events = json.loads(gzip.decompress(SGLANG.read_bytes()))["traceEvents"]
     kernels = [event["dur"] for event in events if event["cat"] == "kernel"]
     analysis = rooflines.analyze(SGLANG, capture=SGLANG_CAPTURE)
     divided = [row.time_s for row in (*analysis.operators, *analysis.coverage.unmodelled)]
     assert sum(divided) * 1e6 == pytest.approx(sum(kernels))
     assert sum(kernel.calls for row in (*analysis.operators, *analysis.coverage.unmodelled) for kernel in row.kernels) == len(kernels)
-
-
-def test_without_its_capture_a_graph_is_one_row():
+    # Without its capture a graph is one row.
     (graph,) = rooflines.analyze(SGLANG).coverage.unmodelled
     assert (graph.name, graph.calls, sum(kernel.calls for kernel in graph.kernels)) == ("HIP graph 1", 1, 32)
 
@@ -223,3 +220,16 @@ def test_a_capture_does_not_apply_to_several_ranks_and_must_exist(tmp_path):
         rooflines.report([SGLANG, VLLM], capture=SGLANG_CAPTURE)
     with pytest.raises(TraceError, match="capture trace not found"):
         rooflines.analyze(SGLANG, capture=tmp_path / "none.json")
+
+
+# --- options
+
+
+def test_a_run_stores_the_options_that_are_not_their_defaults():
+    assert ProfileOptions().changed() == {}
+    given = ProfileOptions(
+        batch_size=8, compile=True, device=torch.device("cpu"), steps=3, output=Path("here"), formats=("json",), trace=False,
+        remeasure=True,
+    )  # fmt: skip
+    assert given.changed() == {"batch_size": 8, "compile": "on", "device": "cpu", "steps": 3}
+    assert ProfileOptions(**given.changed()).changed() == given.changed()

@@ -1,7 +1,5 @@
 """A user's own operators, as docs/counting.md shows them: its examples run, and profiling them finds their rows."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -55,13 +53,12 @@ def test_a_custom_operator_has_its_row(custom, profiled):
     assert analysis.coverage.unmodelled == ()
 
 
-def test_a_custom_operator_is_counted(custom):
+def test_a_custom_operator_is_counted_once(custom):
+    # A custom operator is counted.
     counted = rooflines.count(custom["damp"], torch.ones(1000), 0.5)
     assert (counted.flops, counted.bytes, counted.coverage) == (1000, 8000, 1.0)
     assert "rooflines.count(damp, torch.ones(1000), 0.5).flops  # 1000" in CUSTOM
-
-
-def test_a_second_formula_for_an_operator_is_refused(custom):
+    # A second formula for an operator is refused.
     with pytest.raises(ValueError, match="operator 'mylib::damp' is registered twice"):
         rooflines.formula("mylib::damp", category="other")(custom["damp_work"])
 
@@ -90,8 +87,6 @@ def test_declared_work_is_counted_and_what_it_calls_is_part_of_it():
     assert (counted.flops, counted.bytes) == (5 + 1000, 7 + 3 * 4000)
     assert sorted(counted.to_dataframe()["name"]) == ["aten::mul", "mine"]
 
-
-# --- formulas of files and packages ------------------------------------------------------------------------------------------------
 
 EXTENDING = (Path(__file__).parents[2] / "docs" / "extending.md").read_text(encoding="utf-8").partition("## A formula\n")[2]
 FILES = dict(re.findall(r"```\w+\n# (\S+)\n(.*?)```", EXTENDING.partition("\n## ")[0], re.DOTALL))
@@ -152,14 +147,11 @@ def test_an_installed_package_of_formulas_is_used(counted, tmp_path):
     assert (answer["flops"], answer["bytes"], answer["coverage"]) == (1000, 8000, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (None, "no such file: 'some.py'."),
-        ("1 / 0", "'some.py' cannot be loaded: ZeroDivisionError: division by zero."),
-        (FILES["mylib_formulas.py"] * 2, "operator 'mylib::damp' is registered twice"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    (None, "no such file: 'some.py'."),
+    ("1 / 0", "'some.py' cannot be loaded: ZeroDivisionError: division by zero."),
+    (FILES["mylib_formulas.py"] * 2, "operator 'mylib::damp' is registered twice"),
+])  # fmt: skip
 def test_a_file_that_cannot_be_used_is_named(counted, tmp_path, text, message):
     if text is not None:
         (tmp_path / "some.py").write_text(text)

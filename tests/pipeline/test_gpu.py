@@ -1,7 +1,5 @@
 """What only a GPU shows; run by ``make gpu-check``. Laws, not times."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Every time and every share of a report refers to the same step, in every format: no two numbers disagree."""
 
-from __future__ import annotations
-
 import html
 import io
 import re
@@ -116,7 +114,10 @@ def inference_run(folder, options, inference):
     return inference, analyze(inference)
 
 
-@pytest.fixture(scope="module", params=[inference_run, training, step_function, with_timed_steps, trace_alone, disturbed])
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in (step_function, trace_alone)]
+
+
+@pytest.fixture(scope="module", params=[inference_run, training, with_timed_steps, disturbed, *SLOW])
 def reported(request, folder, options, inference):
     run, analysis = request.param(folder, options, inference)
     output = folder / f"reports-{request.param.__name__}"

@@ -1,7 +1,5 @@
 """The result of a variant compared with that of fp32, and the cause of a loss that is not finite."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

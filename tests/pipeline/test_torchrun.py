@@ -1,7 +1,5 @@
 """Several ranks of one job, started by torchrun: each records its own run, all end with the same step, one report reads them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -93,6 +91,7 @@ OWN_LOOP = """
 """
 
 
+@pytest.mark.slow
 def test_one_rank_prints_where_its_report_is(tmp_path):
     (tmp_path / "loop.py").write_text(textwrap.dedent(OWN_LOOP))
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "loop.py", str(write_ceilings(tmp_path))]

@@ -1,7 +1,5 @@
 """Training to accuracy: what is learned, what a restart gives, what a failure says."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
@@ -10,9 +8,10 @@ import torch
 from rooflines.errors import DataError, Interrupted, OutputError, UsageError
 from rooflines.pipeline import train
 from rooflines.pipeline.training import load_training
+from rooflines.profiler.training.loop import read_checkpoint, write_checkpoint
 from rooflines.profiler.training.options import TrainOptions
 from rooflines.reports.views.training import page
-from tests.commands import call
+from tests.commands import call, mounted
 
 NETWORKS = """
 import torch
@@ -223,3 +222,16 @@ def test_the_command_prints_the_page_and_fails_with_the_training(networks, tmp_p
     failed = call(capsys, monkeypatch, "train", f"{networks}:overflowing", *common, "--precision", "fp16", "-o", "failed")
     assert failed.code == 1
     assert "the loss is NaN at step" in failed.err
+
+
+# --- checkpoints
+
+
+def test_a_full_disk_keeps_the_checkpoint_before(tmp_path):
+    with mounted("-t", "tmpfs", "-o", "size=64k", "tmpfs", tmp_path):
+        path = tmp_path / "seed-0.pt"
+        write_checkpoint(path, {"epoch": 1})
+        with pytest.raises(OutputError, match=r"cannot write the checkpoint .*No space left on device"):
+            write_checkpoint(path, {"weights": torch.zeros(100_000)})
+        assert read_checkpoint(path) == {"epoch": 1}
+        assert list(tmp_path.iterdir()) == [path]

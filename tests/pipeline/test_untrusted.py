@@ -1,20 +1,19 @@
 """What strangers put into a trace, in every output: names cannot become code, and what is no name of an operator, module, kernel or
 device is in none of them."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io
 import json
-from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 from rooflines import pipeline
+from rooflines.reports.views import run as view
 from tests.commands import call
+from tests.printing import HtmlPage, curves, in_terminal, pdf_text
 from tests.traces import add, allocation, kernel, launch, mm, op, span
 
 NAMES = (
@@ -46,32 +45,6 @@ def _hostile() -> dict[str, Any]:
     return {"deviceProperties": [{"id": 0, "name": f"NVIDIA {NAMES[0]} {NAMES[10]}"}], "traceEvents": events}
 
 
-class _Page(HTMLParser):
-    """Elements and what text stands in them; script and style apart."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.scripts: list[str] = []
-        self.text: list[str] = []
-        self._inside = ""
-
-    def handle_starttag(self, tag, attrs):
-        self.elements.append((tag, dict(attrs)))
-        self._inside = tag
-        if tag == "script":
-            self.scripts.append("")
-
-    def handle_endtag(self, tag):
-        self._inside = ""
-
-    def handle_data(self, data):
-        if self._inside == "script":
-            self.scripts[-1] += data
-        else:
-            self.text.append(data)
-
-
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     """The reports of the hostile trace by format."""
@@ -83,48 +56,33 @@ def written(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def page(written):
-    found = _Page()
-    found.feed(written["html"].read_text(encoding="utf-8"))
-    return found
+    return HtmlPage(written["html"].read_text(encoding="utf-8"))
 
 
 def test_the_page_has_no_script_or_handler_but_its_own(page, tmp_path):
     plain = tmp_path / "plain.json"
     plain.write_text(json.dumps([mm(0, 5, 64, 64, 64), launch(1, 1, 1), kernel("gemm", 2, 9, 1)]))
-    ours = _Page()
-    ours.feed(pipeline.report(plain, ["html"], output=tmp_path / "plain")["html"].read_text(encoding="utf-8"))
+    ours = HtmlPage(pipeline.report(plain, ["html"], output=tmp_path / "plain")["html"].read_text(encoding="utf-8"))
     assert len(page.scripts) == len(ours.scripts)
-    more = {
-        "td",
-        "tr",
-        "details",
-        "summary",
-        "span",
-        "b",
-        "ol",
-        "circle",
-    }  # rows, recommendations and marks that the small trace has not
+    more = {"td", "tr", "details", "summary", "span", "b", "ol", "circle"}  # rows, advice and marks that the small trace has not
     assert {tag for tag, _ in page.elements} <= {tag for tag, _ in ours.elements} | more
     attributes = [(name, value or "") for _, attrs in page.elements for name, value in attrs.items()]
     assert not [name for name, _ in attributes if name.startswith("on")]
     assert not [value for name, value in attributes if name in ("href", "src", "action") and "script" in value]
 
 
-def test_the_page_shows_names_as_text(page):
-    text = " ".join(page.text)
+def test_names_are_text_and_data_is_json_on_the_page(page, written):
+    # The page shows names as text.
+    text = page.text
     for name in (NAMES[0], NAMES[2], NAMES[16]):
         assert name in text
-
-
-def test_the_data_in_the_page_is_json_and_cannot_end_its_element(page):
+    # The data in the page is json and cannot end its element.
     kinds = [attrs.get("type") for tag, attrs in page.elements if tag == "script"]
     data = page.scripts[kinds.index("application/json")]
     assert json.loads(data)
     assert "<script" not in data
     assert "</" not in data
-
-
-def test_no_control_or_direction_character_reaches_the_page(written):
+    # No control or direction character reaches the page.
     text = written["html"].read_text(encoding="utf-8")
     assert not {"\x00", "\x1b", "\x9b", "\x07", "\u202e"} & set(text)
 
@@ -132,9 +90,7 @@ def test_no_control_or_direction_character_reaches_the_page(written):
 def test_the_pdf_is_set(written):
     content = written["pdf"].read_bytes()
     assert content.startswith(b"%PDF")
-    pypdf = pytest.importorskip("pypdf")
-    text = "".join(one.extract_text() for one in pypdf.PdfReader(io.BytesIO(content)).pages)
-    assert "root:" not in text
+    assert "root:" not in pdf_text(written["pdf"])
     assert "/JavaScript" not in content.decode("latin-1")
     assert "/Launch" not in content.decode("latin-1")
 
@@ -153,10 +109,7 @@ def test_a_spreadsheet_runs_no_cell(written, name):
 
 
 def test_tensorboard_text_is_no_markup(written):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(written["tensorboard"].parent), size_guidance={"tensors": 0})
-    events.Reload()
+    events = curves(written["tensorboard"].parent, size_guidance={"tensors": 0})
     texts = [
         value.decode(errors="replace")
         for tag in events.Tags()["tensors"]
@@ -172,18 +125,11 @@ def test_tensorboard_text_is_no_markup(written):
 
 
 def test_the_terminal_gets_no_control_code(tmp_path):
-    from rich.console import Console
-
-    from rooflines.reports.render.terminal import print_page
-    from rooflines.reports.views import run as view
-
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(_hostile()))
     _, analysis = pipeline.analyze_trace(path)
     for width in (60, 160):
-        out = io.StringIO()
-        print_page(view.page(analysis), Console(file=out, width=width, force_terminal=False))
-        assert not {"\x1b", "\x9b", "\x07", "\x00", "\r", "\u202e"} & set(out.getvalue())
+        assert not {"\x1b", "\x9b", "\x07", "\x00", "\r", "\u202e"} & set(in_terminal(view.page(analysis), width))
 
 
 def test_the_analysis_is_json_with_the_names_as_they_are_but_for_control_characters(written):
@@ -231,25 +177,18 @@ def _with_secrets() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_what_the_metadata_hides_is_in_no_output(tmp_path, capsys):
-    from rich.console import Console
-
-    from rooflines.reports.render.terminal import print_page
-    from rooflines.reports.views import run as view
-
+def test_what_the_metadata_hides_is_in_no_output(tmp_path):
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(_with_secrets()))
     written = pipeline.report(path, output=tmp_path / "reports")
     _, analysis = pipeline.analyze_trace(path)
-    print_page(view.page(analysis), Console(width=160))
     assert {row.name for row in analysis.operators} == {"aten::mm", "aten::add"}
     token = SECRET.encode()
     files = [file for file in (tmp_path / "reports").rglob("*") if file.is_file()]
     assert len(files) >= len(written) >= 5
     assert not [file.name for file in files if token in file.read_bytes()]
-    assert SECRET not in capsys.readouterr().out
-    pypdf = pytest.importorskip("pypdf")
-    assert SECRET not in "".join(one.extract_text() for one in pypdf.PdfReader(written["pdf"]).pages)
+    assert SECRET not in in_terminal(view.page(analysis), 160)
+    assert SECRET not in pdf_text(written["pdf"])
 
 
 def test_a_refusal_does_not_quote_the_metadata(tmp_path):

@@ -1,22 +1,18 @@
 """The doctor: on this machine as it is, and what it says of machines that we can describe but do not have."""
 
-from __future__ import annotations
-
-import io
 import platform
 import sys
 
 import pynvml
 import pytest
 import torch
-from rich.console import Console
 
 from rooflines.device_specs import detect
 from rooflines.device_specs.history import History, Session, add_session
 from rooflines.profiler import doctor
 from rooflines.profiler.doctor import Check, Driver, examine, why_no_cuda
-from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views.doctor import page
+from tests.printing import in_terminal
 
 OLD_DRIVER = Driver(version="535.183.01", cuda=(12, 2), gpus={0: "NVIDIA A100"})
 NEW_DRIVER = Driver(version="580.65.06", cuda=(13, 0), gpus={0: "NVIDIA H200"})
@@ -25,10 +21,8 @@ NO_DRIVER = Driver(problem="NVML is not available (NVML Shared Library Not Found
 linux_only = pytest.mark.skipif(platform.system() != "Linux", reason="reads what the Linux kernel shows")
 
 
-def printed(checks, width=80):
-    output = io.StringIO()
-    print_page(page(checks), Console(file=output, width=width))
-    return output.getvalue()
+def printed(checks):
+    return in_terminal(page(checks))
 
 
 @pytest.fixture(autouse=True)
@@ -47,25 +41,18 @@ def checks():
     return {check.name: check for check in examine()}
 
 
-def test_every_answer_has_a_word_and_a_detail(checks):
+def test_every_answer_has_a_word_and_a_detail_in_a_table_of_80_columns(checks):
     assert {"Python", "PyTorch", "CPU", "Numba", "GPU driver", "CUDA", "Tracing", "Ceilings", "Cache", "Disk", "Memory"} <= set(checks)
-    for check in checks.values():
+    lines = printed(checks.values()).splitlines()
+    assert max(map(len, lines)) <= 80
+    for name, check in checks.items():
         assert check.status in ("ok", "limited", "missing")
         assert check.detail
         assert "check failed" not in check.detail
         assert check.status != "ok" or not check.fix
-
-
-def test_versions_are_those_installed(checks):
+        assert any(line.startswith(f"  {name} ") for line in lines)
     assert checks["Python"] == Check(name="Python", status="ok", detail=platform.python_version())
     assert checks["PyTorch"] == Check(name="PyTorch", status="ok", detail=torch.__version__)
-
-
-def test_the_table_fits_80_columns_and_names_everything(checks):
-    lines = printed(checks.values()).splitlines()
-    assert max(map(len, lines)) <= 80
-    for name in checks:
-        assert any(line.startswith(f"  {name} ") for line in lines)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
@@ -85,33 +72,26 @@ def test_a_machine_with_a_gpu_names_it(checks):
 # --- no machine makes it fail
 
 
-def test_a_broken_installation_is_an_answer(monkeypatch):
+@pytest.mark.parametrize(("error", "words"), [
+    (OSError("libcudart.so.12: cannot open\nsecond line"), "check failed: OSError: libcudart.so.12: cannot open"),
+    (RuntimeError(), "check failed: RuntimeError:"),
+])  # fmt: skip
+def test_a_broken_installation_is_an_answer(monkeypatch, error, words):
     def broken():
-        raise OSError("libcudart.so.12: cannot open shared object file\nsecond line")
+        raise error
 
     monkeypatch.setattr(doctor, "_QUESTIONS", (("CUDA", broken),))
-    detail = "check failed: OSError: libcudart.so.12: cannot open shared object file"
-    assert examine() == (Check(name="CUDA", status="limited", detail=detail),)
+    assert examine() == (Check(name="CUDA", status="limited", detail=words),)
 
 
-def test_an_error_without_words_is_an_answer(monkeypatch):
-    def wordless():
-        raise RuntimeError
-
-    monkeypatch.setattr(doctor, "_QUESTIONS", (("Tracing", wordless),))
-    (check,) = examine()
-    assert check.detail == "check failed: RuntimeError:"
-
-
-def test_a_missing_package_is_named_with_its_command(monkeypatch):
+def test_packages_that_are_missing(monkeypatch):
+    # A missing package is named with its command.
     monkeypatch.setitem(sys.modules, "torch", None)
     answers = {check.name: check for check in examine()}
     assert answers["PyTorch"].status == "missing"
     assert answers["PyTorch"].fix == "pip install torch"
     assert answers["Disk"].status in ("ok", "limited")
-
-
-def test_a_package_for_those_who_want_it():
+    # A package for those who want it.
     absent = doctor._optional("no_such_module_of_rooflines", "no-such", "pip install x", "nothing")
     assert absent == Check(status="missing", detail="needed for nothing", fix="pip install x")
     assert doctor._optional("pytest", "pytest", "", "tests") == Check(status="ok", detail=pytest.__version__)
@@ -120,53 +100,42 @@ def test_a_package_for_those_who_want_it():
 # --- NVIDIA: which reason, which command
 
 
-def test_no_driver_is_the_first_reason():
-    assert why_no_cuda(NO_DRIVER, "13.0", "anything") == Check(status="missing", detail="no NVIDIA driver")
-    assert why_no_cuda(NO_DRIVER, None, "").detail == "no NVIDIA driver, and torch is built without CUDA"
+OLDER = "driver 535.183.01 supports CUDA up to 12.2, torch is built for 13.0"
+HIDDEN = "CUDA_VISIBLE_DEVICES='' hides all devices"
 
 
-@pytest.mark.parametrize(("driver", "wheel"), [(OLD_DRIVER, "cu126"), (NEW_DRIVER, "cu130")])
-def test_torch_built_without_cuda_is_replaced_by_one_for_the_driver(driver, wheel):
-    check = why_no_cuda(driver, None, "")
-    assert check.detail == "torch is built without CUDA"
-    assert check.fix.endswith(f"/whl/{wheel}")
+@pytest.mark.parametrize(("driver", "built", "problem", "visible", "detail", "fix"), [
+    (NO_DRIVER, "13.0", "anything", None, "no NVIDIA driver", ""),
+    (NO_DRIVER, None, "", None, "no NVIDIA driver, and torch is built without CUDA", ""),
+    (OLD_DRIVER, None, "", None, "torch is built without CUDA", "/whl/cu126"),
+    (NEW_DRIVER, None, "", None, "torch is built without CUDA", "/whl/cu130"),
+    (OLD_DRIVER, "13.0", "", None, OLDER, "/whl/cu126"),
+    (OLD_DRIVER, "12.8", "CUDA unknown error", None, "CUDA unknown error", ""),  # a newer minor version is no reason
+    (NEW_DRIVER, "13.0", "", "", HIDDEN, "unset CUDA_VISIBLE_DEVICES"),
+])  # fmt: skip
+def test_the_first_reason_why_cuda_is_not_there(monkeypatch, driver, built, problem, visible, detail, fix):
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    check = why_no_cuda(driver, built, problem)
+    assert check.detail.startswith(detail)
+    assert check.fix.endswith(fix)
+    assert bool(check.fix) == bool(fix)
 
 
-def test_a_driver_older_than_torch_s_cuda_is_named_with_both_versions():
-    check = why_no_cuda(OLD_DRIVER, "13.0", "")
-    assert check.detail.startswith("driver 535.183.01 supports CUDA up to 12.2, torch is built for 13.0")
-    assert check.fix.endswith("/whl/cu126")
-
-
-def test_a_newer_minor_version_of_cuda_is_no_reason(monkeypatch):
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert why_no_cuda(OLD_DRIVER, "12.8", "CUDA unknown error").detail == "CUDA unknown error"
-
-
-def test_hidden_devices_are_named(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    check = why_no_cuda(NEW_DRIVER, "13.0", "")
-    assert (check.detail, check.fix) == ("CUDA_VISIBLE_DEVICES='' hides all devices", "unset CUDA_VISIBLE_DEVICES")
-
-
-@pytest.mark.parametrize(
-    ("driver", "built", "fix"),
-    [
-        (OLD_DRIVER, "12.6", "pip install 'rooflines[cuda12]'"),
-        (NEW_DRIVER, "12.6", "pip install 'rooflines[cuda12]'"),
-        (NEW_DRIVER, "13.0", "pip install 'rooflines[cuda13]'"),
-        (OLD_DRIVER, None, "pip install 'rooflines[cuda12]'"),
-        (OLD_DRIVER, "13.0", ""),  # its CUDA 12 would not go together with this torch, and this torch does not run
-    ],
-)
+@pytest.mark.parametrize(("driver", "built", "fix"), [
+    (OLD_DRIVER, "12.6", "pip install 'rooflines[cuda12]'"),
+    (NEW_DRIVER, "12.6", "pip install 'rooflines[cuda12]'"),
+    (NEW_DRIVER, "13.0", "pip install 'rooflines[cuda13]'"),
+    (OLD_DRIVER, None, "pip install 'rooflines[cuda12]'"),
+    (OLD_DRIVER, "13.0", ""),  # its CUDA 12 would not go together with this torch, and this torch does not run
+])  # fmt: skip
 def test_the_extra_is_that_of_torch_and_never_of_another_cuda(driver, built, fix):
     check = doctor._cuda_package("no_such_module_of_rooflines", driver, built)
     assert (check.status, check.fix) == ("missing", fix)
     assert ("after a torch that this driver runs" in check.detail) == (not fix)
-
-
-def test_without_a_driver_no_package_for_cuda_is_asked_for():
-    assert doctor._cuda_package("no_such_module_of_rooflines", NO_DRIVER, "13.0") is None
+    assert doctor._cuda_package("no_such_module_of_rooflines", NO_DRIVER, built) is None
 
 
 @pytest.mark.parametrize(("version", "status"), [("0.13.0", "limited"), ("0.29.0", "limited"), ("0.30.4", "ok"), ("1.0.0", "ok")])
@@ -181,7 +150,8 @@ def test_a_numba_cuda_without_its_compiler_is_limited(monkeypatch, version, stat
     monkeypatch.undo()
 
 
-def test_boards_on_the_bus_are_counted_without_a_driver(tmp_path):
+def test_boards_without_a_driver(tmp_path, monkeypatch):
+    # Boards on the bus are counted without a driver.
     for name, vendor, kind in (("a", "0x10de", "0x030200"), ("b", "0x10de", "0x040300"), ("c", "0x1002", "0x030000")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "vendor").write_text(vendor + "\n")
@@ -189,9 +159,7 @@ def test_boards_on_the_bus_are_counted_without_a_driver(tmp_path):
     (tmp_path / "d").mkdir()
     assert doctor.nvidia_boards(tmp_path) == 1
     assert doctor.nvidia_boards(tmp_path / "absent") == 0
-
-
-def test_a_board_without_a_driver_is_limited_and_no_board_is_missing(monkeypatch):
+    # A board without a driver is limited and no board is missing.
     monkeypatch.setattr(doctor, "_driver", lambda: NO_DRIVER)
     monkeypatch.setattr(doctor, "nvidia_boards", lambda: 2)
     assert doctor.gpu_driver().status == "limited"
@@ -205,24 +173,21 @@ TWO_GPUS = "driver 575.51.03\ngpu\nname NVIDIA H100\nmemory_used constant 1\ngpu
 SEE = ": see nvidia-smi and the kernel log"
 
 
-@pytest.mark.parametrize(
-    ("script", "status", "detail"),
-    [
-        (TWO_GPUS, "ok", "575.51.03, CUDA up to 12.4; NVIDIA H100, NVIDIA L4"),
-        (
-            TWO_GPUS.replace("name NVIDIA H100", "name NVIDIA H100\nlost 0"),
-            "limited",
-            f"575.51.03, CUDA up to 12.4; NVIDIA L4; GPU 0 does not answer (GPU is lost){SEE}",
-        ),
-        (
-            f"{TWO_GPUS}error nvmlDeviceGetHandleByIndex_v2 NO_PERMISSION\n",
-            "limited",
-            f"575.51.03, CUDA up to 12.4; NVIDIA H100; GPU 1 does not answer (Insufficient Permissions){SEE}",
-        ),
-        (f"{TWO_GPUS}slice MIG-1 3 20e9 5e9\n", "ok", "575.51.03, CUDA up to 12.4; NVIDIA H100, NVIDIA L4"),
-        ("driver 575.51.03\n", "ok", "575.51.03, CUDA up to 12.4; no GPU"),
-    ],
-)
+@pytest.mark.parametrize(("script", "status", "detail"), [
+    (TWO_GPUS, "ok", "575.51.03, CUDA up to 12.4; NVIDIA H100, NVIDIA L4"),
+    (
+        TWO_GPUS.replace("name NVIDIA H100", "name NVIDIA H100\nlost 0"),
+        "limited",
+        f"575.51.03, CUDA up to 12.4; NVIDIA L4; GPU 0 does not answer (GPU is lost){SEE}",
+    ),
+    (
+        f"{TWO_GPUS}error nvmlDeviceGetHandleByIndex_v2 NO_PERMISSION\n",
+        "limited",
+        f"575.51.03, CUDA up to 12.4; NVIDIA H100; GPU 1 does not answer (Insufficient Permissions){SEE}",
+    ),
+    (f"{TWO_GPUS}slice MIG-1 3 20e9 5e9\n", "ok", "575.51.03, CUDA up to 12.4; NVIDIA H100, NVIDIA L4"),
+    ("driver 575.51.03\n", "ok", "575.51.03, CUDA up to 12.4; no GPU"),
+])  # fmt: skip
 def test_gpus_are_named_as_the_driver_does_and_one_that_fails_hides_no_other(stand_in_here, script, status, detail):
     stand_in_here(script)
     assert doctor.gpu_driver() == Check(status=status, detail=detail)
@@ -279,20 +244,16 @@ def test_cpu_quota_of_a_container(tmp_path, text, cores):
     assert doctor.cpu_quota(tmp_path / "absent") is None
 
 
-def test_a_container_with_less_than_the_threads_is_limited(monkeypatch):
+def test_a_container_or_a_variable_that_takes_threads_away_is_named(monkeypatch):
     monkeypatch.setattr(doctor, "cpu_quota", lambda: 0.5)
     assert doctor.cpu().status == "limited"
     assert doctor.cpu().detail.endswith("limited to 0.5 cores by the container")
-
-
-def test_a_variable_that_takes_threads_away_is_named(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setattr("torch.get_num_threads", lambda: 1)
     monkeypatch.setattr(doctor, "cpu_quota", lambda: None)
     monkeypatch.setattr(detect, "physical_cores", lambda: 8)
     monkeypatch.setattr(detect, "usable_cpus", lambda: tuple(range(8)))
-    check = doctor.cpu()
-    assert (check.status, check.fix) == ("limited", "unset OMP_NUM_THREADS")
+    assert (doctor.cpu().status, doctor.cpu().fix) == ("limited", "unset OMP_NUM_THREADS")
 
 
 @linux_only
@@ -324,11 +285,8 @@ def test_the_cache_directory_may_be_chosen_and_is_not_created(tmp_path, monkeypa
     monkeypatch.setenv("ROOFLINES_CACHE_DIR", str(tmp_path / "deep" / "cache"))
     assert doctor.cache() == Check(status="ok", detail=str(tmp_path / "deep" / "cache"))
     assert not (tmp_path / "deep").exists()
-
-
-def test_a_cache_directory_that_is_a_file_is_limited(tmp_path, monkeypatch):
-    (tmp_path / "cache").write_text("")
-    monkeypatch.setenv("ROOFLINES_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ROOFLINES_CACHE_DIR", str(tmp_path / "file"))
     assert doctor.cache().status == "limited"
 
 
@@ -348,7 +306,8 @@ def test_ceilings_are_found_by_the_device_s_name(tmp_path, monkeypatch):
 # --- the report
 
 
-def test_a_fix_is_one_line_whole_and_named_once():
+def test_fixes_are_named_once():
+    # A fix is one line whole and named once.
     fix = "pip install torch --force-reinstall --index-url https://download.pytorch.org/whl/cu126 and more than eighty columns"
     checks = [
         Check(name="CuPy", status="missing", detail="[bold]no markup[/bold]", fix=fix),
@@ -359,9 +318,7 @@ def test_a_fix_is_one_line_whole_and_named_once():
     assert lines.count(f"  {fix}") == 1
     assert lines[lines.index(f"  {fix}") - 1] == "  CuPy, numba-cuda:"
     assert any("[bold]no markup[/bold]" in line for line in lines)
-
-
-def test_without_anything_to_fix_there_is_only_the_table():
+    # Without anything to fix there is only the table.
     text = printed([Check(name="Disk", status="ok", detail="1.00 GiB free")])
     assert text.splitlines()[-1].split() == ["Disk", "ok", "1.00", "GiB", "free"]
     assert "Fixes" not in text

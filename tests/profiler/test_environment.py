@@ -1,7 +1,5 @@
 """The facts of a run: each from where the system keeps it, absent where it does not."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess
@@ -42,7 +40,8 @@ def repository(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_cpu_environment_has_the_facts_of_this_machine_and_none_of_a_gpu():
+def test_facts_of_this_machine_and_a_device_that_does_not_exist():
+    # Cpu environment has the facts of this machine and none of a gpu.
     facts = collect_environment("cpu")
     assert facts.device == "cpu"
     assert facts.device_name == facts.cpu
@@ -56,27 +55,26 @@ def test_cpu_environment_has_the_facts_of_this_machine_and_none_of_a_gpu():
     assert facts.cpu_cores == psutil.cpu_count(logical=False)
     assert facts.os.startswith({"Darwin": "macOS"}.get(platform.system(), platform.system()))
     assert facts.driver is facts.cuda is facts.cudnn is facts.device_memory_bytes is None
+    # A device that does not exist is named.
+    with pytest.raises(DeviceError, match="'gpu' is not a device"):
+        collect_environment("gpu")
 
 
-def test_absent_facts_stay_absent_in_a_file():
+def test_facts_that_are_absent_or_of_the_moment():
+    # Absent facts stay absent in a file.
     facts = collect_environment("cpu")
     plain = to_plain(facts)
     assert "driver" not in plain
     assert from_plain(plain, Environment) == facts
-
-
-def test_threads_are_those_of_the_moment():
+    # Threads are those of the moment.
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
         assert collect_environment("cpu").threads == 1
     finally:
         torch.set_num_threads(before)
-
-
-def test_a_device_that_does_not_exist_is_named():
-    with pytest.raises(DeviceError, match="unknown device 'gpu'"):
-        collect_environment("gpu")
+    # A package that is not installed has no version.
+    assert package_version("rooflines-no-such-package") is None
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
@@ -90,15 +88,10 @@ def test_cudnn_numbers(number, version):
     assert dotted_cudnn(number) == version
 
 
-def test_a_package_that_is_not_installed_has_no_version():
-    assert package_version("rooflines-no-such-package") is None
-
-
-def test_git_commit_of_a_clean_directory(repository):
+def test_the_commit_of_a_directory(repository):
+    # Git commit of a clean directory.
     assert git_commit() == git("rev-parse", "--short", "HEAD")
-
-
-def test_git_commit_of_a_changed_directory_is_dirty_and_new_files_do_not_count(repository):
+    # Git commit of a changed directory is dirty and new files do not count.
     (repository / "notes.txt").write_text("new")
     assert git_commit() == git("rev-parse", "--short", "HEAD")
     (repository / "model.py").write_text("x = 2\n")

@@ -1,7 +1,5 @@
 """Work that its author declares: what is accepted, how it reads back from a trace, what it owns there, and what it costs."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np
@@ -77,7 +75,8 @@ def test_a_range_that_says_no_numbers_is_a_range_like_any_other(text):
     assert (row.signature.name, row.time_ns) == ("aten::mm", 10_000)
 
 
-def test_a_declaration_owns_what_is_below_it():
+def test_declarations_own_what_is_below():
+    # A declaration owns what is below it.
     name = range_name(DeclaredWork("mine", 0, 100, 40, 8, "fp32"))
     result = divide(
         span("ProfilerStep#0", 0, 100), span(name, 10, 50), mm(20, 10, 8, 8, 8), op("mylib::other", 40, 5), mm(70, 20, 8, 8, 8)
@@ -86,21 +85,18 @@ def test_a_declaration_owns_what_is_below_it():
     assert {key: row.time_ns for key, row in rows.items()} == {"mine": 50_000, "aten::mm": 20_000}
     assert rows["mine"].count.work == Work(0, 100, 40, 8, "fp32")
     assert (result.gaps, result.idle_ns) == ((), 30_000)
-
-
-def test_of_declarations_in_each_other_and_in_counted_operators_the_outermost_counts():
+    # Of declarations in each other and in counted operators the outermost counts.
     inner, outer = range_name(DeclaredWork("inner", other_flops=1)), range_name(DeclaredWork("outer", other_flops=10))
     result = divide(span(outer, 0, 50), span(inner, 10, 20), mm(60, 20, 8, 8, 8), span(inner, 65, 5))
     assert [(row.signature.name, row.time_ns) for row in result.rows] == [("outer", 50_000), ("aten::mm", 20_000)]
 
 
-def test_calls_with_the_same_numbers_are_one_row():
+def test_calls_and_kernels_of_a_declaration():
+    # Calls with the same numbers are one row.
     small, large = range_name(DeclaredWork("mine", other_flops=1)), range_name(DeclaredWork("mine", other_flops=2))
     result = divide(span(small, 0, 5), span(large, 10, 6), span(small, 20, 7))
     assert sorted((row.count.work.flops, row.calls, row.time_ns) for row in result.rows) == [(1, 2, 12_000), (2, 1, 6_000)]
-
-
-def test_on_a_device_the_kernels_launched_inside_are_its_time():
+    # On a device the kernels launched inside are its time.
     name = range_name(DeclaredWork("mine", other_flops=10))
     result = divide(span(name, 0, 20), launch(2, 2, 1), launch(6, 2, 2), kernel("a", 100, 30, 1), kernel("b", 120, 30, 2, stream=8))
     assert [(row.signature.name, row.time_ns, row.calls) for row in result.rows] == [("mine", 50_000, 1)]

@@ -1,7 +1,5 @@
 """One document in every format: the same column names, units and order, from one registry; and how large a page may be."""
 
-from __future__ import annotations
-
 import csv
 import html
 import io
@@ -79,7 +77,8 @@ def test_markdown_json_and_csv_have_the_same(page):
         assert len(next(iter(plain["rows"]), titles)) == len(expected)
 
 
-def test_print_and_the_terminal_leave_out_columns_and_change_none(page):
+def test_numbers_are_the_same_in_every_format(page):
+    # Print and the terminal leave out columns and change none.
     out = io.StringIO()
     print_page(page, Console(file=out, width=160, color_system=None))
     printed = [block for section in pdf.content(page)["sections"] for block in section["blocks"] if block["kind"] == "table"]
@@ -91,9 +90,7 @@ def test_print_and_the_terminal_leave_out_columns_and_change_none(page):
         assert all(any(one == other for other in rest) for one in kept), "another order or another name"
         if table.show == "always":
             assert all(column.label in out.getvalue() for column in table.columns if not column.priority and column.show != "full")
-
-
-def test_a_number_times_its_factor_is_the_figure():
+    # A number times its factor is the figure.
     data = json.loads(json_page.render(run.page(sample())))
     table = next(block for section in data["sections"] for block in section["blocks"] if block.get("name") == "operators")
     at = [column["key"] for column in table["columns"]].index("time")
@@ -111,16 +108,13 @@ def test_every_page_is_written_in_every_format(page, name, tmp_path):
     assert path.parent == tmp_path
 
 
-def test_an_unknown_format_is_refused_with_those_there_are():
+def test_formats_and_the_size_of_a_page():
+    # An unknown format is refused with those there are.
     with pytest.raises(UsageError, match="unknown report format 'doc'") as caught:
         formats.check_formats(["html", "doc"])
     assert all(name in caught.value.hint for name in formats.FORMATS)
-
-
-def test_the_page_of_a_training_step_of_resnet50_is_small():
+    # The page of a training step of resnet50 is small.
     analysis = rooflines.analyze(TRACES / "resnet50_v100_training_2021_schema.json.gz")
     assert len(html_page.render(run.page(analysis)).encode()) < 1_400_000
-
-
-def test_all_is_every_format():
+    # All is every format.
     assert formats.check_formats(["all"]) == tuple(formats.FORMATS)

@@ -1,7 +1,5 @@
 """Progress on standard error: what is not known is not shown, and every line has the time since the command began."""
 
-from __future__ import annotations
-
 import re
 
 from rooflines.reports import progress

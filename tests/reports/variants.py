@@ -1,7 +1,5 @@
 """The sample analysis bent in the ways that reports meet: partial, empty, hostile, large."""
 
-from __future__ import annotations
-
 import random
 
 import msgspec

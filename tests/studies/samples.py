@@ -1,7 +1,5 @@
 """Studies with numbers that are easy to check, as if they had been measured."""
 
-from __future__ import annotations
-
 import msgspec
 
 from rooflines.device_specs.records import Ceiling, Ceilings, Source

@@ -1,7 +1,5 @@
 """What the backends study concludes from given numbers."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 
@@ -12,7 +10,8 @@ from rooflines.studies.network_result import bounded
 from tests.studies.samples import CEILINGS, SOURCE, operator, result, through_loader
 
 
-def test_the_papers_numbers_are_as_printed():
+def test_what_the_paper_printed_left_out_and_contradicts():
+    # The papers numbers are as printed.
     paper = paper_table()
     assert set(paper) == {"numba-cpu", "numba-cuda", "torch-cpu", "torch-cuda", "torch-mps"}
     assert paper["numba-cuda"]["samples_per_s"] == 71_758
@@ -21,24 +20,24 @@ def test_the_papers_numbers_are_as_printed():
     scratch = libraries()
     assert scratch["numpy"]["time_per_iteration"] == pytest.approx(84.6e-3)
     assert scratch["cupy"]["memory_framework_overhead"] == pytest.approx(158.6e6)
-
-
-def test_the_papers_contradiction_is_resolved_by_its_own_numbers():
+    # What the paper left out and contradicts.
+    # The papers contradiction is resolved by its own numbers.
     (said,) = contradiction(paper_table())
     assert "10.3 times slower" in said  # 71,758 / 6,948
     assert "5,340 to 6,948 samples/s" in said
     assert "144 µs each" in said  # 1 / 6,948
     # 11.2687 s of the CPU less the 8.7219 s that CUDA took in all
     assert "torch-cpu itself computed for 2.55 s (23,559 samples/s)" in said
-
-
-def test_rates_that_differ_by_device_are_no_loaders():
+    # Rates that differ by device are no loaders.
     paper = dict(paper_table())
     paper["torch-cuda"] = {**paper["torch-cuda"], "samples_per_s": 300_000.0}
     assert list(contradiction(paper)) == []
+    # Without a result only the paper is spoken of.
+    assert all("paper" in one for one in sentences([]))
 
 
-def test_pace_divides_a_step():
+def test_pace_divides_a_step_and_convolutions_are_held_against_the_compute_roof():
+    # Pace divides a step.
     # 2 ms of arithmetic, 1 ms of memory traffic, a step of 4 ms, so 1 ms of host; 118 steps that wait 0.118 s in all
     operators = bounded((operator(time_s=2e-3), operator("relu", time_s=1e-3, flops=100_000, matrix_flops=0, size=5_000_000)), CEILINGS)
     found = pace(result(operators=operators, step_s=4e-3, input_s=0.118))
@@ -46,26 +45,44 @@ def test_pace_divides_a_step():
     assert found.parts == pytest.approx({"compute": 2e-3, "memory": 1e-3, "host": 1e-3, "input": 1e-3})
     assert found.limit == "compute"
     assert found.share == pytest.approx(2 / 5)
+    # Convolutions are held against the compute roof.
+    # 500 µs at the roof in 1 ms, and 500 µs in 4 ms; the dense layer does not count
+    operators = bounded((operator(time_s=1e-3), operator(layer="conv2", time_s=4e-3), operator("linear", "dense1")), CEILINGS)
+    assert convolution_efficiency(result(operators=operators)) == pytest.approx(0.2)
 
 
-def test_pace_of_operators_that_take_longer_alone_has_no_host():
-    found = pace(result(operators=bounded((operator(time_s=5e-3),), CEILINGS), step_s=4e-3, input_s=0.0))
-    assert found is not None
-    assert found.parts == {"compute": 5e-3}
-
-
-def test_convolutions_are_held_against_the_compute_roof():
+def test_operators_against_their_roofs():
+    # Convolutions are held against the compute roof.
     # 500 µs at the roof in 1 ms, and 500 µs in 4 ms; the dense layer does not count
     operators = bounded((operator(time_s=1e-3), operator(layer="conv2", time_s=4e-3), operator("linear", "dense1")), CEILINGS)
     assert convolution_efficiency(result(operators=operators)) == pytest.approx(0.2)
     assert convolution_efficiency(result()) is None
-
-
-def test_what_the_paper_left_out_is_the_gradients_of_the_convolutions():
+    # What the paper left out is the gradients of the convolutions.
     # Per image: conv1 2 * 9 * 8 * 676, conv2 2 * 72 * 16 * 121, once forward; backward conv1 one product, conv2 two.
     conv1, conv2, dense = 2 * 9 * 8 * 676, 2 * 72 * 16 * 121, 2 * (400 * 128 + 128 * 10)
     products = (conv1 + 2 * conv2) / (2 * conv1 + 3 * conv2 + 3 * dense)
     assert unlearned_share() == pytest.approx(products, rel=0.1)  # element-wise work makes the difference
+    # A kernel is held to the flops that it executes.
+    (whole,) = bounded((operator(),), CEILINGS)
+    (half,) = bounded((msgspec.structs.replace(operator(), executed_flops=25_000_000),), CEILINGS)
+    assert half.lower_bound_s == pytest.approx(whole.lower_bound_s / 2)
+    # Work beyond the direct algorithms is not made products of.
+    matrix = Ceiling(kind="compute", name="GEMM fp32", value=1e12, unit="FLOP/s", source=SOURCE, precision="fp32", engine="matrix")
+    both = msgspec.structs.replace(CEILINGS, ceilings=(*CEILINGS.ceilings, matrix))
+    update = operator("sgd", "", matrix_flops=0)
+    (more,) = bounded((msgspec.structs.replace(update, executed_flops=3 * update.flops),), both)
+    (plain,) = bounded((update,), both)
+    assert more.lower_bound_s == pytest.approx(3 * plain.lower_bound_s)
+    # Placing is the roofline.
+    compute, memory, tiny = bounded((operator(), operator(flops=1_000, size=1_000_000), operator(flops=10, size=10)), CEILINGS)
+    assert (compute.bound, compute.lower_bound_s, compute.efficiency) == ("compute", pytest.approx(5e-4), pytest.approx(0.5))
+    assert (memory.bound, memory.lower_bound_s) == ("memory", pytest.approx(1e-4))
+    assert (tiny.bound, tiny.lower_bound_s) == ("latency", pytest.approx(1e-6))
+    assert operator().bound == "unknown"
+    # Pace of operators that take longer alone has no host.
+    found = pace(result(operators=bounded((operator(time_s=5e-3),), CEILINGS), step_s=4e-3, input_s=0.0))
+    assert found is not None
+    assert found.parts == {"compute": 5e-3}
 
 
 def test_findings_name_the_fastest_and_why():
@@ -85,30 +102,3 @@ def test_findings_name_the_fastest_and_why():
     assert "loading and computing one after the other would give 4,129" in loader
     assert any("omit the gradients of the convolutions" in one for one in said)
     assert any("98.0 %" in one and "first epoch differ by 0e+00" in one for one in said)
-
-
-def test_without_a_result_only_the_paper_is_spoken_of():
-    assert all("paper" in one for one in sentences([]))
-
-
-def test_a_kernel_is_held_to_the_flops_that_it_executes():
-    (whole,) = bounded((operator(),), CEILINGS)
-    (half,) = bounded((msgspec.structs.replace(operator(), executed_flops=25_000_000),), CEILINGS)
-    assert half.lower_bound_s == pytest.approx(whole.lower_bound_s / 2)
-
-
-def test_work_beyond_the_direct_algorithms_is_not_made_products_of():
-    matrix = Ceiling(kind="compute", name="GEMM fp32", value=1e12, unit="FLOP/s", source=SOURCE, precision="fp32", engine="matrix")
-    both = msgspec.structs.replace(CEILINGS, ceilings=(*CEILINGS.ceilings, matrix))
-    update = operator("sgd", "", matrix_flops=0)
-    (more,) = bounded((msgspec.structs.replace(update, executed_flops=3 * update.flops),), both)
-    (plain,) = bounded((update,), both)
-    assert more.lower_bound_s == pytest.approx(3 * plain.lower_bound_s)
-
-
-def test_placing_is_the_roofline():
-    compute, memory, tiny = bounded((operator(), operator(flops=1_000, size=1_000_000), operator(flops=10, size=10)), CEILINGS)
-    assert (compute.bound, compute.lower_bound_s, compute.efficiency) == ("compute", pytest.approx(5e-4), pytest.approx(0.5))
-    assert (memory.bound, memory.lower_bound_s) == ("memory", pytest.approx(1e-4))
-    assert (tiny.bound, tiny.lower_bound_s) == ("latency", pytest.approx(1e-6))
-    assert operator().bound == "unknown"

@@ -1,7 +1,5 @@
 """What the studies of networks run, by backend and by the options of the command line."""
 
-from __future__ import annotations
-
 import pytest
 
 from rooflines.errors import DataError, UsageError
@@ -17,7 +15,8 @@ def chosen(name="backends", **options):
     return [(point.part, point.options["backend"]) for point in points], {one.what: one.reason for one in missing}
 
 
-def test_each_backend_has_its_parts():
+def test_parts_of_backends_and_what_is_missing():
+    # Each backend has its parts.
     points, missing = chosen(settings={"backend": "numba-cpu, torch-cpu,torch-mps,torch-cpu-compile"}, device="cpu")
     assert points == [
         ("speed", "numba-cpu"), ("speed", "torch-cpu"), ("speed", "torch-cpu-compile"), ("accuracy", "numba-cpu"),
@@ -29,9 +28,7 @@ def test_each_backend_has_its_parts():
         ("speed", "numpy"), ("speed", "torch-cpu"), ("accuracy", "numpy"), ("accuracy", "torch-cpu"), ("memory", "numpy"),
         ("memory", "torch-cpu"), ("sizes", "numpy"), ("sizes", "torch-cpu"),
     ]  # fmt: skip
-
-
-def test_what_is_not_here_is_missing_with_its_reason():
+    # What is not here is missing with its reason.
     points, missing = chosen(quick=True)
     assert {backend for _, backend in points} | set(missing) == set(BACKENDS)
     assert "compiling takes longer than running" in missing["torch-cpu-compile"]
@@ -86,17 +83,14 @@ def test_settings_replace_options_of_all_parts_or_of_one():
     }
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"backend": "jax"}, "unknown backend 'jax' for this study"),
-        ({"backend": ""}, "unknown backend '' for this study"),
-        ({"loader.epochs": "3"}, "the study has no option 'loader.epochs'"),
-        ({"batch_size": "64,128"}, "compares backends in one setting, got another one: numba-cpu · batch 128"),
-        ({"epochs": "0"}, r"Expected `int` >= 1 - at `\$.epochs`"),
-        ({"samples": "many"}, r"Expected `int`, got `str` - at `\$.samples`"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"backend": "jax"}, "unknown backend 'jax' for this study"),
+    ({"backend": ""}, "unknown backend '' for this study"),
+    ({"loader.epochs": "3"}, "the study has no option 'loader.epochs'"),
+    ({"batch_size": "64,128"}, "compares backends in one setting, got another one: numba-cpu · batch 128"),
+    ({"epochs": "0"}, r"Expected `int` >= 1 - at `\$.epochs`"),
+    ({"samples": "many"}, r"Expected `int`, got `str` - at `\$.samples`"),
+])  # fmt: skip
 def test_settings_that_a_study_does_not_have_are_refused(settings, message):
     with pytest.raises(UsageError, match=message):
         chosen(settings=settings)

@@ -1,7 +1,5 @@
 """What the from-scratch study concludes from given numbers, and what it is asked."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 
@@ -27,13 +25,12 @@ OPERATORS = bounded(
 )
 
 
-def test_operators_fall_under_the_papers_headings():
+def test_headings_and_bytes_of_the_paper():
+    # Operators fall under the papers headings.
     found = grouped(OPERATORS)
     assert found == pytest.approx({MATRIX: 14e-3, RELU: 2e-3, SOFTMAX: 1e-3, GRADIENTS: 2e-3, "bias": 0, UPDATE: 1e-3})
     assert sum(found.values()) == pytest.approx(sum(one.time_s for one in OPERATORS))
-
-
-def test_the_papers_bytes_are_those_of_five_products():
+    # The papers bytes are those of five products.
     # forward of both layers, weight gradients of both, the input gradient of the second; weights are next to nothing
     samples = 59_000
     read = 784 + 10 + (784 + 10) + (10 + 10) + 10  # inputs; both operands of the weight gradients; the gradient

@@ -1,28 +1,34 @@
 """The pages of the studies of networks: what the page, the pictures and the terminal show."""
 
-from __future__ import annotations
-
-import io
+import math
 import re
 from html.parser import HTMLParser
 from itertools import pairwise
 
 import msgspec
 import pytest
-from rich.console import Console
 
+from rooflines.errors import RooflinesError
 from rooflines.reports.charts.curves import Beam, Beams, Curves, Series
 from rooflines.reports.charts.palette import INK, THEMES, category_colour, category_mark, contrast
 from rooflines.reports.charts.paper import draw
 from rooflines.reports.document import texts
 from rooflines.reports.render import html
 from rooflines.reports.render.figures import write_figures
-from rooflines.reports.render.terminal import print_page
+from rooflines.serial import read_json
+from rooflines.studies import networks
 from rooflines.studies.backends import page as backends_page
+from rooflines.studies.backends.records import Training
 from rooflines.studies.from_scratch import page as from_scratch_page
-from rooflines.studies.network_result import bounded
+from rooflines.studies.from_scratch.records import Iterations
+from rooflines.studies.network_result import bounded, check_losses
 from rooflines.studies.networks import BACKENDS, LIBRARIES
-from rooflines.studies.study import Missing
+from rooflines.studies.records import DETAIL_FILE
+from rooflines.studies.study import Missing, StudyOptions, find_study, study_points
+from rooflines.sweeps.process import messages
+from rooflines.sweeps.records import Job, Result
+from rooflines.sweeps.worker import Advance, Failed, Found, Stage
+from tests.printing import in_terminal
 from tests.studies.samples import CEILINGS, MEMORY, SIZES, library_result, operator, result, study, through_loader
 
 
@@ -65,28 +71,22 @@ class TestPage:
 
     def test_data_is_labelled_on_the_page_and_in_the_terminal(self, page, text):
         assert "synthetic images of MNIST&#39;s size" in text
-        assert "synthetic images of MNIST's size" in " ".join(printed(page).split())
+        assert "synthetic images of MNIST's size" in " ".join(in_terminal(page).split())
 
     def test_eighty_columns_are_enough(self, page):
-        assert max(map(len, printed(page).splitlines())) <= 80
+        assert max(map(len, in_terminal(page).splitlines())) <= 80
 
     def test_what_did_not_run_is_said(self, page, text):
         (facts,) = next(section for section in page.sections if section.name == "missing").blocks
         ((_, reason),) = facts.rows
         assert reason in text
-        assert " ".join(reason.split()) in " ".join(printed(page).split())
+        assert " ".join(reason.split()) in " ".join(in_terminal(page).split())
 
     def test_figures_are_written_as_vectors_and_pixels(self, page, tmp_path):
         written = write_figures(page, tmp_path / "figures")
         assert len(written) == 2 * len(page.figures())
         assert all(path.stat().st_size > 1000 for path in written)
         assert len({figure.name for figure in page.figures()}) == len(page.figures())
-
-
-def printed(page, **options):
-    file = io.StringIO()
-    print_page(page, Console(file=file, width=80, **options))
-    return file.getvalue()
 
 
 def test_the_papers_values_stand_beside_ours(tmp_path):
@@ -168,10 +168,11 @@ def test_text_from_outside_is_escaped(tmp_path):
 def test_a_study_without_results_still_has_a_page(tmp_path, name):
     _, page = study(tmp_path, name=name)
     assert "Nothing was measured." in html.render(page)
-    assert "Nothing was measured." in printed(page)
+    assert "Nothing was measured." in in_terminal(page)
 
 
-def test_names_at_the_ends_of_curves_do_not_touch():
+def test_names_and_values_lie_inside_the_picture():
+    # Names at the ends of curves do not touch.
     series = tuple(Series(backend=name, x=(1.0, 2.0), y=(1.0, 1.0)) for name in BACKENDS)
     picture = draw(Curves(x_title="epoch", y_title="time, s", series=series))
     (axes,) = picture.axes
@@ -182,9 +183,7 @@ def test_names_at_the_ends_of_curves_do_not_touch():
     tall = max(text.get_size() for text in names) * picture.dpi / 72
     assert all(higher - lower >= tall for lower, higher in pairwise(places))
     assert places[-1] <= pixels
-
-
-def test_every_value_of_a_bar_lies_inside_the_picture():
+    # Every value of a bar lies inside the picture.
     bars = tuple(Beam(backend=name, label=name, value=10.0**n, text=f"{10**n:,}", paper=5.0) for n, name in enumerate(BACKENDS))
     picture = draw(Beams(x_title="samples/s", beams=bars))
     picture.canvas.draw()
@@ -199,3 +198,86 @@ def test_backends_of_a_study_have_colours_and_shapes_of_their_own():
             colours = {category_colour(name, theme) for name in names}
             assert len(colours) == len(names)
             assert all(contrast(colour, INK[theme].page) >= 3 for colour in colours)
+
+
+# --- points
+
+
+def said(directory, name, part, *, data_dir=None, **settings):
+    """Everything that the process of the only point of ``part`` says, its results decoded."""
+    options = StudyOptions(parts=(part,), threads=1, settings={name: str(value) for name, value in settings.items()})
+    ((point,), _) = study_points(find_study(name), options)
+    task = {"point": msgspec.to_builtins(point), "round": 0}
+    task["point"]["options"] |= {"data_dir": data_dir} if data_dir is not None else {}
+    for one in messages(Job(function=point.function, options=task, threads=1, directory=str(directory))):
+        yield msgspec.json.decode(one.result, type=Result) if isinstance(one, Found) else one
+
+
+def detail(directory, kind):
+    return read_json(directory / "run" / DETAIL_FILE, kind)
+
+
+def test_what_the_worker_cannot_do_comes_back_as_its_reason(tmp_path):
+    *before, last = said(tmp_path, "backends", "speed", backend="torch-cpu", samples=8, data_dir="/absent")
+    assert isinstance(last, Failed)
+    assert "'/absent' is not a directory" in last.reason
+    assert all(isinstance(one, Stage) for one in before)
+
+
+@pytest.mark.parametrize("backend", ["numba-cpu", pytest.param("torch-cpu", marks=pytest.mark.slow)])
+def test_the_digits_setting_reaches_97_percent(tmp_path, backend):
+    pytest.importorskip("sklearn")
+    results = [one for one in said(tmp_path, "backends", "accuracy", backend=backend) if isinstance(one, Result)]
+    epochs = detail(tmp_path, Training).epochs
+    assert len(epochs) == 20 == len(results) - 1
+    assert results[-1].values["accuracy"] == epochs[-1].test_accuracy >= 0.97
+    assert epochs[-1].train_loss < 0.1 * epochs[0].train_loss
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["numpy", "torch-cpu"])
+def test_the_perceptron_s_setting_reaches_97_percent_of_the_digits(tmp_path, library):
+    pytest.importorskip("sklearn")
+    *_, last = said(tmp_path, "from-scratch", "accuracy", backend=library)
+    found = detail(tmp_path, Iterations)
+    assert found.widths == (784, 128, 10)
+    assert last.values["accuracy"] == found.accuracies[-1] >= 0.97
+
+
+DEEP = "-".join(map(str, (784, *[256] * 12, 10)))
+"""So many layers that ten samples, at the study's learning rate, are learnt to infinity within a few steps."""
+
+
+def test_a_loss_that_is_no_number_ends_the_job_with_the_step(tmp_path):
+    *before, last = said(tmp_path, "from-scratch", "speed", backend="numpy", widths=DEEP, samples=10, iterations=50)
+    assert isinstance(last, Failed)
+    found = re.fullmatch(r"the loss is not finite \(step (\d+)\)\.", last.reason)
+    assert found
+    assert sum(isinstance(one, Advance) for one in before) == int(found[1]) - 1
+    assert not any(isinstance(one, Result) for one in before)
+
+
+def test_memory_is_measured_in_a_process_that_has_loaded_nothing_else(tmp_path):
+    *_, last = said(tmp_path, "from-scratch", "memory", backend="numpy", samples=2_000)
+    assert isinstance(last, Result), last
+    parts = [last.values[f"{name}_bytes"] for name in ("parameters", "input", "activations", "gradients", "overhead")]
+    assert sum(parts) == pytest.approx(last.values["total_bytes"], rel=0.05)
+    # the library itself: what had been imported before would not be in it
+    assert last.values["overhead_bytes"] > 10e6
+    assert "tracemalloc" in last.facts["how"]
+
+
+def test_losses_are_looked_at_in_their_order():
+    check_losses([1.0, 0.0], 10)
+    for wrong in (math.nan, math.inf):
+        with pytest.raises(RooflinesError, match=r"\(step 12\)"):
+            check_losses([1.0, wrong, 1.0, math.nan], 10)
+
+
+# --- backends
+
+
+@pytest.mark.parametrize("backend", ["numba-cpu", "torch-cpu", "numpy"])
+def test_what_computes_on_the_cpu_runs_everywhere(backend):
+    assert networks.device_of(backend) == "cpu"
+    assert networks.why_not(backend) is None

@@ -1,17 +1,25 @@
 """Tables of a ``study.toml``: what was measured beside what the paper printed."""
 
-from __future__ import annotations
+import csv
+import importlib.util
+import os
+import re
+from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
+from rooflines.errors import DataError
 from rooflines.profiler.samplers.fields import FIELDS
 from rooflines.reports.document import texts
+from rooflines.studies import data
 from rooflines.studies.environments.memory import SIZES
 from rooflines.studies.from_scratch.memory import PARTS
 from rooflines.studies.study import HERE, page_module, read_study
 from rooflines.studies.tables import TableFile, by_name, make_table, printed
 from rooflines.sweeps.records import Estimate, Point, Row
+from tests import image_data
 
 PAPER = """network,machine,rate,memory_mb,where
 small,CPU,10.50,,table 1
@@ -58,21 +66,24 @@ def test_the_paper_stands_behind_what_was_measured_of_the_same_first_name(tmp_pa
     assert [one.muted for one in made.rows] == [False, True, False, True, True]
 
 
-def test_a_joined_table_has_one_line_for_a_name(tmp_path):
+def test_tables_with_odd_values(tmp_path):
+    # A joined table has one line for a name.
     columns = [COLUMNS[0], {"label": "here", "here": "samples_per_s"}, {"label": "paper", "paper": "rate"}]
     made = table(tmp_path, names=1, joined=True, columns=columns)
     assert texts(made).rows == (("large", "40.0", "–"), ("small", "20.0", "200"))
     assert not any(one.muted for one in made.rows)
-
-
-def test_a_rate_of_zero_has_no_time(tmp_path):
+    # A rate of zero has no time.
     made = table(tmp_path, rows=(row("train", "small", 0.0),), paper="")
     assert texts(made).rows == (("small", "here", "0", "–", "–", "–"),)
-
-
-def test_a_function_of_the_page_goes_before_a_value(tmp_path):
+    # A function of the page goes before a value.
     made = table(tmp_path, paper="", functions={"samples_per_s": lambda one: 7.0 if one.point.options["model"] == "small" else None})
     assert [cells[2] for cells in texts(made).rows] == ["–", "7.00"]
+    # Nothing measured and nothing printed is no table.
+    assert table(tmp_path, rows=(), paper="") is None
+    assert table(tmp_path, parts=["other"], paper="") is None
+    # A cell of a paper is a number words or nothing.
+    (tmp_path / "cells.csv").write_text("a,b,c,d\n1.50,2 to 3,,nan\n")
+    assert printed(tmp_path / "cells.csv") == ({"a": 1.5, "b": "2 to 3", "c": None, "d": None},)
 
 
 def test_a_turned_table_has_the_lines_side_by_side_with_their_units(tmp_path):
@@ -119,11 +130,128 @@ def test_every_column_of_a_study_names_something_that_exists(folder):
             assert {column.paper for column in table.columns if column.paper} <= columns, table.name
 
 
-def test_nothing_measured_and_nothing_printed_is_no_table(tmp_path):
-    assert table(tmp_path, rows=(), paper="") is None
-    assert table(tmp_path, parts=["other"], paper="") is None
+# --- citations
 
 
-def test_a_cell_of_a_paper_is_a_number_words_or_nothing(tmp_path):
-    (tmp_path / "cells.csv").write_text("a,b,c,d\n1.50,2 to 3,,nan\n")
-    assert printed(tmp_path / "cells.csv") == ({"a": 1.5, "b": "2 to 3", "c": None, "d": None},)
+FILES = sorted(HERE.glob("*/*.csv"))
+PAPERS = os.environ.get("ROOFLINES_PAPERS")
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+# All numbers of a row must be within this many lines of the text: the environments paper has those of one row in tables 3, 4 and 5.
+NEAR = 60
+
+
+def rows_of(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def values_of(path, row):
+    """The numbers of a row as the text has them, without its names."""
+    cells = [
+        value for name, value in list(row.items())[1:] if name not in ("where", "unit", "configuration", "device", "beside") and value
+    ]
+    return [number for cell in cells for number in NUMBER.findall(cell) if float(number)]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_each_row_names_its_place_in_the_paper(path):
+    for row in rows_of(path):
+        assert re.match(r"(table|figure|section)s? [\dIVX]", row["where"]), row
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_each_file_is_read_by_a_page_of_its_study(path):
+    name = path.name.removeprefix("environments_").removesuffix(".csv")
+    texts = [file.read_text(encoding="utf-8") for file in (*path.parent.glob("*.py"), path.parent / "study.toml")]
+    assert any(path.name in text or f'table("{name}")' in text for text in texts)
+
+
+@pytest.mark.skipif(PAPERS is None, reason="the texts of the papers are not part of the project")
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_each_value_is_in_the_text(path):
+    text = (Path(str(PAPERS)) / f"{path.parent.name.replace('_', '-')}.txt").read_text(encoding="utf-8").replace(",", "")
+    lines = [{float(number) for number in NUMBER.findall(line)} for line in text.splitlines()]
+    for row in rows_of(path):
+        values = {float(number) for number in values_of(path, row)}
+        places = (set().union(*lines[at : at + NEAR]) for at in range(len(lines)))
+        assert any(values <= place for place in places), f"{row}: these numbers do not stand together in the text"
+
+
+def test_no_sentence_of_a_page_types_a_value_of_a_paper():
+    """Values beside "the paper" in the sentences come from the files: a literal is a year, a count of things or a definition."""
+    literal = re.compile(r"[Tt]he paper[^\"{]*?[^\w.{]\d+(?:\.\d+)?(?: %| MB| GB| s\b| ms| images/s| samples/s)")
+    for path in HERE.glob("*/*.py"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if not line.lstrip().startswith(("#", '"""')):
+                assert not literal.search(line), f"{path.name}: {line.strip()}"
+
+
+# --- data
+
+
+needs_digits = pytest.mark.skipif(importlib.util.find_spec("sklearn") is None, reason="scikit-learn is not installed")
+
+
+def test_mnist_is_read_from_its_folder_or_said_to_be_missing(tmp_path):
+    # Mnist is read from the folder.
+    found = data.load("mnist", str(image_data.mnist(tmp_path)), train_samples=20)
+    assert found.train_images.shape == (20, 28, 28)
+    assert found.test_classes.shape == (12,)
+    assert found.facts.label.startswith("MNIST (not the published files")
+    np.testing.assert_array_equal(found.train_images, image_data.digits(30)[0][:20])
+    # A folder without mnist says what was expected.
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="holds no MNIST that can be read") as raised:
+        data.load("mnist", str(tmp_path / "empty"))
+    assert "train.csv" in raised.value.hint
+    with pytest.raises(DataError, match="requires a folder"):
+        data.load("mnist")
+
+
+def test_synthetic_images_have_mnists_size_and_say_that_they_mean_nothing():
+    found = data.load("synthetic", train_samples=500, test_samples=100)
+    assert (found.train_images.shape, found.test_images.shape) == ((500, 28, 28), (100, 28, 28))
+    assert "accuracy not meaningful" in found.facts.label
+    assert set(found.train_classes) == set(range(10))
+    same = data.load("synthetic", train_samples=500, test_samples=100)
+    np.testing.assert_array_equal(found.train_images, same.train_images)
+    other = data.load("synthetic", seed=1, train_samples=500, test_samples=100)
+    assert (found.train_images != other.train_images).any()
+
+
+@needs_digits
+def test_digits_are_split_alike_everywhere():
+    found = data.load("digits")
+    assert (len(found.train_images), len(found.test_images)) == (1437, 360)
+    assert "not MNIST" in found.facts.label
+    np.testing.assert_array_equal(found.test_classes[:8], data.load("digits", seed=5).test_classes[:8])
+
+
+def test_scaling_up():
+    # Scaling up keeps a flat image flat inside mnists border.
+    grown = data.scaled_up(np.full((2, 8, 8), 200, np.float32))
+    assert (grown[:, 4:24, 4:24] == 200).all()
+    assert grown.sum() == 2 * 400 * 200
+    # Scaling up is bilinear.
+    # A ramp stays one: from pixel centre to pixel centre it rises by 8 / 20 of a step of the small image.
+    ramp = np.broadcast_to(np.arange(8, dtype=np.float32) * 20, (1, 8, 8))
+    row = data.scaled_up(ramp)[0, 14, 4:24].astype(int)
+    assert (np.diff(row)[1:-1] == 8).all()
+
+
+def test_normalising_is_the_papers():
+    images = np.zeros((1, 28, 28), np.uint8)
+    images[0, 0, 0] = 255
+    found = data.normalised(images)
+    assert found.shape == (1, 1, 28, 28)
+    assert found.dtype == np.float32
+    assert found[0, 0, 0, 0] == pytest.approx((1 - 0.1307) / 0.3081, rel=1e-6)
+    assert found[0, 0, 1, 1] == pytest.approx(-0.1307 / 0.3081, rel=1e-6)
+
+
+@pytest.mark.parametrize(("count", "batch", "filled"), [(60_000, 512, 60_416), (512, 512, 512), (3, 8, 8)])
+def test_sets_are_filled_up_to_whole_batches_from_their_start(count, batch, filled):
+    order = data.padded(count, batch)
+    assert len(order) == filled
+    np.testing.assert_array_equal(order[:count], np.arange(count))
+    np.testing.assert_array_equal(order[count:], np.arange(filled - count) % count)

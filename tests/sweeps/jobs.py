@@ -1,7 +1,5 @@
 """Jobs that take no time, for the processes, orders and restarts of a sweep."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

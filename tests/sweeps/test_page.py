@@ -1,21 +1,16 @@
 """What a sweep shows: knees, what fits, the Pareto front, and a page of it all."""
 
-from __future__ import annotations
-
-import io
-
 import pytest
 from msgspec.structs import replace
-from rich.console import Console
 
 from rooflines.reports.charts.curves import Choices, Curves
 from rooflines.reports.charts.paper import draw
 from rooflines.reports.render.html import render
-from rooflines.reports.render.terminal import print_page
 from rooflines.sweeps.page import page
 from rooflines.sweeps.records import Estimate, Point, Row, Sweep
 from rooflines.sweeps.results import Curve, axis_of, curves, fit, knee, pareto
 from rooflines.sweeps.sweep import write_hyperparameters, write_table
+from tests.printing import in_terminal
 
 
 def row(model, size, rate=None, memory=None, reason=None, **options):
@@ -32,22 +27,19 @@ ROWS = (
 )  # fmt: skip
 
 
-def test_curves_run_over_the_number_that_varies_most():
+def test_curves_knee_and_largest_batch():
+    # Curves run over the number that varies most.
     assert axis_of(ROWS) == "batch_size"
     assert axis_of(ROWS[:1]) is None
     a, b = curves(ROWS, "batch_size")
     assert (a.name, b.name) == ("a", "b")
     assert [one.point.options["batch_size"] for one in a.rows] == [1, 2, 4, 8, 16]
-
-
-def test_the_knee_is_the_first_batch_with_nine_tenths_of_the_highest_throughput():
+    # The knee is the first batch with nine tenths of the highest throughput.
     a, b = curves(ROWS, "batch_size")
     assert knee(a, "batch_size").value == 4  # 28 of 30
     assert knee(b, "batch_size").value == 1  # 40 of 41
     assert knee(Curve("b", b.rows[:2]), "batch_size") is None
-
-
-def test_the_largest_batch_that_fits_and_the_smallest_that_does_not():
+    # The largest batch that fits and the smallest that does not.
     a, b = (fit(curve) for curve in curves(ROWS, "batch_size"))
     assert (a.largest, a.too_large) == (8, 16)
     assert (b.largest, b.too_large) == (4, None)
@@ -111,9 +103,7 @@ def test_points_that_have_not_run_are_said(done):
 
 
 def printed(rows, width):
-    file = io.StringIO()
-    print_page(page(Sweep(name="s", repeats=1, points=tuple(one.point for one in rows)), rows), Console(file=file, width=width))
-    return " ".join(file.getvalue().split())
+    return " ".join(in_terminal(page(Sweep(name="s", repeats=1, points=tuple(one.point for one in rows)), rows), width).split())
 
 
 def test_a_column_is_explained_where_it_is_shown():

@@ -1,7 +1,5 @@
 """The process of a job: one that dies, or says what cannot be read, is a message; one that nobody listens to ends."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Running a sweep: orders, processes, failures, restarts, and the places where it runs."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os
@@ -23,11 +21,6 @@ from tests.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
 JOB = "tests.sweeps.jobs:measure"
-
-
-@pytest.fixture(autouse=True)
-def _jobs_can_be_imported(monkeypatch):
-    monkeypatch.chdir(ROOT)
 
 
 def points(*models, sizes=(1, 2)):
@@ -140,25 +133,24 @@ def test_what_a_point_had_found_is_kept_if_it_dies_or_is_interrupted(tmp_path):
     assert (row.value("samples_per_s"), row.reason) == (20.0, None)
 
 
-def test_a_job_without_an_answer_says_how_it_ended():
+def test_answers_and_intervals_of_rounds():
+    # A job without an answer says how it ended.
     class Silent:
         def stage(self, name, total): ...
         def advance(self): ...
 
     with pytest.raises(JobError, match="No module named 'nowhere'"):
         run_job(Job(function="nowhere:nothing", options={}), Silent())
-
-
-# --- the arithmetic ----------------------------------------------------------------------------------------------------------------
-
-
-def test_the_interval_of_three_rounds_is_student_s_t_of_their_logarithms():
+    # The interval of three rounds is student's t of their logarithms.
     values = [1.0, math.e, math.e**2]
     found = estimate(values)
     half = 4.303 * 1.0 / math.sqrt(3)  # the logarithms 0, 1 and 2 have a standard deviation of 1
     assert found.value == math.e
     assert (math.log(found.low), math.log(found.high)) == (pytest.approx(1 - half), pytest.approx(1 + half))
     assert estimate([1.0, 2.0]) == Estimate(value=1.5)
+
+
+# --- the arithmetic ----------------------------------------------------------------------------------------------------------------
 
 
 def test_throughput_agrees_with_the_step_and_two_rounds_take_the_widest_interval_of_their_own():

@@ -1,7 +1,5 @@
 """A search: how many trials there are, what is tried, what a failure, a kill and a second process change."""
 
-from __future__ import annotations
-
 import collections
 import shlex
 import signal
@@ -26,11 +24,6 @@ pytest.importorskip("optuna")
 ROOT = Path(__file__).parents[2]
 SMALL = {"batch_size": "32..64", "channels_last": "off,on"}
 LARGE = {"batch_size": "1..60", "threads": "1..8", "channels_last": "off,on", "precision": "fp32,bf16"}
-
-
-@pytest.fixture(autouse=True)
-def _jobs_can_be_imported(monkeypatch):
-    monkeypatch.chdir(ROOT)
 
 
 def search(lists, model="m", objectives=("throughput",), **asked):
@@ -80,19 +73,16 @@ def test_a_large_space_has_as_many_trials_as_asked_and_each_ran_once(tmp_path):
     assert min(row.value("peak_memory_bytes") for row in found.rows) == front[-1].value("peak_memory_bytes")
 
 
-def test_what_no_machine_accepts_is_a_failed_trial_without_a_process(tmp_path):
+def test_what_no_machine_accepts_is_a_failed_trial_without_a_process_and_the_default_may_be_the_best(tmp_path):
     lists = {"optimizer": "sgd,adam", "channels_last": "off,on"}  # an optimizer applies to training only
     found = run_tuning(search(lists), tmp_path / "s")
     refused = [one for one in found.trials if one.state == "failed"]
     assert len(refused) == 2
     assert all("applies to training only" in one.reason for one in refused)
     assert len(seen(tmp_path / "s")) == 2
-
-
-def test_the_default_may_be_the_best(tmp_path):
-    found = run_tuning(search({"batch_size": "1,2", "channels_last": "off"}, objectives=("memory",)), tmp_path / "s")
+    found = run_tuning(search({"batch_size": "1,2", "channels_last": "off"}, objectives=("memory",)), tmp_path / "best")
     assert found.best.point == found.default or found.best.value("peak_memory_bytes") == 1000.0
-    assert write_tuning(found, tmp_path / "s", ())[0].verdict.startswith("No setting")
+    assert write_tuning(found, tmp_path / "best", ())[0].verdict.startswith("No setting")
 
 
 def test_a_training_below_the_median_is_pruned_and_the_pairs_have_other_seeds(tmp_path):

@@ -1,7 +1,5 @@
 """The page of a search: what it says of a gain, of none, of failures, and what it draws."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 
@@ -65,7 +63,8 @@ def test_a_gain_is_said_with_its_interval_and_its_command(tmp_path):
     assert len(list((tmp_path / "tensorboard").iterdir())) == 6  # five settings that ran, and the page
 
 
-def test_no_gain_is_said():
+def test_what_gained_nothing_or_failed_is_said():
+    # No gain is said.
     made = page(tuning([(11.0, 10.0), (10.0, 11.0), (10.5, 10.0)]))
     assert made.verdict.startswith("No setting is sure to beat the default one. The best of the trials, batch 16 · channels last: ")
     assert "95 % interval 0.794 to 1.30" in made.verdict
@@ -73,9 +72,7 @@ def test_no_gain_is_said():
     assert page(replace(only, trials=only.trials[:1])).verdict == (
         "No setting beats the default one: it has the best throughput of all trials (10.0 samples/s)."
     )
-
-
-def test_what_was_not_compared_or_failed_is_said():
+    # What was not compared or failed is said.
     assert page(tuning([])).verdict == (
         "Best throughput: batch 16 · channels last with 320 samples/s; it was not compared with the default setting."
     )

@@ -6,8 +6,6 @@ well: reads of shared memory that nobody wrote, places before the begin of an ar
 barriers that not all threads of a block reach, or that they reach on different lines.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 from contextlib import contextmanager

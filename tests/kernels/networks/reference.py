@@ -1,7 +1,5 @@
 """The network in float64 with torch's autograd: what every backend is held against; and batches on which float32 must agree with it."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch.nn import functional

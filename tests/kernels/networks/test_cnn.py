@@ -1,7 +1,5 @@
 """The network's layers, initial parameters and declared work, by arithmetic and beside what ``rooflines.count`` finds for torch's."""
 
-from __future__ import annotations
-
 from collections import Counter
 from math import prod
 
@@ -107,7 +105,8 @@ def test_the_update_declares_the_sums_of_all_threads(threads):
     assert update.executed_flops == plain.flops + (threads - 1) * total // 4
 
 
-def test_executed_flops_are_those_of_the_outputs_that_matter():
+def test_flops_of_fused_and_fastest_launches():
+    # Executed flops are those of the outputs that matter.
     by_layer = {(part.layer, part.phase): part for part in numba_work(2, 1)}
     # of 11 x 11 outputs 10 x 10 lie in a window: 2 * 72 + 1 FLOPs each, and 1 + 4 for each of 5 x 5 maxima
     assert by_layer["conv2", "forward"].executed_flops == 2 * 16 * (100 * 145 + 25 * 5)
@@ -115,16 +114,12 @@ def test_executed_flops_are_those_of_the_outputs_that_matter():
     assert by_layer["conv1", "forward"].executed_flops == 2 * 8 * (24 * 24 * 19 + 144 * 5)
     # 25 gradients a channel, each to 72 weights, 72 inputs and the bias
     assert by_layer["conv2", "backward"].executed_flops == 2 * 16 * 25 * (4 * 72 + 1)
-
-
-def test_fused_adds_up_flops_and_takes_its_own_bytes():
+    # Fused adds up flops and takes its own bytes.
     first = Operator(name="a", layer="x", phase="forward", matrix_flops=10, other_flops=1, bytes_read=100, bytes_written=50)
     second = Operator(name="b", layer="x", phase="forward", other_flops=5, bytes_read=50, bytes_written=50)
     both = fused("a, b", "x", "forward", (first, second), read=100, written=50)
     assert (both.flops, both.matrix_flops, both.bytes, both.executed_flops) == (16, 10, 150, None)
-
-
-def test_fastest_takes_the_least_of_each_column():
+    # Fastest takes the least of each column.
     work = cnn.work(1)[:2]
     times = fastest(work, [[3.0, 1.0], [2.0, 4.0]])
     assert [time.seconds for time in times] == [2.0, 1.0]

@@ -1,7 +1,5 @@
 """Every backend that runs here computes the same network: gradients, losses and classes beside float64 autograd."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 
@@ -62,7 +60,7 @@ def test_parameters_are_those_given_and_a_copy(backend, networks):
 
 
 @every_backend
-@pytest.mark.parametrize(("count", "seed"), [(1, 0), (1, 1), (7, 2), (64, 3), (100, 4), (512, 5)])
+@pytest.mark.parametrize(("count", "seed"), [(1, 0), (7, 2), (100, 4)])
 def test_gradients_are_autograds(backend, count, seed, networks):
     network = networks(backend)
     parameters = network.parameters()
@@ -164,7 +162,7 @@ def test_equal_maxima_send_their_gradient_to_the_first(backend):
 
 
 @every_backend
-@pytest.mark.parametrize("position", [(0, 0), (13, 14), (24, 14), (14, 24)])
+@pytest.mark.parametrize("position", [(0, 0), (24, 14), (14, 24)])
 def test_not_a_number_is_seen_in_the_loss(backend, position):
     # row 24 reaches the loss through the lower row of conv2's last windows only, which is not looked at first
     network = BACKENDS[backend]()

@@ -1,7 +1,5 @@
 """``numba-cuda``: its kernels in Numba's CUDA simulator and on a GPU, what the compiler made of them, and the work they declare."""
 
-from __future__ import annotations
-
 import functools
 import json
 import math
@@ -82,29 +80,29 @@ def test_the_watch_sees_what_a_wrong_kernel_does():
         assert words in faults
 
 
+def ran(code, **variables):
+    line = [sys.executable, "-c", code]
+    return subprocess.run(line, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+
+
 def test_says_why_it_cannot_run():
-    for simulate, words in (("1", "NUMBA_ENABLE_CUDASIM is set"), ("0", "")):
-        code = "from rooflines.kernels.networks.cnn_numba_cuda import unusable; print(unusable())"
-        environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": simulate, "CUDA_VISIBLE_DEVICES": ""}
-        found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout
-        assert found.strip(), "a machine whose GPUs are hidden cannot run it"
-        assert words in found
-
-
-def test_needs_a_gpu():
-    if network.unusable():
-        with pytest.raises(DeviceError, match="numba-cuda needs an NVIDIA GPU"):
-            network.NumbaCuda()
-
-
-def test_the_times_of_a_simulator_are_refused():
-    code = (
+    code = "from rooflines.kernels.networks.cnn_numba_cuda import unusable; print(unusable())"
+    hidden = ran(code, NUMBA_ENABLE_CUDASIM="0", CUDA_VISIBLE_DEVICES="").stdout
+    assert hidden.strip(), "a machine whose GPUs are hidden cannot run it"
+    code += (
+        "\nfrom rooflines.errors import DeviceError\nfrom rooflines.studies import networks\n"
+        "try: networks.network('numba-cuda', 0.01, 0.9, 0)\nexcept DeviceError as error: print(error.message)\n"
         "import numpy as np; from rooflines.kernels.networks.cnn_numba_cuda import NumbaCuda\n"
         "NumbaCuda().operators(np.zeros((1, 1, 28, 28), np.float32), np.zeros(1, np.int64))"
     )
-    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
-    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    assert "times of a simulated GPU are not meaningful" in found.stderr
+    simulated = ran(code, NUMBA_ENABLE_CUDASIM="1")
+    assert "NUMBA_ENABLE_CUDASIM is set" in simulated.stdout
+    # The network itself runs in the simulator, for its tests; a study would publish the simulator's times.
+    assert "numba-cuda cannot run here: NUMBA_ENABLE_CUDASIM is set: Numba simulates a GPU." in simulated.stdout
+    assert "times of a simulated GPU are not meaningful" in simulated.stderr
+    if network.unusable():
+        with pytest.raises(DeviceError, match="numba-cuda needs an NVIDIA GPU"):
+            network.NumbaCuda()
 
 
 def test_resident_data_is_cut_without_copying():
@@ -230,18 +228,15 @@ def test_arrays_of_a_thread_are_registers(name):
     assert sum(shared) <= 48 << 10
 
 
-@pytest.mark.parametrize(
-    ("name", "fmas", "reads"),
-    [
-        ("forward 2", 144, 52),  # a channel: the window, nine taps of four filters
-        ("weight gradient 1", 9, 11),  # a cell: the window under it, its gradient, where it is
-        ("weight gradient 2", 9, 11),
-        ("input gradient 2", 78, 21),  # a row of a filter: its numbers, three taps of two channels
-        ("dense forward", 16, 8),  # 4 x 4 outputs, one step in depth
-        ("dense input gradient", 16, 8),
-        ("dense weight gradient", 16, 8),
-    ],
-)
+@pytest.mark.parametrize(("name", "fmas", "reads"), [
+    ("forward 2", 144, 52),  # a channel: the window, nine taps of four filters
+    ("weight gradient 1", 9, 11),  # a cell: the window under it, its gradient, where it is
+    ("weight gradient 2", 9, 11),
+    ("input gradient 2", 78, 21),  # a row of a filter: its numbers, three taps of two channels
+    ("dense forward", 16, 8),  # 4 x 4 outputs, one step in depth
+    ("dense input gradient", 16, 8),
+    ("dense weight gradient", 16, 8),
+])  # fmt: skip
 def test_inner_loop_is_register_blocked(name, fmas, reads):
     """For so many FMAs so many reads of shared memory, in whatever multiple the compiler unrolled."""
     found = [instructions(loop) for loop in loops(ptx(name))]

@@ -1,7 +1,5 @@
 """What the vector kernels are made of: instructions, no allocations, the same bits every time."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import platform

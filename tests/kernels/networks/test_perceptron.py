@@ -1,7 +1,5 @@
 """The perceptron: the paper's algorithm, gradients against autograd, and the work that it declares."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -87,12 +85,11 @@ def test_libraries_follow_one_curve():
     assert curves[0][-1] < 0.5 * curves[0][0]
 
 
-def test_a_loss_that_softmax_alone_would_make_infinite_is_finite():
+def test_losses_and_predictions():
+    # A loss that softmax alone would make infinite is finite.
     parameters = {key: value * 1000 for key, value in initial_parameters(seed=0).items()}
     assert np.isfinite(Perceptron(library("numpy"), parameters).step(*batch()))
-
-
-def test_predictions_are_the_largest_score():
+    # Predictions are the largest score.
     network = Perceptron(library("numpy"), seed=5)
     x, _ = batch()
     weights = network.parameters()

@@ -1,7 +1,5 @@
 """Memory by component is measured apart from the total, and adds up to it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The recordings that the tests of real networks share."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

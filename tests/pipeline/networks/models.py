@@ -1,7 +1,5 @@
 """Small networks that are no image classifiers, as factories for the command line: ``models.py:bert``."""
 
-from __future__ import annotations
-
 import torch
 import torchvision
 import transformers
@@ -17,12 +15,8 @@ def deeplabv3(mode):
 
 def faster_rcnn(mode):
     small = {
-        "min_size": 96,
-        "max_size": 96,
-        "rpn_post_nms_top_n_train": 50,
-        "rpn_post_nms_top_n_test": 50,
-        "box_batch_size_per_image": 16,
-    }
+        "min_size": 96, "max_size": 96, "rpn_post_nms_top_n_train": 50, "rpn_post_nms_top_n_test": 50, "box_batch_size_per_image": 16,
+    }  # fmt: skip
     network = torchvision.models.get_model("fasterrcnn_resnet50_fpn", weights=None, weights_backbone=None, **small)
     images = [torch.rand(3, 96, 96), torch.rand(3, 64, 96)]
     target = {"boxes": torch.tensor([[8.0, 8.0, 60.0, 50.0], [30.0, 20.0, 90.0, 60.0]]), "labels": torch.tensor([1, 2])}

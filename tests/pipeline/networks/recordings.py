@@ -1,7 +1,5 @@
 """Real networks with small inputs, each recorded once in a run of the suite, whichever process needs it first."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

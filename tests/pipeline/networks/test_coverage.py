@@ -4,8 +4,6 @@ The first are profiled on this machine, the others counted only. All are those o
 layers and few words: their operators are the same.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torchvision
@@ -45,7 +43,7 @@ def detected(name):
     return [torch.rand(3, 64, 64), torch.rand(3, 64, 64)], [box, box]
 
 
-QUICK_DETECTORS = {"maskrcnn_resnet50_fpn", "ssdlite320_mobilenet_v3_large"}
+QUICK_DETECTORS = {"maskrcnn_resnet50_fpn"}
 
 
 def marked(names, quick):

@@ -3,10 +3,7 @@
 Ceilings come from a file except where an efficiency is judged: counting and attribution need no measurement of this machine.
 """
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
@@ -45,7 +42,7 @@ FULL_SIZE = (
     "googlenet", "shufflenet_v2_x1_0", "mnasnet0_5", "mobilenet_v3_small", "regnet_x_400mf", "swin_v2_t", "vgg11_bn", "resnet18",
     "resnext50_32x4d", "inception_v3", "vit_b_32", "maxvit_t",
 )  # fmt: skip
-QUICK = ("squeezenet1_1", "mobilenet_v3_small")
+QUICK = ("mobilenet_v3_small",)
 
 
 @pytest.mark.parametrize("model", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in FULL_SIZE])
@@ -64,9 +61,12 @@ def test_times_and_figures_add_up(recordings, name, mode):
 
 
 def test_vision_transformer_s_fused_attention_is_counted(tmp_path, ceilings_file):
-    analysis = profiled(tmp_path, ceilings_file, "vit_b_16", batch_size=1)
-    # torch's own counter misses `_native_multi_head_attention` and says 11.27 GMAC.
-    assert analysis["totals"]["matrix_flops"] / 2e9 == pytest.approx(17.564, abs=5e-4)
+    """torch's own counter misses ``_native_multi_head_attention``."""
+    analysis = profiled(tmp_path, ceilings_file, "vit_b_16", batch_size=1, image_size=64)
+    tokens, width = 1 + 4 * 4, 768
+    # Queries, keys, values and the output; scores and what they weigh; two layers of four times the width.
+    layer = 4 * tokens * width**2 + 2 * tokens**2 * width + 2 * tokens * 4 * width**2
+    assert analysis["totals"]["matrix_flops"] == 2 * (12 * layer + 16 * width * 3 * 16**2 + width * 1000)
     fused = [row for row in analysis["operators"] if row["name"] == "aten::_native_multi_head_attention"]
     assert {row["module"] for row in fused} == {f"encoder.layers.encoder_layer_{i}.self_attention" for i in range(12)}
 
@@ -102,14 +102,7 @@ def test_backward_rows_carry_the_module_of_their_forward(recordings):
     assert len(convolutions["forward"]) == 52
 
 
-def test_analyze_and_report_derive_the_same_from_the_raw_files(tmp_path, ceilings_file):
-    before = profiled(tmp_path, ceilings_file, "squeezenet1_1", image_size=64)
-    run = rooflines.load(tmp_path / "run")
-    assert json.loads(json.dumps(rooflines.analyze(run).to_dict())) == before
-    (Path(run.directory) / "analysis.json").unlink()
-    assert json.loads(json.dumps(rooflines.analyze(run.directory).to_dict())) == before
-
-
+@pytest.mark.slow
 def test_under_autocast_convolutions_are_bf16_and_the_products_the_same(tmp_path, ceilings_file):
     analysis = profiled(tmp_path, ceilings_file, "resnet50", batch_size=2, image_size=64, precision="amp-bf16")
     convolutions = [row for row in analysis["operators"] if row["category"] == "convolution"]

@@ -4,8 +4,6 @@ The trace comes from the profiler and is divided by ``attribute``; the recording
 behave as real ones do. They have nothing in common before the formulas.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import pytest

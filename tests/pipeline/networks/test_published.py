@@ -6,8 +6,6 @@ went through the transforms of the weights; so do we. Weights cannot be download
 decides by its data how much it computes: detectors of two stages, whose number of regions is then found from the published figure.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torchvision.models import detection, get_model, get_model_builder, get_model_weights, list_models, quantization

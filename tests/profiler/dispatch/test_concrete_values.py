@@ -1,7 +1,5 @@
 """Values that a step makes itself are known although its tensors are fake; what it computes from its data is not."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest
@@ -22,24 +20,22 @@ def asked(question):
     return answers[0]
 
 
-@pytest.mark.parametrize(
-    ("question", "answer"),
-    [
-        (lambda: torch.linspace(0, 0.3, 4).tolist(), pytest.approx([0, 0.1, 0.2, 0.3])),
-        (lambda: [x.item() for x in torch.linspace(0, 3, 4).split(1)], [0, 1, 2, 3]),
-        (lambda: (torch.arange(6).view(2, 3) * 2 + 1).sum(1).tolist(), [9, 27]),
-        (lambda: bool((torch.ones(3) == 1).all()), True),
-        (lambda: torch.tensor([0, 3, 0, 5]).nonzero().shape, (2, 1)),
-        (lambda: len(torch.tensor([3, 1, 3]).unique()), 2),
-        (lambda: DATA[torch.tensor([True, False, True, True])].shape, (3,)),
-        (lambda: DATA.view(2, 2)[torch.eye(2, dtype=torch.bool)].shape, (2,)),
-    ],
-)
+@pytest.mark.parametrize(("question", "answer"), [
+    (lambda: torch.linspace(0, 0.3, 4).tolist(), pytest.approx([0, 0.1, 0.2, 0.3])),
+    (lambda: [x.item() for x in torch.linspace(0, 3, 4).split(1)], [0, 1, 2, 3]),
+    (lambda: (torch.arange(6).view(2, 3) * 2 + 1).sum(1).tolist(), [9, 27]),
+    (lambda: bool((torch.ones(3) == 1).all()), True),
+    (lambda: torch.tensor([0, 3, 0, 5]).nonzero().shape, (2, 1)),
+    (lambda: len(torch.tensor([3, 1, 3]).unique()), 2),
+    (lambda: DATA[torch.tensor([True, False, True, True])].shape, (3,)),
+    (lambda: DATA.view(2, 2)[torch.eye(2, dtype=torch.bool)].shape, (2,)),
+])  # fmt: skip
 def test_what_is_made_of_numbers_is_known(question, answer):
     assert asked(question) == answer
 
 
-def test_values_follow_what_is_written_into_them_and_their_views():
+def test_values_follow_what_is_written():
+    # Values follow what is written into them and their views.
     def written():
         x = torch.zeros(2, 3)
         row = x[1]
@@ -50,8 +46,7 @@ def test_values_follow_what_is_written_into_them_and_their_views():
 
     assert asked(written) == written()
 
-
-def test_a_constant_is_written_once():
+    # A constant is written once.
     def written():
         x = torch.tensor(1.0)
         x.mul_(3)
@@ -59,8 +54,7 @@ def test_a_constant_is_written_once():
 
     assert asked(written) == 3
 
-
-def test_what_data_was_written_into_is_not_known():
+    # What data was written into is not known.
     def overwritten():
         x = torch.zeros(4)
         view = x[1:]
@@ -72,21 +66,18 @@ def test_what_data_was_written_into_is_not_known():
     assert needs_data(raised.value)
 
 
-def test_memory_that_nobody_wrote_is_not_known():
+def test_which_values_are_known():
+    # Memory that nobody wrote is not known.
     with pytest.raises(Exception) as raised:  # noqa: PT011
         asked(lambda: torch.empty(2).tolist())
     assert needs_data(raised.value)
-
-
-def test_integers_that_were_given_are_known_and_floats_are_not():
+    # Integers that were given are known and floats are not.
     tokens, mask = torch.tensor([[4, 7, 0]]), torch.tensor([[1, 1, 0]])
     counted = rooflines.count(lambda tokens, mask: torch.rand(int(tokens.max()), 2)[: int(mask.sum())] * 2, tokens, mask)
     assert counted.tensors == "fake"
     assert counted.to_dataframe().set_index("name").loc["aten::mul", "flops"] == 2 * 2
     assert rooflines.count(lambda x: torch.ones(int(x.sum())) * 2, torch.tensor([1.0, 2.0])).tensors == "real"
-
-
-def test_given_integers_are_not_written_to():
+    # Given integers are not written to.
     tokens = torch.tensor([1, 2])
     counted = rooflines.count(lambda x: torch.ones(int(x.add_(1).sum())) * 2, tokens)
     assert counted.tensors == "fake"

@@ -1,7 +1,5 @@
 """Memory at the peak: categories by arithmetic, and the whole against the allocator's own events in real runs."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest
@@ -59,10 +57,31 @@ def test_a_layer_holds_what_it_reads_and_what_it_writes():
     assert memory.device == "cpu"
 
 
-def test_buffers_are_parameters():
+def shared_storage():
+    flat = torch.zeros(64)
+    model = nn.Sequential(linear(), linear())
+    model[0].weight = nn.Parameter(flat[:32].view(4, 8))
+    model[1].weight = nn.Parameter(flat[8:40].view(4, 8))
+    return lambda: model[1](torch.rand(3, 8)) + model[0](torch.rand(3, 8))
+
+
+def unused_parameter():
+    model = nn.ModuleDict({"used": linear(), "unused": linear(100, 100)})
+    model.forward = lambda x: model["used"](x)
+    return lambda: model(torch.rand(3, 8))
+
+
+def buffers():
     model = nn.BatchNorm1d(4).eval()  # weight, bias, mean, variance; the number of batches, int64
+    return lambda: model(torch.rand(3, 4))
+
+
+@pytest.mark.parametrize(
+    ("made", "size"), [(buffers, 4 * 4 * 4 + 8), (shared_storage, 4 * 64), (unused_parameter, WEIGHT + 4 * 100 * 100)]
+)
+def test_buffers_and_what_nothing_reads_are_parameters_and_a_shared_storage_counts_once(made, size):
     with torch.no_grad():
-        assert held(followed(lambda: model(torch.rand(3, 4))))["parameters"] == 4 * 4 * 4 + 8
+        assert held(followed(made()))["parameters"] == size
 
 
 def test_views_and_operators_in_place_allocate_nothing():
@@ -100,36 +119,12 @@ def test_a_storage_that_is_resized_is_followed(real):
     assert memory.operator == "aten::resize_"
 
 
-def test_a_shared_storage_counts_once_and_whole():
-    flat = torch.zeros(64)
-    model = nn.Sequential(linear(), linear())
-    model[0].weight = nn.Parameter(flat[:32].view(4, 8))
-    model[1].weight = nn.Parameter(flat[8:40].view(4, 8))
-    with torch.no_grad():
-        assert held(followed(lambda: model[1](torch.rand(3, 8)) + model[0](torch.rand(3, 8))))["parameters"] == 4 * 64
-
-
-def test_a_parameter_that_nothing_reads_is_held_all_the_same():
-    model = nn.ModuleDict({"used": linear(), "unused": linear(100, 100)})
-    model.forward = lambda x: model["used"](x)
-    with torch.no_grad():
-        assert held(followed(lambda: model(torch.rand(3, 8))))["parameters"] == WEIGHT + 4 * 100 * 100
-
-
-def test_tensors_made_of_python_numbers_are_new():
-    assert held(followed(lambda: torch.tensor([1.0, 2.0]) + 1)) == {"activations": 16}
-
-
-def test_a_step_without_tensors_holds_nothing():
-    memory = followed(lambda: None)
-    assert (memory.peak_bytes, memory.device, place(memory)) == (0, "cpu", ("", "", ""))
-
-
 def test_a_step_that_allocates_nothing_holds_what_it_was_given():
     x = torch.rand(100)
-    memory = followed(lambda: x.view(10, 10))
-    assert held(memory) == {"inputs": 400}
-    assert place(memory) == ("", "", "")
+    for step, expected in ((lambda: None, {}), (lambda: x.view(10, 10), {"inputs": 400})):
+        memory = followed(step)
+        assert (held(memory), memory.device, place(memory)) == (expected, "cpu", ("", "", ""))
+    assert held(followed(lambda: torch.tensor([1.0, 2.0]) + 1)) == {"activations": 16}, "tensors made of Python's numbers are new"
 
 
 # --- training ----------------------------------------------------------------------------------------------------------------------
@@ -144,20 +139,15 @@ def training(model, x, optimizer):
     return step
 
 
-def test_the_first_step_makes_the_optimizers_state():
+@pytest.mark.parametrize(("before", "activations", "where"), [
+    (0, {}, ("aten::clone", "", "optimizer")),
+    (1, {"activations": ONES_AND_LOSS}, ("aten::mm", "", "backward")),
+])  # fmt: skip
+def test_the_first_step_makes_the_optimizers_state_and_later_ones_start_with_it(before, activations, where):
     model = linear()
-    memory = followed(training(model, torch.rand(3, 8), torch.optim.SGD(model.parameters(), momentum=0.9)))
-    assert held(memory) == {"parameters": WEIGHT, "gradients": WEIGHT, "optimizer": WEIGHT, "inputs": BATCH}
-    assert place(memory) == ("aten::clone", "", "optimizer")
-
-
-def test_later_steps_start_with_it():
-    model = linear()
-    memory = followed(training(model, torch.rand(3, 8), torch.optim.SGD(model.parameters(), momentum=0.9)), before=1)
-    assert held(memory) == {
-        "parameters": WEIGHT, "gradients": WEIGHT, "optimizer": WEIGHT, "inputs": BATCH, "activations": ONES_AND_LOSS,
-    }  # fmt: skip
-    assert place(memory) == ("aten::mm", "", "backward")
+    memory = followed(training(model, torch.rand(3, 8), torch.optim.SGD(model.parameters(), momentum=0.9)), before=before)
+    assert held(memory) == {"parameters": WEIGHT, "gradients": WEIGHT, "optimizer": WEIGHT, "inputs": BATCH, **activations}
+    assert place(memory) == where
 
 
 def test_adam_has_two_moments_and_a_step_count():
@@ -311,20 +301,16 @@ def test_what_only_a_library_knows_is_named():
     assert memory.unknown == ("quantized::linear_dynamic_fp16",)
 
 
-def test_count_tells_the_memory_only_where_asked():
+def test_count_tells_the_memory_where_asked_also_of_a_call_that_needs_data():
     model, x = linear(), torch.rand(3, 8)
-    assert rooflines.count(model, x).memory is None
-    found = rooflines.count(model, x, backward=True, memory=True)
-    assert found.memory.at_peak.gradients == WEIGHT
-    assert found.to_dict()["memory"]["at_peak"]["parameters"] == WEIGHT
-    assert found.operators == rooflines.count(model, x, backward=True).operators
-
-
-def test_a_call_that_needs_data_has_its_memory_too():
-    x = torch.arange(-50, 50).float()
-    found = rooflines.count(lambda x: x[x > 0].exp(), x, memory=True)
-    assert found.tensors == "real"
-    assert held(found.memory) == {"inputs": 400, "activations": 2 * 4 * 49}
+    alone, counted = rooflines.count(model, x, backward=True), rooflines.count(model, x, backward=True, memory=True)
+    assert alone.memory is None
+    assert counted.memory.at_peak.gradients == WEIGHT
+    assert counted.to_dict()["memory"]["at_peak"]["parameters"] == WEIGHT
+    assert counted.operators == alone.operators
+    real = rooflines.count(lambda x: x[x > 0].exp(), torch.arange(-50, 50).float(), memory=True)
+    assert real.tensors == "real"
+    assert held(real.memory) == {"inputs": 400, "activations": 2 * 4 * 49}
 
 
 # --- the allocator's own account ---------------------------------------------------------------------------------------------------
@@ -402,14 +388,11 @@ def infer(model, x):
     model(x)
 
 
-@pytest.mark.parametrize(
-    ("workload", "mode"),
-    [
-        pytest.param(workload, mode, marks=pytest.mark.slow if (workload, mode) in REPEATED else ())
-        for workload in WORKLOADS
-        for mode in ("inference", *OPTIMIZERS)
-    ],
-)
+@pytest.mark.parametrize(("workload", "mode"), [
+    pytest.param(workload, mode, marks=pytest.mark.slow if (workload, mode) in REPEATED else ())
+    for workload in WORKLOADS
+    for mode in ("inference", *OPTIMIZERS)
+])  # fmt: skip
 def test_the_peak_of_a_real_run_is_ours_and_the_workspace_of_one_operator(workload, mode):
     """The fake recording is byte by byte what tensors hold in a real run; the allocator's peak exceeds it by what is no tensor's."""
     make = made(workload, mode)
@@ -437,14 +420,6 @@ def test_a_recording_on_real_tensors_knows_what_libraries_keep(mode):
     recordings = [record_with_memory(step, None), record_with_memory(step, None, before=1)]
     real = allocations(make, 2, {call.signature.name for recording in recordings for call in recording.calls})
     assert [recording.memory.peak_bytes for recording in recordings] == [real.peak(index, [TENSOR]) for index in (0, 1)]
-
-
-def test_the_oracle_sees_the_workspace_of_a_convolution():
-    """The check above is one: there is workspace in these runs, and it is no tensor's."""
-    make = made("resnet18", "inference")
-    real = allocations(make, 1, {"aten::convolution", "aten::native_batch_norm"})
-    assert real.largest_workspace(0) > 0
-    assert real.peak(0, [TENSOR]) < real.peak(0)
 
 
 # --- a GPU -------------------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """The first operator that makes a non-finite number, and what is not one: masks, memory that nothing was written to."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -33,13 +31,6 @@ def training(model, x, loss=lambda outputs: outputs.pow(2).mean(), optimizer=Non
 
 def place(found):
     return found.operator, found.module, found.phase, found.what
-
-
-@pytest.fixture(autouse=True)
-def seeded():
-    with torch.random.fork_rng([]):
-        torch.manual_seed(0)
-        yield
 
 
 # --- found -------------------------------------------------------------------------------------------------------------------------
@@ -83,7 +74,8 @@ def test_an_optimizer_whose_second_moment_overflows_fp16(kind):
         assert found.wider_magnitude == pytest.approx(1e-3 * 10000.0**2, rel=0.01)
 
 
-def test_the_logarithm_of_zero_a_quotient_of_zeros_and_the_slope_of_a_root_at_zero():
+def test_where_a_value_becomes_infinite():
+    # The logarithm of zero a quotient of zeros and the slope of a root at zero.
     def of(loss):
         model = nn.Linear(8, 4)
         return first_nonfinite(training(model, torch.rand(5, 8), loss), model)
@@ -93,8 +85,22 @@ def test_the_logarithm_of_zero_a_quotient_of_zeros_and_the_slope_of_a_root_at_ze
     assert (logarithm.input_magnitude, logarithm.wider, logarithm.wider_finite) == (0.0, "float64", False)
     assert logarithm.wider_magnitude is None
     assert place(of(lambda out: (out * 0 / (out.sum() * 0)).sum())) == ("aten::div", "", "forward", "nan")
-    root = of(lambda out: (out * 0).sqrt().sum())
-    assert place(root) == ("aten::div", "", "backward", "inf")
+    assert place(of(lambda out: (out * 0).sqrt().sum())) == ("aten::div", "", "backward", "inf")
+    # Results written to out and lists.
+    total, values = torch.full((3,), math.nan), torch.tensor([3e38, 1.0, 2.0])
+    found = first_nonfinite(lambda: torch.add(values, values, out=total))
+    assert (found.operator, found.inputs, found.share) == ("aten::add", "finite", pytest.approx(1 / 3))
+    assert found.wider_magnitude == pytest.approx(6e38)
+    found = first_nonfinite(lambda: torch._foreach_mul([torch.ones(2), values], 10.0))
+    assert (found.operator, found.share) == ("aten::_foreach_mul", pytest.approx(1 / 3))
+    # A number that the step reads itself.
+    found = first_nonfinite(lambda: torch.zeros(3).log().sum().item())
+    assert (found.operator, found.reaches) == ("aten::log", ("result",))
+    # Sparse and complex numbers.
+    table = nn.Embedding(5, 2, sparse=True)
+    found = first_nonfinite(training(table, torch.tensor([1, 3]), lambda out: (out * 0).sqrt().sum()), table)
+    assert found.reaches == ("gradients", "parameters")
+    assert first_nonfinite(lambda: torch.fft.fft(torch.rand(8)) / 0).operator == "aten::div"
 
 
 def test_the_step_that_fails_is_counted():
@@ -107,7 +113,8 @@ def test_the_step_that_fails_is_counted():
     assert first_nonfinite(training(nn.Linear(1, 1), torch.ones(1, 1)), steps=3) is None
 
 
-def test_what_was_not_finite_before_the_step_is_named():
+def test_what_was_not_finite_before():
+    # What was not finite before the step is named.
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     batch = torch.tensor([[1, 2, math.nan], [1, 2, 3.0]])
     of_batch = first_nonfinite(training(model, batch), model)
@@ -119,33 +126,10 @@ def test_what_was_not_finite_before_the_step_is_named():
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).eval()
     model[1].running_mean[2] = math.inf
     assert first_nonfinite(lambda: model(torch.rand(5, 3)), model).given == "1.running_mean"
-
-
-def test_an_infinite_batch_that_becomes_nan_later_is_still_the_batch():
+    # An infinite batch that becomes nan later is still the batch.
     model = nn.Linear(3, 4)
     found = first_nonfinite(training(model, torch.tensor([[1.0, 2.0, math.inf]]), lambda out: (out - out).sum()), model)
     assert (found.given, found.inputs, found.what) == ("input", "inf", "nan")
-
-
-def test_results_written_to_out_and_lists():
-    total, values = torch.full((3,), math.nan), torch.tensor([3e38, 1.0, 2.0])
-    found = first_nonfinite(lambda: torch.add(values, values, out=total))
-    assert (found.operator, found.inputs, found.share) == ("aten::add", "finite", pytest.approx(1 / 3))
-    assert found.wider_magnitude == pytest.approx(6e38)
-    found = first_nonfinite(lambda: torch._foreach_mul([torch.ones(2), values], 10.0))
-    assert (found.operator, found.share) == ("aten::_foreach_mul", pytest.approx(1 / 3))
-
-
-def test_a_number_that_the_step_reads_itself():
-    found = first_nonfinite(lambda: torch.zeros(3).log().sum().item())
-    assert (found.operator, found.reaches) == ("aten::log", ("result",))
-
-
-def test_sparse_and_complex_numbers():
-    table = nn.Embedding(5, 2, sparse=True)
-    found = first_nonfinite(training(table, torch.tensor([1, 3]), lambda out: (out * 0).sqrt().sum()), table)
-    assert found.reaches == ("gradients", "parameters")
-    assert first_nonfinite(lambda: torch.fft.fft(torch.rand(8)) / 0).operator == "aten::div"
 
 
 def test_random_numbers_stay_those_of_the_step():
@@ -193,20 +177,17 @@ def test_a_transformer_with_masks_is_fine(norm_first):
     assert first_nonfinite(step, model, steps=2) is None
 
 
-def test_a_row_that_is_masked_whole_is_found_at_its_softmax():
+def test_masks_and_filled_infinities():
+    # A row that is masked whole is found at its softmax.
     model = nn.Linear(8, 6)
     found = first_nonfinite(training(model, torch.rand(2, 8), lambda out: (out - math.inf).softmax(-1).sum()), model)
     assert (found.operator, found.what, found.inputs, found.given) == ("aten::_softmax", "nan", "inf", "")
-
-
-def test_an_overflow_in_attention_is_not_lost_in_its_mask():
+    # An overflow in attention is not lost in its mask.
     query = torch.full((4, 8), 200.0, dtype=torch.half)
     mask = torch.full((4, 4), -math.inf, dtype=torch.half).triu(1)
     found = first_nonfinite(lambda: (query @ query.T + mask).softmax(-1))
     assert (found.operator, found.wider_magnitude) == ("aten::mm", 8 * 200.0**2)
-
-
-def test_a_filled_infinity_that_reaches_the_loss_is_found():
+    # A filled infinity that reaches the loss is found.
     found = first_nonfinite(
         lambda: functional.cross_entropy(torch.zeros(2, 3).index_fill(1, torch.tensor([1]), -math.inf), torch.tensor([1, 1]))
     )

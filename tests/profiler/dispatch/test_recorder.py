@@ -1,7 +1,5 @@
 """The recorder: exact calls on fake and real tensors, phases and modules, and nothing of the caller's touched."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest
@@ -37,7 +35,8 @@ def snapshot(module):
 # --- signatures --------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_signature_has_every_argument_in_the_order_of_the_schema():
+def test_arguments_of_a_signature():
+    # A signature has every argument in the order of the schema.
     image, weight = torch.rand(2, 3, 8, 8), torch.rand(4, 3, 3, 3)
     found = call_signature(torch.ops.aten.conv2d.default, (image, weight), {"padding": [1, 1]})
     assert found.name == "aten::conv2d"
@@ -45,18 +44,14 @@ def test_a_signature_has_every_argument_in_the_order_of_the_schema():
         TensorArg((2, 3, 8, 8), "float32", (192, 64, 8, 1)), TensorArg((4, 3, 3, 3), "float32", (27, 9, 3, 1)),
         None, (1, 1), (1, 1), (1, 1), 1,
     )  # fmt: skip
-
-
-def test_what_traces_lose_is_there():
+    # What traces lose is there.
     table, indices = torch.rand(5, 4), [None, torch.tensor([1, 2])]
     assert call_signature(torch.ops.aten.index.Tensor, (table, indices), {}).args[1] == (None, TensorArg((2,), "int64", (1,)))
     assert call_signature(torch.ops.aten.gelu.default, (table,), {"approximate": "tanh"}).args[1] == "tanh"
     listed = call_signature(torch.ops.aten.cat.default, ([table.half(), table.half()],), {}).args[0]
     assert [tensor.dtype for tensor in listed] == ["float16", "float16"]
     assert call_signature(torch.ops.aten.zeros.default, ([2],), {"dtype": torch.bfloat16}).args[1] == 15
-
-
-def test_an_object_that_no_signature_can_hold_is_missing():
+    # An object that no signature can hold is missing.
     found = call_signature(torch.ops.aten.add.Tensor, (torch.rand(2), torch.rand(2)), {"alpha": object()})
     assert found.args[2] is MISSING
 
@@ -263,17 +258,13 @@ def test_lists_and_sets_of_a_module_are_left_as_they_were():
 GIVEN = torch.tensor([0.3, 0.7])
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        lambda: (GIVEN * 2).nonzero(),
-        lambda: GIVEN[GIVEN > 0.5],
-        lambda: float(GIVEN.sum()),
-        lambda: torch.rand(4).numpy(),
-        lambda: 1 if GIVEN[0] > 0.5 else 2,
-    ],
-    ids=["nonzero", "mask", "item", "numpy", "branch"],
-)
+@pytest.mark.parametrize("step", [
+    lambda: (GIVEN * 2).nonzero(),
+    lambda: GIVEN[GIVEN > 0.5],
+    lambda: float(GIVEN.sum()),
+    lambda: torch.rand(4).numpy(),
+    lambda: 1 if GIVEN[0] > 0.5 else 2,
+], ids=["nonzero", "mask", "item", "numpy", "branch"])  # fmt: skip
 def test_what_needs_data_is_told_from_other_errors(step):
     with pytest.raises(Exception) as raised:  # noqa: PT011 (torch's own errors for these have no common class)
         recorded(step)

@@ -1,7 +1,5 @@
 """Python's allocations: a program that is followed behaves as it does alone, and what it allocated is what it says."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

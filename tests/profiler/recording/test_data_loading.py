@@ -1,7 +1,5 @@
 """Watching data loading: what is waited for, what is left alone, and what a loader does when it runs alone."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import threading
@@ -84,16 +82,12 @@ def test_what_a_loader_sleeps_is_waited_for_and_nothing_else():
     assert slept_ns <= waited_ns <= whole_ns - 3 * NAP_S * 1e9
 
 
-def test_torch_is_left_as_it_was():
+def test_torch_is_left_as_it_was_and_who_wrapped_the_loader_meanwhile_keeps_what_he_did():
     before = DataLoader.__iter__, _BaseDataLoaderIter.__next__
+    seen = []
     with LoaderWatch():
         assert DataLoader.__iter__ is not before[0]
     assert (DataLoader.__iter__, _BaseDataLoaderIter.__next__) == before
-
-
-def test_somebody_who_wrapped_the_loader_meanwhile_keeps_what_he_did():
-    original = _BaseDataLoaderIter.__next__
-    seen = []
     with LoaderWatch():
         ours = _BaseDataLoaderIter.__next__
 
@@ -107,7 +101,7 @@ def test_somebody_who_wrapped_the_loader_meanwhile_keeps_what_he_did():
         assert len(list(DataLoader(range(4), batch_size=2))) == 2
         assert len(seen) == 3
     finally:
-        _BaseDataLoaderIter.__next__ = original
+        _BaseDataLoaderIter.__next__ = before[1]
 
 
 def test_any_iterable_can_be_wrapped_and_stays_what_it_is():
@@ -147,21 +141,16 @@ def test_other_threads_wait_for_themselves():
         assert watch.longest is None
 
 
-def test_of_two_loaders_the_one_that_was_waited_for_longest_counts():
+def test_of_two_loaders_the_one_that_was_waited_for_longest_counts_and_one_that_began_before_is_not_known():
+    began = iter(DataLoader(Slow(4), batch_size=2))
     with LoaderWatch() as watch:
         quick, slow = DataLoader(range(8), batch_size=2), DataLoader(Slow(8), batch_size=4)
         list(zip(quick, slow, strict=False))
         assert longest(watch).loader is slow
         watch.forget()
         assert watch.longest is None
-
-
-def test_a_loader_that_began_before_is_waited_for_but_is_not_known():
-    iterator = iter(DataLoader(Slow(4), batch_size=2))
-    with LoaderWatch() as watch:
-        next(iterator)
-        found = longest(watch)
-        assert (found.loader, found.workers, found.batches) == (None, 0, 1)
+        next(began)
+        assert (longest(watch).loader, longest(watch).workers, longest(watch).batches) == (None, 0, 1)
 
 
 def test_resident_data_comes_at_once_and_whole():
@@ -182,22 +171,19 @@ def test_resident_data_comes_at_once_and_whole():
 Pair = namedtuple("Pair", "x y")
 
 
-@pytest.mark.parametrize(
-    ("batch", "batch_size", "samples"),
-    [
-        (torch.zeros(7, 3), None, 7),
-        (np.zeros((7, 3)), None, 7),
-        ((torch.zeros(7, 3), torch.zeros(7)), None, 7),
-        ({"x": torch.zeros(7, 3), "y": [torch.zeros(7)]}, None, 7),
-        (Pair(torch.zeros(7, 3), torch.zeros(7)), 8, 7),  # the last one of an epoch
-        (torch.zeros(100, 8, 3), 8, 8),  # time first: the loader knows better
-        ((torch.zeros(100, 8), torch.zeros(8)), 8, 8),
-        ((torch.zeros(100, 8), torch.zeros(8)), None, None),
-        (torch.zeros(()), None, None),
-        (["a", "b"], None, None),
-        (3, None, None),
-    ],
-)
+@pytest.mark.parametrize(("batch", "batch_size", "samples"), [
+    (torch.zeros(7, 3), None, 7),
+    (np.zeros((7, 3)), None, 7),
+    ((torch.zeros(7, 3), torch.zeros(7)), None, 7),
+    ({"x": torch.zeros(7, 3), "y": [torch.zeros(7)]}, None, 7),
+    (Pair(torch.zeros(7, 3), torch.zeros(7)), 8, 7),  # the last one of an epoch
+    (torch.zeros(100, 8, 3), 8, 8),  # time first: the loader knows better
+    ((torch.zeros(100, 8), torch.zeros(8)), 8, 8),
+    ((torch.zeros(100, 8), torch.zeros(8)), None, None),
+    (torch.zeros(()), None, None),
+    (["a", "b"], None, None),
+    (3, None, None),
+])  # fmt: skip
 def test_samples_in(batch, batch_size, samples):
     assert samples_in(batch, batch_size) == samples
 
@@ -227,21 +213,18 @@ class Counted:
         return itertools.repeat(torch.zeros(4, 2), 5)
 
 
-@pytest.mark.parametrize(
-    ("loader", "wrapped", "may"),
-    [
-        (DataLoader(range(8)), {}, True),
-        (DataLoader(range(8), shuffle=True), {}, True),
-        (DataLoader(range(8), batch_sampler=BatchSampler(RandomSampler(range(8)), 2, False)), {}, True),
-        (DataLoader(Stream()), {}, False),
-        (DataLoader(range(8), sampler=OwnSampler()), {}, False),
-        (DataLoader(range(8)), {"again": True}, True),
-        (DataLoader(range(8)), {"again": False}, False),
-        (Counted(), {"again": True}, True),
-        (Counted(), {"again": False}, False),
-        ((torch.zeros(1) for _ in range(3)), {"again": True}, False),
-    ],
-)
+@pytest.mark.parametrize(("loader", "wrapped", "may"), [
+    (DataLoader(range(8)), {}, True),
+    (DataLoader(range(8), shuffle=True), {}, True),
+    (DataLoader(range(8), batch_sampler=BatchSampler(RandomSampler(range(8)), 2, False)), {}, True),
+    (DataLoader(Stream()), {}, False),
+    (DataLoader(range(8), sampler=OwnSampler()), {}, False),
+    (DataLoader(range(8)), {"again": True}, True),
+    (DataLoader(range(8)), {"again": False}, False),
+    (Counted(), {"again": True}, True),
+    (Counted(), {"again": False}, False),
+    ((torch.zeros(1) for _ in range(3)), {"again": True}, False),
+])  # fmt: skip
 def test_what_may_be_iterated_once_more(loader, wrapped, may):
     assert may_begin_anew(source(loader, **wrapped)) is may
 

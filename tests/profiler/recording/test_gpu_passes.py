@@ -1,7 +1,5 @@
 """The passes on a GPU, with a device that is not there: its numbers of steps, the order of its events, and its clock."""
 
-from __future__ import annotations
-
 import os
 
 import msgspec
@@ -193,23 +191,18 @@ def test_steps_keep_a_gpu_busy_before_they_may_settle():
 # --- the order of events -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_sampler_starts_before_the_warm_up_goes_on_and_not_before_the_timed_steps(tmp_path, monkeypatch):
-    device = GpuDouble()
-    steps = model(device, tmp_path / "run", monkeypatch, steps=4).facts.steps
-    assert len(steps.warmup_ns) == 6
-    assert device.noted == ["step", "sampler starts", *["step"] * (5 + 4), "sampler stops"]
-    assert (steps.clock, len(steps.timed_ns)) == ("cuda events", 4)
-
-
 @pytest.mark.parametrize(("asked", "noted"), [
-    (0, ["sampler starts", "step", "step"]),
-    (1, ["sampler starts", "step", "step", "step"]),
-    (2, ["step", "sampler starts", "step", "step", "step"]),
+    ({"steps": 4}, ["step", "sampler starts", *["step"] * (5 + 4)]),  # before the warm-up goes on
+    # between a warm-up that was asked for and the timed steps nothing is started
+    ({"warmup": 0, "steps": 2}, ["sampler starts", "step", "step"]),
+    ({"warmup": 1, "steps": 2}, ["sampler starts", "step", "step", "step"]),
+    ({"warmup": 2, "steps": 2}, ["step", "sampler starts", "step", "step", "step"]),
 ])  # fmt: skip
-def test_between_a_warm_up_that_was_asked_for_and_the_timed_steps_nothing_is_started(tmp_path, monkeypatch, asked, noted):
+def test_the_sampler_starts_before_the_last_steps_of_the_warm_up_and_not_before_the_timed_steps(tmp_path, monkeypatch, asked, noted):
     device = GpuDouble()
-    model(device, tmp_path / "run", monkeypatch, warmup=asked, steps=2)
+    steps = model(device, tmp_path / "run", monkeypatch, **asked).facts.steps
     assert device.noted == [*noted, "sampler stops"]
+    assert (steps.clock, len(steps.warmup_ns), len(steps.timed_ns)) == ("cuda events", asked.get("warmup", 6), asked["steps"])
 
 
 def test_a_long_program_is_traced_after_fifty_steps_and_timed_further(tmp_path, monkeypatch):
@@ -262,25 +255,20 @@ def test_the_run_is_of_the_device_that_the_first_step_shows(tmp_path, monkeypatc
     assert device.noted.count("found cuda:1") == max(1, min(made, 2))
 
 
-def test_a_model_that_is_tried_on_the_cpu_first_is_recorded_on_its_gpu(tmp_path, monkeypatch):
-    device = GpuDouble(found=False, shown=[CPU])
-    facts = loop(device, tmp_path / "run", monkeypatch, 40, steps=5).facts
-    assert [one for one in device.noted if one.startswith("found")] == ["found cpu", "found cuda:1"]
-    assert (facts.environment.device, facts.steps.clock, facts.peak_memory_kind) == ("cuda:1", "cuda events", "allocator")
-
-
-def test_training_on_a_gpu_after_an_evaluation_on_the_cpu_is_recorded_on_the_gpu(tmp_path, monkeypatch):
-    device = GpuDouble(found=False, shown=[CPU, CPU])
+@pytest.mark.parametrize("evaluated", [False, True], ids=["tried on the CPU", "evaluated on the CPU"])
+def test_training_on_a_gpu_after_steps_on_the_cpu_is_recorded_on_the_gpu(tmp_path, monkeypatch, evaluated):
+    device = GpuDouble(found=False, shown=[CPU, CPU] if evaluated else [CPU])
     put(device, monkeypatch)
     with Recording(tmp_path / "run", LOOP, None, settings=Settings(steps=5)) as recording:
         for number in range(45):
-            if number == 4:
+            if number == 4 and evaluated:
                 recording.passes.restart()
             NETWORK(X)
             recording.step()
     facts = recording.run.facts
-    assert [one for one in device.noted if one.startswith("found")] == ["found cpu", "found cpu", "found cuda:1"]
-    assert (facts.environment.device, facts.steps.clock, len(facts.steps.timed_ns)) == ("cuda:1", "cuda events", 5)
+    assert [one for one in device.noted if one.startswith("found")] == ["found cpu"] * (1 + evaluated) + ["found cuda:1"]
+    assert (facts.environment.device, facts.peak_memory_kind) == ("cuda:1", "allocator")
+    assert (facts.steps.clock, len(facts.steps.timed_ns)) == ("cuda events", 5)
 
 
 def test_without_warm_up_the_first_steps_stay_on_the_clock_that_they_began_with(tmp_path, monkeypatch):

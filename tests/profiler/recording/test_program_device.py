@@ -1,7 +1,5 @@
 """The device of a program: chosen from facts about it, and looked for without opening a context on a GPU."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

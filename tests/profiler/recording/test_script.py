@@ -1,12 +1,9 @@
 """Scripts that know nothing of us: where their steps end, and what becomes of their output, arguments and exits."""
 
-from __future__ import annotations
-
-import os
+import itertools
 import signal
-import subprocess
-import sys
 import textwrap
+import threading
 
 import pytest
 import torch
@@ -59,6 +56,11 @@ def profile(tmp_path):
     return ask
 
 
+def counts(recorded):
+    steps = recorded.facts.steps
+    return len(steps.warmup_ns), len(steps.timed_ns), len(steps.traced_ns)
+
+
 def test_a_training_script_gets_its_own_arguments_also_those_that_look_like_ours(profile):
     answer, recorded = profile(TRAINS, "--lr", "1", "--steps", "4000", "--device", "mine")
     assert answer.code == 0, answer
@@ -66,16 +68,9 @@ def test_a_training_script_gets_its_own_arguments_also_those_that_look_like_ours
     assert "script ended" not in answer.out, "a script is stopped when enough is recorded"
     facts = recorded.facts
     assert (facts.status, facts.workload.mode, facts.workload.name) == ("complete", "training", "train.py")
-    assert [len(facts.steps.warmup_ns), len(facts.steps.timed_ns), len(facts.steps.traced_ns)] == [1, 2, TRACED_STEPS]
+    assert counts(recorded) == (1, 2, TRACED_STEPS)
     assert facts.settings.command.endswith("-o out -- --lr 1 --steps 4000 --device mine")
     assert {row.phase for row in rooflines.analyze(recorded).operators} >= {"forward", "backward", "optimizer"}
-
-
-def test_to_end_lets_the_script_end(profile):
-    answer, recorded = profile(TRAINS, options=["--to-end"])
-    assert answer.code == 0, answer
-    assert "script ended" in answer.out
-    assert recorded.facts.status == "complete"
 
 
 def test_an_inference_script_steps_with_each_outermost_call(profile, tmp_path):
@@ -101,13 +96,10 @@ def test_a_script_that_raises_shows_its_traceback_and_keeps_what_was_recorded(pr
     assert (len(recorded.facts.steps.timed_ns), recorded.facts.steps.traced) == (1, "early")
 
 
-@pytest.mark.parametrize(
-    ("ending", "message", "code"),
-    [
-        ("sys.exit(3)", "the script 'train.py' exited with 3.", 3),
-        pytest.param('sys.exit("no data")', "the script 'train.py' exited: no data.", 1, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("ending", "message", "code"), [
+    ("sys.exit(3)", "the script 'train.py' exited with 3.", 3),
+    pytest.param('sys.exit("no data")', "the script 'train.py' exited: no data.", 1, marks=pytest.mark.slow),
+])  # fmt: skip
 def test_a_script_that_exits_with_an_error(profile, ending, message, code):
     answer, recorded = profile(TRAINS.replace("optimizer.step()", f"optimizer.step(); {ending}"))
     assert answer.code == code, "as under python"
@@ -175,7 +167,8 @@ def test_data_loader_workers_that_run_modules_are_not_steps(profile):
         options=["--to-end"],
     )
     assert answer.code == 0, answer
-    assert "ended" in answer.out
+    assert "ended" in answer.out, "with --to-end a script is not stopped"
+    assert recorded.facts.status == "complete"
     calls = {(row.name, row.shapes): row.calls for row in rooflines.analyze(recorded).operators}
     assert [count for (name, _), count in calls.items() if name == "aten::addmm"] == [1]
 
@@ -280,16 +273,26 @@ def ends(work):
     return [told for told in seen if told in ("training", "inference")]
 
 
-def test_nested_modules_are_one_step_and_gradients_on_are_none():
-    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Sequential(torch.nn.ReLU()))
+def training_alone(model):
+    model(torch.randn(1, 4))
 
-    def work():
+
+def inference_twice(model):
+    with torch.no_grad():
         model(torch.randn(1, 4))
-        with torch.no_grad():
-            model(torch.randn(1, 4))
-            model(torch.randn(1, 4))
+        model(torch.randn(1, 4))
 
-    assert ends(work) == ["inference", "inference"]
+
+def in_another_thread(model):
+    thread = threading.Thread(target=inference_twice, args=(model,))
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize(("work", "steps"), [(training_alone, 0), (inference_twice, 2), (in_another_thread, 0)])
+def test_nested_modules_are_one_step_and_gradients_on_or_other_threads_are_none(work, steps):
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Sequential(torch.nn.ReLU()))
+    assert ends(lambda: work(model)) == ["inference"] * steps
 
 
 def test_a_forward_that_raises_does_not_lose_count():
@@ -380,26 +383,19 @@ def test_two_optimizers_in_turn_make_one_step():
     assert seen.hooks.several == 2
 
 
-def test_an_optimizer_that_steps_every_fifth_time_ends_the_step():
+@pytest.mark.parametrize(("turns", "may_change", "expected"), [
+    # one that steps every fifth time ends the step
+    ([5, 1] * 3, True, ["training"] * 5 + ["change", "training", "training"]),
+    # once steps are timed, another is part of them until the first is gone
+    ([3, 60], False, ["training"] * 3 + ["change"] + ["training"] * 9),
+])  # fmt: skip
+def test_of_two_optimizers_the_rarer_one_ends_the_step(turns, may_change, expected):
     def work():
-        critic, generator = models(2, 3)
-        for _ in range(3):
-            for _ in range(5):
-                train(*critic)
-            train(*generator)
+        for pair, times in zip(itertools.cycle(models(2, 3)), turns, strict=False):
+            for _ in range(times):
+                train(*pair)
 
-    assert Seen().watch(work) == ["training"] * 5 + ["change", "training", "training"]
-
-
-def test_once_steps_are_timed_another_optimizer_is_part_of_them_until_the_first_is_gone():
-    def work():
-        first, second = models(2, 3)
-        for _ in range(3):
-            train(*first)
-        for _ in range(60):
-            train(*second)
-
-    assert Seen().watch(work, may_change=lambda: False) == ["training"] * 3 + ["change"] + ["training"] * 9
+    assert Seen().watch(work, may_change=lambda: may_change) == expected
 
 
 def test_an_evaluation_pauses_and_the_next_training_call_resumes():
@@ -478,30 +474,3 @@ def test_hooks_are_gone_afterwards():
     assert torch.optim.Optimizer.__init__ is before
     assert not module._global_forward_hooks
     assert not module._global_forward_pre_hooks
-
-
-def test_modules_called_in_other_threads_are_not_steps():
-    import threading
-
-    def call():
-        with torch.no_grad():
-            torch.nn.Linear(2, 2)(torch.randn(1, 2))
-
-    def work():
-        thread = threading.Thread(target=call)
-        thread.start()
-        thread.join()
-
-    assert ends(work) == []
-    assert ends(call) == ["inference"]
-
-
-def test_the_command_that_make_profile_runs_reads_rooflines_profile(tmp_path):
-    """What is stored has the program's name, not the path of the environment that ``make`` made."""
-    line = (
-        "import sys; sys.argv[0] = '/x/.venv/bin/rooflines'; from rooflines.pipeline import default_command; print(default_command())"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", line, "profile", "--model", "resnet50", "-o", "my runs"], capture_output=True, text=True, env=os.environ
-    )
-    assert done.stdout.strip() == "rooflines profile --model resnet50 -o 'my runs'"

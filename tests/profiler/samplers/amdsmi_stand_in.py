@@ -3,8 +3,6 @@
 Names, keys, units and error codes follow the package's documentation (ROCm 6.3) and its source; ``gpus`` is what the driver would say.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import Any
 
@@ -49,10 +47,7 @@ class Gpu(dict):
             amdsmi_get_power_cap_info={"power_cap": 560_000_000, "default_power_cap": 560_000_000},
             amdsmi_get_energy_count={"energy_accumulator": 1_000_000, "counter_resolution": 15.3, "timestamp": 1},
             amdsmi_get_temp_metric={AmdSmiTemperatureType.HOTSPOT: 61, AmdSmiTemperatureType.VRAM: 55},
-            amdsmi_get_clock_info={
-                AmdSmiClkType.GFX: {"clk": 1700, "min_clk": 5},
-                AmdSmiClkType.MEM: {"clk": 1300, "min_clk": 9},
-            },
+            amdsmi_get_clock_info={AmdSmiClkType.GFX: {"clk": 1700, "min_clk": 5}, AmdSmiClkType.MEM: {"clk": 1300, "min_clk": 9}},
             amdsmi_get_gpu_metrics_info={"throttle_status": False, "ppt_residency_acc": 5, "socket_thm_residency_acc": 0},
             amdsmi_get_gpu_process_list=[
                 {"pid": pid, "mem": 0, "memory_usage": {"vram_mem": bytes_, "gtt_mem": 0, "cpu_mem": 0}}

@@ -1,7 +1,5 @@
 """AMD GPUs through a stand-in of their management library, for want of hardware: units, what is absent, and GPUs found by UUID."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest
@@ -37,7 +35,8 @@ def sampler(gpu, pids=(10, 11)):
     return AmdSampler(AmdSmiStandIn(gpu), gpu, "cuda:0", lambda: pids)
 
 
-def test_units_become_si(gpu):
+def test_units_and_what_is_not_available(gpu):
+    # Units become si.
     (reading,) = sampler(gpu).read()
     assert (reading.source, reading.device) == ("amdsmi", "cuda:0")
     assert (reading.gpu_utilization, reading.gpu_memory_utilization) == (0.97, 0.41)
@@ -47,14 +46,21 @@ def test_units_become_si(gpu):
     assert (reading.temperature_c, reading.memory_temperature_c) == (61, 55)
     assert (reading.sm_clock_hz, reading.memory_clock_hz) == (1.7e9, 1.3e9)
     assert (reading.ecc_corrected, reading.ecc_uncorrected) == (3, 1)
+    # What is not available is absent.
+    gpu["amdsmi_get_gpu_activity"] = {"gfx_activity": "N/A", "umc_activity": "N/A"}
+    gpu["amdsmi_get_power_info"] = {"current_socket_power": 431, "average_socket_power": "N/A"}
+    (reading,) = sampler(gpu).read()
+    assert reading.gpu_utilization is reading.gpu_memory_utilization is reading.power_w is None
+    assert reading.power_instant_w == 431
+    gpu["amdsmi_get_power_info"] = {"current_socket_power": 0xFFFFFFFF, "average_socket_power": 60}
+    assert sampler(gpu).read()[0].power_instant_w is None
 
 
-def test_memory_is_that_of_the_watched_processes(gpu):
+def test_memory_of_watched_processes(gpu):
+    # Memory is that of the watched processes.
     assert sampler(gpu).read()[0].process_memory_bytes == (1 << 30) + (1 << 20)
     assert sampler(gpu, pids=[11]).read()[0].process_memory_bytes == 1 << 20
-
-
-def test_processes_that_are_listed_as_handles_are_asked_about(gpu):
+    # Processes that are listed as handles are asked about.
     infos = {f"handle {process['pid']}": process for process in gpu["amdsmi_get_gpu_process_list"]}
     gpu["amdsmi_get_gpu_process_list"], gpu["amdsmi_get_gpu_process_info"] = list(infos), infos
     assert sampler(gpu).read()[0].process_memory_bytes == (1 << 30) + (1 << 20)
@@ -78,24 +84,13 @@ def test_memory_is_not_known_before_a_watched_process_was_listed(gpu, monkeypatc
     assert held == [None, 1 << 20, 0]
 
 
-def test_what_is_not_available_is_absent(gpu):
-    gpu["amdsmi_get_gpu_activity"] = {"gfx_activity": "N/A", "umc_activity": "N/A"}
-    gpu["amdsmi_get_power_info"] = {"current_socket_power": 431, "average_socket_power": "N/A"}
-    (reading,) = sampler(gpu).read()
-    assert reading.gpu_utilization is reading.gpu_memory_utilization is reading.power_w is None
-    assert reading.power_instant_w == 431
-    gpu["amdsmi_get_power_info"] = {"current_socket_power": 0xFFFFFFFF, "average_socket_power": 60}
-    assert sampler(gpu).read()[0].power_instant_w is None
-
-
-def test_fields_not_supported_are_asked_once(gpu):
+def test_fields_that_fail_once_or_always(gpu):
+    # Fields not supported are asked once.
     gpu["amdsmi_get_power_cap_info"] = AMDSMI_STATUS_NOT_SUPPORTED
     reader = sampler(gpu)
     assert [reader.read()[0].power_limit_w for _ in range(3)] == [None, None, None]
     assert gpu.asked.count("amdsmi_get_power_cap_info") == 1
-
-
-def test_a_field_that_failed_once_is_absent_once(gpu):
+    # A field that failed once is absent once.
     reader = sampler(gpu)
     whole, gpu["amdsmi_get_gpu_vram_usage"] = gpu["amdsmi_get_gpu_vram_usage"], AMDSMI_STATUS_IO
     assert reader.read()[0].memory_used_bytes is None
@@ -157,26 +152,20 @@ def test_without_an_energy_counter_there_is_nothing_to_watch(gpu):
     assert sampler(gpu).counters() == ()
 
 
-# --- which GPUs
-
-
-def test_all_gpus_are_named_as_the_library_counts_them(nodes, monkeypatch):
+def test_gpus_are_named_by_number_and_uuid(nodes, monkeypatch):
+    # All gpus are named as the library counts them.
     monkeypatch.setitem(sys.modules, "amdsmi", AmdSmiStandIn(*map(Gpu, SERIALS)))
     samplers, problems, left = open_amd_gpus(None, frozenset, nodes)
     assert [reader.read()[0].device for reader in samplers] == ["amd0", "amd1"]
     assert (problems, left) == ([], None)
-
-
-def test_torchs_uuid_names_a_gpu_and_others_are_left(nodes, monkeypatch):
+    # Torchs uuid names a gpu and others are left.
     monkeypatch.setitem(sys.modules, "amdsmi", AmdSmiStandIn(*map(Gpu, SERIALS)))
     uuid = b"00000000deadbeef".hex()  # as torch prints it: the bytes of the digits
     uuid = "-".join((uuid[:8], uuid[8:12], uuid[12:16], uuid[16:20], uuid[20:]))
     samplers, problems, left = open_amd_gpus({"cuda:1": uuid, "cuda:5": "GPU-1-2"}, frozenset, nodes)
     (reading,) = samplers[0].read()
     assert (len(samplers), reading.device, problems, left) == (1, "cuda:1", [], {"cuda:5": "GPU-1-2"})
-
-
-def test_a_uuid_of_another_make_stays_what_it_is():
+    # A uuid of another make stays what it is.
     assert serial_of_uuid("GPU-0123456789abcdef") == "0123456789abcdef"
     assert serial_of_uuid("GPU-8d9fa1c2-0000-1111-2222-333344445555") == "8d9fa1c2000011112222333344445555"
 
@@ -187,15 +176,14 @@ def test_without_an_amd_gpu_nothing_is_loaded_and_nothing_said(tmp_path, monkeyp
     assert open_amd_gpus(None, frozenset, tmp_path) == ([], [], None)
 
 
-def test_a_gpu_without_the_package_is_one_sentence(nodes, monkeypatch):
+def test_gpus_without_amd_or_its_library(nodes, monkeypatch):
+    # A gpu without the package is one sentence.
     monkeypatch.setitem(sys.modules, "amdsmi", None)
     samplers, (problem,), left = open_amd_gpus({"cuda:0": "x"}, frozenset, nodes)
     assert (samplers, left) == ([], {"cuda:0": "x"})
     assert problem.startswith("The AMD GPU is not sampled: the package amdsmi cannot be used (")
     assert open_amd_gpus({}, frozenset, nodes) == ([], [], {})
-
-
-def test_a_library_that_does_not_start_is_one_sentence(nodes, monkeypatch):
+    # A library that does not start is one sentence.
     monkeypatch.setitem(sys.modules, "amdsmi", AmdSmiStandIn(init_error=AMDSMI_STATUS_DRIVER_NOT_LOADED))
     _, (problem,), _ = open_amd_gpus(None, frozenset, nodes)
     assert problem == "The AMD GPU is not sampled: AMD SMI does not start (Error code: 34 | AMDSMI_STATUS)."

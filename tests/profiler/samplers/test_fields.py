@@ -1,7 +1,5 @@
 """Laws of the registry of sampled fields, and its order in files."""
 
-from __future__ import annotations
-
 import ast
 import os
 import time
@@ -44,14 +42,12 @@ def test_every_field_has_a_known_unit_a_label_and_a_way_of_summing_up(key):
         assert field.unit_of(summary) in UNITS
 
 
-def test_every_part_of_a_sample_is_in_the_registry_or_says_whose_it_is():
+def test_every_field_is_in_the_registry():
+    # Every part of a sample is in the registry or says whose it is.
     assert set(DeviceSample.__struct_fields__) == {"time_ns", "source", "device", "more", *FIELDS}
     assert list(COLUMNS) == ["time_ns", "source", "device", *FIELDS]
     assert set(FIELDS) - set(NUMBERS) == {"core_utilization", "throttle_reasons"}
-
-
-def test_every_field_that_a_sampler_yields_is_in_the_registry():
-    """Read from the source: no machine has all of the hardware."""
+    # Read from the source: no machine has all of the hardware.
     named = set()
     for path in SAMPLERS.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -63,9 +59,7 @@ def test_every_field_that_a_sampler_yields_is_in_the_registry():
     assert yielded <= set(FIELDS)
     # Every field has a sampler.
     assert set(FIELDS) <= yielded
-
-
-def test_a_reading_of_this_machine_has_registered_fields_only():
+    # A reading of this machine has registered fields only.
     sampler = HostSampler(os.getpid())
     try:
         time.sleep(0.1)

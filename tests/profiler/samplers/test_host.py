@@ -1,7 +1,5 @@
 """What a process and its descendants spend: the arithmetic on made-up readings, and real processes that are born, spend and end."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -76,40 +74,35 @@ def reading(own_s=0.0, ended_s=0.0, started=1.0, age_s=100.0, read_bytes=None):
 # --- what a tree spent between two readings
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "cpu_s"),
-    [
-        ({1: reading(5)}, {1: reading(7)}, 2),
-        # born since: all it spent; seen late: nothing until the next reading
-        ({1: reading(5)}, {1: reading(5), 2: reading(0.3, age_s=0.5)}, 0.3),
-        ({1: reading(5)}, {1: reading(5), 2: reading(40.0, age_s=60)}, 0),
-        # ended, and its parent waited: what it spent since the reading before
-        ({1: reading(5), 2: reading(3)}, {1: reading(5, ended_s=4)}, 1),
-        # lived and ended between the readings
-        ({1: reading(5)}, {1: reading(5, ended_s=4)}, 4),
-        # a grandchild and its parent ended, each waited for
-        ({1: reading(5), 2: reading(3), 3: reading(2, ended_s=1)}, {1: reading(5, ended_s=3 + 2 + 1 + 0.5)}, 0.5),
-        # ended and nobody waited: never less than nothing, and never off what others spent
-        ({1: reading(5), 2: reading(3)}, {1: reading(7)}, 2),
-        # the number used again by another process
-        ({1: reading(5), 2: reading(3)}, {1: reading(5), 2: reading(0.25, started=9, age_s=0.5)}, 0.25),
-        ({1: reading(5)}, {}, 0),
-    ],
-)
+@pytest.mark.parametrize(("before", "now", "cpu_s"), [
+    ({1: reading(5)}, {1: reading(7)}, 2),
+    # born since: all it spent; seen late: nothing until the next reading
+    ({1: reading(5)}, {1: reading(5), 2: reading(0.3, age_s=0.5)}, 0.3),
+    ({1: reading(5)}, {1: reading(5), 2: reading(40.0, age_s=60)}, 0),
+    # ended, and its parent waited: what it spent since the reading before
+    ({1: reading(5), 2: reading(3)}, {1: reading(5, ended_s=4)}, 1),
+    # lived and ended between the readings
+    ({1: reading(5)}, {1: reading(5, ended_s=4)}, 4),
+    # a grandchild and its parent ended, each waited for
+    ({1: reading(5), 2: reading(3), 3: reading(2, ended_s=1)}, {1: reading(5, ended_s=3 + 2 + 1 + 0.5)}, 0.5),
+    # ended and nobody waited: never less than nothing, and never off what others spent
+    ({1: reading(5), 2: reading(3)}, {1: reading(7)}, 2),
+    # the number used again by another process
+    ({1: reading(5), 2: reading(3)}, {1: reading(5), 2: reading(0.25, started=9, age_s=0.5)}, 0.25),
+    ({1: reading(5)}, {}, 0),
+])  # fmt: skip
 def test_cpu_time_of_a_tree_between_two_readings(before, now, cpu_s):
     assert spent_between(before, now, unseen_s=1.0).cpu_s == pytest.approx(cpu_s)
 
 
-def test_bytes_of_an_ended_child_are_its_parents_and_count_once():
-    before = {1: reading(read_bytes=100), 2: reading(read_bytes=40)}
-    now = {1: reading(read_bytes=100 + 40 + 5)}
-    assert spent_between(before, now, 1.0).read_bytes == 5
-
-
-def test_what_no_process_tells_is_absent_and_what_one_tells_counts():
-    assert spent_between({1: reading()}, {1: reading()}, 1.0).read_bytes is None
-    now = {1: reading(), 2: reading(read_bytes=7, age_s=0.1)}
-    assert spent_between({1: reading()}, now, 1.0).read_bytes == 7
+@pytest.mark.parametrize(("before", "now", "read_bytes"), [
+    # of an ended child its parent's, once
+    ({1: reading(read_bytes=100), 2: reading(read_bytes=40)}, {1: reading(read_bytes=100 + 40 + 5)}, 5),
+    ({1: reading()}, {1: reading()}, None),
+    ({1: reading()}, {1: reading(), 2: reading(read_bytes=7, age_s=0.1)}, 7),
+])  # fmt: skip
+def test_bytes_that_no_process_tells_are_absent_and_what_one_tells_counts_once(before, now, read_bytes):
+    assert spent_between(before, now, 1.0).read_bytes == read_bytes
 
 
 # --- one process
@@ -262,7 +255,8 @@ def test_the_cores_are_as_busy_as_the_machine(process):
     assert reading.memory_used_bytes < reading.memory_total_bytes
 
 
-def test_what_is_costly_is_read_rarely():
+def test_costs_and_resolution_of_the_host():
+    # What is costly is read rarely.
     sampler = HostSampler(os.getpid())
     sampler.counters()
     began = time.monotonic()
@@ -271,9 +265,7 @@ def test_what_is_costly_is_read_rarely():
     assert readings[0].process_uss_bytes is not None
     assert sum(one.process_uss_bytes is not None for one in readings) <= 1 + elapsed_s / USS_EVERY_S
     assert sum(one.cpu_frequency_hz is not None for one in readings) <= 2 + elapsed_s / SLOW_EVERY_S
-
-
-def test_counters_say_how_coarse_ticks_are():
+    # Counters say how coarse ticks are.
     counters = {counter.field: counter for counter in HostSampler(os.getpid(), period_s=0.5).counters()}
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
     process = counters["process_cpu_utilization"]
@@ -321,27 +313,23 @@ def sensors(directory: Path, driver: str, **labelled: int) -> None:
             (directory / f"temp{number}_label").write_text(label.replace("_", " ") + "\n")
 
 
-def test_the_hottest_package_is_the_temperature(tmp_path):
-    sensors(tmp_path / "hwmon0", "nvme", Composite=91000)
-    sensors(tmp_path / "hwmon1", "coretemp", Package_id_0=61000, Core_0=88000)
-    sensors(tmp_path / "hwmon2", "coretemp", Package_id_1=64000, Core_0=70000)
-    temperature = CpuTemperature(tmp_path)
-    assert (temperature.read(), temperature.resolution_c, temperature.exists) == (64.0, 1.0, True)
-
-
-def test_the_die_is_preferred_to_what_the_fan_follows(tmp_path):
-    sensors(tmp_path / "hwmon3", "k10temp", Tctl=82125, Tdie=62125, Tccd1=60000)
-    assert CpuTemperature(tmp_path).read() == 62.125
-    sensors(tmp_path / "other" / "hwmon0", "k10temp", Tctl=55500)
-    assert CpuTemperature(tmp_path / "other").read() == 55.5
-
-
-def test_a_sensor_without_label_serves_where_the_driver_has_only_one(tmp_path):
-    sensors(tmp_path / "hwmon0", "cpu_thermal", _=48312)
-    assert CpuTemperature(tmp_path).read() == 48.312
-
-
-def test_without_a_sensor_there_is_no_temperature(tmp_path):
-    sensors(tmp_path / "hwmon0", "acpitz", _=27800)
-    temperature = CpuTemperature(tmp_path)
-    assert (temperature.read(), temperature.exists) == (None, False)
+@pytest.mark.parametrize(("drivers", "temperature"), [
+    (  # the hottest package
+        [
+            ("nvme", {"Composite": 91000}),
+            ("coretemp", {"Package_id_0": 61000, "Core_0": 88000}),
+            ("coretemp", {"Package_id_1": 64000}),
+        ],
+        64.0,
+    ),
+    ([("k10temp", {"Tctl": 82125, "Tdie": 62125, "Tccd1": 60000})], 62.125),  # the die, not what the fan follows
+    ([("k10temp", {"Tctl": 55500})], 55.5),
+    ([("cpu_thermal", {"_": 48312})], 48.312),  # no label where the driver has only one
+    ([("acpitz", {"_": 27800})], None),
+])  # fmt: skip
+def test_the_temperature_of_the_processor(tmp_path, drivers, temperature):
+    for number, (driver, labelled) in enumerate(drivers):
+        sensors(tmp_path / f"hwmon{number}", driver, **labelled)
+    found = CpuTemperature(tmp_path)
+    assert (found.read(), found.exists) == (temperature, temperature is not None)
+    assert (found.resolution_c == 1.0) == (temperature == 64.0)

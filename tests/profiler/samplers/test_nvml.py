@@ -1,12 +1,7 @@
 """The NVML sampler, asking the real pynvml over the stand-in driver: units, what is absent, what ends a series, what is asked again."""
 
-from __future__ import annotations
-
 import contextlib
 import math
-import os
-import subprocess
-import sys
 import time
 from collections import Counter as Tally
 
@@ -20,6 +15,7 @@ from rooflines.profiler.samplers.nvml import LAST_READINGS, TURN_S, UNMEASURED_P
 from tests.profiler.samplers.nvml_driver.scripts import FULL, with_lines, without
 from tests.profiler.samplers.nvml_driver.signals import Burst, Constant, Ramp, Square, lines
 
+THROTTLED = "software power cap, software thermal slowdown"
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
 
 
@@ -99,25 +95,21 @@ def test_time_is_that_of_the_energy(stand_in_here):
     assert min(abs(reading.time_ns / 1e9 - zero - reading.energy_j) for reading in readings) <= 0.02
 
 
-@pytest.mark.parametrize(
-    ("capability", "window_s", "power_w"), [("7.0", 0.0, 300.0), ("8.0", 0.0, 300.0), ("8.6", 1.0, 200.0), ("9.0", 1.0, 200.0)]
-)
-def test_usual_power_is_of_the_moment_up_to_ga100_and_an_average_after_it(stand_in_here, short_burst, capability, window_s, power_w):
+@pytest.mark.parametrize(("gpu", "window_s", "power_w"), [
+    ("capability 7.0", 0.0, 300.0),
+    ("capability 8.0", 0.0, 300.0),
+    ("capability 8.6", 1.0, 200.0),
+    ("capability 9.0", 1.0, 200.0),
+    ("capability 8.0\nwindow power_average 1", 1.0, 200.0),  # whoever has an average
+])  # fmt: skip
+def test_usual_power_is_of_the_moment_up_to_ga100_and_an_average_after_it(stand_in_here, short_burst, gpu, window_s, power_w):
     # 100 W and 300 W for half a second each: 200 W over any second. The moment that is shown falls into the high half.
     power = lines("power", Square(100, 300, period_s=1.0))
-    stand_in_here(f"gpu\ncapability {capability}\n{power}update power 1e6 0.25\nupdate power_average 1e6 0.25\n")
+    stand_in_here(f"gpu\n{gpu}\n{power}update power 1e6 0.25\nupdate power_average 1e6 0.25\n")
     with sampler() as opened:
         (counter,) = (counter for counter in opened.counters() if counter.field == "power_w")
         assert counter.window_s == window_s
         assert opened.read()[0].power_w == pytest.approx(power_w, abs=1e-3)
-
-
-def test_average_is_one_whoever_has_it(stand_in_here, short_burst):
-    stand_in_here("gpu\ncapability 8.0\nwindow power_average 1\n" + lines("power", Square(100, 300, period_s=1.0)))
-    with sampler() as opened:
-        (counter,) = (counter for counter in opened.counters() if counter.field == "power_w")
-        assert counter.window_s == 1.0
-        assert opened.read()[0].power_w == pytest.approx(200.0, abs=1e-3)
 
 
 def test_drivers_without_power_fields_have_the_usual_power(stand_in_here, short_burst):
@@ -128,32 +120,28 @@ def test_drivers_without_power_fields_have_the_usual_power(stand_in_here, short_
         assert {counter.field: counter.window_s for counter in opened.counters()}["power_w"] == 1.0
 
 
-@pytest.mark.parametrize(
-    ("bits", "words"),
-    [
-        (0x0, ()),
-        (0x1 | 0x2, ()),
-        (0x1 | 0x8 | 0x40, ("hardware slowdown", "hardware thermal slowdown")),
-        (0x4 | 0x10000, ("software power cap", "reason 0x10000")),
-    ],
-)
+@pytest.mark.parametrize(("bits", "words"), [
+    (0x0, ()),
+    (0x1 | 0x2, ()),
+    (0x1 | 0x8 | 0x40, ("hardware slowdown", "hardware thermal slowdown")),
+    (0x4 | 0x10000, ("software power cap", "reason 0x10000")),
+])  # fmt: skip
 def test_throttle_reasons_in_words(bits, words):
     assert throttle_reasons(bits) == words
 
 
-def test_gpu_that_is_not_throttled_says_so(stand_in_here):
-    stand_in_here(without(FULL, "throttle") + "throttle constant 3\n")
-    assert first_reading().throttle_reasons == ""
-
-
-def test_throttle_reasons_of_a_driver_before_535(stand_in_here):
-    stand_in_here(with_lines(FULL, "error nvmlDeviceGetCurrentClocksEventReasons FUNCTION_NOT_FOUND"))
-    assert first_reading().throttle_reasons == "software power cap, software thermal slowdown"
-
-
-def test_memory_of_a_driver_without_the_second_version(stand_in_here):
-    stand_in_here(with_lines(FULL, "error nvmlDeviceGetMemoryInfo_v2 FUNCTION_NOT_FOUND"))
-    assert first_reading().memory_used_bytes == 3 << 30
+@pytest.mark.parametrize(("script", "expected"), [
+    (without(FULL, "throttle") + "throttle constant 3\n", {"throttle_reasons": ""}),  # not throttled
+    # drivers before 535, and before the second version of the memory
+    (with_lines(FULL, "error nvmlDeviceGetCurrentClocksEventReasons FUNCTION_NOT_FOUND"), {"throttle_reasons": THROTTLED}),
+    (with_lines(FULL, "error nvmlDeviceGetMemoryInfo_v2 FUNCTION_NOT_FOUND"), {"memory_used_bytes": 3 << 30}),
+    # a GPU with slices
+    (FULL + "slice MIG-1 3 20e9 5e9\n", {"power_w": 431.5, "gpu_utilization": None}),
+])  # fmt: skip
+def test_what_old_drivers_and_sliced_gpus_tell(stand_in_here, script, expected):
+    stand_in_here(script)
+    reading = first_reading()
+    assert {field: getattr(reading, field) for field in expected} == expected
 
 
 # --- what there is not
@@ -174,15 +162,12 @@ def test_what_is_not_supported_is_absent_and_never_asked_again(stand_in_here, no
         assert present == {"time_ns", "source", "device", "memory_used_bytes", "memory_total_bytes"}
 
 
-@pytest.mark.parametrize(
-    ("function", "field", "words"),
-    [
-        ("nvmlDeviceGetTotalEnergyConsumption", "energy_j", "energy"),
-        ("field_186", "power_instant_w", "instant power"),
-        ("nvmlDeviceGetPcieThroughput", "pcie_tx_bytes_per_s", "PCIe throughput"),
-        ("nvmlDeviceGetTotalEccErrors", "ecc_corrected", "corrected memory errors, uncorrected memory errors"),
-    ],
-)
+@pytest.mark.parametrize(("function", "field", "words"), [
+    ("nvmlDeviceGetTotalEnergyConsumption", "energy_j", "energy"),
+    ("field_186", "power_instant_w", "instant power"),
+    ("nvmlDeviceGetPcieThroughput", "pcie_tx_bytes_per_s", "PCIe throughput"),
+    ("nvmlDeviceGetTotalEccErrors", "ecc_corrected", "corrected memory errors, uncorrected memory errors"),
+])  # fmt: skip
 def test_what_may_not_be_read_is_said_once_and_the_rest_goes_on(stand_in_here, no_turns, tmp_path, function, field, words):
     stand_in_here(f"journal {tmp_path / 'journal'}\n" + with_lines(FULL, f"error {function} NO_PERMISSION"))
     (opened,), problems = open_gpus(None)
@@ -217,10 +202,18 @@ def test_field_that_fails_now_and_then_is_absent_then(stand_in_here):
 # --- what ends a series
 
 
-@pytest.mark.parametrize(("code", "words"), [("GPU_IS_LOST", "GPU is lost"), ("RESET_REQUIRED", "GPU requires restart")])
-def test_lost_gpu_ends_its_series_with_the_reason(stand_in_here, code, words):
-    stand_in_here(with_lines(FULL, f"lost 0.3 {code}"))
-    with sampler() as opened, pytest.raises(DeviceError, match=f"sampling of cuda:0 stopped: {words}\\."):
+TAKEN_AWAY = "".join(f"error nvmlDeviceGetMemoryInfo{version} INVALID_ARGUMENT 0.3\n" for version in ("", "_v2"))
+
+
+@pytest.mark.parametrize(("script", "identity", "words"), [
+    (with_lines(FULL, "lost 0.3 GPU_IS_LOST"), 0, "GPU is lost"),
+    (with_lines(FULL, "lost 0.3 RESET_REQUIRED"), 0, "GPU requires restart"),
+    (with_lines(FULL, "lost 0.3 UNKNOWN"), 0, "Unknown Error"),  # to everything, several times
+    (FULL + "slice MIG-1 3 20e9 5e9\n" + TAKEN_AWAY, "MIG-1", "Invalid Argument"),
+])  # fmt: skip
+def test_lost_gpu_and_slice_end_their_series_with_the_reason(stand_in_here, script, identity, words):
+    stand_in_here(script)
+    with sampler(identity) as opened, pytest.raises(DeviceError, match=rf"sampling of cuda:0 stopped: {words}\."):
         read_for(opened, 30)
 
 
@@ -237,12 +230,6 @@ def test_gpu_lost_while_its_counters_are_watched_says_so(stand_in_here):
         opened.counters()
 
 
-def test_unknown_to_everything_several_times_is_a_lost_gpu(stand_in_here):
-    stand_in_here(with_lines(FULL, "lost 0.3 UNKNOWN"))
-    with sampler() as opened, pytest.raises(DeviceError, match=r"sampling of cuda:0 stopped: Unknown Error\."):
-        read_for(opened, 30)
-
-
 def test_unknown_to_everything_for_a_moment_is_not(stand_in_here):
     functions = ("TotalEnergyConsumption", "FieldValues", "PowerUsage", "UtilizationRates", "MemoryInfo_v2", "Temperature", "ClockInfo")
     script = without(FULL, "limit", "throttle", "ecc_corrected", "ecc_uncorrected", "pcie_tx", "pcie_rx")
@@ -253,13 +240,6 @@ def test_unknown_to_everything_for_a_moment_is_not(stand_in_here):
             (reading,) = opened.read()
             time.sleep(0.1 / (LAST_READINGS - 1))
     assert reading.power_w == 431.5
-
-
-def test_slice_that_is_taken_away_ends_its_series(stand_in_here):
-    stand_in_here(FULL + "slice MIG-1 3 20e9 5e9\nerror nvmlDeviceGetMemoryInfo_v2 INVALID_ARGUMENT 0.3\n"
-                  "error nvmlDeviceGetMemoryInfo INVALID_ARGUMENT 0.3\n")  # fmt: skip
-    with sampler("MIG-1", "cuda:0") as opened, pytest.raises(DeviceError, match=r"sampling of cuda:0 stopped: Invalid Argument\."):
-        read_for(opened, 30)
 
 
 # --- several GPUs, slices, processes
@@ -298,28 +278,17 @@ def test_a_slice_that_is_sampled_alone_says_what_it_does_not_have(stand_in_here)
         assert [problem.partition(" is a slice of a GPU (MIG)")[0] for problem in problems] == slices
 
 
-def test_sliced_gpu_keeps_its_power_and_has_no_utilization(stand_in_here):
-    stand_in_here(FULL + "slice MIG-1 3 20e9 5e9\n")
-    reading = first_reading()
-    assert (reading.power_w, reading.gpu_utilization) == (431.5, None)
-
-
-def test_memory_of_the_watched_processes(stand_in_here, no_turns):
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        try:
-            stand_in_here(FULL + f"process {child.pid} 3e9\nprocess {os.getpid()} 4e9\nprocess 1 7e9\n")
-            with sampler(pids=lambda: [os.getpid(), child.pid]) as opened:
-                found = {reading.process_memory_bytes for reading in read(opened, 6)}
-        finally:
-            child.communicate(b"\n")
-    assert found == {None, 7_000_000_000}
-
-
-@pytest.mark.parametrize("process", ["", "process 1 3e9\n", "process 4242 unknown\n"])
-def test_memory_of_processes_that_nvml_does_not_name_is_not_known(stand_in_here, no_turns, process):
-    stand_in_here(FULL + process)
-    with sampler(pids=lambda: [4242]) as opened:
-        assert {reading.process_memory_bytes for reading in read(opened, 6)} == {None}
+@pytest.mark.parametrize(("processes", "memory"), [
+    ("process 4242 3e9\nprocess 4243 4e9\nprocess 1 7e9\n", {None, 7_000_000_000}),
+    # those that NVML does not name are not known
+    ("", {None}),
+    ("process 1 3e9\n", {None}),
+    ("process 4242 unknown\n", {None}),
+])  # fmt: skip
+def test_memory_of_the_watched_processes(stand_in_here, no_turns, processes, memory):
+    stand_in_here(FULL + processes)
+    with sampler(pids=lambda: [4242, 4243]) as opened:
+        assert {reading.process_memory_bytes for reading in read(opened, 6)} == memory
 
 
 def test_process_that_ended_holds_nothing(stand_in_here, no_turns):

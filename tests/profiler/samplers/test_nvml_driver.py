@@ -1,7 +1,5 @@
 """The stand-in NVML driver itself: the real pynvml finds it, and it does what its script says."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
@@ -31,8 +29,7 @@ def test_real_pynvml_of_another_process_finds_the_library(stand_in):
 
 
 @pytest.mark.parametrize(
-    "script",
-    ["gpu\npower constant", "gpu\npower square 1 2 0", "gpu\nupdate joy 1", "gpu\nerror nvmlInit MOOD", "power constant 1"],
+    "script", ["gpu\npower constant", "gpu\npower square 1 2 0", "gpu\nupdate joy 1", "gpu\nerror nvmlInit MOOD", "power constant 1"]
 )
 def test_script_that_is_not_understood_is_refused(stand_in_here, capfd, script):
     stand_in_here(script)

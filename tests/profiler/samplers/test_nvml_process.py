@@ -1,17 +1,15 @@
 """NVIDIA GPUs in the journal of a real sampler process, which loads the stand-in driver by the real pynvml."""
 
-from __future__ import annotations
-
 import os
 import time
-from collections import Counter as Tally
-from itertools import pairwise
 
 import pytest
+import torch
 
+from rooflines.profiler.recording.device import MpsMemory
 from rooflines.profiler.samplers.process import SamplerProcess
 from tests.processes import wait_until
-from tests.profiler.samplers.nvml_driver.scripts import FULL, with_lines
+from tests.profiler.samplers.nvml_driver.scripts import FULL
 from tests.profiler.samplers.nvml_driver.signals import Burst, Constant, Ramp, Square, integral, lines
 
 
@@ -85,56 +83,15 @@ def test_update_periods_are_in_the_journal_and_nothing_is_read_faster(stand_in, 
     assert (times[-1] - times[0]) / 1e9 / (len(times) - 1) >= found["power_instant_w"].update_s / 2 * 0.95
 
 
-def test_lost_gpu_ends_its_own_series_only(stand_in, tmp_path):
-    lost = tmp_path / "lost"
-    stand_in(f"gpu\nuuid GPU-a\npower constant 100\nlost_by {lost}\n" + "gpu\nuuid GPU-b\npower constant 200\n")
-    with SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", period_s=0.02) as sampler:
-        wait_until(lambda: len(series(sampler, "gpu0")) >= 3)
-        lost.touch()
-        lost_ns = time.time_ns()
-        for device in ("gpu1", "host"):
-            wait_until(lambda device=device: sum(sample.time_ns > lost_ns for sample in series(sampler, device)) >= 3)
-    assert sampler.problem == "sampling of gpu0 stopped: GPU is lost. See nvidia-smi and the kernel log."
-    assert sum(sample.time_ns > lost_ns for sample in series(sampler, "gpu0")) <= 1
-    assert {sample.power_w for sample in series(sampler, "gpu1")} == {200.0}
-
-
-def test_eight_gpus_and_their_slices_side_by_side(stand_in, tmp_path):
-    eight = "".join(f"gpu\nuuid GPU-{index}\npower constant {100 + index}\n" for index in range(8))
-    stand_in(eight + "memory_used constant 9e9\nslice MIG-a 3 20e9 5e9\n")
-    sampler = sampled(tmp_path, 0.0, device="gpu7/mig0", readings=3, period_s=0.1)
-    assert sampler.problem == ""
-    names = Tally(sample.device for sample in sampler.samples() if sample.source == "nvml")
-    assert set(names) == {*(f"gpu{index}" for index in range(8)), "gpu7/mig0"}
-    assert min(names.values()) >= 2
-    for index in range(8):
-        assert {sample.power_w for sample in series(sampler, f"gpu{index}")} == {100.0 + index}
-    assert {(sample.memory_used_bytes, sample.power_w) for sample in series(sampler, "gpu7/mig0")} == {(5_000_000_000, None)}
-
-
-def test_what_may_not_be_read_is_among_the_problems(stand_in, tmp_path):
-    stand_in(with_lines(FULL, "error nvmlDeviceGetTotalEnergyConsumption NO_PERMISSION"))
-    sampler = sampled(tmp_path, 0.3)
-    assert sampler.problem == "Not readable on gpu0 by this user (Insufficient Permissions): energy."
-    assert {(sample.energy_j, sample.power_w) for sample in series(sampler, "gpu0")} == {(None, 431.5)}
-
-
-def test_memory_of_the_watched_process_is_among_its_samples(stand_in, tmp_path):
-    stand_in(FULL + f"process {os.getpid()} 3e9\nprocess 1 7e9\n")
-    with SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", period_s=0.02) as sampler:
-        wait_until(lambda: any(sample.process_memory_bytes is not None for sample in series(sampler, "gpu0")))
-    assert {sample.process_memory_bytes for sample in series(sampler, "gpu0")} == {None, 3_000_000_000}
-
-
-@pytest.mark.parametrize(("trouble", "most_j", "falls"), [("wrap energy 40", 40, True), ("stall energy 0.8", 20 + 50 * 0.8, False)])
-def test_counter_that_wraps_or_stands_still_is_written_down_as_it_is(stand_in, tmp_path, trouble, most_j, falls):
-    stand_in(f"gpu\npower constant 50\nupdate energy 0.02\nstart energy 20\n{trouble}\n")
-    with SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", period_s=0.02) as sampler:
-        # 50 J are those of a second: the counter wraps every 0.8 s, or has stood still since then.
-        wait_until(lambda: (taken := series(sampler, "gpu0")) and taken[-1].time_ns - taken[0].time_ns > 1.1e9)
-    samples = series(sampler, "gpu0")
-    joules = [sample.energy_j for sample in samples]
-    assert 0 <= min(joules) <= max(joules) <= most_j
-    assert any(later < earlier for earlier, later in pairwise(joules)) == falls
-    assert (joules[-1] == most_j) == (not falls)
-    assert {sample.power_w for sample in samples} == {50.0}
+def test_the_driver_is_asked_ten_times_a_second_at_most(monkeypatch):
+    held = iter(range(1000))
+    clock = {"s": 0.0}
+    monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: next(held) << 20)
+    monkeypatch.setattr(time, "monotonic", lambda: clock["s"])
+    sampler = MpsMemory()
+    for _ in range(200):
+        sampler.note()
+        clock["s"] += 0.01
+    assert 18 <= len(sampler.noted) <= 23
+    assert [sample.process_memory_bytes for sample in sampler.noted] == [number << 20 for number in range(len(sampler.noted))]
+    assert {(sample.source, sample.device) for sample in sampler.noted} == {("mps", "mps")}

@@ -1,7 +1,5 @@
 """CPU energy from a powercap tree made of files, as the kernel lays it out: wraps, sockets, memory, rights, and how fine it counts."""
 
-from __future__ import annotations
-
 import os
 import random
 import time
@@ -10,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rooflines.errors import DeviceError
-from rooflines.profiler.samplers.rapl import RaplSampler, other_counters, package_counters
+from rooflines.profiler.samplers.rapl import RaplSampler
 from rooflines.profiler.samplers.update_time import step, watch
 
 RANGE_UJ = 262143328850  # 2**32 - 1 times 61 035 nJ
@@ -77,6 +75,8 @@ def clock(monkeypatch):
 
 def readings(powercap, clock, energies_uj):
     """A sampler's readings of a package whose counter stands there, a second apart; the first counter value is that at its start."""
+    powercap = Powercap(powercap.directory / f"{len(list(powercap.directory.iterdir()))}")
+    powercap.directory.mkdir()
     powercap.add("intel-rapl:0", "package-0", energy_uj=energies_uj[0], range_uj=9_999_999)
     sampler = RaplSampler(powercap.directory)
     for energy_uj in energies_uj[1:]:
@@ -85,63 +85,48 @@ def readings(powercap, clock, energies_uj):
         clock["s"] += 1.0
 
 
-def test_a_counter_that_starts_again_loses_nothing(powercap, clock):
+def test_counters_that_start_again_or_are_set_back(powercap, clock):
+    # A counter that starts again loses nothing.
     # It counts to 9 999 999, and goes over it twice.
     counted = [8_000_000, 8_500_000, 9_500_000, 500_000, 5_500_000, 9_999_999, 0]
     found = list(readings(powercap, clock, counted))
     assert [reading.energy_j for reading in found] == pytest.approx([0.5, 1.5, 2.5, 7.5, 11.999999, 12.0])
     assert [reading.power_w for reading in found[1:]] == pytest.approx([1.0, 1.0, 5.0, 4.499999, 1e-6])
-
-
-def test_a_counter_that_is_set_back_ends_the_series(powercap, clock):
+    # A counter that is set back ends the series.
     found = readings(powercap, clock, [1_000_000, 1_050_000, 1_100_000, 1_150_000, 50_000])
     assert [next(found).energy_j for _ in range(3)] == pytest.approx([0.05, 0.1, 0.15])
     with pytest.raises(DeviceError, match=r"sampling of CPU power stopped: the energy counter intel-rapl:0 was reset\."):
         next(found)
 
 
-def test_a_fall_is_a_wrap_up_to_twenty_times_the_highest_power(powercap, clock):
+def test_falls_that_are_believed(powercap, clock):
+    # A fall is a wrap up to twenty times the highest power.
     # A range of ten joules, and 0.1 W so far: two joules in a second are believed, and no more.
     before = [8_900_000, 8_900_000, 9_000_000]
     assert list(readings(powercap, clock, [*before, 1_000_000]))[-1].power_w == pytest.approx(2.0)
-    powercap = Powercap(powercap.directory / "other")
-    powercap.directory.mkdir()
-    with pytest.raises(DeviceError, match="was reset"):
-        list(readings(powercap, clock, [*before, 1_010_000]))
+    # A fall before any power is known is not believed.
+    for counted in ([*before, 1_010_000], [9_000_000, 500_000]):
+        with pytest.raises(DeviceError, match="was reset"):
+            list(readings(powercap, clock, counted))
 
 
-def test_a_fall_before_any_power_is_known_is_not_believed(powercap, clock):
-    with pytest.raises(DeviceError, match="was reset"):
-        list(readings(powercap, clock, [9_000_000, 500_000]))
+# The same package through another door is "intel-rapl-mmio".
+LAPTOP = {"0": "package-0", "0:0": "core", "0:1": "uncore", "0:2": "dram", "1": "psys"}
 
 
-def test_a_laptop_has_parts_in_the_package_and_the_package_in_the_board(powercap):
-    powercap.add("intel-rapl:0", "package-0")
-    for number, part in enumerate(("core", "uncore", "dram")):
-        powercap.add(f"intel-rapl:0:{number}", part)
-    powercap.add("intel-rapl:1", "psys")
-    powercap.add("intel-rapl-mmio:0", "package-0")  # the same package through another door
+@pytest.mark.parametrize(("zones", "expected"), [
+    (LAPTOP, {"host": 1.0, "dram": 1.0, "psys": 1.0}),
+    ({"0": "package-0", "0:0": "core"}, {"host": 1.0}),  # AMD
+    ({"0": "package-0-die-0", "1": "package-0-die-1", "2": "psys", "3": "psys"}, {"host": 2.0, "psys0": 1.0, "psys1": 1.0}),
+])  # fmt: skip
+def test_packages_parts_and_boards(powercap, zones, expected):
+    powercap.add("intel-rapl-mmio:0", "package-0")
+    for zone, name in zones.items():
+        powercap.add(f"intel-rapl:{zone}", name)
     sampler = RaplSampler(powercap.directory)
-    for zone in ("intel-rapl:0", "intel-rapl:0:0", "intel-rapl:0:1", "intel-rapl:0:2", "intel-rapl:1", "intel-rapl-mmio:0"):
-        powercap.set(zone, 1_000_000)
-    assert energies(sampler) == {"host": 1.0, "dram": 1.0, "psys": 1.0}
-
-
-def test_amd_shows_its_package_under_the_same_names(powercap):
-    powercap.add("intel-rapl:0", "package-0")
-    powercap.add("intel-rapl:0:0", "core")
-    assert [counter.parent.name for counter in package_counters(powercap.directory)] == ["intel-rapl:0"]
-    assert other_counters(powercap.directory) == {}
-
-
-def test_dies_are_packages_and_boards_are_told_apart(powercap):
-    for die in (0, 1):
-        powercap.add(f"intel-rapl:{die}", f"package-0-die-{die}")
-        powercap.add(f"intel-rapl:{2 + die}", "psys")
-    sampler = RaplSampler(powercap.directory)
-    powercap.set("intel-rapl:0", 1_000_000)
-    powercap.set("intel-rapl:1", 2_000_000)
-    assert energies(sampler) == {"host": 3.0, "psys0": 0.0, "psys1": 0.0}
+    for path in powercap.directory.iterdir():
+        powercap.set(path.name, 1_000_000)
+    assert energies(sampler) == expected
 
 
 def test_no_counters_are_said_to_be_absent(tmp_path):
@@ -174,7 +159,8 @@ def test_counters_that_vanish_end_the_series(server):
 # --- how well it counts
 
 
-def test_the_update_period_is_the_time_between_changes(monkeypatch):
+def test_update_periods(monkeypatch):
+    # The update period is the time between changes.
     clock = {"s": 0.0, "reads": 0}
 
     def read():
@@ -187,9 +173,7 @@ def test_the_update_period_is_the_time_between_changes(monkeypatch):
     assert update_s == pytest.approx(1e-3, rel=0.05)
     assert len(values) == 14
     assert clock["reads"] < 14 * 1e-3 / 40e-6 + 10
-
-
-def test_a_counter_that_stands_still_has_no_update_period_and_is_given_up_in_time(monkeypatch):
+    # A counter that stands still has no update period and is given up in time.
     clock = {"s": 0.0}
 
     def read():

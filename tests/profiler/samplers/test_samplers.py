@@ -1,7 +1,5 @@
 """Samplers: real processes are watched, killed and interrupted; NVML is asked through its own library, which this machine may lack."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -47,6 +45,16 @@ def running(code):
                 os.killpg(child.pid, signal.SIGKILL)
 
 
+@pytest.fixture
+def journal(tmp_path):
+    return tmp_path / "samples.jsonl"
+
+
+def sampling(journal, pid=None, period_s=0.05):
+    """The sampler of ``pid``, of this process where there is none."""
+    return SamplerProcess(pid or os.getpid(), journal, period_s=period_s, gpus={})
+
+
 def sample(time_ns, **fields):
     return DeviceSample(time_ns=time_ns, source="test", **fields)
 
@@ -54,21 +62,19 @@ def sample(time_ns, **fields):
 # --- the host
 
 
-def test_busy_fraction_counts_neither_idle_nor_waiting():
-    before = {"user": 10.0, "system": 5.0, "idle": 100.0, "iowait": 1.0}
-    after = {"user": 12.0, "system": 6.0, "idle": 100.5, "iowait": 1.5}
-    assert busy_fraction(before, after) == (2 + 1) / (2 + 1 + 0.5 + 0.5)
+@pytest.mark.parametrize(("before", "after", "fraction"), [
+    # neither idle nor waiting
+    ((10.0, 5.0, 100.0, 1.0), (12.0, 6.0, 100.5, 1.5), (2 + 1) / (2 + 1 + 0.5 + 0.5)),
+    ((1.0, 0.0, 1.0, 0.0), (1.0, 0.0, 1.0, 0.0), None),  # no time passed
+    ((1.0, 0.0, 5.0, 0.0), (2.0, 0.0, 4.0, 0.0), 1.0),  # idle time that stepped back is none
+])  # fmt: skip
+def test_busy_fraction(before, after, fraction):
+    fields = ("user", "system", "idle", "iowait")
+    assert busy_fraction(*(dict(zip(fields, times, strict=True)) for times in (before, after))) == fraction
 
 
-def test_busy_fraction_is_absent_when_no_time_passed():
-    assert busy_fraction({"user": 1.0, "idle": 1.0}, {"user": 1.0, "idle": 1.0}) is None
-
-
-def test_busy_fraction_takes_idle_time_that_stepped_back_as_none():
-    assert busy_fraction({"user": 1.0, "idle": 5.0}, {"user": 2.0, "idle": 4.0}) == 1.0
-
-
-def test_host_reading_right_after_the_start_has_no_utilization_yet():
+def test_what_the_host_reads_right_after_the_start():
+    # Host reading right after the start has no utilization yet.
     before_ns = now_ns()
     (reading,) = HostSampler(os.getpid()).read()
     assert reading.process_cpu_utilization is None
@@ -76,25 +82,19 @@ def test_host_reading_right_after_the_start_has_no_utilization_yet():
     assert before_ns <= reading.time_ns <= now_ns()
     assert 0 < reading.memory_used_bytes < psutil.virtual_memory().total
     assert reading.process_threads >= 1
-
-
-def test_host_reads_resident_memory_of_the_process_it_was_given():
+    # Host reads resident memory of the process it was given.
     with running(f"held = bytearray(b'x' * {200 << 20}); {IDLE}") as child:
         (reading,) = HostSampler(child.pid).read()
     assert 200 << 20 < reading.process_rss_bytes < 400 << 20
 
 
-def test_host_sampler_says_which_process_is_not_there():
+def test_a_process_that_is_not_there_is_named_and_the_fields_of_one_that_ended_are_absent():
     with pytest.raises(DeviceError, match=str(2**22 + 1)):
         HostSampler(2**22 + 1)
-
-
-def test_host_fields_of_a_process_that_ended_are_absent():
     with running(IDLE) as child:
         sampler = HostSampler(child.pid)
         child.kill()
         child.wait()
-        time.sleep(0.1)
         (reading,) = sampler.read()
     assert reading.process_rss_bytes is reading.process_threads is reading.process_cpu_utilization is None
     assert reading.memory_used_bytes > 0
@@ -161,8 +161,8 @@ def test_the_sampler_is_no_part_of_what_it_watches(tmp_path):
     assert sampled_memory < memory * 1.05
 
 
-def test_the_sampler_ends_when_told_and_only_then_is_its_pid_gone(tmp_path):
-    sampler = SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", gpus={})
+def test_the_sampler_ends_when_told_or_when_the_watched_process_is_killed(journal):
+    sampler = sampling(journal)
     assert sampler.pid is None
     with sampler:
         pid = sampler.pid
@@ -170,10 +170,7 @@ def test_the_sampler_ends_when_told_and_only_then_is_its_pid_gone(tmp_path):
     assert sampler.pid is None
     assert not psutil.pid_exists(pid)
     sampler.stop()
-
-
-def test_the_sampler_ends_when_the_watched_process_is_killed(tmp_path):
-    with running(IDLE) as child, SamplerProcess(child.pid, tmp_path / "samples.jsonl", gpus={}) as sampler:
+    with running(IDLE) as child, sampling(journal, child.pid) as sampler:
         pid = sampler.pid
         os.kill(child.pid, signal.SIGKILL)
         wait_until(lambda: ended(pid))
@@ -193,8 +190,8 @@ def test_the_sampler_ends_when_the_process_that_started_it_is_killed(tmp_path):
     assert read_journal(tmp_path / "samples.jsonl").samples
 
 
-def test_ctrl_c_does_not_end_the_sampler(tmp_path):
-    with SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", period_s=0.05, gpus={}) as sampler:
+def test_ctrl_c_does_not_end_the_sampler(journal):
+    with sampling(journal) as sampler:
         os.kill(sampler.pid, signal.SIGINT)
         taken = len(sampler.samples())
         wait_until(lambda: len(sampler.samples()) > taken + 3)
@@ -202,45 +199,36 @@ def test_ctrl_c_does_not_end_the_sampler(tmp_path):
     assert "incomplete" not in sampler.problem
 
 
-def test_sigterm_ends_the_sampler_in_order(tmp_path):
-    with SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", period_s=0.05, gpus={}) as sampler:
-        pid = sampler.pid
-        wait_until(lambda: sampler.samples())
-        os.kill(pid, signal.SIGTERM)
-        wait_until(lambda: ended(pid))
-    assert sampler.samples()
-    assert "incomplete" not in sampler.problem
-
-
-def test_a_sampler_that_died_leaves_its_samples_and_says_so(tmp_path):
-    with SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", period_s=0.05, gpus={}) as sampler:
-        wait_until(lambda: sampler.samples())
-        os.kill(sampler.pid, signal.SIGKILL)
+@pytest.mark.parametrize(("sign", "problem"), [
+    (signal.SIGTERM, ""),
+    (signal.SIGKILL, "Device samples may be incomplete: the sampler ended early (signal 9)."),
+])  # fmt: skip
+def test_a_sampler_that_is_ended_leaves_its_samples_and_says_where_it_died(journal, sign, problem):
+    with sampling(journal) as sampler:
+        wait_until(sampler.samples)
+        os.kill(sampler.pid, sign)
         wait_until(lambda: sampler.pid is None)
     assert sampler.samples()
-    assert sampler.problem.endswith("Device samples may be incomplete: the sampler ended early (signal 9).")
+    assert sampler.problem.endswith(problem)
+    assert ("incomplete" in sampler.problem) == bool(problem)
 
 
-def test_a_place_that_cannot_be_written_costs_the_samples_and_not_the_run(tmp_path):
-    with SamplerProcess(os.getpid(), tmp_path / "absent" / "samples.jsonl", gpus={}) as sampler:
+def test_a_place_that_cannot_be_written_costs_the_samples_and_not_the_run(journal, tmp_path):
+    with sampling(tmp_path / "absent" / "samples.jsonl") as sampler:
         pass
     assert sampler.samples() == ()
     assert "ended early (exit code 1): FileNotFoundError" in sampler.problem
-
-
-def test_a_process_that_is_gone_gives_no_samples_and_a_sentence(tmp_path):
-    with SamplerProcess(2**22 + 1, tmp_path / "samples.jsonl") as sampler:
+    with sampling(journal, 2**22 + 1) as sampler:
         pass
     assert sampler.samples() == ()
     assert sampler.problem == f"Process {2**22 + 1} had ended before it could be sampled."
 
 
-def test_an_old_file_of_samples_is_replaced(tmp_path):
-    path = tmp_path / "samples.jsonl"
-    path.write_text("something else\n")
-    with SamplerProcess(os.getpid(), path, gpus={}) as sampler:
-        wait_until(lambda: sampler.samples())
-    assert "something else" not in path.read_text()
+def test_an_old_file_of_samples_is_replaced(journal):
+    journal.write_text("something else\n")
+    with sampling(journal) as sampler:
+        wait_until(sampler.samples)
+    assert "something else" not in journal.read_text()
 
 
 @pytest.mark.skipif(not no_gpu(), reason="this machine has a GPU")
@@ -331,21 +319,16 @@ def test_samples_survive_parquet_with_absent_fields_absent(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["samples.parquet"]
 
 
-def test_no_samples_are_a_table_too(tmp_path):
-    write_samples([], tmp_path / "samples.parquet")
-    assert read_samples(tmp_path / "samples.parquet") == ()
-
-
 def test_the_table_has_typed_columns_even_where_nothing_was_measured(tmp_path):
     import pandas
 
-    write_samples([sample(1)], tmp_path / "samples.parquet")
-    table = pandas.read_parquet(tmp_path / "samples.parquet")
+    path = tmp_path / "samples.parquet"
+    write_samples([], path)
+    assert read_samples(path) == ()
+    write_samples([sample(1)], path)
+    table = pandas.read_parquet(path)
     assert table["power_w"].dtype == "float64"
     assert table["power_w"].isna().all()
-
-
-def test_a_file_that_is_no_table_is_named(tmp_path):
-    (tmp_path / "samples.parquet").write_bytes(b"nonsense")
+    path.write_bytes(b"nonsense")
     with pytest.raises(RunError, match=r"samples\.parquet"):
-        read_samples(tmp_path / "samples.parquet")
+        read_samples(path)

@@ -3,8 +3,6 @@
 ``benchmarks/fuzz_traces.py`` looks for more; what it once found is in ``tests/data/traces/fuzz`` and is run here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import functools
@@ -19,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rooflines import serial
@@ -169,23 +167,19 @@ def test_what_once_failed(path):
 # --- chunks --------------------------------------------------------------------------------------------------------------------------
 
 
-def _columns(found: Trace) -> list[Any]:
+def _columns(found: Trace, *, events_only: bool = False) -> list[Any]:
     """All that a trace says, with names in place of their numbers, which depend on nothing but the order of the file."""
-    columns: list[Any] = [found.names, found.signatures, found.collectives, found.devices, found.rank, found.notes]
+    columns: list[Any] = [found.names, found.signatures, found.collectives]
+    if not events_only:
+        columns += [found.devices, found.rank, found.notes]
     for table in (found.host, found.device, found.memory):
         columns += [getattr(table, field).tolist() for field in table.__slots__]
     return columns
 
 
-def _events(found: Trace) -> list[Any]:
-    """Those of ``_columns`` that are about events."""
-    columns = _columns(found)
-    return columns[:3] + columns[6:]
-
-
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(64, 1 << 20), st.integers(1, 1 << 16), st.sampled_from(["object", "array", "spaced", "head last"]))
-def test_the_size_of_the_pieces_changes_nothing(chunk, piece, form):
+def test_the_size_of_the_pieces_changes_nothing(monkeypatch, chunk, piece, form):
     whole = _real("toy_mi250_training")
     text = {
         "object": lambda: json.dumps(whole),
@@ -194,25 +188,21 @@ def test_the_size_of_the_pieces_changes_nothing(chunk, piece, form):
         "head last": lambda: json.dumps({"traceEvents": whole["traceEvents"], **whole}),
     }[form]().encode()
     expected = _columns(parse_trace(text))
-    before, document.CHUNK_BYTES = document.CHUNK_BYTES, chunk
-    try:
-        piece = max(piece, len(text) // 400)
-        parts = [text[start : start + piece] for start in range(0, len(text), piece)]
-        assert _columns(_read(parts, "trace", ReadOptions())) == expected
-    finally:
-        document.CHUNK_BYTES = before
+    with monkeypatch.context() as patch:
+        patch.setattr(document, "CHUNK_BYTES", chunk)
+        assert _columns(_in_pieces(text, max(piece, len(text) // 400))) == expected
 
 
-def test_what_looks_like_an_event_inside_one_is_none():
+def _in_pieces(data: bytes, size: int, *partial: list[str]) -> Trace:
+    return _read([data[start : start + size] for start in range(0, len(data), size)], "trace", ReadOptions(), *partial)
+
+
+def test_what_looks_like_an_event_inside_one_is_none(monkeypatch):
     inner = [{"ph": "X", "cat": "cpu_op", "name": "inner", "ts": 1, "dur": 1}, {"ph": "X"}] * 400
     text = '},{"ph":"X","cat":"cpu_op","name":"in a string"},{"ph":'
     events = [add(0, 1), {**add(2, 1), "args": {"nested": inner, "text": text}}, {**add(4, 1), "other": inner}, mm(6, 1, 2, 3, 4)]
-    data = json.dumps({"traceEvents": events}).encode()
-    before, document.CHUNK_BYTES = document.CHUNK_BYTES, 128
-    try:
-        found = _read([data[start : start + 50] for start in range(0, len(data), 50)], "trace", ReadOptions())
-    finally:
-        document.CHUNK_BYTES = before
+    monkeypatch.setattr(document, "CHUNK_BYTES", 128)
+    found = _in_pieces(json.dumps({"traceEvents": events}).encode(), 50)
     assert sorted(found.names) == ["aten::add", "aten::mm"]
     assert len(found.host) == 4
 
@@ -265,6 +255,7 @@ def test_a_file_with_a_byte_changed_is_read_or_refused(tmp_path, how):
     (b"PK\x03\x04zip", "zip archive"), (b"\x00" * 5000, "not a PyTorch trace"), (b"\x89PNG\r\n\x1a\n", "not a PyTorch trace"),
     (b'{"traceEvents": [{"ph":"X","name":"fusion","ts":1,"dur":1},{"ph":"M","args":{"name":"/device:TPU:0"}}]}', "XLA"),
     (b'[{"ph":"B","cat":"blink","ts":1}]', "no operators and no kernels"),
+    (b"\x28\xb5\x2f\xfd\x00\xa0" + bytes(100), "too much memory"),  # a window of zstd of 1 GiB
 ])  # fmt: skip
 def test_what_is_no_trace_is_refused_in_a_sentence(tmp_path, content, says):
     path = tmp_path / "t"
@@ -274,12 +265,19 @@ def test_what_is_no_trace_is_refused_in_a_sentence(tmp_path, content, says):
 
 
 def test_what_is_no_file_is_refused(tmp_path):
-    with pytest.raises(TraceError, match="it is a directory"):
-        read(tmp_path)
-    with pytest.raises(TraceError, match="it is a device or a socket"):
-        read("/dev/zero")
-    with pytest.raises(TraceError, match="cannot read the trace"):
-        read(str(tmp_path / "nul\x00"))
+    for path, says in (
+        (tmp_path, "it is a directory"),
+        ("/dev/zero", "it is a device or a socket"),
+        (str(tmp_path / "nul\x00"), "cannot read the trace"),
+    ):
+        with pytest.raises(TraceError, match=says):
+            read(path)
+    path = tmp_path / "t.json"
+    path.write_text("[]")
+    path.chmod(0)
+    if not os.access(path, os.R_OK):  # this user may not read everything
+        with pytest.raises(TraceError, match="Permission denied"):
+            read(path)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
@@ -296,29 +294,12 @@ def test_a_pipe_is_read_where_somebody_writes_into_it(tmp_path, monkeypatch):
     writer.join()
 
 
-def test_a_file_that_may_not_be_read_is_refused(tmp_path):
-    path = tmp_path / "t.json"
-    path.write_text("[]")
-    path.chmod(0)
-    if os.access(path, os.R_OK):
-        pytest.skip("this user may read everything")
-    with pytest.raises(TraceError, match="Permission denied"):
-        read(path)
-
-
 @pytest.mark.parametrize("how", ["gzip", "zstd"])
 def test_a_file_that_expands_without_measure_is_refused(tmp_path, monkeypatch, how):
     monkeypatch.setattr(sources, "_EXPANSION_COUNTS_FROM", 8 << 20)
     path = tmp_path / "bomb"
     path.write_bytes(_packed(b'{"traceEvents":[' + b'{"ph":"X"},' * 1_500_000, how))
     with pytest.raises(TraceError, match="expands more than 500-fold"):
-        read(path)
-
-
-def test_a_window_larger_than_zstd_takes_unasked_is_refused(tmp_path):
-    path = tmp_path / "window.zst"
-    path.write_bytes(b"\x28\xb5\x2f\xfd\x00\xa0" + bytes(100))  # a window of 1 GiB
-    with pytest.raises(TraceError, match="too much memory"):
         read(path)
 
 
@@ -467,21 +448,18 @@ def test_what_was_repaired_is_said():
     assert any("before the events could not be read" in note for note in _analysed(deep)[1].notes)
 
 
-def test_fields_that_are_damaged_in_themselves_are_missing():
+def test_damaged_fields_many_threads_and_many_steps():
+    # Fields that are damaged in themselves are missing.
     data = json.dumps([add(0, 1), mm(2, 1, 2, 3, 4), allocation(3, 2**60)]).encode()
     for old, new in ((b'"float"', b'"fl\xfft"'), (b"[1000]", b"[1" + b"0" * 5000 + b"]")):
         found = parse_trace(data.replace(old, new))
         assert len(found.host) == 2
-
-
-def test_a_hundred_thousand_threads_that_allocate():
+    # A hundred thousand threads that allocate.
     events = '{"ph":"i","name":"[memory]","tid":%,"ts":%,"args":{"Bytes":8}},'
     events += '{"ph":"X","cat":"cpu_op","name":"aten::index","tid":%,"ts":%,"dur":1}'
     found = parse_trace(_many(events, 30_000))
     assert len(own(count_calls(tree(found))).gaps) >= 1
-
-
-def test_steps_and_modules_by_the_thousand():
+    # Steps and modules by the thousand.
     events = [span(f"ProfilerStep#{i}", i, 0.5) for i in range(2000)]
     events += [span("nn.Module: " + ".".join(f"m{i}" for i in range(j)) + " (M)", 2000 + j, 0.5) for j in range(1, 400)]
     _analysed(json.dumps([*events, add(0, 5)]).encode())
@@ -511,7 +489,7 @@ def test_of_a_trace_cut_off_anywhere_every_whole_event_is_read(form):
         pattern = (text if form != "spaced" else text.replace("\n", "\n    ")).encode()
         at = data.index(pattern, at) + len(pattern)
         ends.append(at)
-        expected.append(_events(parse_trace(json.dumps(events[:count]).encode())))
+        expected.append(_columns(parse_trace(json.dumps(events[:count]).encode()), events_only=True))
     analysed = 0  # how many whole events were analysed last
     for length in range(len(data)):
         whole = sum(end <= length for end in ends)
@@ -520,7 +498,7 @@ def test_of_a_trace_cut_off_anywhere_every_whole_event_is_read(form):
                 parse_trace(data[:length], options=ReadOptions(partial=True))
             continue
         found = _read([data[:length]], "trace", ReadOptions(), [])
-        assert _events(found) == expected[whole - 1], length
+        assert _columns(found, events_only=True) == expected[whole - 1], length
         # An array needs no closing bracket: one that ends with an event looks complete.
         if form != "array":
             assert f"cut off after {length:,} bytes: {whole} events were read" in found.notes[0]
@@ -535,8 +513,7 @@ def test_a_cut_behind_several_chunks(monkeypatch, chunk):
     data = json.dumps({"traceEvents": [add(i, 1) for i in range(30)]}).encode()
     most = 0
     for length in (*range(300, len(data) - 1, 29), len(data) - 1):
-        parts = [data[start : min(length, start + 50)] for start in range(0, length, 50)]
-        found = len(_read(parts, "trace", ReadOptions(), []).host)
+        found = len(_in_pieces(data[:length], 50, []).host)
         assert most <= found <= 30
         most = found
     assert most == 30

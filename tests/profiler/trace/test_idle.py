@@ -1,7 +1,5 @@
 """Why the device was idle, and how long launched work waited: arithmetic that can be read off the trace."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -40,22 +38,23 @@ def queue(*events):
     return launch_queue(divided)
 
 
-def test_until_the_launch_the_host_was_late_and_from_then_on_the_kernel_waited():
+def test_the_cause_of_a_gap():
+    # Until the launch the host was late and from then on the kernel waited.
     assert idle(launch(0, 2, 1), kernel("a", 5, 10, 1), launch(40, 2, 2), kernel("b", 50, 10, 2)) == {
         "host_bound_s": 25.0, "kernel_wait_s": 10.0,
     }  # fmt: skip
-
-
-def test_what_was_launched_before_the_gap_only_waited():
+    # What was launched before the gap only waited.
     assert idle(launch(0, 2, 1), launch(3, 2, 2), kernel("a", 5, 10, 1), kernel("b", 20, 10, 2)) == {"kernel_wait_s": 5.0}
-
-
-def test_the_data_loader_comes_before_a_synchronisation_and_both_before_the_host():
+    # The data loader comes before a synchronisation and both before the host.
     assert idle(
         launch(0, 2, 1), kernel("a", 5, 5, 1),
         runtime("cudaDeviceSynchronize", 8, 12), span("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 15, 25, tid=2),
         launch(50, 2, 2), kernel("b", 52, 10, 2),
     ) == {"synchronisation_s": 5.0, "data_loading_s": 25.0, "host_bound_s": 10.0, "kernel_wait_s": 2.0}  # fmt: skip
+    # The first launch of a kernel loads it.
+    assert idle(launch(0, 2, 1), kernel("a", 5, 5, 1), launch(20, 5_000, 2), kernel("b", 5_030, 10, 2)) == {
+        "host_bound_s": 5_010.0, "kernel_wait_s": 10.0,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "waits"), [
@@ -69,57 +68,42 @@ def test_which_calls_wait_for_the_device(name, waits):
     assert found == {"synchronisation_s" if waits else "host_bound_s": 20.0}
 
 
-def test_the_copy_of_rocm_on_a_stream_returns_when_it_is_done():
+def test_copies_and_graphs_wait():
+    # The copy of rocm on a stream returns when it is done.
     found = read(DATA / "toy_mi250_training.json.gz")
-    launch = own(count_calls(tree(found))).calls.launch
-    copies = [i for i, by in enumerate(launch) if by >= 0 and found.names[found.host.name[by]] == "hipMemcpyWithStream"]
+    launched_by = own(count_calls(tree(found))).calls.launch
+    copies = [i for i, by in enumerate(launched_by) if by >= 0 and found.names[found.host.name[by]] == "hipMemcpyWithStream"]
     assert len(copies) == 2
-    assert all(found.host.end_ns[launch[i]] > found.device.end_ns[i] for i in copies)
-
-
-def test_a_gap_before_work_without_a_launch_has_no_known_cause():
-    assert idle(launch(0, 2, 1), kernel("a", 5, 10, 1), kernel("b", 40, 10, 99)) == {"unknown_s": 25.0}
-
-
-def test_work_that_waits_for_longer_than_a_launch_takes_waits_for_something_outside_of_the_trace():
-    """A blocking copy waits for work that was launched before the recording began."""
-    blocked = (runtime("cudaMemcpy", 20, 493_000), launch(20, 493_000, 2) | {"name": "cudaMemcpy"})
-    assert idle(launch(0, 2, 1), kernel("a", 5, 5, 1), *blocked, kernel("Memcpy HtoD", 490_020, 2_980, 2, cat="gpu_memcpy")) == {
-        "host_bound_s": 10.0, "outside_s": 490_000.0,
-    }  # fmt: skip
-
-
-def test_a_graph_that_had_been_launched_waits_or_lacks_kernels():
+    assert all(found.host.end_ns[launched_by[i]] > found.device.end_ns[i] for i in copies)
+    # A graph that had been launched waits or lacks kernels.
     graph = launch(20, 5, 2) | {"name": "cudaGraphLaunch"}
     kernels = kernel("b", 5_000, 10, 2), kernel("c", 9_010, 10, 2)
     assert idle(launch(0, 2, 1), kernel("a", 5, 5, 1), graph, *kernels) == {"host_bound_s": 10.0, "graph_s": 4_980.0 + 4_000.0}
 
 
-def test_a_launch_that_lasts_long_is_the_hosts_time():
-    """The first launch of a kernel loads it."""
-    assert idle(launch(0, 2, 1), kernel("a", 5, 5, 1), launch(20, 5_000, 2), kernel("b", 5_030, 10, 2)) == {
-        "host_bound_s": 5_010.0, "kernel_wait_s": 10.0,
+def test_gaps_whose_cause_is_outside_the_trace():
+    # A gap before work without a launch has no known cause.
+    assert idle(launch(0, 2, 1), kernel("a", 5, 10, 1), kernel("b", 40, 10, 99)) == {"unknown_s": 25.0}
+    # A blocking copy waits for work that was launched before the recording began.
+    blocked = (runtime("cudaMemcpy", 20, 493_000), launch(20, 493_000, 2) | {"name": "cudaMemcpy"})
+    assert idle(launch(0, 2, 1), kernel("a", 5, 5, 1), *blocked, kernel("Memcpy HtoD", 490_020, 2_980, 2, cat="gpu_memcpy")) == {
+        "host_bound_s": 10.0, "outside_s": 490_000.0,
     }  # fmt: skip
-
-
-def test_overlapping_streams_leave_no_gap():
+    # Overlapping streams leave no gap.
     assert idle(launch(0, 1, 1), launch(1, 1, 2), kernel("a", 5, 10, 1), kernel("b", 12, 10, 2, stream=8)) == {}
 
 
-def test_the_queue_is_what_is_launched_and_has_not_begun():
+def test_the_queue_of_launches():
+    # The queue is what is launched and has not begun.
     # Launched at 0, 1, 2; begun at 5, 15, 25; the span is 5 to 35.
     found = queue(*(launch(i, 1, i + 1) for i in range(3)), *(kernel("k", 5 + 10 * i, 10, i + 1) for i in range(3)))
     assert found.count == 3
     assert found.delay_median_s == pytest.approx(14e-6)
     assert found.queue_mean == pytest.approx((2 * 10 + 1 * 10) / 30)
     assert (found.queue_max, found.queue_empty_fraction) == (2, pytest.approx(1 / 3))
-
-
-def test_a_device_clock_that_is_ahead_makes_no_negative_delay():
+    # A device clock that is ahead makes no negative delay.
     assert queue(launch(10, 2, 1), kernel("a", 9, 5, 1)).delay_median_s == 0
-
-
-def test_nothing_launched_is_no_queue():
+    # Nothing launched is no queue.
     assert queue(kernel("a", 0, 5, 1)) is None
     assert queue(add(0, 5)) is None
 

@@ -1,7 +1,5 @@
 """The reader: what becomes a column, what is refused, and that nothing in a file makes it crash."""
 
-from __future__ import annotations
-
 import gzip
 import json
 
@@ -52,22 +50,20 @@ def test_whatever_a_float_can_be_read_from_is_a_time(text):
     assert trace(add(0, 1) | {"ts": text}).host.start_ns.tolist() == [1_712_345_678_901_234_500]
 
 
-def test_events_are_sorted_by_thread_then_start_callers_first():
+def test_events_are_sorted_and_old_and_new_categories_mean_the_same():
+    # Events are sorted and equal arguments share one signature.
+    # Events are sorted by thread then start callers first.
     found = trace(add(10, 1, tid=2), add(5, 1), op("outer", 5, 9), add(1, 1, tid=2))
     names = [found.names[code] for code in found.host.name]
     assert names == ["aten::add", "aten::add", "outer", "aten::add"] or names == ["outer", "aten::add", "aten::add", "aten::add"]
     assert [int(s) for s in found.host.start_ns[found.host.thread == found.host.thread[0]]] == sorted(
         int(s) for s in found.host.start_ns[found.host.thread == found.host.thread[0]]
     )
-
-
-def test_equal_arguments_share_one_signature():
+    # Equal arguments share one signature.
     found = trace(mm(0, 1, 2, 3, 4), mm(5, 1, 2, 3, 4), mm(9, 1, 2, 3, 5))
     assert len(found.signatures) == 2
     assert found.signatures[0] == Signature("aten::mm", (TensorArg((2, 3)), TensorArg((3, 4))))
-
-
-def test_old_and_new_categories_mean_the_same():
+    # Old and new categories mean the same.
     event = {"ph": "X", "pid": 1, "tid": 7, "ts": 1, "dur": 2}
     old = {**event, "cat": "Operator", "name": "aten::mm", "args": {"Input dims": [[2, 3], [3, 4]]}}
     kernel_old = {**event, "cat": "Kernel", "name": "k", "args": {"correlation": 3, "stream": 7}}
@@ -84,20 +80,17 @@ def test_the_launch_of_a_kernel_may_be_the_driver_s(category):
     assert own(count_calls(tree(found))).calls.launch.tolist() == [0]
 
 
-def test_kinds_of_device_events():
+def test_kinds_of_events():
+    # Kinds of device events.
     found = trace(
         kernel("ncclDevKernel_AllReduce", 0, 1, 1), kernel("Memcpy HtoD", 1, 1, 2, cat="gpu_memcpy"),
         kernel("gemm", 2, 1, 3), launch(0, 1, 3),
     )  # fmt: skip
     assert found.device.kind.tolist() == [COMMUNICATION, MEMCPY, KERNEL]
-
-
-def test_module_ranges_and_steps_are_annotations_whatever_their_category():
+    # Module ranges and steps are annotations whatever their category.
     found = trace(op("nn.Module: layer1 (Conv2d)", 0, 9), span("ProfilerStep#3", 0, 10), op("Optimizer.step#SGD.step", 1, 2))
     assert found.host.kind.tolist() == [ANNOTATION] * 3
-
-
-def test_memory_events_keep_their_sign():
+    # Memory events keep their sign.
     found = trace(allocation(5, 400), allocation(7, -400))
     assert found.memory.size_bytes.tolist() == [400, -400]
 
@@ -128,7 +121,8 @@ def test_what_is_no_trace_is_refused_with_the_reason(tmp_path, content, says):
         read(path)
 
 
-def test_a_truncated_gzip_is_refused(tmp_path):
+def test_files_that_are_cut_or_missing(tmp_path):
+    # A truncated gzip is refused.
     whole = gzip.compress(json.dumps({"traceEvents": [add(0, 1)] * 200}).encode())
     path = tmp_path / "t.json.gz"
     path.write_bytes(whole)
@@ -136,9 +130,7 @@ def test_a_truncated_gzip_is_refused(tmp_path):
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(TraceError, match="damaged gzip"):
         read(path)
-
-
-def test_a_missing_file_is_refused(tmp_path):
+    # A missing file is refused.
     with pytest.raises(TraceError, match="cannot read the trace"):
         read(tmp_path / "none.json")
 
@@ -198,16 +190,12 @@ def frame(name, ts, dur, tid=1):
 
 def test_functions_of_the_users_code_are_kept_and_those_of_torch_and_python_are_not():
     found = trace(
-        add(50, 1),
-        launch(60, 1, 1),
-        frame("torch/nn/modules/module.py(1501): _call_impl", 0, 90),
+        add(50, 1), launch(60, 1, 1), frame("torch/nn/modules/module.py(1501): _call_impl", 0, 90),
         frame("/opt/python3.12/site-packages/torch/optim/optimizer.py(12): step", 0, 80),
-        frame("<built-in method item of Tensor object at 0x7f>", 0, 70),
-        frame("contextlib.py(81): inner", 0, 60),
-        frame("/home/me/train.py(41): step", 0, 50),
-        frame("torchvision/transforms/functional.py(7): resize", 5, 10),
+        frame("<built-in method item of Tensor object at 0x7f>", 0, 70), frame("contextlib.py(81): inner", 0, 60),
+        frame("/home/me/train.py(41): step", 0, 50), frame("torchvision/transforms/functional.py(7): resize", 5, 10),
         frame("nn.Module: Linear_0", 0, 40),
-    )
+    )  # fmt: skip
     names = [found.frame_names[code] for code in found.frames.name.tolist()]
     assert names == ["/home/me/train.py(41): step", "torchvision/transforms/functional.py(7): resize"]
     assert found.frames.end_ns.tolist() == [50_000, 15_000]

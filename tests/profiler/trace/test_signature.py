@@ -1,9 +1,9 @@
 """Arguments as traces record them: types in the spellings of Kineto and of other tools."""
 
-from __future__ import annotations
-
+import numpy as np
 import pytest
 
+from rooflines.profiler.trace.distinct import distinct, distinct_rows
 from rooflines.profiler.trace.signature import MISSING, TensorArg, from_kineto
 
 
@@ -21,7 +21,8 @@ def test_a_number_without_sizes_is_no_tensor(kind):
     assert from_kineto("aten::add", {"Input Dims": [[]], "Input type": [kind]}).args == (MISSING,)
 
 
-def test_signature_arguments():
+def test_arguments_of_every_kind():
+    # Signature arguments.
     found = from_kineto("aten::conv2d", {
         "Input Dims": [[4, 3, 8, 8], [64, 3, 7, 7], [], [], [], [], []],
         "Input type": ["float", "c10::BFloat16", "", "ScalarList", "ScalarList", "Scalar", "Scalar"],
@@ -33,19 +34,46 @@ def test_signature_arguments():
         (2, 2), (3, 3), False, 1e-5,
     )  # fmt: skip
     assert found.shapes() == "4x3x8x8, 64x3x7x7"
-
-
-def test_infinity_is_a_number():
+    # Arguments of odd kinds.
+    # Infinity is a number.
     fields = {"Input Dims": [[3], [], []], "Input type": ["float", "Scalar", ""], "Concrete Inputs": ["", "-inf", ""]}
     assert from_kineto("aten::linalg_vector_norm", fields).args[1] == float("-inf")
-
-
-def test_a_tensor_list_takes_the_dtype_it_is_told():
+    # A tensor list takes the dtype it is told.
     fields = {"Input Dims": [[[2, 3], [4]], []], "Input type": ["TensorList", "Scalar"], "Concrete Inputs": ["", "1"]}
     found = from_kineto("aten::cat", fields, "bfloat16")
     assert found.args == ((TensorArg((2, 3), "bfloat16"), TensorArg((4,), "bfloat16")), 1)
-
-
-def test_an_expanded_dimension_is_stored_once():
+    # An expanded dimension is stored once.
     expanded = TensorArg((8, 16), "float32", (0, 1))
     assert (expanded.numel, expanded.distinct, expanded.nbytes) == (128, 16, 64)
+
+
+RANGES = pytest.mark.parametrize("most", [1, 3, 100, 1 << 40, (1 << 63) - 1], ids=str)
+LENGTHS = pytest.mark.parametrize("length", [0, 1, 2, 257])
+
+
+def column(length, most, seed=0):
+    return np.random.default_rng(seed).integers(-most, most, length)
+
+
+@RANGES
+@LENGTHS
+def test_numbers(length, most):
+    values = column(length, most)
+    found, which = distinct(values)
+    assert found.tolist() == sorted(set(values.tolist()))
+    assert found[which].tolist() == values.tolist()
+
+
+@RANGES
+@LENGTHS
+def test_rows(length, most):
+    columns = (column(length, most), column(length, 2, seed=1).astype(np.int32), column(length, 5, seed=2).astype(np.int8))
+    rows, which = distinct_rows(*columns)
+    expected = list(zip(*(one.tolist() for one in columns), strict=True))
+    assert [tuple(row) for row in rows.tolist()] == sorted(set(expected))
+    assert [tuple(row) for row in rows[which].tolist()] == expected
+    assert rows.shape[1] == 3
+
+
+def test_truth_values():
+    assert distinct(np.array([True, False, True]))[0].tolist() == [0, 1]

@@ -1,7 +1,5 @@
 """The call tree: nesting, modules forward and backward, phases, steps."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -21,20 +19,17 @@ def named(found, calls):
     return result
 
 
-def test_an_event_belongs_to_the_shortest_interval_around_it():
+def test_where_an_event_belongs():
+    # An event belongs to the shortest interval around it.
     found = trace(op("a", 0, 10), op("b", 1, 5), op("c", 2, 1), op("d", 7, 2), op("e", 20, 1))
     calls = tree(found)
     by_name = {found.names[code]: i for i, code in enumerate(found.host.name)}
     parent = {name: (found.names[found.host.name[calls.parent[i]]] if calls.parent[i] >= 0 else None) for name, i in by_name.items()}
     assert parent == {"a": None, "b": "a", "c": "b", "d": "a", "e": None}
-
-
-def test_threads_do_not_nest_in_each_other():
+    # Threads do not nest in each other.
     found = trace(op("a", 0, 10), op("b", 1, 5, tid=2))
     assert tree(found).parent.tolist() == [-1, -1]
-
-
-def test_a_child_that_outlives_its_caller_by_rounding_is_clipped():
+    # A child that outlives its caller by rounding is clipped.
     calls = tree(trace(op("a", 0, 10), op("b", 9, 1.001)))
     assert calls.end_ns.tolist() == [10_000, 10_000]
 
@@ -56,15 +51,14 @@ def test_forward_operators_take_the_innermost_module_and_backward_ones_its_by_se
     assert where["aten::add_"] == (None, "backward")
 
 
-def test_the_backward_of_a_thread_that_comes_first_still_finds_its_module():
+def test_phases_of_the_backward_and_the_optimizer():
+    # The backward of a thread that comes first still finds its module.
     found = trace(
         op(NODE + "MmBackward0", 200, 10, tid=1, seq=3, fwd=1), op("aten::mm", 201, 5, tid=1),
         span(module_annotation("fc", "Linear"), 0, 20, tid=9), op("aten::linear", 1, 15, tid=9, seq=3),
     )  # fmt: skip
     assert named(found, tree(found))["aten::mm"] == ("fc", "backward")
-
-
-def test_what_runs_in_the_optimizer_is_its_phase():
+    # What runs in the optimizer is its phase.
     found = trace(span("ProfilerStep#0", 0, 100), mm(1, 5, 2, 2, 2, seq=1), span("Optimizer.step#SGD.step", 50, 20), add(51, 5))
     calls = tree(found)
     assert named(found, calls)["aten::mm"][1] == "forward"
@@ -75,7 +69,8 @@ def test_what_runs_in_the_optimizer_is_its_phase():
 STEP = "Optimizer.step#SGD.step"
 
 
-def test_what_a_closure_runs_in_the_optimizer_is_forward_and_backward():
+def test_closures_of_optimizers():
+    # What a closure runs in the optimizer is forward and backward.
     found = trace(
         span(STEP, 0, 100), mm(5, 5, 2, 2, 2, seq=1), op("MmBackward0", 20, 20, seq=1, fwd=1), op("aten::t", 22, 3),
         span("Optimizer.zero_grad#SGD.zero_grad", 2, 2), op("aten::zero_", 2.5, 1), add(50, 5),
@@ -86,17 +81,13 @@ def test_what_a_closure_runs_in_the_optimizer_is_forward_and_backward():
         "aten::add": "optimizer", STEP: "optimizer", "Optimizer.zero_grad#SGD.zero_grad": "optimizer",
     }  # fmt: skip
     assert calls.begin_ns[found.host.name == found.names.index(STEP)].tolist() == [40_000]
-
-
-def test_a_closure_s_backward_may_run_on_the_engine_s_thread():
+    # A closure's backward may run on the engine's thread.
     found = trace(
         mm(0, 1, 2, 2, 2, tid=3, seq=9), op("SinBackward0", 60, 9, tid=4, seq=9, fwd=3),  # of another thread's forward
         span(STEP, 10, 90), mm(15, 5, 2, 2, 2, seq=1), op("MmBackward0", 30, 15, tid=2, seq=1, fwd=1), add(50, 5),
     )  # fmt: skip
     assert tree(found).begin_ns[found.host.name == found.names.index(STEP)].tolist() == [45_000]
-
-
-def test_a_closure_that_the_recording_stops_in_was_in_its_forward():
+    # A closure that the recording stops in was in its forward.
     events = (span("ProfilerStep#0", 0, 99), op("aten::zero_", 12, 2), mm(15, 5, 2, 2, 2, seq=1), span(STEP, 10, 90))
     found = trace(*events)
     assert named(found, tree(found))["aten::mm"][1] == "forward"
@@ -106,9 +97,7 @@ def test_a_closure_that_the_recording_stops_in_was_in_its_forward():
     # And a whole one at the end has an update without gradients.
     found = trace(span(STEP, 10, 90), add(20, 10))
     assert named(found, tree(found))["aten::add"][1] == "optimizer"
-
-
-def test_an_optimizer_that_a_node_calls_runs_no_closure():
+    # An optimizer that a node calls runs no closure.
     found = trace(
         op(NODE + "torch::autograd::AccumulateGrad", 0, 50), span(STEP, 10, 30), add(12, 5), op(NODE + "SinBackward0", 15, 5, tid=2),
     )  # fmt: skip
@@ -140,16 +129,13 @@ def test_a_step_that_begins_inside_of_an_operator_lasts_until_its_own_end():
     assert calls.operator.tolist()[2:] == [2, 3]
 
 
-@pytest.mark.parametrize(
-    ("marks", "steps", "left_out"),
-    [
-        ([(0, 100, 1), (10, 80, 1)], [[0, 100]], 1),  # nested
-        ([(0, 100, 1), (100, 100, 1), (3, 100, 2), (103, 100, 2)], [[0, 100], [100, 200]], 2),  # two threads
-        ([(0, 100, 1), (0, 100, 2)], [[0, 100]], 0),  # the same mark twice
-        ([(0, 100.5, 1), (100, 100, 1)], [[0, 100.5], [100.5, 200]], 0),  # rounded
-        ([(0, 100, 1), (120, 50, 1)], [[0, 100], [120, 170]], 0),
-    ],
-)
+@pytest.mark.parametrize(("marks", "steps", "left_out"), [
+    ([(0, 100, 1), (10, 80, 1)], [[0, 100]], 1),  # nested
+    ([(0, 100, 1), (100, 100, 1), (3, 100, 2), (103, 100, 2)], [[0, 100], [100, 200]], 2),  # two threads
+    ([(0, 100, 1), (0, 100, 2)], [[0, 100]], 0),  # the same mark twice
+    ([(0, 100.5, 1), (100, 100, 1)], [[0, 100.5], [100.5, 200]], 0),  # rounded
+    ([(0, 100, 1), (120, 50, 1)], [[0, 100], [120, 170]], 0),
+])  # fmt: skip
 def test_steps_do_not_overlap(marks, steps, left_out):
     calls = tree(trace(*(span(f"ProfilerStep#{i}", ts, dur, tid=tid) for i, (ts, dur, tid) in enumerate(marks))))
     assert (calls.steps / 1e3).tolist() == steps
@@ -187,7 +173,8 @@ def test_module_instances_get_the_path_of_their_nesting():
     assert paths == [f"{layer}_0", f"{layer}_1.Linear_0", f"{layer}_1", f"{layer}_1.Linear_0", f"{layer}_1.Linear_0"]
 
 
-def test_an_instance_with_nothing_around_it_is_where_it_is_called_otherwise():
+def test_instances_and_paths():
+    # An instance with nothing around it is where it is called otherwise.
     # A recomputed block runs on the thread of the backward; a module that two others call has two places.
     found = trace(
         instance("Layer_0", 500, 20, tid=0), instance("Linear_0", 501, 8, tid=0),
@@ -197,14 +184,11 @@ def test_an_instance_with_nothing_around_it_is_where_it_is_called_otherwise():
     calls = tree(found)
     numbers = {module.path: number for module, number in zip(calls.modules, calls.module_calls.tolist(), strict=True)}
     assert numbers == {"Net_0": 1, "Net_0.Layer_0": 2, "Net_0.Layer_0.Linear_0": 2, "Net_0.Head_0": 1, "Net_0.Head_0.Linear_0": 1}
-
-
-def test_marks_with_paths_name_the_instances_below_them():
+    # Paths of modules.
+    # Marks with paths name the instances below them.
     calls = tree(trace(span(module_annotation("fc", "Linear"), 0, 20), instance("Linear_0", 1, 18), op("aten::mm", 2, 10)))
     assert [calls.modules[at].path for at in set(calls.module.tolist())] == ["fc"]
-
-
-def test_a_deep_nesting_keeps_paths_short():
+    # A deep nesting keeps paths short.
     calls = tree(trace(*(instance(f"Module_{depth}", depth, 10_000 - 2 * depth) for depth in range(3000))))
     assert max(len(module.path) for module in calls.modules) <= 1024
     assert len(calls.modules) == 3000

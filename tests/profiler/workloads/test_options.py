@@ -1,7 +1,5 @@
 """Options of workloads: what they change, what they leave as it was, and what a combination cannot do."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest
@@ -10,6 +8,8 @@ from torch import nn
 
 from rooflines.errors import WorkloadError
 from rooflines.profiler.options import Options
+from rooflines.profiler.records import Workload
+from rooflines.profiler.workloads.memory_shortage import memory_shortage
 from rooflines.profiler.workloads.prepare import from_module, prepare
 from rooflines.profiler.workloads.steps import checkpoint_blocks, fill_state, find_blocks, make_optimizer, shown_name
 
@@ -76,7 +76,8 @@ def test_optimizers_have_their_names():
     assert [shown_name(name) for name in ("sgd", "adamw,fused", "adam,foreach")] == ["SGD", "AdamW (fused)", "Adam (foreach)"]
 
 
-def test_checkpointed_blocks_give_the_same_gradients_and_run_twice():
+def test_checkpointed_blocks():
+    # Checkpointed blocks give the same gradients and run twice.
     plain, checkpointed = blocks(), blocks()
     assert [type(one) for one in find_blocks(plain)] == [Block] * 3
     assert checkpoint_blocks(checkpointed, "blocks") == "checkpointed: 3 × Block"
@@ -88,9 +89,7 @@ def test_checkpointed_blocks_give_the_same_gradients_and_run_twice():
     assert len(calls) == 2 * 3
     for ours, theirs in zip(checkpointed.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=0, atol=0)
-
-
-def test_a_network_without_blocks_cannot_be_checkpointed():
+    # A network without blocks cannot be checkpointed.
     with pytest.raises(WorkloadError, match="it has no repeated blocks"):
         from_module(nn.Linear(4, 2), torch.ones(1, 4), options(mode="training", checkpointing=True))
 
@@ -126,3 +125,23 @@ def test_a_module_trains_on_labelled_images():
     assert not torch.equal(before["0.weight"], network[0].weight)
     prepared.restore()
     assert torch.equal(before["0.weight"], network[0].weight)
+
+
+@pytest.mark.parametrize(("batch", "asked", "least", "most"), [
+    (10**8, 55 * 2**40, 64, 10**8 * 2**40 // (55 * 2**40)),  # 64 GB and 1 TB of memory, and all machines between
+    (8, 2**20, 4, 4),
+    (7, 2**20, 3, 3),
+])  # fmt: skip
+def test_the_batch_suggested_fits(batch, asked, least, most):
+    error = RuntimeError(f"DefaultCPUAllocator: can't allocate memory: you tried to allocate {asked} bytes.")
+    found = memory_shortage(error, Workload(name="m", mode="inference", batch_size=batch), torch.device("cpu"))
+    assert found is not None
+    assert least <= int(found.hint.removeprefix("Try batch_size=").rstrip(".")) <= most
+
+
+def test_a_batch_of_one_that_does_not_fit_wants_a_smaller_input():
+    error = MemoryError("Unable to allocate 3.55 PiB for an array")
+    found = memory_shortage(error, Workload(name="m", mode="inference", batch_size=8), torch.device("cpu"))
+    assert found is not None
+    assert "3.55 PiB asked for" in found.message
+    assert found.hint == "Try a smaller input."

@@ -1,7 +1,5 @@
 """Workloads: everything that has a name prepares and runs a step; what was asked for holds; what was lent comes back as it was."""
 
-from __future__ import annotations
-
 import copy
 from collections import UserDict
 
@@ -60,14 +58,11 @@ SLOW = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "size", "unit", "mode"),
-    [
-        pytest.param(name, size, unit, mode, id=f"{name}-{mode}", marks=pytest.mark.slow if (name, mode) in SLOW else ())
-        for name, size, modes, unit in NETWORKS
-        for mode in modes
-    ],
-)
+@pytest.mark.parametrize(("name", "size", "unit", "mode"), [
+    pytest.param(name, size, unit, mode, id=f"{name}-{mode}", marks=pytest.mark.slow if (name, mode) in SLOW else ())
+    for name, size, modes, unit in NETWORKS
+    for mode in modes
+])  # fmt: skip
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_named_network_runs_a_step(name, size, unit, mode):
     prepared = prepare(name, options(mode=mode, image_size=size, batch_size=2, sequence_length=8))
@@ -82,13 +77,12 @@ def test_a_named_network_runs_a_step(name, size, unit, mode):
         assert torch.isfinite(output)
 
 
-def test_the_seed_fixes_weights_and_inputs():
+def test_seeds_and_sizes():
+    # The seed fixes weights and inputs.
     first, again, other = (step(prepare("squeezenet1_1", options(image_size=32, seed=seed))) for seed in (1, 1, 2))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
-
-
-def test_flow_networks_get_a_multiple_of_eight():
+    # Flow networks get a multiple of eight.
     assert prepare("raft_small", options(image_size=130)).facts.image_size == 136
 
 
@@ -147,11 +141,6 @@ def test_precision_is_that_of_weights_or_of_autocast(precision, weight, output, 
     assert (seen["input"], seen["weight"], seen["output"]) == (weight, weight, output)
 
 
-def test_tf32_is_refused_on_a_cpu():
-    with pytest.raises(WorkloadError, match="precision='tf32' is available on NVIDIA GPUs only"):
-        prepare("squeezenet1_1", options(precision="tf32"))
-
-
 def test_a_half_precision_that_an_operator_lacks_is_said_to_be_the_reason():
     class Lacks(nn.Module):
         def forward(self, x):
@@ -163,16 +152,17 @@ def test_a_half_precision_that_an_operator_lacks_is_said_to_be_the_reason():
     assert "precision='fp32'" in caught.value.hint
 
 
-def test_mode_decides_gradients_and_the_training_flag():
-    assert {key: look()[key] for key in ("grad", "inference", "training")} == {"grad": False, "inference": True, "training": False}
+@pytest.mark.parametrize(("asked", "seen"), [
+    ({}, {"grad": False, "inference": True, "training": False, "last": [False] * 3}),
+    ({"mode": "training"}, {"grad": True, "inference": False, "training": True}),
+    ({"channels_last": True}, {"last": [True] * 3}),
+    ({"threads": 2}, {"threads": 2}),
+])  # fmt: skip
+def test_mode_layout_and_threads_hold_while_it_runs(asked, seen):
     with torch.no_grad():  # the caller's own mode does not reach in
-        seen = look(mode="training")
-    assert {key: seen[key] for key in ("grad", "inference", "training")} == {"grad": True, "inference": False, "training": True}
-
-
-@pytest.mark.parametrize("asked", [False, True])
-def test_channels_last_is_how_inputs_weights_and_outputs_lie(asked):
-    assert look(channels_last=asked)["last"] == [asked] * 3
+        found = look(**asked)
+    assert {key: found[key] for key in seen} == seen
+    assert torch.get_num_threads() == 1
 
 
 def test_channels_last_in_three_dimensions():
@@ -181,11 +171,6 @@ def test_channels_last_in_three_dimensions():
     network.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
     step(from_module(network, torch.randn(1, 3, 4, 8, 8), options(channels_last=True)))
     assert inputs[0].is_contiguous(memory_format=torch.channels_last_3d)
-
-
-def test_threads_hold_while_it_runs_and_are_put_back():
-    assert look(threads=2)["threads"] == 2
-    assert torch.get_num_threads() == 1
 
 
 @pytest.mark.parametrize("mode", [pytest.param("inference", marks=pytest.mark.slow), "training"])
@@ -221,13 +206,10 @@ def test_training_uses_the_loss_of_the_output_where_it_has_one():
     assert step(from_module(Loses(), torch.randn(2, 1), options(mode="training"))).item() == 3.0
 
 
-@pytest.mark.parametrize(
-    ("network", "inputs", "message"),
-    [
-        (nn.ReLU(), torch.randn(1), "no parameters to train"),
-        (nn.Linear(2, 2), None, "the module Linear requires inputs"),
-    ],
-)
+@pytest.mark.parametrize(("network", "inputs", "message"), [
+    (nn.ReLU(), torch.randn(1), "no parameters to train"),
+    (nn.Linear(2, 2), None, "the module Linear requires inputs"),
+])  # fmt: skip
 def test_a_module_that_cannot_train_is_refused(network, inputs, message):
     with pytest.raises(WorkloadError, match=message):
         from_module(network, inputs, options(mode="training"))
@@ -268,11 +250,6 @@ def test_a_module_that_is_refused_comes_back_too():
 # --- devices and options -----------------------------------------------------------------------------------------------------------
 
 
-def test_auto_is_a_device_of_this_machine():
-    expected = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    assert find_device("auto").type == expected
-
-
 @pytest.mark.parametrize("name", ["gpu", "cpu:0", "cuda:", "cuda:-1", "cuda:one", "", "CUDA"])
 def test_names_that_are_no_device(name):
     with pytest.raises(DeviceError, match="unknown device"):
@@ -286,14 +263,19 @@ def test_a_gpu_number_that_is_too_high_says_how_many_there_are():
         find_device("cuda:99")
 
 
-def test_options_are_checked_from_python_too():
+def test_options_and_precisions_are_checked_from_python_too():
+    # Options are checked from python too.
+    with pytest.raises(WorkloadError, match="unknown mode 'train'"):
+        Options(mode="train").check()  # type: ignore[arg-type]
+    # Options and precisions are checked from python too.
+    # Options are checked from python too.
     with pytest.raises(WorkloadError, match="unknown mode 'train'"):
         Options(mode="train").check()  # type: ignore[arg-type]
     with pytest.raises(WorkloadError, match="unknown precision 'half'"):
         Options(precision="half").check()
-
-
-def test_a_step_function_is_taken_as_it_is():
+    # Tf32 is refused on a cpu.
+    with pytest.raises(WorkloadError, match="precision='tf32' is available on NVIDIA GPUs only"):
+        prepare("squeezenet1_1", options(precision="tf32"))
     prepared = from_step(lambda: 7, options(batch_size=3), name="mine")
     assert step(prepared) == 7
     assert prepared.facts == Workload(name="mine", mode="inference", batch_size=3, source="step")

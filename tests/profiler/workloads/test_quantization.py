@@ -1,7 +1,5 @@
 """Quantized networks: what is quantized, with which kernels, and how far the results are from fp32."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import importlib.util
@@ -91,54 +89,48 @@ def distance(found, reference):
 # --- what cannot be combined -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("kind", "settings", "message"),
-    [
-        ("static-int8", {"mode": "training"}, "quantize='static-int8' applies to inference only. Use quantize='qat' in training."),
-        ("qat", {}, "quantize='qat' applies to training only. Add mode='training'."),
-        ("static-int8", {"precision": "bf16"}, "quantizes an fp32 network, got precision='bf16'. Remove precision."),
-        ("qat", {"mode": "training", "precision": "amp-bf16"}, "quantize='qat' quantizes an fp32 network"),
-        ("int4-weight", {}, "quantize='int4-weight' requires activations in bf16, got fp32. Add precision='bf16'."),
-        ("static-int8", {"device": torch.device("cuda", 0)}, "has kernels for x86 CPUs; the device is cuda:0. Use device='cpu'."),
-        ("dynamic-int8", {"device": torch.device("mps")}, "has kernels for CPUs and NVIDIA GPUs; the device is mps."),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("kind", "settings", "message"), [
+    ("static-int8", {"mode": "training"}, "quantize='static-int8' applies to inference only. Use quantize='qat' in training."),
+    ("qat", {}, "quantize='qat' applies to training only. Add mode='training'."),
+    ("static-int8", {"precision": "bf16"}, "quantizes an fp32 network, got precision='bf16'. Remove precision."),
+    ("qat", {"mode": "training", "precision": "amp-bf16"}, "quantize='qat' quantizes an fp32 network"),
+    ("int4-weight", {}, "quantize='int4-weight' requires activations in bf16, got fp32. Add precision='bf16'."),
+    ("static-int8", {"device": torch.device("cuda", 0)}, "has kernels for x86 CPUs; the device is cuda:0. Use device='cpu'."),
+    ("dynamic-int8", {"device": torch.device("mps")}, "has kernels for CPUs and NVIDIA GPUs; the device is mps."),
+])  # fmt: skip
 def test_a_combination_that_cannot_run_is_refused(kind, settings, message):
     with pytest.raises(WorkloadError) as error:
         check(kind, **{"mode": "inference", "precision": "fp32", "device": CPU} | settings)
     assert message in str(error.value)
 
 
-def test_what_can_run_is_not_refused():
+def test_what_can_run_is_not_refused_and_without_torchao_the_package_is_named(monkeypatch):
+    # What can run is not refused.
     for kind in ("none", *INT8):
         check(kind, mode="inference", precision="fp32", device=CPU)
     check("qat", mode="training", precision="fp32", device=CPU)
     check("int4-weight", mode="inference", precision="bf16", device=CPU)
-
-
-def test_without_torchao_the_package_is_named(monkeypatch):
+    # Without torchao the package is named.
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torchao" else find(name))
     with pytest.raises(WorkloadError, match=r"requires torchao, which is not installed\. pip install 'rooflines\[quantization\]'"):
         check("dynamic-int8", mode="inference", precision="fp32", device=CPU)
 
 
-def test_a_network_without_such_layers_is_refused():
+def test_what_cannot_be_quantized_is_refused():
+    # A network without such layers is refused.
     network = nn.Sequential(nn.Conv2d(3, 4, 3))
     with pytest.raises(WorkloadError, match=r"does not apply to Sequential: dynamic-int8 has no kernels for convolutions\. Use"):
         quantize(network, (torch.rand(1, 3, 5, 5),), {}, "dynamic-int8", CPU)
 
-
-def test_a_network_that_cannot_be_exported_is_refused():
+    # A network that cannot be exported is refused.
     class Branching(nn.Module):
         def forward(self, x):
             return x if x.sum() > 0 else -x
 
     with pytest.raises(WorkloadError, match=r"quantize='static-int8' cannot export Branching: .* Use quantize='dynamic-int8'"):
         quantize(Branching(), (torch.rand(3),), {}, "static-int8", CPU)
-
-
-def test_ranges_need_data():
+    # Ranges need data.
     with fake_tensors():
         network, x = nn.Linear(8, 8), torch.rand(3, 8)
         with pytest.raises(Exception, match="static-int8 needs the values of weights") as error:
@@ -178,7 +170,8 @@ def test_the_work_is_all_counted_and_done_by_int8_kernels(name, kind):
     assert int8 == (0 if kind == "int8-weight" else sum(INT8_FLOPS[name, kind]))
 
 
-def test_attention_is_left_out_and_said_so():
+def test_attention_and_sizes_without_a_kernel_are_left_out():
+    # Attention is left out and said so.
     network, x = made("encoder")
     found = quantize(network, (x,), {}, "dynamic-int8", CPU)
     assert found.layers[:2] == (2, 4)
@@ -186,25 +179,7 @@ def test_attention_is_left_out_and_said_so():
         "dynamic-int8: 2 of 4 layers",
         "dynamic-int8 has no kernels for the projections of attention",
     )
-
-
-def test_keyword_inputs():
-    network, x = made("encoder")
-    with torch.no_grad():
-        found = quantize(network, (), {"src": x}, "static-int8", CPU)
-        assert distance(found.network(src=x), network(x)) < 0.1
-
-
-def test_more_inputs_widen_the_ranges():
-    network, x = made("without norms")
-    with torch.no_grad():
-        reference = network(10 * x)
-        narrow = quantize(network, (x,), {}, "static-int8", CPU).network
-        wide = quantize(network, (x,), {}, "static-int8", CPU, calibration=[(10 * x,)]).network
-        assert distance(wide(10 * x), reference) < distance(narrow(10 * x), reference) / 2
-
-
-def test_int4_skips_sizes_without_a_kernel():
+    # Int4 skips sizes without a kernel.
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(64, 48), nn.Linear(48, 32), nn.Linear(32, 16), nn.Linear(16, 7)).bfloat16().eval()
     x = torch.randn(3, 64, dtype=torch.bfloat16)
@@ -212,6 +187,21 @@ def test_int4_skips_sizes_without_a_kernel():
     assert found.layers == (2, 4)
     rows = {row.name: row for row in rooflines.count(found.network, x).operators if row.matrix_flops}
     assert "aten::_weight_int4pack_mm_for_cpu" in rows
+
+
+def test_inputs_and_ranges():
+    # Keyword inputs.
+    network, x = made("encoder")
+    with torch.no_grad():
+        found = quantize(network, (), {"src": x}, "static-int8", CPU)
+        assert distance(found.network(src=x), network(x)) < 0.1
+    # More inputs widen the ranges.
+    network, x = made("without norms")
+    with torch.no_grad():
+        reference = network(10 * x)
+        narrow = quantize(network, (x,), {}, "static-int8", CPU).network
+        wide = quantize(network, (x,), {}, "static-int8", CPU, calibration=[(10 * x,)]).network
+        assert distance(wide(10 * x), reference) < distance(narrow(10 * x), reference) / 2
 
 
 # --- results -----------------------------------------------------------------------------------------------------------------------
@@ -258,7 +248,8 @@ def test_int8_kernels_compute_what_the_converted_graph_says(name):
         assert distance(kernels(x), graph(x)) < distance(graph(x), network(x))
 
 
-def test_a_layer_does_not_write_into_its_operand():
+def test_modules_and_operands_are_left_as_they_were():
+    # A layer does not write into its operand.
     torch.manual_seed(0)
     network, x = Residual().eval(), torch.randn(3, 5, 33)
     kept = x.clone()
@@ -270,9 +261,7 @@ def test_a_layer_does_not_write_into_its_operand():
             assert torch.equal(whole, expected[1])
             assert distance(part, expected[0]) < 0.05
     assert torch.equal(x, kept)
-
-
-def test_a_restored_module_is_as_it_was():
+    # A restored module is as it was.
     network, x = made("encoder")
     text = str(network)
     modules = [(module, dict(module._parameters)) for module in network.modules()]
@@ -314,14 +303,11 @@ def test_training_without_rounding_is_that_of_the_network():
     assert distance(graph.eval()(x), plain.eval()(x)) < 1e-2
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "without norms",
-        # torchao exports a hundred patterns to find the batch norms
-        pytest.param("convolutions", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("name", [
+    "without norms",
+    # torchao exports a hundred patterns to find the batch norms
+    pytest.param("convolutions", marks=pytest.mark.slow),
+])  # fmt: skip
 def test_training_changes_the_parameters_of_the_network_and_is_converted(name):
     network, x = made(name)
     graph = quantize(network.train(), (x,), {}, "qat", CPU).network

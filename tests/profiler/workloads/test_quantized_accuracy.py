@@ -1,7 +1,5 @@
 """Accuracy on real labels, scikit-learn's digits, with fewer bits."""
 
-from __future__ import annotations
-
 import copy
 import math
 

@@ -1,7 +1,5 @@
 """Curves and scatter charts: what they draw lies on the paper, and intervals lie between the axes."""
 
-from __future__ import annotations
-
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 

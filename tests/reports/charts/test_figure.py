@@ -1,7 +1,5 @@
 """The figures: what is drawn and written, that names keep clear of each other, and that partial analyses are drawn too."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re
@@ -42,11 +40,13 @@ def points(figure) -> list[tuple[float, float, float]]:
     return [(x, y, size**0.5 / 2 * scale) for (x, y), size in zip(places, marks.get_sizes(), strict=True)]
 
 
-def test_every_operator_with_work_is_a_point():
-    assert len(points(roofline_figure(samples.analysis()))) == 12
-
-
-def test_the_roofs_that_judge_are_named_with_their_source_and_every_cache_with_its_value():
+def test_operators_and_roofs_are_drawn_with_their_names():
+    # Every operator with work is a point and colours are named once with their share.
+    figure = roofline_figure(samples.analysis())
+    assert len(points(figure)) == 12
+    assert [text for text in texts(figure) if text.startswith("convolution ")] == ["convolution 70 %"]
+    assert texts(figure).count("!") == 1, "one is above its roof"
+    # The roofs that judge are named with their source and every cache with its value.
     figure = roofline_figure(samples.analysis())
     assert roofs(figure, samples.analysis()) == {"FMA fp32", "DRAM triad", "L2 read", "L3 read"}
     assert {"FMA fp32 460 GFLOP/s, measured", "DRAM triad 45.0 GB/s, measured", "ridge 10.2 FLOP/byte"} <= set(texts(figure))
@@ -71,15 +71,6 @@ def test_the_names_of_parallel_roofs_lie_apart(family):
             # Square to the slope the lines of text are more than their height apart.
             apart = abs((other_y - y) * math.cos(angle) - (other_x - x) * math.sin(angle))
             assert apart > names[index].get_size() * figure.dpi / 72
-
-
-def test_colours_are_named_once_with_their_share():
-    found = [text for text in texts(roofline_figure(samples.analysis())) if text.startswith("convolution ")]
-    assert found == ["convolution 70 %"]
-
-
-def test_an_operator_above_its_roof_is_marked():
-    assert texts(roofline_figure(samples.analysis())).count("!") == 1
 
 
 @pytest.mark.parametrize("family", [SANS, SERIF])
@@ -144,42 +135,37 @@ def test_everything_written_stays_on_the_paper(analysis):
         assert box.y1 <= figure.bbox.y1, text
 
 
-def test_a_name_is_never_read_as_a_formula():
+def test_names_are_no_formulas_and_figures_repeat():
+    # A name is never read as a formula.
     sample = samples.analysis()
     rows = tuple(replace(row, name="$\\frac{1}{", module="<script>") for row in sample.operators)
     svg = as_svg(roofline_figure(replace(sample, operators=rows)))
     assert "$\\frac{1}{ &lt;script&gt;" in svg
     assert "<script" not in svg
-
-
-def test_the_same_figure_is_the_same_text_in_the_face_asked_for():
+    # The same figure is the same text in the face asked for.
     first, second = (as_svg(roofline_figure(samples.analysis(), family=SERIF), "Libertinus Serif") for _ in range(2))
     assert first == second
     assert set(re.findall(r"font-family: '([^']+)'", first)) == {"Libertinus Serif"}
 
 
-def test_without_ceilings_points_are_drawn_and_the_reason_is_written():
+def test_without_ceilings_or_a_trace_the_rest_is_drawn_and_the_reason_is_written():
     rows = tuple(replace(row, efficiency=None, headroom_s=None, lower_bound_s=None) for row in samples.analysis().operators)
     figure = roofline_figure(replace(samples.analysis(), ceilings=(), operators=rows))
     assert len(points(figure)) == 12
     assert any(text.startswith("No ceilings are known") for text in texts(figure))
-
-
-def test_without_a_trace_the_roofs_are_drawn_and_the_reason_is_written():
     bare = replace(samples.analysis(), operators=(), totals=None, coverage=None)
     figure = roofline_figure(bare)
     assert roofs(figure, bare) == {"FMA fp32", "DRAM triad", "L2 read", "L3 read"}
     assert any(text.startswith("No operators") for text in texts(figure))
 
 
-def test_what_can_be_switched_on_is_drawn_on_a_page_only():
+def test_what_is_drawn_on_a_page_and_of_steps():
+    # What can be switched on is drawn on a page only.
     assert roofs(roofline_figure(samples.analysis(), page=True), samples.analysis()) > roofs(
         roofline_figure(samples.analysis()), samples.analysis()
     )
     assert "1" in texts(roofline_figure(samples.analysis(), width_in=4.2, page=True))
-
-
-def test_steps_are_drawn_with_their_median():
+    # Steps are drawn with their median.
     figure = draw(StepTimes(steps=samples.analysis().steps))
     assert "median 84.0 ms" in texts(figure)
     assert any(len(line.get_xdata()) == 12 for line in figure.axes[0].lines)

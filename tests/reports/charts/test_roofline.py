@@ -1,7 +1,5 @@
 """The laws of the chart: where roofs meet, where points stand, that everything is on the plot and nothing is named twice."""
 
-from __future__ import annotations
-
 import math
 
 import msgspec
@@ -33,37 +31,40 @@ def chart(request) -> Chart:
     return CHARTS[request.param]
 
 
-def test_ridge_is_compute_over_bandwidth():
+def test_ridge_and_primary_roofs():
+    # Ridge is compute over bandwidth.
     (ridge,) = CHARTS["sample"].ridges
     assert ridge.intensity == pytest.approx(460e9 / 45e9)
     assert ridge.flop_per_s == 460e9
     assert "10.2 FLOP/byte" in ridge.text
-
-
-def test_memory_roofs_have_the_slope_of_their_bandwidth(chart):
-    for roof in chart.roofs:
-        if roof.ceiling.kind == "memory":
-            for x, y in zip(roof.x[:2], roof.y[:2], strict=True):
-                assert y / x == pytest.approx(roof.ceiling.value)
-        else:
-            assert roof.y[-1] == roof.ceiling.value
-
-
-def test_primary_roofs_meet_in_their_ridge(chart):
-    memory = next(roof for roof in chart.roofs if roof.primary and roof.ceiling.kind == "memory")
-    highest = max(
-        (roof for roof in chart.roofs if roof.primary and roof.ceiling.kind == "compute"), key=lambda roof: roof.ceiling.value
-    )
-    assert (memory.x[-1], memory.y[-1]) == pytest.approx((highest.x[0], highest.y[0]))
-
-
-def test_roofs_that_judge_the_time_are_primary():
+    # Roofs that judge the time are primary.
     assert {roof.ceiling.name for roof in CHARTS["sample"].roofs if roof.primary} == {"DRAM triad", "FMA fp32"}
     assert {roof.ceiling.name for roof in CHARTS["large"].roofs if roof.primary} == {"HBM read", "BF16 tensor", "FP32 FMA"}
     groups = {roof.ceiling.name: roof.group for roof in CHARTS["large"].roofs if not roof.primary}
     assert groups["L2 read"] == "caches"
     assert groups["HBM copy"] == "other access patterns"
     assert groups["FP8 tensor"] == "other precisions and engines"
+
+
+def test_roofs_have_the_slope_of_their_bandwidth_and_meet_in_their_ridge(chart):
+    # Memory roofs have the slope of their bandwidth.
+    for roof in chart.roofs:
+        if roof.ceiling.kind == "memory":
+            for x, y in zip(roof.x[:2], roof.y[:2], strict=True):
+                assert y / x == pytest.approx(roof.ceiling.value)
+        else:
+            assert roof.y[-1] == roof.ceiling.value
+    # Primary roofs meet in their ridge.
+    memory = next(roof for roof in chart.roofs if roof.primary and roof.ceiling.kind == "memory")
+    highest = max(
+        (roof for roof in chart.roofs if roof.primary and roof.ceiling.kind == "compute"), key=lambda roof: roof.ceiling.value
+    )
+    assert (memory.x[-1], memory.y[-1]) == pytest.approx((highest.x[0], highest.y[0]))
+    # Area is time.
+    longest = max(chart.points, key=lambda point: point.time_s)
+    assert 0.2 <= longest.time_s / chart.full_s <= 1
+    for point in chart.points:
+        assert chart.diameter(point, 30, 0) ** 2 == pytest.approx(30**2 * point.time_s / chart.full_s)
 
 
 def test_caches_and_the_precisions_of_the_run_are_drawn_from_the_start():
@@ -101,12 +102,6 @@ def test_a_cache_leads_to_where_the_next_level_reaches_the_compute_roof():
     assert all(CHARTS["sample"].limits.contains(knee, 460e9) for knee in knees)
 
 
-def test_roofs_say_value_and_source():
-    texts = {roof.ceiling.name: roof.text for roof in CHARTS["large"].roofs}
-    assert texts["FP32 FMA"] == "FP32 FMA 60.0 TFLOP/s, data sheet"
-    assert texts["HBM read"] == "HBM read 4.10 TB/s, measured"
-
-
 @pytest.mark.parametrize("analysis", [sample(), variants.large()], ids=["sample", "large"])
 def test_every_point_stands_at_its_intensity_and_speed(analysis):
     chart = chart_of(analysis)
@@ -120,18 +115,27 @@ def test_every_point_stands_at_its_intensity_and_speed(analysis):
         assert point.category == row.category
 
 
-def test_what_cannot_be_placed_is_counted():
+def test_what_cannot_be_placed_and_outliers_are_counted():
+    # What cannot be placed is counted.
     analysis = variants.large()
     copies = [row for row in analysis.operators if row.category == "copy"]
     chart = chart_of(analysis)
     assert f"{len(copies)} operators ({seconds(sum(row.time_s for row in copies))}) are not on the chart" in chart_note(analysis, chart)
-
-
-def test_area_is_time(chart):
-    longest = max(chart.points, key=lambda point: point.time_s)
-    assert 0.2 <= longest.time_s / chart.full_s <= 1
-    for point in chart.points:
-        assert chart.diameter(point, 30, 0) ** 2 == pytest.approx(30**2 * point.time_s / chart.full_s)
+    # An outlier without time does not stretch the axes.
+    analysis = sample()
+    outlier = msgspec.structs.replace(analysis.operators[0], flops=1, bytes=10**9, time_s=1e-6, headroom_s=0.0)
+    with_outlier = chart_of(variants.replaced(operators=(*analysis.operators, outlier)))
+    assert with_outlier.limits == CHARTS["sample"].limits
+    assert (with_outlier.left_out, CHARTS["sample"].left_out) == (1, 0)
+    long_outlier = chart_of(variants.replaced(operators=(*analysis.operators, msgspec.structs.replace(outlier, time_s=0.05))))
+    assert long_outlier.limits.x_low < 1e-9
+    # Points are bounded.
+    analysis = variants.large(MOST_POINTS + 400)
+    chart = chart_of(analysis)
+    assert len(chart.points) <= MOST_POINTS
+    assert len(chart.points) + chart.left_out == sum(bool(row.flops and row.bytes) for row in analysis.operators)
+    assert f"not among the {MOST_POINTS} longest" in chart_note(analysis, chart)
+    assert min(point.time_s for point in chart.points) > 0
 
 
 def test_limits_hold_everything_and_cut_empty_decades(chart):
@@ -151,13 +155,10 @@ def test_limits_hold_everything_and_cut_empty_decades(chart):
     assert all(chart.wide.y_high > roof.ceiling.value for roof in chart.roofs if roof.ceiling.kind == "compute")
 
 
-def test_ring_is_the_whole_run():
+def test_ring_is_the_whole_run_and_the_band_the_upper_half_of_the_roof(chart):
     analysis, ring = sample(), CHARTS["sample"].ring
     assert ring.intensity == pytest.approx(analysis.totals.flops / analysis.totals.bytes)
     assert ring.flop_per_s == pytest.approx(analysis.totals.flops / analysis.timeline.span_s)
-
-
-def test_band_is_the_upper_half_of_the_roof(chart):
     memory = next(roof for roof in chart.roofs if roof.primary and roof.ceiling.kind == "memory")
     top = max(roof.ceiling.value for roof in chart.roofs if roof.primary and roof.ceiling.kind == "compute")
     for x, upper, lower in zip(chart.band.x, chart.band.upper, chart.band.lower, strict=True):
@@ -174,44 +175,28 @@ def test_the_names_are_those_with_the_most_headroom_and_all_differ(name):
     assert len(set(names)) == len(names)
 
 
-def test_equal_names_are_told_apart():
+def test_equal_names_are_told_apart_and_of_repeated_layers_one_point_is_named():
     row = sample().operators[0]
     chart = chart_of(variants.replaced(operators=tuple(msgspec.structs.replace(row, bytes=row.bytes + i * 10**5) for i in range(6))))
     assert len({point.label for point in chart.labelled}) == 6
+    names = [point.label for point in chart_of(variants.repeated()).labelled]
+    assert len(names) == 2
+    assert all("layers.*" in name and name.endswith("×12") for name in names)
 
 
-def test_an_outlier_without_time_does_not_stretch_the_axes():
-    analysis = sample()
-    outlier = msgspec.structs.replace(analysis.operators[0], flops=1, bytes=10**9, time_s=1e-6, headroom_s=0.0)
-    with_outlier = chart_of(variants.replaced(operators=(*analysis.operators, outlier)))
-    assert with_outlier.limits == CHARTS["sample"].limits
-    assert (with_outlier.left_out, CHARTS["sample"].left_out) == (1, 0)
-    long_outlier = chart_of(variants.replaced(operators=(*analysis.operators, msgspec.structs.replace(outlier, time_s=0.05))))
-    assert long_outlier.limits.x_low < 1e-9
-
-
-def test_points_are_bounded():
-    analysis = variants.large(MOST_POINTS + 400)
-    chart = chart_of(analysis)
-    assert len(chart.points) <= MOST_POINTS
-    assert len(chart.points) + chart.left_out == sum(bool(row.flops and row.bytes) for row in analysis.operators)
-    assert f"not among the {MOST_POINTS} longest" in chart_note(analysis, chart)
-    assert min(point.time_s for point in chart.points) > 0
-
-
-def test_efficiency_above_one_is_a_warning_with_its_reason():
+def test_roofs_and_points_tell_everything():
+    texts = {roof.ceiling.name: roof.text for roof in CHARTS["large"].roofs}
+    assert texts["FP32 FMA"] == "FP32 FMA 60.0 TFLOP/s, data sheet"
+    assert texts["HBM read"] == "HBM read 4.10 TB/s, measured"
+    names = {name for name, _ in CHARTS["sample"].points[0].lines}
+    assert {"module", "shapes", "time", "work", "traffic", "intensity", "achieved", "attainable", "efficiency", "bound"} <= names
     (warned,) = (point for point in CHARTS["sample"].points if point.warning)
     assert "still in cache" in warned.warning
     assert ("warning", warned.warning) in warned.lines
 
 
-def test_a_point_tells_everything():
-    names = [name for name, _ in CHARTS["sample"].points[0].lines]
-    for name in ("module", "shapes", "time", "work", "traffic", "intensity", "achieved", "attainable", "efficiency", "bound"):
-        assert name in names
-
-
-def test_roofs_without_points_and_points_without_roofs():
+def test_roofs_without_points_points_without_roofs_and_roofs_of_the_wrong_kind():
+    # Roofs without points and points without roofs.
     roofs = chart_of(variants.replaced(operators=(), totals=None))
     assert roofs.roofs
     assert not roofs.points
@@ -220,9 +205,7 @@ def test_roofs_without_points_and_points_without_roofs():
     assert not points.roofs
     assert points.band is None
     assert roofline_of(variants.empty()) is None
-
-
-def test_a_roof_of_the_wrong_kind_does_not_break_the_chart():
+    # A roof of the wrong kind does not break the chart.
     only_memory = chart_of(variants.replaced(ceilings=ceilings()[3:6]))
     assert {roof.ceiling.kind for roof in only_memory.roofs} == {"memory"}
     broken = Ceiling(kind="compute", name="zero", value=0.0, unit="FLOP/s", source=Source(kind="user", detail=""), precision="fp32")
@@ -237,12 +220,6 @@ def test_palette_has_contrast_and_no_colour_twice(theme):
         assert all(contrast(colour, ground) >= 4.5 for colour in (ink.text, ink.muted, ink.accent, ink.warning, ink.notice))
     assert len({category_colour(category, theme) for category in CATEGORIES}) == len(CATEGORIES)
     assert len({style.letter for style in BOUNDS.values()}) == len(BOUNDS)
-
-
-def test_of_repeated_layers_one_point_is_named():
-    names = [point.label for point in roofline_of(variants.repeated()).labelled]
-    assert len(names) == 2
-    assert all("layers.*" in name and name.endswith("×12") for name in names)
 
 
 def test_points_of_any_origin_stand_on_roofs_and_those_with_a_label_are_named():

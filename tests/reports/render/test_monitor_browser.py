@@ -1,7 +1,5 @@
 """The page of a monitored program in a real Chromium, without a network."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """The PDF, read back as text: content, order, and that no name is taken for markup."""
 
-from __future__ import annotations
-
 import io
 
 import pytest
@@ -24,7 +22,8 @@ def read(analysis: Analysis, path) -> str:
     return " ".join(" ".join(page.extract_text() for page in reader.pages).split())
 
 
-def test_sections_stand_in_the_order_of_the_page(tmp_path):
+def test_pages_have_sections_numbers_and_vectors(tmp_path):
+    # Sections stand in the order of the page.
     text = read(samples.analysis(), tmp_path)
     parts = (
         "47.6 images/s (84.0 ms a step", "Time per step", "Recommendations", "Most headroom first", "Modules",
@@ -37,18 +36,14 @@ def test_sections_stand_in_the_order_of_the_page(tmp_path):
         at = text.index(part, at)
     # A figure stands at the top of the next page if it does not fit.
     assert text.index("GFLOP/s, measured") < text.index("Step times") < text.index("Device and environment")
-
-
-def test_figures_are_vectors_whose_text_is_set_in_the_face_of_the_page(tmp_path):
+    # Figures are vectors whose text is set in the face of the page.
     reader = PdfReader(pdf.write(view.page(samples.analysis()), tmp_path / "report.pdf"))
     assert not [image for page in reader.pages for image in page.images]
     assert "arithmetic intensity, FLOP/byte" in reader.pages[1].extract_text()
     sections = pdf.content(view.page(samples.analysis()))["sections"]
     svg = next(block["svg"] for section in sections for block in section["blocks"] if block["kind"] == "figure")
     assert "Libertinus Serif" in svg
-
-
-def test_pages_are_numbered_and_carry_the_subject(tmp_path):
+    # Pages are numbered and carry the subject.
     pages = [page.extract_text() for page in PdfReader(pdf.write(view.page(samples.analysis()), tmp_path / "report.pdf")).pages]
     assert f"1 / {len(pages)}" in pages[0]
     assert "resnet50 · training · batch 4 · fp32" in pages[1]
@@ -61,14 +56,9 @@ def test_a_name_is_set_as_it_is(tmp_path, name):
     finding = replace(sample.findings[0], title=name, evidence=name, suggestion=name)
     module = replace(sample.modules[0], path=name, type=name)
     analysis = replace(
-        sample,
-        operators=(row, *sample.operators[1:]),
-        findings=(finding,),
-        modules=(module,),
-        notes=(name,),
-        command=name,
+        sample, operators=(row, *sample.operators[1:]), findings=(finding,), modules=(module,), notes=(name,), command=name,
         verdict=name,
-    )
+    )  # fmt: skip
     text = read(analysis, tmp_path)
     assert text.count(name) >= 9
 
@@ -78,7 +68,8 @@ def test_the_same_analysis_gives_the_same_file(tmp_path):
     assert first == second
 
 
-def test_an_analysis_without_a_trace_is_set(tmp_path):
+def test_analyses_of_parts_are_set(tmp_path):
+    # An analysis without a trace is set.
     bare = replace(
         samples.analysis(), operators=(), modules=(), timeline=None, bound_breakdown=None, coverage=None, totals=None, findings=(),
         memory=None,
@@ -87,17 +78,13 @@ def test_an_analysis_without_a_trace_is_set(tmp_path):
     assert "No operators: this run has no trace" in text
     assert text.count("this run has no trace") > 2
     assert "Peak memory was not measured." in text
-
-
-def test_an_environment_that_a_trace_does_not_tell_is_left_out(tmp_path):
+    # An environment that a trace does not tell is left out.
     foreign = replace(samples.analysis(), environment=Environment(rooflines="0.1.0", device="cuda:0", device_name=""))
     text = read(foreign, tmp_path)
     assert "None" not in text
     assert "PyTorch" not in text
     assert "cuda:0" in text
-
-
-def test_an_interrupted_run_without_ceilings_or_steps_is_set(tmp_path):
+    # An interrupted run without ceilings or steps is set.
     rows = tuple(
         replace(row, lower_bound_s=None, efficiency=None, headroom_s=None, bound="unknown", flag=None)
         for row in samples.analysis().operators

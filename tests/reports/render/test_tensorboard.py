@@ -1,17 +1,15 @@
 """The event files, read back with TensorBoard's own reader."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.reports.charts.paper import SMALL
 from tests import samples
+from tests.printing import curves as events
 from tests.usage_samples import BEGAN_NS, machine_analysis, machine_samples
 
 pytest.importorskip("torch")
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rooflines.reports.render import tensorboard
 from rooflines.reports.views import measured
@@ -27,13 +25,7 @@ def write(analysis, directory, taken=()):
     return tensorboard.write(view.page(analysis), directory / "report", measured.of_run(analysis, taken))
 
 
-def events(directory) -> EventAccumulator:
-    accumulator = EventAccumulator(str(directory))
-    accumulator.Reload()
-    return accumulator
-
-
-def text_of(accumulator: EventAccumulator, tag: str) -> str:
+def text_of(accumulator, tag: str) -> str:
     return accumulator.Tensors(f"{tag}/text_summary")[0].tensor_proto.string_val[0].decode()
 
 
@@ -91,40 +83,27 @@ def test_writing_again_replaces_our_file_and_no_other(tmp_path):
     assert other.exists()
 
 
-def test_figures_are_images(tmp_path):
-    write(samples.analysis(), tmp_path)
-    image = events(tmp_path).Images("roofline")[0]
-    assert (image.width, image.height) == (1104, 696)
-
-
-def test_a_thumbnail_can_be_read(tmp_path):
-    write(samples.analysis(), tmp_path)
-    image = events(tmp_path).Images("roofline")[0]
-    # The smallest type of a figure, on a thumbnail 400 pixels wide.
-    assert SMALL / 72 * tensorboard.IMAGE_DPI * 400 / image.width > 7
-
-
-def test_settings_are_hyperparameters_of_the_same_run(tmp_path):
+def test_figures_are_images_whose_thumbnail_can_be_read_and_the_report_is_text(tmp_path):
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
     write(samples.analysis(), tmp_path)
     found = events(tmp_path)
+    image = found.Images("roofline")[0]
+    assert (image.width, image.height) == (1104, 696)
+    # The smallest type of a figure, on a thumbnail 400 pixels wide.
+    assert SMALL / 72 * tensorboard.IMAGE_DPI * 400 / image.width > 7
+    report = text_of(found, "report")
+    assert report.startswith("**47.6 images/s")
+    assert "Run the convolutions in bf16" in report
+    rows = text_of(found, "operators").splitlines()
+    assert rows[2].startswith("| 41.2 | convolution\\_backward | layer1.0.conv2 |")
+    # Settings are hyperparameters of the same run.
     content = found.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
     settings = HParamsPluginData.FromString(content).session_start_info.hparams
     assert settings["model"].string_value == "resnet50"
     assert settings["batch_size"].number_value == 4
     assert settings["compiled"].string_value == "no"
     assert [path.is_file() for path in tmp_path.iterdir()] == [True]
-
-
-def test_the_report_is_text(tmp_path):
-    write(samples.analysis(), tmp_path)
-    found = events(tmp_path)
-    report = text_of(found, "report")
-    assert report.startswith("**47.6 images/s")
-    assert "Run the convolutions in bf16" in report
-    rows = text_of(found, "operators").splitlines()
-    assert rows[2].startswith("| 41.2 | convolution\\_backward | layer1.0.conv2 |")
 
 
 def test_a_name_is_not_markup(tmp_path):

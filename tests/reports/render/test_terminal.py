@@ -1,25 +1,19 @@
 """The terminal report: what it says, that it fits its width, and that names cannot change how it looks."""
 
-from __future__ import annotations
-
-import io
 import re
 
 import pytest
 from msgspec.structs import replace
-from rich.console import Console
 
-from rooflines.reports.render import terminal
 from rooflines.reports.views import run as view
 from rooflines.reports.words import sentences
 from rooflines.roofline.analysis import Analysis, Coverage, Unmodelled
 from tests import samples
+from tests.printing import in_terminal
 
 
 def shown(analysis: Analysis, width: int = 80, **console: object) -> str:
-    file = io.StringIO()
-    terminal.print_page(view.page(analysis), Console(file=file, width=width, **console))
-    return file.getvalue()
+    return in_terminal(view.page(analysis), width, **console)
 
 
 def flat(text: str) -> str:
@@ -36,18 +30,15 @@ def test_the_parts_stand_in_the_order_of_the_page():
     text = flat(shown(samples.analysis()))
     parts = ("47.6 images/s (84.0 ms a step", "Time per step", "Recommendations", "Operators", "Measurement quality")
     assert sorted(parts, key=text.index) == list(parts)
+    # An operator above its bound is flagged though it is not among the ten.
+    assert "! add_ in layer1.0 reaches 171 % of its bound: finished faster than DRAM allows" in text
 
 
-def test_bound_classes_have_their_share_of_the_step():
-    text = shown(samples.analysis())
+def test_bound_classes_have_their_share_of_the_step_and_the_bar_is_as_long_as_the_span():
+    text = shown(samples.analysis(), width=80)
     # Shares are of the span, or of the sum where that is longer: 4.0 ms idle of 74.2 ms.
-    assert "host 5 %" in text
-    assert "compute 66 %" in text
-    assert "unknown 1 %" in text
-
-
-def test_the_bar_is_as_long_as_the_span():
-    bar = shown(samples.analysis(), width=80).split("a traced step\n")[1].splitlines()[0]
+    assert all(words in text for words in ("host 5 %", "compute 66 %", "unknown 1 %"))
+    bar = text.split("a traced step\n")[1].splitlines()[0]
     assert len(bar) == 80
     # 48.95 of 73.33 ms on 78 characters; what is too short for a character has one all the same.
     assert bar.count("█") == pytest.approx(78 * 48.95 / 73.33, abs=2)
@@ -61,23 +52,19 @@ def test_operators_stand_by_headroom_with_time_share_first():
     assert "all 13" in lines[first + 10]
 
 
-def test_an_operator_above_its_bound_is_flagged_though_it_is_not_among_the_ten():
-    assert "! add_ in layer1.0 reaches 171 % of its bound: finished faster than DRAM allows" in flat(shown(samples.analysis()))
-
-
 def test_how_sure_it_is():
-    text = flat(shown(samples.analysis(), 100))
-    assert "Operators without a work model take 1 % of the step: mylib::secret_op (600 µs, no formula)." in text
-    assert "median of 12 with the profiler off, 95 % interval 83.2 ms to 85.1 ms" in text
-    assert "Under the profiler steps ran 6 % slower than the timed ones" in text
-    assert "FMA fp32 fp32, vector units 460 GFLOP/s 0.4 measured 2026-11-20" in text
-    assert "no NVML on this machine: power not measured" in text
-
-
-def test_a_profiler_that_made_steps_faster_is_doubted():
     sample = samples.analysis()
-    analysis = replace(sample, steps=replace(sample.steps, profiler_dilation=0.5))
-    assert "something slowed the timed steps" in flat(shown(analysis))
+    text = flat(shown(sample, 100))
+    for words in (
+        "Operators without a work model take 1 % of the step: mylib::secret_op (600 µs, no formula).",
+        "median of 12 with the profiler off, 95 % interval 83.2 ms to 85.1 ms",
+        "Under the profiler steps ran 6 % slower than the timed ones",
+        "FMA fp32 fp32, vector units 460 GFLOP/s 0.4 measured 2026-11-20",
+        "no NVML on this machine: power not measured",
+    ):
+        assert words in text
+    faster = replace(sample, steps=replace(sample.steps, profiler_dilation=0.5))
+    assert "something slowed the timed steps" in flat(shown(faster))
 
 
 def test_coverage_is_never_rounded_up_to_everything():
@@ -94,34 +81,26 @@ def test_no_line_is_wider_than_the_console(width):
     assert max(len(line) for line in shown(analysis, width).splitlines()) <= width
 
 
-def test_a_wide_console_shows_more_columns():
+def test_columns_and_lines_fit_the_console():
+    # A wide console shows more columns.
     assert "FLOP/B" not in shown(samples.analysis(), 80)
     assert "FLOP/B" in shown(samples.analysis(), 120)
-
-
-def test_a_module_path_longer_than_a_line_is_cut_at_a_dot():
+    # A module path longer than a line is cut at a dot.
     path = ".".join(f"Block_{number}" for number in range(40))
     lines = shown(replace(samples.analysis(), notes=(f"slow in {path}",)), 60).splitlines()
     assert any(re.fullmatch(r"\s+…Block_\d+(\.Block_\d+)*", line) for line in lines)
-
-
-def test_a_number_stays_on_the_line_of_its_unit():
+    # A number stays on the line of its unit.
     for width in range(60, 120):
         broken = [line for line in shown(samples.analysis(), width).splitlines() if re.match(r"\s*(%|ms|GFLOP/s)[.,)]* ?[a-z(]", line)]
         assert not broken
 
 
-def test_a_pipe_gets_no_control_codes_and_a_terminal_does():
-    assert "\x1b" not in shown(samples.analysis())
+def test_consoles_without_colour_or_unicode():
+    # A pipe gets no control codes and a terminal only ours.
     assert "\x1b" in shown(samples.analysis(), force_terminal=True, color_system="standard")
-
-
-def test_a_console_without_unicode_gets_ascii():
-    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    terminal.print_page(view.page(named("算子")), Console(file=file, width=80))
-    file.flush()
-    text = file.buffer.getvalue().decode("ascii")
-    assert "# compute 66 %" in text
+    assert "\x1b" not in shown(named("evil\x1b[31m\x07\rname"))
+    # A console without unicode gets ascii.
+    assert "# compute 66 %" in shown(named("算子"), encoding="ascii")
 
 
 @pytest.mark.parametrize("name", ["[red]x[/red]", "[/]", "<script>", "#let x", "=cmd()", "$x$", "[link=http://a]b[/link]"])
@@ -129,11 +108,8 @@ def test_a_name_is_shown_as_it_is(name):
     assert name in shown(named(name), 200)
 
 
-def test_a_name_cannot_send_control_codes():
-    assert "\x1b" not in shown(named("evil\x1b[31m\x07\rname"))
-
-
-def test_without_a_trace_it_says_so():
+def test_without_a_trace_or_ceilings_it_says_so():
+    # Without a trace it says so.
     analysis = replace(
         samples.analysis(), operators=(), modules=(), timeline=None, bound_breakdown=None, coverage=None, totals=None, findings=()
     )
@@ -141,9 +117,7 @@ def test_without_a_trace_it_says_so():
     assert "No operators: this run has no trace" in text
     assert "84.0 ms a step" in text
     assert "No advice" in text
-
-
-def test_without_ceilings_it_says_so_and_orders_by_time():
+    # Without ceilings it says so and orders by time.
     rows = tuple(
         replace(row, lower_bound_s=None, efficiency=None, headroom_s=None, attainable_flop_per_s=None, bound="unknown", flag=None)
         for row in samples.analysis().operators
@@ -155,15 +129,12 @@ def test_without_ceilings_it_says_so_and_orders_by_time():
     assert "No advice: possible savings need operators and ceilings" in text
 
 
-def test_an_interrupted_run_says_so():
-    text = flat(shown(replace(samples.analysis(), status="interrupted", steps=None, verdict="")))
+def test_an_interrupted_run_and_a_whole_trace_say_so():
+    sample = samples.analysis()
+    text = flat(shown(replace(sample, status="interrupted", steps=None, verdict="")))
     assert "No verdict: this run has no step times." in text
     assert "This run was interrupted" in text
     assert "Step times are not available" in text
-
-
-def test_a_whole_trace_is_not_called_a_step():
-    analysis = replace(samples.analysis(), basis=replace(samples.analysis().basis, per="trace"))
-    text = flat(shown(analysis))
+    text = flat(shown(replace(sample, basis=replace(sample.basis, per="trace"))))
     assert "Time in the trace" in text
     assert "up to 21.0 ms in the trace" in text

@@ -1,7 +1,5 @@
 """The page of the recommendations: one gain for a change, and what to do where there are no ceilings."""
 
-from __future__ import annotations
-
 import msgspec
 
 from rooflines.profiler.records import Workload

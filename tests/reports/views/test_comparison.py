@@ -1,21 +1,18 @@
 """The page of a comparison: it fits its width, adds up, and lets no name do more than be read; and the same as JUnit XML."""
 
-from __future__ import annotations
-
 import csv
 import io
 from xml.etree import ElementTree as xml
 
 import msgspec
 import pytest
-from rich.console import Console
 
 from rooflines.reports.document import Bar
 from rooflines.reports.render import html
-from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views.comparison import comparison_csv, junit, page
 from rooflines.roofline.analysis import Unmodelled
 from rooflines.roofline.comparison.compare import compare
+from tests.printing import in_terminal
 from tests.roofline.comparison.steps import with_steps
 from tests.samples import analysis as sample
 
@@ -37,23 +34,17 @@ def changed(name="aten::roll"):
 
 
 def shown(comparison, width=80, by="operator", top=5, encoding="utf-8"):
-    raw = io.BytesIO()
-    file = io.TextIOWrapper(raw, encoding=encoding)
-    print_page(page([comparison], by, top), Console(file=file, width=width, color_system=None, legacy_windows=False))
-    file.flush()
-    return raw.getvalue().decode(encoding)
+    return in_terminal(page([comparison], by, top), width, encoding, color_system=None)
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 @pytest.mark.parametrize("by", ["operator", "module"])
 def test_the_page_fits_its_width(width, by):
-    lines = shown(compare(sample(), changed(), ("runs/" + "before-" * 20, "runs/after")), width, by).splitlines()
+    compared = compare(sample(), changed(), ("runs/" + "before-" * 20, "runs/after"))
+    lines = shown(compared, width, by).splitlines()
     assert max(len(line) for line in lines) <= width
     assert not any(line != line.rstrip() for line in lines)
-
-
-def test_a_console_too_narrow_for_the_table_still_prints():
-    assert "conv2d" in shown(compare(sample(), changed()), 20)
+    assert "conv2d" in shown(compared, 20), "too narrow for the table"
 
 
 def test_what_got_slower_faster_new_and_gone_in_this_order():
@@ -87,7 +78,8 @@ def test_the_last_table_adds_up():
     assert together == pytest.approx(compared.span_difference_s, rel=0.01)
 
 
-def test_no_more_rows_of_a_kind_than_asked_for():
+def test_what_exceeds_the_noise_is_shown_up_to_a_number_of_rows():
+    # No more rows of a kind than asked for.
     faster = msgspec.structs.replace(
         sample(), operators=tuple(msgspec.structs.replace(row, time_s=row.time_s / 2) for row in sample().operators)
     )
@@ -97,9 +89,7 @@ def test_no_more_rows_of_a_kind_than_asked_for():
     assert "the noise of single operators is not known" in " ".join(text.split())
     assert "Slower" not in text
     assert "Faster" not in text
-
-
-def test_what_does_not_exceed_the_noise_is_one_sentence():
+    # What does not exceed the noise is one sentence.
     first, *rest = sample().operators
     barely = msgspec.structs.replace(sample(), operators=(msgspec.structs.replace(first, time_s=first.time_s * 1.004), *rest))
     text = shown(compare(with_steps(sample(), 1), with_steps(barely, 2)))
@@ -128,23 +118,21 @@ def test_differing_facts_are_at_the_top_and_what_they_mean():
     assert "Compared as requested, but threads make these times hard to compare." in text
 
 
-def test_a_console_without_unicode():
-    text = shown(compare(sample(), changed("größe")), encoding="ascii")
-    assert "->" not in text
-    assert "fp32 > bf16, 0.500 x the time" in text
-    assert "gr??e" in text
-
-
-def test_a_name_cannot_steer_the_terminal_or_a_spreadsheet():
+def test_a_name_cannot_steer_the_terminal_or_a_spreadsheet_and_ascii_is_enough():
     compared = compare(sample(), changed("=cmd\x1b[2J\r\nx"))
     text = shown(compared)
     assert "\x1b" not in text
     assert "=cmd [2J  x" in text
     rows = list(csv.DictReader(io.StringIO(comparison_csv([compared], "operator"))))
     assert {row["name"][:5] for row in rows if row["direction"] == "new"} == {"'=cmd"}
+    text = shown(compare(sample(), changed("größe")), encoding="ascii")
+    assert "->" not in text
+    assert "fp32 > bf16, 0.500 x the time" in text
+    assert "gr??e" in text
 
 
-def test_csv_has_every_row_with_both_sides():
+def test_both_sides_in_csv_and_on_one_scale():
+    # Csv has every row with both sides.
     compared = compare(sample(), changed(), ("runs/a", "runs/b"))
     rows = list(csv.DictReader(io.StringIO(comparison_csv([compared, compared], "operator"))))
     assert len(rows) == 2 * len(compared.rows)
@@ -154,9 +142,7 @@ def test_csv_has_every_row_with_both_sides():
     assert (gone["after_time_s"], gone["before_time_s"]) == ("", "0.0302")
     modules = list(csv.DictReader(io.StringIO(comparison_csv([compared], "module"))))
     assert {row["after_module"] for row in modules} == {"", "layer1", "layer1.0", "fc"}
-
-
-def test_both_sides_stand_on_one_scale_by_what_bounds_them():
+    # Both sides stand on one scale by what bounds them.
     compared = compare(sample(), msgspec.structs.replace(changed(), steps=msgspec.structs.replace(sample().steps, median_s=0.168)))
     (bars,) = (block for block in page([compared]).blocks() if isinstance(block, Bar))
     assert [(row.label, row.text) for row in bars.rows] == [("A", "84.0 ms"), ("B", "168 ms")]
@@ -184,17 +170,18 @@ def slower(factor=2.0):
     whole = sample()
     first, *rest = whole.operators
     more_s = first.time_s * (factor - 1)
-    steps = whole.steps
-    steps = msgspec.structs.replace(
-        steps, median_s=steps.median_s + more_s, durations_s=tuple(one + more_s for one in steps.durations_s)
+    times = tuple(duration_s + more_s for duration_s in whole.steps.durations_s)
+    return msgspec.structs.replace(
+        whole,
+        operators=(msgspec.structs.replace(first, time_s=first.time_s * factor), *rest),
+        timeline=msgspec.structs.replace(whole.timeline, span_s=whole.timeline.span_s + more_s, busy_s=whole.timeline.busy_s + more_s),
+        steps=msgspec.structs.replace(whole.steps, median_s=whole.steps.median_s + more_s, durations_s=times),
     )
-    timeline = msgspec.structs.replace(whole.timeline, span_s=whole.timeline.span_s + more_s, busy_s=whole.timeline.busy_s + more_s)
-    first = msgspec.structs.replace(first, time_s=first.time_s * factor)
-    return msgspec.structs.replace(whole, operators=(first, *rest), timeline=timeline, steps=steps)
 
 
 def test_a_regression_fails_the_step_and_the_operator_behind_it():
-    found = suite(compare(with_steps(sample(), 1), with_steps(slower(), 2)))
+    compared = compare(with_steps(sample(), 1), with_steps(slower(), 2))
+    found = suite(compared)
     assert int(found.get("tests")) == len(found.findall("testcase"))
     failed = {case.get("name"): case.find("failure").get("message") for case in found if case.find("failure") is not None}
     assert int(found.get("failures")) == len(failed) == 2
@@ -202,12 +189,12 @@ def test_a_regression_fails_the_step_and_the_operator_behind_it():
     ((name, message),) = [item for item in failed.items() if item[0] != "step"]
     assert name.startswith("conv2d of layer1.0.conv2 (forward, 4x64x56x56")
     assert message.startswith("Slower: 24.2 ms instead of 12.1 ms (ratio 1.99, 95 % interval 1.9")
-
-
-def test_below_the_limit_nothing_fails():
-    found = suite(compare(with_steps(sample(), 1), with_steps(slower(), 2)), above=0.5)
-    assert found.get("failures") == "0"
-    assert any("Slower: 24.2 ms" in (case.findtext("system-out") or "") for case in found)
+    below = suite(compared, above=0.5)
+    assert below.get("failures") == "0"
+    assert any("Slower: 24.2 ms" in (case.findtext("system-out") or "") for case in below)
+    assert {case.get("name") for case in suite(compared, by="module")} == {"step", "(all)", "layer1", "layer1.0", "fc"}
+    names = [case.get("name") for case in suite(compare(sample(), changed("<a&b>\x1b[2J\x00 größe")))]
+    assert any("<a&b>\ufffd[2J\ufffd größe" in name for name in names), "a name may hold what XML cannot"
 
 
 def test_what_is_not_known_is_skipped():
@@ -218,13 +205,3 @@ def test_what_is_not_known_is_skipped():
     step = suite(compare(*few)).find("testcase")
     assert step.get("name") == "step"
     assert step.find("skipped").get("message").startswith("Not judged: ")
-
-
-def test_modules_are_tests_too():
-    found = suite(compare(with_steps(sample(), 1), with_steps(slower(), 2)), by="module")
-    assert {case.get("name") for case in found} == {"step", "(all)", "layer1", "layer1.0", "fc"}
-
-
-def test_a_name_may_hold_what_xml_cannot():
-    found = suite(compare(sample(), changed("<a&b>\x1b[2J\x00 größe")))
-    assert any("<a&b>\ufffd[2J\ufffd größe" in case.get("name") for case in found)

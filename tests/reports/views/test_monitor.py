@@ -1,26 +1,22 @@
 """A monitored program in a terminal, as a page and in TensorBoard: on machines that tests do not have, and where little is known."""
 
-from __future__ import annotations
-
-import io
 import re
 from pathlib import Path
 
 import msgspec
 import pytest
-from rich.console import Console
 
 from rooflines.profiler.monitor.command import Ending
 from rooflines.profiler.monitor.monitored import Monitored, MonitorFile, PythonMemory, PythonSite, program_name, since
 from rooflines.profiler.records import Environment
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.reports.render import html, tensorboard
-from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views import measured
 from rooflines.reports.views.monitor import headline, host_rows, title
 from rooflines.reports.views.monitor import page as page_of
 from rooflines.reports.views.monitor import timeline as timeline_of
 from rooflines.roofline.usage.device_usage import analyze_monitored
+from tests.printing import curves, in_terminal
 from tests.usage_samples import BEGAN_NS, COUNTERS, gpu_samples, host_samples, machine_samples
 
 SECOND_NS = 1_000_000_000
@@ -49,9 +45,7 @@ def analysis(samples=(), **changes):
 
 
 def printed(found, width=80):
-    console = Console(width=width, file=io.StringIO(), color_system=None)
-    print_page(page_of(found), console)
-    return console.file.getvalue()
+    return in_terminal(page_of(found), width, color_system=None)
 
 
 def test_the_table_on_a_machine_with_two_gpus():
@@ -117,32 +111,29 @@ def test_a_lost_gpu_was_throttled_for_its_share_of_the_time_until_then():
     assert "its samples end before the window does." in " ".join(text.split())
 
 
-def test_without_a_gpu_there_is_no_table_of_gpus():
+def test_without_a_gpu_there_is_no_table_of_gpus_and_with_some_one_sentence():
     found = analysis((*host_samples(), *PARTS))
     assert "GPUs" not in printed(found)
     assert "Devices, from their samples" not in html.render(page_of(found))
-    assert "Devices, from their samples" in html.render(page_of(analysis(machine_samples())))
-
-
-def test_gpus_and_processors_in_one_sentence():
-    text = headline(analysis(machine_samples()))
-    assert text.startswith(
+    found = analysis(machine_samples())
+    assert "Devices, from their samples" in html.render(page_of(found))
+    assert headline(found).startswith(
         "Used 1.50 of 2 cores on average and up to 3.00 GiB of memory. cuda:0 was busy 94 % of the time and used 1.68 kJ"
     )
 
 
-def test_the_kernels_peak_counts_where_readings_missed_it():
-    resident = next(row for row in host_rows(analysis(host_samples(), ending=ending(5 << 30))) if row.name == "resident memory")
-    assert (resident.peak, resident.remark) == ("5.00 GiB", "its largest process (kernel)")
-    resident = next(row for row in host_rows(analysis(host_samples(), ending=ending(None))) if row.name == "resident memory")
-    assert (resident.peak, resident.remark) == ("3.00 GiB", "RSS of all its processes")
+@pytest.mark.parametrize(
+    ("largest", "peak", "remark"),
+    [(5 << 30, "5.00 GiB", "its largest process (kernel)"), (None, "3.00 GiB", "RSS of all its processes")],
+)
+def test_the_kernels_peak_counts_where_readings_missed_it(largest, peak, remark):
+    ending = Ending(exit_code=0, wall_s=5.0, user_cpu_s=6.0, system_cpu_s=1.5, largest_rss_bytes=largest)
+    resident = next(row for row in host_rows(analysis(host_samples(), ending=ending)) if row.name == "resident memory")
+    assert (resident.peak, resident.remark) == (peak, remark)
 
 
-def ending(largest_rss_bytes):
-    return Ending(exit_code=0, wall_s=5.0, user_cpu_s=6.0, system_cpu_s=1.5, largest_rss_bytes=largest_rss_bytes)
-
-
-def test_what_is_not_measured_is_not_in_the_table_and_a_line_says_why():
+def test_what_is_not_measured_is_said():
+    # What is not measured is not in the table and a line says why.
     bare = [DeviceSample(time_ns=BEGAN_NS + index * SECOND_NS, source="psutil", process_rss_bytes=1 << 20) for index in range(5)]
     text = printed(analysis(bare, ending=None, notes=("No GPU is sampled: NVML is not available.",)))
     assert [line.strip().split("  ")[0] for line in text.splitlines()[4:7]] == ["Resource usage", "mean", "resident memory"]
@@ -151,15 +142,9 @@ def test_what_is_not_measured_is_not_in_the_table_and_a_line_says_why():
     assert "GPU  " not in text
     kept = printed(analysis(bare, notes=("CPU power is not sampled: permission denied.",)))
     assert kept.count("CPU power") == 1
-
-
-def test_energy_that_cannot_be_told_is_refused_with_the_reason():
+    # Energy that cannot be told and nothing sampled are said.
     short = [sample for sample in gpu_samples() if 0 <= sample.time_ns - BEGAN_NS < SECOND_NS // 4]
-    text = printed(analysis(short, ended_ns=BEGAN_NS + SECOND_NS // 4))
-    assert "cuda:0: no joules, because " in text
-
-
-def test_nothing_sampled_is_said():
+    assert "cuda:0: no joules, because " in printed(analysis(short, ended_ns=BEGAN_NS + SECOND_NS // 4))
     found = analysis()
     assert found.usage is None
     assert "Nothing was sampled: the program ended before the first reading." in " ".join(printed(found).split())
@@ -172,12 +157,21 @@ def test_no_line_is_wider_than_the_terminal(width):
     assert max(map(len, text.splitlines())) <= width
 
 
-def test_the_title_says_how_it_ended():
+def test_title_and_timeline():
+    # The title says how it ended.
     assert title(analysis(ending=Ending(exit_code=137, signal=9, wall_s=1.0, user_cpu_s=0, system_cpu_s=0))).endswith(
         "ended by SIGKILL"
     )
     assert title(analysis(attached=True, ending=None, program="postgres")) == "postgres · watched for 5.00 s"
     assert title(analysis(show_command=True)).startswith("python train.py --key 4711 · ")
+    # The timeline has a row for the program itself.
+    timeline = timeline_of(analysis(machine_samples()))
+    first = timeline.rows[0]
+    assert (first.name, first.unit) == ("the program keeps busy", "cores")
+    assert set(first.lines[0].y) == {1.3}
+    assert timeline.window_text == ""
+    assert timeline.marks == ()
+    assert timeline_of(analysis(gpu_samples())).rows[0].name == "power"
 
 
 # --- the page
@@ -195,25 +189,14 @@ def test_the_page_is_whole_and_fetches_nothing():
     assert "train.py:7" in page
 
 
-def test_names_cannot_leave_their_place_in_the_page():
+def test_the_page_of_names_and_cut_off_directories():
+    # Names cannot leave their place in the page.
     gpus = tuple(msgspec.structs.replace(sample, device=HOSTILE) for sample in gpu_samples())
     page = html.render(
         page_of(analysis((*gpus, *host_samples()), program=HOSTILE, gpus={HOSTILE: HOSTILE}, python_memory=MEMORY, notes=(HOSTILE,)))
     )
     assert "<script>alert(1)" not in page
-
-
-def test_the_timeline_has_a_row_for_the_program_itself():
-    timeline = timeline_of(analysis(machine_samples()))
-    first = timeline.rows[0]
-    assert (first.name, first.unit) == ("the program keeps busy", "cores")
-    assert set(first.lines[0].y) == {1.3}
-    assert timeline.window_text == ""
-    assert timeline.marks == ()
-    assert timeline_of(analysis(gpu_samples())).rows[0].name == "power"
-
-
-def test_a_directory_that_was_cut_off_says_so():
+    # A directory that was cut off says so.
     found = analysis(host_samples(), status="running", ended_ns=None, ending=None)
     assert found.window_s == pytest.approx(6.0)
     assert "cut off" in html.render(page_of(found))
@@ -223,15 +206,12 @@ def test_a_directory_that_was_cut_off_says_so():
 
 
 def test_tensorboard_shows_every_series(tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
     whole = monitored(machine_samples())
     found = analyze_monitored(whole)
     for _ in range(2):  # writing again replaces the file
         path = tensorboard.write(page_of(found), tmp_path / "report", measured.of_program(found, whole.samples))
     assert [path] == list(tmp_path.iterdir())
-    events = EventAccumulator(str(path), size_guidance={"scalars": 0})
-    events.Reload()
+    events = curves(path, size_guidance={"scalars": 0})
     tags = set(events.Tags()["scalars"])
     assert {"cuda:0/power_w", "cuda:1/gpu_utilization", "host/process_rss_bytes", "summary/wall_s", "summary/cuda:0/energy_j"} <= tags
     assert [event.value for event in events.Scalars("summary/cpu_s")] == [7.5]
@@ -250,29 +230,26 @@ def test_a_long_series_is_thinned_and_a_short_one_beside_it_is_not():
 # --- names and the first moment
 
 
-@pytest.mark.parametrize(
-    ("command", "name"),
-    [
-        (["/usr/bin/python3", "-u", "dir/train.py", "--key", "4711"], "python3 train.py"),
-        (["python", "-m", "pkg.main", "4711"], "python -m pkg.main"),
-        (["python", "-c", "print(4711)"], "python"),
-        (["python", "-W", "4711", "x.py"], "python"),
-        (["bash", "-c", "curl -H 4711"], "bash"),
-        (["./solver", "4711.txt"], "solver"),
-        (["node", "server.js", "4711"], "node server.js"),
-        (["python3.13t", "-OO", "-sm", "4711"], "python3.13t"),
-        (["python", "-m"], "python"),
-        (["python", "-m", "print 4711"], "python"),
-        (["python", "-X", "4711.py", "x.py"], "python"),
-        (["bash", "-ex", "build.sh", "4711"], "bash build.sh"),
-        (["bash", "-o", "4711.x", "build.sh"], "bash"),
-        (["bash", "-s", "4711.x"], "bash"),
-        (["bash", "my script 4711.sh"], "bash"),
-        (["node", "-r", "4711.js", "server.js"], "node"),
-        (["sha256sum", "4711.txt"], "sha256sum"),
-        (["perl", "-w", "x.pl", "4711"], "perl x.pl"),
-    ],
-)
+@pytest.mark.parametrize(("command", "name"), [
+    (["/usr/bin/python3", "-u", "dir/train.py", "--key", "4711"], "python3 train.py"),
+    (["python", "-m", "pkg.main", "4711"], "python -m pkg.main"),
+    (["python", "-c", "print(4711)"], "python"),
+    (["python", "-W", "4711", "x.py"], "python"),
+    (["bash", "-c", "curl -H 4711"], "bash"),
+    (["./solver", "4711.txt"], "solver"),
+    (["node", "server.js", "4711"], "node server.js"),
+    (["python3.13t", "-OO", "-sm", "4711"], "python3.13t"),
+    (["python", "-m"], "python"),
+    (["python", "-m", "print 4711"], "python"),
+    (["python", "-X", "4711.py", "x.py"], "python"),
+    (["bash", "-ex", "build.sh", "4711"], "bash build.sh"),
+    (["bash", "-o", "4711.x", "build.sh"], "bash"),
+    (["bash", "-s", "4711.x"], "bash"),
+    (["bash", "my script 4711.sh"], "bash"),
+    (["node", "-r", "4711.js", "server.js"], "node"),
+    (["sha256sum", "4711.txt"], "sha256sum"),
+    (["perl", "-w", "x.pl", "4711"], "perl x.pl"),
+])  # fmt: skip
 def test_a_name_holds_no_argument(command, name):
     assert program_name(command) == name
 

@@ -1,17 +1,13 @@
 """The tables of operators: what has no count and how to add a formula, and the marks of what was inferred."""
 
-from __future__ import annotations
-
-import io
 import re
 
 from msgspec.structs import replace
-from rich.console import Console
 
 import rooflines
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.reports.document import Paragraph, Table
-from rooflines.reports.render import html, terminal
+from rooflines.reports.render import html
 from rooflines.reports.views import operators, run
 from rooflines.reports.views import run as view
 from rooflines.reports.views.operators import operator_table
@@ -20,6 +16,7 @@ from rooflines.roofline.analysis import Unmodelled
 from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.plugins import load_file
 from tests import samples
+from tests.printing import in_terminal
 
 
 def without_count(*missing):
@@ -65,12 +62,10 @@ def test_the_lines_for_a_formula_work_as_they_stand_once_completed(tmp_path):
     assert found.work == rooflines.Work(other_flops=15, bytes_read=30, bytes_written=30)
 
 
-def test_no_lines_are_given_where_a_formula_exists():
+def test_rows_and_lines_for_a_formula():
+    # No lines are given where a formula exists.
     assert code_of(section_of(one("aten::mm", 0.5, reason="shape of 'self' not recorded"))) == []
-
-
-def test_operators_whose_formula_was_only_read_are_named():
-    """Half of the step in such an operator; one of a recorded trace has evidence."""
+    # Half of the step in such an operator; one of a recorded trace has evidence.
     sample, step_s = samples.analysis(), samples.analysis().timeline.span_s
     rows = [
         replace(sample.operators[0], name=name, time_s=step_s / 4) for name in ("_C::rms_norm_weightless", "_C::rms_norm", "aten::mm")
@@ -82,22 +77,16 @@ def test_operators_whose_formula_was_only_read_are_named():
     assert not any("source code" in getattr(block, "text", "") for block in section_of().blocks)
 
 
-def test_a_terminal_lists_the_operators_only_where_they_take_a_noticeable_share():
+def test_the_list_of_operators_without_a_formula():
+    # A terminal lists the operators only where they take a noticeable share.
     step_s = samples.analysis().timeline.span_s
     assert table_of(section_of(one("lib::a", step_s / 10))).show == "always"
     assert table_of(section_of(one("lib::a", step_s / 1000))).show == "full"
-
-
-def test_the_lines_fit_into_80_columns():
-    file = io.StringIO()
-    step_s = samples.analysis().timeline.span_s
-    terminal.print_page(run.page(without_count(one("vllm::unified_attention", step_s / 2))), Console(file=file, width=80))
-    text = file.getvalue()
+    # The lines fit into 80 columns.
+    text = in_terminal(run.page(without_count(one("vllm::unified_attention", step_s / 2))))
     assert '@formula("vllm::unified_attention", category="other")\n' in text
     assert "def work(op): return Work(other_flops=..., bytes_read=..., bytes_written=...)\n" in text
-
-
-def test_a_formula_that_returns_no_numbers_is_named_as_the_reason():
+    # A formula that returns no numbers is named as the reason.
     rooflines.formula("lib::incomplete", category="other")(lambda call: rooflines.Work(bytes_read=...))
     rooflines.formula("lib::none", category="other")(lambda call: None)
     for name in ("lib::incomplete", "lib::none"):
@@ -116,33 +105,26 @@ def marked():
 
 
 def printed(analysis):
-    file = io.StringIO()
-    terminal.print_page(view.page(analysis), Console(file=file, width=100))
-    return " ".join(file.getvalue().split())
+    return " ".join(in_terminal(view.page(analysis), 100).split())
 
 
-def test_the_sentence_says_how_much_of_the_time_it_is():
+def test_an_assumption_is_marked_in_every_report():
+    # The sentence says how much of the time it is.
     first, *rest = marked().operators
     share = first.time_s / (first.time_s + sum(row.time_s for row in rest))
     assert inferred_sentence(marked()) == f"{SENTENCE} ({share * 100:.0f} % of the operator time)"
     assert inferred_sentence(samples.analysis()) == ""
-
-
-def test_the_terminal_marks_the_name():
+    # The terminal marks the name.
     assert SENTENCE in printed(marked())
     assert re.search(r" conv\S* \* ", printed(marked()))
     assert SENTENCE not in printed(samples.analysis())
-
-
-def test_the_page_marks_the_name_and_shows_the_source():
+    # The page marks the name and shows the source.
     name = operator_table(marked()).rows[0].cells[1]
     assert name.value.endswith(" *")
     assert name.hover.endswith(f"inferred: {SOURCE}")
     assert SENTENCE in html.render(view.page(marked()))
     assert SENTENCE not in html.render(view.page(samples.analysis()))
-
-
-def test_the_json_and_the_table_hold_it_where_it_is():
+    # The json and the table hold it where it is.
     first, second, *_ = marked().to_dict()["operators"]
     assert first["inferred"] == SOURCE
     assert "inferred" not in second

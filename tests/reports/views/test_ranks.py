@@ -1,20 +1,16 @@
 """Several ranks as shown: in 80 columns, on a page, as CSV; what a trace has named stays text everywhere."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re
-from html.parser import HTMLParser
 
 import msgspec
 import pytest
-from rich.console import Console
 
 from rooflines.reports.render.html import render
-from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views.ranks import bars, collectives_csv, page, ranks_csv
 from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, Spread, Straggler, UnmatchedRow, Waiting
+from tests.printing import HtmlPage, in_terminal
 
 SCRIPT = "<script>alert(1)</script>"
 
@@ -53,13 +49,12 @@ def sample(count=2, group="0", **more):
     )  # fmt: skip
 
 
-def printed(analysis, width=80, **options):
-    out = io.StringIO()
-    print_page(page(analysis), Console(file=out, width=width, **options))
-    return out.getvalue()
+def printed(analysis, **options):
+    return in_terminal(page(analysis), **options)
 
 
-def test_it_fits_80_columns_and_says_who_is_late():
+def test_who_is_late():
+    # It fits 80 columns and says who is late.
     text = printed(sample())
     assert all(len(line) <= 80 for line in text.splitlines())
     assert "2 ranks · NVIDIA H100 · times per step" in text
@@ -70,9 +65,7 @@ def test_it_fits_80_columns_and_says_who_is_late():
     assert "Compute is uneven by 9 %: 12.0 ms on rank 1" in text
     assert "allreduce pg 0 of 2  4.19 MB" in text
     assert "not matched: 3 send of group 0: messages between two ranks" in text
-
-
-def test_nobody_is_blamed_where_a_single_step_follows_recordings_that_began_apart():
+    # Nobody is blamed where a single step follows recordings that began apart.
     apart = Waiting(transfer_s=0.001, at_start_s=0.003, in_steps_s=0.0025)
     assert "Which rank is late cannot be told" in " ".join(printed(sample(waiting=apart)).split())
     several = sample(waiting=apart)
@@ -80,32 +73,24 @@ def test_nobody_is_blamed_where_a_single_step_follows_recordings_that_began_apar
     assert "Rank 1 is late" in " ".join(printed(several).split())
 
 
-def test_a_long_group_gives_way_to_the_numbers():
+def test_long_names_and_many_ranks():
+    # A long group gives way to the numbers.
     text = printed(sample(group="data_parallel_" * 20))
     rows = [line for line in text.splitlines() if line.startswith("  allreduce")]
     assert len(rows) == 1
     assert len(rows[0]) <= 80
     assert "4.19 MB" in rows[0]
-
-
-def test_of_many_ranks_those_that_are_waited_for_are_shown():
+    # Of many ranks those that are waited for are shown.
     lines = printed(sample(200)).splitlines()
     table = [line for line in lines if line[:6].strip().isdigit()]
     assert len(table) == 24
     assert table[-1].startswith("   199")
     assert any("24 of 200 ranks" in line for line in lines)
-
-
-def test_a_name_cannot_steer_the_terminal_and_ascii_is_enough():
-    text = printed(sample(group="\x1b[2J\x07x"))
-    assert "\x1b" not in text
-    assert "\x07" not in text
-    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    print_page(page(sample(group="μ")), Console(file=out, width=80))
-    out.flush()
-
-
-def test_what_is_absent_is_a_dash_and_nothing_is_late_where_nobody_waited():
+    # A transfer that another rank may cut short is marked.
+    partial = sample(world_size=8)
+    partial = msgspec.structs.replace(partial, collectives=(msgspec.structs.replace(partial.collectives[0], group_size=8),))
+    assert "<800" in printed(partial)
+    # What is absent is a dash and nothing is late where nobody waited.
     ranks = (rank(0, matched=0, hidden_fraction=None), rank(1))
     bare = msgspec.structs.replace(sample(), waiting=None, straggler=None, collectives=(), ranks=ranks)
     text = printed(bare)
@@ -113,47 +98,32 @@ def test_what_is_absent_is_a_dash_and_nothing_is_late_where_nobody_waited():
     assert [line.split()[-4:] for line in text.splitlines() if line.startswith("     0")] == [["–", "–", "–", "–"]]
 
 
-def test_a_transfer_that_another_rank_may_cut_short_is_marked():
-    partial = sample(world_size=8)
-    partial = msgspec.structs.replace(partial, collectives=(msgspec.structs.replace(partial.collectives[0], group_size=8),))
-    assert "<800" in printed(partial)
-
-
-class Tags(HTMLParser):
-    def __init__(self, text):
-        super().__init__()
-        self.tags = []
-        self.text = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-
-    def handle_data(self, data):
-        self.text += data
-
-
-def test_the_page_holds_names_as_text_and_asks_for_nothing():
+def test_names_are_text_in_the_terminal_and_on_the_page():
+    # A name cannot steer the terminal and ascii is enough.
+    text = printed(sample(group="\x1b[2J\x07x"))
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert printed(sample(group="μ"), encoding="ascii")
+    # The page holds names as text and asks for nothing.
     text = render(page(sample(group=SCRIPT, device_name=SCRIPT, notes=(f'rank 0: {SCRIPT} "quoted"',))))
-    found = Tags(text)
-    assert found.tags.count("script") == 2  # the theme and the tables
+    found = HtmlPage(text)
+    assert len(found.scripts) == 2  # the theme and the tables
     assert "<script>alert" not in text
     assert not re.search(r'(?:src|href)="(?!#|data:)', text)
     assert found.text.count(SCRIPT) >= 3
     assert "default-src 'none'" in text
-    assert found.tags.count("section") == 5
+    assert len(found.sections) == 5
 
 
-def test_bars_are_on_one_scale_and_fill_the_span():
+def test_bars_and_csv():
+    # Bars are on one scale and fill the span.
     drawn = bars(sample(ranks=(rank(0), rank(1, span_s=0.01, busy_s=0.01, idle_s=0.0, compute_s=0.01, exposed_communication_s=0))))
     first, second = drawn.rows
     assert sum(part.share for part in first.parts) == pytest.approx(1)
     # 10 ms compute, 15 - 10 - 4 = 1 ms copies, 4 ms exposed, 5 ms idle of 20 ms
     assert [round(100 * part.share) for part in first.parts] == [50, 5, 20, 25]
     assert [(part.name, round(100 * part.share)) for part in second.parts] == [("compute", 50)]
-
-
-def test_csv_has_every_field_and_no_formula():
+    # Csv has every field and no formula.
     rows = list(csv.reader(io.StringIO(ranks_csv(sample(ranks=(rank(0, source="=cmd|' /C calc'!A0"), rank(1)))))))
     assert tuple(rows[0]) == RankRow.__struct_fields__
     assert rows[1][1] == "'=cmd|' /C calc'!A0"

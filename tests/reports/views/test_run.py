@@ -1,22 +1,18 @@
 """The time of a step by part, in every report: the table, and how the timed pass stands beside the traced one."""
 
-from __future__ import annotations
-
-import io
 from html import unescape
 
 import pytest
 from msgspec.structs import replace
-from rich.console import Console
 
 from rooflines.reports.charts.palette import BOUNDS
 from rooflines.reports.document import value_of
 from rooflines.reports.render.html import render
-from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views import run as view
 from rooflines.reports.views.run import division_rows, division_title, input_sentences
 from rooflines.reports.words.sentences import device_sentences
 from rooflines.roofline.analysis import PARTS, Input, Rate, StepDivision
+from tests.printing import in_terminal
 from tests.samples import analysis as sample
 
 DEVICE = StepDivision(
@@ -33,9 +29,7 @@ WAITING = replace(
 
 
 def shown(analysis):
-    file = io.StringIO()
-    print_page(view.page(analysis), Console(file=file, width=100))
-    return file.getvalue()
+    return in_terminal(view.page(analysis), 100)
 
 
 def test_rows_stand_in_the_order_of_a_step_with_their_shares():
@@ -53,12 +47,11 @@ def test_every_part_has_a_meaning_where_it_can_be(of):
     assert all(row.meaning for row in division_rows(replace(sample(), division=whole)))
 
 
-def test_one_part_is_no_division():
+def test_divisions_of_a_step():
+    # One part is no division.
     assert division_rows(replace(sample(), division=StepDivision(of="host", step_s=1.0, host_s=1.0))) == []
     assert division_rows(sample()) == []
-
-
-def test_one_figure_says_how_long_a_step_waits():
+    # One figure says how long a step waits.
     sentences = input_sentences(replace(sample(), division=DEVICE, input=FED))
     assert sentences == [
         "The program waits for data for 42.0 ms of a step (DataLoader, 2 workers).",
@@ -68,9 +61,7 @@ def test_one_figure_says_how_long_a_step_waits():
     ]  # fmt: skip
     short = input_sentences(replace(sample(), input=replace(FED, is_lower_bound=True)))
     assert short[1] == "4 batches were ready when the timed pass began: with more steps the share would be larger."
-
-
-def test_rates_that_no_advice_says_are_said_here():
+    # Rates that no advice says are said here.
     fed_well = replace(FED, wait_fraction=0.01, delay_s=0.001, delay_fraction=0.01)
     rates = "The loader alone delivers 7,010 images/s (±2 %), the step alone could take 190,000 images/s (derived)."
     assert rates in input_sentences(replace(sample(), input=fed_well))
@@ -100,17 +91,13 @@ def test_every_report_shows_it():
         assert sentence in unescape(page)
 
 
-def test_without_a_division_nothing_stands_there():
+def test_without_a_division_and_in_ascii():
+    # Without a division nothing stands there.
     assert division_title(sample()) not in shown(sample())
     assert division_title(sample()) not in render(view.page(sample()))
     assert view.division_table(sample()) is None
-
-
-def test_a_console_of_ascii_can_show_it():
-    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    print_page(view.page(replace(WAITING, division=DEVICE)), Console(file=file, width=80))
-    file.flush()
-    text = file.buffer.getvalue().decode("ascii")
+    # A console of ascii can show it.
+    text = in_terminal(view.page(replace(WAITING, division=DEVICE)), encoding="ascii")
     assert "% input 50 %" in text
     assert "50.0  data loading" in text
 

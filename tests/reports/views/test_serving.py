@@ -1,7 +1,5 @@
 """The section of a server's trace: one row for each kind, what decode must read in words, and what is missing."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 
@@ -32,13 +30,12 @@ def words(found):
     return " ".join(block.text for block in serving.serving_section(found).blocks if hasattr(block, "text"))
 
 
-def test_a_kind_is_a_row():
+def test_rows_and_sentences_of_serving():
+    # A kind is a row.
     table = next(block for block in serving.serving_section(served()).blocks if getattr(block, "name", "") == "serving-steps")
     rows = texts(table).rows
     assert [row[:5] for row in rows] == [("prefill", "2", "15", "15360", "–"), ("decode", "8", "32", "32", "1025")]
-
-
-def test_what_decode_must_read_is_a_sentence():
+    # What decode must read is a sentence.
     text = words(served(DECODE))
     assert "15.0 GB of weights and 5.00 GB of KV cache" in text
     assert "at least 4.00 ms" in text
@@ -49,14 +46,13 @@ def test_what_decode_must_read_is_a_sentence():
     assert "at least" not in words(served(msgspec.structs.replace(DECODE, reads=roofless)))
 
 
-def test_what_is_not_known_is_said():
+def test_what_is_unknown_or_assumed_is_said():
+    # What is not known is said.
     text = words(served(msgspec.structs.replace(DECODE, reads=None)))
     assert "not available: 11 % of the busy time is in operators without a work model" in text
     assert "--capture" in text
     assert "must read" not in words(served(PREFILL)), "of prefill nothing is said"
-
-
-def test_attention_is_marked_where_its_work_is_assumed():
+    # Attention is marked where its work is assumed.
     table = next(block for block in serving.serving_section(served()).blocks if getattr(block, "name", "") == "serving-roofline")
     (row,) = texts(table).rows
     assert row[:3] == ("decode", "attention *", "20.0")

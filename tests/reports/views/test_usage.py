@@ -1,27 +1,23 @@
 """What the devices did, in every report: sentences, table, timeline, PDF, CSV, and nothing where nothing was sampled."""
 
-from __future__ import annotations
-
 import csv
-import io
 from xml.etree import ElementTree
 
 import msgspec
 import pytest
 from pypdf import PdfReader
-from rich.console import Console
 
 from rooflines.pipeline.reporting import report_run
 from rooflines.profiler.samplers.fields import COLUMNS, DeviceSample, Field
 from rooflines.reports.charts.paper import as_svg, draw
 from rooflines.reports.render import html, pdf
-from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views import run as view
 from rooflines.reports.views.timeline import timeline_caption, usage_timeline
 from rooflines.reports.views.usage import missing_usage, usage_remarks, usage_table, write_samples_csv
 from rooflines.reports.words.sentences import saving
 from rooflines.roofline.usage.device_usage import Window, usage, usage_of
 from tests import samples
+from tests.printing import in_terminal
 from tests.reports import variants
 from tests.usage_samples import BEGAN_NS, STEP_S, gpu_samples, host_samples, machine_analysis, machine_samples, run_of
 
@@ -36,9 +32,7 @@ def with_usage(found):
 
 
 def terminal_text(analysis, width=120):
-    console = Console(width=width, file=io.StringIO(), color_system=None)
-    print_page(view.page(analysis), console)
-    return console.file.getvalue()
+    return in_terminal(view.page(analysis), width, color_system=None)
 
 
 def test_sentences_say_joules_with_their_error_and_how_they_were_got(machine):
@@ -55,23 +49,27 @@ def test_a_refusal_says_why_and_offers_a_longer_run():
     needed = short.usage.of("cuda:0").no_energy.needs_steps
     assert "no joules, because the energy" in text
     assert f"would do (--steps {needed})" in text
-
-
-def test_what_was_not_sampled_is_neither_said_nor_tabled():
-    taken = [DeviceSample(time_ns=BEGAN_NS + i * 10**9, source="nvml", device="cuda:0", temperature_c=40.0 + i) for i in range(5)]
-    only = with_usage(usage_of(taken))
-    assert usage_remarks(only) == []
-    assert [(one.label, one.unit) for one in usage_table(only).columns] == [("device", ""), ("temperature", "peak")]
-    assert [row.name for row in usage_timeline(only).rows] == ["temperature"]
-
-
-def test_a_run_whose_power_cannot_be_read_says_so():
     quiet = [one for one in host_samples() if one.source == "psutil"]
     text = "host: no joules, because neither energy nor power could be read."
     assert usage_remarks(with_usage(usage(run_of(quiet, device="cpu")))) == [text]
 
 
-def test_many_devices_are_told_in_the_table_and_only_what_stands_out_in_words():
+def test_which_remarks_are_made():
+    # What was not sampled is neither said nor tabled.
+    taken = [DeviceSample(time_ns=BEGAN_NS + i * 10**9, source="nvml", device="cuda:0", temperature_c=40.0 + i) for i in range(5)]
+    only = with_usage(usage_of(taken))
+    assert usage_remarks(only) == []
+    assert [(one.label, one.unit) for one in usage_table(only).columns] == [("device", ""), ("temperature", "peak")]
+    assert [row.name for row in usage_timeline(only).rows] == ["temperature"]
+    # Memory errors and a lost device are told.
+    wrong = [msgspec.structs.replace(one, ecc_uncorrected=int(one.time_ns > BEGAN_NS + 1e9)) for one in gpu_samples()]
+    assert "1 uncorrected memory error." in usage_remarks(with_usage(usage(run_of(wrong))))[0]
+    lost = [one for one in gpu_samples() if one.time_ns < BEGAN_NS + 2e9]
+    assert usage_remarks(with_usage(usage(run_of(lost))))[0].endswith("its samples end before the window does.")
+
+
+def test_remarks_on_many_devices_and_their_traffic():
+    # Many devices are told in the table and only what stands out in words.
     eight = [one for index in range(8) for one in gpu_samples(f"cuda:{index}", process_memory_bytes=1 << 30)]
     counted = [int(one.device == "cuda:5" and one.time_ns > BEGAN_NS) for one in eight]
     wrong = [msgspec.structs.replace(one, ecc_corrected=count) for one, count in zip(eight, counted, strict=True)]
@@ -79,9 +77,7 @@ def test_many_devices_are_told_in_the_table_and_only_what_stands_out_in_words():
     assert "J a step (±1.6 %) on 8 devices" in together
     assert energy.startswith("Energy over 5.00 s by their energy counters: cuda:0, cuda:1, ")
     assert single == "cuda:5: 1 corrected memory error."
-
-
-def test_traffic_is_a_mean_rate():
+    # Traffic is a mean rate.
     busy = [
         msgspec.structs.replace(one, pcie_rx_bytes_per_s=2.5e9, nvlink_tx_bytes=int((one.time_ns - BEGAN_NS) * 40))
         for one in gpu_samples()
@@ -93,13 +89,6 @@ def test_traffic_is_a_mean_rate():
     assert "NVLink 40.0 GB/s out" in text
 
 
-def test_memory_errors_and_a_lost_device_are_told():
-    wrong = [msgspec.structs.replace(one, ecc_uncorrected=int(one.time_ns > BEGAN_NS + 1e9)) for one in gpu_samples()]
-    assert "1 uncorrected memory error." in usage_remarks(with_usage(usage(run_of(wrong))))[0]
-    lost = [one for one in gpu_samples() if one.time_ns < BEGAN_NS + 2e9]
-    assert usage_remarks(with_usage(usage(run_of(lost))))[0].endswith("its samples end before the window does.")
-
-
 def test_the_table_has_a_row_a_device(machine):
     table = usage_table(machine)
     assert [row.cells[0] for row in table.rows] == ["cuda:0", "cuda:1", "host"]
@@ -107,7 +96,8 @@ def test_the_table_has_a_row_a_device(machine):
     assert {len(row.cells) for row in table.rows} == {len(table.columns)}
 
 
-def test_the_timeline_shares_its_time_with_the_steps(machine):
+def test_the_timeline_and_its_steps(machine):
+    # The timeline shares its time with the steps.
     timeline = usage_timeline(machine)
     assert [row.name for row in timeline.rows] == ["power", "busy", "memory", "temperature", "clock"]
     assert timeline.marks[0] == pytest.approx(STEP_S)
@@ -120,36 +110,28 @@ def test_the_timeline_shares_its_time_with_the_steps(machine):
     assert [(level.device, level.value) for level in power.levels] == [("cuda:0", 350.0), ("cuda:1", 350.0)]
     assert all(0 <= value <= row.top for row in timeline.rows for line in row.lines for value in line.y)
     assert "50 timed steps, a line at the end of each" in timeline_caption(timeline)
-
-
-def test_many_steps_are_a_field_without_marks(machine):
-    steps = msgspec.structs.replace(machine.steps, durations_s=(0.01,) * 500)
-    timeline = usage_timeline(msgspec.structs.replace(machine, steps=steps))
+    # Many steps are a field without marks.
+    timeline = usage_timeline(msgspec.structs.replace(machine, steps=msgspec.structs.replace(machine.steps, durations_s=(0.01,) * 500)))
     assert timeline.marks == ()
     assert "a line" not in timeline_caption(timeline)
 
 
-def test_names_of_devices_are_text_on_the_page_and_in_the_figure():
-    name = f"{variants.HOSTILE}$x$"
-    hostile = with_usage(usage_of(gpu_samples(name)))
-    page = html.render(view.page(hostile))
-    assert "<script>alert(1)" not in page
-    texts = [text.get_text() for axes in draw(usage_timeline(hostile)).axes for text in axes.texts]
-    assert name in texts
-    ElementTree.fromstring(as_svg(draw(usage_timeline(hostile))))
+def figure_texts(analysis):
+    """The words of the timeline, which is valid as SVG; the page has none of them as a script."""
+    assert "<script>alert(1)" not in html.render(view.page(analysis))
+    ElementTree.fromstring(as_svg(draw(usage_timeline(analysis))))
+    return {text.get_text() for axes in draw(usage_timeline(analysis)).axes for text in axes.texts}
 
 
-def test_labels_and_units_of_declared_fields_are_text_on_the_page_and_in_the_figure():
+def test_names_of_devices_and_labels_of_declared_fields_are_text_on_the_page_and_in_the_figure():
     name = f"{variants.HOSTILE}$x$"
+    assert name in figure_texts(with_usage(usage_of(gpu_samples(name))))
     samples = [DeviceSample(time_ns=BEGAN_NS + i * 10**9, source="mine", more={"fan": 900.0 + i, "load": i - 3.0}) for i in range(5)]
     hostile = with_usage(usage_of(samples, fields={"fan": Field(name, name), "load": Field("load", "")}))
-    assert "<script>alert(1)" not in html.render(view.page(hostile))
+    assert {f"{name}, {name}", "load"} <= figure_texts(hostile)
     _, second = usage_timeline(hostile).rows
     assert second.bottom < -3
     assert second.top > 1
-    texts = [text.get_text() for axes in draw(usage_timeline(hostile)).axes for text in axes.texts]
-    assert {f"{name}, {name}", "load"} <= set(texts)
-    ElementTree.fromstring(as_svg(draw(usage_timeline(hostile))))
     assert usage_table(hostile).rows[0].cells == ("host", f"902 {name}", f"904 {name}", "-1.00", "1.00")
 
 
@@ -159,12 +141,8 @@ def test_every_report_says_what_the_devices_did(machine, tmp_path):
     assert 'id="figure-timeline"' in page
     text = " ".join(" ".join(one.extract_text() for one in PdfReader(pdf.write(view.page(machine), tmp_path / "r.pdf")).pages).split())
     for expected in (
-        "Device activity in the timed steps",
-        "33.7 J ±2 %",
-        "44.6 J a step",
-        "limit 350 W",
-        "seconds since the timed pass began",
-    ):
+        "Device activity in the timed steps", "33.7 J ±2 %", "44.6 J a step", "limit 350 W", "seconds since the timed pass began",
+    ):  # fmt: skip
         assert expected in text
     assert "44.6 J a step" in terminal_text(machine)
 
@@ -181,13 +159,11 @@ def test_without_samples_each_report_says_so_or_nothing():
     assert usage_timeline(bare) is usage_table(bare) is None
     assert missing_usage(bare) in html.render(view.page(bare))
     assert "in the timed steps" not in terminal_text(bare)
+    assert saving(0.0, bare) == "saving not quantified"
 
 
-def test_a_finding_without_seconds_promises_none():
-    assert saving(0.0, samples.analysis()) == "saving not quantified"
-
-
-def test_samples_as_csv_hold_every_field_that_was_read(tmp_path):
+def test_samples_as_csv(tmp_path):
+    # Samples as csv hold every field that was read.
     taken = machine_samples()
     with write_samples_csv(taken, tmp_path / "samples.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -197,9 +173,7 @@ def test_samples_as_csv_hold_every_field_that_was_read(tmp_path):
     host = next(row for row in rows if row["core_utilization"])
     assert host["core_utilization"] == "0.9 0.5"
     assert host["gpu_utilization"] == ""
-
-
-def test_the_csv_reports_hold_the_samples(tmp_path):
+    # The csv reports hold the samples.
     run = msgspec.structs.replace(run_of(gpu_samples()), directory=tmp_path)
     assert report_run(run, ("csv",))["csv"] == tmp_path / "operators.csv"
     assert len((tmp_path / "samples.csv").read_text().splitlines()) == len(gpu_samples()) + 1

@@ -1,24 +1,20 @@
 """Rows of operator tables: repeated layers fold, operators without a count are rows, and sums are those of the analysis."""
 
-from __future__ import annotations
-
-import io
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from rich.console import Console
 
 import rooflines
 from rooflines.reports.document import Paragraph
 from rooflines.reports.render import markdown, pdf
-from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views import run as view
 from rooflines.reports.views.operators import operator_table
 from rooflines.reports.words.rows import dominant_kernel, flagged_rows, module_text, table_order, table_rows, table_title
 from rooflines.reports.words.sentences import flag_sentence
 from rooflines.reports.words.text import operator_name, shorten_path
 from rooflines.roofline.analysis import Coverage, Kernel, OperatorRow
+from tests.printing import in_terminal
 from tests.reports import variants
 from tests.samples import analysis as sample
 
@@ -37,19 +33,14 @@ def rows_of(*rows: OperatorRow):
 
 
 def shown(analysis, width=80):
-    file = io.StringIO()
-    print_page(view.page(analysis), Console(file=file, width=width))
-    return file.getvalue()
+    return in_terminal(view.page(analysis), width)
 
 
-@pytest.mark.parametrize(
-    ("paths", "pattern"),
-    [
-        (["layers.3.attention", "layers.7.attention"], "layers.*.attention ×2"),
-        (["Bert_0.Layer_3.Linear_18", "Bert_0.Layer_7.Linear_42"], "Bert_0.Layer_*.Linear_* ×2"),
-        (["enc.0.sub.1", "enc.1.sub.1"], "enc.*.sub.1 ×2"),
-    ],
-)
+@pytest.mark.parametrize(("paths", "pattern"), [
+    (["layers.3.attention", "layers.7.attention"], "layers.*.attention ×2"),
+    (["Bert_0.Layer_3.Linear_18", "Bert_0.Layer_7.Linear_42"], "Bert_0.Layer_*.Linear_* ×2"),
+    (["enc.0.sub.1", "enc.1.sub.1"], "enc.*.sub.1 ×2"),
+])  # fmt: skip
 def test_modules_that_differ_in_an_index_are_one_row(paths, pattern):
     (one,) = rows_of(*(operator(module=path) for path in paths))
     assert module_text(one) == pattern
@@ -57,20 +48,18 @@ def test_modules_that_differ_in_an_index_are_one_row(paths, pattern):
     assert {member.module for member in one.members} == set(paths)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        operator(module="layer.4.mlp"), operator("aten::bmm", module="layer.4.attention"),
-        replace(operator(module="layer.4.attention"), shapes="8x9"), replace(operator(module="layer.4.attention"), phase="backward"),
-        replace(operator(module="layer.4.attention"), precision="bf16"), replace(operator(module="layer.4.attention"), flops=11),
-        operator(module="layers.4.attention"), operator(module="layer.4.x.attention"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("other", [
+    operator(module="layer.4.mlp"), operator("aten::bmm", module="layer.4.attention"),
+    replace(operator(module="layer.4.attention"), shapes="8x9"), replace(operator(module="layer.4.attention"), phase="backward"),
+    replace(operator(module="layer.4.attention"), precision="bf16"), replace(operator(module="layer.4.attention"), flops=11),
+    operator(module="layers.4.attention"), operator(module="layer.4.x.attention"),
+])  # fmt: skip
 def test_what_differs_in_more_stays_apart(other):
     assert len(rows_of(operator(module="layer.3.attention"), other)) == 2
 
 
-def test_bound_and_headroom_of_a_folded_row_are_its_time():
+def test_order_and_times_of_rows():
+    # Bound and headroom of a folded row are its time.
     fast = operator(module="a.0", time_s=1e-3, lower_bound_s=1.2e-3, efficiency=1.2, headroom_s=0.0, flag="too fast")
     slow = operator(module="a.1", time_s=3e-3, lower_bound_s=1e-3, efficiency=1 / 3, headroom_s=2e-3)
     (one,) = rows_of(fast, slow)
@@ -83,9 +72,7 @@ def test_bound_and_headroom_of_a_folded_row_are_its_time():
     ]
     (both,) = rows_of(fast, replace(fast, module="a.1"))
     assert (both.row.flag, both.row.efficiency) == ("too fast", pytest.approx(1.2))
-
-
-def test_the_order_is_by_what_could_be_gained():
+    # The order is by what could be gained.
     unbounded = operator("aten::b", time_s=8e-4, lower_bound_s=None, efficiency=None, headroom_s=None)
     rows = rows_of(operator("aten::a"), unbounded, operator("aten::c", headroom_s=9e-4, time_s=9.5e-4))
     assert [one.row.name for one in rows] == ["aten::c", "aten::b", "aten::a"]
@@ -109,7 +96,8 @@ def test_operators_without_a_count_are_rows_in_every_report(tmp_path):
     assert "FillFunctor" in table.rows[[one.reason != "" for one in table_rows(analysis)].index(True)].cells[1].hover
 
 
-def test_kernels_are_short_and_their_full_name_is_kept():
+def test_kernels_and_names_of_rows():
+    # Kernels are short and their full name is kept.
     analysis = variants.repeated()
     one = next(row for row in table_rows(analysis) if row.row.name == "aten::mm")
     assert dominant_kernel(one.row) == "GEMM bf16 128x128x64 (cuBLAS)"
@@ -119,14 +107,11 @@ def test_kernels_are_short_and_their_full_name_is_kept():
     assert (cell.value, cell.hover) == ("GEMM bf16 128x128x64 (cuBLAS)", one.row.kernels[0].name)
     assert len(modules.rows) == 12
     assert "GEMM bf16 128x128x64 (cuBLAS)" in shown(analysis, 160)
-
-
-def test_an_operator_that_is_named_as_its_kernel_is_no_kernel():
+    # Names of rows.
+    # An operator that is named as its kernel is no kernel.
     (one,) = rows_of(operator("triton_poi_fused_0", kernels=(Kernel(name="triton_poi_fused_0", calls=1, time_s=1e-3),)))
     assert table_title([one]) == "Operators"
-
-
-def test_a_shortened_path_keeps_its_number_of_modules():
+    # A shortened path keeps its number of modules.
     assert shorten_path("model.encoder.layers.*.attention.self ×12", 22) == "…*.attention.self ×12"
 
 

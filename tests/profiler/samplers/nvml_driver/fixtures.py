@@ -1,7 +1,5 @@
 """Fixtures that put the stand-in driver where pynvml finds it: for the processes that a test starts, or for this one."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools

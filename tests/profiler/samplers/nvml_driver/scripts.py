@@ -1,7 +1,5 @@
 """Scripts that several tests use."""
 
-from __future__ import annotations
-
 # One GPU that has everything, and shows the same all the time.
 FULL = """
 gpu

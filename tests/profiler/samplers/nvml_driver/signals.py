@@ -3,8 +3,6 @@
 Times are seconds since the script's zero, values in the script's units (docs in README.md). The formulas are those of ``nvml.c``.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """``benchmarks/trace_coverage.py``: which files count, and the page of results shows what it wrote."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import shutil
