@@ -8,7 +8,7 @@ import importlib.util
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -25,9 +25,8 @@ from rooflines.profiler.others import OTHERS_CORES
 from rooflines.profiler.progress import Progress
 from rooflines.reports.document import ABSENT, Block, Facts, Page, Paragraph, Section
 from rooflines.serial import write_json, write_text
-from rooflines.studies import plain
 from rooflines.studies.tables import TableFile, make_table
-from rooflines.sweeps.page import ceilings_of
+from rooflines.sweeps.page import ceilings_of, curves_section, points_table, sentences
 from rooflines.sweeps.points import crossed, grid, make_points, parse, swept
 from rooflines.sweeps.records import Estimate, Point, Row
 from rooflines.sweeps.results import rows as rows_in
@@ -364,7 +363,16 @@ def _data(rows: Iterable[Row]) -> str:
     return " ".join(f"{', '.join(names).capitalize()}: {label}." for label, names in parts.items())
 
 
-def page_module(folder: Path) -> ModuleType:
+# A study without a page.py says and shows what a sweep does: the fastest point, the points, and curves along the option that varies.
+_PLAIN = SimpleNamespace(
+    findings=lambda study: sentences(study.rows),
+    sections=lambda study: (
+        Section(name="points", title="Points", blocks=(points_table(study.rows),)), curves_section(study.rows, {})
+    ),
+)  # fmt: skip
+
+
+def page_module(folder: Path) -> Any:
     """Return the module ``page.py`` of a study: its ``findings(study)`` and ``sections(study)``; without one those of a sweep.
 
     It may also have ``choose(points, options)``, which yields the points to run and a ``Missing`` for what cannot run,
@@ -376,7 +384,7 @@ def page_module(folder: Path) -> ModuleType:
     path = folder / "page.py"
     spec = importlib.util.spec_from_file_location(f"study_{folder.name}", path)
     if not path.is_file() or spec is None or spec.loader is None:
-        return plain
+        return _PLAIN
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -11,9 +11,8 @@ from rooflines.reports.charts.curves import Beam, Beams, Curves, Series
 from rooflines.reports.document import ABSENT, Block, Column, Facts, Figure, Row, Section, Table
 from rooflines.studies import networks
 from rooflines.studies.backends.findings import MNIST_TRAIN, PACES, Pace, pace, paper_table, sentences
-from rooflines.studies.backends.loader import LoaderOptions
 from rooflines.studies.backends.records import BackendResult, ThroughLoader, Training
-from rooflines.studies.backends.train import TrainOptions
+from rooflines.studies.backends.train import LoaderOptions, TrainOptions
 from rooflines.studies.data import padded
 from rooflines.studies.network_page import by_backend, operator_records, operators_section, process_text
 from rooflines.studies.study import Missing, Study, StudyOptions

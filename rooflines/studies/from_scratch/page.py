@@ -11,8 +11,7 @@ from rooflines.studies import networks
 from rooflines.studies.from_scratch.findings import learned_on, sentences
 from rooflines.studies.from_scratch.memory import PARTS, MemoryOptions
 from rooflines.studies.from_scratch.records import Iterations, LibraryResult, MemoryParts, SizePoint
-from rooflines.studies.from_scratch.size import SizeOptions, parse_size, parse_widths
-from rooflines.studies.from_scratch.train import PerceptronOptions
+from rooflines.studies.from_scratch.train import PerceptronOptions, SizeOptions, parse_size, parse_widths
 from rooflines.studies.network_page import BackendRows, by_backend, operator_records, operators_section, process_text
 from rooflines.studies.study import Missing, Study, StudyOptions
 from rooflines.sweeps.records import Point
