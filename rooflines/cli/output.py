@@ -72,9 +72,17 @@ def destination(format: str | None, output: Path | None, own: Mapping[str, str] 
 
 
 def show(page: Page, kind: str, reports: Sequence[str], format: str, output: Path | None, own: Mapping[str, Callable[[], str]]) -> None:
-    """Print ``page`` or write it to its ``destination``; ``own`` has the text of the command's own formats."""
+    """Print ``page`` or write it to its ``destination``, a new directory for this ``kind`` of report where none was given.
+
+    ``own`` has the text of the command's own formats.
+    """
     if reports:
-        write_page(page, reports, output, kind)
+        from rooflines.pipeline import write_reports
+        from rooflines.profiler.directory import create_directory, default_directory
+
+        directory = output or default_directory(page.kind, kind)
+        create_directory(directory)
+        print_written(write_reports(page, reports, directory))
     elif output is not None:
         with writing(f"write {str(output)!r}", "Choose another file."):
             if format in own:
@@ -86,16 +94,6 @@ def show(page: Page, kind: str, reports: Sequence[str], format: str, output: Pat
         print(own[format](), end="")
     else:
         print_page(page)
-
-
-def write_page(page: Page, formats: Sequence[str], output: Path | None, kind: str) -> None:
-    """Write ``page`` into the directory ``output``, or into a new one for the ``kind`` of report, and say where."""
-    from rooflines.pipeline import write_reports
-    from rooflines.profiler.directory import create_directory, default_directory
-
-    directory = output or default_directory(page.kind, kind)
-    create_directory(directory)
-    print_written(write_reports(page, formats, directory))
 
 
 def print_written(written: Mapping[str, Path]) -> None:

@@ -16,7 +16,6 @@ from rooflines.kernels.networks.base import Array, Network
 from rooflines.pipeline.ceilings import ceilings_of_device
 from rooflines.profiler.environment import device_name
 from rooflines.profiler.others import OthersMeter
-from rooflines.profiler.progress import Progress
 from rooflines.roofline.bounds import place
 from rooflines.roofline.formulas import Work
 from rooflines.serial import write_json
@@ -69,7 +68,11 @@ def finish(
         channel.stage("timing its operators")
         detail = with_operators(detail, network, x, y)
         channel.found(result(detail))
-        detail, remark = with_bounds(detail, job.ceilings, job.threads, channel)
+        try:
+            ceilings = ceilings_of_device(job.ceilings, detail.device, job.threads, channel)
+            detail = msgspec.structs.replace(detail, ceilings=ceilings, operators=bounded(detail.operators, ceilings))
+        except RooflinesError as error:
+            remark = f"no bounds on {detail.device}: {error.message}"
     network.close()
     return result(detail, remark)
 
@@ -84,15 +87,6 @@ def with_operators(detail: D, network: Network, x: Array, y: Array) -> D:
         TimedOperator(time_s=one.seconds, rounds=one.rounds, **{name: getattr(one.operator, name) for name in fields}) for one in timed
     )
     return msgspec.structs.replace(detail, operators=operators, others_cores=busy)
-
-
-def with_bounds(detail: D, choice: str, threads: int | None, progress: Progress) -> tuple[D, str]:
-    """Return ``detail`` with the bounds of its operators by the ceilings of ``choice``, and why it has none."""
-    try:
-        ceilings = ceilings_of_device(choice, detail.device, threads, progress)
-    except RooflinesError as error:
-        return detail, f"no bounds on {detail.device}: {error.message}"
-    return msgspec.structs.replace(detail, ceilings=ceilings, operators=bounded(detail.operators, ceilings)), ""
 
 
 def bounded(operators: Iterable[TimedOperator], ceilings: Ceilings) -> tuple[TimedOperator, ...]:

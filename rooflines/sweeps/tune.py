@@ -293,7 +293,10 @@ def _search(study: Study, tuning: Tuning, directory: Path, progress: Progress) -
     seed = int(tuning.default.options.get("seed", 0))
     while True:
         with _locked(directory):
-            _enqueue(study, tuning, wanted)
+            there = {trial.user_attrs.get("point") for trial in _live(study)}
+            for setting in wanted:
+                if (identity := tuning.point(setting).id) not in there:
+                    study.enqueue_trial(tuning.space.parameters(setting), user_attrs={"point": identity, "setting": setting})
         live = _live(study)
         begun = [trial for trial in live if trial.state.name != "WAITING"]
         running = sum(trial.state.name == "RUNNING" for trial in begun)
@@ -322,14 +325,6 @@ def _wanted(tuning: Tuning) -> list[dict[str, Value]]:
     default = space.default_setting()
     others = [setting for setting in space.settings(tuning.budget) or () if tuning.point(setting).id != tuning.default.id]
     return [default, *others] if len(others) < tuning.budget else [default]
-
-
-def _enqueue(study: Study, tuning: Tuning, wanted: list[dict[str, Value]]) -> None:
-    there = {trial.user_attrs.get("point") for trial in _live(study)}
-    for setting in wanted:
-        point = tuning.point(setting)
-        if point.id not in there:
-            study.enqueue_trial(tuning.space.parameters(setting), user_attrs={"point": point.id, "setting": setting})
 
 
 def _objective(trial: Any, study: Study, tuning: Tuning, budget: int, directory: Path, progress: Progress) -> tuple[float, ...]:
