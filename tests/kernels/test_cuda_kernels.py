@@ -42,7 +42,7 @@ def test_kernel_in_the_simulator(case):
 @NEEDS_GPU
 @pytest.mark.parametrize("case", CASES)
 def test_kernel_on_the_gpu(case):
-    from rooflines.device_specs.measure_kernels import unusable
+    from rooflines.device_specs.measure_gpu import unusable
 
     reason = unusable(torch.device("cuda", 0))
     if reason:
