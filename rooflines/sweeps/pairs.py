@@ -11,9 +11,8 @@ import msgspec
 
 from rooflines.profiler.progress import Progress
 from rooflines.serial import read_json
-from rooflines.sweeps.objectives import Objective
 from rooflines.sweeps.records import RESULT_FILE, Estimate, Point, Result
-from rooflines.sweeps.results import FEWEST, half_width
+from rooflines.sweeps.results import FEWEST, Objective, half_width
 from rooflines.sweeps.run import Task, Titled, run_task, store
 
 # Rounds from 1 on trace no operators.

@@ -18,11 +18,10 @@ from rooflines.profiler.directory import create_directory, file_stem, read_facts
 from rooflines.profiler.options import Value
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.trace.sources import shown
-from rooflines.sweeps.objectives import OBJECTIVES, Objective
 from rooflines.sweeps.pairs import Compared, compare, run_in_turn
 from rooflines.sweeps.points import hash_of, options_of, shown_option
 from rooflines.sweeps.records import Point, Result, Row
-from rooflines.sweeps.results import FEWEST, pareto, row_of
+from rooflines.sweeps.results import FEWEST, OBJECTIVES, Objective, pareto, row_of
 from rooflines.sweeps.run import Task, Titled, run_task, store, write_record
 from rooflines.sweeps.space import Space
 from rooflines.units import counted

@@ -6,7 +6,7 @@ import optuna
 import pytest
 
 from rooflines.errors import UsageError
-from rooflines.sweeps.objectives import read_objectives
+from rooflines.sweeps.results import read_objectives
 from rooflines.sweeps.space import Dimension, read_space
 
 

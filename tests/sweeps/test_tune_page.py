@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from rooflines.reports.charts.curves import Beams, Choices, Curves
 from rooflines.reports.charts.paper import draw
 from rooflines.reports.render.html import render
-from rooflines.sweeps.objectives import OBJECTIVES
 from rooflines.sweeps.pairs import compare
 from rooflines.sweeps.records import Result
+from rooflines.sweeps.results import OBJECTIVES
 from rooflines.sweeps.space import read_space
 from rooflines.sweeps.sweep import write_tuning
 from rooflines.sweeps.tune import Trial, Tuning

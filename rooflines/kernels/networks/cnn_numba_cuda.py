@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from rooflines.errors import DeviceError, UsageError
 from rooflines.kernels.micro import cuda_fma
-from rooflines.kernels.micro.cuda_vectors import SIMULATED, configured, launcher
+from rooflines.kernels.micro.cuda_vectors import SIMULATED, launcher
 from rooflines.kernels.networks import cnn
 from rooflines.kernels.networks import cnn_numba_cuda_convolution as convolution
 from rooflines.kernels.networks import cnn_numba_cuda_dense as dense
@@ -312,16 +312,16 @@ class NumbaCuda:
         shared, lost = counts[0], counts[-1]
         chunk = dense.chunk(samples, ends.DENSE_ROWS)
         rows = np.array(counts, np.int32)[self._layout.regions]
-        self._ends[samples] = (_configured(ends.update(), len(rows)), self.memory.copy(rows))
+        self._ends[samples] = (ends.update().over(len(rows)), self.memory.copy(rows))
 
-        forward1, forward2 = _configured(self._forward1, samples), _configured(self._forward2, samples)
-        weights1, weights2 = _configured(self._weights1, shared), _configured(self._weights2, shared)
-        inputs2 = _configured(self._inputs2, samples)
-        loss = _configured(ends.loss(self.classes), lost)
+        forward1, forward2 = self._forward1.over(samples), self._forward2.over(samples)
+        weights1, weights2 = self._weights1.over(shared), self._weights2.over(shared)
+        inputs2 = self._inputs2.over(samples)
+        loss = ends.loss(self.classes).over(lost)
 
         def product(kernel: Kernel, operands: tuple[Any, Any, Any, Any], sizes: tuple[int, int, int], chunk: int) -> _Call:
             rows, columns, depth = sizes
-            call = _configured(kernel, dense.grid(rows, columns, -(-depth // chunk)))
+            call = kernel.over(dense.grid(rows, columns, -(-depth // chunk)))
             return lambda x, y: call(*operands, *sizes, chunk)
 
         features, hidden, classes = self.pool2, self.hidden, self.classes
@@ -347,13 +347,6 @@ class NumbaCuda:
             "conv1 weight": lambda x, y: weights1(x.flat, x.first, samples, b.of_pool1, b.switches1, partials[0]),
         }
         return self._plans[samples]
-
-
-def _configured(kernel: Kernel, blocks: int | tuple[int, int, int]) -> Callable[..., object]:
-    """``kernel`` as a function of its arguments that launches ``blocks`` blocks on the default stream."""
-    if SIMULATED:  # where a kernel has but one configuration, the last
-        return lambda *arguments: kernel.function[blocks, kernel.threads](*arguments)
-    return configured(kernel.function, blocks, kernel.threads)
 
 
 # --- work ----------------------------------------------------------------------------------------------------------------------------
