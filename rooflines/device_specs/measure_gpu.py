@@ -379,15 +379,15 @@ def l2(plan: Plan, device: torch.device, l2_bytes: int) -> None:
 
 def shared(plan: Plan, device: torch.device) -> None:
     """Plan the read bandwidth of all shared memories together: a variant, because nothing stays there from one kernel to the next."""
-    from rooflines.kernels.micro import cuda_shared
+    from rooflines.kernels.micro import cuda_stream
 
-    threads = cuda_shared.THREADS
-    blocks = _fill(device, cuda_shared.read, cuda_shared.SIGNATURE, threads)
+    threads = cuda_stream.SHARED_THREADS
+    blocks = _fill(device, cuda_stream.read_shared, cuda_stream.READ_SHARED, threads)
 
     def make() -> tuple[Run, float]:
-        source, sums = torch.ones(cuda_shared.VECTORS * 4, device=device), torch.empty(blocks * threads, device=device)
-        run = _run(device, cuda_shared.read, (blocks, threads), source, sums, _SHARED_PASSES)
-        return run, cuda_shared.read_bytes(blocks, _SHARED_PASSES)
+        source, sums = torch.ones(cuda_stream.SHARED_VECTORS * 4, device=device), torch.empty(blocks * threads, device=device)
+        run = _run(device, cuda_stream.read_shared, (blocks, threads), source, sums, _SHARED_PASSES)
+        return run, cuda_stream.shared_bytes(blocks, _SHARED_PASSES)
 
     way = Way(f"read kernel, {_grid(device, blocks, threads)}", make)
     plan.figure(way, kind="memory", name="shared memory read", level="shared", access="read", variant="within a block")

@@ -20,7 +20,7 @@ from rooflines.device_specs import detect, measure_gpu, measure_torch
 from rooflines.device_specs.history import best_of
 from rooflines.device_specs.measure_torch import gemm
 from rooflines.device_specs.plan import Plan
-from rooflines.kernels.micro import cuda_shared, cuda_stream, cuda_vectors, dispatch
+from rooflines.kernels.micro import cuda_stream, cuda_vectors, dispatch
 
 FACTS = detect.Gpu(name="stand-in", index=0, compute_capability=(9, 0), multiprocessors=2, memory_bytes=1 << 26, l2_bytes=4096)
 PROPERTIES = SimpleNamespace(uuid="none", multi_processor_count=2, max_threads_per_multi_processor=8)
@@ -35,10 +35,10 @@ def rehearse(full, sustained_s, kernels):
     detect.gpu = lambda _: FACTS
     for module in (measure_gpu, measure_torch):
         module.free_bytes = lambda _: 1 << 24
-    cuda_vectors.THREADS = cuda_stream.THREADS = cuda_shared.THREADS = 4
+    cuda_vectors.THREADS = cuda_stream.THREADS = cuda_stream.SHARED_THREADS = 4
     cuda_stream.PATTERNS = tuple(one._replace(threads=one.threads // 256 * 4) for one in cuda_stream.PATTERNS)
     cuda_stream.MORE_PATTERNS = tuple(one._replace(threads=one.threads // 256 * 4) for one in cuda_stream.MORE_PATTERNS[-2:])
-    cuda_shared.VECTORS = 2 * cuda_shared.THREADS
+    cuda_stream.SHARED_VECTORS = 2 * cuda_stream.SHARED_THREADS
     cuda_stream.array_bytes = lambda *_: 4096
     measure_gpu._FMA_ITERATIONS = measure_gpu._SHARED_PASSES = 1
     measure_gpu._L2_BYTES = 4096

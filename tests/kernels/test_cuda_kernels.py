@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rooflines.kernels.micro import cuda_fma, cuda_shared, cuda_stream, cuda_vectors
+from rooflines.kernels.micro import cuda_fma, cuda_stream, cuda_vectors
 from rooflines.kernels.micro.cuda_vectors import THREADS
 from tests.kernels.cuda_results import CASES, outcome
 
@@ -121,8 +121,8 @@ def test_working_sets_keep_to_what_is_resident_and_to_small_caches():
 
 
 def test_shared_bytes():
-    assert cuda_shared.read_bytes(3, 5) == 3 * 256 * 5 * 8 * 16
-    assert cuda_shared.VECTORS * 16 <= 48 << 10
+    assert cuda_stream.shared_bytes(3, 5) == 3 * 256 * 5 * 8 * 16
+    assert cuda_stream.SHARED_VECTORS * 16 <= 48 << 10
 
 
 def test_fma_flops():
