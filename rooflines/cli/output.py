@@ -125,11 +125,6 @@ def check_writable(path: Path) -> None:
         raise OutputError(f"cannot write {str(path)!r}: permission denied.", hint="Choose another file.")
 
 
-def write(path: Path, content: bytes) -> None:
-    with writing(f"write {str(path)!r}", "Choose another file."):
-        path.write_bytes(content)
-
-
 def page_of(analysis: Analysis | RankAnalysis | MonitorAnalysis) -> Page:
     """The page of a record, made by the view of its kind."""
     views = {"Analysis": "run", "RankAnalysis": "ranks", "MonitorAnalysis": "monitor"}
