@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from rooflines.profiler.progress import Silent
-from rooflines.sweeps.pairs import compare, run_in_turn, tasks_in_turn
 from rooflines.sweeps.records import Point, Result
 from rooflines.sweeps.results import OBJECTIVES
+from rooflines.sweeps.tune import compare, run_in_turn, tasks_in_turn
 
 FAST = Point(id="fast", label="fast", function="tests.sweeps.jobs:speed", options={"model": "m", "batch_size": 8})
 SLOW = Point(id="slow", label="slow", function="tests.sweeps.jobs:speed", options={"model": "m", "batch_size": 2})

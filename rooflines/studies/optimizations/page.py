@@ -15,9 +15,8 @@ from rooflines.reports.document import ABSENT, Block, Column, Figure, Row, Secti
 from rooflines.studies.study import Study, device_of, model_of
 from rooflines.studies.tables import printed
 from rooflines.sweeps.page import curves_section
-from rooflines.sweeps.pairs import Compared
 from rooflines.sweeps.records import Row as Line
-from rooflines.sweeps.tune import Tuning, load_tuning
+from rooflines.sweeps.tune import Compared, Tuning, load_tuning
 from rooflines.units import binary_bytes, counted, percent, seconds, significant
 
 # More right than this of ten classes is no chance.
