@@ -137,7 +137,7 @@ def versions_of(backend: str) -> dict[str, str]:
 
 def _why_no_cuda(backend: str) -> str | None:
     if backend == "cupy":
-        from rooflines.kernels.networks.perceptron_library import library
+        from rooflines.kernels.networks.perceptron import library
 
         try:
             library("cupy")

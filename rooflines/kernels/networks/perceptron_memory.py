@@ -172,7 +172,7 @@ def measure(library: str, widths: Sequence[int], samples: int) -> dict[str, Any]
     meters: dict[str, type[_Host]] = {"cupy": _Device, "torch-cpu": _TorchHost}
     meter = meters.get(library, _Host)()
     from rooflines.kernels.networks.perceptron import Perceptron
-    from rooflines.kernels.networks.perceptron_library import library as load
+    from rooflines.kernels.networks.perceptron import library as load
 
     loaded = load(library)
     # Of the full size: the buffers that a BLAS packs operands into grow with the product, and are the library's.

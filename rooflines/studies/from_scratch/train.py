@@ -124,13 +124,11 @@ class PerceptronOptions(networks.DataOptions, frozen=True, kw_only=True):
 
 def train(task: dict[str, Any], directory: Path, channel: Channel) -> Result:
     """Run the point of ``task``."""
-    from rooflines.kernels.networks.perceptron_library import library
-
     job = networks.read_options(task["point"]["options"], PerceptronOptions)
     widths = parse_widths(job.widths)
     channel.stage("preparing the data")
     inputs, classes, tests, test_classes, facts = load_samples(job, widths[0])
-    network = perceptron.Perceptron(library(job.backend), widths=widths, seed=job.seed)
+    network = perceptron.Perceptron(perceptron.library(job.backend), widths=widths, seed=job.seed)
     x, y, test_x = network.resident(inputs), network.resident(classes), network.resident(tests)
     del inputs, tests
     network.gradients(x, y)
@@ -216,13 +214,11 @@ class SizeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def time_size(task: dict[str, Any], directory: Path, channel: Channel) -> Result:
     """Run the point of ``task``."""
-    from rooflines.kernels.networks.perceptron_library import library
-
     job = networks.read_options(task["point"]["options"], SizeOptions)
     widths, samples = parse_size(job.size)
     channel.stage("timing its iterations")
     generator = np.random.default_rng(job.seed)
-    network = perceptron.Perceptron(library(job.backend), widths=widths, seed=job.seed)
+    network = perceptron.Perceptron(perceptron.library(job.backend), widths=widths, seed=job.seed)
     x = network.resident(generator.random((samples, widths[0]), np.float32))
     y = network.resident(generator.integers(0, widths[-1], samples))
     network.step(x, y)
