@@ -20,8 +20,7 @@ from rooflines.reports.render.figures import write_figures
 from rooflines.reports.render.terminal import print_page
 from rooflines.studies.backends import page as backends_page
 from rooflines.studies.from_scratch import page as from_scratch_page
-from rooflines.studies.network_result import bounded
-from rooflines.studies.networks import BACKENDS, LIBRARIES
+from rooflines.studies.networks import BACKENDS, LIBRARIES, bounded
 from rooflines.studies.study import Missing
 from tests.studies.samples import CEILINGS, MEMORY, SIZES, library_result, operator, result, study, through_loader
 

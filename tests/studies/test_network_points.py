@@ -12,7 +12,7 @@ from rooflines.errors import RooflinesError
 from rooflines.serial import read_json
 from rooflines.studies.backends.train import Training
 from rooflines.studies.from_scratch.train import Iterations
-from rooflines.studies.network_result import check_losses
+from rooflines.studies.networks import check_losses
 from rooflines.studies.records import DETAIL_FILE
 from rooflines.studies.study import StudyOptions, find_study, study_points
 from rooflines.sweeps.process import messages

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from rooflines.profiler.others import OthersMeter
-from rooflines.studies import data, network_result, networks
+from rooflines.studies import data, networks
 from rooflines.studies.records import Detail, NetworkResult
 from rooflines.sweeps.records import Estimate, Result
 
@@ -150,7 +150,7 @@ def train(task: dict[str, Any], directory: Path, channel: Channel) -> Result:
             steps.append(time.perf_counter() - there)
             input_s += there - begun
         epoch_s = time.perf_counter() - epoch_begun
-        network_result.check_losses(losses, (number - 1) * batches)
+        networks.check_losses(losses, (number - 1) * batches)
         predicted = [
             network.predict(network.resident(test_inputs[begin : begin + _TEST_BATCH]))
             for begin in range(0, len(test_inputs), _TEST_BATCH)
@@ -159,12 +159,12 @@ def train(task: dict[str, Any], directory: Path, channel: Channel) -> Result:
             Epoch(
                 epoch=number, epoch_s=epoch_s, samples_per_s=len(inputs) / epoch_s, input_s=input_s, train_loss=float(np.mean(losses)),
                 test_accuracy=float(np.mean(np.concatenate(predicted) == test_classes)),
-                process_memory_bytes=network_result.resident_bytes(), device_memory_bytes=network.device_memory_bytes(),
+                process_memory_bytes=networks.resident_bytes(), device_memory_bytes=network.device_memory_bytes(),
             )
         )  # fmt: skip
         fastest_s = min(fastest_s, *steps)
         training = Training(
-            **network_result.process_facts(job.backend), data=facts, others_cores=others.cores(), batch_size=job.batch_size,
+            **networks.process_facts(job.backend), data=facts, others_cores=others.cores(), batch_size=job.batch_size,
             learning_rate=job.learning_rate, momentum=job.momentum, epochs=tuple(epochs), setup_s=setup_s, step_s=fastest_s,
         )  # fmt: skip
         channel.found(_result(task, directory, training))
@@ -173,7 +173,7 @@ def train(task: dict[str, Any], directory: Path, channel: Channel) -> Result:
             break
     timed = job.operators and not networks.is_compiled(job.backend)
     first = x[: job.batch_size], y[: job.batch_size]
-    return network_result.finish(job, training, network, *first, channel, partial(_result, task, directory), operators=timed)
+    return networks.finish(job, training, network, *first, channel, partial(_result, task, directory), operators=timed)
 
 
 def values_of(training: Training) -> dict[str, float | None]:
@@ -191,7 +191,7 @@ def values_of(training: Training) -> dict[str, float | None]:
 
 
 def _result(task: dict[str, Any], directory: Path, training: Training, remark: str = "") -> Result:
-    return network_result.make_result(task, directory, values_of(training), training, remark=remark)
+    return networks.make_result(task, directory, values_of(training), training, remark=remark)
 
 
 # --- behind the paper's loader -----------------------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ def train_through_loader(task: dict[str, Any], directory: Path, channel: Channel
         "samples_per_s": samples / seconds, "input_fraction": input_s / seconds, "alone_samples_per_s": alone / alone_s,
         "timed_samples": samples, "others_cores": others.cores(),
     }  # fmt: skip
-    return network_result.make_result(task, directory, values, data=label)
+    return networks.make_result(task, directory, values, data=label)
 
 
 def batches_of(job: LoaderOptions) -> int:

@@ -20,7 +20,7 @@ from rooflines.arguments import arg
 from rooflines.errors import UsageError
 from rooflines.kernels.networks import perceptron
 from rooflines.profiler.others import OthersMeter
-from rooflines.studies import data, network_result, networks
+from rooflines.studies import data, networks
 from rooflines.studies.records import DataFacts, Detail, NetworkResult, TimedOperator
 from rooflines.sweeps.records import Estimate, Result
 
@@ -140,19 +140,19 @@ def train(task: dict[str, Any], directory: Path, channel: Channel) -> Result:
         begun = time.perf_counter()
         losses.append(network.step(x, y))
         steps.append(time.perf_counter() - begun)
-        network_result.check_losses(losses[-1:], number - 1)
+        networks.check_losses(losses[-1:], number - 1)
         if number % every == 0 or number == job.iterations:
             checked.append(number)
             accuracies.append(float(np.mean(network.predict(test_x) == test_classes)))
         channel.advance()
     iterations = Iterations(
-        **network_result.process_facts(job.backend), data=facts, others_cores=others.cores(), widths=widths,
+        **networks.process_facts(job.backend), data=facts, others_cores=others.cores(), widths=widths,
         losses=tuple(losses), checked_at=tuple(checked), accuracies=tuple(accuracies), total_s=sum(steps),
-        iteration_s=statistics.median(steps), fastest_s=min(steps), process_memory_bytes=network_result.resident_bytes(),
+        iteration_s=statistics.median(steps), fastest_s=min(steps), process_memory_bytes=networks.resident_bytes(),
         device_memory_bytes=network.device_memory_bytes(),
     )  # fmt: skip
     result = partial(_result, task, directory)
-    return network_result.finish(job, iterations, network, x, y, channel, result, operators=job.operators)
+    return networks.finish(job, iterations, network, x, y, channel, result, operators=job.operators)
 
 
 def load_samples(
@@ -198,7 +198,7 @@ def values_of(iterations: Iterations) -> dict[str, float | None]:
 
 
 def _result(task: dict[str, Any], directory: Path, iterations: Iterations, remark: str = "") -> Result:
-    return network_result.make_result(task, directory, values_of(iterations), iterations, remark=remark)
+    return networks.make_result(task, directory, values_of(iterations), iterations, remark=remark)
 
 
 # --- other sizes -------------------------------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def time_size(task: dict[str, Any], directory: Path, channel: Channel) -> Result
         "iteration_s": iteration_s, "flops": flops, "bytes": size, "flop_per_s": flops / iteration_s, "byte_per_s": size / iteration_s,
         "others_cores": busy,
     }  # fmt: skip
-    return network_result.make_result(task, directory, values, data="random samples")
+    return networks.make_result(task, directory, values, data="random samples")
 
 
 def parse_widths(text: str, name: str = "widths") -> tuple[int, ...]:
