@@ -98,7 +98,7 @@ def kernels() -> Iterator[Kernel]:
 
 def micro_kernels() -> Iterator[Kernel]:
     """The kernels that measure ceilings."""
-    from rooflines.kernels.micro import cuda_fma, cuda_shared, cuda_stream
+    from rooflines.kernels.micro import cuda_fma, cuda_stream
     from rooflines.kernels.micro.cuda_vectors import THREADS
 
     patterns = cuda_stream.PATTERNS + cuda_stream.MORE_PATTERNS
@@ -108,7 +108,7 @@ def micro_kernels() -> Iterator[Kernel]:
             work = r"STG\.E\.128" if access == "write" else LOAD
             yield Kernel(f"{access}, {unroll} vectors", cuda_stream.kernel_of(access, unroll), signature, threads, work)
     yield Kernel("L2 read", cuda_stream.read_again, cuda_stream.READ_AGAIN, (THREADS,), LOAD)
-    yield Kernel("shared memory read", cuda_shared.read, cuda_shared.SIGNATURE, (cuda_shared.THREADS,), SHARED_LOAD)
+    yield Kernel("shared memory read", cuda_stream.read_shared, cuda_stream.READ_SHARED, (cuda_stream.SHARED_THREADS,), SHARED_LOAD)
     for precision, signature in cuda_fma.SIGNATURES.items():
         yield Kernel(f"FMA {precision}", cuda_fma.kernel_of(precision), signature, (THREADS,), FMAS[precision])
 

@@ -11,19 +11,7 @@ import typer
 
 from rooflines.arguments import arg
 from rooflines.cli.app import app
-from rooflines.cli.options import (
-    Capture,
-    DaskAddress,
-    Formulas,
-    InductorCache,
-    Jobs,
-    MemoryLimit,
-    Partial,
-    format_option,
-    is_file_name,
-    option,
-    size,
-)
+from rooflines.cli.options import format_option, is_file_name, option, reading_options
 from rooflines.cli.output import destination, page_of, print_page, print_written, progress_bar, show
 from rooflines.errors import writing
 from rooflines.pipeline.options import CEILINGS_HELP
@@ -31,6 +19,7 @@ from rooflines.profiler.options import OUTPUT
 
 
 @app.command()
+@reading_options()
 def analyze(
     sources: Annotated[
         list[str],
@@ -48,13 +37,7 @@ def analyze(
     ceilings: Annotated[
         str | None, option(CEILINGS_HELP, show_default="the run's own; for a trace, the data sheet of its device")
     ] = None,
-    capture: Capture = None,
-    jobs: Jobs = None,
-    dask: DaskAddress = None,
-    partial: Partial = False,
-    memory_limit: MemoryLimit = "4GB",
-    formulas: Formulas = None,
-    inductor_cache: InductorCache = None,
+    **reading: Any,
 ) -> None:  # fmt: skip
     """Analyze a run directory or any PyTorch trace.
 
@@ -72,15 +55,11 @@ def analyze(
     # a directory gets the analysis under its usual name
     into = output is not None and format in (None, "json") and not is_file_name(output)
     reports, chosen = ((), "table") if into else destination(format, output, {".json": "json"})
-    reading: dict[str, Any] = {
-        "ceilings": ceilings, "capture": capture or None, "jobs": jobs, "dask": dask, "partial": partial,
-        "memory_limit_bytes": size(memory_limit), "inductor_cache": inductor_cache,
-    }  # fmt: skip
     with progress_bar(chosen == "json") as progress:
         if reports:
-            print_written(pipeline.report(source, reports, output=output, **reading, progress=progress))
+            print_written(pipeline.report(source, reports, output=output, ceilings=ceilings, **reading, progress=progress))
             return
-        _, analysis = pipeline.analyze_source(source, **reading, progress=progress)
+        _, analysis = pipeline.analyze_source(source, ceilings=ceilings, **reading, progress=progress)
     # what rooflines recorded, a monitored program or a run, keeps its analysis beside it
     if output is None and not isinstance(source, list) and (not isinstance(source, str) or Path(source, RUN_FILE).is_file()):
         output, into = Path(sources[0]), True

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from rooflines.cli.app import app
 from rooflines.cli.options import Format, Output, option
-from rooflines.cli.output import check_writable, destination, progress_bar, show, write
-from rooflines.errors import Interrupted, UsageError
+from rooflines.cli.output import check_writable, destination, progress_bar, show
+from rooflines.errors import Interrupted, UsageError, writing
 from rooflines.profiler.options import MEASURE, OUTPUT
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ def ceilings(
     rows = put_beside(measured, beside) if beside is not None else ()
     page = view.page(measured, rows, beside)
     if chart is not None:
-        write(chart, _draw(page, chart.suffix))
+        with writing(f"write {str(chart)!r}", "Choose another file."):
+            chart.write_bytes(_draw(page, chart.suffix))
         print(f"written   {chart}", file=sys.stderr)
     own = {
         "json": lambda: view.ceilings_json(measured, sessions(measured), rows if compare else None),

@@ -7,13 +7,13 @@ import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from rooflines.cli.app import app, load
 from rooflines.cli.compare import SUFFIXES, Anyway, OutputFormat, Rows, Top, fail_if_slower, show_comparisons
-from rooflines.cli.options import Formulas, MemoryLimit, Output, Partial, option, size
+from rooflines.cli.options import TRACE_OPTIONS, Output, option, reading_options
 from rooflines.cli.output import destination, progress_bar
 from rooflines.errors import UsageError
 
@@ -22,6 +22,7 @@ FAIL_ABOVE = 5.0
 
 
 @app.command()
+@reading_options(*TRACE_OPTIONS)
 def check(
     run: Annotated[
         list[str],
@@ -38,9 +39,7 @@ def check(
     format: OutputFormat = None,
     output: Output = None,
     anyway: Anyway = False,
-    partial: Partial = False,
-    memory_limit: MemoryLimit = "4GB",
-    formulas: Formulas = None,
+    **reading: Any,
 ) -> None:  # fmt: skip
     """Compare a run with the stored baseline of the same workload, and fail if it is slower.
 
@@ -51,17 +50,16 @@ def check(
     Exit codes: 0 not slower, or noise unknown; 1 slower than --fail-above allows; 2 no (good) baseline, not comparable or not readable.
     """
     reports, chosen = destination(format, output, SUFFIXES)
-    limit = size(memory_limit)
     from rooflines import pipeline
     from rooflines.profiler.trace.records import ReadOptions
 
     source = run[0] if _is_run(run) else _profiled(run)
-    reading = ReadOptions(partial, limit)
+    options = ReadOptions(**reading)
     with progress_bar(not sys.stderr.isatty()) as progress:
         if update:
-            stored = pipeline.update_baseline(source, baseline, reading=reading, progress=progress)
+            stored = pipeline.update_baseline(source, baseline, reading=options, progress=progress)
         else:
-            comparison = pipeline.check(source, baseline, anyway=anyway, reading=reading, progress=progress)
+            comparison = pipeline.check(source, baseline, anyway=anyway, reading=options, progress=progress)
     if update:
         print(f"baseline  {stored}")
         return

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import By, Formulas, MemoryLimit, OtherCeilings, Output, Partial, format_option, option, size
+from rooflines.cli.options import TRACE_OPTIONS, By, OtherCeilings, Output, format_option, option, reading_options
 from rooflines.cli.output import RECORD_SUFFIXES, destination, progress_bar, show
 from rooflines.errors import RooflinesError, UsageError
 
@@ -26,6 +26,7 @@ Anyway = Annotated[bool, option("Compare even if device, threads or mode differ.
 
 
 @app.command()
+@reading_options(*TRACE_OPTIONS)
 def compare(
     sources: Annotated[
         list[str], typer.Argument(help="Run directories, traces (files or URLs) or analysis.json files. The first is the baseline.")
@@ -40,9 +41,7 @@ def compare(
         "Exit with code 1 if a run is slower than the baseline by more than this percentage, outside the noise.", metavar="PERCENT",
         min=0, show_default="never"
     )] = None,
-    partial: Partial = False,
-    memory_limit: MemoryLimit = "4GB",
-    formulas: Formulas = None,
+    **reading: Any,
 ) -> None:  # fmt: skip
     """Compare runs, traces or analyses with the first: slower, faster, new and gone operators or modules.
 
@@ -55,13 +54,11 @@ def compare(
     if len(sources) < 2:
         raise UsageError("compare needs at least two runs or traces, got 1.", hint="rooflines compare BEFORE AFTER")
     reports, chosen = destination(format, output, SUFFIXES)
-    limit = size(memory_limit)
     from rooflines import pipeline
     from rooflines.profiler.trace.records import ReadOptions
 
     with progress_bar(not sys.stderr.isatty()) as progress:
-        reading = ReadOptions(partial, limit)
-        comparisons = pipeline.compare_all(sources, ceilings=ceilings, anyway=anyway, reading=reading, progress=progress)
+        comparisons = pipeline.compare_all(sources, ceilings=ceilings, anyway=anyway, reading=ReadOptions(**reading), progress=progress)
     show_comparisons(comparisons, by, top, reports, chosen, output, fail_above)
     if fail_above is not None:
         fail_if_slower(comparisons, fail_above)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import Annotated
 
 import typer
 
@@ -14,9 +14,6 @@ from rooflines.cli.options import Quiet, Reports, option, output_directory, pars
 from rooflines.cli.output import print_page
 from rooflines.errors import UsageError
 from rooflines.profiler.options import MEASURE, OUTPUT, WHAT
-
-if TYPE_CHECKING:
-    from rooflines.profiler.monitor.monitored import Monitored
 
 
 # What follows the command's name is the command's, with or without the -- before it.
@@ -75,23 +72,16 @@ def monitor(
     written = pipeline.report(monitored, chosen)
     # Standard output is the command's own.
     stream = sys.stdout if pid is not None else sys.stderr
-    _print(monitored, written, json, quiet, stream)
-    ending = monitored.facts.ending
-    if ending is not None:
-        raise typer.Exit(ending.exit_code)
-
-
-def _print(monitored: Monitored, written: dict[str, Path], json: bool, quiet: bool, stream: TextIO) -> None:
     shown = written.get("html", written["analysis"])
     if quiet:
         print(shown, file=stream)
-        return
-    if json:
+    elif json:
         print(written["analysis"].read_text(encoding="utf-8"), end="", file=stream)
-        return
-    from rooflines import pipeline
-    from rooflines.reports.views import monitor as view
+    else:
+        from rooflines.reports.views import monitor as view
 
-    print_page(view.page(pipeline.analyze(monitored)), stderr=stream is sys.stderr)
-    directory = shlex.quote(str(shown.parent))
-    print(f"\nreport    {shown}\nrebuild   rooflines report {directory}", file=stream)
+        print_page(view.page(pipeline.analyze(monitored)), stderr=stream is sys.stderr)
+        print(f"\nreport    {shown}\nrebuild   rooflines report {shlex.quote(str(shown.parent))}", file=stream)
+    ending = monitored.facts.ending
+    if ending is not None:
+        raise typer.Exit(ending.exit_code)

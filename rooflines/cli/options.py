@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -110,37 +111,7 @@ def output_directory(words: str, unset: str) -> Any:
     return option(words, "--output", "-o", group=OUTPUT, callback=check_directory_name, show_default=unset)
 
 
-def _load_formulas(paths: list[Path] | None) -> list[Path]:
-    if paths:
-        from rooflines.roofline.formulas.plugins import load_file
-
-        for path in paths:
-            load_file(path)
-    return paths or []  # Typer 0.19 takes the length of what a callback returns
-
-
-Jobs = Annotated[
-    int | None,
-    option("Number of processes that read traces.", group=_RANKS, show_default="number of processors; fewer for small traces"),
-]
-Capture = Annotated[list[Path] | None, option(
-    "Capture trace of the CUDA or HIP graphs in SOURCE: a file or a folder (repeatable).",
-    show_default="SOURCE/capture_traces, if SOURCE is a directory with a trace"
-)]  # fmt: skip
-DaskAddress = Annotated[
-    str | None, option("Read the traces on the workers of a Dask scheduler.", "--dask", group=_RANKS, metavar="ADDRESS")
-]
 OtherCeilings = Annotated[str | None, option(CEILINGS_HELP, show_default="as in rooflines analyze")]
-MemoryLimit = Annotated[str, option("Maximum memory for trace data.", metavar="SIZE")]
-Partial = Annotated[bool, option("Read a truncated trace up to the cut.", "--partial")]
-InductorCache = Annotated[Path | None, option(
-    "Count compiled kernels from this inductor cache (the TORCHINDUCTOR_CACHE_DIR of the recorded program).", "--inductor-cache",
-    metavar="DIR", show_default=False
-)]  # fmt: skip
-Formulas = Annotated[list[Path] | None, option(
-    "Python file that registers formulas for custom operators (repeatable).", "--formulas", metavar="FILE.py", callback=_load_formulas,
-    show_default=False
-)]  # fmt: skip
 Reports = Annotated[str, option(FORMATS_HELP, *FORMAT_FLAGS, group=OUTPUT)]
 Quiet = Annotated[bool, option("Print only the path of the report.", "--quiet", "-q", group=OUTPUT)]
 Format = Annotated[str | None, format_option("table", "json", "csv")]
@@ -155,7 +126,75 @@ def parse_formats(text: str | None) -> tuple[str, ...]:
     return () if text is None else check_formats(name.strip() for name in text.split(",") if name.strip())
 
 
-def size(text: str) -> int:
+# --- reading traces ----------------------------------------------------------------------------------------------------------------
+
+
+def _load_formulas(paths: list[Path] | None) -> list[Path]:
+    if paths:
+        from rooflines.roofline.formulas.plugins import load_file
+
+        for path in paths:
+            load_file(path)
+    return paths or []  # Typer 0.19 takes the length of what a callback returns
+
+
+Formulas = Annotated[list[Path] | None, option(
+    "Python file that registers formulas for custom operators (repeatable).", "--formulas", metavar="FILE.py", callback=_load_formulas,
+    show_default=False
+)]  # fmt: skip
+
+
+class _Reading(TypedDict):
+    """The options of reading a trace, under the names of the arguments of ``rooflines.analyze``."""
+
+    capture: Annotated[list[Path] | None, option(
+        "Capture trace of the CUDA or HIP graphs in SOURCE: a file or a folder (repeatable).",
+        show_default="SOURCE/capture_traces, if SOURCE is a directory with a trace"
+    )]  # fmt: skip
+    jobs: Annotated[int | None, option(
+        "Number of processes that read traces.", group=_RANKS, show_default="number of processors; fewer for small traces"
+    )]  # fmt: skip
+    dask: Annotated[
+        str | None, option("Read the traces on the workers of a Dask scheduler.", "--dask", group=_RANKS, metavar="ADDRESS")
+    ]
+    partial: Annotated[bool, option("Read a truncated trace up to the cut.", "--partial")]
+    memory_limit_bytes: Annotated[str, option("Maximum memory for trace data.", "--memory-limit", metavar="SIZE")]
+    formulas: Formulas
+    inductor_cache: Annotated[Path | None, option(
+        "Count compiled kernels from this inductor cache (the TORCHINDUCTOR_CACHE_DIR of the recorded program).", "--inductor-cache",
+        metavar="DIR", show_default=False
+    )]  # fmt: skip
+
+
+# Those of a comparison, which reads one trace of each side.
+TRACE_OPTIONS = ("partial", "memory_limit_bytes", "formulas")
+
+
+def reading_options(*names: str) -> Callable[[F], F]:
+    """Give a command the options of reading a trace, all or those in ``names``, and pass them on as its ``**reading``."""
+    hints = get_type_hints(_Reading, include_extras=True)
+    chosen = names or tuple(hints)
+    defaults = {"partial": False, "memory_limit_bytes": "4GB"}
+    found = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=hints[name]) for name in chosen
+    ]
+
+    def decorate(command: F) -> F:
+        @functools.wraps(command)
+        def run(**options: Any) -> Any:
+            options["memory_limit_bytes"] = _size(options["memory_limit_bytes"])
+            options.pop("formulas")  # which are loaded
+            if "capture" in options:
+                options["capture"] = options["capture"] or None
+            return command(**options)
+
+        run.__signature__ = inspect.signature(_with_options(command, found))  # type: ignore[attr-defined]
+        return run  # type: ignore[return-value]
+
+    return decorate
+
+
+def _size(text: str) -> int:
     from rooflines.units import parse_bytes
 
     try:

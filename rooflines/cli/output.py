@@ -7,6 +7,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,9 +73,17 @@ def destination(format: str | None, output: Path | None, own: Mapping[str, str] 
 
 
 def show(page: Page, kind: str, reports: Sequence[str], format: str, output: Path | None, own: Mapping[str, Callable[[], str]]) -> None:
-    """Print ``page`` or write it to its ``destination``; ``own`` has the text of the command's own formats."""
+    """Print ``page`` or write it to its ``destination``, a new directory for this ``kind`` of report where none was given.
+
+    ``own`` has the text of the command's own formats.
+    """
     if reports:
-        write_page(page, reports, output, kind)
+        from rooflines.pipeline import write_reports
+        from rooflines.profiler.directory import create_directory, default_directory
+
+        directory = output or default_directory(page.kind, kind)
+        create_directory(directory)
+        print_written(write_reports(page, reports, directory))
     elif output is not None:
         with writing(f"write {str(output)!r}", "Choose another file."):
             if format in own:
@@ -86,16 +95,6 @@ def show(page: Page, kind: str, reports: Sequence[str], format: str, output: Pat
         print(own[format](), end="")
     else:
         print_page(page)
-
-
-def write_page(page: Page, formats: Sequence[str], output: Path | None, kind: str) -> None:
-    """Write ``page`` into the directory ``output``, or into a new one for the ``kind`` of report, and say where."""
-    from rooflines.pipeline import write_reports
-    from rooflines.profiler.directory import create_directory, default_directory
-
-    directory = output or default_directory(page.kind, kind)
-    create_directory(directory)
-    print_written(write_reports(page, formats, directory))
 
 
 def print_written(written: Mapping[str, Path]) -> None:
@@ -126,25 +125,8 @@ def check_writable(path: Path) -> None:
         raise OutputError(f"cannot write {str(path)!r}: permission denied.", hint="Choose another file.")
 
 
-def write(path: Path, content: bytes) -> None:
-    with writing(f"write {str(path)!r}", "Choose another file."):
-        path.write_bytes(content)
-
-
 def page_of(analysis: Analysis | RankAnalysis | MonitorAnalysis) -> Page:
     """The page of a record, made by the view of its kind."""
-    from rooflines.roofline.analysis import Analysis
-
-    if isinstance(analysis, Analysis):
-        from rooflines.reports.views import run
-
-        return run.page(analysis)
-    from rooflines.roofline.ranks.records import RankAnalysis
-
-    if isinstance(analysis, RankAnalysis):
-        from rooflines.reports.views import ranks
-
-        return ranks.page(analysis)
-    from rooflines.reports.views import monitor
-
-    return monitor.page(analysis)
+    views = {"Analysis": "run", "RankAnalysis": "ranks", "MonitorAnalysis": "monitor"}
+    page: Page = import_module(f"rooflines.reports.views.{views[type(analysis).__name__]}").page(analysis)
+    return page

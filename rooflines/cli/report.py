@@ -8,26 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import (
-    FORMAT_FLAGS,
-    FORMATS_HELP,
-    Capture,
-    DaskAddress,
-    Formulas,
-    InductorCache,
-    Jobs,
-    MemoryLimit,
-    OtherCeilings,
-    Partial,
-    is_file_name,
-    option,
-    parse_formats,
-    size,
-)
+from rooflines.cli.options import FORMAT_FLAGS, FORMATS_HELP, OtherCeilings, is_file_name, option, parse_formats, reading_options
 from rooflines.cli.output import destination, page_of, print_written, progress_bar, show
 
 
 @app.command()
+@reading_options()
 def report(
     sources: Annotated[
         list[str],
@@ -46,28 +32,18 @@ def report(
         show_default="the run; runs/TRACE-... for a trace"
     )] = None,
     ceilings: OtherCeilings = None,
-    capture: Capture = None,
-    jobs: Jobs = None,
-    dask: DaskAddress = None,
-    partial: Partial = False,
-    memory_limit: MemoryLimit = "4GB",
-    formulas: Formulas = None,
-    inductor_cache: InductorCache = None,
+    **reading: Any,
 ) -> None:  # fmt: skip
     """Write the reports of a run, a trace or several ranks from the recorded data."""
     from rooflines import pipeline
 
     source = pipeline.find_source(sources)
-    reading: dict[str, Any] = {
-        "ceilings": ceilings, "capture": capture or None, "jobs": jobs, "dask": dask, "partial": partial,
-        "memory_limit_bytes": size(memory_limit), "inductor_cache": inductor_cache,
-    }  # fmt: skip
     with progress_bar(False) as progress:
         if output is not None and is_file_name(output):
             _, chosen = destination(formats, output, {})
-            page = page_of(pipeline.analyze_source(source, **reading, progress=progress)[1])
+            page = page_of(pipeline.analyze_source(source, ceilings=ceilings, **reading, progress=progress)[1])
             show(page, "report", (), chosen, output, {})
             return
         chosen_formats = None if formats is None else parse_formats(formats)
-        written = pipeline.report(source, chosen_formats, output=output, **reading, progress=progress)
+        written = pipeline.report(source, chosen_formats, output=output, ceilings=ceilings, **reading, progress=progress)
     print_written(written)

@@ -53,7 +53,7 @@ def tune(
     """
     from rooflines.pipeline.reading import default_command
     from rooflines.profiler.directory import default_directory
-    from rooflines.sweeps.objectives import read_objectives
+    from rooflines.sweeps.results import read_objectives
     from rooflines.sweeps.space import read_space
     from rooflines.sweeps.tune import TUNE_FILE, Tuning, load_tuning, run_tuning
 

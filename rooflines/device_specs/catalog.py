@@ -77,7 +77,12 @@ def look_up(
         return _of_cpu(sheet, name, cores, match.user)
     whole = ceilings_of(sheet, name, user=match.user)
     if match.mig is not None:
-        return _of_slice(sheet, whole, name, match.mig, multiprocessors)
+        # Arithmetic by its SMs, which only the driver knows (a "1g" of an A100 has 14 of 108), bandwidth by its eighths.
+        if not multiprocessors:
+            hint = "torch.cuda.get_device_properties reports it as multi_processor_count."
+            raise UsageError(f"the number of SMs of {name!r} is required.", hint=hint)
+        slices = match.mig.memory_slices(sheet.memory.capacity_gb or 0.0)
+        return derive.derive_mig(name, whole, sheet.units.count, multiprocessors, slices or 0)
     if multiprocessors and multiprocessors != sheet.units.count:
         return _of_partition(sheet, whole, name, multiprocessors, memory_bytes)
     return whole
@@ -245,15 +250,6 @@ def _bare(text: str) -> str:
 
 
 # --- ceilings ----------------------------------------------------------------------------------------------------------------------
-
-
-def _of_slice(sheet: Sheet, whole: Ceilings, name: str, mig: Mig, multiprocessors: int | None) -> Ceilings:
-    """A MIG slice: arithmetic by its SMs, which only the driver knows (a "1g" of an A100 has 14 of 108), bandwidth by its eighths."""
-    if not multiprocessors:
-        hint = "torch.cuda.get_device_properties reports it as multi_processor_count."
-        raise UsageError(f"the number of SMs of {name!r} is required.", hint=hint)
-    slices = mig.memory_slices(sheet.memory.capacity_gb or 0.0)
-    return derive.derive_mig(name, whole, sheet.units.count, multiprocessors, slices or 0)
 
 
 def _of_partition(sheet: Sheet, whole: Ceilings, name: str, units: int, memory_bytes: int | None) -> Ceilings:

@@ -86,8 +86,13 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
         sessions = self.sessions
         held = sustained_s or next((one.sustained_s for one in reversed(sessions) if one.sustained_s), None)
         clocks = [one.clock_hz for one in sessions if one.clock_hz is not None]
+        best = best_of(sessions, held)
+        marks: dict[laws.Key, list[str]] = {}
+        for broken in broken_laws(best, self.threads):
+            marks.setdefault(broken.suspect, []).append(broken.law)
+        ceilings = tuple(one.noted(f", {CONTRADICTS}: {' and '.join(marks[one.key])}") if one.key in marks else one for one in best)
         return Ceilings(
-            device=self.device, kind=self.kind, ceilings=lawful(best_of(sessions, held), self.threads), fingerprint=self.fingerprint,
+            device=self.device, kind=self.kind, ceilings=ceilings, fingerprint=self.fingerprint,
             measured_at=sessions[-1].measured_at, measurements=len(sessions), since=sessions[0].measured_at,
             full=any(one.full for one in sessions), sustained_s=held, method=self.method, packages=self.packages, driver=self.driver,
             threads=self.threads, clock_hz=max(clocks, default=None),
@@ -141,14 +146,6 @@ def _ceiling(way: Sequence[tuple[Session, Series]], lowest: bool, notes: dict[st
     return msgspec.structs.replace(
         series.ceiling.noted(note), value=said.best.value, spread=said.spread, rounds=said.rounds, agreeing=said.agreeing
     )
-
-
-def lawful(ceilings: Sequence[Ceiling], threads: int | None) -> tuple[Ceiling, ...]:
-    """``ceilings``, with a mark on each that breaks a law."""
-    laws_of: dict[laws.Key, list[str]] = {}
-    for one in broken_laws(ceilings, threads):
-        laws_of.setdefault(one.suspect, []).append(one.law)
-    return tuple(one.noted(f", {CONTRADICTS}: {' and '.join(laws_of[one.key])}") if one.key in laws_of else one for one in ceilings)
 
 
 def broken_laws(ceilings: Sequence[Ceiling], threads: int | None) -> tuple[laws.Broken, ...]:

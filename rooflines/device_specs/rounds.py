@@ -171,12 +171,6 @@ class PlannedFigure:
         found = self.summed_up()
         return found is not None and found.confirmed
 
-    @property
-    def is_thin(self) -> bool:
-        """True where so few rounds reach the best one that a further round may well exceed it."""
-        found = self.summed_up()
-        return found is not None and found.agreeing < _REACHED
-
     def drop_slow_ways(self) -> None:
         """Stop trying ways that were clearly behind in two quiet rounds: one disturbed round must not choose for good."""
         leader, found = self.leader(), self.summed_up()
@@ -231,7 +225,9 @@ def take(
     while (started := clock()) - begin < seconds:
         in_doubt = suspects()
         chosen = [figure for figure in figures if figure.ways and (not figure.confirmed or figure.key in in_doubt)]
-        chosen = chosen or [figure for figure in figures if figure.ways and figure.is_thin]
+        if not chosen:  # those of which so few rounds reach the best one that a further round may well exceed it
+            summaries = [(figure, figure.summed_up()) for figure in figures if figure.ways]
+            chosen = [figure for figure, found in summaries if found is not None and found.agreeing < _REACHED]
         if not chosen:
             return
         go(chosen, seconds)

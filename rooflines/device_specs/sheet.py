@@ -6,7 +6,6 @@ cycle and the clock that should give the same number. docs/devices.md shows a wh
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,11 +14,6 @@ import msgspec
 from rooflines.device_specs import names
 from rooflines.device_specs.records import Engine, Precision
 from rooflines.errors import DataError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 Kind = Literal["cpu", "cuda", "mps", "xpu"]
 
@@ -243,13 +237,13 @@ def read_sheet(path: Path, title: str = "") -> Sheet:
     """The data sheet in the file at ``path``; raises DataError naming the file (or ``title``) and the field that does not fit."""
     title = title or path.name
     try:
-        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Sheet)
+        return msgspec.toml.decode(path.read_bytes(), type=Sheet)
     except OSError as error:
         raise DataError(f"cannot read the data sheet {title}: {error.strerror or error}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"the data sheet {title} is not TOML: {error}.") from None
     except msgspec.ValidationError as error:
         raise DataError(f"the data sheet {title} is not valid: {error}.") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"the data sheet {title} is not TOML: {error}.") from None
 
 
 def _base(value: float, factor: float) -> float:

@@ -36,7 +36,8 @@ def add(path: Path) -> tuple[Sheet, Path]:
     if not sheet.names:
         raise UsageError(f"the data sheet {str(path)!r} has no `names`.", hint="Add the name that the driver reports.")
     directory = config_directory()
-    target = directory / f"{_slug(sheet.name)}.toml"
+    slug = re.sub(r"[^a-z0-9]+", "_", sheet.name.casefold()).strip("_") or "device"
+    target = directory / f"{slug}.toml"
     for other in _files():
         with contextlib.suppress(DataError):
             theirs = _read(other, other.stat().st_mtime_ns)
@@ -90,10 +91,6 @@ def _told_apart(one: Sheet, other: Sheet) -> bool:
     """Whether units, memory or the kind of device differ between two sheets that share a name."""
     sizes = one.memory.capacity_gb, other.memory.capacity_gb
     return one.kind != other.kind or one.units.count != other.units.count or (None not in sizes and sizes[0] != sizes[1])
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "_", name.casefold()).strip("_") or "device"
 
 
 def _unlink(path: Path) -> Path:

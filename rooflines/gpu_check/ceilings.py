@@ -78,11 +78,8 @@ def alone(best: Ceilings, sessions: tuple[Session, ...]) -> Ceilings:
     """
     if not sessions or best.method is None:
         return best
-    history = History(
-        device=best.device, kind=best.kind, fingerprint=best.fingerprint, method=best.method, packages=best.packages,
-        driver=best.driver, threads=best.threads, sessions=sessions,
-    )  # fmt: skip
-    return history.ceilings(best.sustained_s)
+    known = {name: getattr(best, name) for name in History.__struct_fields__ if name != "sessions"}
+    return History(**known, sessions=sessions).ceilings(best.sustained_s)
 
 
 def fractions(rows: Iterable[RoofComparison], fp8_factor: float) -> Iterator[tuple[str, float]]:

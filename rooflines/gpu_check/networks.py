@@ -178,8 +178,7 @@ def table(times: Sequence[OperatorTime]) -> list[dict[str, Any]]:
 
 def perceptron(names: Sequence[str], samples: int, rounds: int = 5) -> dict[str, Any]:
     """Time the operators of the perceptron in two libraries. Raises DeviceError where one is not here."""
-    from rooflines.kernels.networks.perceptron import WIDTHS, Perceptron
-    from rooflines.kernels.networks.perceptron_library import library
+    from rooflines.kernels.networks.perceptron import WIDTHS, Perceptron, library
 
     generator = np.random.default_rng(0)
     x = generator.standard_normal((samples, WIDTHS[0])).astype(np.float32)

@@ -79,7 +79,7 @@ def operators_section(results: Sequence[NetworkResult], *, of: str, title: str, 
             drawing=chart,
         )
         for number, (roofs, ours) in enumerate(places.values(), 1)
-        if (chart := roofline(operator_points(ours), roofs.ceilings)) is not None
+        if (chart := roofline(_points(ours), roofs.ceilings)) is not None
     ]
     rows = tuple(_row(one, each, unit) for one in results for each in one.operators)
     if rows:
@@ -116,31 +116,31 @@ def operator_records(results: Sequence[NetworkResult]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def operator_points(backends: Iterable[tuple[str, Sequence[TimedOperator]]]) -> list[Point]:
+def _points(backends: Iterable[tuple[str, Sequence[TimedOperator]]]) -> list[Point]:
     """The operators of several backends on the roofline; the colour of a point is that of its backend."""
-    operators = [(backend, one) for backend, operators in backends for one in operators]
-    return [_point(number, backend, one) for number, (backend, one) in enumerate(operators) if one.executed and one.bytes]
-
-
-def _point(number: int, backend: str, one: TimedOperator) -> Point:
-    name = " ".join(part for part in (one.layer if one.phase != "optimizer" else "", one.name) if part)
-    headroom_s = 0.0 if one.lower_bound_s is None else max(0.0, one.time_s - one.lower_bound_s)
-    doubt = warning(one.efficiency)
-    judged = (
-        ("efficiency", "" if one.efficiency is None else percent(one.efficiency)),
-        ("headroom", seconds(headroom_s) if headroom_s else ""),
-        ("bound", bound_text(one)),
-        ("warning", doubt),
-    )
-    return Point(
-        key=number, name=name, label=f"{name} {backend}", category=backend, intensity=one.executed / one.bytes,
-        flop_per_s=one.executed / one.time_s, time_s=one.time_s, precision=one.precision,
-        engine="matrix" if one.matrix_flops else "vector", gain_s=headroom_s, warning=doubt,
-        lines=(
-            ("backend", backend), ("calls", str(one.calls)), *rate_lines(one.executed, one.bytes, one.time_s),
-            *((about, text) for about, text in judged if text),
-        ),
-    )  # fmt: skip
+    points = []
+    for number, (backend, one) in enumerate((backend, one) for backend, operators in backends for one in operators):
+        if not (one.executed and one.bytes):
+            continue
+        name = " ".join(part for part in (one.layer if one.phase != "optimizer" else "", one.name) if part)
+        headroom_s = 0.0 if one.lower_bound_s is None else max(0.0, one.time_s - one.lower_bound_s)
+        doubt = warning(one.efficiency)
+        judged = {
+            "efficiency": "" if one.efficiency is None else percent(one.efficiency),
+            "headroom": seconds(headroom_s) if headroom_s else "",
+            "bound": bound_text(one),
+            "warning": doubt,
+        }
+        points.append(Point(
+            key=number, name=name, label=f"{name} {backend}", category=backend, intensity=one.executed / one.bytes,
+            flop_per_s=one.executed / one.time_s, time_s=one.time_s, precision=one.precision,
+            engine="matrix" if one.matrix_flops else "vector", gain_s=headroom_s, warning=doubt,
+            lines=(
+                ("backend", backend), ("calls", str(one.calls)), *rate_lines(one.executed, one.bytes, one.time_s),
+                *((about, text) for about, text in judged.items() if text),
+            ),
+        ))  # fmt: skip
+    return points
 
 
 def bound_text(one: TimedOperator) -> str:

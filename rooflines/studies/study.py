@@ -8,7 +8,7 @@ import importlib.util
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -25,9 +25,8 @@ from rooflines.profiler.others import OTHERS_CORES
 from rooflines.profiler.progress import Progress
 from rooflines.reports.document import ABSENT, Block, Facts, Page, Paragraph, Section
 from rooflines.serial import write_json, write_text
-from rooflines.studies import plain
 from rooflines.studies.tables import TableFile, make_table
-from rooflines.sweeps.page import ceilings_of
+from rooflines.sweeps.page import ceilings_of, curves_section, points_table, sentences
 from rooflines.sweeps.points import crossed, grid, make_points, parse, swept
 from rooflines.sweeps.records import Estimate, Point, Row
 from rooflines.sweeps.results import rows as rows_in
@@ -175,28 +174,30 @@ def study_points(folder: Path, options: StudyOptions) -> tuple[tuple[Point, ...]
         if name not in parts:
             raise UsageError(f"the study has no part {name!r}.", hint=f"Choose from {', '.join(dict.fromkeys(parts))}.")
     for table in file.points:
-        shared = dict(file.parts.get(table.get("part", ""), {}))
-        quick = {**shared.pop("quick", {}), **table.get("quick", {})}
-        own = {name: value for name, value in {**shared, **table}.items() if name != "quick"}
-        part, kind = own.pop("part", ""), own.pop("kind", "profile")
-        function = own.pop("function", "")
-        known = swept(kind) if not function else {}
+        part = table.get("part", "")
         if options.parts is not None and part not in options.parts:
             continue
-        if options.quick and quick.get("skip"):
+        shared = file.parts.get(part, {})
+        asked = {**file.options, **(file.quick if options.quick else {}), **shared, **table}
+        if options.quick:
+            asked |= {**shared.get("quick", {}), **table.get("quick", {})}
+        if asked.pop("skip", False):
             missing.append(Missing(what=part, reason="skipped in a quick study"))
             continue
-        asked = {**file.options, **(file.quick if options.quick else {}), **own, **(quick if options.quick else {})}
+        kind, function, search = asked.pop("kind", "profile"), asked.pop("function", ""), asked.pop("search", None)
+        asked = {name: value for name, value in asked.items() if name not in ("part", "quick")}
+        known = swept(kind) if not function else {}
         if asked.get("data") == REAL:
             asked["data"] = "digits" if options.data_dir is None else file.options["data"]
-        search = asked.pop("search", None)
         for name, text in options.settings.items():
             key = name.removeprefix(f"{part}.")
             if key in asked or key in known:
                 asked[key] = parse(key, text, kind) if key in known else [_value(one.strip()) for one in text.split(",")]
                 used.add(name)
-        for name, value in _common(options, asked).items():
-            if name in known or function:
+        folder_of_data = options.data_dir if asked.get("data") not in _WITHOUT_FOLDER else None
+        common = {"data_dir": folder_of_data, "threads": options.threads, "seed": options.seed, "ceilings": options.ceilings}
+        for name, value in common.items():
+            if value is not None and (name in known or function):
                 asked.setdefault(name, value)
         if not function:
             asked.setdefault("device", "cpu")
@@ -233,15 +234,6 @@ def _value(text: str) -> Value:
         return msgspec.json.decode(text, type=bool | int | float)
     except msgspec.DecodeError:
         return text
-
-
-def _common(options: StudyOptions, asked: Mapping[str, Any]) -> dict[str, Value]:
-    """What the options of the study give to a table."""
-    folder = options.data_dir if asked.get("data") not in _WITHOUT_FOLDER else None
-    given: dict[str, Value | None] = {
-        "data_dir": folder, "threads": options.threads, "seed": options.seed, "ceilings": options.ceilings,
-    }  # fmt: skip
-    return {name: value for name, value in given.items() if value is not None}
 
 
 def _on_this_machine(asked: dict[str, Any], options: StudyOptions) -> tuple[dict[str, Any], list[str]]:
@@ -364,7 +356,16 @@ def _data(rows: Iterable[Row]) -> str:
     return " ".join(f"{', '.join(names).capitalize()}: {label}." for label, names in parts.items())
 
 
-def page_module(folder: Path) -> ModuleType:
+# A study without a page.py says and shows what a sweep does: the fastest point, the points, and curves along the option that varies.
+_PLAIN = SimpleNamespace(
+    findings=lambda study: sentences(study.rows),
+    sections=lambda study: (
+        Section(name="points", title="Points", blocks=(points_table(study.rows),)), curves_section(study.rows, {})
+    ),
+)  # fmt: skip
+
+
+def page_module(folder: Path) -> Any:
     """Return the module ``page.py`` of a study: its ``findings(study)`` and ``sections(study)``; without one those of a sweep.
 
     It may also have ``choose(points, options)``, which yields the points to run and a ``Missing`` for what cannot run,
@@ -376,7 +377,7 @@ def page_module(folder: Path) -> ModuleType:
     path = folder / "page.py"
     spec = importlib.util.spec_from_file_location(f"study_{folder.name}", path)
     if not path.is_file() or spec is None or spec.loader is None:
-        return plain
+        return _PLAIN
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -18,10 +18,9 @@ from rooflines.reports.charts.roofline import roofline as roofline_chart
 from rooflines.reports.document import Block, Cell, Column, Facts, Figure, Page, Paragraph, Row, Section, Table
 from rooflines.reports.views.roofline import rate_lines, warning
 from rooflines.roofline.step.interference import shared_by
-from rooflines.sweeps.objectives import OBJECTIVES, Objective
 from rooflines.sweeps.records import Row as Line
 from rooflines.sweeps.records import Sweep
-from rooflines.sweeps.results import KNEE, Curve, by_axis, fit, knee, pareto
+from rooflines.sweeps.results import KNEE, OBJECTIVES, Curve, Objective, by_axis, fit, knee, pareto
 from rooflines.units import interval, percent, seconds, significant
 
 # A value of a row as a column: its name, its header, unit and format.

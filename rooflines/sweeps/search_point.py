@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rooflines.profiler.options import Value
-from rooflines.sweeps.objectives import read_objectives
 from rooflines.sweeps.point import RUN
 from rooflines.sweeps.points import hash_of, point_id
 from rooflines.sweeps.records import Kind, Point, Result
+from rooflines.sweeps.results import read_objectives
 from rooflines.sweeps.space import read_space
 from rooflines.sweeps.tune import Tuning, check, run_tuning
 from rooflines.sweeps.tune_page import sentences

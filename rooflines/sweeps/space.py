@@ -131,7 +131,7 @@ def read_space(models: Sequence[str], lists: Mapping[str, str], kind: Kind) -> S
         ends = parse_range(name, text, kind)
         if ends is None:
             found[name] = parse(name, text, kind)
-        elif name == "batch_size" and len(powers := _powers_of_two(*ends)) > 1:
+        elif name == "batch_size" and len(powers := [2**power for power in range(31) if ends[0] <= 2**power <= ends[1]]) > 1:
             found[name] = powers
         else:
             dimensions.append(Dimension(name=name, low=ends[0], high=ends[1]))
@@ -144,10 +144,6 @@ def read_space(models: Sequence[str], lists: Mapping[str, str], kind: Kind) -> S
     if not dimensions:
         raise UsageError("nothing to tune: every option has one value.", hint=f"For example: {arg('batch_size', '8..128')}")
     return Space(kind=kind, fixed=fixed, dimensions=tuple(sorted(dimensions, key=lambda one: ["model", *lists].index(one.name))))
-
-
-def _powers_of_two(low: float, high: float) -> tuple[int, ...]:
-    return tuple(2**power for power in range(31) if low <= 2**power <= high)
 
 
 def _numbers(values: Sequence[Value]) -> bool:

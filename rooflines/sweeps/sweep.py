@@ -15,7 +15,6 @@ from rooflines.profiler.progress import Progress
 from rooflines.reports.document import Measured, Page
 from rooflines.reports.render import tensorboard
 from rooflines.serial import write_text
-from rooflines.sweeps.page import Paper
 from rooflines.sweeps.page import page as sweep_page
 from rooflines.sweeps.point import RUN
 from rooflines.sweeps.points import grid, make_points
@@ -62,11 +61,11 @@ def sweep(
 
 
 def write_sweep(
-    sweep: Sweep, directory: Path, formats: Sequence[str], *, paper: Paper | None = None, progress: Progress | None = None
+    sweep: Sweep, directory: Path, formats: Sequence[str], *, progress: Progress | None = None
 ) -> tuple[Page, dict[str, Path]]:
     """Write the table and the page of the sweep in ``directory``; returns the page and what was written, by format."""
     found = rows(directory, sweep)
-    made = sweep_page(sweep, found, paper)
+    made = sweep_page(sweep, found)
     return made, _write(made, found, found, directory, formats, progress)
 
 

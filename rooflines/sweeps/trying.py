@@ -22,7 +22,7 @@ from rooflines.roofline.prediction import HUGE_PAGES, Change, PageCosts, Predict
 from rooflines.roofline.step.interference import shared_by
 from rooflines.roofline.trials import TRIALS_FILE, WORTH, Speedup, Trial, Trials, helped
 from rooflines.sweeps.points import hash_of, point_id
-from rooflines.sweeps.records import Point, Result, Sweep
+from rooflines.sweeps.records import Point, Result
 from rooflines.sweeps.results import estimate, read_results
 from rooflines.sweeps.run import load_sweep, run_sweep, write_record
 from rooflines.units import counted
@@ -168,14 +168,20 @@ def try_changes(
     interrupted: Interrupted | None = None
     trials: tuple[Trial, ...] = ()
     combination: Trial | None = None
+
+    def measure(changes: Sequence[Predicted], folder: Path) -> tuple[Trial, ...]:
+        points = _points(changes, settings, function)
+        run_sweep("advise", points, repeats=rounds, output=folder, progress=progress)
+        return _trials(changes, points, folder)
+
     try:
-        trials = _measure(chosen, settings, rounds, directory, progress, function)
+        trials = measure(chosen, directory)
         joined = combine(trials)
         if joined is not None:
-            (combination,) = _measure([joined], settings, rounds, directory / COMBINATION, progress, function)
+            (combination,) = measure([joined], directory / COMBINATION)
     except Interrupted as error:
         interrupted = error
-        trials = trials or _trials(chosen, settings, directory, function)
+        trials = trials or _trials(chosen, _points(chosen, settings, function), directory)
     made = Trials(
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"), command=default_command(), directory=str(directory),
         machine=run.facts.environment.device_name, rounds=rounds, complete=interrupted is None, trials=trials, combination=combination,
@@ -225,14 +231,6 @@ def _gain(trial: Trial | None) -> float:
     return trial.speedup.value if trial is not None and trial.speedup is not None else 0.0
 
 
-def _measure(
-    chosen: Sequence[Predicted], settings: Mapping[str, Value], rounds: int, directory: Path, progress: Progress, function: str
-) -> tuple[Trial, ...]:
-    points = _points(chosen, settings, function)
-    run_sweep("advise", points, repeats=rounds, output=directory, progress=progress)
-    return _trials(chosen, settings, directory, function)
-
-
 def _points(chosen: Sequence[Predicted], settings: Mapping[str, Value], function: str) -> tuple[Point, ...]:
     """The run as it was, and each change of it."""
     return tuple(
@@ -247,10 +245,9 @@ def _points(chosen: Sequence[Predicted], settings: Mapping[str, Value], function
     )  # fmt: skip
 
 
-def _trials(chosen: Sequence[Predicted], settings: Mapping[str, Value], directory: Path, function: str) -> tuple[Trial, ...]:
-    """The trials in the results that there are."""
-    sweep: Sweep = load_sweep(directory)
-    base, *points = _points(chosen, settings, function)
+def _trials(chosen: Sequence[Predicted], points: Sequence[Point], directory: Path) -> tuple[Trial, ...]:
+    """The trials in the results that there are; ``points`` are the run as it was and the changes ``chosen``."""
+    sweep, (base, *changed) = load_sweep(directory), points
     results = read_results(directory, sweep)
     failed = next((one.reason for (point, _), one in results.items() if point == base.id and one.reason), None)
     if failed is not None:
@@ -258,7 +255,7 @@ def _trials(chosen: Sequence[Predicted], settings: Mapping[str, Value], director
     numbers = range(sweep.repeats)
     return tuple(
         trial_of(change, prediction, [(results.get((base.id, number)), results.get((point.id, number))) for number in numbers])
-        for point, (change, prediction) in zip(points, chosen, strict=True)
+        for point, (change, prediction) in zip(changed, chosen, strict=True)
     )
 
 

@@ -1,10 +1,15 @@
-"""Search options for the best values of one or several objectives with Optuna; each trial runs in its own process."""
+"""Search options for the best values of one or several objectives with Optuna; each trial runs in its own process.
+
+The best setting and the default one are then run in turn, which shows how sure it is that one beats the other.
+"""
 
 from __future__ import annotations
 
+import math
+import statistics
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -18,11 +23,10 @@ from rooflines.profiler.directory import create_directory, file_stem, read_facts
 from rooflines.profiler.options import Value
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.trace.sources import shown
-from rooflines.sweeps.objectives import OBJECTIVES, Objective
-from rooflines.sweeps.pairs import Compared, compare, run_in_turn
+from rooflines.serial import read_json
 from rooflines.sweeps.points import hash_of, options_of, shown_option
-from rooflines.sweeps.records import Point, Result, Row
-from rooflines.sweeps.results import FEWEST, pareto, row_of
+from rooflines.sweeps.records import RESULT_FILE, Estimate, Point, Result, Row
+from rooflines.sweeps.results import FEWEST, OBJECTIVES, Objective, half_width, pareto, row_of
 from rooflines.sweeps.run import Task, Titled, run_task, store, write_record
 from rooflines.sweeps.space import Space
 from rooflines.units import counted
@@ -44,6 +48,23 @@ _BEST_SHARE = 0.5
 _FIRST_PRUNED_EPOCH, _FIRST_PRUNED_TRIAL = 2, 5
 
 State = Literal["complete", "failed", "pruned", "running"]
+# Rounds from 1 on trace no operators.
+_UNTRACED = 1
+
+
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """One objective in ``pairs`` of (tuned, default).
+
+    ``ratio`` is the tuned value over the default one: the mean of the logarithms with its 95 % interval (Student's t). For shares
+    (accuracy) it is ``difference`` instead. ``beats`` says whether the interval is on the better side of no change; it is None for
+    fewer than three pairs.
+    """
+
+    objective: str
+    pairs: tuple[tuple[float, float], ...]
+    ratio: Estimate | None = None
+    difference: Estimate | None = None
+    beats: bool | None = None
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
@@ -293,7 +314,10 @@ def _search(study: Study, tuning: Tuning, directory: Path, progress: Progress) -
     seed = int(tuning.default.options.get("seed", 0))
     while True:
         with _locked(directory):
-            _enqueue(study, tuning, wanted)
+            there = {trial.user_attrs.get("point") for trial in _live(study)}
+            for setting in wanted:
+                if (identity := tuning.point(setting).id) not in there:
+                    study.enqueue_trial(tuning.space.parameters(setting), user_attrs={"point": identity, "setting": setting})
         live = _live(study)
         begun = [trial for trial in live if trial.state.name != "WAITING"]
         running = sum(trial.state.name == "RUNNING" for trial in begun)
@@ -322,14 +346,6 @@ def _wanted(tuning: Tuning) -> list[dict[str, Value]]:
     default = space.default_setting()
     others = [setting for setting in space.settings(tuning.budget) or () if tuning.point(setting).id != tuning.default.id]
     return [default, *others] if len(others) < tuning.budget else [default]
-
-
-def _enqueue(study: Study, tuning: Tuning, wanted: list[dict[str, Value]]) -> None:
-    there = {trial.user_attrs.get("point") for trial in _live(study)}
-    for setting in wanted:
-        point = tuning.point(setting)
-        if point.id not in there:
-            study.enqueue_trial(tuning.space.parameters(setting), user_attrs={"point": point.id, "setting": setting})
 
 
 def _objective(trial: Any, study: Study, tuning: Tuning, budget: int, directory: Path, progress: Progress) -> tuple[float, ...]:
@@ -400,3 +416,65 @@ def _pruning(trial: Any, task: Task, tuning: Tuning) -> Callable[[Result], None]
             raise TrialPruned
 
     return found
+
+
+# --- the comparison with the default -------------------------------------------------------------------------------------------------
+
+
+def tasks_in_turn(tuned: Point, default: Point, repeats: int, directory: Path) -> Iterator[tuple[Task, Task]]:
+    """Return pairs of tasks (tuned, default), every other one to be run in the opposite order; each has its own seed for a training."""
+    for number in range(1, repeats + 1):
+        first, second = (
+            Task(point=_with_seed(point, number), round=_UNTRACED, directory=str(directory / tuned.id / f"pair-{number}" / name))
+            for point, name in ((tuned, "tuned"), (default, "default"))
+        )
+        yield first, second
+
+
+def _with_seed(point: Point, number: int) -> Point:
+    if point.kind == "profile":
+        return point
+    return msgspec.structs.replace(point, options={**point.options, "seed": int(point.options.get("seed", 0)) + number})
+
+
+def run_in_turn(tuned: Point, default: Point, repeats: int, directory: Path, progress: Progress) -> list[tuple[Result, Result]]:
+    """Run ``tuned`` and ``default`` in turn (A B B A ...), ``repeats`` times each; results that are stored are not measured again."""
+    results = []
+    for number, (one, other) in enumerate(tasks_in_turn(tuned, default, repeats, directory), 1):
+        found = {}
+        for task in (one, other) if number % 2 else (other, one):
+            path = Path(task.directory) / RESULT_FILE
+            if not path.is_file():
+                store(task, run_task(task, Titled(progress, f"pair {number} of {repeats}, {task.point.label}")))
+            found[task.directory] = read_json(path, Result)
+        results.append((found[one.directory], found[other.directory]))
+    return results
+
+
+def compare(objective: Objective, results: Sequence[tuple[Result, Result]]) -> Compared:
+    """Return how the tuned setting compares with the default one in ``objective``; pairs of which a run failed do not count."""
+    pairs = tuple(
+        (ours, theirs)
+        for tuned, default in results
+        if tuned.reason is None and default.reason is None
+        and (ours := tuned.values.get(objective.value)) is not None and (theirs := default.values.get(objective.value)) is not None
+    )  # fmt: skip
+    if len(pairs) < FEWEST:
+        return Compared(objective=objective.name, pairs=pairs)
+    sign = 1 if objective.more else -1
+    if objective.fraction:
+        change = _mean([ours - theirs for ours, theirs in pairs])
+        return Compared(objective=objective.name, pairs=pairs, difference=change, beats=_least(change, sign) > 0)
+    logs = _mean([math.log(ours / theirs) for ours, theirs in pairs])
+    ratio = Estimate(value=math.exp(logs.value), low=math.exp(logs.low or 0.0), high=math.exp(logs.high or 0.0))
+    return Compared(objective=objective.name, pairs=pairs, ratio=ratio, beats=_least(logs, sign) > 0)
+
+
+def _mean(values: Sequence[float]) -> Estimate:
+    mean, half = statistics.fmean(values), half_width(values)
+    return Estimate(value=mean, low=mean - half, high=mean + half)
+
+
+def _least(change: Estimate, sign: int) -> float:
+    """The smallest gain in the interval of ``change``."""
+    return min(sign * (change.low or 0.0), sign * (change.high or 0.0))

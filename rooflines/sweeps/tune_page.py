@@ -12,11 +12,10 @@ from rooflines.reports.document import Block, Cell, Column, Facts, Figure, Page,
 from rooflines.reports.document import Row as Line
 from rooflines.reports.words.sentences import command_of
 from rooflines.roofline.step.interference import shared_by
-from rooflines.sweeps.objectives import OBJECTIVES, Objective
 from rooflines.sweeps.page import choices_of
-from rooflines.sweeps.pairs import Compared
 from rooflines.sweeps.records import Estimate, Row
-from rooflines.sweeps.tune import DEFAULT_LABEL, Trial, Tuning
+from rooflines.sweeps.results import OBJECTIVES, Objective
+from rooflines.sweeps.tune import DEFAULT_LABEL, Compared, Trial, Tuning
 from rooflines.units import counted, percent, quantity, significant
 
 

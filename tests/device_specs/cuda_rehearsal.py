@@ -14,11 +14,11 @@ import msgspec
 import torch
 from numba import cuda
 
-from rooflines.device_specs import detect, measure_gpu, measure_kernels, measure_torch
+from rooflines.device_specs import detect, measure_gpu, measure_torch
 from rooflines.device_specs.history import best_of
 from rooflines.device_specs.measure_torch import gemm
 from rooflines.device_specs.plan import Plan
-from rooflines.kernels.micro import cuda_shared, cuda_stream, cuda_vectors, dispatch
+from rooflines.kernels.micro import cuda_stream, cuda_vectors, dispatch
 
 FACTS = detect.Gpu(name="stand-in", index=0, compute_capability=(9, 0), multiprocessors=2, memory_bytes=1 << 26, l2_bytes=4096)
 PROPERTIES = SimpleNamespace(uuid="none", multi_processor_count=2, max_threads_per_multi_processor=8)
@@ -31,17 +31,17 @@ def rehearse(full, sustained_s, kernels):
     torch.cuda.synchronize = torch.cuda.empty_cache = lambda *_: None
     torch.cuda.device_count = lambda: 1
     detect.gpu = lambda _: FACTS
-    for module in (measure_gpu, measure_kernels, measure_torch):
+    for module in (measure_gpu, measure_torch):
         module.free_bytes = lambda _: 1 << 24
-    cuda_vectors.THREADS = cuda_stream.THREADS = cuda_shared.THREADS = 4
+    cuda_vectors.THREADS = cuda_stream.THREADS = cuda_stream.SHARED_THREADS = 4
     cuda_stream.PATTERNS = tuple(one._replace(threads=one.threads // 256 * 4) for one in cuda_stream.PATTERNS)
     cuda_stream.MORE_PATTERNS = tuple(one._replace(threads=one.threads // 256 * 4) for one in cuda_stream.MORE_PATTERNS[-2:])
-    cuda_shared.VECTORS = 2 * cuda_shared.THREADS
+    cuda_stream.SHARED_VECTORS = 2 * cuda_stream.SHARED_THREADS
     cuda_stream.array_bytes = lambda *_: 4096
-    measure_kernels._FMA_ITERATIONS = measure_kernels._SHARED_PASSES = 1
-    measure_kernels._L2_BYTES = 4096
-    measure_kernels._array = lambda tensor: cuda.to_device(tensor.numpy())
-    measure_kernels.unusable = lambda _: "" if kernels else "no NVVM"
+    measure_gpu._FMA_ITERATIONS = measure_gpu._SHARED_PASSES = 1
+    measure_gpu._L2_BYTES = 4096
+    measure_gpu._array = lambda tensor: cuda.to_device(tensor.numpy())
+    measure_gpu.unusable = lambda _: "" if kernels else "no NVVM"
     measure_torch._LARGEST_COPY = 4096
     measure_gpu._CUBES = ((32, 32, 32), (64, 64, 64))
     measure_gpu._MORE_SHAPES = ((32, 64, 32),)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rooflines.device_specs import measure, measure_kernels, measure_torch
+from rooflines.device_specs import measure, measure_gpu, measure_torch
 from rooflines.device_specs.conditions import Watch
 from rooflines.device_specs.measure_gpu import product_precisions, product_shapes, transposed_shapes
 from rooflines.device_specs.measure_torch import copy_bytes, fits
@@ -149,7 +149,7 @@ def test_a_way_that_fails_is_left_out_and_the_others_go_on():
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_our_kernels_say_why():
-    assert measure_kernels.unusable(DEVICE)
+    assert measure_gpu.unusable(DEVICE)
 
 
 def test_a_device_spins_after_everything_is_prepared_and_before_the_first_round():
@@ -290,7 +290,7 @@ def test_quick_set_on_the_gpu(cache):
     assert {f"HBM {access}" for access in ("read", "write", "copy", "triad")} <= names, said
     assert found.latency().name == "kernel launch"
     assert all(one.conditions is not None and one.conditions.clock_hz for one in found.ceilings if one.source.kind == "measured"), said
-    if not measure_kernels.unusable(DEVICE):
+    if not measure_gpu.unusable(DEVICE):
         assert {"FMA fp32", "FMA fp64", "FMA fp16", "L2 read"} <= names, said
     assert measure.measure("cuda", budget_s=2.0) == found
     with pytest.raises(DeviceError):

@@ -9,7 +9,7 @@ import traceback
 import numpy as np
 from numba import cuda
 
-from rooflines.kernels.micro import cuda_fma, cuda_shared, cuda_stream
+from rooflines.kernels.micro import cuda_fma, cuda_stream
 from rooflines.kernels.micro.cuda_vectors import SIMULATED, launcher
 
 BLOCKS, THREADS = 2, 8
@@ -77,13 +77,13 @@ def case_triad():
 
 
 def case_shared():
-    source, passes = floats(4 * cuda_shared.VECTORS), 2
+    source, passes = floats(4 * cuda_stream.SHARED_VECTORS), 2
     sums = cuda.to_device(np.full(BLOCKS * THREADS, -1, np.float32))
-    launched(cuda_shared.read, cuda.to_device(source), sums, passes)
+    launched(cuda_stream.read_shared, cuda.to_device(source), sums, passes)
     vectors = source.reshape(-1, 4).sum(axis=1)
-    per_thread = [cuda_shared.UNROLL // 2 * passes * (vectors[t] + vectors[t + THREADS]) for t in range(THREADS)]
+    per_thread = [cuda_stream.SHARED_UNROLL // 2 * passes * (vectors[t] + vectors[t + THREADS]) for t in range(THREADS)]
     np.testing.assert_array_equal(sums.copy_to_host(), per_thread * BLOCKS)
-    assert cuda_shared.read_bytes(BLOCKS, passes, THREADS) == BLOCKS * THREADS * passes * cuda_shared.UNROLL * 16
+    assert cuda_stream.shared_bytes(BLOCKS, passes, THREADS) == BLOCKS * THREADS * passes * cuda_stream.SHARED_UNROLL * 16
 
 
 def recurrence(dtype):

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rooflines.kernels.micro import cuda_fma, cuda_shared, cuda_stream, cuda_vectors
+from rooflines.kernels.micro import cuda_fma, cuda_stream, cuda_vectors
 from rooflines.kernels.micro.cuda_vectors import THREADS
 from tests.kernels.cuda_results import CASES, outcome
 
@@ -40,7 +40,7 @@ def test_kernel_in_the_simulator(case):
 @NEEDS_GPU
 @pytest.mark.parametrize("case", CASES)
 def test_kernel_on_the_gpu(case):
-    from rooflines.device_specs.measure_kernels import unusable
+    from rooflines.device_specs.measure_gpu import unusable
 
     reason = unusable(torch.device("cuda", 0))
     if reason:
@@ -114,8 +114,8 @@ def test_every_thread_of_an_l2_read_has_whole_unrolled_steps(device, committed):
 
 def test_flops_and_shared_memory():
     # Shared bytes.
-    assert cuda_shared.read_bytes(3, 5) == 3 * 256 * 5 * 8 * 16
-    assert cuda_shared.VECTORS * 16 <= 48 << 10
+    assert cuda_stream.shared_bytes(3, 5) == 3 * 256 * 5 * 8 * 16
+    assert cuda_stream.SHARED_VECTORS * 16 <= 48 << 10
     # Fma flops.
     assert cuda_fma.flops(1, 1) == 2 * 8 * 48
     assert cuda_fma.flops(1024, 100, lanes=2) == 2 * 2 * 8 * 48 * 1024 * 100

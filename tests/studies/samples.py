@@ -4,9 +4,9 @@ import msgspec
 
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.serial import write_json
-from rooflines.studies.backends.records import BackendResult, Epoch, ThroughLoader, Training
+from rooflines.studies.backends.train import BackendResult, Epoch, ThroughLoader, Training
 from rooflines.studies.backends.train import values_of as backends_values
-from rooflines.studies.from_scratch.records import Iterations, LibraryResult, MemoryParts, SizePoint
+from rooflines.studies.from_scratch.train import Iterations, LibraryResult, MemoryParts, SizePoint
 from rooflines.studies.from_scratch.train import values_of as libraries_values
 from rooflines.studies.records import DETAIL_FILE, DataFacts, TimedOperator
 from rooflines.studies.study import Missing, Study, _findings, find_study, page

@@ -3,7 +3,7 @@
 import pytest
 
 from rooflines.errors import DataError, UsageError
-from rooflines.studies.backends.loader import LoaderOptions, batches_of
+from rooflines.studies.backends.train import LoaderOptions, batches_of
 from rooflines.studies.networks import BACKENDS
 from rooflines.studies.study import StudyOptions, find_study, read_study, study_points
 from tests import image_data

@@ -4,10 +4,9 @@ import msgspec
 import pytest
 
 from rooflines.errors import UsageError
-from rooflines.studies.from_scratch.findings import paper_bytes, sentences
-from rooflines.studies.from_scratch.records import GRADIENTS, MATRIX, RELU, SOFTMAX, UPDATE, grouped
-from rooflines.studies.from_scratch.size import parse_size, parse_widths
-from rooflines.studies.network_result import bounded
+from rooflines.studies.from_scratch.page import paper_bytes, sentences
+from rooflines.studies.from_scratch.train import GRADIENTS, MATRIX, RELU, SOFTMAX, UPDATE, grouped, parse_size, parse_widths
+from rooflines.studies.networks import bounded
 from rooflines.units import seconds
 from tests.studies.samples import CEILINGS, MEMORY, SIZES, around, library_result, operator, study
 

@@ -18,11 +18,10 @@ from rooflines.reports.render.figures import write_figures
 from rooflines.serial import read_json
 from rooflines.studies import networks
 from rooflines.studies.backends import page as backends_page
-from rooflines.studies.backends.records import Training
+from rooflines.studies.backends.train import Training
 from rooflines.studies.from_scratch import page as from_scratch_page
-from rooflines.studies.from_scratch.records import Iterations
-from rooflines.studies.network_result import bounded, check_losses
-from rooflines.studies.networks import BACKENDS, LIBRARIES
+from rooflines.studies.from_scratch.train import Iterations
+from rooflines.studies.networks import BACKENDS, LIBRARIES, bounded, check_losses
 from rooflines.studies.records import DETAIL_FILE
 from rooflines.studies.study import Missing, StudyOptions, find_study, study_points
 from rooflines.sweeps.process import messages

@@ -118,13 +118,13 @@ def test_the_same_machine_twice_keeps_two_names(tmp_path):
 
 def test_the_paper_s_peaks_of_memory_fit_images_of_224_pixels():
     """Activations of a training step, counted for the paper's batches, beside what it printed for its T4."""
-    from rooflines.studies.environments import memory, paper
+    from rooflines.studies.environments import memory, page
 
     class Silent:
         def stage(self, *_):
             pass
 
-    printed = {one["model"]: 1e6 * (one["peak_gpu_memory_mb"] or 0) for one in paper.table("throughput")}
+    printed = {one["model"]: 1e6 * (one["peak_gpu_memory_mb"] or 0) for one in page.table("throughput")}
     point = {"id": "memory-1", "options": {"model": "squeezenet1_1", "batch_size": 64}}
     found = memory.count_memory({"point": point, "round": 0}, None, Silent()).values
     assert found["peak_224_bytes"] == pytest.approx(printed["squeezenet1_1"], rel=0.1)
@@ -133,7 +133,7 @@ def test_the_paper_s_peaks_of_memory_fit_images_of_224_pixels():
 
 @pytest.mark.parametrize(("times", "fits"), [(1.0, True), (2.0, False)])
 def test_the_size_of_images_is_found_only_where_the_counted_memory_fits(times, fits):
-    from rooflines.studies.environments import page, paper
+    from rooflines.studies.environments import page
     from rooflines.sweeps.records import Estimate, Point, Row
 
     rows = tuple(
@@ -144,19 +144,19 @@ def test_the_size_of_images_is_found_only_where_the_counted_memory_fits(times, f
                 "peak_224_bytes": Estimate(value=times * 1e6 * one["peak_gpu_memory_mb"]),
             },
         )
-        for one in paper.table("throughput") if one["peak_gpu_memory_mb"]
+        for one in page.table("throughput") if one["peak_gpu_memory_mb"]
     )  # fmt: skip
     found = studies.Study(name="environments", title="", created="", command="", rows=rows)
     assert any("its images were scaled up" in text for text in page._image_size(found)) == fits
 
 
 def test_the_unit_of_the_paper_s_intensity_is_put_right():
-    from rooflines.studies.environments import paper
+    from rooflines.studies.environments import page
 
-    for one in paper.complexity().values():
-        assert paper.proxy(one) / 1e3 == pytest.approx(one["intensity_as_printed"], rel=0.02)
-    assert paper.proxy(paper.complexity()["resnet18"]) == pytest.approx(1.824e9 / 44.67e6)
-    images = {round(row["train_images_per_s"] * row["train_epoch_s"], -2) for row in paper.table("throughput")}
+    for one in page.complexity().values():
+        assert page.proxy(one) / 1e3 == pytest.approx(one["intensity_as_printed"], rel=0.02)
+    assert page.proxy(page.complexity()["resnet18"]) == pytest.approx(1.824e9 / 44.67e6)
+    images = {round(row["train_images_per_s"] * row["train_epoch_s"], -2) for row in page.table("throughput")}
     assert images == {6400, 3200}
 
 

@@ -10,14 +10,13 @@ import pytest
 
 from rooflines.errors import DataError, RooflinesError, UsageError
 from rooflines.profiler.progress import Silent
-from rooflines.sweeps.objectives import OBJECTIVES, read_objectives
-from rooflines.sweeps.pairs import compare, run_in_turn, tasks_in_turn
 from rooflines.sweeps.points import grid, make_points, parse, read_file, settings_of
 from rooflines.sweeps.records import Point, Result
+from rooflines.sweeps.results import OBJECTIVES, read_objectives
 from rooflines.sweeps.run import run_sweep
 from rooflines.sweeps.search_point import search_points, tuning_of
 from rooflines.sweeps.space import Dimension, read_space
-from rooflines.sweeps.tune import load_tuning
+from rooflines.sweeps.tune import compare, load_tuning, run_in_turn, tasks_in_turn
 from tests.commands import write_ceilings
 
 

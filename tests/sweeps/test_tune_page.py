@@ -6,12 +6,11 @@ from msgspec.structs import replace
 from rooflines.reports.charts.curves import Beams, Choices, Curves
 from rooflines.reports.charts.paper import draw
 from rooflines.reports.render.html import render
-from rooflines.sweeps.objectives import OBJECTIVES
-from rooflines.sweeps.pairs import compare
 from rooflines.sweeps.records import Result
+from rooflines.sweeps.results import OBJECTIVES
 from rooflines.sweeps.space import read_space
 from rooflines.sweeps.sweep import write_tuning
-from rooflines.sweeps.tune import Trial, Tuning
+from rooflines.sweeps.tune import Trial, Tuning, compare
 from rooflines.sweeps.tune_page import page
 
 SPACE = read_space(["resnet18"], {"batch_size": "8..64", "channels_last": "off,on"}, "profile")

@@ -1,4 +1,4 @@
-"""Memory bandwidth of an NVIDIA GPU: read, write, copy and triad over device memory, and reads that the L2 cache answers.
+"""Memory bandwidth of an NVIDIA GPU: read, write, copy and triad over device memory, and reads of the L2 cache and of shared memory.
 
 Every thread takes several 16-byte vectors before it uses the first, so that enough loads are on their way, and all threads together
 walk the arrays in strides of the whole grid, so that neighbours always touch neighbouring lines. The bytes follow the STREAM
@@ -10,9 +10,9 @@ from __future__ import annotations
 import functools
 from typing import Any, Final, Literal, NamedTuple
 
-from numba import cuda, float32, int64
+from numba import complex128, cuda, float32, int64
 
-from rooflines.kernels.micro.cuda_vectors import LANES, THREADS, compiled, load4, load4_l2, store4
+from rooflines.kernels.micro.cuda_vectors import LANES, THREADS, compiled, load4, load4_l2, load4_shared, store4
 
 Access = Literal["read", "write", "copy", "triad"]
 UNROLL: Final = 4
@@ -29,6 +29,11 @@ READ_AGAIN: Final = (float32[::1], float32[::1], int64, int64)
 # A read leaves no more sums than this (1 MiB), a power of two: they stay in the L2 cache, so that storing them costs no device memory.
 MOST_SUMS: Final = 1 << 18
 _VECTOR_BYTES: Final = 4 * LANES
+# Reads of shared memory.
+SHARED_THREADS = 256  # few enough for any number of registers; with 1024 and 66 registers no block starts on compute capability 7.5
+SHARED_VECTORS = 2 * SHARED_THREADS  # 8 KiB
+SHARED_UNROLL = 8
+READ_SHARED = (float32[::1], float32[::1], int64)  # the types that the kernel is launched with
 
 
 class Pattern(NamedTuple):
@@ -248,6 +253,45 @@ def read_again(source: Any, sums: Any, vectors: int, passes: int) -> None:
             total3 += (a3 + b3) + (c3 + d3)
             at += UNROLL * stride
     sums[thread] = (total0 + total1) + (total2 + total3)
+
+
+def shared_bytes(blocks: int, passes: int, threads: int = SHARED_THREADS) -> int:
+    """Bytes that one launch of ``read_shared`` reads from shared memory: ``SHARED_UNROLL`` 16-byte vectors a thread and pass."""
+    return blocks * threads * SHARED_UNROLL * passes * LANES * 4
+
+
+@compiled
+def read_shared(source: Any, sums: Any, passes: int) -> None:
+    """Every block of at most ``SHARED_THREADS`` threads copies ``source`` to shared memory and reads that.
+
+    ``source`` has ``SHARED_VECTORS`` vectors of float32.
+
+    Neighbouring threads read neighbouring vectors, which no two banks have to serve one after the other. Each of the ``passes`` reads
+    ``SHARED_UNROLL`` vectors a thread, two of them in turn; thread t of the grid writes the sum of all it read to ``sums[t]``.
+    """
+    # complex128 for its 16 bytes: an array of float32 would begin on any four
+    block = cuda.shared.array(SHARED_VECTORS, complex128)
+    thread, threads = cuda.threadIdx.x, cuda.blockDim.x
+    for vector in range(thread, SHARED_VECTORS, threads):
+        first, second, third, fourth = load4(source, vector)
+        store4(block, vector, first, second, third, fourth)
+    cuda.syncthreads()
+    other = thread + threads
+    total0 = total1 = total2 = total3 = float32(0)
+    for _ in range(passes):
+        a0, a1, a2, a3 = load4_shared(block, thread)
+        b0, b1, b2, b3 = load4_shared(block, other)
+        c0, c1, c2, c3 = load4_shared(block, thread)
+        d0, d1, d2, d3 = load4_shared(block, other)
+        e0, e1, e2, e3 = load4_shared(block, thread)
+        f0, f1, f2, f3 = load4_shared(block, other)
+        g0, g1, g2, g3 = load4_shared(block, thread)
+        h0, h1, h2, h3 = load4_shared(block, other)
+        total0 += ((a0 + b0) + (c0 + d0)) + ((e0 + f0) + (g0 + h0))
+        total1 += ((a1 + b1) + (c1 + d1)) + ((e1 + f1) + (g1 + h1))
+        total2 += ((a2 + b2) + (c2 + d2)) + ((e2 + f2) + (g2 + h2))
+        total3 += ((a3 + b3) + (c3 + d3)) + ((e3 + f3) + (g3 + h3))
+    sums[cuda.grid(1)] = (total0 + total1) + (total2 + total3)
 
 
 def kernel_of(access: Access, unroll: int) -> Any:

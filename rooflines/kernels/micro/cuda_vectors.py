@@ -45,6 +45,8 @@ def configured(kernel: Any, blocks: int | tuple[int, int, int], threads: int | t
 
     Without Numba's warning that the grid is small: grids are as large as the device or the layer, however small that is.
     """
+    if SIMULATED:  # where a kernel has but one configuration, the last
+        return lambda *arguments: kernel[blocks, threads](*arguments)
     with warnings.catch_warnings():
         # By its text: numba and numba-cuda each have a class of their own, and numba-cuda's text begins with a colour.
         warnings.filterwarnings("ignore", message=".*Grid size .* under-utilization")

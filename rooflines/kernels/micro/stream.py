@@ -28,7 +28,6 @@ from rooflines.kernels.micro.vectors import compiled, forget_memory, splat, vect
 
 STREAMS = 4
 UNROLL = 2
-_LINE = 128  # bytes: the longest cache line of the CPUs in use (Apple), and a multiple of the others
 _HUGE_PAGE = 2 << 20  # bytes, of x86 and of Arm with pages of 4 KiB
 
 _INDEX = ir.IntType(64)

@@ -50,7 +50,6 @@ OUTPUTS: Final[dict[str, tuple[int, ...]]] = {
     "dense2": (CLASSES,),
 }
 _BEFORE: Final = {"conv1": "image", "conv2": "pool1", "dense1": "pool2", "dense2": "dense1"}
-_POOLED: Final = {"pool1": "conv1", "pool2": "conv2"}
 _FLOAT: Final = 4  # bytes
 _CLASS: Final = 8  # bytes of a class number, int64
 
@@ -78,11 +77,6 @@ def initial_parameters(seed: int = 0) -> dict[str, NDArray[np.float32]]:
     return made
 
 
-def shapes(batch: int) -> dict[str, tuple[int, ...]]:
-    """The shape of each layer's output for ``batch`` images."""
-    return {name: (batch, *shape) for name, shape in OUTPUTS.items()}
-
-
 def elements(layer: str, batch: int) -> int:
     """Elements of the output of ``layer``."""
     return batch * prod(OUTPUTS[layer])
@@ -98,28 +92,66 @@ def work(batch: int, index_bytes: int = 8) -> tuple[Operator, ...]:
 
     ``index_bytes`` is the size of the numbers in which a pooling keeps where its maxima were (torch: 8).
     """
+    count = {layer: elements(layer, batch) for layer in OUTPUTS}
+    size = {layer: _FLOAT * number for layer, number in count.items()}
+    kept = {layer: (_FLOAT + index_bytes) * count[layer] for layer in ("pool1", "pool2")}  # maxima and where they were
+    weight = {layer: _FLOAT * prod(PARAMETERS[f"{layer}.weight"]) for layer in _BEFORE}
+    bias = {layer: _FLOAT * prod(PARAMETERS[f"{layer}.bias"]) for layer in _BEFORE}
+    matrix = {layer: products(layer, batch) for layer in _BEFORE}
+
+    def weighted(name: str, layer: str) -> Operator:
+        read = size[_BEFORE[layer]] + parameter_bytes(layer)
+        return _operator(name, layer, "forward", read, size[layer], matrix=matrix[layer], other=count[layer])  # a bias an output
+
+    def relu(layer: str) -> Operator:
+        return _operator("relu", layer, "forward", size[layer], size[layer], other=count[layer])
+
+    def relu_gradient(layer: str) -> Operator:
+        """Reads the gradient above and the output."""
+        return _operator("relu gradient", layer, "backward", 2 * size[layer], size[layer], other=count[layer])
+
+    def pool(layer: str) -> Operator:
+        """A window of 4 costs 4; positions in no window are not read."""
+        return _operator("maxpool", layer, "forward", 4 * size[layer], kept[layer], other=4 * count[layer])
+
+    def pool_gradient(layer: str, before: str) -> Operator:
+        """One addition for each maximum; the whole gradient is written, zeros included."""
+        return _operator("maxpool gradient", layer, "backward", kept[layer], size[before], other=count[layer])
+
+    def linear_gradients(layer: str) -> tuple[Operator, Operator, Operator]:
+        above, inputs = size[layer], size[_BEFORE[layer]]
+        return (
+            # [N, out] @ [out, in]
+            _operator("linear input gradient", layer, "backward", above + weight[layer], inputs, matrix=matrix[layer]),
+            # [out, N] @ [N, in]
+            _operator("linear weight gradient", layer, "backward", above + inputs, weight[layer], matrix=matrix[layer]),
+            _operator("linear bias gradient", layer, "backward", above, bias[layer], other=count[layer]),
+        )
+
+    def convolution_gradients(layer: str, of_input: bool) -> Operator:
+        """Gradients of weight and bias, and of the input if requested; conv1's input is the image, which is not trained."""
+        inputs = size[_BEFORE[layer]]
+        read, written = size[layer] + inputs + of_input * weight[layer], parameter_bytes(layer) + of_input * inputs
+        flops = matrix[layer] * (1 + of_input)
+        return _operator("convolution gradients", layer, "backward", read, written, matrix=flops, other=count[layer])
+
+    scores, logits, classes, sums = size["dense2"], count["dense2"], _CLASS * batch, 2 * _FLOAT
     return (
-        _weighted("convolution", "conv1", batch),
-        _elementwise("relu", "conv1", "forward", batch),
-        _pool("pool1", batch, index_bytes),
-        _weighted("convolution", "conv2", batch),
-        _elementwise("relu", "conv2", "forward", batch),
-        _pool("pool2", batch, index_bytes),
-        _weighted("linear", "dense1", batch),
-        _elementwise("relu", "dense1", "forward", batch),
-        _weighted("linear", "dense2", batch),
-        *_loss(batch),
-        *_linear_gradients("dense2", batch),
-        _elementwise("relu gradient", "dense1", "backward", batch),
-        *_linear_gradients("dense1", batch),
-        _pool_gradient("pool2", batch, index_bytes),
-        _elementwise("relu gradient", "conv2", "backward", batch),
-        _convolution_gradients("conv2", batch, of_input=True),
-        _pool_gradient("pool1", batch, index_bytes),
-        _elementwise("relu gradient", "conv1", "backward", batch),
-        _convolution_gradients("conv1", batch, of_input=False),
+        weighted("convolution", "conv1"), relu("conv1"), pool("pool1"),
+        weighted("convolution", "conv2"), relu("conv2"), pool("pool2"),
+        weighted("linear", "dense1"), relu("dense1"),
+        weighted("linear", "dense2"),
+        _operator("log_softmax", "loss", "forward", scores, scores, other=_SOFTMAX * logits),
+        # of each sample one score, and its sum with the others; the mean loss and the sum of the classes' weights are written
+        _operator("nll_loss", "loss", "forward", _FLOAT * batch + classes, sums, other=2 * batch),
+        _operator("nll_loss gradient", "loss", "backward", classes + sums, scores, other=batch),
+        _operator("log_softmax gradient", "loss", "backward", 2 * scores, scores, other=_LOG_SOFTMAX_BACKWARD * logits),
+        *linear_gradients("dense2"), relu_gradient("dense1"),
+        *linear_gradients("dense1"),
+        pool_gradient("pool2", "conv2"), relu_gradient("conv2"), convolution_gradients("conv2", of_input=True),
+        pool_gradient("pool1", "conv1"), relu_gradient("conv1"), convolution_gradients("conv1", of_input=False),
         sgd(),
-    )
+    )  # fmt: skip
 
 
 def fusing(batch: int, index_bytes: int = 8) -> Callable[..., Operator]:
@@ -146,64 +178,3 @@ def parameter_bytes(layer: str) -> int:
 def _operator(name: str, layer: str, phase: Phase, read: int, written: int, *, matrix: int = 0, other: int = 0) -> Operator:
     """``read`` and ``written`` are bytes, ``matrix`` and ``other`` FLOPs."""
     return Operator(name=name, layer=layer, phase=phase, matrix_flops=matrix, other_flops=other, bytes_read=read, bytes_written=written)
-
-
-def _weighted(name: str, layer: str, batch: int) -> Operator:
-    size = elements(layer, batch)
-    read = _FLOAT * elements(_BEFORE[layer], batch) + parameter_bytes(layer)
-    return _operator(name, layer, "forward", read, _FLOAT * size, matrix=products(layer, batch), other=size)  # a bias for each output
-
-
-def _convolution_gradients(layer: str, batch: int, of_input: bool) -> Operator:
-    """Gradients of weight and bias, and of the input if requested; conv1's input is the image, which is not trained."""
-    inputs = _FLOAT * elements(_BEFORE[layer], batch)
-    weight = _FLOAT * prod(PARAMETERS[f"{layer}.weight"])
-    read = _FLOAT * elements(layer, batch) + inputs + (weight if of_input else 0)
-    written = parameter_bytes(layer) + (inputs if of_input else 0)
-    matrix = products(layer, batch) * (2 if of_input else 1)
-    return _operator("convolution gradients", layer, "backward", read, written, matrix=matrix, other=elements(layer, batch))
-
-
-def _linear_gradients(layer: str, batch: int) -> tuple[Operator, Operator, Operator]:
-    gradient, inputs = _FLOAT * elements(layer, batch), _FLOAT * elements(_BEFORE[layer], batch)
-    weight, bias = (_FLOAT * prod(PARAMETERS[f"{layer}.{part}"]) for part in ("weight", "bias"))
-    matrix = products(layer, batch)
-    return (
-        # [N, out] @ [out, in]
-        _operator("linear input gradient", layer, "backward", gradient + weight, inputs, matrix=matrix),
-        # [out, N] @ [N, in]
-        _operator("linear weight gradient", layer, "backward", gradient + inputs, weight, matrix=matrix),
-        _operator("linear bias gradient", layer, "backward", gradient, bias, other=elements(layer, batch)),
-    )
-
-
-def _elementwise(name: str, layer: str, phase: Phase, batch: int) -> Operator:
-    """ReLU, which reads its input, or its gradient, which reads the gradient above and the output."""
-    size = elements(layer, batch)
-    operands = 1 if phase == "forward" else 2
-    return _operator(name, layer, phase, operands * _FLOAT * size, _FLOAT * size, other=size)
-
-
-def _pool(layer: str, batch: int, index_bytes: int) -> Operator:
-    """A window of 4 costs 4; positions in no window are not read."""
-    size = elements(layer, batch)
-    return _operator("maxpool", layer, "forward", 4 * _FLOAT * size, (_FLOAT + index_bytes) * size, other=4 * size)
-
-
-def _pool_gradient(layer: str, batch: int, index_bytes: int) -> Operator:
-    """One addition for each maximum; the whole gradient is written, zeros included."""
-    size, whole = elements(layer, batch), elements(_POOLED[layer], batch)
-    return _operator("maxpool gradient", layer, "backward", (_FLOAT + index_bytes) * size, _FLOAT * whole, other=size)
-
-
-def _loss(batch: int) -> tuple[Operator, Operator, Operator, Operator]:
-    """The logarithm of the softmax, the likelihood of the right class, and their gradients."""
-    logits = batch * CLASSES
-    scores, classes, sums = _FLOAT * logits, _CLASS * batch, 2 * _FLOAT
-    return (
-        _operator("log_softmax", "loss", "forward", scores, scores, other=_SOFTMAX * logits),
-        # of each sample one score, and its sum with the others; the mean loss and the sum of the classes' weights are written
-        _operator("nll_loss", "loss", "forward", _FLOAT * batch + classes, sums, other=2 * batch),
-        _operator("nll_loss gradient", "loss", "backward", classes + sums, scores, other=batch),
-        _operator("log_softmax gradient", "loss", "backward", 2 * scores, scores, other=_LOG_SOFTMAX_BACKWARD * logits),
-    )

@@ -12,7 +12,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Mapping
 from math import prod
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numba import cuda
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from rooflines.errors import DeviceError, UsageError
 from rooflines.kernels.micro import cuda_fma
-from rooflines.kernels.micro.cuda_vectors import SIMULATED, configured, launcher
+from rooflines.kernels.micro.cuda_vectors import SIMULATED, launcher
 from rooflines.kernels.networks import cnn
 from rooflines.kernels.networks import cnn_numba_cuda_convolution as convolution
 from rooflines.kernels.networks import cnn_numba_cuda_dense as dense
@@ -68,13 +68,8 @@ class Resident:
 
 
 _Call = Callable[["Resident", "Resident"], object]
-
-
-class _Launch(NamedTuple):
-    """One launch of a step, and the operator that it is."""
-
-    operator: str
-    call: _Call
+# The launches of a step in their order, by the operator that each is.
+_Plan = dict[str, _Call]
 
 
 class _Memory:
@@ -167,7 +162,7 @@ class NumbaCuda:
         self._table = self.memory.copy(self._layout.table)
         self._partials = self.memory.array(self._layout.partials)
         self._buffers: _Buffers | None = None
-        self._plans: dict[int, tuple[_Launch, ...]] = {}
+        self._plans: dict[int, _Plan] = {}
         self._ends: dict[int, tuple[Callable[..., object], Any]] = {}  # the update, and how many rows each of its blocks adds up
 
     def step(self, x: Array, y: Array) -> float:
@@ -188,8 +183,8 @@ class NumbaCuda:
         for begin in range(0, len(x), most):
             part = x[begin : begin + most]
             images = self._images(part)
-            for launch in self._plan(len(part))[:_FORWARD]:
-                launch.call(images, images)
+            for call in list(self._plan(len(part)).values())[:_FORWARD]:
+                call(images, images)
             logits = self._grown(len(part)).logits[: len(part) * self.classes].copy_to_host()
             found[begin : begin + len(part)] = logits.reshape(len(part), self.classes).argmax(axis=1)
         return found
@@ -219,10 +214,10 @@ class NumbaCuda:
             raise UsageError("work is declared for the default network sizes only.")
         work = declared(len(x))
         images, classes = self._images(x), self._classes(y)
-        plan = (*self._plan(len(x)), _Launch("update", lambda x, _: self._finish(len(x), train=True)))
+        plan: _Plan = {**self._plan(len(x)), "update": lambda x, _: self._finish(len(x), train=True)}
         saved = [(array, array.copy_to_host()) for array in (self._parameters, self._velocity)]
-        for launch in plan:
-            launch.call(images, classes)
+        for call in plan.values():
+            call(images, classes)
         events = [(cuda.event(), cuda.event()) for _ in plan]
         queued = cuda.event()
         idle = cuda.to_device(np.ones(convolution.WARP, np.float32))
@@ -231,9 +226,9 @@ class NumbaCuda:
         while len(seconds) < rounds:
             launcher(cuda_fma.recur, 1, convolution.WARP, idle, np.float32(0.5), np.float32(1), iterations)()
             queued.record()
-            for launch, (begin, end) in zip(plan, events, strict=True):
+            for call, (begin, end) in zip(plan.values(), events, strict=True):
                 begin.record()
-                launch.call(images, classes)
+                call(images, classes)
                 end.record()
             too_early = queued.query()
             self.synchronise()
@@ -243,7 +238,7 @@ class NumbaCuda:
                 seconds.append([begin.elapsed_time(end) * 1e-3 for begin, end in events])  # from milliseconds
         for array, before in saved:
             array.copy_to_device(before)
-        return fastest([work[launch.operator] for launch in plan], seconds)
+        return fastest([work[name] for name in plan], seconds)
 
     def device_memory_bytes(self) -> int:
         """The most memory that the network's arrays have taken at once: parameters, buffers, and what ``resident`` made."""
@@ -261,8 +256,8 @@ class NumbaCuda:
         images, classes = self._images(x), self._classes(y)
         if len(images) != len(classes):
             raise UsageError(f"images and classes must have the same length, got {len(images)} and {len(classes)}")
-        for launch in self._plan(len(x)):
-            launch.call(images, classes)
+        for call in self._plan(len(x)).values():
+            call(images, classes)
         self._finish(len(images), train=train)
 
     def _images(self, x: Array) -> Resident:
@@ -305,14 +300,11 @@ class NumbaCuda:
         rates = self._learning_rate, self._momentum
         call(self._partials, self._table, rows, self._sums, self._parameters, self._velocity, *rates, int(train))
 
-    def _plan(self, samples: int) -> tuple[_Launch, ...]:
+    def _plan(self, samples: int) -> _Plan:
         """The launches of a step for a batch of ``samples``, without the update."""
-        buffers = self._grown(samples)
-        if samples not in self._plans:
-            self._plans[samples] = self._made(samples, buffers)
-        return self._plans[samples]
-
-    def _made(self, samples: int, b: _Buffers) -> tuple[_Launch, ...]:
+        b = self._grown(samples)
+        if samples in self._plans:
+            return self._plans[samples]
         weights = {name: self._parameters[self._layer(name)] for name in _LAYERS}
         bias = {name: self._parameters[self._places[f"{name}.bias"]] for name in ("dense1", "dense2")}
         partials = [self._partials[begin:] for begin in self._layout.begins]
@@ -320,16 +312,16 @@ class NumbaCuda:
         shared, lost = counts[0], counts[-1]
         chunk = dense.chunk(samples, ends.DENSE_ROWS)
         rows = np.array(counts, np.int32)[self._layout.regions]
-        self._ends[samples] = (_configured(ends.update(), len(rows)), self.memory.copy(rows))
+        self._ends[samples] = (ends.update().over(len(rows)), self.memory.copy(rows))
 
-        forward1, forward2 = _configured(self._forward1, samples), _configured(self._forward2, samples)
-        weights1, weights2 = _configured(self._weights1, shared), _configured(self._weights2, shared)
-        inputs2 = _configured(self._inputs2, samples)
-        loss = _configured(ends.loss(self.classes), lost)
+        forward1, forward2 = self._forward1.over(samples), self._forward2.over(samples)
+        weights1, weights2 = self._weights1.over(shared), self._weights2.over(shared)
+        inputs2 = self._inputs2.over(samples)
+        loss = ends.loss(self.classes).over(lost)
 
         def product(kernel: Kernel, operands: tuple[Any, Any, Any, Any], sizes: tuple[int, int, int], chunk: int) -> _Call:
             rows, columns, depth = sizes
-            call = _configured(kernel, dense.grid(rows, columns, -(-depth // chunk)))
+            call = kernel.over(dense.grid(rows, columns, -(-depth // chunk)))
             return lambda x, y: call(*operands, *sizes, chunk)
 
         features, hidden, classes = self.pool2, self.hidden, self.classes
@@ -340,27 +332,21 @@ class NumbaCuda:
         forward, gradient, through = dense.forward, dense.weight_gradient(), dense.input_gradient
         down2 = (b.of_logits, weights["dense2"], b.hidden, b.of_hidden)
         down1 = (b.of_hidden, weights["dense1"], b.hidden, b.of_pool2)
-        return (
-            _Launch("conv1", lambda x, y: forward1(x.flat, x.first, weights["conv1"], b.pool1, b.switches1)),
-            _Launch("conv2", lambda x, y: forward2(b.pool1, 0, weights["conv2"], b.pool2, b.switches2)),
-            _Launch("dense1", product(forward(True), (b.pool2, weights["dense1"], bias["dense1"], b.hidden), to_hidden, features)),
-            _Launch("dense2", product(forward(False), (b.hidden, weights["dense2"], bias["dense2"], b.logits), to_logits, hidden)),
-            _Launch("loss", lambda x, y: loss(b.logits, y.flat, y.first, b.of_logits, partials[4], samples)),
-            _Launch("dense2 weight", product(gradient, (b.of_logits, b.hidden, b.hidden, partials[3]), of_weight2, chunk)),
-            _Launch("dense2 input", product(through(True), down2, of_hidden, classes)),
-            _Launch("dense1 weight", product(gradient, (b.of_hidden, b.pool2, b.pool2, partials[2]), of_weight1, chunk)),
-            _Launch("dense1 input", product(through(False), down1, of_pool2, hidden)),
-            _Launch("conv2 weight", lambda x, y: weights2(b.pool1, 0, samples, b.of_pool2, b.switches2, partials[1])),
-            _Launch("conv2 input", lambda x, y: inputs2(b.of_pool2, b.switches2, weights["conv2"], b.of_pool1)),
-            _Launch("conv1 weight", lambda x, y: weights1(x.flat, x.first, samples, b.of_pool1, b.switches1, partials[0])),
-        )
-
-
-def _configured(kernel: Kernel, blocks: int | tuple[int, int, int]) -> Callable[..., object]:
-    """``kernel`` as a function of its arguments that launches ``blocks`` blocks on the default stream."""
-    if SIMULATED:  # where a kernel has but one configuration, the last
-        return lambda *arguments: kernel.function[blocks, kernel.threads](*arguments)
-    return configured(kernel.function, blocks, kernel.threads)
+        self._plans[samples] = {
+            "conv1": lambda x, y: forward1(x.flat, x.first, weights["conv1"], b.pool1, b.switches1),
+            "conv2": lambda x, y: forward2(b.pool1, 0, weights["conv2"], b.pool2, b.switches2),
+            "dense1": product(forward(True), (b.pool2, weights["dense1"], bias["dense1"], b.hidden), to_hidden, features),
+            "dense2": product(forward(False), (b.hidden, weights["dense2"], bias["dense2"], b.logits), to_logits, hidden),
+            "loss": lambda x, y: loss(b.logits, y.flat, y.first, b.of_logits, partials[4], samples),
+            "dense2 weight": product(gradient, (b.of_logits, b.hidden, b.hidden, partials[3]), of_weight2, chunk),
+            "dense2 input": product(through(True), down2, of_hidden, classes),
+            "dense1 weight": product(gradient, (b.of_hidden, b.pool2, b.pool2, partials[2]), of_weight1, chunk),
+            "dense1 input": product(through(False), down1, of_pool2, hidden),
+            "conv2 weight": lambda x, y: weights2(b.pool1, 0, samples, b.of_pool2, b.switches2, partials[1]),
+            "conv2 input": lambda x, y: inputs2(b.of_pool2, b.switches2, weights["conv2"], b.of_pool1),
+            "conv1 weight": lambda x, y: weights1(x.flat, x.first, samples, b.of_pool1, b.switches1, partials[0]),
+        }
+        return self._plans[samples]
 
 
 # --- work ----------------------------------------------------------------------------------------------------------------------------

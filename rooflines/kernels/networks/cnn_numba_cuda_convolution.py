@@ -13,11 +13,12 @@ behind it, its bias; so are the rows of ``partials``. One block does one sample 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from numba import cuda, float32, int32
 
-from rooflines.kernels.micro.cuda_vectors import compiled
+from rooflines.kernels.micro.cuda_vectors import compiled, configured
 
 TAPS: Final = 9
 DEAD: Final = 4
@@ -29,6 +30,10 @@ class Kernel(NamedTuple):
 
     function: Any
     threads: int
+
+    def over(self, blocks: int | tuple[int, int, int]) -> Callable[..., object]:
+        """The kernel as a function of its arguments that launches ``blocks`` blocks on the default stream."""
+        return configured(self.function, blocks, self.threads)
 
 
 def divisor(count: int, most: int) -> int:

@@ -17,8 +17,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflines.errors import DeviceError
 from rooflines.kernels.networks.base import Array, Operator, OperatorTime, Phase, fastest
-from rooflines.kernels.networks.perceptron_library import Library
 
 WIDTHS: Final = (784, 10, 10)
 LEARNING_RATE: Final = 0.1
@@ -28,6 +28,7 @@ VALIDATION_SAMPLES: Final = 1_000
 _SOFTMAX: Final = 14  # max, subtract, exp (10), sum, divide
 _LOGARITHM: Final = 10
 _CLASS: Final = 8  # bytes of a class number, int64
+LIBRARIES = ("numpy", "cupy", "torch-cpu", "torch-cuda", "torch-mps")
 
 
 def initial_parameters(widths: Sequence[int] = WIDTHS, seed: int = 0) -> dict[str, NDArray[np.float32]]:
@@ -88,43 +89,37 @@ class Perceptron:
 
     def forward(self, x: Array, y: Array) -> Array:
         """Probabilities of all samples, kept for ``backward``; the mean cross-entropy as an array of the library."""
-        module = self.library.module
+        module, run = self.library.module, partial(self._run, len(x))
         self._sums, self._outputs = [], [x]
         for number in range(1, self.layers + 1):
-            layer, inputs = f"dense{number}", self._outputs[-1]
-            sums = self._run(self._product("matrix product", layer, "forward", x), module.matmul, inputs, self._weight(number).T)
-            self._run(self._on_scores("bias", layer, x), operator.iadd, sums, self._parameters[f"{layer}.bias"])
+            layer = f"dense{number}"
+            sums = run("matrix product", layer, module.matmul, self._outputs[-1], self._weight(number).T)
+            run("bias", layer, operator.iadd, sums, self._parameters[f"{layer}.bias"])
             self._sums.append(sums)
             if number < self.layers:
-                self._outputs.append(self._run(self._on_scores("relu", layer, x), module.clip, sums, 0, None))
-        probabilities, totals, shifted = self._run(self._on_scores("softmax", "loss", x), self._normalise, sums)
+                self._outputs.append(run("relu", layer, module.clip, sums, 0, None))
+        probabilities, totals, shifted = run("softmax", "loss", self._normalise, sums)
         self._outputs.append(probabilities)
-        return self._run(self._on_scores("cross-entropy", "loss", x), self._likelihood, shifted, totals, y)
+        return run("cross-entropy", "loss", self._likelihood, shifted, totals, y)
 
     def backward(self, x: Array, y: Array) -> None:
         """The gradient of the mean loss for each parameter, kept for ``update``."""
-        module = self.library.module
-        gradient = self._run(self._on_scores("softmax gradient", "loss", x), self._from_probabilities, self._outputs[-1], y)
+        module, run = self.library.module, partial(self._run, len(x))
+        gradient = run("softmax gradient", "loss", self._from_probabilities, self._outputs[-1], y)
         self._gradients, self._errors = {}, [gradient]
         for number in range(self.layers, 0, -1):
-            layer, inputs = f"dense{number}", self._outputs[number - 1]
-            self._gradients[f"{layer}.weight"] = self._run(
-                self._product("weight gradient", layer, "backward", x), module.matmul, gradient.T, inputs
-            )
-            self._gradients[f"{layer}.bias"] = self._run(
-                self._on_scores("bias gradient", layer, x), partial(module.sum, axis=0), gradient
-            )
+            layer = f"dense{number}"
+            self._gradients[f"{layer}.weight"] = run("weight gradient", layer, module.matmul, gradient.T, self._outputs[number - 1])
+            self._gradients[f"{layer}.bias"] = run("bias gradient", layer, partial(module.sum, axis=0), gradient)
             if number > 1:
-                before = self._run(self._product("input gradient", layer, "backward", x), module.matmul, gradient, self._weight(number))
-                gradient = self._run(
-                    self._on_scores("relu gradient", f"dense{number - 1}", x), _where_positive, before, self._sums[number - 2]
-                )
+                before = run("input gradient", layer, module.matmul, gradient, self._weight(number))
+                gradient = run("relu gradient", f"dense{number - 1}", _where_positive, before, self._sums[number - 2])
                 self._errors.append(gradient)
 
     def update(self) -> None:
         """One step down the gradient, parameter by parameter."""
         for name, parameter in self._parameters.items():
-            self._run(self._descent(name), _descend, parameter, self._gradients[name], self.learning_rate)
+            self._run(0, "gradient descent", name, _descend, parameter, self._gradients[name], self.learning_rate)
 
     def gradients(self, x: Array, y: Array) -> dict[str, NDArray[Any]]:
         """The gradient of the mean loss for each parameter, by name; nothing is updated."""
@@ -230,61 +225,47 @@ class Perceptron:
             x = np.ascontiguousarray(x.reshape(len(x), -1), dtype=self._dtype)
         return self.library.to_device(x)
 
-    def _run(self, operator: Operator, function: Callable[..., Any], *arguments: Any) -> Any:
+    def _run(self, count: int, name: str, layer: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call ``function``, which is the operator ``name`` of ``layer`` on ``count`` samples; timed where operators are."""
         if self._timed is None:
             return function(*arguments)
         self.library.synchronise()  # the device is idle before and after it
         begun = time.perf_counter()
         result = function(*arguments)
         self.library.synchronise()
-        self._timed.append((operator, time.perf_counter() - begun))
+        self._timed.append((self._declared(name, layer, count), time.perf_counter() - begun))
         return result
 
-    # --- what an operator declares -----------------------------------------------------------------------------------------------
-
-    def _wide(self, layer: str) -> tuple[int, int]:
-        """The widths in front of and behind ``layer``."""
-        number = int(layer.removeprefix("dense"))
-        return self.widths[number - 1], self.widths[number]
-
-    def _operator(
-        self, name: str, layer: str, phase: Phase, read: int, written: int, *, matrix: int = 0, other: int = 0, more_read: int = 0
-    ) -> Operator:
-        """``read`` and ``written`` are elements, ``more_read`` bytes of something else."""
-        size = int(self._dtype.itemsize)
-        return Operator(
-            name=name, layer=layer, phase=phase, matrix_flops=matrix, other_flops=other, precision=f"fp{8 * size}",
-            bytes_read=read * size + more_read, bytes_written=written * size,
-        )  # fmt: skip
-
-    def _product(self, name: str, layer: str, phase: Phase, x: Array) -> Operator:
-        """Of [N, in], [out, in] and [N, out] two are multiplied and the third is the product: 2 N in out FLOPs in every direction."""
-        count, (inner, outer) = len(x), self._wide(layer)
-        sizes = {"input": count * inner, "weight": outer * inner, "matrix": count * outer}
-        result = sizes[name.split()[0]]
-        return self._operator(name, layer, phase, sum(sizes.values()) - result, result, matrix=2 * count * inner * outer)
-
-    def _on_scores(self, name: str, layer: str, x: Array) -> Operator:
-        """An operator on the [N, out] of ``layer``, element by element or row by row."""
-        count, width = len(x), self.widths[-1] if layer == "loss" else self._wide(layer)[1]
-        size = count * width
-        declared: dict[str, tuple[Phase, int, int, int, int]] = {  # elements read and written, FLOPs, class numbers read
-            "bias": ("forward", size + width, size, size, 0),
-            "bias gradient": ("backward", size, width, size, 0),
-            "relu": ("forward", size, size, size, 0),
-            "relu gradient": ("backward", 2 * size, size, size, 0),
-            "softmax": ("forward", size, size, _SOFTMAX * size, 0),
-            "cross-entropy": ("forward", 2 * count, 1, (_LOGARITHM + 2) * count, count),
-            "softmax gradient": ("backward", size, size, size + count, count),
+    def _declared(self, name: str, layer: str, count: int) -> Operator:
+        """The work of an operator on ``count`` samples; the ``layer`` of a gradient descent is a parameter."""
+        dense, _, parameter = layer.partition(".")
+        number = self.layers if layer == "loss" else int(dense.removeprefix("dense"))
+        inner, outer = self.widths[number - 1 : number + 1]
+        # Of input [N, in], weight [out, in] and scores [N, out] two are multiplied and the third is the product.
+        inputs, weight, scores = count * inner, outer * inner, count * outer
+        matrix = 2 * count * inner * outer
+        own = weight if parameter == "weight" else outer
+        work: dict[str, tuple[Phase, int, int, int]] = {  # elements read and written, FLOPs
+            "matrix product": ("forward", inputs + weight, scores, matrix),
+            "weight gradient": ("backward", scores + inputs, weight, matrix),
+            "input gradient": ("backward", scores + weight, inputs, matrix),
+            "bias": ("forward", scores + outer, scores, scores),
+            "bias gradient": ("backward", scores, outer, scores),
+            "relu": ("forward", scores, scores, scores),
+            "relu gradient": ("backward", 2 * scores, scores, scores),
+            "softmax": ("forward", scores, scores, _SOFTMAX * scores),
+            "cross-entropy": ("forward", 2 * count, 1, (_LOGARITHM + 2) * count),
+            "softmax gradient": ("backward", scores, scores, scores + count),
+            "gradient descent": ("optimizer", 2 * own, own, 2 * own),
         }
-        phase, read, written, other, classes = declared[name]
-        return self._operator(name, layer, phase, read, written, other=other, more_read=_CLASS * classes)
-
-    def _descent(self, name: str) -> Operator:
-        layer = name.partition(".")[0]
-        inner, outer = self._wide(layer)
-        count = inner * outer if name.endswith("weight") else outer
-        return self._operator("gradient descent", name, "optimizer", 2 * count, count, other=2 * count)
+        phase, read, written, flops = work[name]
+        size = int(self._dtype.itemsize)
+        is_product = name in ("matrix product", "weight gradient", "input gradient")
+        classes = _CLASS * count if name in ("cross-entropy", "softmax gradient") else 0
+        return Operator(
+            name=name, layer=layer, phase=phase, matrix_flops=flops if is_product else 0, other_flops=0 if is_product else flops,
+            precision=f"fp{8 * size}", bytes_read=read * size + classes, bytes_written=written * size,
+        )  # fmt: skip
 
 
 def _where_positive(gradient: Array, sums: Array) -> Array:
@@ -294,3 +275,115 @@ def _where_positive(gradient: Array, sums: Array) -> Array:
 
 def _descend(parameter: Array, gradient: Array, learning_rate: float) -> None:
     parameter -= learning_rate * gradient
+
+
+# --- the array libraries ------------------------------------------------------------------------------------------------------------
+
+
+class Library:
+    """One library on one device; this one is NumPy. ``module`` has NumPy's functions under NumPy's names, as far as they are called."""
+
+    name = "numpy"
+    module: Any = np
+
+    def to_device(self, array: Any) -> Any:
+        """A NumPy array as the library's own, which comes back as it is."""
+        return array
+
+    def to_host(self, array: Any) -> NDArray[Any]:
+        """The library's array as NumPy's."""
+        return np.asarray(array)
+
+    def synchronise(self) -> None:
+        """Wait until the device is done."""
+
+    def device_memory_bytes(self) -> int | None:
+        """The peak of the device allocator; None on the host."""
+        return None
+
+    def release(self) -> None:
+        """Give memory that the allocator keeps for later back to the device."""
+
+
+def library(name: str) -> Library:
+    """The library of this name (``LIBRARIES``). Raises DeviceError where it or its device is not on this machine, saying which."""
+    if name == "numpy":
+        return Library()
+    if name == "cupy":
+        return _CuPy()
+    if name in LIBRARIES:
+        return _Torch(name.removeprefix("torch-"))
+    raise DeviceError(f"unknown array library {name!r}.", hint=f"Choose from {', '.join(LIBRARIES)}.")
+
+
+class _CuPy(Library):
+    name = "cupy"
+
+    def __init__(self) -> None:
+        try:
+            import cupy
+        except ImportError as error:
+            raise DeviceError(
+                f"CuPy cannot be imported ({error}).", hint="Run 'rooflines doctor' for the command that installs it."
+            ) from None
+        try:
+            count = int(cupy.cuda.runtime.getDeviceCount())
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            raise DeviceError(f"CuPy finds no usable GPU ({error}).") from None
+        if count == 0:
+            raise DeviceError("CuPy finds no GPU.")
+        self.module = cupy
+        self._peak = 0
+
+    def to_device(self, array: Any) -> Any:
+        return self.module.asarray(array)
+
+    def to_host(self, array: Any) -> NDArray[Any]:
+        return np.asarray(self.module.asnumpy(array))
+
+    def synchronise(self) -> None:
+        self.module.cuda.get_current_stream().synchronize()
+
+    def device_memory_bytes(self) -> int | None:
+        # The pool keeps what it once took until it is freed explicitly, so its size is its peak.
+        self._peak = max(self._peak, int(self.module.get_default_memory_pool().total_bytes()))
+        return self._peak
+
+    def release(self) -> None:
+        self.device_memory_bytes()
+        self.module.get_default_memory_pool().free_all_blocks()
+
+
+class _Torch(Library):
+    def __init__(self, device: str) -> None:
+        try:
+            import torch
+        except ImportError as error:
+            raise DeviceError(f"PyTorch cannot be imported ({error}).") from None
+        from rooflines.kernels.micro.clock import synchronize
+
+        present = device == "cpu" or (torch.cuda if device == "cuda" else torch.backends.mps).is_available()
+        if not present:
+            raise DeviceError(f"torch {torch.__version__} finds no {'NVIDIA' if device == 'cuda' else 'Apple'} GPU.")
+        self.name = f"torch-{device}"
+        self.module = torch
+        self._device = torch.device(device)
+        self._synchronize = synchronize
+
+    def to_device(self, array: Any) -> Any:
+        return self.module.as_tensor(array, device=self._device)
+
+    def to_host(self, array: Any) -> NDArray[Any]:
+        return np.asarray(array.cpu().numpy())
+
+    def synchronise(self) -> None:
+        self._synchronize(self._device)
+
+    def device_memory_bytes(self) -> int | None:
+        if self._device.type == "cuda":
+            return int(self.module.cuda.max_memory_allocated())
+        return int(self.module.mps.driver_allocated_memory()) if self._device.type == "mps" else None
+
+    def release(self) -> None:
+        if self._device.type == "cuda":
+            self.module.cuda.empty_cache()

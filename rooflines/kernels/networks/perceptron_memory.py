@@ -1,7 +1,6 @@
 """The memory of one iteration of the perceptron by component, measured: what an allocator was seen to give and a process to grow.
 
-``python -m rooflines.kernels.networks.perceptron_memory --library numpy`` prints it as JSON. It is a program because only a fresh
-process can say what importing a library costs; nothing heavy may be imported here before ``main`` has looked.
+Only a fresh process can say what importing a library costs: nothing heavy may be imported here before ``measure`` has looked.
 
 On the host NumPy's arrays are those that it reports to ``tracemalloc`` under a separate domain, PyTorch's the storages that its
 operators returned and that are alive, and the total is the growth of the resident set. On a GPU they are what hooks on CuPy's memory
@@ -11,12 +10,9 @@ The components are read one by one and the total apart from them: that they add 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import ctypes
 import gc
-import json
-import sys
 import tracemalloc
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -176,7 +172,7 @@ def measure(library: str, widths: Sequence[int], samples: int) -> dict[str, Any]
     meters: dict[str, type[_Host]] = {"cupy": _Device, "torch-cpu": _TorchHost}
     meter = meters.get(library, _Host)()
     from rooflines.kernels.networks.perceptron import Perceptron
-    from rooflines.kernels.networks.perceptron_library import library as load
+    from rooflines.kernels.networks.perceptron import library as load
 
     loaded = load(library)
     # Of the full size: the buffers that a BLAS packs operands into grow with the product, and are the library's.
@@ -240,19 +236,3 @@ def _pci(bus_id: str) -> Pci:
     """The place on the bus that CUDA writes as ``0000:3b:00.0``."""
     domain, bus, device = bus_id.partition(".")[0].split(":")
     return int(domain, 16), int(bus, 16), int(device, 16)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; 0 when it went well."""
-    parser = argparse.ArgumentParser(description="Memory of one iteration of the perceptron by component, in bytes, as JSON.")
-    parser.add_argument("--library", choices=("numpy", "cupy", "torch-cpu"), default="numpy")
-    parser.add_argument("--widths", default="784,10,10")
-    parser.add_argument("--samples", type=int, default=59_000)
-    options = parser.parse_args(arguments)
-    found = measure(options.library, [int(width) for width in options.widths.split(",")], options.samples)
-    sys.stdout.write(json.dumps(found) + "\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

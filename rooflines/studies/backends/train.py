@@ -1,4 +1,8 @@
-"""Train the convolutional network with one backend: epochs on data in place, each followed by a test, then its operators."""
+"""Train the convolutional network with one backend: epochs on data in place, each followed by a test, then its operators.
+
+``train_through_loader`` trains it behind the input pipeline of the paper's PyTorch runs: one image at a time through transforms, in
+the process that trains.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +13,86 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from rooflines.profiler.others import OthersMeter
-from rooflines.studies import data, network_result, networks
-from rooflines.studies.backends.records import Epoch, Training
-from rooflines.sweeps.records import Result
+from rooflines.studies import data, networks
+from rooflines.studies.records import Detail, NetworkResult
+from rooflines.sweeps.records import Estimate, Result
 
 if TYPE_CHECKING:
     from rooflines.sweeps.worker import Channel
 
 _TEST_BATCH = 512
+
+
+class Epoch(msgspec.Struct, frozen=True, kw_only=True):
+    """One epoch. ``epoch_s`` is all of it but the test; ``input_s`` is the part in which the step waited for its batch."""
+
+    epoch: int
+    epoch_s: float
+    samples_per_s: float
+    test_accuracy: float
+    train_loss: float
+    process_memory_bytes: int
+    device_memory_bytes: int | None = None
+    input_s: float
+
+
+class Training(Detail, frozen=True, kw_only=True):
+    """The epochs of one backend on one set of data.
+
+    ``setup_s`` is what it took to make the network and to put the data in place, and ``step_s`` the fastest step, without its input
+    (the operators beside it are the fastest of several, too).
+    """
+
+    batch_size: int
+    learning_rate: float
+    momentum: float
+    epochs: tuple[Epoch, ...]
+    setup_s: float
+    step_s: float
+
+    @property
+    def process_memory_bytes(self) -> int:
+        """The most of any epoch."""
+        return max(epoch.process_memory_bytes for epoch in self.epochs)
+
+    @property
+    def device_memory_bytes(self) -> int | None:
+        """The most of any epoch; None on a CPU."""
+        return max((epoch.device_memory_bytes for epoch in self.epochs if epoch.device_memory_bytes is not None), default=None)
+
+    @property
+    def input_fraction(self) -> float:
+        """The share of the epochs in which a step waited for its batch."""
+        return sum(epoch.input_s for epoch in self.epochs) / sum(epoch.epoch_s for epoch in self.epochs)
+
+
+class ThroughLoader(msgspec.Struct, frozen=True, kw_only=True):
+    """A PyTorch backend fed as the paper fed it: image by image through transforms in the training process.
+
+    ``alone_samples_per_s`` is the loader without training.
+    """
+
+    samples_per_s: float
+    input_fraction: float
+    alone_samples_per_s: float
+
+
+class BackendResult(NetworkResult, frozen=True, kw_only=True):
+    """What one backend did, with the time per epoch and the rate (samples/s) of ``speed`` over all rounds.
+
+    The rate counts the samples that fill the last batch, which are computed, too. ``accuracy`` is the training that accuracy is taken
+    from: the same on MNIST.
+    """
+
+    speed: Training
+    epoch_s: float
+    rate: Estimate
+    accuracy: Training | None = None
+    loader: ThroughLoader | None = None
 
 
 class TrainOptions(networks.DataOptions, frozen=True, kw_only=True):
@@ -77,7 +150,7 @@ def train(task: dict[str, Any], directory: Path, channel: Channel) -> Result:
             steps.append(time.perf_counter() - there)
             input_s += there - begun
         epoch_s = time.perf_counter() - epoch_begun
-        network_result.check_losses(losses, (number - 1) * batches)
+        networks.check_losses(losses, (number - 1) * batches)
         predicted = [
             network.predict(network.resident(test_inputs[begin : begin + _TEST_BATCH]))
             for begin in range(0, len(test_inputs), _TEST_BATCH)
@@ -86,12 +159,12 @@ def train(task: dict[str, Any], directory: Path, channel: Channel) -> Result:
             Epoch(
                 epoch=number, epoch_s=epoch_s, samples_per_s=len(inputs) / epoch_s, input_s=input_s, train_loss=float(np.mean(losses)),
                 test_accuracy=float(np.mean(np.concatenate(predicted) == test_classes)),
-                process_memory_bytes=network_result.resident_bytes(), device_memory_bytes=network.device_memory_bytes(),
+                process_memory_bytes=networks.resident_bytes(), device_memory_bytes=network.device_memory_bytes(),
             )
         )  # fmt: skip
         fastest_s = min(fastest_s, *steps)
         training = Training(
-            **network_result.process_facts(job.backend), data=facts, others_cores=others.cores(), batch_size=job.batch_size,
+            **networks.process_facts(job.backend), data=facts, others_cores=others.cores(), batch_size=job.batch_size,
             learning_rate=job.learning_rate, momentum=job.momentum, epochs=tuple(epochs), setup_s=setup_s, step_s=fastest_s,
         )  # fmt: skip
         channel.found(_result(task, directory, training))
@@ -100,7 +173,7 @@ def train(task: dict[str, Any], directory: Path, channel: Channel) -> Result:
             break
     timed = job.operators and not networks.is_compiled(job.backend)
     first = x[: job.batch_size], y[: job.batch_size]
-    return network_result.finish(job, training, network, *first, channel, partial(_result, task, directory), operators=timed)
+    return networks.finish(job, training, network, *first, channel, partial(_result, task, directory), operators=timed)
 
 
 def values_of(training: Training) -> dict[str, float | None]:
@@ -118,4 +191,82 @@ def values_of(training: Training) -> dict[str, float | None]:
 
 
 def _result(task: dict[str, Any], directory: Path, training: Training, remark: str = "") -> Result:
-    return network_result.make_result(task, directory, values_of(training), training, remark=remark)
+    return networks.make_result(task, directory, values_of(training), training, remark=remark)
+
+
+# --- behind the paper's loader -----------------------------------------------------------------------------------------------------
+
+
+class LoaderOptions(networks.DataOptions, frozen=True, kw_only=True):
+    """Options of a training through the loader: ``batches`` at most."""
+
+    batch_size: networks.Positive
+    batches: networks.Positive
+    learning_rate: float
+    momentum: float
+
+
+def train_through_loader(task: dict[str, Any], directory: Path, channel: Channel) -> Result:
+    """Run the point of ``task``: the loader alone, then the training behind it and how long each batch is waited for."""
+    job = networks.read_options(task["point"]["options"], LoaderOptions)
+    batches = batches_of(job)
+    channel.stage("the paper's loader alone", batches)
+    loader, label = papers_loader(job, batches)
+    others, begun = OthersMeter(), time.perf_counter()
+    alone = 0
+    for x, _ in loader:
+        alone += len(x)
+        channel.advance()
+    alone_s = time.perf_counter() - begun
+    network = networks.network(job.backend, job.learning_rate, job.momentum, job.seed)
+    channel.stage("training with the paper's loader", batches)
+    samples, input_s = 0, 0.0
+    for x, y in loader:
+        network.step(network.resident(x.numpy()), network.resident(y.numpy()))
+        break
+    begun = last = time.perf_counter()
+    for x, y in loader:
+        input_s += time.perf_counter() - last
+        network.step(network.resident(x.numpy()), network.resident(y.numpy()))
+        samples += len(x)
+        channel.advance()
+        last = time.perf_counter()
+    seconds = last - begun
+    network.close()
+    values = {
+        "samples_per_s": samples / seconds, "input_fraction": input_s / seconds, "alone_samples_per_s": alone / alone_s,
+        "timed_samples": samples, "others_cores": others.cores(),
+    }  # fmt: skip
+    return networks.make_result(task, directory, values, data=label)
+
+
+def batches_of(job: LoaderOptions) -> int:
+    """Return how many batches the loader gives: no more than there are samples for."""
+    return min(job.batches, -(-job.samples // job.batch_size))
+
+
+def papers_loader(job: LoaderOptions, batches: int) -> tuple[Any, str]:
+    """A ``DataLoader`` that makes each sample as torchvision's MNIST class does, and the label of its data.
+
+    For every index a PIL image is made of the stored bytes, turned into a tensor and normalised, and the samples are stacked into a
+    batch; no worker processes, as the paper had it. It ends after ``batches`` batches.
+    """
+    import torch
+    from PIL import Image
+    from torchvision import transforms
+
+    name = data.or_synthetic(job.data, job.data_dir)
+    images = data.load(name, job.data_dir, seed=job.seed, train_samples=batches * job.batch_size, test_samples=1)
+    pixels, classes = torch.from_numpy(images.train_images), images.train_classes
+    transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize((data.MEAN,), (data.STANDARD_DEVIATION,))])
+
+    class Images(torch.utils.data.Dataset):  # type: ignore[type-arg]
+        def __len__(self) -> int:
+            return len(pixels)
+
+        def __getitem__(self, index: int) -> tuple[Any, int]:
+            return transform(Image.fromarray(pixels[index].numpy())), int(classes[index])
+
+    generator = torch.Generator().manual_seed(job.seed)
+    loader = torch.utils.data.DataLoader(Images(), batch_size=job.batch_size, shuffle=True, generator=generator)
+    return loader, f"{images.facts.label}, {len(pixels):,} samples for training"

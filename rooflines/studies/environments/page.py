@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
 
 from rooflines.device_specs.records import Ceiling, Source
 from rooflines.reports.charts.palette import SERIES
 from rooflines.reports.charts.roofline import Chart, Point
 from rooflines.reports.charts.roofline import roofline as roofline_chart
 from rooflines.reports.document import ABSENT, Block, Column, Figure, Paragraph, Row, Section, Table
-from rooflines.studies.environments import paper
 from rooflines.studies.environments.memory import SIZES
 from rooflines.studies.study import Study, device_of, model_of
+from rooflines.studies.tables import printed
 from rooflines.sweeps.page import curves_section, roofline
 from rooflines.sweeps.records import Row as Line
 from rooflines.sweeps.results import Curve
 from rooflines.units import percent, si, significant
 
+Printed: TypeAlias = Mapping[str, Any]
+# What its roofline plots reveal by its conclusion 5.
+BOUNDS = {"Apple M3 Pro": "mixed, by network", "4-vCPU cloud": "always memory-bound", "Tesla T4": "compute-bound for deep networks"}
 TRAIN_IMAGES, VALIDATION_IMAGES = 100_000, 10_000
 MODELS = ("resnet18", "mobilenet_v2", "resnet50", "squeezenet1_1")
 # Counted memory lies this near to what a device reports: its libraries take some, too.
@@ -47,9 +52,9 @@ def findings(study: Study) -> Iterator[str]:
 
 def _idle_gpu() -> str:
     """What the paper's rates say about the utilization that it reads: a training step is six FLOPs for each multiply-add forward."""
-    rows = [one for one in paper.table("throughput") if one["gpu_util_percent"] is not None]
-    gflop = {model: one["flops_per_image_g_as_printed"] for model, one in paper.complexity().items()}
-    roof = paper.roofs()[rows[0]["device"]]["peak_fp32_gflops"]
+    rows = [one for one in table("throughput") if one["gpu_util_percent"] is not None]
+    gflop = {model: one["flops_per_image_g_as_printed"] for model, one in complexity().items()}
+    roof = roofs()[rows[0]["device"]]["peak_fp32_gflops"]
     shares = {one["model"]: _FLOPS_PER_MAC * one["train_images_per_s"] * gflop[one["model"]] / roof for one in rows}
     most = max(shares, key=lambda model: shares[model])
     busy, tested = [one["gpu_util_percent"] for one in rows], [one["val_images_per_s"] for one in rows]
@@ -110,35 +115,35 @@ def _image_size(study: Study) -> Iterator[str]:
 
 def _peaks(study: Study) -> dict[str, tuple[dict[int, float], float | None]]:
     """By network the counted peaks by image size, and the one that the paper printed for its T4."""
-    peaks = {one["model"]: 1e6 * one["peak_gpu_memory_mb"] for one in paper.table("throughput") if one["peak_gpu_memory_mb"]}
+    peaks = {one["model"]: 1e6 * one["peak_gpu_memory_mb"] for one in table("throughput") if one["peak_gpu_memory_mb"]}
     counted = {model_of(row): {size: row.value(f"peak_{size}_bytes") or 0.0 for size in SIZES} for row in study.part("memory")}
     return {model: (sizes, peaks.get(model)) for model, sizes in counted.items() if all(sizes.values())}
 
 
 def _unit() -> str:
-    found = paper.complexity()["resnet18"]
+    found = complexity()["resnet18"]
     return (
         f"The paper prints an intensity of {found['intensity_as_printed']:g} FLOP/byte for ResNet-18: it divided GFLOP by MB. The "
-        f"same numbers are {paper.proxy(found):.1f} FLOP/byte ({found['flops_per_image_g_as_printed']:g} GFLOP / "
+        f"same numbers are {proxy(found):.1f} FLOP/byte ({found['flops_per_image_g_as_printed']:g} GFLOP / "
         f"{found['model_size_mb']:g} MB)."
     )
 
 
 def _own_proxy() -> Iterator[str]:
     """What the paper's own proxy says about its own devices, with the unit put right."""
-    for device, roofs in paper.roofs().items():
-        compute = [model for model, one in paper.complexity().items() if paper.proxy(one) >= paper.ridge(roofs)]
-        count = f"{len(compute)} of {len(paper.complexity())}"
+    for device, roof in roofs().items():
+        compute = [model for model, one in complexity().items() if proxy(one) >= ridge(roof)]
+        count = f"{len(compute)} of {len(complexity())}"
         yield (
-            f"{device} (paper): the ridge is at {significant(paper.ridge(roofs))} FLOP/byte, so by the paper's own proxy {count} "
-            f"networks are bound by arithmetic ({', '.join(compute) or 'none'}); the paper's conclusion: {paper.BOUNDS[device]}."
+            f"{device} (paper): the ridge is at {significant(ridge(roof))} FLOP/byte, so by the paper's own proxy {count} "
+            f"networks are bound by arithmetic ({', '.join(compute) or 'none'}); the paper's conclusion: {BOUNDS[device]}."
         )
 
 
 def _real_intensity(study: Study) -> Iterator[str]:
     """The proxy beside the traffic of every operator."""
     counted = [row for row in study.part("training") if row.value("intensity_flop_per_byte")]
-    proxies = {model: paper.proxy(one) for model, one in paper.complexity().items()}
+    proxies = {model: proxy(one) for model, one in complexity().items()}
     pairs = [
         f"{model_of(row)} {significant(row.value('intensity_flop_per_byte') or 0)} (proxy {proxies[model_of(row)]:.1f})"
         for row in _once(counted)
@@ -155,7 +160,7 @@ def _once(rows: list[Line]) -> list[Line]:
 
 
 def _epochs() -> str:
-    images = {round(row["train_images_per_s"] * row["train_epoch_s"], -2) for row in paper.table("throughput")}
+    images = {round(row["train_images_per_s"] * row["train_epoch_s"], -2) for row in table("throughput")}
     return (
         f"An epoch of the paper is {' or '.join(f'{count:,.0f}' for count in sorted(images, reverse=True))} images (throughput × epoch "
         f"time), not the {TRAIN_IMAGES:,} of Tiny-ImageNet. Epochs here are of {TRAIN_IMAGES:,} images, projected from the throughput."
@@ -191,8 +196,8 @@ def sections(study: Study) -> tuple[Section, ...]:
 
 def notes(study: Study) -> dict[str, str]:
     """What the paper's TFLOP/s are."""
-    gflop = {model: one["flops_per_image_g_as_printed"] for model, one in paper.complexity().items()}
-    shares = [1e3 * one["train_tflops"] / one["train_images_per_s"] / gflop[one["model"]] for one in paper.table("throughput")]
+    gflop = {model: one["flops_per_image_g_as_printed"] for model, one in complexity().items()}
+    shares = [1e3 * one["train_tflops"] / one["train_images_per_s"] / gflop[one["model"]] for one in table("throughput")]
     return {
         "throughput": f"Its TFLOP/s of training are its throughput times {min(shares):.1f} to {max(shares):.1f} × the multiply-adds of "
         "a forward pass; here they are the counted FLOPs of forward, backward and optimizer."
@@ -213,7 +218,7 @@ VALUES = {
 def _speedups(study: Study) -> list[Block]:
     """Training throughput of every device over the first one's, ours and the paper's."""
     rates = _rates(study, "training")
-    devices, theirs = study.devices, {one["model"]: one for one in paper.table("speedups")}
+    devices, theirs = study.devices, {one["model"]: one for one in table("speedups")}
     rows = []
     for model in MODELS:
         ours = [rates.get((model, device)) for device in devices]
@@ -238,11 +243,11 @@ def _by_device(study: Study) -> Iterator[Block]:
         if drawing is not None:
             caption = f"Training steps of the networks on {device}: real traffic of every operator, whole steps."
             yield Figure(name=f"device-{index}", caption=caption, drawing=drawing)
-    proxies = {model: paper.proxy(one) for model, one in paper.complexity().items()}
-    for number, device in enumerate(paper.roofs(), 1):
+    proxies = {model: proxy(one) for model, one in complexity().items()}
+    for number, device in enumerate(roofs(), 1):
         points = [
             (one["model"], SERIES[MODELS.index(one["model"])], proxies[one["model"]], 1e12 * one["train_tflops"])
-            for one in paper.table("throughput")
+            for one in table("throughput")
             if one["device"] == device
         ]
         caption = f"{device} (paper): the paper's throughput at its proxy of intensity, with the unit put right."
@@ -251,8 +256,8 @@ def _by_device(study: Study) -> Iterator[Block]:
 
 def _by_network(study: Study) -> Iterator[Block]:
     for index, model in enumerate(MODELS):
-        proxy, theirs = paper.proxy(paper.complexity()[model]), [one for one in paper.table("throughput") if one["model"] == model]
-        points = [(one["device"], SERIES[index], proxy, 1e12 * one["train_tflops"]) for one in theirs]
+        intensity, theirs = proxy(complexity()[model]), [one for one in table("throughput") if one["model"] == model]
+        points = [(one["device"], SERIES[index], intensity, 1e12 * one["train_tflops"]) for one in theirs]
         caption = f"{model} on the paper's devices (its figure 2), at its proxy with the unit put right; the roofs are those of the T4."
         yield Figure(name=f"paper-{model}", caption=caption, drawing=_paper_roofline("Tesla T4", points))
     if len(study.devices) < 2:
@@ -268,8 +273,8 @@ def _by_network(study: Study) -> Iterator[Block]:
 
 def _paper_roofline(device: str, places: list[tuple[str, str, float, float]]) -> Chart:
     """Points of the paper on the roofs that it gives for a device."""
-    roofs, source = paper.roofs()[device], Source(kind="spec", detail="the paper")
-    peak, bandwidth = 1e9 * roofs["peak_fp32_gflops"], 1e9 * roofs["memory_bandwidth_gbs"]
+    roof, source = roofs()[device], Source(kind="spec", detail="the paper")
+    peak, bandwidth = 1e9 * roof["peak_fp32_gflops"], 1e9 * roof["memory_bandwidth_gbs"]
     ceilings = (
         Ceiling(name="peak", kind="compute", value=peak, unit="FLOP/s", precision="fp32", engine="vector", source=source),
         Ceiling(name="DRAM", kind="memory", value=bandwidth, unit="B/s", source=source),
@@ -290,10 +295,38 @@ def _paper_roofline(device: str, places: list[tuple[str, str, float, float]]) ->
 def _batch_sweep(study: Study) -> Section:
     from msgspec.structs import replace
 
-    theirs = [(one["batch_size"], one["images_per_s"]) for one in paper.table("batch_sweep") if one["images_per_s"] is not None]
+    theirs = [(one["batch_size"], one["images_per_s"]) for one in table("batch_sweep") if one["images_per_s"] is not None]
     found = curves_section(study.part("batch sweep"), {"samples_per_s": {"squeezenet1_1": theirs}})
     return replace(found, name="batch-sweep", title="SqueezeNet 1.1 by batch size")
 
 
 def _times(value: float | None, base: float | None) -> str:
     return ABSENT if not value or not base else significant(value / base)
+
+
+# --- what the paper printed, from the CSV files of this folder, in its units, and what follows from it --------------------------------
+
+
+def table(name: str) -> tuple[Printed, ...]:
+    """Return the rows of ``environments_NAME.csv``."""
+    return printed(Path(__file__).parent / f"environments_{name}.csv")
+
+
+def complexity() -> dict[str, Printed]:
+    """Return the table of complexity by network; a multiply-add of one image counts as one."""
+    return {one["model"]: one for one in table("complexity")}
+
+
+def roofs() -> dict[str, Printed]:
+    """Return the peak and the bandwidth of each device."""
+    return {one["device"]: one for one in table("ceilings")}
+
+
+def proxy(one: Printed) -> float:
+    """Return the paper's proxy of a network with its unit put right, FLOP/byte: it divided GFLOP by MB."""
+    return float(1e3 * one["flops_per_image_g_as_printed"] / one["model_size_mb"])
+
+
+def ridge(roof: Printed) -> float:
+    """Return the FLOP/byte from which on a kernel is bound by arithmetic."""
+    return float(roof["peak_fp32_gflops"] / roof["memory_bandwidth_gbs"])

@@ -30,7 +30,7 @@ def measure_memory(task: dict[str, Any], directory: Path, channel: Channel) -> R
     job = msgspec.convert(task["point"]["options"], MemoryOptions)
     channel.stage("memory by component")
     found = measure(job.backend, [int(width) for width in job.widths.split("-")], job.samples)
-    from rooflines.studies import network_result
+    from rooflines.studies import networks
 
     values = {f"{name}_bytes": found[name] for name in (*PARTS, "total")}
-    return network_result.make_result(task, directory, values, how=found["how"])
+    return networks.make_result(task, directory, values, how=found["how"])

@@ -1,28 +1,115 @@
-"""Train the perceptron with one array library: iterations over all samples at once, then its operators."""
+"""Train the perceptron with one array library: iterations over all samples at once, then its operators.
+
+``time_size`` times a perceptron of other widths, ``784-10-10@59000``, on random samples: their values do not change its time.
+"""
 
 from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflines.arguments import arg
+from rooflines.errors import UsageError
 from rooflines.kernels.networks import perceptron
 from rooflines.profiler.others import OthersMeter
-from rooflines.studies import data, network_result, networks
-from rooflines.studies.from_scratch.records import Iterations, grouped
-from rooflines.studies.from_scratch.size import parse_widths
-from rooflines.studies.records import DataFacts
-from rooflines.sweeps.records import Result
+from rooflines.studies import data, networks
+from rooflines.studies.records import DataFacts, Detail, NetworkResult, TimedOperator
+from rooflines.sweeps.records import Estimate, Result
 
 if TYPE_CHECKING:
     from rooflines.sweeps.worker import Channel
 
+# The paper's headings, and two that it does not list.
+MATRIX, RELU, SOFTMAX, GRADIENTS, BIAS, UPDATE = "matrix multiplication", "ReLU", "softmax", "gradient computation", "bias", "update"
+GROUPS = (MATRIX, RELU, SOFTMAX, GRADIENTS, BIAS, UPDATE)
 _CHECKS = 50  # times that the accuracy is looked at
+# An iteration is repeated until this much time has gone by, and at least so often.
+_SECONDS = 0.6
+_ROUNDS = 3
+CLASSES = 10
+
+
+class Iterations(Detail, frozen=True, kw_only=True):
+    """Full-batch training: the loss before each iteration, and the accuracy on the held-out samples after some of them.
+
+    ``widths`` are those of the network. ``iteration_s`` is the median, ``fastest_s`` the fastest.
+    """
+
+    widths: tuple[int, ...]
+    losses: tuple[float, ...]
+    checked_at: tuple[int, ...]
+    accuracies: tuple[float, ...]
+    total_s: float
+    iteration_s: float
+    fastest_s: float
+    process_memory_bytes: int
+    device_memory_bytes: int | None = None
+
+
+class MemoryParts(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes of one iteration by component, each measured, and the growth that they should add up to; ``how`` says by what."""
+
+    parameters: float
+    input: float
+    activations: float
+    gradients: float
+    overhead: float
+    total: float
+    how: str
+
+    @property
+    def parts(self) -> float:
+        """The components together."""
+        return self.parameters + self.input + self.activations + self.gradients + self.overhead
+
+
+class SizePoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Another network: widths from input to classes, samples, and the seconds of an iteration."""
+
+    widths: tuple[int, ...]
+    samples: int
+    iteration: Estimate
+    flops: float
+    bytes: float
+
+
+class LibraryResult(NetworkResult, frozen=True, kw_only=True):
+    """What one array library did with the perceptron, with the seconds of an iteration of ``speed`` over all rounds."""
+
+    speed: Iterations | None = None
+    iteration: Estimate | None = None
+    accuracy: Iterations | None = None
+    memory: MemoryParts | None = None
+    sizes: tuple[SizePoint, ...] = ()
+
+
+def group(operator: TimedOperator) -> str:
+    """Under which of the paper's headings an operator is: products forward and backward are matrix multiplication."""
+    if operator.matrix_flops:
+        return MATRIX
+    if operator.phase == "optimizer":
+        return UPDATE
+    if operator.name.startswith("relu"):
+        return RELU
+    if operator.name in ("softmax", "cross-entropy"):
+        return SOFTMAX
+    return BIAS if operator.name == "bias" else GRADIENTS
+
+
+def grouped(operators: Iterable[TimedOperator]) -> dict[str, float]:
+    """Seconds an iteration under each heading."""
+    found = dict.fromkeys(GROUPS, 0.0)
+    for one in operators:
+        found[group(one)] += one.time_s
+    return found
 
 
 class PerceptronOptions(networks.DataOptions, frozen=True, kw_only=True):
@@ -37,13 +124,11 @@ class PerceptronOptions(networks.DataOptions, frozen=True, kw_only=True):
 
 def train(task: dict[str, Any], directory: Path, channel: Channel) -> Result:
     """Run the point of ``task``."""
-    from rooflines.kernels.networks.perceptron_library import library
-
     job = networks.read_options(task["point"]["options"], PerceptronOptions)
     widths = parse_widths(job.widths)
     channel.stage("preparing the data")
     inputs, classes, tests, test_classes, facts = load_samples(job, widths[0])
-    network = perceptron.Perceptron(library(job.backend), widths=widths, seed=job.seed)
+    network = perceptron.Perceptron(perceptron.library(job.backend), widths=widths, seed=job.seed)
     x, y, test_x = network.resident(inputs), network.resident(classes), network.resident(tests)
     del inputs, tests
     network.gradients(x, y)
@@ -55,19 +140,19 @@ def train(task: dict[str, Any], directory: Path, channel: Channel) -> Result:
         begun = time.perf_counter()
         losses.append(network.step(x, y))
         steps.append(time.perf_counter() - begun)
-        network_result.check_losses(losses[-1:], number - 1)
+        networks.check_losses(losses[-1:], number - 1)
         if number % every == 0 or number == job.iterations:
             checked.append(number)
             accuracies.append(float(np.mean(network.predict(test_x) == test_classes)))
         channel.advance()
     iterations = Iterations(
-        **network_result.process_facts(job.backend), data=facts, others_cores=others.cores(), widths=widths,
+        **networks.process_facts(job.backend), data=facts, others_cores=others.cores(), widths=widths,
         losses=tuple(losses), checked_at=tuple(checked), accuracies=tuple(accuracies), total_s=sum(steps),
-        iteration_s=statistics.median(steps), fastest_s=min(steps), process_memory_bytes=network_result.resident_bytes(),
+        iteration_s=statistics.median(steps), fastest_s=min(steps), process_memory_bytes=networks.resident_bytes(),
         device_memory_bytes=network.device_memory_bytes(),
     )  # fmt: skip
     result = partial(_result, task, directory)
-    return network_result.finish(job, iterations, network, x, y, channel, result, operators=job.operators)
+    return networks.finish(job, iterations, network, x, y, channel, result, operators=job.operators)
 
 
 def load_samples(
@@ -113,4 +198,71 @@ def values_of(iterations: Iterations) -> dict[str, float | None]:
 
 
 def _result(task: dict[str, Any], directory: Path, iterations: Iterations, remark: str = "") -> Result:
-    return network_result.make_result(task, directory, values_of(iterations), iterations, remark=remark)
+    return networks.make_result(task, directory, values_of(iterations), iterations, remark=remark)
+
+
+# --- other sizes -------------------------------------------------------------------------------------------------------------------
+
+
+class SizeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of a network to time: ``size`` has its widths and the number of samples."""
+
+    backend: str
+    size: str
+    seed: int
+
+
+def time_size(task: dict[str, Any], directory: Path, channel: Channel) -> Result:
+    """Run the point of ``task``."""
+    job = networks.read_options(task["point"]["options"], SizeOptions)
+    widths, samples = parse_size(job.size)
+    channel.stage("timing its iterations")
+    generator = np.random.default_rng(job.seed)
+    network = perceptron.Perceptron(perceptron.library(job.backend), widths=widths, seed=job.seed)
+    x = network.resident(generator.random((samples, widths[0]), np.float32))
+    y = network.resident(generator.integers(0, widths[-1], samples))
+    network.step(x, y)
+    steps: list[float] = []
+    others = OthersMeter()
+    while len(steps) < _ROUNDS or sum(steps) < _SECONDS:
+        begun = time.perf_counter()
+        network.step(x, y)
+        steps.append(time.perf_counter() - begun)
+    busy = others.cores()
+    declared = [one.operator for one in network.operators(x, y, rounds=1)]
+    network.close()
+    iteration_s, flops, size = statistics.median(steps), sum(one.flops for one in declared), sum(one.bytes for one in declared)
+    values = {
+        "iteration_s": iteration_s, "flops": flops, "bytes": size, "flop_per_s": flops / iteration_s, "byte_per_s": size / iteration_s,
+        "others_cores": busy,
+    }  # fmt: skip
+    return networks.make_result(task, directory, values, data="random samples")
+
+
+def parse_widths(text: str, name: str = "widths") -> tuple[int, ...]:
+    """Return the widths of the input, the hidden layers and the classes in ``text``, the option ``name``; raises UsageError."""
+    given = arg("set", f"{name}={text}")
+    widths = tuple(_positive(width, f"{given}: a width") for width in text.split("-"))
+    if len(widths) < 2:
+        raise UsageError(f"{given} has too few layers.", hint="Give at least inputs and classes, for example 784-10-10.")
+    if widths[-1] < CLASSES:
+        raise UsageError(
+            f"{given}: the last width must be {CLASSES} (the number of classes), got {widths[-1]}.", hint="For example: 784-10-10"
+        )
+    return widths
+
+
+def parse_size(text: str) -> tuple[tuple[int, ...], int]:
+    """Return the widths and the number of samples in ``784-10-10@59000``; raises UsageError for anything else."""
+    widths, _, samples = text.partition("@")
+    return parse_widths(widths, "size"), _positive(samples, f"{arg('set', f'size={text}')}: the samples behind @")
+
+
+def _positive(text: str, what: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise UsageError(f"{what} must be a positive integer, got {text!r}.", hint="For example: 784-10-10@59000")
+    return number

@@ -11,19 +11,17 @@ from rooflines.pipeline.training import load_training
 from rooflines.profiler.training.records import VariantResult
 from rooflines.reports.charts.curves import Beam, Beams
 from rooflines.reports.charts.palette import SERIES
-from rooflines.reports.document import ABSENT, Block, Column, Figure, Row, Section, Table, or_absent
+from rooflines.reports.document import ABSENT, Block, Column, Figure, Row, Section, Table, Value, or_absent
 from rooflines.studies.study import Study, device_of, model_of
 from rooflines.studies.tables import printed
 from rooflines.sweeps.page import curves_section
-from rooflines.sweeps.pairs import Compared
 from rooflines.sweeps.records import Row as Line
-from rooflines.sweeps.tune import load_tuning
+from rooflines.sweeps.tune import Compared, Tuning, load_tuning
 from rooflines.units import binary_bytes, counted, percent, seconds, significant
 
 # More right than this of ten classes is no chance.
 _LEARNED = 0.2
 _WAITS = 0.1  # waiting for less of an epoch is not worth a sentence
-_OVER = "Over default: mean of the pairs and its 95 % interval."
 
 
 def configuration(row: Line) -> str:
@@ -179,17 +177,14 @@ def sections(study: Study) -> tuple[Section, ...]:
         Section(name="figures", title="", blocks=tuple(_figures(study))),
         Section(name="variants", title="", blocks=_variant_blocks(study)),
         curves_section(study.part("sweep"), {}),
-        Section(name="tuned", title="", blocks=tuple(_searches(study))),
     )
-
-
-VALUES = {"configuration": configuration}
 
 
 def notes(study: Study) -> dict[str, str]:
     """What the accuracies depend on."""
     settings = "; ".join(dict.fromkeys(map(_setting, study.part("train"))))
-    return {"configurations": f"Training: {settings}."} if settings else {}
+    data = "; ".join(dict.fromkeys(row.facts["data"] for row in study.part("tune") if row.facts.get("data")))
+    return {"configurations": f"Training: {settings}." if settings else "", "tuned": f"Data: {data}."}
 
 
 def _setting(row: Line) -> str:
@@ -314,35 +309,6 @@ def _variant_blocks(study: Study) -> tuple[Block, ...]:
     return (Table(name="variants", columns=columns, rows=tuple(rows), note=note, show="always"),) if rows else ()
 
 
-def _searches(study: Study) -> Iterator[Block]:
-    """The best setting of each search, and how it compares with the default one."""
-    rows = []
-    for row in study.part("tune"):
-        if row.run is None or row.reason is not None:
-            continue
-        tuning = load_tuning(Path(row.run))
-        changes = {one.objective: _change(one) for one in tuning.compared}
-        rows.append(
-            Row(
-                (
-                    model_of(row), device_of(row), row.facts["best"], _cell(row, "accuracy", ".1f", 100),
-                    _cell(row, "samples_per_s", significant), changes.get("accuracy", ABSENT), changes.get("throughput", ABSENT),
-                    len(tuning.trials),
-                )
-            )
-        )  # fmt: skip
-    if rows:
-        columns = (
-            Column("network", format="text"), Column("device", format="text", priority=2), Column("best setting", format="text"),
-            Column("accuracy", "%"), Column("throughput", "images/s"),
-            Column("accuracy over default", "points", priority=1, note=_OVER),
-            Column("throughput over default", "×", priority=1), Column("trials", format="count", priority=2),
-        )  # fmt: skip
-        data = dict.fromkeys(row.facts["data"] for row in study.part("tune") if row.facts.get("data"))
-        note = f"The best setting is the one with the best accuracy of all trials. Data: {'; '.join(data)}."
-        yield Table(name="tuned", columns=columns, rows=tuple(rows), note=note, show="always")
-
-
 def _change(one: Compared) -> str:
     """``1.05 (0.98 to 1.12)``: a ratio, or percentage points."""
     found, factor = (one.ratio, 1.0) if one.ratio is not None else (one.difference, 100.0)
@@ -352,6 +318,19 @@ def _change(one: Compared) -> str:
     return f"{value} ({low} to {high})"
 
 
-def _cell(row: Line | None, name: str, form: str | Callable[[float], str], factor: float = 1.0) -> str:
-    """A value of ``row``, if there is one, as ``or_absent`` writes it."""
-    return or_absent(None if row is None else row.value(name), form, factor)
+def _of_search(look: Callable[[Tuning], Value]) -> Callable[[Line], Value]:
+    """A value of the search that a row stands for; None where it failed."""
+    return lambda row: look(load_tuning(Path(row.run))) if row.run is not None and row.reason is None else None
+
+
+def _over_default(name: str) -> Callable[[Tuning], Value]:
+    """How the best setting of a search compares with the default one in an objective: ``1.05 (0.98 to 1.12)``."""
+    return lambda tuning: next((_change(one) for one in tuning.compared if one.objective == name), None)
+
+
+VALUES: dict[str, Callable[[Line], Value]] = {
+    "configuration": configuration,
+    "accuracy_over_default": _of_search(_over_default("accuracy")),
+    "throughput_over_default": _of_search(_over_default("throughput")),
+    "trials": _of_search(lambda tuning: len(tuning.trials)),
+}

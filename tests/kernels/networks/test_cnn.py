@@ -22,7 +22,7 @@ def test_shapes_are_those_of_torchs_layers(count):
     for name, layer in TorchCnn().module.named_children():
         values = layer(values)
         found[name] = tuple(values.shape)
-    assert cnn.shapes(count) == {name: found[name] for name in cnn.OUTPUTS}
+    assert {name: found[name] for name in cnn.OUTPUTS} == {name: (count, *shape) for name, shape in cnn.OUTPUTS.items()}
 
 
 def test_initial_parameters_are_those_of_he():

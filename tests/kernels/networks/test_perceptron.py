@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from rooflines.errors import DeviceError
-from rooflines.kernels.networks.perceptron import Perceptron, initial_parameters
-from rooflines.kernels.networks.perceptron_library import library
+from rooflines.kernels.networks.perceptron import Perceptron, initial_parameters, library
 
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU")
 HOSTS = ("numpy", "torch-cpu")

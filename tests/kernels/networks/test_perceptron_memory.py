@@ -14,18 +14,17 @@ NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA 
 PARTS = ("parameters", "input", "activations", "gradients", "overhead")
 
 
-def measured(library, *arguments):
-    done = subprocess.run(
-        [sys.executable, "-m", "rooflines.kernels.networks.perceptron_memory", "--library", library, *arguments],
-        capture_output=True, text=True, check=True, timeout=120,
-    )  # fmt: skip
+def measured(library, samples=59_000):
+    code = "import json; from rooflines.kernels.networks.perceptron_memory import measure; "
+    code += f"print(json.dumps(measure({library!r}, (784, 10, 10), {samples})))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch-cpu"])
 @pytest.mark.parametrize("samples", [2_000, 30_000])
 def test_the_components_add_up_to_the_growth_of_the_process(samples, library):
-    found = measured(library, "--samples", str(samples))
+    found = measured(library, samples)
     assert sum(found[part] for part in PARTS) == pytest.approx(found["total"], rel=0.05)
     # What NumPy reported is what the arrays of these shapes hold: float32, and int64 classes.
     assert found["input"] == pytest.approx(samples * (784 * 4 + 8), rel=0.01)
