@@ -193,11 +193,11 @@ class Chart(Drawing, frozen=True, kw_only=True):
             "y": {"log": True, "factor": self.y_factor},
             "wide": {
                 "with": sorted({roof.group for roof in off.values()}),
-                "y": [math.log10(self.wide.y_low), math.log10(self.wide.y_high)],
+                "y": [round(math.log10(value), 4) for value in (self.wide.y_low, self.wide.y_high)],
             },
             # Matplotlib leaves out what lies off the sheet.
             "lines": {
-                f"roof:{number}": [(math.log10(x), math.log10(y)) for x, y in zip(roof.x, roof.y, strict=True)]
+                f"roof:{number}": [[round(math.log10(value), 4) for value in corner] for corner in zip(roof.x, roof.y, strict=True)]
                 for number, roof in off.items()
             },
         }

@@ -135,17 +135,18 @@ def _cell(table: Table, row: Row, place: int, column: Column, text: str, *, is_n
     cell = given if isinstance(given, Cell) else Cell(value=given)
     inset = not column.numeric and text.startswith(" ")
     sort = cell.sort if cell.sort is not None else value_of(given)
-    sort = float(f"{sort:.6g}") if isinstance(sort, float) else sort
+    sort = f"{sort:.5g}" if isinstance(sort, int | float) else sort
     shown = text if column.numeric else _CUT.get(column.format, lambda words, _: words)(text, _WIDTHS.get(column.format, 0))
     hover = "" if cell.hover == shown else cell.hover or (text if shown != text else "")
-    classes = (("n", column.numeric), ("bar", cell.bar is not None), ("inset", inset), ("quiet", column.quiet))
+    bar = f"{(cell.bar or 0.0) * 100:.1f}".removesuffix(".0")
+    classes = (("w", not column.numeric), ("bar", bar != "0"), ("inset", inset), ("quiet", column.quiet))
     return {
         "text": shown,
         "classes": " ".join(name for name, on in classes if on),
-        # The script sorts words by what the pointer or the cell shows where nothing else is said.
-        "sort": None if isinstance(sort, str) and sort == (hover or shown) else "" if sort is None else sort,
+        # The script sorts by what the pointer or the cell shows where nothing else is said.
+        "sort": None if sort == (hover or shown) else sort or "",
         "hover": hover,
-        "bar": cell.bar,
+        "bar": "" if bar == "0" else bar,
         "colour": _slug(row.colour) if is_name and row.colour and not row.muted and not inset else "",
         "letter": cell.letter,
         "warning": cell.warning,
@@ -165,16 +166,16 @@ def _picture(page: Page, figure: Figure) -> dict[str, Any]:
         (size, page_svg(drawing, width, f"{figure.name[0]}{number}{size[0]}"))
         for size, width in zip(sizes, drawing.widths_in, strict=True)
     ]
-    facts, names = drawing.page_facts(), dict[str, int]()
-    # What a line of a text is about is written once for all texts.
+    facts, lines = drawing.page_facts(), dict[str, int]()
+    # Many marks share a line, so each line is written once.
     texts = {
-        key: [mark.text[0], *(part for name, line in mark.text[1] for part in (names.setdefault(name, len(names)), line))]
+        key: [lines.setdefault(line, len(lines)) for line in (mark.text[0], *(f"{name}: {said}" for name, said in mark.text[1]))]
         for key, mark in drawing.page_marks().items()
         if mark.text
     }
     return {
         "svgs": svgs,
-        "facts": embedded_json({**facts, "names": [*names], "texts": texts}) if facts or texts else "",
+        "facts": embedded_json({**facts, "said": [*lines], "texts": texts}) if facts or texts else "",
         "zooms": "x" in facts,
         "categories": [(name, _slug(name)) for name, _ in drawing.legend] if isinstance(drawing, Chart) else [],
         "roofs": drawing.roof_groups() if isinstance(drawing, Chart) else [],
