@@ -85,7 +85,7 @@ def place_names(
     A name stays on the plot and off every point, line, box and other name; its leader stays off other names and leaders. Of the places
     left, the one nearest to its point is taken, with a leader that passes no other point. A name without room is left out.
     """
-    obstacles = Disc(*columns((*discs, *(disc for segment in lines for disc in _dotted(segment, _CLEAR))), 3))
+    obstacles = Disc(*columns((*discs, *(disc for segment in lines for disc in dotted(segment, _CLEAR))), 3))
     detours, segments, boxes = Disc(*columns(discs[:_MOST_DETOURS], 3)), columns(lines, 4), Box(*columns(taken, 4))
     places = []
     for point, length in names:
@@ -167,7 +167,7 @@ def _apart(one: _Place, other: _Place) -> bool:
     )
 
 
-def _dotted(segment: Segment, radius: float) -> list[Disc]:
+def dotted(segment: Segment, radius: float) -> list[Disc]:
     """Discs along a segment, so close that nothing lies between them."""
     ax, ay, bx, by = segment
     count = max(1, math.ceil(math.hypot(bx - ax, by - ay) / radius / 2))

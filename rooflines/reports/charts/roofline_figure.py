@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from rooflines.reports.charts.labels import Box, Disc, columns, place_names
+from rooflines.reports.charts.labels import Box, Disc, columns, dotted, place_names
 from rooflines.reports.charts.palette import category_mark
 from rooflines.reports.charts.paper import POINTS_PER_INCH, SMALL, TEXT, Sheet, logarithmic
 from rooflines.reports.words.text import shorten_name
@@ -27,6 +27,8 @@ _LARGEST_POINT, _SMALLEST_POINT = 30.0, 3.5
 _OPACITY = 0.82
 _LONGEST_NAME = 36
 _BESIDE_RIDGE = 26.0
+# How far above its line the name of a roof stands: close to it, or where points leave no room there, further up or below.
+_ABOVE_ROOF = (7.5, 16.0, -9.0, 26.0, -20.0, 38.0, -32.0)
 # A point above its bound is outlined; one with less than this share of the largest area gets no sign next to it.
 _MARKED = 0.02
 
@@ -44,6 +46,12 @@ class _Plot:
         self.figure = sheet.figure(width, height)
         self.axes = sheet.axes(self.figure, (_LEFT, _BOTTOM, self.width, self.height), size=TEXT)
         self.discs = [self.disc(point) for point in chart.points]
+        self.roofs = [
+            (*self.place(*start), *self.place(*end))
+            for roof in chart.roofs
+            if roof.primary
+            for start, end in pairwise(zip(roof.x, roof.y, strict=True))
+        ]
         self.taken: list[Box] = []
 
     def place(self, x: float, y: float) -> tuple[float, float]:
@@ -69,11 +77,11 @@ class _Plot:
         return self.sheet.length(text, size)
 
     def covered(self, places: Iterable[tuple[float, float]]) -> int:
-        """How many of the places lie off the plot, on other text or on a point."""
+        """How many of the places lie off the plot, on other text, on a point or on a dark roof."""
         x, y = columns(places, 2)[..., None]
         off = (x < 0) | (x > self.width) | (y < 0) | (y > self.height + 4)
         on_text = Box(*columns(self.taken, 4)).distance(x, y) < SMALL / 2 + 0.5
-        across, up, radius = columns(self.discs, 3)
+        across, up, radius = columns((*self.discs, *(disc for roof in self.roofs for disc in dotted(roof, 2.0))), 3)
         on_point = (x - across) ** 2 + (y - up) ** 2 < (radius + 3) ** 2
         return int((off[:, 0] | on_text.any(axis=1) | on_point.any(axis=1)).sum())
 
@@ -175,16 +183,10 @@ def _names(plot: _Plot) -> None:
     texts = [
         str(rank) if ranked else shorten_name(point.label, _LONGEST_NAME) for rank, point in enumerate(plot.chart.labelled, start=1)
     ]
-    lines = [
-        (*plot.place(*start), *plot.place(*end))
-        for roof in plot.chart.roofs
-        if roof.primary
-        for start, end in pairwise(zip(roof.x, roof.y, strict=True))
-    ]
     feet = [plot.place(ridge.intensity, ridge.flop_per_s) for ridge in plot.chart.ridges]
     boxes = place_names(
         [(plot.disc(point), plot.length(text)) for point, text in zip(plot.chart.labelled, texts, strict=True)],
-        (plot.width, plot.height), SMALL + 3.5, discs=plot.discs, lines=[*lines, *((x, 0.0, x, y) for x, y in feet)], taken=plot.taken,
+        (plot.width, plot.height), SMALL + 3.5, discs=plot.discs, lines=[*plot.roofs, *((x, 0.0, x, y) for x, y in feet)], taken=plot.taken,
     )  # fmt: skip
     for index, box in boxes.items():
         point, text = plot.chart.labelled[index], texts[index]
@@ -231,7 +233,6 @@ def _roof(plot: _Plot, number: int, roof: Roof) -> None:
     corners = [plot.place(x, y) for x, y in zip(roof.x, roof.y, strict=True)]
     (x0, y0), (x1, y1) = corners[-2:] if flat else corners[:2]
     angle, reach, length = math.atan2(y1 - y0, x1 - x0), math.hypot(x1 - x0, y1 - y0), plot.length(text, size)
-    x0, y0 = x0 - math.sin(angle) * 7.5, y0 + math.cos(angle) * 7.5
     room = reach - length - 4
     starts = []
     for step in range(25):
@@ -241,8 +242,15 @@ def _roof(plot: _Plot, number: int, roof: Roof) -> None:
         else:
             # Near the middle of its slope.
             starts.append((0.5 + (step + 1) // 2 / 24 * (-1) ** step) * (reach - length))
-    places = [(x0 + math.cos(angle) * start, y0 + math.sin(angle) * start) for start in starts]
-    if flat and not roof.shown and not 0 < y0 < plot.height:
+    if flat and roof.primary:
+        # Else in front of it, over the slanted roof.
+        starts += [-length - before for before in range(6, 60, 6)]
+    places = [
+        (x0 + math.cos(angle) * start - math.sin(angle) * height, y0 + math.sin(angle) * start + math.cos(angle) * height)
+        for height in (_ABOVE_ROOF if roof.primary else _ABOVE_ROOF[:1])
+        for start in starts
+    ]
+    if flat and not roof.shown and not 0 < y0 + _ABOVE_ROOF[0] < plot.height:
         covered, (x, y) = 0, places[0]
     else:
         covered, (x, y) = min(((plot.covered(_along(*place, length, angle)), place) for place in places), key=lambda pair: pair[0])
