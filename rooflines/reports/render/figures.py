@@ -101,7 +101,9 @@ def _joined_ticks(text: str) -> str:
     for name, step, style in _TICK_SHAPE.findall(text):
         place = rf'<use xlink:href="#{name}" x="([\d.]+)" y="([\d.]+)"/>'
         joined = partial(re.compile(place).sub, rf"M\1 \2l{step}")
-        text = re.sub(f"(?:{place}){{2,}}", lambda run, joined=joined, style=style: f'<path d="{joined(run[0])}" style="{style}"/>', text)
+        text = re.sub(
+            f"(?:{place}){{2,}}", lambda run, joined=joined, style=style: f'<path d="{joined(run[0])}" style="{style}"/>', text
+        )
     return text
 
 

@@ -17,6 +17,7 @@ from rooflines.roofline.analysis import ModuleRow
 from rooflines.units import seconds
 from tests.reports import variants
 from tests.samples import analysis as sample
+from tests.usage_samples import machine_analysis
 
 SECTIONS = (
     "verdict", "where", "findings", "roofline", "operators", "modules", "steps", "usage", "timeline", "device", "ceilings",
@@ -186,9 +187,7 @@ def facts_of(text: str, figure: str) -> dict:
 def test_a_mark_has_its_name_kind_and_switch_and_a_colour_that_follows_the_theme():
     text = render(view.page(sample()))
     svg = text[text.index('<figure id="figure-roofline">') :].split("</svg>")[0]
-    points = re.findall(
-        r'<circle data-mark="point:(\d+)" data-to="([^"]+)" cx="[\d.]+" cy="[\d.]+" r="[\d.]+" ?([^>]*)/>', svg
-    )
+    points = re.findall(r'<circle data-mark="point:(\d+)" data-to="([^"]+)" cx="[\d.]+" cy="[\d.]+" r="[\d.]+" ?([^>]*)/>', svg)
     assert {(int(key), category) for key, category, _ in points} == {
         (index, row.category) for index, row in enumerate(sample().operators) if row.flops and row.bytes
     }
@@ -212,8 +211,26 @@ def test_large_tables_show_fifty_rows_at_first():
 
 
 def test_pages_are_small():
-    assert len(render(view.page(sample()))) < 150_000
-    assert len(render(view.page(variants.large(2000)))) < 5_000_000
+    assert len(render(view.page(sample()))) < 125_000
+    assert len(render(view.page(variants.large(120)))) < 380_000
+    assert len(render(view.page(variants.large(2000)))) < 3_200_000
+
+
+def test_what_a_page_repeats_it_writes_once():
+    text = render(view.page(variants.large(120)))
+    roofline = facts_of(text, "roofline")
+    assert len(set(roofline["said"])) == len(roofline["said"])
+    svg = text[text.index('<figure id="figure-roofline">') :].split("</svg>")[0]
+    assert svg.count("<use ") < 30, "minor ticks are one path"
+    assert not re.search(r'style="[^"]*[;:] ', svg)
+    assert not re.search(r"--bar:0%|<span[^>]*leaf|type=\"button\" (?:class=\"opener|aria-expanded)", text)
+
+
+def test_a_figure_is_saved_from_the_line_of_its_caption():
+    text = render(view.page(machine_analysis()))
+    captions = re.findall(r"<figcaption>.*?</figcaption>", text)
+    assert [("Save as PNG" in caption) for caption in captions] == [True, False, True]
+    assert text.count("Save as PNG") == 2
 
 
 def test_write_makes_the_folder_and_returns_the_path(tmp_path):
