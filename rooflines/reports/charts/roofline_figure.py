@@ -183,10 +183,10 @@ def _names(plot: _Plot) -> None:
     texts = [
         str(rank) if ranked else shorten_name(point.label, _LONGEST_NAME) for rank, point in enumerate(plot.chart.labelled, start=1)
     ]
-    feet = [plot.place(ridge.intensity, ridge.flop_per_s) for ridge in plot.chart.ridges]
+    feet = [(x, 0.0, x, y) for x, y in (plot.place(ridge.intensity, ridge.flop_per_s) for ridge in plot.chart.ridges)]
     boxes = place_names(
         [(plot.disc(point), plot.length(text)) for point, text in zip(plot.chart.labelled, texts, strict=True)],
-        (plot.width, plot.height), SMALL + 3.5, discs=plot.discs, lines=[*plot.roofs, *((x, 0.0, x, y) for x, y in feet)], taken=plot.taken,
+        (plot.width, plot.height), SMALL + 3.5, discs=plot.discs, lines=[*plot.roofs, *feet], taken=plot.taken,
     )  # fmt: skip
     for index, box in boxes.items():
         point, text = plot.chart.labelled[index], texts[index]

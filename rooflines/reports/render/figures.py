@@ -71,9 +71,10 @@ def page_svg(drawing: Drawing, width_in: float, name: str) -> str:
     text = re.sub(r">\s+<", "><", _TAG.sub(_short, text))
     for number, made in enumerate(_MADE_ID.findall(text)):
         text = text.replace(made, str(number))
-    text = _joined_ticks(_TICK.sub(r"\1/>", text))
+    text = _TICK.sub(r"\1/>", text)
     while (flat := _GROUPED.sub(r"\1", text)) != text:
         text = flat
+    text = _joined_ticks(text)
     for many in _MANY.finditer(text):
         text = text[: many.start()] + _named(text[many.start() :], many[1], many[2].split(","), marks)
     text = _ONE.sub(lambda one: f"<g{_attributes(one[1], marks)}>", text)
@@ -88,7 +89,7 @@ def _short(tag: re.Match[str]) -> str:
     text = _COLOUR.sub(lambda colour: f"var(--{VARIABLE_OF[colour[0]]})", text)
     text = _FONT.sub(lambda font: font[1] or "", text).replace("font: ", "font-size: ")
     text = _NEEDLESS.sub("", text).replace(" \n", " ").replace("\n", "")
-    return _PATH.sub(lambda path: _COMMAND.sub(r"\1", path[0]), text)
+    return _PATH.sub(lambda path: _COMMAND.sub(r"\1", path[0]).rstrip(), text)
 
 
 def _rounded(value: float) -> str:
@@ -101,9 +102,8 @@ def _joined_ticks(text: str) -> str:
     for name, step, style in _TICK_SHAPE.findall(text):
         place = rf'<use xlink:href="#{name}" x="([\d.]+)" y="([\d.]+)"/>'
         joined = partial(re.compile(place).sub, rf"M\1 \2l{step}")
-        text = re.sub(
-            f"(?:{place}){{2,}}", lambda run, joined=joined, style=style: f'<path d="{joined(run[0])}" style="{style}"/>', text
-        )
+        path = f'<path d="{{}}" style="{style}"/>'
+        text = re.sub(f"(?:{place}){{2,}}", lambda run, joined=joined, path=path: path.format(joined(run[0])), text)
     return text
 
 
