@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree as xml
 
-from rooflines.reports.charts.palette import BOUNDS
 from rooflines.reports.document import (
     Bar,
     BarRow,
@@ -17,7 +16,6 @@ from rooflines.reports.document import (
     Column,
     Facts,
     Page,
-    Part,
     Row,
     Section,
     Table,
@@ -26,6 +24,7 @@ from rooflines.reports.document import (
     section,
     table,
 )
+from rooflines.reports.words.rows import bound_parts
 from rooflines.reports.words.sentences import subject
 from rooflines.reports.words.text import Scale, column_scale, csv_text, short_name, shorten_shapes
 from rooflines.roofline.analysis import Analysis
@@ -119,15 +118,7 @@ def _bound_bars(comparison: Comparison) -> Bar | None:
         return None
     rows, longest_s = [], max(pace.before_s, pace.after_s)
     for letter, times, whole, time_s in zip("AB", classes, traced, (pace.before_s, pace.after_s), strict=True):
-        scale = time_s / whole
-        parts = tuple(
-            Part(
-                name=name, share=times[name] * scale / longest_s, text=seconds(times[name] * scale), pattern=name, letter=style.letter,
-                meaning=style.meaning,
-            )
-            for name, style in BOUNDS.items()
-            if times.get(name)
-        )  # fmt: skip
+        parts = bound_parts({name: part_s * (time_s / whole) for name, part_s in times.items() if part_s}, longest_s)
         rows.append(BarRow(label=letter, text=seconds(time_s), parts=parts))
     divided = "; the traced steps divide it" if pace.of == "timed steps" else ""
     return Bar(name="classes", caption=f"Time by what bounds it, both on one scale{divided}.", rows=tuple(rows))
@@ -245,7 +236,7 @@ def junit(comparisons: Sequence[Comparison], by: By, above: float) -> str:
     """
     root = xml.Element("testsuites", name="rooflines")
     for comparison in comparisons:
-        suite = xml.SubElement(root, "testsuite", name=_text(f"{comparison.b.source} compared with {comparison.a.source}"))
+        suite = xml.SubElement(root, "testsuite", name=f"{comparison.b.source} compared with {comparison.a.source}")
         failed = comparison.slower_than(above)
         _step(suite, comparison, above, failed)
         for row in comparison.modules if by == "module" else comparison.rows:
@@ -256,34 +247,33 @@ def junit(comparisons: Sequence[Comparison], by: By, above: float) -> str:
         for name in ("failure", "skipped"):
             suite.set(f"{name}s" if name == "failure" else name, str(sum(case.find(name) is not None for case in cases)))
     xml.indent(root)
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + xml.tostring(root, encoding="unicode") + "\n"
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + _FORBIDDEN.sub("\ufffd", xml.tostring(root, encoding="unicode")) + "\n"
 
 
 def _step(suite: xml.Element, comparison: Comparison, above: float, failed: bool) -> None:
     pace = comparison.pace
     case = xml.SubElement(suite, "testcase", classname="rooflines.step", name="step", time=_time(pace.after_s if pace else None))
     if failed:
-        message = _text(f"Slower by {percent(comparison.slowdown, 1)}, more than {percent(above, 1)}.")
-        xml.SubElement(case, "failure", type="slower", message=message).text = _text(comparison.verdict)
+        message = f"Slower by {percent(comparison.slowdown, 1)}, more than {percent(above, 1)}."
+        xml.SubElement(case, "failure", type="slower", message=message).text = comparison.verdict
     elif pace is not None and pace.exceeds_noise is None:
-        xml.SubElement(case, "skipped", message=_text(comparison.verdict))
+        xml.SubElement(case, "skipped", message=comparison.verdict)
     else:
-        xml.SubElement(case, "system-out").text = _text(comparison.verdict)
+        xml.SubElement(case, "system-out").text = comparison.verdict
 
 
 def _row(suite: xml.Element, row: Change, by: By, failed: bool) -> None:
     side = _side(row)
     facts = ", ".join(filter(None, (side.phase, side.shapes, side.precision)))
     name = (side.module or "(all)") if by == "module" else f"{place_of(row)}{f' ({facts})' if facts else ''}"
-    case = xml.SubElement(
-        suite, "testcase", classname=f"rooflines.{by}", name=_text(name), time=_time(row.after.time_s if row.after else None)
-    )
+    time_s = row.after.time_s if row.after else None
+    case = xml.SubElement(suite, "testcase", classname=f"rooflines.{by}", name=name, time=_time(time_s))
     if row.direction == "unknown":
         xml.SubElement(case, "skipped", message="The noise is not known.")
     elif row.direction == "slower" and failed:
-        xml.SubElement(case, "failure", type="slower", message=_text(_sentence(row)))
+        xml.SubElement(case, "failure", type="slower", message=_sentence(row))
     elif row.direction != "same":
-        xml.SubElement(case, "system-out").text = _text(_sentence(row))
+        xml.SubElement(case, "system-out").text = _sentence(row)
 
 
 def _sentence(row: Change) -> str:
@@ -298,7 +288,3 @@ def _sentence(row: Change) -> str:
 
 def _time(time_s: float | None) -> str:
     return f"{time_s or 0.0:.9f}"
-
-
-def _text(text: str) -> str:
-    return _FORBIDDEN.sub("\ufffd", text)

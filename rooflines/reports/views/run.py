@@ -34,7 +34,7 @@ from rooflines.reports.views.timeline import timeline_caption, usage_timeline
 from rooflines.reports.views.usage import missing_usage, usage_remarks, usage_table, usage_title
 from rooflines.reports.words import sentences
 from rooflines.reports.words.ceilings import ceiling_name, ceiling_scope, conditions_words, roof_order, source_and_age, source_words
-from rooflines.reports.words.rows import bound_times, operators_summary, share_of_step
+from rooflines.reports.words.rows import bound_parts, bound_times, operators_summary, share_of_step
 from rooflines.reports.words.text import size_text
 from rooflines.roofline.advice.host import WAITS
 from rooflines.roofline.analysis import PARTS, Analysis
@@ -153,15 +153,7 @@ def bound_bar(analysis: Analysis) -> Bar | None:
     times = bound_times(analysis)
     if not times or analysis.whole_s <= 0:
         return None
-    whole = max(analysis.whole_s, sum(times.values()))
-    styles = {
-        name: bound_style(name)
-        for name in (*(name for name in BOUNDS if name in times), *(name for name in times if name not in BOUNDS))
-    }
-    parts = (
-        Part(name=name, share=times[name] / whole, text=seconds(times[name]), pattern=name, letter=style.letter, meaning=style.meaning)
-        for name, style in styles.items()
-    )
+    parts = bound_parts(times, max(analysis.whole_s, sum(times.values())))
     return bar_of("classes", parts, caption="Time by what bounds it", show="always")
 
 

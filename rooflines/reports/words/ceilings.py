@@ -16,19 +16,16 @@ def source_words(roof: Ceiling, created: str = "") -> str:
 
     ``created`` is the ISO time of the run that it judges; the age of a measurement is given from one day on.
     """
-    source = roof.source
-    if source.kind == "measured":
-        parts = [f"measured {source.date}".rstrip(), age_before(source.date, created)]
-        parts += [f"±{percent(roof.spread, 1)}"] if roof.spread is not None else []
-        return ", ".join(part for part in parts if part)
-    if source.kind == "derived" and roof.kind == "link":
-        return "derived from the generation and lanes of PCI Express, not measured"
+    if roof.source.kind == "measured":
+        spread = f", ±{percent(roof.spread, 1)}" if roof.spread is not None else ""
+        return source_and_age(roof, created) + spread
+    derived = "the generation and lanes of PCI Express" if roof.kind == "link" else "cores, clock and vector width"
     return {
         "spec": "from the data sheet, not measured",
-        "derived": "derived from cores, clock and vector width, not measured",
+        "derived": f"derived from {derived}, not measured",
         "user": "given by the user",
-        "trace": source.detail,
-    }[source.kind]
+        "trace": roof.source.detail,
+    }[roof.source.kind]
 
 
 def ceiling_name(roof: Ceiling) -> str:

@@ -10,15 +10,7 @@ from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.profiler.records import RunFile
 from rooflines.profiler.trace.communication_kernels import communicates
 from rooflines.profiler.training.records import Training
-from rooflines.reports.words.rows import (
-    CategorySummary,
-    TableRow,
-    bound_times,
-    flagged,
-    module_text,
-    share_of_step,
-    table_rows,
-)
+from rooflines.reports.words.rows import CategorySummary, TableRow, bound_times, flagged, module_text, share_of_step, table_rows
 from rooflines.reports.words.text import INFERRED_MARK, is_kernel, operator_name
 from rooflines.roofline.analysis import Analysis, Example, Finding
 from rooflines.roofline.bounds import way_of
