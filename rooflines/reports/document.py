@@ -7,7 +7,7 @@ once, here, so that a table has the same columns in a terminal, on a page, in pr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -173,6 +173,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     caption: str = ""
     note: str = ""
     show: Show = "full"
+    kind: ClassVar[str] = "picture"
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,14 +203,12 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[BarRow, ...]
     title: str = ""
     show: Show = "full"
+    kind: ClassVar[str] = "bar"
 
     def key(self) -> tuple[Part, ...]:
         """Every part once, in the order of the first bar that has it."""
-        parts: dict[str, Part] = {}
-        for row in self.rows:
-            for part in row.parts:
-                parts.setdefault(part.name, part)
-        return tuple(parts.values())
+        parts = [part for row in self.rows for part in row.parts]
+        return tuple({part.name: part for part in reversed(parts)}[name] for name in dict.fromkeys(part.name for part in parts))
 
 
 class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,6 +227,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[Recommendation, ...]
     first: int = 3
     show: Show = "always"
+    kind: ClassVar[str] = "findings"
 
 
 Block: TypeAlias = Paragraph | Facts | Table | Figure | Bar | Findings
@@ -344,6 +344,10 @@ class Texts(NamedTuple):
     units: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     total: tuple[str, ...]
+
+    def titles(self) -> list[str]:
+        """The labels of the columns with their units."""
+        return [" ".join(filter(None, (column.label, unit))) for column, unit in zip(self.columns, self.units, strict=True)]
 
 
 def texts(table: Table, *, full: bool = True, rows: Sequence[Row] | None = None, aligned: bool = False) -> Texts:

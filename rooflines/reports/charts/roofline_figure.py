@@ -25,6 +25,8 @@ _KEY = 14.0
 _NARROW_IN = 4.5
 _LARGEST_POINT, _SMALLEST_POINT = 30.0, 3.5
 _OPACITY = 0.82
+# The part of the roof from which on a strip is shaded.
+_BAND = 0.5
 _LONGEST_NAME = 36
 _BESIDE_RIDGE = 26.0
 # How far above its line the name of a roof stands: close to it, or where points leave no room there, further up or below.
@@ -105,8 +107,9 @@ def roofline_figure(chart: Chart, sheet: Sheet) -> Figure:
     plot.write(plot.width, -22, "arithmetic intensity, FLOP/byte", color=plot.ink.muted, ha="right")
     plot.write(-34, plot.height + 8, chart.y_unit, color=plot.ink.muted)
     if chart.band:
-        x, upper, lower = chart.band
-        axes.fill((*x, *reversed(x)), (*upper, *reversed(lower)), color=plot.ink.band, linewidth=0, zorder=0.5, gid="band:0")
+        x, upper = zip(*chart.band, strict=True)
+        lower = [_BAND * y for y in reversed(upper)]
+        axes.fill((*x, *reversed(x)), (*upper, *lower), color=plot.ink.band, linewidth=0, zorder=0.5, gid="band:0")
     if chart.paths:
         _paths(plot)
     _points(plot)
@@ -121,7 +124,7 @@ def roofline_figure(chart: Chart, sheet: Sheet) -> Figure:
             _roof(plot, number, roof)
     _ridges(plot)
     if chart.band:
-        knee, edge = plot.place(chart.band.x[1], chart.band.lower[-1])
+        knee, edge = plot.place(chart.band[1][0], _BAND * chart.band[-1][1])
         text = "half of the roof"
         starts = range(int(plot.width - plot.length(text) - 4), max(0, int(knee)), -6)
         plot.write_where_free(((x, edge - 6) for x in starts), text, color=plot.ink.muted, gid="bandname:0")

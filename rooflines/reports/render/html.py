@@ -18,7 +18,7 @@ from msgspec import structs
 from rooflines.reports.charts.palette import BOUNDS, COLOURED, INK, THEMES, category_colour
 from rooflines.reports.charts.roofline import Chart
 from rooflines.reports.charts.timeline import Timeline
-from rooflines.reports.document import Bar, Block, Cell, Column, Facts, Figure, Findings, Page, Paragraph, Row, Table, texts, value_of
+from rooflines.reports.document import Cell, Column, Figure, Page, Paragraph, Row, Table, texts, value_of
 from rooflines.reports.render.figures import page_svg
 from rooflines.reports.words.text import shorten_name, shorten_path, shorten_shapes
 from rooflines.units import percent
@@ -53,7 +53,6 @@ def render(page: Page, directory: Path = Path()) -> str:
     return environment.get_template("page.html.j2").render(
         page=page,
         sections=[section for section in page.sections if any(block.show != "brief" for block in section.blocks)],
-        kind_of=kind_of,
         drawn=_drawn,
         picture_of=partial(_picture, page),
         link=lambda file: quote(Path(relpath(file, directory)).as_posix()) if Path(file).is_file() else "",
@@ -71,18 +70,6 @@ def embedded_json(value: Any) -> str:
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
-
-
-def kind_of(block: Block) -> str:
-    """What the template has a macro for."""
-    match block:
-        case Paragraph() | Facts() | Table():
-            return block.kind
-        case Bar():
-            return "bar"
-        case Findings():
-            return "findings"
-    return "picture"
 
 
 def _slug(colour: str) -> str:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
-from rooflines.device_specs.records import Ceiling, Conditions
+from rooflines.device_specs.records import Ceiling, Ceilings, Conditions
 from rooflines.units import binary_bytes, counted, percent, si
+
+if TYPE_CHECKING:
+    from rooflines.reports.charts.roofline import Point
+    from rooflines.roofline.analysis import OperatorRow
 
 SOURCE_WORDS = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given", "trace": "this trace"}
 
@@ -77,6 +82,17 @@ def roof_order(roofs: Iterable[Ceiling]) -> list[Ceiling]:
         return kinds.index(roof.kind), bool(roof.variant), roof.capacity_bytes is None, roof.capacity_bytes or 0
 
     return sorted(roofs, key=place)
+
+
+def shares_of_roofs(device: Ceilings, operators: Iterable[OperatorRow] | Iterable[Point]) -> dict[Ceiling, float]:
+    """The compute roofs that judge ``operators``, each with its share of their time, the largest first."""
+    time_of: dict[Ceiling, float] = {}
+    for row in operators:
+        roof = device.compute(row.precision, "matrix" if row.engine == "matrix" else "vector") if row.precision else None
+        if roof is not None:
+            time_of[roof] = time_of.get(roof, 0.0) + row.time_s
+    whole_s = sum(time_of.values())
+    return {roof: time_of[roof] / whole_s for roof in sorted(time_of, key=lambda roof: -time_of[roof])} if whole_s > 0 else {}
 
 
 def ago(age: timedelta) -> str:

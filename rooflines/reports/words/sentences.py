@@ -10,6 +10,7 @@ from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.profiler.records import RunFile
 from rooflines.profiler.trace.communication_kernels import communicates
 from rooflines.profiler.training.records import Training
+from rooflines.reports.words.ceilings import shares_of_roofs
 from rooflines.reports.words.rows import CategorySummary, TableRow, bound_times, flagged, module_text, share_of_step, table_rows
 from rooflines.reports.words.text import INFERRED_MARK, is_kernel, operator_name
 from rooflines.roofline.analysis import Analysis, Example, Finding
@@ -291,14 +292,8 @@ def roofs_of_run(analysis: Analysis) -> list[Ceiling]:
     A precision that a hundredth of the time is spent in is worth a roof here; a counter in fp64 is not.
     """
     device = Ceilings(device=analysis.environment.device_name, kind=analysis.environment.device, ceilings=analysis.ceilings)
-    time_of: dict[Ceiling, float] = {}
-    for row in analysis.operators:
-        if row.precision and row.flops:
-            roof = device.compute(row.precision, "matrix" if row.engine == "matrix" else "vector")
-            if roof is not None:
-                time_of[roof] = time_of.get(roof, 0.0) + row.time_s
-    whole = sum(time_of.values())
-    compute = [roof for roof in sorted(time_of, key=lambda roof: -time_of[roof]) if time_of[roof] >= 0.01 * whole]
+    shares = shares_of_roofs(device, (row for row in analysis.operators if row.flops))
+    compute = [roof for roof, share in shares.items() if share >= 0.01]
     latency = device.latency()
     ways = {way_of(kernel.name) for row in analysis.operators if row.bound == "transfer" for kernel in row.kernels}
     links = [roof for roof in device.main("link") if roof.name in ways]
