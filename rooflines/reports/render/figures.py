@@ -8,7 +8,6 @@ import json
 import math
 import re
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,9 +100,9 @@ def _joined_ticks(text: str) -> str:
     """Ticks that follow each other as one path: minor ones have no numbers between them."""
     for name, step, style in _TICK_SHAPE.findall(text):
         place = rf'<use xlink:href="#{name}" x="([\d.]+)" y="([\d.]+)"/>'
-        joined = partial(re.compile(place).sub, rf"M\1 \2l{step}")
-        path = f'<path d="{{}}" style="{style}"/>'
-        text = re.sub(f"(?:{place}){{2,}}", lambda run, joined=joined, path=path: path.format(joined(run[0])), text)
+        for run in re.finditer(f"(?:{place}){{2,}}", text):
+            path = re.sub(place, rf"M\1 \2l{step}", run[0])
+            text = text.replace(run[0], f'<path d="{path}" style="{style}"/>')
     return text
 
 

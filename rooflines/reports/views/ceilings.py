@@ -111,13 +111,13 @@ def ceilings_table(ceilings: Ceilings, hows: dict[str, int], show: Show = "alway
                 rows.append(Row((f"further {title}" if further else title,), heading=True))
             for roof in group:
                 number = hows.setdefault(_how(roof, ceilings, dated), len(hows) + 1)
-                marks, state = ", ".join(marks_of(roof)), roof.conditions or Conditions()
+                marks, held = ", ".join(marks_of(roof)), roof.conditions or Conditions()
                 scope = f"up to {binary_bytes(roof.capacity_bytes)}" if roof.capacity_bytes else ""
                 cells = (
                     ceiling_name(roof), f"sums in {roof.accumulate}" if _sums_elsewhere(roof) else scope, si(roof.value, roof.unit),
                     Cell(value=or_absent(roof.spread, ".1f", 100), warning=marks, prefix="! " if marks else ""),
                     ABSENT if roof.rounds is None else f"{roof.agreeing}/{roof.rounds}",
-                    or_absent(state.clock_hz, ".2f", 1e-9), or_absent(state.power_w, ".0f"), or_absent(state.temperature_c, ".0f"),
+                    or_absent(held.clock_hz, ".2f", 1e-9), or_absent(held.power_w, ".0f"), or_absent(held.temperature_c, ".0f"),
                 )  # fmt: skip
                 rows.append(Row((*(cells if has_state else cells[:5]), str(number)), muted=further))
     return table("ceilings", columns, rows, "Ceilings with their sources", show=show)
