@@ -61,9 +61,11 @@ def page(comparisons: Sequence[Comparison], by: By = "operator", top: int = 5) -
 
 def _sections(comparison: Comparison, by: By, top: int, suffix: str) -> list[Section]:
     sides = (("A", comparison.a), ("B", comparison.b))
+    sources = (comparison.a.source, comparison.b.source)
     facts = Facts(
         rows=tuple((letter, side.source, _subject(side)) for letter, side in sides),
-        reports=tuple(_report(side.source) for _, side in sides), show="always",
+        # A run and its analysis have a page next to them.
+        reports=tuple(str((Path(one) if Path(one).is_dir() else Path(one).parent) / "report.html") for one in sources), show="always",
     )  # fmt: skip
     differs = "; ".join(f"{fact.name} {fact.before} → {fact.after}" for fact in comparison.differs)
     unlike = ", ".join(fact.name for fact in comparison.unlike)
@@ -103,11 +105,6 @@ def _subject(side: Subject) -> str:
     return " · ".join(
         part for part in (words, f"torch {side.environment.torch}" if side.environment.torch else "", side.created[:10]) if part
     )
-
-
-def _report(source: str) -> str:
-    """The page that the reports of ``source`` have, if it is a run or its analysis."""
-    return str((Path(source) if Path(source).is_dir() else Path(source).parent) / "report.html")
 
 
 def _bound_bars(comparison: Comparison) -> Bar | None:

@@ -66,7 +66,7 @@ def page(analysis: MonitorAnalysis) -> Page:
         verdict=headline(analysis),
         status=_CUT_OFF if analysis.status == "running" else shared_by([_others_cores(analysis)], "programs"),
         sections=tuple(part for part in (_took(analysis), _gpus_section(analysis), _while_it_ran(analysis), _python(analysis),
-                                         _machine(analysis), _method(analysis)) if part.blocks),
+                                         section("machine", "Machine", Facts(rows=_facts(analysis))), _method(analysis)) if part.blocks),
         footer=f"Schema {analysis.schema}.",
     )  # fmt: skip
 
@@ -115,10 +115,6 @@ def _python(analysis: MonitorAnalysis) -> Section:
     caption = "Python lines that held the most memory"
     held = table("python", columns, sites, caption, brief=_SITES_IN_BRIEF, show="always") if sites else None
     return section("python", "Python's allocations", Paragraph(first.text, show="always"), held, *others)
-
-
-def _machine(analysis: MonitorAnalysis) -> Section:
-    return section("machine", "Machine", Facts(rows=_facts(analysis)))
 
 
 def _method(analysis: MonitorAnalysis) -> Section:

@@ -377,37 +377,25 @@ def steps_table(analysis: Analysis) -> Table | None:
 def _device(analysis: Analysis) -> Section:
     workload, environment = analysis.workload, analysis.environment
     batch = None if workload.batch_size is None else f"{workload.batch_size} {workload.unit}"
+    device = f"{environment.device_name} ({environment.device})" if environment.device_name else environment.device
+    compiled = f"torch.compile{f', {workload.compile_mode}' if workload.compile_mode else ''}" if workload.compiled else None
     facts: tuple[tuple[str, object], ...] = (
         ("workload", f"{workload.name}, {workload.mode}, {workload.precision}"),
-        ("batch", batch),
-        ("image size", workload.image_size),
-        ("memory format", "channels last" if workload.channels_last else None),
-        ("compiled", f"torch.compile{f', {workload.compile_mode}' if workload.compile_mode else ''}" if workload.compiled else None),
-        ("optimizer", workload.optimizer),
-        ("quantized", workload.quantized),
+        ("batch", batch), ("image size", workload.image_size),
+        ("memory format", "channels last" if workload.channels_last else None), ("compiled", compiled),
+        ("optimizer", workload.optimizer), ("quantized", workload.quantized),
         ("activations", "checkpointed" if workload.checkpointing else None),
         ("CUDA graph", "one per step" if workload.cuda_graph else None),
-        ("several GPUs", "DataParallel" if workload.parallel == "dp" else None),
-        ("data", workload.data),
-        ("device", f"{environment.device_name} ({environment.device})" if environment.device_name else environment.device),
-        ("device inferred from", environment.device_inferred),
+        ("several GPUs", "DataParallel" if workload.parallel == "dp" else None), ("data", workload.data),
+        ("device", device), ("device inferred from", environment.device_inferred),
         ("device memory", size_text(environment.device_memory_bytes)),
-        ("driver", environment.driver),
-        ("CUDA", environment.cuda),
-        ("cuDNN", environment.cudnn),
+        ("driver", environment.driver), ("CUDA", environment.cuda), ("cuDNN", environment.cudnn),
         ("CPU", environment.cpu if environment.cpu != environment.device_name else None),
-        ("CPU cores", environment.cpu_cores),
-        ("CPU instructions", environment.cpu_isa),
-        ("threads used", environment.threads),
-        ("main memory", size_text(environment.memory_bytes)),
-        ("host", environment.host),
-        ("system", environment.os),
-        ("Python", environment.python),
-        ("PyTorch", environment.torch),
-        ("torchvision", environment.torchvision),
-        ("rooflines", environment.rooflines),
-        ("commit", environment.git_commit),
-    )
+        ("CPU cores", environment.cpu_cores), ("CPU instructions", environment.cpu_isa), ("threads used", environment.threads),
+        ("main memory", size_text(environment.memory_bytes)), ("host", environment.host), ("system", environment.os),
+        ("Python", environment.python), ("PyTorch", environment.torch), ("torchvision", environment.torchvision),
+        ("rooflines", environment.rooflines), ("commit", environment.git_commit),
+    )  # fmt: skip
     rows = tuple((name, str(value)) for name, value in facts if value not in (None, ""))
     return section("device", "Device and environment", Facts(rows=rows), *said(analysis.notes, "absent"), under=_QUALITY)
 

@@ -17,6 +17,7 @@ from rooflines.units import UNITS, scale
 MOST_MARKS = 120
 # Drawn as a level and not as a curve.
 _LIMIT = "power_limit_w"
+_BUSY = (HOST, "process_cpu_utilization")
 # Headroom above the highest curve, as a share of it.
 _ROOM = 1.12
 # A line at 100 % is seen in full.
@@ -29,7 +30,10 @@ def usage_timeline(analysis: Analysis) -> Timeline | None:
     if usage is None:
         return None
     of = {(series.device, series.field): series for series in usage.series if len(series.times_s) > 1}
-    of = _as_share(of, analysis.environment.cpu_threads)
+    # The busy cores of the run's processes are a share of the machine's, or left out if that number is unknown.
+    busy, threads = of.pop(_BUSY, None), analysis.environment.cpu_threads
+    if busy is not None and threads:
+        of[_BUSY] = msgspec.structs.replace(busy, values=tuple(value / threads for value in busy.values))
     devices = tuple(dict.fromkeys(device for device, _ in sorted(of, key=lambda key: (is_host(key[0]), key[0] != HOST, key[0]))))
     groups = _groups(FIELDS | usage.fields)
     rows = tuple(row for (name, unit), lines in groups.items() if (row := _row(name, unit, lines, devices, of)) is not None)
@@ -103,15 +107,6 @@ def _row(
         ),
         levels=tuple(Level(device=device, text="limit", value=value / factor) for device, value in shown),
     )
-
-
-def _as_share(of: dict[tuple[str, str], Series], threads: int | None) -> dict[tuple[str, str], Series]:
-    """With the busy cores of the run's processes as a share of the machine's, or without them if that number is unknown."""
-    key = (HOST, "process_cpu_utilization")
-    busy = of.pop(key, None)
-    if busy is None or not threads:
-        return of
-    return of | {key: msgspec.structs.replace(busy, values=tuple(value / threads for value in busy.values))}
 
 
 def _scale(unit: str, highest: float) -> tuple[float, str]:
