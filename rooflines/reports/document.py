@@ -257,6 +257,11 @@ def section(name: str, title: str, *blocks: Block | None, remark: str = "", unde
     return Section(name=name, title=title, blocks=tuple(block for block in blocks if block is not None), remark=remark, under=under)
 
 
+def sections_of(*parts: Section | None) -> tuple[Section, ...]:
+    """The sections of a page that have something to show."""
+    return tuple(part for part in parts if part is not None and part.blocks)
+
+
 def said(texts: Iterable[str], kind: Kind = "text", show: Show = "always") -> list[Paragraph]:
     """A paragraph for each of ``texts`` that says something."""
     return [Paragraph(text, kind, show) for text in texts if text]

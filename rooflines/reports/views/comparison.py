@@ -22,6 +22,7 @@ from rooflines.reports.document import (
     or_absent,
     said,
     section,
+    sections_of,
     table,
 )
 from rooflines.reports.words.rows import bound_parts
@@ -59,7 +60,7 @@ def page(comparisons: Sequence[Comparison], by: By = "operator", top: int = 5) -
     )
 
 
-def _sections(comparison: Comparison, by: By, top: int, suffix: str) -> list[Section]:
+def _sections(comparison: Comparison, by: By, top: int, suffix: str) -> tuple[Section, ...]:
     sides = (("A", comparison.a), ("B", comparison.b))
     sources = (comparison.a.source, comparison.b.source)
     facts = Facts(
@@ -90,13 +91,12 @@ def _sections(comparison: Comparison, by: By, top: int, suffix: str) -> list[Sec
     none = f"The traces contain no {by}s." if comparison.rows and not rows else ""
     changes = (_changes_table(rows, by, top) if rows else None, *said(unchanged, "note"), *said([none], "absent"))
     notes = said(map(sentence, comparison.notes), "note")
-    sections = (
+    return sections_of(
         compared,
         section(f"changes{suffix}", "Modules" if by == "module" else "Operators", *changes),
         section(f"sum{suffix}", "Composition of the difference", *([_sum(comparison)] if by == "operator" and comparison.rows else [])),
         section(f"notes{suffix}", "Remarks", *notes),
     )
-    return [part for part in sections if part.blocks]
 
 
 def _subject(side: Subject) -> str:

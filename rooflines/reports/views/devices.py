@@ -76,13 +76,8 @@ def device_page(match: Match) -> Page:
         ("units", f"{sheet.units.count} {sheet.units.name}", sheet.units),
         *((label, words, figure) for label, words, _, _, figure in _others(sheet)),
     ]
-    others = table(
-        "figures",
-        figures,
-        ((label, words, _origin(figure, numbers)) for label, words, figure in listed),
-        "Memory, units, clocks, links and power",
-        show="always",
-    )
+    cells = ((label, words, _origin(figure, numbers)) for label, words, figure in listed)
+    others = table("figures", figures, cells, "Memory, units, clocks, links and power", show="always")
     cited = Facts(rows=tuple((f"[{number}]", sheet.sources[key]) for key, number in numbers.items()), kind="definitions", show="always")
     names = said([f"Printed as {', '.join(sheet.names)}" if sheet.names else ""])
     sections += [section("figures", "Memory, clocks and links", others), section("sources", "Sources", *names, cited)]

@@ -14,7 +14,7 @@ from rooflines.profiler.records import Workload
 from rooflines.profiler.samplers.fields import Summary
 from rooflines.reports.charts.timeline import Line, Timeline
 from rooflines.reports.charts.timeline import Row as TimelineRow
-from rooflines.reports.document import Column, Facts, Figure, Page, Paragraph, Section, said, section, table
+from rooflines.reports.document import Column, Facts, Figure, Page, Paragraph, Section, said, section, sections_of, table
 from rooflines.reports.views.timeline import timeline_caption, usage_timeline
 from rooflines.reports.views.usage import energy_text, peak_power, refusal_text, usage_remarks, usage_table
 from rooflines.roofline.analysis import Analysis, DeviceUsage
@@ -65,8 +65,10 @@ def page(analysis: MonitorAnalysis) -> Page:
         rooflines=analysis.environment.rooflines or "",
         verdict=headline(analysis),
         status=_CUT_OFF if analysis.status == "running" else shared_by([_others_cores(analysis)], "programs"),
-        sections=tuple(part for part in (_took(analysis), _gpus_section(analysis), _while_it_ran(analysis), _python(analysis),
-                                         section("machine", "Machine", Facts(rows=_facts(analysis))), _method(analysis)) if part.blocks),
+        sections=sections_of(
+            _took(analysis), _gpus_section(analysis), _while_it_ran(analysis), _python(analysis),
+            section("machine", "Machine", Facts(rows=_facts(analysis))), _method(analysis),
+        ),
         footer=f"Schema {analysis.schema}.",
     )  # fmt: skip
 

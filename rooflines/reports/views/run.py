@@ -25,6 +25,7 @@ from rooflines.reports.document import (
     or_absent,
     said,
     section,
+    sections_of,
     table,
 )
 from rooflines.reports.views import operators, serving
@@ -86,7 +87,7 @@ _MEANINGS = {
 def page(analysis: Analysis, trials: Trials | None = None) -> Page:
     """Return the page, with the ``trials`` of its advice if there are any. Each missing part of the analysis is named in its place."""
     status = sentences.status_sentences(analysis)
-    sections = (
+    sections = sections_of(
         _where(analysis), serving.serving_section(analysis), findings_section(analysis), trials_section(trials) if trials else None,
         _roofline(analysis), operators.operators_section(analysis), operators.modules_section(analysis), _steps(analysis),
         _usage(analysis), _timeline(analysis), _device(analysis), _ceilings(analysis), _memory(analysis),
@@ -101,7 +102,7 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
         verdict=sentences.headline(analysis),
         said=tuple(sentences.confidence(analysis)),
         status=(analysis.status if analysis.status != "complete" else DISTURBED, status) if status else None,
-        sections=tuple(part for part in sections if part is not None),
+        sections=sections,
         footer=f"Schema {analysis.schema}.",
     )
 

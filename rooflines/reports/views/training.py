@@ -7,7 +7,7 @@ import statistics
 from rooflines._version import __version__
 from rooflines.profiler.training.records import Training
 from rooflines.reports.charts.curves import Curves, Series
-from rooflines.reports.document import Column, Figure, Page, Paragraph, Section, said, section, table
+from rooflines.reports.document import Column, Figure, Page, Paragraph, Section, said, section, sections_of, table
 from rooflines.reports.words.sentences import subject
 from rooflines.roofline.step.interference import shared_by
 from rooflines.units import binary_bytes, counted, percent, seconds, sentence, significant
@@ -31,9 +31,7 @@ def page(training: Training) -> Page:
         if interrupted
         else shared_by([epoch.others_cores for one in training.results for epoch in one.epochs], "epochs"),
         label="" if training.data.real else sentence(training.data.label),
-        sections=tuple(
-            part for part in (_failures(training), _epochs(training), _variants(training), _method(training)) if part.blocks
-        ),
+        sections=sections_of(_failures(training), _epochs(training), _variants(training), _method(training)),
     )
 
 
