@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from rooflines.device_specs.records import DISTURBED
-from rooflines.reports.words.text import Scale, count_text, efficiency_text
+from rooflines.reports.words.text import count_text, decimals_of, efficiency_text, fixed
 from rooflines.units import scale, significant
 
 if TYPE_CHECKING:
@@ -413,8 +413,7 @@ def _column_texts(column: Column, cells: Sequence[Value | Cell], rows: int, fact
     if column.format == "scaled" and not aligned:
         # One number of decimals for all, three significant figures of the largest.
         largest = max((abs(number) for number in numbers[:rows] if number is not None), default=0.0)
-        decimals = len(significant(largest).partition(".")[2])
-        made = [Scale("", 1.0, decimals).text(number) for number in numbers]
+        made = [fixed(number, decimals_of(largest)) for number in numbers]
     elif column.format == "scaled" or (column.format == "figures" and aligned):
         made = _aligned(numbers)
     else:
@@ -441,20 +440,11 @@ def _text(column: Column, value: Value) -> str:
 
 
 def _aligned(values: Sequence[float | None]) -> list[str]:
-    """Texts that meet at the decimal point where they are right-aligned."""
-    made = [ABSENT if value is None else _figure(value) for value in values]
+    """Three significant figures, but no more decimals than a column can spare, that meet at the point where they are right-aligned."""
+    made = [fixed(value, min(_MOST_DECIMALS, decimals_of(value or 0.0))) for value in values]
     tails = [len(text.partition(".")[2]) for text in made]
     most = max(tails, default=0)
     return [
         text + ("" if "." in text or not most else _POINT_SPACE) + _FIGURE_SPACE * (most - tail)
         for text, tail in zip(made, tails, strict=True)
     ]
-
-
-def _figure(value: float) -> str:
-    """Three significant figures, but no more decimals than a column can spare."""
-    smallest = 10.0**-_MOST_DECIMALS
-    if 0 < abs(value) < smallest / 2:
-        return f"<{smallest:.{_MOST_DECIMALS}f}"
-    text = significant(value)
-    return text if len(text.partition(".")[2]) <= _MOST_DECIMALS else f"{value:.{_MOST_DECIMALS}f}"

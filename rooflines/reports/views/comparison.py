@@ -27,12 +27,12 @@ from rooflines.reports.document import (
 )
 from rooflines.reports.words.rows import bound_parts
 from rooflines.reports.words.sentences import subject
-from rooflines.reports.words.text import Scale, column_scale, csv_text, short_name, shorten_shapes
+from rooflines.reports.words.text import csv_text, decimals_of, fixed, short_name, shorten_shapes
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.comparison.compare import count_of_calls, place_of, signed_seconds
 from rooflines.roofline.comparison.records import CHANGE_COLUMNS, Change, Comparison, Figures, Subject
 from rooflines.roofline.step.interference import shared_by
-from rooflines.units import counted, interval, percent, seconds, sentence, significant
+from rooflines.units import counted, interval, percent, scale, seconds, sentence, significant
 
 By = Literal["operator", "module"]
 # In the order of the page.
@@ -123,7 +123,7 @@ def _bound_bars(comparison: Comparison) -> Bar | None:
 
 def _changes_table(rows: Sequence[Change], by: By, top: int) -> Table:
     """What changed, by its direction; the short form has ``top`` of each."""
-    scale = _scale(rows)
+    factor, decimals = _scale(rows)
     columns = (
         Column(by, format="path" if by == "module" else "name", least=8),
         Column("class" if by == "module" else "module", format="path", least=8, priority=1),
@@ -141,28 +141,28 @@ def _changes_table(rows: Sequence[Change], by: By, top: int) -> Table:
         shown.append(Row((f"{title}: {counted(len(group), by)}{total}",), heading=True))
         for at, row in enumerate(group):
             detail = said([_detail(row)], "note")
-            shown.append(Row((*_names(row, by), *_times(row, scale)), show="always" if at < top else "full", detail=tuple(detail)))
+            cells = (*_names(row, by), *_times(row, factor, decimals))
+            shown.append(Row(cells, show="always" if at < top else "full", detail=tuple(detail)))
         if len(group) > top:
             more = f"and {len(group) - top} more (--top {len(group)} shows all)"
             shown.append(Row((more,), heading=True, muted=True, show="brief"))
     return table("changes", columns, shown, "What changed", printed=_MANY, first=_MANY, show="always")
 
 
-def _scale(rows: Sequence[Change]) -> Scale:
-    """One unit for all times, with as many decimals as three figures of the largest difference take."""
-    times = column_scale([side.time_s for row in rows for side in (row.before, row.after) if side is not None], "s")
-    largest = max((abs(row.difference_s) for row in rows), default=0.0) / times.factor
-    decimals = len(significant(largest).partition(".")[2]) if largest else times.decimals
-    return times._replace(decimals=min(max(decimals, times.decimals), _MOST_DECIMALS))
+def _scale(rows: Sequence[Change]) -> tuple[float, int]:
+    """The factor of one unit for all times, and as many decimals as three figures of the largest time and difference take."""
+    largest_s = max((side.time_s for row in rows for side in (row.before, row.after) if side is not None), default=0.0)
+    factor, _ = scale(largest_s)
+    difference_s = max((abs(row.difference_s) for row in rows), default=0.0)
+    return factor, min(max(decimals_of(largest_s / factor), decimals_of(difference_s / factor)), _MOST_DECIMALS)
 
 
-def _times(row: Change, times: Scale) -> tuple[Cell, Cell, Cell, Cell]:
+def _times(row: Change, factor: float, decimals: int) -> tuple[Cell, Cell, Cell, Cell]:
     before, after = (side.time_s if side is not None else None for side in (row.before, row.after))
     sign = "+" if row.difference_s > 0 else "−" if row.difference_s < 0 else ""
     return (
-        Cell(value=before, text=times.text(before)),
-        Cell(value=after, text=times.text(after)),
-        Cell(value=row.difference_s, text=f"{sign}{abs(row.difference_s) / times.factor:.{times.decimals}f}"),
+        *(Cell(value=time_s, text=fixed(None if time_s is None else time_s / factor, decimals)) for time_s in (before, after)),
+        Cell(value=row.difference_s, text=f"{sign}{abs(row.difference_s) / factor:.{decimals}f}"),
         Cell(value=row.ratio, text=or_absent(row.ratio, significant)),
     )
 
