@@ -157,7 +157,7 @@ def _scale(rows: Sequence[Change]) -> tuple[float, int]:
     return factor, min(max(decimals_of(largest_s / factor), decimals_of(difference_s / factor)), _MOST_DECIMALS)
 
 
-def _times(row: Change, factor: float, decimals: int) -> tuple[Cell, Cell, Cell, Cell]:
+def _times(row: Change, factor: float, decimals: int) -> tuple[Cell, ...]:
     before, after = (side.time_s if side is not None else None for side in (row.before, row.after))
     sign = "+" if row.difference_s > 0 else "−" if row.difference_s < 0 else ""
     return (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from rooflines.arguments import arg, as_options
 from rooflines.device_specs.records import Ceiling, Ceilings
@@ -11,15 +11,14 @@ from rooflines.profiler.records import RunFile
 from rooflines.profiler.trace.communication_kernels import communicates
 from rooflines.profiler.training.records import Training
 from rooflines.reports.words.ceilings import shares_of_roofs
-from rooflines.reports.words.rows import CategorySummary, TableRow, bound_times, flagged, module_text, share_of_step, table_rows
+from rooflines.reports.words.rows import TableRow, bound_times, flagged, module_text, share_of_step, table_rows
 from rooflines.reports.words.text import INFERRED_MARK, is_kernel, operator_name
 from rooflines.roofline.analysis import Analysis, Example, Finding
 from rooflines.roofline.bounds import way_of
 from rooflines.roofline.findings import WORTH
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.roofline.step.interference import noise_s, shared_machine
-from rooflines.roofline.verdict import plural, runs
-from rooflines.units import percent, seconds, sentence, significant
+from rooflines.units import percent, seconds, significant
 
 # A launch queue that is empty for less of the time is that of a host which runs ahead.
 _AHEAD = 0.2
@@ -117,16 +116,6 @@ def coverage_sentence(analysis: Analysis, *, named: bool = True) -> str | None:
     longest_named = ", ".join(f"{name} ({seconds(time_s)}, {reason})" for (name, reason), time_s in longest[:3])
     more = f" and {len(longest) - 3} more" if len(longest) > 3 else ""
     return f"{text}: {longest_named}{more}."
-
-
-def categories_sentence(categories: Iterable[CategorySummary], whole: str = "step") -> str:
-    """The time of each category and its efficiency; empty without categories."""
-    parts = []
-    for category, _, share, efficiency in categories:
-        singular = runs(category) == "runs"
-        reached = "" if efficiency is None else f" at {percent(efficiency)} of {'its' if singular else 'their'} bound"
-        parts.append(f"{plural(category)} {'takes' if singular else 'take'} {percent(share)} of the {whole}{reached}")
-    return sentence("; ".join(parts))
 
 
 def flag_sentence(one: TableRow) -> str:
