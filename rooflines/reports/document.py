@@ -441,7 +441,9 @@ def _text(column: Column, value: Value) -> str:
 
 def _aligned(values: Sequence[float | None]) -> list[str]:
     """Three significant figures, but no more decimals than a column can spare, that meet at the point where they are right-aligned."""
-    made = [fixed(value, min(_MOST_DECIMALS, decimals_of(value or 0.0))) for value in values]
+    made = [
+        fixed(value, _MOST_DECIMALS) if value is None or decimals_of(value) > _MOST_DECIMALS else significant(value) for value in values
+    ]
     tails = [len(text.partition(".")[2]) for text in made]
     most = max(tails, default=0)
     return [

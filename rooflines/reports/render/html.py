@@ -20,7 +20,7 @@ from rooflines.reports.charts.roofline import Chart
 from rooflines.reports.charts.timeline import Timeline
 from rooflines.reports.document import Cell, Column, Figure, Page, Paragraph, Row, Table, texts, value_of
 from rooflines.reports.render.figures import page_svg
-from rooflines.reports.words.text import shorten_name, shorten_path, shorten_shapes
+from rooflines.reports.render.layout import CUTS
 from rooflines.units import percent
 
 SHOWN_AT_FIRST = 50
@@ -28,7 +28,6 @@ _MODULES_OPEN = 40
 _HERE = Path(__file__).parent
 # How wide the words of a long table are on a page; the pointer shows them in full.
 _WIDTHS = {"name": 28, "path": 26, "shapes": 24}
-_CUT = {"name": shorten_name, "path": shorten_path, "shapes": shorten_shapes}
 
 
 def write(page: Page, path: Path) -> Path:
@@ -123,7 +122,7 @@ def _cell(table: Table, row: Row, place: int, column: Column, text: str, *, is_n
     inset = not column.numeric and text.startswith(" ")
     sort = cell.sort if cell.sort is not None else value_of(given)
     sort = f"{sort:.5g}" if isinstance(sort, int | float) else sort
-    shown = text if column.numeric else _CUT.get(column.format, lambda words, _: words)(text, _WIDTHS.get(column.format, 0))
+    shown = CUTS[column.format](text, _WIDTHS[column.format]) if column.format in _WIDTHS else text
     hover = "" if cell.hover == shown else cell.hover or (text if shown != text else "")
     bar = f"{(cell.bar or 0.0) * 100:.1f}".removesuffix(".0")
     classes = (("w", not column.numeric), ("bar", bar != "0"), ("inset", inset), ("quiet", column.quiet))

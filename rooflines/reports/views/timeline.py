@@ -9,7 +9,7 @@ import msgspec
 
 from rooflines.profiler.samplers.fields import FIELDS, Field
 from rooflines.reports.charts.timeline import Held, Level, Line, Row, Timeline
-from rooflines.roofline.analysis import Analysis, Series, Usage
+from rooflines.roofline.analysis import Analysis, Series
 from rooflines.roofline.usage.device_usage import HOST, THROTTLED, is_host
 from rooflines.units import UNITS, scale
 
@@ -39,6 +39,7 @@ def usage_timeline(analysis: Analysis) -> Timeline | None:
     rows = tuple(row for (name, unit), lines in groups.items() if (row := _row(name, unit, lines, devices, of)) is not None)
     if not rows:
         return None
+    steps = analysis.steps.durations_s if analysis.steps is not None else ()
     times = [time for row in rows for line in row.lines for time in (line.x[0], line.x[-1])]
     return Timeline(
         rows=rows,
@@ -47,7 +48,8 @@ def usage_timeline(analysis: Analysis) -> Timeline | None:
         window=(0.0, usage.window_s),
         window_text=f"{usage.steps} timed steps" if usage.steps else "",
         time_text=f"seconds since the {'timed pass' if usage.window == 'timed pass' else 'sampling'} began",
-        marks=_marks(analysis, usage),
+        # The timed steps follow each other without a gap.
+        marks=tuple(accumulate(steps)) if usage.window == "timed pass" and len(steps) <= MOST_MARKS else (),
         held=tuple(held for device in devices for held in _held(of.get((device, THROTTLED)))),
         devices=tuple(dict.fromkeys(line.device for row in rows for line in row.lines)),
         focus=next((device for device in usage.own if device in devices), devices[0]),
@@ -119,13 +121,6 @@ def _scale(unit: str, highest: float) -> tuple[float, str]:
         )
     factor, prefix = scale(highest) if unit == "Hz" or (unit in UNITS and highest >= 1e4) else (1.0, "")
     return factor, f"{prefix}{unit}"
-
-
-def _marks(analysis: Analysis, usage: Usage) -> tuple[float, ...]:
-    """The ends of the timed steps, which follow each other without a gap."""
-    if usage.window != "timed pass" or analysis.steps is None or len(analysis.steps.durations_s) > MOST_MARKS:
-        return ()
-    return tuple(accumulate(analysis.steps.durations_s))
 
 
 def _held(series: Series | None) -> list[Held]:
