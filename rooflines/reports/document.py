@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from rooflines.device_specs.records import DISTURBED
+from rooflines.reports.charts.palette import BOUNDS, bound_style
 from rooflines.reports.words.text import count_text, decimals_of, efficiency_text, fixed
-from rooflines.units import scale, significant
+from rooflines.units import scale, seconds, significant
 
 if TYPE_CHECKING:
     from rooflines.reports.charts.paper import Drawing
@@ -270,6 +271,18 @@ def said(texts: Iterable[str], kind: Kind = "text", show: Show = "always") -> li
 def bar_of(name: str, parts: Iterable[Part], **more: Any) -> Bar:
     """A bar of one row."""
     return Bar(name=name, rows=(BarRow(label="", text="", parts=tuple(parts)),), **more)
+
+
+def bound_parts(times: Mapping[str, float], whole_s: float) -> tuple[Part, ...]:
+    """The parts of a bar of ``whole_s`` by bound class, in the order of the palette."""
+    names = (*(name for name in BOUNDS if name in times), *(name for name in times if name not in BOUNDS))
+    return tuple(
+        Part(
+            name=name, share=times[name] / whole_s, text=seconds(times[name]), pattern=name, letter=style.letter, meaning=style.meaning
+        )
+        for name in names
+        for style in (bound_style(name),)
+    )
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):

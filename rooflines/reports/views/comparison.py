@@ -19,13 +19,13 @@ from rooflines.reports.document import (
     Row,
     Section,
     Table,
+    bound_parts,
     or_absent,
     said,
     section,
     sections_of,
     table,
 )
-from rooflines.reports.words.rows import bound_parts
 from rooflines.reports.words.sentences import subject
 from rooflines.reports.words.text import csv_text, decimals_of, fixed, short_name, shorten_shapes
 from rooflines.roofline.analysis import Analysis

@@ -22,6 +22,7 @@ from rooflines.reports.document import (
     Table,
     Value,
     bar_of,
+    bound_parts,
     or_absent,
     said,
     section,
@@ -35,7 +36,7 @@ from rooflines.reports.views.timeline import timeline_caption, usage_timeline
 from rooflines.reports.views.usage import missing_usage, usage_remarks, usage_table, usage_title
 from rooflines.reports.words import sentences
 from rooflines.reports.words.ceilings import ceiling_name, ceiling_scope, conditions_words, roof_order, source_and_age, source_words
-from rooflines.reports.words.rows import bound_parts, bound_times, operators_summary, share_of_step
+from rooflines.reports.words.rows import bound_times, operators_summary, share_of_step
 from rooflines.reports.words.text import size_text
 from rooflines.roofline.advice.host import WAITS
 from rooflines.roofline.analysis import PARTS, Analysis

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import Any
 
 from rooflines.device_specs.records import Ceiling, Ceilings, Conditions
 from rooflines.units import binary_bytes, counted, percent, si
-
-if TYPE_CHECKING:
-    from rooflines.reports.charts.roofline import Point
-    from rooflines.roofline.analysis import OperatorRow
 
 SOURCE_WORDS = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given", "trace": "this trace"}
 
@@ -84,8 +80,8 @@ def roof_order(roofs: Iterable[Ceiling]) -> list[Ceiling]:
     return sorted(roofs, key=place)
 
 
-def shares_of_roofs(device: Ceilings, operators: Iterable[OperatorRow] | Iterable[Point]) -> dict[Ceiling, float]:
-    """The compute roofs that judge ``operators``, each with its share of their time, the largest first."""
+def shares_of_roofs(device: Ceilings, operators: Iterable[Any]) -> dict[Ceiling, float]:
+    """The compute roofs that judge ``operators``, rows or points, each with its share of their time, the largest first."""
     time_of: dict[Ceiling, float] = {}
     for row in operators:
         roof = device.compute(row.precision, "matrix" if row.engine == "matrix" else "vector") if row.precision else None

@@ -8,18 +8,15 @@ sums of reports over all operators are here too.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from rooflines.reports.charts.palette import BOUNDS, bound_style
-from rooflines.reports.document import Part
 from rooflines.reports.words.text import bound_words, is_kernel, operator_module
 from rooflines.roofline.analysis import Analysis, Kernel, OperatorRow
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.roofline.shapes import path_pattern, repeated_key, shapes_range
-from rooflines.units import seconds
 
 
 class TableRow(NamedTuple):
@@ -204,18 +201,6 @@ def share_of_step(time_s: float, analysis: Analysis) -> float:
 def bound_times(analysis: Analysis) -> dict[str, float]:
     """The step by bound class, longest first, empty classes left out."""
     return {name: value for name, value in (analysis.bound_breakdown or {}).items() if value > 0}
-
-
-def bound_parts(times: Mapping[str, float], whole_s: float) -> tuple[Part, ...]:
-    """The parts of a bar of ``whole_s`` by bound class, in the order of the palette."""
-    names = (*(name for name in BOUNDS if name in times), *(name for name in times if name not in BOUNDS))
-    return tuple(
-        Part(
-            name=name, share=times[name] / whole_s, text=seconds(times[name]), pattern=name, letter=style.letter, meaning=style.meaning
-        )
-        for name in names
-        for style in (bound_style(name),)
-    )
 
 
 def operators_summary(analysis: Analysis) -> OperatorsSummary:
