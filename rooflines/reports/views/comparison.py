@@ -141,7 +141,7 @@ def _changes_table(rows: Sequence[Change], by: By, top: int) -> Table:
         shown.append(Row((f"{title}: {counted(len(group), by)}{total}",), heading=True))
         for at, row in enumerate(group):
             detail = said([_detail(row)], "note")
-            cells = (*_names(row, by), *_times(row, factor, decimals))
+            cells: tuple[Cell | str, ...] = (*_names(row, by), *_times(row, factor, decimals))
             shown.append(Row(cells, show="always" if at < top else "full", detail=tuple(detail)))
         if len(group) > top:
             more = f"and {len(group) - top} more (--top {len(group)} shows all)"
