@@ -109,7 +109,7 @@ def test_the_fields_of_the_documented_sampler_are_in_every_report(tmp_path, monk
     page = (out / "report.html").read_text()
     for label in ("sent", "received", "load average"):
         assert re.search(rf"^ *{label} +", ran.stderr, flags=re.MULTILINE)
-        assert f"<td>{label}</td>" in page
+        assert f'<td class="w">{label}</td>' in page
     # The chart.
     rows = {name: lines for name, lines, _ in timeline_rows(page)}
     assert rows["network"] == ["host, sent", "host, received"]

@@ -7,13 +7,14 @@ once, here, so that a table has the same columns in a terminal, on a page, in pr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from rooflines.device_specs.records import DISTURBED
-from rooflines.reports.words.text import Scale, count_text, efficiency_text
-from rooflines.units import scale, significant
+from rooflines.reports.charts.palette import BOUNDS, bound_style
+from rooflines.reports.words.text import count_text, decimals_of, efficiency_text, fixed
+from rooflines.units import scale, seconds, significant
 
 if TYPE_CHECKING:
     from rooflines.reports.charts.paper import Drawing
@@ -173,6 +174,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     caption: str = ""
     note: str = ""
     show: Show = "full"
+    kind: ClassVar[str] = "picture"
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,14 +204,12 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[BarRow, ...]
     title: str = ""
     show: Show = "full"
+    kind: ClassVar[str] = "bar"
 
     def key(self) -> tuple[Part, ...]:
         """Every part once, in the order of the first bar that has it."""
-        parts: dict[str, Part] = {}
-        for row in self.rows:
-            for part in row.parts:
-                parts.setdefault(part.name, part)
-        return tuple(parts.values())
+        parts = [part for row in self.rows for part in row.parts]
+        return tuple({part.name: part for part in reversed(parts)}[name] for name in dict.fromkeys(part.name for part in parts))
 
 
 class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,6 +228,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[Recommendation, ...]
     first: int = 3
     show: Show = "always"
+    kind: ClassVar[str] = "findings"
 
 
 Block: TypeAlias = Paragraph | Facts | Table | Figure | Bar | Findings
@@ -257,6 +258,11 @@ def section(name: str, title: str, *blocks: Block | None, remark: str = "", unde
     return Section(name=name, title=title, blocks=tuple(block for block in blocks if block is not None), remark=remark, under=under)
 
 
+def sections_of(*parts: Section | None) -> tuple[Section, ...]:
+    """The sections of a page that have something to show."""
+    return tuple(part for part in parts if part is not None and part.blocks)
+
+
 def said(texts: Iterable[str], kind: Kind = "text", show: Show = "always") -> list[Paragraph]:
     """A paragraph for each of ``texts`` that says something."""
     return [Paragraph(text, kind, show) for text in texts if text]
@@ -265,6 +271,18 @@ def said(texts: Iterable[str], kind: Kind = "text", show: Show = "always") -> li
 def bar_of(name: str, parts: Iterable[Part], **more: Any) -> Bar:
     """A bar of one row."""
     return Bar(name=name, rows=(BarRow(label="", text="", parts=tuple(parts)),), **more)
+
+
+def bound_parts(times: Mapping[str, float], whole_s: float) -> tuple[Part, ...]:
+    """The parts of a bar of ``whole_s`` by bound class, in the order of the palette."""
+    names = (*(name for name in BOUNDS if name in times), *(name for name in times if name not in BOUNDS))
+    return tuple(
+        Part(
+            name=name, share=times[name] / whole_s, text=seconds(times[name]), pattern=name, letter=style.letter, meaning=style.meaning
+        )
+        for name in names
+        for style in (bound_style(name),)
+    )
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -345,6 +363,10 @@ class Texts(NamedTuple):
     rows: tuple[tuple[str, ...], ...]
     total: tuple[str, ...]
 
+    def titles(self) -> list[str]:
+        """The labels of the columns with their units."""
+        return [" ".join(filter(None, (column.label, unit))) for column, unit in zip(self.columns, self.units, strict=True)]
+
 
 def texts(table: Table, *, full: bool = True, rows: Sequence[Row] | None = None, aligned: bool = False) -> Texts:
     """The cells of ``table`` in words: all columns or those of the short form, all rows or ``rows``.
@@ -404,8 +426,7 @@ def _column_texts(column: Column, cells: Sequence[Value | Cell], rows: int, fact
     if column.format == "scaled" and not aligned:
         # One number of decimals for all, three significant figures of the largest.
         largest = max((abs(number) for number in numbers[:rows] if number is not None), default=0.0)
-        decimals = len(significant(largest).partition(".")[2])
-        made = [Scale("", 1.0, decimals).text(number) for number in numbers]
+        made = [fixed(number, decimals_of(largest)) for number in numbers]
     elif column.format == "scaled" or (column.format == "figures" and aligned):
         made = _aligned(numbers)
     else:
@@ -432,20 +453,13 @@ def _text(column: Column, value: Value) -> str:
 
 
 def _aligned(values: Sequence[float | None]) -> list[str]:
-    """Texts that meet at the decimal point where they are right-aligned."""
-    made = [ABSENT if value is None else _figure(value) for value in values]
+    """Three significant figures, but no more decimals than a column can spare, that meet at the point where they are right-aligned."""
+    made = [
+        fixed(value, _MOST_DECIMALS) if value is None or decimals_of(value) > _MOST_DECIMALS else significant(value) for value in values
+    ]
     tails = [len(text.partition(".")[2]) for text in made]
     most = max(tails, default=0)
     return [
         text + ("" if "." in text or not most else _POINT_SPACE) + _FIGURE_SPACE * (most - tail)
         for text, tail in zip(made, tails, strict=True)
     ]
-
-
-def _figure(value: float) -> str:
-    """Three significant figures, but no more decimals than a column can spare."""
-    smallest = 10.0**-_MOST_DECIMALS
-    if 0 < abs(value) < smallest / 2:
-        return f"<{smallest:.{_MOST_DECIMALS}f}"
-    text = significant(value)
-    return text if len(text.partition(".")[2]) <= _MOST_DECIMALS else f"{value:.{_MOST_DECIMALS}f}"

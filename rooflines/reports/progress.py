@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from datetime import timedelta
-from typing import Any
 
 # A refresh costs about a millisecond of the interpreter; at this period it is lost in the noise of a timed step.
 REFRESH_S = 0.25
@@ -38,9 +37,7 @@ class Bar:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-        self._task: Any = None
-        self._began = self._stage_began = self._drawn = time.monotonic()
-        self._done, self._total = 0, 0
+        self._began = self._drawn = time.monotonic()
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -60,25 +57,26 @@ class Bar:
 
     def stage(self, name: str, total: int | None) -> None:
         """Begin a stage of ``total`` steps, None if their number is unknown."""
-        if self._task is not None:
-            self._progress.remove_task(self._task)
-        self._stage_began, self._done, self._total = time.monotonic(), 0, total or 0
-        self._task = self._progress.add_task(name, total=total, state="")
+        for task in self._progress.tasks:
+            self._progress.remove_task(task.id)
+        self._progress.add_task(name, total=total, state="")
         self._draw()
 
     def advance(self) -> None:
         """Count one step of the stage."""
-        if self._task is not None:
-            self._done += 1
-            if time.monotonic() - self._drawn > REFRESH_S:
-                self._draw()
+        for task in self._progress.tasks:
+            self._progress.advance(task.id)
+        if time.monotonic() - self._drawn > REFRESH_S:
+            self._draw()
 
     def _draw(self) -> None:
         self._drawn = now = time.monotonic()
-        parts = [f"{self._done}/{self._total}" if self._total else str(self._done or ""), _clock(now - self._began)]
-        if 0 < self._done <= self._total:
-            parts.append(f"({_clock((now - self._stage_began) / self._done * (self._total - self._done))} left)")
-        self._progress.update(self._task, completed=self._done, state=" ".join(filter(None, parts)), refresh=True)
+        for task in self._progress.tasks:
+            done, total = int(task.completed), int(task.total or 0)
+            parts = [f"{done}/{total}" if total else str(done or ""), _clock(now - self._began)]
+            if 0 < done <= total:
+                parts.append(f"({_clock((task.elapsed or 0.0) / done * (total - done))} left)")
+            self._progress.update(task.id, state=" ".join(filter(None, parts)), refresh=True)
 
 
 def _clock(seconds: float) -> str:

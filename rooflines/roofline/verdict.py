@@ -106,7 +106,7 @@ def verdict(analysis: Analysis) -> str:
     if best is not None and best.saves_s > 0 and unknown_share(analysis) <= MOST_UNKNOWN and not steps_differ(analysis):
         per = "a step" if analysis.basis.per == "step" else "of the trace"
         title = best.title[0].lower() + best.title[1:] if best.title[1:2].islower() else best.title
-        sentences.append(f"Largest possible gain: {title}, up to {seconds(best.saves_s, 2)} {per}.")
+        sentences.append(f"Largest possible gain: {title}, up to {seconds(best.saves_s)} {per}.")
     return " ".join(text for text in sentences if text)
 
 
@@ -134,7 +134,7 @@ def _differing(analysis: Analysis) -> str:
         grown[name] = steps[long].breakdown.get(kind, 0.0) - steps[short].breakdown.get(kind, 0.0)
     least = _WORTH_GROWTH * (lengths[long] - lengths[short])
     most = [(name, more_s) for name, more_s in sorted(grown.items(), key=lambda one: -one[1])[:3] if more_s >= least]
-    listed = ", ".join(f"{name} by {seconds(more_s, 2)}" for name, more_s in most)
+    listed = ", ".join(f"{name} by {seconds(more_s)}" for name, more_s in most)
     shown = [seconds(length_s) for length_s in lengths]
     times = f"{shown[short]} to {shown[long]}" if len(shown) > _MOST_LENGTHS else f"{', '.join(shown[:-1])} and {shown[-1]}"
     changed = f" From the shortest to the longest grow: {listed}." if listed else ""
@@ -315,7 +315,7 @@ def _dominating(analysis: Analysis, total_s: float) -> str:
         for kernel in row.kernels:
             times[short_kernel(kernel.name)] = times.get(short_kernel(kernel.name), 0.0) + kernel.time_s
     longest = sorted(times.items(), key=lambda one: -one[1])[:_MOST_KERNELS]
-    named = [f"{name} ({seconds(time_s, 2)})" for name, time_s in longest if time_s >= _LEAST_SHARE * total_s]
+    named = [f"{name} ({seconds(time_s)})" for name, time_s in longest if time_s >= _LEAST_SHARE * total_s]
     return f"Longest kernels of {_whole(analysis)}: {_and(named)}." if named else ""
 
 

@@ -10,7 +10,7 @@ from rooflines.device_specs.compare import RoofComparison
 from rooflines.device_specs.records import Ceilings, marks_of
 from rooflines.reports.charts.palette import Ink
 from rooflines.reports.charts.paper import POINTS_PER_INCH, SMALL, TEXT, Drawing, Sheet, decades, logarithmic
-from rooflines.reports.words.ceilings import ceiling_name, roof_order
+from rooflines.reports.words.ceilings import SOURCE_WORDS, ceiling_name, roof_order
 from rooflines.units import percent, scale, si
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # Above this a measured rate beats its reference by more than noise.
 ABOVE = 1.02
 _PANELS = (("compute", "arithmetic", "FLOP/s"), ("memory", "memory", "B/s"), ("link", "links", "B/s"))
+# What a value is drawn as; the first lie above the others.
+_MARKS = {"measured": "o", "spec": "|", "derived": "D"}
 _WIDTH_IN = 8.4
 _ROW_IN = 0.2
 _LEFT_IN, _RIGHT_IN = 1.75, 2.5
@@ -69,11 +71,9 @@ def _key(sheet: Sheet, figure: Figure, rows: Sequence[RoofComparison]) -> None:
         style: dict[str, Any] = {"size": SMALL, "color": colour, "family": sheet.family, "va": "center", "parse_math": False}
         figure.text(x / width, y / height, words, **style)
 
-    for words, mark, there in (
-        ("measured", "o", any(row.measured for row in rows)), ("data sheet", "|", any(row.spec for row in rows)),
-        ("derived", "D", any(row.derived for row in rows)),
-    ):  # fmt: skip
-        if there:
+    for source, mark in _MARKS.items():
+        if any(getattr(row, source) for row in rows):
+            words = SOURCE_WORDS[source]
             figure.add_artist(Line2D([x / width], [y / height], **_mark(mark, sheet.ink, further=False)))
             x += 0.1
             text(words, sheet.ink.text)
@@ -120,9 +120,9 @@ def _panel(sheet: Sheet, axes: Axes, title: str, unit: str, rows: Sequence[RoofC
         text(-0.02, index, ceiling_name(roof), color=colour, ha="right")
         if len(drawn) > 1:
             axes.plot([min(drawn), max(drawn)], [index, index], color=ink.line, linewidth=1.2, zorder=2)
-        for one, kind, order in ((row.derived, "D", 3), (row.spec, "|", 4), (row.measured, "o", 5)):
-            if one is not None:
-                axes.plot(one.value, index, zorder=order, clip_on=False, **_mark(kind, ink, further=bool(roof.variant)))
+        for order, (source, kind) in enumerate(_MARKS.items()):
+            if (one := getattr(row, source)) is not None:
+                axes.plot(one.value, index, zorder=5 - order, clip_on=False, **_mark(kind, ink, further=bool(roof.variant)))
         spread = f" ±{percent(roof.spread, 1)}" if row.measured and roof.spread is not None else ""
         warned = row.measured is not None and marks_of(roof)
         value = si(roof.value, roof.unit) if row.measured else f"{si(roof.value, roof.unit)}, not measured"

@@ -85,13 +85,15 @@ def place_names(
     A name stays on the plot and off every point, line, box and other name; its leader stays off other names and leaders. Of the places
     left, the one nearest to its point is taken, with a leader that passes no other point. A name without room is left out.
     """
-    obstacles = Disc(*columns((*discs, *(disc for segment in lines for disc in _dotted(segment, _CLEAR))), 3))
+    import numpy as np
+
+    obstacles = Disc(*columns((*discs, *(disc for segment in lines for disc in dotted(segment, _CLEAR))), 3))
     detours, segments, boxes = Disc(*columns(discs[:_MOST_DETOURS], 3)), columns(lines, 4), Box(*columns(taken, 4))
     places = []
     for point, length in names:
         candidates = []
         # A point that lies on this one is passed whichever way the leader goes.
-        apart = Disc(*(values[_distance(detours, point) > detours.radius] for values in detours))
+        apart = Disc(*(values[np.hypot(detours.x - point.x, detours.y - point.y) > detours.radius] for values in detours))
         for box in dict.fromkeys(_around(point, (length + 8, line))):
             if box.left < 0 or box.bottom < 0 or box.right > size[0] or box.top > size[1]:
                 continue
@@ -167,7 +169,7 @@ def _apart(one: _Place, other: _Place) -> bool:
     )
 
 
-def _dotted(segment: Segment, radius: float) -> list[Disc]:
+def dotted(segment: Segment, radius: float) -> list[Disc]:
     """Discs along a segment, so close that nothing lies between them."""
     ax, ay, bx, by = segment
     count = max(1, math.ceil(math.hypot(bx - ax, by - ay) / radius / 2))
@@ -184,12 +186,6 @@ def _cross(first: Segment, second: Any) -> Any:
 
     astride = turns(ax, ay, bx, by, cx, cy) * turns(ax, ay, bx, by, dx, dy) < 0
     return astride & (turns(cx, cy, dx, dy, ax, ay) * turns(cx, cy, dx, dy, bx, by) < 0)
-
-
-def _distance(disc: Disc, other: Disc) -> Any:
-    import numpy as np
-
-    return np.hypot(disc.x - other.x, disc.y - other.y)
 
 
 def _gap(segment: Segment, disc: Disc) -> Any:

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.reports.charts.palette import SERIES, category_order
 from rooflines.reports.charts.paper import Drawing, Mark, Sheet
-from rooflines.reports.words.ceilings import SOURCE_WORDS
+from rooflines.reports.words.ceilings import SOURCE_WORDS, shares_of_roofs
 from rooflines.reports.words.text import clip
 from rooflines.units import scale, si, significant
 
@@ -27,7 +27,6 @@ MOST_POINTS = 1500
 PRIMARY_SHARE = 0.1
 MOST_PRIMARY = 3
 SHOWN_SHARE = 0.01
-BAND = 0.5
 # Points that take this share of the time at most do not stretch an axis over empty decades.
 _OUTLIER_SHARE = 0.01
 # The share of the time that has the largest area.
@@ -104,14 +103,6 @@ class Ridge(msgspec.Struct, frozen=True, kw_only=True):
         return f"ridge {significant(self.intensity)} FLOP/byte"
 
 
-class Band(NamedTuple):
-    """The strip from half of the roof up to the roof."""
-
-    x: tuple[float, ...]
-    upper: tuple[float, ...]
-    lower: tuple[float, ...]
-
-
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The axes: FLOP/byte from ``x_low`` to ``x_high``, FLOP/s from ``y_low`` to ``y_high``, both logarithmic."""
 
@@ -136,7 +127,7 @@ class Chart(Drawing, frozen=True, kw_only=True):
 
     ``full_s`` is the time with the largest area, ``legend`` has the categories with their shares of the time, ``left_out`` is the
     number of points that would stretch the axes, ``missing`` says why there are no roofs or points. ``paths`` connects the points of a
-    category in the order of their keys.
+    category in the order of their keys. ``band`` has the corners of the roof, from half of which on a strip is shaded.
     """
 
     widths_in: ClassVar[tuple[float, ...]] = (9.0, 4.2)
@@ -146,7 +137,7 @@ class Chart(Drawing, frozen=True, kw_only=True):
     points: tuple[Point, ...]
     labelled: tuple[Point, ...]
     ring: Ring | None
-    band: Band | None
+    band: tuple[tuple[float, float], ...]
     limits: Limits
     wide: Limits
     y_factor: float
@@ -193,11 +184,11 @@ class Chart(Drawing, frozen=True, kw_only=True):
             "y": {"log": True, "factor": self.y_factor},
             "wide": {
                 "with": sorted({roof.group for roof in off.values()}),
-                "y": [math.log10(self.wide.y_low), math.log10(self.wide.y_high)],
+                "y": [round(math.log10(value), 4) for value in (self.wide.y_low, self.wide.y_high)],
             },
             # Matplotlib leaves out what lies off the sheet.
             "lines": {
-                f"roof:{number}": [(math.log10(x), math.log10(y)) for x, y in zip(roof.x, roof.y, strict=True)]
+                f"roof:{number}": [[round(math.log10(value), 4) for value in corner] for corner in zip(roof.x, roof.y, strict=True)]
                 for number, roof in off.items()
             },
         }
@@ -228,13 +219,21 @@ def roofline(
     caches = [level for level in known.memory_levels() if level is not outermost]
     primary, others = _compute_in_run(compute, known, points)
     top = max((c.value for c in primary), default=None)
-    ridges = [] if outermost is None else [_ridge(outermost, roof) for roof in primary]
+    ridges: list[Ridge] = []
+    if outermost is not None:
+        ridges = [
+            Ridge(memory=outermost.name, compute=roof.name, intensity=roof.value / outermost.value, flop_per_s=roof.value)
+            for roof in primary
+        ]
     drawn = _worth_drawing(points)
     marks = [(point.intensity, point.flop_per_s) for point in drawn] + [(ridge.intensity, ridge.flop_per_s) for ridge in ridges]
     marks += [(ring.intensity, ring.flop_per_s)] if ring else []
     marks += [(top / cache.value, top) for cache in caches] if top else []
     levels = [c.value for c in (*primary, *others)]
     limits, wide = _limits(marks, levels), _limits(marks, levels + [c.value for c in compute])
+    band: tuple[tuple[float, float], ...] = ()
+    if outermost is not None and top is not None:
+        band = tuple((x, min(top, outermost.value * x)) for x in (wide.x_low, top / outermost.value, wide.x_high))
     # Where many points take the same time, they would cover each other with the full area: the longest still has a fifth of it.
     longest = max((point.time_s for point in points), default=1.0)
     y_factor, prefix = scale(max([point.flop_per_s for point in drawn] + levels))
@@ -247,7 +246,7 @@ def roofline(
         points=tuple(drawn),
         labelled=tuple(_labelled(drawn)),
         ring=ring,
-        band=_band(outermost, top, wide),
+        band=band,
         limits=limits,
         wide=wide,
         y_factor=y_factor,
@@ -268,22 +267,12 @@ def _compute_in_run(compute: Sequence[Ceiling], known: Ceilings, points: Iterabl
 
     Where nothing says, it is the best fp32 one.
     """
-    time_of: dict[Ceiling, float] = {}
-    for point in points:
-        roof = known.compute(point.precision, "matrix" if point.engine == "matrix" else "vector") if point.precision else None
-        if roof is not None:
-            time_of[roof] = time_of.get(roof, 0.0) + point.time_s
-    total = sum(time_of.values())
-    if total > 0:
-        ranked = sorted(time_of, key=lambda roof: time_of[roof], reverse=True)
-        primary = [roof for rank, roof in enumerate(ranked) if rank == 0 or time_of[roof] / total >= PRIMARY_SHARE][:MOST_PRIMARY]
-        return primary, [roof for roof in ranked if roof not in primary and time_of[roof] / total >= SHOWN_SHARE]
+    shares = shares_of_roofs(known, points)
+    if shares:
+        primary = [roof for rank, roof in enumerate(shares) if rank == 0 or shares[roof] >= PRIMARY_SHARE][:MOST_PRIMARY]
+        return primary, [roof for roof in shares if roof not in primary and shares[roof] >= SHOWN_SHARE]
     preferred = [c for c in compute if c.precision == "fp32"] or list(compute)
     return sorted(preferred, key=lambda c: c.value, reverse=True)[:1], []
-
-
-def _ridge(memory: Ceiling, compute: Ceiling) -> Ridge:
-    return Ridge(memory=memory.name, compute=compute.name, intensity=compute.value / memory.value, flop_per_s=compute.value)
 
 
 def _memory_roofs(
@@ -322,14 +311,6 @@ def _compute_roofs(
             x, y = (top / outermost.value, *x), (top, *y)  # type: ignore[assignment]
         group = "" if dark else "other precisions in this run" if shown else "other precisions and engines"
         yield Roof(ceiling=ceiling, primary=dark, shown=shown, group=group, x=x, y=y)
-
-
-def _band(memory: Ceiling | None, top: float | None, limits: Limits) -> Band | None:
-    if memory is None or top is None:
-        return None
-    x = (limits.x_low, top / memory.value, limits.x_high)
-    upper = tuple(min(top, memory.value * value) for value in x)
-    return Band(x, upper, tuple(BAND * value for value in upper))
 
 
 # --- points and axes -----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from rooflines.reports.charts.labels import Box, Disc, columns, place_names
+from rooflines.reports.charts.labels import Box, Disc, columns, dotted, place_names
 from rooflines.reports.charts.palette import category_mark
 from rooflines.reports.charts.paper import POINTS_PER_INCH, SMALL, TEXT, Sheet, logarithmic
 from rooflines.reports.words.text import shorten_name
@@ -25,8 +25,12 @@ _KEY = 14.0
 _NARROW_IN = 4.5
 _LARGEST_POINT, _SMALLEST_POINT = 30.0, 3.5
 _OPACITY = 0.82
+# The part of the roof from which on a strip is shaded.
+_BAND = 0.5
 _LONGEST_NAME = 36
 _BESIDE_RIDGE = 26.0
+# How far above its line the name of a roof stands: close to it, or where points leave no room there, further up or below.
+_ABOVE_ROOF = (7.5, 16.0, -9.0, 26.0, -20.0, 38.0, -32.0)
 # A point above its bound is outlined; one with less than this share of the largest area gets no sign next to it.
 _MARKED = 0.02
 
@@ -44,6 +48,12 @@ class _Plot:
         self.figure = sheet.figure(width, height)
         self.axes = sheet.axes(self.figure, (_LEFT, _BOTTOM, self.width, self.height), size=TEXT)
         self.discs = [self.disc(point) for point in chart.points]
+        self.roofs = [
+            (*self.place(*start), *self.place(*end))
+            for roof in chart.roofs
+            if roof.primary
+            for start, end in pairwise(zip(roof.x, roof.y, strict=True))
+        ]
         self.taken: list[Box] = []
 
     def place(self, x: float, y: float) -> tuple[float, float]:
@@ -69,11 +79,11 @@ class _Plot:
         return self.sheet.length(text, size)
 
     def covered(self, places: Iterable[tuple[float, float]]) -> int:
-        """How many of the places lie off the plot, on other text or on a point."""
+        """How many of the places lie off the plot, on other text, on a point or on a dark roof."""
         x, y = columns(places, 2)[..., None]
         off = (x < 0) | (x > self.width) | (y < 0) | (y > self.height + 4)
         on_text = Box(*columns(self.taken, 4)).distance(x, y) < SMALL / 2 + 0.5
-        across, up, radius = columns(self.discs, 3)
+        across, up, radius = columns((*self.discs, *(disc for roof in self.roofs for disc in dotted(roof, 2.0))), 3)
         on_point = (x - across) ** 2 + (y - up) ** 2 < (radius + 3) ** 2
         return int((off[:, 0] | on_text.any(axis=1) | on_point.any(axis=1)).sum())
 
@@ -97,8 +107,9 @@ def roofline_figure(chart: Chart, sheet: Sheet) -> Figure:
     plot.write(plot.width, -22, "arithmetic intensity, FLOP/byte", color=plot.ink.muted, ha="right")
     plot.write(-34, plot.height + 8, chart.y_unit, color=plot.ink.muted)
     if chart.band:
-        x, upper, lower = chart.band
-        axes.fill((*x, *reversed(x)), (*upper, *reversed(lower)), color=plot.ink.band, linewidth=0, zorder=0.5, gid="band:0")
+        x, upper = zip(*chart.band, strict=True)
+        lower = [_BAND * y for y in reversed(upper)]
+        axes.fill((*x, *reversed(x)), (*upper, *lower), color=plot.ink.band, linewidth=0, zorder=0.5, gid="band:0")
     if chart.paths:
         _paths(plot)
     _points(plot)
@@ -113,7 +124,7 @@ def roofline_figure(chart: Chart, sheet: Sheet) -> Figure:
             _roof(plot, number, roof)
     _ridges(plot)
     if chart.band:
-        knee, edge = plot.place(chart.band.x[1], chart.band.lower[-1])
+        knee, edge = plot.place(chart.band[1][0], _BAND * chart.band[-1][1])
         text = "half of the roof"
         starts = range(int(plot.width - plot.length(text) - 4), max(0, int(knee)), -6)
         plot.write_where_free(((x, edge - 6) for x in starts), text, color=plot.ink.muted, gid="bandname:0")
@@ -175,16 +186,10 @@ def _names(plot: _Plot) -> None:
     texts = [
         str(rank) if ranked else shorten_name(point.label, _LONGEST_NAME) for rank, point in enumerate(plot.chart.labelled, start=1)
     ]
-    lines = [
-        (*plot.place(*start), *plot.place(*end))
-        for roof in plot.chart.roofs
-        if roof.primary
-        for start, end in pairwise(zip(roof.x, roof.y, strict=True))
-    ]
-    feet = [plot.place(ridge.intensity, ridge.flop_per_s) for ridge in plot.chart.ridges]
+    feet = [(x, 0.0, x, y) for x, y in (plot.place(ridge.intensity, ridge.flop_per_s) for ridge in plot.chart.ridges)]
     boxes = place_names(
         [(plot.disc(point), plot.length(text)) for point, text in zip(plot.chart.labelled, texts, strict=True)],
-        (plot.width, plot.height), SMALL + 3.5, discs=plot.discs, lines=[*lines, *((x, 0.0, x, y) for x, y in feet)], taken=plot.taken,
+        (plot.width, plot.height), SMALL + 3.5, discs=plot.discs, lines=[*plot.roofs, *feet], taken=plot.taken,
     )  # fmt: skip
     for index, box in boxes.items():
         point, text = plot.chart.labelled[index], texts[index]
@@ -231,7 +236,6 @@ def _roof(plot: _Plot, number: int, roof: Roof) -> None:
     corners = [plot.place(x, y) for x, y in zip(roof.x, roof.y, strict=True)]
     (x0, y0), (x1, y1) = corners[-2:] if flat else corners[:2]
     angle, reach, length = math.atan2(y1 - y0, x1 - x0), math.hypot(x1 - x0, y1 - y0), plot.length(text, size)
-    x0, y0 = x0 - math.sin(angle) * 7.5, y0 + math.cos(angle) * 7.5
     room = reach - length - 4
     starts = []
     for step in range(25):
@@ -241,8 +245,15 @@ def _roof(plot: _Plot, number: int, roof: Roof) -> None:
         else:
             # Near the middle of its slope.
             starts.append((0.5 + (step + 1) // 2 / 24 * (-1) ** step) * (reach - length))
-    places = [(x0 + math.cos(angle) * start, y0 + math.sin(angle) * start) for start in starts]
-    if flat and not roof.shown and not 0 < y0 < plot.height:
+    if flat and roof.primary:
+        # Else in front of it, over the slanted roof.
+        starts += [-length - before for before in range(6, 60, 6)]
+    places = [
+        (x0 + math.cos(angle) * start - math.sin(angle) * height, y0 + math.sin(angle) * start + math.cos(angle) * height)
+        for height in (_ABOVE_ROOF if roof.primary else _ABOVE_ROOF[:1])
+        for start in starts
+    ]
+    if flat and not roof.shown and not 0 < y0 + _ABOVE_ROOF[0] < plot.height:
         covered, (x, y) = 0, places[0]
     else:
         covered, (x, y) = min(((plot.covered(_along(*place, length, angle)), place) for place in places), key=lambda pair: pair[0])

@@ -25,11 +25,10 @@ def write(page: Page, path: Path) -> Path:
 def render(table: Table) -> str:
     """A table as text: numbers in the unit that its header names, absent ones empty."""
     found = texts(table)
-    header = [" ".join(text for text in (column.label, unit) if text) for column, unit in zip(found.columns, found.units, strict=True)]
 
     def cells(row: Row) -> Iterator[Value]:
         for column, place in zip(found.columns, found.places, strict=True):
             value = value_of(row.cells[place])
             yield value / factor_of(table, column) if isinstance(value, int | float) else value
 
-    return csv_text(header, (cells(row) for row in table.of_form(full=True) if not row.heading))
+    return csv_text(found.titles(), (cells(row) for row in table.of_form(full=True) if not row.heading))

@@ -29,12 +29,17 @@ _NEEDLESS = re.compile(
 )
 # The mark of a tick is a line, which has its style where it is defined.
 _TICK = re.compile(r'(<use [^>]*) style="fill: ([^;]*); stroke: \2; stroke-width: 0.[46]"/>')
+_TICK_SHAPE = re.compile(r'<path id="(\w+)" d="M0 0L(-?[\d.]+ -?[\d.]+)" style="([^"]*)"/>')
 _ID = re.compile(r'(?<= id=")|(?<=url\(#)|(?<=href="#)')
+_MADE_ID = re.compile(r' id="([mp][0-9a-f]{10})"')
+_STYLE = re.compile(r'(?<= style=")[^"]*')
 # The marks of a figure have their kind and name as id, several in one artist a kind in the plural and all names.
 _ONE = re.compile(r'<g id="([a-z-]+:[^",]*)">')
 _MANY = re.compile(r'<g id="([a-z]+)s:([^"]+)">')
 _ELEMENT = re.compile(r'<(?P<tag>path|use)(?![^>]* id=) (?P<facts>[^>]*?)style="(?P<style>[^"]*)"/>')
 _GROUPED = re.compile(r"<g>((?:<(?:use|path|text)[^>]*(?:/>|>[^<]*</text>))*)</g>")
+_PATH = re.compile(r'(?<= d=")[^"]*')
+_COMMAND = re.compile(" ?([A-Za-z]) ?")
 _DISC = re.compile(r'd="([^"]*C[^"]*)"')
 _VALUE = re.compile(r"-?[\d.]+")
 
@@ -55,36 +60,55 @@ def write_figures(page: Page, directory: Path) -> tuple[Path, ...]:
 def page_svg(drawing: Drawing, width_in: float, name: str) -> str:
     """The SVG of ``drawing`` for a page: colours are variables, numbers are short, and ids begin with ``name``.
 
-    A mark has its name as ``data-mark``, its kind as class and the switch that it belongs to as ``data-to``. ``data-axes`` has the
-    place and the limits of every axes, logarithms on a logarithmic axis.
+    A mark has its kind and name as ``data-mark`` and the switch that it belongs to as ``data-to``. ``data-axes`` has the place and the
+    limits of every axes, logarithms on a logarithmic axis.
     """
     picture, marks = drawing.figure(Sheet(width_in, page=True)), drawing.page_marks()
     text = as_svg(picture)
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>|<style .*?</style>", "", text, flags=re.DOTALL)
     text = re.sub(r">\s+<", "><", _TAG.sub(_short, text))
+    for number, made in enumerate(_MADE_ID.findall(text)):
+        text = text.replace(made, str(number))
     text = _TICK.sub(r"\1/>", text)
     while (flat := _GROUPED.sub(r"\1", text)) != text:
         text = flat
+    text = _joined_ticks(text)
     for many in _MANY.finditer(text):
         text = text[: many.start()] + _named(text[many.start() :], many[1], many[2].split(","), marks)
     text = _ONE.sub(lambda one: f"<g{_attributes(one[1], marks)}>", text)
-    text = _ID.sub(f"{name}-", text)
+    text = _STYLE.sub(lambda style: style[0].replace(": ", ":").replace("; ", ";"), _ID.sub(f"{name}-", text))
     axes = html.escape(json.dumps(_places(picture), separators=(",", ":")))
     return text.replace("<svg ", f'<svg stroke-linejoin="round" stroke-linecap="butt" data-axes="{axes}" ', 1)
 
 
 def _short(tag: re.Match[str]) -> str:
     """A tag with short numbers, variables as colours and the font of the page."""
-    text = _NUMBER.sub(lambda number: f"{round(float(number[0]), 2) + 0.0:g}", tag[0])
+    text = _NUMBER.sub(lambda number: _rounded(float(number[0])), tag[0])
     text = _COLOUR.sub(lambda colour: f"var(--{VARIABLE_OF[colour[0]]})", text)
     text = _FONT.sub(lambda font: font[1] or "", text).replace("font: ", "font-size: ")
-    return _NEEDLESS.sub("", text).replace(" \n", " ").replace("\n", "")
+    text = _NEEDLESS.sub("", text).replace(" \n", " ").replace("\n", "")
+    return _PATH.sub(lambda path: _COMMAND.sub(r"\1", path[0]).rstrip(), text)
+
+
+def _rounded(value: float) -> str:
+    """A number of points, or an opacity, with the decimals that can be seen."""
+    return f"{round(value, 1 if abs(value) >= 10 else 2) + 0.0:g}"
+
+
+def _joined_ticks(text: str) -> str:
+    """Ticks that follow each other as one path: minor ones have no numbers between them."""
+    for name, step, style in _TICK_SHAPE.findall(text):
+        place = rf'<use xlink:href="#{name}" x="([\d.]+)" y="([\d.]+)"/>'
+        for run in re.finditer(f"(?:{place}){{2,}}", text):
+            path = re.sub(place, rf"M\1 \2l{step}", run[0])
+            text = text.replace(run[0], f'<path d="{path}" style="{style}"/>')
+    return text
 
 
 def _attributes(key: str, marks: dict[str, Mark]) -> str:
     mark = marks.get(key, Mark())
-    facts = {"class": key.partition(":")[0], "data-mark": key, "data-to": mark.to, "visibility": "hidden" if mark.off else ""}
+    facts = {"data-mark": key, "data-to": mark.to, "visibility": "hidden" if mark.off else ""}
     return "".join(f' {name}="{html.escape(value)}"' for name, value in facts.items() if value)
 
 
@@ -104,7 +128,7 @@ def _named(text: str, kind: str, names: list[str], marks: dict[str, Mark]) -> st
         disc = _DISC.search(facts)
         if disc:
             x, y = ([float(value) for value in _VALUE.findall(disc[1])[axis::2]] for axis in (0, 1))
-            tag, facts = "circle", f'cx="{_middle(x)}" cy="{_middle(y)}" r="{round((max(x) - min(x)) / 2, 2)}"'
+            tag, facts = "circle", f'cx="{_middle(x)}" cy="{_middle(y)}" r="{_rounded((max(x) - min(x)) / 2)}"'
         own = "; ".join(part for part in style if part not in common)
         facts = f'{facts.strip()} style="{own}"' if own else facts.strip()
         pieces += [text[end : element.start()], f"<{tag}{_attributes(f'{kind}:{name}', marks)} {facts}/>"]
@@ -112,8 +136,8 @@ def _named(text: str, kind: str, names: list[str], marks: dict[str, Mark]) -> st
     return "".join([*pieces, text[end:]])
 
 
-def _middle(values: list[float]) -> float:
-    return round((min(values) + max(values)) / 2, 2)
+def _middle(values: list[float]) -> str:
+    return _rounded((min(values) + max(values)) / 2)
 
 
 def _places(picture: Figure) -> list[dict[str, list[float]]]:
@@ -125,6 +149,6 @@ def _places(picture: Figure) -> list[dict[str, list[float]]]:
         limits = {"x": (axes.get_xscale(), axes.get_xlim()), "y": (axes.get_yscale(), axes.get_ylim())}
         places.append(
             {"box": [round(v, 2) for v in (box.x0 * width, (1 - box.y1) * height, box.width * width, box.height * height)]}
-            | {name: [math.log10(v) if scale == "log" else v for v in ends] for name, (scale, ends) in limits.items()}
+            | {name: [float(f"{math.log10(v) if scale == 'log' else v:.6g}") for v in ends] for name, (scale, ends) in limits.items()}
         )
     return places

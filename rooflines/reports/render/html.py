@@ -18,9 +18,9 @@ from msgspec import structs
 from rooflines.reports.charts.palette import BOUNDS, COLOURED, INK, THEMES, category_colour
 from rooflines.reports.charts.roofline import Chart
 from rooflines.reports.charts.timeline import Timeline
-from rooflines.reports.document import Bar, Block, Cell, Column, Facts, Figure, Findings, Page, Paragraph, Row, Table, texts, value_of
+from rooflines.reports.document import Cell, Column, Figure, Page, Paragraph, Row, Table, texts, value_of
 from rooflines.reports.render.figures import page_svg
-from rooflines.reports.words.text import shorten_name, shorten_path, shorten_shapes
+from rooflines.reports.render.layout import CUTS
 from rooflines.units import percent
 
 SHOWN_AT_FIRST = 50
@@ -28,7 +28,6 @@ _MODULES_OPEN = 40
 _HERE = Path(__file__).parent
 # How wide the words of a long table are on a page; the pointer shows them in full.
 _WIDTHS = {"name": 28, "path": 26, "shapes": 24}
-_CUT = {"name": shorten_name, "path": shorten_path, "shapes": shorten_shapes}
 
 
 def write(page: Page, path: Path) -> Path:
@@ -53,7 +52,6 @@ def render(page: Page, directory: Path = Path()) -> str:
     return environment.get_template("page.html.j2").render(
         page=page,
         sections=[section for section in page.sections if any(block.show != "brief" for block in section.blocks)],
-        kind_of=kind_of,
         drawn=_drawn,
         picture_of=partial(_picture, page),
         link=lambda file: quote(Path(relpath(file, directory)).as_posix()) if Path(file).is_file() else "",
@@ -71,18 +69,6 @@ def embedded_json(value: Any) -> str:
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
-
-
-def kind_of(block: Block) -> str:
-    """What the template has a macro for."""
-    match block:
-        case Paragraph() | Facts() | Table():
-            return block.kind
-        case Bar():
-            return "bar"
-        case Findings():
-            return "findings"
-    return "picture"
 
 
 def _slug(colour: str) -> str:
@@ -135,17 +121,18 @@ def _cell(table: Table, row: Row, place: int, column: Column, text: str, *, is_n
     cell = given if isinstance(given, Cell) else Cell(value=given)
     inset = not column.numeric and text.startswith(" ")
     sort = cell.sort if cell.sort is not None else value_of(given)
-    sort = float(f"{sort:.6g}") if isinstance(sort, float) else sort
-    shown = text if column.numeric else _CUT.get(column.format, lambda words, _: words)(text, _WIDTHS.get(column.format, 0))
+    sort = f"{sort:.5g}" if isinstance(sort, int | float) else sort
+    shown = CUTS[column.format](text, _WIDTHS[column.format]) if column.format in _WIDTHS else text
     hover = "" if cell.hover == shown else cell.hover or (text if shown != text else "")
-    classes = (("n", column.numeric), ("bar", cell.bar is not None), ("inset", inset), ("quiet", column.quiet))
+    bar = f"{(cell.bar or 0.0) * 100:.1f}".removesuffix(".0")
+    classes = (("w", not column.numeric), ("bar", bar != "0"), ("inset", inset), ("quiet", column.quiet))
     return {
         "text": shown,
         "classes": " ".join(name for name, on in classes if on),
-        # The script sorts words by what the pointer or the cell shows where nothing else is said.
-        "sort": None if isinstance(sort, str) and sort == (hover or shown) else "" if sort is None else sort,
+        # The script sorts by what the pointer or the cell shows where nothing else is said.
+        "sort": None if sort == (hover or shown) else sort or "",
         "hover": hover,
-        "bar": cell.bar,
+        "bar": "" if bar == "0" else bar,
         "colour": _slug(row.colour) if is_name and row.colour and not row.muted and not inset else "",
         "letter": cell.letter,
         "warning": cell.warning,
@@ -165,16 +152,16 @@ def _picture(page: Page, figure: Figure) -> dict[str, Any]:
         (size, page_svg(drawing, width, f"{figure.name[0]}{number}{size[0]}"))
         for size, width in zip(sizes, drawing.widths_in, strict=True)
     ]
-    facts, names = drawing.page_facts(), dict[str, int]()
-    # What a line of a text is about is written once for all texts.
+    facts, lines = drawing.page_facts(), dict[str, int]()
+    # Many marks share a line, so each line is written once.
     texts = {
-        key: [mark.text[0], *(part for name, line in mark.text[1] for part in (names.setdefault(name, len(names)), line))]
+        key: [lines.setdefault(line, len(lines)) for line in (mark.text[0], *(f"{name}: {said}" for name, said in mark.text[1]))]
         for key, mark in drawing.page_marks().items()
         if mark.text
     }
     return {
         "svgs": svgs,
-        "facts": embedded_json({**facts, "names": [*names], "texts": texts}) if facts or texts else "",
+        "facts": embedded_json({**facts, "said": [*lines], "texts": texts}) if facts or texts else "",
         "zooms": "x" in facts,
         "categories": [(name, _slug(name)) for name, _ in drawing.legend] if isinstance(drawing, Chart) else [],
         "roofs": drawing.roof_groups() if isinstance(drawing, Chart) else [],

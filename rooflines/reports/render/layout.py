@@ -9,7 +9,7 @@ from rooflines.reports.document import ABSENT, Column, Row, Table, texts
 from rooflines.reports.words.text import clip, shorten_middle, shorten_name, shorten_path, shorten_shapes
 
 GAP = 2
-_CUTS: dict[str, Callable[[str, int], str]] = {
+CUTS: dict[str, Callable[[str, int], str]] = {
     "text": clip, "name": shorten_name, "path": shorten_path, "shapes": shorten_shapes, "middle": shorten_middle,
 }  # fmt: skip
 
@@ -32,7 +32,7 @@ class Fitted(NamedTuple):
 
     def cut(self, text: str) -> str:
         """``text`` in the width of the column, shortened as its format asks for."""
-        return text if self.column.numeric else _CUTS[self.column.format](text, self.width)
+        return text if self.column.numeric else CUTS[self.column.format](text, self.width)
 
     @property
     def least(self) -> int:

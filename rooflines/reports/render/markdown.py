@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from rooflines.reports.document import Bar, Block, Facts, Figure, Findings, Page, Paragraph, Row, Table, texts
+from rooflines.reports.document import Bar, Block, Facts, Figure, Findings, Page, Paragraph, Table, texts
 from rooflines.reports.render.figures import DIRECTORY, write_figures
 from rooflines.units import percent
 
@@ -88,24 +88,15 @@ def table(block: Table, most: int | None = None) -> str:
     """A table; a heading row has its title in bold, a total stands last in bold."""
     rows = block.of_form(full=True)[:most]
     found = texts(block, rows=rows)
-    titles = [" ".join(text for text in (column.label, unit) if text) for column, unit in zip(found.columns, found.units, strict=True)]
     ruler = ["--:" if column.numeric else ":--" for column in found.columns]
     lines: list[list[str]] = []
     for row, cells in zip(rows, found.rows, strict=True):
-        lines.append([f"**{inert(cells[0])}**", *[""] * (len(cells) - 1)] if row.heading else [*map(inert, _indented(row, cells))])
+        indented = [inert("\u2003" * row.depth * (place == 1) + text) for place, text in enumerate(cells)]
+        lines.append([f"**{inert(cells[0])}**", *[""] * (len(cells) - 1)] if row.heading else indented)
         lines += [["", inert(part.text), *[""] * (len(cells) - 2)][: len(cells)] for part in row.detail if isinstance(part, Paragraph)]
     if found.total:
         lines.append([f"**{inert(text)}**" if text else "" for text in found.total])
-    return _lines(titles, ruler, lines)
-
-
-def _indented(row: Row, cells: Iterable[str]) -> list[str]:
-    first, *rest = cells
-    return (
-        [first, *rest]
-        if not row.depth
-        else [first, *("\u2003" * row.depth + text if at == 0 else text for at, text in enumerate(rest))]
-    )
+    return _lines(found.titles(), ruler, lines)
 
 
 def _rows(titles: list[str], ruler: list[str], rows: list[list[str]]) -> str:

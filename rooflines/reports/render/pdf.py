@@ -12,6 +12,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from rooflines.reports.charts.palette import INK, bound_style, category_colour, contrast
 from rooflines.reports.charts.paper import SERIF, as_svg, draw
 from rooflines.reports.document import Bar, Block, Cell, Facts, Figure, Findings, Page, Paragraph, Part, Row, Table
@@ -48,7 +50,7 @@ def write(page: Page, path: Path) -> Path:
 def content(page: Page) -> dict[str, Any]:
     """What the template shows, in words and formatted numbers."""
     return {
-        "ink": {name: getattr(_INK, name) for name in ("text", "muted", "line", "panel", "warning", "notice", "grid")},
+        "ink": msgspec.to_builtins(_INK),
         "title": page.name,
         "date": _date(page.created),
         "subject": page.title,
@@ -93,13 +95,7 @@ def _block(block: Block) -> dict[str, Any]:
         case Facts():
             return {"kind": block.kind, "rows": [(name, "  ".join(texts)) for name, *texts in block.rows]}
         case Findings():
-            return {
-                "kind": "findings",
-                "items": [
-                    {"title": one.title, "saves": one.saves, "evidence": one.evidence, "suggestion": one.suggestion}
-                    for one in block.items
-                ],
-            }
+            return {"kind": "findings", "items": msgspec.to_builtins(block.items)}
         case Bar():
             return _bar(block)
         case Figure():

@@ -27,6 +27,7 @@ def write(page: Page, path: Path, measured: Measured | None = None) -> Path:
     """
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.plugins.text.summary import text_pb
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
     measured = measured or Measured()
@@ -42,7 +43,7 @@ def write(page: Page, path: Path, measured: Measured | None = None) -> Path:
             value = Summary.Value(tag=point.tag, simple_value=float(point.value))
             writer.add_event(Event(wall_time=point.wall_s, step=point.step, summary=Summary(value=[value])))
         values = [Summary.Value(tag=f"summary/{name}", simple_value=float(value)) for name, value in measured.summary.items()]
-        values += [_text(tag, text) for tag, text in _texts(page)]
+        values += [value for tag, text in _texts(page) for value in text_pb(f"{tag}/text_summary", text).value]
         if measured.pictures:
             values += [_image(one.name, one) for one in page.figures()]
         writer.add_event(Event(wall_time=last_s, step=0, summary=Summary(value=values)))
@@ -71,17 +72,6 @@ def _texts(page: Page) -> Iterable[tuple[str, str]]:
         if words:
             said += [f"## {inert(section.title)}", *words]
     return (("report", "\n\n".join(said)), *((name, "\n\n".join(parts)) for name, parts in tables.items()))
-
-
-def _text(tag: str, text: str) -> Any:
-    from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
-    from tensorboard.compat.proto.tensor_pb2 import TensorProto
-    from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
-
-    plugin = SummaryMetadata.PluginData(plugin_name="text", content=b"")
-    shape = TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)])
-    tensor = TensorProto(dtype="DT_STRING", string_val=[text.encode()], tensor_shape=shape)
-    return Summary.Value(tag=f"{tag}/text_summary", metadata=SummaryMetadata(plugin_data=plugin), tensor=tensor)
 
 
 def _image(tag: str, figure: Figure) -> Any:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from rooflines.reports.document import Bar, Block, Cell, Facts, Findings, Page, Paragraph, Part, Section, Table
-from rooflines.reports.render.layout import GAP, Fitted, fitted
+from rooflines.reports.render.layout import GAP, fitted
 from rooflines.reports.words.text import NUMBER_AND_UNIT, shorten_path
 from rooflines.units import percent
 
@@ -224,7 +224,8 @@ def _table(lines: _Lines, table: Table) -> None:
     lines.row(("  ".join(one.padded(one.column.label) for one in columns), "dim"))
     if any(one.unit for one in columns):
         lines.row(("  ".join(one.padded(one.unit) for one in columns), "dim"))
-    bars = _room_for_bars(columns, lines.width) if table.kind == "parts" else 0
+    free = lines.width - _INDENT - sum(one.width + GAP for one in columns)
+    bars = min(_LONGEST_BAR, free) if table.kind == "parts" else 0
     for number, row in enumerate(rows):
         if row.heading:
             lines.row((columns[0].cells[number], "bold"))
@@ -259,7 +260,3 @@ def _rows_shown(table: Table) -> str:
     shown = len(table.of_form(full=False))
     counted = f"{shown} of {len(table.rows)}" if table.order else ""
     return ", ".join(text for text in (counted, table.order) if text)
-
-
-def _room_for_bars(columns: Sequence[Fitted], width: int) -> int:
-    return min(_LONGEST_BAR, width - _INDENT - sum(one.width + GAP for one in columns))

@@ -27,7 +27,7 @@ from rooflines.reports.document import (
     section,
     table,
 )
-from rooflines.reports.words.ceilings import ago, ceiling_name, roof_order
+from rooflines.reports.words.ceilings import SOURCE_WORDS, ago, ceiling_name, roof_order
 from rooflines.reports.words.sentences import listed
 from rooflines.reports.words.text import csv_text
 from rooflines.serial import to_json, to_plain
@@ -38,6 +38,7 @@ ROUNDS = (
     "of the best, of all in which the threads had their cores. All rates are dense."
 )
 _GROUPS = {"compute": "arithmetic", "memory": "memory", "latency": "latency", "link": "links"}
+_ROOF_FIELDS = ("kind", "name", "variant", "precision", "engine", "accumulate", "level", "unit")
 _THREADS = re.compile(r", \d+ threads?\b")
 _ACCESS = re.compile(r"^(read|write|update|copy|triad) kernel\b")
 
@@ -110,44 +111,38 @@ def ceilings_table(ceilings: Ceilings, hows: dict[str, int], show: Show = "alway
                 rows.append(Row((f"further {title}" if further else title,), heading=True))
             for roof in group:
                 number = hows.setdefault(_how(roof, ceilings, dated), len(hows) + 1)
-                rows.append(Row(_cells(roof, has_state, number), muted=further))
+                marks, held = ", ".join(marks_of(roof)), roof.conditions or Conditions()
+                scope = f"up to {binary_bytes(roof.capacity_bytes)}" if roof.capacity_bytes else ""
+                cells = (
+                    ceiling_name(roof), f"sums in {roof.accumulate}" if _sums_elsewhere(roof) else scope, si(roof.value, roof.unit),
+                    Cell(value=or_absent(roof.spread, ".1f", 100), warning=marks, prefix="! " if marks else ""),
+                    ABSENT if roof.rounds is None else f"{roof.agreeing}/{roof.rounds}",
+                    or_absent(held.clock_hz, ".2f", 1e-9), or_absent(held.power_w, ".0f"), or_absent(held.temperature_c, ".0f"),
+                )  # fmt: skip
+                rows.append(Row((*(cells if has_state else cells[:5]), str(number)), muted=further))
     return table("ceilings", columns, rows, "Ceilings with their sources", show=show)
 
 
-def _cells(roof: Ceiling, has_state: bool, how: int) -> tuple[str | Cell, ...]:
-    marks = ", ".join(marks_of(roof))
-    scope = f"up to {binary_bytes(roof.capacity_bytes)}" if roof.capacity_bytes else ""
-    cells: list[str | Cell] = [
-        ceiling_name(roof),
-        f"sums in {roof.accumulate}" if roof.accumulate and roof.accumulate != roof.precision else scope,
-        si(roof.value, roof.unit),
-        Cell(value=or_absent(roof.spread, ".1f", 100), warning=marks, prefix="! " if marks else ""),
-        ABSENT if roof.rounds is None else f"{roof.agreeing}/{roof.rounds}",
-    ]
-    if has_state:
-        state = roof.conditions or Conditions()
-        cells += [or_absent(state.clock_hz, ".2f", 1e-9), or_absent(state.power_w, ".0f"), or_absent(state.temperature_c, ".0f")]
-    return (*cells, str(how))
+def _sums_elsewhere(roof: Ceiling) -> bool:
+    """Whether sums are kept in another type."""
+    return bool(roof.accumulate) and roof.accumulate != roof.precision
 
 
 def comparison_table(rows: Sequence[RoofComparison]) -> Table:
     """Measured, data sheet and derived side by side, with the fraction reached."""
-    sheet, derived = any(row.spec for row in rows), any(row.derived for row in rows)
-    columns = [Column("ceiling", format="middle"), Column("measured"), Column("±", "%", key="spread_percent")]
-    columns += [Column("data sheet")] if sheet else []
-    columns += [Column("derived")] if derived else []
-    columns += [Column("reached")]
+    sources = [source for source in ("spec", "derived") if any(getattr(row, source) for row in rows)]
+    columns = (
+        Column("ceiling", format="middle"), Column("measured"), Column("±", "%", key="spread_percent"),
+        *(Column(SOURCE_WORDS[source]) for source in sources), Column("reached"),
+    )  # fmt: skip
     found = []
     for row in rows:
-        roof = row.any
-        sums = f" → {roof.accumulate}" if roof.accumulate and roof.accumulate != roof.precision else ""
-        reached = or_absent(row.fraction, percent)
-        if sheet and row.fraction is not None:
+        roof, reached = row.any, or_absent(row.fraction, percent)
+        if "spec" in sources and row.fraction is not None:
             reached += " *" if row.reference_source == "derived" else "  "
-        cells = [ceiling_name(roof) + sums, _value(row.measured), or_absent(row.measured.spread if row.measured else None, ".1f", 100)]
-        cells += [_value(row.spec)] if sheet else []
-        cells += [_value(row.derived)] if derived else []
-        found.append((*cells, reached))
+        name = ceiling_name(roof) + (f" → {roof.accumulate}" if _sums_elsewhere(roof) else "")
+        spread = or_absent(row.measured.spread if row.measured else None, ".1f", 100)
+        found.append((name, _value(row.measured), spread, *(_value(getattr(row, source)) for source in sources), reached))
     return table("compared", columns, found, "Measured, data sheet and derived side by side", show="always")
 
 
@@ -184,24 +179,20 @@ def ceilings_json(ceilings: Ceilings, sessions: Sequence[Session] = (), rows: Se
 def ceilings_csv(ceilings: Ceilings) -> str:
     """One row a ceiling, every field a column; what is not known is empty."""
     fields = [name for name in Ceiling.__struct_fields__ if name not in ("source", "conditions")]
-    header = [*fields, "source", "detail", "date", "clock_hz", "memory_clock_hz", "power_w", "temperature_c", "throttled"]
-    rows = []
-    for roof in ceilings.ceilings:
-        state = roof.conditions
-        measured_in = [getattr(state, name, None) for name in ("clock_hz", "memory_clock_hz", "power_w", "temperature_c")]
-        rows.append(
-            [
-                *(getattr(roof, name) for name in fields), roof.source.kind, roof.source.detail, roof.source.date, *measured_in,
-                " ".join(state.throttled) if state else "",
-            ]
-        )  # fmt: skip
-    return csv_text(header, rows)
+    state = ("clock_hz", "memory_clock_hz", "power_w", "temperature_c")
+    rows = (
+        [
+            *(getattr(roof, name) for name in fields), roof.source.kind, roof.source.detail, roof.source.date,
+            *(getattr(roof.conditions, name, None) for name in state), " ".join(roof.conditions.throttled if roof.conditions else ()),
+        ]
+        for roof in ceilings.ceilings
+    )  # fmt: skip
+    return csv_text([*fields, "source", "detail", "date", *state, "throttled"], rows)
 
 
 def comparison_csv(rows: Sequence[RoofComparison]) -> str:
     """One row a compared figure: the three values, the fraction, and where the two references come from."""
-    header = ["kind", "name", "variant", "precision", "engine", "accumulate", "level", "unit", "measured", "spread", "spec", "derived",
-              "fraction", "against", "spec_source", "derived_source"]  # fmt: skip
+    header = [*_ROOF_FIELDS, "measured", "spread", "spec", "derived", "fraction", "against", "spec_source", "derived_source"]
     return csv_text(header, ([plain.get(name) for name in header] for plain in comparison_plain(rows)))
 
 
@@ -210,9 +201,7 @@ def comparison_plain(rows: Sequence[RoofComparison]) -> list[dict[str, Any]]:
     found = []
     for row in rows:
         values = {"measured": row.measured, "spec": row.spec, "derived": row.derived}
-        plain = {
-            name: getattr(row.any, name) for name in ("kind", "name", "variant", "precision", "engine", "accumulate", "level", "unit")
-        }
+        plain = {name: getattr(row.any, name) for name in _ROOF_FIELDS}
         plain |= {name: one.value if one else None for name, one in values.items()}
         plain |= {f"{name}_source": one.source.detail for name, one in values.items() if one and name != "measured"}
         reached = {"fraction": row.fraction, "against": row.reference_source} if row.fraction is not None else {}

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree as xml
 
-from rooflines.reports.charts.palette import BOUNDS
 from rooflines.reports.document import (
     Bar,
     BarRow,
@@ -17,22 +16,23 @@ from rooflines.reports.document import (
     Column,
     Facts,
     Page,
-    Part,
     Row,
     Section,
     Table,
+    bound_parts,
     or_absent,
     said,
     section,
+    sections_of,
     table,
 )
 from rooflines.reports.words.sentences import subject
-from rooflines.reports.words.text import Scale, column_scale, csv_text, short_name, shorten_shapes
+from rooflines.reports.words.text import csv_text, decimals_of, fixed, short_name, shorten_shapes
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.comparison.compare import count_of_calls, place_of, signed_seconds
 from rooflines.roofline.comparison.records import CHANGE_COLUMNS, Change, Comparison, Figures, Subject
 from rooflines.roofline.step.interference import shared_by
-from rooflines.units import counted, interval, percent, seconds, sentence, significant
+from rooflines.units import counted, interval, percent, scale, seconds, sentence, significant
 
 By = Literal["operator", "module"]
 # In the order of the page.
@@ -60,11 +60,13 @@ def page(comparisons: Sequence[Comparison], by: By = "operator", top: int = 5) -
     )
 
 
-def _sections(comparison: Comparison, by: By, top: int, suffix: str) -> list[Section]:
+def _sections(comparison: Comparison, by: By, top: int, suffix: str) -> tuple[Section, ...]:
     sides = (("A", comparison.a), ("B", comparison.b))
+    sources = (comparison.a.source, comparison.b.source)
     facts = Facts(
         rows=tuple((letter, side.source, _subject(side)) for letter, side in sides),
-        reports=tuple(_report(side.source) for _, side in sides), show="always",
+        # A run and its analysis have a page next to them.
+        reports=tuple(str((Path(one) if Path(one).is_dir() else Path(one).parent) / "report.html") for one in sources), show="always",
     )  # fmt: skip
     differs = "; ".join(f"{fact.name} {fact.before} → {fact.after}" for fact in comparison.differs)
     unlike = ", ".join(fact.name for fact in comparison.unlike)
@@ -89,13 +91,12 @@ def _sections(comparison: Comparison, by: By, top: int, suffix: str) -> list[Sec
     none = f"The traces contain no {by}s." if comparison.rows and not rows else ""
     changes = (_changes_table(rows, by, top) if rows else None, *said(unchanged, "note"), *said([none], "absent"))
     notes = said(map(sentence, comparison.notes), "note")
-    sections = (
+    return sections_of(
         compared,
         section(f"changes{suffix}", "Modules" if by == "module" else "Operators", *changes),
         section(f"sum{suffix}", "Composition of the difference", *([_sum(comparison)] if by == "operator" and comparison.rows else [])),
         section(f"notes{suffix}", "Remarks", *notes),
     )
-    return [part for part in sections if part.blocks]
 
 
 def _subject(side: Subject) -> str:
@@ -106,11 +107,6 @@ def _subject(side: Subject) -> str:
     )
 
 
-def _report(source: str) -> str:
-    """The page that the reports of ``source`` have, if it is a run or its analysis."""
-    return str((Path(source) if Path(source).is_dir() else Path(source).parent) / "report.html")
-
-
 def _bound_bars(comparison: Comparison) -> Bar | None:
     """The time of both sides by bound class on one scale; None if it is not known of both."""
     pace, classes = comparison.pace, [side.bound_breakdown or {} for side in (comparison.a, comparison.b)]
@@ -119,15 +115,7 @@ def _bound_bars(comparison: Comparison) -> Bar | None:
         return None
     rows, longest_s = [], max(pace.before_s, pace.after_s)
     for letter, times, whole, time_s in zip("AB", classes, traced, (pace.before_s, pace.after_s), strict=True):
-        scale = time_s / whole
-        parts = tuple(
-            Part(
-                name=name, share=times[name] * scale / longest_s, text=seconds(times[name] * scale), pattern=name, letter=style.letter,
-                meaning=style.meaning,
-            )
-            for name, style in BOUNDS.items()
-            if times.get(name)
-        )  # fmt: skip
+        parts = bound_parts({name: part_s * (time_s / whole) for name, part_s in times.items() if part_s}, longest_s)
         rows.append(BarRow(label=letter, text=seconds(time_s), parts=parts))
     divided = "; the traced steps divide it" if pace.of == "timed steps" else ""
     return Bar(name="classes", caption=f"Time by what bounds it, both on one scale{divided}.", rows=tuple(rows))
@@ -135,7 +123,7 @@ def _bound_bars(comparison: Comparison) -> Bar | None:
 
 def _changes_table(rows: Sequence[Change], by: By, top: int) -> Table:
     """What changed, by its direction; the short form has ``top`` of each."""
-    scale = _scale(rows)
+    factor, decimals = _scale(rows)
     columns = (
         Column(by, format="path" if by == "module" else "name", least=8),
         Column("class" if by == "module" else "module", format="path", least=8, priority=1),
@@ -153,28 +141,28 @@ def _changes_table(rows: Sequence[Change], by: By, top: int) -> Table:
         shown.append(Row((f"{title}: {counted(len(group), by)}{total}",), heading=True))
         for at, row in enumerate(group):
             detail = said([_detail(row)], "note")
-            shown.append(Row((*_names(row, by), *_times(row, scale)), show="always" if at < top else "full", detail=tuple(detail)))
+            cells: tuple[Cell | str, ...] = (*_names(row, by), *_times(row, factor, decimals))
+            shown.append(Row(cells, show="always" if at < top else "full", detail=tuple(detail)))
         if len(group) > top:
             more = f"and {len(group) - top} more (--top {len(group)} shows all)"
             shown.append(Row((more,), heading=True, muted=True, show="brief"))
     return table("changes", columns, shown, "What changed", printed=_MANY, first=_MANY, show="always")
 
 
-def _scale(rows: Sequence[Change]) -> Scale:
-    """One unit for all times, with as many decimals as three figures of the largest difference take."""
-    times = column_scale([side.time_s for row in rows for side in (row.before, row.after) if side is not None], "s")
-    largest = max((abs(row.difference_s) for row in rows), default=0.0) / times.factor
-    decimals = len(significant(largest).partition(".")[2]) if largest else times.decimals
-    return times._replace(decimals=min(max(decimals, times.decimals), _MOST_DECIMALS))
+def _scale(rows: Sequence[Change]) -> tuple[float, int]:
+    """The factor of one unit for all times, and as many decimals as three figures of the largest time and difference take."""
+    largest_s = max((side.time_s for row in rows for side in (row.before, row.after) if side is not None), default=0.0)
+    factor, _ = scale(largest_s)
+    difference_s = max((abs(row.difference_s) for row in rows), default=0.0)
+    return factor, min(max(decimals_of(largest_s / factor), decimals_of(difference_s / factor)), _MOST_DECIMALS)
 
 
-def _times(row: Change, times: Scale) -> tuple[Cell, Cell, Cell, Cell]:
+def _times(row: Change, factor: float, decimals: int) -> tuple[Cell, ...]:
     before, after = (side.time_s if side is not None else None for side in (row.before, row.after))
     sign = "+" if row.difference_s > 0 else "−" if row.difference_s < 0 else ""
     return (
-        Cell(value=before, text=times.text(before)),
-        Cell(value=after, text=times.text(after)),
-        Cell(value=row.difference_s, text=f"{sign}{abs(row.difference_s) / times.factor:.{times.decimals}f}"),
+        *(Cell(value=time_s, text=fixed(None if time_s is None else time_s / factor, decimals)) for time_s in (before, after)),
+        Cell(value=row.difference_s, text=f"{sign}{abs(row.difference_s) / factor:.{decimals}f}"),
         Cell(value=row.ratio, text=or_absent(row.ratio, significant)),
     )
 
@@ -245,7 +233,7 @@ def junit(comparisons: Sequence[Comparison], by: By, above: float) -> str:
     """
     root = xml.Element("testsuites", name="rooflines")
     for comparison in comparisons:
-        suite = xml.SubElement(root, "testsuite", name=_text(f"{comparison.b.source} compared with {comparison.a.source}"))
+        suite = xml.SubElement(root, "testsuite", name=f"{comparison.b.source} compared with {comparison.a.source}")
         failed = comparison.slower_than(above)
         _step(suite, comparison, above, failed)
         for row in comparison.modules if by == "module" else comparison.rows:
@@ -256,34 +244,33 @@ def junit(comparisons: Sequence[Comparison], by: By, above: float) -> str:
         for name in ("failure", "skipped"):
             suite.set(f"{name}s" if name == "failure" else name, str(sum(case.find(name) is not None for case in cases)))
     xml.indent(root)
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + xml.tostring(root, encoding="unicode") + "\n"
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + _FORBIDDEN.sub("\ufffd", xml.tostring(root, encoding="unicode")) + "\n"
 
 
 def _step(suite: xml.Element, comparison: Comparison, above: float, failed: bool) -> None:
     pace = comparison.pace
     case = xml.SubElement(suite, "testcase", classname="rooflines.step", name="step", time=_time(pace.after_s if pace else None))
     if failed:
-        message = _text(f"Slower by {percent(comparison.slowdown, 1)}, more than {percent(above, 1)}.")
-        xml.SubElement(case, "failure", type="slower", message=message).text = _text(comparison.verdict)
+        message = f"Slower by {percent(comparison.slowdown, 1)}, more than {percent(above, 1)}."
+        xml.SubElement(case, "failure", type="slower", message=message).text = comparison.verdict
     elif pace is not None and pace.exceeds_noise is None:
-        xml.SubElement(case, "skipped", message=_text(comparison.verdict))
+        xml.SubElement(case, "skipped", message=comparison.verdict)
     else:
-        xml.SubElement(case, "system-out").text = _text(comparison.verdict)
+        xml.SubElement(case, "system-out").text = comparison.verdict
 
 
 def _row(suite: xml.Element, row: Change, by: By, failed: bool) -> None:
     side = _side(row)
     facts = ", ".join(filter(None, (side.phase, side.shapes, side.precision)))
     name = (side.module or "(all)") if by == "module" else f"{place_of(row)}{f' ({facts})' if facts else ''}"
-    case = xml.SubElement(
-        suite, "testcase", classname=f"rooflines.{by}", name=_text(name), time=_time(row.after.time_s if row.after else None)
-    )
+    time_s = row.after.time_s if row.after else None
+    case = xml.SubElement(suite, "testcase", classname=f"rooflines.{by}", name=name, time=_time(time_s))
     if row.direction == "unknown":
         xml.SubElement(case, "skipped", message="The noise is not known.")
     elif row.direction == "slower" and failed:
-        xml.SubElement(case, "failure", type="slower", message=_text(_sentence(row)))
+        xml.SubElement(case, "failure", type="slower", message=_sentence(row))
     elif row.direction != "same":
-        xml.SubElement(case, "system-out").text = _text(_sentence(row))
+        xml.SubElement(case, "system-out").text = _sentence(row)
 
 
 def _sentence(row: Change) -> str:
@@ -298,7 +285,3 @@ def _sentence(row: Change) -> str:
 
 def _time(time_s: float | None) -> str:
     return f"{time_s or 0.0:.9f}"
-
-
-def _text(text: str) -> str:
-    return _FORBIDDEN.sub("\ufffd", text)

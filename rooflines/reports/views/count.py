@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from rooflines.reports.document import ABSENT, Cell, Column, Page, Paragraph, Row, Section, Table, said, section, table
+from rooflines.reports.document import ABSENT, Cell, Column, Page, Paragraph, Row, Section, Table, said, section, sections_of, table
 from rooflines.reports.words.text import struct_csv
 from rooflines.roofline.counting.count import Count, ModuleCount, OperatorCount
 from rooflines.units import percent, sentence, si, significant
@@ -25,14 +25,13 @@ def page(
     count: Count, workload: Workload, by: By = "operator", rows: int = 20, others: Sequence[OtherCount] = (), command: str = ""
 ) -> Page:
     """The count: totals, what they are made of (``rows`` of it in the short form), what is unknown; the memory and other counters."""
-    parts = [
+    sections = sections_of(
         section(f"{by}s", f"{by.capitalize()}s", work_table(count, by, rows), *_more(count, by, rows), *_doubts(count)),
         _memory(count.memory) if count.memory is not None else None,
         _against(count, others) if others else None,
         section("command", "The command", Paragraph(command, "code")) if command else None,
-    ]
-    found = tuple(part for part in parts if part is not None)
-    return Page(kind="count", name=workload.name, title=_title(workload), verdict=totals(count), sections=found)
+    )
+    return Page(kind="count", name=workload.name, title=_title(workload), verdict=totals(count), sections=sections)
 
 
 def work_table(count: Count, by: By, rows: int) -> Table:

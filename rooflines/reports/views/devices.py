@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rooflines import serial
 from rooflines.device_specs.catalog import Match
 from rooflines.device_specs.sheet import Figure, Rate, Sheet
-from rooflines.reports.document import Column, Facts, Page, Row, Section, Value, said, section, table
+from rooflines.reports.document import Column, Facts, Page, Row, Section, said, section, table
 from rooflines.reports.words.text import csv_text
 from rooflines.units import counted, sentence, significant
 
@@ -58,7 +58,15 @@ def device_page(match: Match) -> Page:
             Column("dense rates", format="text"), Column("T(FL)OP/s"), Column(f"per {sheet.units.name}", key="per_cycle"),
             Column("MHz"), Column("accumulate", format="text"), Column("source", format="text"),
         )  # fmt: skip
-        rates = table("rates", columns, (_rate_row(sheet, rate, numbers) for rate in sheet.compute), "Dense rates", show="always")
+        rows = (
+            (
+                f"{rate.precision} {rate.engine}", f"{rate.tflop_per_s or rate.top_per_s or 0.0:g}",
+                f"{rate.per_cycle:g}" if rate.per_cycle is not None else _NONE,
+                f"{sheet.clocks[rate.clock].mhz:g}" if rate.clock else _NONE, rate.accumulate, _origin(rate, numbers),
+            )
+            for rate in sheet.compute
+        )  # fmt: skip
+        rates = table("rates", columns, rows, "Dense rates", show="always")
         sections.append(section("rates", "Arithmetic", rates, *said(_remarks(sheet), "note")))
     figures = (Column("figure", format="text"), Column("value", format="text"), Column("source", format="text"))
     memory = sheet.memory
@@ -68,8 +76,8 @@ def device_page(match: Match) -> Page:
         ("units", f"{sheet.units.count} {sheet.units.name}", sheet.units),
         *((label, words, figure) for label, words, _, _, figure in _others(sheet)),
     ]
-    rows = ((label, words, _origin(figure, numbers)) for label, words, figure in listed)
-    others = table("figures", figures, rows, "Memory, units, clocks, links and power", show="always")
+    cells = ((label, words, _origin(figure, numbers)) for label, words, figure in listed)
+    others = table("figures", figures, cells, "Memory, units, clocks, links and power", show="always")
     cited = Facts(rows=tuple((f"[{number}]", sheet.sources[key]) for key, number in numbers.items()), kind="definitions", show="always")
     names = said([f"Printed as {', '.join(sheet.names)}" if sheet.names else ""])
     sections += [section("figures", "Memory, clocks and links", others), section("sources", "Sources", *names, cited)]
@@ -125,13 +133,6 @@ def _capacity(sheet: Sheet) -> str:
     if memory.capacities_gb:
         return f"{memory.capacities_gb[0]:g}-{memory.capacities_gb[1]:g}"
     return f"{memory.capacity_gb:g}" if memory.capacity_gb else _NONE
-
-
-def _rate_row(sheet: Sheet, rate: Rate, numbers: dict[str, int]) -> tuple[Value, ...]:
-    clock = f"{sheet.clocks[rate.clock].mhz:g}" if rate.clock else _NONE
-    cycle = f"{rate.per_cycle:g}" if rate.per_cycle is not None else _NONE
-    value = f"{rate.tflop_per_s or rate.top_per_s or 0.0:g}"
-    return f"{rate.precision} {rate.engine}", value, cycle, clock, rate.accumulate, _origin(rate, numbers)
 
 
 def _origin(figure: Figure, numbers: dict[str, int]) -> str:

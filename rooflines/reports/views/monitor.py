@@ -14,7 +14,7 @@ from rooflines.profiler.records import Workload
 from rooflines.profiler.samplers.fields import Summary
 from rooflines.reports.charts.timeline import Line, Timeline
 from rooflines.reports.charts.timeline import Row as TimelineRow
-from rooflines.reports.document import Column, Facts, Figure, Page, Paragraph, Section, said, section, table
+from rooflines.reports.document import Column, Facts, Figure, Page, Paragraph, Section, said, section, sections_of, table
 from rooflines.reports.views.timeline import timeline_caption, usage_timeline
 from rooflines.reports.views.usage import energy_text, peak_power, refusal_text, usage_remarks, usage_table
 from rooflines.roofline.analysis import Analysis, DeviceUsage
@@ -65,8 +65,10 @@ def page(analysis: MonitorAnalysis) -> Page:
         rooflines=analysis.environment.rooflines or "",
         verdict=headline(analysis),
         status=_CUT_OFF if analysis.status == "running" else shared_by([_others_cores(analysis)], "programs"),
-        sections=tuple(part for part in (_took(analysis), _gpus_section(analysis), _while_it_ran(analysis), _python(analysis),
-                                         _machine(analysis), _method(analysis)) if part.blocks),
+        sections=sections_of(
+            _took(analysis), _gpus_section(analysis), _while_it_ran(analysis), _python(analysis),
+            section("machine", "Machine", Facts(rows=_facts(analysis))), _method(analysis),
+        ),
         footer=f"Schema {analysis.schema}.",
     )  # fmt: skip
 
@@ -115,10 +117,6 @@ def _python(analysis: MonitorAnalysis) -> Section:
     caption = "Python lines that held the most memory"
     held = table("python", columns, sites, caption, brief=_SITES_IN_BRIEF, show="always") if sites else None
     return section("python", "Python's allocations", Paragraph(first.text, show="always"), held, *others)
-
-
-def _machine(analysis: MonitorAnalysis) -> Section:
-    return section("machine", "Machine", Facts(rows=_facts(analysis)))
 
 
 def _method(analysis: MonitorAnalysis) -> Section:

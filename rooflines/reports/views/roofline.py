@@ -8,11 +8,12 @@ from collections.abc import Iterable, Sequence
 from rooflines.reports.charts.palette import bound_style
 from rooflines.reports.charts.roofline import MOST_LABELS, MOST_POINTS, Chart, Point, Ring, roofline
 from rooflines.reports.words import sentences
-from rooflines.reports.words.rows import category_summaries
+from rooflines.reports.words.rows import share_of_step
 from rooflines.reports.words.text import clip, count_text, short_name, shorten_middle, shorten_path
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.roofline.shapes import path_pattern, repeated_key
-from rooflines.units import percent, seconds, si, significant
+from rooflines.roofline.verdict import category_efficiency, plural, runs
+from rooflines.units import percent, seconds, sentence, si, significant
 
 # An operator this far above its bound is more than the noise of a measurement.
 ABOVE_ROOF = 1.02
@@ -56,9 +57,19 @@ def rate_lines(flops: float, size: float, time_s: float, flop_per_s: float | Non
 
 def chart_caption(analysis: Analysis) -> str:
     """The categories that take the most time, and how close they run to their bound."""
-    judged = [one for one in category_summaries(analysis) if one.efficiency is not None]
+    times: dict[str, float] = {}
+    for row in analysis.operators:
+        times[row.category] = times.get(row.category, 0.0) + row.time_s
+    times |= {name: time_s for name, time_s in (analysis.category_breakdown or {}).items() if name in times}
+    parts = []
+    for category, time_s in sorted(times.items(), key=lambda item: -item[1]):
+        efficiency = category_efficiency(analysis, category, time_s)
+        if efficiency is not None:
+            take, their = ("takes", "its") if runs(category) == "runs" else ("take", "their")
+            share = f"{percent(share_of_step(time_s, analysis))} of the {analysis.basis.per}"
+            parts.append(f"{plural(category)} {take} {share} at {percent(efficiency)} of {their} bound")
     without = "Operators by intensity and speed." if analysis.operators else "The roofs of this device."
-    return sentences.categories_sentence(judged[:2], analysis.basis.per) or without
+    return sentence("; ".join(parts[:2])) or without
 
 
 def chart_note(analysis: Analysis, chart: Chart) -> str:

@@ -22,9 +22,11 @@ from rooflines.reports.document import (
     Table,
     Value,
     bar_of,
+    bound_parts,
     or_absent,
     said,
     section,
+    sections_of,
     table,
 )
 from rooflines.reports.views import operators, serving
@@ -86,7 +88,7 @@ _MEANINGS = {
 def page(analysis: Analysis, trials: Trials | None = None) -> Page:
     """Return the page, with the ``trials`` of its advice if there are any. Each missing part of the analysis is named in its place."""
     status = sentences.status_sentences(analysis)
-    sections = (
+    sections = sections_of(
         _where(analysis), serving.serving_section(analysis), findings_section(analysis), trials_section(trials) if trials else None,
         _roofline(analysis), operators.operators_section(analysis), operators.modules_section(analysis), _steps(analysis),
         _usage(analysis), _timeline(analysis), _device(analysis), _ceilings(analysis), _memory(analysis),
@@ -101,7 +103,7 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
         verdict=sentences.headline(analysis),
         said=tuple(sentences.confidence(analysis)),
         status=(analysis.status if analysis.status != "complete" else DISTURBED, status) if status else None,
-        sections=tuple(part for part in sections if part is not None),
+        sections=sections,
         footer=f"Schema {analysis.schema}.",
     )
 
@@ -153,15 +155,7 @@ def bound_bar(analysis: Analysis) -> Bar | None:
     times = bound_times(analysis)
     if not times or analysis.whole_s <= 0:
         return None
-    whole = max(analysis.whole_s, sum(times.values()))
-    styles = {
-        name: bound_style(name)
-        for name in (*(name for name in BOUNDS if name in times), *(name for name in times if name not in BOUNDS))
-    }
-    parts = (
-        Part(name=name, share=times[name] / whole, text=seconds(times[name]), pattern=name, letter=style.letter, meaning=style.meaning)
-        for name, style in styles.items()
-    )
+    parts = bound_parts(times, max(analysis.whole_s, sum(times.values())))
     return bar_of("classes", parts, caption="Time by what bounds it", show="always")
 
 
@@ -385,37 +379,25 @@ def steps_table(analysis: Analysis) -> Table | None:
 def _device(analysis: Analysis) -> Section:
     workload, environment = analysis.workload, analysis.environment
     batch = None if workload.batch_size is None else f"{workload.batch_size} {workload.unit}"
+    device = f"{environment.device_name} ({environment.device})" if environment.device_name else environment.device
+    compiled = f"torch.compile{f', {workload.compile_mode}' if workload.compile_mode else ''}" if workload.compiled else None
     facts: tuple[tuple[str, object], ...] = (
         ("workload", f"{workload.name}, {workload.mode}, {workload.precision}"),
-        ("batch", batch),
-        ("image size", workload.image_size),
-        ("memory format", "channels last" if workload.channels_last else None),
-        ("compiled", f"torch.compile{f', {workload.compile_mode}' if workload.compile_mode else ''}" if workload.compiled else None),
-        ("optimizer", workload.optimizer),
-        ("quantized", workload.quantized),
+        ("batch", batch), ("image size", workload.image_size),
+        ("memory format", "channels last" if workload.channels_last else None), ("compiled", compiled),
+        ("optimizer", workload.optimizer), ("quantized", workload.quantized),
         ("activations", "checkpointed" if workload.checkpointing else None),
         ("CUDA graph", "one per step" if workload.cuda_graph else None),
-        ("several GPUs", "DataParallel" if workload.parallel == "dp" else None),
-        ("data", workload.data),
-        ("device", f"{environment.device_name} ({environment.device})" if environment.device_name else environment.device),
-        ("device inferred from", environment.device_inferred),
+        ("several GPUs", "DataParallel" if workload.parallel == "dp" else None), ("data", workload.data),
+        ("device", device), ("device inferred from", environment.device_inferred),
         ("device memory", size_text(environment.device_memory_bytes)),
-        ("driver", environment.driver),
-        ("CUDA", environment.cuda),
-        ("cuDNN", environment.cudnn),
+        ("driver", environment.driver), ("CUDA", environment.cuda), ("cuDNN", environment.cudnn),
         ("CPU", environment.cpu if environment.cpu != environment.device_name else None),
-        ("CPU cores", environment.cpu_cores),
-        ("CPU instructions", environment.cpu_isa),
-        ("threads used", environment.threads),
-        ("main memory", size_text(environment.memory_bytes)),
-        ("host", environment.host),
-        ("system", environment.os),
-        ("Python", environment.python),
-        ("PyTorch", environment.torch),
-        ("torchvision", environment.torchvision),
-        ("rooflines", environment.rooflines),
-        ("commit", environment.git_commit),
-    )
+        ("CPU cores", environment.cpu_cores), ("CPU instructions", environment.cpu_isa), ("threads used", environment.threads),
+        ("main memory", size_text(environment.memory_bytes)), ("host", environment.host), ("system", environment.os),
+        ("Python", environment.python), ("PyTorch", environment.torch), ("torchvision", environment.torchvision),
+        ("rooflines", environment.rooflines), ("commit", environment.git_commit),
+    )  # fmt: skip
     rows = tuple((name, str(value)) for name, value in facts if value not in (None, ""))
     return section("device", "Device and environment", Facts(rows=rows), *said(analysis.notes, "absent"), under=_QUALITY)
 

@@ -8,8 +8,6 @@ from rooflines.roofline.analysis import Analysis, ServedSteps
 from rooflines.roofline.verdict import plural, rate_text
 from rooflines.units import counted, percent, seconds, si
 
-_NAMES = {"unknown": "unknown", "idle": "idle"}
-
 
 def serving_section(analysis: Analysis) -> Section | None:
     """The section; None for a trace without a server's marks."""
@@ -93,7 +91,7 @@ def _times(kinds: tuple[ServedSteps, ...]) -> Table:
         Column("time", "s", "scaled"),
     )  # fmt: skip
     rows = (
-        (Cell(value=time_s / one.step_s, bar=time_s / one.step_s), one.kind, _NAMES.get(name, plural(name)), time_s)
+        (Cell(value=time_s / one.step_s, bar=time_s / one.step_s), one.kind, plural(name), time_s)
         for one in kinds
         if one.step_s > 0
         for name, time_s in sorted(one.category_breakdown.items(), key=lambda item: -item[1])

@@ -9,7 +9,7 @@ import msgspec
 
 from rooflines.profiler.samplers.fields import FIELDS, Field
 from rooflines.reports.charts.timeline import Held, Level, Line, Row, Timeline
-from rooflines.roofline.analysis import Analysis, Series, Usage
+from rooflines.roofline.analysis import Analysis, Series
 from rooflines.roofline.usage.device_usage import HOST, THROTTLED, is_host
 from rooflines.units import UNITS, scale
 
@@ -17,6 +17,7 @@ from rooflines.units import UNITS, scale
 MOST_MARKS = 120
 # Drawn as a level and not as a curve.
 _LIMIT = "power_limit_w"
+_BUSY = (HOST, "process_cpu_utilization")
 # Headroom above the highest curve, as a share of it.
 _ROOM = 1.12
 # A line at 100 % is seen in full.
@@ -29,12 +30,16 @@ def usage_timeline(analysis: Analysis) -> Timeline | None:
     if usage is None:
         return None
     of = {(series.device, series.field): series for series in usage.series if len(series.times_s) > 1}
-    of = _as_share(of, analysis.environment.cpu_threads)
+    # The busy cores of the run's processes are a share of the machine's, or left out if that number is unknown.
+    busy, threads = of.pop(_BUSY, None), analysis.environment.cpu_threads
+    if busy is not None and threads:
+        of[_BUSY] = msgspec.structs.replace(busy, values=tuple(value / threads for value in busy.values))
     devices = tuple(dict.fromkeys(device for device, _ in sorted(of, key=lambda key: (is_host(key[0]), key[0] != HOST, key[0]))))
     groups = _groups(FIELDS | usage.fields)
     rows = tuple(row for (name, unit), lines in groups.items() if (row := _row(name, unit, lines, devices, of)) is not None)
     if not rows:
         return None
+    steps = analysis.steps.durations_s if analysis.steps is not None else ()
     times = [time for row in rows for line in row.lines for time in (line.x[0], line.x[-1])]
     return Timeline(
         rows=rows,
@@ -43,7 +48,8 @@ def usage_timeline(analysis: Analysis) -> Timeline | None:
         window=(0.0, usage.window_s),
         window_text=f"{usage.steps} timed steps" if usage.steps else "",
         time_text=f"seconds since the {'timed pass' if usage.window == 'timed pass' else 'sampling'} began",
-        marks=_marks(analysis, usage),
+        # The timed steps follow each other without a gap.
+        marks=tuple(accumulate(steps)) if usage.window == "timed pass" and len(steps) <= MOST_MARKS else (),
         held=tuple(held for device in devices for held in _held(of.get((device, THROTTLED)))),
         devices=tuple(dict.fromkeys(line.device for row in rows for line in row.lines)),
         focus=next((device for device in usage.own if device in devices), devices[0]),
@@ -105,15 +111,6 @@ def _row(
     )
 
 
-def _as_share(of: dict[tuple[str, str], Series], threads: int | None) -> dict[tuple[str, str], Series]:
-    """With the busy cores of the run's processes as a share of the machine's, or without them if that number is unknown."""
-    key = (HOST, "process_cpu_utilization")
-    busy = of.pop(key, None)
-    if busy is None or not threads:
-        return of
-    return of | {key: msgspec.structs.replace(busy, values=tuple(value / threads for value in busy.values))}
-
-
 def _scale(unit: str, highest: float) -> tuple[float, str]:
     """The factor to the unit that a row is drawn in, and that unit."""
     if unit == "1":
@@ -124,13 +121,6 @@ def _scale(unit: str, highest: float) -> tuple[float, str]:
         )
     factor, prefix = scale(highest) if unit == "Hz" or (unit in UNITS and highest >= 1e4) else (1.0, "")
     return factor, f"{prefix}{unit}"
-
-
-def _marks(analysis: Analysis, usage: Usage) -> tuple[float, ...]:
-    """The ends of the timed steps, which follow each other without a gap."""
-    if usage.window != "timed pass" or analysis.steps is None or len(analysis.steps.durations_s) > MOST_MARKS:
-        return ()
-    return tuple(accumulate(analysis.steps.durations_s))
 
 
 def _held(series: Series | None) -> list[Held]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 
 from rooflines._version import __version__
-from rooflines.profiler.training.records import Training, VariantResult
+from rooflines.profiler.training.records import Training
 from rooflines.reports.charts.curves import Curves, Series
-from rooflines.reports.document import Column, Figure, Page, Paragraph, Section, Table, said, section, table
+from rooflines.reports.document import Column, Figure, Page, Paragraph, Section, said, section, sections_of, table
 from rooflines.reports.words.sentences import subject
 from rooflines.roofline.step.interference import shared_by
 from rooflines.units import binary_bytes, counted, percent, seconds, sentence, significant
@@ -31,9 +31,7 @@ def page(training: Training) -> Page:
         if interrupted
         else shared_by([epoch.others_cores for one in training.results for epoch in one.epochs], "epochs"),
         label="" if training.data.real else sentence(training.data.label),
-        sections=tuple(
-            part for part in (_failures(training), _epochs(training), _variants(training), _method(training)) if part.blocks
-        ),
+        sections=sections_of(_failures(training), _epochs(training), _variants(training), _method(training)),
     )
 
 
@@ -124,28 +122,24 @@ def _curves(training: Training, name: str, field: str, y_title: str, *, fraction
 
 
 def _variants(training: Training) -> Section:
-    shown = _variants_table(training.variants) if training.variants else None
-    return section("variants", "The trained network in other precisions", shown)
-
-
-def _variants_table(variants: tuple[VariantResult, ...]) -> Table:
     """Accuracy, time per image and error of the scores of each variant."""
     columns = (
         Column("variant", format="text"), Column("accuracy", "%", "share"), Column("time per image", "s", "scaled"),
         Column("error", help="relative difference of the scores from fp32"),
         Column("same class", "%", "share", priority=1), Column("remark", format="text", priority=2),
     )  # fmt: skip
-    rows = (
+    rows = [
         (
             variant.name, variant.accuracy, variant.sample_s, f"{variant.error.relative:.1e}" if variant.error else None,
             variant.error.same_class if variant.error else None, variant.reason or "; ".join(variant.notes),
         )
-        for variant in variants
-    )  # fmt: skip
+        for variant in training.variants
+    ]  # fmt: skip
     note = (
         "Error: |y - y32| / |y32| of the scores of all test images. Time: fastest of three passes over them, without the data loader."
     )
-    return table("variants", columns, rows, note=note, show="always")
+    shown = table("variants", columns, rows, note=note, show="always") if rows else None
+    return section("variants", "The trained network in other precisions", shown)
 
 
 def _method(training: Training) -> Section:

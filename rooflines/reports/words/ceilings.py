@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from typing import Any
 
-from rooflines.device_specs.records import Ceiling, Conditions
+from rooflines.device_specs.records import Ceiling, Ceilings, Conditions
 from rooflines.units import binary_bytes, counted, percent, si
 
 SOURCE_WORDS = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given", "trace": "this trace"}
@@ -16,19 +17,16 @@ def source_words(roof: Ceiling, created: str = "") -> str:
 
     ``created`` is the ISO time of the run that it judges; the age of a measurement is given from one day on.
     """
-    source = roof.source
-    if source.kind == "measured":
-        parts = [f"measured {source.date}".rstrip(), age_before(source.date, created)]
-        parts += [f"±{percent(roof.spread, 1)}"] if roof.spread is not None else []
-        return ", ".join(part for part in parts if part)
-    if source.kind == "derived" and roof.kind == "link":
-        return "derived from the generation and lanes of PCI Express, not measured"
+    if roof.source.kind == "measured":
+        spread = f", ±{percent(roof.spread, 1)}" if roof.spread is not None else ""
+        return source_and_age(roof, created) + spread
+    derived = "the generation and lanes of PCI Express" if roof.kind == "link" else "cores, clock and vector width"
     return {
         "spec": "from the data sheet, not measured",
-        "derived": "derived from cores, clock and vector width, not measured",
+        "derived": f"derived from {derived}, not measured",
         "user": "given by the user",
-        "trace": source.detail,
-    }[source.kind]
+        "trace": roof.source.detail,
+    }[roof.source.kind]
 
 
 def ceiling_name(roof: Ceiling) -> str:
@@ -80,6 +78,17 @@ def roof_order(roofs: Iterable[Ceiling]) -> list[Ceiling]:
         return kinds.index(roof.kind), bool(roof.variant), roof.capacity_bytes is None, roof.capacity_bytes or 0
 
     return sorted(roofs, key=place)
+
+
+def shares_of_roofs(device: Ceilings, operators: Iterable[Any]) -> dict[Ceiling, float]:
+    """The compute roofs that judge ``operators``, rows or points, each with its share of their time, the largest first."""
+    time_of: dict[Ceiling, float] = {}
+    for row in operators:
+        roof = device.compute(row.precision, "matrix" if row.engine == "matrix" else "vector") if row.precision else None
+        if roof is not None:
+            time_of[roof] = time_of.get(roof, 0.0) + row.time_s
+    whole_s = sum(time_of.values())
+    return {roof: time_of[roof] / whole_s for roof in sorted(time_of, key=lambda roof: -time_of[roof])} if whole_s > 0 else {}
 
 
 def ago(age: timedelta) -> str:

@@ -17,7 +17,6 @@ from rooflines.reports.words.text import bound_words, is_kernel, operator_module
 from rooflines.roofline.analysis import Analysis, Kernel, OperatorRow
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.roofline.shapes import path_pattern, repeated_key, shapes_range
-from rooflines.roofline.verdict import category_efficiency
 
 
 class TableRow(NamedTuple):
@@ -193,15 +192,6 @@ class OperatorsSummary(NamedTuple):
         return self.lower_bound_s / self.judged_s if self.is_judged and self.judged_s > 0 else None
 
 
-class CategorySummary(NamedTuple):
-    """An operator category with its share of the operator time; ``efficiency`` is None where none of it has a bound."""
-
-    category: str
-    time_s: float
-    share: float
-    efficiency: float | None
-
-
 def share_of_step(time_s: float, analysis: Analysis) -> float:
     """``time_s`` as a share of the step, 0 where no step time is known."""
     whole = analysis.whole_s
@@ -222,17 +212,3 @@ def operators_summary(analysis: Analysis) -> OperatorsSummary:
         lower_bound_s=sum(lower_s for _, lower_s in judged),
         headroom_s=sum(row.headroom_s for row in analysis.operators if row.headroom_s is not None),
     )
-
-
-def category_summaries(analysis: Analysis) -> list[CategorySummary]:
-    """The categories that operators are in, longest first, with their share of the step."""
-    whole = analysis.whole_s
-    times: dict[str, float] = {}
-    for row in analysis.operators:
-        times[row.category] = times.get(row.category, 0.0) + row.time_s
-    times |= {name: time_s for name, time_s in (analysis.category_breakdown or {}).items() if name in times}
-    summaries = [
-        CategorySummary(category, time_s, time_s / whole if whole > 0 else 0.0, category_efficiency(analysis, category, time_s))
-        for category, time_s in times.items()
-    ]
-    return sorted(summaries, key=lambda summary: -summary.time_s)

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from rooflines.arguments import arg, as_options
 from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.profiler.records import RunFile
 from rooflines.profiler.trace.communication_kernels import communicates
 from rooflines.profiler.training.records import Training
-from rooflines.reports.words.rows import (
-    CategorySummary,
-    TableRow,
-    bound_times,
-    flagged,
-    module_text,
-    share_of_step,
-    table_rows,
-)
+from rooflines.reports.words.ceilings import shares_of_roofs
+from rooflines.reports.words.rows import TableRow, bound_times, flagged, module_text, share_of_step, table_rows
 from rooflines.reports.words.text import INFERRED_MARK, is_kernel, operator_name
 from rooflines.roofline.analysis import Analysis, Example, Finding
 from rooflines.roofline.bounds import way_of
 from rooflines.roofline.findings import WORTH
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.roofline.step.interference import noise_s, shared_machine
-from rooflines.roofline.verdict import plural, runs
-from rooflines.units import percent, seconds, sentence, significant
+from rooflines.units import percent, seconds, significant
 
 # A launch queue that is empty for less of the time is that of a host which runs ahead.
 _AHEAD = 0.2
@@ -124,16 +116,6 @@ def coverage_sentence(analysis: Analysis, *, named: bool = True) -> str | None:
     longest_named = ", ".join(f"{name} ({seconds(time_s)}, {reason})" for (name, reason), time_s in longest[:3])
     more = f" and {len(longest) - 3} more" if len(longest) > 3 else ""
     return f"{text}: {longest_named}{more}."
-
-
-def categories_sentence(categories: Iterable[CategorySummary], whole: str = "step") -> str:
-    """The time of each category and its efficiency; empty without categories."""
-    parts = []
-    for category, _, share, efficiency in categories:
-        singular = runs(category) == "runs"
-        reached = "" if efficiency is None else f" at {percent(efficiency)} of {'its' if singular else 'their'} bound"
-        parts.append(f"{plural(category)} {'takes' if singular else 'take'} {percent(share)} of the {whole}{reached}")
-    return sentence("; ".join(parts))
 
 
 def flag_sentence(one: TableRow) -> str:
@@ -299,14 +281,8 @@ def roofs_of_run(analysis: Analysis) -> list[Ceiling]:
     A precision that a hundredth of the time is spent in is worth a roof here; a counter in fp64 is not.
     """
     device = Ceilings(device=analysis.environment.device_name, kind=analysis.environment.device, ceilings=analysis.ceilings)
-    time_of: dict[Ceiling, float] = {}
-    for row in analysis.operators:
-        if row.precision and row.flops:
-            roof = device.compute(row.precision, "matrix" if row.engine == "matrix" else "vector")
-            if roof is not None:
-                time_of[roof] = time_of.get(roof, 0.0) + row.time_s
-    whole = sum(time_of.values())
-    compute = [roof for roof in sorted(time_of, key=lambda roof: -time_of[roof]) if time_of[roof] >= 0.01 * whole]
+    shares = shares_of_roofs(device, (row for row in analysis.operators if row.flops))
+    compute = [roof for roof, share in shares.items() if share >= 0.01]
     latency = device.latency()
     ways = {way_of(kernel.name) for row in analysis.operators if row.bound == "transfer" for kernel in row.kernels}
     links = [roof for roof in device.main("link") if roof.name in ways]

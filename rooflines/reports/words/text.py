@@ -6,13 +6,12 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import msgspec
 
 from rooflines.roofline.analysis import OperatorRow
 from rooflines.roofline.kernel_names import short_kernel
-from rooflines.units import binary_bytes, scale, significant
+from rooflines.units import binary_bytes, significant
 
 ELLIPSIS = "…"
 # A space between a number and its unit, at which no line should end.
@@ -126,28 +125,19 @@ def shorten_shapes(shapes: str, width: int) -> str:
     return (kept or shapes[: width - 1]) + ELLIPSIS
 
 
-class Scale(NamedTuple):
-    """One unit and one number of decimals for a whole column, so that its numbers align on the decimal point."""
-
-    unit: str
-    factor: float
-    decimals: int
-
-    def text(self, value: float | None) -> str:
-        """``value`` in the column's unit; a dash for what is absent, ``<0.1`` for what rounds to nothing and is not."""
-        if value is None:
-            return "–"
-        text = f"{value / self.factor:.{self.decimals}f}"
-        if value and not float(text):
-            return f"<{10.0**-self.decimals:.{self.decimals}f}" if value > 0 else f"{0:.{self.decimals}f}"
-        return text
+def decimals_of(value: float) -> int:
+    """The decimals that three significant figures of ``value`` take."""
+    return len(significant(value).partition(".")[2])
 
 
-def column_scale(values: Iterable[float | None], unit: str) -> Scale:
-    """The scale that gives the largest of ``values`` three significant figures."""
-    largest = max((abs(value) for value in values if value is not None), default=0.0)
-    factor, prefix = scale(largest)
-    return Scale(f"{prefix}{unit}", factor, len(significant(largest / factor).partition(".")[2]))
+def fixed(value: float | None, decimals: int) -> str:
+    """``value`` with so many decimals; a dash for what is absent, ``<0.1`` for what rounds to nothing and is not."""
+    if value is None:
+        return "–"
+    text = f"{value:.{decimals}f}"
+    if value and not float(text):
+        return f"<{10.0**-decimals:.{decimals}f}" if value > 0 else f"{0:.{decimals}f}"
+    return text
 
 
 def efficiency_text(value: float | None) -> str:

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rooflines.profiler.trace.collectives import Exchange, kind_of, read_collectives
+from rooflines.profiler.trace.collectives import kind_of, read_collectives
 from rooflines.profiler.trace.launches import launching
 from rooflines.profiler.trace.reader import read, whole_part
+from rooflines.profiler.trace.records import Exchange
 from rooflines.profiler.trace.request_marks import RequestMark, request_mark
 from rooflines.profiler.trace.tree import tree
 from rooflines.roofline.attribution.own import own

@@ -116,6 +116,33 @@ def crossing(one, other) -> bool:
     return 0 < along < 1 and 0 < along_other < 1
 
 
+@pytest.mark.parametrize("width_in", [4.2, 7.6, 9])
+def test_the_name_of_a_roof_lies_on_no_point(width_in):
+    """Points all along both roofs, as in a trace whose convolutions are faster than their bound."""
+    compute, memory = 460e9, 45e9
+    rows = samples.analysis().operators[:1] * 60
+    rows = tuple(
+        replace(
+            row, module=f"part.{index}", time_s=0.001, intensity_flop_per_byte=intensity,
+            flop_per_s=min(compute, memory * intensity) * 1.25 ** (index % 3 - 1),
+        )
+        for index, row in enumerate(rows)
+        for intensity in [10 ** (-1 + 4 * index / 60)]
+    )  # fmt: skip
+    figure = roofline_figure(variants.replaced(operators=rows), width_in=width_in, page=True)
+    figure.canvas.draw()
+    names = [text for text in figure.axes[0].texts if text.get_text().endswith(("FLOP/s, measured", "GB/s, measured"))]
+    assert len(names) == 2
+    for name in names:
+        x, y = name.get_transform().transform(name.get_position())
+        angle, half = math.radians(name.get_rotation()), name.get_size() * figure.dpi / 72 / 2
+        length = Sheet(width_in).length(name.get_text(), name.get_size()) * figure.dpi / 72
+        box = Box(0.0, -half, length, half)
+        for across, up, radius in points(figure):
+            along = (across - x) * math.cos(angle) + (up - y) * math.sin(angle)
+            assert box.distance(along, (up - y) * math.cos(angle) - (across - x) * math.sin(angle)) >= radius, name.get_text()
+
+
 def test_names_of_a_crowd_find_room_next_to_it():
     row = samples.analysis().operators[0]
     crowd = tuple(replace(row, module=f"layer.part{n}", time_s=row.time_s * (1 + n / 50)) for n in range(8))

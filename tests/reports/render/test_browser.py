@@ -112,7 +112,7 @@ def hover(page, mark: str) -> str:
 def shown(page, kind: str, figure: str = "roofline") -> list[str]:
     """The names of the marks of a kind that can be seen."""
     return page.evaluate(
-        """([kind, figure]) => [...document.querySelectorAll(`#figure-${figure} .${kind}`)]
+        """([kind, figure]) => [...document.querySelectorAll(`#figure-${figure} [data-mark^="${kind}:"]`)]
         .filter((mark) => mark.closest("svg").clientWidth && getComputedStyle(mark).visibility === "visible"
           && getComputedStyle(mark).display !== "none" && mark.getBoundingClientRect().width)
         .map((mark) => mark.dataset.mark)""",
@@ -174,7 +174,7 @@ def test_a_point_finds_its_row_and_a_row_its_points(opened):
     assert "point:70" in chosen.get_attribute("data-points").split()
     row = page.locator("#table tbody tr:visible").nth(3)
     row.locator("td").nth(3).click()
-    marks = page.evaluate("[...new Set([...document.querySelectorAll('.point.chosen')].map((mark) => mark.dataset.mark))]")
+    marks = page.evaluate("[...new Set([...document.querySelectorAll('[data-mark].chosen')].map((mark) => mark.dataset.mark))]")
     assert marks == row.get_attribute("data-points").split()
     report.check()
 
@@ -333,7 +333,7 @@ def test_the_timeline_of_the_devices_puts_the_chosen_one_in_front(opened):
     for expected in ("power, W", "busy, %", "memory, GiB", "temperature, °C", "clock, GHz", "limit 350 W", "cuda:1", "host"):
         assert expected in text
     strong = """() => { const accent = document.createElement("i"); accent.style.color = "var(--accent)"; document.body.append(accent);
-      return [...new Set([...document.querySelectorAll("#figure-timeline .wide .line")].filter((line) =>
+      return [...new Set([...document.querySelectorAll("#figure-timeline .wide [data-mark^='line:']")].filter((line) =>
         getComputedStyle(line.querySelector("path")).stroke === getComputedStyle(accent).color).map((line) => line.dataset.to))]; }"""
     assert page.evaluate(strong) == ["cuda:0"]
     assert len(shown(page, "own-held", "timeline")) == 1
@@ -394,7 +394,7 @@ def test_a_phone_scrolls_in_one_direction_only(opened):
     ranks = page.locator("#figure-roofline .ranks")
     assert ranks.is_visible()
     assert "convolution_bwd layer1.0.conv2" in ranks.inner_text()
-    assert page.locator("#figure-roofline svg:visible .name").first.text_content() == "1"
+    assert page.locator("#figure-roofline svg:visible [data-mark^='name:']").first.text_content() == "1"
     steps = page.locator("#figure-steps svg:visible").bounding_box()
     assert steps["x"] + steps["width"] <= 360
 

@@ -15,6 +15,7 @@ from rooflines.units import seconds
 from tests.printing import HtmlPage
 from tests.reports import variants
 from tests.samples import analysis as sample
+from tests.usage_samples import machine_analysis
 
 SECTIONS = (
     "verdict", "where", "findings", "roofline", "operators", "modules", "steps", "usage", "timeline", "device", "ceilings",
@@ -106,7 +107,7 @@ def test_modules_are_a_tree():
     assert [row.depth for row in table.rows[:6]] == [0, 1, 2, 3, 4, 5]
     text = render(view.page(variants.large()))
     tree = text[text.index('<table id="tree"') :]
-    assert len(re.findall(r'<tr data-depth="\d+">', tree[: tree.index("</table>")])) <= 40
+    assert len(re.findall(r'<tr style="--depth:\d+">', tree[: tree.index("</table>")])) <= 40
     orphan = ModuleRow(path="a.b.c", type="X", calls=1, time_s=1, flops=0, matrix_flops=0, bytes=0)
     assert [row.depth for row in module_table(variants.replaced(modules=(orphan,))).rows] == [0]
 
@@ -117,7 +118,8 @@ def test_every_timed_step_can_be_pointed_at_and_very_many_are_thinned():
         told = {
             f"step:{number}": [f"step {number}: {seconds(time_s)}"] for number, time_s in enumerate(analysis.steps.durations_s, start=1)
         }
-        assert facts_of(text, "steps")["texts"] == told
+        facts = facts_of(text, "steps")
+        assert {key: [facts["said"][line] for line in lines] for key, lines in facts["texts"].items()} == told
         assert re.findall(r'data-mark="(step:\d+)"', text) == [*told] * 2, "in both sizes"
     steps = msgspec.structs.replace(sample().steps, durations_s=(0.08,) * 5000)
     assert len(facts_of(render(view.page(variants.replaced(steps=steps))), "steps")["texts"]) in range(300, 401)
@@ -132,16 +134,14 @@ def facts_of(text: str, figure: str) -> dict:
 def test_a_mark_has_its_name_kind_and_switch_and_a_colour_that_follows_the_theme():
     text = render(view.page(sample()))
     svg = text[text.index('<figure id="figure-roofline">') :].split("</svg>")[0]
-    points = re.findall(
-        r'<circle class="point" data-mark="point:(\d+)" data-to="([^"]+)" cx="[\d.]+" cy="[\d.]+" r="[\d.]+" ?([^>]*)/>', svg
-    )
+    points = re.findall(r'<circle data-mark="point:(\d+)" data-to="([^"]+)" cx="[\d.]+" cy="[\d.]+" r="[\d.]+" ?([^>]*)/>', svg)
     assert {(int(key), category) for key, category, _ in points} == {
         (index, row.category) for index, row in enumerate(sample().operators) if row.flops and row.bytes
     }
-    assert all(f"fill: var(--c-{category})" in style for _, category, style in points)
+    assert all(f"fill:var(--c-{category})" in style for _, category, style in points)
     assert not re.search(r"#[0-9a-f]{6}\b", svg.replace("url(#", ""))
     assert not re.search(r"\d\.\d{3}", re.sub(r'data-axes="[^"]*"', "", svg))
-    (hidden,) = set(re.findall(r'class="roof" data-mark="[^"]+" data-to="([^"]+)" visibility="hidden"', svg))
+    (hidden,) = set(re.findall(r'data-mark="roof:\d+" data-to="([^"]+)" visibility="hidden"', svg))
     assert hidden == "other precisions and engines"
     rows = re.findall(r'data-points="([^"]+)"', text)
     assert {key for row in rows for key in row.split()} == {f"point:{index}" for index in range(len(sample().operators))}
@@ -157,8 +157,9 @@ def test_tables_pages_and_files(tmp_path):
     assert len(re.findall("<tr[^>]* hidden>", body)) == 71 + 1
     assert "Show all 121" in text
     # Pages are small.
-    assert len(render(view.page(sample()))) < 150_000
-    assert len(render(view.page(variants.large(2000)))) < 5_000_000
+    assert len(render(view.page(sample()))) < 125_000
+    assert len(render(view.page(variants.large(120)))) < 380_000
+    assert len(render(view.page(variants.large(2000)))) < 3_200_000
     # Write makes the folder and returns the path.
     path = write(view.page(variants.empty()), tmp_path / "deep" / "report.html")
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
@@ -172,3 +173,20 @@ def test_ceilings_of_this_run_come_first_and_the_others_are_folded():
     assert "GEMM int8" not in used
     assert "GEMM int8" in folded
     assert "FMA fp32" not in folded
+
+
+def test_what_a_page_repeats_it_writes_once():
+    text = render(view.page(variants.large(120)))
+    roofline = facts_of(text, "roofline")
+    assert len(set(roofline["said"])) == len(roofline["said"])
+    svg = text[text.index('<figure id="figure-roofline">') :].split("</svg>")[0]
+    assert svg.count("<use ") < 30, "minor ticks are one path"
+    assert not re.search(r'style="[^"]*[;:] ', svg)
+    assert not re.search(r"--bar:0%|<span[^>]*leaf|type=\"button\" (?:class=\"opener|aria-expanded)", text)
+
+
+def test_a_figure_is_saved_from_the_line_of_its_caption():
+    text = render(view.page(machine_analysis()))
+    captions = re.findall(r"<figcaption>.*?</figcaption>", text)
+    assert [("Save as PNG" in caption) for caption in captions] == [True, False, True]
+    assert text.count("Save as PNG") == 2

@@ -12,6 +12,7 @@ from rooflines.reports.views import run as view
 from rooflines.reports.views.run import division_rows, division_title, input_sentences
 from rooflines.reports.words.sentences import device_sentences
 from rooflines.roofline.analysis import PARTS, Input, Rate, StepDivision
+from rooflines.roofline.verdict import verdict
 from tests.printing import in_terminal
 from tests.samples import analysis as sample
 
@@ -100,6 +101,14 @@ def test_without_a_division_and_in_ascii():
     text = in_terminal(view.page(replace(WAITING, division=DEVICE)), encoding="ascii")
     assert "% input 50 %" in text
     assert "50.0  data loading" in text
+
+
+def test_the_verdict_rounds_a_saving_as_its_recommendation_does():
+    gain = replace(sample().findings[0], saves_s=0.1016)
+    analysis = replace(sample(), findings=(gain,))
+    analysis = replace(analysis, verdict=verdict(analysis))
+    assert analysis.verdict.endswith("up to 102 ms a step.")
+    assert shown(analysis).count("102 ms") == 2
 
 
 def test_host_and_idle_are_the_same_words_in_the_bar_and_in_the_table():

@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from rooflines.reports import document
 from rooflines.reports.words import text as words
 from rooflines.reports.words.sentences import suggested
 from rooflines.roofline.analysis import Finding
@@ -16,9 +17,10 @@ from tests import samples
     ([None], "s", ["–"]),
 ])  # fmt: skip
 def test_a_column_has_one_unit_and_one_number_of_decimals(values, unit, texts):
-    scale = words.column_scale(values, "s")
-    assert scale.unit == unit
-    assert [scale.text(value) for value in values] == texts
+    table = document.table("", [document.Column("time", "s", "scaled")], [(value,) for value in values])
+    found = document.texts(table)
+    assert found.units == (unit,)
+    assert [text for (text,) in found.rows] == texts
 
 
 def test_an_efficiency_is_never_rounded_to_nothing_and_above_one_is_marked():

@@ -30,7 +30,7 @@
   function read(element, axes) {
     const path = element.matches("g") ? element.querySelector(":scope > path, :scope > g > path") : null;
     const text = element.querySelector("text"), use = element.matches("use") ? element : element.querySelector("use");
-    const mark = { element, axes, key: element.dataset.mark, kind: element.classList[0], radius: 3, inside: true };
+    const mark = { element, axes, key: element.dataset.mark, kind: element.dataset.mark.split(":")[0], radius: 3, inside: true };
     if (text) Object.assign(mark, { text, at: [number(text, "x"), number(text, "y")], turn: values(text.getAttribute("transform") || "")[0] || 0 });
     else if (use) mark.at = [number(use, "x"), number(use, "y")];
     else if (element.matches("circle")) Object.assign(mark, { at: [number(element, "cx"), number(element, "cy")], radius: number(element, "r") });
@@ -67,10 +67,11 @@
         for (const other of figure.querySelectorAll("[data-device]")) other.setAttribute("aria-pressed", String(other === chip));
         for (const mark of figure.querySelectorAll("svg [data-to]")) {
           const front = mark.dataset.to === chip.dataset.device;
-          if (mark.matches(".line, .at-line")) {
+          const kind = mark.dataset.mark.split(":")[0];
+          if (["line", "at-line"].includes(kind)) {
             const inked = mark.querySelector("path, text");
-            inked.style[mark.matches(".line") ? "stroke" : "fill"] = front ? "var(--accent)" : "var(--muted)";
-            if (mark.matches(".line")) inked.style.strokeWidth = front ? 1.2 : 0.7;
+            inked.style[kind === "line" ? "stroke" : "fill"] = front ? "var(--accent)" : "var(--muted)";
+            if (kind === "line") inked.style.strokeWidth = front ? 1.2 : 0.7;
             if (front) mark.parentNode.append(mark);
           } else mark.setAttribute("visibility", front ? "visible" : "hidden");
         }
@@ -178,11 +179,10 @@
       return close.find((one) => one.mark.now)?.mark || close[0]?.mark;
     }
     function told(mark) {
-      const [title, ...parts] = facts.texts[mark.key], lines = [title];
-      for (let i = 0; i < parts.length; i += 2) lines.push(facts.names[parts[i]] + ": " + parts[i + 1]);
+      const lines = facts.texts[mark.key].map((line) => facts.said[line]);
       const same = marks.filter((other) => other !== mark && other.kind === mark.kind && other.now && mark.now && seen(other) && facts.texts[other.key]
         && Math.hypot(other.now[0] - mark.now[0], other.now[1] - mark.now[1]) < 2);
-      if (same.length) lines.push("and here: " + same.slice(0, 4).map((other) => facts.texts[other.key][0]).join(", ") + (same.length > 4 ? ` and ${same.length - 4} more` : ""));
+      if (same.length) lines.push("and here: " + same.slice(0, 4).map((other) => facts.said[facts.texts[other.key][0]]).join(", ") + (same.length > 4 ? ` and ${same.length - 4} more` : ""));
       return lines;
     }
     // The readings at the pointer's time.

@@ -55,7 +55,7 @@
     }
     function sort(header) {
       const column = header.cellIndex;
-      const numeric = header.classList.contains("n");
+      const numeric = !header.classList.contains("w");
       const before = header.getAttribute("aria-sort");
       const direction = before ? (before === "ascending" ? "descending" : "ascending") : numeric ? "descending" : "ascending";
       const sign = direction === "ascending" ? 1 : -1;
@@ -100,7 +100,7 @@
 
   function unfold(tree) {
     const rows = Array.from(tree.tBodies[0].rows);
-    const depth = (row) => Number(row.dataset.depth);
+    const depth = (row) => Number(row.style.getPropertyValue("--depth"));
     tree.addEventListener("click", (event) => {
       const button = event.target.closest("button[aria-expanded]");
       if (!button) return;
