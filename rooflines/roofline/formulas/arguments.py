@@ -42,7 +42,7 @@ class Arguments:
     """The arguments of ``signature`` under the names in ``schema``."""
 
     def __init__(self, signature: Signature, schema: str) -> None:
-        self._signature = signature
+        self.signature = signature
         self._fields = _parse(schema)
 
     def value(self, name: str, absent: Argument = MISSING) -> Argument:
@@ -50,7 +50,7 @@ class Arguments:
         if name not in self._fields and absent is not MISSING:
             return absent
         index, default = self._fields[name]
-        found = self._signature.args[index] if index < len(self._signature.args) else default
+        found = self.signature.args[index] if index < len(self.signature.args) else default
         if found is MISSING:
             raise NotCounted(f"argument '{name}' not recorded")
         return found
@@ -62,7 +62,7 @@ class Arguments:
     def recorded(self, name: str) -> bool:
         """Whether the argument was recorded or has a default."""
         index, default = self._fields[name]
-        return (self._signature.args[index] if index < len(self._signature.args) else default) is not MISSING
+        return (self.signature.args[index] if index < len(self.signature.args) else default) is not MISSING
 
     def tensor(self, name: str) -> TensorArg:
         """A tensor that the operator cannot do without."""
@@ -76,7 +76,7 @@ class Arguments:
         if name not in self._fields:
             return None
         index, _ = self._fields[name]
-        found = self._signature.args[index] if index < len(self._signature.args) else None
+        found = self.signature.args[index] if index < len(self.signature.args) else None
         return found if isinstance(found, TensorArg) else None
 
     def tensors(self, name: str) -> tuple[TensorArg, ...]:

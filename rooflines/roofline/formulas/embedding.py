@@ -2,58 +2,47 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
-from rooflines.roofline.formulas.copies import moved
-from rooflines.roofline.formulas.costs import DEQUANTIZE, QUANTIZE
+from rooflines.roofline.formulas.costs import QUANTIZE
 from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.reduction import norm_cost
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.rows import Row, register
 
 _SUM, _MEAN, _MAX = 0, 1, 2  # modes of a bag
 
-
-@formula("aten::embedding", category="embedding")
-def _embedding(signature: Signature) -> Work:
-    args = Arguments(signature, "weight indices")
-    weight, indices = args.tensor("weight"), args.tensor("indices")
-    results = indices.numel * prod(weight.shape[1:])
-    return moved(selected(weight, results) + size(indices), results * size_of(weight.dtype))
-
-
-@formula("aten::embedding_dense_backward", category="embedding")
-def _embedding_backward(signature: Signature) -> Work:
-    """Adds each row of the gradient, divided by how often its index occurs where asked for, to its row of a table of zeros."""
-    args = Arguments(signature, "grad indices num_weights padding=-1 scaled=False")
-    grad, indices = args.tensor("grad"), args.tensor("indices")
-    depth = grad.shape[-1] if grad.shape else 1
-    scaled = args.recorded("scaled") and args.flag("scaled")
-    return Work(
-        other_flops=grad.numel * (2 if scaled else 1),
-        bytes_read=size(grad, indices),
-        bytes_written=args.integer("num_weights") * depth * size_of(grad.dtype),
-        precision=precision_of(grad.dtype),
-    )
-
-
-@formula("aten::embedding_renorm_", "aten::embedding_renorm", category="embedding")
-def _renorm(signature: Signature) -> Work:
-    """The norm of each row looked up, and the row scaled: how many are too long depends on their values, so all are written."""
-    args = Arguments(signature, "table indices max_norm norm_type=2.0")
-    table, indices = args.tensor("table"), args.tensor("indices")
-    depth = prod(table.shape[1:])
-    rows = min(indices.numel, table.shape[0])
-    in_place = signature.name.endswith("_")
-    return Work(
-        other_flops=rows * depth * (norm_cost(args.value("norm_type"), False) + 1),
-        bytes_read=size(indices) + (selected(table, rows * depth) if in_place else size(table)),
-        bytes_written=rows * depth * size_of(table.dtype) if in_place else written(table),
-        precision=precision_of(table.dtype),
-    )
+_RENORM: Final = Row(
+    "view table, read indices, max_norm, norm_type=2.0",
+    where="depth = prod(table[1:]); rows = min(indices.n, table[0])",
+    other="rows * depth * (norm_cost(known('norm_type')) + 1)", precision="table",
+    reads="indices.size + selected(table, rows * depth)", writes="rows * depth * table.item",
+)  # fmt: skip
+_TABLES: Final[dict[str, Row]] = {
+    "embedding": Row(
+        "view weight, read indices",
+        where="made = indices.n * prod(weight[1:])", reads="selected(weight, made) + indices.size", writes="made * weight.item",
+    ),
+    # adds each row of the gradient, divided by how often its index occurs where asked for, to its row of a table of zeros
+    "embedding_dense_backward": Row(
+        "read grad, read indices, num_weights, padding=-1, scaled=False", other="grad.n * (2 if value('scaled') else 1)",
+        writes="num_weights * (grad[-1] if grad.rank else 1) * grad.item",
+    ),
+    # The norm of each row looked up, and the row scaled: how many are too long depends on their values, so all are written.
+    "embedding_renorm_": _RENORM,
+    "embedding_renorm": replace(_RENORM, reads="indices.size + table.size", writes="table.full"),
+    # a dot product of a row and its bag's gradient for each index; which bag that is was noted by the forward, or follows from offsets
+    "_embedding_bag_per_sample_weights_backward": Row(
+        "read grad, view weight, read indices, view offsets?, view noted?", where="made = indices.n * prod(weight[1:])",
+        other="2 * made", writes="indices.n * grad.item",
+        reads="grad.size + indices.size + (noted if noted.n else offsets).size + selected(weight, made)",
+    ),
+}  # fmt: skip
+register(_TABLES, "embedding", namespace="aten::")
 
 
 _BAG: Final = "weight indices offsets scaled=False mode=0 sparse=False weights=None include_last=False"
@@ -127,74 +116,34 @@ def _table_gradient(args: Arguments) -> Work:
     return Work(0, indices.numel * depth * (1 + scale), read, result, precision_of(grad.dtype))
 
 
-@formula("aten::_embedding_bag_per_sample_weights_backward", category="embedding")
-def _sample_weights_gradient(signature: Signature) -> Work:
-    """A dot product of a row and its bag's gradient for each index."""
-    args = Arguments(signature, "grad weight indices offsets offset2bag")
-    grad, weight, indices = args.tensor("grad"), args.tensor("weight"), args.tensor("indices")
-    elements = indices.numel * prod(weight.shape[1:])
-    return Work(
-        other_flops=2 * elements,
-        bytes_read=size(grad, indices, _bags(args)) + selected(weight, elements),
-        bytes_written=indices.numel * size_of(grad.dtype),
-        precision=precision_of(grad.dtype),
-    )
-
-
 # Embedding tables of 8-, 4- and 2-bit rows. Each row is packed, its scale and its offset behind it, and read where it is looked up.
 
 # Kind -> elements a byte, and bytes of a row's scale and offset.
 PACKINGS: Final[dict[str, tuple[int, int]]] = {"byte": (1, 8), "4bit": (2, 4), "2bit": (4, 4)}
-
-
-def _packing(signature: Signature) -> tuple[int, int]:
-    return next(packing for kind, packing in PACKINGS.items() if f"_{kind}" in signature.name)
-
-
-@formula(*(f"quantized::embedding_bag_{kind}_rowwise_offsets" for kind in PACKINGS), category="embedding")
-def _bag(signature: Signature) -> Work:
-    """Rows looked up, widened to float32 and summed to one for each bag; ``offsets`` says where each begins."""
-    args = Arguments(
-        signature,
-        "weight indices offsets=None scaled=False mode=0 pruned=False weights=None mapping=None include_last=False",
-    )
-    weight, indices, offsets = args.tensor("weight"), args.tensor("indices"), args.optional("offsets")
-    factors, mapping = args.optional("weights"), args.optional("mapping")
-    per_byte, tail = _packing(signature)
-    rows, packed = weight.shape
-    depth = (packed - tail) * per_byte
-    bags = offsets.numel - args.flag("include_last") if offsets is not None else indices.shape[0]
-    return Work(
-        other_flops=indices.numel * depth * (DEQUANTIZE + 1 + (factors is not None)),
-        bytes_read=min(indices.numel, rows) * packed + size(indices, offsets, factors, mapping),
-        bytes_written=4 * bags * depth,
-        precision="fp32",
-    )
-
-
-@formula(*(f"quantized::embedding_bag_{kind}_prepack{ranges}" for kind in PACKINGS for ranges in ("", "_with_rowwise_min_max")),
-         category="element-wise")  # fmt: skip
-def _pack(signature: Signature) -> Work:
-    """[rows, depth] of floating point; the range of each row is searched for, or given."""
-    weight, *ranges = signature.tensors
-    per_byte, tail = _packing(signature)
-    depth = weight.shape[-1]
-    given = signature.name.endswith("min_max")
-    return Work(
-        other_flops=weight.numel * (QUANTIZE + (0 if given else 2)),
-        bytes_read=size(weight, *ranges),
-        bytes_written=(weight.numel // depth) * (-(-depth // per_byte) + tail) if depth else 0,
-        precision="fp32",
-    )
-
-
-@formula(*(f"quantized::embedding_bag_{kind}_unpack" for kind in PACKINGS), category="element-wise")
-def _unpack(signature: Signature) -> Work:
-    """Back to float32."""
-    weight = Arguments(signature, "weight").tensor("weight")
-    per_byte, tail = _packing(signature)
-    elements = weight.numel // weight.shape[-1] * (weight.shape[-1] - tail) * per_byte
-    return Work(other_flops=DEQUANTIZE * elements, bytes_read=size(weight), bytes_written=4 * elements, precision="fp32")
+_LOOKUPS: Final[dict[str, Row]] = {}
+_CONVERSIONS: Final[dict[str, Row]] = {}
+for _kind, (_per_byte, _tail) in PACKINGS.items():
+    # rows looked up, widened to float32 and summed to one for each bag; ``offsets`` says where each begins
+    _LOOKUPS[f"embedding_bag_{_kind}_rowwise_offsets"] = Row(
+        "view weight[rows width], read indices, read offsets?, scaled=False, mode=0, pruned=False, read weights?, read mapping?,"
+        " include_last=False",
+        where=f"depth = (width - {_tail}) * {_per_byte}; bags = offsets.n - include_last if offsets else indices[0]",
+        other="indices.n * depth * (DEQUANTIZE + 1 + bool(weights))", precision="=fp32",
+        reads="min(indices.n, rows) * width + indices.size + offsets.size + weights.size + mapping.size", writes="4 * bags * depth",
+    )  # fmt: skip
+    # [rows, depth] of floating point; the range of each row is searched for, or given
+    _packed = f"weight.n // weight[-1] * (up(weight[-1], {_per_byte}) + {_tail}) if weight[-1] else 0"
+    for _suffix, _ranges, _cost in (("", "", QUANTIZE + 2), ("_with_rowwise_min_max", ", read low?, read high?", QUANTIZE)):
+        _CONVERSIONS[f"embedding_bag_{_kind}_prepack{_suffix}"] = Row(
+            f"read weight{_ranges}", _cost, per="weight", writes=_packed, precision="=fp32"
+        )
+    # back to float32
+    _CONVERSIONS[f"embedding_bag_{_kind}_unpack"] = Row(
+        "read weight", where=f"made = weight.n // weight[-1] * (weight[-1] - {_tail}) * {_per_byte}",
+        other="DEQUANTIZE * made", writes="4 * made", precision="=fp32",
+    )  # fmt: skip
+register(_LOOKUPS, "embedding", namespace="quantized::")
+register(_CONVERSIONS, "element-wise", namespace="quantized::")
 
 
 @formula("quantized::embedding_byte", "quantized::embedding_4bit", "quantized::embedding_bag_byte", "quantized::embedding_bag_4bit",

@@ -7,9 +7,10 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, every, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, hinted_formula
+from rooflines.roofline.formulas.rows import Row, register
 
 _OPTIONS: Final = 4  # a factory's schema ends with dtype, layout, device, pin_memory
 
@@ -18,12 +19,6 @@ def _filled(elements: int, dtype: str, cost: int = 0, read: int = 0) -> Work:
     """``cost`` FLOPs for each new element."""
     flops = cost * elements
     return Work(0, flops, read, elements * size_of(dtype), precision_of(dtype) if flops else None)
-
-
-@formula("aten::fill_", "aten::zero_", "aten::zero", category="copy")
-def _fill(signature: Signature) -> Work:
-    args = Arguments(signature, "self value=0")
-    return Work(bytes_read=size(args.optional("value")), bytes_written=written(args.tensor("self")))
 
 
 # Operator -> schema. ``size`` or ``self`` gives the shape.
@@ -54,14 +49,14 @@ def _dtype_of(value: Argument) -> str:
     return kinds.get(type(value), "float32")
 
 
-@hinted_formula("aten::_new_zeros_with_same_feature_meta", category="copy")
-def _batched_zeros(signature: Signature, hints: Hints) -> Work:
-    return Work(bytes_written=written(*hints.results(signature)))
-
-
-@formula("aten::scalar_tensor", category="copy")
-def _scalar(signature: Signature) -> Work:
-    return _filled(1, Arguments(signature, "value dtype=None").dtype("dtype", "float32"))
+_FILLS: Final[dict[str, Row]] = {
+    # in place, or a new tensor like ``self``, whose values are not read
+    "fill_ fill": Row("view self, read value?", result="self"),
+    "zero_ zero": Row("view self", result="self"),
+    "_new_zeros_with_same_feature_meta": Row("self", writes="results().full"),
+    "scalar_tensor": Row("value, dtype=None", writes="item('dtype', 'float32')"),
+}
+register(_FILLS, "copy", namespace="aten::")
 
 
 # Sequences: start + i * step, a multiply-add an element.
@@ -145,13 +140,3 @@ def _eye(signature: Signature, hints: Hints) -> Work:
     if len(sides) not in (1, 2):
         raise NotCounted("argument 'n' not recorded")
     return _filled(sides[0] * sides[-1], _option(signature, "float32"))
-
-
-@formula("aten::tril_indices", "aten::triu_indices", category="copy")
-def _triangle_indices(signature: Signature) -> Work:
-    """[2, n]: row and column of each of the n elements on one side of the diagonal, which belongs to both."""
-    args = Arguments(signature, "rows columns offset=0 dtype=4")
-    rows, columns, offset = args.integer("rows"), args.integer("columns"), args.integer("offset")
-    upper = signature.name == "aten::triu_indices"
-    lower = sum(min(max(row + offset + (not upper), 0), columns) for row in every(rows))
-    return _filled(2 * (rows * columns - lower if upper else lower), args.dtype("dtype", "int64"))

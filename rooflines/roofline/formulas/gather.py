@@ -13,10 +13,11 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, broadcast, distinct, size, size_of, written
-from rooflines.roofline.formulas.copies import moved, result_bytes
+from rooflines.roofline.formulas.copies import moved
 from rooflines.roofline.formulas.elementwise import RULES, rule_work
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.rows import Row, register
 
 _NO_INDEX: Final = "index shapes not recorded"
 MASKS: Final = ("bool", "uint8")
@@ -33,19 +34,34 @@ def _along(source: TensorArg, dim: int, index: TensorArg) -> int:
     return source.numel // extent * index.numel if extent else 0
 
 
-@formula("aten::index_select", category="copy")
-def _index_select(signature: Signature) -> Work:
-    args = Arguments(signature, "self dim index")
-    inputs, index = args.tensor("self"), args.tensor("index")
-    results = _along(inputs, args.integer("dim"), index)
-    return moved(selected(inputs, results) + size(index), results * size_of(inputs.dtype))
-
-
-@formula("aten::gather", "aten::take", category="copy")
-def _gather(signature: Signature) -> Work:
-    args = Arguments(signature, "self dim index" if signature.name == "aten::gather" else "self index")
-    inputs, index = args.tensor("self"), args.tensor("index")
-    return moved(selected(inputs, index.numel) + size(index), index.numel * size_of(inputs.dtype))
+_SELECTIONS: Final[dict[str, Row]] = {
+    "index_select": Row(
+        "view self, dim, read index",
+        where="extent = self[dim] if self.rank else 1; made = self.n // extent * index.n if extent else 0",
+        reads="selected(self, made) + index.size", writes="made * self.item",
+    ),
+    "gather": Row("view self, dim, read index", reads="selected(self, index.n) + index.size", writes="index.n * self.item"),
+    "take": Row("view self, read index", reads="selected(self, index.n) + index.size", writes="index.n * self.item"),
+    # Elements chosen by a mask, and where a tensor is not zero: a position, one index a dimension. Values say how many there are.
+    "masked_select": Row(
+        "view self, read mask", where="made = returned('number of selected elements not recorded')",
+        reads="mask.size + min(self.size, made)", writes="made",
+    ),
+    "nonzero": Row("read self", writes="returned('number of positions not recorded')"),
+    "nonzero_static": Row("read self, size", writes="size * self.rank * 8"),  # filled up with a number
+    # Elements of ``source`` one after the other where the mask is true, at most one for each of the result, to which ``self`` and the
+    # mask broadcast. Which of ``self`` are kept depends on the mask, so that all are read and written, as ``masked_fill`` does.
+    "masked_scatter masked_scatter_": Row(
+        "read self, read mask, view source", where="made = joined(self, mask)",
+        reads="self.size + mask.size + min(source.size, made * source.item)", writes="made * self.item",
+    ),
+    # the gradients where the mask is true, one after the other, and zeros up to the size of the source
+    "masked_scatter_backward": Row(
+        "view grad, read mask, sizes+", where="made = prod(sizes)",
+        reads="mask.size + min(grad.size, made * grad.item)", writes="made * grad.item",
+    ),
+}  # fmt: skip
+register(_SELECTIONS, "copy", namespace="aten::")
 
 
 # Several index tensors at once, one for each leading dimension, None for a dimension that is taken whole. A mask replaces as many
@@ -80,7 +96,7 @@ def _index(signature: Signature, hints: Hints) -> Work:
     indices = args.value("indices") if args.recorded("indices") else None
     elements = _elements_at(source, indices)
     known = elements * size_of(source.dtype) if elements is not None and hints.outputs is None else None
-    results = result_bytes(hints, _NO_INDEX) if known is None else known
+    results = hints.result_bytes(_NO_INDEX) if known is None else known
     return moved(min(size(source), results) + size(*_index_tensors(indices)), results)
 
 
@@ -192,10 +208,7 @@ for _name in _SCATTERS:
     formula(f"aten::{_name}_", category="copy")(partial(_scatter, name=_name, in_place=True))
 
 
-@hinted_formula("aten::bincount", category="copy")
-def _bincount(signature: Signature, hints: Hints) -> Work:
-    """Adds one, or a weight, to the bin of each value; there are as many bins as the largest value says."""
-    args = Arguments(signature, "self weights=None")
-    inputs, weights = args.tensor("self"), args.optional("weights")
-    bins = result_bytes(hints, "number of bins not recorded")
-    return Work(0, inputs.numel, size(inputs, weights), bins, precision_of(weights.dtype) if weights else None)
+register({
+    # adds one, or a weight, to the bin of each value; there are as many bins as the largest value says
+    "bincount": Row("read self, read weights?", 1, per="self", writes="returned('number of bins not recorded')", precision="weights"),
+}, "copy", namespace="aten::")  # fmt: skip

@@ -9,11 +9,12 @@ torchao's layers call ``aten::_int_mm``, ``aten::_weight_int4pack_mm`` and ``ate
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, distinct, size, size_of, written
 from rooflines.roofline.formulas.convolution import sizes as convolution_sizes
 from rooflines.roofline.formulas.costs import DEQUANTIZE, QUANTIZE, TANH
@@ -23,23 +24,17 @@ from rooflines.roofline.formulas.matmul import (
     grouped_product,
     layer_work,
     product,
-    product_flops,
     product_work,
 )
-from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.registry import Hints, aten, formula, hinted_formula, words
+from rooflines.roofline.formulas.record import Work, matrix_precision_of
+from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula, words
+from rooflines.roofline.formulas.rows import Row, register
+from rooflines.roofline.formulas.scaled import product_row
 
 INTEGERS: Final = frozenset({"int8", "uint8", "qint8", "quint8"})
 
 
 # --- products of 8-bit numbers -----------------------------------------------------------------------------------------------------
-
-
-@formula("aten::_int_mm", category="matmul")
-def _integer(signature: Signature) -> Work:
-    """[m, k] @ [k, n] of int8, written as int32."""
-    args = Arguments(signature, "self other")
-    return product_work(args.tensor("self"), args.tensor("other"), out_dtype="int32")
 
 
 def _scaled_work(args: Arguments, flops: int, results: int, out_dtype: str, scales: tuple[TensorArg, ...]) -> Work:
@@ -100,123 +95,97 @@ def _scaled_grouped(signature: Signature) -> Work:
 # --- products with a narrow weight -------------------------------------------------------------------------------------------------
 
 
-@formula("aten::_weight_int8pack_mm", category="matmul")
-def _eight_bit_weight(signature: Signature) -> Work:
-    """[m, k] @ [n, k]^T of int8, a scale for each of the n."""
-    args = Arguments(signature, "self other scales")
-    weight = args.tensor("other")
-    return layer_work(args.tensor("self"), weight.shape[0], weight, args.tensor("scales"), each=1)
-
-
-@formula(*aten("_weight_int4pack_mm _weight_int4pack_mm_for_cpu"), "quantized::int4mm_packed_weight_cpu", category="matmul")
-def _four_bit_weight(signature: Signature) -> Work:
-    """[m, k] @ [n, k]^T of 4-bit integers, packed two to a byte; a scale and a zero for each group of a row, [k / group, n, 2]."""
-    args = Arguments(signature, "self other group scales_and_zeros")
-    weight, scales = args.tensor("other"), args.tensor("scales_and_zeros")
-    return layer_work(args.tensor("self"), scales.shape[1], weight, scales, unpack=DEQUANTIZE)
-
-
-@formula("aten::_weight_int4pack_mm_with_scales_and_zeros", category="matmul")
-def _four_bit_weight_in_parts(signature: Signature) -> Work:
-    args = Arguments(signature, "self other group scales zeros")
-    weight = args.tensor("other")
-    return layer_work(args.tensor("self"), weight.shape[0], weight, args.tensor("scales"), args.tensor("zeros"), unpack=DEQUANTIZE)
-
-
-@formula("aten::_dyn_quant_matmul_4bit", category="matmul")
-def _four_bit_dynamic(signature: Signature) -> Work:
-    """The activations become int8, after a search for their range; the packed weight [k, n] holds its scales and bias."""
-    args = Arguments(signature, "self packed block_size in_features out_features")
-    inputs, packed = args.tensor("self"), args.tensor("packed")
-    inner, outputs = args.integer("in_features"), args.integer("out_features")
-    rows = inputs.numel // inner
-    return Work(
-        matrix_flops=product_flops(1, rows, inner, outputs),
-        other_flops=inputs.numel * (2 + QUANTIZE) + rows * outputs * (1 + 1),  # scale, bias
-        bytes_read=size(inputs, packed),
-        bytes_written=rows * outputs * size_of(inputs.dtype),
-        precision="int8",
-    )
-
-
-@formula("aten::_mixed_dtypes_linear", category="matmul")
-def _mixed_linear(signature: Signature) -> Work:
-    """16-bit activations with an 8- or 4-bit weight; a scale for each of the n outputs."""
-    args = Arguments(signature, "self weight scale bias=None activation=None")
-    inputs, scale, bias = args.tensor("self"), args.tensor("scale"), args.optional("bias")
-    each = 1 + (bias is not None) + activation_flops(args, "activation")
-    return layer_work(inputs, scale.shape[0], args.tensor("weight"), scale, bias, each=each)
+_NARROW: Final[dict[str, Row]] = {
+    # [m, k] @ [k, n] of int8, written as int32
+    "aten::_int_mm": product_row("read self[m k], read other[k n]", "4"),
+    # [m, k] @ [n, k]^T of int8, a scale for each of the n
+    "aten::_weight_int8pack_mm": product_row("read self[*m k], read other[n k], read scales", "self.item", each="1"),
+    # [m, k] @ [n, k]^T of 4-bit integers, packed two to a byte; a scale and a zero for each group of a row, [k / group, n, 2]
+    "aten::_weight_int4pack_mm aten::_weight_int4pack_mm_for_cpu quantized::int4mm_packed_weight_cpu": product_row(
+        "read self[*m k], read other, group, read scales_and_zeros[groups n two]", "self.item", besides="DEQUANTIZE * k * n"
+    ),
+    "aten::_weight_int4pack_mm_with_scales_and_zeros": product_row(
+        "read self[*m k], read other, group, read scales, read zeros", "self.item", besides="DEQUANTIZE * k * other[0]", n="other[0]"
+    ),
+    # The activations become int8, after a search for their range. The packed weight [k, n] holds its scales and bias.
+    "aten::_dyn_quant_matmul_4bit": product_row(
+        "read self[*m k], read packed_weight, block_size, in_features, n", "self.item", each="2", besides="self.n * (2 + QUANTIZE)",
+        precision="=int8",
+    ),
+    # 16-bit activations with an 8- or 4-bit weight; a scale for each of the n outputs
+    "aten::_mixed_dtypes_linear": product_row(
+        "read self[*m k], read weight, read scale, read bias?, activation=None", "self.item",
+        each="1 + bool(bias) + activation_cost(value('activation'))", n="scale[0]",
+    ),
+}  # fmt: skip
+register(_NARROW, "matmul")
 
 
 # --- packed weights ----------------------------------------------------------------------------------------------------------------
 
 
-def packed(args: Arguments, name: str = "packed") -> tuple[TensorArg, TensorArg | None]:
-    """Weight and bias inside a packed object, as a recording has them."""
-    found = args.value(name) if args.recorded(name) else None
-    if not isinstance(found, tuple) or not found or not isinstance(found[0], TensorArg):
+def opened(signature: Signature) -> Signature:
+    """The call with weight and bias in the place of each packed object, as a recording has them."""
+    args: list[Argument] = []
+    objects = [arg for arg in signature.args if isinstance(arg, tuple) and arg and isinstance(arg[0], TensorArg)]
+    if not objects:
         raise NotCounted("packed weights not recorded in traces")
-    bias = found[1] if len(found) > 1 else None
-    return found[0], bias if isinstance(bias, TensorArg) else None
+    for arg in signature.args:
+        args += (*arg, None)[:2] if arg in objects else (arg,)
+    return Signature(signature.name, tuple(args))
 
 
-# Operator -> FLOPs of the activation that it has fused.
-_LINEAR: Final[dict[str, int]] = {
-    "quantized::linear": 0, "quantized::linear_relu": 1, "quantized::linear_leaky_relu": 2, "quantized::linear_tanh": TANH,
-    "_quantized::linear": 0,
-}  # fmt: skip
-_DYNAMIC: Final[dict[str, int]] = {
-    "quantized::linear_dynamic": 0, "quantized::linear_relu_dynamic": 1, "_quantized::linear_dynamic": 0,
-    "quantized::linear_with_input_q_dq_qweight_dq_output_fp32": 0, "quantized::linear_with_input_q_dq_qweight_dq_relu_output_fp32": 1,
-}  # fmt: skip
-
-
-def _linear_work(
-    inputs: TensorArg, weight: TensorArg, bias: TensorArg | None, each: int, besides: int = 0, precision: str | None = "int8"
-) -> Work:
+def _linear(schema: str, each: int, besides: str = "", precision: str = "=int8") -> Row:
     """[..., k] @ [n, k]^T with a bias and ``each`` more FLOPs a result."""
-    outputs, inner = weight.shape
-    if inputs.shape[-1] != inner:
-        raise NotCounted(f"inner dimensions {inputs.shape[-1]} and {inner} differ")
-    return layer_work(inputs, outputs, weight, bias, each=each + (bias is not None), besides=besides, precision=precision)
+    return product_row(schema, "self.item", f"bool(bias) + {each}", besides, precision=precision)
 
 
-@formula(*_LINEAR, category="matmul")
-def _quantized_linear(signature: Signature) -> Work:
-    """8-bit integers in and out."""
-    args = Arguments(signature, "self packed scale zero_point")
-    return _linear_work(args.tensor("self"), *packed(args), QUANTIZE + _LINEAR[signature.name])
+_PACKED: Final = "read self[*m k], read weight[n k], read bias?"
+_PACKED_HALF: Final = "read self[*m k], view weight[n k], read bias?"
+_RANGE: Final = f"self.n * {QUANTIZE + 2}"
 
 
-@formula(*_DYNAMIC, category="matmul")
-def _dynamic_linear(signature: Signature) -> Work:
-    """Floating point in and out: the input becomes int8, unless its scale is given after a search for its range; int8 product."""
-    given = "_q_dq_" in signature.name
-    args = Arguments(signature, "self scale zero_point packed" if given else "self packed reduce_range=False")
-    inputs = args.tensor("self")
-    return _linear_work(inputs, *packed(args), 1 + _DYNAMIC[signature.name], inputs.numel * (QUANTIZE + (0 if given else 2)))
-
-
-@formula("quantized::linear_dynamic_fp16", "quantized::linear_relu_dynamic_fp16", "quantized::linear_dynamic_fp16_unpacked_weight",
-         category="matmul")  # fmt: skip
-def _half_weight_linear(signature: Signature) -> Work:
+def _half_weight(each: int) -> Row:
     """The packed weight is float16, widened before it is multiplied."""
-    plain = signature.name.endswith("unpacked_weight")
-    args = Arguments(signature, "self weight bias" if plain else "self packed")
-    inputs = args.tensor("self")
-    weight, bias = (args.tensor("weight"), args.optional("bias")) if plain else packed(args)
-    stored = weight if plain else TensorArg(weight.shape, "float16")
-    return _linear_work(inputs, stored, bias, int("relu" in signature.name), precision=precision_of(inputs.dtype))
+    return replace(_linear(_PACKED_HALF, each, precision="self"), reads="self.size + 2 * weight.n + bias.size")
 
 
-@formula("onednn::linear_dynamic_fp16", "onednn::linear_relu_dynamic_fp16", category="matmul")
-def _half_weight_transposed(signature: Signature) -> Work:
-    """As above, with a weight that is laid out [k, n]."""
-    args = Arguments(signature, "self weight bias")
-    inputs, weight, bias = args.tensor("self"), args.tensor("weight"), args.optional("bias")
-    each = (bias is not None) + ("relu" in signature.name)
-    return layer_work(inputs, weight.shape[1], weight, bias, each=each, precision=precision_of(inputs.dtype))
+_GIVEN_RANGE: Final = "read self[*m k], scale, zero_point, read weight[n k], read bias?"
+_LINEAR: Final[dict[str, Row]] = {
+    # 8-bit integers in and out
+    "quantized::linear _quantized::linear": _linear(_PACKED, QUANTIZE),
+    "quantized::linear_relu": _linear(_PACKED, QUANTIZE + 1),
+    "quantized::linear_leaky_relu": _linear(_PACKED, QUANTIZE + 2),
+    "quantized::linear_tanh": _linear(_PACKED, QUANTIZE + TANH),
+    # Floating point in and out: the input becomes int8, unless its scale is given after a search for its range; int8 product.
+    "quantized::linear_dynamic _quantized::linear_dynamic": _linear(_PACKED, 1, _RANGE),
+    "quantized::linear_relu_dynamic": _linear(_PACKED, 2, _RANGE),
+    "quantized::linear_with_input_q_dq_qweight_dq_output_fp32": _linear(_GIVEN_RANGE, 1, f"self.n * {QUANTIZE}"),
+    "quantized::linear_with_input_q_dq_qweight_dq_relu_output_fp32": _linear(_GIVEN_RANGE, 2, f"self.n * {QUANTIZE}"),
+    "quantized::linear_dynamic_fp16": _half_weight(0),
+    "quantized::linear_relu_dynamic_fp16": _half_weight(1),
+}
+register(_LINEAR, "matmul", given=opened)
 
+# The forms that are given plain tensors: scales and zero points are of one element, the product in int8 or with a weight of float16.
+_TO_INT8: Final = f"self.n * {QUANTIZE}"
+_UNPACKED: Final[dict[str, Row]] = {
+    "quantized::linear_dynamic_fp16_unpacked_weight": _linear(_PACKED, 0, precision="self"),
+    # a weight that is laid out [k, n]
+    "onednn::linear_dynamic_fp16": _linear("read self[*m k], read weight[k n], read bias?", 0, precision="self"),
+    "onednn::linear_relu_dynamic_fp16": _linear("read self[*m k], read weight[k n], read bias?", 1, precision="self"),
+    "_quantized::wrapped_fbgemm_linear_fp16_weight": _linear("read self[*m k], read weight, read bias?, n", 0, precision="self"),
+    "_quantized::wrapped_quantized_linear": _linear(
+        "read self[*m k], read scale?, read zero?, read weight, read w_scale?, read w_zero?, read bias?, read out_scale?,"
+        " read out_zero?, n",
+        QUANTIZE + DEQUANTIZE, _TO_INT8,
+    ),
+    "_quantized::_wrapped_quantized_linear_prepacked": product_row(
+        "read self[*m k], read scale?, read zero?, read weight?, read out_scale?, read out_zero?, n",
+        "self.item", each=f"{QUANTIZE + DEQUANTIZE}", besides=_TO_INT8, precision="=int8",
+    ),
+}  # fmt: skip
+register(_UNPACKED, "matmul")
 
 _CONVOLUTION: Final = (
     *(f"quantized::conv{n}d{relu}" for n in (1, 2, 3) for relu in ("", "_relu")),
@@ -233,8 +202,8 @@ def _packed_convolution(signature: Signature, hints: Hints, schema: str) -> Work
 
     Windows of k positions over n touch n, or k for each of the results where the stride jumps over some.
     """
-    args = Arguments(signature, schema)
-    inputs, (weight, bias), added = args.tensor("self"), packed(args), args.optional("added")
+    args = Arguments(opened(signature), schema)
+    inputs, weight, bias, added = args.tensor("self"), args.tensor("weight"), args.optional("bias"), args.optional("added")
     if hints.outputs is None:
         raise NotCounted("output shapes not known")
     (out,) = hints.outputs
@@ -256,9 +225,9 @@ def _packed_convolution(signature: Signature, hints: Hints, schema: str) -> Work
 
 
 for _name in (*_CONVOLUTION, *_CONVOLUTION_DYNAMIC, *_TRANSPOSED):
-    hinted_formula(_name, category="convolution")(partial(_packed_convolution, schema="self packed"))
+    hinted_formula(_name, category="convolution")(partial(_packed_convolution, schema="self weight bias"))
 for _name in _CONVOLUTION_ADD:
-    hinted_formula(_name, category="convolution")(partial(_packed_convolution, schema="self added packed"))
+    hinted_formula(_name, category="convolution")(partial(_packed_convolution, schema="self added weight bias"))
 
 
 @formula("mkldnn_prepacked::conv2d_run", category="convolution")
@@ -269,26 +238,6 @@ def _prepacked_convolution(_: Signature) -> Work:
 @formula(*(f"sparse::qlinear{kind}" for kind in ("", "_relu", "_dynamic", "_relu_dynamic", "_prepack")), category="matmul")
 def _sparse_linear(_: Signature) -> Work:
     raise NotCounted(SPARSE)
-
-
-# The forms that are given plain tensors, and the number of outputs.
-_WRAPPED: Final[dict[str, str]] = {
-    "_quantized::wrapped_fbgemm_linear_fp16_weight": "self weight bias outputs",
-    "_quantized::wrapped_quantized_linear": "self scale zero weight w_scale w_zero bias out_scale out_zero outputs",
-    "_quantized::_wrapped_quantized_linear_prepacked": "self scale zero weight out_scale out_zero outputs",
-}
-
-
-@formula(*_WRAPPED, category="matmul")
-def _wrapped_linear(signature: Signature) -> Work:
-    """Floating point in and out, the product in int8 or with a weight of float16; scales and zero points are tensors of one element."""
-    args = Arguments(signature, _WRAPPED[signature.name])
-    inputs, outputs, bias = args.tensor("self"), args.integer("outputs"), args.optional("bias")
-    others = signature.tensors[1:]
-    if signature.name.endswith("fp16_weight"):
-        return layer_work(inputs, outputs, *others, each=int(bias is not None))
-    each = (bias is not None) + QUANTIZE + DEQUANTIZE
-    return layer_work(inputs, outputs, *others, each=each, besides=inputs.numel * QUANTIZE, precision="int8")
 
 
 # --- oneDNN's fused operators on 8-bit tensors -------------------------------------------------------------------------------------

@@ -10,11 +10,12 @@ from dataclasses import replace
 from math import prod
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, broadcast, size, size_of
 from rooflines.roofline.formulas.costs import COMPLEX_ADD, COMPLEX_MULTIPLY, GELU, HARDSWISH, SIGMOID, SILU, TANH
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import aten, formula
+from rooflines.roofline.formulas.rows import Row, named, register
 
 # What a fused linear layer or convolution does to each result, by the name it is given. Traces do not record names: there the product
 # and the bias are counted, the activation is not.
@@ -26,12 +27,17 @@ ACTIVATIONS: Final[dict[str, int]] = {
 
 def activation_flops(args: Arguments, name: str) -> int:
     """FLOPs a result of the fused operation named by the argument ``name``; 0 where there is none or no name was recorded."""
-    found = args.value(name) if args.has(name) and args.recorded(name) else None
-    if found is None:
+    return activation_cost(args.value(name) if args.has(name) and args.recorded(name) else None)
+
+
+@named
+def activation_cost(name: Argument) -> int:
+    """FLOPs a result of a fused operation; 0 for None."""
+    if name is None:
         return 0
-    if found not in ACTIVATIONS:
-        raise NotCounted(f"unknown fused operation '{found}'")
-    return ACTIVATIONS[found]
+    if name not in ACTIVATIONS:
+        raise NotCounted(f"unknown fused operation '{name}'")
+    return ACTIVATIONS[name]
 
 
 def multiply_add_flops(dtype: str) -> int:
@@ -371,13 +377,11 @@ def _with_ones(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]
     return tuple(extents)
 
 
-# --- weights in another layout -----------------------------------------------------------------------------------------------------
+# --- weights in another layout: as many elements as before -------------------------------------------------------------------------
 
-
-@formula("mkl::_mkl_reorder_linear_weight", "mkldnn::_reorder_linear_weight", "mkldnn::_reorder_convolution_weight",
-         "mkldnn::_reorder_convolution_transpose_weight", "aten::mkldnn_reorder_conv2d_weight", "aten::mkldnn_reorder_conv3d_weight",
-         category="copy")  # fmt: skip
-def _reordered(signature: Signature) -> Work:
-    """A weight in the order that a library wants: as many elements as before."""
-    weight = Arguments(signature, "self").tensor("self")
-    return Work(bytes_read=size(weight), bytes_written=weight.numel * size_of(weight.dtype))
+register({
+    "mkl::_mkl_reorder_linear_weight mkldnn::_reorder_linear_weight mkldnn::_reorder_convolution_weight"
+    " mkldnn::_reorder_convolution_transpose_weight aten::mkldnn_reorder_conv2d_weight aten::mkldnn_reorder_conv3d_weight": Row(
+        "read self", result="self"
+    ),
+}, "copy")  # fmt: skip

@@ -8,10 +8,10 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, size, size_of, written
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
-from rooflines.roofline.formulas.rows import Row, row_work
+from rooflines.roofline.formulas.rows import Row, Tensors, named, register
 
 _BATCH_NORM: Final = "self weight bias mean var training"
 BATCH_NORM: Final[dict[str, str]] = {
@@ -220,83 +220,55 @@ def _rms_norm_backward(signature: Signature) -> Work:
 # Batch norm over several devices, step by step: the statistics of this one, those of all, the normalisation; and its backward.
 
 
-@formula("aten::batch_norm_stats", "aten::batch_norm_update_stats", category="normalisation")
-def _batch_norm_stats(signature: Signature) -> Work:
-    """Mean and deviation of each channel; ``update_stats`` mixes them into the running ones."""
-    args = Arguments(signature, "self mean var" if "update" in signature.name else "self eps")
-    inputs, running = args.tensor("self"), (args.optional("mean"), args.optional("var"))
-    return Work(
-        other_flops=inputs.numel * costs.MEAN_AND_VARIANCE,
-        bytes_read=size(inputs, *running),
-        bytes_written=2 * _channels(inputs) * size_of(_statistics_dtype(inputs, running[0])) + written(*running),
-        precision=precision_of(inputs.dtype),
-    )
+@named
+def statistic(*tensors: Tensors) -> int:
+    """Bytes of a statistic that was not recorded, by the dtype of the first tensor that there is."""
+    return size_of(_statistics_dtype(next(tensor.tensors[0] for tensor in tensors if tensor), None))
 
 
-@formula("aten::batch_norm_gather_stats", "aten::batch_norm_gather_stats_with_counts", category="normalisation")
-def _batch_norm_gather(signature: Signature) -> Work:
-    """[devices, channels] means and deviations into one of each channel; the input gives only its dtype."""
-    args = Arguments(signature, "self mean invstd running_mean running_var momentum eps count")
-    mean, deviation = args.tensor("mean"), args.tensor("invstd")
-    running = (args.optional("running_mean"), args.optional("running_var"))
-    channels = mean.shape[-1]
-    return Work(
-        other_flops=mean.numel * costs.GATHER_STATISTICS,
-        bytes_read=size(mean, deviation, *running, args.optional("count")),
-        bytes_written=2 * channels * size_of(mean.dtype) + written(*running),
-        precision=precision_of(mean.dtype),
-    )
-
-
-@formula("aten::batch_norm_backward_reduce", category="normalisation")
-def _batch_norm_backward_reduce(signature: Signature) -> Work:
-    """sum(g) and sum(g * (x - m)) of each channel, and of them the gradients of weight and bias."""
-    args = Arguments(signature, "grad self mean invstd weight of_input of_weight of_bias")
-    grad, inputs, mean = args.tensor("grad"), args.tensor("self"), args.tensor("mean")
-    of_input, of_weight, of_bias = args.flag("of_input"), args.flag("of_weight"), args.flag("of_bias")
-    parameter = size_of((args.optional("weight") or mean).dtype)
-    return Work(
-        other_flops=inputs.numel * 4,
-        bytes_read=size(grad, inputs, mean, args.optional("invstd") if of_weight else None),
-        bytes_written=mean.numel * (2 * of_input * size_of(mean.dtype) + (of_weight + of_bias) * parameter),
-        precision=precision_of(inputs.dtype),
-    )
+@named
+def lengths(direction: Tensors, dim: int) -> int:
+    """Slices of a direction that have a length each: along its first or its last dimension."""
+    if dim not in (0, direction.rank - 1):
+        raise NotCounted(f"a weight norm along dimension {dim}")
+    return int(direction[dim])
 
 
 _PASSES: Final[dict[str, Row]] = {
+    # mean and deviation of each channel; ``update_stats`` mixes them into the running ones
+    "batch_norm_stats": Row(
+        "read self, eps", costs.MEAN_AND_VARIANCE, per="self", writes="2 * (self[1] if self.rank > 1 else 1) * statistic(self)"
+    ),
+    "batch_norm_update_stats": Row(
+        "read self, update mean?, update var?", costs.MEAN_AND_VARIANCE, per="self",
+        writes="2 * (self[1] if self.rank > 1 else 1) * statistic(mean, self)",
+    ),
+    # [devices, channels] means and deviations into one of each channel; the input gives only its dtype
+    "batch_norm_gather_stats batch_norm_gather_stats_with_counts": Row(
+        "self, read mean, read invstd, update running_mean?, update running_var?, momentum, eps, read count?",
+        costs.GATHER_STATISTICS, per="mean", writes="2 * mean[-1] * mean.item",
+    ),
+    # sum(g) and sum(g * (x - m)) of each channel, and of them the gradients of weight and bias
+    "batch_norm_backward_reduce": Row(
+        "read grad, read self, read mean, view invstd?, view weight?, of_input, of_weight, of_bias", 4, per="self", precision="self",
+        also="invstd.size if of_weight else 0",
+        writes="mean.n * (2 * of_input * mean.item + (of_weight + of_bias) * (weight or mean).item)",
+    ),
     # scale and shift by statistics that are given
-    "aten::batch_norm_elemt": Row(
+    "batch_norm_elemt": Row(
         "read self, read weight?, read bias?, read mean?, read invstd?", costs.SCALE_AND_SHIFT, per="self", result="self"
     ),
     # (g - a - (x - m) * b) * c, where a and b come from the sums of all devices
-    "aten::batch_norm_backward_elemt": Row(
+    "batch_norm_backward_elemt": Row(
         "read grad, read self, read mean?, read invstd?, read weight?, read sum_dy?, read sum_dy_xmu?, read count?",
         costs.BATCH_NORM_BACKWARD - 4, per="self", result="self", precision="self",
     ),
-    "aten::_weight_norm_interface_backward": Row(
+    # v * g / norm(v), each slice along the first or the last dimension by itself; the norms are kept
+    "_weight_norm_interface": Row(
+        "read v, read g, dim=0", costs.WEIGHT_NORM, per="v", result="v", writes="lengths(v, dim) * statistic(g)"
+    ),
+    "_weight_norm_interface_backward": Row(
         "read grad, read v, read g, read norms", costs.WEIGHT_NORM_BACKWARD, per="v", result="v g", precision="v"
     ),
 }  # fmt: skip
-for _name, _one in _PASSES.items():
-    formula(_name, category="normalisation")(partial(row_work, row=_one))
-
-
-def _rows(direction: TensorArg, dim: int) -> int:
-    """Slices of a direction that have a length each: along its first or its last dimension."""
-    if dim not in (0, len(direction.shape) - 1):
-        raise NotCounted(f"a weight norm along dimension {dim}")
-    return direction.shape[dim]
-
-
-@formula("aten::_weight_norm_interface", category="normalisation")
-def _weight_norm(signature: Signature) -> Work:
-    """v * g / norm(v), each slice by itself; the norms are kept, of half-precision data as float32."""
-    args = Arguments(signature, "v g dim=0")
-    direction, length = args.tensor("v"), args.tensor("g")
-    norms = _rows(direction, args.integer("dim")) * size_of(_statistics_dtype(length, None))
-    return Work(
-        other_flops=direction.numel * costs.WEIGHT_NORM,
-        bytes_read=size(direction, length),
-        bytes_written=written(direction) + norms,
-        precision=precision_of(direction.dtype),
-    )
+register(_PASSES, "normalisation", namespace="aten::")

@@ -12,7 +12,6 @@ from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.elementwise import RULES, adjusted, real, rule_work
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.reduction import norm_cost
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula, words
 
 
@@ -191,16 +190,12 @@ def _foreach_reduce(signature: Signature) -> Work:
     """One number for each tensor: its norm, its largest element, or the sum of powers in a norm."""
     largest = signature.name == "aten::_foreach_max"
     args = Arguments(signature, "self" if largest else "self ord=2 dtype=None")
-    tensors = _list(args, "self")
-    dtype = None if largest else args.value("dtype")
-    return Work(
-        other_flops=sum(
-            tensor.numel * (1 if largest else norm_cost(args.value("ord"), tensor.dtype.startswith("complex"))) for tensor in tensors
-        ),
-        bytes_read=size(*tensors),
-        bytes_written=sum(size_of(real(tensor.dtype if dtype is None else args.dtype("dtype", ""))) for tensor in tensors),
-        precision=precision_of(tensors[0].dtype),
-    )
+    work = Work()
+    for tensor in _list(args, "self"):
+        cost = 1 if largest else costs.norm_cost(args.value("ord"), tensor.dtype.startswith("complex"))
+        dtype = tensor.dtype if largest else args.dtype("dtype", tensor.dtype)
+        work += Work(0, tensor.numel * cost, size(tensor), size_of(real(dtype)), precision_of(tensor.dtype))
+    return work
 
 
 @hinted_formula("aten::_chunk_cat", category="copy")

@@ -129,6 +129,7 @@ for _rank in (1, 2, 3):
     _register(f"aten::max_pool{_rank}d", partial(_windowed, schema=_MAX, rank=_rank, indices=False))
     _register(f"aten::max_pool{_rank}d_with_indices", partial(_windowed, schema=_MAX, rank=_rank, indices=True))
     _register(f"aten::mkldnn_max_pool{_rank}d", partial(_windowed, schema=_MAX, rank=_rank, indices=False))
+    _register(f"aten::quantized_max_pool{_rank}d", partial(_windowed, schema=_MAX, rank=_rank, indices=False))
     _register(f"aten::avg_pool{_rank}d", partial(_windowed, schema=_AVERAGE, rank=_rank, indices=False))
     for _name in ("adaptive_avg_pool", "_adaptive_avg_pool", "mkldnn_adaptive_avg_pool", "adaptive_max_pool"):
         hinted_formula(f"aten::{_name}{_rank}d", category="reduction")(partial(_adaptive, rank=_rank, indices="max" in _name))
@@ -143,6 +144,8 @@ for _rank in (1, 2, 3):
     }.items():
         _register(_name, partial(_backward, schema=_schema, rank=_rank))
 _register("aten::max_pool2d_backward", partial(_backward, schema="grad self kernel", rank=2))
+for _rank in (1, 2):
+    _register(f"quantized::max_pool{_rank}d", partial(_windowed, schema=_MAX, rank=_rank, indices=False))
 for _rank in (2, 3):
     _register(f"aten::fractional_max_pool{_rank}d", partial(_fractional, rank=_rank))
     _register(

@@ -8,9 +8,10 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, broadcast, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, Dispatches, broadcast, size, size_of, written
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import aten, formula
+from rooflines.roofline.formulas.registry import formula
+from rooflines.roofline.formulas.rows import Row, register
 
 _UNIFORM: Final = 2 * costs.BASIC  # from the generator's bits to between two bounds
 _NORMAL: Final = 2 * costs.TRANSCENDENTAL + 2  # Box and Muller, mean and deviation
@@ -121,32 +122,6 @@ for _name, (_cost, _dtype) in _FACTORIES.items():
         formula(f"aten::{_name}_like", category="element-wise")(partial(_like, cost=_cost))
 
 
-@formula("aten::poisson", "aten::_standard_gamma", "aten::_sample_dirichlet", category="element-wise")
-def _by_rejection(signature: Signature) -> Work:
-    """A number for each parameter in ``self``; a Dirichlet sample is a row of gamma numbers over their sum."""
-    inputs = Arguments(signature, "self").tensor("self")
-    return _drawn(inputs, costs.REJECTION + (2 if signature.name == "aten::_sample_dirichlet" else 0), inputs)
-
-
-@formula("aten::binomial", category="element-wise")
-def _binomial(signature: Signature) -> Work:
-    args = Arguments(signature, "count prob")
-    count, prob = args.tensor("count"), args.tensor("prob")
-    return _drawn(TensorArg(broadcast((count.shape, prob.shape)), count.dtype), costs.REJECTION, count, prob)
-
-
-@formula("aten::_standard_gamma_grad", "aten::_dirichlet_grad", category="element-wise")
-def _gamma_gradient(signature: Signature) -> Work:
-    """The derivative of a gamma number by its parameter: a series as long as that of the incomplete gamma function."""
-    tensors = [
-        arg for arg in signature.args[: 2 if signature.name == "aten::_standard_gamma_grad" else 3] if isinstance(arg, TensorArg)
-    ]
-    if not tensors:
-        raise NotCounted("shapes not recorded")
-    result = TensorArg(broadcast(tensor.shape for tensor in tensors), tensors[0].dtype)
-    return _drawn(result, costs.INCOMPLETE_GAMMA, *tensors)
-
-
 @formula("aten::multinomial", category="element-wise")
 def _multinomial(signature: Signature) -> Work:
     """[.., c] weights -> [.., samples] classes.
@@ -165,23 +140,24 @@ def _multinomial(signature: Signature) -> Work:
     return Work(0, flops, size(inputs), drawn * size_of("int64"), precision_of(inputs.dtype))
 
 
-@formula("aten::_philox_uniform", "aten::_philox_uniform_", "aten::_philox_normal", "aten::_philox_normal_", category="element-wise")
-def _philox(signature: Signature) -> Work:
-    """Numbers of a counter-based generator whose key is a tensor."""
-    args = Arguments(signature, "self key")
-    return _drawn(args.tensor("self"), _UNIFORM if "uniform" in signature.name else _NORMAL, args.tensor("key"))
-
-
-@formula("aten::_fill_mem_eff_dropout_mask_", category="element-wise")
-def _dropout_mask(signature: Signature) -> Work:
-    return _drawn(Arguments(signature, "self").tensor("self"), _UNIFORM)
-
-
-# Integer arithmetic of the generator alone.
-@formula(*aten("_philox_key_split _philox_key_fold_in"), category="element-wise")
-def _philox_key(signature: Signature) -> Work:
-    """New keys out of one: each as large as it."""
-    args = Arguments(signature, "key count")
-    key, count = args.tensor("key"), args.value("count")
-    splits = count if isinstance(count, int) and signature.name == "aten::_philox_key_split" else 1
-    return Work(bytes_read=size(key, args.optional("count")), bytes_written=splits * written(key))
+_DRAWS: Final[dict[str, Row]] = {
+    # a number for each parameter in ``self``; a Dirichlet sample is a row of gamma numbers over their sum
+    "poisson _standard_gamma": Row("read self", costs.REJECTION, per="self", result="self"),
+    "_sample_dirichlet": Row("read self", costs.REJECTION + 2, per="self", result="self"),
+    "binomial": Row("read count, read prob", where="made = joined(count, prob)", other="made * REJECTION", writes="made * count.item"),
+    # the derivative of a gamma number by its parameter: a series as long as that of the incomplete gamma function
+    **{
+        name: Row(schema, where=f"made = joined({names})", other="made * INCOMPLETE_GAMMA", writes="made * x.item")
+        for name, schema, names in (
+            ("_standard_gamma_grad", "read x, read y", "x, y"), ("_dirichlet_grad", "read x, read y, read z", "x, y, z"),
+        )
+    },
+    # numbers of a counter-based generator whose key is a tensor
+    "_philox_uniform _philox_uniform_": Row("view self, read key", _UNIFORM, per="self", result="self", precision="self"),
+    "_philox_normal _philox_normal_": Row("view self, read key", _NORMAL, per="self", result="self", precision="self"),
+    # integer arithmetic of the generator alone: new keys out of one, each as large as it
+    "_philox_key_split": Row("read key, count", writes="count * key.full"),
+    "_philox_key_fold_in": Row("read key, read count?", result="key"),
+    "_fill_mem_eff_dropout_mask_": Row("view self", _UNIFORM, per="self", result="self", precision="self"),
+}  # fmt: skip
+register(_DRAWS, "element-wise", namespace="aten::")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from math import inf
 from typing import Final, Literal
 
 from rooflines.profiler.trace.signature import SCALAR_TYPES, Argument, Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, broadcast, distinct, elements, floating, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, floating, size, size_of, written
 from rooflines.roofline.formulas.elementwise import RULES as ELEMENTWISE
 from rooflines.roofline.formulas.elementwise import real, rule_work
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import Hints, aten, formula, hinted_formula, words
+from rooflines.roofline.formulas.rows import Row, register
 
 INDEX_BYTES: Final = 8
 
@@ -51,14 +51,6 @@ RULES: Final[dict[str, Reduction]] = {
     # the 2-norm: multiply, add
     "frobenius_norm": Reduction(2, "real", complex_cost=4),
 }  # fmt: skip
-
-
-def norm_cost(order: Argument, complex_numbers: bool = False) -> int:
-    """FLOPs an element of a vector norm: its absolute value to the power of ``order``, added; or its largest absolute value."""
-    plain = order is None or order in (0, 1, 2, inf, -inf)
-    if plain:
-        return 4 if complex_numbers else 2
-    return costs.POW + 2 + (costs.COMPLEX_ABS - 1) * complex_numbers
 
 
 def _reduced_sizes(tensor: TensorArg, axes: Argument) -> int:
@@ -144,7 +136,7 @@ def _norm(signature: Signature, hints: Hints) -> Work:
     signature, outs = _without_outs(signature)
     args = Arguments(signature, "self p=2 dim=None keepdim=False dtype=None")
     inputs = args.tensor("self")
-    flops = inputs.numel * norm_cost(args.value("p"), inputs.dtype.startswith("complex"))
+    flops = inputs.numel * costs.norm_cost(args.value("p"), inputs.dtype.startswith("complex"))
     made = _made(hints)
     if not args.recorded("dim") and made is not None:
         return Work(0, flops, size(inputs), made, precision_of(inputs.dtype))
@@ -233,74 +225,32 @@ for _name, (_cost, _complex_cost) in _SCANS.items():
     formula(f"aten::{_name}", category="reduction")(partial(_scan, cost=_cost, complex_cost=_complex_cost))
 
 
-@formula("aten::cummax", "aten::cummin", "aten::_cummax_helper", "aten::_cummin_helper", category="reduction")
-def _running_extremum(signature: Signature) -> Work:
-    """One compare an element; the extrema so far and where they were."""
-    inputs = Arguments(signature, "self").tensor("self")
-    return Work(
-        other_flops=inputs.numel,
-        bytes_read=size(inputs),
-        bytes_written=inputs.numel * (size_of(inputs.dtype) + INDEX_BYTES),
-        precision=precision_of(inputs.dtype),
-    )
-
-
-@formula("aten::equal", category="reduction")
-def _equal(signature: Signature) -> Work:
-    """Compares two tensors element by element into one boolean; tensors of different shapes are not looked at."""
-    args = Arguments(signature, "self other")
-    left, right = args.tensor("self"), args.tensor("other")
-    if left.shape != right.shape:
-        return Work()
-    return Work(other_flops=left.numel, bytes_read=size(left, right), precision=precision_of(left.dtype))
-
-
-@formula("aten::allclose", category="reduction")
-def _allclose(signature: Signature) -> Work:
-    """|a - b| <= atol + rtol * |b|, everywhere: six operations an element."""
-    args = Arguments(signature, "self other")
-    left, right = args.tensor("self"), args.tensor("other")
-    pairs = elements(broadcast((left.shape, right.shape)))
-    return Work(other_flops=6 * pairs, bytes_read=size(left, right), precision=precision_of(left.dtype))
-
-
-@formula("aten::trace", category="reduction")
-def _trace(signature: Signature) -> Work:
-    """Reads the diagonal only."""
-    inputs = Arguments(signature, "self").tensor("self")
-    diagonal = min(inputs.shape)
-    return Work(
-        other_flops=diagonal * (costs.COMPLEX_ADD if inputs.dtype.startswith("complex") else 1),
-        bytes_read=min(diagonal, distinct(inputs)) * size_of(inputs.dtype),
-        bytes_written=size_of(inputs.dtype if floating(inputs.dtype) else "int64"),
-        precision=precision_of(inputs.dtype),
-    )
-
-
-@formula("aten::renorm", "aten::renorm_", category="reduction")
-def _renorm(signature: Signature) -> Work:
-    """The norm of each slice, and the slices whose norm is too large scaled down to it."""
-    args = Arguments(signature, "self p")
-    inputs = args.tensor("self")
-    cost = norm_cost(args.value("p"), inputs.dtype.startswith("complex")) + 1
-    return Work(0, inputs.numel * cost, size(inputs), written(inputs), precision_of(inputs.dtype))
-
-
-_SEGMENT: Final = "data reduce lengths=None indices=None offsets=None axis=0"
+_PASSES: Final[dict[str, Row]] = {
+    # one compare an element; the extrema so far and where they were
+    "cummax cummin _cummax_helper _cummin_helper": Row("read self", 1, per="self", result="self", writes="8 * self.n"),
+    # compares two tensors element by element into one boolean; tensors of different shapes are not looked at
+    "equal": Row(
+        "view self, view other", where="looks = self.shape == other.shape", other="self.n * looks",
+        reads="(self.size + other.size) * looks", precision="self",
+    ),
+    # |a - b| <= atol + rtol * |b|, everywhere: six operations an element
+    "allclose": Row("read self, read other", other="6 * joined(self, other)"),
+    # reads the diagonal only
+    "trace": Row(
+        "view self", where="diagonal = min(self.shape)", other="diagonal * (COMPLEX_ADD if self.complex else 1)",
+        reads="selected(self, diagonal)", writes="self.item if floating(self) else 8", precision="self",
+    ),
+    # the norm of each slice, and the slices whose norm is too large scaled down to it
+    "renorm renorm_": Row("read self, p", other="self.n * (norm_cost(known('p'), self.complex) + 1)", result="self"),
+    # one operation an element, into its segment; of n segments along an axis there are n lengths, or n + 1 offsets
+    "segment_reduce": Row(
+        "read data, reduce, read lengths?, indices=None, read offsets?, axis=0", 1, per="data",
+        where="segments = lengths[-1] if lengths else offsets[-1] - 1",
+        writes="prod(data[:axis]) * segments * prod(data[axis + 1:]) * data.item", fits="bool(lengths) or bool(offsets)",
+    ),
+}  # fmt: skip
+register(_PASSES, "reduction", namespace="aten::")
 _SEGMENT_BACKWARD: Final = "grad output data reduce lengths=None offsets=None"
-
-
-@formula("aten::segment_reduce", category="reduction")
-def _segment_reduce(signature: Signature) -> Work:
-    """One operation an element, into its segment. Of n segments along an axis there are n lengths, or n + 1 offsets."""
-    args = Arguments(signature, _SEGMENT)
-    data, axis = args.tensor("data"), args.integer("axis")
-    lengths, offsets = args.optional("lengths"), args.optional("offsets")
-    bounds = lengths or args.tensor("offsets")
-    segments = bounds.shape[-1] - (1 if lengths is None else 0)
-    shape = (*data.shape[:axis], segments, *data.shape[axis + 1 :])
-    results = elements(shape) * size_of(data.dtype)
-    return Work(0, data.numel, size(data, lengths, offsets), results, precision_of(data.dtype))
 
 
 @formula("aten::_segment_reduce_backward", category="reduction")

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import shapes
-from rooflines.roofline.formulas.arguments import Dispatches, NotCounted
+from rooflines.roofline.formulas.arguments import Dispatches, NotCounted, written
 from rooflines.roofline.formulas.families import is_torchs
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.sequences import Sequences
@@ -56,6 +56,14 @@ class Hints:
         if found is None:
             raise NotCounted("output shapes not known")
         return found
+
+    def result_bytes(self, reason: str) -> int:
+        """Bytes of results whose sizes depend on values: as recorded, else what the call allocated; NotCounted says ``reason``."""
+        if self.outputs is not None:
+            return written(*self.outputs)
+        if self.output_bytes is None:
+            raise NotCounted(reason)
+        return self.output_bytes
 
 
 HintedFormula = Callable[[Signature, Hints], Work]

@@ -13,35 +13,24 @@ from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, size, size_of, written
-from rooflines.roofline.formulas.copies import result_bytes
 from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.registry import formula
 from rooflines.roofline.formulas.resample import point_cost
-from rooflines.roofline.formulas.sorting import compares
+from rooflines.roofline.formulas.rows import Row, register
 
-_INDEX_BYTES: Final = 8
 _MAPPING_BYTES: Final = 4  # where a pooled value came from, as int32
 CORNERS: Final = 4  # taps of a bilinear sample
 
 
-@hinted_formula("torchvision::nms", "torchvision::qnms", category="reduction")
-def _suppress(signature: Signature, hints: Hints) -> Work:
-    """Boxes [n, 4], scores [n] -> indices of the k boxes kept. Scores sorted, areas, then k (k - 1) / 2 + n - k overlaps at least."""
-    args = Arguments(signature, "boxes scores")
-    boxes, scores = args.tensor("boxes"), args.tensor("scores")
-    results = result_bytes(hints, "number of boxes kept not recorded")
-    given = scores.numel
-    kept = min(results // _INDEX_BYTES, given)
-    overlaps = kept * (kept - 1) // 2 + given - kept
-    return Work(
-        other_flops=given * (compares(given) + 3) + overlaps * costs.OVERLAP,
-        bytes_read=size(boxes, scores),
-        bytes_written=results,
-        precision=precision_of(boxes.dtype),
-    )
+# Boxes [n, 4], scores [n] -> indices of the k boxes kept. Scores sorted, areas, then k (k - 1) / 2 + n - k overlaps at least.
+_KEPT: Final = "returned('number of boxes kept not recorded')"
+_SUPPRESSION: Final = Row(
+    "read boxes, read scores", where=f"kept = min({_KEPT} // 8, scores.n); overlaps = kept * (kept - 1) // 2 + scores.n - kept",
+    other="scores.n * (compares(scores.n) + 3) + overlaps * OVERLAP", writes=_KEPT,
+)  # fmt: skip
+register({"torchvision::nms torchvision::qnms": _SUPPRESSION}, "reduction")
 
 
 # Regions of interest. ``height`` and ``width`` of the bins come after the scale; ``ratio`` samples lie along each side of a bin.

@@ -12,7 +12,6 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of
-from rooflines.roofline.formulas.copies import result_bytes
 from rooflines.roofline.formulas.costs import SOFTMAX, SOFTMAX_BACKWARD
 from rooflines.roofline.formulas.matmul import product_work
 from rooflines.roofline.formulas.record import Work, precision_of
@@ -46,7 +45,7 @@ def _reduced(signature: Signature, hints: Hints, kind: str, schema: str) -> Work
         extent = source.shape[args.integer("dim", absent=len(index.shape) - 1)]
         results = source.numel // extent * groups if extent else 0
     else:
-        results = result_bytes(hints, "number of groups not recorded") // item
+        results = hints.result_bytes("number of groups not recorded") // item
     cost = source.numel + results * (kind == "mean")
     return Work(0, cost, size(source, index, out), results * item, precision_of(source.dtype))
 
