@@ -17,7 +17,6 @@ from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, s
 from rooflines.roofline.formulas.attention import Attention, backward_work, has_dropout, sight
 from rooflines.roofline.formulas.costs import SOFTMAX, TANH, TRANSCENDENTAL
 from rooflines.roofline.formulas.lengths import Lengths, packed_lengths, recorded_lengths
-from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import Hints, hinted_formula
 
@@ -223,7 +222,7 @@ def forward(signature: Signature, hints: Hints, layout: Layout) -> Work:
     log_sum = args.flag("with_log_sum") if args.has("with_log_sum") and args.recorded("with_log_sum") else layout.log_sum
     appending = (new, args.optional("new_value"))
     return Work(
-        matrix_flops=sizes.scores_flops + sizes.values_flops,
+        matrix_flops=sizes.flops,
         other_flops=sizes.pairs * cost,
         bytes_read=_part(query, queries, tokens) + _part(rest, queries, tokens)
         + _part(key, seen, keys.capacity) + _part(args.optional("value"), seen, keys.capacity)
@@ -246,15 +245,8 @@ def backward(signature: Signature, hints: Hints, layout: Layout) -> Work:
     )
 
 
-def gradient_first(signature: Signature) -> Signature:
-    """A node of autograd with the gradient of the first result, then the arguments of its forward call; raises NotCounted without
-    them."""
-    gradients, forward = parts(signature)
-    return replace(signature, args=(gradients[0], *forward.args))
-
-
 def function_backward(signature: Signature, hints: Hints, layout: Layout) -> Work:
-    """Backward of an autograd function, as ``gradient_first`` has it; it reads the result and the rows' sums."""
+    """Backward of an autograd function, with its gradient first; it reads the result and the rows' sums."""
     given = replace(layout, schemas=tuple(f"grad {schema}" for schema in layout.schemas))
     work, args = backward(signature, hints, given), _arguments(signature, given)
     query, value = args.tensor("query"), args.tensor("value")
@@ -296,7 +288,7 @@ def unified(signature: Signature, hints: Hints, schema: str, writes_cache: bool 
     item = size_of(out.dtype) if out is not None else size_of(value.dtype)
     sizes = Attention(heads * lengths.pairs(None, 0, True), depth, value_depth)
     return Work(
-        matrix_flops=sizes.scores_flops + sizes.values_flops,
+        matrix_flops=sizes.flops,
         other_flops=sizes.pairs * (1 + SOFTMAX),
         bytes_read=size(query) * new // tokens + new * (recorded if writes else cache) + max(seen - new, 0) * cache,
         bytes_written=new * heads * value_depth * item + new * cache * writes,

@@ -23,13 +23,13 @@ from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.attention import Attention, backward_work
 from rooflines.roofline.formulas.costs import SILU, SOFTMAX
+from rooflines.roofline.formulas.nodes import with_gradient
 from rooflines.roofline.formulas.packed_attention import (
     NO_WINDOW,
     Layout,
     backward,
     forward,
     function_backward,
-    gradient_first,
     register_layouts,
 )
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
@@ -124,7 +124,7 @@ register_layouts(FORWARD | FUNCTIONS, BACKWARD)
 
 
 def _node(signature: Signature, hints: Hints, layout: Layout) -> Work:
-    return function_backward(gradient_first(signature), hints, layout)
+    return function_backward(with_gradient(signature), hints, layout)
 
 
 for _name, _layout in FUNCTIONS.items():
@@ -155,7 +155,7 @@ def _together(signature: Signature, hints: Hints, name: str) -> Work:
 
 
 def _together_node(signature: Signature, hints: Hints, name: str) -> Work:
-    node = gradient_first(signature)
+    node = with_gradient(signature)
     apart = _apart(replace(node, args=node.args[1:]), name)
     return function_backward(replace(node, args=(node.args[0], *apart.args)), hints, FUNCTIONS[_TOGETHER[name][0]])
 
@@ -257,7 +257,7 @@ def _fused(signature: Signature, hints: Hints) -> Work:
 @hinted_formula("FusedAttnFuncBackward", category="attention")
 def _fused_backward(signature: Signature, hints: Hints) -> Work:
     """Five products; the gradient is that of the result."""
-    signature = gradient_first(signature)
+    signature = with_gradient(signature)
     return function_backward(*_told_apart(signature, hints, signature.arg(1 + _ENDS)))
 
 
@@ -390,7 +390,7 @@ def _forward(signature: Signature, rank: int, schema: str) -> Work:
     query, key, value = args.tensor("query"), args.tensor("key"), args.tensor("value")
     sizes = _sizes(args, rank)
     return Work(
-        matrix_flops=sizes.scores_flops + sizes.values_flops,
+        matrix_flops=sizes.flops,
         other_flops=sizes.pairs * (1 + SOFTMAX),
         bytes_read=size(query, key, value),
         bytes_written=prod(query.shape[:-1]) * (value.shape[-1] * size_of(query.dtype) + 4),
