@@ -15,7 +15,7 @@ from rooflines.roofline.formulas.arguments import Arguments, NotCounted, broadca
 from rooflines.roofline.formulas.costs import COMPLEX_ADD, COMPLEX_MULTIPLY, GELU, HARDSWISH, SIGMOID, SILU, TANH
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import aten, formula
-from rooflines.roofline.formulas.rows import Row, named, register
+from rooflines.roofline.formulas.rows import Row, Tensors, named, register
 
 # What a fused linear layer or convolution does to each result, by the name it is given. Traces do not record names: there the product
 # and the bias are counted, the activation is not.
@@ -68,6 +68,12 @@ def product(left: TensorArg, right: TensorArg) -> tuple[int, tuple[int, ...]]:
     rows = a[-2:-1] if len(left.shape) > 1 else ()
     columns = b[-1:] if len(right.shape) > 1 else ()
     return product_flops(prod(batch), a[-2], a[-1], b[-1], left.dtype), (*batch, *rows, *columns)
+
+
+@named
+def multiply_adds(left: Tensors, right: Tensors) -> int:
+    """FLOPs of ``left @ right``."""
+    return product(left.tensors[0], right.tensors[0])[0]
 
 
 def _refuse_sparse(*tensors: TensorArg) -> None:
@@ -141,33 +147,26 @@ def _with_addition(signature: Signature) -> Work:
     )
 
 
-@formula(*aten("addr addr_"), category="matmul")
-def _outer_with_addition(signature: Signature) -> Work:
-    """beta * self + alpha * outer(left, right): a multiplication and an addition a result, no sum over anything."""
-    args = Arguments(signature, "self left right beta=1 alpha=1")
-    added, left, right = args.tensor("self"), args.tensor("left"), args.tensor("right")
-    _refuse_sparse(left, right)
-    results = left.numel * right.numel  # [m] x [n]
-    needed = not args.recorded("beta") or args.value("beta") != 0
-    return Work(
-        other_flops=results * multiply_add_flops(left.dtype),
-        bytes_read=size(left, right, added if needed else None),
-        bytes_written=results * size_of(left.dtype),
-        precision=matrix_precision_of(left.dtype),
-    )
+@named
+def dense(*operands: Tensors) -> bool:
+    """True; raises NotCounted where one is sparse."""
+    _refuse_sparse(*(tensor for operand in operands for tensor in operand.tensors))
+    return True
 
 
-@formula(*aten("outer ger"), category="matmul")
-def _outer(signature: Signature) -> Work:
-    args = Arguments(signature, "self other")
-    left, right = args.tensor("self"), args.tensor("other")
-    results = left.numel * right.numel  # [m] x [n]: one multiplication each, no sum
-    return Work(
-        other_flops=results * (multiply_add_flops(left.dtype) - addition_flops(left.dtype)),
-        bytes_read=size(left, right),
-        bytes_written=results * size_of(left.dtype),
-        precision=matrix_precision_of(left.dtype),
-    )
+_OUTER: Final[dict[str, Row]] = {
+    # beta * self + alpha * outer(left, right): a multiplication and an addition a result, no sum over anything
+    "addr addr_": Row(
+        "view self, read left, read right, beta=1", where="made = left.n * right.n",  # [m] x [n]
+        other="made * (COMPLEX_MULTIPLY + COMPLEX_ADD if left.complex else 2)", also="0 if value('beta') == 0 else self.size",
+        writes="made * left.item", fits="dense(left, right)",
+    ),
+    "outer ger": Row(
+        "read self, read other", where="made = self.n * other.n",
+        other="made * (COMPLEX_MULTIPLY if self.complex else 1)", writes="made * self.item",
+    ),
+}  # fmt: skip
+register(_OUTER, "matmul", namespace="aten::")
 
 
 # --- linear layers -----------------------------------------------------------------------------------------------------------------
@@ -236,56 +235,34 @@ def _fused_linear(signature: Signature) -> Work:
     return linear_work(_dense(args.tensor("self")), _dense(args.tensor("weight")), args.optional("bias"), args.optional("other"), fused)
 
 
-@formula("aten::linear_backward", "aten::mkldnn_linear_backward", category="matmul")
-def _linear_backward(signature: Signature) -> Work:
-    args = Arguments(signature, "self grad weight output_mask")
-    inputs, grad, weight = args.tensor("self"), args.tensor("grad"), args.tensor("weight")
-    return _linear_gradients(grad, inputs, weight, args.mask("output_mask", 3))
-
-
-@formula("aten::mkldnn_linear_backward_input", category="matmul")
-def _linear_input_gradient(signature: Signature) -> Work:
-    args = Arguments(signature, "input_size grad weight")
-    grad = args.tensor("grad")
-    return _linear_gradients(grad, TensorArg(args.sizes("input_size"), grad.dtype), args.tensor("weight"), (True, False, False))
-
-
-@formula("aten::mkldnn_linear_backward_weights", category="matmul")
-def _linear_weight_gradient(signature: Signature) -> Work:
-    args = Arguments(signature, "grad self weight bias_defined")
-    return _linear_gradients(args.tensor("grad"), args.tensor("self"), args.tensor("weight"), (False, True, args.flag("bias_defined")))
-
-
-def _linear_gradients(grad: TensorArg, inputs: TensorArg, weight: TensorArg, mask: tuple[bool, ...]) -> Work:
-    """Of input, weight and bias: grad @ weight, grad^T @ input, and the sum of grad over its rows, as far as asked for."""
-    grad_input, grad_weight, grad_bias = mask
-    flops = product_flops(1, prod(inputs.shape[:-1]), inputs.shape[-1], weight.shape[0], grad.dtype)
-    return Work(
-        matrix_flops=flops * (grad_input + grad_weight),
-        other_flops=grad.numel * grad_bias * addition_flops(grad.dtype),
-        bytes_read=size(grad) * any(mask) + (size(weight) if grad_input else 0) + (size(inputs) if grad_weight else 0),
-        bytes_written=(
-            grad_input * inputs.numel * size_of(inputs.dtype)
-            + grad_weight * weight.numel * size_of(weight.dtype)
-            + grad_bias * weight.shape[0] * size_of(weight.dtype)
-        ),
-        precision=matrix_precision_of(grad.dtype),
-    )
-
-
-@formula("aten::matmul_backward", category="matmul")
-def _matmul_backward(signature: Signature) -> Work:
-    """grad @ other^T and self^T @ grad: each meets every pair that the forward met."""
-    args = Arguments(signature, "grad self other mask")
-    grad, left, right = args.tensor("grad"), args.tensor("self"), args.tensor("other")
-    of_left, of_right = args.mask("mask", 2)
-    flops, _ = product(left, right)
-    return Work(
-        matrix_flops=flops * (of_left + of_right),
-        bytes_read=size(grad if of_left or of_right else None, right if of_left else None, left if of_right else None),
-        bytes_written=of_left * left.numel * size_of(left.dtype) + of_right * right.numel * size_of(right.dtype),
-        precision=matrix_precision_of(grad.dtype),
-    )
+# Gradients, as far as asked for: of the input grad @ weight, of the weight grad^T @ input, of the bias the sum of grad over its rows.
+_MULTIPLY_ADD: Final = "(COMPLEX_MULTIPLY + COMPLEX_ADD if grad.complex else 2)"
+_ADD: Final = "(COMPLEX_ADD if grad.complex else 1)"
+_LINEAR_MASK: Final = "to_self = bool(mask[0]); to_weight = bool(mask[1]); to_bias = bool(mask[2])"
+_GRADIENTS: Final[dict[str, Row]] = {
+    "linear_backward mkldnn_linear_backward": Row(
+        "view self, view grad, view weight, mask+", where=_LINEAR_MASK,
+        matrix=f"{_MULTIPLY_ADD} * self.n * weight[0] * (to_self + to_weight)", other=f"grad.n * to_bias * {_ADD}",
+        reads="grad.size * max(mask) + weight.size * to_self + self.size * to_weight",
+        writes="self.full * to_self + weight.full * to_weight + weight[0] * weight.item * to_bias", precision="grad",
+    ),
+    "mkldnn_linear_backward_input": Row(
+        "input_size+, read grad, read weight", where="made = prod(input_size)",
+        matrix=f"{_MULTIPLY_ADD} * made * weight[0]", writes="made * grad.item",
+    ),
+    "mkldnn_linear_backward_weights": Row(
+        "read grad, read self, view weight, bias_defined", matrix=f"{_MULTIPLY_ADD} * self.n * weight[0]",
+        other=f"grad.n * bias_defined * {_ADD}", result="weight", writes="weight[0] * weight.item * bias_defined",
+    ),
+    # grad @ other^T and self^T @ grad: each meets every pair that the forward met
+    "matmul_backward": Row(
+        "view grad, view self, view other, mask+", where="to_self = bool(mask[0]); to_other = bool(mask[1])",
+        matrix="multiply_adds(self, other) * (to_self + to_other)",
+        reads="grad.size * max(mask) + other.size * to_self + self.size * to_other",
+        writes="self.full * to_self + other.full * to_other", precision="grad",
+    ),
+}  # fmt: skip
+register(_GRADIENTS, "matmul", namespace="aten::")
 
 
 # --- several products in one call --------------------------------------------------------------------------------------------------
