@@ -189,6 +189,13 @@ def _batches(*sources: Tensors) -> int:
     return prod(broadcast(source.shape[:-2] for source in sources))
 
 
+def _volume(extents: tuple[int, ...], rank: int) -> int:
+    """The product of ``rank`` extents; a single one applies to all."""
+    if len(extents) not in (1, rank):
+        raise NotCounted("invalid size")
+    return prod(extents) if len(extents) == rank else extents[0] ** rank
+
+
 def _up(number: int, step: int) -> int:
     """Parts of ``step`` that ``number`` needs."""
     if step < 1:
@@ -210,7 +217,7 @@ _FUNCTIONS: Final[dict[str, Any]] = {
     "__builtins__": {}, "isinstance": isinstance, "float": float, "min": min, "max": max, "sum": sum, "len": len, "bool": bool,
     "norm_cost": costs.norm_cost, "compares": costs.compares,
     "prod": prod, "selected": _selected, "up": _up, "first": _first, "share": _share, "joined": _joined,
-    "batches": _batches,
+    "batches": _batches, "volume": _volume,
     "packed": lambda source: source.dtype in PACKED, "floating": lambda source: floating(source.dtype),
 }  # fmt: skip
 

@@ -8,14 +8,12 @@ the one that overlaps it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, size, size_of, written
-from rooflines.roofline.formulas.gather import selected
-from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
+from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import formula
 from rooflines.roofline.formulas.resample import point_cost
 from rooflines.roofline.formulas.rows import Row, register
@@ -33,86 +31,55 @@ _SUPPRESSION: Final = Row(
 register({"torchvision::nms torchvision::qnms": _SUPPRESSION}, "reduction")
 
 
-# Regions of interest. ``height`` and ``width`` of the bins come after the scale; ``ratio`` samples lie along each side of a bin.
+# Regions of interest: [n, c, h, w] and boxes [k, 5] -> [k, c, height, width]. ``ratio`` samples lie along each side of a bin; where that
+# is adaptive, one is certain. Position-sensitive pooling deals the channels of the input out to the bins, and keeps which channel each
+# value is of.
+_BINS: Final = "bins = (rois[0] if rois.rank else 0) * height * width; samples = max(ratio, 1) ** 2"
+_ONE_SAMPLE: Final = "bins = (rois[0] if rois.rank else 0) * height * width"
+_DEALT: Final = "made = bins * (self[1] // (height * width))"
 
 
-def _bins(args: Arguments) -> int:
-    """Bins of all regions."""
-    rois = args.tensor("rois")
-    return (rois.shape[0] if rois.shape else 0) * args.integer("height") * args.integer("width")
+def _aligned(schema: str, made: str, kept: int) -> Row:
+    """The mean of bilinear samples."""
+    return Row(
+        schema, where=f"{_BINS}; {made}", other=f"made * ({2 * CORNERS} * samples + 1) + bins * samples * {point_cost(2)}",
+        reads=f"selected(self, made * samples * {CORNERS}) + rois.size", writes=f"made * (self.item + {kept})", precision="self",
+    )  # fmt: skip
 
 
-def _samples(args: Arguments) -> int:
-    """Samples of a bin: ``ratio`` squared; where it is adaptive, one is certain."""
-    return max(args.integer("ratio"), 1) ** 2
-
-
-def _depth(inputs: TensorArg, args: Arguments, by_position: bool) -> int:
-    """Channels of a result; position-sensitive pooling deals those of the input out to the bins."""
-    return inputs.shape[1] // (args.integer("height") * args.integer("width")) if by_position else inputs.shape[1]
-
-
-def _align(signature: Signature, schema: str, by_position: bool) -> Work:
-    """[n, c, h, w] and boxes [k, 5] -> [k, c, height, width]: the mean of bilinear samples; which channel each value is of, where they
-    are dealt out to the bins."""
-    args = Arguments(signature, schema)
-    inputs, rois = args.tensor("self"), args.tensor("rois")
-    bins, samples = _bins(args), _samples(args)
-    results = bins * _depth(inputs, args, by_position)
-    return Work(
-        other_flops=results * (2 * CORNERS * samples + 1) + bins * samples * point_cost(2),
-        bytes_read=selected(inputs, results * samples * CORNERS) + size(rois),
-        bytes_written=results * (size_of(inputs.dtype) + (_MAPPING_BYTES if by_position else 0)),
-        precision=precision_of(inputs.dtype),
-    )
-
-
-def _pool(signature: Signature, by_position: bool) -> Work:
+def _pooled(made: str) -> Row:
     """The maximum of each bin and where it was, or the mean and of which channel: one pixel of a bin is certain."""
-    args = Arguments(signature, "self rois scale height width")
-    inputs, rois = args.tensor("self"), args.tensor("rois")
-    results = _bins(args) * _depth(inputs, args, by_position)
-    return Work(
-        other_flops=results,
-        bytes_read=selected(inputs, results) + size(rois),
-        bytes_written=results * (size_of(inputs.dtype) + _MAPPING_BYTES),
-        precision=precision_of(inputs.dtype),
-    )
+    return Row(
+        "view self, read rois, scale, height, width", where=f"{_ONE_SAMPLE}; {made}", other="made",
+        reads="selected(self, made) + rois.size", writes=f"made * (self.item + {_MAPPING_BYTES})", precision="self",
+    )  # fmt: skip
 
 
-def _region_backward(signature: Signature, schema: str, bilinear: bool) -> Work:
+def _gradient(schema: str, each: str = "1", where: str = "") -> Row:
     """Gradients [k, c, height, width] divided among the pixels that each came from, in an image of zeros."""
-    args = Arguments(signature, schema)
-    grad, rois = args.tensor("grad"), args.tensor("rois")
-    samples = _samples(args) if bilinear else 1
-    each = 2 * CORNERS * samples + 1 if bilinear else 1
-    image = prod(args.integer(name) for name in ("batch", "channels", "rows", "columns"))
-    return Work(
-        other_flops=grad.numel * each + (_bins(args) * samples * point_cost(2) if bilinear else 0),
-        bytes_read=size(grad, rois, args.optional("mapping")),
-        bytes_written=image * size_of(grad.dtype),
-        precision=precision_of(grad.dtype),
-    )
+    image = "batch * channels * rows * columns * grad.item"
+    besides = f" + bins * samples * {point_cost(2)}" if where else ""
+    return Row(f"read grad, read rois, {schema}", where=where, other=f"grad.n * ({each}){besides}", writes=image)
 
 
-_ALIGN: Final = "self rois scale height width ratio"
-_QUANTIZED_ALIGN: Final = "self rois in_scale in_zero rois_scale rois_zero scale height width ratio"
-_IMAGE: Final = "batch channels rows columns"
-
-formula("torchvision::roi_align", category="copy")(partial(_align, schema=_ALIGN, by_position=False))
-formula("torchvision::qroi_align", category="copy")(partial(_align, schema=_QUANTIZED_ALIGN, by_position=False))
-formula("torchvision::ps_roi_align", category="copy")(partial(_align, schema=_ALIGN, by_position=True))
-formula("torchvision::roi_pool", category="reduction")(partial(_pool, by_position=False))
-formula("torchvision::ps_roi_pool", category="reduction")(partial(_pool, by_position=True))
-for _name, _schema, _bilinear in (
-    ("_roi_align_backward", f"grad rois scale height width {_IMAGE} ratio", True),
-    ("_ps_roi_align_backward", f"grad rois mapping scale height width ratio {_IMAGE}", True),
-    ("_roi_pool_backward", f"grad rois mapping scale height width {_IMAGE}", False),
-    ("_ps_roi_pool_backward", f"grad rois mapping scale height width {_IMAGE}", False),
-):
-    formula(f"torchvision::{_name}", category="copy" if _bilinear else "reduction")(
-        partial(_region_backward, schema=_schema, bilinear=_bilinear)
-    )
+_ALIGN: Final = "view self, read rois, scale, height, width, ratio"
+_QUANTIZED_ALIGN: Final = "view self, read rois, in_scale, in_zero, rois_scale, rois_zero, scale, height, width, ratio"
+_IMAGE: Final = "batch, channels, rows, columns"
+_SAMPLED: Final = f"{2 * CORNERS} * samples + 1"
+_ALIGNMENTS: Final[dict[str, Row]] = {
+    "roi_align": _aligned(_ALIGN, "made = bins * self[1]", 0),
+    "qroi_align": _aligned(_QUANTIZED_ALIGN, "made = bins * self[1]", 0),
+    "ps_roi_align": _aligned(_ALIGN, _DEALT, _MAPPING_BYTES),
+    "_roi_align_backward": _gradient(f"scale, height, width, {_IMAGE}, ratio", _SAMPLED, _BINS),
+    "_ps_roi_align_backward": _gradient(f"read mapping?, scale, height, width, ratio, {_IMAGE}", _SAMPLED, _BINS),
+}
+_POOLS: Final[dict[str, Row]] = {
+    "roi_pool": _pooled("made = bins * self[1]"),
+    "ps_roi_pool": _pooled(_DEALT),
+    "_roi_pool_backward _ps_roi_pool_backward": _gradient(f"read mapping?, scale, height, width, {_IMAGE}"),
+}
+register(_ALIGNMENTS, "copy", namespace="torchvision::")
+register(_POOLS, "reduction", namespace="torchvision::")
 
 
 # Deformable convolution: a convolution whose taps are bilinear samples at learned offsets, weighted by a mask where there is one.
