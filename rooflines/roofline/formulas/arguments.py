@@ -8,7 +8,7 @@ reason names it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from math import prod
 from typing import Final
@@ -36,6 +36,14 @@ def _parse(schema: str) -> dict[str, tuple[int, Argument]]:
         name, _, default = field.partition("=")
         fields[name] = (index, ast.literal_eval(default) if default else MISSING)
     return fields
+
+
+def _flat(value: Argument) -> Iterator[TensorArg]:
+    if isinstance(value, TensorArg):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _flat(item)
 
 
 class Arguments:
@@ -80,9 +88,9 @@ class Arguments:
         return found if isinstance(found, TensorArg) else None
 
     def tensors(self, name: str) -> tuple[TensorArg, ...]:
-        """The tensors of a list argument, perhaps none."""
+        """The tensors of a list argument, or of a list of lists, perhaps none."""
         found = self.value(name, absent=())
-        return tuple(item for item in found if isinstance(item, TensorArg)) if isinstance(found, tuple) else ()
+        return tuple(_flat(found)) if isinstance(found, tuple) else ()
 
     def integer(self, name: str, absent: int | None = None) -> int:
         """One integer."""

@@ -6,8 +6,8 @@ from dataclasses import replace
 from math import prod
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
+from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, written
 from rooflines.roofline.formulas.costs import QUANTIZE
 from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.record import Work, precision_of
@@ -67,54 +67,34 @@ def _embedding_bag(signature: Signature, hints: Hints) -> Work:
     )
 
 
-_BAG_BACKWARD: Final = "grad indices offsets offset2bag bag_size maxima num_weights scaled mode sparse weights=None"
-_BAG_DENSE_BACKWARD: Final = "grad indices offset2bag bag_size maxima num_weights scaled mode weights=None"
-
-
-@formula("aten::_embedding_bag_backward", category="embedding")
-def _embedding_bag_backward(signature: Signature) -> Work:
-    """The gradient of the table, or as a sparse one a row for each index, whose positions are the indices themselves."""
-    args = Arguments(signature, _BAG_BACKWARD)
-    if not args.flag("sparse"):
-        return _table_gradient(args)
-    grad, indices = args.tensor("grad"), args.tensor("indices")
-    elements = indices.numel * grad.shape[-1]
-    scale = (args.integer("mode") == _MEAN) + (args.optional("weights") is not None)
-    return Work(
-        other_flops=elements * scale,
-        bytes_read=size(
-            grad, _bags(args), args.optional("weights"), args.optional("bag_size") if args.integer("mode") == _MEAN else None
+# The gradient of the table: [bags, depth] -> [rows, depth]. Each index adds its bag's gradient to its row; of maxima only where they
+# came from, but for empty bags, which their sizes tell. Which bag an index is in was noted by the forward, or follows from the offsets.
+_DENSE: Final = Row(
+    "view grad, view indices, view offset2bag, view bag_size?, view maxima?, num_weights, scaled, mode, view weights?",
+    where=f"mean = mode == {_MEAN}; largest = mode == {_MAX}; each = 1 + bool(scaled) + mean + bool(weights)",
+    other="grad.n if largest else indices.n * grad[-1] * each",
+    reads="grad.size + (maxima.size + bag_size.size if largest else"
+    " indices.size + offset2bag.size + weights.size + (bag_size.size if mean else 0))",
+    writes="num_weights * grad[-1] * grad.item", precision="grad", fits=f"mode != {_MAX} or bool(maxima)",
+)  # fmt: skip
+_BAG_BACKWARD: Final = (
+    "view grad, view indices, view offsets, view offset2bag?, view bag_size?, view maxima?, num_weights, scaled, mode, sparse,"
+    " view weights?"
+)
+_NOTED: Final = "(offset2bag if offset2bag.n else offsets).size"
+_BAG_GRADIENTS: Final[dict[str, Row | tuple[Row, ...]]] = {
+    "_embedding_bag_dense_backward": _DENSE,
+    "_embedding_bag_backward": (
+        # a sparse one has a row for each index, whose positions are the indices themselves
+        Row(
+            _BAG_BACKWARD, fits="sparse", where=f"mean = mode == {_MEAN}; made = indices.n * grad[-1]",
+            other="made * (mean + bool(weights))", writes="made * grad.item",
+            reads=f"grad.size + {_NOTED} + weights.size + (bag_size.size if mean else 0)", precision="grad",
         ),
-        bytes_written=elements * size_of(grad.dtype),
-        precision=precision_of(grad.dtype) if scale else None,
-    )
-
-
-@formula("aten::_embedding_bag_dense_backward", category="embedding")
-def _embedding_bag_dense_backward(signature: Signature) -> Work:
-    return _table_gradient(Arguments(signature, _BAG_DENSE_BACKWARD))
-
-
-def _bags(args: Arguments) -> TensorArg:
-    """What says which bag an index is in: noted by the forward, or found from the offsets."""
-    noted = args.optional("offset2bag")
-    return noted if noted is not None and noted.numel else args.tensor("offsets") if args.has("offsets") else args.tensor("offset2bag")
-
-
-def _table_gradient(args: Arguments) -> Work:
-    """[bags, depth] -> [rows, depth]: each index adds its bag's gradient to its row; of maxima only where they came from."""
-    grad, indices, mode = args.tensor("grad"), args.tensor("indices"), args.integer("mode")
-    depth = grad.shape[-1]
-    result = args.integer("num_weights") * depth * size_of(grad.dtype)
-    if mode == _MAX:  # but for empty bags, which their sizes tell
-        read = size(grad, args.tensor("maxima"), args.optional("bag_size"))
-        return Work(0, grad.numel, read, result, precision_of(grad.dtype))
-    weights = args.optional("weights")
-    scale = args.flag("scaled") + (mode == _MEAN) + (weights is not None)
-    lengths = args.optional("bag_size") if mode == _MEAN else None
-    read = size(grad, indices, _bags(args), lengths, weights)
-    return Work(0, indices.numel * depth * (1 + scale), read, result, precision_of(grad.dtype))
-
+        replace(_DENSE, schema=_BAG_BACKWARD, reads=_DENSE.reads.replace("offset2bag.size", _NOTED)),
+    ),
+}  # fmt: skip
+register(_BAG_GRADIENTS, "embedding", namespace="aten::")
 
 # Embedding tables of 8-, 4- and 2-bit rows. Each row is packed, its scale and its offset behind it, and read where it is looked up.
 

@@ -165,35 +165,31 @@ for _name, _rule in RULES.items():
     _register(_name, _rule)
 
 
-# FLOPs per element of the result, which has the size of the input. A dtype in the schema is the result's.
-_SOFTMAXES: Final[dict[str, tuple[int, str]]] = {
-    "softmax": (costs.SOFTMAX, "self dim dtype=None"), "special_softmax": (costs.SOFTMAX, "self dim dtype=None"),
-    "log_softmax": (costs.SOFTMAX, "self dim dtype=None"), "special_log_softmax": (costs.SOFTMAX, "self dim dtype=None"),
-    "_safe_softmax": (costs.SOFTMAX + 1, "self dim dtype=None"),
-    "_softmax": (costs.SOFTMAX, "self dim half_to_float=False"), "_log_softmax": (costs.SOFTMAX, "self dim half_to_float=False"),
-    "_softmax_backward_data": (costs.SOFTMAX_BACKWARD, "grad self dim dtype=None"),
-    "_log_softmax_backward_data": (costs.LOG_SOFTMAX_BACKWARD, "grad self dim dtype=None"),
-    "_masked_softmax": (costs.SOFTMAX + 1, "self mask"), "_masked_softmax_backward": (costs.SOFTMAX_BACKWARD + 1, "grad self mask"),
-}  # fmt: skip
+def _softmax(schema: str, cost: int, item: str = "self.item", fits: str = "") -> Row:
+    return Row(schema, cost, per="self", writes=f"self.n * {item}", precision="self", fits=fits)
 
 
-def _softmax(signature: Signature, cost: int, schema: str) -> Work:
-    args = Arguments(signature, schema)
-    inputs = args.tensor("self")
-    before = args.optional("dtype")  # until torch 1.10 a backward was given the forward's input for its dtype
-    dtype = before.dtype if before else args.dtype("dtype", inputs.dtype) if args.has("dtype") else inputs.dtype
-    if args.has("half_to_float") and args.recorded("half_to_float") and args.flag("half_to_float"):
-        dtype = "float32"
-    return Work(
-        other_flops=cost * inputs.numel,
-        bytes_read=size(*(args.optional(name) for name in ("grad", "self", "mask"))),
-        bytes_written=inputs.numel * size_of(dtype),
-        precision=precision_of(inputs.dtype),
+def _gradients(cost: int) -> tuple[Row, Row]:
+    """Until torch 1.10 a backward was given the forward's input for its dtype."""
+    return (
+        _softmax("read grad, read self, dim, view input", cost, "input.item"),
+        _softmax("read grad, read self, dim, dtype=None", cost, "item('dtype', self.dtype)"),
     )
 
 
-for _name, (_cost, _schema) in _SOFTMAXES.items():
-    formula(f"aten::{_name}", category="reduction")(partial(_softmax, cost=_cost, schema=_schema))
+_WITH_DTYPE: Final = ("read self, dim, dtype=None", "item('dtype', self.dtype)")
+_SOFTMAXES: Final[dict[str, Row | tuple[Row, ...]]] = {
+    "softmax special_softmax log_softmax special_log_softmax": _softmax(_WITH_DTYPE[0], costs.SOFTMAX, _WITH_DTYPE[1]),
+    "_safe_softmax": _softmax(_WITH_DTYPE[0], costs.SOFTMAX + 1, _WITH_DTYPE[1]),
+    "_softmax _log_softmax": _softmax(
+        "read self, dim, half_to_float=False", costs.SOFTMAX, "(4 if value('half_to_float') else self.item)"
+    ),
+    "_softmax_backward_data": _gradients(costs.SOFTMAX_BACKWARD),
+    "_log_softmax_backward_data": _gradients(costs.LOG_SOFTMAX_BACKWARD),
+    "_masked_softmax": _softmax("read self, read mask?", costs.SOFTMAX + 1),
+    "_masked_softmax_backward": _softmax("read grad?, read self, read mask?", costs.SOFTMAX_BACKWARD + 1),
+}
+register(_SOFTMAXES, "reduction", namespace="aten::")
 
 
 # Scans -> FLOPs an element of a real and of a complex tensor.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from math import ceil, log2, prod
+from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import MISSING, Argument, Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, distinct, size, size_of
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.reduction import INDEX_BYTES
 from rooflines.roofline.formulas.registry import formula
@@ -20,6 +20,7 @@ def _axis_length(tensor: TensorArg, axis: int) -> int:
 
 _LENGTH: Final = "length = self[dim] if self.rank else 1"
 _ONE_EACH: Final = "(self.n // length if length else 0) * (self.item + 8)"
+_STEPS: Final = "n = self.n if self else 1; steps = compares((ordered[-1] if ordered.rank else 1) + 1)"
 _SELECTIONS: Final[dict[str, Row]] = {
     # one compare an element to select, whatever k is; values and indices written
     "topk": Row("read self, k, dim=-1", 1, per="self", where=_LENGTH, writes=f"k * {_ONE_EACH}"),
@@ -39,6 +40,16 @@ _SELECTIONS: Final[dict[str, Row]] = {
     "histc": Row(
         "read self, bins=100, low=0, high=0",
         other="self.n * (4 + 2 * (known('low') == known('high')))", writes="bins * self.item",
+    ),
+    # A binary search for each value: it looks at no more elements than it has steps, nor at more than there are.
+    "searchsorted": Row(
+        "view ordered, read self?, out_int32=False, right=False, side=None, view sorter?", where=_STEPS,
+        other="n * steps", reads="self.size + selected(ordered, n * steps) + selected(sorter, n * steps)",
+        writes="n * (4 if out_int32 else 8)", precision="ordered",
+    ),
+    "bucketize": Row(
+        "read self?, view ordered, out_int32=False", where=_STEPS, other="n * steps",
+        reads="self.size + selected(ordered, n * steps)", writes="n * (4 if out_int32 else 8)", precision="ordered",
     ),
 }  # fmt: skip
 register(_SELECTIONS, "reduction", namespace="aten::")
@@ -98,31 +109,6 @@ def _isin(signature: Signature) -> Work:
     flops = count * against if direct else (count + against) * (costs.compares(count + against) + 1)
     precision = precision_of((given or tests or TensorArg(())).dtype)
     return Work(0, flops, size(given, tests), count * size_of("bool"), precision)
-
-
-def _search(values: TensorArg | None, sorted_values: TensorArg, sorter: TensorArg | None, narrow: bool) -> Work:
-    """A binary search for each value: it looks at no more elements than it has steps, nor at more than there are."""
-    count = 1 if values is None else values.numel
-    steps = ceil(log2(_axis_length(sorted_values, -1) + 1))
-    looked_at = sum(min(distinct(tensor), count * steps) * size_of(tensor.dtype) for tensor in (sorted_values, sorter) if tensor)
-    return Work(
-        other_flops=count * steps,
-        bytes_read=size(values) + looked_at,
-        bytes_written=count * size_of("int32" if narrow else "int64"),
-        precision=precision_of(sorted_values.dtype),
-    )
-
-
-@formula("aten::searchsorted", category="reduction")
-def _searchsorted(signature: Signature) -> Work:
-    args = Arguments(signature, "sorted self out_int32=False right=False side=None sorter=None")
-    return _search(args.optional("self"), args.tensor("sorted"), args.optional("sorter"), args.flag("out_int32"))
-
-
-@formula("aten::bucketize", category="reduction")
-def _bucketize(signature: Signature) -> Work:
-    args = Arguments(signature, "self boundaries out_int32=False")
-    return _search(args.optional("self"), args.tensor("boundaries"), None, args.flag("out_int32"))
 
 
 _BIN_COST: Final = 4  # as ``histc``

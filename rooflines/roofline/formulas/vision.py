@@ -31,9 +31,9 @@ _SUPPRESSION: Final = Row(
 register({"torchvision::nms torchvision::qnms": _SUPPRESSION}, "reduction")
 
 
-# Regions of interest: [n, c, h, w] and boxes [k, 5] -> [k, c, height, width]. ``ratio`` samples lie along each side of a bin; where that
-# is adaptive, one is certain. Position-sensitive pooling deals the channels of the input out to the bins, and keeps which channel each
-# value is of.
+# Regions of interest: [n, c, h, w] and boxes [k, 5] -> [k, c, height, width]. ``ratio`` samples lie along each side of a bin; one is
+# certain where that is adaptive. Position-sensitive pooling deals the channels of the input out to the bins, and keeps which channel
+# each value is of.
 _BINS: Final = "bins = (rois[0] if rois.rank else 0) * height * width; samples = max(ratio, 1) ** 2"
 _ONE_SAMPLE: Final = "bins = (rois[0] if rois.rank else 0) * height * width"
 _DEALT: Final = "made = bins * (self[1] // (height * width))"
