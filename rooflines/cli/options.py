@@ -112,7 +112,7 @@ def output_directory(words: str, unset: str) -> Any:
 
 def _load_formulas(paths: list[Path] | None) -> list[Path]:
     if paths:
-        from rooflines.roofline.formulas.plugins import load_file
+        from rooflines.roofline.formulas.families import load_file
 
         for path in paths:
             load_file(path)

@@ -109,39 +109,36 @@ def _target_length(targets: TensorArg, samples: int) -> int:
 
 
 _CTC: Final = "log_probs targets input_lengths target_lengths blank"
+# Of both recursions joined at every state (a log-sum of two); and exp(log_prob) - exp(sum) of every class.
+_JOINED: Final = costs.LOG_ADD + 1
+_CLASS: Final = 2 * costs.TRANSCENDENTAL + 4
 
 
-def _lengths(args: Arguments) -> int:
-    return size(args.optional("input_lengths"), args.optional("target_lengths"))
+def _ctc_work(args: Arguments, state_cost: int, read: int, made: int, gradient: bool) -> Work:
+    """``state_cost`` FLOPs of every state; ``read`` and ``made`` are bytes besides the targets and what a gradient is as large as."""
+    log_probs, states = args.tensor("log_probs"), _ctc_states(args)[0]
+    return Work(
+        other_flops=states * state_cost + log_probs.numel * _CLASS * gradient,
+        bytes_read=read + size(args.tensor("targets"), args.optional("input_lengths"), args.optional("target_lengths")),
+        bytes_written=made + written(log_probs) * gradient,
+        precision=precision_of(log_probs.dtype),
+    )
 
 
 @hinted_formula("aten::_ctc_loss", category="reduction")
 def _ctc(signature: Signature, hints: Hints) -> Work:
     """The forward recursion; the logarithm of every state's probability is kept."""
     args = Arguments(signature, _CTC)
-    log_probs = args.tensor("log_probs")
-    states, looked_at = _ctc_states(args)
-    return Work(
-        other_flops=states * costs.CTC_STEP,
-        bytes_read=looked_at * size_of(log_probs.dtype) + size(args.tensor("targets")) + _lengths(args),
-        bytes_written=written(*hints.results(signature)),
-        precision=precision_of(log_probs.dtype),
-    )
+    looked_at = _ctc_states(args)[1] * size_of(args.tensor("log_probs").dtype)
+    return _ctc_work(args, costs.CTC_STEP, looked_at, written(*hints.results(signature)), gradient=False)
 
 
 @formula("aten::_ctc_loss_backward", category="reduction")
 def _ctc_backward(signature: Signature) -> Work:
-    """The backward recursion, both recursions joined at every state (a log-sum of two), and exp(log_prob) - exp(sum) of every class."""
+    """The backward recursion, joined with the forward's."""
     args = Arguments(signature, "grad log_probs targets input_lengths target_lengths neg_log_likelihood log_alpha")
-    log_probs = args.tensor("log_probs")
-    states, _ = _ctc_states(args)
-    kept = (args.tensor("neg_log_likelihood"), args.tensor("log_alpha"))
-    return Work(
-        other_flops=states * (costs.CTC_STEP + costs.LOG_ADD + 1) + log_probs.numel * (2 * costs.TRANSCENDENTAL + 4),
-        bytes_read=size(args.tensor("grad"), log_probs, args.tensor("targets"), *kept) + _lengths(args),
-        bytes_written=written(log_probs),
-        precision=precision_of(log_probs.dtype),
-    )
+    read = size(*(args.tensor(name) for name in ("grad", "log_probs", "neg_log_likelihood", "log_alpha")))
+    return _ctc_work(args, costs.CTC_STEP + _JOINED, read, 0, gradient=True)
 
 
 @formula("aten::_cudnn_ctc_loss", "aten::miopen_ctc_loss", category="reduction")
@@ -149,14 +146,8 @@ def _ctc_with_gradient(signature: Signature) -> Work:
     """Both recursions and the gradient at once: a loss for each sample, and a gradient like ``log_probs``."""
     args = Arguments(signature, _CTC)
     log_probs = args.tensor("log_probs")
-    states, _ = _ctc_states(args)
-    samples = log_probs.shape[1] if len(log_probs.shape) == 3 else 1
-    return Work(
-        other_flops=states * (2 * costs.CTC_STEP + costs.LOG_ADD + 1) + log_probs.numel * (2 * costs.TRANSCENDENTAL + 4),
-        bytes_read=size(log_probs, args.tensor("targets")) + _lengths(args),
-        bytes_written=written(log_probs) + samples * size_of(log_probs.dtype),
-        precision=precision_of(log_probs.dtype),
-    )
+    losses = (log_probs.shape[1] if len(log_probs.shape) == 3 else 1) * size_of(log_probs.dtype)
+    return _ctc_work(args, 2 * costs.CTC_STEP + _JOINED, size(log_probs), losses, gradient=True)
 
 
 # The last layer of a language model and its loss at once: input [n, f], weight [c, f], never all of the logits [n, c]. Gradients are

@@ -28,7 +28,7 @@ from rooflines.roofline.formulas.matmul import (
 )
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula, words
-from rooflines.roofline.formulas.rows import Row, register
+from rooflines.roofline.formulas.rows import Row, Tensors, named, register
 from rooflines.roofline.formulas.scaled import product_row
 
 INTEGERS: Final = frozenset({"int8", "uint8", "qint8", "quint8"})
@@ -37,60 +37,57 @@ INTEGERS: Final = frozenset({"int8", "uint8", "qint8", "quint8"})
 # --- products of 8-bit numbers -----------------------------------------------------------------------------------------------------
 
 
-def _scaled_work(args: Arguments, flops: int, results: int, out_dtype: str, scales: tuple[TensorArg, ...]) -> Work:
-    """A product whose results are scaled, with an optional bias and a second scale."""
-    left, right = args.tensor("self"), args.tensor("other")
-    bias, result_scale = args.optional("bias"), args.optional("scale_result")
-    return Work(
-        matrix_flops=flops,
-        other_flops=results * (1 + (bias is not None) + (result_scale is not None)),
-        bytes_read=size(left, right, bias, result_scale, args.optional("offs"), *scales),
-        bytes_written=results * size_of(out_dtype),
-        precision=matrix_precision_of(left.dtype),
-    )
+@named
+def grouped_flops(left: Tensors, right: Tensors, offsets: Tensors) -> int:
+    """FLOPs of a grouped product."""
+    return grouped_product(left.tensors[0], right.tensors[0], next(iter(offsets.tensors), None))[0]
 
 
-_SCALES: Final = "self other scale_a scale_b"
-_SCALE_LISTS: Final = "self other scale_a recipe_a swizzle_a scale_b recipe_b swizzle_b"
-_LAST_AND_FIRST: Final = ((), (-1, -2), (1, 0), (-1, 0), (1, -2))  # left's and right's dimension that is summed over
+@named
+def grouped_results(left: Tensors, right: Tensors, offsets: Tensors) -> int:
+    """Results of a grouped product."""
+    return prod(grouped_product(left.tensors[0], right.tensors[0], next(iter(offsets.tensors), None))[1])
 
 
-def _scales(args: Arguments) -> tuple[TensorArg, ...]:
-    """One tensor for each operand, or a list of them."""
-    single = (args.optional("scale_a"), args.optional("scale_b"))
-    return (*(scale for scale in single if scale is not None), *args.tensors("scale_a"), *args.tensors("scale_b"))
+@named
+def results_of(left: Tensors, right: Tensors) -> int:
+    """Results of ``left @ right``."""
+    return prod(product(left.tensors[0], right.tensors[0])[1])
 
 
-@formula("aten::_scaled_mm", category="matmul")
-def _scaled(signature: Signature) -> Work:
-    args = Arguments(signature, f"{_SCALES} bias=None scale_result=None out_dtype=None")
-    return _scaled_product(args)
-
-
-@formula("aten::_scaled_mm_v2", category="matmul")
-def _scaled_by_recipe(signature: Signature) -> Work:
-    args = Arguments(signature, f"{_SCALE_LISTS} bias out_dtype contraction_dim=()")
-    if args.value("contraction_dim") not in _LAST_AND_FIRST:
+@named
+def plainly_contracted(dims: Argument) -> bool:
+    """True; raises NotCounted where a product sums over other dimensions than the last of the left operand, the first of the right."""
+    if dims not in ((), (-1, -2), (1, 0), (-1, 0), (1, -2)):
         raise NotCounted("product over dimensions other than the last and the first")
-    return _scaled_product(args)
+    return True
 
 
-def _scaled_product(args: Arguments) -> Work:
-    left = args.tensor("self")
-    flops, shape = product(left, args.tensor("other"))
-    return _scaled_work(args, flops, prod(shape), args.dtype("out_dtype", left.dtype), _scales(args))
-
-
-@formula("aten::_scaled_grouped_mm", "aten::_scaled_grouped_mm_v2", category="matmul")
-def _scaled_grouped(signature: Signature) -> Work:
-    """One product for each group; the result is bfloat16 where no dtype is given."""
-    schema = f"{_SCALES} offs=None bias=None scale_result=None out_dtype=None"
-    if signature.name.endswith("_v2"):
-        schema = f"{_SCALE_LISTS} offs=None bias=None out_dtype=None"
-    args = Arguments(signature, schema)
-    flops, shape = grouped_product(args.tensor("self"), args.tensor("other"), args.optional("offs"))
-    return _scaled_work(args, flops, prod(shape), args.dtype("out_dtype", "bfloat16"), _scales(args))
-
+# Results are scaled by one tensor for each operand, or a list of them, and have an optional bias and a second scale.
+_SCALES: Final = "read self, read other, read scale_a*, read scale_b*"
+_SCALE_LISTS: Final = "read self, read other, read scale_a*, recipe_a, swizzle_a, read scale_b*, recipe_b, swizzle_b"
+_RESULT: Final = "read bias?, read scale_result?, out_dtype=None"
+_SCALED: Final = Row(
+    f"{_SCALES}, {_RESULT}", where="made = results_of(self, other)", matrix="multiply_adds(self, other)",
+    other="made * (1 + bool(bias) + bool(scale_result))", writes="made * item('out_dtype', self.dtype)",
+)  # fmt: skip
+# one product for each group; the result is bfloat16 where no dtype is given
+_GROUPED: Final = Row(
+    f"{_SCALES}, read offs?, {_RESULT}", where="made = grouped_results(self, other, offs)", matrix="grouped_flops(self, other, offs)",
+    other="made * (1 + bool(bias) + bool(scale_result))", writes="made * item('out_dtype', 'bfloat16')",
+)  # fmt: skip
+_SCALED_PRODUCTS: Final[dict[str, Row]] = {
+    "_scaled_mm": _SCALED,
+    "_scaled_mm_v2": replace(
+        _SCALED, schema=f"{_SCALE_LISTS}, read bias?, out_dtype, contraction_dim=()", other="made * (1 + bool(bias))",
+        fits="plainly_contracted(known('contraction_dim'))",
+    ),
+    "_scaled_grouped_mm": _GROUPED,
+    "_scaled_grouped_mm_v2": replace(
+        _GROUPED, schema=f"{_SCALE_LISTS}, read offs?, read bias?, out_dtype=None", other="made * (1 + bool(bias))"
+    ),
+}  # fmt: skip
+register(_SCALED_PRODUCTS, "matmul", namespace="aten::")
 
 # --- products with a narrow weight -------------------------------------------------------------------------------------------------
 

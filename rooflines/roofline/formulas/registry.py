@@ -15,8 +15,8 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import shapes
 from rooflines.roofline.formulas.arguments import Dispatches, NotCounted, written
 from rooflines.roofline.formulas.families import is_torchs
+from rooflines.roofline.formulas.lengths import Sequences
 from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.sequences import Sequences
 
 Formula = Callable[[Signature], Work]
 

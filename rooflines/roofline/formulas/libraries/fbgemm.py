@@ -21,11 +21,10 @@ from rooflines.roofline.formulas.costs import QUANTIZE, SILU, SOFTMAX, SOFTMAX_B
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.matmul import grouped_product, product_flops
-from rooflines.roofline.formulas.narrow import widened
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
 from rooflines.roofline.formulas.rows import Row, register, row_work
-from rooflines.roofline.formulas.scaled import operand_precision
+from rooflines.roofline.formulas.scaled import operand_precision, widened
 
 # --- copies ------------------------------------------------------------------------------------------------------------------------
 

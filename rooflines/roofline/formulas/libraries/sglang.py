@@ -14,12 +14,11 @@ from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.kv_cache import store, stored
 from rooflines.roofline.formulas.libraries.norms import LAYER_NORM
 from rooflines.roofline.formulas.libraries.vllm import GATED
-from rooflines.roofline.formulas.narrow import to_blocks, to_fp4
 from rooflines.roofline.formulas.nodes import tensors_only
 from rooflines.roofline.formulas.registry import LAYER, dispatches, words
 from rooflines.roofline.formulas.rotary import normalise_and_rotate, rotate_in_place, rotation
 from rooflines.roofline.formulas.rows import Row, register
-from rooflines.roofline.formulas.scaled import SCALED, fp4_product, product_row, register_products
+from rooflines.roofline.formulas.scaled import SCALED, fp4_product, product_row, register_products, to_blocks, to_fp4
 
 # --- products ----------------------------------------------------------------------------------------------------------------------
 

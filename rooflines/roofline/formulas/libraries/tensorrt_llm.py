@@ -14,12 +14,11 @@ from rooflines.roofline.formulas.arguments import Arguments, NotCounted
 from rooflines.roofline.formulas.costs import QUANTIZE, RMS_NORM, SOFTMAX
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE, fused_experts
 from rooflines.roofline.formulas.libraries.experts import trtllm_experts
-from rooflines.roofline.formulas.narrow import to_8_bits, to_blocks
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import dispatches, formula
 from rooflines.roofline.formulas.rotary import rotate_in_place
 from rooflines.roofline.formulas.rows import Row, register
-from rooflines.roofline.formulas.scaled import SCALED, product_row, register_products, scaled_work
+from rooflines.roofline.formulas.scaled import SCALED, product_row, register_products, scaled_work, to_8_bits, to_blocks
 
 # --- products ----------------------------------------------------------------------------------------------------------------------
 

@@ -18,13 +18,12 @@ from rooflines.roofline.formulas.costs import DEQUANTIZE, DYNAMIC_QUANTIZE, GELU
 from rooflines.roofline.formulas.experts import INTEGERS
 from rooflines.roofline.formulas.kv_cache import store, stored
 from rooflines.roofline.formulas.matmul import layer_work
-from rooflines.roofline.formulas.narrow import to_8_bits, to_fp4, widened
 from rooflines.roofline.formulas.nodes import tensors_only
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import LAYER, dispatches, formula, words
 from rooflines.roofline.formulas.rotary import rotate_in_place
 from rooflines.roofline.formulas.rows import Row, register
-from rooflines.roofline.formulas.scaled import FOUR_BIT, SCALED, fp4_product, product_row, register_products
+from rooflines.roofline.formulas.scaled import FOUR_BIT, SCALED, fp4_product, product_row, register_products, to_8_bits, to_fp4, widened
 
 # A gate and a factor lie side by side in the input: one activation and one product for each element of the result.
 GATED: Final[dict[str, int]] = {
