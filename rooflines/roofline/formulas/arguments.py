@@ -169,6 +169,19 @@ def written(*tensors: TensorArg | None) -> int:
     return sum(tensor.numel * size_of(tensor.dtype) for tensor in tensors if tensor is not None)
 
 
+def selected(source: TensorArg, elements: int) -> int:
+    """Bytes of ``elements`` of ``source``, or of all that it has."""
+    return min(elements, distinct(source)) * size_of(source.dtype)
+
+
+def share(tensors: Iterable[TensorArg | None], experts: int, rows: int) -> int:
+    """Bytes of the tensors, of those with one part for each expert as many parts as there are rows at most."""
+    return sum(
+        size(tensor) * min(experts, rows) // experts if tensor and experts and tensor.shape[:1] == (experts,) else size(tensor)
+        for tensor in tensors
+    )
+
+
 def broadcast(shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
     """The shape of an element-wise result: dimensions aligned at the right, 1 stretched."""
     out: list[int] = []

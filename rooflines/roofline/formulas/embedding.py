@@ -7,9 +7,8 @@ from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, written
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, selected, size, written
 from rooflines.roofline.formulas.costs import QUANTIZE
-from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
 from rooflines.roofline.formulas.rows import Row, register

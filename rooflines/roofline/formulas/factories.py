@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import ceil, prod
 from typing import Final
 
@@ -59,7 +60,22 @@ _FILLS: Final[dict[str, Row]] = {
 register(_FILLS, "copy", namespace="aten::")
 
 
-# Sequences: start + i * step, a multiply-add an element.
+# New tensors whose shape is in numbers, of the dtype that is the first of the options that end the schema.
+
+
+def option(signature: Signature, usual: str, options: int = _OPTIONS, leading: int = 1) -> str:
+    """The dtype, first of the last ``options`` arguments and not one of the first ``leading``."""
+    skipped = " ".join(f"skipped{index}" for index in range(max(len(signature.args) - options, leading)))
+    return Arguments(signature, f"{skipped} dtype=None").dtype("dtype", usual)
+
+
+def _new(signature: Signature, hints: Hints, elements: Callable[[], int], cost: int = 0, usual: str = "float32", read: int = 0) -> Work:
+    """The tensor as it was seen, the last argument of an ``out`` form or the recorded result; else as many ``elements``."""
+    last = signature.args[-1] if signature.args else None
+    out = hints.outputs[0] if hints.outputs else last
+    if isinstance(out, TensorArg):
+        return _filled(out.numel, out.dtype, cost, read)
+    return _filled(elements(), option(signature, usual, leading=0), cost, read)
 
 
 def _numbers(signature: Signature) -> tuple[Argument, ...]:
@@ -67,76 +83,48 @@ def _numbers(signature: Signature) -> tuple[Argument, ...]:
     return signature.args[: max(len(signature.args) - _OPTIONS, 0)]
 
 
-def _option(signature: Signature, usual: str) -> str:
-    """The dtype, first of the options that end the schema."""
-    position = len(signature.args) - _OPTIONS
-    return Arguments(signature, " ".join([f"skipped{index}" for index in range(position)] + ["dtype"])).dtype("dtype", usual)
-
-
-def _result(signature: Signature, hints: Hints) -> TensorArg | None:
-    """The tensor that was made, where it was seen: the last argument of an ``out`` form, or the recorded result."""
-    if hints.outputs:
-        return hints.outputs[0]
-    last = signature.args[-1] if signature.args else None
-    return last if isinstance(last, TensorArg) else None
-
-
 @hinted_formula("aten::arange", "aten::range", category="copy")
 def _arange(signature: Signature, hints: Hints) -> Work:
-    """(end, dtype, layout, device, pin_memory), (start, end, ...) or (start, end, step, ...); or a tensor to write to, the last one."""
-    out = _result(signature, hints)
-    if out is not None:
-        return _filled(out.numel, out.dtype, 2)
-    numbers = _numbers(signature)
-    if len(numbers) not in (1, 2, 3) or not all(isinstance(number, int | float) for number in numbers):
-        raise NotCounted("argument 'end' not recorded")
-    start, end, step = (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1)[:3]
-    inclusive = signature.name == "aten::range"
+    """start + i * step, a multiply-add an element: (end, dtype, layout, device, pin_memory), (start, end, ...) or (start, end, step,
+    ...); or a tensor to write to, the last one."""
+    numbers, inclusive = _numbers(signature), signature.name == "aten::range"
+
+    def elements() -> int:
+        if len(numbers) not in (1, 2, 3) or not all(isinstance(number, int | float) for number in numbers):
+            raise NotCounted("argument 'end' not recorded")
+        start, end, step = (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1)[:3]
+        return int((end - start) / step + 1) if inclusive else ceil((end - start) / step)
+
     whole = all(isinstance(number, int) for number in numbers) and not inclusive
-    elements = int((end - start) / step + 1) if inclusive else ceil((end - start) / step)
-    return _filled(elements, _option(signature, "int64" if whole else "float32"), 2)
+    return _new(signature, hints, elements, 2, "int64" if whole else "float32")
 
 
-# Operator -> FLOPs an element.
-_SPACED: Final[dict[str, int]] = {"aten::linspace": 2, "aten::logspace": 2 + costs.POW}
-
-
-@hinted_formula(*_SPACED, category="copy")
-def _spaced(signature: Signature, hints: Hints) -> Work:
-    """(start, end, steps, ...), where the ends may be tensors of one element."""
-    args = Arguments(signature, "start end steps")
-    read = size(args.optional("start"), args.optional("end"))
-    cost, out = _SPACED[signature.name], _result(signature, hints)
-    if out is not None:
-        return _filled(out.numel, out.dtype, cost, read)
-    return _filled(args.integer("steps"), _option(signature, "float32"), cost, read)
-
-
-# Operator -> FLOPs an element: cosines of the position; of Kaiser's a Bessel function of sqrt(1 - x²), divided by one that all share.
-_WINDOWS: Final[dict[str, int]] = {
-    "aten::bartlett_window": 4, "aten::hann_window": costs.TRANSCENDENTAL + 3, "aten::hamming_window": costs.TRANSCENDENTAL + 3,
-    "aten::blackman_window": 2 * costs.TRANSCENDENTAL + 6, "aten::kaiser_window": costs.SPECIAL + 7,
+# Operator -> FLOPs an element and schema, which ends with how many there are: numbers at equal distances, between ends that may be
+# tensors of one element, and windows, cosines of the position; of Kaiser's a Bessel function of sqrt(1 - x²), divided by one that all
+# share.
+_SEQUENCES: Final[dict[str, tuple[int, str]]] = {
+    "aten::linspace": (2, "start end steps"), "aten::logspace": (2 + costs.POW, "start end steps"),
+    "aten::bartlett_window": (4, "steps"), "aten::hann_window": (costs.TRANSCENDENTAL + 3, "steps"),
+    "aten::hamming_window": (costs.TRANSCENDENTAL + 3, "steps"), "aten::blackman_window": (2 * costs.TRANSCENDENTAL + 6, "steps"),
+    "aten::kaiser_window": (costs.SPECIAL + 7, "steps"),
 }  # fmt: skip
 
 
-@hinted_formula(*_WINDOWS, category="copy")
-def _window(signature: Signature, hints: Hints) -> Work:
-    cost, out = _WINDOWS[signature.name], _result(signature, hints)
-    if out is not None:
-        return _filled(out.numel, out.dtype, cost)
-    return _filled(Arguments(signature, "length").integer("length"), _option(signature, "float32"), cost)
-
-
-# Matrices.
+@hinted_formula(*_SEQUENCES, category="copy")
+def _sequence(signature: Signature, hints: Hints) -> Work:
+    cost, schema = _SEQUENCES[signature.name]
+    args = Arguments(signature, schema)
+    return _new(signature, hints, lambda: args.integer("steps"), cost, read=size(args.optional("start"), args.optional("end")))
 
 
 @hinted_formula("aten::eye", category="copy")
 def _eye(signature: Signature, hints: Hints) -> Work:
     """(n, ...) or (n, m, ...)."""
-    out = _result(signature, hints)
-    if out is not None:
-        return _filled(out.numel, out.dtype)
-    sides = [side for side in _numbers(signature) if isinstance(side, int)]
-    if len(sides) not in (1, 2):
-        raise NotCounted("argument 'n' not recorded")
-    return _filled(sides[0] * sides[-1], _option(signature, "float32"))
+
+    def elements() -> int:
+        sides = [side for side in _numbers(signature) if isinstance(side, int)]
+        if len(sides) not in (1, 2):
+            raise NotCounted("argument 'n' not recorded")
+        return sides[0] * sides[-1]
+
+    return _new(signature, hints, elements)

@@ -12,7 +12,7 @@ from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, broadcast, distinct, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, broadcast, selected, size, size_of, written
 from rooflines.roofline.formulas.copies import moved
 from rooflines.roofline.formulas.elementwise import RULES, rule_work
 from rooflines.roofline.formulas.record import Work, precision_of
@@ -21,11 +21,6 @@ from rooflines.roofline.formulas.rows import Row, register
 
 _NO_INDEX: Final = "index shapes not recorded"
 MASKS: Final = ("bool", "uint8")
-
-
-def selected(source: TensorArg, elements: int) -> int:
-    """Bytes of ``elements`` of ``source``, or of all that it has."""
-    return min(elements, distinct(source)) * size_of(source.dtype)
 
 
 def _along(source: TensorArg, dim: int, index: TensorArg) -> int:

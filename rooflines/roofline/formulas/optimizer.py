@@ -12,7 +12,8 @@ from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.elementwise import RULES, adjusted, real, rule_work
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula, words
+from rooflines.roofline.formulas.registry import Hints, aten, formula, hinted_formula, words
+from rooflines.roofline.formulas.rows import Row, register
 
 
 def _list(args: Arguments, name: str) -> tuple[TensorArg, ...]:
@@ -166,23 +167,13 @@ for _name in _FOREACH_NAMES:
         hinted_formula(f"aten::_foreach_{_name}{_suffix}", category="optimizer")(partial(_foreach, name=_name))
 
 
-@hinted_formula("aten::_foreach_zero_", "aten::_foreach_zero", category="optimizer")
-def _foreach_zero(signature: Signature, hints: Hints) -> Work:
-    """Zeros over every tensor, or a list of tensors of zeros."""
-    return Work(bytes_written=written(*_list(Arguments(_whole(signature, hints), "self"), "self")))
-
-
-@hinted_formula("aten::_foreach_copy_", "aten::_foreach_copy", category="optimizer")
-def _foreach_copy(signature: Signature, hints: Hints) -> Work:
-    """Another list's elements, broadcast over those of this one, or as new tensors like these."""
+@hinted_formula(*aten("_foreach_zero_ _foreach_zero _foreach_copy_ _foreach_copy _foreach_clone"), category="optimizer")
+def _foreach_write(signature: Signature, hints: Hints) -> Work:
+    """Zeros, another list's elements, broadcast over those of this one, or these, over every tensor or as a list of new ones."""
     args = Arguments(_whole(signature, hints), "self source")
-    return Work(bytes_read=size(*_list(args, "source")), bytes_written=written(*_list(args, "self")))
-
-
-@hinted_formula("aten::_foreach_clone", category="optimizer")
-def _foreach_clone(signature: Signature, hints: Hints) -> Work:
-    tensors = _list(Arguments(_whole(signature, hints), "self"), "self")
-    return Work(bytes_read=size(*tensors), bytes_written=written(*tensors))
+    tensors = _list(args, "self")
+    source = () if "zero" in signature.name else _list(args, "source") if "copy" in signature.name else tensors
+    return Work(bytes_read=size(*source), bytes_written=written(*tensors))
 
 
 @formula("aten::_foreach_norm", "aten::_foreach_max", "aten::_foreach_powsum", category="optimizer")
@@ -198,8 +189,7 @@ def _foreach_reduce(signature: Signature) -> Work:
     return work
 
 
-@hinted_formula("aten::_chunk_cat", category="copy")
-def _chunk_cat(signature: Signature, hints: Hints) -> Work:
-    """Each tensor cut into chunks, padded to equal sizes, and the first, second, ... chunks of all joined: what sharding does."""
-    tensors = _list(Arguments(signature, "self"), "self")
-    return Work(bytes_read=size(*tensors), bytes_written=written(*hints.results(signature)))
+register({
+    # each tensor cut into chunks, padded to equal sizes, and the first, second, ... chunks of all joined: what sharding does
+    "aten::_chunk_cat": Row("read self+", writes="results().full"),
+}, "copy")  # fmt: skip

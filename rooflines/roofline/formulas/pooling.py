@@ -108,7 +108,7 @@ for _rank in (1, 2, 3):
     for _name in ("adaptive_avg_pool", "_adaptive_avg_pool", "mkldnn_adaptive_avg_pool", "adaptive_max_pool"):
         hinted_formula(f"aten::{_name}{_rank}d", category="reduction")(partial(_adaptive, rank=_rank, indices="max" in _name))
     _taps = f"adaptive_taps(self, grad, {_rank})"
-    _GRADIENTS |= {
+    _GRADIENTS.update({
         f"max_pool{_rank}d_with_indices_backward": _backward(
             "view self, kernel, stride, padding, dilation, ceil, read indices", "grad.n"
         ),
@@ -117,7 +117,7 @@ for _rank in (1, 2, 3):
             _backward("view self", _taps),
         f"adaptive_max_pool{_rank}d_backward": _backward("view self, read indices", "grad.n"),
         f"mkldnn_max_pool{_rank}d_backward": _backward("read output, read self, kernel+", f"grad.n * (volume(kernel, {_rank}) + 1)"),
-    }  # fmt: skip
+    })  # fmt: skip
 for _rank in (2, 3):
     formula(f"aten::fractional_max_pool{_rank}d", category="reduction")(partial(_fractional, rank=_rank))
     _GRADIENTS[f"fractional_max_pool{_rank}d_backward"] = _backward("view self, kernel, output_size, read indices", "grad.n")

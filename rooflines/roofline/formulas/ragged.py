@@ -9,9 +9,8 @@ from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, selected, size, size_of, written
 from rooflines.roofline.formulas.copies import moved
-from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import Hints, aten, formula, hinted_formula
 from rooflines.roofline.formulas.rows import Row, register

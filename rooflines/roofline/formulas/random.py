@@ -9,6 +9,7 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, Dispatches, broadcast, size, size_of, written
+from rooflines.roofline.formulas.factories import option
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import formula
 from rooflines.roofline.formulas.rows import Row, register
@@ -70,30 +71,23 @@ def _normal(signature: Signature) -> Work:
     result = _out(signature)
     if result is None and parameters:
         result = TensorArg(broadcast(tensor.shape for tensor in parameters), parameters[0].dtype)
-    return _drawn(result or _new(signature, "mean std size generator dtype=None", "float32"), _NORMAL, *parameters)
+    return _drawn(result or _new(Arguments(signature, "mean std size generator dtype=None"), "float32"), _NORMAL, *parameters)
 
 
 # Factories, whose numbers are drawn into a new tensor. ``dtype layout device pin_memory`` end the schema, after a generator in some.
 _FACTORIES: Final[dict[str, tuple[int, str]]] = {
     "rand": (_UNIFORM, "float32"), "randn": (_NORMAL, "float32"), "randint": (costs.BASIC, "int64"), "randperm": (costs.BASIC, "int64"),
 }  # fmt: skip
-_OPTIONS: Final = 4  # dtype, layout, device, pin_memory
 
 
-def _new(signature: Signature, schema: str, dtype: str) -> TensorArg:
+def _new(args: Arguments, dtype: str) -> TensorArg:
     """The tensor that a factory makes; its own event has no shape in old traces, where the fill inside has it."""
-    args = Arguments(signature, schema)
     if not args.recorded("size"):
         raise Dispatches
     sizes = args.value("size")
-    return TensorArg((sizes,) if isinstance(sizes, int) else args.sizes("size"), args.dtype("dtype", dtype))
-
-
-def _schema(signature: Signature, leading: str, options: int) -> str:
-    """``leading`` names the first arguments; the dtype begins the last ``options`` of them."""
-    named = leading.split()
-    between = [f"skipped{index}" for index in range(len(signature.args) - len(named) - options)]
-    return " ".join((*named, *between, "dtype=None"))
+    return TensorArg(
+        (sizes,) if isinstance(sizes, int) else args.sizes("size"), args.dtype("dtype", dtype) if args.has("dtype") else dtype
+    )
 
 
 def _factory(signature: Signature, cost: int, dtype: str) -> Work:
@@ -101,8 +95,8 @@ def _factory(signature: Signature, cost: int, dtype: str) -> Work:
     if out is not None:
         return _drawn(out, cost)
     sized = next((index for index, arg in enumerate(signature.args) if isinstance(arg, tuple)), 0)
-    leading = " ".join([f"bound{index}" for index in range(sized)] + ["size"])
-    return _drawn(_new(signature, _schema(signature, leading, _OPTIONS), dtype), cost)
+    shape = _new(Arguments(signature, " ".join([*(f"bound{index}" for index in range(sized)), "size"])), dtype).shape
+    return _drawn(TensorArg(shape, option(signature, dtype, leading=sized + 1)), cost)
 
 
 def _like(signature: Signature, cost: int) -> Work:
@@ -111,8 +105,7 @@ def _like(signature: Signature, cost: int) -> Work:
     pattern, bound = args.tensor("self"), args.optional("high")
     out = _out(signature)
     if out is None:
-        dtype = Arguments(signature, _schema(signature, "self", _OPTIONS + 1)).dtype("dtype", pattern.dtype)
-        out = TensorArg(pattern.shape, dtype)
+        out = TensorArg(pattern.shape, option(signature, pattern.dtype, options=5))
     return _drawn(out, cost, bound)
 
 

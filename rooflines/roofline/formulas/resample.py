@@ -7,19 +7,19 @@ smaller that no tap reaches some rows or columns of the input, these are not rea
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from math import floor, prod
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, distinct, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, distinct, size, size_of
 from rooflines.roofline.formulas.convolution import output_size, touched
 from rooflines.roofline.formulas.copies import moved
-from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import formula
-from rooflines.roofline.formulas.rows import Row, register
+from rooflines.roofline.formulas.rows import Row, named, register
 
 # Interpolation. Operator -> kind; each has a ``_backward``.
 _INTERPOLATIONS: Final[dict[str, str]] = {
@@ -130,6 +130,7 @@ for _name, _kind in _INTERPOLATIONS.items():
 BILINEAR, NEAREST, BICUBIC = 0, 1, 2
 
 
+@named
 def point_cost(rank: int, mode: int = BILINEAR, position: int = costs.PIXEL_POSITION) -> int:
     """FLOPs to work out the weights of the taps of one point of ``rank`` coordinates, and at ``position`` each where it is."""
     if mode == NEAREST:
@@ -139,58 +140,32 @@ def point_cost(rank: int, mode: int = BILINEAR, position: int = costs.PIXEL_POSI
     return rank * (position + 3) + (rank - 1) * (1 << rank)  # floor, both distances; the weight of each corner is a product of them
 
 
-def _grid(args: Arguments) -> tuple[TensorArg, TensorArg, int, int, int]:
-    """Input [n, c, ...], grid [n, ..., rank], the interpolation, the taps of a result and the results."""
-    inputs, grid = args.tensor("self"), args.tensor("grid")
-    mode = args.integer("mode", absent=BILINEAR)
-    rank = grid.shape[-1]
-    points = grid.numel // rank if rank else 0
-    taps = {BILINEAR: 1 << rank, NEAREST: 1, BICUBIC: 1 << 2 * rank}[mode]
-    return inputs, grid, mode, taps, inputs.shape[1] * points
-
-
-def _grid_sample(signature: Signature, schema: str) -> Work:
-    """[n, c, h, w] at [n, ho, wo, 2] -> [n, c, ho, wo]; three-dimensional likewise."""
-    inputs, grid, mode, taps, results = _grid(Arguments(signature, schema))
-    rank = grid.shape[-1]
-    blending = 0 if mode == NEAREST else 2 * taps * results
-    return Work(
-        other_flops=blending + grid.numel // rank * point_cost(rank, mode),
-        bytes_read=selected(inputs, taps * results) + size(grid),
-        bytes_written=results * size_of(inputs.dtype),
-        precision=precision_of(inputs.dtype),
-    )
-
-
-def _grid_sample_backward(signature: Signature, schema: str) -> Work:
-    """The gradient of the input: each result's, weighted, added to its taps. That of the grid: of each tap its value times the
-    gradient, times what moving the point along each coordinate changes of its weight; the nearest tap's weight does not change."""
-    args = Arguments(signature, schema)
-    inputs, grid, mode, taps, results = _grid(args)
-    grad, rank = args.tensor("grad"), grid.shape[-1]
-    to_input, to_grid = args.mask("mask", 2)
-    moves = to_grid and mode != NEAREST
-    cost = (2 * taps if to_input and mode != NEAREST else int(to_input)) + (taps * (1 + 2 * rank) if moves else 0)
-    return Work(
-        other_flops=cost * results + grid.numel // rank * point_cost(rank, mode),
-        bytes_read=size(grad, grid) + (selected(inputs, taps * results) if moves else 0),
-        bytes_written=(written(inputs) if to_input else 0) + (written(grid) if to_grid else 0),
-        precision=precision_of(grad.dtype),
-    )
-
-
-for _name, _schema in {
-    "grid_sampler_2d": "self grid mode", "grid_sampler_3d": "self grid mode", "_grid_sampler_2d_cpu_fallback": "self grid mode",
-    "cudnn_grid_sampler": "self grid",
-}.items():  # fmt: skip
-    formula(f"aten::{_name}", category="copy")(partial(_grid_sample, schema=_schema))
-for _name, _schema in {
-    "grid_sampler_2d_backward": "grad self grid mode padding align mask",
-    "grid_sampler_3d_backward": "grad self grid mode padding align mask",
-    "_grid_sampler_2d_cpu_fallback_backward": "grad self grid mode",
-    "cudnn_grid_sampler_backward": "self grid grad",
-}.items():
-    formula(f"aten::{_name}", category="copy")(partial(_grid_sample_backward, schema=_schema))
+# [n, c, h, w] at [n, ho, wo, 2] -> [n, c, ho, wo]; three-dimensional likewise.
+_POINTS: Final = (
+    "rank = grid[-1]; points = grid.n // rank; made = self[1] * points; taps = 1 << rank if mode == 0 else (1, 1 << 2 * rank)[mode - 1]"
+)
+# The gradient of the input: each result's, weighted, added to its taps. That of the grid: of each tap its value times the gradient,
+# times what moving the point along each coordinate changes of its weight; the nearest tap's weight does not change.
+_GRADIENT: Final = Row(
+    "", where=f"{_POINTS}; to_self = mask('mask', 2)[0]; to_grid = mask('mask', 2)[1]; moves = to_grid and mode != 1",
+    other="made * ((2 * taps if mode != 1 else 1) * to_self + taps * (1 + 2 * rank) * moves) + points * point_cost(rank, mode)",
+    reads="grad.size + grid.size + selected(self, taps * made) * moves", writes="self.full * to_self + grid.full * to_grid",
+    precision="grad",
+)  # fmt: skip
+_SAMPLE: Final = Row(
+    "view self, read grid, mode", where=_POINTS, other="2 * taps * made * (mode != 1) + points * point_cost(rank, mode)",
+    reads="selected(self, taps * made) + grid.size", writes="made * self.item", precision="self",
+)  # fmt: skip
+_SAMPLES: Final[dict[str, Row]] = {
+    "grid_sampler_2d grid_sampler_3d _grid_sampler_2d_cpu_fallback": _SAMPLE,
+    "cudnn_grid_sampler": replace(_SAMPLE, schema="view self, read grid", where=f"mode = 0; {_POINTS}"),
+    "grid_sampler_2d_backward grid_sampler_3d_backward": replace(
+        _GRADIENT, schema="view grad, view self, view grid, mode, padding, align, mask"
+    ),
+    "_grid_sampler_2d_cpu_fallback_backward": replace(_GRADIENT, schema="view grad, view self, view grid, mode"),
+    "cudnn_grid_sampler_backward": replace(_GRADIENT, schema="view self, view grid, view grad", where=f"mode = 0; {_GRADIENT.where}"),
+}
+register(_SAMPLES, "copy", namespace="aten::")
 
 
 # [points, rank + 1] @ [n, rank + 1, rank] -> [n, points, rank]: the corners of the image and one; or its gradient, as many products the

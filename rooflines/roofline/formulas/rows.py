@@ -12,7 +12,8 @@ where it is absent, and its dimensions are then 0. The costs of ``costs.py`` hav
 ``_FUNCTIONS``, those that a family adds (``named``), and about the call:
 
 - ``recorded(name)``: whether the argument was recorded. ``value(name)``: what was recorded, or None. ``known(name)``: the same, and a
-  call without it is not counted. ``item(name, dtype)``: the size of an element of this dtype argument, or else of ``dtype``.
+  call without it is not counted. ``mask(name, length)``: which outputs were asked for. ``item(name, dtype)``: the size of an element of
+  this dtype argument, or else of ``dtype``.
 - ``results()``: the tensors that it returns, as recorded or as torch infers them. ``returned(reason)``: the bytes of results whose
   sizes depend on values, which a recording has; the reason says what is missing where nothing has them.
 """
@@ -30,7 +31,7 @@ from typing import Any, Final, TypeVar
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, broadcast, distinct, floating, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, broadcast, floating, selected, share, size, size_of, written
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.registry import Hints, hinted_formula
@@ -81,14 +82,8 @@ class _Field:
 
 
 @cache
-def parse(schema: str) -> tuple[str, dict[str, tuple[str, bool]]]:
-    """The schema as ``Arguments`` reads it, and of each tensor the verb and whether it may be absent."""
-    plain, fields = _fields(schema)
-    return plain, {field.name: (field.verb, field.kind == "?") for field in fields if field.verb}
-
-
-@cache
-def _fields(schema: str) -> tuple[str, tuple[_Field, ...]]:
+def parse(schema: str) -> tuple[str, tuple[_Field, ...]]:
+    """The schema as ``Arguments`` reads it, and its arguments."""
     plain, fields = [], []
     for text in schema.split(","):
         found = _FIELD.match(text.strip())
@@ -102,7 +97,7 @@ def _fields(schema: str) -> tuple[str, tuple[_Field, ...]]:
 
 def fields_of(schema: str) -> tuple[_Field, ...]:
     """The arguments of a schema."""
-    return _fields(schema)[1]
+    return parse(schema)[1]
 
 
 class Tensors:
@@ -158,7 +153,7 @@ class Tensors:
 
 def _selected(source: Tensors, elements: int) -> int:
     """Bytes of ``elements`` of each tensor, or of all that it has."""
-    return sum(min(elements, distinct(one)) * size_of(one.dtype) for one in source.tensors)
+    return sum(selected(tensor, elements) for tensor in source.tensors)
 
 
 def _first(source: Tensors, rows: int) -> int:
@@ -171,12 +166,7 @@ def _first(source: Tensors, rows: int) -> int:
 
 def _share(experts: int, rows: int, *sources: Tensors) -> int:
     """Bytes of the tensors; of those with a part for each expert, of as many parts as there are rows at most."""
-    return sum(
-        one.size * min(experts, rows) // experts if experts and len(tensor.shape) > 0 and tensor.shape[0] == experts else one.size
-        for source in sources
-        for tensor in source.tensors
-        for one in (Tensors(tensor),)
-    )
+    return share([tensor for source in sources for tensor in source.tensors], experts, rows)
 
 
 def _joined(*sources: Tensors) -> int:
@@ -240,6 +230,7 @@ class _Names(dict[str, Any]):
         self["recorded"] = arguments.recorded
         self["value"] = lambda name: arguments.value(name) if arguments.recorded(name) else None
         self["known"] = arguments.value
+        self["mask"] = arguments.mask
         self["results"] = lambda: Tensors(*hints.results(arguments.signature))
         self["returned"] = hints.result_bytes
 
@@ -301,7 +292,7 @@ def _tensors(args: Arguments, field: _Field) -> tuple[TensorArg, ...]:
 
 def row_work(signature: Signature, row: Row, hints: Hints | None = None) -> Work:
     """The work of a call; raises NotCounted where a tensor was not recorded."""
-    plain, fields = _fields(row.schema)
+    plain, fields = parse(row.schema)
     args = Arguments(signature, plain)
     names = _Names(args, hints or Hints(), {field.name: field.kind for field in fields})
     tensors: dict[str, tuple[TensorArg, ...]] = {}
@@ -349,7 +340,7 @@ def function_work(signature: Signature, row: Row, hints: Hints | None = None) ->
     tensor has others. That of a backward node has the gradient first, or as a list all of them, then the forward's; one that has
     nothing else needs no forward.
     """
-    _, fields = _fields(row.schema)
+    fields = fields_of(row.schema)
     gradients: tuple[Any, ...] = ()
     tensors: tuple[Any, ...] = signature.tensors
     if signature.name.endswith("Backward") and len(fields) > 1:

@@ -66,12 +66,12 @@ def scaled_work(signature: Signature, schema: str) -> Work:
 
     The result is the argument ``out``, else it has the dtype of the argument ``out_dtype``, else that of ``left``.
     """
-    plain, verbs = parse(schema)
+    plain, fields = parse(schema)
     args = Arguments(signature, plain)
     left, right, out, bias = args.tensor("left"), args.tensor("right"), args.optional("out"), args.optional("bias")
     batch, m, k, n = sizes(left, right, out)
     results = batch * m * n
-    others = [args.optional(name) for name, (verb, _) in verbs.items() if verb == "read" and name not in ("left", "right")]
+    others = [args.optional(field.name) for field in fields if field.verb == "read" and field.name not in ("left", "right")]
     return Work(
         matrix_flops=product_flops(batch, m, k, n),
         other_flops=results * (any(other is not bias and other is not None for other in others) + (bias is not None)),

@@ -15,11 +15,10 @@ from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, selected, size, size_of
 from rooflines.roofline.formulas.copies import moved
 from rooflines.roofline.formulas.costs import QUANTIZE, SILU, SOFTMAX, SOFTMAX_BACKWARD
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
-from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.matmul import grouped_product, product_flops
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula

@@ -14,8 +14,8 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, written
-from rooflines.roofline.formulas.experts import SPREAD, share
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, share, size, written
+from rooflines.roofline.formulas.experts import SPREAD
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import formula

@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, floating, size, size_of, written
-from rooflines.roofline.formulas.gather import selected
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, floating, selected, size, size_of, written
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula

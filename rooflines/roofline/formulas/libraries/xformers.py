@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas.arguments import NotCounted, size, size_of, written
+from rooflines.roofline.formulas.arguments import NotCounted, selected, size, size_of, written
 from rooflines.roofline.formulas.costs import SILU
-from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import formula
