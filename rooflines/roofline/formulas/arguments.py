@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from functools import cache
-from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import DTYPE_BYTES, MISSING, SCALAR_TYPES, Argument, Signature, TensorArg
@@ -245,8 +244,3 @@ def _widest(dtypes: list[str]) -> str:
     if same == {"float16", "bfloat16"}:
         return "float32"
     return max(sorted(same), key=size_of)
-
-
-def elements(shape: Iterable[int]) -> int:
-    """Elements of a tensor of this shape."""
-    return prod(shape)

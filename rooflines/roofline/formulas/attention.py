@@ -16,7 +16,7 @@ from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, s
 from rooflines.roofline.formulas.costs import SOFTMAX, SOFTMAX_FROM_LOG_SUM
 from rooflines.roofline.formulas.lengths import Lengths, packed_lengths, pairs, recorded_lengths
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
-from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, hinted_formula
 from rooflines.roofline.formulas.rows import Row, Tensors, named, register
 
 _NO_MASK: Final = 1 << 30  # the block size of flex attention's mask that masks nothing
@@ -274,66 +274,43 @@ for _name, _backend in BACKWARD.items():
     hinted_formula(_name, category="attention")(partial(_backward, backend=_backend))
 
 
-@formula("aten::_scaled_dot_product_attention_math", "aten::_scaled_dot_product_attention_math_for_mps", category="attention")
-def _math(signature: Signature) -> Work:
-    """The whole product, masked afterwards: causal attention costs what any does. It returns the probabilities too."""
-    args = Arguments(signature, "query key value bias=None dropout=0.0 causal=False dropout_mask=None")
-    query, key, value = (args.tensor(name) for name in ("query", "key", "value"))
-    bias, given = args.optional("bias"), args.optional("dropout_mask")
-    scores = prod(query.shape[:-1]) * key.shape[-2]  # [..., s_q, s_k]
-    sizes = Attention(scores, query.shape[-1], value.shape[-1])
-    masked = bias is not None or (args.recorded("causal") and args.flag("causal"))
-    return Work(
-        matrix_flops=sizes.flops,
-        other_flops=scores * (1 + SOFTMAX + masked + 2 * has_dropout(args)),
-        bytes_read=size(query, key, value, bias, given),
-        bytes_written=(prod(query.shape[:-1]) * value.shape[-1] + scores) * size_of(query.dtype),
-        precision=matrix_precision_of(query.dtype),
-    )
+# --- all scores ----------------------------------------------------------------------------------------------------------------------
 
 
-# --- flex attention ----------------------------------------------------------------------------------------------------------------
-
-
-def _flex_pairs(args: Arguments) -> Attention:
-    """All pairs. Which blocks of scores a mask leaves out is in its values: only a call without one can be counted."""
-    query, key, value = (args.tensor(name) for name in ("query", "key", "value"))
-    mask = args.value("block_mask")
+@named
+def unmasked(mask: Argument) -> bool:
+    """True for flex attention without a mask. Which blocks of scores one leaves out is in its values, and raises NotCounted."""
     # (..., query block, key block, function); a call without a mask has one block for everything
     if not isinstance(mask, tuple) or len(mask) < 3 or mask[-3:-1] != (_NO_MASK, _NO_MASK):
         raise NotCounted("blocks skipped by the mask not recorded")
-    rows = query.shape[:-1]
-    return Attention(prod(rows) * key.shape[-2], query.shape[-1], value.shape[-1], rows)
+    return True
 
 
-@hinted_formula("higher_order::flex_attention", category="attention")
-def _flex(signature: Signature, hints: Hints) -> Work:
-    """Scores and values over all pairs; what the user's function does to a score is not known and not counted."""
-    args = Arguments(signature, "query key value score_function block_mask scale options buffers=() mask_buffers=()")
-    sizes = _flex_pairs(args)
-    query = args.tensor("query")
-    return Work(
-        matrix_flops=sizes.flops,
-        other_flops=sizes.pairs * (1 + SOFTMAX),
-        bytes_read=size(query, args.tensor("key"), args.tensor("value"), *args.tensors("buffers")),
-        bytes_written=written(*hints.results(signature)),
-        precision=matrix_precision_of(query.dtype),
-    )
-
-
-@hinted_formula("higher_order::flex_attention_backward", category="attention")
-def _flex_backward(signature: Signature, hints: Hints) -> Work:
-    """5 products, as the other backwards."""
-    args = Arguments(
-        signature,
-        "query key value out log_sum grad grad_log_sum forward joint block_mask scale options buffers=() mask_buffers=()",
-    )
-    work = backward_work(args, _flex_pairs(args))
-    return replace(
-        work,
-        bytes_read=work.bytes_read + size(args.optional("grad_log_sum"), *args.tensors("buffers")),
-        bytes_written=written(*hints.results(signature)),
-    )
+_ALL: Final = "rows = prod(query[:-1]); scores = rows * key[-2]"
+_PRODUCTS: Final = "2 * scores * (query[-1] + values[-1])"
+_FLEX: Final = "score_function, block_mask, scale, options, read buffers*"
+_UNMASKED: Final[dict[str, Row]] = {
+    # The whole product, masked afterwards: causal attention costs what any does. It returns the probabilities too.
+    "aten::_scaled_dot_product_attention_math aten::_scaled_dot_product_attention_math_for_mps": Row(
+        "read query, read key, read values, read bias?, dropout=0.0, causal=False, read dropout_mask?", where=_ALL, matrix=_PRODUCTS,
+        other="scores * (1 + SOFTMAX + (bool(bias) or bool(value('causal'))) + 2 * ((value('dropout') or 0) > 0))",
+        writes="(rows * values[-1] + scores) * query.item",
+    ),
+    # what the user's function does to a score is not known and not counted
+    "higher_order::flex_attention": Row(
+        f"read query, read key, read values, {_FLEX}", where=_ALL, matrix=_PRODUCTS, other="scores * (1 + SOFTMAX)",
+        writes="results().full", fits="unmasked(known('block_mask'))",
+    ),
+    # 5 products, as the other backwards
+    "higher_order::flex_attention_backward": Row(
+        f"read query, read key, read values, read out?, read log_sum?, read grad?, read grad_log_sum?, forward, joint, "
+        f"{_FLEX.removeprefix('score_function, ')}",
+        where=_ALL, matrix=f"2 * scores * query[-1] + 2 * {_PRODUCTS}",
+        other="scores * (1 + SOFTMAX_FROM_LOG_SUM + 3) + 2 * rows * values[-1]", writes="results().full",
+        fits="unmasked(known('block_mask'))",
+    ),
+}  # fmt: skip
+register(_UNMASKED, "attention")
 
 
 # --- fused layers ------------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, size, size_of, written
-from rooflines.roofline.formulas.matmul import product, product_work
+from rooflines.roofline.formulas.matmul import product
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula, words
 from rooflines.roofline.formulas.rows import Row, register
@@ -115,11 +115,12 @@ def _scattered_product(signature: Signature, hints: Hints) -> Work:
     )
 
 
-@formula("symm_mem::_async_input_mm", category="matmul")
-def _awaited_product(signature: Signature) -> Work:
-    """A product whose left operand arrives in parts."""
-    args = Arguments(signature, "self other")
-    return product_work(args.tensor("self"), args.tensor("other"))
+register({
+    # a product whose left operand arrives in parts
+    "symm_mem::_async_input_mm": Row(
+        "read self, read other", matrix="multiply_adds(self, other)", writes="results_of(self, other) * self.item"
+    ),
+}, "matmul")  # fmt: skip
 
 
 # Kineto notes what a collective sends and receives at the event that a process group leaves: how its name begins, without underscores

@@ -272,22 +272,17 @@ def _conjugate(signature: Signature) -> Work:
     return rule_work(signature, Rule(0, complex_cost=costs.BASIC), in_place)
 
 
-@formula("aten::polygamma", "aten::polygamma_", category="element-wise")
-def _polygamma(signature: Signature) -> Work:
-    """The digamma function and its derivative are series of their own, the others (-1)^(n + 1) * n! * zeta(n + 1, x)."""
-    in_place = signature.name.endswith("_")
-    args = Arguments(signature, "self n" if in_place else "n self")
-    cost = costs.SPECIAL if args.integer("n") <= 1 else costs.ZETA + costs.SPECIAL + 2
-    inputs = args.tensor("self")
-    return rule_work(Signature(signature.name, (inputs, *signature.args[2:])), Rule(cost, result="float"), in_place)
-
-
-@formula("aten::mvlgamma", "aten::mvlgamma_", category="element-wise")
-def _mvlgamma(signature: Signature) -> Work:
-    """The sum of ``p`` log-gammas, shifted by halves, and a constant."""
-    args = Arguments(signature, "self p")
-    rule = Rule(args.integer("p") * (costs.SPECIAL + 2), result="float")
-    return rule_work(Signature(signature.name, (args.tensor("self"), *signature.args[2:])), rule, signature.name.endswith("_"))
+@formula("aten::polygamma", "aten::polygamma_", "aten::mvlgamma", "aten::mvlgamma_", category="element-wise")
+def _of_order(signature: Signature) -> Work:
+    """The digamma function and its derivative are series of their own, the others (-1)^(n + 1) * n! * zeta(n + 1, x). The multivariate
+    log-gamma function is the sum of n log-gammas, shifted by halves, and a constant."""
+    args = Arguments(signature, "n self" if signature.name == "aten::polygamma" else "self n")
+    n = args.integer("n")
+    cost = costs.SPECIAL if n <= 1 else costs.ZETA + costs.SPECIAL + 2
+    if "mvlgamma" in signature.name:
+        cost = n * (costs.SPECIAL + 2)
+    call = Signature(signature.name, (args.tensor("self"), *signature.args[2:]))
+    return rule_work(call, Rule(cost, result="float"), signature.name.endswith("_"))
 
 
 @hinted_formula("aten::log_sigmoid_forward", category="element-wise")

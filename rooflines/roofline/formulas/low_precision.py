@@ -21,38 +21,17 @@ from rooflines.roofline.formulas.costs import DEQUANTIZE, QUANTIZE, TANH
 from rooflines.roofline.formulas.matmul import (
     SPARSE,
     activation_flops,
-    grouped_product,
     layer_work,
-    product,
-    product_work,
 )
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula, words
-from rooflines.roofline.formulas.rows import Row, Tensors, named, register
+from rooflines.roofline.formulas.rows import Row, named, register
 from rooflines.roofline.formulas.scaled import product_row
 
 INTEGERS: Final = frozenset({"int8", "uint8", "qint8", "quint8"})
 
 
 # --- products of 8-bit numbers -----------------------------------------------------------------------------------------------------
-
-
-@named
-def grouped_flops(left: Tensors, right: Tensors, offsets: Tensors) -> int:
-    """FLOPs of a grouped product."""
-    return grouped_product(left.tensors[0], right.tensors[0], next(iter(offsets.tensors), None))[0]
-
-
-@named
-def grouped_results(left: Tensors, right: Tensors, offsets: Tensors) -> int:
-    """Results of a grouped product."""
-    return prod(grouped_product(left.tensors[0], right.tensors[0], next(iter(offsets.tensors), None))[1])
-
-
-@named
-def results_of(left: Tensors, right: Tensors) -> int:
-    """Results of ``left @ right``."""
-    return prod(product(left.tensors[0], right.tensors[0])[1])
 
 
 @named
@@ -239,53 +218,51 @@ def _sparse_linear(_: Signature) -> Work:
 
 # --- oneDNN's fused operators on 8-bit tensors -------------------------------------------------------------------------------------
 
-_ONEDNN: Final = "self x_scale x_zero weight w_scale w_zero"
 _OUT: Final = "out_scale out_zero out_dtype"
 _POST: Final = "other_scale other_zero binary alpha unary unary_scalars unary_algorithm"
 
 
-def _requantized(args: Arguments, bias: TensorArg | None, added: TensorArg | None, dtype: str) -> int:
-    """FLOPs a result: the scale, or the way back to integers; bias, second operand, fused functions."""
+def _onednn(signature: Signature, window: str = "") -> tuple[Arguments, int]:
+    """The arguments, with a second operand that the result is added to, or without; and FLOPs a result: the scale, or the way back to
+    integers; bias, second operand, fused functions."""
+    binary = len(signature.args) > 13 + len(window.split())
+    added, after = ("added ", _POST) if binary else ("", "attr scalars algorithm")
+    args = Arguments(signature, f"self x_scale x_zero weight w_scale w_zero {added}bias {window} {_OUT} {after}")
+    second = args.optional("added")
+    dtype = second.dtype if second is not None and window else args.dtype("out_dtype", args.tensor("self").dtype)
     fused = activation_flops(args, "attr") + activation_flops(args, "unary")
-    return (QUANTIZE if dtype in INTEGERS else 1) + (bias is not None) + (DEQUANTIZE + 1) * (added is not None) + fused
+    each = QUANTIZE if dtype in INTEGERS else 1
+    return args, each + (args.optional("bias") is not None) + (DEQUANTIZE + 1) * (second is not None) + fused
 
 
 @formula("onednn::qlinear_pointwise", category="matmul")
 def _onednn_linear(signature: Signature) -> Work:
-    """[..., k] @ [k, n], the weight laid out transposed; with a second operand (18 arguments) or without."""
-    binary = len(signature.args) > 13
-    args = Arguments(signature, f"{_ONEDNN} added bias {_OUT} {_POST}" if binary else f"{_ONEDNN} bias {_OUT} attr scalars algorithm")
-    inputs, weight, bias, added = args.tensor("self"), args.tensor("weight"), args.optional("bias"), args.optional("added")
-    dtype = args.dtype("out_dtype", inputs.dtype)
+    """[..., k] @ [k, n], the weight laid out transposed."""
+    args, each = _onednn(signature)
+    inputs, outputs = args.tensor("self"), args.tensor("weight").shape[1]
     others = signature.tensors[1:]  # of scales and zero points, those that are tensors
-    return layer_work(inputs, weight.shape[1], *others, each=_requantized(args, bias, added, dtype), dtype=dtype)
+    return layer_work(inputs, outputs, *others, each=each, dtype=args.dtype("out_dtype", inputs.dtype))
 
 
 @formula(*(f"onednn::{name}" for name in words("qconv1d_pointwise qconv2d_pointwise qconv3d_pointwise qconv_pointwise")),
          category="convolution")  # fmt: skip
 def _onednn_convolution(signature: Signature) -> Work:
-    """With a second operand that the result is added to and written to (22 arguments) or without."""
-    binary = len(signature.args) > 17
-    window = "stride padding dilation groups"
-    args = Arguments(
-        signature,
-        f"{_ONEDNN} added bias {window} {_OUT} {_POST}" if binary else f"{_ONEDNN} bias {window} {_OUT} attr scalars algorithm",
-    )
-    inputs, weight, bias, added = args.tensor("self"), args.tensor("weight"), args.optional("bias"), args.optional("added")
-    conv = convolution_sizes(args, inputs, weight, transposed=False)
-    dtype = added.dtype if added is not None else args.dtype("out_dtype", inputs.dtype)
+    """The result is written to the second operand, where there is one."""
+    args, each = _onednn(signature, "stride padding dilation groups")
+    inputs, added = args.tensor("self"), args.optional("added")
+    conv = convolution_sizes(args, inputs, args.tensor("weight"), transposed=False)
     return Work(
         matrix_flops=2 * conv.macs,
-        other_flops=conv.outputs * _requantized(args, bias, added, dtype),
+        other_flops=conv.outputs * each,
         bytes_read=conv.input_bytes(inputs) + size(*signature.tensors) - size(inputs),
-        bytes_written=conv.outputs * size_of(dtype),
+        bytes_written=conv.outputs * size_of(added.dtype if added is not None else args.dtype("out_dtype", inputs.dtype)),
         precision=matrix_precision_of(inputs.dtype),
     )
 
 
-@formula("quantized::matmul", category="matmul")
-def _quantized_matmul(signature: Signature) -> Work:
-    args = Arguments(signature, "self other scale zero_point")
-    left = args.tensor("self")
-    work = product_work(left, args.tensor("other"))
-    return work + Work(other_flops=QUANTIZE * work.bytes_written // size_of(left.dtype), precision="int8")
+register({
+    "quantized::matmul": Row(
+        "read self, read other", where="made = results_of(self, other)", matrix="multiply_adds(self, other)", other="QUANTIZE * made",
+        writes="made * self.item", precision="=int8",
+    ),
+}, "matmul")  # fmt: skip

@@ -6,7 +6,6 @@ folded into the product, what is added to it costs one addition a result.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 from typing import Final
 
@@ -74,6 +73,12 @@ def product(left: TensorArg, right: TensorArg) -> tuple[int, tuple[int, ...]]:
 def multiply_adds(left: Tensors, right: Tensors) -> int:
     """FLOPs of ``left @ right``."""
     return product(left.tensors[0], right.tensors[0])[0]
+
+
+@named
+def results_of(left: Tensors, right: Tensors) -> int:
+    """Results of ``left @ right``."""
+    return prod(product(left.tensors[0], right.tensors[0])[1])
 
 
 def _refuse_sparse(*tensors: TensorArg) -> None:
@@ -238,12 +243,12 @@ def _fused_linear(signature: Signature) -> Work:
 # Gradients, as far as asked for: of the input grad @ weight, of the weight grad^T @ input, of the bias the sum of grad over its rows.
 _MULTIPLY_ADD: Final = "(COMPLEX_MULTIPLY + COMPLEX_ADD if grad.complex else 2)"
 _ADD: Final = "(COMPLEX_ADD if grad.complex else 1)"
-_LINEAR_MASK: Final = "to_self = bool(mask[0]); to_weight = bool(mask[1]); to_bias = bool(mask[2])"
+_LINEAR_MASK: Final = "to_self = bool(output_mask[0]); to_weight = bool(output_mask[1]); to_bias = bool(output_mask[2])"
 _GRADIENTS: Final[dict[str, Row]] = {
     "linear_backward mkldnn_linear_backward": Row(
-        "view self, view grad, view weight, mask+", where=_LINEAR_MASK,
+        "view self, view grad, view weight, output_mask+", where=_LINEAR_MASK,
         matrix=f"{_MULTIPLY_ADD} * self.n * weight[0] * (to_self + to_weight)", other=f"grad.n * to_bias * {_ADD}",
-        reads="grad.size * max(mask) + weight.size * to_self + self.size * to_weight",
+        reads="grad.size * max(output_mask) + weight.size * to_self + self.size * to_weight",
         writes="self.full * to_self + weight.full * to_weight + weight[0] * weight.item * to_bias", precision="grad",
     ),
     "mkldnn_linear_backward_input": Row(
@@ -256,9 +261,9 @@ _GRADIENTS: Final[dict[str, Row]] = {
     ),
     # grad @ other^T and self^T @ grad: each meets every pair that the forward met
     "matmul_backward": Row(
-        "view grad, view self, view other, mask+", where="to_self = bool(mask[0]); to_other = bool(mask[1])",
+        "view grad, view self, view other, output_mask+", where="to_self = bool(output_mask[0]); to_other = bool(output_mask[1])",
         matrix="multiply_adds(self, other) * (to_self + to_other)",
-        reads="grad.size * max(mask) + other.size * to_self + self.size * to_other",
+        reads="grad.size * max(output_mask) + other.size * to_self + self.size * to_other",
         writes="self.full * to_self + other.full * to_other", precision="grad",
     ),
 }  # fmt: skip
@@ -275,15 +280,6 @@ def _products_of_lists(signature: Signature) -> Work:
     if not lefts or len(lefts) != len(rights):
         raise NotCounted("shapes of 'self' not recorded")
     return sum(map(product_work, lefts, rights), Work())
-
-
-@formula("inductor::_mm_plus_mm", category="matmul")
-def _sum_of_two(signature: Signature) -> Work:
-    args = Arguments(signature, "a b c d out")
-    left = args.tensor("a")
-    first = product_work(left, args.tensor("b"), each=addition_flops(left.dtype))
-    both = first + product_work(args.tensor("c"), args.tensor("d"))
-    return replace(both, bytes_written=first.bytes_written, precision=first.precision)
 
 
 def grouped_product(left: TensorArg, right: TensorArg, offsets: TensorArg | None) -> tuple[int, tuple[int, ...]]:
@@ -309,18 +305,29 @@ def grouped_product(left: TensorArg, right: TensorArg, offsets: TensorArg | None
     return product_flops(1, shape[-2], inner, shape[-1], left.dtype), shape
 
 
-@formula("aten::_grouped_mm", category="matmul")
-def _grouped(signature: Signature) -> Work:
-    args = Arguments(signature, "self other offs=None bias=None out_dtype=None")
-    left, right, offsets, bias = args.tensor("self"), args.tensor("other"), args.optional("offs"), args.optional("bias")
-    flops, shape = grouped_product(left, right, offsets)
-    return Work(
-        matrix_flops=flops,
-        other_flops=prod(shape) * (bias is not None),
-        bytes_read=size(left, right, offsets, bias),
-        bytes_written=prod(shape) * size_of(args.dtype("out_dtype", left.dtype)),
-        precision=matrix_precision_of(left.dtype),
-    )
+@named
+def grouped_flops(left: Tensors, right: Tensors, offsets: Tensors) -> int:
+    """FLOPs of a grouped product."""
+    return grouped_product(left.tensors[0], right.tensors[0], next(iter(offsets.tensors), None))[0]
+
+
+@named
+def grouped_results(left: Tensors, right: Tensors, offsets: Tensors) -> int:
+    """Results of a grouped product."""
+    return prod(grouped_product(left.tensors[0], right.tensors[0], next(iter(offsets.tensors), None))[1])
+
+
+_SEVERAL: Final[dict[str, Row]] = {
+    "inductor::_mm_plus_mm": Row(
+        "read a, read b, read c, read d", where="made = results_of(a, b)", matrix="multiply_adds(a, b) + multiply_adds(c, d)",
+        other="made * (COMPLEX_ADD if a.complex else 1)", writes="made * a.item",
+    ),
+    "aten::_grouped_mm": Row(
+        "read self, read other, read offs?, read bias?, out_dtype=None", where="made = grouped_results(self, other, offs)",
+        matrix="grouped_flops(self, other, offs)", other="made * bool(bias)", writes="made * item('out_dtype', self.dtype)",
+    ),
+}  # fmt: skip
+register(_SEVERAL, "matmul")
 
 
 @formula("aten::_trilinear", category="matmul")

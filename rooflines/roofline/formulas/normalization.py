@@ -138,7 +138,7 @@ def _rms_norm(signature: Signature) -> Work:
 
 def _asked(*what: str) -> str:
     """Whether each gradient was asked for; all were where traces record no values, or none of lists, as training does."""
-    unknown, mask = "value('output_mask') is None", f"mask('output_mask', {len(what)})"
+    unknown, mask = "value('output_mask') is None", f"asked('output_mask', {len(what)})"
     return "; ".join(f"to_{name} = {unknown} or {mask}[{index}]" for index, name in enumerate(what))
 
 

@@ -39,11 +39,6 @@ class Cell:
     backward: int
     bias_sums: int
 
-    @property
-    def has_cell_state(self) -> bool:
-        """Whether a second state runs along the hidden one."""
-        return self.gates == 4
-
 
 RELU: Final = Cell(1, 2, 2, 1)
 TANH: Final = Cell(1, RNN_CELL, RNN_CELL_BACKWARD, 1)
@@ -109,8 +104,8 @@ class Network:
 
     @property
     def cell_states(self) -> int:
-        """Elements of the cell states before the first or after the last step."""
-        return self.batch * self.layers * self.directions * self.hidden * self.cell.has_cell_state
+        """Elements of the cell states before the first or after the last step, which only an LSTM has."""
+        return self.batch * self.layers * self.directions * self.hidden * (self.cell is LSTM)
 
     @property
     def states(self) -> int:

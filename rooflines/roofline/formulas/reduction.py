@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final, Literal
 
 from rooflines.profiler.trace.signature import SCALAR_TYPES, Argument, Signature, TensorArg
@@ -12,7 +11,7 @@ from rooflines.roofline.formulas.arguments import Arguments, NotCounted, floatin
 from rooflines.roofline.formulas.elementwise import RULES as ELEMENTWISE
 from rooflines.roofline.formulas.elementwise import real, rule_work
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import Hints, aten, formula, hinted_formula, words
+from rooflines.roofline.formulas.registry import Hints, aten, hinted_formula, words
 from rooflines.roofline.formulas.rows import Row, register
 
 INDEX_BYTES: Final = 8
@@ -192,33 +191,24 @@ _SOFTMAXES: Final[dict[str, Row | tuple[Row, ...]]] = {
 register(_SOFTMAXES, "reduction", namespace="aten::")
 
 
-# Scans -> FLOPs an element of a real and of a complex tensor.
+# Running sums: integers become int64 unless a dtype is asked for, or the sums replace them.
 _SCANS: Final[dict[str, tuple[int, int]]] = {
-    **dict.fromkeys(words("cumsum cumsum_"), (costs.BASIC, costs.COMPLEX_ADD)),
-    **dict.fromkeys(words("cumprod cumprod_"), (costs.BASIC, costs.COMPLEX_MULTIPLY)),
-    **dict.fromkeys(words("logcumsumexp _logcumsumexp"),
-                    (costs.TRANSCENDENTAL + 3, costs.COMPLEX_TRANSCENDENTAL + 3 * costs.COMPLEX_ADD)),
-}  # fmt: skip
-
-
-def _scan(signature: Signature, cost: int, complex_cost: int) -> Work:
-    """Running sums: integers become int64 unless a dtype is asked for, or the sums replace them."""
-    signature, outs = _without_outs(signature)
-    args = Arguments(signature, "self dim dtype=None")
-    inputs = args.tensor("self")
-    dtype = inputs.dtype
-    if not signature.name.endswith("_"):
-        dtype = args.dtype("dtype", dtype if floating(dtype) else "int64")
-    return Work(
-        other_flops=inputs.numel * (complex_cost if dtype.startswith("complex") else cost),
-        bytes_read=size(inputs),
-        bytes_written=written(*outs) if outs else inputs.numel * size_of(dtype),
-        precision=precision_of(dtype),
-    )
-
-
+    "cumsum": (costs.BASIC, costs.COMPLEX_ADD),
+    "cumprod": (costs.BASIC, costs.COMPLEX_MULTIPLY),
+    "logcumsumexp _logcumsumexp": (costs.TRANSCENDENTAL + 3, costs.COMPLEX_TRANSCENDENTAL + 3 * costs.COMPLEX_ADD),
+}
+_RUNNING: Final[dict[str, Row]] = {}
 for _name, (_cost, _complex_cost) in _SCANS.items():
-    formula(f"aten::{_name}", category="reduction")(partial(_scan, cost=_cost, complex_cost=_complex_cost))
+    _flops = f"self.n * ({_complex_cost} if self.complex else {_cost})"
+    if _name.startswith("cum"):
+        _RUNNING[_name] = Row(
+            "read self, dim, dtype=None, view out?", other=_flops, precision="dtype self",
+            writes="out.full or self.n * item('dtype', self.dtype if floating(self) else 'int64')",
+        )  # fmt: skip
+        _RUNNING[f"{_name}_"] = Row("read self", other=_flops, result="self")
+    else:
+        _RUNNING[_name] = Row("read self, dim, view out?", other=_flops, result="self")
+register(_RUNNING, "reduction", namespace="aten::")
 
 
 _PASSES: Final[dict[str, Row]] = {
@@ -244,18 +234,11 @@ _PASSES: Final[dict[str, Row]] = {
         where="segments = lengths[-1] if lengths else offsets[-1] - 1",
         writes="prod(data[:axis]) * segments * prod(data[axis + 1:]) * data.item", fits="bool(lengths) or bool(offsets)",
     ),
+    # each element's share of its segment's gradient; only of an extremum or a product does it depend on the data
+    "_segment_reduce_backward": Row(
+        "read grad, view output?, view data, reduce, view lengths?, view offsets?", 1, per="data", result="data", precision="data",
+        also="(lengths or offsets).size + (0 if value('reduce') in ('sum', 'mean') else output.size + data.size)",
+        fits="isinstance(known('reduce'), str)",
+    ),
 }  # fmt: skip
 register(_PASSES, "reduction", namespace="aten::")
-_SEGMENT_BACKWARD: Final = "grad output data reduce lengths=None offsets=None"
-
-
-@formula("aten::_segment_reduce_backward", category="reduction")
-def _segment_reduce_backward(signature: Signature) -> Work:
-    """Each element's share of its segment's gradient; only of an extremum or a product does it depend on the data."""
-    args = Arguments(signature, _SEGMENT_BACKWARD)
-    grad, data, reduce = args.tensor("grad"), args.tensor("data"), args.value("reduce")
-    if not isinstance(reduce, str):
-        raise NotCounted("argument 'reduce' not recorded")
-    bounds = args.optional("lengths") or args.optional("offsets")
-    values = () if reduce in ("sum", "mean") else (args.tensor("output"), data)
-    return Work(0, data.numel, size(grad, bounds, *values), written(data), precision_of(data.dtype))

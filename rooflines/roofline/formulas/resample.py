@@ -147,7 +147,7 @@ _POINTS: Final = (
 # The gradient of the input: each result's, weighted, added to its taps. That of the grid: of each tap its value times the gradient,
 # times what moving the point along each coordinate changes of its weight; the nearest tap's weight does not change.
 _GRADIENT: Final = Row(
-    "", where=f"{_POINTS}; to_self = mask('mask', 2)[0]; to_grid = mask('mask', 2)[1]; moves = to_grid and mode != 1",
+    "", where=f"{_POINTS}; to_self = asked('mask', 2)[0]; to_grid = asked('mask', 2)[1]; moves = to_grid and mode != 1",
     other="made * ((2 * taps if mode != 1 else 1) * to_self + taps * (1 + 2 * rank) * moves) + points * point_cost(rank, mode)",
     reads="grad.size + grid.size + selected(self, taps * made) * moves", writes="self.full * to_self + grid.full * to_grid",
     precision="grad",

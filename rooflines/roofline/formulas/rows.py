@@ -12,8 +12,8 @@ where it is absent, and its dimensions are then 0. The costs of ``costs.py`` hav
 ``_FUNCTIONS``, those that a family adds (``named``), and about the call:
 
 - ``recorded(name)``: whether the argument was recorded. ``value(name)``: what was recorded, or None. ``known(name)``: the same, and a
-  call without it is not counted. ``mask(name, length)``: which outputs were asked for. ``item(name, dtype)``: the size of an element of
-  this dtype argument, or else of ``dtype``.
+  call without it is not counted. ``asked(name, length)``: which outputs were asked for. ``item(name, dtype)``: the size of an element
+  of this dtype argument, or else of ``dtype``.
 - ``results()``: the tensors that it returns, as recorded or as torch infers them. ``returned(reason)``: the bytes of results whose
   sizes depend on values, which a recording has; the reason says what is missing where nothing has them.
 """
@@ -204,7 +204,8 @@ def _item(args: Arguments, name: str, dtype: str = "") -> int:
 PACKED: Final = ("uint8", "float4_e2m1fn_x2")
 _FUNCTIONS: Final[dict[str, Any]] = {
     **{name: value for name, value in vars(costs).items() if name.isupper()},
-    "__builtins__": {}, "isinstance": isinstance, "float": float, "min": min, "max": max, "sum": sum, "len": len, "bool": bool,
+    "__builtins__": {}, "isinstance": isinstance, "str": str,
+    "float": float, "min": min, "max": max, "sum": sum, "len": len, "bool": bool,
     "norm_cost": costs.norm_cost, "compares": costs.compares,
     "prod": prod, "selected": _selected, "up": _up, "first": _first, "share": _share, "joined": _joined,
     "batches": _batches, "volume": _volume,
@@ -230,7 +231,7 @@ class _Names(dict[str, Any]):
         self["recorded"] = arguments.recorded
         self["value"] = lambda name: arguments.value(name) if arguments.recorded(name) else None
         self["known"] = arguments.value
-        self["mask"] = arguments.mask
+        self["asked"] = arguments.mask
         self["results"] = lambda: Tensors(*hints.results(arguments.signature))
         self["returned"] = hints.result_bytes
 

@@ -51,6 +51,13 @@ _SELECTIONS: Final[dict[str, Row]] = {
         "read self?, view ordered, out_int32=False", where=_STEPS, other="n * steps",
         reads="self.size + selected(ordered, n * steps)", writes="n * (4 if out_int32 else 8)", precision="ordered",
     ),
+    # each element against each test element where these are few, as torch does; else all of them sorted together
+    "isin": Row(
+        "read elements?, read tests?", where="count = elements.n if elements else 1; against = tests.n if tests else 1;"
+        " direct = not elements or not tests or against < 10 * count**0.145 // 1",
+        other="count * against if direct else (count + against) * (compares(count + against) + 1)", writes="count",
+        precision="elements tests", fits="bool(elements) or bool(tests)",
+    ),
 }  # fmt: skip
 register(_SELECTIONS, "reduction", namespace="aten::")
 
@@ -95,20 +102,6 @@ def _median(signature: Signature) -> Work:
         return _selected(inputs, cost * inputs.numel, 1, indices=False)
     length = _axis_length(inputs, axis)
     return _selected(inputs, cost * inputs.numel, inputs.numel // length if length else 0)
-
-
-@formula("aten::isin", category="reduction")
-def _isin(signature: Signature) -> Work:
-    """Each element against each test element where these are few, as torch does; else all of them sorted together."""
-    args = Arguments(signature, "elements tests")
-    given, tests = args.optional("elements"), args.optional("tests")
-    if given is None and tests is None:
-        raise NotCounted("shape of 'elements' not recorded")
-    count, against = (1 if tensor is None else tensor.numel for tensor in (given, tests))
-    direct = given is None or tests is None or against < int(10 * count**0.145)
-    flops = count * against if direct else (count + against) * (costs.compares(count + against) + 1)
-    precision = precision_of((given or tests or TensorArg(())).dtype)
-    return Work(0, flops, size(given, tests), count * size_of("bool"), precision)
 
 
 _BIN_COST: Final = 4  # as ``histc``

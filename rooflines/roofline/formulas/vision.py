@@ -7,14 +7,8 @@ the one that overlaps it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import prod
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas.arguments import Arguments, size, size_of, written
-from rooflines.roofline.formulas.record import Work, matrix_precision_of
-from rooflines.roofline.formulas.registry import formula
 from rooflines.roofline.formulas.resample import point_cost
 from rooflines.roofline.formulas.rows import Row, register
 
@@ -82,78 +76,37 @@ register(_ALIGNMENTS, "copy", namespace="torchvision::")
 register(_POOLS, "reduction", namespace="torchvision::")
 
 
-# Deformable convolution: a convolution whose taps are bilinear samples at learned offsets, weighted by a mask where there is one.
-_GEOMETRY: Final = "stride_h stride_w pad_h pad_w dilation_h dilation_w groups offset_groups use_mask"
+# Deformable convolution: a convolution whose taps are bilinear samples at learned offsets, weighted by a mask where there is one. Input
+# [n, c, h, w], weight [o, c / groups, kh, kw], offset [n, 2 * offset groups * kh * kw, oh, ow], mask half as many.
 _POINT: Final = point_cost(2, position=1)  # its place in the window plus the offset
+_PLACES: Final = "places = offset[0] * prod(offset[2:]); samples = places * self[1] * prod(weight[2:])"
+_FOUR: Final = "self.rank == weight.rank == offset.rank == 4"
 
 
-@dataclass(frozen=True, slots=True)
-class Deformable:
-    """Input [n, c, h, w], weight [o, c / groups, kh, kw], offset [n, 2 * offset groups * kh * kw, oh, ow], mask half as many."""
-
-    inputs: TensorArg
-    weight: TensorArg
-    offset: TensorArg
-    mask: TensorArg | None
-
-    @property
-    def positions(self) -> int:
-        """Places where the kernel is applied."""
-        return self.offset.shape[0] * prod(self.offset.shape[2:])
-
-    @property
-    def samples(self) -> int:
-        """Bilinear samples, of all channels."""
-        return self.positions * self.inputs.shape[1] * prod(self.weight.shape[2:])
-
-    @property
-    def read(self) -> tuple[TensorArg | None, ...]:
-        """All tensors."""
-        return self.inputs, self.weight, self.offset, self.mask
+def deformable(schema: str, masked: str, bias: str = "bool(bias)") -> Row:
+    """The samples, their product with the weight, and a bias. ``masked`` says whether the tensor ``mask`` weighs the samples."""
+    return Row(
+        schema, where=_PLACES, matrix="2 * places * weight.n", fits=_FOUR, writes="places * weight[0] * self.item", precision="self",
+        other=f"samples * ({2 * CORNERS} + {masked}) + offset.n // 2 * {_POINT} + places * weight[0] * {bias}",
+        also=f"mask.size if {masked} else 0",
+    )  # fmt: skip
 
 
-def deformable_work(one: Deformable, bias: TensorArg | None) -> Work:
-    """The samples, their product with the weight, and a bias."""
-    outputs = one.positions * one.weight.shape[0]
-    return Work(
-        matrix_flops=2 * one.positions * one.weight.numel,
-        other_flops=one.samples * (2 * CORNERS + (one.mask is not None))
-        + one.offset.numel // 2 * _POINT
-        + outputs * (bias is not None),
-        bytes_read=size(*one.read, bias),
-        bytes_written=outputs * size_of(one.inputs.dtype),
-        precision=matrix_precision_of(one.inputs.dtype),
-    )
-
-
-def deformable_gradient_work(one: Deformable, grad: TensorArg, *gradients: TensorArg | None) -> Work:
+def deformable_gradients(schema: str, masked: str, results: str) -> Row:
     """Two products, for the gradient of the samples and that of the weight. The samples are taken again for the latter; their gradient
-    is added to its corners, and weighs what moving the point, and the mask, would change. ``gradients`` have the shapes of what is
-    written besides those of input, weight and offset."""
-    masked = one.mask is not None
-    again, scattered = 2 * CORNERS + masked, 2 * CORNERS + masked
-    moved = CORNERS * (1 + 2 * 2) + 2 * masked
-    return Work(
-        matrix_flops=2 * 2 * one.positions * one.weight.numel,
-        other_flops=one.samples * (again + scattered + moved) + one.offset.numel // 2 * _POINT + one.positions * one.weight.shape[0],
-        bytes_read=size(grad, *one.read),
-        bytes_written=written(*one.read[:3], *gradients),
-        precision=matrix_precision_of(grad.dtype),
-    )
+    is added to its corners, and weighs what moving the point, and the mask, would change. ``results`` have the shapes of what is
+    written besides the gradients of input, weight and offset."""
+    return Row(
+        schema, where=_PLACES, matrix="4 * places * weight.n", fits=_FOUR, result=f"self weight offset {results}", precision="grad",
+        other=f"samples * ({4 * CORNERS + CORNERS * (1 + 2 * 2)} + 4 * {masked}) + offset.n // 2 * {_POINT} + places * weight[0]",
+        also=f"mask.size if {masked} else 0",
+    )  # fmt: skip
 
 
-def _deformable(args: Arguments) -> Deformable:
-    mask = args.tensor("mask") if args.flag("use_mask") else None
-    return Deformable(args.tensor("self"), args.tensor("weight"), args.tensor("offset"), mask)
-
-
-@formula("torchvision::deform_conv2d", category="convolution")
-def _deformable_convolution(signature: Signature) -> Work:
-    args = Arguments(signature, f"self weight offset mask bias {_GEOMETRY}")
-    return deformable_work(_deformable(args), args.optional("bias"))
-
-
-@formula("torchvision::_deform_conv2d_backward", category="convolution")
-def _deformable_backward(signature: Signature) -> Work:
-    args = Arguments(signature, f"grad self weight offset mask bias {_GEOMETRY}")
-    return deformable_gradient_work(_deformable(args), args.tensor("grad"), args.tensor("mask"), args.tensor("bias"))
+_DEFORMED: Final = "read self, read weight, read offset, view mask"
+_GEOMETRY: Final = "stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups, offset_groups, use_mask"
+_DEFORMABLE: Final[dict[str, Row]] = {
+    "deform_conv2d": deformable(f"{_DEFORMED}, read bias?, {_GEOMETRY}", "use_mask"),
+    "_deform_conv2d_backward": deformable_gradients(f"read grad, {_DEFORMED}, view bias, {_GEOMETRY}", "use_mask", "mask bias"),
+}
+register(_DEFORMABLE, "convolution", namespace="torchvision::")

@@ -20,7 +20,7 @@ from rooflines.profiler.trace.signature import TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import NotCounted, floating, size
 from rooflines.roofline.formulas.experts import ELEMENT_BYTES, PRECISIONS, SPREAD
-from rooflines.roofline.formulas.kernels.launch import Launch, allocations
+from rooflines.roofline.formulas.kernels import Launch, allocations
 from rooflines.roofline.formulas.record import Work, precision_of
 
 CATEGORY: Final = "moe"

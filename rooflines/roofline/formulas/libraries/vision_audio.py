@@ -6,44 +6,23 @@ from __future__ import annotations
 
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted
-from rooflines.roofline.formulas.nodes import parts
-from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.registry import formula
+from rooflines.roofline.formulas.nodes import with_gradient
 from rooflines.roofline.formulas.resample import point_cost
 from rooflines.roofline.formulas.rows import Row, register
-from rooflines.roofline.formulas.vision import CORNERS, Deformable, deformable_gradient_work, deformable_work
+from rooflines.roofline.formulas.vision import CORNERS, deformable, deformable_gradients
 
-_CONVOLUTIONS: Final = {
-    "_DeformConv": "self offset weight",
-    "DeformConv2dFunction": "self offset weight",
-    "_ModulatedDeformConv": "self offset mask weight bias=None",
-    "ModulatedDeformConv2dFunction": "self offset mask weight bias=None",
-}
-
-
-def _convolution(call: Signature, name: str) -> tuple[Deformable, Arguments]:
-    args = Arguments(call, _CONVOLUTIONS[name])
-    mask = args.tensor("mask") if args.has("mask") else None
-    found = Deformable(args.tensor("self"), args.tensor("weight"), args.tensor("offset"), mask)
-    if any(len(tensor.shape) != 4 for tensor in found.read if tensor is not None):
-        raise NotCounted("arguments of another version of this operator")
-    return found, args
-
-
-@formula(*_CONVOLUTIONS, category="convolution")
-def _forward(signature: Signature) -> Work:
-    found, args = _convolution(signature, signature.name)
-    return deformable_work(found, args.optional("bias"))
-
-
-@formula(*(f"{name}Backward" for name in _CONVOLUTIONS), category="convolution")
-def _backward(signature: Signature) -> Work:
-    gradients, call = parts(signature)
-    found, args = _convolution(call, signature.name.removesuffix("Backward"))
-    return deformable_gradient_work(found, gradients[0], found.mask, args.optional("bias"))
-
+_OPERANDS: Final = "read self, read offset, read weight"
+_MASKED: Final = "read self, read offset, view mask, read weight"
+_PLAIN: Final = ("_DeformConv", "DeformConv2dFunction")
+_MODULATED: Final = ("_ModulatedDeformConv", "ModulatedDeformConv2dFunction")
+register({
+    " ".join(_PLAIN): deformable(_OPERANDS, "0", bias="0"),
+    " ".join(_MODULATED): deformable(f"{_MASKED}, read bias?", "1"),
+}, "convolution")  # fmt: skip
+register({
+    "Backward ".join((*_PLAIN, "")).strip(): deformable_gradients(f"read grad, {_OPERANDS}", "0", ""),
+    "Backward ".join((*_MODULATED, "")).strip(): deformable_gradients(f"read grad, {_MASKED}, view bias?", "1", "mask bias"),
+}, "convolution", given=with_gradient)  # fmt: skip
 
 _ATTENTION: Final = ("MultiScaleDeformableAttnFunction", "MultiScaleDeformableAttentionFunction", "MSDeformAttnFunction")
 _SAMPLE: Final = 2 * CORNERS + 2
