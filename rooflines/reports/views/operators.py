@@ -15,7 +15,7 @@ from rooflines.reports.words.rows import TableRow, flagged, module_text, operato
 from rooflines.reports.words.text import is_graph, is_kernel, marked_name
 from rooflines.roofline.analysis import Analysis, Kernel, ModuleRow, OperatorRow
 from rooflines.roofline.formulas.counter import NO_FORMULA
-from rooflines.roofline.formulas.families import evidence_of
+from rooflines.roofline.formulas.evidence import evidence_of
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.units import percent, seconds, si
 

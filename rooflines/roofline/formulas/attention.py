@@ -288,7 +288,7 @@ def unmasked(mask: Argument) -> bool:
 
 _ALL: Final = "rows = prod(query[:-1]); scores = rows * key[-2]"
 _PRODUCTS: Final = "2 * scores * (query[-1] + values[-1])"
-_FLEX: Final = "score_function, block_mask, scale, options, read buffers*"
+_FLEX: Final = "score_function, block_mask, scale, options, read buffers*=()"
 _UNMASKED: Final[dict[str, Row]] = {
     # The whole product, masked afterwards: causal attention costs what any does. It returns the probabilities too.
     "aten::_scaled_dot_product_attention_math aten::_scaled_dot_product_attention_math_for_mps": Row(

@@ -7,10 +7,10 @@ from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, selected, size, written
+from rooflines.roofline.formulas.arguments import Arguments, selected, size, written
 from rooflines.roofline.formulas.costs import QUANTIZE
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, hinted_formula, uncounted, words
 from rooflines.roofline.formulas.rows import Row, register
 
 _SUM, _MEAN, _MAX = 0, 1, 2  # modes of a bag
@@ -125,7 +125,7 @@ register(_LOOKUPS, "embedding", namespace="quantized::")
 register(_CONVERSIONS, "element-wise", namespace="quantized::")
 
 
-@formula("quantized::embedding_byte", "quantized::embedding_4bit", "quantized::embedding_bag_byte", "quantized::embedding_bag_4bit",
-         category="copy")  # fmt: skip
-def _packed_table(_: Signature) -> Work:
-    raise NotCounted("packed tables not recorded")
+uncounted(
+    *(f"quantized::{name}" for name in words("embedding_byte embedding_4bit embedding_bag_byte embedding_bag_4bit")),
+    category="copy", reason="packed tables not recorded",
+)  # fmt: skip

@@ -4,9 +4,6 @@ FILE.py``) have more.
 
 ``families.json`` lists the operators of each. ``python tests/roofline/formulas/families.py`` writes it, and a test compares it with
 what the modules register.
-
-``evidence.json`` lists the operators of other libraries for which there is more than the library's source: those of recorded traces and
-those that a test calls with the library installed. The same program writes it.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ import runpy
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
@@ -23,10 +20,7 @@ from rooflines.errors import UsageError
 from rooflines.installed import explained, load_all
 
 FILE: Final = Path(__file__).with_suffix(".json")
-EVIDENCE: Final = FILE.with_stem("evidence")
 _LIBRARIES: Final = "libraries."
-# An operator of a recorded trace, one that a test calls, one whose figures an upstream test has, and one whose source was read only.
-Evidence = Literal["trace", "call", "upstream", "read"]
 
 
 @cache
@@ -68,17 +62,3 @@ def load_file(path: Path) -> None:
         raise UsageError(f"no such file: {str(path)!r}.", hint="Give a Python file that registers formulas with rooflines.formula.")
     with explained(f"{str(path)!r}"):
         runpy.run_path(str(path))
-
-
-@cache
-def _operators() -> dict[str, Evidence]:
-    lists = msgspec.json.decode(EVIDENCE.read_bytes(), type=dict[Evidence, list[str]])
-    return {name: kind for kind, names in reversed(lists.items()) for name in names}
-
-
-def evidence_of(name: str) -> Evidence | None:
-    """The evidence for the formula of this operator, None for one of PyTorch or of a user."""
-    from rooflines.roofline.formulas.libraries import canonical
-
-    known = name if name in modules() else canonical(name)
-    return _operators().get(known, "read") if known in modules() and not is_torchs(known) else None

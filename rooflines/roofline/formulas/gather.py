@@ -55,6 +55,11 @@ _SELECTIONS: Final[dict[str, Row]] = {
         "view grad, read mask, sizes+", where="made = prod(sizes)",
         reads="mask.size + min(grad.size, made * grad.item)", writes="made * grad.item",
     ),
+    # ``index`` where the mask is true, a number elsewhere
+    "_unsafe_masked_index": Row(
+        "view self, read mask, view indices*", where="made = results().full",
+        reads="min(self.size, made) + mask.size + indices.size", writes="made",
+    ),
 }  # fmt: skip
 register(_SELECTIONS, "copy", namespace="aten::")
 
@@ -146,15 +151,6 @@ def _scattered(target: TensorArg, elements: int, read: int, adds: bool, in_place
 
 formula("aten::index_put_", "aten::_index_put_impl_", category="copy")(partial(_index_put, in_place=True))
 formula("aten::index_put", "aten::_index_put_impl", "aten::_unsafe_index_put", category="copy")(partial(_index_put, in_place=False))
-
-
-@hinted_formula("aten::_unsafe_masked_index", category="copy")
-def _masked_index(signature: Signature, hints: Hints) -> Work:
-    """``index`` where the mask is true, a number elsewhere."""
-    args = Arguments(signature, "self mask indices")
-    source, mask, indices = args.tensor("self"), args.tensor("mask"), args.value("indices")
-    results = written(*hints.results(signature))
-    return moved(min(size(source), results) + size(mask, *_index_tensors(indices)), results)
 
 
 @formula("aten::_unsafe_masked_index_put_accumulate", category="copy")

@@ -24,7 +24,7 @@ from rooflines.roofline.formulas.matmul import (
     layer_work,
 )
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
-from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula, words
+from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula, uncounted, words
 from rooflines.roofline.formulas.rows import Row, named, register
 from rooflines.roofline.formulas.scaled import product_row
 
@@ -206,14 +206,9 @@ for _name in _CONVOLUTION_ADD:
     hinted_formula(_name, category="convolution")(partial(_packed_convolution, schema="self added weight bias"))
 
 
-@formula("mkldnn_prepacked::conv2d_run", category="convolution")
-def _prepacked_convolution(_: Signature) -> Work:
-    raise NotCounted("packed weights not recorded")
-
-
-@formula(*(f"sparse::qlinear{kind}" for kind in ("", "_relu", "_dynamic", "_relu_dynamic", "_prepack")), category="matmul")
-def _sparse_linear(_: Signature) -> Work:
-    raise NotCounted(SPARSE)
+uncounted("mkldnn_prepacked::conv2d_run", category="convolution", reason="packed weights not recorded")
+uncounted(*(f"sparse::qlinear{kind}" for kind in ("", "_relu", "_dynamic", "_relu_dynamic", "_prepack")), category="matmul",
+          reason=SPARSE)  # fmt: skip
 
 
 # --- oneDNN's fused operators on 8-bit tensors -------------------------------------------------------------------------------------

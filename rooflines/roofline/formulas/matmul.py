@@ -92,24 +92,18 @@ SPARSE: Final = "the elements that a sparse tensor stores are not in its shape"
 
 
 def product_work(
-    left: TensorArg,
-    right: TensorArg,
-    *others: TensorArg | None,
-    each: int = 0,
-    out_dtype: str | None = None,
-    precision: str | None = "",
+    left: TensorArg, right: TensorArg, *others: TensorArg | None, each: int = 0, out_dtype: str = "", summed: bool = False
 ) -> Work:
-    """``left @ right``: both read with ``others``, ``each`` FLOPs done to each result, and this written as ``out_dtype``.
-
-    Where ``out_dtype`` is None or ``precision`` empty, they are those of ``left``.
-    """
+    """``left @ right``: both read with ``others``, ``each`` FLOPs done to each result, and this written as ``out_dtype``, or as
+    ``left``; ``summed`` says that the results are sums over the batch."""
     flops, shape = product(left, right)
+    results = prod(shape[1:] if summed else shape)
     return Work(
         matrix_flops=flops,
-        other_flops=prod(shape) * each,
+        other_flops=results * each,
         bytes_read=size(left, right, *others),
-        bytes_written=prod(shape) * size_of(out_dtype or left.dtype),
-        precision=matrix_precision_of(left.dtype) if precision == "" else precision,
+        bytes_written=results * size_of(out_dtype or left.dtype),
+        precision=matrix_precision_of(left.dtype),
     )
 
 
@@ -137,18 +131,16 @@ def _with_addition(signature: Signature) -> Work:
     has_dtype = not gelu and _with_dtype(signature)
     args = Arguments(signature, f"self left right {'out_dtype ' if has_dtype else ''}beta=1 alpha=1 use_gelu=False")
     added, left, right = args.tensor("self"), args.tensor("left"), args.tensor("right")
-    flops, shape = product(left, right)
-    results = prod(shape[1:] if signature.name.startswith("aten::addbmm") else shape)
     cost = addition_flops(left.dtype)
     if gelu:
         cost += GELU if args.flag("use_gelu") else 1
-    needed = not args.recorded("beta") or args.value("beta") != 0
-    return Work(
-        matrix_flops=flops,
-        other_flops=cost * results,
-        bytes_read=size(left, right, added if needed else None),
-        bytes_written=results * size_of(args.dtype("out_dtype", left.dtype) if has_dtype else left.dtype),
-        precision=matrix_precision_of(left.dtype),
+    return product_work(
+        left,
+        right,
+        None if args.recorded("beta") and args.value("beta") == 0 else added,
+        each=cost,
+        out_dtype=args.dtype("out_dtype", "") if has_dtype else "",
+        summed=signature.name.startswith("aten::addbmm"),
     )
 
 
@@ -177,29 +169,19 @@ register(_OUTER, "matmul", namespace="aten::")
 # --- linear layers -----------------------------------------------------------------------------------------------------------------
 
 
-def layer_work(
-    inputs: TensorArg,
-    outputs: int,
-    *read: TensorArg | None,
-    each: int = 0,
-    unpack: int = 0,
-    besides: int = 0,
-    dtype: str | None = None,
-    precision: str | None = "",
-) -> Work:
+def layer_work(inputs: TensorArg, outputs: int, *read: TensorArg | None, each: int = 0, unpack: int = 0, dtype: str = "") -> Work:
     """[..., k] with a weight of k * ``outputs`` numbers in any layout, which is one of the tensors that are ``read`` with ``inputs``.
 
-    ``each`` is FLOPs of each result, ``unpack`` of each number of the weight, ``besides`` of what else is done. Where ``dtype`` of the
-    result and ``precision`` are not given, they are those of ``inputs``.
+    ``each`` is FLOPs of each result, ``unpack`` of each number of the weight. The result is of this ``dtype``, or that of ``inputs``.
     """
     rows, inner = prod(inputs.shape[:-1]), inputs.shape[-1]
     results = rows * outputs
     return Work(
         matrix_flops=product_flops(1, rows, inner, outputs, inputs.dtype),
-        other_flops=results * each + unpack * inner * outputs + besides,
+        other_flops=results * each + unpack * inner * outputs,
         bytes_read=size(inputs, *read),
-        bytes_written=results * size_of(inputs.dtype if dtype is None else dtype),
-        precision=matrix_precision_of(inputs.dtype) if precision == "" else precision,
+        bytes_written=results * size_of(dtype or inputs.dtype),
+        precision=matrix_precision_of(inputs.dtype),
     )
 
 

@@ -110,12 +110,12 @@ def _unscale(signature: Signature, hints: Hints) -> Work:
     )
 
 
-@formula("aten::_amp_update_scale_", "aten::_amp_update_scale", category="optimizer")
-def _update_scale(signature: Signature) -> Work:
-    """The scale and the steps since it grew, by whether infinities were found: a handful of scalars."""
-    args = Arguments(signature, "self growth found_inf")
-    scalars = [args.optional("self"), args.optional("growth")]
-    return Work(0, 1, size(*scalars, args.optional("found_inf")), written(*scalars), "fp32")
+register({
+    # the scale and the steps since it grew, by whether infinities were found: a handful of scalars
+    "aten::_amp_update_scale_ aten::_amp_update_scale": Row(
+        "update self?, update growth?, read found_inf?", other="1", precision="=fp32"
+    ),
+}, "optimizer")  # fmt: skip
 
 
 # aten::_foreach_<name>: an element-wise operation on every tensor of a list, each with its number or its part of other lists.

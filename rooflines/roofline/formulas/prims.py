@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Argument, Signature
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, broadcast, promote, size, size_of, written
+from rooflines.roofline.formulas.arguments import NotCounted, size, written
 from rooflines.roofline.formulas.random import RANDOM
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, hinted_formula
 from rooflines.roofline.formulas.rows import Row, named, register
 
 _MODES: Final = {"rand": RANDOM["uniform"], "randn": RANDOM["normal"]}
@@ -39,25 +38,21 @@ _RANDOM: Final[dict[str, Row]] = {
     "inductor_random": Row("size, read seed?, mode", other="results().n * drawing(known('mode'))", writes=_MADE, precision="results"),
     "inductor_randint": Row("low, high, size, read seed?", other="results().n", writes=_MADE, precision="="),
 }
+# a * b + c, rounded once
+_FMA: Final = Row(
+    "read a?, read b?, read c?", where="made = joined(a, b, c)", other="2 * made", writes="made * (a or b or c).item",
+    precision="a b c", fits="bool(a or b or c)",
+)  # fmt: skip
+# max pooling that keeps where in its window each maximum was, as int8
+_MAX_POOL: Final = Row(
+    "read self, kernel+", other="results().tensors[0].numel * volume(kernel, self.rank - 2)", writes=_MADE, precision="self"
+)
 # the maximum of each row, and the sum of exp(x - maximum): all of softmax but its division
 _STATISTICS: Final = Row("read a, dim", costs.SOFTMAX - costs.BASIC, per="a", writes=_MADE)
 register(_COPIES, "copy", namespace="prims::")
-register(_RANDOM, "element-wise", namespace="prims::")
-register({"prims::prepare_softmax_online": _STATISTICS}, "reduction")
-
-
-@formula("prims::fma", category="element-wise")
-def _fma(signature: Signature) -> Work:
-    """a * b + c, rounded once."""
-    operands = signature.tensors
-    dtype = promote(signature.args)
-    results = prod(broadcast(tensor.shape for tensor in operands))
-    return Work(
-        other_flops=2 * results * costs.BASIC,
-        bytes_read=size(*operands),
-        bytes_written=results * size_of(dtype),
-        precision=precision_of(dtype),
-    )
+register({**_RANDOM, "fma": _FMA}, "element-wise", namespace="prims::")
+_MAX_POOLS: Final = "_low_memory_max_pool_with_offsets _low_memory_max_pool2d_with_offsets"
+register({"prepare_softmax_online": _STATISTICS, _MAX_POOLS: _MAX_POOL}, "reduction", namespace="prims::")
 
 
 @hinted_formula("inductor::scatter_upon_const_tensor", category="element-wise")
@@ -69,18 +64,4 @@ def _one_hot(signature: Signature, hints: Hints) -> Work:
         bytes_read=size(*signature.tensors),
         bytes_written=written(result),
         precision=precision_of(result.dtype),
-    )
-
-
-@hinted_formula("prims::_low_memory_max_pool_with_offsets", "prims::_low_memory_max_pool2d_with_offsets", category="reduction")
-def _max_pool(signature: Signature, hints: Hints) -> Work:
-    """Max pooling that keeps where in its window each maximum was, as int8."""
-    args = Arguments(signature, "self kernel")
-    inputs, results = args.tensor("self"), hints.results(signature)
-    kernel = args.integers("kernel", len(inputs.shape) - 2)
-    return Work(
-        other_flops=results[0].numel * prod(kernel),
-        bytes_read=size(inputs),
-        bytes_written=written(*results),
-        precision=precision_of(inputs.dtype),
     )

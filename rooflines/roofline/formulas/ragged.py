@@ -12,7 +12,7 @@ from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, selected, size, size_of, written
 from rooflines.roofline.formulas.copies import moved
 from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.registry import Hints, aten, formula, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, aten, hinted_formula, uncounted
 from rooflines.roofline.formulas.rows import Row, register
 
 
@@ -56,8 +56,4 @@ NESTED: Final = aten(
     "to_padded_tensor _nested_from_padded _nested_from_padded_and_nested_example _nested_from_padded_tensor _nested_tensor_from_mask"
     " _nested_select_backward _nested_sum_backward _nested_tensor_softmax_with_shape"
 )
-
-
-@formula(*NESTED, category="other")
-def _unknown(signature: Signature) -> Work:
-    raise NotCounted("nested tensor: work depends on the lengths inside")
+uncounted(*NESTED, category="other", reason="nested tensor: work depends on the lengths inside")

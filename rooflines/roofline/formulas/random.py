@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from math import ceil, log2, prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, Dispatches, broadcast, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, Dispatches, broadcast, size, written
 from rooflines.roofline.formulas.factories import option
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import formula
@@ -115,24 +114,6 @@ for _name, (_cost, _dtype) in _FACTORIES.items():
         formula(f"aten::{_name}_like", category="element-wise")(partial(_like, cost=_cost))
 
 
-@formula("aten::multinomial", category="element-wise")
-def _multinomial(signature: Signature) -> Work:
-    """[.., c] weights -> [.., samples] classes.
-
-    With replacement: a running sum, a division, and a binary search for each sample. Without: each weight over an exponential number,
-    of which the largest are the samples.
-    """
-    args = Arguments(signature, "self samples replacement=False")
-    inputs, samples = args.tensor("self"), args.integer("samples")
-    classes = inputs.shape[-1] if inputs.shape else 1
-    drawn = prod(inputs.shape[:-1]) * samples
-    if args.flag("replacement"):
-        flops = 2 * inputs.numel + drawn * (_UNIFORM + ceil(log2(max(classes, 2))))
-    else:
-        flops = inputs.numel * (_EXPONENTIAL + 2)
-    return Work(0, flops, size(inputs), drawn * size_of("int64"), precision_of(inputs.dtype))
-
-
 _DRAWS: Final[dict[str, Row]] = {
     # a number for each parameter in ``self``; a Dirichlet sample is a row of gamma numbers over their sum
     "poisson _standard_gamma": Row("read self", costs.REJECTION, per="self", result="self"),
@@ -152,5 +133,12 @@ _DRAWS: Final[dict[str, Row]] = {
     "_philox_key_split": Row("read key, count", writes="count * key.full"),
     "_philox_key_fold_in": Row("read key, read count?", result="key"),
     "_fill_mem_eff_dropout_mask_": Row("view self", _UNIFORM, per="self", result="self", precision="self"),
+    # [.., c] weights -> [.., samples] classes. With replacement: a running sum, a division, and a binary search for each sample.
+    # Without: each weight over an exponential number, of which the largest are the samples.
+    "multinomial": Row(
+        "read self, samples, replacement=False", where="drawn = prod(self[:-1]) * samples; classes = self[-1] if self.rank else 1",
+        other=f"2 * self.n + drawn * ({_UNIFORM} + compares(max(classes, 2))) if replacement else self.n * {_EXPONENTIAL + 2}",
+        writes="8 * drawn",
+    ),
 }  # fmt: skip
 register(_DRAWS, "element-wise", namespace="aten::")

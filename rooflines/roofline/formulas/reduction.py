@@ -164,8 +164,8 @@ for _name, _rule in RULES.items():
     _register(_name, _rule)
 
 
-def _softmax(schema: str, cost: int, item: str = "self.item", fits: str = "") -> Row:
-    return Row(schema, cost, per="self", writes=f"self.n * {item}", precision="self", fits=fits)
+def _softmax(schema: str, cost: int, item: str = "self.item") -> Row:
+    return Row(schema, cost, per="self", writes=f"self.n * {item}", precision="self")
 
 
 def _gradients(cost: int) -> tuple[Row, Row]:

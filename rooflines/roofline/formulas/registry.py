@@ -132,6 +132,14 @@ def dispatches(*names: str, category: str, reason: str = "") -> None:
         raise Dispatches(reason)
 
 
+def uncounted(*names: str, category: str, reason: str) -> None:
+    """Register operators whose work nothing recorded determines."""
+
+    @formula(*names, category=category)
+    def unknown(_: Signature) -> Work:
+        raise NotCounted(reason)
+
+
 def hinted_formula(*names: str, category: str, wraps: bool = False) -> Callable[[HintedFormula], HintedFormula]:
     """Register ``f(signature, hints) -> Work`` for operators whose recorded arguments do not determine what they move."""
 

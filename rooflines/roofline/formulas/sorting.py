@@ -62,16 +62,6 @@ _SELECTIONS: Final[dict[str, Row]] = {
 register(_SELECTIONS, "reduction", namespace="aten::")
 
 
-def _selected(inputs: TensorArg, flops: int, results: int, indices: bool = True) -> Work:
-    """``results`` elements of ``inputs`` written, each with its index."""
-    return Work(
-        other_flops=flops,
-        bytes_read=size(inputs),
-        bytes_written=results * (size_of(inputs.dtype) + (INDEX_BYTES if indices else 0)),
-        precision=precision_of(inputs.dtype),
-    )
-
-
 @formula("aten::sort", "aten::argsort", "aten::msort", category="reduction")
 def _sort(signature: Signature) -> Work:
     """n log2(n) compares a row, rows along the last dimension recorded as an integer."""
@@ -98,10 +88,10 @@ def _median(signature: Signature) -> Work:
     axis = signature.arg(1, default=None)
     if MISSING in signature.args:
         raise NotCounted("argument 'dim' not recorded")
-    if not isinstance(axis, int):
-        return _selected(inputs, cost * inputs.numel, 1, indices=False)
-    length = _axis_length(inputs, axis)
-    return _selected(inputs, cost * inputs.numel, inputs.numel // length if length else 0)
+    whole = not isinstance(axis, int)
+    length = inputs.numel if whole else _axis_length(inputs, axis)
+    results = (1 if whole else inputs.numel // length if length else 0) * (size_of(inputs.dtype) + (0 if whole else INDEX_BYTES))
+    return Work(0, cost * inputs.numel, size(inputs), results, precision_of(inputs.dtype))
 
 
 _BIN_COST: Final = 4  # as ``histc``

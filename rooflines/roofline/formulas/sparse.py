@@ -12,7 +12,7 @@ from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.copies import moved
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
-from rooflines.roofline.formulas.registry import Hints, aten, formula, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, aten, hinted_formula, uncounted
 from rooflines.roofline.formulas.rows import Row, register
 
 SPARSE: Final = aten(
@@ -23,16 +23,8 @@ SPARSE: Final = aten(
     " hspmm sparse_sampled_addmm _sparse_mm_reduce_impl _sparse_mm_reduce_impl_backward _spsolve"
 )
 SEARCH: Final = "aten::_cslt_sparse_mm_search"
-
-
-@formula(*SPARSE, category="other")
-def _unknown(signature: Signature) -> Work:
-    raise NotCounted("sparse tensor: work depends on the number and position of values")
-
-
-@formula(SEARCH, category="other")
-def _search(signature: Signature) -> Work:
-    raise NotCounted("algorithm search in cuSPARSELt has no fixed work")
+uncounted(*SPARSE, category="other", reason="sparse tensor: work depends on the number and position of values")
+uncounted(SEARCH, category="other", reason="algorithm search in cuSPARSELt has no fixed work")
 
 
 # Copies and conversions of index and value tensors, which have shapes of their own.

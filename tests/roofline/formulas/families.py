@@ -16,7 +16,7 @@ from pathlib import Path
 
 import rooflines.roofline.formulas
 from rooflines.roofline.formulas import families, registry
-from rooflines.roofline.formulas.families import EVIDENCE
+from rooflines.roofline.formulas.evidence import FILE as EVIDENCE
 from rooflines.roofline.formulas.libraries import canonical
 
 PACKAGE = rooflines.roofline.formulas.__name__

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rooflines.roofline.formulas import families
-from rooflines.roofline.formulas.families import evidence_of
+from rooflines.roofline.formulas.evidence import evidence_of
 
 WRITER = Path(__file__).with_name("families.py")
 ASKED = """
