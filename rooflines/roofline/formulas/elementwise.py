@@ -203,12 +203,6 @@ def rule_work(signature: Signature, rule: Rule, in_place: bool = False, mask: in
     )
 
 
-def scaled(signature: Signature) -> bool:
-    """Whether ``add(self, other, alpha)`` multiplies first."""
-    alpha = signature.arg(2, default=1)
-    return isinstance(alpha, int | float | complex) and alpha != 1
-
-
 # Exponents for which torch has no logarithm: square roots, products, reciprocals.
 _EASY_POWERS: Final = {0.5: 1, 2.0: 1, 3.0: 2, -0.5: 1, -1.0: 1, -2.0: 2}
 
@@ -220,7 +214,8 @@ def adjusted(name: str, signature: Signature) -> Rule:
         exponent = Arguments(signature, "self exponent").value("exponent")
         easy = _EASY_POWERS.get(exponent) if isinstance(exponent, int | float) else None
         return rule if easy is None else Rule(easy * costs.BASIC, operands=2)
-    if name in ("add", "sub", "subtract", "rsub") and scaled(signature):
+    alpha = signature.arg(2, default=1)
+    if name in ("add", "sub", "subtract", "rsub") and isinstance(alpha, int | float | complex) and alpha != 1:
         return replace(rule, cost=rule.cost + costs.BASIC, complex_cost=costs.COMPLEX_ADD + costs.COMPLEX_MULTIPLY)
     if name in ("div", "divide") and len(signature.args) > 2 and not isinstance(signature.args[2], TensorArg):
         return Rule(2 * costs.BASIC, operands=2)  # div(self, other, rounding_mode) rounds, and integers stay integers

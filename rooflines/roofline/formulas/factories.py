@@ -30,6 +30,9 @@ _CONSTANT: Final[dict[str, str]] = {
 }  # fmt: skip
 
 
+_FROM_NUMBER: Final[dict[type, str]] = {bool: "bool", int: "int64", complex: "complex64"}  # the dtype that ``full`` takes
+
+
 @hinted_formula(*_CONSTANT, category="copy")
 def _constant(signature: Signature, hints: Hints) -> Work:
     if hints.outputs is not None:
@@ -40,14 +43,8 @@ def _constant(signature: Signature, hints: Hints) -> Work:
     if "size" in schema and not args.recorded("size"):
         raise Dispatches  # traces without values: the fill inside has the shape
     shape = args.sizes("size") if "size" in schema else args.tensor("self").shape
-    usual = pattern.dtype if pattern else _dtype_of(args.value("value")) if args.has("value") else "float32"
+    usual = pattern.dtype if pattern else _FROM_NUMBER.get(type(args.value("value", absent=None)), "float32")
     return _filled(prod(shape), args.dtype("dtype", usual))
-
-
-def _dtype_of(value: Argument) -> str:
-    """The dtype that ``full`` takes from a number."""
-    kinds = {bool: "bool", int: "int64", complex: "complex64"}
-    return kinds.get(type(value), "float32")
 
 
 _FILLS: Final[dict[str, Row]] = {

@@ -23,12 +23,6 @@ _NO_INDEX: Final = "index shapes not recorded"
 MASKS: Final = ("bool", "uint8")
 
 
-def _along(source: TensorArg, dim: int, index: TensorArg) -> int:
-    """Elements of the slices that ``index`` selects along a dimension."""
-    extent = source.shape[dim] if source.shape else 1
-    return source.numel // extent * index.numel if extent else 0
-
-
 _SELECTIONS: Final[dict[str, Row]] = {
     "index_select": Row(
         "view self, dim, read index",
@@ -182,7 +176,8 @@ def _scatter(signature: Signature, name: str, in_place: bool) -> Work:
     args = Arguments(signature, _SCATTERS[name])
     target, index, src = args.tensor("self"), args.tensor("index"), args.optional("src")
     if name.startswith("index_"):
-        elements = _along(target, args.integer("dim"), index)
+        extent = target.shape[args.integer("dim")] if target.shape else 1
+        elements = target.numel // extent * index.numel if extent else 0  # of the slices that the index selects
         source = size(src)
     else:
         elements = index.numel

@@ -115,22 +115,18 @@ def lengths_of(sums: Sequences) -> Lengths:
     return Lengths(equal_lengths(sums.count, sums.queries, sums.keys), sums=sums)
 
 
-def longest_and_equal(count: int, queries: int, keys: int, longest_query: int, longest_key: int) -> tuple[tuple[int, int, int], ...]:
-    """One sequence of the longest lengths, and the others equal: the fewest causal pairs of a sequence with itself for these totals."""
-    rest = (queries - longest_query, keys - longest_key)
-    if count < 2 or min(rest) < 0:
-        return equal_lengths(count, queries, keys)
-    return ((1, longest_query, longest_key), *equal_lengths(count - 1, *rest))
-
-
 def packed_lengths(count: int, queries: int, keys: int, longest_query: int | None, longest_key: int | None, masked: bool) -> Lengths:
     """The lengths of ``count`` sequences with these numbers of queries and keys in all, as far as arguments determine them.
 
-    They do where all are equally long; without a mask it is enough that the queries are, or the keys.
+    They do where all are equally long; without a mask it is enough that the queries are, or the keys. Else one sequence has the longest
+    lengths, and the others are equal: the fewest causal pairs of a sequence with itself for these totals.
     """
     equal_queries, equal_keys = count * (longest_query or 0) == queries, count * (longest_key or 0) == keys
     exact = equal_queries and equal_keys if masked else equal_queries or equal_keys
-    groups = longest_and_equal(count, queries, keys, longest_query or -(-queries // count), longest_key or -(-keys // count))
+    longest = (longest_query or -(-queries // count), longest_key or -(-keys // count))
+    rest = (queries - longest[0], keys - longest[1])
+    apart = count > 1 and min(rest) >= 0
+    groups = ((1, *longest), *equal_lengths(count - 1, *rest)) if apart else equal_lengths(count, queries, keys)
     return Lengths(groups, "" if exact else EQUAL)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, every, size, size_of, written
 from rooflines.roofline.formulas.record import Work, precision_of
@@ -95,17 +95,14 @@ def _ctc_states(args: Arguments) -> tuple[int, int]:
     batched = len(log_probs.shape) == 3
     steps, classes = log_probs.shape[0], log_probs.shape[-1]
     samples = log_probs.shape[1] if batched else 1
-    lengths = [(steps, _target_length(targets, samples)) for _ in every(samples)]
+    # labels of a sample: a row of [n, l], or an even share of targets that follow one another
+    length = targets.shape[-1] if len(targets.shape) > 1 else -(-targets.numel // max(samples, 1))
+    lengths = [(steps, length) for _ in every(samples)]
     given, labels = args.value("input_lengths"), args.value("target_lengths")
     if isinstance(given, tuple) and isinstance(labels, tuple):
         lengths = list(zip(given, labels, strict=True))
     states = sum(time * (2 * count + 1) for time, count in lengths)
     return states, sum(time * min(count + 1, classes) for time, count in lengths)
-
-
-def _target_length(targets: TensorArg, samples: int) -> int:
-    """Labels of a sample: a row of [n, l], or an even share of targets that follow one another."""
-    return targets.shape[-1] if len(targets.shape) > 1 else -(-targets.numel // max(samples, 1))
 
 
 _CTC: Final = "log_probs targets input_lengths target_lengths blank"

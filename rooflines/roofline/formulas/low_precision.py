@@ -163,15 +163,6 @@ _UNPACKED: Final[dict[str, Row]] = {
 }  # fmt: skip
 register(_UNPACKED, "matmul")
 
-_CONVOLUTION: Final = (
-    *(f"quantized::conv{n}d{relu}" for n in (1, 2, 3) for relu in ("", "_relu")),
-    *(f"_quantized::conv{n}d{relu}" for n in (2, 3) for relu in ("", "_relu")),
-    *(f"_quantized::conv_transpose{n}d" for n in (1, 2)),
-)
-_CONVOLUTION_DYNAMIC: Final = tuple(f"quantized::conv{n}d_dynamic" for n in (1, 2, 3))
-_CONVOLUTION_ADD: Final = ("quantized::conv2d_add", "quantized::conv2d_add_relu")
-_TRANSPOSED: Final = tuple(f"quantized::conv_transpose{n}d{kind}" for n in (1, 2, 3) for kind in ("", "_dynamic"))
-
 
 def _packed_convolution(signature: Signature, hints: Hints, schema: str) -> Work:
     """A packed weight does not show its stride and padding: the sizes come from the result.
@@ -200,10 +191,14 @@ def _packed_convolution(signature: Signature, hints: Hints, schema: str) -> Work
     )
 
 
-for _name in (*_CONVOLUTION, *_CONVOLUTION_DYNAMIC, *_TRANSPOSED):
-    hinted_formula(_name, category="convolution")(partial(_packed_convolution, schema="self weight bias"))
-for _name in _CONVOLUTION_ADD:
-    hinted_formula(_name, category="convolution")(partial(_packed_convolution, schema="self added weight bias"))
+for _name in (
+    *(f"quantized::conv{n}d{kind}" for n in (1, 2, 3) for kind in ("", "_relu", "_dynamic")),
+    *(f"_quantized::conv{n}d{kind}" for n in (2, 3) for kind in ("", "_relu")),
+    *(f"quantized::conv_transpose{n}d{kind}" for n in (1, 2, 3) for kind in ("", "_dynamic")),
+    "_quantized::conv_transpose1d", "_quantized::conv_transpose2d", "quantized::conv2d_add", "quantized::conv2d_add_relu",
+):  # fmt: skip
+    _operands = "self added weight bias" if "_add" in _name else "self weight bias"
+    hinted_formula(_name, category="convolution")(partial(_packed_convolution, schema=_operands))
 
 
 uncounted("mkldnn_prepacked::conv2d_run", category="convolution", reason="packed weights not recorded")

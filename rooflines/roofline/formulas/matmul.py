@@ -110,25 +110,17 @@ def product_work(
 @formula(*aten("mm bmm matmul mv dot vdot linalg_matmul"), category="matmul")
 def _plain(signature: Signature) -> Work:
     args = Arguments(signature, "self other out_dtype=None")
-    left = args.tensor("self")
-    return product_work(left, args.tensor("other"), out_dtype=_dtype_or_out(args, left.dtype))
-
-
-def _dtype_or_out(args: Arguments, default: str) -> str:
-    """The argument after a product's operands is a dtype in one overload, the tensor to write to in another."""
-    return default if args.optional("out_dtype") is not None else args.dtype("out_dtype", default)
-
-
-def _with_dtype(signature: Signature) -> bool:
-    """Whether this is ``addmm(self, left, right, out_dtype, beta, alpha)`` and not ``addmm(self, left, right, beta, alpha, out)``."""
-    return len(signature.args) > 5 and isinstance(signature.args[5], int | float | complex)
+    # the argument after the operands is a dtype in one overload, the tensor to write to in another
+    dtype = "" if args.optional("out_dtype") is not None else args.dtype("out_dtype", "")
+    return product_work(args.tensor("self"), args.tensor("other"), out_dtype=dtype)
 
 
 @formula(*aten("addmm addmm_ addmv addmv_ baddbmm baddbmm_ _addmm_activation addbmm addbmm_"), category="matmul")
 def _with_addition(signature: Signature) -> Work:
     """beta * self + alpha * (left @ right); the addition is one FLOP a result. ``addbmm`` sums its products over the batch."""
     gelu = signature.name == "aten::_addmm_activation"
-    has_dtype = not gelu and _with_dtype(signature)
+    # addmm(self, left, right, out_dtype, beta, alpha) and not addmm(self, left, right, beta, alpha, out)
+    has_dtype = not gelu and len(signature.args) > 5 and isinstance(signature.args[5], int | float | complex)
     args = Arguments(signature, f"self left right {'out_dtype ' if has_dtype else ''}beta=1 alpha=1 use_gelu=False")
     added, left, right = args.tensor("self"), args.tensor("left"), args.tensor("right")
     cost = addition_flops(left.dtype)

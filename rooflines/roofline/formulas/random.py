@@ -40,16 +40,16 @@ def _out(signature: Signature) -> TensorArg | None:
     return last if isinstance(last, TensorArg) and len(signature.args) > 2 else None
 
 
-def _fill(signature: Signature, cost: int) -> Work:
-    args = Arguments(signature, "self parameter")
-    return _drawn(args.tensor("self"), cost, args.optional("parameter"))
-
-
-for _name, _cost in RANDOM.items():
-    formula(f"aten::{_name}_", category="element-wise")(partial(_fill, cost=_cost))
-for _name in ("uniform", "random", "exponential", "log_normal", "geometric", "cauchy"):
-    formula(f"aten::{_name}", category="element-wise")(partial(_fill, cost=RANDOM[_name]))
-formula("aten::normal_functional", category="element-wise")(partial(_fill, cost=_NORMAL))
+# The parameter of a distribution may be a tensor.
+register({
+    **{
+        f"{name}_" if name in ("bernoulli", "normal") else f"{name} {name}_": Row(
+            "view self, read parameter?", cost, per="self", result="self", precision="self"
+        )
+        for name, cost in RANDOM.items()
+    },
+    "normal_functional": Row("view self, read parameter?", _NORMAL, per="self", result="self", precision="self"),
+}, "element-wise", namespace="aten::")  # fmt: skip
 
 
 @formula("aten::bernoulli", category="element-wise")
