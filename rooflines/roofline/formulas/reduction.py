@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Final, Literal
 
 from rooflines.profiler.trace.signature import SCALAR_TYPES, Argument, Signature, TensorArg
@@ -61,24 +63,13 @@ def _reduced_sizes(tensor: TensorArg, axes: Argument) -> int:
     if not isinstance(listed, tuple) or not all(isinstance(axis, int) and -max(rank, 1) <= axis < max(rank, 1) for axis in listed):
         raise NotCounted("argument 'dim' not recorded")
     dropped = {axis % rank for axis in listed} if rank else set()
-    results = 1
-    for axis, extent in enumerate(tensor.shape):
-        results *= 1 if axis in dropped else extent
-    return results
+    return prod(extent for axis, extent in enumerate(tensor.shape) if axis not in dropped)
 
 
 def _without_outs(signature: Signature) -> tuple[Signature, list[TensorArg]]:
     """The signature without the ``out`` tensors at its end, and these."""
     outs = [arg for arg in signature.args[1:] if isinstance(arg, TensorArg)]
     return replace(signature, args=signature.args[: len(signature.args) - len(outs)]), outs
-
-
-def _accumulated(signature: Signature, rule: Reduction, dtype: str) -> str:
-    """The dtype of a sum, product or mean: the one asked for, else the input's, with integers summed as int64."""
-    asked = signature.arg(1 if len(signature.args) <= rule.whole else 3, default=None)
-    if isinstance(asked, int) and not isinstance(asked, bool) and asked in SCALAR_TYPES:
-        return SCALAR_TYPES[asked]
-    return dtype if floating(dtype) else "int64"
 
 
 def _result_bytes(rule: Reduction, dtype: str, along_axis: bool) -> int:
@@ -97,33 +88,35 @@ def _result_bytes(rule: Reduction, dtype: str, along_axis: bool) -> int:
     }[rule.result]
 
 
-def _made(hints: Hints) -> int | None:
-    """Bytes of the results, if they or their allocations were recorded."""
-    return written(*hints.outputs) if hints.outputs is not None else hints.output_bytes
+def _written(args: Arguments, hints: Hints, outs: list[TensorArg], computed: Callable[[Argument], int]) -> int:
+    """Bytes of the results: recorded or allocated where the dimension is not known, those of ``outs``, or ``computed`` from it."""
+    made = written(*hints.outputs) if hints.outputs is not None else hints.output_bytes
+    if not args.recorded("dim") and made is not None:
+        return made
+    axes = args.value("dim")
+    return written(*outs) if outs else computed(axes)
 
 
 def _reduce(signature: Signature, rule: Reduction, hints: Hints) -> Work:
-    signature, outs = _without_outs(signature)
-    args = Arguments(signature, "self dim=None")
+    call, outs = _without_outs(signature)
+    args = Arguments(call, "self dim=None")
     inputs = args.tensor("self")
-    cost = rule.cost
-    if inputs.dtype.startswith("complex"):
+    cost, dtype = rule.cost, inputs.dtype
+    if dtype.startswith("complex"):
         cost = 2 * rule.cost if rule.complex_cost is None else rule.complex_cost
-    made = _made(hints)
-    if not args.recorded("dim") and made is not None:
-        return Work(0, inputs.numel * cost, size(inputs), made, precision_of(inputs.dtype))
-    axes = args.value("dim")
-    recorded = len(signature.args)
-    if isinstance(axes, bool) or (rule.whole and recorded <= rule.whole and not isinstance(axes, tuple)):
-        axes = None  # var(self, unbiased), sum(self, dtype): no dimension among the arguments
-    results = _reduced_sizes(inputs, axes)
-    dtype = _accumulated(signature, rule, inputs.dtype) if rule.whole or signature.name == "aten::nansum" else inputs.dtype
-    return Work(
-        other_flops=inputs.numel * cost,
-        bytes_read=size(inputs),
-        bytes_written=written(*outs) if outs else results * _result_bytes(rule, dtype, along_axis=axes is not None),
-        precision=precision_of(inputs.dtype),
-    )
+
+    def computed(axes: Argument) -> int:
+        whole = len(call.args) <= rule.whole
+        if isinstance(axes, bool) or (whole and not isinstance(axes, tuple)):
+            axes = None  # var(self, unbiased), sum(self, dtype): no dimension among the arguments
+        made = dtype
+        if rule.whole or call.name == "aten::nansum":  # in the dtype asked for; else integers are summed as int64
+            asked = call.arg(1 if whole else 3, default=None)
+            usual = dtype if floating(dtype) else "int64"
+            made = SCALAR_TYPES.get(asked, usual) if type(asked) is int else usual
+        return _reduced_sizes(inputs, axes) * _result_bytes(rule, made, along_axis=axes is not None)
+
+    return Work(0, inputs.numel * cost, size(inputs), _written(args, hints, outs, computed), precision_of(dtype))
 
 
 @hinted_formula(*aten("norm native_norm linalg_vector_norm linalg__powsum"), category="reduction")
@@ -132,19 +125,17 @@ def _norm(signature: Signature, hints: Hints) -> Work:
 
     ``norm`` has four forms: (p), (p, dtype), (p, dim, keepdim) and (p, dim, keepdim, dtype); the others only the last.
     """
-    signature, outs = _without_outs(signature)
-    args = Arguments(signature, "self p=2 dim=None keepdim=False dtype=None")
+    call, outs = _without_outs(signature)
+    args = Arguments(call, "self p=2 dim=None keepdim=False dtype=None")
     inputs = args.tensor("self")
     flops = inputs.numel * costs.norm_cost(args.value("p"), inputs.dtype.startswith("complex"))
-    made = _made(hints)
-    if not args.recorded("dim") and made is not None:
-        return Work(0, flops, size(inputs), made, precision_of(inputs.dtype))
-    axes, asked = args.value("dim"), signature.arg(4, default=None)
-    if len(signature.args) == 3:
-        axes, asked = None, axes
-    result = SCALAR_TYPES.get(asked, inputs.dtype) if isinstance(asked, int) else inputs.dtype
-    results = _reduced_sizes(inputs, axes) * size_of(real(result))
-    return Work(0, flops, size(inputs), written(*outs) if outs else results, precision_of(inputs.dtype))
+
+    def computed(axes: Argument) -> int:
+        axes, asked = (None, axes) if len(call.args) == 3 else (axes, call.arg(4, default=None))
+        result = SCALAR_TYPES.get(asked, inputs.dtype) if isinstance(asked, int) else inputs.dtype
+        return _reduced_sizes(inputs, axes) * size_of(real(result))
+
+    return Work(0, flops, size(inputs), _written(args, hints, outs, computed), precision_of(inputs.dtype))
 
 
 def _into_out(signature: Signature, hints: Hints) -> bool:
