@@ -177,41 +177,29 @@ def layer_work(inputs: TensorArg, outputs: int, *read: TensorArg | None, each: i
     )
 
 
-def linear_work(inputs: TensorArg, weight: TensorArg, bias: TensorArg | None, other: TensorArg | None = None, fused: int = 0) -> Work:
-    """``inputs @ weight^T + bias`` with weight [n, k], or [k] for one number a row; ``other`` is added, ``fused`` is done to each
-    result."""
-    _refuse_sparse(inputs, weight)
-    outputs = weight.shape[0] if len(weight.shape) == 2 else 1
+# Operator -> schema. MKL reads a packed weight of the size of the original one.
+_LINEAR: Final[dict[str, str]] = {
+    "aten::linear": "self weight bias=None",
+    "aten::mkldnn_linear": "self weight bias=None",
+    "mkl::_mkl_linear": "self packed weight bias=None batch_size=0",
+    "mkldnn::_linear_pointwise": "self weight bias attr scalars=None algorithm=None",
+}
+
+
+@formula(*_LINEAR, category="matmul")
+def _linear(signature: Signature) -> Work:
+    """``self @ weight^T + bias`` with weight [n, k], or [k] for one number a row; with a second operand or an activation fused."""
+    binary = signature.name == "mkldnn::_linear_pointwise" and len(signature.args) == 5
+    args = Arguments(signature, "self other weight bias attr" if binary else _LINEAR[signature.name])
+    inputs, weight, bias = args.tensor("self"), args.tensor("weight"), args.optional("bias")
+    if signature.name == "aten::linear":
+        _refuse_sparse(inputs, weight)
+    else:  # tensors in oneDNN's layout have no strides; they are dense
+        inputs, weight = TensorArg(inputs.shape, inputs.dtype), TensorArg(weight.shape, weight.dtype)
     if inputs.shape[-1] != weight.shape[-1]:
         raise NotCounted(f"inner dimensions {inputs.shape[-1]} and {weight.shape[-1]} differ")
-    return layer_work(inputs, outputs, weight, bias, other, each=fused + addition_flops(inputs.dtype) * (bias is not None))
-
-
-@formula("aten::linear", category="matmul")
-def _linear(signature: Signature) -> Work:
-    args = Arguments(signature, "self weight bias=None")
-    return linear_work(args.tensor("self"), args.tensor("weight"), args.optional("bias"))
-
-
-@formula("aten::mkldnn_linear", "mkl::_mkl_linear", category="matmul")
-def _opaque_linear(signature: Signature) -> Work:
-    """Tensors in oneDNN's layout have no strides; they are dense. MKL reads a packed weight of the size of the original one."""
-    packed = "packed weight" if signature.name == "mkl::_mkl_linear" else "weight"
-    args = Arguments(signature, f"self {packed} bias=None batch_size=0")
-    return linear_work(_dense(args.tensor("self")), _dense(args.tensor("weight")), args.optional("bias"))
-
-
-def _dense(tensor: TensorArg) -> TensorArg:
-    return TensorArg(tensor.shape, tensor.dtype)
-
-
-@formula("mkldnn::_linear_pointwise", category="matmul")
-def _fused_linear(signature: Signature) -> Work:
-    """``(X, W, B, attr, scalars, algorithm)``, or with a second operand ``(X, other, W, B, attr)``."""
-    binary = len(signature.args) == 5
-    args = Arguments(signature, "self other weight bias attr" if binary else "self weight bias attr scalars=None algorithm=None")
-    fused = activation_flops(args, "attr") or int(binary)
-    return linear_work(_dense(args.tensor("self")), _dense(args.tensor("weight")), args.optional("bias"), args.optional("other"), fused)
+    each = (activation_flops(args, "attr") or int(binary)) + addition_flops(inputs.dtype) * (bias is not None)
+    return layer_work(inputs, weight.shape[0] if len(weight.shape) == 2 else 1, weight, bias, args.optional("other"), each=each)
 
 
 # Gradients, as far as asked for: of the input grad @ weight, of the weight grad^T @ input, of the bias the sum of grad over its rows.
