@@ -71,6 +71,10 @@ class Arguments:
         index, default = self._fields[name]
         return (self.signature.args[index] if index < len(self.signature.args) else default) is not MISSING
 
+    def given(self, name: str) -> Argument:
+        """The argument as recorded or its default, None where there is neither."""
+        return self.value(name) if self.has(name) and self.recorded(name) else None
+
     def tensor(self, name: str) -> TensorArg:
         """A tensor that the operator cannot do without."""
         found = self.optional(name)

@@ -202,7 +202,7 @@ def _packed(args: Arguments, hints: Hints, left: int | None, right: int | None, 
 
 def has_dropout(args: Arguments) -> bool:
     """Whether the call drops probabilities."""
-    value = args.value("dropout") if args.has("dropout") and args.recorded("dropout") else 0.0
+    value = args.given("dropout")
     return isinstance(value, int | float) and value > 0
 
 
@@ -251,21 +251,15 @@ def backward_work(args: Arguments, sizes: Attention) -> Work:
     cost = 1 + (bias is not None) + SOFTMAX_FROM_LOG_SUM + 3 + 4 * random
     saved = [args.optional(name) for name in ("out", "log_sum", "cum_q", "cum_k")]
     state = [args.optional(name) for name in ("seed", "offset")] if random else []
-    of_bias = bias if bias is not None and _bias_gradient(args) else None
+    asked = args.flag("bias_needs_gradient", absent=False) or (args.has("output_mask") and args.mask("output_mask", 4)[3])
     return Work(
         matrix_flops=sizes.gradient_flops,
         other_flops=sizes.pairs * cost + 2 * grad.numel,
         bytes_read=size(grad, *inputs, bias, *saved, *state),
-        bytes_written=written(*inputs, of_bias),
+        bytes_written=written(*inputs, bias if bias is not None and asked else None),
         precision=matrix_precision_of(query.dtype),
         assumption=sizes.assumption,
     )
-
-
-def _bias_gradient(args: Arguments) -> bool:
-    if args.has("bias_needs_gradient"):
-        return args.flag("bias_needs_gradient")
-    return args.has("output_mask") and args.mask("output_mask", 4)[3]
 
 
 for _name, _backend in FORWARD.items():

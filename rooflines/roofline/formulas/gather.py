@@ -87,7 +87,7 @@ def _index(signature: Signature, hints: Hints) -> Work:
     """The elements selected, read (each distinct one once) and written. Traces leave out the indices, and so their bytes."""
     args = Arguments(signature, "self indices=None")
     source = args.tensor("self")
-    indices = args.value("indices") if args.recorded("indices") else None
+    indices = args.given("indices")
     elements = _elements_at(source, indices)
     known = elements * size_of(source.dtype) if elements is not None and hints.outputs is None else None
     results = hints.result_bytes(_NO_INDEX) if known is None else known
@@ -121,7 +121,7 @@ def _index_put(signature: Signature, in_place: bool) -> Work:
     """``x[mask] = value`` is ``masked_fill_``, and is counted as such: which elements it spares depends on the mask's values."""
     args = Arguments(signature, "self indices=None values=None accumulate=False")
     target, values, adds = args.tensor("self"), args.tensor("values"), args.flag("accumulate")
-    indices = args.value("indices") if args.recorded("indices") else None
+    indices = args.given("indices")
     mask = None if adds else _fills_by_mask(target, indices, values)
     if mask is not None:
         return rule_work(Signature("aten::masked_fill", (target, mask, 0)), RULES["masked_fill"], in_place, mask=1)
@@ -185,7 +185,7 @@ def _scatter(signature: Signature, name: str, in_place: bool) -> Work:
     # ``scatter`` combines only where it was told how, in a fifth argument.
     adds = name not in _OVERWRITE and (name != "scatter" or (len(signature.args) > 4 and args.optional("reduce") is None))
     old = bool(args.value("include")) if args.has("include") and args.recorded("include") else True
-    cost = 2 if args.has("alpha") and args.recorded("alpha") and args.value("alpha") != 1 else 1
+    cost = 1 if args.given("alpha") in (None, 1) else 2
     return _scattered(target, elements, source + size(index), adds, in_place, cost, old)
 
 

@@ -26,7 +26,7 @@ ACTIVATIONS: Final[dict[str, int]] = {
 
 def activation_flops(args: Arguments, name: str) -> int:
     """FLOPs a result of the fused operation named by the argument ``name``; 0 where there is none or no name was recorded."""
-    return activation_cost(args.value(name) if args.has(name) and args.recorded(name) else None)
+    return activation_cost(args.given(name))
 
 
 @named

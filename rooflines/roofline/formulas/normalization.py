@@ -33,11 +33,6 @@ _AFFINE_NORM: Final[dict[str, str]] = {
 }
 
 
-def _has_value(args: Arguments, name: str) -> bool:
-    """Whether the trace has the value of a list; some record numbers and leave lists empty."""
-    return args.recorded(name) and args.value(name) is not None
-
-
 def _statistics_dtype(inputs: TensorArg, parameter: TensorArg | None) -> str:
     """The dtype of statistics that were not recorded: that of the parameters, but float32 for half-precision data, as on GPUs."""
     dtype = inputs.dtype if parameter is None else parameter.dtype
@@ -84,7 +79,7 @@ def _groups(args: Arguments, inputs: TensorArg) -> int:
     """How many means a norm has: one for each row of the normalised dimensions, or for each group of a sample."""
     if args.has("group"):
         return args.integer("n") * args.integer("group")
-    if not _has_value(args, "normalized_shape"):
+    if args.given("normalized_shape") is None:  # some traces record numbers and leave lists empty
         # The parameters have the shape of what is normalised, and each mean is that of one such row.
         parameter = args.optional("weight") or args.optional("bias")
         if parameter is not None and parameter.numel:

@@ -75,7 +75,7 @@ def _fits(args: Arguments) -> bool:
 
 
 def _positive(args: Arguments, name: str) -> int | None:
-    value = args.value(name) if args.has(name) and args.recorded(name) else None
+    value = args.given(name)
     return value if isinstance(value, int) and value > 0 else None
 
 
@@ -215,7 +215,7 @@ def forward(signature: Signature, hints: Hints, layout: Layout) -> Work:
     tokens = prod(query.shape[:-2])
     queries = min(lengths.queries, tokens)
     cost = 1 + SOFTMAX + (args.optional("bias") is not None) + 2 * (args.optional("alibi") is not None) + 2 * has_dropout(args)
-    softcap = args.value("softcap") if args.has("softcap") and args.recorded("softcap") else 0.0
+    softcap = args.given("softcap")
     if isinstance(softcap, int | float) and softcap > 0:
         cost += TANH + 1
     item = size_of(out.dtype) if out is not None else 2 if query.dtype.startswith("float8") else size_of(query.dtype)

@@ -69,8 +69,8 @@ def _antialiased(extent: int, out: int, scale: float, reach: float) -> tuple[int
 
 def _axes(args: Arguments, kind: str, spatial: tuple[int, ...], out: tuple[int, ...]) -> tuple[int, int]:
     """The input positions of a plane that are reached, and the taps over all its results."""
-    aligned = args.has("align_corners") and args.recorded("align_corners") and args.flag("align_corners")
-    given = [args.value(f"factor{axis}") if args.recorded(f"factor{axis}") else None for axis in range(len(spatial))]
+    aligned = bool(args.given("align_corners"))
+    given = [args.given(f"factor{axis}") for axis in range(len(spatial))]
     factors = given[0] if isinstance(given[0], tuple) else given
     axes = [
         _axis(kind, extent, result, factor if isinstance(factor, float | int) else None, aligned)
