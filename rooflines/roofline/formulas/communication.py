@@ -20,19 +20,19 @@ from rooflines.roofline.formulas.rows import Row, register
 
 _COLLECTIVES: Final[dict[str, Row]] = {
     "c10d::allreduce_ c10d::allreduce_coalesced_ _c10d_functional::all_reduce_ _c10d_functional::all_reduce_coalesced_"
-    " nccl:all_reduce gloo:all_reduce symm_mem::two_shot_all_reduce_ symm_mem::multimem_all_reduce_": Row("update tensors+"),
+    " nccl:all_reduce gloo:all_reduce symm_mem::two_shot_all_reduce_ symm_mem::multimem_all_reduce_": Row("update in_place+"),
     "c10d::reduce_ c10d::send c10d::check_for_nan _c10d_functional::isend nccl:reduce gloo:reduce nccl:send gloo:send"
     " symm_mem::nccl_put symm_mem::nccl_put_with_signal symm_mem::nvshmem_put symm_mem::nvshmem_put_with_signal":
-        Row("read tensors+"),
+        Row("read read+"),
     "c10d::broadcast_ c10d::recv_ c10d::recv_any_source_ _c10d_functional::broadcast_ _c10d_functional::broadcast"
     " _c10d_functional::irecv nccl:broadcast gloo:broadcast nccl:recv gloo:recv symm_mem::nccl_get symm_mem::nvshmem_get"
-    " symm_mem::nvshmem_broadcast": Row("write tensors+"),
+    " symm_mem::nvshmem_broadcast": Row("write written+"),
     "c10d::allgather_ c10d::_allgather_base_ c10d::allgather_coalesced_ c10d::allgather_into_tensor_coalesced_"
     " c10d::reduce_scatter_ c10d::_reduce_scatter_base_ c10d::reduce_scatter_tensor_coalesced_ c10d::alltoall_ c10d::alltoall_base_"
-    " c10d::gather_into_tensor_": Row("write outputs+, read inputs+"),
+    " c10d::gather_into_tensor_": Row("write written+, read read+"),
     # only the root has the other side's tensors: the list is empty elsewhere
     "c10d::scatter_ c10d::gather_": Row(
-        "write outputs*, read inputs*", fits="known('outputs') is not None and known('inputs') is not None"
+        "write written*, read read*", fits="known('written') is not None and known('read') is not None"
     ),
     "c10d::barrier c10d::monitored_barrier_ _c10d_functional::wait_tensor _c10d_functional::_wrap_tensor_autograd"
     " nccl:all_reduce_barrier gloo:barrier symm_mem::_barrier symm_mem::_rendezvous symm_mem::nccl_wait_for_signal"
