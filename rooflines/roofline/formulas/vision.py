@@ -79,15 +79,15 @@ register(_POOLS, "reduction", namespace="torchvision::")
 # Deformable convolution: a convolution whose taps are bilinear samples at learned offsets, weighted by a mask where there is one. Input
 # [n, c, h, w], weight [o, c / groups, kh, kw], offset [n, 2 * offset groups * kh * kw, oh, ow], mask half as many.
 _POINT: Final = point_cost(2, position=1)  # its place in the window plus the offset
-_PLACES: Final = "places = offset[0] * prod(offset[2:]); samples = places * self[1] * prod(weight[2:])"
-_FOUR: Final = "self.rank == weight.rank == offset.rank == 4"
+_PLACES: Final = "places = n * oh * ow; samples = places * c * kh * kw"
+_OPERANDS: Final = "read self[n c h w], read weight[o g kh kw], read offset[n shifts oh ow]"
 
 
 def deformable(schema: str, masked: str, bias: str = "bool(bias)") -> Row:
     """The samples, their product with the weight, and a bias. ``masked`` says whether the tensor ``mask`` weighs the samples."""
     return Row(
-        schema, where=_PLACES, matrix="2 * places * weight.n", fits=_FOUR, writes="places * weight[0] * self.item", precision="self",
-        other=f"samples * ({2 * CORNERS} + {masked}) + offset.n // 2 * {_POINT} + places * weight[0] * {bias}",
+        schema, where=_PLACES, matrix="2 * places * weight.n", writes="places * o * self.item", precision="self",
+        other=f"samples * ({2 * CORNERS} + {masked}) + offset.n // 2 * {_POINT} + places * o * {bias}",
         also=f"mask.size if {masked} else 0",
     )  # fmt: skip
 
@@ -97,13 +97,13 @@ def deformable_gradients(schema: str, masked: str, results: str) -> Row:
     is added to its corners, and weighs what moving the point, and the mask, would change. ``results`` have the shapes of what is
     written besides the gradients of input, weight and offset."""
     return Row(
-        schema, where=_PLACES, matrix="4 * places * weight.n", fits=_FOUR, result=f"self weight offset {results}", precision="grad",
-        other=f"samples * ({4 * CORNERS + CORNERS * (1 + 2 * 2)} + 4 * {masked}) + offset.n // 2 * {_POINT} + places * weight[0]",
+        schema, where=_PLACES, matrix="4 * places * weight.n", result=f"self weight offset {results}", precision="grad",
+        other=f"samples * ({4 * CORNERS + CORNERS * (1 + 2 * 2)} + 4 * {masked}) + offset.n // 2 * {_POINT} + places * o",
         also=f"mask.size if {masked} else 0",
     )  # fmt: skip
 
 
-_DEFORMED: Final = "read self, read weight, read offset, view mask"
+_DEFORMED: Final = f"{_OPERANDS}, view mask"
 _GEOMETRY: Final = "stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups, offset_groups, use_mask"
 _DEFORMABLE: Final[dict[str, Row]] = {
     "deform_conv2d": deformable(f"{_DEFORMED}, read bias?, {_GEOMETRY}", "use_mask"),

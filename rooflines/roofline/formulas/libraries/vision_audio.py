@@ -11,8 +11,8 @@ from rooflines.roofline.formulas.resample import point_cost
 from rooflines.roofline.formulas.rows import Row, register
 from rooflines.roofline.formulas.vision import CORNERS, deformable, deformable_gradients
 
-_OPERANDS: Final = "read self, read offset, read weight"
-_MASKED: Final = "read self, read offset, view mask, read weight"
+_OPERANDS: Final = "read self[n c h w], read offset[n shifts oh ow], read weight[o g kh kw]"
+_MASKED: Final = "read self[n c h w], read offset[n shifts oh ow], view mask, read weight[o g kh kw]"
 _PLAIN: Final = ("_DeformConv", "DeformConv2dFunction")
 _MODULATED: Final = ("_ModulatedDeformConv", "ModulatedDeformConv2dFunction")
 register({
