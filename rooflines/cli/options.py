@@ -131,7 +131,7 @@ def parse_formats(text: str | None) -> tuple[str, ...]:
 
 def _load_formulas(paths: list[Path] | None) -> list[Path]:
     if paths:
-        from rooflines.roofline.formulas.plugins import load_file
+        from rooflines.roofline.formulas.families import load_file
 
         for path in paths:
             load_file(path)

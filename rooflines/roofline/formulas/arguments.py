@@ -8,9 +8,8 @@ reason names it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
-from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import DTYPE_BYTES, MISSING, SCALAR_TYPES, Argument, Signature, TensorArg
@@ -38,11 +37,19 @@ def _parse(schema: str) -> dict[str, tuple[int, Argument]]:
     return fields
 
 
+def _flat(value: Argument) -> Iterator[TensorArg]:
+    if isinstance(value, TensorArg):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _flat(item)
+
+
 class Arguments:
     """The arguments of ``signature`` under the names in ``schema``."""
 
     def __init__(self, signature: Signature, schema: str) -> None:
-        self._signature = signature
+        self.signature = signature
         self._fields = _parse(schema)
 
     def value(self, name: str, absent: Argument = MISSING) -> Argument:
@@ -50,7 +57,7 @@ class Arguments:
         if name not in self._fields and absent is not MISSING:
             return absent
         index, default = self._fields[name]
-        found = self._signature.args[index] if index < len(self._signature.args) else default
+        found = self.signature.args[index] if index < len(self.signature.args) else default
         if found is MISSING:
             raise NotCounted(f"argument '{name}' not recorded")
         return found
@@ -62,7 +69,11 @@ class Arguments:
     def recorded(self, name: str) -> bool:
         """Whether the argument was recorded or has a default."""
         index, default = self._fields[name]
-        return (self._signature.args[index] if index < len(self._signature.args) else default) is not MISSING
+        return (self.signature.args[index] if index < len(self.signature.args) else default) is not MISSING
+
+    def given(self, name: str) -> Argument:
+        """The argument as recorded or its default, None where there is neither."""
+        return self.value(name) if self.has(name) and self.recorded(name) else None
 
     def tensor(self, name: str) -> TensorArg:
         """A tensor that the operator cannot do without."""
@@ -76,13 +87,13 @@ class Arguments:
         if name not in self._fields:
             return None
         index, _ = self._fields[name]
-        found = self._signature.args[index] if index < len(self._signature.args) else None
+        found = self.signature.args[index] if index < len(self.signature.args) else None
         return found if isinstance(found, TensorArg) else None
 
     def tensors(self, name: str) -> tuple[TensorArg, ...]:
-        """The tensors of a list argument, perhaps none."""
+        """The tensors of a list argument, or of a list of lists, perhaps none."""
         found = self.value(name, absent=())
-        return tuple(item for item in found if isinstance(item, TensorArg)) if isinstance(found, tuple) else ()
+        return tuple(_flat(found)) if isinstance(found, tuple) else ()
 
     def integer(self, name: str, absent: int | None = None) -> int:
         """One integer."""
@@ -161,6 +172,19 @@ def written(*tensors: TensorArg | None) -> int:
     return sum(tensor.numel * size_of(tensor.dtype) for tensor in tensors if tensor is not None)
 
 
+def selected(source: TensorArg, elements: int) -> int:
+    """Bytes of ``elements`` of ``source``, or of all that it has."""
+    return min(elements, distinct(source)) * size_of(source.dtype)
+
+
+def share(tensors: Iterable[TensorArg | None], experts: int, rows: int) -> int:
+    """Bytes of the tensors, of those with one part for each expert as many parts as there are rows at most."""
+    return sum(
+        size(tensor) * min(experts, rows) // experts if tensor and experts and tensor.shape[:1] == (experts,) else size(tensor)
+        for tensor in tensors
+    )
+
+
 def broadcast(shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
     """The shape of an element-wise result: dimensions aligned at the right, 1 stretched."""
     out: list[int] = []
@@ -224,8 +248,3 @@ def _widest(dtypes: list[str]) -> str:
     if same == {"float16", "bfloat16"}:
         return "float32"
     return max(sorted(same), key=size_of)
-
-
-def elements(shape: Iterable[int]) -> int:
-    """Elements of a tensor of this shape."""
-    return prod(shape)

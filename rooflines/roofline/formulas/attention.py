@@ -6,19 +6,18 @@ the last key ("lower right"), every other operator with the first ("upper left")
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from typing import Final
 
-from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
+from rooflines.profiler.trace.signature import Argument, Signature
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
-from rooflines.roofline.formulas.costs import GELU, MEAN_AND_VARIANCE, SCALE_AND_SHIFT, SOFTMAX, SOFTMAX_FROM_LOG_SUM
+from rooflines.roofline.formulas.costs import SOFTMAX, SOFTMAX_FROM_LOG_SUM
 from rooflines.roofline.formulas.lengths import Lengths, packed_lengths, pairs, recorded_lengths
-from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
-from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, hinted_formula
+from rooflines.roofline.formulas.rows import Row, Tensors, named, register
 
 _NO_MASK: Final = 1 << 30  # the block size of flex attention's mask that masks nothing
 
@@ -41,73 +40,41 @@ class Attention:
     assumption: str = ""
 
     @property
-    def scores_flops(self) -> int:
-        """q: [b, h, s_q, d] @ k: [b, h, d, s_k] -> scores: [b, h, s_q, s_k], or as much of it as is not masked."""
-        return product_flops(1, self.pairs, self.query_depth, 1)
+    def flops(self) -> int:
+        """FLOPs of q [b, h, s_q, d] @ k [b, h, d, s_k] -> scores [b, h, s_q, s_k], or as much of it as is not masked, and of scores @ v
+        [b, h, s_k, d_v] -> out [b, h, s_q, d_v]."""
+        return 2 * self.pairs * (self.query_depth + self.value_depth)
 
     @property
-    def values_flops(self) -> int:
-        """scores: [b, h, s_q, s_k] @ v: [b, h, s_k, d_v] -> out: [b, h, s_q, d_v]."""
-        return product_flops(1, self.pairs, self.value_depth, 1)
-
-
-# --- what a forward leaves for its backward: a log-sum-exp for each row, the state of the random numbers ---------------------------
-
-_SEED_AND_OFFSET: Final = 16  # two int64
-_RANDOM_STATE: Final = 16  # flash attention: two uint64
-_UNUSED: Final = 8  # and an uint64 that it returns for the sake of its signature
-
-
-def _nothing(args: Arguments, rows: tuple[int, ...]) -> int:
-    return 0
-
-
-def _log_sum(args: Arguments, rows: tuple[int, ...]) -> int:
-    """One number a row, float32 or wider."""
-    return prod(rows) * max(4, size_of(args.tensor("query").dtype))
-
-
-def _flash(args: Arguments, rows: tuple[int, ...]) -> int:
-    return _log_sum(args, rows) + _RANDOM_STATE + _UNUSED
-
-
-def _packed_flash(args: Arguments, rows: tuple[int, ...]) -> int:
-    return _log_sum(args, rows) + _RANDOM_STATE
-
-
-def _cudnn(args: Arguments, rows: tuple[int, ...]) -> int:
-    return _log_sum(args, rows) * args.flag("log_sum") + _SEED_AND_OFFSET
-
-
-def _efficient(args: Arguments, rows: tuple[int, ...]) -> int:
-    """The memory-efficient kernel pads each sequence's numbers to a multiple of 32."""
-    if args.optional("cum_q") is not None:  # [total, h] rows, but [b, h, longest] numbers
-        rows = (args.tensor("cum_q").numel - 1, rows[0], args.integer("max_q"))
-    return _cudnn(args, (*rows[:-1], -(-rows[-1] // 32) * 32))
-
-
-def _overrideable(args: Arguments, rows: tuple[int, ...]) -> int:
-    return _log_sum(args, rows) + _SEED_AND_OFFSET
+    def gradient_flops(self) -> int:
+        """The scores again, then two products for each of the forward's two: 5 where the forward has 2."""
+        return 2 * self.pairs * self.query_depth + 2 * self.flops
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """The arguments of one operator: ``schema``, and the dimension of its tensors that is the sequence.
+    """The arguments of one operator: ``schema``, and ``eighths`` over 8-bit floating-point numbers, where these take scales.
 
-    ``lower_right`` is the alignment of its causal mask. ``statistics`` gives the bytes of its other results.
+    ``sequence_axis`` is the dimension of its tensors that is the sequence, ``lower_right`` the alignment of its causal mask. A forward
+    may keep the log-sum-exp of each row for its backward, and ``state`` bytes besides (None: neither); ``pads`` says that each
+    sequence's sums are padded to a multiple of 32.
     """
 
     schema: str
     sequence_axis: int = -2
     lower_right: bool = False
-    statistics: Callable[[Arguments, tuple[int, ...]], int] = _nothing
+    state: int | None = None
+    pads: bool = False
+    eighths: str = ""
 
 
 # --- the operators -----------------------------------------------------------------------------------------------------------------
 # Query, key and value are [b, h, s, d], or [b, s, h, d] where the sequence axis is -3. ``bias`` is the additive or boolean mask.
 
+_SEED_AND_OFFSET: Final = 16  # two int64, of flash attention two uint64
+_UNUSED: Final = 8  # an uint64 that flash attention returns for the sake of its signature
+
 _FLASH: Final = "query key value dropout=0.0 causal=False debug=False"
-_FLASH_FP8: Final = "query key value q_scale k_scale v_scale dropout=0.0 causal=False debug=False"
 _PACKED: Final = "query key value cum_q cum_k max_q max_k dropout causal debug"
 _VARLEN: Final = (
     "query key value cum_q cum_k max_q max_k causal=False scale=None window=None gqa=False used_k=None pages=None splits=None"
@@ -117,29 +84,31 @@ _CUDNN: Final = "query key value bias log_sum dropout=0.0 causal=False"
 
 FORWARD: Final[dict[str, Backend]] = {
     "aten::scaled_dot_product_attention": Backend("query key value bias=None dropout=0.0 causal=False"),
-    "aten::_scaled_dot_product_flash_attention": Backend(_FLASH, lower_right=True, statistics=_flash),
-    "aten::_scaled_dot_product_flash_attention_for_cpu": Backend(
-        "query key value dropout=0.0 causal=False bias=None", statistics=_log_sum
+    "aten::_scaled_dot_product_flash_attention": Backend(
+        _FLASH, lower_right=True, state=_SEED_AND_OFFSET + _UNUSED,
+        eighths="query key value q_scale k_scale v_scale dropout=0.0 causal=False debug=False",
     ),
-    "aten::_scaled_dot_product_efficient_attention": Backend(_CUDNN, statistics=_efficient),
-    "aten::_scaled_dot_product_cudnn_attention": Backend(_CUDNN, statistics=_cudnn),
+    "aten::_scaled_dot_product_flash_attention_for_cpu": Backend("query key value dropout=0.0 causal=False bias=None", state=0),
+    "aten::_scaled_dot_product_efficient_attention": Backend(_CUDNN, state=_SEED_AND_OFFSET, pads=True),
+    "aten::_scaled_dot_product_cudnn_attention": Backend(_CUDNN, state=_SEED_AND_OFFSET),
     "aten::_scaled_dot_product_fused_attention_overrideable": Backend(
-        "query key value bias=None dropout=0.0 causal=False", statistics=_overrideable
+        "query key value bias=None dropout=0.0 causal=False", state=_SEED_AND_OFFSET
     ),
     "aten::_triton_scaled_dot_attention": Backend("query key value dropout=0.0"),
-    "aten::_flash_attention_forward": Backend(f"{_PACKED} {_WINDOW}", -3, lower_right=True, statistics=_flash),
-    "aten::_flash_attention_forward_no_dropout_inplace": Backend(
-        f"out {_PACKED} {_WINDOW}", -3, lower_right=True, statistics=_log_sum
+    "aten::_flash_attention_forward": Backend(
+        f"{_PACKED} {_WINDOW}", -3, lower_right=True, state=_SEED_AND_OFFSET + _UNUSED,
+        eighths=f"{_PACKED} q_scale k_scale v_scale {_WINDOW}",
     ),
-    "torch_attn::_varlen_attn": Backend(_VARLEN, -3, lower_right=True, statistics=_packed_flash),
-    "torch_attn::_varlen_attn_out": Backend(f"out {_VARLEN}", -3, lower_right=True, statistics=_log_sum),
+    "aten::_flash_attention_forward_no_dropout_inplace": Backend(f"out {_PACKED} {_WINDOW}", -3, lower_right=True, state=0),
+    "torch_attn::_varlen_attn": Backend(_VARLEN, -3, lower_right=True, state=_SEED_AND_OFFSET),
+    "torch_attn::_varlen_attn_out": Backend(f"out {_VARLEN}", -3, lower_right=True, state=0),
     "aten::_efficient_attention_forward": Backend(
         "query key value bias cum_q cum_k max_q max_k dropout mask_type log_sum=False scale=None used_k=None window=None",
-        -3, statistics=_efficient,
+        -3, state=_SEED_AND_OFFSET, pads=True,
     ),
     "aten::_cudnn_attention_forward": Backend(
         "query key value bias cum_q cum_k max_q max_k log_sum dropout=0.0 causal=False debug=False scale=None used_k=None pages=None",
-        statistics=_cudnn,
+        state=_SEED_AND_OFFSET,
     ),
 }  # fmt: skip
 
@@ -233,24 +202,36 @@ def _packed(args: Arguments, hints: Hints, left: int | None, right: int | None, 
 
 def has_dropout(args: Arguments) -> bool:
     """Whether the call drops probabilities."""
-    value = args.value("dropout") if args.has("dropout") and args.recorded("dropout") else 0.0
+    value = args.given("dropout")
     return isinstance(value, int | float) and value > 0
 
 
+def _kept(args: Arguments, backend: Backend, rows: tuple[int, ...]) -> int:
+    """Bytes that a forward leaves for its backward: one number a row, float32 or wider, and the state of the random numbers."""
+    if backend.state is None:
+        return 0
+    if backend.pads:
+        if args.optional("cum_q") is not None:  # [total, h] rows, but [b, h, longest] numbers
+            rows = (args.tensor("cum_q").numel - 1, rows[0], args.integer("max_q"))
+        rows = (*rows[:-1], -(-rows[-1] // 32) * 32)
+    return prod(rows) * max(4, size_of(args.tensor("query").dtype)) * args.flag("log_sum", absent=True) + backend.state
+
+
 def _forward(signature: Signature, hints: Hints, backend: Backend) -> Work:
-    args = Arguments(signature, backend.schema)
-    query, value = args.tensor("query"), args.tensor("value")
-    sizes = _sizes(args, hints, backend)
+    query = Arguments(signature, backend.schema).tensor("query")
+    eighth = query.dtype.startswith("float8")
+    args = Arguments(signature, (eighth and backend.eighths) or backend.schema)
+    sizes, value = _sizes(args, hints, backend), args.tensor("value")
     bias, alibi = args.optional("bias"), args.optional("alibi")
     # scale, softmax; add the mask; add slope * distance; draw, multiply
     cost = 1 + SOFTMAX + (bias is not None) + 2 * (alibi is not None) + 2 * has_dropout(args)
     others = [args.optional(name) for name in ("cum_q", "cum_k", "q_scale", "k_scale", "v_scale")]
-    itemsize = 2 if query.dtype.startswith("float8") else size_of(query.dtype)  # of 8-bit inputs the result is bfloat16
+    itemsize = 2 if eighth else size_of(query.dtype)  # of 8-bit inputs the result is bfloat16
     return Work(
-        matrix_flops=sizes.scores_flops + sizes.values_flops,
+        matrix_flops=sizes.flops,
         other_flops=sizes.pairs * cost,
         bytes_read=size(query, args.tensor("key"), value, bias, alibi, *others),
-        bytes_written=prod(sizes.rows) * value.shape[-1] * itemsize + backend.statistics(args, sizes.rows),
+        bytes_written=prod(sizes.rows) * value.shape[-1] * itemsize + _kept(args, backend, sizes.rows),
         precision=matrix_precision_of(query.dtype),
         assumption=sizes.assumption,
     )
@@ -262,10 +243,7 @@ def _backward(signature: Signature, hints: Hints, backend: Backend) -> Work:
 
 
 def backward_work(args: Arguments, sizes: Attention) -> Work:
-    """The scores again, then two products for each of the forward's two: 5 where the forward has 2.
-
-    p = exp(scores - log_sum); the gradient of p is grad @ v^T, that of the scores p * (that - the row's sum of grad * out).
-    """
+    """p = exp(scores - log_sum); the gradient of p is grad @ v^T, that of the scores p * (that - the row's sum of grad * out)."""
     grad, query = args.tensor("grad"), args.tensor("query")
     inputs = [query, args.tensor("key"), args.tensor("value")]
     bias, random = args.optional("bias"), has_dropout(args)
@@ -273,195 +251,99 @@ def backward_work(args: Arguments, sizes: Attention) -> Work:
     cost = 1 + (bias is not None) + SOFTMAX_FROM_LOG_SUM + 3 + 4 * random
     saved = [args.optional(name) for name in ("out", "log_sum", "cum_q", "cum_k")]
     state = [args.optional(name) for name in ("seed", "offset")] if random else []
-    of_bias = bias if bias is not None and _bias_gradient(args) else None
+    asked = args.flag("bias_needs_gradient", absent=False) or (args.has("output_mask") and args.mask("output_mask", 4)[3])
     return Work(
-        matrix_flops=sizes.scores_flops + 2 * (sizes.scores_flops + sizes.values_flops),
+        matrix_flops=sizes.gradient_flops,
         other_flops=sizes.pairs * cost + 2 * grad.numel,
         bytes_read=size(grad, *inputs, bias, *saved, *state),
-        bytes_written=written(*inputs, of_bias),
+        bytes_written=written(*inputs, bias if bias is not None and asked else None),
         precision=matrix_precision_of(query.dtype),
         assumption=sizes.assumption,
     )
 
 
-def _bias_gradient(args: Arguments) -> bool:
-    if args.has("bias_needs_gradient"):
-        return args.flag("bias_needs_gradient")
-    return args.has("output_mask") and args.mask("output_mask", 4)[3]
-
-
-# Over 8-bit floating-point numbers flash attention takes three scales more.
-_FP8: Final[dict[str, Backend]] = {
-    "aten::_scaled_dot_product_flash_attention": Backend(_FLASH_FP8, lower_right=True, statistics=_flash),
-    "aten::_flash_attention_forward": Backend(f"{_PACKED} q_scale k_scale v_scale {_WINDOW}", -3, lower_right=True, statistics=_flash),
-}
-
-
-def _flash_forward(signature: Signature, hints: Hints) -> Work:
-    query = signature.arg(0)
-    eighth = isinstance(query, TensorArg) and query.dtype.startswith("float8")
-    return _forward(signature, hints, (_FP8 if eighth else FORWARD)[signature.name])
-
-
 for _name, _backend in FORWARD.items():
-    hinted_formula(_name, category="attention")(_flash_forward if _name in _FP8 else partial(_forward, backend=_backend))
+    hinted_formula(_name, category="attention")(partial(_forward, backend=_backend))
 for _name, _backend in BACKWARD.items():
     hinted_formula(_name, category="attention")(partial(_backward, backend=_backend))
 
 
-@formula("aten::_scaled_dot_product_attention_math", "aten::_scaled_dot_product_attention_math_for_mps", category="attention")
-def _math(signature: Signature) -> Work:
-    """The whole product, masked afterwards: causal attention costs what any does. It returns the probabilities too."""
-    args = Arguments(signature, "query key value bias=None dropout=0.0 causal=False dropout_mask=None")
-    query, key, value = (args.tensor(name) for name in ("query", "key", "value"))
-    bias, given = args.optional("bias"), args.optional("dropout_mask")
-    scores = prod(query.shape[:-1]) * key.shape[-2]  # [..., s_q, s_k]
-    sizes = Attention(scores, query.shape[-1], value.shape[-1])
-    masked = bias is not None or (args.recorded("causal") and args.flag("causal"))
-    return Work(
-        matrix_flops=sizes.scores_flops + sizes.values_flops,
-        other_flops=scores * (1 + SOFTMAX + masked + 2 * has_dropout(args)),
-        bytes_read=size(query, key, value, bias, given),
-        bytes_written=(prod(query.shape[:-1]) * value.shape[-1] + scores) * size_of(query.dtype),
-        precision=matrix_precision_of(query.dtype),
-    )
+# --- all scores ----------------------------------------------------------------------------------------------------------------------
 
 
-# --- flex attention ----------------------------------------------------------------------------------------------------------------
-
-
-def _flex_pairs(args: Arguments) -> Attention:
-    """All pairs. Which blocks of scores a mask leaves out is in its values: only a call without one can be counted."""
-    query, key, value = (args.tensor(name) for name in ("query", "key", "value"))
-    mask = args.value("block_mask")
+@named
+def unmasked(mask: Argument) -> bool:
+    """True for flex attention without a mask. Which blocks of scores one leaves out is in its values, and raises NotCounted."""
     # (..., query block, key block, function); a call without a mask has one block for everything
     if not isinstance(mask, tuple) or len(mask) < 3 or mask[-3:-1] != (_NO_MASK, _NO_MASK):
         raise NotCounted("blocks skipped by the mask not recorded")
-    rows = query.shape[:-1]
-    return Attention(prod(rows) * key.shape[-2], query.shape[-1], value.shape[-1], rows)
+    return True
 
 
-@hinted_formula("higher_order::flex_attention", category="attention")
-def _flex(signature: Signature, hints: Hints) -> Work:
-    """Scores and values over all pairs; what the user's function does to a score is not known and not counted."""
-    args = Arguments(signature, "query key value score_function block_mask scale options buffers=() mask_buffers=()")
-    sizes = _flex_pairs(args)
-    query = args.tensor("query")
-    return Work(
-        matrix_flops=sizes.scores_flops + sizes.values_flops,
-        other_flops=sizes.pairs * (1 + SOFTMAX),
-        bytes_read=size(query, args.tensor("key"), args.tensor("value"), *args.tensors("buffers")),
-        bytes_written=written(*hints.results(signature)),
-        precision=matrix_precision_of(query.dtype),
-    )
-
-
-@hinted_formula("higher_order::flex_attention_backward", category="attention")
-def _flex_backward(signature: Signature, hints: Hints) -> Work:
-    """5 products, as the other backwards."""
-    args = Arguments(
-        signature,
-        "query key value out log_sum grad grad_log_sum forward joint block_mask scale options buffers=() mask_buffers=()",
-    )
-    sizes = _flex_pairs(args)
-    inputs = [args.tensor(name) for name in ("query", "key", "value")]
-    saved = [args.optional(name) for name in ("out", "log_sum", "grad", "grad_log_sum")]
-    return Work(
-        matrix_flops=sizes.scores_flops + 2 * (sizes.scores_flops + sizes.values_flops),
-        other_flops=sizes.pairs * (1 + SOFTMAX_FROM_LOG_SUM + 3) + 2 * prod(sizes.rows) * sizes.value_depth,
-        bytes_read=size(*inputs, *saved, *args.tensors("buffers")),
-        bytes_written=written(*hints.results(signature)),
-        precision=matrix_precision_of(inputs[0].dtype),
-    )
+_ALL: Final = "rows = prod(query[:-1]); scores = rows * key[-2]"
+_PRODUCTS: Final = "2 * scores * (query[-1] + values[-1])"
+_FLEX: Final = "score_function, block_mask, scale, options, read buffers*=()"
+_UNMASKED: Final[dict[str, Row]] = {
+    # The whole product, masked afterwards: causal attention costs what any does. It returns the probabilities too.
+    "aten::_scaled_dot_product_attention_math aten::_scaled_dot_product_attention_math_for_mps": Row(
+        "read query, read key, read values, read bias?, dropout=0.0, causal=False, read dropout_mask?", where=_ALL, matrix=_PRODUCTS,
+        other="scores * (1 + SOFTMAX + (bool(bias) or bool(value('causal'))) + 2 * ((value('dropout') or 0) > 0))",
+        writes="(rows * values[-1] + scores) * query.item",
+    ),
+    # what the user's function does to a score is not known and not counted
+    "higher_order::flex_attention": Row(
+        f"read query, read key, read values, {_FLEX}", where=_ALL, matrix=_PRODUCTS, other="scores * (1 + SOFTMAX)",
+        writes="results().full", fits="unmasked(known('block_mask'))",
+    ),
+    # 5 products, as the other backwards
+    "higher_order::flex_attention_backward": Row(
+        f"read query, read key, read values, read out?, read log_sum?, read grad?, read grad_log_sum?, forward, joint, "
+        f"{_FLEX.removeprefix('score_function, ')}",
+        where=_ALL, matrix=f"2 * scores * query[-1] + 2 * {_PRODUCTS}",
+        other="scores * (1 + SOFTMAX_FROM_LOG_SUM + 3) + 2 * rows * values[-1]", writes="results().full",
+        fits="unmasked(known('block_mask'))",
+    ),
+}  # fmt: skip
+register(_UNMASKED, "attention")
 
 
 # --- fused layers ------------------------------------------------------------------------------------------------------------------
 
 
-def _self_attention(tokens: int, keys: int, batch: int, width: int, heads: int, masked: bool) -> tuple[int, int]:
-    """Matrix and other FLOPs of packed projections, attention and output projection, biases counted apart."""
-    attention = Attention(batch * heads * tokens * keys, width // heads, width // heads)
-    matrix = (
-        product_flops(batch, tokens, width, width)  # query projection [b, s, e] @ [e, e]
-        + 2 * product_flops(batch, keys, width, width)  # key and value projections
-        + attention.scores_flops
-        + attention.values_flops
-        + product_flops(batch, tokens, width, width)  # output projection
-    )
-    biases = batch * width * (2 * tokens + 2 * keys)
-    return matrix, biases + attention.pairs * (1 + SOFTMAX + masked)
-
-
-def _once(tensors: list[TensorArg]) -> int:
+@named
+def once(*tensors: Tensors) -> int:
     """Bytes of tensors that are the same in self-attention, which equal shapes nearly always mean."""
-    return sum(size(tensor) for tensor in set(tensors))
+    return sum(size(tensor) for tensor in {each for tensor in tensors for each in tensor.tensors})
 
 
-@formula("aten::_native_multi_head_attention", "aten::_triton_multi_head_attention", category="attention")
-def _multi_head(signature: Signature) -> Work:
-    fields = "query key value embed_dim num_heads qkv_weight qkv_bias proj_weight proj_bias mask=None"
-    if signature.name == "aten::_native_multi_head_attention":
-        fields += " need_weights=True average=True"
-    args = Arguments(signature, fields)
-    query, key = args.tensor("query"), args.tensor("key")
-    batch, tokens, width = query.shape
-    keys, heads = key.shape[1], args.integer("num_heads")
-    matrix, other = _self_attention(tokens, keys, batch, width, heads, args.optional("mask") is not None)
-    parameters = [args.optional(name) for name in ("qkv_weight", "qkv_bias", "proj_weight", "proj_bias", "mask")]
-    weights = 0
-    if args.flag("need_weights", absent=False):
-        weights = batch * tokens * keys * (1 if args.flag("average") else heads)
-        other += batch * heads * tokens * keys if args.flag("average") else 0
-    return Work(
-        matrix_flops=matrix,
-        other_flops=other,
-        bytes_read=_once([query, key, args.tensor("value")]) + size(*parameters),
-        bytes_written=(query.numel + weights) * size_of(query.dtype),
-        precision=matrix_precision_of(query.dtype),
-    )
-
-
-@formula("aten::_transformer_encoder_layer_fwd", category="attention")
-def _encoder_layer(signature: Signature) -> Work:
-    """Self-attention, two residual additions, two layer norms, and two linear layers with an activation between them."""
-    args = Arguments(
-        signature,
-        "src embed_dim num_heads qkv_weight qkv_bias proj_weight proj_bias use_gelu norm_first eps norm_weight_1 norm_bias_1"
-        " norm_weight_2 norm_bias_2 ffn_weight_1 ffn_bias_1 ffn_weight_2 ffn_bias_2 mask=None mask_type=None",
-    )
-    src, hidden = args.tensor("src"), args.tensor("ffn_weight_1").shape[0]
-    batch, tokens, width = src.shape
-    matrix, other = _self_attention(tokens, tokens, batch, width, args.integer("num_heads"), args.optional("mask") is not None)
-    rows = batch * tokens
-    matrix += 2 * product_flops(1, rows, width, hidden)  # [r, e] @ [e, f] and [r, f] @ [f, e]
-    other += rows * (hidden + width)  # their biases
-    other += rows * hidden * (GELU if args.flag("use_gelu") else 1)
-    other += 2 * src.numel * (1 + MEAN_AND_VARIANCE + 2 * SCALE_AND_SHIFT)  # residual and layer norm, twice
-    parameters = [
-        args.optional(f"{name}{suffix}")
-        for name, suffixes in (
-            ("qkv_", ("weight", "bias")), ("proj_", ("weight", "bias")), ("norm_", ("weight_1", "bias_1", "weight_2", "bias_2")),
-            ("ffn_", ("weight_1", "bias_1", "weight_2", "bias_2")),
-        )
-        for suffix in suffixes
-    ]  # fmt: skip
-    return Work(
-        matrix_flops=matrix,
-        other_flops=other,
-        bytes_read=size(src, *parameters, args.optional("mask")),
-        bytes_written=src.numel * size_of(src.dtype),
-        precision=matrix_precision_of(src.dtype),
-    )
-
-
-@formula("aten::_transform_bias_rescale_qkv", category="attention")
-def _split_heads(signature: Signature) -> Work:
-    """[b, s, 3e] plus its bias, the query third scaled, laid out by head."""
-    args = Arguments(signature, "qkv bias num_heads")
-    qkv, bias = args.tensor("qkv"), args.tensor("bias")
-    return Work(
-        other_flops=qkv.numel + qkv.numel // 3,
-        bytes_read=size(qkv, bias),
-        bytes_written=qkv.numel * size_of(qkv.dtype),
-        precision=matrix_precision_of(qkv.dtype),
-    )
+# Packed projections [b, s, e] @ [e, e], their biases counted apart, attention, output projection.
+_PROJECTIONS: Final = "4 * b * (s + t) * e**2 + 4 * b * h * s * t * (e // h)"
+_SOFTMAX: Final = "2 * b * e * (s + t) + b * h * s * t * (1 + SOFTMAX + bool(mask))"
+_PARAMETERS: Final = "read qkv_weight?, read qkv_bias?, read proj_weight?, read proj_bias?"
+_NORMS: Final = "read norm_weight_1?, read norm_bias_1?, read norm_weight_2?, read norm_bias_2?"
+_MULTI_HEAD: Final = Row(
+    f"view query[b s e], view key[b t width], view value, embed_dim, h, {_PARAMETERS}, read mask?", matrix=_PROJECTIONS, other=_SOFTMAX,
+    also="once(query, key, value)", result="query", precision="query",
+)  # fmt: skip
+_LAYERS: Final[dict[str, Row]] = {
+    "_triton_multi_head_attention": _MULTI_HEAD,
+    # the weights are returned, averaged over heads or of each head
+    "_native_multi_head_attention": replace(
+        _MULTI_HEAD, schema=f"{_MULTI_HEAD.schema}, need_weights=True, average=True",
+        other=f"{_SOFTMAX} + (b * h * s * t if need_weights and average else 0)",
+        writes="b * s * t * (1 if average else h) * query.item if need_weights else 0",
+    ),
+    # Self-attention, two residual additions, two layer norms, and two linear layers with an activation between them.
+    "_transformer_encoder_layer_fwd": Row(
+        f"read src[b s e], embed_dim, h, {_PARAMETERS}, use_gelu, norm_first, eps, {_NORMS},"
+        " read ffn_weight_1, read ffn_bias_1?, read ffn_weight_2?, read ffn_bias_2?, read mask?",
+        where="t = s; f = ffn_weight_1[0]",  # [r, e] @ [e, f] and [r, f] @ [f, e]
+        matrix=f"{_PROJECTIONS} + 4 * b * s * e * f",
+        other=f"{_SOFTMAX} + b * s * (f + e + f * (GELU if use_gelu else 1))"
+        " + 2 * src.n * (1 + MEAN_AND_VARIANCE + 2 * SCALE_AND_SHIFT)",
+        result="src",
+    ),
+    # [b, s, 3e] plus its bias, the query third scaled, laid out by head
+    "_transform_bias_rescale_qkv": Row("read qkv, read bias", other="qkv.n + qkv.n // 3", result="qkv"),
+}  # fmt: skip
+register(_LAYERS, "attention", namespace="aten::")

@@ -8,80 +8,57 @@ instead), and of a reduction or gathering to one rank what every rank reads coun
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
 from math import prod
 from typing import Final
 
-from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
+from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, size, size_of, written
-from rooflines.roofline.formulas.matmul import product, product_work
+from rooflines.roofline.formulas.matmul import product
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula, words
+from rooflines.roofline.formulas.rows import Row, register
 
-# Operators by their first arguments: what they read, what they write, and what they read and write in place.
-_BY_SCHEMA: Final[dict[str, str]] = {
-    "in_place": "c10d::allreduce_ c10d::allreduce_coalesced_ _c10d_functional::all_reduce_ _c10d_functional::all_reduce_coalesced_"
-    " nccl:all_reduce gloo:all_reduce symm_mem::two_shot_all_reduce_ symm_mem::multimem_all_reduce_",
-    "read": "c10d::reduce_ c10d::send c10d::check_for_nan _c10d_functional::isend nccl:reduce gloo:reduce nccl:send gloo:send"
-    " symm_mem::nccl_put symm_mem::nccl_put_with_signal symm_mem::nvshmem_put symm_mem::nvshmem_put_with_signal",
-    "written": "c10d::broadcast_ c10d::recv_ c10d::recv_any_source_ _c10d_functional::broadcast_ _c10d_functional::broadcast"
+_COLLECTIVES: Final[dict[str, Row]] = {
+    "c10d::allreduce_ c10d::allreduce_coalesced_ _c10d_functional::all_reduce_ _c10d_functional::all_reduce_coalesced_"
+    " nccl:all_reduce gloo:all_reduce symm_mem::two_shot_all_reduce_ symm_mem::multimem_all_reduce_": Row("update in_place+"),
+    "c10d::reduce_ c10d::send c10d::check_for_nan _c10d_functional::isend nccl:reduce gloo:reduce nccl:send gloo:send"
+    " symm_mem::nccl_put symm_mem::nccl_put_with_signal symm_mem::nvshmem_put symm_mem::nvshmem_put_with_signal":
+        Row("read read+"),
+    "c10d::broadcast_ c10d::recv_ c10d::recv_any_source_ _c10d_functional::broadcast_ _c10d_functional::broadcast"
     " _c10d_functional::irecv nccl:broadcast gloo:broadcast nccl:recv gloo:recv symm_mem::nccl_get symm_mem::nvshmem_get"
-    " symm_mem::nvshmem_broadcast",
-    "written read": "c10d::allgather_ c10d::_allgather_base_ c10d::allgather_coalesced_ c10d::allgather_into_tensor_coalesced_"
+    " symm_mem::nvshmem_broadcast": Row("write written+"),
+    "c10d::allgather_ c10d::_allgather_base_ c10d::allgather_coalesced_ c10d::allgather_into_tensor_coalesced_"
     " c10d::reduce_scatter_ c10d::_reduce_scatter_base_ c10d::reduce_scatter_tensor_coalesced_ c10d::alltoall_ c10d::alltoall_base_"
-    " c10d::scatter_ c10d::gather_ c10d::gather_into_tensor_",
-    "": "c10d::barrier c10d::monitored_barrier_ _c10d_functional::wait_tensor _c10d_functional::_wrap_tensor_autograd"
+    " c10d::gather_into_tensor_": Row("write written+, read read+"),
+    # only the root has the other side's tensors: the list is empty elsewhere
+    "c10d::scatter_ c10d::gather_": Row(
+        "write written*, read read*", fits="known('written') is not None and known('read') is not None"
+    ),
+    "c10d::barrier c10d::monitored_barrier_ _c10d_functional::wait_tensor _c10d_functional::_wrap_tensor_autograd"
     " nccl:all_reduce_barrier gloo:barrier symm_mem::_barrier symm_mem::_rendezvous symm_mem::nccl_wait_for_signal"
-    " symm_mem::nccl_wait_signal symm_mem::nvshmem_wait_for_signal symm_mem::stream_write_value32_",
-}
-# Only the root has the other side's tensors: the list is empty elsewhere.
-_ROOTED: Final = frozenset({"c10d::scatter_", "c10d::gather_"})
-
-
-def _flat(value: Argument) -> Iterator[TensorArg]:
-    """The tensors in a tensor, a list of tensors, or a list of such lists."""
-    if isinstance(value, TensorArg):
-        yield value
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from _flat(item)
-
-
-def _tensors(args: Arguments, name: str, *, may_be_empty: bool = False) -> tuple[TensorArg, ...]:
-    value = args.value(name)
-    tensors = tuple(_flat(value))
-    if value is None or not (tensors or may_be_empty):
-        raise NotCounted("tensors of the list not recorded")  # long lists, and lists of lists, in traces
-    return tensors
-
-
-def _exchange(signature: Signature, schema: str) -> Work:
-    """The tensors that the call was given, by the names in ``schema``."""
-    args = Arguments(signature, schema)
-    moved = {name: size(*_tensors(args, name, may_be_empty=signature.name in _ROOTED)) for name in words(schema)}
-    both = moved.get("in_place", 0)
-    return Work(bytes_read=moved.get("read", 0) + both, bytes_written=moved.get("written", 0) + both)
-
-
-for _schema, _names in _BY_SCHEMA.items():
-    formula(*words(_names), category="communication")(partial(_exchange, schema=_schema))
-
-
-# Functional forms return what they write.
-
-
-def _returned(inputs: tuple[TensorArg, ...], ratio: tuple[int, int] = (1, 1)) -> Work:
-    """Results of ``ratio`` times as many elements as the inputs."""
-    elements = [tensor.numel * ratio[0] // ratio[1] * size_of(tensor.dtype) for tensor in inputs]
-    return Work(bytes_read=size(*inputs), bytes_written=sum(elements))
-
-
-@formula("_c10d_functional::all_reduce", "_c10d_functional::all_reduce_coalesced", "_dtensor::shard_dim_alltoall",
-         "symm_mem::one_shot_all_reduce", "symm_mem::multimem_one_shot_all_reduce", category="communication")  # fmt: skip
-def _same_size(signature: Signature) -> Work:
-    return _returned(_tensors(Arguments(signature, "inputs"), "inputs"))
+    " symm_mem::nccl_wait_signal symm_mem::nvshmem_wait_for_signal symm_mem::stream_write_value32_": Row("tensors"),
+    # functional forms return what they write
+    "_c10d_functional::all_reduce _c10d_functional::all_reduce_coalesced _dtensor::shard_dim_alltoall symm_mem::one_shot_all_reduce"
+    " symm_mem::multimem_one_shot_all_reduce": Row("read inputs+", result="inputs"),
+    # through a buffer
+    "symm_mem::one_shot_all_reduce_copy": Row("buffer, read input", result="input"),
+    # a process group records what it sends
+    "nccl:all_to_all gloo:all_to_all": Row("read inputs+", result="inputs", assumption="as many bytes received as sent"),
+    "_c10d_functional::all_gather_into_tensor _c10d_functional::all_gather_into_tensor_coalesced"
+    " _c10d_functional::all_gather_into_tensor_out _c10d_functional_autograd::all_gather_into_tensor": Row(
+        "read inputs+, group_size", writes="inputs.full * group_size"
+    ),
+    "_c10d_functional::reduce_scatter_tensor _c10d_functional::reduce_scatter_tensor_coalesced"
+    " _c10d_functional::reduce_scatter_tensor_out _c10d_functional_autograd::reduce_scatter_tensor": Row(
+        "read inputs+, operation, group_size", writes="inputs.full // group_size"
+    ),
+    # rows sent and rows received; as many where no sizes are given
+    "_c10d_functional::all_to_all_single _c10d_functional_autograd::all_to_all_single": Row(
+        "read input, output_split_sizes+", where="rows = sum(output_split_sizes) or (input[0] if input.rank else 1)",
+        writes="rows * prod(input[1:]) * input.item",
+    ),
+}  # fmt: skip
+register(_COLLECTIVES, "communication")
 
 
 @formula(*(f"symm_mem::{name}" for name in words(
@@ -94,18 +71,6 @@ def _into(signature: Signature) -> Work:
     if len(tensors) < 2:
         raise NotCounted("tensors not recorded")
     return Work(bytes_read=size(tensors[0]), bytes_written=written(tensors[-1]))
-
-
-@formula("symm_mem::one_shot_all_reduce_copy", category="communication")
-def _through_buffer(signature: Signature) -> Work:
-    return _returned((Arguments(signature, "buffer input").tensor("input"),))
-
-
-@formula("nccl:all_to_all", "gloo:all_to_all", category="communication")
-def _sent_to_all(signature: Signature) -> Work:
-    """A process group records what it sends."""
-    sent = _returned(_tensors(Arguments(signature, "inputs"), "inputs"))
-    return replace(sent, assumption="as many bytes received as sent")
 
 
 # A product and a collective in one operator: both are at work at the same time, and the product is what the device computes.
@@ -150,38 +115,12 @@ def _scattered_product(signature: Signature, hints: Hints) -> Work:
     )
 
 
-@formula("symm_mem::_async_input_mm", category="matmul")
-def _awaited_product(signature: Signature) -> Work:
-    """A product whose left operand arrives in parts."""
-    args = Arguments(signature, "self other")
-    return product_work(args.tensor("self"), args.tensor("other"))
-
-
-_GATHERS: Final = ("all_gather_into_tensor", "all_gather_into_tensor_coalesced", "all_gather_into_tensor_out")
-_SCATTERS: Final = ("reduce_scatter_tensor", "reduce_scatter_tensor_coalesced", "reduce_scatter_tensor_out")
-
-
-@formula(*(f"_c10d_functional::{name}" for name in _GATHERS), "_c10d_functional_autograd::all_gather_into_tensor",
-         category="communication")  # fmt: skip
-def _all_gather(signature: Signature) -> Work:
-    args = Arguments(signature, "inputs group_size")
-    return _returned(_tensors(args, "inputs"), (args.integer("group_size"), 1))
-
-
-@formula(*(f"_c10d_functional::{name}" for name in _SCATTERS), "_c10d_functional_autograd::reduce_scatter_tensor",
-         category="communication")  # fmt: skip
-def _reduce_scatter(signature: Signature) -> Work:
-    args = Arguments(signature, "inputs operation group_size")
-    return _returned(_tensors(args, "inputs"), (1, args.integer("group_size")))
-
-
-@formula("_c10d_functional::all_to_all_single", "_c10d_functional_autograd::all_to_all_single", category="communication")
-def _all_to_all(signature: Signature) -> Work:
-    """Rows sent and rows received; as many where no sizes are given."""
-    args = Arguments(signature, "input output_split_sizes")
-    inputs = args.tensor("input")
-    rows = sum(args.sizes("output_split_sizes")) or (inputs.shape[0] if inputs.shape else 1)
-    return Work(bytes_read=size(inputs), bytes_written=rows * prod(inputs.shape[1:]) * size_of(inputs.dtype))
+register({
+    # a product whose left operand arrives in parts
+    "symm_mem::_async_input_mm": Row(
+        "read self, read other", matrix="multiply_adds(self, other)", writes="results_of(self, other) * self.item"
+    ),
+}, "matmul")  # fmt: skip
 
 
 # Kineto notes what a collective sends and receives at the event that a process group leaves: how its name begins, without underscores

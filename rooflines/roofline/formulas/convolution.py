@@ -13,93 +13,69 @@ from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCoun
 from rooflines.roofline.formulas.matmul import activation_flops
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.rows import Row, register
 
 _LARGEST_KERNEL: Final = 4096  # taps in one dimension; beyond it no kernel is real, and every input position counts as touched
 
 _WINDOW: Final = ("stride", "padding", "dilation", "output_padding", "groups")
 
-# Operator -> its schema. ``self`` is the input, ``grad`` the gradient of the output.
-FORWARD: Final[dict[str, str]] = {
-    "aten::conv1d": "self weight bias=None stride=1 padding=0 dilation=1 groups=1",
-    "aten::conv2d": "self weight bias=None stride=1 padding=0 dilation=1 groups=1",
-    "aten::conv3d": "self weight bias=None stride=1 padding=0 dilation=1 groups=1",
-    "aten::convolution": "self weight bias stride padding dilation transposed output_padding groups",
-    "aten::_convolution": "self weight bias stride padding dilation transposed output_padding groups",
-    "aten::convolution_overrideable": "self weight bias stride padding dilation transposed output_padding groups",
-    "aten::mkldnn_convolution": "self weight bias padding stride dilation groups",
-    "aten::cudnn_convolution": "self weight padding stride dilation groups",
-    "aten::cudnn_convolution_relu": "self weight bias stride padding dilation groups",
-    "aten::cudnn_convolution_add_relu": "self weight added alpha bias stride padding dilation groups",
-    "aten::miopen_convolution": "self weight bias padding stride dilation groups",
-    "aten::miopen_convolution_relu": "self weight bias stride padding dilation groups",
-    "aten::miopen_convolution_add_relu": "self weight added alpha bias stride padding dilation groups",
-    "aten::miopen_depthwise_convolution": "self weight bias padding stride dilation groups",
-    "aten::_conv_depthwise2d": "self weight kernel_size bias stride padding dilation",
-    "aten::conv_depthwise3d": "self weight kernel_size bias stride padding dilation",
-    "aten::thnn_conv2d": "self weight kernel_size bias=None stride=1 padding=0",
-    "aten::_slow_conv2d_forward": "self weight kernel_size bias stride padding",
-    "aten::slow_conv_dilated2d": "self weight kernel_size bias=None stride=1 padding=0 dilation=1",
-    "aten::slow_conv_dilated3d": "self weight kernel_size bias=None stride=1 padding=0 dilation=1",
-    "aten::slow_conv3d": "self weight kernel_size bias=None stride=1 padding=0",
-    "aten::slow_conv3d_forward": "self weight kernel_size bias stride padding",
-    "aten::_nnpack_spatial_convolution": "self weight bias padding stride=1",
-    "aten::_mps_convolution": "self weight bias padding stride dilation groups",
-    # until torch 1.10
-    "aten::thnn_conv2d_forward": "self weight kernel_size bias stride padding",
-    "aten::thnn_conv_depthwise2d_forward": "self weight kernel_size bias stride padding dilation",
-}  # fmt: skip
-TRANSPOSED: Final[dict[str, str]] = {
-    "aten::conv_transpose1d": "self weight bias=None stride=1 padding=0 output_padding=0 groups=1 dilation=1",
-    "aten::conv_transpose2d": "self weight bias=None stride=1 padding=0 output_padding=0 groups=1 dilation=1",
-    "aten::conv_transpose3d": "self weight bias=None stride=1 padding=0 output_padding=0 groups=1 dilation=1",
-    "aten::cudnn_convolution_transpose": "self weight padding output_padding stride dilation groups",
-    "aten::miopen_convolution_transpose": "self weight bias padding output_padding stride dilation groups",
-    "aten::_mps_convolution_transpose": "self weight padding output_padding stride dilation groups",
-    "mkldnn::_convolution_transpose_pointwise": "self weight bias padding output_padding stride dilation groups attr scalars=None",
-    "aten::slow_conv_transpose2d": "self weight kernel_size bias=None stride=1 padding=0 output_padding=0 dilation=1",
-    "aten::slow_conv_transpose3d": "self weight kernel_size bias=None stride=1 padding=0 output_padding=0 dilation=1",
-}
-BACKWARD: Final[dict[str, str]] = {
-    "aten::convolution_backward": "grad self weight bias_sizes stride padding dilation transposed output_padding groups output_mask",
-    "aten::convolution_backward_overrideable": "grad self weight stride padding dilation transposed output_padding groups output_mask",
-    "aten::_slow_conv2d_backward": "grad self weight kernel_size stride padding output_mask",
-    "aten::mps_convolution_backward": "self grad weight padding stride dilation groups output_mask",
-    # until torch 1.10
-    "aten::mkldnn_convolution_backward": "self grad weight padding stride dilation groups output_mask",
-    "aten::mkldnn_convolution_backward_input": "self_size grad weight padding stride dilation groups",
-    "aten::mkldnn_convolution_backward_weights": "weight_size grad self padding stride dilation groups bias_defined",
-    "aten::cudnn_convolution_backward": "self grad weight padding stride dilation groups benchmark deterministic tf32 output_mask",
-    "aten::cudnn_convolution_backward_input": "self_size grad weight padding stride dilation groups",
-    "aten::cudnn_convolution_backward_weight": "weight_size grad self padding stride dilation groups",
-    "aten::miopen_convolution_backward": "self grad weight padding stride dilation groups benchmark deterministic output_mask",
-    "aten::miopen_convolution_backward_input": "self_size grad weight padding stride dilation groups",
-    "aten::miopen_convolution_backward_weight": "weight_size grad self padding stride dilation groups",
-    "aten::miopen_depthwise_convolution_backward":
-        "self grad weight padding stride dilation groups benchmark deterministic output_mask",
-    "aten::miopen_depthwise_convolution_backward_input": "self_size grad weight padding stride dilation groups",
-    "aten::miopen_depthwise_convolution_backward_weight": "weight_size grad self padding stride dilation groups",
-    "aten::thnn_conv2d_backward": "grad self weight kernel_size stride padding columns ones output_mask",
-    "aten::thnn_conv_depthwise2d_backward": "grad self weight kernel_size stride padding dilation output_mask",
-    "aten::_conv_depthwise2d_backward": "grad self weight kernel_size stride padding dilation output_mask",
-    "aten::conv_depthwise3d_backward": "grad self weight kernel_size stride padding dilation output_mask",
-    "aten::slow_conv_dilated2d_backward": "grad self weight kernel_size stride padding dilation output_mask",
-    "aten::slow_conv_dilated3d_backward": "grad self weight kernel_size stride padding dilation output_mask",
-    "aten::slow_conv3d_backward": "grad self weight kernel_size stride padding columns ones output_mask",
-}  # fmt: skip
-BACKWARD_TRANSPOSED: Final[dict[str, str]] = {
-    "aten::mps_convolution_transpose_backward": "self grad weight padding output_padding stride dilation groups output_mask",
-    # until torch 1.10
-    "aten::cudnn_convolution_transpose_backward":
-        "self grad weight padding output_padding stride dilation groups benchmark deterministic tf32 output_mask",
-    "aten::cudnn_convolution_transpose_backward_weight": "weight_size grad self padding stride dilation groups",
-    "aten::miopen_convolution_transpose_backward":
-        "self grad weight padding output_padding stride dilation groups benchmark deterministic output_mask",
-    "aten::miopen_convolution_transpose_backward_weight": "weight_size grad self padding stride dilation groups",
-    "aten::slow_conv_transpose2d_backward":
-        "grad self weight kernel_size stride padding output_padding dilation columns ones output_mask",
-    "aten::slow_conv_transpose3d_backward":
-        "grad self weight kernel_size stride padding output_padding dilation columns ones output_mask",
-}  # fmt: skip
+
+def _by_name(names: dict[str, str]) -> dict[str, str]:
+    """Operator -> schema, from schema -> operators, which are PyTorch's unless they have a namespace."""
+    return {name if "::" in name else f"aten::{name}": schema for schema, listed in names.items() for name in listed.split()}
+
+
+# ``self`` is the input, ``grad`` the gradient of the output. Some operators are those of torch until 1.10.
+_LEADING: Final = "padding stride dilation groups"
+FORWARD: Final = _by_name({
+    "self weight bias=None stride=1 padding=0 dilation=1 groups=1": "conv1d conv2d conv3d",
+    "self weight bias stride padding dilation transposed output_padding groups":
+        "convolution _convolution convolution_overrideable",
+    f"self weight bias {_LEADING}": "mkldnn_convolution miopen_convolution miopen_depthwise_convolution _mps_convolution",
+    f"self weight {_LEADING}": "cudnn_convolution",
+    "self weight bias stride padding dilation groups": "cudnn_convolution_relu miopen_convolution_relu",
+    "self weight added alpha bias stride padding dilation groups": "cudnn_convolution_add_relu miopen_convolution_add_relu",
+    "self weight kernel_size bias stride padding dilation": "_conv_depthwise2d conv_depthwise3d thnn_conv_depthwise2d_forward",
+    "self weight kernel_size bias=None stride=1 padding=0": "thnn_conv2d slow_conv3d",
+    "self weight kernel_size bias stride padding": "_slow_conv2d_forward slow_conv3d_forward thnn_conv2d_forward",
+    "self weight kernel_size bias=None stride=1 padding=0 dilation=1": "slow_conv_dilated2d slow_conv_dilated3d",
+    "self weight bias padding stride=1": "_nnpack_spatial_convolution",
+})  # fmt: skip
+_LEADING_TRANSPOSED: Final = "padding output_padding stride dilation groups"
+TRANSPOSED: Final = _by_name({
+    "self weight bias=None stride=1 padding=0 output_padding=0 groups=1 dilation=1":
+        "conv_transpose1d conv_transpose2d conv_transpose3d",
+    f"self weight {_LEADING_TRANSPOSED}": "cudnn_convolution_transpose _mps_convolution_transpose",
+    f"self weight bias {_LEADING_TRANSPOSED}": "miopen_convolution_transpose",
+    f"self weight bias {_LEADING_TRANSPOSED} attr scalars=None": "mkldnn::_convolution_transpose_pointwise",
+    "self weight kernel_size bias=None stride=1 padding=0 output_padding=0 dilation=1": "slow_conv_transpose2d slow_conv_transpose3d",
+})  # fmt: skip
+BACKWARD: Final = _by_name({
+    "grad self weight bias_sizes stride padding dilation transposed output_padding groups output_mask": "convolution_backward",
+    "grad self weight stride padding dilation transposed output_padding groups output_mask": "convolution_backward_overrideable",
+    "grad self weight kernel_size stride padding output_mask": "_slow_conv2d_backward",
+    f"self grad weight {_LEADING} output_mask": "mps_convolution_backward mkldnn_convolution_backward",
+    f"self_size grad weight {_LEADING}": "mkldnn_convolution_backward_input cudnn_convolution_backward_input"
+        " miopen_convolution_backward_input miopen_depthwise_convolution_backward_input",
+    f"weight_size grad self {_LEADING}": "cudnn_convolution_backward_weight miopen_convolution_backward_weight"
+        " miopen_depthwise_convolution_backward_weight",
+    f"weight_size grad self {_LEADING} bias_defined": "mkldnn_convolution_backward_weights",
+    f"self grad weight {_LEADING} benchmark deterministic tf32 output_mask": "cudnn_convolution_backward",
+    f"self grad weight {_LEADING} benchmark deterministic output_mask":
+        "miopen_convolution_backward miopen_depthwise_convolution_backward",
+    "grad self weight kernel_size stride padding columns ones output_mask": "thnn_conv2d_backward slow_conv3d_backward",
+    "grad self weight kernel_size stride padding dilation output_mask": "thnn_conv_depthwise2d_backward _conv_depthwise2d_backward"
+        " conv_depthwise3d_backward slow_conv_dilated2d_backward slow_conv_dilated3d_backward",
+})  # fmt: skip
+BACKWARD_TRANSPOSED: Final = _by_name({
+    f"self grad weight {_LEADING_TRANSPOSED} output_mask": "mps_convolution_transpose_backward",
+    f"self grad weight {_LEADING_TRANSPOSED} benchmark deterministic tf32 output_mask": "cudnn_convolution_transpose_backward",
+    f"self grad weight {_LEADING_TRANSPOSED} benchmark deterministic output_mask": "miopen_convolution_transpose_backward",
+    f"weight_size grad self {_LEADING}":
+        "cudnn_convolution_transpose_backward_weight miopen_convolution_transpose_backward_weight",
+    "grad self weight kernel_size stride padding output_padding dilation columns ones output_mask":
+        "slow_conv_transpose2d_backward slow_conv_transpose3d_backward",
+})  # fmt: skip
 
 
 def output_size(extent: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
@@ -167,72 +143,49 @@ def sizes(
     args: Arguments, inputs: TensorArg, weight: TensorArg, transposed: bool, output: tuple[int, ...] | None = None
 ) -> Convolution:
     """The convolution of these tensors that the arguments (``stride``, ``padding``...) describe; where they were not recorded, the one
-    that makes an ``output`` of this shape."""
-    if output is not None and not all(args.recorded(name) for name in _WINDOW if args.has(name)):
-        return _from_shapes(inputs, weight, output, transposed)
-    padding = args.value("padding")
+    that makes an ``output`` of this shape.
+
+    A weight is [out, in / groups, k...], and every output element is a sum over its group's channels and the kernel. A transposed one
+    is [in, out / groups, k...], and every input element meets its group's filters.
+    """
+    kernel = weight.shape[2:]
+    rank = len(kernel)
+    recorded = output is None or all(args.recorded(name) for name in _WINDOW if args.has(name))
+    padding = args.value("padding") if recorded else ()
     if padding is None or isinstance(padding, str):
         raise Dispatches  # "same": text, which traces do not record; the convolution inside has it in numbers
-    rank = len(weight.shape) - 2
-    window = (args.integers("stride", rank), args.integers("padding", rank), args.integers("dilation", rank, absent=1))
-    if not transposed:
-        return _plain(inputs, weight, *window)
-    extra = args.integers("output_padding", rank, absent=0)
-    return _transposed(inputs, weight, *window, extra, args.integer("groups", absent=1))
-
-
-def _batch_and_channels(inputs: TensorArg, weight: TensorArg) -> tuple[int, int]:
-    rank = len(weight.shape) - 2
     if rank < 1 or len(inputs.shape) not in (rank + 1, rank + 2):
         raise NotCounted(f"input of {len(inputs.shape)} dimensions with a weight of {len(weight.shape)}")
     if weight.dtype.startswith("complex"):
         raise NotCounted("no formula for a convolution of complex numbers")
-    return inputs.shape[0] if len(inputs.shape) == rank + 2 else 1, inputs.shape[-rank - 1]
+    batch, in_channels = inputs.shape[0] if len(inputs.shape) == rank + 2 else 1, inputs.shape[-rank - 1]
+    in_spatial = covered = inputs.shape[-rank:]
+    if output is not None and not recorded:
+        out_channels, out_spatial = output[-rank - 1], output[-rank:]
+        _check_output(inputs, weight, output, transposed)
+        if not transposed:  # windows cover as many positions as they have, or fewer: all, unless that is too few
+            covered = tuple(min(extent, outputs * taps) for extent, outputs, taps in zip(in_spatial, out_spatial, kernel, strict=True))
+    else:
+        window = (args.integers("stride", rank), args.integers("padding", rank), args.integers("dilation", rank, absent=1))
+        if transposed:
+            out_channels = weight.shape[1] * args.integer("groups", absent=1)
+            extra = args.integers("output_padding", rank, absent=0)
+            out_spatial = tuple(map(transposed_output_size, in_spatial, kernel, *window, extra))
+        else:
+            out_channels, out_spatial = weight.shape[0], tuple(map(output_size, in_spatial, kernel, *window))
+            covered = tuple(map(touched, in_spatial, kernel, *window, out_spatial))
+    macs = batch * prod(in_spatial if transposed else out_spatial) * weight.numel
+    return Convolution(batch, in_channels, out_channels, in_spatial, out_spatial, covered, macs)
 
 
-def _plain(
-    inputs: TensorArg, weight: TensorArg, stride: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...]
-) -> Convolution:
-    """Weight [out, in / groups, k...]: every output element is a sum over its group's channels and the kernel."""
-    batch, in_channels = _batch_and_channels(inputs, weight)
-    kernel = weight.shape[2:]
-    in_spatial = inputs.shape[-len(kernel) :]
-    out_spatial = tuple(map(output_size, in_spatial, kernel, stride, padding, dilation))
-    covered = tuple(map(touched, in_spatial, kernel, stride, padding, dilation, out_spatial))
-    macs = batch * weight.shape[0] * prod(out_spatial) * weight.shape[1] * prod(kernel)
-    return Convolution(batch, in_channels, weight.shape[0], in_spatial, out_spatial, covered, macs)
-
-
-def _transposed(
-    inputs: TensorArg, weight: TensorArg, stride: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...],
-    extra: tuple[int, ...], groups: int,
-) -> Convolution:  # fmt: skip
-    """Weight [in, out / groups, k...]: every input element meets its group's filters."""
-    batch, in_channels = _batch_and_channels(inputs, weight)
-    kernel = weight.shape[2:]
-    in_spatial = inputs.shape[-len(kernel) :]
-    out_spatial = tuple(map(transposed_output_size, in_spatial, kernel, stride, padding, dilation, extra))
-    macs = batch * in_channels * prod(in_spatial) * weight.shape[1] * prod(kernel)
-    return Convolution(batch, in_channels, weight.shape[1] * groups, in_spatial, out_spatial, in_spatial, macs)
-
-
-def _from_shapes(inputs: TensorArg, weight: TensorArg, output: tuple[int, ...], transposed: bool) -> Convolution:
-    """FLOPs follow from the shapes alone. Of the input a window covers as many positions as the kernel has, or fewer: all of it, unless
-    that is too few."""
-    batch, in_channels = _batch_and_channels(inputs, weight)
-    kernel = weight.shape[2:]
-    rank = len(kernel)
-    channels, in_spatial, out_spatial = output[-rank - 1], inputs.shape[-rank:], output[-rank:]
+def _check_output(inputs: TensorArg, weight: TensorArg, output: tuple[int, ...], transposed: bool) -> None:
+    rank = len(weight.shape) - 2
+    channels_in, channels_out = inputs.shape[-rank - 1], output[-rank - 1]
     if len(output) != len(inputs.shape) or output[: -rank - 1] != inputs.shape[: -rank - 1]:
         raise NotCounted("the shape of the output does not fit the input")
-    if (in_channels if transposed else channels) != weight.shape[0] or (channels if transposed else in_channels) % weight.shape[1]:
+    first, second = (channels_in, channels_out) if transposed else (channels_out, channels_in)
+    if first != weight.shape[0] or second % weight.shape[1]:
         raise NotCounted("the shape of the output does not fit the weight")
-    if transposed:
-        macs = inputs.numel * weight.shape[1] * prod(kernel)
-        return Convolution(batch, in_channels, channels, in_spatial, out_spatial, in_spatial, macs)
-    covered = tuple(min(extent, outputs * taps) for extent, outputs, taps in zip(in_spatial, out_spatial, kernel, strict=True))
-    macs = batch * channels * prod(out_spatial) * weight.shape[1] * prod(kernel)
-    return Convolution(batch, in_channels, channels, in_spatial, out_spatial, covered, macs)
 
 
 def _is_transposed(args: Arguments, inputs: TensorArg, weight: TensorArg, output: tuple[int, ...] | None) -> bool:
@@ -328,34 +281,16 @@ def _transposed_input_gradient(signature: Signature) -> Work:
     return _forward(signature, Hints(), "self weight padding stride dilation groups", transposed=False)
 
 
-@formula("aten::miopen_convolution_backward_bias", "aten::cudnn_convolution_backward_bias", category="convolution")
-def _bias_gradient(signature: Signature) -> Work:
-    """[b, c, ...] summed to [c]."""
-    grad = Arguments(signature, "grad").tensor("grad")
-    return Work(
-        other_flops=grad.numel,
-        bytes_read=size(grad),
-        bytes_written=grad.shape[1] * size_of(grad.dtype),
-        precision=matrix_precision_of(grad.dtype),
-    )
-
-
-@formula("aten::conv_tbc", category="convolution")
-def _time_first(signature: Signature) -> Work:
-    """[t, b, in] with weight [k, in, out], padded at both ends."""
-    args = Arguments(signature, "self weight bias pad=0")
-    inputs, weight, bias = args.tensor("self"), args.tensor("weight"), args.tensor("bias")
-    (steps, batch, channels), (kernel, _, outputs) = inputs.shape, weight.shape
-    results = output_size(steps, kernel, 1, args.integer("pad"), 1) * batch * outputs
-    return Work(
-        matrix_flops=2 * results * kernel * channels,
-        other_flops=results,
-        bytes_read=size(inputs, weight, bias),
-        bytes_written=results * size_of(inputs.dtype),
-        precision=matrix_precision_of(inputs.dtype),
-    )
-
-
+_OTHERS: Final[dict[str, Row]] = {
+    # [b, c, ...] summed to [c]
+    "miopen_convolution_backward_bias cudnn_convolution_backward_bias": Row("read grad", 1, per="grad", writes="grad[1] * grad.item"),
+    # [t, b, in] with weight [k, in, out], padded at both ends
+    "conv_tbc": Row(
+        "read self[t b c], read weight[k in outputs], read bias, pad=0", where="made = max(t + 2 * pad - k + 1, 0) * b * outputs",
+        matrix="2 * made * k * c", other="made", writes="made * self.item",
+    ),
+}  # fmt: skip
+register(_OTHERS, "convolution", namespace="aten::")
 for _name, _schema in FORWARD.items():
     hinted_formula(_name, category="convolution")(partial(_forward, schema=_schema, transposed=False))
 for _name, _schema in TRANSPOSED.items():

@@ -10,8 +10,9 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, distinct, every, promote, size, size_of, written
-from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import Hints, aten, formula, hinted_formula
+from rooflines.roofline.formulas.record import Work
+from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.rows import Row, named, register
 
 
 def moved(read: int, written_bytes: int) -> Work:
@@ -19,60 +20,66 @@ def moved(read: int, written_bytes: int) -> Work:
     return Work(bytes_read=read, bytes_written=written_bytes)
 
 
-def result_bytes(hints: Hints, reason: str) -> int:
-    """Bytes of results whose sizes depend on values: as recorded, else what the call allocated; NotCounted says ``reason``."""
-    if hints.outputs is not None:
-        return written(*hints.outputs)
-    if hints.output_bytes is None:
-        raise NotCounted(reason)
-    return hints.output_bytes
+@named
+def shown(sizes: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """Elements of a view, of which some may lie in the same place."""
+    return distinct(TensorArg(sizes, "uint8", strides))
 
 
-@formula("aten::copy_", "aten::_copy_from", "aten::_copy_from_and_resize", category="copy")
-def _copy(signature: Signature) -> Work:
-    """Reads the source, writes the destination; ``_copy_from`` has them the other way round."""
-    args = Arguments(signature, "self src" if signature.name == "aten::copy_" else "src self")
-    return moved(size(args.tensor("src")), written(args.tensor("self")))
+@named
+def triangle(rows: int, columns: int, diagonal: int, upper: bool = False) -> int:
+    """Elements on and below a diagonal, or on and above it: of row i those up to i + diagonal are not above it."""
+    below = sum(min(max(row + diagonal + (not upper), 0), columns) for row in every(rows))
+    return rows * columns - below if upper else below
 
 
-@formula("aten::copy", category="copy")
-def _copied(signature: Signature) -> Work:
-    """A new tensor of ``self``'s shape and dtype with the values of ``src``."""
-    args = Arguments(signature, "self src")
-    return moved(size(args.tensor("src")), written(args.tensor("self")))
-
-
-# As many bytes out as in, each once, elsewhere. Of a view only the shape differs.
-_WHOLE: Final = aten(
+_COPIES: Final[dict[str, Row]] = {
+    "copy_ copy": Row("view self, read src", result="self"),
+    "_copy_from _copy_from_and_resize": Row("read src, view self", result="self"),
+    # As many bytes out as in, each once, elsewhere. Of a view only the shape differs.
     "clone lift_fresh_copy _pin_memory roll flip rot90 pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle"
     " view_copy _reshape_copy permute_copy t_copy transpose_copy squeeze_copy unsqueeze_copy alias_copy detach_copy"
     " view_as_real_copy view_as_complex_copy split_copy split_with_sizes_copy unbind_copy _conj_copy _neg_view_copy"
     " _fw_primal_copy _make_dual_copy _nested_view_from_buffer_copy _nested_view_from_jagged_copy _nested_get_values_copy"
-    " to_mkldnn _mkldnn_transpose _mkldnn_transpose_ _mkldnn_reshape"
-    " _nested_tensor_from_tensor_list"
-)
-
-
-@formula(*_WHOLE, category="copy")
-def _rearrange(signature: Signature) -> Work:
-    tensors = signature.tensors if isinstance(signature.arg(0), tuple) else (Arguments(signature, "self").tensor("self"),)
-    if not tensors:
-        raise NotCounted("tensors of the list not recorded")
-    return moved(size(*tensors), written(*tensors))
-
-
-# A copy of part of a tensor, or of more than it holds (an expanded or overlapping view).
-@hinted_formula(*aten("select_copy slice_copy narrow_copy diagonal_copy expand_copy as_strided_copy unfold_copy _reshape_alias_copy"
-                      " resize resize_as _resize_output"),
-                category="copy")  # fmt: skip
-def _copied_view(signature: Signature, hints: Hints) -> Work:
-    args = Arguments(signature, "self size stride=None")
-    inputs = args.tensor("self")
-    results = hints.results(signature)
-    shown = sum(tensor.numel for tensor in results)
-    if "stride" in signature.name or "alias" in signature.name:  # elements of the view may lie in the same place
-        shown = distinct(TensorArg(args.sizes("size"), inputs.dtype, args.sizes("stride")))
-    return moved(min(shown, distinct(inputs)) * size_of(inputs.dtype), written(*results))
+    " to_mkldnn _mkldnn_transpose _mkldnn_transpose_ _mkldnn_reshape _nested_tensor_from_tensor_list": Row("read self+", result="self"),
+    # a copy of part of a tensor, or of more than it holds (an expanded or overlapping view)
+    "select_copy slice_copy narrow_copy diagonal_copy expand_copy unfold_copy resize resize_as _resize_output": Row(
+        "view self", reads="selected(self, results().n)", writes="results().full"
+    ),
+    "as_strided_copy _reshape_alias_copy": Row(
+        "view self, size+, stride+", reads="selected(self, shown(size, stride))", writes="results().full"
+    ),
+    # one side of the diagonal of each matrix is read; the other side is zeros
+    **{
+        f"tri{side} tri{side}_": Row(
+            "view self, diagonal=0", result="self",
+            reads=f"selected(self, prod(self[:-2]) * triangle(self[-2], self[-1], diagonal, {side == 'u'}))",
+        )
+        for side in "lu"
+    },
+    # [2, n]: row and column of each of the n elements on one side of the diagonal, which belongs to both
+    **{
+        f"tri{side}_indices": Row(
+            "rows, columns, offset=0, dtype=4",
+            writes=f"2 * triangle(rows, columns, offset, {side == 'u'}) * item('dtype', 'int64')",
+        )
+        for side in "lu"
+    },
+    "repeat": Row("read self, repeats+", writes="self.full * prod(repeats)"),
+    # [..., n] -> [..., n + |offset|, n + |offset|], zeros off the diagonal
+    "diag_embed": Row(
+        "read self, offset=0", where="side = self[-1] + max(offset, -offset)", writes="prod(self[:-1]) * side**2 * self.item"
+    ),
+    # the gradient of a view: a tensor of zeros with the gradient in its place
+    "select_backward slice_backward diagonal_backward": Row("read grad, sizes+", writes="prod(sizes) * grad.item"),
+    # windows laid back; where they overlap they are added
+    "unfold_backward": Row("read grad, sizes+, dim, size, step", other="grad.n * (step < size)", writes="prod(sizes) * grad.item"),
+    # a copy of ``self`` with ``src`` in place of a part
+    "select_scatter slice_scatter diagonal_scatter as_strided_scatter": Row(
+        "view self, read src", also="max(self.size // self.item - src.n, 0) * self.item", result="self"
+    ),
+}  # fmt: skip
+register(_COPIES, "copy", namespace="aten::")
 
 
 @formula("aten::_to_copy", category="copy")
@@ -83,23 +90,6 @@ def _cast(signature: Signature) -> Work:
         raise Dispatches  # traces without values: the copy inside has both tensors
     inputs = args.tensor("self")
     return moved(size(inputs), inputs.numel * size_of(args.dtype("dtype", inputs.dtype)))
-
-
-def _kept(rows: int, columns: int, diagonal: int) -> int:
-    """Elements on and below a diagonal: row i keeps its first i + diagonal + 1."""
-    return sum(min(max(row + diagonal + 1, 0), columns) for row in every(rows))
-
-
-@formula("aten::tril", "aten::triu", "aten::tril_", "aten::triu_", category="copy")
-def _triangle(signature: Signature) -> Work:
-    """Reads one side of the diagonal of each matrix; the other side is zeros."""
-    args = Arguments(signature, "self diagonal=0")
-    inputs, diagonal = args.tensor("self"), args.integer("diagonal")
-    rows, columns = inputs.shape[-2:]
-    lower = _kept(rows, columns, diagonal if "tril" in signature.name else diagonal - 1)
-    kept = lower if "tril" in signature.name else rows * columns - lower
-    read = prod(inputs.shape[:-2]) * kept
-    return moved(min(read, distinct(inputs)) * size_of(inputs.dtype), written(inputs))
 
 
 # Lists.
@@ -138,7 +128,7 @@ def _join(signature: Signature, hints: Hints) -> Work:
     if hints.outputs is not None and tensors:
         return moved(size(*tensors), written(*hints.outputs))
     if not tensors:
-        both = result_bytes(hints, "tensors of the list not recorded")  # traces leave out lists of more than 30
+        both = hints.result_bytes("tensors of the list not recorded")  # traces leave out lists of more than 30
         return moved(both, both)
     if len({tensor.dtype for tensor in tensors}) > 1:
         return moved(size(*tensors), sum(tensor.numel for tensor in tensors) * size_of(promote(tensors)))
@@ -146,24 +136,15 @@ def _join(signature: Signature, hints: Hints) -> Work:
     return moved(sum(map(distinct, tensors)) * itemsize, sum(tensor.numel for tensor in tensors) * itemsize)
 
 
-@hinted_formula("aten::block_diag", category="copy")
-def _block_diag(signature: Signature, hints: Hints) -> Work:
+@formula("aten::block_diag", category="copy")
+def _block_diag(signature: Signature) -> Work:
     """Matrices along the diagonal of a matrix of zeros; a vector is one row."""
     tensors = _listed(signature)
     if not tensors:
         raise NotCounted("tensors of the list not recorded")
-    if hints.outputs is not None:
-        return moved(size(*tensors), written(*hints.outputs))
     shapes = [(1, 1, *tensor.shape)[-2:] for tensor in tensors]
     results = sum(rows for rows, _ in shapes) * sum(columns for _, columns in shapes)
     return moved(size(*tensors), results * size_of(promote(tensors)))
-
-
-@formula("aten::repeat", category="copy")
-def _repeat(signature: Signature) -> Work:
-    args = Arguments(signature, "self repeats")
-    inputs = args.tensor("self")
-    return moved(size(inputs), written(inputs) * prod(args.sizes("repeats")))
 
 
 @hinted_formula("aten::repeat_interleave", category="copy")
@@ -174,7 +155,7 @@ def _repeat_interleave(signature: Signature, hints: Hints) -> Work:
     repeats = args.value("repeats") if len(signature.args) > 2 else None
     if isinstance(repeats, int):
         return moved(size(inputs), written(inputs) * repeats)
-    return moved(size(inputs, args.optional("repeats")), result_bytes(hints, "output size not recorded"))
+    return moved(size(inputs, args.optional("repeats")), hints.result_bytes("output size not recorded"))
 
 
 # Padding, diagonals, and the gradients of views.
@@ -218,44 +199,7 @@ def _pad(signature: Signature) -> Work:
     return moved(min(kept, distinct(inputs)) * itemsize, result * itemsize)
 
 
-@formula(*(f"aten::{name}_backward" for name in _PADDINGS), category="copy")
-def _pad_backward(signature: Signature) -> Work:
-    """Every gradient is added to the element it was copied from."""
-    args = Arguments(signature, "grad self")
-    grad, inputs = args.tensor("grad"), args.tensor("self")
-    return Work(0, grad.numel, size(grad), written(inputs), precision_of(grad.dtype))
-
-
-@formula("aten::diag_embed", category="copy")
-def _diag_embed(signature: Signature) -> Work:
-    """[..., n] -> [..., n + |offset|, n + |offset|], zeros off the diagonal."""
-    args = Arguments(signature, "self offset=0")
-    inputs = args.tensor("self")
-    side = inputs.shape[-1] + abs(args.integer("offset"))
-    return moved(size(inputs), prod(inputs.shape[:-1]) * side * side * size_of(inputs.dtype))
-
-
-@formula("aten::select_backward", "aten::slice_backward", "aten::diagonal_backward", category="copy")
-def _view_backward(signature: Signature) -> Work:
-    """The gradient of a view: a tensor of zeros with the gradient in its place."""
-    args = Arguments(signature, "grad sizes")
-    grad = args.tensor("grad")
-    return moved(size(grad), prod(args.sizes("sizes")) * size_of(grad.dtype))
-
-
-@formula("aten::unfold_backward", category="copy")
-def _unfold_backward(signature: Signature) -> Work:
-    """Windows laid back; where they overlap they are added."""
-    args = Arguments(signature, "grad sizes dim size step")
-    grad = args.tensor("grad")
-    cost = grad.numel if args.integer("step") < args.integer("size") else 0
-    result = prod(args.sizes("sizes")) * size_of(grad.dtype)
-    return Work(0, cost, size(grad), result, precision_of(grad.dtype) if cost else None)
-
-
-@formula("aten::select_scatter", "aten::slice_scatter", "aten::diagonal_scatter", "aten::as_strided_scatter", category="copy")
-def _view_scatter(signature: Signature) -> Work:
-    """A copy of ``self`` with ``src`` in place of a part."""
-    args = Arguments(signature, "self src")
-    inputs, src = args.tensor("self"), args.tensor("src")
-    return moved(size(src) + max(distinct(inputs) - src.numel, 0) * size_of(inputs.dtype), written(inputs))
+register({
+    # every gradient is added to the element it was copied from
+    " ".join(f"{name}_backward" for name in _PADDINGS): Row("read grad, view self", 1, per="grad", result="self"),
+}, "copy", namespace="aten::")  # fmt: skip

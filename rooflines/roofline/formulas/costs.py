@@ -8,7 +8,10 @@ written out of these two.
 
 from __future__ import annotations
 
+from math import ceil, inf, log2
 from typing import Final
+
+from rooflines.profiler.trace.signature import Argument
 
 BASIC: Final = 1
 TRANSCENDENTAL: Final = 10  # exp, log, sin, cos: reduce the range (3), then 5 or 6 multiply-adds, some of them fused with the rest
@@ -85,3 +88,16 @@ ADAM: Final = 13  # m: 3 (lerp), v: 4, sqrt / c + eps: 3, p - step * m / d: 3
 AMSGRAD: Final = 1  # max(v, v_max)
 ADAGRAD: Final = 7  # s + g²: 2, sqrt + eps: 2, p - lr * g / d: 3
 UNSCALE: Final = 2  # g * scale, is it finite
+
+
+def norm_cost(order: Argument, complex_numbers: bool = False) -> int:
+    """FLOPs an element of a vector norm: its absolute value to the power of ``order``, added; or its largest absolute value."""
+    plain = order is None or order in (0, 1, 2, inf, -inf)
+    if plain:
+        return 4 if complex_numbers else 2
+    return POW + 2 + (COMPLEX_ABS - 1) * complex_numbers
+
+
+def compares(length: int) -> int:
+    """Compares that one element takes on its way through a sort of ``length``, or a search among as many sorted ones."""
+    return ceil(log2(length)) if length > 1 else 0

@@ -14,11 +14,10 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.profiler.work_ranges import DeclaredWork
 from rooflines.roofline.formulas import libraries
 from rooflines.roofline.formulas.decomposed import DECOMPOSED, decomposes
-from rooflines.roofline.formulas.families import load_families, load_family_of
-from rooflines.roofline.formulas.plugins import load_installed
+from rooflines.roofline.formulas.families import load_families, load_family_of, load_installed
+from rooflines.roofline.formulas.lengths import Sequences
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import FORMULAS, CallCount, Entry, Hints, count_by
-from rooflines.roofline.formulas.sequences import Sequences
 
 # The reason of an operator that nobody has written a formula for.
 NO_FORMULA: Final = "no formula"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import partial
 from math import prod
 from typing import Final, Literal
 
@@ -23,7 +22,7 @@ from rooflines.roofline.formulas.arguments import (
 )
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula, words
-from rooflines.roofline.formulas.rows import Row, row_work
+from rooflines.roofline.formulas.rows import Row, register
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,12 +203,6 @@ def rule_work(signature: Signature, rule: Rule, in_place: bool = False, mask: in
     )
 
 
-def scaled(signature: Signature) -> bool:
-    """Whether ``add(self, other, alpha)`` multiplies first."""
-    alpha = signature.arg(2, default=1)
-    return isinstance(alpha, int | float | complex) and alpha != 1
-
-
 # Exponents for which torch has no logarithm: square roots, products, reciprocals.
 _EASY_POWERS: Final = {0.5: 1, 2.0: 1, 3.0: 2, -0.5: 1, -1.0: 1, -2.0: 2}
 
@@ -221,7 +214,8 @@ def adjusted(name: str, signature: Signature) -> Rule:
         exponent = Arguments(signature, "self exponent").value("exponent")
         easy = _EASY_POWERS.get(exponent) if isinstance(exponent, int | float) else None
         return rule if easy is None else Rule(easy * costs.BASIC, operands=2)
-    if name in ("add", "sub", "subtract", "rsub") and scaled(signature):
+    alpha = signature.arg(2, default=1)
+    if name in ("add", "sub", "subtract", "rsub") and isinstance(alpha, int | float | complex) and alpha != 1:
         return replace(rule, cost=rule.cost + costs.BASIC, complex_cost=costs.COMPLEX_ADD + costs.COMPLEX_MULTIPLY)
     if name in ("div", "divide") and len(signature.args) > 2 and not isinstance(signature.args[2], TensorArg):
         return Rule(2 * costs.BASIC, operands=2)  # div(self, other, rounding_mode) rounds, and integers stay integers
@@ -273,43 +267,17 @@ def _conjugate(signature: Signature) -> Work:
     return rule_work(signature, Rule(0, complex_cost=costs.BASIC), in_place)
 
 
-@formula("aten::frexp", category="element-wise")
-def _frexp(signature: Signature) -> Work:
-    """A mantissa and an int32 exponent, each cut out of the number's bits."""
-    args = Arguments(signature, "self")
-    inputs = args.tensor("self")
-    return Work(
-        other_flops=2 * costs.BASIC * inputs.numel,
-        bytes_read=size(inputs),
-        bytes_written=inputs.numel * (size_of(inputs.dtype) + size_of("int32")),
-        precision=precision_of(inputs.dtype),
-    )
-
-
-@formula("aten::polygamma", "aten::polygamma_", category="element-wise")
-def _polygamma(signature: Signature) -> Work:
-    """The digamma function and its derivative are series of their own, the others (-1)^(n + 1) * n! * zeta(n + 1, x)."""
-    in_place = signature.name.endswith("_")
-    args = Arguments(signature, "self n" if in_place else "n self")
-    cost = costs.SPECIAL if args.integer("n") <= 1 else costs.ZETA + costs.SPECIAL + 2
-    inputs = args.tensor("self")
-    return rule_work(Signature(signature.name, (inputs, *signature.args[2:])), Rule(cost, result="float"), in_place)
-
-
-@formula("aten::mvlgamma", "aten::mvlgamma_", category="element-wise")
-def _mvlgamma(signature: Signature) -> Work:
-    """The sum of ``p`` log-gammas, shifted by halves, and a constant."""
-    args = Arguments(signature, "self p")
-    rule = Rule(args.integer("p") * (costs.SPECIAL + 2), result="float")
-    return rule_work(Signature(signature.name, (args.tensor("self"), *signature.args[2:])), rule, signature.name.endswith("_"))
-
-
-@formula("aten::fill", category="copy")
-def _fill(signature: Signature) -> Work:
-    """A new tensor like ``self``, whose values are not read."""
-    args = Arguments(signature, "self value")
-    inputs = args.tensor("self")
-    return Work(bytes_read=size(args.optional("value")), bytes_written=inputs.numel * size_of(inputs.dtype))
+@formula("aten::polygamma", "aten::polygamma_", "aten::mvlgamma", "aten::mvlgamma_", category="element-wise")
+def _of_order(signature: Signature) -> Work:
+    """The digamma function and its derivative are series of their own, the others (-1)^(n + 1) * n! * zeta(n + 1, x). The multivariate
+    log-gamma function is the sum of n log-gammas, shifted by halves, and a constant."""
+    args = Arguments(signature, "n self" if signature.name == "aten::polygamma" else "self n")
+    n = args.integer("n")
+    cost = costs.SPECIAL if n <= 1 else costs.ZETA + costs.SPECIAL + 2
+    if "mvlgamma" in signature.name:
+        cost = n * (costs.SPECIAL + 2)
+    call = Signature(signature.name, (args.tensor("self"), *signature.args[2:]))
+    return rule_work(call, Rule(cost, result="float"), signature.name.endswith("_"))
 
 
 @hinted_formula("aten::log_sigmoid_forward", category="element-wise")
@@ -326,102 +294,47 @@ def _log_sigmoid(signature: Signature, hints: Hints) -> Work:
     )
 
 
-@formula("aten::_prelu_kernel_backward", category="element-wise")
-def _prelu_backward(signature: Signature) -> Work:
-    """Gradients of the input and of the weight stretched over it: compare, g * w, g * x."""
-    args = Arguments(signature, "grad self weight")
-    grad, inputs, weight = args.tensor("grad"), args.tensor("self"), args.tensor("weight")
-    results = prod(broadcast((grad.shape, inputs.shape, weight.shape)))
-    return Work(
-        other_flops=3 * costs.BASIC * results,
-        bytes_read=size(grad, inputs, weight),
-        bytes_written=2 * results * size_of(inputs.dtype),
-        precision=precision_of(inputs.dtype),
-    )
-
-
-@formula("aten::rrelu_with_noise", "aten::rrelu_with_noise_", "aten::rrelu_with_noise_functional", category="element-wise")
-def _rrelu(signature: Signature) -> Work:
-    """In training a random slope for each negative number, kept in ``noise``, whose old values are not read; else a leaky ReLU."""
-    args = Arguments(signature, "self noise lower=0.125 upper=0.333 training=False")
-    inputs, training = args.tensor("self"), args.flag("training")
-    functional = signature.name.endswith("functional")
-    noise = args.tensor("noise") if training or functional else None
-    copied = functional and not training  # the functional form returns the noise, unchanged or new
-    return Work(
-        other_flops=inputs.numel * (4 if training else 2) * costs.BASIC,  # compare, multiply; a uniform number between two bounds
-        bytes_read=size(inputs, noise if copied else None),
-        bytes_written=written(inputs, noise),
-        precision=precision_of(inputs.dtype),
-    )
-
-
-@formula("aten::rrelu_with_noise_backward", category="element-wise")
-def _rrelu_backward(signature: Signature) -> Work:
-    """The gradient times the slopes drawn; without training that of a leaky ReLU."""
-    args = Arguments(signature, "grad self noise lower upper training")
-    grad, inputs, training = args.tensor("grad"), args.tensor("self"), args.flag("training")
-    return Work(
-        other_flops=grad.numel * (1 if training else 2) * costs.BASIC,
-        bytes_read=size(grad, args.tensor("noise") if training else inputs),
-        bytes_written=written(grad),
-        precision=precision_of(grad.dtype),
-    )
-
-
-@formula("aten::dropout", "aten::dropout_", "aten::feature_dropout", "aten::feature_dropout_", category="element-wise")
-def _dropout(signature: Signature) -> Work:
-    """Multiply by the mask and by 1 / (1 - p); nothing at all in inference or with p = 0."""
-    args = Arguments(signature, "self p train")
-    inputs = args.tensor("self")
-    if not args.flag("train") or args.value("p") == 0:
-        return Work()
-    return Work(
-        other_flops=2 * inputs.numel,
-        bytes_read=size(inputs),
-        bytes_written=inputs.numel * size_of(inputs.dtype),
-        precision=precision_of(inputs.dtype),
-    )
-
-
-@formula("aten::native_dropout", "aten::_fused_dropout", category="element-wise")
-def _native_dropout(signature: Signature) -> Work:
-    """Dropout that also returns its mask, one byte an element."""
-    args = Arguments(signature, "self")
-    inputs = args.tensor("self")
-    return Work(
-        other_flops=2 * inputs.numel,
-        bytes_read=size(inputs),
-        bytes_written=inputs.numel * (size_of(inputs.dtype) + 1),
-        precision=precision_of(inputs.dtype),
-    )
-
-
-@formula("aten::glu", category="element-wise")
-def _glu(signature: Signature) -> Work:
-    """[.., 2c, ..] -> [.., c, ..]: one half times the sigmoid of the other."""
-    inputs = Arguments(signature, "self").tensor("self")
-    results = inputs.numel // 2
-    return Work(
-        other_flops=results * (costs.SIGMOID + 1),
-        bytes_read=size(inputs),
-        bytes_written=results * size_of(inputs.dtype),
-        precision=precision_of(inputs.dtype),
-    )
-
-
+# In training a random slope for each negative number, kept in ``noise``, whose old values are not read; else a leaky ReLU: compare,
+# multiply; a uniform number between two bounds.
+_RRELU: Final = Row(
+    "read self, view noise?, lower=0.125, upper=0.333, training=False",
+    other="self.n * (4 if training else 2)", result="self", writes="noise.full if training else 0",
+)  # fmt: skip
 _PASSES: Final[dict[str, Row]] = {
+    # a mantissa and an int32 exponent, each cut out of the number's bits
+    "frexp": Row("read self", 2 * costs.BASIC, per="self", result="self", writes="4 * self.n"),
+    # gradients of the input and of the weight stretched over it: compare, g * w, g * x
+    "_prelu_kernel_backward": Row(
+        "read grad, read self, read weight", where="made = joined(grad, self, weight)",
+        other="3 * made", writes="2 * made * self.item", precision="self",
+    ),
+    "rrelu_with_noise rrelu_with_noise_": _RRELU,
+    # the functional form returns the noise, unchanged or new
+    "rrelu_with_noise_functional": replace(_RRELU, also="0 if training else noise.size", writes="noise.full"),
+    # the gradient times the slopes drawn; without training that of a leaky ReLU
+    "rrelu_with_noise_backward": Row(
+        "read grad, view self, view noise, lower, upper, training", result="grad",
+        other="grad.n * (1 if training else 2)", also="(noise if training else self).size",
+    ),
+    # multiply by the mask and by 1 / (1 - p); nothing at all in inference or with p = 0
+    "dropout dropout_ feature_dropout feature_dropout_": Row(
+        "view self, p, train", where="drops = train and known('p') != 0", precision="self",
+        other="2 * self.n * drops", reads="self.size * drops", writes="self.full * drops",
+    ),
+    # dropout that also returns its mask, one byte an element
+    "native_dropout _fused_dropout": Row("read self", 2 * costs.BASIC, per="self", result="self", writes="self.n"),
+    # [.., 2c, ..] -> [.., c, ..]: one half times the sigmoid of the other
+    "glu": Row("read self", where="made = self.n // 2", other="made * (SIGMOID + 1)", writes="made * self.item"),
     # g * sigmoid(-x), where the forward may have kept a part of it
-    "aten::log_sigmoid_backward": Row(
+    "log_sigmoid_backward": Row(
         "read grad, read self, read buffer?", costs.SIGMOID + 1, per="self", result="self", precision="self"
     ),
-    "aten::glu_backward": Row("read grad, read self", costs.SIGMOID + 4, per="grad", result="self", precision="self"),
+    "glu_backward": Row("read grad, read self", costs.SIGMOID + 4, per="grad", result="self", precision="self"),
     # the derivative along ``dx``: s * da + y * (1 - s) * db, with s the sigmoid of b
-    "aten::glu_jvp": Row("read glu, read x, read dx", costs.SIGMOID + 5, per="glu", result="glu"),
+    "glu_jvp": Row("read glu, read x, read dx", costs.SIGMOID + 5, per="glu", result="glu"),
     # the derivative of ``glu_backward``: two products of three factors, each with its three derivatives; ``grad_glu`` is not read
-    "aten::glu_backward_jvp": Row(
+    "glu_backward_jvp": Row(
         "read grad_x, grad_glu, read x, read dgrad_glu, read dx", costs.SIGMOID + 20, per="grad_glu", result="grad_x"
     ),
-}
-for _name, _one in _PASSES.items():
-    formula(_name, category="element-wise")(partial(row_work, row=_one))
+}  # fmt: skip
+register(_PASSES, "element-wise", namespace="aten::")

@@ -2,58 +2,46 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
-from rooflines.roofline.formulas.copies import moved
-from rooflines.roofline.formulas.costs import DEQUANTIZE, QUANTIZE
-from rooflines.roofline.formulas.gather import selected
+from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline.formulas.arguments import Arguments, selected, size, written
+from rooflines.roofline.formulas.costs import QUANTIZE
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.reduction import norm_cost
-from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, hinted_formula, uncounted, words
+from rooflines.roofline.formulas.rows import Row, register
 
 _SUM, _MEAN, _MAX = 0, 1, 2  # modes of a bag
 
-
-@formula("aten::embedding", category="embedding")
-def _embedding(signature: Signature) -> Work:
-    args = Arguments(signature, "weight indices")
-    weight, indices = args.tensor("weight"), args.tensor("indices")
-    results = indices.numel * prod(weight.shape[1:])
-    return moved(selected(weight, results) + size(indices), results * size_of(weight.dtype))
-
-
-@formula("aten::embedding_dense_backward", category="embedding")
-def _embedding_backward(signature: Signature) -> Work:
-    """Adds each row of the gradient, divided by how often its index occurs where asked for, to its row of a table of zeros."""
-    args = Arguments(signature, "grad indices num_weights padding=-1 scaled=False")
-    grad, indices = args.tensor("grad"), args.tensor("indices")
-    depth = grad.shape[-1] if grad.shape else 1
-    scaled = args.recorded("scaled") and args.flag("scaled")
-    return Work(
-        other_flops=grad.numel * (2 if scaled else 1),
-        bytes_read=size(grad, indices),
-        bytes_written=args.integer("num_weights") * depth * size_of(grad.dtype),
-        precision=precision_of(grad.dtype),
-    )
-
-
-@formula("aten::embedding_renorm_", "aten::embedding_renorm", category="embedding")
-def _renorm(signature: Signature) -> Work:
-    """The norm of each row looked up, and the row scaled: how many are too long depends on their values, so all are written."""
-    args = Arguments(signature, "table indices max_norm norm_type=2.0")
-    table, indices = args.tensor("table"), args.tensor("indices")
-    depth = prod(table.shape[1:])
-    rows = min(indices.numel, table.shape[0])
-    in_place = signature.name.endswith("_")
-    return Work(
-        other_flops=rows * depth * (norm_cost(args.value("norm_type"), False) + 1),
-        bytes_read=size(indices) + (selected(table, rows * depth) if in_place else size(table)),
-        bytes_written=rows * depth * size_of(table.dtype) if in_place else written(table),
-        precision=precision_of(table.dtype),
-    )
+_RENORM: Final = Row(
+    "view table, read indices, max_norm, norm_type=2.0",
+    where="depth = prod(table[1:]); rows = min(indices.n, table[0])",
+    other="rows * depth * (norm_cost(known('norm_type')) + 1)", precision="table",
+    reads="indices.size + selected(table, rows * depth)", writes="rows * depth * table.item",
+)  # fmt: skip
+_TABLES: Final[dict[str, Row]] = {
+    "embedding": Row(
+        "view weight, read indices",
+        where="made = indices.n * prod(weight[1:])", reads="selected(weight, made) + indices.size", writes="made * weight.item",
+    ),
+    # adds each row of the gradient, divided by how often its index occurs where asked for, to its row of a table of zeros
+    "embedding_dense_backward": Row(
+        "read grad, read indices, num_weights, padding=-1, scaled=False", other="grad.n * (2 if value('scaled') else 1)",
+        writes="num_weights * (grad[-1] if grad.rank else 1) * grad.item",
+    ),
+    # The norm of each row looked up, and the row scaled: how many are too long depends on their values, so all are written.
+    "embedding_renorm_": _RENORM,
+    "embedding_renorm": replace(_RENORM, reads="indices.size + table.size", writes="table.full"),
+    # a dot product of a row and its bag's gradient for each index; which bag that is was noted by the forward, or follows from offsets
+    "_embedding_bag_per_sample_weights_backward": Row(
+        "read grad, view weight, read indices, view offsets?, view noted?", where="made = indices.n * prod(weight[1:])",
+        other="2 * made", writes="indices.n * grad.item",
+        reads="grad.size + indices.size + (noted if noted.n else offsets).size + selected(weight, made)",
+    ),
+}  # fmt: skip
+register(_TABLES, "embedding", namespace="aten::")
 
 
 _BAG: Final = "weight indices offsets scaled=False mode=0 sparse=False weights=None include_last=False"
@@ -78,126 +66,66 @@ def _embedding_bag(signature: Signature, hints: Hints) -> Work:
     )
 
 
-_BAG_BACKWARD: Final = "grad indices offsets offset2bag bag_size maxima num_weights scaled mode sparse weights=None"
-_BAG_DENSE_BACKWARD: Final = "grad indices offset2bag bag_size maxima num_weights scaled mode weights=None"
-
-
-@formula("aten::_embedding_bag_backward", category="embedding")
-def _embedding_bag_backward(signature: Signature) -> Work:
-    """The gradient of the table, or as a sparse one a row for each index, whose positions are the indices themselves."""
-    args = Arguments(signature, _BAG_BACKWARD)
-    if not args.flag("sparse"):
-        return _table_gradient(args)
-    grad, indices = args.tensor("grad"), args.tensor("indices")
-    elements = indices.numel * grad.shape[-1]
-    scale = (args.integer("mode") == _MEAN) + (args.optional("weights") is not None)
-    return Work(
-        other_flops=elements * scale,
-        bytes_read=size(
-            grad, _bags(args), args.optional("weights"), args.optional("bag_size") if args.integer("mode") == _MEAN else None
+# The gradient of the table: [bags, depth] -> [rows, depth]. Each index adds its bag's gradient to its row; of maxima only where they
+# came from, but for empty bags, which their sizes tell. Which bag an index is in was noted by the forward, or follows from the offsets.
+_DENSE: Final = Row(
+    "view grad, view indices, view offset2bag, view bag_size?, view maxima?, num_weights, scaled, mode, view weights?",
+    where=f"mean = mode == {_MEAN}; largest = mode == {_MAX}; each = 1 + bool(scaled) + mean + bool(weights)",
+    other="grad.n if largest else indices.n * grad[-1] * each",
+    reads="grad.size + (maxima.size + bag_size.size if largest else"
+    " indices.size + offset2bag.size + weights.size + (bag_size.size if mean else 0))",
+    writes="num_weights * grad[-1] * grad.item", precision="grad", fits=f"mode != {_MAX} or bool(maxima)",
+)  # fmt: skip
+_BAG_BACKWARD: Final = (
+    "view grad, view indices, view offsets, view offset2bag?, view bag_size?, view maxima?, num_weights, scaled, mode, sparse,"
+    " view weights?"
+)
+_NOTED: Final = "(offset2bag if offset2bag.n else offsets).size"
+_BAG_GRADIENTS: Final[dict[str, Row | tuple[Row, ...]]] = {
+    "_embedding_bag_dense_backward": _DENSE,
+    "_embedding_bag_backward": (
+        # a sparse one has a row for each index, whose positions are the indices themselves
+        Row(
+            _BAG_BACKWARD, fits="sparse", where=f"mean = mode == {_MEAN}; made = indices.n * grad[-1]",
+            other="made * (mean + bool(weights))", writes="made * grad.item",
+            reads=f"grad.size + {_NOTED} + weights.size + (bag_size.size if mean else 0)", precision="grad",
         ),
-        bytes_written=elements * size_of(grad.dtype),
-        precision=precision_of(grad.dtype) if scale else None,
-    )
-
-
-@formula("aten::_embedding_bag_dense_backward", category="embedding")
-def _embedding_bag_dense_backward(signature: Signature) -> Work:
-    return _table_gradient(Arguments(signature, _BAG_DENSE_BACKWARD))
-
-
-def _bags(args: Arguments) -> TensorArg:
-    """What says which bag an index is in: noted by the forward, or found from the offsets."""
-    noted = args.optional("offset2bag")
-    return noted if noted is not None and noted.numel else args.tensor("offsets") if args.has("offsets") else args.tensor("offset2bag")
-
-
-def _table_gradient(args: Arguments) -> Work:
-    """[bags, depth] -> [rows, depth]: each index adds its bag's gradient to its row; of maxima only where they came from."""
-    grad, indices, mode = args.tensor("grad"), args.tensor("indices"), args.integer("mode")
-    depth = grad.shape[-1]
-    result = args.integer("num_weights") * depth * size_of(grad.dtype)
-    if mode == _MAX:  # but for empty bags, which their sizes tell
-        read = size(grad, args.tensor("maxima"), args.optional("bag_size"))
-        return Work(0, grad.numel, read, result, precision_of(grad.dtype))
-    weights = args.optional("weights")
-    scale = args.flag("scaled") + (mode == _MEAN) + (weights is not None)
-    lengths = args.optional("bag_size") if mode == _MEAN else None
-    read = size(grad, indices, _bags(args), lengths, weights)
-    return Work(0, indices.numel * depth * (1 + scale), read, result, precision_of(grad.dtype))
-
-
-@formula("aten::_embedding_bag_per_sample_weights_backward", category="embedding")
-def _sample_weights_gradient(signature: Signature) -> Work:
-    """A dot product of a row and its bag's gradient for each index."""
-    args = Arguments(signature, "grad weight indices offsets offset2bag")
-    grad, weight, indices = args.tensor("grad"), args.tensor("weight"), args.tensor("indices")
-    elements = indices.numel * prod(weight.shape[1:])
-    return Work(
-        other_flops=2 * elements,
-        bytes_read=size(grad, indices, _bags(args)) + selected(weight, elements),
-        bytes_written=indices.numel * size_of(grad.dtype),
-        precision=precision_of(grad.dtype),
-    )
-
+        replace(_DENSE, schema=_BAG_BACKWARD, reads=_DENSE.reads.replace("offset2bag.size", _NOTED)),
+    ),
+}  # fmt: skip
+register(_BAG_GRADIENTS, "embedding", namespace="aten::")
 
 # Embedding tables of 8-, 4- and 2-bit rows. Each row is packed, its scale and its offset behind it, and read where it is looked up.
 
 # Kind -> elements a byte, and bytes of a row's scale and offset.
 PACKINGS: Final[dict[str, tuple[int, int]]] = {"byte": (1, 8), "4bit": (2, 4), "2bit": (4, 4)}
+_LOOKUPS: Final[dict[str, Row]] = {}
+_CONVERSIONS: Final[dict[str, Row]] = {}
+for _kind, (_per_byte, _tail) in PACKINGS.items():
+    # rows looked up, widened to float32 and summed to one for each bag; ``offsets`` says where each begins
+    _LOOKUPS[f"embedding_bag_{_kind}_rowwise_offsets"] = Row(
+        "view weight[rows width], read indices, read offsets?, scaled=False, mode=0, pruned=False, read weights?, read mapping?,"
+        " include_last=False",
+        where=f"depth = (width - {_tail}) * {_per_byte}; bags = offsets.n - include_last if offsets else indices[0]",
+        other="indices.n * depth * (DEQUANTIZE + 1 + bool(weights))", precision="=fp32",
+        reads="min(indices.n, rows) * width + indices.size + offsets.size + weights.size + mapping.size", writes="4 * bags * depth",
+    )  # fmt: skip
+    # [rows, depth] of floating point; the range of each row is searched for, or given
+    _packed = f"weight.n // weight[-1] * (up(weight[-1], {_per_byte}) + {_tail}) if weight[-1] else 0"
+    for _suffix, _ranges, _cost in (("", "", QUANTIZE + 2), ("_with_rowwise_min_max", ", read low?, read high?", QUANTIZE)):
+        _CONVERSIONS[f"embedding_bag_{_kind}_prepack{_suffix}"] = Row(
+            f"read weight{_ranges}", _cost, per="weight", writes=_packed, precision="=fp32"
+        )
+    # back to float32
+    _CONVERSIONS[f"embedding_bag_{_kind}_unpack"] = Row(
+        "read weight", where=f"made = weight.n // weight[-1] * (weight[-1] - {_tail}) * {_per_byte}",
+        other="DEQUANTIZE * made", writes="4 * made", precision="=fp32",
+    )  # fmt: skip
+register(_LOOKUPS, "embedding", namespace="quantized::")
+register(_CONVERSIONS, "element-wise", namespace="quantized::")
 
 
-def _packing(signature: Signature) -> tuple[int, int]:
-    return next(packing for kind, packing in PACKINGS.items() if f"_{kind}" in signature.name)
-
-
-@formula(*(f"quantized::embedding_bag_{kind}_rowwise_offsets" for kind in PACKINGS), category="embedding")
-def _bag(signature: Signature) -> Work:
-    """Rows looked up, widened to float32 and summed to one for each bag; ``offsets`` says where each begins."""
-    args = Arguments(
-        signature,
-        "weight indices offsets=None scaled=False mode=0 pruned=False weights=None mapping=None include_last=False",
-    )
-    weight, indices, offsets = args.tensor("weight"), args.tensor("indices"), args.optional("offsets")
-    factors, mapping = args.optional("weights"), args.optional("mapping")
-    per_byte, tail = _packing(signature)
-    rows, packed = weight.shape
-    depth = (packed - tail) * per_byte
-    bags = offsets.numel - args.flag("include_last") if offsets is not None else indices.shape[0]
-    return Work(
-        other_flops=indices.numel * depth * (DEQUANTIZE + 1 + (factors is not None)),
-        bytes_read=min(indices.numel, rows) * packed + size(indices, offsets, factors, mapping),
-        bytes_written=4 * bags * depth,
-        precision="fp32",
-    )
-
-
-@formula(*(f"quantized::embedding_bag_{kind}_prepack{ranges}" for kind in PACKINGS for ranges in ("", "_with_rowwise_min_max")),
-         category="element-wise")  # fmt: skip
-def _pack(signature: Signature) -> Work:
-    """[rows, depth] of floating point; the range of each row is searched for, or given."""
-    weight, *ranges = signature.tensors
-    per_byte, tail = _packing(signature)
-    depth = weight.shape[-1]
-    given = signature.name.endswith("min_max")
-    return Work(
-        other_flops=weight.numel * (QUANTIZE + (0 if given else 2)),
-        bytes_read=size(weight, *ranges),
-        bytes_written=(weight.numel // depth) * (-(-depth // per_byte) + tail) if depth else 0,
-        precision="fp32",
-    )
-
-
-@formula(*(f"quantized::embedding_bag_{kind}_unpack" for kind in PACKINGS), category="element-wise")
-def _unpack(signature: Signature) -> Work:
-    """Back to float32."""
-    weight = Arguments(signature, "weight").tensor("weight")
-    per_byte, tail = _packing(signature)
-    elements = weight.numel // weight.shape[-1] * (weight.shape[-1] - tail) * per_byte
-    return Work(other_flops=DEQUANTIZE * elements, bytes_read=size(weight), bytes_written=4 * elements, precision="fp32")
-
-
-@formula("quantized::embedding_byte", "quantized::embedding_4bit", "quantized::embedding_bag_byte", "quantized::embedding_bag_4bit",
-         category="copy")  # fmt: skip
-def _packed_table(_: Signature) -> Work:
-    raise NotCounted("packed tables not recorded")
+uncounted(
+    *(f"quantized::{name}" for name in words("embedding_byte embedding_4bit embedding_bag_byte embedding_bag_4bit")),
+    category="copy", reason="packed tables not recorded",
+)  # fmt: skip

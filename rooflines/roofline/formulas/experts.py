@@ -11,7 +11,7 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import NotCounted, size, size_of
+from rooflines.roofline.formulas.arguments import NotCounted, share, size, size_of
 from rooflines.roofline.formulas.costs import SILU
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.scaled import FOUR_BIT, packing
@@ -33,22 +33,6 @@ PRECISIONS: Final[dict[str, str]] = {
     "fp8e4nv": "fp8", "fp8e4b8": "fp8", "fp8e5": "fp8", "fp8e5b16": "fp8",
     "bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "fp32": "fp32",
 }  # fmt: skip
-
-
-def used(experts: int, rows: int) -> int:
-    """Experts whose weights are read: no more than there are rows."""
-    return min(experts, rows)
-
-
-def share(tensors: Iterable[TensorArg | None], experts: int, rows: int) -> int:
-    """Bytes of the tensors, of those with one part for each expert the parts of the experts that are used."""
-    total = 0
-    for tensor in tensors:
-        whole = size(tensor)
-        if tensor is not None and experts and tensor.shape[:1] == (experts,):
-            whole = whole * used(experts, rows) // experts
-        total += whole
-    return total
 
 
 def assumed(experts: int, global_experts: int | None = None, *, ranks: bool = False) -> str:

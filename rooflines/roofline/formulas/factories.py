@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import ceil, prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, every, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, hinted_formula
+from rooflines.roofline.formulas.rows import Row, register
 
 _OPTIONS: Final = 4  # a factory's schema ends with dtype, layout, device, pin_memory
 
@@ -20,18 +22,15 @@ def _filled(elements: int, dtype: str, cost: int = 0, read: int = 0) -> Work:
     return Work(0, flops, read, elements * size_of(dtype), precision_of(dtype) if flops else None)
 
 
-@formula("aten::fill_", "aten::zero_", "aten::zero", category="copy")
-def _fill(signature: Signature) -> Work:
-    args = Arguments(signature, "self value=0")
-    return Work(bytes_read=size(args.optional("value")), bytes_written=written(args.tensor("self")))
-
-
 # Operator -> schema. ``size`` or ``self`` gives the shape.
 _CONSTANT: Final[dict[str, str]] = {
     "aten::zeros": "size dtype=None", "aten::ones": "size dtype=None", "aten::full": "size value dtype=None",
     "aten::zeros_like": "self dtype=None", "aten::ones_like": "self dtype=None", "aten::full_like": "self value dtype=None",
     "aten::new_zeros": "self size dtype=None", "aten::new_ones": "self size dtype=None", "aten::new_full": "self size value dtype=None",
 }  # fmt: skip
+
+
+_FROM_NUMBER: Final[dict[type, str]] = {bool: "bool", int: "int64", complex: "complex64"}  # the dtype that ``full`` takes
 
 
 @hinted_formula(*_CONSTANT, category="copy")
@@ -44,27 +43,36 @@ def _constant(signature: Signature, hints: Hints) -> Work:
     if "size" in schema and not args.recorded("size"):
         raise Dispatches  # traces without values: the fill inside has the shape
     shape = args.sizes("size") if "size" in schema else args.tensor("self").shape
-    usual = pattern.dtype if pattern else _dtype_of(args.value("value")) if args.has("value") else "float32"
+    usual = pattern.dtype if pattern else _FROM_NUMBER.get(type(args.value("value", absent=None)), "float32")
     return _filled(prod(shape), args.dtype("dtype", usual))
 
 
-def _dtype_of(value: Argument) -> str:
-    """The dtype that ``full`` takes from a number."""
-    kinds = {bool: "bool", int: "int64", complex: "complex64"}
-    return kinds.get(type(value), "float32")
+_FILLS: Final[dict[str, Row]] = {
+    # in place, or a new tensor like ``self``, whose values are not read
+    "fill_ fill": Row("view self, read value?", result="self"),
+    "zero_ zero": Row("view self", result="self"),
+    "_new_zeros_with_same_feature_meta": Row("self", writes="results().full"),
+    "scalar_tensor": Row("value, dtype=None", writes="item('dtype', 'float32')"),
+}
+register(_FILLS, "copy", namespace="aten::")
 
 
-@hinted_formula("aten::_new_zeros_with_same_feature_meta", category="copy")
-def _batched_zeros(signature: Signature, hints: Hints) -> Work:
-    return Work(bytes_written=written(*hints.results(signature)))
+# New tensors whose shape is in numbers, of the dtype that is the first of the options that end the schema.
 
 
-@formula("aten::scalar_tensor", category="copy")
-def _scalar(signature: Signature) -> Work:
-    return _filled(1, Arguments(signature, "value dtype=None").dtype("dtype", "float32"))
+def option(signature: Signature, usual: str, options: int = _OPTIONS, leading: int = 1) -> str:
+    """The dtype, first of the last ``options`` arguments and not one of the first ``leading``."""
+    skipped = " ".join(f"skipped{index}" for index in range(max(len(signature.args) - options, leading)))
+    return Arguments(signature, f"{skipped} dtype=None").dtype("dtype", usual)
 
 
-# Sequences: start + i * step, a multiply-add an element.
+def _new(signature: Signature, hints: Hints, elements: Callable[[], int], cost: int = 0, usual: str = "float32", read: int = 0) -> Work:
+    """The tensor as it was seen, the last argument of an ``out`` form or the recorded result; else as many ``elements``."""
+    last = signature.args[-1] if signature.args else None
+    out = hints.outputs[0] if hints.outputs else last
+    if isinstance(out, TensorArg):
+        return _filled(out.numel, out.dtype, cost, read)
+    return _filled(elements(), option(signature, usual, leading=0), cost, read)
 
 
 def _numbers(signature: Signature) -> tuple[Argument, ...]:
@@ -72,86 +80,48 @@ def _numbers(signature: Signature) -> tuple[Argument, ...]:
     return signature.args[: max(len(signature.args) - _OPTIONS, 0)]
 
 
-def _option(signature: Signature, usual: str) -> str:
-    """The dtype, first of the options that end the schema."""
-    position = len(signature.args) - _OPTIONS
-    return Arguments(signature, " ".join([f"skipped{index}" for index in range(position)] + ["dtype"])).dtype("dtype", usual)
-
-
-def _result(signature: Signature, hints: Hints) -> TensorArg | None:
-    """The tensor that was made, where it was seen: the last argument of an ``out`` form, or the recorded result."""
-    if hints.outputs:
-        return hints.outputs[0]
-    last = signature.args[-1] if signature.args else None
-    return last if isinstance(last, TensorArg) else None
-
-
 @hinted_formula("aten::arange", "aten::range", category="copy")
 def _arange(signature: Signature, hints: Hints) -> Work:
-    """(end, dtype, layout, device, pin_memory), (start, end, ...) or (start, end, step, ...); or a tensor to write to, the last one."""
-    out = _result(signature, hints)
-    if out is not None:
-        return _filled(out.numel, out.dtype, 2)
-    numbers = _numbers(signature)
-    if len(numbers) not in (1, 2, 3) or not all(isinstance(number, int | float) for number in numbers):
-        raise NotCounted("argument 'end' not recorded")
-    start, end, step = (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1)[:3]
-    inclusive = signature.name == "aten::range"
+    """start + i * step, a multiply-add an element: (end, dtype, layout, device, pin_memory), (start, end, ...) or (start, end, step,
+    ...); or a tensor to write to, the last one."""
+    numbers, inclusive = _numbers(signature), signature.name == "aten::range"
+
+    def elements() -> int:
+        if len(numbers) not in (1, 2, 3) or not all(isinstance(number, int | float) for number in numbers):
+            raise NotCounted("argument 'end' not recorded")
+        start, end, step = (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1)[:3]
+        return int((end - start) / step + 1) if inclusive else ceil((end - start) / step)
+
     whole = all(isinstance(number, int) for number in numbers) and not inclusive
-    elements = int((end - start) / step + 1) if inclusive else ceil((end - start) / step)
-    return _filled(elements, _option(signature, "int64" if whole else "float32"), 2)
+    return _new(signature, hints, elements, 2, "int64" if whole else "float32")
 
 
-# Operator -> FLOPs an element.
-_SPACED: Final[dict[str, int]] = {"aten::linspace": 2, "aten::logspace": 2 + costs.POW}
-
-
-@hinted_formula(*_SPACED, category="copy")
-def _spaced(signature: Signature, hints: Hints) -> Work:
-    """(start, end, steps, ...), where the ends may be tensors of one element."""
-    args = Arguments(signature, "start end steps")
-    read = size(args.optional("start"), args.optional("end"))
-    cost, out = _SPACED[signature.name], _result(signature, hints)
-    if out is not None:
-        return _filled(out.numel, out.dtype, cost, read)
-    return _filled(args.integer("steps"), _option(signature, "float32"), cost, read)
-
-
-# Operator -> FLOPs an element: cosines of the position; of Kaiser's a Bessel function of sqrt(1 - x²), divided by one that all share.
-_WINDOWS: Final[dict[str, int]] = {
-    "aten::bartlett_window": 4, "aten::hann_window": costs.TRANSCENDENTAL + 3, "aten::hamming_window": costs.TRANSCENDENTAL + 3,
-    "aten::blackman_window": 2 * costs.TRANSCENDENTAL + 6, "aten::kaiser_window": costs.SPECIAL + 7,
+# Operator -> FLOPs an element and schema, which ends with how many there are: numbers at equal distances, between ends that may be
+# tensors of one element, and windows, cosines of the position; of Kaiser's a Bessel function of sqrt(1 - x²), divided by one that all
+# share.
+_SEQUENCES: Final[dict[str, tuple[int, str]]] = {
+    "aten::linspace": (2, "start end steps"), "aten::logspace": (2 + costs.POW, "start end steps"),
+    "aten::bartlett_window": (4, "steps"), "aten::hann_window": (costs.TRANSCENDENTAL + 3, "steps"),
+    "aten::hamming_window": (costs.TRANSCENDENTAL + 3, "steps"), "aten::blackman_window": (2 * costs.TRANSCENDENTAL + 6, "steps"),
+    "aten::kaiser_window": (costs.SPECIAL + 7, "steps"),
 }  # fmt: skip
 
 
-@hinted_formula(*_WINDOWS, category="copy")
-def _window(signature: Signature, hints: Hints) -> Work:
-    cost, out = _WINDOWS[signature.name], _result(signature, hints)
-    if out is not None:
-        return _filled(out.numel, out.dtype, cost)
-    return _filled(Arguments(signature, "length").integer("length"), _option(signature, "float32"), cost)
-
-
-# Matrices.
+@hinted_formula(*_SEQUENCES, category="copy")
+def _sequence(signature: Signature, hints: Hints) -> Work:
+    cost, schema = _SEQUENCES[signature.name]
+    args = Arguments(signature, schema)
+    return _new(signature, hints, lambda: args.integer("steps"), cost, read=size(args.optional("start"), args.optional("end")))
 
 
 @hinted_formula("aten::eye", category="copy")
 def _eye(signature: Signature, hints: Hints) -> Work:
     """(n, ...) or (n, m, ...)."""
-    out = _result(signature, hints)
-    if out is not None:
-        return _filled(out.numel, out.dtype)
-    sides = [side for side in _numbers(signature) if isinstance(side, int)]
-    if len(sides) not in (1, 2):
-        raise NotCounted("argument 'n' not recorded")
-    return _filled(sides[0] * sides[-1], _option(signature, "float32"))
 
+    def elements() -> int:
+        sides = [side for side in _numbers(signature) if isinstance(side, int)]
+        if len(sides) not in (1, 2):
+            raise NotCounted("argument 'n' not recorded")
+        return sides[0] * sides[-1]
 
-@formula("aten::tril_indices", "aten::triu_indices", category="copy")
-def _triangle_indices(signature: Signature) -> Work:
-    """[2, n]: row and column of each of the n elements on one side of the diagonal, which belongs to both."""
-    args = Arguments(signature, "rows columns offset=0 dtype=4")
-    rows, columns, offset = args.integer("rows"), args.integer("columns"), args.integer("offset")
-    upper = signature.name == "aten::triu_indices"
-    lower = sum(min(max(row + offset + (not upper), 0), columns) for row in every(rows))
-    return _filled(2 * (rows * columns - lower if upper else lower), args.dtype("dtype", "int64"))
+    return _new(signature, hints, elements)

@@ -12,40 +12,50 @@ from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, broadcast, distinct, size, size_of, written
-from rooflines.roofline.formulas.copies import moved, result_bytes
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, broadcast, selected, size, size_of, written
+from rooflines.roofline.formulas.copies import moved
 from rooflines.roofline.formulas.elementwise import RULES, rule_work
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.rows import Row, register
 
 _NO_INDEX: Final = "index shapes not recorded"
 MASKS: Final = ("bool", "uint8")
 
 
-def selected(source: TensorArg, elements: int) -> int:
-    """Bytes of ``elements`` of ``source``, or of all that it has."""
-    return min(elements, distinct(source)) * size_of(source.dtype)
-
-
-def _along(source: TensorArg, dim: int, index: TensorArg) -> int:
-    """Elements of the slices that ``index`` selects along a dimension."""
-    extent = source.shape[dim] if source.shape else 1
-    return source.numel // extent * index.numel if extent else 0
-
-
-@formula("aten::index_select", category="copy")
-def _index_select(signature: Signature) -> Work:
-    args = Arguments(signature, "self dim index")
-    inputs, index = args.tensor("self"), args.tensor("index")
-    results = _along(inputs, args.integer("dim"), index)
-    return moved(selected(inputs, results) + size(index), results * size_of(inputs.dtype))
-
-
-@formula("aten::gather", "aten::take", category="copy")
-def _gather(signature: Signature) -> Work:
-    args = Arguments(signature, "self dim index" if signature.name == "aten::gather" else "self index")
-    inputs, index = args.tensor("self"), args.tensor("index")
-    return moved(selected(inputs, index.numel) + size(index), index.numel * size_of(inputs.dtype))
+_SELECTIONS: Final[dict[str, Row]] = {
+    "index_select": Row(
+        "view self, dim, read index",
+        where="extent = self[dim] if self.rank else 1; made = self.n // extent * index.n if extent else 0",
+        reads="selected(self, made) + index.size", writes="made * self.item",
+    ),
+    "gather": Row("view self, dim, read index", reads="selected(self, index.n) + index.size", writes="index.n * self.item"),
+    "take": Row("view self, read index", reads="selected(self, index.n) + index.size", writes="index.n * self.item"),
+    # Elements chosen by a mask, and where a tensor is not zero: a position, one index a dimension. Values say how many there are.
+    "masked_select": Row(
+        "view self, read mask", where="made = returned('number of selected elements not recorded')",
+        reads="mask.size + min(self.size, made)", writes="made",
+    ),
+    "nonzero": Row("read self", writes="returned('number of positions not recorded')"),
+    "nonzero_static": Row("read self, size", writes="size * self.rank * 8"),  # filled up with a number
+    # Elements of ``source`` one after the other where the mask is true, at most one for each of the result, to which ``self`` and the
+    # mask broadcast. Which of ``self`` are kept depends on the mask, so that all are read and written, as ``masked_fill`` does.
+    "masked_scatter masked_scatter_": Row(
+        "read self, read mask, view source", where="made = joined(self, mask)",
+        reads="self.size + mask.size + min(source.size, made * source.item)", writes="made * self.item",
+    ),
+    # the gradients where the mask is true, one after the other, and zeros up to the size of the source
+    "masked_scatter_backward": Row(
+        "view grad, read mask, sizes+", where="made = prod(sizes)",
+        reads="mask.size + min(grad.size, made * grad.item)", writes="made * grad.item",
+    ),
+    # ``index`` where the mask is true, a number elsewhere
+    "_unsafe_masked_index": Row(
+        "view self, read mask, view indices*", where="made = results().full",
+        reads="min(self.size, made) + mask.size + indices.size", writes="made",
+    ),
+}  # fmt: skip
+register(_SELECTIONS, "copy", namespace="aten::")
 
 
 # Several index tensors at once, one for each leading dimension, None for a dimension that is taken whole. A mask replaces as many
@@ -77,10 +87,10 @@ def _index(signature: Signature, hints: Hints) -> Work:
     """The elements selected, read (each distinct one once) and written. Traces leave out the indices, and so their bytes."""
     args = Arguments(signature, "self indices=None")
     source = args.tensor("self")
-    indices = args.value("indices") if args.recorded("indices") else None
+    indices = args.given("indices")
     elements = _elements_at(source, indices)
     known = elements * size_of(source.dtype) if elements is not None and hints.outputs is None else None
-    results = result_bytes(hints, _NO_INDEX) if known is None else known
+    results = hints.result_bytes(_NO_INDEX) if known is None else known
     return moved(min(size(source), results) + size(*_index_tensors(indices)), results)
 
 
@@ -111,7 +121,7 @@ def _index_put(signature: Signature, in_place: bool) -> Work:
     """``x[mask] = value`` is ``masked_fill_``, and is counted as such: which elements it spares depends on the mask's values."""
     args = Arguments(signature, "self indices=None values=None accumulate=False")
     target, values, adds = args.tensor("self"), args.tensor("values"), args.flag("accumulate")
-    indices = args.value("indices") if args.recorded("indices") else None
+    indices = args.given("indices")
     mask = None if adds else _fills_by_mask(target, indices, values)
     if mask is not None:
         return rule_work(Signature("aten::masked_fill", (target, mask, 0)), RULES["masked_fill"], in_place, mask=1)
@@ -135,15 +145,6 @@ def _scattered(target: TensorArg, elements: int, read: int, adds: bool, in_place
 
 formula("aten::index_put_", "aten::_index_put_impl_", category="copy")(partial(_index_put, in_place=True))
 formula("aten::index_put", "aten::_index_put_impl", "aten::_unsafe_index_put", category="copy")(partial(_index_put, in_place=False))
-
-
-@hinted_formula("aten::_unsafe_masked_index", category="copy")
-def _masked_index(signature: Signature, hints: Hints) -> Work:
-    """``index`` where the mask is true, a number elsewhere."""
-    args = Arguments(signature, "self mask indices")
-    source, mask, indices = args.tensor("self"), args.tensor("mask"), args.value("indices")
-    results = written(*hints.results(signature))
-    return moved(min(size(source), results) + size(mask, *_index_tensors(indices)), results)
 
 
 @formula("aten::_unsafe_masked_index_put_accumulate", category="copy")
@@ -175,7 +176,8 @@ def _scatter(signature: Signature, name: str, in_place: bool) -> Work:
     args = Arguments(signature, _SCATTERS[name])
     target, index, src = args.tensor("self"), args.tensor("index"), args.optional("src")
     if name.startswith("index_"):
-        elements = _along(target, args.integer("dim"), index)
+        extent = target.shape[args.integer("dim")] if target.shape else 1
+        elements = target.numel // extent * index.numel if extent else 0  # of the slices that the index selects
         source = size(src)
     else:
         elements = index.numel
@@ -183,7 +185,7 @@ def _scatter(signature: Signature, name: str, in_place: bool) -> Work:
     # ``scatter`` combines only where it was told how, in a fifth argument.
     adds = name not in _OVERWRITE and (name != "scatter" or (len(signature.args) > 4 and args.optional("reduce") is None))
     old = bool(args.value("include")) if args.has("include") and args.recorded("include") else True
-    cost = 2 if args.has("alpha") and args.recorded("alpha") and args.value("alpha") != 1 else 1
+    cost = 1 if args.given("alpha") in (None, 1) else 2
     return _scattered(target, elements, source + size(index), adds, in_place, cost, old)
 
 
@@ -192,10 +194,7 @@ for _name in _SCATTERS:
     formula(f"aten::{_name}_", category="copy")(partial(_scatter, name=_name, in_place=True))
 
 
-@hinted_formula("aten::bincount", category="copy")
-def _bincount(signature: Signature, hints: Hints) -> Work:
-    """Adds one, or a weight, to the bin of each value; there are as many bins as the largest value says."""
-    args = Arguments(signature, "self weights=None")
-    inputs, weights = args.tensor("self"), args.optional("weights")
-    bins = result_bytes(hints, "number of bins not recorded")
-    return Work(0, inputs.numel, size(inputs, weights), bins, precision_of(weights.dtype) if weights else None)
+register({
+    # adds one, or a weight, to the bin of each value; there are as many bins as the largest value says
+    "bincount": Row("read self, read weights?", 1, per="self", writes="returned('number of bins not recorded')", precision="weights"),
+}, "copy", namespace="aten::")  # fmt: skip

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from rooflines.roofline.formulas.sequences import Sequences
-
 EQUAL: Final = "sequences equally long except for the longest"
 WINDOW: Final = "a window over sequences of equal length"
 
@@ -36,6 +34,41 @@ def _ramp(end: int, cap: int) -> int:
 
 
 # --- lengths of the sequences of a batch ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """Sums over the sequences of a batch; adds.
+
+    ``queries`` is the number of tokens that are processed, ``keys`` the number of tokens that they may attend to, those already in the
+    KV cache included. ``queries_squared`` is the sum of queries², ``queries_times_keys`` the sum of queries × keys.
+    """
+
+    count: int
+    queries: int
+    keys: int
+    queries_squared: int
+    queries_times_keys: int
+
+    @property
+    def causal_pairs(self) -> int:
+        """(query, key) pairs of one head: of a sequence with q queries and k keys, query i attends to the first k - q + 1 + i keys.
+
+        The sum over i is q * k - q * (q - 1) / 2.
+        """
+        return self.queries_times_keys - (self.queries_squared - self.queries) // 2
+
+    def __add__(self, other: Sequences) -> Sequences:
+        """The sums over the sequences of both."""
+        if not isinstance(other, Sequences):
+            return NotImplemented
+        return Sequences(
+            self.count + other.count,
+            self.queries + other.queries,
+            self.keys + other.keys,
+            self.queries_squared + other.queries_squared,
+            self.queries_times_keys + other.queries_times_keys,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,22 +115,18 @@ def lengths_of(sums: Sequences) -> Lengths:
     return Lengths(equal_lengths(sums.count, sums.queries, sums.keys), sums=sums)
 
 
-def longest_and_equal(count: int, queries: int, keys: int, longest_query: int, longest_key: int) -> tuple[tuple[int, int, int], ...]:
-    """One sequence of the longest lengths, and the others equal: the fewest causal pairs of a sequence with itself for these totals."""
-    rest = (queries - longest_query, keys - longest_key)
-    if count < 2 or min(rest) < 0:
-        return equal_lengths(count, queries, keys)
-    return ((1, longest_query, longest_key), *equal_lengths(count - 1, *rest))
-
-
 def packed_lengths(count: int, queries: int, keys: int, longest_query: int | None, longest_key: int | None, masked: bool) -> Lengths:
     """The lengths of ``count`` sequences with these numbers of queries and keys in all, as far as arguments determine them.
 
-    They do where all are equally long; without a mask it is enough that the queries are, or the keys.
+    They do where all are equally long; without a mask it is enough that the queries are, or the keys. Else one sequence has the longest
+    lengths, and the others are equal: the fewest causal pairs of a sequence with itself for these totals.
     """
     equal_queries, equal_keys = count * (longest_query or 0) == queries, count * (longest_key or 0) == keys
     exact = equal_queries and equal_keys if masked else equal_queries or equal_keys
-    groups = longest_and_equal(count, queries, keys, longest_query or -(-queries // count), longest_key or -(-keys // count))
+    longest = (longest_query or -(-queries // count), longest_key or -(-keys // count))
+    rest = (queries - longest[0], keys - longest[1])
+    apart = count > 1 and min(rest) >= 0
+    groups = ((1, *longest), *equal_lengths(count - 1, *rest)) if apart else equal_lengths(count, queries, keys)
     return Lengths(groups, "" if exact else EQUAL)
 
 

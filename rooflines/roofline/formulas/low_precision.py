@@ -9,25 +9,23 @@ torchao's layers call ``aten::_int_mm``, ``aten::_weight_int4pack_mm`` and ``ate
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, distinct, size, size_of, written
 from rooflines.roofline.formulas.convolution import sizes as convolution_sizes
 from rooflines.roofline.formulas.costs import DEQUANTIZE, QUANTIZE, TANH
 from rooflines.roofline.formulas.matmul import (
     SPARSE,
     activation_flops,
-    grouped_product,
     layer_work,
-    product,
-    product_flops,
-    product_work,
 )
-from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.registry import Hints, aten, formula, hinted_formula, words
+from rooflines.roofline.formulas.record import Work, matrix_precision_of
+from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula, uncounted, words
+from rooflines.roofline.formulas.rows import Row, named, register
 
 INTEGERS: Final = frozenset({"int8", "uint8", "qint8", "quint8"})
 
@@ -35,197 +33,141 @@ INTEGERS: Final = frozenset({"int8", "uint8", "qint8", "quint8"})
 # --- products of 8-bit numbers -----------------------------------------------------------------------------------------------------
 
 
-@formula("aten::_int_mm", category="matmul")
-def _integer(signature: Signature) -> Work:
-    """[m, k] @ [k, n] of int8, written as int32."""
-    args = Arguments(signature, "self other")
-    return product_work(args.tensor("self"), args.tensor("other"), out_dtype="int32")
-
-
-def _scaled_work(args: Arguments, flops: int, results: int, out_dtype: str, scales: tuple[TensorArg, ...]) -> Work:
-    """A product whose results are scaled, with an optional bias and a second scale."""
-    left, right = args.tensor("self"), args.tensor("other")
-    bias, result_scale = args.optional("bias"), args.optional("scale_result")
-    return Work(
-        matrix_flops=flops,
-        other_flops=results * (1 + (bias is not None) + (result_scale is not None)),
-        bytes_read=size(left, right, bias, result_scale, args.optional("offs"), *scales),
-        bytes_written=results * size_of(out_dtype),
-        precision=matrix_precision_of(left.dtype),
-    )
-
-
-_SCALES: Final = "self other scale_a scale_b"
-_SCALE_LISTS: Final = "self other scale_a recipe_a swizzle_a scale_b recipe_b swizzle_b"
-_LAST_AND_FIRST: Final = ((), (-1, -2), (1, 0), (-1, 0), (1, -2))  # left's and right's dimension that is summed over
-
-
-def _scales(args: Arguments) -> tuple[TensorArg, ...]:
-    """One tensor for each operand, or a list of them."""
-    single = (args.optional("scale_a"), args.optional("scale_b"))
-    return (*(scale for scale in single if scale is not None), *args.tensors("scale_a"), *args.tensors("scale_b"))
-
-
-@formula("aten::_scaled_mm", category="matmul")
-def _scaled(signature: Signature) -> Work:
-    args = Arguments(signature, f"{_SCALES} bias=None scale_result=None out_dtype=None")
-    return _scaled_product(args)
-
-
-@formula("aten::_scaled_mm_v2", category="matmul")
-def _scaled_by_recipe(signature: Signature) -> Work:
-    args = Arguments(signature, f"{_SCALE_LISTS} bias out_dtype contraction_dim=()")
-    if args.value("contraction_dim") not in _LAST_AND_FIRST:
+@named
+def plainly_contracted(dims: Argument) -> bool:
+    """True; raises NotCounted where a product sums over other dimensions than the last of the left operand, the first of the right."""
+    if dims not in ((), (-1, -2), (1, 0), (-1, 0), (1, -2)):
         raise NotCounted("product over dimensions other than the last and the first")
-    return _scaled_product(args)
+    return True
 
 
-def _scaled_product(args: Arguments) -> Work:
-    left = args.tensor("self")
-    flops, shape = product(left, args.tensor("other"))
-    return _scaled_work(args, flops, prod(shape), args.dtype("out_dtype", left.dtype), _scales(args))
-
-
-@formula("aten::_scaled_grouped_mm", "aten::_scaled_grouped_mm_v2", category="matmul")
-def _scaled_grouped(signature: Signature) -> Work:
-    """One product for each group; the result is bfloat16 where no dtype is given."""
-    schema = f"{_SCALES} offs=None bias=None scale_result=None out_dtype=None"
-    if signature.name.endswith("_v2"):
-        schema = f"{_SCALE_LISTS} offs=None bias=None out_dtype=None"
-    args = Arguments(signature, schema)
-    flops, shape = grouped_product(args.tensor("self"), args.tensor("other"), args.optional("offs"))
-    return _scaled_work(args, flops, prod(shape), args.dtype("out_dtype", "bfloat16"), _scales(args))
-
+# Results are scaled by one tensor for each operand, or a list of them, and have an optional bias and a second scale.
+_SCALES: Final = "read self, read other, read scale_a*, read scale_b*"
+_SCALE_LISTS: Final = "read self, read other, read scale_a*, recipe_a, swizzle_a, read scale_b*, recipe_b, swizzle_b"
+_RESULT: Final = "read bias?, read scale_result?, out_dtype=None"
+_SCALED: Final = Row(
+    f"{_SCALES}, {_RESULT}", where="made = results_of(self, other)", matrix="multiply_adds(self, other)",
+    other="made * (1 + bool(bias) + bool(scale_result))", writes="made * item('out_dtype', self.dtype)",
+)  # fmt: skip
+# one product for each group; the result is bfloat16 where no dtype is given
+_GROUPED: Final = Row(
+    f"{_SCALES}, read offs?, {_RESULT}", where="made = grouped_results(self, other, offs)", matrix="grouped_flops(self, other, offs)",
+    other="made * (1 + bool(bias) + bool(scale_result))", writes="made * item('out_dtype', 'bfloat16')",
+)  # fmt: skip
+_SCALED_PRODUCTS: Final[dict[str, Row]] = {
+    "_scaled_mm": _SCALED,
+    "_scaled_mm_v2": replace(
+        _SCALED, schema=f"{_SCALE_LISTS}, read bias?, out_dtype, contraction_dim=()", other="made * (1 + bool(bias))",
+        fits="plainly_contracted(known('contraction_dim'))",
+    ),
+    "_scaled_grouped_mm": _GROUPED,
+    "_scaled_grouped_mm_v2": replace(
+        _GROUPED, schema=f"{_SCALE_LISTS}, read offs?, read bias?, out_dtype=None", other="made * (1 + bool(bias))"
+    ),
+}  # fmt: skip
+register(_SCALED_PRODUCTS, "matmul", namespace="aten::")
 
 # --- products with a narrow weight -------------------------------------------------------------------------------------------------
 
 
-@formula("aten::_weight_int8pack_mm", category="matmul")
-def _eight_bit_weight(signature: Signature) -> Work:
-    """[m, k] @ [n, k]^T of int8, a scale for each of the n."""
-    args = Arguments(signature, "self other scales")
-    weight = args.tensor("other")
-    return layer_work(args.tensor("self"), weight.shape[0], weight, args.tensor("scales"), each=1)
+def product_row(schema: str, item: str, each: str = "", besides: str = "", n: str = "n", precision: str = "") -> Row:
+    """The row of a product whose schema binds m rows of k numbers and perhaps ``n``: ``each`` FLOPs a result, which has ``item`` bytes,
+    and what is done ``besides``."""
+    other = f"m * ({n}) * ({each or 0}) + {besides or 0}" if each or besides else ""
+    return Row(schema, matrix=f"2 * m * k * ({n})", other=other, writes=f"m * ({n}) * {item}", precision=precision)
 
 
-@formula(*aten("_weight_int4pack_mm _weight_int4pack_mm_for_cpu"), "quantized::int4mm_packed_weight_cpu", category="matmul")
-def _four_bit_weight(signature: Signature) -> Work:
-    """[m, k] @ [n, k]^T of 4-bit integers, packed two to a byte; a scale and a zero for each group of a row, [k / group, n, 2]."""
-    args = Arguments(signature, "self other group scales_and_zeros")
-    weight, scales = args.tensor("other"), args.tensor("scales_and_zeros")
-    return layer_work(args.tensor("self"), scales.shape[1], weight, scales, unpack=DEQUANTIZE)
-
-
-@formula("aten::_weight_int4pack_mm_with_scales_and_zeros", category="matmul")
-def _four_bit_weight_in_parts(signature: Signature) -> Work:
-    args = Arguments(signature, "self other group scales zeros")
-    weight = args.tensor("other")
-    return layer_work(args.tensor("self"), weight.shape[0], weight, args.tensor("scales"), args.tensor("zeros"), unpack=DEQUANTIZE)
-
-
-@formula("aten::_dyn_quant_matmul_4bit", category="matmul")
-def _four_bit_dynamic(signature: Signature) -> Work:
-    """The activations become int8, after a search for their range; the packed weight [k, n] holds its scales and bias."""
-    args = Arguments(signature, "self packed block_size in_features out_features")
-    inputs, packed = args.tensor("self"), args.tensor("packed")
-    inner, outputs = args.integer("in_features"), args.integer("out_features")
-    rows = inputs.numel // inner
-    return Work(
-        matrix_flops=product_flops(1, rows, inner, outputs),
-        other_flops=inputs.numel * (2 + QUANTIZE) + rows * outputs * (1 + 1),  # scale, bias
-        bytes_read=size(inputs, packed),
-        bytes_written=rows * outputs * size_of(inputs.dtype),
-        precision="int8",
-    )
-
-
-@formula("aten::_mixed_dtypes_linear", category="matmul")
-def _mixed_linear(signature: Signature) -> Work:
-    """16-bit activations with an 8- or 4-bit weight; a scale for each of the n outputs."""
-    args = Arguments(signature, "self weight scale bias=None activation=None")
-    inputs, scale, bias = args.tensor("self"), args.tensor("scale"), args.optional("bias")
-    each = 1 + (bias is not None) + activation_flops(args, "activation")
-    return layer_work(inputs, scale.shape[0], args.tensor("weight"), scale, bias, each=each)
+_NARROW: Final[dict[str, Row]] = {
+    # [m, k] @ [k, n] of int8, written as int32
+    "aten::_int_mm": product_row("read self[m k], read other[k n]", "4"),
+    # [m, k] @ [n, k]^T of int8, a scale for each of the n
+    "aten::_weight_int8pack_mm": product_row("read self[*m k], read other[n k], read scales", "self.item", each="1"),
+    # [m, k] @ [n, k]^T of 4-bit integers, packed two to a byte; a scale and a zero for each group of a row, [k / group, n, 2]
+    "aten::_weight_int4pack_mm aten::_weight_int4pack_mm_for_cpu quantized::int4mm_packed_weight_cpu": product_row(
+        "read self[*m k], read other, group, read scales_and_zeros[groups n two]", "self.item", besides="DEQUANTIZE * k * n"
+    ),
+    "aten::_weight_int4pack_mm_with_scales_and_zeros": product_row(
+        "read self[*m k], read other, group, read scales, read zeros", "self.item", besides="DEQUANTIZE * k * other[0]", n="other[0]"
+    ),
+    # The activations become int8, after a search for their range. The packed weight [k, n] holds its scales and bias.
+    "aten::_dyn_quant_matmul_4bit": product_row(
+        "read self[*m k], read packed_weight, block_size, in_features, n", "self.item", each="2", besides="self.n * (2 + QUANTIZE)",
+        precision="=int8",
+    ),
+    # 16-bit activations with an 8- or 4-bit weight; a scale for each of the n outputs
+    "aten::_mixed_dtypes_linear": product_row(
+        "read self[*m k], read weight, read scale, read bias?, activation=None", "self.item",
+        each="1 + bool(bias) + activation_cost(value('activation'))", n="scale[0]",
+    ),
+}  # fmt: skip
+register(_NARROW, "matmul")
 
 
 # --- packed weights ----------------------------------------------------------------------------------------------------------------
 
 
-def packed(args: Arguments, name: str = "packed") -> tuple[TensorArg, TensorArg | None]:
-    """Weight and bias inside a packed object, as a recording has them."""
-    found = args.value(name) if args.recorded(name) else None
-    if not isinstance(found, tuple) or not found or not isinstance(found[0], TensorArg):
+def opened(signature: Signature) -> Signature:
+    """The call with weight and bias in the place of each packed object, as a recording has them."""
+    args: list[Argument] = []
+    objects = [arg for arg in signature.args if isinstance(arg, tuple) and arg and isinstance(arg[0], TensorArg)]
+    if not objects:
         raise NotCounted("packed weights not recorded in traces")
-    bias = found[1] if len(found) > 1 else None
-    return found[0], bias if isinstance(bias, TensorArg) else None
+    for arg in signature.args:
+        args += (*arg, None)[:2] if arg in objects else (arg,)
+    return Signature(signature.name, tuple(args))
 
 
-# Operator -> FLOPs of the activation that it has fused.
-_LINEAR: Final[dict[str, int]] = {
-    "quantized::linear": 0, "quantized::linear_relu": 1, "quantized::linear_leaky_relu": 2, "quantized::linear_tanh": TANH,
-    "_quantized::linear": 0,
-}  # fmt: skip
-_DYNAMIC: Final[dict[str, int]] = {
-    "quantized::linear_dynamic": 0, "quantized::linear_relu_dynamic": 1, "_quantized::linear_dynamic": 0,
-    "quantized::linear_with_input_q_dq_qweight_dq_output_fp32": 0, "quantized::linear_with_input_q_dq_qweight_dq_relu_output_fp32": 1,
-}  # fmt: skip
-
-
-def _linear_work(
-    inputs: TensorArg, weight: TensorArg, bias: TensorArg | None, each: int, besides: int = 0, precision: str | None = "int8"
-) -> Work:
+def _linear(schema: str, each: int, besides: str = "", precision: str = "=int8") -> Row:
     """[..., k] @ [n, k]^T with a bias and ``each`` more FLOPs a result."""
-    outputs, inner = weight.shape
-    if inputs.shape[-1] != inner:
-        raise NotCounted(f"inner dimensions {inputs.shape[-1]} and {inner} differ")
-    return layer_work(inputs, outputs, weight, bias, each=each + (bias is not None), besides=besides, precision=precision)
+    return product_row(schema, "self.item", f"bool(bias) + {each}", besides, precision=precision)
 
 
-@formula(*_LINEAR, category="matmul")
-def _quantized_linear(signature: Signature) -> Work:
-    """8-bit integers in and out."""
-    args = Arguments(signature, "self packed scale zero_point")
-    return _linear_work(args.tensor("self"), *packed(args), QUANTIZE + _LINEAR[signature.name])
+_PACKED: Final = "read self[*m k], read weight[n k], read bias?"
+_PACKED_HALF: Final = "read self[*m k], view weight[n k], read bias?"
+_RANGE: Final = f"self.n * {QUANTIZE + 2}"
 
 
-@formula(*_DYNAMIC, category="matmul")
-def _dynamic_linear(signature: Signature) -> Work:
-    """Floating point in and out: the input becomes int8, unless its scale is given after a search for its range; int8 product."""
-    given = "_q_dq_" in signature.name
-    args = Arguments(signature, "self scale zero_point packed" if given else "self packed reduce_range=False")
-    inputs = args.tensor("self")
-    return _linear_work(inputs, *packed(args), 1 + _DYNAMIC[signature.name], inputs.numel * (QUANTIZE + (0 if given else 2)))
-
-
-@formula("quantized::linear_dynamic_fp16", "quantized::linear_relu_dynamic_fp16", "quantized::linear_dynamic_fp16_unpacked_weight",
-         category="matmul")  # fmt: skip
-def _half_weight_linear(signature: Signature) -> Work:
+def _half_weight(each: int) -> Row:
     """The packed weight is float16, widened before it is multiplied."""
-    plain = signature.name.endswith("unpacked_weight")
-    args = Arguments(signature, "self weight bias" if plain else "self packed")
-    inputs = args.tensor("self")
-    weight, bias = (args.tensor("weight"), args.optional("bias")) if plain else packed(args)
-    stored = weight if plain else TensorArg(weight.shape, "float16")
-    return _linear_work(inputs, stored, bias, int("relu" in signature.name), precision=precision_of(inputs.dtype))
+    return replace(_linear(_PACKED_HALF, each, precision="self"), reads="self.size + 2 * weight.n + bias.size")
 
 
-@formula("onednn::linear_dynamic_fp16", "onednn::linear_relu_dynamic_fp16", category="matmul")
-def _half_weight_transposed(signature: Signature) -> Work:
-    """As above, with a weight that is laid out [k, n]."""
-    args = Arguments(signature, "self weight bias")
-    inputs, weight, bias = args.tensor("self"), args.tensor("weight"), args.optional("bias")
-    each = (bias is not None) + ("relu" in signature.name)
-    return layer_work(inputs, weight.shape[1], weight, bias, each=each, precision=precision_of(inputs.dtype))
+_GIVEN_RANGE: Final = "read self[*m k], scale, zero_point, read weight[n k], read bias?"
+_LINEAR: Final[dict[str, Row]] = {
+    # 8-bit integers in and out
+    "quantized::linear _quantized::linear": _linear(_PACKED, QUANTIZE),
+    "quantized::linear_relu": _linear(_PACKED, QUANTIZE + 1),
+    "quantized::linear_leaky_relu": _linear(_PACKED, QUANTIZE + 2),
+    "quantized::linear_tanh": _linear(_PACKED, QUANTIZE + TANH),
+    # Floating point in and out: the input becomes int8, unless its scale is given after a search for its range; int8 product.
+    "quantized::linear_dynamic _quantized::linear_dynamic": _linear(_PACKED, 1, _RANGE),
+    "quantized::linear_relu_dynamic": _linear(_PACKED, 2, _RANGE),
+    "quantized::linear_with_input_q_dq_qweight_dq_output_fp32": _linear(_GIVEN_RANGE, 1, f"self.n * {QUANTIZE}"),
+    "quantized::linear_with_input_q_dq_qweight_dq_relu_output_fp32": _linear(_GIVEN_RANGE, 2, f"self.n * {QUANTIZE}"),
+    "quantized::linear_dynamic_fp16": _half_weight(0),
+    "quantized::linear_relu_dynamic_fp16": _half_weight(1),
+}
+register(_LINEAR, "matmul", given=opened)
 
-
-_CONVOLUTION: Final = (
-    *(f"quantized::conv{n}d{relu}" for n in (1, 2, 3) for relu in ("", "_relu")),
-    *(f"_quantized::conv{n}d{relu}" for n in (2, 3) for relu in ("", "_relu")),
-    *(f"_quantized::conv_transpose{n}d" for n in (1, 2)),
-)
-_CONVOLUTION_DYNAMIC: Final = tuple(f"quantized::conv{n}d_dynamic" for n in (1, 2, 3))
-_CONVOLUTION_ADD: Final = ("quantized::conv2d_add", "quantized::conv2d_add_relu")
-_TRANSPOSED: Final = tuple(f"quantized::conv_transpose{n}d{kind}" for n in (1, 2, 3) for kind in ("", "_dynamic"))
+# The forms that are given plain tensors: scales and zero points are of one element, the product in int8 or with a weight of float16.
+_TO_INT8: Final = f"self.n * {QUANTIZE}"
+_UNPACKED: Final[dict[str, Row]] = {
+    "quantized::linear_dynamic_fp16_unpacked_weight": _linear(_PACKED, 0, precision="self"),
+    # a weight that is laid out [k, n]
+    "onednn::linear_dynamic_fp16": _linear("read self[*m k], read weight[k n], read bias?", 0, precision="self"),
+    "onednn::linear_relu_dynamic_fp16": _linear("read self[*m k], read weight[k n], read bias?", 1, precision="self"),
+    "_quantized::wrapped_fbgemm_linear_fp16_weight": _linear("read self[*m k], read weight, read bias?, n", 0, precision="self"),
+    "_quantized::wrapped_quantized_linear": _linear(
+        "read self[*m k], read scale?, read zero?, read weight, read w_scale?, read w_zero?, read bias?, read out_scale?,"
+        " read out_zero?, n",
+        QUANTIZE + DEQUANTIZE, _TO_INT8,
+    ),
+    "_quantized::_wrapped_quantized_linear_prepacked": product_row(
+        "read self[*m k], read scale?, read zero?, read weight?, read out_scale?, read out_zero?, n",
+        "self.item", each=f"{QUANTIZE + DEQUANTIZE}", besides=_TO_INT8, precision="=int8",
+    ),
+}  # fmt: skip
+register(_UNPACKED, "matmul")
 
 
 def _packed_convolution(signature: Signature, hints: Hints, schema: str) -> Work:
@@ -233,8 +175,8 @@ def _packed_convolution(signature: Signature, hints: Hints, schema: str) -> Work
 
     Windows of k positions over n touch n, or k for each of the results where the stride jumps over some.
     """
-    args = Arguments(signature, schema)
-    inputs, (weight, bias), added = args.tensor("self"), packed(args), args.optional("added")
+    args = Arguments(opened(signature), schema)
+    inputs, weight, bias, added = args.tensor("self"), args.tensor("weight"), args.optional("bias"), args.optional("added")
     if hints.outputs is None:
         raise NotCounted("output shapes not known")
     (out,) = hints.outputs
@@ -255,91 +197,68 @@ def _packed_convolution(signature: Signature, hints: Hints, schema: str) -> Work
     )
 
 
-for _name in (*_CONVOLUTION, *_CONVOLUTION_DYNAMIC, *_TRANSPOSED):
-    hinted_formula(_name, category="convolution")(partial(_packed_convolution, schema="self packed"))
-for _name in _CONVOLUTION_ADD:
-    hinted_formula(_name, category="convolution")(partial(_packed_convolution, schema="self added packed"))
+for _name in (
+    *(f"quantized::conv{n}d{kind}" for n in (1, 2, 3) for kind in ("", "_relu", "_dynamic")),
+    *(f"_quantized::conv{n}d{kind}" for n in (2, 3) for kind in ("", "_relu")),
+    *(f"quantized::conv_transpose{n}d{kind}" for n in (1, 2, 3) for kind in ("", "_dynamic")),
+    "_quantized::conv_transpose1d", "_quantized::conv_transpose2d", "quantized::conv2d_add", "quantized::conv2d_add_relu",
+):  # fmt: skip
+    _operands = "self added weight bias" if "_add" in _name else "self weight bias"
+    hinted_formula(_name, category="convolution")(partial(_packed_convolution, schema=_operands))
 
 
-@formula("mkldnn_prepacked::conv2d_run", category="convolution")
-def _prepacked_convolution(_: Signature) -> Work:
-    raise NotCounted("packed weights not recorded")
-
-
-@formula(*(f"sparse::qlinear{kind}" for kind in ("", "_relu", "_dynamic", "_relu_dynamic", "_prepack")), category="matmul")
-def _sparse_linear(_: Signature) -> Work:
-    raise NotCounted(SPARSE)
-
-
-# The forms that are given plain tensors, and the number of outputs.
-_WRAPPED: Final[dict[str, str]] = {
-    "_quantized::wrapped_fbgemm_linear_fp16_weight": "self weight bias outputs",
-    "_quantized::wrapped_quantized_linear": "self scale zero weight w_scale w_zero bias out_scale out_zero outputs",
-    "_quantized::_wrapped_quantized_linear_prepacked": "self scale zero weight out_scale out_zero outputs",
-}
-
-
-@formula(*_WRAPPED, category="matmul")
-def _wrapped_linear(signature: Signature) -> Work:
-    """Floating point in and out, the product in int8 or with a weight of float16; scales and zero points are tensors of one element."""
-    args = Arguments(signature, _WRAPPED[signature.name])
-    inputs, outputs, bias = args.tensor("self"), args.integer("outputs"), args.optional("bias")
-    others = signature.tensors[1:]
-    if signature.name.endswith("fp16_weight"):
-        return layer_work(inputs, outputs, *others, each=int(bias is not None))
-    each = (bias is not None) + QUANTIZE + DEQUANTIZE
-    return layer_work(inputs, outputs, *others, each=each, besides=inputs.numel * QUANTIZE, precision="int8")
+uncounted("mkldnn_prepacked::conv2d_run", category="convolution", reason="packed weights not recorded")
+uncounted(*(f"sparse::qlinear{kind}" for kind in ("", "_relu", "_dynamic", "_relu_dynamic", "_prepack")), category="matmul",
+          reason=SPARSE)  # fmt: skip
 
 
 # --- oneDNN's fused operators on 8-bit tensors -------------------------------------------------------------------------------------
 
-_ONEDNN: Final = "self x_scale x_zero weight w_scale w_zero"
 _OUT: Final = "out_scale out_zero out_dtype"
 _POST: Final = "other_scale other_zero binary alpha unary unary_scalars unary_algorithm"
 
 
-def _requantized(args: Arguments, bias: TensorArg | None, added: TensorArg | None, dtype: str) -> int:
-    """FLOPs a result: the scale, or the way back to integers; bias, second operand, fused functions."""
+def _onednn(signature: Signature, window: str = "") -> tuple[Arguments, int]:
+    """The arguments, with a second operand that the result is added to, or without; and FLOPs a result: the scale, or the way back to
+    integers; bias, second operand, fused functions."""
+    binary = len(signature.args) > 13 + len(window.split())
+    added, after = ("added ", _POST) if binary else ("", "attr scalars algorithm")
+    args = Arguments(signature, f"self x_scale x_zero weight w_scale w_zero {added}bias {window} {_OUT} {after}")
+    second = args.optional("added")
+    dtype = second.dtype if second is not None and window else args.dtype("out_dtype", args.tensor("self").dtype)
     fused = activation_flops(args, "attr") + activation_flops(args, "unary")
-    return (QUANTIZE if dtype in INTEGERS else 1) + (bias is not None) + (DEQUANTIZE + 1) * (added is not None) + fused
+    each = QUANTIZE if dtype in INTEGERS else 1
+    return args, each + (args.optional("bias") is not None) + (DEQUANTIZE + 1) * (second is not None) + fused
 
 
 @formula("onednn::qlinear_pointwise", category="matmul")
 def _onednn_linear(signature: Signature) -> Work:
-    """[..., k] @ [k, n], the weight laid out transposed; with a second operand (18 arguments) or without."""
-    binary = len(signature.args) > 13
-    args = Arguments(signature, f"{_ONEDNN} added bias {_OUT} {_POST}" if binary else f"{_ONEDNN} bias {_OUT} attr scalars algorithm")
-    inputs, weight, bias, added = args.tensor("self"), args.tensor("weight"), args.optional("bias"), args.optional("added")
-    dtype = args.dtype("out_dtype", inputs.dtype)
+    """[..., k] @ [k, n], the weight laid out transposed."""
+    args, each = _onednn(signature)
+    inputs, outputs = args.tensor("self"), args.tensor("weight").shape[1]
     others = signature.tensors[1:]  # of scales and zero points, those that are tensors
-    return layer_work(inputs, weight.shape[1], *others, each=_requantized(args, bias, added, dtype), dtype=dtype)
+    return layer_work(inputs, outputs, *others, each=each, dtype=args.dtype("out_dtype", inputs.dtype))
 
 
 @formula(*(f"onednn::{name}" for name in words("qconv1d_pointwise qconv2d_pointwise qconv3d_pointwise qconv_pointwise")),
          category="convolution")  # fmt: skip
 def _onednn_convolution(signature: Signature) -> Work:
-    """With a second operand that the result is added to and written to (22 arguments) or without."""
-    binary = len(signature.args) > 17
-    window = "stride padding dilation groups"
-    args = Arguments(
-        signature,
-        f"{_ONEDNN} added bias {window} {_OUT} {_POST}" if binary else f"{_ONEDNN} bias {window} {_OUT} attr scalars algorithm",
-    )
-    inputs, weight, bias, added = args.tensor("self"), args.tensor("weight"), args.optional("bias"), args.optional("added")
-    conv = convolution_sizes(args, inputs, weight, transposed=False)
-    dtype = added.dtype if added is not None else args.dtype("out_dtype", inputs.dtype)
+    """The result is written to the second operand, where there is one."""
+    args, each = _onednn(signature, "stride padding dilation groups")
+    inputs, added = args.tensor("self"), args.optional("added")
+    conv = convolution_sizes(args, inputs, args.tensor("weight"), transposed=False)
     return Work(
         matrix_flops=2 * conv.macs,
-        other_flops=conv.outputs * _requantized(args, bias, added, dtype),
+        other_flops=conv.outputs * each,
         bytes_read=conv.input_bytes(inputs) + size(*signature.tensors) - size(inputs),
-        bytes_written=conv.outputs * size_of(dtype),
+        bytes_written=conv.outputs * size_of(added.dtype if added is not None else args.dtype("out_dtype", inputs.dtype)),
         precision=matrix_precision_of(inputs.dtype),
     )
 
 
-@formula("quantized::matmul", category="matmul")
-def _quantized_matmul(signature: Signature) -> Work:
-    args = Arguments(signature, "self other scale zero_point")
-    left = args.tensor("self")
-    work = product_work(left, args.tensor("other"))
-    return work + Work(other_flops=QUANTIZE * work.bytes_written // size_of(left.dtype), precision="int8")
+register({
+    "quantized::matmul": Row(
+        "read self, read other", where="made = results_of(self, other)", matrix="multiply_adds(self, other)", other="QUANTIZE * made",
+        writes="made * self.item", precision="=int8",
+    ),
+}, "matmul")  # fmt: skip

@@ -6,15 +6,15 @@ folded into the product, what is added to it costs one addition a result.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, broadcast, size, size_of
 from rooflines.roofline.formulas.costs import COMPLEX_ADD, COMPLEX_MULTIPLY, GELU, HARDSWISH, SIGMOID, SILU, TANH
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import aten, formula
+from rooflines.roofline.formulas.rows import Row, Tensors, named, register
 
 # What a fused linear layer or convolution does to each result, by the name it is given. Traces do not record names: there the product
 # and the bias are counted, the activation is not.
@@ -26,12 +26,17 @@ ACTIVATIONS: Final[dict[str, int]] = {
 
 def activation_flops(args: Arguments, name: str) -> int:
     """FLOPs a result of the fused operation named by the argument ``name``; 0 where there is none or no name was recorded."""
-    found = args.value(name) if args.has(name) and args.recorded(name) else None
-    if found is None:
+    return activation_cost(args.given(name))
+
+
+@named
+def activation_cost(name: Argument) -> int:
+    """FLOPs a result of a fused operation; 0 for None."""
+    if name is None:
         return 0
-    if found not in ACTIVATIONS:
-        raise NotCounted(f"unknown fused operation '{found}'")
-    return ACTIVATIONS[found]
+    if name not in ACTIVATIONS:
+        raise NotCounted(f"unknown fused operation '{name}'")
+    return ACTIVATIONS[name]
 
 
 def multiply_add_flops(dtype: str) -> int:
@@ -64,6 +69,18 @@ def product(left: TensorArg, right: TensorArg) -> tuple[int, tuple[int, ...]]:
     return product_flops(prod(batch), a[-2], a[-1], b[-1], left.dtype), (*batch, *rows, *columns)
 
 
+@named
+def multiply_adds(left: Tensors, right: Tensors) -> int:
+    """FLOPs of ``left @ right``."""
+    return product(left.tensors[0], right.tensors[0])[0]
+
+
+@named
+def results_of(left: Tensors, right: Tensors) -> int:
+    """Results of ``left @ right``."""
+    return prod(product(left.tensors[0], right.tensors[0])[1])
+
+
 def _refuse_sparse(*tensors: TensorArg) -> None:
     """A sparse operand has no strides where the others have some: None in a recording, an empty list in a trace."""
     with_strides = [tensor.strides is not None and len(tensor.strides) == len(tensor.shape) for tensor in tensors]
@@ -75,211 +92,144 @@ SPARSE: Final = "the elements that a sparse tensor stores are not in its shape"
 
 
 def product_work(
-    left: TensorArg,
-    right: TensorArg,
-    *others: TensorArg | None,
-    each: int = 0,
-    out_dtype: str | None = None,
-    precision: str | None = "",
+    left: TensorArg, right: TensorArg, *others: TensorArg | None, each: int = 0, out_dtype: str = "", summed: bool = False
 ) -> Work:
-    """``left @ right``: both read with ``others``, ``each`` FLOPs done to each result, and this written as ``out_dtype``.
-
-    Where ``out_dtype`` is None or ``precision`` empty, they are those of ``left``.
-    """
+    """``left @ right``: both read with ``others``, ``each`` FLOPs done to each result, and this written as ``out_dtype``, or as
+    ``left``; ``summed`` says that the results are sums over the batch."""
     flops, shape = product(left, right)
+    results = prod(shape[1:] if summed else shape)
     return Work(
         matrix_flops=flops,
-        other_flops=prod(shape) * each,
+        other_flops=results * each,
         bytes_read=size(left, right, *others),
-        bytes_written=prod(shape) * size_of(out_dtype or left.dtype),
-        precision=matrix_precision_of(left.dtype) if precision == "" else precision,
+        bytes_written=results * size_of(out_dtype or left.dtype),
+        precision=matrix_precision_of(left.dtype),
     )
 
 
 @formula(*aten("mm bmm matmul mv dot vdot linalg_matmul"), category="matmul")
 def _plain(signature: Signature) -> Work:
     args = Arguments(signature, "self other out_dtype=None")
-    left = args.tensor("self")
-    return product_work(left, args.tensor("other"), out_dtype=_dtype_or_out(args, left.dtype))
-
-
-def _dtype_or_out(args: Arguments, default: str) -> str:
-    """The argument after a product's operands is a dtype in one overload, the tensor to write to in another."""
-    return default if args.optional("out_dtype") is not None else args.dtype("out_dtype", default)
-
-
-def _with_dtype(signature: Signature) -> bool:
-    """Whether this is ``addmm(self, left, right, out_dtype, beta, alpha)`` and not ``addmm(self, left, right, beta, alpha, out)``."""
-    return len(signature.args) > 5 and isinstance(signature.args[5], int | float | complex)
+    # the argument after the operands is a dtype in one overload, the tensor to write to in another
+    dtype = "" if args.optional("out_dtype") is not None else args.dtype("out_dtype", "")
+    return product_work(args.tensor("self"), args.tensor("other"), out_dtype=dtype)
 
 
 @formula(*aten("addmm addmm_ addmv addmv_ baddbmm baddbmm_ _addmm_activation addbmm addbmm_"), category="matmul")
 def _with_addition(signature: Signature) -> Work:
     """beta * self + alpha * (left @ right); the addition is one FLOP a result. ``addbmm`` sums its products over the batch."""
     gelu = signature.name == "aten::_addmm_activation"
-    has_dtype = not gelu and _with_dtype(signature)
+    # addmm(self, left, right, out_dtype, beta, alpha) and not addmm(self, left, right, beta, alpha, out)
+    has_dtype = not gelu and len(signature.args) > 5 and isinstance(signature.args[5], int | float | complex)
     args = Arguments(signature, f"self left right {'out_dtype ' if has_dtype else ''}beta=1 alpha=1 use_gelu=False")
     added, left, right = args.tensor("self"), args.tensor("left"), args.tensor("right")
-    flops, shape = product(left, right)
-    results = prod(shape[1:] if signature.name.startswith("aten::addbmm") else shape)
     cost = addition_flops(left.dtype)
     if gelu:
         cost += GELU if args.flag("use_gelu") else 1
-    needed = not args.recorded("beta") or args.value("beta") != 0
-    return Work(
-        matrix_flops=flops,
-        other_flops=cost * results,
-        bytes_read=size(left, right, added if needed else None),
-        bytes_written=results * size_of(args.dtype("out_dtype", left.dtype) if has_dtype else left.dtype),
-        precision=matrix_precision_of(left.dtype),
+    return product_work(
+        left,
+        right,
+        None if args.recorded("beta") and args.value("beta") == 0 else added,
+        each=cost,
+        out_dtype=args.dtype("out_dtype", "") if has_dtype else "",
+        summed=signature.name.startswith("aten::addbmm"),
     )
 
 
-@formula(*aten("addr addr_"), category="matmul")
-def _outer_with_addition(signature: Signature) -> Work:
-    """beta * self + alpha * outer(left, right): a multiplication and an addition a result, no sum over anything."""
-    args = Arguments(signature, "self left right beta=1 alpha=1")
-    added, left, right = args.tensor("self"), args.tensor("left"), args.tensor("right")
-    _refuse_sparse(left, right)
-    results = left.numel * right.numel  # [m] x [n]
-    needed = not args.recorded("beta") or args.value("beta") != 0
-    return Work(
-        other_flops=results * multiply_add_flops(left.dtype),
-        bytes_read=size(left, right, added if needed else None),
-        bytes_written=results * size_of(left.dtype),
-        precision=matrix_precision_of(left.dtype),
-    )
+@named
+def dense(*operands: Tensors) -> bool:
+    """True; raises NotCounted where one is sparse."""
+    _refuse_sparse(*(tensor for operand in operands for tensor in operand.tensors))
+    return True
 
 
-@formula(*aten("outer ger"), category="matmul")
-def _outer(signature: Signature) -> Work:
-    args = Arguments(signature, "self other")
-    left, right = args.tensor("self"), args.tensor("other")
-    results = left.numel * right.numel  # [m] x [n]: one multiplication each, no sum
-    return Work(
-        other_flops=results * (multiply_add_flops(left.dtype) - addition_flops(left.dtype)),
-        bytes_read=size(left, right),
-        bytes_written=results * size_of(left.dtype),
-        precision=matrix_precision_of(left.dtype),
-    )
+_OUTER: Final[dict[str, Row]] = {
+    # beta * self + alpha * outer(left, right): a multiplication and an addition a result, no sum over anything
+    "addr addr_": Row(
+        "view self, read left, read right, beta=1", where="made = left.n * right.n",  # [m] x [n]
+        other="made * (COMPLEX_MULTIPLY + COMPLEX_ADD if left.complex else 2)", also="0 if value('beta') == 0 else self.size",
+        writes="made * left.item", fits="dense(left, right)",
+    ),
+    "outer ger": Row(
+        "read self, read other", where="made = self.n * other.n",
+        other="made * (COMPLEX_MULTIPLY if self.complex else 1)", writes="made * self.item",
+    ),
+}  # fmt: skip
+register(_OUTER, "matmul", namespace="aten::")
 
 
 # --- linear layers -----------------------------------------------------------------------------------------------------------------
 
 
-def layer_work(
-    inputs: TensorArg,
-    outputs: int,
-    *read: TensorArg | None,
-    each: int = 0,
-    unpack: int = 0,
-    besides: int = 0,
-    dtype: str | None = None,
-    precision: str | None = "",
-) -> Work:
+def layer_work(inputs: TensorArg, outputs: int, *read: TensorArg | None, each: int = 0, unpack: int = 0, dtype: str = "") -> Work:
     """[..., k] with a weight of k * ``outputs`` numbers in any layout, which is one of the tensors that are ``read`` with ``inputs``.
 
-    ``each`` is FLOPs of each result, ``unpack`` of each number of the weight, ``besides`` of what else is done. Where ``dtype`` of the
-    result and ``precision`` are not given, they are those of ``inputs``.
+    ``each`` is FLOPs of each result, ``unpack`` of each number of the weight. The result is of this ``dtype``, or that of ``inputs``.
     """
     rows, inner = prod(inputs.shape[:-1]), inputs.shape[-1]
     results = rows * outputs
     return Work(
         matrix_flops=product_flops(1, rows, inner, outputs, inputs.dtype),
-        other_flops=results * each + unpack * inner * outputs + besides,
+        other_flops=results * each + unpack * inner * outputs,
         bytes_read=size(inputs, *read),
-        bytes_written=results * size_of(inputs.dtype if dtype is None else dtype),
-        precision=matrix_precision_of(inputs.dtype) if precision == "" else precision,
+        bytes_written=results * size_of(dtype or inputs.dtype),
+        precision=matrix_precision_of(inputs.dtype),
     )
 
 
-def linear_work(inputs: TensorArg, weight: TensorArg, bias: TensorArg | None, other: TensorArg | None = None, fused: int = 0) -> Work:
-    """``inputs @ weight^T + bias`` with weight [n, k], or [k] for one number a row; ``other`` is added, ``fused`` is done to each
-    result."""
-    _refuse_sparse(inputs, weight)
-    outputs = weight.shape[0] if len(weight.shape) == 2 else 1
+# Operator -> schema. MKL reads a packed weight of the size of the original one.
+_LINEAR: Final[dict[str, str]] = {
+    "aten::linear": "self weight bias=None",
+    "aten::mkldnn_linear": "self weight bias=None",
+    "mkl::_mkl_linear": "self packed weight bias=None batch_size=0",
+    "mkldnn::_linear_pointwise": "self weight bias attr scalars=None algorithm=None",
+}
+
+
+@formula(*_LINEAR, category="matmul")
+def _linear(signature: Signature) -> Work:
+    """``self @ weight^T + bias`` with weight [n, k], or [k] for one number a row; with a second operand or an activation fused."""
+    binary = signature.name == "mkldnn::_linear_pointwise" and len(signature.args) == 5
+    args = Arguments(signature, "self other weight bias attr" if binary else _LINEAR[signature.name])
+    inputs, weight, bias = args.tensor("self"), args.tensor("weight"), args.optional("bias")
+    if signature.name == "aten::linear":
+        _refuse_sparse(inputs, weight)
+    else:  # tensors in oneDNN's layout have no strides; they are dense
+        inputs, weight = TensorArg(inputs.shape, inputs.dtype), TensorArg(weight.shape, weight.dtype)
     if inputs.shape[-1] != weight.shape[-1]:
         raise NotCounted(f"inner dimensions {inputs.shape[-1]} and {weight.shape[-1]} differ")
-    return layer_work(inputs, outputs, weight, bias, other, each=fused + addition_flops(inputs.dtype) * (bias is not None))
+    each = (activation_flops(args, "attr") or int(binary)) + addition_flops(inputs.dtype) * (bias is not None)
+    return layer_work(inputs, weight.shape[0] if len(weight.shape) == 2 else 1, weight, bias, args.optional("other"), each=each)
 
 
-@formula("aten::linear", category="matmul")
-def _linear(signature: Signature) -> Work:
-    args = Arguments(signature, "self weight bias=None")
-    return linear_work(args.tensor("self"), args.tensor("weight"), args.optional("bias"))
-
-
-@formula("aten::mkldnn_linear", "mkl::_mkl_linear", category="matmul")
-def _opaque_linear(signature: Signature) -> Work:
-    """Tensors in oneDNN's layout have no strides; they are dense. MKL reads a packed weight of the size of the original one."""
-    packed = "packed weight" if signature.name == "mkl::_mkl_linear" else "weight"
-    args = Arguments(signature, f"self {packed} bias=None batch_size=0")
-    return linear_work(_dense(args.tensor("self")), _dense(args.tensor("weight")), args.optional("bias"))
-
-
-def _dense(tensor: TensorArg) -> TensorArg:
-    return TensorArg(tensor.shape, tensor.dtype)
-
-
-@formula("mkldnn::_linear_pointwise", category="matmul")
-def _fused_linear(signature: Signature) -> Work:
-    """``(X, W, B, attr, scalars, algorithm)``, or with a second operand ``(X, other, W, B, attr)``."""
-    binary = len(signature.args) == 5
-    args = Arguments(signature, "self other weight bias attr" if binary else "self weight bias attr scalars=None algorithm=None")
-    fused = activation_flops(args, "attr") or int(binary)
-    return linear_work(_dense(args.tensor("self")), _dense(args.tensor("weight")), args.optional("bias"), args.optional("other"), fused)
-
-
-@formula("aten::linear_backward", "aten::mkldnn_linear_backward", category="matmul")
-def _linear_backward(signature: Signature) -> Work:
-    args = Arguments(signature, "self grad weight output_mask")
-    inputs, grad, weight = args.tensor("self"), args.tensor("grad"), args.tensor("weight")
-    return _linear_gradients(grad, inputs, weight, args.mask("output_mask", 3))
-
-
-@formula("aten::mkldnn_linear_backward_input", category="matmul")
-def _linear_input_gradient(signature: Signature) -> Work:
-    args = Arguments(signature, "input_size grad weight")
-    grad = args.tensor("grad")
-    return _linear_gradients(grad, TensorArg(args.sizes("input_size"), grad.dtype), args.tensor("weight"), (True, False, False))
-
-
-@formula("aten::mkldnn_linear_backward_weights", category="matmul")
-def _linear_weight_gradient(signature: Signature) -> Work:
-    args = Arguments(signature, "grad self weight bias_defined")
-    return _linear_gradients(args.tensor("grad"), args.tensor("self"), args.tensor("weight"), (False, True, args.flag("bias_defined")))
-
-
-def _linear_gradients(grad: TensorArg, inputs: TensorArg, weight: TensorArg, mask: tuple[bool, ...]) -> Work:
-    """Of input, weight and bias: grad @ weight, grad^T @ input, and the sum of grad over its rows, as far as asked for."""
-    grad_input, grad_weight, grad_bias = mask
-    flops = product_flops(1, prod(inputs.shape[:-1]), inputs.shape[-1], weight.shape[0], grad.dtype)
-    return Work(
-        matrix_flops=flops * (grad_input + grad_weight),
-        other_flops=grad.numel * grad_bias * addition_flops(grad.dtype),
-        bytes_read=size(grad) * any(mask) + (size(weight) if grad_input else 0) + (size(inputs) if grad_weight else 0),
-        bytes_written=(
-            grad_input * inputs.numel * size_of(inputs.dtype)
-            + grad_weight * weight.numel * size_of(weight.dtype)
-            + grad_bias * weight.shape[0] * size_of(weight.dtype)
-        ),
-        precision=matrix_precision_of(grad.dtype),
-    )
-
-
-@formula("aten::matmul_backward", category="matmul")
-def _matmul_backward(signature: Signature) -> Work:
-    """grad @ other^T and self^T @ grad: each meets every pair that the forward met."""
-    args = Arguments(signature, "grad self other mask")
-    grad, left, right = args.tensor("grad"), args.tensor("self"), args.tensor("other")
-    of_left, of_right = args.mask("mask", 2)
-    flops, _ = product(left, right)
-    return Work(
-        matrix_flops=flops * (of_left + of_right),
-        bytes_read=size(grad if of_left or of_right else None, right if of_left else None, left if of_right else None),
-        bytes_written=of_left * left.numel * size_of(left.dtype) + of_right * right.numel * size_of(right.dtype),
-        precision=matrix_precision_of(grad.dtype),
-    )
+# Gradients, as far as asked for: of the input grad @ weight, of the weight grad^T @ input, of the bias the sum of grad over its rows.
+_MULTIPLY_ADD: Final = "(COMPLEX_MULTIPLY + COMPLEX_ADD if grad.complex else 2)"
+_ADD: Final = "(COMPLEX_ADD if grad.complex else 1)"
+_LINEAR_MASK: Final = "to_self = bool(output_mask[0]); to_weight = bool(output_mask[1]); to_bias = bool(output_mask[2])"
+_GRADIENTS: Final[dict[str, Row]] = {
+    "linear_backward mkldnn_linear_backward": Row(
+        "view self, view grad, view weight, output_mask+", where=_LINEAR_MASK,
+        matrix=f"{_MULTIPLY_ADD} * self.n * weight[0] * (to_self + to_weight)", other=f"grad.n * to_bias * {_ADD}",
+        reads="grad.size * max(output_mask) + weight.size * to_self + self.size * to_weight",
+        writes="self.full * to_self + weight.full * to_weight + weight[0] * weight.item * to_bias", precision="grad",
+    ),
+    "mkldnn_linear_backward_input": Row(
+        "input_size+, read grad, read weight", where="made = prod(input_size)",
+        matrix=f"{_MULTIPLY_ADD} * made * weight[0]", writes="made * grad.item",
+    ),
+    "mkldnn_linear_backward_weights": Row(
+        "read grad, read self, view weight, bias_defined", matrix=f"{_MULTIPLY_ADD} * self.n * weight[0]",
+        other=f"grad.n * bias_defined * {_ADD}", result="weight", writes="weight[0] * weight.item * bias_defined",
+    ),
+    # grad @ other^T and self^T @ grad: each meets every pair that the forward met
+    "matmul_backward": Row(
+        "view grad, view self, view other, output_mask+", where="to_self = bool(output_mask[0]); to_other = bool(output_mask[1])",
+        matrix="multiply_adds(self, other) * (to_self + to_other)",
+        reads="grad.size * max(output_mask) + other.size * to_self + self.size * to_other",
+        writes="self.full * to_self + other.full * to_other", precision="grad",
+    ),
+}  # fmt: skip
+register(_GRADIENTS, "matmul", namespace="aten::")
 
 
 # --- several products in one call --------------------------------------------------------------------------------------------------
@@ -292,15 +242,6 @@ def _products_of_lists(signature: Signature) -> Work:
     if not lefts or len(lefts) != len(rights):
         raise NotCounted("shapes of 'self' not recorded")
     return sum(map(product_work, lefts, rights), Work())
-
-
-@formula("inductor::_mm_plus_mm", category="matmul")
-def _sum_of_two(signature: Signature) -> Work:
-    args = Arguments(signature, "a b c d out")
-    left = args.tensor("a")
-    first = product_work(left, args.tensor("b"), each=addition_flops(left.dtype))
-    both = first + product_work(args.tensor("c"), args.tensor("d"))
-    return replace(both, bytes_written=first.bytes_written, precision=first.precision)
 
 
 def grouped_product(left: TensorArg, right: TensorArg, offsets: TensorArg | None) -> tuple[int, tuple[int, ...]]:
@@ -326,18 +267,29 @@ def grouped_product(left: TensorArg, right: TensorArg, offsets: TensorArg | None
     return product_flops(1, shape[-2], inner, shape[-1], left.dtype), shape
 
 
-@formula("aten::_grouped_mm", category="matmul")
-def _grouped(signature: Signature) -> Work:
-    args = Arguments(signature, "self other offs=None bias=None out_dtype=None")
-    left, right, offsets, bias = args.tensor("self"), args.tensor("other"), args.optional("offs"), args.optional("bias")
-    flops, shape = grouped_product(left, right, offsets)
-    return Work(
-        matrix_flops=flops,
-        other_flops=prod(shape) * (bias is not None),
-        bytes_read=size(left, right, offsets, bias),
-        bytes_written=prod(shape) * size_of(args.dtype("out_dtype", left.dtype)),
-        precision=matrix_precision_of(left.dtype),
-    )
+@named
+def grouped_flops(left: Tensors, right: Tensors, offsets: Tensors) -> int:
+    """FLOPs of a grouped product."""
+    return grouped_product(left.tensors[0], right.tensors[0], next(iter(offsets.tensors), None))[0]
+
+
+@named
+def grouped_results(left: Tensors, right: Tensors, offsets: Tensors) -> int:
+    """Results of a grouped product."""
+    return prod(grouped_product(left.tensors[0], right.tensors[0], next(iter(offsets.tensors), None))[1])
+
+
+_SEVERAL: Final[dict[str, Row]] = {
+    "inductor::_mm_plus_mm": Row(
+        "read a, read b, read c, read d", where="made = results_of(a, b)", matrix="multiply_adds(a, b) + multiply_adds(c, d)",
+        other="made * (COMPLEX_ADD if a.complex else 1)", writes="made * a.item",
+    ),
+    "aten::_grouped_mm": Row(
+        "read self, read other, read offs?, read bias?, out_dtype=None", where="made = grouped_results(self, other, offs)",
+        matrix="grouped_flops(self, other, offs)", other="made * bool(bias)", writes="made * item('out_dtype', self.dtype)",
+    ),
+}  # fmt: skip
+register(_SEVERAL, "matmul")
 
 
 @formula("aten::_trilinear", category="matmul")
@@ -371,13 +323,11 @@ def _with_ones(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]
     return tuple(extents)
 
 
-# --- weights in another layout -----------------------------------------------------------------------------------------------------
+# --- weights in another layout: as many elements as before -------------------------------------------------------------------------
 
-
-@formula("mkl::_mkl_reorder_linear_weight", "mkldnn::_reorder_linear_weight", "mkldnn::_reorder_convolution_weight",
-         "mkldnn::_reorder_convolution_transpose_weight", "aten::mkldnn_reorder_conv2d_weight", "aten::mkldnn_reorder_conv3d_weight",
-         category="copy")  # fmt: skip
-def _reordered(signature: Signature) -> Work:
-    """A weight in the order that a library wants: as many elements as before."""
-    weight = Arguments(signature, "self").tensor("self")
-    return Work(bytes_read=size(weight), bytes_written=weight.numel * size_of(weight.dtype))
+register({
+    "mkl::_mkl_reorder_linear_weight mkldnn::_reorder_linear_weight mkldnn::_reorder_convolution_weight"
+    " mkldnn::_reorder_convolution_transpose_weight aten::mkldnn_reorder_conv2d_weight aten::mkldnn_reorder_conv3d_weight": Row(
+        "read self", result="self"
+    ),
+}, "copy")  # fmt: skip

@@ -10,53 +10,27 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
-from rooflines.roofline.formulas.rows import Row, row_work
+from rooflines.roofline.formulas.registry import Hints, aten, formula, hinted_formula
+from rooflines.roofline.formulas.rows import Row, Tensors, named, register
 
-_BATCH_NORM: Final = "self weight bias mean var training"
 BATCH_NORM: Final[dict[str, str]] = {
-    # these keep no statistics for a backward: only what they call does
-    "aten::batch_norm": _BATCH_NORM,
-    "aten::_batch_norm_impl_index": _BATCH_NORM,
-    "aten::instance_norm": _BATCH_NORM,
-    "aten::native_batch_norm": _BATCH_NORM,
-    "aten::_native_batch_norm_legit": _BATCH_NORM,
-    "aten::_native_batch_norm_legit_functional": _BATCH_NORM,
-    "aten::cudnn_batch_norm": _BATCH_NORM,
-    "aten::miopen_batch_norm": _BATCH_NORM,
+    **dict.fromkeys(aten(
+        "batch_norm _batch_norm_impl_index instance_norm native_batch_norm _native_batch_norm_legit"
+        " _native_batch_norm_legit_functional cudnn_batch_norm miopen_batch_norm"
+    ), "self weight bias mean var training"),
     # the mode is in the name
-    "aten::_batch_norm_with_update": "self weight bias mean var",
-    "aten::_batch_norm_with_update_functional": "self weight bias mean var",
-    "aten::_batch_norm_no_update": "self weight bias mean var",
-    "aten::_native_batch_norm_legit_no_training": "self weight bias mean var",
-}
+    **dict.fromkeys(aten(
+        "_batch_norm_with_update _batch_norm_with_update_functional _batch_norm_no_update _native_batch_norm_legit_no_training"
+    ), "self weight bias mean var"),
+}  # fmt: skip
+# These keep no statistics for a backward: only what they call does.
 _WITHOUT_STATISTICS: Final = frozenset({"aten::batch_norm", "aten::_batch_norm_impl_index", "aten::instance_norm"})
-_BATCH_NORM_BACKWARD: Final[dict[str, str]] = {
-    "aten::native_batch_norm_backward": "grad self weight mean var save_mean save_var training eps output_mask",
-    "aten::batch_norm_backward": "grad self weight mean var save_mean save_var training eps output_mask reserve",
-    "aten::cudnn_batch_norm_backward": "self grad weight mean var save_mean save_var eps reserve",
-    "aten::miopen_batch_norm_backward": "self grad weight mean var save_mean save_var eps",
-}
 _AFFINE_NORM: Final[dict[str, str]] = {
     "aten::layer_norm": "self normalized_shape weight=None bias=None",
     "aten::native_layer_norm": "self normalized_shape weight bias",
     "aten::group_norm": "self num_groups weight=None bias=None",
     "aten::native_group_norm": "self weight bias n c hxw group",
 }
-_AFFINE_NORM_BACKWARD: Final[dict[str, str]] = {
-    "aten::native_layer_norm_backward": "grad self normalized_shape mean rstd weight bias output_mask",
-    "aten::native_group_norm_backward": "grad self mean rstd weight n c hxw group output_mask",
-}
-
-
-def _mask(args: Arguments, length: int) -> tuple[bool, ...]:
-    """Which gradients were asked for; all of them where traces record no values, or none of lists, as training does."""
-    return (True,) * length if args.has("output_mask") and not _has_value(args, "output_mask") else args.mask("output_mask", length)
-
-
-def _has_value(args: Arguments, name: str) -> bool:
-    """Whether the trace has the value of a list; some record numbers and leave lists empty."""
-    return args.recorded(name) and args.value(name) is not None
 
 
 def _statistics_dtype(inputs: TensorArg, parameter: TensorArg | None) -> str:
@@ -101,35 +75,11 @@ def _batch_norm(signature: Signature, hints: Hints, schema: str) -> Work:
     )
 
 
-def _batch_norm_backward(signature: Signature, schema: str) -> Work:
-    """Reads and computes what the gradients that were asked for need: the bias's only ``grad``, in inference the input's no input."""
-    args = Arguments(signature, schema)
-    grad, inputs, weight = args.tensor("grad"), args.tensor("self"), args.optional("weight")
-    training = args.flag("training", absent=True)
-    of_input, of_weight, of_bias = _mask(args, 3)
-    mean, deviation = [args.optional(name) for name in (("save_mean", "save_var") if training else ("mean", "var"))]
-    centred = of_weight or (of_input and training)
-    if training:
-        cost = (of_input or of_bias) + 3 * centred + (costs.BATCH_NORM_BACKWARD - 4) * of_input
-    else:
-        cost = of_input + of_bias + (costs.BATCH_NORM_EVAL_BACKWARD - 2) * of_weight
-    read = [grad, weight if of_input else None]
-    read += [inputs, mean] if centred else []
-    read += [deviation] if of_input or of_weight else []
-    return Work(
-        other_flops=inputs.numel * cost,
-        bytes_read=size(*read),
-        bytes_written=written(inputs if of_input else None)
-        + (of_weight + of_bias) * _channels(inputs) * size_of((weight or inputs).dtype),
-        precision=precision_of(inputs.dtype),
-    )
-
-
 def _groups(args: Arguments, inputs: TensorArg) -> int:
     """How many means a norm has: one for each row of the normalised dimensions, or for each group of a sample."""
     if args.has("group"):
         return args.integer("n") * args.integer("group")
-    if not _has_value(args, "normalized_shape"):
+    if args.given("normalized_shape") is None:  # some traces record numbers and leave lists empty
         # The parameters have the shape of what is normalised, and each mean is that of one such row.
         parameter = args.optional("weight") or args.optional("bias")
         if parameter is not None and parameter.numel:
@@ -158,36 +108,10 @@ def _affine_norm(signature: Signature, hints: Hints, schema: str) -> Work:
     )
 
 
-def _affine_norm_backward(signature: Signature, schema: str) -> Work:
-    """Reads and computes what the gradients that were asked for need."""
-    args = Arguments(signature, schema)
-    grad, inputs, weight = args.tensor("grad"), args.tensor("self"), args.optional("weight")
-    of_input, of_weight, of_bias = _mask(args, 3)
-    normalised = of_input or of_weight
-    cost = 2 * normalised + (costs.LAYER_NORM_BACKWARD - 5) * of_input + 2 * of_weight + of_bias
-    # a norm without parameters has no gradient of them, even if one was requested
-    parameter = weight or args.optional("bias")
-    if parameter is None and args.has("bias"):
-        of_weight = of_bias = False
-    count = args.integer("c") if args.has("c") else parameter.numel if parameter is not None else 0
-    return Work(
-        other_flops=inputs.numel * cost,
-        bytes_read=size(
-            grad, *((inputs, args.optional("mean"), args.optional("rstd")) if normalised else ()), weight if of_input else None
-        ),
-        bytes_written=written(inputs if of_input else None) + (of_weight + of_bias) * count * size_of((parameter or inputs).dtype),
-        precision=precision_of(inputs.dtype),
-    )
-
-
 for _name, _schema in BATCH_NORM.items():
     hinted_formula(_name, category="normalisation")(partial(_batch_norm, schema=_schema))
-for _name, _schema in _BATCH_NORM_BACKWARD.items():
-    formula(_name, category="normalisation")(partial(_batch_norm_backward, schema=_schema))
 for _name, _schema in _AFFINE_NORM.items():
     hinted_formula(_name, category="normalisation")(partial(_affine_norm, schema=_schema))
-for _name, _schema in _AFFINE_NORM_BACKWARD.items():
-    formula(_name, category="normalisation")(partial(_affine_norm_backward, schema=_schema))
 
 
 @formula("aten::rms_norm", "aten::_fused_rms_norm", category="normalisation")
@@ -204,99 +128,114 @@ def _rms_norm(signature: Signature) -> Work:
     )
 
 
-@formula("aten::_fused_rms_norm_backward", category="normalisation")
-def _rms_norm_backward(signature: Signature) -> Work:
-    args = Arguments(signature, "grad self normalized_shape rstd weight output_mask")
-    grad, inputs, weight = args.tensor("grad"), args.tensor("self"), args.optional("weight")
-    of_input, of_weight = _mask(args, 2)
-    return Work(
-        other_flops=inputs.numel * ((of_input or of_weight) + (costs.RMS_NORM_BACKWARD - 3) * of_input + 2 * of_weight),
-        bytes_read=size(grad, inputs, args.optional("rstd"), weight if of_input else None),
-        bytes_written=written(inputs if of_input else None, weight if of_weight else None),
-        precision=precision_of(inputs.dtype),
-    )
-
-
 # Batch norm over several devices, step by step: the statistics of this one, those of all, the normalisation; and its backward.
 
 
-@formula("aten::batch_norm_stats", "aten::batch_norm_update_stats", category="normalisation")
-def _batch_norm_stats(signature: Signature) -> Work:
-    """Mean and deviation of each channel; ``update_stats`` mixes them into the running ones."""
-    args = Arguments(signature, "self mean var" if "update" in signature.name else "self eps")
-    inputs, running = args.tensor("self"), (args.optional("mean"), args.optional("var"))
-    return Work(
-        other_flops=inputs.numel * costs.MEAN_AND_VARIANCE,
-        bytes_read=size(inputs, *running),
-        bytes_written=2 * _channels(inputs) * size_of(_statistics_dtype(inputs, running[0])) + written(*running),
-        precision=precision_of(inputs.dtype),
+def _asked(*what: str) -> str:
+    """Whether each gradient was asked for; all were where traces record no values, or none of lists, as training does."""
+    unknown, mask = "value('output_mask') is None", f"asked('output_mask', {len(what)})"
+    return "; ".join(f"to_{name} = {unknown} or {mask}[{index}]" for index, name in enumerate(what))
+
+
+def _batch_norm_gradients(schema: str, asked: str) -> Row:
+    """The bias's needs only ``grad``, and in inference the input's no input."""
+    return Row(
+        schema,
+        where=f"{asked}; centred = to_weight or (to_self and training)",
+        other="self.n * ((to_self or to_bias) + 3 * centred + (BATCH_NORM_BACKWARD - 4) * to_self if training"
+        " else to_self + to_bias + (BATCH_NORM_EVAL_BACKWARD - 2) * to_weight)",
+        reads="grad.size + weight.size * to_self + (self.size + (save_mean if training else mean).size) * centred"
+        " + (save_var if training else var).size * (to_self or to_weight)",
+        writes="self.full * to_self + (to_weight + to_bias) * (self[1] if self.rank > 1 else 1) * (weight or self).item",
+        precision="self",
     )
 
 
-@formula("aten::batch_norm_gather_stats", "aten::batch_norm_gather_stats_with_counts", category="normalisation")
-def _batch_norm_gather(signature: Signature) -> Work:
-    """[devices, channels] means and deviations into one of each channel; the input gives only its dtype."""
-    args = Arguments(signature, "self mean invstd running_mean running_var momentum eps count")
-    mean, deviation = args.tensor("mean"), args.tensor("invstd")
-    running = (args.optional("running_mean"), args.optional("running_var"))
-    channels = mean.shape[-1]
-    return Work(
-        other_flops=mean.numel * costs.GATHER_STATISTICS,
-        bytes_read=size(mean, deviation, *running, args.optional("count")),
-        bytes_written=2 * channels * size_of(mean.dtype) + written(*running),
-        precision=precision_of(mean.dtype),
+def _affine_gradients(schema: str, count: str) -> Row:
+    """A norm without parameters has no gradient of them, even if one was requested."""
+    return Row(
+        schema,
+        where=f"{_asked('self', 'weight', 'bias')}; normalised = to_self or to_weight",
+        other="self.n * (2 * normalised + (LAYER_NORM_BACKWARD - 5) * to_self + 2 * to_weight + to_bias)",
+        reads="grad.size + (self.size + mean.size + rstd.size) * normalised + weight.size * to_self",
+        writes=f"self.full * to_self + (to_weight + to_bias) * {count}",
+        precision="self",
     )
 
 
-@formula("aten::batch_norm_backward_reduce", category="normalisation")
-def _batch_norm_backward_reduce(signature: Signature) -> Work:
-    """sum(g) and sum(g * (x - m)) of each channel, and of them the gradients of weight and bias."""
-    args = Arguments(signature, "grad self mean invstd weight of_input of_weight of_bias")
-    grad, inputs, mean = args.tensor("grad"), args.tensor("self"), args.tensor("mean")
-    of_input, of_weight, of_bias = args.flag("of_input"), args.flag("of_weight"), args.flag("of_bias")
-    parameter = size_of((args.optional("weight") or mean).dtype)
-    return Work(
-        other_flops=inputs.numel * 4,
-        bytes_read=size(grad, inputs, mean, args.optional("invstd") if of_weight else None),
-        bytes_written=mean.numel * (2 * of_input * size_of(mean.dtype) + (of_weight + of_bias) * parameter),
-        precision=precision_of(inputs.dtype),
-    )
+_TENSORS: Final = "view weight?, view mean?, view var?, view save_mean?, view save_var?"
+_ALL: Final = "to_self = 1; to_weight = 1; to_bias = 1; training = 1"
+_GRADIENTS: Final[dict[str, Row]] = {
+    "native_batch_norm_backward batch_norm_backward": _batch_norm_gradients(
+        f"view grad, view self, {_TENSORS}, training, eps, output_mask", _asked("self", "weight", "bias")
+    ),
+    "cudnn_batch_norm_backward miopen_batch_norm_backward": _batch_norm_gradients(f"view self, view grad, {_TENSORS}", _ALL),
+    "native_layer_norm_backward": _affine_gradients(
+        "view grad, view self, normalized_shape, view mean?, view rstd?, view weight?, view bias?, output_mask",
+        "(weight or bias).n * (weight or bias).item",
+    ),
+    "native_group_norm_backward": _affine_gradients(
+        "view grad, view self, view mean?, view rstd?, view weight?, n, c, hxw, group, output_mask", "c * (weight or self).item"
+    ),
+    "_fused_rms_norm_backward": Row(
+        "read grad, read self, normalized_shape, read rstd?, view weight?, output_mask",
+        where=_asked("self", "weight"),
+        other="self.n * ((to_self or to_weight) + (RMS_NORM_BACKWARD - 3) * to_self + 2 * to_weight)",
+        also="weight.size * to_self", writes="self.full * to_self + weight.full * to_weight", precision="self",
+    ),
+}  # fmt: skip
+register(_GRADIENTS, "normalisation", namespace="aten::")
+
+
+@named
+def statistic(*tensors: Tensors) -> int:
+    """Bytes of a statistic that was not recorded, by the dtype of the first tensor that there is."""
+    return size_of(_statistics_dtype(next(tensor.tensors[0] for tensor in tensors if tensor), None))
+
+
+@named
+def lengths(direction: Tensors, dim: int) -> int:
+    """Slices of a direction that have a length each: along its first or its last dimension."""
+    if dim not in (0, direction.rank - 1):
+        raise NotCounted(f"a weight norm along dimension {dim}")
+    return int(direction[dim])
 
 
 _PASSES: Final[dict[str, Row]] = {
+    # mean and deviation of each channel; ``update_stats`` mixes them into the running ones
+    "batch_norm_stats": Row(
+        "read self, eps", costs.MEAN_AND_VARIANCE, per="self", writes="2 * (self[1] if self.rank > 1 else 1) * statistic(self)"
+    ),
+    "batch_norm_update_stats": Row(
+        "read self, update mean?, update var?", costs.MEAN_AND_VARIANCE, per="self",
+        writes="2 * (self[1] if self.rank > 1 else 1) * statistic(mean, self)",
+    ),
+    # [devices, channels] means and deviations into one of each channel; the input gives only its dtype
+    "batch_norm_gather_stats batch_norm_gather_stats_with_counts": Row(
+        "self, read mean, read invstd, update running_mean?, update running_var?, momentum, eps, read count?",
+        costs.GATHER_STATISTICS, per="mean", writes="2 * mean[-1] * mean.item",
+    ),
+    # sum(g) and sum(g * (x - m)) of each channel, and of them the gradients of weight and bias
+    "batch_norm_backward_reduce": Row(
+        "read grad, read self, read mean, view invstd?, view weight?, of_input, of_weight, of_bias", 4, per="self", precision="self",
+        also="invstd.size if of_weight else 0",
+        writes="mean.n * (2 * of_input * mean.item + (of_weight + of_bias) * (weight or mean).item)",
+    ),
     # scale and shift by statistics that are given
-    "aten::batch_norm_elemt": Row(
+    "batch_norm_elemt": Row(
         "read self, read weight?, read bias?, read mean?, read invstd?", costs.SCALE_AND_SHIFT, per="self", result="self"
     ),
     # (g - a - (x - m) * b) * c, where a and b come from the sums of all devices
-    "aten::batch_norm_backward_elemt": Row(
+    "batch_norm_backward_elemt": Row(
         "read grad, read self, read mean?, read invstd?, read weight?, read sum_dy?, read sum_dy_xmu?, read count?",
         costs.BATCH_NORM_BACKWARD - 4, per="self", result="self", precision="self",
     ),
-    "aten::_weight_norm_interface_backward": Row(
+    # v * g / norm(v), each slice along the first or the last dimension by itself; the norms are kept
+    "_weight_norm_interface": Row(
+        "read v, read g, dim=0", costs.WEIGHT_NORM, per="v", result="v", writes="lengths(v, dim) * statistic(g)"
+    ),
+    "_weight_norm_interface_backward": Row(
         "read grad, read v, read g, read norms", costs.WEIGHT_NORM_BACKWARD, per="v", result="v g", precision="v"
     ),
 }  # fmt: skip
-for _name, _one in _PASSES.items():
-    formula(_name, category="normalisation")(partial(row_work, row=_one))
-
-
-def _rows(direction: TensorArg, dim: int) -> int:
-    """Slices of a direction that have a length each: along its first or its last dimension."""
-    if dim not in (0, len(direction.shape) - 1):
-        raise NotCounted(f"a weight norm along dimension {dim}")
-    return direction.shape[dim]
-
-
-@formula("aten::_weight_norm_interface", category="normalisation")
-def _weight_norm(signature: Signature) -> Work:
-    """v * g / norm(v), each slice by itself; the norms are kept, of half-precision data as float32."""
-    args = Arguments(signature, "v g dim=0")
-    direction, length = args.tensor("v"), args.tensor("g")
-    norms = _rows(direction, args.integer("dim")) * size_of(_statistics_dtype(length, None))
-    return Work(
-        other_flops=direction.numel * costs.WEIGHT_NORM,
-        bytes_read=size(direction, length),
-        bytes_written=written(direction) + norms,
-        precision=precision_of(direction.dtype),
-    )
+register(_PASSES, "normalisation", namespace="aten::")

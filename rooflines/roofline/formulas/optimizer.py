@@ -12,8 +12,8 @@ from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.elementwise import RULES, adjusted, real, rule_work
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.reduction import norm_cost
-from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula, words
+from rooflines.roofline.formulas.registry import Hints, aten, formula, hinted_formula, words
+from rooflines.roofline.formulas.rows import Row, register
 
 
 def _list(args: Arguments, name: str) -> tuple[TensorArg, ...]:
@@ -110,12 +110,12 @@ def _unscale(signature: Signature, hints: Hints) -> Work:
     )
 
 
-@formula("aten::_amp_update_scale_", "aten::_amp_update_scale", category="optimizer")
-def _update_scale(signature: Signature) -> Work:
-    """The scale and the steps since it grew, by whether infinities were found: a handful of scalars."""
-    args = Arguments(signature, "self growth found_inf")
-    scalars = [args.optional("self"), args.optional("growth")]
-    return Work(0, 1, size(*scalars, args.optional("found_inf")), written(*scalars), "fp32")
+register({
+    # the scale and the steps since it grew, by whether infinities were found: a handful of scalars
+    "aten::_amp_update_scale_ aten::_amp_update_scale": Row(
+        "update self?, update growth?, read found_inf?", other="1", precision="=fp32"
+    ),
+}, "optimizer")  # fmt: skip
 
 
 # aten::_foreach_<name>: an element-wise operation on every tensor of a list, each with its number or its part of other lists.
@@ -167,23 +167,13 @@ for _name in _FOREACH_NAMES:
         hinted_formula(f"aten::_foreach_{_name}{_suffix}", category="optimizer")(partial(_foreach, name=_name))
 
 
-@hinted_formula("aten::_foreach_zero_", "aten::_foreach_zero", category="optimizer")
-def _foreach_zero(signature: Signature, hints: Hints) -> Work:
-    """Zeros over every tensor, or a list of tensors of zeros."""
-    return Work(bytes_written=written(*_list(Arguments(_whole(signature, hints), "self"), "self")))
-
-
-@hinted_formula("aten::_foreach_copy_", "aten::_foreach_copy", category="optimizer")
-def _foreach_copy(signature: Signature, hints: Hints) -> Work:
-    """Another list's elements, broadcast over those of this one, or as new tensors like these."""
+@hinted_formula(*aten("_foreach_zero_ _foreach_zero _foreach_copy_ _foreach_copy _foreach_clone"), category="optimizer")
+def _foreach_write(signature: Signature, hints: Hints) -> Work:
+    """Zeros, another list's elements, broadcast over those of this one, or these, over every tensor or as a list of new ones."""
     args = Arguments(_whole(signature, hints), "self source")
-    return Work(bytes_read=size(*_list(args, "source")), bytes_written=written(*_list(args, "self")))
-
-
-@hinted_formula("aten::_foreach_clone", category="optimizer")
-def _foreach_clone(signature: Signature, hints: Hints) -> Work:
-    tensors = _list(Arguments(_whole(signature, hints), "self"), "self")
-    return Work(bytes_read=size(*tensors), bytes_written=written(*tensors))
+    tensors = _list(args, "self")
+    source = () if "zero" in signature.name else _list(args, "source") if "copy" in signature.name else tensors
+    return Work(bytes_read=size(*source), bytes_written=written(*tensors))
 
 
 @formula("aten::_foreach_norm", "aten::_foreach_max", "aten::_foreach_powsum", category="optimizer")
@@ -191,20 +181,15 @@ def _foreach_reduce(signature: Signature) -> Work:
     """One number for each tensor: its norm, its largest element, or the sum of powers in a norm."""
     largest = signature.name == "aten::_foreach_max"
     args = Arguments(signature, "self" if largest else "self ord=2 dtype=None")
-    tensors = _list(args, "self")
-    dtype = None if largest else args.value("dtype")
-    return Work(
-        other_flops=sum(
-            tensor.numel * (1 if largest else norm_cost(args.value("ord"), tensor.dtype.startswith("complex"))) for tensor in tensors
-        ),
-        bytes_read=size(*tensors),
-        bytes_written=sum(size_of(real(tensor.dtype if dtype is None else args.dtype("dtype", ""))) for tensor in tensors),
-        precision=precision_of(tensors[0].dtype),
-    )
+    work = Work()
+    for tensor in _list(args, "self"):
+        cost = 1 if largest else costs.norm_cost(args.value("ord"), tensor.dtype.startswith("complex"))
+        dtype = tensor.dtype if largest else args.dtype("dtype", tensor.dtype)
+        work += Work(0, tensor.numel * cost, size(tensor), size_of(real(dtype)), precision_of(tensor.dtype))
+    return work
 
 
-@hinted_formula("aten::_chunk_cat", category="copy")
-def _chunk_cat(signature: Signature, hints: Hints) -> Work:
-    """Each tensor cut into chunks, padded to equal sizes, and the first, second, ... chunks of all joined: what sharding does."""
-    tensors = _list(Arguments(signature, "self"), "self")
-    return Work(bytes_read=size(*tensors), bytes_written=written(*hints.results(signature)))
+register({
+    # each tensor cut into chunks, padded to equal sizes, and the first, second, ... chunks of all joined: what sharding does
+    "aten::_chunk_cat": Row("read self+", writes="results().full"),
+}, "copy")  # fmt: skip

@@ -78,7 +78,7 @@ def _fits(args: Arguments) -> bool:
 
 
 def _positive(args: Arguments, name: str) -> int | None:
-    value = args.value(name) if args.has(name) and args.recorded(name) else None
+    value = args.given(name)
     return value if isinstance(value, int) and value > 0 else None
 
 
@@ -218,14 +218,14 @@ def forward(signature: Signature, hints: Hints, layout: Layout) -> Work:
     tokens = prod(query.shape[:-2])
     queries = min(lengths.queries, tokens)
     cost = 1 + SOFTMAX + (args.optional("bias") is not None) + 2 * (args.optional("alibi") is not None) + 2 * has_dropout(args)
-    softcap = args.value("softcap") if args.has("softcap") and args.recorded("softcap") else 0.0
+    softcap = args.given("softcap")
     if isinstance(softcap, int | float) and softcap > 0:
         cost += TANH + 1
     item = size_of(out.dtype) if out is not None else 2 if query.dtype.startswith("float8") else size_of(query.dtype)
     log_sum = args.flag("with_log_sum") if args.has("with_log_sum") and args.recorded("with_log_sum") else layout.log_sum
     appending = (new, args.optional("new_value"))
     return Work(
-        matrix_flops=sizes.scores_flops + sizes.values_flops,
+        matrix_flops=sizes.flops,
         other_flops=sizes.pairs * cost,
         bytes_read=_part(query, queries, tokens) + _part(rest, queries, tokens)
         + _part(key, seen, keys.capacity) + _part(args.optional("value"), seen, keys.capacity)
@@ -249,7 +249,7 @@ def backward(signature: Signature, hints: Hints, layout: Layout) -> Work:
 
 
 def function_backward(signature: Signature, hints: Hints, layout: Layout) -> Work:
-    """Backward of an autograd function: a gradient, then the arguments of the forward call. It reads the result and the rows' sums."""
+    """Backward of an autograd function, with its gradient first; it reads the result and the rows' sums."""
     given = replace(layout, schemas=tuple(f"grad {schema}" for schema in layout.schemas))
     work, args = backward(signature, hints, given), _arguments(signature, given)
     query, value = args.tensor("query"), args.tensor("value")
@@ -303,7 +303,7 @@ def unified(signature: Signature, hints: Hints, text: str) -> Work:
     item = size_of(out.dtype) if out is not None else size_of(value.dtype)
     sizes = Attention(heads * lengths.pairs(None, 0, True), depth, value_depth)
     return Work(
-        matrix_flops=sizes.scores_flops + sizes.values_flops,
+        matrix_flops=sizes.flops,
         other_flops=sizes.pairs * (1 + SOFTMAX),
         bytes_read=size(query) * new // tokens + new * (recorded if writes else cache) + max(seen - new, 0) * cache,
         bytes_written=new * heads * value_depth * item + new * cache * writes,

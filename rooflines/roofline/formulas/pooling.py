@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from math import gcd, prod
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas.arguments import Arguments, distinct, size, size_of, written
+from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.roofline.formulas.arguments import Arguments, distinct, size, size_of
 from rooflines.roofline.formulas.convolution import touched
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.rows import Row, Tensors, named, register
 
 _INDEX_BYTES: Final = 8  # max-pooling writes where each maximum was, as int64
 _MAX: Final = "self kernel stride=() padding=0 dilation=1 ceil=False"
 _AVERAGE: Final = "self kernel stride=() padding=0 ceil=False"
-_ADAPTIVE: Final = "self output_size"
 
 
 def pooled_size(extent: int, kernel: int, stride: int, padding: int, dilation: int, ceil: bool) -> int:
@@ -28,42 +27,37 @@ def pooled_size(extent: int, kernel: int, stride: int, padding: int, dilation: i
     return max(count, 0)
 
 
-def _windowed(signature: Signature, schema: str, rank: int, indices: bool) -> Work:
-    args = Arguments(signature, schema)
-    inputs = args.tensor("self")
-    extents = inputs.shape[-rank:]
-    kernel = args.integers("kernel", rank)
-    stride = kernel if args.value("stride") == () else args.integers("stride", rank)
-    padding, dilation = args.integers("padding", rank), args.integers("dilation", rank, absent=1)
-    ceil = (args.flag("ceil"),) * rank
-    out = tuple(map(pooled_size, extents, kernel, stride, padding, dilation, ceil))
-    planes = prod(inputs.shape[:-rank])
-    covered = planes * prod(map(touched, extents, kernel, stride, padding, dilation, out))
-    outputs = planes * prod(out)
-    itemsize = size_of(inputs.dtype)
-    return Work(
-        other_flops=outputs * prod(kernel),
-        bytes_read=min(covered, distinct(inputs)) * itemsize,
-        bytes_written=outputs * (itemsize + (_INDEX_BYTES if indices else 0)),
-        precision=precision_of(inputs.dtype),
-    )
-
-
-def _adaptive(signature: Signature, hints: Hints, rank: int, indices: bool) -> Work:
-    args = Arguments(signature, _ADAPTIVE)
-    inputs = args.tensor("self")
-    extents = inputs.shape[-rank:]
-    seen = hints.outputs if not args.recorded("output_size") else None
-    out = seen[0].shape[-rank:] if seen else args.integers("output_size", rank)
-    planes = prod(inputs.shape[:-rank])
-    taps = planes * prod(map(_adaptive_taps, extents, out))
+def _pooled(inputs: TensorArg, taps: int, covered: int, results: int, indices: bool) -> Work:
+    """``taps`` elements of all windows, which cover so many of the input, to ``results``, each with its index where it is a maximum."""
     itemsize = size_of(inputs.dtype)
     return Work(
         other_flops=taps,
-        bytes_read=size(inputs),
-        bytes_written=planes * prod(out) * (itemsize + (_INDEX_BYTES if indices else 0)),
+        bytes_read=min(covered, distinct(inputs)) * itemsize,
+        bytes_written=results * (itemsize + (_INDEX_BYTES if indices else 0)),
         precision=precision_of(inputs.dtype),
     )
+
+
+def _windowed(signature: Signature, schema: str, rank: int, indices: bool) -> Work:
+    args = Arguments(signature, schema)
+    inputs = args.tensor("self")
+    planes, extents = prod(inputs.shape[:-rank]), inputs.shape[-rank:]
+    kernel = args.integers("kernel", rank)
+    stride = kernel if args.value("stride") == () else args.integers("stride", rank)
+    window = (kernel, stride, args.integers("padding", rank), args.integers("dilation", rank, absent=1))
+    out = tuple(map(pooled_size, extents, *window, (args.flag("ceil"),) * rank))
+    results = planes * prod(out)
+    return _pooled(inputs, results * prod(kernel), planes * prod(map(touched, extents, *window, out)), results, indices)
+
+
+def _adaptive(signature: Signature, hints: Hints, rank: int, indices: bool) -> Work:
+    args = Arguments(signature, "self output_size")
+    inputs = args.tensor("self")
+    seen = hints.outputs if not args.recorded("output_size") else None
+    out = seen[0].shape[-rank:] if seen else args.integers("output_size", rank)
+    planes = prod(inputs.shape[:-rank])
+    taps = planes * prod(map(_adaptive_taps, inputs.shape[-rank:], out))
+    return _pooled(inputs, taps, inputs.numel, planes * prod(out), indices)
 
 
 def _adaptive_taps(extent: int, outputs: int) -> int:
@@ -74,26 +68,10 @@ def _adaptive_taps(extent: int, outputs: int) -> int:
     return extent + outputs - gcd(extent, outputs)
 
 
-def _backward(signature: Signature, schema: str, rank: int) -> Work:
-    """Each output's gradient goes to the one maximum (an add), or divided to its whole window (an add each).
-
-    The input gives only its shape; a maximum without a stored index is searched for again in the input.
-    """
-    args = Arguments(signature, schema)
-    grad, inputs = args.tensor("grad"), args.tensor("self")
-    searched = args.optional("output") is not None or signature.name == "aten::max_pool2d_backward"
-    if args.has("indices"):
-        flops = grad.numel
-    elif args.has("kernel"):
-        flops = grad.numel * prod(args.integers("kernel", rank))
-    else:
-        flops = prod(grad.shape[:-rank]) * prod(map(_adaptive_taps, inputs.shape[-rank:], grad.shape[-rank:]))
-    return Work(
-        other_flops=flops + (grad.numel if searched else 0),
-        bytes_read=size(grad, args.optional("indices"), args.optional("output"), inputs if searched else None),
-        bytes_written=written(inputs),
-        precision=precision_of(inputs.dtype),
-    )
+@named
+def adaptive_taps(inputs: Tensors, grad: Tensors, rank: int) -> int:
+    """Elements over all windows."""
+    return prod(grad.shape[:-rank]) * prod(map(_adaptive_taps, inputs.shape[-rank:], grad.shape[-rank:]))
 
 
 def _fractional(signature: Signature, rank: int) -> Work:
@@ -103,49 +81,49 @@ def _fractional(signature: Signature, rank: int) -> Work:
     kernel, out = args.integers("kernel", rank), args.integers("output_size", rank)
     planes = prod(inputs.shape[:-rank])
     covered = planes * prod(min(extent, taps * count) for extent, taps, count in zip(inputs.shape[-rank:], kernel, out, strict=True))
-    outputs = planes * prod(out)
-    itemsize = size_of(inputs.dtype)
-    return Work(
-        other_flops=outputs * prod(kernel),
-        bytes_read=min(covered, distinct(inputs)) * itemsize + (size(args.tensor("random_samples")) if max(out) > 2 else 0),
-        bytes_written=outputs * (itemsize + _INDEX_BYTES),
-        precision=precision_of(inputs.dtype),
-    )
+    results = planes * prod(out)
+    pooled = _pooled(inputs, results * prod(kernel), covered, results, indices=True)
+    return pooled + Work(bytes_read=size(args.tensor("random_samples")) if max(out) > 2 else 0)
 
 
-def _unpool(signature: Signature, rank: int) -> Work:
-    """Zeros, with the elements of ``self`` at the places that a pooling kept."""
-    args = Arguments(signature, "self indices output_size")
-    inputs, indices = args.tensor("self"), args.tensor("indices")
-    results = prod(inputs.shape[:-rank]) * prod(args.integers("output_size", rank))
-    return Work(bytes_read=size(inputs, indices), bytes_written=results * size_of(inputs.dtype))
+def _backward(schema: str, flops: str) -> Row:
+    """Each output's gradient goes to the one maximum (an add), or divided to its whole window (an add each)."""
+    return Row(f"read grad, {schema}", other=flops, result="self", precision="self")
 
 
-def _register(name: str, function: Callable[[Signature], Work]) -> None:
-    formula(name, category="reduction")(function)
-
-
+_GRADIENTS: Final[dict[str, Row]] = {
+    # a maximum without a stored index is searched for again in the input, which otherwise gives only its shape
+    "max_pool2d_backward": _backward("read self, kernel+", "grad.n * (volume(kernel, 2) + 1)")
+}
+_UNPOOLED: Final[dict[str, Row]] = {}
 for _rank in (1, 2, 3):
-    _register(f"aten::max_pool{_rank}d", partial(_windowed, schema=_MAX, rank=_rank, indices=False))
-    _register(f"aten::max_pool{_rank}d_with_indices", partial(_windowed, schema=_MAX, rank=_rank, indices=True))
-    _register(f"aten::mkldnn_max_pool{_rank}d", partial(_windowed, schema=_MAX, rank=_rank, indices=False))
-    _register(f"aten::avg_pool{_rank}d", partial(_windowed, schema=_AVERAGE, rank=_rank, indices=False))
+    for _name, _schema, _indices in (
+        ("aten::max_pool", _MAX, False), ("aten::mkldnn_max_pool", _MAX, False), ("aten::avg_pool", _AVERAGE, False),
+        ("aten::quantized_max_pool", _MAX, False), ("quantized::max_pool", _MAX, False), ("aten::max_pool", _MAX, True),
+    ):  # fmt: skip
+        if _name != "quantized::max_pool" or _rank < 3:
+            formula(f"{_name}{_rank}d{'_with_indices' if _indices else ''}", category="reduction")(
+                partial(_windowed, schema=_schema, rank=_rank, indices=_indices)
+            )
     for _name in ("adaptive_avg_pool", "_adaptive_avg_pool", "mkldnn_adaptive_avg_pool", "adaptive_max_pool"):
         hinted_formula(f"aten::{_name}{_rank}d", category="reduction")(partial(_adaptive, rank=_rank, indices="max" in _name))
-    for _name, _schema in {
-        f"aten::max_pool{_rank}d_with_indices_backward": "grad self kernel stride padding dilation ceil indices",
-        f"aten::avg_pool{_rank}d_backward": "grad self kernel",
-        f"aten::_adaptive_avg_pool{_rank}d_backward": "grad self",
-        f"aten::adaptive_avg_pool{_rank}d_backward": "grad self",
-        f"aten::adaptive_max_pool{_rank}d_backward": "grad self indices",
-        f"aten::mkldnn_max_pool{_rank}d_backward": "grad output self kernel",
-        f"aten::mkldnn_adaptive_avg_pool{_rank}d_backward": "grad self",
-    }.items():
-        _register(_name, partial(_backward, schema=_schema, rank=_rank))
-_register("aten::max_pool2d_backward", partial(_backward, schema="grad self kernel", rank=2))
+    _taps = f"adaptive_taps(self, grad, {_rank})"
+    _GRADIENTS.update({
+        f"max_pool{_rank}d_with_indices_backward": _backward(
+            "view self, kernel, stride, padding, dilation, ceil, read indices", "grad.n"
+        ),
+        f"avg_pool{_rank}d_backward": _backward("view self, kernel+", f"grad.n * volume(kernel, {_rank})"),
+        " ".join(f"{name}{_rank}d_backward" for name in ("_adaptive_avg_pool", "adaptive_avg_pool", "mkldnn_adaptive_avg_pool")):
+            _backward("view self", _taps),
+        f"adaptive_max_pool{_rank}d_backward": _backward("view self, read indices", "grad.n"),
+        f"mkldnn_max_pool{_rank}d_backward": _backward("read output, read self, kernel+", f"grad.n * (volume(kernel, {_rank}) + 1)"),
+    })  # fmt: skip
 for _rank in (2, 3):
-    _register(f"aten::fractional_max_pool{_rank}d", partial(_fractional, rank=_rank))
-    _register(
-        f"aten::fractional_max_pool{_rank}d_backward", partial(_backward, schema="grad self kernel output_size indices", rank=_rank)
+    formula(f"aten::fractional_max_pool{_rank}d", category="reduction")(partial(_fractional, rank=_rank))
+    _GRADIENTS[f"fractional_max_pool{_rank}d_backward"] = _backward("view self, kernel, output_size, read indices", "grad.n")
+    # zeros, with the elements of ``self`` at the places that a pooling kept
+    _UNPOOLED[f"max_unpool{_rank}d"] = Row(
+        "read self, read indices, output_size+", writes=f"prod(self[:-{_rank}]) * volume(output_size, {_rank}) * self.item"
     )
-    formula(f"aten::max_unpool{_rank}d", category="copy")(partial(_unpool, rank=_rank))
+register(_GRADIENTS, "reduction", namespace="aten::")
+register(_UNPOOLED, "copy", namespace="aten::")

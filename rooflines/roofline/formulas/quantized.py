@@ -5,12 +5,12 @@ An operator is counted as it is defined: take the numbers out (``DEQUANTIZE``), 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, broadcast, distinct, size, size_of, written
-from rooflines.roofline.formulas.convolution import touched
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, broadcast, size, size_of
 from rooflines.roofline.formulas.costs import (
     DEQUANTIZE,
     FAKE_QUANTIZE,
@@ -23,117 +23,46 @@ from rooflines.roofline.formulas.costs import (
     SOFTMAX,
     TRANSCENDENTAL,
 )
-from rooflines.roofline.formulas.pooling import pooled_size
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import Hints, aten, formula, hinted_formula, words
+from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula, words
+from rooflines.roofline.formulas.rows import Row, register
 
 # --- to and from integers ----------------------------------------------------------------------------------------------------------
 
-
-def _pointwise(tensor: TensorArg, cost: int, dtype: str, *others: TensorArg | None) -> Work:
-    """One result for each element; ``others`` are scales, zero points and the like."""
-    return Work(
-        other_flops=cost * tensor.numel,
-        bytes_read=size(tensor, *others),
-        bytes_written=tensor.numel * size_of(dtype),
-        precision=precision_of(tensor.dtype) or precision_of(dtype),
-    )
-
-
-@formula("aten::quantize_per_tensor", category="element-wise")
-def _quantize(signature: Signature) -> Work:
-    """The scale and zero point are numbers, or tensors of one element; a list of tensors has a list of them."""
-    args = Arguments(signature, "self scale zero_point dtype")
-    tensors = args.tensors("self") or (args.tensor("self"),)
-    dtype = _given_dtype(args)
-    work = sum((_pointwise(tensor, QUANTIZE, dtype) for tensor in tensors), Work())
-    return work + Work(bytes_read=size(args.optional("scale"), args.optional("zero_point")))
-
-
-def _given_dtype(args: Arguments) -> str:
-    dtype = args.dtype("dtype", "")
-    if not dtype:
-        raise NotCounted("argument 'dtype' not recorded")
-    return dtype
-
-
-@formula("aten::quantize_per_channel", category="element-wise")
-def _quantize_channels(signature: Signature) -> Work:
-    args = Arguments(signature, "self scales zero_points axis dtype")
-    return _pointwise(args.tensor("self"), QUANTIZE, _given_dtype(args), args.tensor("scales"), args.tensor("zero_points"))
-
-
-@formula("aten::quantize_per_tensor_dynamic", category="element-wise")
-def _quantize_by_range(signature: Signature) -> Work:
-    """After a search for the smallest and the largest element."""
-    args = Arguments(signature, "self dtype reduce_range")
-    return _pointwise(args.tensor("self"), 2 + QUANTIZE, _given_dtype(args))
-
-
-@formula("aten::dequantize", category="element-wise")
-def _dequantize(signature: Signature) -> Work:
-    """To float32; one that was not quantized is cast."""
-    args = Arguments(signature, "self")
-    tensors = args.tensors("self") or (args.tensor("self"),)
-    return sum((_pointwise(t, DEQUANTIZE if t.dtype.startswith("q") else 0, "float32") for t in tensors), Work())
-
-
-@formula(*aten("int_repr _make_per_tensor_quantized_tensor _make_per_channel_quantized_tensor"), category="copy")
-def _reinterpret(signature: Signature) -> Work:
-    """The integers of a quantized tensor, or a quantized tensor of integers: a copy."""
-    args = Arguments(signature, "self scale=None zero_point=None")
-    inputs = args.tensor("self")
-    return Work(
-        bytes_read=size(inputs, args.optional("scale"), args.optional("zero_point")), bytes_written=inputs.numel * size_of(inputs.dtype)
-    )
-
-
-_FAKE: Final = aten(
+_INTEGERS: Final = "self.n * item('dtype')"
+_CONVERSIONS: Final[dict[str, Row]] = {
+    # Scale and zero point are numbers, or tensors of one element. A list of tensors has lists of them.
+    "quantize_per_tensor": Row(
+        "read self+, read scale?, read zero_point?, dtype", QUANTIZE, per="self", writes=_INTEGERS, precision="self"
+    ),
+    "quantize_per_channel": Row("read self, read scales, read zero_points, axis, dtype", QUANTIZE, per="self", writes=_INTEGERS),
+    # after a search for the smallest and the largest element
+    "quantize_per_tensor_dynamic": Row("read self, dtype, reduce_range", 2 + QUANTIZE, per="self", writes=_INTEGERS),
+    # to float32; a tensor that was not quantized is cast
+    "dequantize": Row(
+        "read self+, dtype=None", other="self.n * DEQUANTIZE * (self.dtype[:1] == 'q')", writes="self.n * 4",
+        precision="self dtype=float32",
+    ),
+    # rounded as integers would be, and a mask of what was in range
     "fake_quantize_per_tensor_affine_cachemask fake_quantize_per_channel_affine_cachemask"
-    " _fake_quantize_per_tensor_affine_cachemask_tensor_qparams"
-)
-
-
-@formula(*_FAKE, category="element-wise")
-def _fake_quantize(signature: Signature) -> Work:
-    """Rounded as integers would be, and a mask of what was in range."""
-    args = Arguments(signature, "self scale zero_point enabled")
-    extra = [args.optional(name) for name in ("scale", "zero_point", "enabled")]
-    inputs = args.tensor("self")
-    return _pointwise(inputs, FAKE_QUANTIZE, inputs.dtype, *extra) + Work(bytes_written=inputs.numel)
-
-
-@formula(*aten("_fake_quantize_learnable_per_tensor_affine _fake_quantize_learnable_per_channel_affine"), category="element-wise")
-def _fake_quantize_learnable(signature: Signature) -> Work:
-    args = Arguments(signature, "self scale zero_point")
-    inputs = args.tensor("self")
-    return _pointwise(inputs, QUANTIZE + DEQUANTIZE, inputs.dtype, args.tensor("scale"), args.tensor("zero_point"))
-
-
-@formula(*aten("_fake_quantize_learnable_per_tensor_affine_backward _fake_quantize_learnable_per_channel_affine_backward"),
-         category="element-wise")  # fmt: skip
-def _fake_quantize_backward(signature: Signature) -> Work:
-    args = Arguments(signature, "grad self scale zero_point")
-    grad, inputs, scale, zero = (args.tensor(name) for name in ("grad", "self", "scale", "zero_point"))
-    return Work(
-        other_flops=FAKE_QUANTIZE_BACKWARD * inputs.numel,
-        bytes_read=size(grad, inputs, scale, zero),
-        bytes_written=written(inputs, scale, zero),
-        precision=precision_of(inputs.dtype),
-    )
-
-
-@formula("aten::_fused_moving_avg_obs_fq_helper", "aten::_fused_moving_avg_obs_fq_helper_functional", category="element-wise")
-def _observe_and_fake_quantize(signature: Signature) -> Work:
-    """The range of the input joins a moving average, then fake quantization; both may be switched off by tensors, whose values are not
-    recorded: counted as switched on."""
-    args = Arguments(signature, "self observer_on fake_quant_on running_min running_max scale zero_point")
-    inputs = args.tensor("self")
-    state = [args.tensor(name) for name in ("running_min", "running_max", "scale", "zero_point")]
-    switches = [args.tensor(name) for name in ("observer_on", "fake_quant_on")]
-    return _pointwise(inputs, 2 + FAKE_QUANTIZE, inputs.dtype, *state[:2], *switches) + Work(
-        bytes_written=inputs.numel + written(*state)
-    )
+    " _fake_quantize_per_tensor_affine_cachemask_tensor_qparams": Row(
+        "read self, read scale?, read zero_point?, read enabled?", FAKE_QUANTIZE, per="self", result="self", writes="self.n"
+    ),
+    "_fake_quantize_learnable_per_tensor_affine _fake_quantize_learnable_per_channel_affine": Row(
+        "read self, read scale, read zero_point", QUANTIZE + DEQUANTIZE, per="self", result="self"
+    ),
+    "_fake_quantize_learnable_per_tensor_affine_backward _fake_quantize_learnable_per_channel_affine_backward": Row(
+        "read grad, read self, read scale, read zero_point",
+        FAKE_QUANTIZE_BACKWARD, per="self", result="self scale zero_point", precision="self",
+    ),
+    # The range of the input joins a moving average, then fake quantization. Both may be switched off by tensors, whose values are not
+    # recorded: counted as switched on.
+    "_fused_moving_avg_obs_fq_helper _fused_moving_avg_obs_fq_helper_functional": Row(
+        "read self, read observer_on, read fake_quant_on, update running_min, update running_max, write scale, write zero_point",
+        2 + FAKE_QUANTIZE, per="self", result="self", writes="self.n",
+    ),
+}  # fmt: skip
+register(_CONVERSIONS, "element-wise", namespace="aten::")
 
 
 @hinted_formula(*(f"quantized_decomposed::{name}" for name in words(
@@ -143,89 +72,70 @@ def _decomposed(signature: Signature, hints: Hints) -> Work:
     """The forms that exported graphs have: plain integer tensors, with separate scales."""
     inputs, (out,) = signature.tensors[0], hints.results(signature)
     cost = DEQUANTIZE if "::dequantize" in signature.name else QUANTIZE
-    return _pointwise(inputs, cost, out.dtype, *signature.tensors[1:])
+    precision = precision_of(inputs.dtype) or precision_of(out.dtype)
+    return Work(0, inputs.numel * cost, size(*signature.tensors), inputs.numel * size_of(out.dtype), precision)
 
 
-@hinted_formula("quantized_decomposed::choose_qparams", "quantized_decomposed::choose_qparams_symmetric", category="reduction")
-def _choose_range(signature: Signature, hints: Hints) -> Work:
-    """The smallest and the largest element."""
-    inputs = signature.tensors[0]
-    return Work(
-        other_flops=2 * inputs.numel,
-        bytes_read=size(inputs),
-        bytes_written=written(*hints.results(signature)),
-        precision=precision_of(inputs.dtype),
-    )
+register({
+    # the smallest and the largest element
+    "choose_qparams choose_qparams_symmetric": Row("read self", 2, per="self", writes="results().full"),
+}, "reduction", namespace="quantized_decomposed::")  # fmt: skip
 
 
-@hinted_formula(*aten("_convert_weight_to_int4pack _convert_weight_to_int4pack_for_cpu _dyn_quant_pack_4bit_weight"),
-                category="copy")  # fmt: skip
-def _repacked(signature: Signature, hints: Hints) -> Work:
-    return Work(bytes_read=size(*signature.tensors), bytes_written=written(*hints.results(signature)))
+# --- copies ------------------------------------------------------------------------------------------------------------------------
 
+_COPIES: Final[dict[str, Row]] = {
+    # the integers of a quantized tensor, or a quantized tensor of integers
+    "aten::int_repr aten::_make_per_tensor_quantized_tensor aten::_make_per_channel_quantized_tensor": Row(
+        "read self, read scale?, read zero_point?", result="self"
+    ),
+    "aten::_convert_weight_to_int4pack aten::_convert_weight_to_int4pack_for_cpu aten::_dyn_quant_pack_4bit_weight": Row(
+        "read weight, read scales?, read bias?", writes="results().full"
+    ),
+    # the weight in its own order again; what was packed holds as many bytes
+    "quantized::linear_unpack quantized::linear_unpack_fp16": Row("packed", reads="results().full", writes="results().full"),
+    # to and from bfloat16, which another integer type holds: 4 and 2 bytes an element
+    "quantization::_FloatToBfloat16Quantized": Row("view self", reads="4 * self.n", writes="2 * self.n"),
+    "quantization::_Bfloat16QuantizedToFloat": Row("view self", reads="2 * self.n", writes="4 * self.n"),
+}
+register(_COPIES, "copy")
 
+# A weight in the order that a library needs, perhaps as float16, and a separate bias.
+_PREPACKED: Final = Row("read weight, read others*", result="weight others")
+_PREPACKED_HALF: Final = replace(_PREPACKED, result="others", writes="2 * weight.n")
+_SPACES: Final = ("quantized", "_quantized")
 _PREPACK: Final = (
-    *(f"{space}::{name}_prepack" for space in ("quantized", "_quantized") for name in words(
+    *(f"{space}::{name}_prepack" for space in _SPACES for name in words(
         "linear conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d"
     )),
-    "quantized::conv1d_prepack", "quantized::conv_prepack", "onednn::qlinear_prepack", "onednn::qconv_prepack",
-    "onednn::linear_prepack_fp16", *(f"{space}::linear_prepack{kind}" for space in ("quantized", "_quantized") for kind in (
-        "_legacy", "_fp16", "_fp16_legacy"
-    )), "_quantized::_wrapped_linear_prepack", "_quantized::wrapped_fbgemm_pack_gemm_matrix_fp16", "mkldnn_prepacked::conv2d_prepack",
+    *(f"{space}::linear_prepack_legacy" for space in _SPACES), "quantized::conv1d_prepack", "quantized::conv_prepack",
+    "onednn::qlinear_prepack", "onednn::qconv_prepack", "_quantized::_wrapped_linear_prepack", "mkldnn_prepacked::conv2d_prepack",
     "quantized::make_quantized_cell_params", "quantized::embedding_bag_prepack",
 )  # fmt: skip
-
-
-@hinted_formula("quantized::linear_unpack", "quantized::linear_unpack_fp16", category="copy")
-def _unpacked(signature: Signature, hints: Hints) -> Work:
-    """The weight in its own order again; what was packed holds as many bytes."""
-    results = written(*hints.results(signature))
-    return Work(bytes_read=results, bytes_written=results)
-
-
-@formula("quantization::_FloatToBfloat16Quantized", "quantization::_Bfloat16QuantizedToFloat", category="copy")
-def _bfloat16_in_integers(signature: Signature) -> Work:
-    """Casts to and from bfloat16, which another integer type holds: 4 and 2 bytes an element."""
-    elements = Arguments(signature, "self").tensor("self").numel
-    there = signature.name.endswith("FloatToBfloat16Quantized")
-    return Work(bytes_read=elements * (4 if there else 2), bytes_written=elements * (2 if there else 4))
-
-
-@formula(*_PREPACK, category="copy")
-def _prepacked(signature: Signature) -> Work:
-    """A weight in the order that a library needs, as float16 if the name has it; a separate bias."""
-    weight, *others = signature.tensors
-    itemsize = size_of("float16" if "fp16" in signature.name else weight.dtype)
-    return Work(bytes_read=size(weight, *others), bytes_written=weight.numel * itemsize + written(*others))
+_PREPACK_HALF: Final = (
+    *(f"{space}::linear_prepack{kind}" for space in _SPACES for kind in ("_fp16", "_fp16_legacy")),
+    "onednn::linear_prepack_fp16", "_quantized::wrapped_fbgemm_pack_gemm_matrix_fp16",
+)  # fmt: skip
+register({" ".join(_PREPACK): _PREPACKED, " ".join(_PREPACK_HALF): _PREPACKED_HALF}, "copy", functions=True)
 
 
 # --- element-wise on quantized tensors ---------------------------------------------------------------------------------------------
+
+
+def _on_quantized(schema: str, cost: int, each: str = "0") -> Row:
+    """The row of an operator with ``cost`` FLOPs for each element of ``self``, and ``each`` more; its result is like ``self``."""
+    return Row(schema, other=f"self.n * ({cost} + {each})", result="self", precision="=")
+
 
 _ACTIVATIONS: Final[dict[str, int]] = {
     "hardswish": HARDSWISH, "elu": TRANSCENDENTAL + 3, "celu": TRANSCENDENTAL + 4, "leaky_relu": 2, "sigmoid": SIGMOID,
     "softmax": SOFTMAX, "prelu": 2,
 }  # fmt: skip
-_ON_INTEGERS: Final[dict[str, int]] = {"relu6": 2, "clamp": 2, "threshold": 2}  # compared with quantized bounds
-
-
-@formula(*(f"quantized::{name}" for name in _ACTIVATIONS), category="element-wise")
-def _activation(signature: Signature) -> Work:
-    args = Arguments(signature, "self weight")
-    inputs = args.tensor("self")
-    cost = DEQUANTIZE + _ACTIVATIONS[signature.name.removeprefix("quantized::")] + QUANTIZE
-    return _on_quantized(inputs, cost, args.optional("weight"))
-
-
-@formula(*(f"quantized::{name}" for name in _ON_INTEGERS), category="element-wise")
-def _bounded(signature: Signature) -> Work:
-    inputs = Arguments(signature, "self").tensor("self")
-    return _on_quantized(inputs, _ON_INTEGERS[signature.name.removeprefix("quantized::")])
-
-
-def _on_quantized(inputs: TensorArg, cost: int, *others: TensorArg | None) -> Work:
-    return Work(
-        other_flops=cost * inputs.numel, bytes_read=size(inputs, *others), bytes_written=inputs.numel * size_of(inputs.dtype)
-    )  # fmt: skip
+_ELEMENTWISE: Final[dict[str, Row]] = {
+    **{name: _on_quantized("read self, read weight?", DEQUANTIZE + cost + QUANTIZE) for name, cost in _ACTIVATIONS.items()},
+    "relu6 clamp threshold": _on_quantized("read self", 2),  # compared with quantized bounds
+}
+register(_ELEMENTWISE, "element-wise", namespace="quantized::")
 
 
 _PAIRS: Final = tuple(
@@ -251,70 +161,37 @@ def _pair(signature: Signature) -> Work:
     return Work(other_flops=cost * results, bytes_read=size(*operands), bytes_written=results * size_of(dtype))
 
 
-@formula("quantized::cat", "quantized::cat_relu", "quantized::cat_out", "quantized::cat_relu_out", category="copy")
-def _join(signature: Signature) -> Work:
-    """Every element from its own scale to the common one."""
-    tensors = Arguments(signature, "self dim").tensors("self")
-    if not tensors:
-        raise NotCounted("shapes of 'self' not recorded")
-    elements = sum(tensor.numel for tensor in tensors)
-    cost = DEQUANTIZE + ("relu" in signature.name) + QUANTIZE
-    return Work(other_flops=cost * elements, bytes_read=size(*tensors), bytes_written=written(*tensors))
+# Every element from its own scale to the common one.
+register({
+    "cat cat_out": _on_quantized("read self+, dim", DEQUANTIZE + QUANTIZE),
+    "cat_relu cat_relu_out": _on_quantized("read self+, dim", DEQUANTIZE + 1 + QUANTIZE),
+}, "copy", namespace="quantized::")  # fmt: skip
 
 
-# --- normalisation and pooling -----------------------------------------------------------------------------------------------------
+# --- normalisation -----------------------------------------------------------------------------------------------------------------
 
-_BATCH_NORM: Final = tuple(f"quantized::batch_norm{n}{relu}" for n in ("", "1d", "2d", "3d") for relu in ("", "_relu"))
-
-
-@formula(*_BATCH_NORM, "aten::quantized_batch_norm", "onednn::qbatch_norm2d", category="normalisation")
-def _batch_norm(signature: Signature) -> Work:
-    """By the statistics of training, folded into a scale and a shift."""
-    args = Arguments(signature, f"self {'scale zero ' if signature.name.startswith('onednn') else ''}weight bias mean var")
-    vectors = [args.optional(name) for name in ("weight", "bias", "mean", "var")]
-    return _on_quantized(args.tensor("self"), DEQUANTIZE + SCALE_AND_SHIFT + ("relu" in signature.name) + QUANTIZE, *vectors)
-
-
-@formula("quantized::layer_norm", "quantized::group_norm", "quantized::instance_norm", category="normalisation")
-def _norm(signature: Signature) -> Work:
-    instance = signature.name.endswith("instance_norm")
-    args = Arguments(signature, "self weight=None bias=None" if instance else "self shape weight=None bias=None")
-    affine = [args.optional("weight"), args.optional("bias")]
-    cost = DEQUANTIZE + MEAN_AND_VARIANCE + SCALE_AND_SHIFT + sum(vector is not None for vector in affine) + QUANTIZE
-    return _on_quantized(args.tensor("self"), cost, *affine)
-
-
-@formula("quantized::max_pool1d", "quantized::max_pool2d", *aten("quantized_max_pool1d quantized_max_pool2d quantized_max_pool3d"),
-         category="reduction")  # fmt: skip
-def _max_pool(signature: Signature) -> Work:
-    """A window of k elements is k comparisons of integers."""
-    args = Arguments(signature, "self kernel stride=() padding=0 dilation=1 ceil=False")
-    inputs, rank = args.tensor("self"), int(signature.name[-2])
-    extents = inputs.shape[-rank:]
-    kernel = args.integers("kernel", rank)
-    stride = kernel if args.value("stride") == () else args.integers("stride", rank)
-    padding, dilation = args.integers("padding", rank), args.integers("dilation", rank)
-    out = tuple(map(pooled_size, extents, kernel, stride, padding, dilation, (args.flag("ceil"),) * rank))
-    planes = prod(inputs.shape[:-rank])
-    covered = planes * prod(map(touched, extents, kernel, stride, padding, dilation, out))
-    return Work(
-        other_flops=planes * prod(out) * prod(kernel),
-        bytes_read=min(covered, distinct(inputs)) * size_of(inputs.dtype),
-        bytes_written=planes * prod(out) * size_of(inputs.dtype),
-    )
+# Batch norm by the statistics of training, folded into a scale and a shift.
+_VECTORS: Final = "read weight?, read bias?, read mean?, read var?"
+_BY_STATISTICS: Final = DEQUANTIZE + SCALE_AND_SHIFT + QUANTIZE
+_NORM: Final = DEQUANTIZE + MEAN_AND_VARIANCE + SCALE_AND_SHIFT + QUANTIZE
+_AFFINE: Final = "bool(weight) + bool(bias)"
+_NORMS: Final[dict[str, Row]] = {
+    "quantized::batch_norm quantized::batch_norm1d quantized::batch_norm2d quantized::batch_norm3d aten::quantized_batch_norm":
+        _on_quantized(f"read self, {_VECTORS}", _BY_STATISTICS),
+    "quantized::batch_norm_relu quantized::batch_norm1d_relu quantized::batch_norm2d_relu quantized::batch_norm3d_relu":
+        _on_quantized(f"read self, {_VECTORS}", _BY_STATISTICS + 1),
+    "onednn::qbatch_norm2d": _on_quantized(f"read self, scale, zero, {_VECTORS}", _BY_STATISTICS),
+    "quantized::layer_norm quantized::group_norm": _on_quantized("read self, shape, read weight?, read bias?", _NORM, _AFFINE),
+    "quantized::instance_norm": _on_quantized("read self, read weight?, read bias?", _NORM, _AFFINE),
+}  # fmt: skip
+register(_NORMS, "normalisation")
 
 
 # --- nothing to do -----------------------------------------------------------------------------------------------------------------
 
-
-@formula(
-    *aten(
-        "q_scale q_zero_point q_per_channel_scales q_per_channel_zero_points q_per_channel_axis qscheme"
-        " _empty_affine_quantized _empty_per_channel_affine_quantized empty_quantized"
-    ),
-    "quantized::dropout",  # in inference, which is all it knows, its input
-    "quantized::make_quantized_cell_params_dynamic",  # holds what it is given
-    category="other",
-)
-def _nothing(_: Signature) -> Work:
-    return Work()
+register({
+    "aten::q_scale aten::q_zero_point aten::q_per_channel_scales aten::q_per_channel_zero_points aten::q_per_channel_axis aten::qscheme"
+    " aten::_empty_affine_quantized aten::_empty_per_channel_affine_quantized aten::empty_quantized": Row("self"),
+    "quantized::dropout": Row("self"),  # in inference, which is all it knows, its input
+    "quantized::make_quantized_cell_params_dynamic": Row("self"),  # holds what it is given
+}, "other")  # fmt: skip

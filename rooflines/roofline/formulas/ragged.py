@@ -9,11 +9,11 @@ from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, selected, size, size_of, written
 from rooflines.roofline.formulas.copies import moved
-from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.registry import Hints, aten, formula, hinted_formula
+from rooflines.roofline.formulas.registry import Hints, aten, hinted_formula, uncounted
+from rooflines.roofline.formulas.rows import Row, register
 
 
 @hinted_formula("aten::_pack_padded_sequence", category="copy")
@@ -24,17 +24,6 @@ def _pack(signature: Signature, hints: Hints) -> Work:
     if hints.outputs is None:
         raise Dispatches  # the cat inside has the elements
     return moved(selected(inputs, hints.outputs[0].numel) + size(lengths), written(*hints.outputs))
-
-
-@formula("aten::_jagged_to_padded_dense_forward", category="copy")
-def _to_padded(signature: Signature) -> Work:
-    """[total, ...] cut at the offsets -> [batch, longest, ...], filled up with a number."""
-    args = Arguments(signature, "values offsets max_lengths")
-    values, offsets = args.tensor("values"), args.tensors("offsets")
-    if not offsets:
-        raise NotCounted("tensors of the list not recorded")
-    results = (offsets[0].numel - 1) * prod(args.sizes("max_lengths")) * prod(values.shape[1:])
-    return moved(size(values, *offsets), results * size_of(values.dtype))
 
 
 @hinted_formula("aten::_padded_dense_to_jagged_forward", category="copy")
@@ -51,24 +40,20 @@ def _to_jagged(signature: Signature, hints: Hints) -> Work:
     return moved(min(size(dense), results) + size(*offsets), results)
 
 
-@formula("aten::_nested_tensor_from_mask_left_aligned", category="copy")
-def _check_mask(signature: Signature) -> Work:
-    return moved(size(Arguments(signature, "self mask").tensor("mask")), 0)
-
-
-@hinted_formula("aten::_nested_compute_contiguous_strides_offsets", category="copy")
-def _strides_and_offsets(signature: Signature, hints: Hints) -> Work:
-    """Of each nested tensor its strides, as many as sizes, and where it begins."""
-    sizes = Arguments(signature, "sizes").tensor("sizes")
-    return moved(size(sizes), written(*hints.outputs) if hints.outputs else written(sizes) + sizes.shape[0] * 8)
-
+_LENGTHS: Final[dict[str, Row]] = {
+    # [total, ...] cut at the offsets -> [batch, longest, ...], filled up with a number
+    "_jagged_to_padded_dense_forward": Row(
+        "read values, read offsets+, max_lengths+",
+        writes="(offsets.tensors[0].numel - 1) * prod(max_lengths) * prod(values[1:]) * values.item",
+    ),
+    "_nested_tensor_from_mask_left_aligned": Row("self, read mask"),
+    # of each nested tensor its strides, as many as sizes, and where it begins
+    "_nested_compute_contiguous_strides_offsets": Row("read sizes", writes="sizes.full + 8 * sizes[0]"),
+}
+register(_LENGTHS, "copy", namespace="aten::")
 
 NESTED: Final = aten(
     "to_padded_tensor _nested_from_padded _nested_from_padded_and_nested_example _nested_from_padded_tensor _nested_tensor_from_mask"
     " _nested_select_backward _nested_sum_backward _nested_tensor_softmax_with_shape"
 )
-
-
-@formula(*NESTED, category="other")
-def _unknown(signature: Signature) -> Work:
-    raise NotCounted("nested tensor: work depends on the lengths inside")
+uncounted(*NESTED, category="other", reason="nested tensor: work depends on the lengths inside")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from math import ceil, log2, prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, broadcast, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, Dispatches, broadcast, size, written
+from rooflines.roofline.formulas.factories import option
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import aten, formula
+from rooflines.roofline.formulas.registry import formula
+from rooflines.roofline.formulas.rows import Row, register
 
 _UNIFORM: Final = 2 * costs.BASIC  # from the generator's bits to between two bounds
 _NORMAL: Final = 2 * costs.TRANSCENDENTAL + 2  # Box and Muller, mean and deviation
@@ -39,16 +40,16 @@ def _out(signature: Signature) -> TensorArg | None:
     return last if isinstance(last, TensorArg) and len(signature.args) > 2 else None
 
 
-def _fill(signature: Signature, cost: int) -> Work:
-    args = Arguments(signature, "self parameter")
-    return _drawn(args.tensor("self"), cost, args.optional("parameter"))
-
-
-for _name, _cost in RANDOM.items():
-    formula(f"aten::{_name}_", category="element-wise")(partial(_fill, cost=_cost))
-for _name in ("uniform", "random", "exponential", "log_normal", "geometric", "cauchy"):
-    formula(f"aten::{_name}", category="element-wise")(partial(_fill, cost=RANDOM[_name]))
-formula("aten::normal_functional", category="element-wise")(partial(_fill, cost=_NORMAL))
+# The parameter of a distribution may be a tensor.
+register({
+    **{
+        f"{name}_" if name in ("bernoulli", "normal") else f"{name} {name}_": Row(
+            "view self, read parameter?", cost, per="self", result="self", precision="self"
+        )
+        for name, cost in RANDOM.items()
+    },
+    "normal_functional": Row("view self, read parameter?", _NORMAL, per="self", result="self", precision="self"),
+}, "element-wise", namespace="aten::")  # fmt: skip
 
 
 @formula("aten::bernoulli", category="element-wise")
@@ -69,30 +70,23 @@ def _normal(signature: Signature) -> Work:
     result = _out(signature)
     if result is None and parameters:
         result = TensorArg(broadcast(tensor.shape for tensor in parameters), parameters[0].dtype)
-    return _drawn(result or _new(signature, "mean std size generator dtype=None", "float32"), _NORMAL, *parameters)
+    return _drawn(result or _new(Arguments(signature, "mean std size generator dtype=None"), "float32"), _NORMAL, *parameters)
 
 
 # Factories, whose numbers are drawn into a new tensor. ``dtype layout device pin_memory`` end the schema, after a generator in some.
 _FACTORIES: Final[dict[str, tuple[int, str]]] = {
     "rand": (_UNIFORM, "float32"), "randn": (_NORMAL, "float32"), "randint": (costs.BASIC, "int64"), "randperm": (costs.BASIC, "int64"),
 }  # fmt: skip
-_OPTIONS: Final = 4  # dtype, layout, device, pin_memory
 
 
-def _new(signature: Signature, schema: str, dtype: str) -> TensorArg:
+def _new(args: Arguments, dtype: str) -> TensorArg:
     """The tensor that a factory makes; its own event has no shape in old traces, where the fill inside has it."""
-    args = Arguments(signature, schema)
     if not args.recorded("size"):
         raise Dispatches
     sizes = args.value("size")
-    return TensorArg((sizes,) if isinstance(sizes, int) else args.sizes("size"), args.dtype("dtype", dtype))
-
-
-def _schema(signature: Signature, leading: str, options: int) -> str:
-    """``leading`` names the first arguments; the dtype begins the last ``options`` of them."""
-    named = leading.split()
-    between = [f"skipped{index}" for index in range(len(signature.args) - len(named) - options)]
-    return " ".join((*named, *between, "dtype=None"))
+    return TensorArg(
+        (sizes,) if isinstance(sizes, int) else args.sizes("size"), args.dtype("dtype", dtype) if args.has("dtype") else dtype
+    )
 
 
 def _factory(signature: Signature, cost: int, dtype: str) -> Work:
@@ -100,8 +94,8 @@ def _factory(signature: Signature, cost: int, dtype: str) -> Work:
     if out is not None:
         return _drawn(out, cost)
     sized = next((index for index, arg in enumerate(signature.args) if isinstance(arg, tuple)), 0)
-    leading = " ".join([f"bound{index}" for index in range(sized)] + ["size"])
-    return _drawn(_new(signature, _schema(signature, leading, _OPTIONS), dtype), cost)
+    shape = _new(Arguments(signature, " ".join([*(f"bound{index}" for index in range(sized)), "size"])), dtype).shape
+    return _drawn(TensorArg(shape, option(signature, dtype, leading=sized + 1)), cost)
 
 
 def _like(signature: Signature, cost: int) -> Work:
@@ -110,8 +104,7 @@ def _like(signature: Signature, cost: int) -> Work:
     pattern, bound = args.tensor("self"), args.optional("high")
     out = _out(signature)
     if out is None:
-        dtype = Arguments(signature, _schema(signature, "self", _OPTIONS + 1)).dtype("dtype", pattern.dtype)
-        out = TensorArg(pattern.shape, dtype)
+        out = TensorArg(pattern.shape, option(signature, pattern.dtype, options=5))
     return _drawn(out, cost, bound)
 
 
@@ -121,67 +114,31 @@ for _name, (_cost, _dtype) in _FACTORIES.items():
         formula(f"aten::{_name}_like", category="element-wise")(partial(_like, cost=_cost))
 
 
-@formula("aten::poisson", "aten::_standard_gamma", "aten::_sample_dirichlet", category="element-wise")
-def _by_rejection(signature: Signature) -> Work:
-    """A number for each parameter in ``self``; a Dirichlet sample is a row of gamma numbers over their sum."""
-    inputs = Arguments(signature, "self").tensor("self")
-    return _drawn(inputs, costs.REJECTION + (2 if signature.name == "aten::_sample_dirichlet" else 0), inputs)
-
-
-@formula("aten::binomial", category="element-wise")
-def _binomial(signature: Signature) -> Work:
-    args = Arguments(signature, "count prob")
-    count, prob = args.tensor("count"), args.tensor("prob")
-    return _drawn(TensorArg(broadcast((count.shape, prob.shape)), count.dtype), costs.REJECTION, count, prob)
-
-
-@formula("aten::_standard_gamma_grad", "aten::_dirichlet_grad", category="element-wise")
-def _gamma_gradient(signature: Signature) -> Work:
-    """The derivative of a gamma number by its parameter: a series as long as that of the incomplete gamma function."""
-    tensors = [
-        arg for arg in signature.args[: 2 if signature.name == "aten::_standard_gamma_grad" else 3] if isinstance(arg, TensorArg)
-    ]
-    if not tensors:
-        raise NotCounted("shapes not recorded")
-    result = TensorArg(broadcast(tensor.shape for tensor in tensors), tensors[0].dtype)
-    return _drawn(result, costs.INCOMPLETE_GAMMA, *tensors)
-
-
-@formula("aten::multinomial", category="element-wise")
-def _multinomial(signature: Signature) -> Work:
-    """[.., c] weights -> [.., samples] classes.
-
-    With replacement: a running sum, a division, and a binary search for each sample. Without: each weight over an exponential number,
-    of which the largest are the samples.
-    """
-    args = Arguments(signature, "self samples replacement=False")
-    inputs, samples = args.tensor("self"), args.integer("samples")
-    classes = inputs.shape[-1] if inputs.shape else 1
-    drawn = prod(inputs.shape[:-1]) * samples
-    if args.flag("replacement"):
-        flops = 2 * inputs.numel + drawn * (_UNIFORM + ceil(log2(max(classes, 2))))
-    else:
-        flops = inputs.numel * (_EXPONENTIAL + 2)
-    return Work(0, flops, size(inputs), drawn * size_of("int64"), precision_of(inputs.dtype))
-
-
-@formula("aten::_philox_uniform", "aten::_philox_uniform_", "aten::_philox_normal", "aten::_philox_normal_", category="element-wise")
-def _philox(signature: Signature) -> Work:
-    """Numbers of a counter-based generator whose key is a tensor."""
-    args = Arguments(signature, "self key")
-    return _drawn(args.tensor("self"), _UNIFORM if "uniform" in signature.name else _NORMAL, args.tensor("key"))
-
-
-@formula("aten::_fill_mem_eff_dropout_mask_", category="element-wise")
-def _dropout_mask(signature: Signature) -> Work:
-    return _drawn(Arguments(signature, "self").tensor("self"), _UNIFORM)
-
-
-# Integer arithmetic of the generator alone.
-@formula(*aten("_philox_key_split _philox_key_fold_in"), category="element-wise")
-def _philox_key(signature: Signature) -> Work:
-    """New keys out of one: each as large as it."""
-    args = Arguments(signature, "key count")
-    key, count = args.tensor("key"), args.value("count")
-    splits = count if isinstance(count, int) and signature.name == "aten::_philox_key_split" else 1
-    return Work(bytes_read=size(key, args.optional("count")), bytes_written=splits * written(key))
+_DRAWS: Final[dict[str, Row]] = {
+    # a number for each parameter in ``self``; a Dirichlet sample is a row of gamma numbers over their sum
+    "poisson _standard_gamma": Row("read self", costs.REJECTION, per="self", result="self"),
+    "_sample_dirichlet": Row("read self", costs.REJECTION + 2, per="self", result="self"),
+    "binomial": Row("read count, read prob", where="made = joined(count, prob)", other="made * REJECTION", writes="made * count.item"),
+    # the derivative of a gamma number by its parameter: a series as long as that of the incomplete gamma function
+    **{
+        name: Row(schema, where=f"made = joined({names})", other="made * INCOMPLETE_GAMMA", writes="made * x.item")
+        for name, schema, names in (
+            ("_standard_gamma_grad", "read x, read y", "x, y"), ("_dirichlet_grad", "read x, read y, read z", "x, y, z"),
+        )
+    },
+    # numbers of a counter-based generator whose key is a tensor
+    "_philox_uniform _philox_uniform_": Row("view self, read key", _UNIFORM, per="self", result="self", precision="self"),
+    "_philox_normal _philox_normal_": Row("view self, read key", _NORMAL, per="self", result="self", precision="self"),
+    # integer arithmetic of the generator alone: new keys out of one, each as large as it
+    "_philox_key_split": Row("read key, count", writes="count * key.full"),
+    "_philox_key_fold_in": Row("read key, read count?", result="key"),
+    "_fill_mem_eff_dropout_mask_": Row("view self", _UNIFORM, per="self", result="self", precision="self"),
+    # [.., c] weights -> [.., samples] classes. With replacement: a running sum, a division, and a binary search for each sample.
+    # Without: each weight over an exponential number, of which the largest are the samples.
+    "multinomial": Row(
+        "read self, samples, replacement=False", where="drawn = prod(self[:-1]) * samples; classes = self[-1] if self.rank else 1",
+        other=f"2 * self.n + drawn * ({_UNIFORM} + compares(max(classes, 2))) if replacement else self.n * {_EXPONENTIAL + 2}",
+        writes="8 * drawn",
+    ),
+}  # fmt: skip
+register(_DRAWS, "element-wise", namespace="aten::")

@@ -9,11 +9,12 @@ own (``reserve``, ``workspace``) has a size that only it knows, and is not count
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, every, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.costs import (
     GRU_CELL,
     GRU_CELL_BACKWARD,
@@ -23,10 +24,10 @@ from rooflines.roofline.formulas.costs import (
     RNN_CELL,
     RNN_CELL_BACKWARD,
 )
-from rooflines.roofline.formulas.low_precision import packed
-from rooflines.roofline.formulas.matmul import product_flops
+from rooflines.roofline.formulas.low_precision import opened
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.registry import formula
+from rooflines.roofline.formulas.rows import Row, register
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +38,6 @@ class Cell:
     forward: int
     backward: int
     bias_sums: int
-
-    @property
-    def has_cell_state(self) -> bool:
-        """Whether a second state runs along the hidden one."""
-        return self.gates == 4
 
 
 RELU: Final = Cell(1, 2, 2, 1)
@@ -55,7 +51,7 @@ MODES: Final = (RELU, TANH, LSTM, GRU)  # as the backends number them
 class Network:
     """The sizes of one network. ``tokens`` is steps * batch, or their number where sequences are packed.
 
-    ``outputs`` is the size of the hidden state: ``hidden``, or what it is projected to.
+    ``outputs`` is the size of the hidden state: ``hidden``, or what it is projected to. A weight multiplies every token once.
     """
 
     cell: Cell
@@ -68,42 +64,28 @@ class Network:
     directions: int
     biases: bool
 
-    def layer_inputs(self) -> list[int]:
-        """The input of each layer's steps: for the first layer the input, for others both directions of the layer below."""
-        return [self.inputs] + [self.outputs * self.directions for _ in every(self.layers - 1)]
+    @property
+    def steps_in(self) -> int:
+        """Numbers that enter all layers in one direction in a step: into the first the input, into the others both directions of the
+        layer below."""
+        return self.inputs + (self.layers - 1) * self.outputs * self.directions
 
     @property
-    def projected(self) -> bool:
-        """Whether the hidden state is multiplied once more, with [outputs, hidden]."""
-        return self.outputs != self.hidden
+    def weights(self) -> int:
+        """Elements of all weight matrices: [gates * hidden, in], [gates * hidden, out], and a projection [out, hidden]."""
+        gates = self.cell.gates * self.hidden * (self.steps_in + self.layers * self.outputs)
+        projections = self.layers * self.outputs * self.hidden if self.outputs != self.hidden else 0
+        return self.directions * (gates + projections)
 
     @property
     def flops(self) -> int:
-        """One product for each weight: [tokens, in] @ [in, gates * hidden], [tokens, out] @ [out, gates * hidden], the projection."""
-        width = self.cell.gates * self.hidden
-        total = 0
-        for inputs in self.layer_inputs():
-            total += product_flops(1, self.tokens, inputs, width) + product_flops(1, self.tokens, self.outputs, width)
-            if self.projected:
-                total += product_flops(1, self.tokens, self.hidden, self.outputs)
-        return total * self.directions
-
-    @property
-    def input_gradient_flops(self) -> int:
-        """[tokens, gates * hidden] @ [gates * hidden, in] of the first layer: of the input itself."""
-        return self.directions * product_flops(1, self.tokens, self.cell.gates * self.hidden, self.inputs)
+        """The products with all weights."""
+        return 2 * self.tokens * self.weights
 
     @property
     def units(self) -> int:
         """Hidden units, over all steps, layers and directions."""
         return self.tokens * self.hidden * self.layers * self.directions
-
-    @property
-    def weights(self) -> int:
-        """Elements of all weight matrices."""
-        width = self.cell.gates * self.hidden
-        each = sum(width * (inputs + self.outputs) + self.projected * self.outputs * self.hidden for inputs in self.layer_inputs())
-        return each * self.directions
 
     @property
     def bias_elements(self) -> int:
@@ -116,21 +98,83 @@ class Network:
         return self.tokens * self.outputs * self.directions
 
     @property
+    def hidden_states(self) -> int:
+        """Elements of the hidden states before the first or after the last step."""
+        return self.batch * self.layers * self.directions * self.outputs
+
+    @property
+    def cell_states(self) -> int:
+        """Elements of the cell states before the first or after the last step, which only an LSTM has."""
+        return self.batch * self.layers * self.directions * self.hidden * (self.cell is LSTM)
+
+    @property
     def states(self) -> int:
-        """Elements of the hidden states, and the cell states, before the first or after the last step."""
-        return self.batch * self.layers * self.directions * (self.outputs + self.hidden * self.cell.has_cell_state)
+        """Elements of all states."""
+        return self.hidden_states + self.cell_states
 
     @property
     def forward_other_flops(self) -> int:
         """The gates, and two biases for each."""
         return self.units * (self.cell.forward + 2 * self.cell.gates * self.biases)
 
-    def backward_other_flops(self, of_weights: bool) -> int:
-        """The gates' gradients, and the sums over all steps that are the biases' gradients."""
-        return self.units * (self.cell.backward + self.cell.bias_sums * self.biases * of_weights)
+
+def _network(args: Arguments, cell: Cell) -> Network:
+    """The network that the arguments describe.
+
+    The input is [t, b, in] or [b, t, in], or [tokens, in] where sequences are packed; the hidden state [layers * directions, b, out],
+    and an LSTM may have a list of two. Where there is a list of weights, with biases a layer has four in each direction, or five if
+    projected.
+    """
+    inputs, state = args.tensor("self"), (*args.tensors("hx"), args.optional("hx"))[0]
+    if state is None:
+        raise NotCounted("shape of 'hx' not recorded")
+    if args.has("mode"):
+        mode = args.integer("mode")
+        if not 0 <= mode < len(MODES):
+            raise NotCounted(f"unknown mode {mode}")
+        cell = MODES[mode]
+    hidden = args.integer("hidden_size", absent=state.shape[-1])
+    return Network(
+        cell=cell,
+        tokens=prod(inputs.shape[:-1]),
+        batch=state.shape[-2],
+        inputs=inputs.shape[-1],
+        hidden=hidden,
+        outputs=args.integer("proj_size", absent=0) or hidden,
+        layers=args.integer("layers", absent=1),
+        directions=1 + args.flag("bidirectional", absent=False),
+        biases=args.integer("weights_a_layer") >= 4 if args.has("weights_a_layer") else args.flag("has_biases"),
+    )
 
 
-def _forward(network: Network, dtype: str) -> Work:
+# --- whole networks ----------------------------------------------------------------------------------------------------------------
+
+_CUDNN: Final = "hidden_size proj_size layers batch_first dropout train bidirectional batch_sizes dropout_state"
+_MIOPEN: Final = "hidden_size layers batch_first dropout train bidirectional batch_sizes dropout_state"
+_METAL: Final = "hx params has_biases layers dropout train bidirectional batch_first"
+_SAVED: Final = "self weight weights_a_layer buffer hx cx output grad_output grad_hy grad_cy mode"
+_ONE_LAYER: Final = "self weight_ih weight_hh bias_ih bias_hh hx cx"
+
+_FORWARD: Final[dict[str, str]] = {
+    "aten::_cudnn_rnn": f"self weight weights_a_layer buffer hx cx mode {_CUDNN}",
+    "aten::miopen_rnn": f"self weight weights_a_layer hx cx mode {_MIOPEN}",
+    # one layer in one direction: states [b, hidden], weights [gates * hidden, in] and [gates * hidden, hidden]
+    "aten::mkldnn_rnn_layer": f"{_ONE_LAYER} reverse batch_sizes mode hidden_size count has_biases",
+    "aten::_lstm_mps": f"self {_METAL}",
+}
+_BACKWARD: Final[dict[str, str]] = {
+    "aten::_cudnn_rnn_backward": f"{_SAVED} {_CUDNN} reserve output_mask",
+    "aten::miopen_rnn_backward": f"{_SAVED} {_MIOPEN} reserve output_mask",
+    # it computes every gradient, requested or not, and also needs the last state of the cell
+    "aten::mkldnn_rnn_layer_backward":
+        f"{_ONE_LAYER} output hy cy grad_output grad_hy grad_cy reverse mode hidden_size count has_biases",
+    "aten::lstm_mps_backward": f"grad_output grad_hy grad_cy gates cells self layers_output {_METAL}",
+}  # fmt: skip
+
+
+def _forward(signature: Signature, schema: str) -> Work:
+    args = Arguments(signature, schema)
+    network, dtype = _network(args, LSTM), args.tensor("self").dtype
     itemsize = size_of(dtype)
     return Work(
         matrix_flops=network.flops,
@@ -141,152 +185,36 @@ def _forward(network: Network, dtype: str) -> Work:
     )
 
 
-def _backward(network: Network, dtype: str, mask: tuple[bool, ...], gradients: tuple[TensorArg | None, ...]) -> Work:
+def _backward(signature: Signature, schema: str) -> Work:
     """The gradient of every step's gates, through its hidden state to the step before: the forward's products again, less that of the
-    input where it is not asked for. Those of the weights are as many once more."""
-    of_input, of_hidden, of_cell, of_weights = mask
+    input where it is not asked for. Those of the weights are as many once more, and the biases' gradients are sums over all steps."""
+    args = Arguments(signature, schema)
+    network, dtype = _network(args, LSTM), args.tensor("self").dtype
+    of_input, of_hidden, of_cell, of_weights = args.mask("output_mask", 4)
+    gradients = (args.optional(name) for name in ("grad_output", "grad_hy", "grad_cy", "cy"))
+    cell, inputs = network.cell, network.tokens * network.inputs
+    first_layer = 2 * inputs * network.directions * cell.gates * network.hidden
+    # the input is needed for the first layer's weights alone, the output and the states for all
+    read = inputs * of_weights + network.weights + network.states + network.results
+    made = inputs * of_input + network.hidden_states * of_hidden + network.cell_states * of_cell
     asked = of_input or of_hidden or of_cell or of_weights
-    itemsize = size_of(dtype)
-    inputs = network.tokens * network.inputs
-    hidden = network.batch * network.layers * network.directions * network.outputs
-    through = network.flops - (0 if of_input else network.input_gradient_flops)
     return Work(
-        matrix_flops=through * asked + network.flops * of_weights,
-        other_flops=network.backward_other_flops(of_weights) * asked,
-        # the input is needed for the first layer's weights alone, the output and the states for all
-        bytes_read=(itemsize * (inputs * of_weights + network.weights + network.states + network.results) + size(*gradients)) * asked,
-        bytes_written=itemsize
-        * (
-            inputs * of_input
-            + hidden * of_hidden
-            + (network.states - hidden) * of_cell
-            + (network.weights + network.bias_elements) * of_weights
-        ),
+        matrix_flops=(network.flops - (0 if of_input else first_layer)) * asked + network.flops * of_weights,
+        other_flops=network.units * (cell.backward + cell.bias_sums * network.biases * of_weights) * asked,
+        bytes_read=(size_of(dtype) * read + size(*gradients)) * asked,
+        bytes_written=size_of(dtype) * (made + (network.weights + network.bias_elements) * of_weights),
         precision=matrix_precision_of(dtype),
     )
 
 
-# --- whole networks ----------------------------------------------------------------------------------------------------------------
-
-
-def _cell(args: Arguments) -> Cell:
-    mode = args.integer("mode")
-    if not 0 <= mode < len(MODES):
-        raise NotCounted(f"unknown mode {mode}")
-    return MODES[mode]
-
-
-_CUDNN: Final = "hidden_size proj_size layers batch_first dropout train bidirectional batch_sizes dropout_state"
-_MIOPEN: Final = "hidden_size layers batch_first dropout train bidirectional batch_sizes dropout_state"
-
-
-def _network(args: Arguments) -> Network:
-    """The network that the arguments of cuDNN and MIOpen describe.
-
-    The input is [t, b, in] or [b, t, in], or [tokens, in] where sequences are packed; the hidden state [layers * directions, b, out].
-    With biases a layer has four weights in each direction, or five if projected.
-    """
-    inputs, hidden = args.tensor("self"), args.integer("hidden_size")
-    return Network(
-        cell=_cell(args),
-        tokens=prod(inputs.shape[:-1]),
-        batch=args.tensor("hx").shape[-2],
-        inputs=inputs.shape[-1],
-        hidden=hidden,
-        outputs=args.integer("proj_size", absent=0) or hidden,
-        layers=args.integer("layers"),
-        directions=1 + args.flag("bidirectional"),
-        biases=args.integer("weights_a_layer") >= 4,
-    )
-
-
-@formula("aten::_cudnn_rnn", "aten::miopen_rnn", category="matmul")
-def _library(signature: Signature) -> Work:
-    sizes = f"buffer hx cx mode {_CUDNN}" if signature.name == "aten::_cudnn_rnn" else f"hx cx mode {_MIOPEN}"
-    args = Arguments(signature, f"self weight weights_a_layer {sizes}")
-    return _forward(_network(args), args.tensor("self").dtype)
-
-
-@formula("aten::_cudnn_rnn_backward", "aten::miopen_rnn_backward", category="matmul")
-def _library_backward(signature: Signature) -> Work:
-    sizes = _CUDNN if signature.name == "aten::_cudnn_rnn_backward" else _MIOPEN
-    given = "self weight weights_a_layer buffer hx cx output grad_output grad_hy grad_cy mode"
-    args = Arguments(signature, f"{given} {sizes} reserve output_mask")
-    gradients = tuple(args.optional(name) for name in ("grad_output", "grad_hy", "grad_cy"))
-    return _backward(_network(args), args.tensor("self").dtype, args.mask("output_mask", 4), gradients)
-
-
-@formula("aten::_cudnn_rnn_flatten_weight", category="copy")
-def _flatten_weight(signature: Signature) -> Work:
-    """All weights into one buffer."""
-    weights = Arguments(signature, "weights").tensors("weights")
-    if not weights:
-        raise NotCounted("shapes of 'weights' not recorded")
-    return Work(bytes_read=size(*weights), bytes_written=written(*weights))
-
-
-def _onednn_layer(args: Arguments) -> Network:
-    """One layer in one direction: [t, b, in], states [b, hidden], weights [gates * hidden, in] and [gates * hidden, hidden]."""
-    inputs, hidden = args.tensor("self"), args.integer("hidden_size")
-    tokens, batch = prod(inputs.shape[:-1]), args.tensor("hx").shape[-2]
-    return Network(_cell(args), tokens, batch, inputs.shape[-1], hidden, hidden, 1, 1, args.flag("has_biases"))
-
-
-@formula("aten::mkldnn_rnn_layer", category="matmul")
-def _onednn(signature: Signature) -> Work:
-    args = Arguments(
-        signature,
-        "self weight_ih weight_hh bias_ih bias_hh hx cx reverse batch_sizes mode hidden_size layers has_biases bidirectional"
-        " batch_first train",
-    )
-    return _forward(_onednn_layer(args), args.tensor("self").dtype)
-
-
-@formula("aten::mkldnn_rnn_layer_backward", category="matmul")
-def _onednn_backward(signature: Signature) -> Work:
-    """It computes every gradient, requested or not, and also needs the last state of the cell."""
-    args = Arguments(
-        signature,
-        "self weight_ih weight_hh bias_ih bias_hh hx cx output hy cy grad_output grad_hy grad_cy reverse mode hidden_size layers"
-        " has_biases train bidirectional batch_sizes batch_first",
-    )
-    gradients = tuple(args.optional(name) for name in ("grad_output", "grad_hy", "grad_cy"))
-    return _backward(_onednn_layer(args), args.tensor("self").dtype, (True,) * 4, (*gradients, args.optional("cy")))
-
-
-_METAL: Final = "hx params has_biases layers dropout train bidirectional batch_first"
-
-
-def _metal_network(args: Arguments, cell: Cell = LSTM) -> Network:
-    """Hidden states [layers * directions, b, hidden] give the sizes; an LSTM has a list of two."""
-    state = (*args.tensors("hx"), args.optional("hx"))[0]
-    if state is None:
-        raise NotCounted("shape of 'hx' not recorded")
-    inputs, (_, batch, hidden) = args.tensor("self"), state.shape
-    return Network(
-        cell=cell,
-        tokens=prod(inputs.shape[:-1]),
-        batch=batch,
-        inputs=inputs.shape[-1],
-        hidden=hidden,
-        outputs=hidden,
-        layers=args.integer("layers"),
-        directions=1 + args.flag("bidirectional"),
-        biases=args.flag("has_biases"),
-    )
-
-
-@formula("aten::_lstm_mps", category="matmul")
-def _metal(signature: Signature) -> Work:
-    args = Arguments(signature, f"self {_METAL}")
-    return _forward(_metal_network(args), args.tensor("self").dtype)
-
-
-@formula("aten::lstm_mps_backward", category="matmul")
-def _metal_backward(signature: Signature) -> Work:
-    args = Arguments(signature, f"grad_output grad_hy grad_cy gates cells self layers_output {_METAL}")
-    gradients = tuple(args.optional(name) for name in ("grad_output", "grad_hy", "grad_cy"))
-    return _backward(_metal_network(args), args.tensor("self").dtype, (True,) * 4, gradients)
+for _name, _schema in _FORWARD.items():
+    formula(_name, category="matmul")(partial(_forward, schema=_schema))
+for _name, _schema in _BACKWARD.items():
+    formula(_name, category="matmul")(partial(_backward, schema=_schema))
+register({
+    "aten::_cudnn_rnn_flatten_weight": Row("read weights+", result="weights"),  # all weights into one buffer
+    "mkldnn::_reorder_mkldnn_rnn_layer_weight": Row("read weight_ih, read weight_hh", result="weight_ih weight_hh"),
+}, "copy")  # fmt: skip
 
 
 # --- quantized networks --------------------------------------------------------------------------------------------------------------
@@ -302,28 +230,19 @@ def _quantized(signature: Signature) -> Work:
     in_steps = isinstance(signature.arg(1), TensorArg) and signature.args[1].dtype == "int64"
     fields = "params has_biases layers dropout train bidirectional" + ("" if in_steps else " batch_first")
     args = Arguments(signature, f"self {'batch_sizes ' if in_steps else ''}hx {fields} dtype=None")
-    network = _metal_network(args, LSTM if lstm else GRU)
-    narrow = _packed_dtype(args, lstm)
-    inputs = args.tensor("self")
-    steps = network.directions * network.tokens * sum(extent + network.outputs for extent in network.layer_inputs())
+    network, inputs = _network(args, LSTM if lstm else GRU), args.tensor("self")
+    narrow = args.dtype("dtype", "") if lstm else ""  # of a GRU it is unknown
+    if narrow not in ("qint8", "float16"):
+        raise NotCounted("dtype of packed weights not recorded")
+    numbers = network.directions * network.tokens * (network.steps_in + network.layers * network.outputs)
     itemsize = size_of(inputs.dtype)
     return Work(
         matrix_flops=network.flops,
-        other_flops=network.forward_other_flops + (steps * (QUANTIZE + 2) if narrow == "qint8" else 0),
-        bytes_read=(
-            itemsize * (inputs.numel + network.states) + network.weights * size_of(narrow) + 4 * network.bias_elements
-        ),
+        other_flops=network.forward_other_flops + (numbers * (QUANTIZE + 2) if narrow == "qint8" else 0),
+        bytes_read=itemsize * (inputs.numel + network.states) + network.weights * size_of(narrow) + 4 * network.bias_elements,
         bytes_written=itemsize * (network.results + network.states),
         precision="int8" if narrow == "qint8" else precision_of(inputs.dtype),
-    )  # fmt: skip
-
-
-def _packed_dtype(args: Arguments, lstm: bool) -> str:
-    """That of the weights: an argument of the LSTM, unknown of a GRU."""
-    dtype = args.dtype("dtype", "") if lstm else ""
-    if dtype not in ("qint8", "float16"):
-        raise NotCounted("dtype of packed weights not recorded")
-    return dtype
+    )
 
 
 _CELLS: Final = {
@@ -335,72 +254,47 @@ _CELLS: Final = {
 @formula(*_CELLS, category="matmul")
 def _quantized_cell(signature: Signature) -> Work:
     """One step: [b, in] and [b, hidden] become int8, two products."""
-    args = Arguments(signature, "self hx weight_ih weight_hh bias_ih bias_hh")
     cell = _CELLS[signature.name]
-    inputs, states = args.tensor("self"), args.tensors("hx") or (args.tensor("hx"),)
-    (weight_ih, bias_ih), (weight_hh, bias_hh) = packed(args, "weight_ih"), packed(args, "weight_hh")
-    batch, hidden = states[0].shape
-    network = Network(cell, batch, batch, inputs.shape[-1], hidden, hidden, 1, 1, bias_ih is not None)
-    if weight_ih.dtype not in ("qint8", "int8"):
+    states = "hx cx" if isinstance(signature.arg(1), tuple) else "hx"  # a list is opened, too
+    args = Arguments(opened(signature), f"self {states} weight_ih bias_ih weight_hh bias_hh")
+    inputs, state, weight, bias = args.tensor("self"), args.tensor("hx"), args.tensor("weight_ih"), args.optional("bias_ih")
+    kept = (state, args.optional("cx"))
+    batch, hidden = state.shape
+    network = Network(cell, batch, batch, inputs.shape[-1], hidden, hidden, 1, 1, bias is not None)
+    if weight.dtype not in ("qint8", "int8"):
         raise NotCounted("dtype of packed weights not recorded")  # 16-bit ones are shown as 32
     return Work(
         matrix_flops=network.flops,
-        other_flops=network.forward_other_flops + (inputs.numel + states[0].numel) * (QUANTIZE + 2),
-        bytes_read=size(inputs, *states, weight_ih, weight_hh, bias_ih, bias_hh),
-        bytes_written=written(*states),
+        other_flops=network.forward_other_flops + (inputs.numel + state.numel) * (QUANTIZE + 2),
+        bytes_read=size(inputs, *kept, weight, bias, args.tensor("weight_hh"), args.optional("bias_hh")),
+        bytes_written=written(*kept),
         precision="int8",
     )
 
 
 # --- fused cells: the gates, after their products ------------------------------------------------------------------------------------
 
-
-def _cell_work(flops: int, dtype: str, read: int, elements: int) -> Work:
-    return Work(other_flops=flops, bytes_read=read, bytes_written=elements * size_of(dtype), precision=precision_of(dtype))
-
-
-@formula("aten::_thnn_fused_lstm_cell", category="element-wise")
-def _lstm_cell(signature: Signature) -> Work:
-    """Two products [b, 4h] and the cell [b, h] -> hidden, cell, and the gates [b, 4h] for the backward."""
-    args = Arguments(signature, "input_gates hidden_gates cx bias_ih=None bias_hh=None")
-    gates, hidden, cell = args.tensor("input_gates"), args.tensor("hidden_gates"), args.tensor("cx")
-    biases = [args.optional("bias_ih"), args.optional("bias_hh")]
-    flops = cell.numel * LSTM_CELL + gates.numel * sum(bias is not None for bias in biases)
-    return _cell_work(flops, cell.dtype, size(gates, hidden, cell, *biases), 2 * cell.numel + gates.numel)
-
-
-@formula("aten::_thnn_fused_lstm_cell_backward_impl", category="element-wise")
-def _lstm_cell_backward(signature: Signature) -> Work:
-    """Gradients of the gates [b, 4h] and the cell, and with biases their sum over the batch [4h]."""
-    args = Arguments(signature, "grad_hy grad_cy cx cy gates has_bias")
-    cell, gates, bias = args.tensor("cx"), args.tensor("gates"), args.flag("has_bias")
-    read = size(args.optional("grad_hy"), args.optional("grad_cy"), cell, args.tensor("cy"), gates)
-    flops = cell.numel * LSTM_CELL_BACKWARD + gates.numel * bias
-    return _cell_work(flops, cell.dtype, read, gates.numel + cell.numel + gates.shape[-1] * bias)
-
-
-@formula("aten::_thnn_fused_gru_cell", category="element-wise")
-def _gru_cell(signature: Signature) -> Work:
-    """Two products [b, 3h] and the hidden state [b, h] -> hidden state, and what the backward needs [b, 5h]."""
-    args = Arguments(signature, "input_gates hidden_gates hx bias_ih=None bias_hh=None")
-    gates, hidden, state = args.tensor("input_gates"), args.tensor("hidden_gates"), args.tensor("hx")
-    biases = [args.optional("bias_ih"), args.optional("bias_hh")]
-    flops = state.numel * GRU_CELL + gates.numel * sum(bias is not None for bias in biases)
-    return _cell_work(flops, state.dtype, size(gates, hidden, state, *biases), 6 * state.numel)
-
-
-@formula("aten::_thnn_fused_gru_cell_backward", category="element-wise")
-def _gru_cell_backward(signature: Signature) -> Work:
-    """Gradients of both products [b, 3h] and the hidden state, and with biases the sums over the batch, [3h] each."""
-    args = Arguments(signature, "grad_hy workspace has_bias")
-    grad, workspace, bias = args.tensor("grad_hy"), args.tensor("workspace"), args.flag("has_bias")
-    hidden = grad.shape[-1]
-    flops = grad.numel * (GRU_CELL_BACKWARD + GRU.bias_sums * bias)
-    return _cell_work(flops, grad.dtype, size(grad, workspace), 7 * grad.numel + 6 * hidden * bias)
-
-
-@formula("mkldnn::_reorder_mkldnn_rnn_layer_weight", category="copy")
-def _reordered(signature: Signature) -> Work:
-    args = Arguments(signature, "weight_ih weight_hh")
-    weights = (args.tensor("weight_ih"), args.tensor("weight_hh"))
-    return Work(bytes_read=size(*weights), bytes_written=written(*weights))
+_BIASES: Final = "read bias_ih?, read bias_hh?"
+_FUSED_CELLS: Final[dict[str, Row]] = {
+    # two products [b, 4h] and the cell [b, h] -> hidden, cell, and the gates [b, 4h] for the backward
+    "_thnn_fused_lstm_cell": Row(
+        f"read gates, read hidden_gates, read cx, {_BIASES}", LSTM_CELL, per="cx", precision="cx",
+        other="gates.n * (bool(bias_ih) + bool(bias_hh))", writes="(2 * cx.n + gates.n) * cx.item",
+    ),
+    # gradients of the gates [b, 4h] and the cell, and with biases their sum over the batch [4h]
+    "_thnn_fused_lstm_cell_backward_impl": Row(
+        "read grad_hy?, read grad_cy?, read cx, read cy, read gates, has_bias", LSTM_CELL_BACKWARD, per="cx", precision="cx",
+        other="gates.n * has_bias", writes="(gates.n + cx.n + gates[-1] * has_bias) * cx.item",
+    ),
+    # two products [b, 3h] and the hidden state [b, h] -> hidden state, and what the backward needs [b, 5h]
+    "_thnn_fused_gru_cell": Row(
+        f"read gates, read hidden_gates, read hx, {_BIASES}", GRU_CELL, per="hx", precision="hx",
+        other="gates.n * (bool(bias_ih) + bool(bias_hh))", writes="6 * hx.n * hx.item",
+    ),
+    # gradients of both products [b, 3h] and the hidden state, and with biases the sums over the batch, [3h] each
+    "_thnn_fused_gru_cell_backward": Row(
+        "read grad, read workspace, has_bias", GRU_CELL_BACKWARD, per="grad",
+        other=f"grad.n * {GRU.bias_sums} * has_bias", writes="(7 * grad.n + 6 * grad[-1] * has_bias) * grad.item",
+    ),
+}  # fmt: skip
+register(_FUSED_CELLS, "element-wise", namespace="aten::")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
-from math import inf
+from math import prod
 from typing import Final, Literal
 
 from rooflines.profiler.trace.signature import SCALAR_TYPES, Argument, Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, broadcast, distinct, elements, floating, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, floating, size, size_of, written
 from rooflines.roofline.formulas.elementwise import RULES as ELEMENTWISE
 from rooflines.roofline.formulas.elementwise import real, rule_work
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.registry import Hints, aten, formula, hinted_formula, words
+from rooflines.roofline.formulas.registry import Hints, aten, hinted_formula, words
+from rooflines.roofline.formulas.rows import Row, register
 
 INDEX_BYTES: Final = 8
 
@@ -53,14 +54,6 @@ RULES: Final[dict[str, Reduction]] = {
 }  # fmt: skip
 
 
-def norm_cost(order: Argument, complex_numbers: bool = False) -> int:
-    """FLOPs an element of a vector norm: its absolute value to the power of ``order``, added; or its largest absolute value."""
-    plain = order is None or order in (0, 1, 2, inf, -inf)
-    if plain:
-        return 4 if complex_numbers else 2
-    return costs.POW + 2 + (costs.COMPLEX_ABS - 1) * complex_numbers
-
-
 def _reduced_sizes(tensor: TensorArg, axes: Argument) -> int:
     """Results of reducing ``axes`` (an integer, several, or None and () for all) of a tensor."""
     rank = len(tensor.shape)
@@ -70,24 +63,13 @@ def _reduced_sizes(tensor: TensorArg, axes: Argument) -> int:
     if not isinstance(listed, tuple) or not all(isinstance(axis, int) and -max(rank, 1) <= axis < max(rank, 1) for axis in listed):
         raise NotCounted("argument 'dim' not recorded")
     dropped = {axis % rank for axis in listed} if rank else set()
-    results = 1
-    for axis, extent in enumerate(tensor.shape):
-        results *= 1 if axis in dropped else extent
-    return results
+    return prod(extent for axis, extent in enumerate(tensor.shape) if axis not in dropped)
 
 
 def _without_outs(signature: Signature) -> tuple[Signature, list[TensorArg]]:
     """The signature without the ``out`` tensors at its end, and these."""
     outs = [arg for arg in signature.args[1:] if isinstance(arg, TensorArg)]
     return replace(signature, args=signature.args[: len(signature.args) - len(outs)]), outs
-
-
-def _accumulated(signature: Signature, rule: Reduction, dtype: str) -> str:
-    """The dtype of a sum, product or mean: the one asked for, else the input's, with integers summed as int64."""
-    asked = signature.arg(1 if len(signature.args) <= rule.whole else 3, default=None)
-    if isinstance(asked, int) and not isinstance(asked, bool) and asked in SCALAR_TYPES:
-        return SCALAR_TYPES[asked]
-    return dtype if floating(dtype) else "int64"
 
 
 def _result_bytes(rule: Reduction, dtype: str, along_axis: bool) -> int:
@@ -106,33 +88,35 @@ def _result_bytes(rule: Reduction, dtype: str, along_axis: bool) -> int:
     }[rule.result]
 
 
-def _made(hints: Hints) -> int | None:
-    """Bytes of the results, if they or their allocations were recorded."""
-    return written(*hints.outputs) if hints.outputs is not None else hints.output_bytes
+def _written(args: Arguments, hints: Hints, outs: list[TensorArg], computed: Callable[[Argument], int]) -> int:
+    """Bytes of the results: recorded or allocated where the dimension is not known, those of ``outs``, or ``computed`` from it."""
+    made = written(*hints.outputs) if hints.outputs is not None else hints.output_bytes
+    if not args.recorded("dim") and made is not None:
+        return made
+    axes = args.value("dim")
+    return written(*outs) if outs else computed(axes)
 
 
 def _reduce(signature: Signature, rule: Reduction, hints: Hints) -> Work:
-    signature, outs = _without_outs(signature)
-    args = Arguments(signature, "self dim=None")
+    call, outs = _without_outs(signature)
+    args = Arguments(call, "self dim=None")
     inputs = args.tensor("self")
-    cost = rule.cost
-    if inputs.dtype.startswith("complex"):
+    cost, dtype = rule.cost, inputs.dtype
+    if dtype.startswith("complex"):
         cost = 2 * rule.cost if rule.complex_cost is None else rule.complex_cost
-    made = _made(hints)
-    if not args.recorded("dim") and made is not None:
-        return Work(0, inputs.numel * cost, size(inputs), made, precision_of(inputs.dtype))
-    axes = args.value("dim")
-    recorded = len(signature.args)
-    if isinstance(axes, bool) or (rule.whole and recorded <= rule.whole and not isinstance(axes, tuple)):
-        axes = None  # var(self, unbiased), sum(self, dtype): no dimension among the arguments
-    results = _reduced_sizes(inputs, axes)
-    dtype = _accumulated(signature, rule, inputs.dtype) if rule.whole or signature.name == "aten::nansum" else inputs.dtype
-    return Work(
-        other_flops=inputs.numel * cost,
-        bytes_read=size(inputs),
-        bytes_written=written(*outs) if outs else results * _result_bytes(rule, dtype, along_axis=axes is not None),
-        precision=precision_of(inputs.dtype),
-    )
+
+    def computed(axes: Argument) -> int:
+        whole = len(call.args) <= rule.whole
+        if isinstance(axes, bool) or (whole and not isinstance(axes, tuple)):
+            axes = None  # var(self, unbiased), sum(self, dtype): no dimension among the arguments
+        made = dtype
+        if rule.whole or call.name == "aten::nansum":  # in the dtype asked for; else integers are summed as int64
+            asked = call.arg(1 if whole else 3, default=None)
+            usual = dtype if floating(dtype) else "int64"
+            made = SCALAR_TYPES.get(asked, usual) if type(asked) is int else usual
+        return _reduced_sizes(inputs, axes) * _result_bytes(rule, made, along_axis=axes is not None)
+
+    return Work(0, inputs.numel * cost, size(inputs), _written(args, hints, outs, computed), precision_of(dtype))
 
 
 @hinted_formula(*aten("norm native_norm linalg_vector_norm linalg__powsum"), category="reduction")
@@ -141,19 +125,17 @@ def _norm(signature: Signature, hints: Hints) -> Work:
 
     ``norm`` has four forms: (p), (p, dtype), (p, dim, keepdim) and (p, dim, keepdim, dtype); the others only the last.
     """
-    signature, outs = _without_outs(signature)
-    args = Arguments(signature, "self p=2 dim=None keepdim=False dtype=None")
+    call, outs = _without_outs(signature)
+    args = Arguments(call, "self p=2 dim=None keepdim=False dtype=None")
     inputs = args.tensor("self")
-    flops = inputs.numel * norm_cost(args.value("p"), inputs.dtype.startswith("complex"))
-    made = _made(hints)
-    if not args.recorded("dim") and made is not None:
-        return Work(0, flops, size(inputs), made, precision_of(inputs.dtype))
-    axes, asked = args.value("dim"), signature.arg(4, default=None)
-    if len(signature.args) == 3:
-        axes, asked = None, axes
-    result = SCALAR_TYPES.get(asked, inputs.dtype) if isinstance(asked, int) else inputs.dtype
-    results = _reduced_sizes(inputs, axes) * size_of(real(result))
-    return Work(0, flops, size(inputs), written(*outs) if outs else results, precision_of(inputs.dtype))
+    flops = inputs.numel * costs.norm_cost(args.value("p"), inputs.dtype.startswith("complex"))
+
+    def computed(axes: Argument) -> int:
+        axes, asked = (None, axes) if len(call.args) == 3 else (axes, call.arg(4, default=None))
+        result = SCALAR_TYPES.get(asked, inputs.dtype) if isinstance(asked, int) else inputs.dtype
+        return _reduced_sizes(inputs, axes) * size_of(real(result))
+
+    return Work(0, flops, size(inputs), _written(args, hints, outs, computed), precision_of(inputs.dtype))
 
 
 def _into_out(signature: Signature, hints: Hints) -> bool:
@@ -173,143 +155,81 @@ for _name, _rule in RULES.items():
     _register(_name, _rule)
 
 
-# FLOPs per element of the result, which has the size of the input. A dtype in the schema is the result's.
-_SOFTMAXES: Final[dict[str, tuple[int, str]]] = {
-    "softmax": (costs.SOFTMAX, "self dim dtype=None"), "special_softmax": (costs.SOFTMAX, "self dim dtype=None"),
-    "log_softmax": (costs.SOFTMAX, "self dim dtype=None"), "special_log_softmax": (costs.SOFTMAX, "self dim dtype=None"),
-    "_safe_softmax": (costs.SOFTMAX + 1, "self dim dtype=None"),
-    "_softmax": (costs.SOFTMAX, "self dim half_to_float=False"), "_log_softmax": (costs.SOFTMAX, "self dim half_to_float=False"),
-    "_softmax_backward_data": (costs.SOFTMAX_BACKWARD, "grad self dim dtype=None"),
-    "_log_softmax_backward_data": (costs.LOG_SOFTMAX_BACKWARD, "grad self dim dtype=None"),
-    "_masked_softmax": (costs.SOFTMAX + 1, "self mask"), "_masked_softmax_backward": (costs.SOFTMAX_BACKWARD + 1, "grad self mask"),
-}  # fmt: skip
+def _softmax(schema: str, cost: int, item: str = "self.item") -> Row:
+    return Row(schema, cost, per="self", writes=f"self.n * {item}", precision="self")
 
 
-def _softmax(signature: Signature, cost: int, schema: str) -> Work:
-    args = Arguments(signature, schema)
-    inputs = args.tensor("self")
-    before = args.optional("dtype")  # until torch 1.10 a backward was given the forward's input for its dtype
-    dtype = before.dtype if before else args.dtype("dtype", inputs.dtype) if args.has("dtype") else inputs.dtype
-    if args.has("half_to_float") and args.recorded("half_to_float") and args.flag("half_to_float"):
-        dtype = "float32"
-    return Work(
-        other_flops=cost * inputs.numel,
-        bytes_read=size(*(args.optional(name) for name in ("grad", "self", "mask"))),
-        bytes_written=inputs.numel * size_of(dtype),
-        precision=precision_of(inputs.dtype),
+def _gradients(cost: int) -> tuple[Row, Row]:
+    """Until torch 1.10 a backward was given the forward's input for its dtype."""
+    return (
+        _softmax("read grad, read self, dim, view input", cost, "input.item"),
+        _softmax("read grad, read self, dim, dtype=None", cost, "item('dtype', self.dtype)"),
     )
 
 
-for _name, (_cost, _schema) in _SOFTMAXES.items():
-    formula(f"aten::{_name}", category="reduction")(partial(_softmax, cost=_cost, schema=_schema))
+_WITH_DTYPE: Final = ("read self, dim, dtype=None", "item('dtype', self.dtype)")
+_SOFTMAXES: Final[dict[str, Row | tuple[Row, ...]]] = {
+    "softmax special_softmax log_softmax special_log_softmax": _softmax(_WITH_DTYPE[0], costs.SOFTMAX, _WITH_DTYPE[1]),
+    "_safe_softmax": _softmax(_WITH_DTYPE[0], costs.SOFTMAX + 1, _WITH_DTYPE[1]),
+    "_softmax _log_softmax": _softmax(
+        "read self, dim, half_to_float=False", costs.SOFTMAX, "(4 if value('half_to_float') else self.item)"
+    ),
+    "_softmax_backward_data": _gradients(costs.SOFTMAX_BACKWARD),
+    "_log_softmax_backward_data": _gradients(costs.LOG_SOFTMAX_BACKWARD),
+    "_masked_softmax": _softmax("read self, read mask?", costs.SOFTMAX + 1),
+    "_masked_softmax_backward": _softmax("read grad?, read self, read mask?", costs.SOFTMAX_BACKWARD + 1),
+}
+register(_SOFTMAXES, "reduction", namespace="aten::")
 
 
-# Scans -> FLOPs an element of a real and of a complex tensor.
+# Running sums: integers become int64 unless a dtype is asked for, or the sums replace them.
 _SCANS: Final[dict[str, tuple[int, int]]] = {
-    **dict.fromkeys(words("cumsum cumsum_"), (costs.BASIC, costs.COMPLEX_ADD)),
-    **dict.fromkeys(words("cumprod cumprod_"), (costs.BASIC, costs.COMPLEX_MULTIPLY)),
-    **dict.fromkeys(words("logcumsumexp _logcumsumexp"),
-                    (costs.TRANSCENDENTAL + 3, costs.COMPLEX_TRANSCENDENTAL + 3 * costs.COMPLEX_ADD)),
-}  # fmt: skip
-
-
-def _scan(signature: Signature, cost: int, complex_cost: int) -> Work:
-    """Running sums: integers become int64 unless a dtype is asked for, or the sums replace them."""
-    signature, outs = _without_outs(signature)
-    args = Arguments(signature, "self dim dtype=None")
-    inputs = args.tensor("self")
-    dtype = inputs.dtype
-    if not signature.name.endswith("_"):
-        dtype = args.dtype("dtype", dtype if floating(dtype) else "int64")
-    return Work(
-        other_flops=inputs.numel * (complex_cost if dtype.startswith("complex") else cost),
-        bytes_read=size(inputs),
-        bytes_written=written(*outs) if outs else inputs.numel * size_of(dtype),
-        precision=precision_of(dtype),
-    )
-
-
+    "cumsum": (costs.BASIC, costs.COMPLEX_ADD),
+    "cumprod": (costs.BASIC, costs.COMPLEX_MULTIPLY),
+    "logcumsumexp _logcumsumexp": (costs.TRANSCENDENTAL + 3, costs.COMPLEX_TRANSCENDENTAL + 3 * costs.COMPLEX_ADD),
+}
+_RUNNING: Final[dict[str, Row]] = {}
 for _name, (_cost, _complex_cost) in _SCANS.items():
-    formula(f"aten::{_name}", category="reduction")(partial(_scan, cost=_cost, complex_cost=_complex_cost))
+    _flops = f"self.n * ({_complex_cost} if self.complex else {_cost})"
+    if _name.startswith("cum"):
+        _RUNNING[_name] = Row(
+            "read self, dim, dtype=None, view out?", other=_flops, precision="dtype self",
+            writes="out.full or self.n * item('dtype', self.dtype if floating(self) else 'int64')",
+        )  # fmt: skip
+        _RUNNING[f"{_name}_"] = Row("read self", other=_flops, result="self")
+    else:
+        _RUNNING[_name] = Row("read self, dim, view out?", other=_flops, result="self")
+register(_RUNNING, "reduction", namespace="aten::")
 
 
-@formula("aten::cummax", "aten::cummin", "aten::_cummax_helper", "aten::_cummin_helper", category="reduction")
-def _running_extremum(signature: Signature) -> Work:
-    """One compare an element; the extrema so far and where they were."""
-    inputs = Arguments(signature, "self").tensor("self")
-    return Work(
-        other_flops=inputs.numel,
-        bytes_read=size(inputs),
-        bytes_written=inputs.numel * (size_of(inputs.dtype) + INDEX_BYTES),
-        precision=precision_of(inputs.dtype),
-    )
-
-
-@formula("aten::equal", category="reduction")
-def _equal(signature: Signature) -> Work:
-    """Compares two tensors element by element into one boolean; tensors of different shapes are not looked at."""
-    args = Arguments(signature, "self other")
-    left, right = args.tensor("self"), args.tensor("other")
-    if left.shape != right.shape:
-        return Work()
-    return Work(other_flops=left.numel, bytes_read=size(left, right), precision=precision_of(left.dtype))
-
-
-@formula("aten::allclose", category="reduction")
-def _allclose(signature: Signature) -> Work:
-    """|a - b| <= atol + rtol * |b|, everywhere: six operations an element."""
-    args = Arguments(signature, "self other")
-    left, right = args.tensor("self"), args.tensor("other")
-    pairs = elements(broadcast((left.shape, right.shape)))
-    return Work(other_flops=6 * pairs, bytes_read=size(left, right), precision=precision_of(left.dtype))
-
-
-@formula("aten::trace", category="reduction")
-def _trace(signature: Signature) -> Work:
-    """Reads the diagonal only."""
-    inputs = Arguments(signature, "self").tensor("self")
-    diagonal = min(inputs.shape)
-    return Work(
-        other_flops=diagonal * (costs.COMPLEX_ADD if inputs.dtype.startswith("complex") else 1),
-        bytes_read=min(diagonal, distinct(inputs)) * size_of(inputs.dtype),
-        bytes_written=size_of(inputs.dtype if floating(inputs.dtype) else "int64"),
-        precision=precision_of(inputs.dtype),
-    )
-
-
-@formula("aten::renorm", "aten::renorm_", category="reduction")
-def _renorm(signature: Signature) -> Work:
-    """The norm of each slice, and the slices whose norm is too large scaled down to it."""
-    args = Arguments(signature, "self p")
-    inputs = args.tensor("self")
-    cost = norm_cost(args.value("p"), inputs.dtype.startswith("complex")) + 1
-    return Work(0, inputs.numel * cost, size(inputs), written(inputs), precision_of(inputs.dtype))
-
-
-_SEGMENT: Final = "data reduce lengths=None indices=None offsets=None axis=0"
-_SEGMENT_BACKWARD: Final = "grad output data reduce lengths=None offsets=None"
-
-
-@formula("aten::segment_reduce", category="reduction")
-def _segment_reduce(signature: Signature) -> Work:
-    """One operation an element, into its segment. Of n segments along an axis there are n lengths, or n + 1 offsets."""
-    args = Arguments(signature, _SEGMENT)
-    data, axis = args.tensor("data"), args.integer("axis")
-    lengths, offsets = args.optional("lengths"), args.optional("offsets")
-    bounds = lengths or args.tensor("offsets")
-    segments = bounds.shape[-1] - (1 if lengths is None else 0)
-    shape = (*data.shape[:axis], segments, *data.shape[axis + 1 :])
-    results = elements(shape) * size_of(data.dtype)
-    return Work(0, data.numel, size(data, lengths, offsets), results, precision_of(data.dtype))
-
-
-@formula("aten::_segment_reduce_backward", category="reduction")
-def _segment_reduce_backward(signature: Signature) -> Work:
-    """Each element's share of its segment's gradient; only of an extremum or a product does it depend on the data."""
-    args = Arguments(signature, _SEGMENT_BACKWARD)
-    grad, data, reduce = args.tensor("grad"), args.tensor("data"), args.value("reduce")
-    if not isinstance(reduce, str):
-        raise NotCounted("argument 'reduce' not recorded")
-    bounds = args.optional("lengths") or args.optional("offsets")
-    values = () if reduce in ("sum", "mean") else (args.tensor("output"), data)
-    return Work(0, data.numel, size(grad, bounds, *values), written(data), precision_of(data.dtype))
+_PASSES: Final[dict[str, Row]] = {
+    # one compare an element; the extrema so far and where they were
+    "cummax cummin _cummax_helper _cummin_helper": Row("read self", 1, per="self", result="self", writes="8 * self.n"),
+    # compares two tensors element by element into one boolean; tensors of different shapes are not looked at
+    "equal": Row(
+        "view self, view other", where="looks = self.shape == other.shape", other="self.n * looks",
+        reads="(self.size + other.size) * looks", precision="self",
+    ),
+    # |a - b| <= atol + rtol * |b|, everywhere: six operations an element
+    "allclose": Row("read self, read other", other="6 * joined(self, other)"),
+    # reads the diagonal only
+    "trace": Row(
+        "view self", where="diagonal = min(self.shape)", other="diagonal * (COMPLEX_ADD if self.complex else 1)",
+        reads="selected(self, diagonal)", writes="self.item if floating(self) else 8", precision="self",
+    ),
+    # the norm of each slice, and the slices whose norm is too large scaled down to it
+    "renorm renorm_": Row("read self, p", other="self.n * (norm_cost(known('p'), self.complex) + 1)", result="self"),
+    # one operation an element, into its segment; of n segments along an axis there are n lengths, or n + 1 offsets
+    "segment_reduce": Row(
+        "read data, reduce, read lengths?, indices=None, read offsets?, axis=0", 1, per="data",
+        where="segments = lengths[-1] if lengths else offsets[-1] - 1",
+        writes="prod(data[:axis]) * segments * prod(data[axis + 1:]) * data.item", fits="bool(lengths) or bool(offsets)",
+    ),
+    # each element's share of its segment's gradient; only of an extremum or a product does it depend on the data
+    "_segment_reduce_backward": Row(
+        "read grad, view output?, view data, reduce, view lengths?, view offsets?", 1, per="data", result="data", precision="data",
+        also="(lengths or offsets).size + (0 if value('reduce') in ('sum', 'mean') else output.size + data.size)",
+        fits="isinstance(known('reduce'), str)",
+    ),
+}  # fmt: skip
+register(_PASSES, "reduction", namespace="aten::")

@@ -13,10 +13,10 @@ from typing import Final, Literal
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import shapes
-from rooflines.roofline.formulas.arguments import Dispatches, NotCounted
+from rooflines.roofline.formulas.arguments import Dispatches, NotCounted, written
 from rooflines.roofline.formulas.families import is_torchs
+from rooflines.roofline.formulas.lengths import Sequences
 from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.sequences import Sequences
 
 Formula = Callable[[Signature], Work]
 
@@ -56,6 +56,14 @@ class Hints:
         if found is None:
             raise NotCounted("output shapes not known")
         return found
+
+    def result_bytes(self, reason: str) -> int:
+        """Bytes of results whose sizes depend on values: as recorded, else what the call allocated; NotCounted says ``reason``."""
+        if self.outputs is not None:
+            return written(*self.outputs)
+        if self.output_bytes is None:
+            raise NotCounted(reason)
+        return self.output_bytes
 
 
 HintedFormula = Callable[[Signature, Hints], Work]
@@ -122,6 +130,14 @@ def dispatches(*names: str, category: str, reason: str = "") -> None:
     @formula(*names, category=category)
     def handed_on(_: Signature) -> Work:
         raise Dispatches(reason)
+
+
+def uncounted(*names: str, category: str, reason: str) -> None:
+    """Register operators whose work nothing recorded determines."""
+
+    @formula(*names, category=category)
+    def unknown(_: Signature) -> Work:
+        raise NotCounted(reason)
 
 
 def hinted_formula(*names: str, category: str, wraps: bool = False) -> Callable[[HintedFormula], HintedFormula]:

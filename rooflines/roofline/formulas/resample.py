@@ -7,19 +7,19 @@ smaller that no tap reaches some rows or columns of the input, these are not rea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from math import floor, prod
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, distinct, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, distinct, size, size_of
 from rooflines.roofline.formulas.convolution import output_size, touched
 from rooflines.roofline.formulas.copies import moved
-from rooflines.roofline.formulas.gather import selected
-from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
+from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import formula
+from rooflines.roofline.formulas.rows import Row, named, register
 
 # Interpolation. Operator -> kind; each has a ``_backward``.
 _INTERPOLATIONS: Final[dict[str, str]] = {
@@ -33,55 +33,50 @@ _REACH: Final = {"linear-antialiased": 1, "cubic-antialiased": 2, "lanczos-antia
 _LONGEST: Final = 1 << 16  # of a longer dimension every element counts as read, and windows as whole
 
 
-@dataclass(frozen=True, slots=True)
-class _Axis:
-    """One dimension: ``read`` of its input positions are reached, by ``taps`` over all its results."""
-
-    read: int
-    taps: int
+# Input positions from the one where a result is, of which it is interpolated.
+_STEPS: Final = {"nearest": (0,), "nearest-exact": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}
 
 
-def _axis(kind: str, extent: int, out: int, factor: float | None, aligned: bool) -> _Axis:
-    """The taps of one dimension, as torch places them (UpSample.h: ``area_pixel_compute_source_index``)."""
+def _axis(kind: str, extent: int, out: int, factor: float | None, aligned: bool) -> tuple[int, int]:
+    """The input positions of one dimension that are reached, and the taps over all its results, as torch places them (UpSample.h:
+    ``area_pixel_compute_source_index``)."""
     span, results = (extent - 1, out - 1) if aligned else (extent, out)
     scale = 1 / factor if factor and not aligned else span / results if results > 0 else 0.0
-    if out > _LONGEST:
-        return _Axis(extent, out * {"linear": 2, "cubic": 4}.get(kind, 1))
-    if kind in _REACH:
+    if kind in _REACH and out <= _LONGEST:
         return _antialiased(extent, out, scale, _REACH[kind] * max(scale, 1.0))
+    steps = _STEPS.get(kind, (0,))
+    if out > _LONGEST:
+        return extent, out * len(steps)
     reached: set[int] = set()
     for position in range(out):
-        centre = scale * position if aligned else scale * (position + 0.5) - 0.5
-        if kind == "nearest":
-            near = [floor(position * scale)]
-        elif kind == "nearest-exact":
-            near = [floor((position + 0.5) * scale)]
-        elif kind == "linear":
-            near = [floor(max(centre, 0.0)), floor(max(centre, 0.0)) + 1]
-        else:
-            near = [floor(centre) + step for step in (-1, 0, 1, 2)]
-        reached.update(min(max(index, 0), extent - 1) for index in near)
-    return _Axis(len(reached), out * {"linear": 2, "cubic": 4}.get(kind, 1))
+        place = scale * position if aligned or kind == "nearest" else scale * (position + 0.5)
+        if kind in ("linear", "cubic") and not aligned:
+            place -= 0.5
+        first = floor(max(place, 0.0) if kind == "linear" else place)
+        reached.update(min(max(first + step, 0), extent - 1) for step in steps)
+    return len(reached), out * len(steps)
 
 
-def _antialiased(extent: int, out: int, scale: float, reach: float) -> _Axis:
+def _antialiased(extent: int, out: int, scale: float, reach: float) -> tuple[int, int]:
     """Windows widened to what lies between two results: neighbours overlap, so that no position is left out between them."""
     bounds = [
         (max(int(scale * (position + 0.5) - reach + 0.5), 0), min(int(scale * (position + 0.5) + reach + 0.5), extent))
         for position in range(out)
     ]
     read = max((stop for _, stop in bounds), default=0) - min((start for start, _ in bounds), default=0)
-    return _Axis(read, sum(stop - start for start, stop in bounds))
+    return read, sum(stop - start for start, stop in bounds)
 
 
-def _axes(args: Arguments, kind: str, spatial: tuple[int, ...], out: tuple[int, ...]) -> list[_Axis]:
-    aligned = args.has("align_corners") and args.recorded("align_corners") and args.flag("align_corners")
-    given = [args.value(f"factor{axis}") if args.recorded(f"factor{axis}") else None for axis in range(len(spatial))]
+def _axes(args: Arguments, kind: str, spatial: tuple[int, ...], out: tuple[int, ...]) -> tuple[int, int]:
+    """The input positions of a plane that are reached, and the taps over all its results."""
+    aligned = bool(args.given("align_corners"))
+    given = [args.given(f"factor{axis}") for axis in range(len(spatial))]
     factors = given[0] if isinstance(given[0], tuple) else given
-    return [
+    axes = [
         _axis(kind, extent, result, factor if isinstance(factor, float | int) else None, aligned)
         for extent, result, factor in zip(spatial, out, factors, strict=True)
     ]
+    return prod(read for read, _ in axes), prod(taps for _, taps in axes)
 
 
 _FACTORS: Final = "factor0=None factor1=None factor2=None"
@@ -104,11 +99,11 @@ def _resample(signature: Signature, kind: str) -> Work:
     inputs = args.tensor("self")
     planes, spatial = prod(inputs.shape[:2]), inputs.shape[2:]
     out = _resampled_shape(spatial, args)
-    axes = _axes(args, kind, spatial, out)
+    reached, taps = _axes(args, kind, spatial, out)
     itemsize = size_of(inputs.dtype)
     return Work(
-        other_flops=0 if nearest else 2 * planes * prod(axis.taps for axis in axes),
-        bytes_read=min(planes * prod(axis.read for axis in axes), distinct(inputs)) * itemsize,
+        other_flops=0 if nearest else 2 * planes * taps,
+        bytes_read=min(planes * reached, distinct(inputs)) * itemsize,
         bytes_written=planes * prod(out) * itemsize,
         precision=None if nearest else precision_of(inputs.dtype),
     )
@@ -120,8 +115,8 @@ def _resample_backward(signature: Signature, kind: str) -> Work:
     schema = "grad output_size input_size" + ("" if nearest else " align_corners=False")
     args = Arguments(signature, f"{schema} {_FACTORS}")
     grad, sizes = args.tensor("grad"), args.sizes("input_size")
-    axes = _axes(args, kind, sizes[2:], grad.shape[2:])
-    flops = grad.numel if nearest else 2 * prod(grad.shape[:2]) * prod(axis.taps for axis in axes)
+    _, taps = _axes(args, kind, sizes[2:], grad.shape[2:])
+    flops = grad.numel if nearest else 2 * prod(grad.shape[:2]) * taps
     return Work(0, flops, size(grad), prod(sizes) * size_of(grad.dtype), precision_of(grad.dtype))
 
 
@@ -135,6 +130,7 @@ for _name, _kind in _INTERPOLATIONS.items():
 BILINEAR, NEAREST, BICUBIC = 0, 1, 2
 
 
+@named
 def point_cost(rank: int, mode: int = BILINEAR, position: int = costs.PIXEL_POSITION) -> int:
     """FLOPs to work out the weights of the taps of one point of ``rank`` coordinates, and at ``position`` each where it is."""
     if mode == NEAREST:
@@ -144,81 +140,47 @@ def point_cost(rank: int, mode: int = BILINEAR, position: int = costs.PIXEL_POSI
     return rank * (position + 3) + (rank - 1) * (1 << rank)  # floor, both distances; the weight of each corner is a product of them
 
 
-def _grid(args: Arguments) -> tuple[TensorArg, TensorArg, int, int, int]:
-    """Input [n, c, ...], grid [n, ..., rank], the interpolation, the taps of a result and the results."""
-    inputs, grid = args.tensor("self"), args.tensor("grid")
-    mode = args.integer("mode", absent=BILINEAR)
-    rank = grid.shape[-1]
-    points = grid.numel // rank if rank else 0
-    taps = {BILINEAR: 1 << rank, NEAREST: 1, BICUBIC: 1 << 2 * rank}[mode]
-    return inputs, grid, mode, taps, inputs.shape[1] * points
+# [n, c, h, w] at [n, ho, wo, 2] -> [n, c, ho, wo]; three-dimensional likewise.
+_POINTS: Final = (
+    "rank = grid[-1]; points = grid.n // rank; made = self[1] * points; taps = 1 << rank if mode == 0 else (1, 1 << 2 * rank)[mode - 1]"
+)
+# The gradient of the input: each result's, weighted, added to its taps. That of the grid: of each tap its value times the gradient,
+# times what moving the point along each coordinate changes of its weight; the nearest tap's weight does not change.
+_GRADIENT: Final = Row(
+    "", where=f"{_POINTS}; to_self = asked('mask', 2)[0]; to_grid = asked('mask', 2)[1]; moves = to_grid and mode != 1",
+    other="made * ((2 * taps if mode != 1 else 1) * to_self + taps * (1 + 2 * rank) * moves) + points * point_cost(rank, mode)",
+    reads="grad.size + grid.size + selected(self, taps * made) * moves", writes="self.full * to_self + grid.full * to_grid",
+    precision="grad",
+)  # fmt: skip
+_SAMPLE: Final = Row(
+    "view self, read grid, mode", where=_POINTS, other="2 * taps * made * (mode != 1) + points * point_cost(rank, mode)",
+    reads="selected(self, taps * made) + grid.size", writes="made * self.item", precision="self",
+)  # fmt: skip
+_SAMPLES: Final[dict[str, Row]] = {
+    "grid_sampler_2d grid_sampler_3d _grid_sampler_2d_cpu_fallback": _SAMPLE,
+    "cudnn_grid_sampler": replace(_SAMPLE, schema="view self, read grid", where=f"mode = 0; {_POINTS}"),
+    "grid_sampler_2d_backward grid_sampler_3d_backward": replace(
+        _GRADIENT, schema="view grad, view self, view grid, mode, padding, align, mask"
+    ),
+    "_grid_sampler_2d_cpu_fallback_backward": replace(_GRADIENT, schema="view grad, view self, view grid, mode"),
+    "cudnn_grid_sampler_backward": replace(_GRADIENT, schema="view self, view grid, view grad", where=f"mode = 0; {_GRADIENT.where}"),
+}
+register(_SAMPLES, "copy", namespace="aten::")
 
 
-def _grid_sample(signature: Signature, schema: str) -> Work:
-    """[n, c, h, w] at [n, ho, wo, 2] -> [n, c, ho, wo]; three-dimensional likewise."""
-    inputs, grid, mode, taps, results = _grid(Arguments(signature, schema))
-    rank = grid.shape[-1]
-    blending = 0 if mode == NEAREST else 2 * taps * results
-    return Work(
-        other_flops=blending + grid.numel // rank * point_cost(rank, mode),
-        bytes_read=selected(inputs, taps * results) + size(grid),
-        bytes_written=results * size_of(inputs.dtype),
-        precision=precision_of(inputs.dtype),
-    )
-
-
-def _grid_sample_backward(signature: Signature, schema: str) -> Work:
-    """The gradient of the input: each result's, weighted, added to its taps. That of the grid: of each tap its value times the
-    gradient, times what moving the point along each coordinate changes of its weight; the nearest tap's weight does not change."""
-    args = Arguments(signature, schema)
-    inputs, grid, mode, taps, results = _grid(args)
-    grad, rank = args.tensor("grad"), grid.shape[-1]
-    to_input, to_grid = args.mask("mask", 2)
-    moves = to_grid and mode != NEAREST
-    cost = (2 * taps if to_input and mode != NEAREST else int(to_input)) + (taps * (1 + 2 * rank) if moves else 0)
-    return Work(
-        other_flops=cost * results + grid.numel // rank * point_cost(rank, mode),
-        bytes_read=size(grad, grid) + (selected(inputs, taps * results) if moves else 0),
-        bytes_written=(written(inputs) if to_input else 0) + (written(grid) if to_grid else 0),
-        precision=precision_of(grad.dtype),
-    )
-
-
-for _name, _schema in {
-    "grid_sampler_2d": "self grid mode", "grid_sampler_3d": "self grid mode", "_grid_sampler_2d_cpu_fallback": "self grid mode",
-    "cudnn_grid_sampler": "self grid",
-}.items():  # fmt: skip
-    formula(f"aten::{_name}", category="copy")(partial(_grid_sample, schema=_schema))
-for _name, _schema in {
-    "grid_sampler_2d_backward": "grad self grid mode padding align mask",
-    "grid_sampler_3d_backward": "grad self grid mode padding align mask",
-    "_grid_sampler_2d_cpu_fallback_backward": "grad self grid mode",
-    "cudnn_grid_sampler_backward": "self grid grad",
-}.items():
-    formula(f"aten::{_name}", category="copy")(partial(_grid_sample_backward, schema=_schema))
-
-
-@formula("aten::affine_grid_generator", "aten::cudnn_affine_grid_generator", "aten::cudnn_affine_grid_generator_backward",
-         category="matmul")  # fmt: skip
-def _affine_grid(signature: Signature) -> Work:
-    """[points, rank + 1] @ [n, rank + 1, rank] -> [n, points, rank]: the corners of the image and one; or its gradient, as many
-    products the other way."""
-    if signature.name == "aten::affine_grid_generator":
-        args = Arguments(signature, "theta sizes")
-        batch, _, *spatial = args.sizes("sizes")
-    else:
-        args = Arguments(signature, "theta n c h w")
-        batch, *spatial = (args.integer(name) for name in "nhw")
-    given = args.tensor("theta")
-    rank, points = len(spatial), prod(spatial)
-    grid, theta = batch * points * rank, batch * rank * (rank + 1)
-    results = theta if signature.name.endswith("backward") else grid
-    return Work(
-        matrix_flops=2 * grid * (rank + 1),
-        bytes_read=size(given),
-        bytes_written=results * size_of(given.dtype),
-        precision=matrix_precision_of(given.dtype),
-    )
+# [points, rank + 1] @ [n, rank + 1, rank] -> [n, points, rank]: the corners of the image and one; or its gradient, as many products the
+# other way.
+_GRIDS: Final[dict[str, Row]] = {
+    "affine_grid_generator": Row(
+        "read theta, sizes+", where="rank = len(sizes) - 2; made = sizes[0] * prod(sizes[2:]) * rank",
+        matrix="2 * made * (rank + 1)", writes="made * theta.item",
+    ),
+    "cudnn_affine_grid_generator": Row(
+        "read theta, n, c, h, w", where="made = n * h * w * 2", matrix="6 * made", writes="made * theta.item"
+    ),
+    "cudnn_affine_grid_generator_backward": Row("read grad, n, c, h, w", matrix="12 * n * h * w", writes="6 * n * grad.item"),
+}  # fmt: skip
+register(_GRIDS, "matmul", namespace="aten::")
 
 
 # Windows as columns.
@@ -237,11 +199,10 @@ def _im2col(signature: Signature) -> Work:
     return moved(min(read, distinct(inputs)) * itemsize, planes * prod(kernel) * prod(windows) * itemsize)
 
 
-@formula("aten::col2im", category="copy")
-def _col2im(signature: Signature) -> Work:
-    """[n, c * k * k, windows] -> [n, c, h, w], overlapping windows added."""
-    args = Arguments(signature, "self output_size kernel")
-    inputs = args.tensor("self")
-    planes = prod(inputs.shape[:-1]) // prod(args.integers("kernel", 2))
-    results = planes * prod(args.integers("output_size", 2))
-    return Work(0, inputs.numel, size(inputs), results * size_of(inputs.dtype), precision_of(inputs.dtype))
+register({
+    # [n, c * k * k, windows] -> [n, c, h, w], overlapping windows added
+    "col2im": Row(
+        "read self, output_size+, kernel+", 1, per="self",
+        writes="prod(self[:-1]) // volume(kernel, 2) * volume(output_size, 2) * self.item",
+    ),
+}, "copy", namespace="aten::")  # fmt: skip

@@ -1,19 +1,23 @@
 """Rows of operators: what a call computes and moves as one typed row of its arguments.
 
 A schema says what happens to each argument: ``"write out, read input[b t d], read weight?, eps=0"``. ``update`` reads and writes,
-``view`` only names a tensor for expressions. ``?`` marks a tensor that may be absent, ``*`` a list of tensors (``+`` one that is never
-empty), and an argument without a verb is a value, ``name*`` a list of values. A single tensor or value counts as a list of one.
+``view`` only names a tensor for expressions. An argument without a verb is a value. ``?`` marks a tensor that may be absent, ``*`` a
+list, ``+`` one of which a call needs the tensors or values. A single tensor or value counts as a list of one.
 Names in brackets are bound to the sizes of the dimensions, or to the integers of a list (``shape[n k]``), ``*rows`` to the product of
 several. A name in two places is one size, and ``=k`` is that of the argument ``k``; a call in which they differ is not counted.
-Libraries for inference consist mostly of such operators.
 
-An expression is Python on these names (``"2 * b * t * d"``): an integer argument is its value, a tensor has ``n`` elements, ``size``
-bytes to read, ``item`` bytes an element, a ``dtype``, ``rank`` dimensions and these as ``x[0]``; it is false where it is absent, and
-its dimensions are then 0. The costs of ``costs.py`` have their names; further functions are those of ``_FUNCTIONS``. ``item(name,
-dtype)`` is the size of an element of the dtype argument ``name``, or else of ``dtype`` if there is one, ``recorded(name)`` says
-whether the argument was recorded, ``value(name)`` is what was recorded or None, and ``returned(reason)`` is the bytes of results whose
-sizes depend on values, which a recording has; the reason says what is missing where nothing has them. ``returned_tensor(place,
-reason)`` is one of the returned tensors; without a reason it may be absent. ``x.tensors`` are those of a list, as ``TensorArg``.
+An expression is Python on these names (``"2 * b * t * d"``). An integer argument is its value. A tensor has ``n`` elements, ``size``
+bytes to read and ``full`` to write, ``item`` bytes an element, a ``dtype``, ``rank`` dimensions and these as ``x[0]``. It is false
+where it is absent, and its dimensions are then 0. The costs of ``costs.py`` have their names. Further functions are those of
+``_FUNCTIONS``, those that a family adds (``named``), and about the call:
+
+- ``recorded(name)``: whether the argument was recorded. ``value(name)``: what was recorded, or None. ``known(name)``: the same, and a
+  call without it is not counted. ``asked(name, length)``: which outputs were asked for. ``item(name, dtype)``: the size of an element
+  of this dtype argument, or else of ``dtype``.
+- ``results()``: the tensors that it returns, as recorded or as torch infers them. ``returned(reason)``: the bytes of results whose
+  sizes depend on values, which a recording has; the reason says what is missing where nothing has them. ``returned_tensor(place,
+  reason)``: one of the returned tensors; without a reason it may be absent. ``x.tensors`` are those of a list, as ``TensorArg``.
+
 Libraries write their rows as tables (``tables.py``).
 """
 
@@ -26,16 +30,16 @@ from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from math import prod
 from types import CodeType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, distinct, floating, size, size_of, written
-from rooflines.roofline.formulas.copies import result_bytes
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, broadcast, floating, selected, share, size, size_of, written
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.registry import Hints, hinted_formula
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 _FIELD: Final = re.compile(r"(?:(read|write|update|view) )?(\w+)(?:\[([^\]]*)\])?([?*+]?)(=.*)?$")
 
 
@@ -48,8 +52,8 @@ class Row:
     - ``reads``: bytes read, where not all of the operands is read. ``also``: bytes read besides.
     - ``result``: the arguments whose shape and dtype returned tensors have. ``writes``: bytes of other returned tensors.
     - ``precision``: the arguments, tensors or dtypes (with a default: ``out_dtype=bfloat16``), of which the first with a precision says
-      in which the operator computes; ``=fp32`` is a fixed one, ``=`` none, and empty means the first operand. A call without FLOPs has
-      none.
+      in which the operator computes. ``results`` stands for what it returns, ``=fp32`` is a fixed one, ``=`` none, and empty means the
+      first operand. A call without FLOPs has none.
     - ``where``: names for several expressions, ``"made = 2 * n; kept = made // k"``.
     - ``fits``: a condition. A call for which it is false is not counted by this row.
     - ``assumption``: that of ``Work``, where ``given`` is true.
@@ -86,14 +90,8 @@ class _Field:
 
 
 @cache
-def parse(schema: str) -> tuple[str, dict[str, tuple[str, bool]]]:
-    """The schema as ``Arguments`` reads it, and of each tensor the verb and whether it may be absent."""
-    plain, fields = _fields(schema)
-    return plain, {field.name: (field.verb, field.kind == "?") for field in fields if field.verb}
-
-
-@cache
-def _fields(schema: str) -> tuple[str, tuple[_Field, ...]]:
+def parse(schema: str) -> tuple[str, tuple[_Field, ...]]:
+    """The schema as ``Arguments`` reads it, and its arguments."""
     plain, fields = [], []
     for text in schema.split(","):
         found = _FIELD.match(text.strip())
@@ -107,10 +105,10 @@ def _fields(schema: str) -> tuple[str, tuple[_Field, ...]]:
 
 def fields_of(schema: str) -> tuple[_Field, ...]:
     """The arguments of a schema."""
-    return _fields(schema)[1]
+    return parse(schema)[1]
 
 
-class _Tensors:
+class Tensors:
     """One argument's tensors in an expression: none, one or those of a list."""
 
     def __init__(self, *tensors: TensorArg) -> None:
@@ -137,8 +135,20 @@ class _Tensors:
         return size(*self.tensors)
 
     @property
+    def full(self) -> int:
+        return written(*self.tensors)
+
+    @property
+    def complex(self) -> bool:
+        return self.dtype.startswith("complex")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.tensors[0].shape if self.tensors else ()
+
+    @property
     def rank(self) -> int:
-        return len(self.tensors[0].shape) if self.tensors else 0
+        return len(self.shape)
 
     @property
     def dtype(self) -> str:
@@ -149,12 +159,12 @@ class _Tensors:
         return size_of(self.tensors[0].dtype) if self.tensors else 0
 
 
-def _selected(source: _Tensors, elements: int) -> int:
+def _selected(source: Tensors, elements: int) -> int:
     """Bytes of ``elements`` of each tensor, or of all that it has."""
-    return sum(min(elements, distinct(one)) * size_of(one.dtype) for one in source.tensors)
+    return sum(selected(tensor, elements) for tensor in source.tensors)
 
 
-def _first(source: _Tensors, rows: int) -> int:
+def _first(source: Tensors, rows: int) -> int:
     """Elements of the first ``rows`` rows: a captured graph pads its batch with more."""
     found = source.tensors[0] if source.tensors else None
     if found is None or not found.shape or found.shape[0] < rows:
@@ -162,14 +172,26 @@ def _first(source: _Tensors, rows: int) -> int:
     return found.numel // max(found.shape[0], 1) * rows
 
 
-def _share(experts: int, rows: int, *sources: _Tensors) -> int:
+def _share(experts: int, rows: int, *sources: Tensors) -> int:
     """Bytes of the tensors; of those with a part for each expert, of as many parts as there are rows at most."""
-    return sum(
-        one.size * min(experts, rows) // experts if experts and len(tensor.shape) > 0 and tensor.shape[0] == experts else one.size
-        for source in sources
-        for tensor in source.tensors
-        for one in (_Tensors(tensor),)
-    )
+    return share([tensor for source in sources for tensor in source.tensors], experts, rows)
+
+
+def _joined(*sources: Tensors) -> int:
+    """Elements of the shape that the tensors broadcast to."""
+    return prod(broadcast(tensor.shape for source in sources for tensor in source.tensors))
+
+
+def _batches(*sources: Tensors) -> int:
+    """Matrices [.., m, n], where those of one argument may stand for several."""
+    return prod(broadcast(source.shape[:-2] for source in sources))
+
+
+def _volume(extents: tuple[int, ...], rank: int) -> int:
+    """The product of ``rank`` extents; a single one applies to all."""
+    if len(extents) not in (1, rank):
+        raise NotCounted("invalid size")
+    return prod(extents) if len(extents) == rank else extents[0] ** rank
 
 
 def _up(number: int, step: int) -> int:
@@ -186,13 +208,13 @@ def _item(args: Arguments, name: str, dtype: str = "") -> int:
     return size_of(found)
 
 
-def _output(hints: Hints, place: int, reason: str = "") -> _Tensors:
+def _output(hints: Hints, place: int, reason: str = "") -> Tensors:
     """A tensor that the call returned. Where it was not recorded, none, or NotCounted with the reason."""
     if hints.outputs is not None and place < len(hints.outputs):
-        return _Tensors(hints.outputs[place])
+        return Tensors(hints.outputs[place])
     if reason:
         raise NotCounted(reason)
-    return _Tensors()
+    return Tensors()
 
 
 # Dtypes whose elements hold two numbers of 4 bits.
@@ -200,31 +222,47 @@ PACKED: Final = ("uint8", "float4_e2m1fn_x2")
 _FUNCTIONS: Final[dict[str, Any]] = {
     **{name: value for name, value in vars(costs).items() if name.isupper()},
     "__builtins__": {}, "any": any, "bool": bool, "float": float, "int": int, "isinstance": isinstance, "len": len, "max": max,
-    "min": min, "sum": sum, "zip": zip, "prod": prod, "size": size, "written": written,
-    "selected": _selected, "up": _up, "first": _first, "share": _share,
+    "min": min, "str": str, "sum": sum, "zip": zip, "size": size, "written": written,
+    "norm_cost": costs.norm_cost, "compares": costs.compares,
+    "prod": prod, "selected": _selected, "up": _up, "first": _first, "share": _share, "joined": _joined,
+    "batches": _batches, "volume": _volume,
     "packed": lambda source: source.dtype in PACKED, "floating": lambda source: floating(source.dtype),
 }  # fmt: skip
+
+
+def named(function: _Function) -> _Function:
+    """Let the expressions of rows call this function by its name."""
+    if function.__name__ in _FUNCTIONS:
+        raise ValueError(f"'{function.__name__}' is another function")
+    _FUNCTIONS[function.__name__] = function
+    return function
 
 
 class _Names(dict[str, Any]):
     """What an expression may name: tensors and dimensions, and the values of arguments when they are asked for."""
 
-    def __init__(self, arguments: Arguments, hints: Hints, lists: frozenset[str]) -> None:
+    def __init__(self, arguments: Arguments, hints: Hints, kinds: Mapping[str, str]) -> None:
         super().__init__()
-        self._arguments, self._lists = arguments, lists
+        self._arguments, self._kinds = arguments, kinds
         self["item"] = partial(_item, arguments)
         self["recorded"] = arguments.recorded
         self["value"] = lambda name: arguments.value(name) if arguments.recorded(name) else None
-        self["returned"] = lambda reason: result_bytes(hints, reason)
+        self["known"] = arguments.value
+        self["asked"] = arguments.mask
+        self["results"] = lambda: Tensors(*hints.results(arguments.signature))
+        self["returned"] = hints.result_bytes
         self["returned_tensor"] = partial(_output, hints)
 
     def __missing__(self, name: str) -> Any:
         if not self._arguments.has(name):
             raise KeyError(name)
-        if name in self._lists and not isinstance(self._arguments.value(name), int):
-            return self._arguments.sizes(name) if self._arguments.value(name) is not None else ()
-        found = self._arguments.integer(name)
-        return (found,) if name in self._lists else found
+        kind, found = self._kinds[name], self._arguments.value(name)
+        if kind == "*" and found is None:
+            return ()
+        if kind in ("*", "+") and not isinstance(found, int):
+            return self._arguments.sizes(name)
+        number = self._arguments.integer(name)
+        return (number,) if kind in ("*", "+") else number
 
 
 def _bind(names: dict[str, Any], dims: tuple[str, ...], shape: tuple[int, ...]) -> None:
@@ -273,9 +311,9 @@ def _tensors(args: Arguments, field: _Field) -> tuple[TensorArg, ...]:
 
 def row_work(signature: Signature, row: Row, hints: Hints | None = None) -> Work:
     """The work of a call; raises NotCounted where a tensor was not recorded."""
-    plain, fields = _fields(row.schema)
+    plain, fields = parse(row.schema)
     args = Arguments(signature, plain)
-    names = _Names(args, hints or Hints(), frozenset(field.name for field in fields if field.kind == "*" and not field.verb))
+    names = _Names(args, hints or Hints(), {field.name: field.kind for field in fields})
     tensors: dict[str, tuple[TensorArg, ...]] = {}
     for field in fields:
         if not field.verb:
@@ -283,7 +321,7 @@ def row_work(signature: Signature, row: Row, hints: Hints | None = None) -> Work
                 _bind(names, field.dims, args.sizes(field.name))
             continue
         tensors[field.name] = _tensors(args, field)
-        names[field.name] = _Tensors(*tensors[field.name])
+        names[field.name] = Tensors(*tensors[field.name])
         if field.dims and tensors[field.name]:
             _bind(names, field.dims, tensors[field.name][0].shape)
     for name in (dim.strip("*=") for field in fields if field.verb and not tensors[field.name] for dim in field.dims):
@@ -303,12 +341,13 @@ def row_work(signature: Signature, row: Row, hints: Hints | None = None) -> Work
     other = sum(each.numel for each in named(row.per)) * row.cost if row.cost else 0
     other += evaluate(row.other, names) if row.other else 0
     matrix = evaluate(row.matrix, names) if row.matrix else 0
+    computes = row.cost or other or matrix or row.precision.startswith("=")
     return Work(
         matrix_flops=matrix,
         other_flops=other,
         bytes_read=(evaluate(row.reads, names) if row.reads else size(*read)) + (evaluate(row.also, names) if row.also else 0),
         bytes_written=written(*results) + (evaluate(row.writes, names) if row.writes else 0),
-        precision=_precision(row, args, tensors, verbs) if row.cost or other or matrix or row.precision.startswith("=") else None,
+        precision=_precision(row, args, tensors, verbs, names) if computes else None,
         assumption=row.assumption if not row.given or evaluate(f"bool({row.given})", names) else "",
     )
 
@@ -320,7 +359,7 @@ def function_work(signature: Signature, row: Row, hints: Hints | None = None) ->
     tensor has others. That of a backward node has the gradient first, or as a list all of them, then the forward's; one that has
     nothing else needs no forward.
     """
-    _, fields = _fields(row.schema)
+    fields = fields_of(row.schema)
     gradients: tuple[Any, ...] = ()
     tensors: tuple[Any, ...] = signature.tensors
     if signature.name.endswith("Backward") and len(fields) > 1:
@@ -350,9 +389,13 @@ def _fits(sizes: dict[str, Any], dims: tuple[str, ...], shape: tuple[int, ...]) 
     return True
 
 
-def _precision(row: Row, args: Arguments, tensors: Mapping[str, tuple[TensorArg, ...]], verbs: Mapping[str, str]) -> str | None:
+def _precision(
+    row: Row, args: Arguments, tensors: dict[str, tuple[TensorArg, ...]], verbs: Mapping[str, str], names: _Names
+) -> str | None:
     if row.precision.startswith("="):
         return row.precision[1:] or None
+    if row.precision == "results":
+        tensors = tensors | {"results": names["results"]().tensors}
     of = matrix_precision_of if row.matrix else precision_of
     computing = row.precision or next((name for name, verb in verbs.items() if verb in ("read", "update")), "")
     dtypes = (

@@ -1,4 +1,5 @@
-"""Products of narrow numbers as libraries for inference call them: with scales, a bias, and the weight as [k, n] or [n, k].
+"""Products of narrow numbers as libraries for inference call them, with scales, a bias, and the weight as [k, n] or [n, k]; and
+conversions to narrow numbers and back.
 
 Numbers of 4 bits lie two in an element (uint8, ``float4_e2m1fn_x2``), or eight in one of int32.
 """
@@ -12,6 +13,7 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.costs import DEQUANTIZE, DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.registry import formula
@@ -64,12 +66,12 @@ def scaled_work(signature: Signature, schema: str) -> Work:
 
     The result is the argument ``out``, else it has the dtype of the argument ``out_dtype``, else that of ``left``.
     """
-    plain, verbs = parse(schema)
+    plain, fields = parse(schema)
     args = Arguments(signature, plain)
     left, right, out, bias = args.tensor("left"), args.tensor("right"), args.optional("out"), args.optional("bias")
     batch, m, k, n = sizes(left, right, out)
     results = batch * m * n
-    others = [args.optional(name) for name, (verb, _) in verbs.items() if verb == "read" and name not in ("left", "right")]
+    others = [args.optional(field.name) for field in fields if field.verb == "read" and field.name not in ("left", "right")]
     return Work(
         matrix_flops=product_flops(batch, m, k, n),
         other_flops=results * (any(other is not bias and other is not None for other in others) + (bias is not None)),
@@ -112,3 +114,36 @@ def register_products(schemas: Mapping[str, str], wraps: bool = False, namespace
     for names, schema in schemas.items():
         SCHEMAS.update(dict.fromkeys((namespace + name for name in names.split()), schema))
         formula(*(namespace + name for name in names.split()), category="matmul", wraps=wraps)(partial(scaled_work, schema=schema))
+
+
+# --- conversions whose results are no arguments: their sizes follow from those of the input ------------------------------------------
+
+
+def widened(schema: str, item: str, numbers: str = "input.n", precision: str = "=fp32", cost: int = DEQUANTIZE) -> Row:
+    """``numbers`` numbers of ``item`` bytes each, ``cost`` FLOPs a number."""
+    return Row(schema, other=f"{cost} * {numbers}", writes=f"{numbers} * {item}", precision=precision)
+
+
+def to_8_bits(schema: str, cost: int = 0, numbers: str = "input.n") -> Row:
+    """A byte for each number, scales where none was given (of rows, or of groups), and the sum with the residual. Before the conversion
+    come ``cost`` FLOPs for each number."""
+    scales = f"4 * ({numbers} // {'group_size' if 'group_size' in schema else 'input[-1]'})"
+    given = "scale" in schema
+    return Row(
+        schema,
+        other=f"{numbers} * ({cost} + {'(QUANTIZE if scale else DYNAMIC_QUANTIZE)' if given else 'DYNAMIC_QUANTIZE'})",
+        result="residual" if "residual" in schema else "",
+        writes=f"{numbers} + {f'(0 if scale else {scales})' if given else scales}",
+        precision="input",
+    )
+
+
+def to_blocks(bits: int, block: int | str, schema: str = "read input") -> Row:
+    """Numbers of ``bits`` bits with a scale of a byte for each ``block`` of them. Padding is not counted."""
+    return Row(schema, DYNAMIC_QUANTIZE, writes=f"input.n * {bits} // 8 + input.n // {block}")
+
+
+def to_fp4(schema: str) -> Row:
+    """NVFP4: two numbers of 4 bits a byte and a scale of 8 bits for each 16; results that are not arguments have no padding."""
+    made = "input.n // 2 + input.n // 16"
+    return Row(schema, DYNAMIC_QUANTIZE, writes=f"0 if out else {made}" if "out" in schema else made)

@@ -44,35 +44,26 @@ def _run(operator: Any, given: tuple[Argument, ...]) -> tuple[TensorArg, ...] | 
 
     from rooflines.profiler.dispatch.signatures import tensor_arg
 
+    schema = operator._schema.arguments
+    if len(given) > len(schema):
+        return None
     # What torch refuses with is as varied as its operators; every refusal means that this overload gives no answer.
     with contextlib.suppress(Exception), torch.no_grad():
-        arguments = _arguments(operator._schema.arguments, given)
-        if arguments is not None:
-            positional, keywords = arguments
-            return tuple(tensor_arg(tensor) for tensor in _tensors(operator(*positional, **keywords)))
+        values = [(argument, _argument(argument, value)) for argument, value in zip(schema, given, strict=False)]
+        positional = [value for argument, value in values if not argument.kwarg_only]
+        keywords = {argument.name: value for argument, value in values if argument.kwarg_only}
+        return tuple(tensor_arg(tensor) for tensor in _tensors(operator(*positional, **keywords)))
     return None
 
 
-def _arguments(schema: Any, given: tuple[Argument, ...]) -> tuple[list[Any], dict[str, Any]] | None:
-    """The recorded arguments as positional and keyword ones, tensors on the meta device; None where the schema has no place for one."""
-    if len(given) > len(schema):
-        return None
-    positional, keywords = [], {}
-    for argument, value in zip(schema, given, strict=False):
-        kind = str(argument.type)
-        if value is MISSING:
-            if not argument.has_default_value():
-                return None
-            converted: Any = argument.default_value
-        elif not _fits(kind, value):
-            return None
-        else:
-            converted = _converted(kind, value)
-        if argument.kwarg_only:
-            keywords[argument.name] = converted
-        else:
-            positional.append(converted)
-    return positional, keywords
+def _argument(argument: Any, value: Argument) -> Any:
+    """A recorded argument, tensors on the meta device; raises ValueError where the schema has no place for it."""
+    kind = str(argument.type)
+    if value is MISSING and argument.has_default_value():
+        return argument.default_value
+    if value is MISSING or not _fits(kind, value):
+        raise ValueError(f"no argument {kind}")
+    return _converted(kind, value)
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

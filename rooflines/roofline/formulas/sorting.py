@@ -2,43 +2,64 @@
 
 from __future__ import annotations
 
-from math import ceil, log2, prod
+from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import MISSING, Argument, Signature, TensorArg
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, distinct, size, size_of, written
+from rooflines.roofline.formulas import costs
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.reduction import INDEX_BYTES
-from rooflines.roofline.formulas.registry import Hints, formula, hinted_formula
+from rooflines.roofline.formulas.registry import formula
+from rooflines.roofline.formulas.rows import Row, register
 
 
 def _axis_length(tensor: TensorArg, axis: int) -> int:
     return tensor.shape[axis] if tensor.shape else 1
 
 
-def compares(length: int) -> int:
-    """Compares that one element takes on its way through a sort of ``length``, or a search among as many sorted ones."""
-    return ceil(log2(length)) if length > 1 else 0
-
-
-@formula("aten::topk", category="reduction")
-def _topk(signature: Signature) -> Work:
-    """One compare an element to select, whatever k is; values and indices written."""
-    args = Arguments(signature, "self k dim=-1")
-    inputs, k = args.tensor("self"), args.integer("k")
-    length = _axis_length(inputs, args.integer("dim"))
-    results = inputs.numel // length * k if length else 0
-    return _selected(inputs, inputs.numel, results)
-
-
-def _selected(inputs: TensorArg, flops: int, results: int, indices: bool = True) -> Work:
-    """``results`` elements of ``inputs`` written, each with its index."""
-    return Work(
-        other_flops=flops,
-        bytes_read=size(inputs),
-        bytes_written=results * (size_of(inputs.dtype) + (INDEX_BYTES if indices else 0)),
-        precision=precision_of(inputs.dtype),
-    )
+_LENGTH: Final = "length = self[dim] if self.rank else 1"
+_ONE_EACH: Final = "(self.n // length if length else 0) * (self.item + 8)"
+_STEPS: Final = "n = self.n if self else 1; steps = compares((ordered[-1] if ordered.rank else 1) + 1)"
+_SELECTIONS: Final[dict[str, Row]] = {
+    # one compare an element to select, whatever k is; values and indices written
+    "topk": Row("read self, k, dim=-1", 1, per="self", where=_LENGTH, writes=f"k * {_ONE_EACH}"),
+    "kthvalue": Row("read self, k, dim=-1", 1, per="self", where=_LENGTH, writes=_ONE_EACH),
+    # sorts each row, then counts runs
+    "mode": Row("read self, dim=-1", where=_LENGTH, other="self.n * (compares(length) + 1)", writes=_ONE_EACH),
+    # sorts the elements, or the slices along a dimension, and compares neighbours; the consecutive forms only compare
+    "_unique _unique2": Row(
+        "read self", other="self.n * (compares(self.n) + 1)", writes="returned('output size not recorded')"
+    ),
+    "unique_dim": Row(
+        "read self, dim", where=_LENGTH, other="self.n * (compares(length) + 1)", writes="returned('output size not recorded')"
+    ),
+    "unique_consecutive unique_dim_consecutive": Row("read self", 1, per="self", writes="returned('output size not recorded')"),
+    # Equal bins between two bounds. Where these are equal, the smallest and the largest element are looked for. Subtract the lowest,
+    # times bins over the range, round down, count.
+    "histc": Row(
+        "read self, bins=100, low=0, high=0",
+        other="self.n * (4 + 2 * (known('low') == known('high')))", writes="bins * self.item",
+    ),
+    # A binary search for each value: it looks at no more elements than it has steps, nor at more than there are.
+    "searchsorted": Row(
+        "view ordered, read self?, out_int32=False, right=False, side=None, view sorter?", where=_STEPS,
+        other="n * steps", reads="self.size + selected(ordered, n * steps) + selected(sorter, n * steps)",
+        writes="n * (4 if out_int32 else 8)", precision="ordered",
+    ),
+    "bucketize": Row(
+        "read self?, view ordered, out_int32=False", where=_STEPS, other="n * steps",
+        reads="self.size + selected(ordered, n * steps)", writes="n * (4 if out_int32 else 8)", precision="ordered",
+    ),
+    # each element against each test element where these are few, as torch does; else all of them sorted together
+    "isin": Row(
+        "read elements?, read tests?", where="count = elements.n if elements else 1; against = tests.n if tests else 1;"
+        " direct = not elements or not tests or against < 10 * count**0.145 // 1",
+        other="count * against if direct else (count + against) * (compares(count + against) + 1)", writes="count",
+        precision="elements tests", fits="bool(elements) or bool(tests)",
+    ),
+}  # fmt: skip
+register(_SELECTIONS, "reduction", namespace="aten::")
 
 
 @formula("aten::sort", "aten::argsort", "aten::msort", category="reduction")
@@ -52,20 +73,11 @@ def _sort(signature: Signature) -> Work:
     values = 0 if signature.name == "aten::argsort" else size_of(inputs.dtype)
     indices = 0 if signature.name == "aten::msort" else INDEX_BYTES
     return Work(
-        other_flops=inputs.numel * compares(length),
+        other_flops=inputs.numel * costs.compares(length),
         bytes_read=size(inputs),
         bytes_written=inputs.numel * (values + indices),
         precision=precision_of(inputs.dtype),
     )
-
-
-@formula("aten::kthvalue", category="reduction")
-def _kthvalue(signature: Signature) -> Work:
-    """Selects as ``topk`` does."""
-    args = Arguments(signature, "self k dim=-1")
-    inputs = args.tensor("self")
-    length = _axis_length(inputs, args.integer("dim"))
-    return _selected(inputs, inputs.numel, inputs.numel // length if length else 0)
 
 
 @formula("aten::median", "aten::nanmedian", category="reduction")
@@ -76,85 +88,13 @@ def _median(signature: Signature) -> Work:
     axis = signature.arg(1, default=None)
     if MISSING in signature.args:
         raise NotCounted("argument 'dim' not recorded")
-    if not isinstance(axis, int):
-        return _selected(inputs, cost * inputs.numel, 1, indices=False)
-    length = _axis_length(inputs, axis)
-    return _selected(inputs, cost * inputs.numel, inputs.numel // length if length else 0)
+    whole = not isinstance(axis, int)
+    length = inputs.numel if whole else _axis_length(inputs, axis)
+    results = (1 if whole else inputs.numel // length if length else 0) * (size_of(inputs.dtype) + (0 if whole else INDEX_BYTES))
+    return Work(0, cost * inputs.numel, size(inputs), results, precision_of(inputs.dtype))
 
 
-@formula("aten::mode", category="reduction")
-def _mode(signature: Signature) -> Work:
-    """Sorts each row, then counts runs."""
-    args = Arguments(signature, "self dim=-1")
-    inputs = args.tensor("self")
-    length = _axis_length(inputs, args.integer("dim"))
-    return _selected(inputs, inputs.numel * (compares(length) + 1), inputs.numel // length if length else 0)
-
-
-@hinted_formula("aten::_unique", "aten::_unique2", "aten::unique_dim", "aten::unique_consecutive", "aten::unique_dim_consecutive",
-                category="reduction")  # fmt: skip
-def _unique(signature: Signature, hints: Hints) -> Work:
-    """Sorts the elements, or the slices along a dimension, and compares neighbours; the consecutive forms only compare."""
-    inputs = Arguments(signature, "self").tensor("self")
-    length = inputs.numel
-    if signature.name == "aten::unique_dim":
-        length = _axis_length(inputs, Arguments(signature, "self dim").integer("dim"))
-    steps = 1 if "consecutive" in signature.name else compares(length) + 1
-    moved = written(*hints.outputs) if hints.outputs is not None else hints.output_bytes
-    if moved is None:
-        raise NotCounted("output size not recorded")
-    return Work(0, inputs.numel * steps, size(inputs), moved, precision_of(inputs.dtype))
-
-
-@formula("aten::isin", category="reduction")
-def _isin(signature: Signature) -> Work:
-    """Each element against each test element where these are few, as torch does; else all of them sorted together."""
-    args = Arguments(signature, "elements tests")
-    given, tests = args.optional("elements"), args.optional("tests")
-    if given is None and tests is None:
-        raise NotCounted("shape of 'elements' not recorded")
-    count, against = (1 if tensor is None else tensor.numel for tensor in (given, tests))
-    direct = given is None or tests is None or against < int(10 * count**0.145)
-    flops = count * against if direct else (count + against) * (compares(count + against) + 1)
-    precision = precision_of((given or tests or TensorArg(())).dtype)
-    return Work(0, flops, size(given, tests), count * size_of("bool"), precision)
-
-
-def _search(values: TensorArg | None, sorted_values: TensorArg, sorter: TensorArg | None, narrow: bool) -> Work:
-    """A binary search for each value: it looks at no more elements than it has steps, nor at more than there are."""
-    count = 1 if values is None else values.numel
-    steps = ceil(log2(_axis_length(sorted_values, -1) + 1))
-    looked_at = sum(min(distinct(tensor), count * steps) * size_of(tensor.dtype) for tensor in (sorted_values, sorter) if tensor)
-    return Work(
-        other_flops=count * steps,
-        bytes_read=size(values) + looked_at,
-        bytes_written=count * size_of("int32" if narrow else "int64"),
-        precision=precision_of(sorted_values.dtype),
-    )
-
-
-@formula("aten::searchsorted", category="reduction")
-def _searchsorted(signature: Signature) -> Work:
-    args = Arguments(signature, "sorted self out_int32=False right=False side=None sorter=None")
-    return _search(args.optional("self"), args.tensor("sorted"), args.optional("sorter"), args.flag("out_int32"))
-
-
-@formula("aten::bucketize", category="reduction")
-def _bucketize(signature: Signature) -> Work:
-    args = Arguments(signature, "self boundaries out_int32=False")
-    return _search(args.optional("self"), args.tensor("boundaries"), None, args.flag("out_int32"))
-
-
-_BIN_COST: Final = 4  # subtract the lowest, times bins over the range, round down, count
-
-
-@formula("aten::histc", category="reduction")
-def _histc(signature: Signature) -> Work:
-    """Equal bins between two bounds; where these are equal, between the smallest and the largest element, which are looked for."""
-    args = Arguments(signature, "self bins=100 min=0 max=0")
-    inputs, bins = args.tensor("self"), args.integer("bins")
-    cost = _BIN_COST + (2 if args.value("min") == args.value("max") else 0)
-    return Work(0, inputs.numel * cost, size(inputs), bins * size_of(inputs.dtype), precision_of(inputs.dtype))
+_BIN_COST: Final = 4  # as ``histc``
 
 
 def _edges(bins: Argument) -> list[int]:
@@ -177,7 +117,7 @@ def _histogram(signature: Signature) -> Work:
     weights = Arguments(signature, "self bins weights" if given else "self bins range weights").optional("weights")
     results = prod(count - 1 for count in edges) + (edges[0] if signature.name == "aten::histogram" else 0)
     return Work(
-        other_flops=inputs.numel * (compares(edges[0]) + 1 if given else _BIN_COST),
+        other_flops=inputs.numel * (costs.compares(edges[0]) + 1 if given else _BIN_COST),
         bytes_read=size(inputs, weights, *given),
         bytes_written=results * size_of(inputs.dtype),
         precision=precision_of(inputs.dtype),

@@ -11,8 +11,9 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.copies import moved
-from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.registry import Hints, aten, formula, hinted_formula
+from rooflines.roofline.formulas.record import Work, matrix_precision_of
+from rooflines.roofline.formulas.registry import Hints, aten, hinted_formula, uncounted
+from rooflines.roofline.formulas.rows import Row, register
 
 SPARSE: Final = aten(
     "_to_dense _to_sparse _to_sparse_csr _to_sparse_csc _to_sparse_bsr _to_sparse_bsc _coalesce _coalesced sparse_mask"
@@ -22,16 +23,8 @@ SPARSE: Final = aten(
     " hspmm sparse_sampled_addmm _sparse_mm_reduce_impl _sparse_mm_reduce_impl_backward _spsolve"
 )
 SEARCH: Final = "aten::_cslt_sparse_mm_search"
-
-
-@formula(*SPARSE, category="other")
-def _unknown(signature: Signature) -> Work:
-    raise NotCounted("sparse tensor: work depends on the number and position of values")
-
-
-@formula(SEARCH, category="other")
-def _search(signature: Signature) -> Work:
-    raise NotCounted("algorithm search in cuSPARSELt has no fixed work")
+uncounted(*SPARSE, category="other", reason="sparse tensor: work depends on the number and position of values")
+uncounted(SEARCH, category="other", reason="algorithm search in cuSPARSELt has no fixed work")
 
 
 # Copies and conversions of index and value tensors, which have shapes of their own.
@@ -46,24 +39,14 @@ def _part(signature: Signature, hints: Hints) -> Work:
     return moved(written(*hints.outputs), written(*hints.outputs))
 
 
-@formula("aten::_validate_compressed_sparse_indices", category="copy")
-def _validate(signature: Signature) -> Work:
-    return moved(size(*signature.tensors), 0)
-
-
-@formula("aten::_convert_indices_from_coo_to_csr", category="copy")
-def _compress(signature: Signature) -> Work:
-    """The sorted row of each value -> where each row begins."""
-    args = Arguments(signature, "self size int32=False")
-    return moved(size(args.tensor("self")), (args.integer("size") + 1) * (4 if args.flag("int32") else 8))
-
-
-@formula("aten::_convert_indices_from_csr_to_coo", category="copy")
-def _decompress(signature: Signature) -> Work:
-    """Where each row begins and the column of each value -> row and column of each value."""
-    args = Arguments(signature, "rows columns int32=False")
-    rows, columns = args.tensor("rows"), args.tensor("columns")
-    return moved(size(rows, columns), 2 * columns.numel * (4 if args.flag("int32") else 8))
+_CONVERSIONS: Final[dict[str, Row]] = {
+    # the sorted row of each value -> where each row begins
+    "_convert_indices_from_coo_to_csr": Row("read self, size, int32=False", writes="(size + 1) * (4 if int32 else 8)"),
+    # where each row begins and the column of each value -> row and column of each value
+    "_convert_indices_from_csr_to_coo": Row("read rows, read columns, int32=False", writes="2 * columns.n * (4 if int32 else 8)"),
+}
+register(_CONVERSIONS, "copy", namespace="aten::")
+register({"aten::_validate_compressed_sparse_indices": Row("read tensors*")}, "copy", functions=True)
 
 
 # Two of every four elements kept, packed with their indices: half the products of the dense matrix.
@@ -88,30 +71,18 @@ def _semi_structured(signature: Signature, hints: Hints) -> Work:
     )
 
 
-@hinted_formula("aten::_cslt_sparse_mm", category="matmul")
-def _compressed_product(signature: Signature, hints: Hints) -> Work:
-    """cuSPARSELt's packing is one row of bytes: rows and columns of the product are in its result."""
-    args = Arguments(signature, "packed dense bias=None alpha=None")
-    packed, dense, bias = args.tensor("packed"), args.tensor("dense"), args.optional("bias")
-    (result,) = hints.results(signature)
-    return Work(
-        matrix_flops=result.numel * dense.shape[0],
-        other_flops=result.numel * ((bias is not None) + (args.optional("alpha") is not None)),
-        bytes_read=size(packed, dense, bias, args.optional("alpha")),
-        bytes_written=written(result),
-        precision=matrix_precision_of(packed.dtype),
-    )
-
-
-@hinted_formula("aten::_cslt_compress", "aten::_to_sparse_semi_structured", "aten::_sparse_semi_structured_tile",
-                "aten::_sparse_semi_structured_apply", "aten::_sparse_semi_structured_apply_dense", category="copy")  # fmt: skip
-def _pack_half(signature: Signature, hints: Hints) -> Work:
-    """Two of four elements kept; which are the largest takes a compare an element, unless a mask says it."""
-    inputs = Arguments(signature, "self").tensor("self")
-    chooses = signature.name == "aten::_sparse_semi_structured_tile"
-    return Work(
-        other_flops=inputs.numel if chooses else 0,
-        bytes_read=size(*signature.tensors),
-        bytes_written=written(*hints.results(signature)),
-        precision=precision_of(inputs.dtype) if chooses else None,
-    )
+_PACKED_HALF: Final[dict[str, Row]] = {
+    "_cslt_compress _to_sparse_semi_structured _sparse_semi_structured_apply _sparse_semi_structured_apply_dense": Row(
+        "read self, read masks?", writes="results().full"
+    ),
+    # which of the four are the largest takes a compare an element, unless a mask says it
+    "_sparse_semi_structured_tile": Row("read self", 1, per="self", writes="results().full"),
+}
+register(_PACKED_HALF, "copy", namespace="aten::")
+register({
+    # cuSPARSELt's packing is one row of bytes: rows and columns of the product are in its result
+    "_cslt_sparse_mm": Row(
+        "read packed_weight, read dense, read bias?, read alpha?", where="made = results().n",
+        matrix="made * dense[0]", other="made * (bool(bias) + bool(alpha))", writes="results().full",
+    ),
+}, "matmul", namespace="aten::")  # fmt: skip

@@ -12,7 +12,7 @@ from rooflines.profiler.trace.request_marks import KINDS, RequestMark
 from rooflines.profiler.trace.tree import Calls
 from rooflines.profiler.trace.windows import inside, step_number
 from rooflines.roofline.formulas import CallCount, Work, count
-from rooflines.roofline.formulas.sequences import Sequences
+from rooflines.roofline.formulas.lengths import Sequences
 from rooflines.roofline.resolvers.counts import Counts, Group, Variant
 
 # One token that attends to two: a batch that is in no call too large.

@@ -16,8 +16,7 @@ from rooflines.profiler.trace.nesting import covered
 from rooflines.profiler.trace.records import KERNEL, OPERATOR, RUNTIME, LaunchShape, Mask, Trace
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.counter import COMPILED
-from rooflines.roofline.formulas.kernels import count_launch, family_of
-from rooflines.roofline.formulas.kernels.launch import Launch
+from rooflines.roofline.formulas.kernels import Launch, count_launch, family_of
 from rooflines.roofline.formulas.registry import CallCount
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.roofline.resolvers.counts import Counts, Group, Variant

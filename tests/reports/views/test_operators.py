@@ -14,7 +14,7 @@ from rooflines.reports.views.operators import operator_table
 from rooflines.reports.words.sentences import inferred_sentence
 from rooflines.roofline.analysis import Unmodelled
 from rooflines.roofline.formulas import count
-from rooflines.roofline.formulas.plugins import load_file
+from rooflines.roofline.formulas.families import load_file
 from tests import samples
 from tests.printing import in_terminal
 

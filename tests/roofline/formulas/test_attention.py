@@ -16,8 +16,7 @@ from rooflines.profiler.dispatch.signatures import call_signature, tensor_arg
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.costs import SOFTMAX
-from rooflines.roofline.formulas.lengths import EQUAL, pairs
-from rooflines.roofline.formulas.sequences import Sequences
+from rooflines.roofline.formulas.lengths import EQUAL, Sequences, pairs
 from tests.marks import recent_torch
 from tests.roofline.formulas.by_hand import tensor, work
 from tests.roofline.formulas.helpers import called, meta, nbytes, work_of_trace

@@ -90,7 +90,7 @@ def test_only_extrema_of_segments_need_the_data_for_their_gradient():
     summed = work("_segment_reduce_backward", grad, grad, X, "sum", lengths, None, 0, None)
     largest = work("_segment_reduce_backward", grad, grad, X, "max", lengths, None, 0, None)
     assert (summed.bytes_read, largest.bytes_read) == (4 * 60 + 16, 4 * 60 + 16 + 4 * 60 + 4 * COUNT)
-    assert reason("_segment_reduce_backward", grad, grad, X, None, lengths, None, 0, None) == "argument 'reduce' not recorded"
+    assert reason("_segment_reduce_backward", grad, grad, X, MISSING, lengths, None, 0, None) == "argument 'reduce' not recorded"
 
 
 def test_dimensions_that_were_not_recorded_are_not_guessed():

@@ -19,8 +19,8 @@ from typing import Final
 from rooflines.profiler.trace.signature import TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import NotCounted, size
-from rooflines.roofline.formulas.experts import ELEMENT_BYTES, PRECISIONS, SPREAD, used
-from rooflines.roofline.formulas.kernels.launch import Launch
+from rooflines.roofline.formulas.experts import ELEMENT_BYTES, PRECISIONS, SPREAD
+from rooflines.roofline.formulas.kernels import Launch
 from rooflines.roofline.formulas.record import Work, precision_of
 
 CATEGORY: Final = "moe"
@@ -67,7 +67,7 @@ def _product(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
     return (inputs, TensorArg((experts, n, k), "uint8")), Work(
         matrix_flops=2 * rows * n * k,
         other_flops=rows * columns * (costs.SILU + 1) if gated else 0,
-        bytes_read=round(inputs.numel * ELEMENT_BYTES[x_type] + used(experts, rows) * n * k * ELEMENT_BYTES[w_type]),
+        bytes_read=round(inputs.numel * ELEMENT_BYTES[x_type] + min(experts, rows) * n * k * ELEMENT_BYTES[w_type]),
         bytes_written=round(rows * columns * ELEMENT_BYTES[y_type]),
         precision=PRECISIONS[x_type],
         assumption=f"{SPREAD}; {_ALL_HERE}",

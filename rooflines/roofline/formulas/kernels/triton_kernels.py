@@ -19,8 +19,8 @@ from typing import Final
 from rooflines.profiler.trace.signature import TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import NotCounted, floating, size
-from rooflines.roofline.formulas.experts import ELEMENT_BYTES, PRECISIONS, SPREAD, used
-from rooflines.roofline.formulas.kernels.launch import Launch, allocations
+from rooflines.roofline.formulas.experts import ELEMENT_BYTES, PRECISIONS, SPREAD
+from rooflines.roofline.formulas.kernels import Launch, allocations
 from rooflines.roofline.formulas.record import Work, precision_of
 
 CATEGORY: Final = "moe"
@@ -64,7 +64,7 @@ def _product(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
     return (inputs, weight), Work(
         matrix_flops=2 * rows * k * n,
         other_flops=other,
-        bytes_read=round(inputs.numel * ELEMENT_BYTES[x_type] + used(experts, rows) * k * n * ELEMENT_BYTES[w_type]),
+        bytes_read=round(inputs.numel * ELEMENT_BYTES[x_type] + min(experts, rows) * k * n * ELEMENT_BYTES[w_type]),
         bytes_written=round(rows * splits * columns * ELEMENT_BYTES[y_type]),
         precision=PRECISIONS[x_type],
         assumption=SPREAD,

@@ -17,11 +17,10 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.arguments import Arguments, size
 from rooflines.roofline.formulas.matmul import grouped_product
-from rooflines.roofline.formulas.narrow import widened
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.registry import Hints, formula
 from rooflines.roofline.formulas.rows import Row, row_work
-from rooflines.roofline.formulas.scaled import operand_precision
+from rooflines.roofline.formulas.scaled import operand_precision, widened
 from rooflines.roofline.formulas.tables import table
 
 # Blocks of columns, or the parts of ranks, in another order; a node is given the gradient, which goes back.

@@ -9,14 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted
-from rooflines.roofline.formulas.nodes import gradients_and_forward
-from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.registry import Hints
 from rooflines.roofline.formulas.resample import point_cost
 from rooflines.roofline.formulas.tables import table
-from rooflines.roofline.formulas.vision import CORNERS, Deformable, deformable_gradient_work, deformable_work
+from rooflines.roofline.formulas.vision import CORNERS, deformable, deformable_gradients
 
 # A row of the matrix [.., columns, width] for each number of the sparse one, times the number if it has values.
 _SPARSE: Final = "read ends, read columns, read values?, {}read matrix[*outer nodes width]"
@@ -24,18 +19,8 @@ _SPARSE: Final = "read ends, read columns, read values?, {}read matrix[*outer no
 _POINTS: Final = "read points[n *depth], read asking[m *same], read ends?, read asking_ends?"
 
 
-def deformable(signature: Signature, _: Hints, text: str) -> Work:
-    """A deformable convolution, or its gradients."""
-    gradients, call = gradients_and_forward(signature)
-    args = Arguments(call, text)
-    mask = args.tensor("mask") if args.has("mask") else None
-    found = Deformable(args.tensor("self"), args.tensor("weight"), args.tensor("offset"), mask)
-    if any(len(tensor.shape) != 4 for tensor in found.read if tensor is not None):
-        raise NotCounted("arguments of another version of this operator")
-    bias = args.optional("bias")
-    return deformable_gradient_work(found, gradients[0], mask, bias) if gradients else deformable_work(found, bias)
-
-
+_DEFORMED: Final = "read self[n c h w], read offset[n shifts oh ow], {}read weight[o g kh kw]"
+_PLAIN, _MASKED = _DEFORMED.format(""), _DEFORMED.format("view mask, ")
 _SAMPLE: Final = 2 * CORNERS + 2
 _POINTS_VISION: Final = "points[batch queries heads levels taps two]"
 _READ: Final = f"selected(values, weights.n * d * {CORNERS}) + shapes.size + starts.size + points.size + weights.size"
@@ -123,9 +108,12 @@ torchaudio::forced_align: read log_probs[b times classes], read targets[*rows sy
     reads = min(log_probs.n, b * times * (symbols + 1)) * log_probs.item + targets.size; writes = b * times * targets.item
 # [b, channels, samples], each less its predecessors times coefficients [channels, order].
 torchaudio::_lfilter_core_loop: read input, read coefficients[*channels order] -> input; other = input.n * 2 * (order - 1)
-[convolution by=deformable]
-_DeformConv DeformConv2dFunction _DeformConvBackward DeformConv2dFunctionBackward: self offset weight
-_ModulatedDeformConv ModulatedDeformConv2dFunction _ModulatedDeformConvBackward ModulatedDeformConv2dFunctionBackward: self offset
-    mask weight bias=None
+[convolution]
+_DeformConv DeformConv2dFunction: {deformable(_PLAIN, "0", bias="0")}
+_ModulatedDeformConv ModulatedDeformConv2dFunction: {deformable(f"{_MASKED}, read bias?", "1")}
+[convolution with_gradient]
+_DeformConvBackward DeformConv2dFunctionBackward: {deformable_gradients(f"read grad, {_PLAIN}", "0", "")}
+_ModulatedDeformConvBackward ModulatedDeformConv2dFunctionBackward:
+    {deformable_gradients(f"read grad, {_MASKED}, view bias?", "1", "mask bias")}
 """
-table(_TABLE, deformable=deformable)
+table(_TABLE)

@@ -11,8 +11,8 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, size, size_of
-from rooflines.roofline.formulas.experts import SPREAD, share
+from rooflines.roofline.formulas.arguments import Arguments, share, size, size_of
+from rooflines.roofline.formulas.experts import SPREAD
 from rooflines.roofline.formulas.libraries.norms import register_norms
 from rooflines.roofline.formulas.matmul import grouped_product, product
 from rooflines.roofline.formulas.record import Work

@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from rooflines.roofline.formulas.kv_cache import store, stored
-from rooflines.roofline.formulas.narrow import to_blocks, to_fp4
 from rooflines.roofline.formulas.registry import LAYER
 from rooflines.roofline.formulas.rotary import normalise_and_rotate, rotate_in_place, rotation
-from rooflines.roofline.formulas.scaled import SCALED, fp4_product
+from rooflines.roofline.formulas.scaled import SCALED, fp4_product, to_blocks, to_fp4
 from rooflines.roofline.formulas.tables import table
 
 _NARROW: Final = "read input, write out, write scale"

@@ -13,11 +13,10 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments
 from rooflines.roofline.formulas.experts import fused_experts
 from rooflines.roofline.formulas.libraries.experts import trtllm_experts
-from rooflines.roofline.formulas.narrow import to_8_bits, to_blocks
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.registry import formula
 from rooflines.roofline.formulas.rotary import rotate_in_place
-from rooflines.roofline.formulas.scaled import SCALED, scaled_work
+from rooflines.roofline.formulas.scaled import SCALED, scaled_work, to_8_bits, to_blocks
 from rooflines.roofline.formulas.tables import table
 
 

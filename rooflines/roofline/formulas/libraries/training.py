@@ -14,9 +14,8 @@ from functools import partial
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, selected, size, size_of, written
 from rooflines.roofline.formulas.experts import SPREAD
-from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.libraries.norms import norm_backward, norm_of, norm_work, register_norms
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work

@@ -154,7 +154,7 @@ def neighborhood(signature: Signature, _: Hints, text: str) -> Work:
     query, key, value = args.tensor("query"), args.tensor("key"), args.tensor("value")
     sizes = _sizes(args, _rank(signature))
     return Work(
-        matrix_flops=sizes.scores_flops + sizes.values_flops,
+        matrix_flops=sizes.flops,
         other_flops=sizes.pairs * (1 + SOFTMAX),
         bytes_read=size(query, key, value),
         bytes_written=prod(query.shape[:-1]) * (value.shape[-1] * size_of(query.dtype) + 4),

@@ -17,7 +17,7 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, every, size, size_of, written
-from rooflines.roofline.formulas.experts import SPREAD, used
+from rooflines.roofline.formulas.experts import SPREAD
 from rooflines.roofline.formulas.libraries.norms import Norm, norm_backward, norm_forward, norm_of, register_norms
 from rooflines.roofline.formulas.libraries.training import SOFTMAX, SOFTMAX_GRADIENT
 from rooflines.roofline.formulas.matmul import product_flops
@@ -156,7 +156,7 @@ def _grouped(signature: Signature) -> Work:
     return Work(
         matrix_flops=(1 + backward) * product_flops(1, rows, inputs.shape[-1], outputs),
         other_flops=rows * outputs * bool(biases),
-        bytes_read=size(inputs, *gradients[:1]) + parameters * used(len(weights), rows) // len(weights),
+        bytes_read=size(inputs, *gradients[:1]) + parameters * min(len(weights), rows) // len(weights),
         bytes_written=written(inputs, *weights, *biases) if backward else rows * outputs * size_of(inputs.dtype),
         precision=matrix_precision_of(inputs.dtype),
         assumption=f"{_RECIPE}; {SPREAD}",

@@ -17,8 +17,8 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import NotCounted, size, size_of, written
-from rooflines.roofline.formulas.experts import SPREAD, share
+from rooflines.roofline.formulas.arguments import NotCounted, share, size, size_of, written
+from rooflines.roofline.formulas.experts import SPREAD
 from rooflines.roofline.formulas.libraries.norms import KIND, norm_backward, norm_forward, norm_of, register_norms
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import gradients_and_forward

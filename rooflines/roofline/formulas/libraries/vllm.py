@@ -17,11 +17,10 @@ from rooflines.roofline.formulas.costs import DEQUANTIZE, RMS_NORM, SILU
 from rooflines.roofline.formulas.experts import INTEGERS
 from rooflines.roofline.formulas.kv_cache import store, stored
 from rooflines.roofline.formulas.matmul import layer_work
-from rooflines.roofline.formulas.narrow import to_8_bits, to_fp4, widened
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.registry import LAYER, formula
 from rooflines.roofline.formulas.rotary import rotate_in_place
-from rooflines.roofline.formulas.scaled import FOUR_BIT, SCALED, fp4_product
+from rooflines.roofline.formulas.scaled import FOUR_BIT, SCALED, fp4_product, to_8_bits, to_fp4, widened
 from rooflines.roofline.formulas.tables import table
 
 _INTO: Final = "write out, read input"

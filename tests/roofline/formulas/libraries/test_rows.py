@@ -13,13 +13,14 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.arguments import NotCounted, size
 from rooflines.roofline.formulas.counter import registered
+from rooflines.roofline.formulas.families import is_torchs
 from rooflines.roofline.formulas.registry import FORMULAS, Hints
 from rooflines.roofline.formulas.rows import ROWS, fields_of, row_work, steps_of
 from rooflines.roofline.formulas.scaled import SCHEMAS
 
 registered()
 # One operator of each row.
-OPERATORS = {row: (name, number) for name, rows in reversed(ROWS.items()) for number, row in enumerate(rows)}
+OPERATORS = {row: (name, number) for name, rows in reversed(ROWS.items()) if not is_torchs(name) for number, row in enumerate(rows)}
 HINTS = Hints(output_bytes=4096, outputs=(TensorArg((8, 16), "bfloat16"),))
 # Names of tensors of integers.
 INTEGERS = re.compile(
@@ -169,6 +170,7 @@ BACKWARD = {"Backward": "", "_bwd": "_fwd", "_bwd_impl": "_fwd_impl", "_backward
 PAIRS = {
     name: forward
     for name in ROWS
+    if not is_torchs(name)
     for ending, other in BACKWARD.items()
     if name.endswith(ending) and (forward := name.removesuffix(ending) + other) in ROWS
 }
