@@ -244,14 +244,14 @@ class _Names(dict[str, Any]):
     def __init__(self, arguments: Arguments, hints: Hints, kinds: Mapping[str, str]) -> None:
         super().__init__()
         self._arguments, self._kinds = arguments, kinds
-        self["item"] = partial(_item, arguments)
-        self["recorded"] = arguments.recorded
-        self["value"] = lambda name: arguments.value(name) if arguments.recorded(name) else None
-        self["known"] = arguments.value
-        self["asked"] = arguments.mask
-        self["results"] = lambda: Tensors(*hints.results(arguments.signature))
-        self["returned"] = hints.result_bytes
-        self["returned_tensor"] = partial(_output, hints)
+        about_the_call = {
+            "item": partial(_item, arguments), "recorded": arguments.recorded, "known": arguments.value, "asked": arguments.mask,
+            "value": lambda name: arguments.value(name) if arguments.recorded(name) else None,
+            "results": lambda: Tensors(*hints.results(arguments.signature)),
+            "returned": hints.result_bytes, "returned_tensor": partial(_output, hints),
+        }  # fmt: skip
+        # An argument of such a name is the argument.
+        self.update((name, function) for name, function in about_the_call.items() if not arguments.has(name))
 
     def __missing__(self, name: str) -> Any:
         if not self._arguments.has(name):
@@ -269,7 +269,7 @@ def _bind(names: dict[str, Any], dims: tuple[str, ...], shape: tuple[int, ...]) 
     """The names of dimensions, of which one may stand for several; raises NotCounted for another rank."""
     many = next((index for index, name in enumerate(dims) if name.startswith("*")), None)
     if len(shape) < len(dims) - 1 or (many is None and len(shape) != len(dims)):
-        raise NotCounted("shapes not recorded")
+        raise NotCounted("arguments of another version of this operator" if shape else "shapes not recorded")
     if many is not None:
         end = len(shape) - (len(dims) - 1 - many)
         shape = (*shape[:many], prod(shape[many:end]), *shape[end:])
