@@ -58,6 +58,7 @@ test-versions: $(VENV)/.installed-dev
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell rooflines docs tests benchmarks README.md CONTRIBUTING.md
 	$(BIN)/mypy
 
 check: lint

@@ -54,7 +54,7 @@ def command(*arguments: object) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Ours, with one thread so that tests disturb each other little, and no colours."""
+    """Ours, with one thread so that tests disturb each other little, and no colors."""
     return {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "120"}
 
 

@@ -138,7 +138,7 @@ _sheet = functools.cache(read_sheet)
 
 
 def nearest(device_name: str, count: int = 3) -> tuple[str, ...]:
-    """Names in the catalogue that look like ``device_name``, those with its number first; empty when none does."""
+    """Names in the catalog that look like ``device_name``, those with its number first; empty when none does."""
     wanted = _bare(names.parse(device_name).text)
     numbers = {word for word in wanted.split() if any(letter.isdigit() for letter in word)}
     matcher = difflib.SequenceMatcher(autojunk=False)

@@ -167,7 +167,7 @@ def partition(name: str, whole: Ceilings, compute: tuple[float, str], memory: tu
 # --- CPUs --------------------------------------------------------------------------------------------------------------------------
 
 # fp32 FLOP per core and cycle of Arm's server cores (SIMD pipes x lanes x 2), whether they have bf16 and int8 products
-# (BFMMLA, SMMLA) and at how many operations. Arm's software optimisation guides; the products' rates were not seen.
+# (BFMMLA, SMMLA) and at how many operations. Arm's software optimization guides; the products' rates were not seen.
 _ARM: dict[str, tuple[int, int, int]] = {
     "neoverse n1": (16, 0, 0),
     "neoverse n2": (16, 64, 128),

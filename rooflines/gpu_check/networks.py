@@ -73,7 +73,7 @@ def training(batch: int, rounds: int, folder: Path) -> dict[str, Any]:
     from rooflines.kernels.networks.cnn_numba_cuda import NumbaCuda
     from rooflines.kernels.networks.cnn_torch import TorchCnn
 
-    x, y = labelled(4 * batch)
+    x, y = labeled(4 * batch)
     curves = {}
     with tf32(False):
         for exact in (NumbaCuda(), TorchCnn("cuda")):
@@ -96,7 +96,7 @@ def training(batch: int, rounds: int, folder: Path) -> dict[str, Any]:
     return found
 
 
-def labelled(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def labeled(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Return random images that can be distinguished, and their classes."""
     generator = np.random.default_rng(seed)
     y = generator.integers(0, cnn.CLASSES, count)
@@ -122,12 +122,12 @@ def in_turn(networks: Sequence[Network], x: np.ndarray, y: np.ndarray, batch: in
     def run(side: int, steps: int) -> float:
         images, classes = data[side]
         parts = [slice(begin, begin + batch) for begin in begins]
-        networks[side].synchronise()
+        networks[side].synchronize()
         begun = time.perf_counter()
         for step in range(steps):
             part = parts[step % len(parts)]
             networks[side].step(images[part], classes[part])
-        networks[side].synchronise()
+        networks[side].synchronize()
         return steps * batch / (time.perf_counter() - begun)
 
     steps = []
@@ -153,7 +153,7 @@ def kernels(network: Network, images: Any, classes: Any, trace: Path) -> dict[st
     with profile(activities=[ProfilerActivity.CUDA]) as recorded:
         for _ in range(_PROFILED_STEPS):
             network.step(images, classes)
-        network.synchronise()
+        network.synchronize()
     recorded.export_chrome_trace(str(trace))
     return launches(trace, _PROFILED_STEPS)
 

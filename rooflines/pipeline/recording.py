@@ -1,4 +1,4 @@
-"""The main job, step by step: check, run, measure the ceilings, analyse, report.
+"""The main job, step by step: check, run, measure the ceilings, analyze, report.
 
 The order matters: what can be refused is refused before anything runs; the run is on disk before its ceilings are measured; every
 report is a function of the run directory.

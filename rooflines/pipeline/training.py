@@ -66,7 +66,7 @@ def train(
     each: Callable[[Training], None] | None = None,
     **keywords: Any,
 ) -> tuple[Training, Path]:
-    """Train ``model`` on labelled images and test it after every epoch; returns the record and its directory.
+    """Train ``model`` on labeled images and test it after every epoch; returns the record and its directory.
 
     ``keywords`` are the fields of ``TrainOptions``, instead of ``options``.
 
@@ -233,7 +233,7 @@ class _Job:
             task = find_network(model, sized, self._images.classes)
             network = task.network
             if not task.classifies:
-                raise WorkloadError(f"{model} cannot be trained on labelled images: it is not an image classifier.")
+                raise WorkloadError(f"{model} cannot be trained on labeled images: it is not an image classifier.")
         if options.weights:
             weights = read_weights(options.weights)
             name = classifier_of(network, model)[0]

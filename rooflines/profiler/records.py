@@ -104,7 +104,7 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Every step's duration, in the order run: warm-up, then timed with the profiler off, then under the profiler.
 
     ``settled`` says whether the warm-up ended because step times had settled and ``rule`` how that was decided. ``clock`` names what
-    timed the steps (``perf_counter`` after a synchronise, ``cuda events``, or ``wall clock``: all of them together, so that each has
+    timed the steps (``perf_counter`` after a synchronize, ``cuda events``, or ``wall clock``: all of them together, so that each has
     their mean). ``timed_page_faults`` and ``traced_page_faults`` are the pages that the process took from the system in each pass, all
     steps together (Linux, macOS), ``traced_step_faults`` those of each traced step; ``page_ns`` is what a new page took between the
     passes. ``timed_began_ns`` is when the timed pass began

@@ -91,13 +91,13 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 class Row(msgspec.Struct, frozen=True):
     """A row.
 
-    ``colour`` names the category or backend whose colour marks it; ``muted`` rows stand back; ``depth`` indents the words of a tree;
+    ``color`` names the category or backend whose color marks it; ``muted`` rows stand back; ``depth`` indents the words of a tree;
     ``heading`` rows have a title in their first cell and nothing else; ``show`` and ``printed`` say which forms have it; ``detail``
     is what stands below it, opened on demand; ``points`` are the keys of its points in the roofline of the page.
     """
 
     cells: tuple[Value | Cell, ...]
-    colour: str = ""
+    color: str = ""
     muted: bool = False
     depth: int = 0
     heading: bool = False
@@ -305,7 +305,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def status_ink(self) -> str:
-        """The colour of the status: what other programs did is no fault of the report."""
+        """The color of the status: what other programs did is no fault of the report."""
         return "notice" if self.status is not None and self.status[0] == DISTURBED else "warning"
 
     @property

@@ -220,7 +220,7 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     step_rate: Rate | None = None
 
 
-class Synchronisation(msgspec.Struct, frozen=True, kw_only=True):
+class Synchronization(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of one kind in which the host waits for the device: how often, how long, and how long the device is then idle.
 
     ``idle_s`` is never more than ``wait_s``: a host that had not waited would have launched that much earlier. ``operator`` is the ATen
@@ -690,7 +690,7 @@ class Analysis(Shown, frozen=True, kw_only=True):
     serving: Serving | None = None
     idle_breakdown: dict[str, float] | None = None
     launches: Launches | None = None
-    synchronisations: tuple[Synchronisation, ...] = ()
+    synchronisations: tuple[Synchronization, ...] = ()
     host_work: tuple[HostWork, ...] = ()
     recomputation: Recomputation | None = None
     collectives: tuple[CollectiveRow, ...] = ()

@@ -1,4 +1,4 @@
-"""A run becomes an analysis: through the rooms from its trace to the judgement (docs/design.md)."""
+"""A run becomes an analysis: through the rooms from its trace to the judgment (docs/design.md)."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def way_of(name: str) -> Way | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgment:
     """A row compared with the roofs, in seconds over all of its calls: ``lower_bound_s`` and ``headroom_s`` are None where nothing
     bounds it.
 
@@ -150,7 +150,7 @@ class Judgement:
     flag: str | None = None
 
 
-def judge(row: Row, ceilings: Ceilings | None, precision: str | None) -> Judgement:
+def judge(row: Row, ceilings: Ceilings | None, precision: str | None) -> Judgment:
     """Compare ``row`` with ``ceilings``; ``precision`` is that of its matrix part."""
     time_s, work = row.time_ns / 1e9, row.count.work
     judged = _judged(row, time_s, work, ceilings, precision)
@@ -160,7 +160,7 @@ def judge(row: Row, ceilings: Ceilings | None, precision: str | None) -> Judgeme
     return replace(judged, flag=flag)
 
 
-def _judged(row: Row, time_s: float, work: Work | None, ceilings: Ceilings | None, precision: str | None) -> Judgement:
+def _judged(row: Row, time_s: float, work: Work | None, ceilings: Ceilings | None, precision: str | None) -> Judgment:
     # What a collective moves goes over the link to other devices, which no ceiling of this one bounds.
     communicates = row.count.category == "communication"
     works = work is not None and bool(work.flops or work.bytes)
@@ -169,15 +169,15 @@ def _judged(row: Row, time_s: float, work: Work | None, ceilings: Ceilings | Non
     if copies and not communicates and copying_ns > _MOSTLY * all_ns:
         return _transferred(row, {way for way, _ in copies}, sum(kernel.calls for _, kernel in copies), time_s, works, ceilings)
     if communicates:
-        return Judgement("communication")
+        return Judgment("communication")
     if not works and ceilings is not None:
         # A view or a dispatcher does no work at all: its time is what calling it costs.
         latency = ceilings.latency()
         explained_s = latency.value if latency is not None else LONGEST_FLOOR_NS / 1e9
         far = row.kernels and time_s / row.calls * FAR > explained_s
-        return Judgement("far" if far else "latency", lower_bound_s=0.0, headroom_s=time_s)
+        return Judgment("far" if far else "latency", lower_bound_s=0.0, headroom_s=time_s)
     if work is None or ceilings is None:
-        return Judgement("unknown")
+        return Judgment("unknown")
     if row.kernels and all(kernel.name.lower().startswith(("memset", "memcpy")) for kernel in row.kernels):
         # Copies and memsets are shorter than any kernel.
         kept = tuple(roof for roof in ceilings.ceilings if roof.name != SHORTEST_KERNEL)
@@ -188,11 +188,11 @@ def _judged(row: Row, time_s: float, work: Work | None, ceilings: Ceilings | Non
     footprint = max(work.bytes_read, work.bytes_written) if in_place else work.bytes
     placement = place(work, ceilings, footprint_bytes=footprint, precision=precision)
     if placement is None:
-        return Judgement("unknown")
+        return Judgment("unknown")
     lower_s = placement.lower_bound_s * row.calls
     efficiency = lower_s / time_s if time_s > 0 else None
     bound, nearest = bound_class(placement.bound, efficiency)
-    return Judgement(
+    return Judgment(
         bound,
         lower_bound_s=lower_s,
         headroom_s=max(0.0, time_s - lower_s),
@@ -211,7 +211,7 @@ def bound_class(roof: Bound, efficiency: float | None) -> tuple[Bound, Literal["
     return "far", roof if roof == "compute" or roof == "memory" else None
 
 
-def _transferred(row: Row, ways: set[Way], copies: int, time_s: float, works: bool, ceilings: Ceilings | None) -> Judgement:
+def _transferred(row: Row, ways: set[Way], copies: int, time_s: float, works: bool, ceilings: Ceilings | None) -> Judgment:
     """A row of ``copies`` between host and device. Without work (``item``) a number crosses, whose bytes take no time."""
     work = row.count.work if row.count.category == "copy" else None
     # What it reads is on one side of the link, what it writes on the other; dtypes may be converted on either side.
@@ -222,11 +222,11 @@ def _transferred(row: Row, ways: set[Way], copies: int, time_s: float, works: bo
     if not works:
         lower_s = 0.0
     elif size is None or link is None:
-        return Judgement("transfer")
+        return Judgment("transfer")
     else:
         lower_s = size * min(row.calls, copies) / link.value
     headroom_s = min(max(0.0, time_s - lower_s), exposed_s)
-    return Judgement("transfer", lower_s, headroom_s, efficiency=lower_s / time_s if works and time_s > 0 else None)
+    return Judgment("transfer", lower_s, headroom_s, efficiency=lower_s / time_s if works and time_s > 0 else None)
 
 
 def with_shortest_kernel(ceilings: Ceilings, trace: Trace) -> Ceilings:

@@ -45,7 +45,7 @@ RULES: tuple[Rule, ...] = (
     small_kernels.small_operators,
     *(categories.slow(category) for category in categories.CATEGORIES),
     small_kernels.larger_grids,
-    host.synchronisation,
+    host.synchronization,
     host.preprocessing,
     host.beginning,
     host.allocating,

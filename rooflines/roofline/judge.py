@@ -26,7 +26,7 @@ from rooflines.roofline.analysis import (
     Memory,
     OperatorRow,
     Steps,
-    Synchronisation,
+    Synchronization,
     TracedStep,
 )
 from rooflines.roofline.attribution.own import Attribution
@@ -187,7 +187,7 @@ def _coverage(attribution: Attribution, divided: Partition) -> Coverage:
     """The share of the busy time with a work model, and the time without one."""
     count, busy_s = attribution.steps or 1, divided.timeline.busy_s
     return Coverage(
-        modelled_time_fraction=1 - divided.uncounted_s / busy_s if busy_s > 0 else None,
+        modelled_time_fraction=max(0.0, 1 - divided.uncounted_s / busy_s) if busy_s > 0 else None,
         shapes_recorded=attribution.trace.shapes_recorded,
         unmodelled=tuple(
             unmodelled_row(gap, attribution.calls, count, attribution.trace.began_ns)
@@ -240,7 +240,7 @@ def _divided(traced: Partition, step_s: float | None, facts: RunFile, quiet: Qui
 
 def _on_host(
     attribution: Attribution, traced: Partition, divided: Partition
-) -> tuple[tuple[Synchronisation, ...], tuple[HostWork, ...]]:
+) -> tuple[tuple[Synchronization, ...], tuple[HostWork, ...]]:
     """The host's waits and work during the device's idle time in the step."""
     if traced.of != "device" or traced.causes is None or not traced.timeline.idle_s:
         return (), ()

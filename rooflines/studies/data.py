@@ -1,4 +1,4 @@
-"""The images that studies train on: MNIST from a folder, scikit-learn's digits scaled up, or synthetic ones; always labelled.
+"""The images that studies train on: MNIST from a folder, scikit-learn's digits scaled up, or synthetic ones; always labeled.
 
 Nothing is downloaded. MNIST is read in every layout of ``image_files.py``. Where there is none, accuracy is measured on the digits,
 which are real but few, and speed on synthetic images of MNIST's size, which are many but mean nothing.
@@ -72,7 +72,7 @@ def or_synthetic(name: DataName, data_dir: str | None) -> DataName:
     return "synthetic" if name == "mnist" and data_dir is None else name
 
 
-def normalised(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+def normalized(images: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Bytes [N, 28, 28] as the network's input [N, 1, 28, 28]: (pixel / 255 - mean) / standard deviation, MNIST's constants."""
     scaled = images.astype(np.float32)[:, None]
     scaled *= 1 / 255 / STANDARD_DEVIATION
@@ -102,9 +102,9 @@ def _digits() -> DataSet:
 def scaled_up(images: NDArray[np.float32]) -> NDArray[np.uint8]:
     """Images [N, 8, 8] from 0 to 255 as [N, 28, 28]: bilinear to 20 x 20, with MNIST's border of 4."""
     size = images.shape[1]
-    centres = (np.arange(_INNER) + 0.5) * size / _INNER - 0.5
-    low = np.floor(centres).astype(int)
-    share = (centres - low).astype(np.float32)
+    centers = (np.arange(_INNER) + 0.5) * size / _INNER - 0.5
+    low = np.floor(centers).astype(int)
+    share = (centers - low).astype(np.float32)
     weights = np.zeros((_INNER, size), np.float32)
     weights[np.arange(_INNER), low.clip(0, size - 1)] += 1 - share
     weights[np.arange(_INNER), (low + 1).clip(0, size - 1)] += share

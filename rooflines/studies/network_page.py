@@ -74,7 +74,7 @@ def operators_section(results: Sequence[NetworkResult], *, of: str, title: str, 
     blocks: list[Block] = [
         Figure(
             name=f"roofline-{number}",
-            caption=f"Operators of {of} and the roofs of {roofs.device}. Operators with the most headroom are labelled.",
+            caption=f"Operators of {of} and the roofs of {roofs.device}. Operators with the most headroom are labeled.",
             note=_ROOFLINE_NOTE,
             drawing=chart,
         )
@@ -102,7 +102,7 @@ def _row(result: NetworkResult, one: TimedOperator, unit: Literal["µs", "ms"]) 
             si(one.executed / one.time_s, "FLOP/s"), si(one.bytes / one.time_s, "B/s"), significant(one.executed / one.bytes),
             or_absent(one.efficiency, percent), bound_text(one),
         ),
-        colour=result.backend,
+        color=result.backend,
     )  # fmt: skip
 
 
@@ -117,7 +117,7 @@ def operator_records(results: Sequence[NetworkResult]) -> list[dict[str, Any]]:
 
 
 def _points(backends: Iterable[tuple[str, Sequence[TimedOperator]]]) -> list[Point]:
-    """The operators of several backends on the roofline; the colour of a point is that of its backend."""
+    """The operators of several backends on the roofline; the color of a point is that of its backend."""
     points = []
     for number, (backend, one) in enumerate((backend, one) for backend, operators in backends for one in operators):
         if not (one.executed and one.bytes):

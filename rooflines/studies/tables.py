@@ -53,7 +53,7 @@ class TableFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     ``paper`` is a CSV file beside the ``study.toml``. Its values have lines of their own behind those of the same first name, or,
     ``joined``, stand on the line of the same names. In a table that is ``turned`` the lines stand side by side, and the file has a
-    column for each name. ``coloured`` lines of ours have the colour of their first name in the figures.
+    column for each name. ``colored`` lines of ours have the color of their first name in the figures.
     """
 
     section: str
@@ -65,7 +65,7 @@ class TableFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     paper: str = ""
     joined: bool = False
     turned: bool = False
-    coloured: bool = False
+    colored: bool = False
     show: Show = "always"
     columns: tuple[TableColumn, ...]
 
@@ -122,9 +122,9 @@ def make_table(file: TableFile, rows: Sequence[Line], folder: Path, functions: F
         columns, drawn = _turned(file, lines)
     else:
         columns = tuple(one.shown() for one in file.columns)
-        colours = [_colour(line, first) if file.coloured and not line.printed else "" for line in lines]
+        colors = [_colour(line, first) if file.colored and not line.printed else "" for line in lines]
         drawn = tuple(
-            Row((*line.names, *line.cells), muted=line.printed, colour=colour) for line, colour in zip(lines, colours, strict=True)
+            Row((*line.names, *line.cells), muted=line.printed, color=color) for line, color in zip(lines, colors, strict=True)
         )
     note = " ".join(filter(None, (file.note, more)))
     return Table(name=file.name, title=file.title, columns=columns, rows=drawn, note=note, show=file.show)
@@ -202,7 +202,7 @@ def _text(value: Any) -> str:
 
 
 def _colour(line: _Named, first: Sequence[str]) -> str:
-    """The colour of a line of ours: that of its backend, else one for each first name."""
+    """The color of a line of ours: that of its backend, else one for each first name."""
     name = line.names[0]
     return name if category_colour(name) != category_colour("other") else SERIES[first.index(name) % len(SERIES)]
 

@@ -151,8 +151,8 @@ def curves_section(rows: Sequence[Line], paper: Paper) -> Section:
         theirs = paper.get(shown.value, {})
         series = [
             replace(drawn, paper_points=tuple(theirs[drawn.backend])) if drawn.backend in theirs else drawn
-            for curve, colour in zip(found, colours(found), strict=True)
-            if (drawn := _series(curve, axis, shown.value, colour))
+            for curve, color in zip(found, colors(found), strict=True)
+            if (drawn := _series(curve, axis, shown.value, color))
         ]
         if any(len(drawn.x) > 1 for drawn in series):
             x_title = _LABELS.get(axis, axis.replace("_", " "))
@@ -170,17 +170,17 @@ def curves_section(rows: Sequence[Line], paper: Paper) -> Section:
     return Section(name="curves", title=f"By {_LABELS.get(axis, axis)}", blocks=tuple(blocks))
 
 
-def colours(found: Sequence[Curve]) -> list[str]:
-    """Return a colour for each curve, in turn."""
+def colors(found: Sequence[Curve]) -> list[str]:
+    """Return a color for each curve, in turn."""
     return [SERIES[index % len(SERIES)] for index in range(len(found))]
 
 
-def _series(curve: Curve, axis: str, name: str, colour: str) -> Series | None:
+def _series(curve: Curve, axis: str, name: str, color: str) -> Series | None:
     placed = [(float(row.point.options[axis]), estimate) for row in curve.rows if (estimate := row.estimates.get(name)) is not None]
     if not placed:
         return None
     return Series(
-        backend=curve.name, colour=colour, x=tuple(x for x, _ in placed), y=tuple(estimate.value for _, estimate in placed),
+        backend=curve.name, color=color, x=tuple(x for x, _ in placed), y=tuple(estimate.value for _, estimate in placed),
         low=tuple(estimate.value if estimate.low is None else estimate.low for _, estimate in placed),
         high=tuple(estimate.value if estimate.high is None else estimate.high for _, estimate in placed),
     )  # fmt: skip
@@ -203,9 +203,9 @@ def paths_section(rows: Sequence[Line]) -> Section:
 def roofline(found: Sequence[Curve], device: str, axis: str | None) -> Chart | None:
     """Whole steps on the roofs of ``device``; None where nothing was counted or no ceilings are known."""
     points = [
-        _point(number, row, colour, f"{curve.name} {row.point.options[axis]}" if axis is not None else curve.name)
-        for number, (curve, colour, row) in enumerate(
-            (curve, colour, row) for curve, colour in zip(found, colours(found), strict=True) for row in curve.rows
+        _point(number, row, color, f"{curve.name} {row.point.options[axis]}" if axis is not None else curve.name)
+        for number, (curve, color, row) in enumerate(
+            (curve, color, row) for curve, color in zip(found, colors(found), strict=True) for row in curve.rows
         )
         if row.value("flop_per_s") and row.value("intensity_flop_per_byte")
     ]
@@ -227,7 +227,7 @@ def ceilings_of(rows: Iterable[Line]) -> Ceilings | None:
     return None
 
 
-def _point(number: int, row: Line, colour: str, label: str) -> Point:
+def _point(number: int, row: Line, color: str, label: str) -> Point:
     """A whole step on the roofline."""
     value = {name: estimate.value for name, estimate in row.estimates.items()}
     time_s, bound_s, efficiency = value["step_s"], value.get("lower_bound_s"), value.get("efficiency")
@@ -236,7 +236,7 @@ def _point(number: int, row: Line, colour: str, label: str) -> Point:
     lines += [] if efficiency is None else [("efficiency", percent(efficiency))]
     lines += [("headroom", seconds(headroom_s))] if headroom_s else []
     return Point(
-        key=number, name=label, label=label, category=colour, intensity=value["intensity_flop_per_byte"],
+        key=number, name=label, label=label, category=color, intensity=value["intensity_flop_per_byte"],
         flop_per_s=value["flop_per_s"], time_s=time_s, precision=str(row.point.options.get("precision", "fp32")), engine="matrix",
         gain_s=headroom_s, warning=warning(efficiency), lines=tuple(lines),
     )  # fmt: skip
@@ -245,7 +245,7 @@ def _point(number: int, row: Line, colour: str, label: str) -> Point:
 def choices_section(rows: Sequence[Line]) -> Section:
     """Throughput against memory, energy and accuracy, with the points that no other beats."""
     _, found = by_axis(rows)
-    colour_of = {row.point.id: colour for curve, colour in zip(found, colours(found), strict=True) for row in curve.rows}
+    colour_of = {row.point.id: color for curve, color in zip(found, colors(found), strict=True) for row in curve.rows}
     blocks: list[Block] = []
     for against in _AGAINST:
         drawing = choices_of(rows, against, OBJECTIVES["throughput"], colour_of)
@@ -255,11 +255,11 @@ def choices_section(rows: Sequence[Line]) -> Section:
     return Section(name="pareto", title="Pareto front", blocks=tuple(blocks))
 
 
-def choices_of(rows: Sequence[Line], x: Objective, y: Objective, colours: Mapping[str, str]) -> Choices:
-    """Return the chart of the ``rows`` that have both values, with those that no other beats; ``colours`` are by point."""
+def choices_of(rows: Sequence[Line], x: Objective, y: Objective, colors: Mapping[str, str]) -> Choices:
+    """Return the chart of the ``rows`` that have both values, with those that no other beats; ``colors`` are by point."""
     front = {row.point.id for row in pareto(rows, {x.value: x.more, y.value: y.more})}
     choices = tuple(
-        Choice(label=row.point.label, x=across, y=up, colour=colours[row.point.id], front=row.point.id in front)
+        Choice(label=row.point.label, x=across, y=up, color=colors[row.point.id], front=row.point.id in front)
         for row in rows
         if (across := row.value(x.value)) is not None and (up := row.value(y.value)) is not None
     )

@@ -120,7 +120,7 @@ def crossed(options: Mapping[str, Value | Sequence[Value]]) -> list[dict[str, Va
 
 
 def make_points(settings: Iterable[tuple[Kind, dict[str, Value]]], function: str = "") -> tuple[Point, ...]:
-    """Return the points of ``settings``, each once, labelled by what differs between them.
+    """Return the points of ``settings``, each once, labeled by what differs between them.
 
     Raises UsageError for a setting that no machine can run; another ``function`` checks its options itself.
     """

@@ -171,7 +171,7 @@ def _history(tuning: Tuning) -> Section:
         choose = max if goal.more else min
         best = tuple(choose(ys[: index + 1]) for index in range(len(ys)))
         series = (
-            Series(backend="each trial", colour=SERIES[1], x=xs, y=ys), Series(backend="best so far", colour=SERIES[0], x=xs, y=best)
+            Series(backend="each trial", color=SERIES[1], x=xs, y=ys), Series(backend="best so far", color=SERIES[0], x=xs, y=best)
         )  # fmt: skip
         drawing = Curves(x_title="trial", y_title=goal.title, series=series, fraction=goal.fraction)
         blocks.append(Figure(name=f"history-{goal.name}", caption=f"{goal.name.capitalize()} by trial.", drawing=drawing))
@@ -183,7 +183,7 @@ def _importance(tuning: Tuning) -> Section:
     blocks: list[Block] = []
     for name, shares in tuning.importance.items():
         beams = tuple(
-            Beam(backend=option, label=option.replace("_", " "), value=share, text=percent(share), colour=SERIES[0])
+            Beam(backend=option, label=option.replace("_", " "), value=share, text=percent(share), color=SERIES[0])
             for option, share in sorted(shares.items(), key=lambda pair: -pair[1])
         )
         caption = f"Importance of the options for {name}: how much their values differ between the better half of the trials and all."
@@ -198,10 +198,10 @@ def _fronts(tuning: Tuning) -> Section:
     """Return every two objectives against each other."""
     blocks = []
     placed = [row for row in tuning.rows if row.reason is None]
-    colours = {row.point.id: SERIES[1] if row.point.id == tuning.default.id else SERIES[0] for row in placed}
+    colors = {row.point.id: SERIES[1] if row.point.id == tuning.default.id else SERIES[0] for row in placed}
     for one, other in combinations(tuning.goals, 2):
         y, x = (other, one) if other.fraction else (one, other)
-        drawing = choices_of(placed, x, y, colours)
+        drawing = choices_of(placed, x, y, colors)
         if len(drawing.choices) > 1:
             caption = f"{y.name.capitalize()} and {x.name} of each setting. No setting beats those on the line in both."
             blocks.append(Figure(name=f"pareto-{y.name}-{x.name}", caption=caption, drawing=drawing))

@@ -182,7 +182,7 @@ def test_what_is_missing_is_named():
 
 
 def test_devices_of_the_catalogue():
-    # Unknown device names its neighbours and the way out.
+    # Unknown device names its neighbors and the way out.
     with pytest.raises(UsageError) as caught:
         catalog.look_up("NVIDIA GeForce RTX 4090 D")
     assert caught.value.message.startswith("no data sheet for 'NVIDIA GeForce RTX 4090 D'; nearest: GeForce RTX 4090, ")

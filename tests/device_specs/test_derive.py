@@ -117,7 +117,7 @@ def test_capped_products_are_refused(name):
 
 
 def test_what_is_not_derived():
-    # Neighbours of capped products are not.
+    # Neighbors of capped products are not.
     for name in ("NVIDIA H200", "NVIDIA GeForce RTX 5090", "NVIDIA L4", "NVIDIA GeForce RTX 4090 D", "NVIDIA RTX 2000 Ada Generation"):
         assert derive.gpu_rates(name, (8, 9))
     # Unknown compute capability and slices are refused.
@@ -178,7 +178,7 @@ ZEN = ("avx", "avx2", "fma")
 ZEN_512 = (*ZEN, "avx512f", "avx512_bf16", "avx512_vnni")
 AMX = (*ZEN_512, "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8")
 ARM = ("asimd", "asimdhp", "sve", "i8mm", "bf16")
-# the instruction sets and family/model/stepping that each CPU of the catalogue shows
+# the instruction sets and family/model/stepping that each CPU of the catalog shows
 SHOWN = {
     "Xeon Gold 6256": ((*ZEN, "avx512f", "avx512_vnni"), "6/85/7"), "Core i7-1355U": ((*ZEN, "avx_vnni"), "6/186/3"),
     "Core i9-9900": (ZEN, "6/158/13"), "Core Ultra 7 155H": ((*ZEN, "avx_vnni"), "6/170/4"),

@@ -1,4 +1,4 @@
-"""A rehearsal of the whole check on a CPU: what is written, that it is labelled, and that no command can ask for it."""
+"""A rehearsal of the whole check on a CPU: what is written, that it is labeled, and that no command can ask for it."""
 
 import json
 import zipfile
@@ -36,7 +36,7 @@ def test_the_record_is_labelled_and_what_needs_a_gpu_is_left_out(rehearsal):
     assert said.startswith("counters: ")
     assert "(up to 5" in said
     assert [part.name for part in rehearsal.result.parts] == ["counters"]
-    # The record is labelled and complete.
+    # The record is labeled and complete.
     found = read_json(rehearsal.files.json, GpuCheck)
     assert rehearsal.files.json.name == "gpu_check_rehearsal.json"
     assert found.rehearsal == "A rehearsal of the code on a CPU: no GPU was checked."

@@ -28,16 +28,16 @@ def test_figures_may_be_numbers_of_numpy(tmp_path):
 
 
 def test_labelled_images_can_be_told_apart():
-    x, y = networks.labelled(400)
+    x, y = networks.labeled(400)
     assert (x.shape, x.dtype, y.shape) == ((400, 1, 28, 28), np.float32, (400,))
-    centres = np.stack([x[:200][y[:200] == number].mean(axis=0) for number in range(10)])
-    distances = ((x[200:, None] - centres) ** 2).sum(axis=(2, 3, 4))
+    centers = np.stack([x[:200][y[:200] == number].mean(axis=0) for number in range(10)])
+    distances = ((x[200:, None] - centers) ** 2).sum(axis=(2, 3, 4))
     assert (distances.argmin(axis=1) == y[200:]).mean() > 0.95
 
 
 def test_networks_train_in_turn(tmp_path):
     """Two sides that are the same: the ratio lies between its extremes, and both lose the same."""
-    x, y = networks.labelled(32)
+    x, y = networks.labeled(32)
     sides = [TorchCnn("cpu"), TorchCnn("cpu")]
     sides[1].name = "other"
     found = networks.in_turn(sides, x, y, batch=16, rounds=3, round_s=0.05)

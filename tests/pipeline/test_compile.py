@@ -45,7 +45,7 @@ def transformer():
     return Transformer(), torch.randint(0, 50, (4, 32))
 
 
-def normalised():
+def normalized():
     return nn.Sequential(nn.Conv2d(3, 16, 3, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 8, 3)), torch.randn(2, 3, 24, 24)
 
 
@@ -58,7 +58,7 @@ def analysis(make, mode, compiled, folder):
     """The analysis of a recorded run. Images are stored channels last, or inductor rearranges every weight in every step."""
     torch.manual_seed(0)
     network, inputs = make()
-    options = Options(mode=mode, compile=compiled, device="cpu", channels_last=make in (resnet10, normalised))
+    options = Options(mode=mode, compile=compiled, device="cpu", channels_last=make in (resnet10, normalized))
     prepared = from_module(network, inputs, options)
     with prepared.flags():
         directory = folder / f"{make.__name__}-{mode}-{compiled}"
@@ -102,7 +102,7 @@ def test_nearly_all_time_has_a_count_and_every_module_the_products_of_the_eager_
         assert others[1] == pytest.approx(others[0], rel=0.1)
 
 
-@pytest.mark.parametrize("make", [pytest.param(resnet10, marks=pytest.mark.slow), normalised])
+@pytest.mark.parametrize("make", [pytest.param(resnet10, marks=pytest.mark.slow), normalized])
 def test_a_normalisation_that_is_taken_apart_costs_what_its_parts_do(pair, make):
     """In inference batch_norm is x * a + b, 2 FLOPs; its parts are (x - m) * r * w + b, 4, and for a channel 1 / sqrt(v + eps), 2."""
     eager, compiled = pair(make, "inference")

@@ -199,7 +199,7 @@ def test_pretrained_weights_are_loaded_but_for_a_classifier_of_other_classes(net
     ({"learning_rate": -1.0}, "learning_rate must be positive"),
     ({"lr_steps": "ten"}, "lr_steps must be epochs, got 'ten'"),
     ({"variants": "bf8"}, "unknown variant 'bf8'"),
-    ({"data": "resident"}, "requires labelled images"),
+    ({"data": "resident"}, "requires labeled images"),
     ({"batch_size": 200}, "128 training images, fewer than a batch of 200"),
 ])  # fmt: skip
 def test_what_cannot_be_trained_is_refused(networks, tmp_path, asked, problem):

@@ -1,6 +1,6 @@
 """The replayed device: at the seam where hardware starts, it yields a recorded trace, event times and an environment.
 
-It takes its time: a step occupies the device for as long as it lasts, and ``synchronise`` waits for the end. So what is measured
+It takes its time: a step occupies the device for as long as it lasts, and ``synchronize`` waits for the end. So what is measured
 around it by real clocks (the sampler, the host) fits what the device says.
 """
 
@@ -70,7 +70,7 @@ class ReplayDevice(RecordedDevice):
             cuda=facts.cuda,
         )
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         self.fault("wait")
         time.sleep(max(0.0, self._free_at - time.monotonic()))
 
@@ -158,7 +158,7 @@ class ReplayClock:
 
     def take_ns(self) -> list[int]:
         spans, self._spans = self._spans, []
-        self._device.synchronise()
+        self._device.synchronize()
         return spans
 
 

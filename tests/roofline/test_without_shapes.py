@@ -19,7 +19,7 @@ from tests.traces import add, allocation, kernel, launch, op, span, trace
 FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, at::detail::Array<char*, 1> >(int)"
 
 
-def analysed(*events) -> Analysis:
+def analyzed(*events) -> Analysis:
     found: Trace = trace(*events)
     return analyze(run_of_trace("made.json", found), trace=found)
 
@@ -38,7 +38,7 @@ def test_shapes_are_seen_in_the_arguments():
 
 def test_without_shapes_the_verdict_says_so_first_and_nothing_is_guessed():
     # A list's allocation would make the one concatenation the only operator with a bound.
-    found = analysed(
+    found = analyzed(
         span("ProfilerStep#0", 0, 1000), op("aten::mm", 1, 300), launch(5, 2, 1), op("aten::cat", 400, 300), allocation(410, 4096),
         launch(420, 2, 2), kernel("ampere_sgemm_128x64_nn", 10, 300, 1), kernel("cat", 500, 300, 2),
     )  # fmt: skip
@@ -56,7 +56,7 @@ def test_without_shapes_the_verdict_says_so_first_and_nothing_is_guessed():
 
 def test_an_operator_says_what_its_kernels_do_where_their_names_say_something_else():
     """A convolution by cuDNN runs a GEMM's kernel; without shapes it has no count, but a category."""
-    found = analysed(
+    found = analyzed(
         span("ProfilerStep#0", 0, 1000), op("aten::cudnn_convolution", 1, 300), launch(5, 2, 1), launch(420, 2, 2),
         kernel("volta_sgemm_128x64_nn", 10, 300, 1), kernel("volta_sgemm_128x64_nn", 500, 200, 2),
     )  # fmt: skip
@@ -64,7 +64,7 @@ def test_an_operator_says_what_its_kernels_do_where_their_names_say_something_el
 
 
 def test_the_caller_of_a_row_is_the_nearest_operator_that_is_not_of_aten():
-    found = analysed(
+    found = analyzed(
         span("ProfilerStep#0", 0, 1000), op("torch.distributed.ddp.reducer::copy_bucket_to_grad", 0, 40), add(10, 20), launch(15, 2, 1),
         add(100, 20), launch(105, 2, 2), kernel("k", 20, 30, 1), kernel("k", 110, 50, 2), op("aten::linear", 200, 40), add(210, 20),
         launch(215, 2, 3), kernel("k", 220, 30, 3), op("mylib::mine", 300, 40), op("aten::add", 310, 20, dims=[[2], [2]],
@@ -74,7 +74,7 @@ def test_the_caller_of_a_row_is_the_nearest_operator_that_is_not_of_aten():
 
 
 def test_a_trace_of_the_device_alone_is_reported_by_kernel():
-    found = analysed(*(kernel("ampere_sgemm_128x64_nn", 10 * i, 7, i) for i in range(5)), kernel(FILL, 100, 3, 9))
+    found = analyzed(*(kernel("ampere_sgemm_128x64_nn", 10 * i, 7, i) for i in range(5)), kernel(FILL, 100, 3, 9))
     assert found.verdict.startswith("The trace has no operators of the host, so its kernels are listed")
     rows = table_rows(found)
     assert table_title(rows) == "Kernels"
@@ -87,7 +87,7 @@ def test_a_trace_of_the_device_alone_is_reported_by_kernel():
 
 
 def test_a_trace_with_shapes_says_nothing_of_them():
-    assert "record_shapes" not in analysed(add(0, 10)).verdict
+    assert "record_shapes" not in analyzed(add(0, 10)).verdict
 
 
 def test_shares_of_overlapping_work_are_at_most_the_whole():
@@ -102,7 +102,7 @@ def test_shares_of_overlapping_work_are_at_most_the_whole():
             {**launch(t + 3, 2, 2 * i + 1), "cat": "mtia_runtime"}, {**launch(t + 33, 2, 2 * i + 2), "cat": "mtia_runtime"},
             engine("fba_linear", t + 10, 70, 2 * i + 1, 1), engine("fba_dma", t + 34, 70, 2 * i + 2, 2),
         ]  # fmt: skip
-    found = analysed(*events)
+    found = analyzed(*events)
     whole = found.division.step_s
     assert sum(row.row.time_s for row in table_rows(found)) > whole
     assert table_time(found, table_rows(found)) == pytest.approx(found.timeline.busy_s)

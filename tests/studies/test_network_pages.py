@@ -194,9 +194,9 @@ def test_backends_of_a_study_have_colours_and_shapes_of_their_own():
     for names in (BACKENDS, LIBRARIES):
         assert len({category_mark(name) for name in names}) == len(names)
         for theme in THEMES:
-            colours = {category_colour(name, theme) for name in names}
-            assert len(colours) == len(names)
-            assert all(contrast(colour, INK[theme].page) >= 3 for colour in colours)
+            colors = {category_colour(name, theme) for name in names}
+            assert len(colors) == len(names)
+            assert all(contrast(color, INK[theme].page) >= 3 for color in colors)
 
 
 # --- points

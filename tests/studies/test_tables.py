@@ -234,7 +234,7 @@ def test_scaling_up():
     assert (grown[:, 4:24, 4:24] == 200).all()
     assert grown.sum() == 2 * 400 * 200
     # Scaling up is bilinear.
-    # A ramp stays one: from pixel centre to pixel centre it rises by 8 / 20 of a step of the small image.
+    # A ramp stays one: from pixel center to pixel center it rises by 8 / 20 of a step of the small image.
     ramp = np.broadcast_to(np.arange(8, dtype=np.float32) * 20, (1, 8, 8))
     row = data.scaled_up(ramp)[0, 14, 4:24].astype(int)
     assert (np.diff(row)[1:-1] == 8).all()
@@ -243,7 +243,7 @@ def test_scaling_up():
 def test_normalising_is_the_papers():
     images = np.zeros((1, 28, 28), np.uint8)
     images[0, 0, 0] = 255
-    found = data.normalised(images)
+    found = data.normalized(images)
     assert found.shape == (1, 1, 28, 28)
     assert found.dtype == np.float32
     assert found[0, 0, 0, 0] == pytest.approx((1 - 0.1307) / 0.3081, rel=1e-6)

@@ -50,7 +50,7 @@ def test_points_of_lists():
     assert {one["precision"] for one in found} == {"bf16"}
     with pytest.raises(UsageError, match="unknown option 'bach_size'"):
         grid({"model": "a", "bach_size": [1]})
-    # Points are labelled by what differs and are there once.
+    # Points are labeled by what differs and are there once.
     settings = [("profile", {"model": "resnet18", "batch_size": size, "compile": mode, "threads": 1})
                 for size in (8, 16) for mode in ("off", "on")]  # fmt: skip
     points = make_points([*settings, settings[0]])

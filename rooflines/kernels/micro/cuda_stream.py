@@ -1,7 +1,7 @@
 """Memory bandwidth of an NVIDIA GPU: read, write, copy and triad over device memory, and reads of the L2 cache and of shared memory.
 
 Every thread takes several 16-byte vectors before it uses the first, so that enough loads are on their way, and all threads together
-walk the arrays in strides of the whole grid, so that neighbours always touch neighbouring lines. The bytes follow the STREAM
+walk the arrays in strides of the whole grid, so that neighbors always touch neighboring lines. The bytes follow the STREAM
 convention (J. McCalpin, "Memory Bandwidth and Machine Balance"): every byte read plus every byte written.
 """
 
@@ -266,7 +266,7 @@ def read_shared(source: Any, sums: Any, passes: int) -> None:
 
     ``source`` has ``SHARED_VECTORS`` vectors of float32.
 
-    Neighbouring threads read neighbouring vectors, which no two banks have to serve one after the other. Each of the ``passes`` reads
+    Neighboring threads read neighboring vectors, which no two banks have to serve one after the other. Each of the ``passes`` reads
     ``SHARED_UNROLL`` vectors a thread, two of them in turn; thread t of the grid writes the sum of all it read to ``sums[t]``.
     """
     # complex128 for its 16 bytes: an array of float32 would begin on any four

@@ -48,7 +48,7 @@ def configured(kernel: Any, blocks: int | tuple[int, int, int], threads: int | t
     if SIMULATED:  # where a kernel has but one configuration, the last
         return lambda *arguments: kernel[blocks, threads](*arguments)
     with warnings.catch_warnings():
-        # By its text: numba and numba-cuda each have a class of their own, and numba-cuda's text begins with a colour.
+        # By its text: numba and numba-cuda each have a class of their own, and numba-cuda's text begins with a color.
         warnings.filterwarnings("ignore", message=".*Grid size .* under-utilization")
         return kernel[blocks, threads]  # type: ignore[no-any-return]
 

@@ -21,7 +21,7 @@ _SMALLEST = 8 << 10  # bytes a thread: below, what a pass costs beyond its loads
 _PER_OCTAVE = 2
 _ROUNDS = 5
 _MOVED = 256 << 10  # bytes a thread and sample, at the least: some microseconds
-_STEP = 1.25  # between two neighbouring plateaus, below which the curve cannot tell them apart
+_STEP = 1.25  # between two neighboring plateaus, below which the curve cannot tell them apart
 
 
 class Point(NamedTuple):

@@ -61,7 +61,7 @@ def granule() -> int:
 
 
 class _Walk:
-    """The vectors of one step: ``UNROLL`` neighbours in each of the ``STREAMS`` parts of every array."""
+    """The vectors of one step: ``UNROLL`` neighbors in each of the ``STREAMS`` parts of every array."""
 
     def __init__(self, builder: Any, arrays: list[Any], element: Any) -> None:
         self.builder = builder
@@ -92,9 +92,9 @@ class _Walk:
 
     def _pointers(self, array: int, index: Any) -> list[Any]:
         return [
-            self.builder.gep(head, [self.builder.add(index, _INDEX(neighbour))])
+            self.builder.gep(head, [self.builder.add(index, _INDEX(neighbor))])
             for head in self._heads[array]
-            for neighbour in range(UNROLL)
+            for neighbor in range(UNROLL)
         ]
 
 

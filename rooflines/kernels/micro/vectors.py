@@ -167,7 +167,7 @@ class Code:
         return splat(self.builder, ir.VectorType(value.type, lanes), value)
 
     def broadcast_pair(self, pointer: Any, offset: Any, lanes: int) -> Any:
-        """Two neighbours, the first in the even lanes and the second in the odd ones."""
+        """Two neighbors, the first in the even lanes and the second in the odd ones."""
         place = self.builder.bitcast(self.at(pointer, offset), _DOUBLE.as_pointer())
         both = self.builder.load(place, align=4)
         return self.builder.bitcast(splat(self.builder, ir.VectorType(_DOUBLE, lanes // 2), both), ir.VectorType(_FLOAT, lanes))

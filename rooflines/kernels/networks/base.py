@@ -93,11 +93,11 @@ class Network(Protocol):
     def resident(self, array: NDArray[Any]) -> Array:
         """``array`` where and as the backend computes with it, so that a step moves nothing. Indexing it by a slice is free."""
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         """Wait until the device has finished everything that it was given."""
 
     def operators(self, x: Array, y: Array, rounds: int = 5) -> tuple[OperatorTime, ...]:
-        """The operators of a training step in their order, each called and synchronised apart and timed.
+        """The operators of a training step in their order, each called and synchronized apart and timed.
 
         The fastest of ``rounds`` steps, after one that warms up. Parameters and momentum are afterwards what they were before.
         """

@@ -65,7 +65,7 @@ _SGD_MOMENTUM: Final = 4  # m * momentum + g, p - learning_rate * m
 def initial_parameters(seed: int = 0) -> dict[str, NDArray[np.float32]]:
     """Random parameters, the same for every backend: weights normal with variance 2 / fan-in, biases 0.
 
-    He's initialisation (He et al., "Delving Deep into Rectifiers", 2015), for dense layers and convolutions alike.
+    He's initialization (He et al., "Delving Deep into Rectifiers", 2015), for dense layers and convolutions alike.
     """
     generator = np.random.default_rng(seed)
     made = {}

@@ -70,7 +70,7 @@ class NumbaCpu:
     def resident(self, array: NDArray[Any]) -> NDArray[Any]:
         return np.ascontiguousarray(array, np.float32 if array.dtype.kind == "f" else np.int64)
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         return
 
     def operators(self, x: Any, y: Any, rounds: int = 5, *, clock: Callable[[], float] = time.perf_counter) -> tuple[OperatorTime, ...]:

@@ -79,7 +79,7 @@ class _Memory:
         self.held = self.most = 0
 
     def array(self, size: int, kind: Any = np.float32) -> Any:
-        """A flat array of ``size`` numbers, not initialised."""
+        """A flat array of ``size`` numbers, not initialized."""
         made = cuda.device_array(size, kind)
         taken = size * np.dtype(kind).itemsize
         self.held += taken
@@ -198,7 +198,7 @@ class NumbaCuda:
         numbers = np.ascontiguousarray(array, np.int64 if array.dtype.kind in "iu" else np.float32)
         return Resident(self.memory.copy(numbers), 0, numbers.shape)
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         """Wait until the device has finished everything that it was given."""
         cuda.synchronize()
 
@@ -231,7 +231,7 @@ class NumbaCuda:
                 call(images, classes)
                 end.record()
             too_early = queued.query()
-            self.synchronise()
+            self.synchronize()
             if too_early:
                 iterations *= 2
             else:

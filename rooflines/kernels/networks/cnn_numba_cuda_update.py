@@ -92,7 +92,7 @@ def update() -> Kernel:
 
     ``m = momentum * m + gradient``, ``p = p - learning_rate * m``, which is SGD as torch defines it. A block has up to 256
     parameters of one layer where there are few rows of partial sums, and 32 where there are many; there its eight warps share the
-    rows. Neighbouring threads read neighbouring parameters.
+    rows. Neighboring threads read neighboring parameters.
     """
 
     @compiled
@@ -132,7 +132,7 @@ def update() -> Kernel:
 
 
 class Region(NamedTuple):
-    """Neighbouring numbers with the same rows of partial sums: the parameters of a layer, or the loss."""
+    """Neighboring numbers with the same rows of partial sums: the parameters of a layer, or the loss."""
 
     size: int
     most_rows: int

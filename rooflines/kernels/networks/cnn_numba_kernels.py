@@ -45,8 +45,8 @@ def _maximum(code: Code, values: Sequence[Any], names: Sequence[Any]) -> tuple[A
 def conv1_forward(code: Code, image: Any, image_at: Any, weights: Any, bias: Any, pooled: Any, maxima: Any, at: Any) -> None:
     """conv1, ReLU and the maximum of 2 x 2 for one image [28, 28].
 
-    ``weights`` [9, 16] and ``bias`` [16] have every channel twice: the even lanes are the left of two neighbouring positions, the odd
-    ones the right, and two neighbouring pixels are broadcast as one. Writes ``pooled`` [12, 12, 8] and to ``maxima`` (int8) which
+    ``weights`` [9, 16] and ``bias`` [16] have every channel twice: the even lanes are the left of two neighboring positions, the odd
+    ones the right, and two neighboring pixels are broadcast as one. Writes ``pooled`` [12, 12, 8] and to ``maxima`` (int8) which
     position of the window was largest, row by row, or ``INACTIVE``.
     """
     image, pooled, maxima = code.at(image, image_at), code.at(pooled, at), code.at(maxima, at)

@@ -72,7 +72,7 @@ class TorchCnn:
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
         value = loss.item()
-        self.synchronise()
+        self.synchronize()
         if self.device.type == "mps":
             self._watch_memory()
         return value
@@ -100,7 +100,7 @@ class TorchCnn:
         moved: torch.Tensor = array.to(self.device)
         return moved
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         synchronize(self.device)
 
     def operators(self, x: Any, y: Any, rounds: int = 5) -> tuple[OperatorTime, ...]:
@@ -134,7 +134,7 @@ class TorchCnn:
 
     def _seconds(self, call: Callable[[], object]) -> float:
         """What the device took for ``call``: on a GPU without the launch, which is queued while it is kept busy with something else."""
-        self.synchronise()
+        self.synchronize()
         if self.device.type == "cuda":
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
             torch.cuda._sleep(_DELAY_CYCLES)  # type: ignore[no-untyped-call]
@@ -145,7 +145,7 @@ class TorchCnn:
             return float(begin.elapsed_time(end)) / 1e3
         began = time.perf_counter()
         call()
-        self.synchronise()
+        self.synchronize()
         return time.perf_counter() - began
 
     def _watch_memory(self) -> None:

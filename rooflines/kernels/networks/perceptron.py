@@ -84,7 +84,7 @@ class Perceptron:
         self.backward(x, y)
         self.update()
         result = float(loss)
-        self.library.synchronise()
+        self.library.synchronize()
         return result
 
     def forward(self, x: Array, y: Array) -> Array:
@@ -145,12 +145,12 @@ class Perceptron:
         """``array`` where the library computes; samples as rows of the parameters' dtype."""
         return self.library.to_device(array) if array.ndim == 1 else self._given(array)
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         """Wait until the device is done."""
-        self.library.synchronise()
+        self.library.synchronize()
 
     def operators(self, x: Array, y: Array, rounds: int = 5) -> tuple[OperatorTime, ...]:
-        """The operators of an iteration in their order, each synchronised before and after and timed: the fastest of ``rounds``.
+        """The operators of an iteration in their order, each synchronized before and after and timed: the fastest of ``rounds``.
 
         One iteration before them warms up. The parameters are afterwards what they were before.
         """
@@ -229,10 +229,10 @@ class Perceptron:
         """Call ``function``, which is the operator ``name`` of ``layer`` on ``count`` samples; timed where operators are."""
         if self._timed is None:
             return function(*arguments)
-        self.library.synchronise()  # the device is idle before and after it
+        self.library.synchronize()  # the device is idle before and after it
         begun = time.perf_counter()
         result = function(*arguments)
-        self.library.synchronise()
+        self.library.synchronize()
         self._timed.append((self._declared(name, layer, count), time.perf_counter() - begun))
         return result
 
@@ -294,7 +294,7 @@ class Library:
         """The library's array as NumPy's."""
         return np.asarray(array)
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         """Wait until the device is done."""
 
     def device_memory_bytes(self) -> int | None:
@@ -341,7 +341,7 @@ class _CuPy(Library):
     def to_host(self, array: Any) -> NDArray[Any]:
         return np.asarray(self.module.asnumpy(array))
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         self.module.cuda.get_current_stream().synchronize()
 
     def device_memory_bytes(self) -> int | None:
@@ -376,7 +376,7 @@ class _Torch(Library):
     def to_host(self, array: Any) -> NDArray[Any]:
         return np.asarray(array.cpu().numpy())
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         self._synchronize(self._device)
 
     def device_memory_bytes(self) -> int | None:

@@ -198,7 +198,7 @@ def measure(library: str, widths: Sequence[int], samples: int) -> dict[str, Any]
     network.forward(x, y)
     component("activations")
     network.backward(x, y)
-    loaded.synchronise()
+    loaded.synchronize()
     component("gradients")
     found["overhead"] = framework + meter.kept()
     found["total"] = meter.grown()

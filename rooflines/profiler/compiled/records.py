@@ -1,7 +1,7 @@
 """Records of a run's compiled graphs: for every kernel its operators and the memory it accesses.
 
 A trace has only the name of a fused kernel. These facts are taken from inductor while it generates the kernel (``inductor.py``) and lie
-in a separate file next to the trace; they are interpreted when the run is analysed.
+in a separate file next to the trace; they are interpreted when the run is analyzed.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ class Recording:
             )
             try:
                 save(self._place, self._facts)
-                self._device.synchronise()
+                self._device.synchronize()
                 self.passes.begin()
             except BaseException:
                 self.passes.stop()

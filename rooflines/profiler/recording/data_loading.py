@@ -501,7 +501,7 @@ class DataLoading(LoaderWatch):
             self._progress.stage("timing the step with data in memory", None)
             self.resident = True
             self._resident_until = time.perf_counter_ns() + round(RESIDENT_S * 1e9)
-            self._device.synchronise()
+            self._device.synchronize()
         else:
             self._clock.end()
         count = len(self._clock)

@@ -32,7 +32,7 @@ SYNCHRONISE_NS = 1_000_000
 NOTED_EVERY_S, NOTED_SHARE = 0.1, 0.005
 
 
-def synchronise(device: torch.device) -> None:
+def synchronize(device: torch.device) -> None:
     """Wait until the device has finished everything it was given."""
     import torch
 
@@ -45,7 +45,7 @@ def synchronise(device: torch.device) -> None:
 class StepClock:
     """Times steps one by one: ``begin``, and after every step ``end`` and ``go_on``; ``take_ns`` gives what they took.
 
-    On CUDA by events, so that steps are not synchronised one by one, as in real use; elsewhere by the host's clock.
+    On CUDA by events, so that steps are not synchronized one by one, as in real use; elsewhere by the host's clock.
     """
 
     def __init__(self, device: torch.device, wait: Callable[[], None] | None = None) -> None:
@@ -169,14 +169,14 @@ class RecordedDevice:
         """The facts about this machine that the numbers of a run depend on. Raises DeviceError when torch cannot use the device."""
         return collect_environment(str(self.torch_device))
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         """Wait until the device, and every other GPU in use, has finished everything it was given."""
         for device in self._gpus or (self.torch_device,):
-            synchronise(device)
+            synchronize(device)
 
     def step_clock(self) -> StepClock:
         """A clock for steps on the device."""
-        return StepClock(self.torch_device, None if self.is_found and self.type == "cpu" else self.synchronise)
+        return StepClock(self.torch_device, None if self.is_found and self.type == "cpu" else self.synchronize)
 
     def peak_memory(self) -> PeakMemory:
         """A watch over the memory that steps on the device take."""
@@ -232,7 +232,7 @@ def _cpu() -> torch.device:
 def program_device(device: torch.device | str) -> torch.device | None:
     """The device for a program that was asked to run with ``device``; None if that is ``auto`` and the program may choose a GPU.
 
-    Does not initialise CUDA: the program may still say which GPUs it sees. Raises DeviceError as ``find_device`` does.
+    Does not initialize CUDA: the program may still say which GPUs it sees. Raises DeviceError as ``find_device`` does.
     """
     import torch
 

@@ -264,7 +264,7 @@ class Passes:
                 if event == "call" and bound.reached:
                     # The trace was full before the first step had called a module: it is worth more from here on.
                     bound = self._trace_program()
-            self.device.synchronise()
+            self.device.synchronize()
             self.warmup.first_step(time.perf_counter_ns() - began)
             self.progress.advance()
         finally:
@@ -323,7 +323,7 @@ class Passes:
                 self._queue.mark()
                 began = time.perf_counter_ns()
             event = yield
-        self.device.synchronise()
+        self.device.synchronize()
         return time.perf_counter_ns() - began
 
     def _let_warmup_stand_in(self, began: list[int]) -> None:
@@ -370,7 +370,7 @@ class Passes:
         busy = self._agreement.on(max(min(BUSY_MAX_STEPS, math.ceil(BUSY_S / step_s)), self.loading.seen.prefetched), 1)
         while busy:
             busy -= (yield) == "step"
-        self.device.synchronise()
+        self.device.synchronize()
         self.loading.begin_timed(more=True)
         yield from self._timed_steps(planned, further=True)
 
@@ -495,7 +495,7 @@ class Passes:
                     tracer = self._tracer(steps)
                     tracer.start()
                 elif event == "step":
-                    self.device.synchronise()
+                    self.device.synchronize()
                     self.loading.after_step()
                     self.progress.advance()
                     if tracer.step():
@@ -522,7 +522,7 @@ class Passes:
     def _begin_stretch(self, *, more: bool = False) -> None:
         """Steps are timed from here on, ``more`` of them after a pause."""
         self._peak.start()
-        self.device.synchronise()
+        self.device.synchronize()
         if not more:
             self.peak_bytes = None
             self.loading.begin_timed()
@@ -531,7 +531,7 @@ class Passes:
 
     def _end_stretch(self, began_ns: int, steps_before: int, *, memory: bool = True) -> None:
         """A pause, or the end of the pass: add up what was measured since the last one."""
-        self.device.synchronise()
+        self.device.synchronize()
         self._stretches.append(TimedStretch(began_ns=began_ns, ended_ns=now_ns(), steps=len(self._clock) - steps_before))
         if memory:
             self._add_memory()

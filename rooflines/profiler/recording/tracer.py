@@ -114,7 +114,7 @@ class TracedSteps:
 
 
 class Tracer:
-    """torch.profiler over a few steps, each in a range ``ProfilerStep#N`` that ends after a synchronise.
+    """torch.profiler over a few steps, each in a range ``ProfilerStep#N`` that ends after a synchronize.
 
     ``modules`` writes the modules into the trace; None leaves them out.
     ``cuda`` traces work of GPUs, too, wherever it runs; ``device`` gives the device to wait for when the profiler stops.

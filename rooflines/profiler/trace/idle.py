@@ -45,13 +45,13 @@ def idle_causes(calls: Calls, gaps: Intervals) -> dict[str, Intervals]:
     without_work = intervals.union(gaps[known, 0], waiting_from)
     loading = intervals.intersect(without_work, data_loading(calls))
     rest = intervals.subtract(without_work, loading)
-    synchronising = intervals.intersect(rest, host_intervals(calls, calls.trace.named(is_wait, RUNTIME)))
+    synchronizing = intervals.intersect(rest, host_intervals(calls, calls.trace.named(is_wait, RUNTIME)))
     return {
-        "host_bound": intervals.subtract(rest, synchronising),
+        "host_bound": intervals.subtract(rest, synchronizing),
         "kernel_wait": intervals.union(waiting_from[~long], ends[~long]),
         "outside": intervals.union(waiting_from[long & ~by_graph], ends[long & ~by_graph]),
         "graph": intervals.union(waiting_from[long & by_graph], ends[long & by_graph]),
-        "synchronisation": synchronising,
+        "synchronization": synchronizing,
         "data_loading": loading,
         "unknown": intervals.union(gaps[~known, 0], gaps[~known, 1]),
     }

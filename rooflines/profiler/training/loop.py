@@ -1,4 +1,4 @@
-"""Training one network on labelled images, epoch by epoch, from a checkpoint where there is one."""
+"""Training one network on labeled images, epoch by epoch, from a checkpoint where there is one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rooflines.errors import DataError, RooflinesError, WorkloadError, writing
 from rooflines.profiler.options import Options
 from rooflines.profiler.others import OthersMeter
 from rooflines.profiler.progress import Progress
-from rooflines.profiler.recording.device import synchronise
+from rooflines.profiler.recording.device import synchronize
 from rooflines.profiler.recording.process import PeakMemory
 from rooflines.profiler.training.options import TrainOptions
 from rooflines.profiler.training.records import Epoch, Failure
@@ -95,7 +95,7 @@ class Trainer:
             input_s += time.perf_counter() - last
             pending.append(self.step(batch))
             if not self._ran:
-                synchronise(self.device)
+                synchronize(self.device)
                 first_s, self._ran = time.perf_counter() - last, True
             if self.scaler.is_enabled():
                 skipped += self.scaler.get_scale() < scale
@@ -104,7 +104,7 @@ class Trainer:
                 self._read(pending, number)
             progress.advance()
             last = time.perf_counter()
-        synchronise(self.device)
+        synchronize(self.device)
         epoch_s, others_cores = time.perf_counter() - began, others.cores()
         test_loss, accuracy, test_s = self.test()
         return Epoch(

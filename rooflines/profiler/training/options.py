@@ -27,7 +27,7 @@ VARIANTS: dict[str, dict[str, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(Options):
-    """Options of training a network on labelled images."""
+    """Options of training a network on labeled images."""
 
     mode: Mode = "training"
     data: Annotated[Data, Option("Data set: cifar10, cifar100, tiny-imagenet, mnist, folder or digits.", "Data")] = "cifar10"
@@ -45,7 +45,7 @@ class TrainOptions(Options):
         """Raise UsageError, WorkloadError or DeviceError for what no machine accepts."""
         super().check()
         if self.data == "resident":
-            raise UsageError("training to accuracy requires labelled images.", hint=f"For example: {arg('data', 'cifar10')}")
+            raise UsageError("training to accuracy requires labeled images.", hint=f"For example: {arg('data', 'cifar10')}")
         for name in ("epochs", "seeds", "train_samples", "test_samples"):
             value: int | None = getattr(self, name)
             if value is not None and value < 1:

@@ -1,4 +1,4 @@
-"""Labelled images by name: torchvision's data sets from a folder, scikit-learn's digits, or synthetic images of the same size.
+"""Labeled images by name: torchvision's data sets from a folder, scikit-learn's digits, or synthetic images of the same size.
 
 Nothing is downloaded. A name without a folder gives synthetic images of the same number, size, encoding and classes; its label says so
 wherever a figure of it is shown.

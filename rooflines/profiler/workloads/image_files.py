@@ -1,4 +1,4 @@
-"""Labelled images in the folders and files in which data sets are distributed: MNIST, CIFAR, Tiny-ImageNet, folders of photographs.
+"""Labeled images in the folders and files in which data sets are distributed: MNIST, CIFAR, Tiny-ImageNet, folders of photographs.
 
 Each reader returns a training and a test set without transforms. An error names the file and the expected layout. A file whose checksum
 is not the published one is read, with a remark.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class Task:
     """A network with its inputs and the loss it trains with. ``loss`` maps the network's output to a scalar.
 
-    ``classifies`` says that its output are the scores of classes, so that it can be trained on labelled images.
+    ``classifies`` says that its output are the scores of classes, so that it can be trained on labeled images.
     """
 
     network: torch.nn.Module
@@ -124,7 +124,7 @@ def _torchvision(name: str, options: Options, classes: int | None) -> Task:
     if name.startswith("maxvit"):
         keywords["input_size"] = (size, size)
     if name in ("inception_v3", "googlenet", "quantized_inception_v3", "quantized_googlenet"):
-        keywords["init_weights"] = False  # their initialisation takes a minute and changes no figure
+        keywords["init_weights"] = False  # their initialization takes a minute and changes no figure
     with _construction(name, options), warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\.ao\..*")  # quantization's home has moved
         warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"torch\.ao\..*|torchvision\..*")

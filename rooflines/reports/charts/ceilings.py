@@ -67,8 +67,8 @@ def _key(sheet: Sheet, figure: Figure, rows: Sequence[RoofComparison]) -> None:
     width, height = figure.get_size_inches()
     x, y = 0.2, height - 0.1
 
-    def text(words: str, colour: str) -> None:
-        style: dict[str, Any] = {"size": SMALL, "color": colour, "family": sheet.family, "va": "center", "parse_math": False}
+    def text(words: str, color: str) -> None:
+        style: dict[str, Any] = {"size": SMALL, "color": color, "family": sheet.family, "va": "center", "parse_math": False}
         figure.text(x / width, y / height, words, **style)
 
     for source, mark in _MARKS.items():
@@ -101,7 +101,7 @@ def _panel(sheet: Sheet, axes: Axes, title: str, unit: str, rows: Sequence[RoofC
     largest = max(map(max, values))
     low, high = min(map(min, values)) / 1.6, largest * 1.6
     factor, prefix = scale(largest)
-    # Labelled at decades, and between them where it shows less than two.
+    # Labeled at decades, and between them where it shows less than two.
     seen = [power for power in decades(low, high, factor) if low <= factor * 10.0**power <= high]
     logarithmic(axes, "x", low, high, factor, steps=(1,) if len(seen) > 1 else (1, 2, 5))
     axes.set(ylim=(len(rows) - 0.5, -0.5), yticks=[])
@@ -116,8 +116,8 @@ def _panel(sheet: Sheet, axes: Axes, title: str, unit: str, rows: Sequence[RoofC
         text(1.42, -1.0, "reached", size=SMALL, color=ink.muted)
     for index, (row, drawn) in enumerate(zip(rows, values, strict=True)):
         roof = row.any
-        colour = ink.muted if roof.variant else ink.text
-        text(-0.02, index, ceiling_name(roof), color=colour, ha="right")
+        color = ink.muted if roof.variant else ink.text
+        text(-0.02, index, ceiling_name(roof), color=color, ha="right")
         if len(drawn) > 1:
             axes.plot([min(drawn), max(drawn)], [index, index], color=ink.line, linewidth=1.2, zorder=2)
         for order, (source, kind) in enumerate(_MARKS.items()):
@@ -126,8 +126,8 @@ def _panel(sheet: Sheet, axes: Axes, title: str, unit: str, rows: Sequence[RoofC
         spread = f" ±{percent(roof.spread, 1)}" if row.measured and roof.spread is not None else ""
         warned = row.measured is not None and marks_of(roof)
         value = si(roof.value, roof.unit) if row.measured else f"{si(roof.value, roof.unit)}, not measured"
-        text(1.03, index, f"{value}{spread}{'  !' if warned else ''}", color=ink.warning if warned else colour)
+        text(1.03, index, f"{value}{spread}{'  !' if warned else ''}", color=ink.warning if warned else color)
         if row.fraction is not None:
             of = "" if row.reference_source == "spec" else " *"
             weight = "bold" if row.fraction > ABOVE else "normal"
-            text(1.42, index, f"{percent(row.fraction)}{of}", color=colour, weight=weight, size=TEXT)
+            text(1.42, index, f"{percent(row.fraction)}{of}", color=color, weight=weight, size=TEXT)

@@ -35,7 +35,7 @@ _PAPER_DASH = (0, (1.5, 2))
 class Series(msgspec.Struct, frozen=True, kw_only=True):
     """A curve of a backend through ``x`` and ``y``, with the ends of the interval of each ``y``.
 
-    ``paper`` is a level that a paper printed for it, ``paper_points`` are (x, y) that it printed. ``colour`` is the name of its colour
+    ``paper`` is a level that a paper printed for it, ``paper_points`` are (x, y) that it printed. ``color`` is the name of its color
     if that is not the backend.
     """
 
@@ -46,7 +46,7 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
     high: tuple[float, ...] = ()
     paper: float | None = None
     paper_points: tuple[tuple[float, float], ...] = ()
-    colour: str = ""
+    color: str = ""
 
 
 class Curves(Drawing, frozen=True, kw_only=True):
@@ -89,8 +89,8 @@ class Curves(Drawing, frozen=True, kw_only=True):
             axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
         ends = []
         for one in self.series:
-            named = one.colour or one.backend
-            style: dict[str, Any] = {"color": sheet.colour(named), "marker": category_mark(named), "markersize": 4}
+            named = one.color or one.backend
+            style: dict[str, Any] = {"color": sheet.color(named), "marker": category_mark(named), "markersize": 4}
             dashed: dict[str, Any] = {"color": style["color"], "linewidth": 0.9, "linestyle": _PAPER_DASH, "zorder": 2}
             if one.low and one.high:
                 intervals = ([max(value, low) for value in one.low], [min(value, high) for value in one.high])
@@ -114,7 +114,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     x: float
     y: float
-    colour: str = ""
+    color: str = ""
     front: bool = False
 
 
@@ -144,8 +144,8 @@ class Choices(Drawing, frozen=True, kw_only=True):
         axes.plot([one.x for one in front], [one.y for one in front], color=sheet.ink.faint_roof, linewidth=1.0, zorder=2)
         for one in self.choices:
             size, opacity = (6, 1.0) if one.front else (4, 0.6)
-            mark, colour = category_mark(one.colour), sheet.colour(one.colour)
-            axes.plot(one.x, one.y, mark, color=colour, markersize=size, alpha=opacity, markeredgewidth=0, zorder=3)
+            mark, color = category_mark(one.color), sheet.color(one.color)
+            axes.plot(one.x, one.y, mark, color=color, markersize=size, alpha=opacity, markeredgewidth=0, zorder=3)
         self._names(sheet, axes, front)
         _titles(sheet, axes, _with_prefix(self.x_title, prefix), y_title)
         return figure
@@ -178,7 +178,7 @@ class Beam(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     paper: float | None = None
     paper_text: str = ""
-    colour: str = ""
+    color: str = ""
 
 
 class Beams(Drawing, frozen=True, kw_only=True):
@@ -197,15 +197,15 @@ class Beams(Drawing, frozen=True, kw_only=True):
         axes.spines["bottom"].set_visible(False)
         beside = largest * 0.012
         for index, bar in enumerate(self.beams):
-            colour = sheet.colour(bar.colour or bar.backend)
+            color = sheet.color(bar.color or bar.backend)
             sheet.write(axes, -0.015, index, bar.label, ha="right", transform=axes.get_yaxis_transform())
             if bar.value > 0:
-                axes.barh(index - 0.12, bar.value, height=0.44, color=colour, linewidth=0, zorder=2)
+                axes.barh(index - 0.12, bar.value, height=0.44, color=color, linewidth=0, zorder=2)
                 sheet.write(axes, bar.value + beside, index - 0.12, bar.text)
             if bar.paper is not None:
                 # Below our bar, or in its place.
                 down = 0.25 if bar.value > 0 else 0.0
-                outline: dict[str, Any] = {"facecolor": sheet.ink.page, "edgecolor": colour, "linewidth": 0.8, "zorder": 2}
+                outline: dict[str, Any] = {"facecolor": sheet.ink.page, "edgecolor": color, "linewidth": 0.8, "zorder": 2}
                 axes.barh(index + down, bar.paper, height=0.18, **outline)
                 sheet.write(axes, bar.paper + beside, index + down, bar.paper_text, size=SMALL, color=sheet.ink.muted)
         sheet.write(axes, 0, 1.06, self.x_title, transform=axes.transAxes, size=SMALL, color=sheet.ink.muted, va="bottom")
@@ -245,12 +245,12 @@ class StepTimes(Drawing, frozen=True, kw_only=True):
             return (value_s / factor - middle + half) / (2 * half) * height
 
         apart, at_median = TEXT + 2.5, level(steps.median_s)
-        for y, text, colour in (
+        for y, text, color in (
             (at_median, f"median {seconds(steps.median_s)}", ink.text),
             (max(level(steps.p90_s), at_median + apart), f"90 % below {seconds(steps.p90_s)}", ink.muted),
             (min(level(steps.p10_s), at_median - apart), f"10 % below {seconds(steps.p10_s)}", ink.muted),
         ):
-            sheet.write(axes, 1.01, y / height, text, transform=axes.transAxes, color=colour, size=SMALL)
+            sheet.write(axes, 1.01, y / height, text, transform=axes.transAxes, color=color, size=SMALL)
         _titles(sheet, axes, "timed step", f"step time, {prefix}s")
         axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
@@ -335,11 +335,11 @@ def _end_labels(sheet: Sheet, axes: Axes, ends: Sequence[tuple[float, str, str]]
 
     ordered = sorted(ends, key=lambda end: up(end[0]))
     places = pushed_apart([up(value) * height for value, _, _ in ordered], _LINE_POINTS, height)
-    for (value, text, colour), place in zip(ordered, places, strict=True):
+    for (value, text, color), place in zip(ordered, places, strict=True):
         axes.annotate(
             text, xy=(1, up(value)), xytext=(1.035, place / height), xycoords="axes fraction", textcoords="axes fraction",
             size=SMALL, color=sheet.ink.muted if text.endswith("paper") else sheet.ink.text, family=sheet.family, va="center",
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.8, "shrinkA": 1, "shrinkB": 0}, annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.8, "shrinkA": 1, "shrinkB": 0}, annotation_clip=False,
         )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
-"""Colours and patterns with one meaning everywhere: colour is the category of an operator, ink and pattern are what bounds it.
+"""Colors and patterns with one meaning everywhere: color is the category of an operator, ink and pattern are what bounds it.
 
-The eleven category colours start from Okabe and Ito's set and were moved apart, by search in OKLab under simulated protanopia,
+The eleven category colors start from Okabe and Ito's set and were moved apart, by search in OKLab under simulated protanopia,
 deuteranopia and tritanopia (Machado 2009), until every pair stayed distinct with 3:1 contrast or more against the page (WCAG AA for
 graphics). Bound classes carry no hue, so that the two never compete: they differ in lightness, in pattern and by a letter, and survive
 a grayscale print.
@@ -14,11 +14,11 @@ import msgspec
 
 from rooflines.roofline.analysis import CATEGORIES
 
-# "page" has no colours of its own: its figures name the variables of the page's style sheet, which hold those of either theme.
+# "page" has no colors of its own: its figures name the variables of the page's style sheet, which hold those of either theme.
 Theme = Literal["light", "dark", "page"]
 THEMES: tuple[Theme, ...] = ("light", "dark")
 
-# Every name with its colour in the light and in the dark theme.
+# Every name with its color in the light and in the dark theme.
 _COLOURS = {
     "convolution": ("#0069B9", "#60AAFC"),
     "matmul": ("#BC2A00", "#F23A00"),
@@ -33,7 +33,7 @@ _COLOURS = {
     "optimizer": ("#411E85", "#8F6BFF"),
     "other": ("#8D8D8D", "#A6A6A6"),
 }
-# A study compares backends, and on its page colour is the backend instead. Each has a shape as well, for print.
+# A study compares backends, and on its page color is the backend instead. Each has a shape as well, for print.
 _BACKENDS = {
     "numba-cpu": ("o", "#0069B9", "#60AAFC"),
     "numba-cuda": ("D", "#411E85", "#8F6BFF"),
@@ -45,18 +45,18 @@ _BACKENDS = {
     "numpy": ("o", "#0069B9", "#60AAFC"),
     "cupy": ("D", "#411E85", "#8F6BFF"),
 }
-# Series without a colour of their own, models of a sweep for example, take these in turn.
+# Series without a color of their own, models of a sweep for example, take these in turn.
 SERIES = ("series-1", "series-2", "series-3", "series-4", "series-5", "series-6", "series-7", "series-8")
 _COLOURS |= {name: (light, dark) for name, (_, light, dark) in _BACKENDS.items()}
 _COLOURS |= dict(zip(SERIES, dict.fromkeys((light, dark) for _, light, dark in _BACKENDS.values()), strict=False))
 _MARKS = {name: mark for name, (mark, _, _) in _BACKENDS.items()} | dict(zip(SERIES, "osD^vPXh", strict=True))
 
-# Everything with its own colour.
-COLOURED = frozenset(_COLOURS)
+# Everything with its own color.
+COLORED = frozenset(_COLOURS)
 
 
 class Ink(msgspec.Struct, frozen=True, kw_only=True):
-    """The neutral colours of a theme: page and panel, text, lines, an accent, a warning and a milder notice."""
+    """The neutral colors of a theme: page and panel, text, lines, an accent, a warning and a milder notice."""
 
     page: str
     panel: str
@@ -84,9 +84,9 @@ INK: dict[Theme, Ink] = {
 }  # fmt: skip
 
 
-# Matplotlib takes colours only: these stand for the variables until the SVG of a page is written.
-_VARIABLES = {name: f"#0f{number:04x}" for number, name in enumerate((*msgspec.structs.asdict(INK["light"]), *sorted(COLOURED)))}
-VARIABLE_OF = {colour: name if name in INK["light"].__struct_fields__ else f"c-{name}" for name, colour in _VARIABLES.items()}
+# Matplotlib takes colors only: these stand for the variables until the SVG of a page is written.
+_VARIABLES = {name: f"#0f{number:04x}" for number, name in enumerate((*msgspec.structs.asdict(INK["light"]), *sorted(COLORED)))}
+VARIABLE_OF = {color: name if name in INK["light"].__struct_fields__ else f"c-{name}" for name, color in _VARIABLES.items()}
 INK["page"] = Ink(**{name: _VARIABLES[name] for name in Ink.__struct_fields__})
 
 
@@ -120,8 +120,8 @@ BOUNDS: dict[str, BoundStyle] = {
 
 
 def category_colour(category: str, theme: Theme = "light") -> str:
-    """The colour of ``category``, or of a study's backend; an unknown one is drawn as ``other``."""
-    name = category if category in COLOURED else "other"
+    """The color of ``category``, or of a study's backend; an unknown one is drawn as ``other``."""
+    name = category if category in COLORED else "other"
     return _VARIABLES[name] if theme == "page" else _COLOURS[name][THEMES.index(theme)]
 
 
@@ -141,12 +141,12 @@ def bound_style(bound: str) -> BoundStyle:
 
 
 def contrast(first: str, second: str) -> float:
-    """The WCAG contrast ratio of two ``#rrggbb`` colours, 1 to 21."""
+    """The WCAG contrast ratio of two ``#rrggbb`` colors, 1 to 21."""
     lighter, darker = sorted((_luminance(first), _luminance(second)), reverse=True)
     return (lighter + 0.05) / (darker + 0.05)
 
 
-def _luminance(colour: str) -> float:
-    channels = (int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5))
+def _luminance(color: str) -> float:
+    channels = (int(color[start : start + 2], 16) / 255 for start in (1, 3, 5))
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -30,7 +30,7 @@ _PNG_DPI = 160
 
 
 class Sheet(NamedTuple):
-    """What a figure is drawn for. On a ``page`` colours are variables, and what can be switched on there is drawn as well."""
+    """What a figure is drawn for. On a ``page`` colors are variables, and what can be switched on there is drawn as well."""
 
     width_in: float = WIDTH_IN
     family: str = SANS
@@ -38,16 +38,16 @@ class Sheet(NamedTuple):
 
     @property
     def theme(self) -> Theme:
-        """The theme of the colours."""
+        """The theme of the colors."""
         return "page" if self.page else "light"
 
     @property
     def ink(self) -> Ink:
-        """The neutral colours."""
+        """The neutral colors."""
         return INK[self.theme]
 
-    def colour(self, category: str) -> str:
-        """The colour of a category or backend."""
+    def color(self, category: str) -> str:
+        """The color of a category or backend."""
         return category_colour(category, self.theme)
 
     def figure(self, width: float, height: float) -> Figure:

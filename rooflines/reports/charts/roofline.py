@@ -36,7 +36,7 @@ _MARGIN, _LEAST_SPAN = 0.25, 2.0
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator, or a whole step: ``key`` tells it from the others, ``category`` has its colour, its area is its time.
+    """An operator, or a whole step: ``key`` tells it from the others, ``category`` has its color, its area is its time.
 
     ``precision`` and ``engine`` say which compute roof judges it. Of the points with a ``label`` those with the largest ``gain_s`` are
     named. ``lines`` are its hover text.
@@ -123,7 +123,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chart(Drawing, frozen=True, kw_only=True):
-    """Everything to draw. ``wide`` limits also hold the roofs that are off from the start; ``labelled`` are the points with names.
+    """Everything to draw. ``wide`` limits also hold the roofs that are off from the start; ``labeled`` are the points with names.
 
     ``full_s`` is the time with the largest area, ``legend`` has the categories with their shares of the time, ``left_out`` is the
     number of points that would stretch the axes, ``missing`` says why there are no roofs or points. ``paths`` connects the points of a
@@ -135,7 +135,7 @@ class Chart(Drawing, frozen=True, kw_only=True):
     roofs: tuple[Roof, ...]
     ridges: tuple[Ridge, ...]
     points: tuple[Point, ...]
-    labelled: tuple[Point, ...]
+    labeled: tuple[Point, ...]
     ring: Ring | None
     band: tuple[tuple[float, float], ...]
     limits: Limits
@@ -244,7 +244,7 @@ def roofline(
         ),
         ridges=tuple(ridges),
         points=tuple(drawn),
-        labelled=tuple(_labelled(drawn)),
+        labeled=tuple(_labelled(drawn)),
         ring=ring,
         band=band,
         limits=limits,
@@ -329,12 +329,12 @@ def _worth_drawing(points: Sequence[Point]) -> list[Point]:
     for of, inward in itertools.product((lambda point: point.intensity, lambda point: point.flop_per_s), (False, True)):
         passed: list[int] = []
         time_s = 0.0
-        for point, neighbour in pairwise(sorted(points, key=of, reverse=inward)):
+        for point, neighbor in pairwise(sorted(points, key=of, reverse=inward)):
             passed.append(point.key)
             time_s += point.time_s
             if time_s > allowed or point.key in named:
                 break
-            if abs(math.log10(of(neighbour) / of(point))) >= 1:
+            if abs(math.log10(of(neighbor) / of(point))) >= 1:
                 outliers.update(passed)
     return [point for point in points if point.key not in outliers]
 

@@ -140,7 +140,7 @@ def _paths(plot: _Plot) -> None:
     points = sorted(plot.chart.points, key=lambda point: point.key)
     for category in dict.fromkeys(point.category for point in points):
         corners = [plot.place(point.intensity, point.flop_per_s) for point in points if point.category == category]
-        plot.line(corners, f"path:{category}", color=plot.sheet.colour(category), linewidth=1.2, alpha=0.7, zorder=2.8)
+        plot.line(corners, f"path:{category}", color=plot.sheet.color(category), linewidth=1.2, alpha=0.7, zorder=2.8)
         for (ax, ay), (bx, by) in pairwise(corners):
             places = _along(ax, ay, math.hypot(bx - ax, by - ay), math.atan2(by - ay, bx - ax))
             plot.taken += [Box(x, y, x, y) for x, y in places[1:-1]]
@@ -163,7 +163,7 @@ def _points(plot: _Plot) -> None:
             offsets=[(point.intensity, point.flop_per_s) for point in points],
             offset_transform=plot.axes.transData,
             transform=IdentityTransform(),
-            facecolors=[plot.sheet.colour(point.category) for point in points],
+            facecolors=[plot.sheet.color(point.category) for point in points],
             edgecolors=[ink.warning if point.warning else ink.page for point in points],
             linewidths=[1.1 if point.warning else 0.6 for point in points],
             alpha=_OPACITY,
@@ -184,15 +184,15 @@ def _names(plot: _Plot) -> None:
     """The names of the points, each with a line to its point; on a narrow page their ranks."""
     ranked = plot.sheet.page and plot.sheet.width_in < _NARROW_IN
     texts = [
-        str(rank) if ranked else shorten_name(point.label, _LONGEST_NAME) for rank, point in enumerate(plot.chart.labelled, start=1)
+        str(rank) if ranked else shorten_name(point.label, _LONGEST_NAME) for rank, point in enumerate(plot.chart.labeled, start=1)
     ]
     feet = [(x, 0.0, x, y) for x, y in (plot.place(ridge.intensity, ridge.flop_per_s) for ridge in plot.chart.ridges)]
     boxes = place_names(
-        [(plot.disc(point), plot.length(text)) for point, text in zip(plot.chart.labelled, texts, strict=True)],
+        [(plot.disc(point), plot.length(text)) for point, text in zip(plot.chart.labeled, texts, strict=True)],
         (plot.width, plot.height), SMALL + 3.5, discs=plot.discs, lines=[*plot.roofs, *feet], taken=plot.taken,
     )  # fmt: skip
     for index, box in boxes.items():
-        point, text = plot.chart.labelled[index], texts[index]
+        point, text = plot.chart.labeled[index], texts[index]
         from_x, from_y, radius = plot.disc(point)
         end = box.leader_end(from_x, from_y)
         angle, length = math.atan2(end[1] - from_y, end[0] - from_x), math.dist(end, (from_x, from_y)) - radius
@@ -230,7 +230,7 @@ def _roof(plot: _Plot, number: int, roof: Roof) -> None:
         style = {"color": plot.ink.faint_roof, "linewidth": 0.6, "linestyle": (0, (4, 2))}
     order = 2 if roof.primary else 1.5
     plot.axes.plot(roof.x, roof.y, zorder=order, solid_capstyle="butt", gid=f"roof:{number}", **style)
-    text, size, colour = (roof.text, TEXT, plot.ink.roof) if roof.primary else (roof.short, SMALL, plot.ink.muted)
+    text, size, color = (roof.text, TEXT, plot.ink.roof) if roof.primary else (roof.short, SMALL, plot.ink.muted)
     # A cache's line goes on along the roof that it reaches: its name stands on the slope.
     flat = roof.ceiling.kind == "compute"
     corners = [plot.place(x, y) for x, y in zip(roof.x, roof.y, strict=True)]
@@ -260,7 +260,7 @@ def _roof(plot: _Plot, number: int, roof: Roof) -> None:
     # A primary roof is never left without its name: where no place is free, the least covered will do. The table names the others.
     if covered and not roof.primary:
         return
-    style = {"rotation": math.degrees(angle), "rotation_mode": "anchor", "ha": "left", "color": colour}
+    style = {"rotation": math.degrees(angle), "rotation_mode": "anchor", "ha": "left", "color": color}
     plot.write(x, y, text, size=size, gid=f"roofname:{number}", **style)
     plot.taken += [Box(px - 5, py - 5, px + 5, py + 5) for px, py in _along(x, y, length, angle)]
 
@@ -279,7 +279,7 @@ def _ridges(plot: _Plot) -> None:
 
 
 def _key(plot: _Plot) -> None:
-    """Which colour is which category, with its share of the time: one line above the plot, as many as fit."""
+    """Which color is which category, with its share of the time: one line above the plot, as many as fit."""
     x, y = 10.0, plot.height + 21.0
     entries: Sequence[tuple[str, str]] = [(f"{category} {percent(share)}", category) for category, share in plot.chart.legend]
     for text, category in [*entries, ("area: time", "")]:
@@ -288,7 +288,7 @@ def _key(plot: _Plot) -> None:
             x, y = 10.0, y - SMALL - 3
         if category:
             plot.axes.plot(
-                (x - 6) / plot.width, y / plot.height, category_mark(category), markersize=5, color=plot.sheet.colour(category),
+                (x - 6) / plot.width, y / plot.height, category_mark(category), markersize=5, color=plot.sheet.color(category),
                 alpha=_OPACITY, markeredgewidth=0, transform=plot.axes.transAxes, clip_on=False,
             )  # fmt: skip
         plot.write(x, y, text, size=SMALL, color=plot.ink.text if category else plot.ink.muted)

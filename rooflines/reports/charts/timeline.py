@@ -138,8 +138,8 @@ class Timeline(Drawing, frozen=True, kw_only=True):
             strong = line.device == self.focus
             style = ":" if line.device in seen else "-"
             seen.add(line.device)
-            colour, width = (ink.accent, 1.2) if strong else (ink.muted, 0.7)
-            axes.plot(line.x, line.y, style, color=colour, linewidth=width, gid=f"line:{number}-{at}")
+            color, width = (ink.accent, 1.2) if strong else (ink.muted, 0.7)
+            axes.plot(line.x, line.y, style, color=color, linewidth=width, gid=f"line:{number}-{at}")
         for at, level in enumerate(row.levels):
             if level.device == self.focus or sheet.page:
                 axes.axhline(level.value, color=ink.text, linewidth=0.6, dashes=(5, 3), gid=f"own-level:{number}-{at}")

@@ -58,7 +58,7 @@ def write_figures(page: Page, directory: Path) -> tuple[Path, ...]:
 
 
 def page_svg(drawing: Drawing, width_in: float, name: str) -> str:
-    """The SVG of ``drawing`` for a page: colours are variables, numbers are short, and ids begin with ``name``.
+    """The SVG of ``drawing`` for a page: colors are variables, numbers are short, and ids begin with ``name``.
 
     A mark has its kind and name as ``data-mark`` and the switch that it belongs to as ``data-to``. ``data-axes`` has the place and the
     limits of every axes, logarithms on a logarithmic axis.
@@ -83,9 +83,9 @@ def page_svg(drawing: Drawing, width_in: float, name: str) -> str:
 
 
 def _short(tag: re.Match[str]) -> str:
-    """A tag with short numbers, variables as colours and the font of the page."""
+    """A tag with short numbers, variables as colors and the font of the page."""
     text = _NUMBER.sub(lambda number: _rounded(float(number[0])), tag[0])
-    text = _COLOUR.sub(lambda colour: f"var(--{VARIABLE_OF[colour[0]]})", text)
+    text = _COLOUR.sub(lambda color: f"var(--{VARIABLE_OF[color[0]]})", text)
     text = _FONT.sub(lambda font: font[1] or "", text).replace("font: ", "font-size: ")
     text = _NEEDLESS.sub("", text).replace(" \n", " ").replace("\n", "")
     return _PATH.sub(lambda path: _COMMAND.sub(r"\1", path[0]).rstrip(), text)

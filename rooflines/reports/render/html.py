@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from msgspec import structs
 
-from rooflines.reports.charts.palette import BOUNDS, COLOURED, INK, THEMES, category_colour
+from rooflines.reports.charts.palette import BOUNDS, COLORED, INK, THEMES, category_colour
 from rooflines.reports.charts.roofline import Chart
 from rooflines.reports.charts.timeline import Timeline
 from rooflines.reports.document import Cell, Column, Figure, Page, Paragraph, Row, Table, texts, value_of
@@ -48,7 +48,7 @@ def render(page: Page, directory: Path = Path()) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    colours = {name: {theme: category_colour(name, theme) for theme in THEMES} for name in sorted(COLOURED)}
+    colors = {name: {theme: category_colour(name, theme) for theme in THEMES} for name in sorted(COLORED)}
     return environment.get_template("page.html.j2").render(
         page=page,
         sections=[section for section in page.sections if any(block.show != "brief" for block in section.blocks)],
@@ -59,7 +59,7 @@ def render(page: Page, directory: Path = Path()) -> str:
         shown_at_first=SHOWN_AT_FIRST,
         ink=INK,
         bounds=BOUNDS,
-        categories=colours,
+        categories=colors,
     )
 
 
@@ -71,9 +71,9 @@ def embedded_json(value: Any) -> str:
     return text
 
 
-def _slug(colour: str) -> str:
-    """The colour as the style sheet knows it."""
-    return colour if colour in COLOURED else "other"
+def _slug(color: str) -> str:
+    """The color as the style sheet knows it."""
+    return color if color in COLORED else "other"
 
 
 # --- tables ------------------------------------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ def _cell(table: Table, row: Row, place: int, column: Column, text: str, *, is_n
         "sort": None if sort == (hover or shown) else sort or "",
         "hover": hover,
         "bar": "" if bar == "0" else bar,
-        "colour": _slug(row.colour) if is_name and row.colour and not row.muted and not inset else "",
+        "color": _slug(row.color) if is_name and row.color and not row.muted and not inset else "",
         "letter": cell.letter,
         "warning": cell.warning,
         "opens": bool(is_name and table.kind == "main" and row.detail),
@@ -165,7 +165,7 @@ def _picture(page: Page, figure: Figure) -> dict[str, Any]:
         "zooms": "x" in facts,
         "categories": [(name, _slug(name)) for name, _ in drawing.legend] if isinstance(drawing, Chart) else [],
         "roofs": drawing.roof_groups() if isinstance(drawing, Chart) else [],
-        "ranks": [point.label for point in drawing.labelled] if isinstance(drawing, Chart) else [],
+        "ranks": [point.label for point in drawing.labeled] if isinstance(drawing, Chart) else [],
         "devices": drawing.devices if isinstance(drawing, Timeline) and len(drawing.devices) > 1 else [],
         "focus": drawing.focus if isinstance(drawing, Timeline) else "",
     }

@@ -118,7 +118,7 @@ def _bar(block: Bar) -> dict[str, Any]:
 def _part(part: Part, *, in_full: bool = True) -> dict[str, Any]:
     fill = _FILLS.get(part.pattern) or bound_style(part.pattern).light
     pattern = "solid" if part.pattern in _FILLS else bound_style(part.pattern).pattern
-    on = max(("#ffffff", _INK.text), key=lambda colour: contrast(colour, fill))
+    on = max(("#ffffff", _INK.text), key=lambda color: contrast(color, fill))
     text = f"{part.name} {percent(part.share)} ({part.text})" if in_full else part.name
     text = f"{part.letter} · {text}" if part.letter else text
     return {"share": part.share, "letter": part.letter, "pattern": pattern, "fill": fill, "on": on, "text": text}
@@ -165,7 +165,7 @@ def _row(row: Row, number: int, columns: list[Fitted], wrapped: list[Fitted]) ->
                 "text": text.strip(),
                 "bar": _bar_of(row, one),
                 "warned": isinstance(cell, Cell) and bool(cell.warning),
-                "colour": category_colour(row.colour) if row.colour and one is words and not row.muted else None,
+                "color": category_colour(row.color) if row.color and one is words and not row.muted else None,
                 "depth": min(row.depth, 6) if one is words else 0,
             }
         )

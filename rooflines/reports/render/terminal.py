@@ -41,7 +41,7 @@ _KEPT = "\ue000"
 
 
 def write(page: Page, path: Path) -> Path:
-    """Write ``page`` to ``path`` as a terminal of 100 columns without colours shows it, and return the path."""
+    """Write ``page`` to ``path`` as a terminal of 100 columns without colors shows it, and return the path."""
     from rich.console import Console
 
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -112,7 +112,7 @@ def _operator_row(folded: TableRow, analysis: Analysis, most_s: float, most_head
             Cell(value=row.shapes, hover=row.shapes),
             rows_of.dominant_kernel(row),
         ),
-        colour=row.category,
+        color=row.category,
         detail=_detail(folded, analysis),
         points=tuple(index_of[id(member)] for member in folded.members if id(member) in index_of),
     )

@@ -90,7 +90,7 @@ def page(analysis: RankAnalysis) -> Page:
 
 
 def title(analysis: RankAnalysis) -> str:
-    """What was analysed."""
+    """What was analyzed."""
     count = len(analysis.ranks)
     of = f" of {analysis.world_size}" if analysis.world_size and analysis.world_size != count else ""
     per = "per step" if analysis.per == "step" else "over the whole trace"

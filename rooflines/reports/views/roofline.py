@@ -76,10 +76,10 @@ def chart_note(analysis: Analysis, chart: Chart) -> str:
     """What the marks mean, which points a cache serves, and which operators are not drawn."""
     off_chart = [row for row in analysis.operators if not _can_be_placed(row)]
     texts = [
-        "A point is an operator: its area is its time, its colour its category." if chart.points else "",
+        "A point is an operator: its area is its time, its color its category." if chart.points else "",
         "The ring is the whole run." if chart.ring else "",
-        "The grey band is from half of the roof up to the roof." if chart.band else "",
-        "Operators with the most headroom are labelled." if chart.labelled else "",
+        "The gray band is from half of the roof up to the roof." if chart.band else "",
+        "Operators with the most headroom are labeled." if chart.labeled else "",
     ]
     slopes = [roof.ceiling.value for roof in chart.roofs if roof.ceiling.kind == "memory" and roof.primary]
     if any(not point.warning and any(point.flop_per_s > slope * point.intensity for slope in slopes) for point in chart.points):

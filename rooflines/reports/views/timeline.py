@@ -61,7 +61,7 @@ def timeline_caption(timeline: Timeline) -> str:
     texts = []
     if timeline.window_text:
         marked = ", a line at the end of each" if timeline.marks else ""
-        texts.append(f"The grey field is the window: {timeline.window_text}{marked}.")
+        texts.append(f"The gray field is the window: {timeline.window_text}{marked}.")
     if timeline.held:
         texts.append("The strip below the clock marks throttling.")
     return " ".join(texts)

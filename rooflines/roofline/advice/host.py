@@ -39,7 +39,7 @@ _OF_TRACES = {
 # A device that is idle for less of a step is as busy as one can ask.
 IDLE = 0.05
 GRAPHS_UNRECORDED = "Record what the graphs run"
-# An allocation that lasts longer than this initialises the device.
+# An allocation that lasts longer than this initializes the device.
 FIRST_CALL_S = 0.1
 # Kernels that are shorter than this on average are over before the host has launched the next one.
 SHORT_KERNEL_S = 50e-6
@@ -153,10 +153,10 @@ def _needed(found: Input, workers: int) -> int:
 # --- a device that waits for the host ----------------------------------------------------------------------------------------------
 
 
-def synchronisation(case: Case) -> Advice | None:
+def synchronization(case: Case) -> Advice | None:
     """Waits for the device after which the device waits for the host."""
     found = [wait for wait in case.analysis.synchronisations if wait.idle_s > 0]
-    waiting_s = case.idle_s("synchronisation")
+    waiting_s = case.idle_s("synchronization")
     saves_s = min(max(sum(wait.idle_s for wait in found), waiting_s), waiting_s + case.idle_s("host_bound"))
     if saves_s <= 0:
         return None
@@ -171,7 +171,7 @@ def synchronisation(case: Case) -> Advice | None:
         saves_s,
         f"{case.idle(saves_s)} because the host waited for it before{f': {listed}' if listed else ''}",
         without_stacks(case, remedy),
-        {"synchronisation": min(waiting_s, saves_s), "host_bound": max(0.0, saves_s - waiting_s)},
+        {"synchronization": min(waiting_s, saves_s), "host_bound": max(0.0, saves_s - waiting_s)},
     )
 
 

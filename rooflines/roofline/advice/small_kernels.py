@@ -57,7 +57,7 @@ def fewer_launches(case: Case, found: list[Ran]) -> Setting | str:
 
 
 def _fusable(found: list[Ran]) -> bool:
-    """Whether most of the time is in operators that can be fused with their neighbours."""
+    """Whether most of the time is in operators that can be fused with their neighbors."""
     fusable = [one for one in found if one.category in FUSABLE and not of_library(one) and not _KEPT.search(one.row.name)]
     return sum(one.row.time_s for one in fusable) > 0.5 * sum(one.row.time_s for one in found)
 

@@ -144,8 +144,8 @@ def count(fn: Callable[..., Any], *inputs: Any, backward: bool = False, memory: 
             if given is not None or not (needs_data(error) or refused_by_a_rule(error)):
                 raise
             reason = _why_real(error)
-    initialised = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    with torch.random.fork_rng([torch.cuda.current_device()] if initialised else []):
+    initialized = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng([torch.cuda.current_device()] if initialized else []):
         recording = record(lambda: step(_copy), None)
     recording.reason = reason
     return summarize(recording)

@@ -76,11 +76,11 @@ def _batch_norm(signature: Signature, hints: Hints, schema: str) -> Work:
 
 
 def _groups(args: Arguments, inputs: TensorArg) -> int:
-    """How many means a norm has: one for each row of the normalised dimensions, or for each group of a sample."""
+    """How many means a norm has: one for each row of the normalized dimensions, or for each group of a sample."""
     if args.has("group"):
         return args.integer("n") * args.integer("group")
     if args.given("normalized_shape") is None:  # some traces record numbers and leave lists empty
-        # The parameters have the shape of what is normalised, and each mean is that of one such row.
+        # The parameters have the shape of what is normalized, and each mean is that of one such row.
         parameter = args.optional("weight") or args.optional("bias")
         if parameter is not None and parameter.numel:
             return inputs.numel // parameter.numel
@@ -88,7 +88,7 @@ def _groups(args: Arguments, inputs: TensorArg) -> int:
 
 
 def _affine_norm(signature: Signature, hints: Hints, schema: str) -> Work:
-    """Statistics over a row or a group, then normalise; a weight is one more multiply and a bias one more add.
+    """Statistics over a row or a group, then normalize; a weight is one more multiply and a bias one more add.
 
     The native forms keep the means and deviations for their backward.
     """
@@ -128,7 +128,7 @@ def _rms_norm(signature: Signature) -> Work:
     )
 
 
-# Batch norm over several devices, step by step: the statistics of this one, those of all, the normalisation; and its backward.
+# Batch norm over several devices, step by step: the statistics of this one, those of all, the normalization; and its backward.
 
 
 def _asked(*what: str) -> str:
@@ -141,10 +141,10 @@ def _batch_norm_gradients(schema: str, asked: str) -> Row:
     """The bias's needs only ``grad``, and in inference the input's no input."""
     return Row(
         schema,
-        where=f"{asked}; centred = to_weight or (to_self and training)",
-        other="self.n * ((to_self or to_bias) + 3 * centred + (BATCH_NORM_BACKWARD - 4) * to_self if training"
+        where=f"{asked}; centered = to_weight or (to_self and training)",
+        other="self.n * ((to_self or to_bias) + 3 * centered + (BATCH_NORM_BACKWARD - 4) * to_self if training"
         " else to_self + to_bias + (BATCH_NORM_EVAL_BACKWARD - 2) * to_weight)",
-        reads="grad.size + weight.size * to_self + (self.size + (save_mean if training else mean).size) * centred"
+        reads="grad.size + weight.size * to_self + (self.size + (save_mean if training else mean).size) * centered"
         " + (save_var if training else var).size * (to_self or to_weight)",
         writes="self.full * to_self + (to_weight + to_bias) * (self[1] if self.rank > 1 else 1) * (weight or self).item",
         precision="self",
@@ -155,9 +155,9 @@ def _affine_gradients(schema: str, count: str) -> Row:
     """A norm without parameters has no gradient of them, even if one was requested."""
     return Row(
         schema,
-        where=f"{_asked('self', 'weight', 'bias')}; normalised = to_self or to_weight",
-        other="self.n * (2 * normalised + (LAYER_NORM_BACKWARD - 5) * to_self + 2 * to_weight + to_bias)",
-        reads="grad.size + (self.size + mean.size + rstd.size) * normalised + weight.size * to_self",
+        where=f"{_asked('self', 'weight', 'bias')}; normalized = to_self or to_weight",
+        other="self.n * (2 * normalized + (LAYER_NORM_BACKWARD - 5) * to_self + 2 * to_weight + to_bias)",
+        reads="grad.size + (self.size + mean.size + rstd.size) * normalized + weight.size * to_self",
         writes=f"self.full * to_self + (to_weight + to_bias) * {count}",
         precision="self",
     )

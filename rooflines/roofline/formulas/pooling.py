@@ -63,7 +63,7 @@ def _adaptive(signature: Signature, hints: Hints, rank: int, indices: bool) -> W
 def _adaptive_taps(extent: int, outputs: int) -> int:
     """Elements over all windows of one dimension: window i is floor(i * n / o) to ceil((i + 1) * n / o).
 
-    Neighbours share one element, unless their border (i + 1) * n / o is whole, which it is gcd(n, o) times.
+    Neighbors share one element, unless their border (i + 1) * n / o is whole, which it is gcd(n, o) times.
     """
     return extent + outputs - gcd(extent, outputs)
 

@@ -168,7 +168,7 @@ register({
 }, "copy", namespace="quantized::")  # fmt: skip
 
 
-# --- normalisation -----------------------------------------------------------------------------------------------------------------
+# --- normalization -----------------------------------------------------------------------------------------------------------------
 
 # Batch norm by the statistics of training, folded into a scale and a shift.
 _VECTORS: Final = "read weight?, read bias?, read mean?, read var?"

@@ -58,7 +58,7 @@ def _axis(kind: str, extent: int, out: int, factor: float | None, aligned: bool)
 
 
 def _antialiased(extent: int, out: int, scale: float, reach: float) -> tuple[int, int]:
-    """Windows widened to what lies between two results: neighbours overlap, so that no position is left out between them."""
+    """Windows widened to what lies between two results: neighbors overlap, so that no position is left out between them."""
     bounds = [
         (max(int(scale * (position + 0.5) - reach + 0.5), 0), min(int(scale * (position + 0.5) + reach + 0.5), extent))
         for position in range(out)

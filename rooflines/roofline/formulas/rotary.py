@@ -34,7 +34,7 @@ def rotate_in_place(
 
 
 def normalise_and_rotate(schema: str) -> Row:
-    """The row of an operator that normalises and rotates queries and keys inside ``qkv`` [tokens, heads * head] in place; cosines and
+    """The row of an operator that normalizes and rotates queries and keys inside ``qkv`` [tokens, heads * head] in place; cosines and
     sines are computed from a base."""
     numbers = "positions.n * (heads_q + heads_k) * head"
     return Row(

@@ -27,7 +27,7 @@ _SELECTIONS: Final[dict[str, Row]] = {
     "kthvalue": Row("read self, k, dim=-1", 1, per="self", where=_LENGTH, writes=_ONE_EACH),
     # sorts each row, then counts runs
     "mode": Row("read self, dim=-1", where=_LENGTH, other="self.n * (compares(length) + 1)", writes=_ONE_EACH),
-    # sorts the elements, or the slices along a dimension, and compares neighbours; the consecutive forms only compare
+    # sorts the elements, or the slices along a dimension, and compares neighbors; the consecutive forms only compare
     "_unique _unique2": Row(
         "read self", other="self.n * (compares(self.n) + 1)", writes="returned('output size not recorded')"
     ),

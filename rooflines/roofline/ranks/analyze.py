@@ -27,7 +27,7 @@ from rooflines.roofline.advice.communication import ALL_RANKS, FIND_LATE_RANK
 from rooflines.roofline.analysis import Finding, Timeline
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.findings import MOST, WORTH
-from rooflines.roofline.ranks.matching import SYNCHRONISING, MatchedCollectives, Waits, lasting_ns, match_collectives, waits_at_start
+from rooflines.roofline.ranks.matching import SYNCHRONIZING, MatchedCollectives, Waits, lasting_ns, match_collectives, waits_at_start
 from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, Spread, Straggler
 from rooflines.units import counted, percent, seconds
 
@@ -63,7 +63,7 @@ def unjudged(_: Environment) -> tuple[None, str]:
 
 
 def read_rank(source: str, reading: ReadOptions = READ_DEFAULTS, judge: Judge = unjudged) -> RankPart:
-    """Read and analyse the trace of one rank. Raises TraceError that names ``source``."""
+    """Read and analyze the trace of one rank. Raises TraceError that names ``source``."""
     try:
         trace = read(source, reading)
     except TraceError as error:
@@ -246,7 +246,7 @@ def _collective_row(
     size, dtype, group_size = exchanged
     transfer = lasting.min(axis=1)
     skew = lasting.max(axis=1) - transfer
-    synchronising = one.kind in SYNCHRONISING
+    synchronizing = one.kind in SYNCHRONIZING
     total_s = int(transfer.sum()) / 1e9
     algorithm = size * len(transfer) / total_s if size and total_s > 0 else None
     factor = bus_factor(one.kind, group_size) if group_size else None
@@ -258,8 +258,8 @@ def _collective_row(
         transfer_s=total_s / len(transfer),
         skew_s=float(skew.mean()) / 1e9,
         skew_max_s=int(skew.max()) / 1e9,
-        waited_s=int((lasting - transfer[:, None]).sum()) / 1e9 if synchronising else None,
-        last_rank=waits.add(one.ranks, lasting, at_start_ns, synchronising),
+        waited_s=int((lasting - transfer[:, None]).sum()) / 1e9 if synchronizing else None,
+        last_rank=waits.add(one.ranks, lasting, at_start_ns, synchronizing),
         bytes=size,
         dtype=dtype,
         group=one.group,

@@ -26,9 +26,9 @@ from rooflines.profiler.trace.records import Exchange, Int64s
 from rooflines.roofline.ranks.records import By, Straggler, UnmatchedRow, Waiting
 
 # In these no rank can leave before every rank has entered.
-SYNCHRONISING = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
+SYNCHRONIZING = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
 # Of these every rank moves as much as the others.
-_EVEN = (*SYNCHRONISING[:3], "broadcast", "reduce")
+_EVEN = (*SYNCHRONIZING[:3], "broadcast", "reduce")
 # Two clocks of one host, and two of which the median difference has been taken off: what they may still differ.
 _SAME_HOST_NS = 50_000
 _CORRECTED_NS = 1_000_000
@@ -140,7 +140,7 @@ def _together(kind: str, of: dict[int, Collectives], calls: dict[int, Int64s]) -
     first, *others = alike.values()
     # The k-th call of every rank side by side; None if their numbers or kinds differ.
     ordered = np.stack(tuple(calls.values()), axis=1) if all(np.array_equal(first, other) for other in others) else None
-    if kind not in SYNCHRONISING:
+    if kind not in SYNCHRONIZING:
         # A root may be done before the others begin: times say nothing.
         return (nothing, "order", _uneven(counts)) if ordered is None else (ordered, "order", "")
     if ordered is not None and _ran_together(of, calls, ordered, corrected=False):
@@ -214,7 +214,7 @@ def waits_at_start(
 ) -> list[Int64s]:
     """Return the nanoseconds waited because recordings began apart, at ``began_ns``: of each of ``matched`` by [collective, rank]."""
     found = [np.zeros(one.calls.shape, np.int64) for one in matched]
-    waiting = [at for at, one in enumerate(matched) if one.kind in SYNCHRONISING]
+    waiting = [at for at, one in enumerate(matched) if one.kind in SYNCHRONIZING]
     ends = [collectives[matched[at].ranks[0]].end_ns[matched[at].calls[:, 0]] for at in waiting]
     if not ends:
         return found

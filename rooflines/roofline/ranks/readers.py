@@ -93,7 +93,7 @@ def _leave_interrupts() -> None:
 
 @contextlib.contextmanager
 def _workers(address: str) -> Iterator[Executor]:
-    """The workers of a Dask cluster; what they have not read at the end of the context is cancelled."""
+    """The workers of a Dask cluster; what they have not read at the end of the context is canceled."""
     try:
         import distributed
     except ImportError:

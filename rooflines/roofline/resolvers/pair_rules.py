@@ -90,7 +90,7 @@ def written_inside(call: Signature, inner: Signature) -> Evidence | None:
 
 def taken(call: Signature, consumer: Signature) -> Evidence | None:
     """The operand of a norm or an activation that fits the convolution. One that looks like the convolution's own input may be that,
-    unless it is a norm's: it follows what it normalises."""
+    unless it is a norm's: it follows what it normalizes."""
     inputs, weight, result = call.arg(0), call.arg(1), consumer.arg(0)
     if consumer.name not in _CONSUMERS or not all(isinstance(one, TensorArg) for one in (inputs, weight, result)):
         return None

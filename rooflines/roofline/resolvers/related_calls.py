@@ -220,7 +220,7 @@ class _EvidenceSearch:
         return self._evidence[evidence]
 
     def _pairs(self, events: Int64s, others: Int64s) -> tuple[Int64s, list[tuple[Signature, Signature]], Int64s]:
-        """The ``events`` with a neighbouring signature (-1: none), the distinct pairs, and the pair of each event."""
+        """The ``events`` with a neighboring signature (-1: none), the distinct pairs, and the pair of each event."""
         asked = np.flatnonzero((others >= 0) & (self._host.signature[events] >= 0))
         asked = asked[self._host.signature[others[asked]] >= 0]
         signatures = self._trace.signatures

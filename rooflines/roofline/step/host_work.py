@@ -21,7 +21,7 @@ from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.nesting import covered, exclusive, nest, parents
 from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, RUNTIME, Int32s, Int64s, Mask, Trace
 from rooflines.profiler.trace.tree import BACKWARD, Calls, is_backward_node
-from rooflines.roofline.analysis import HostWork, Recomputation, Synchronisation
+from rooflines.roofline.analysis import HostWork, Recomputation, Synchronization
 from rooflines.roofline.attribution.own import Attribution
 from rooflines.roofline.step.partition import COMMUNICATION_CALLS
 from rooflines.roofline.step.times import per_step
@@ -46,7 +46,7 @@ def is_compiled(trace: Trace) -> bool:
     return any(_COMPILED.match(name) for name in trace.names)
 
 
-def synchronisations(attribution: Attribution, causes: dict[str, Intervals]) -> tuple[Synchronisation, ...]:
+def synchronisations(attribution: Attribution, causes: dict[str, Intervals]) -> tuple[Synchronization, ...]:
     """The waits for the device by call, operator and place, those that leave it idle the longest first.
 
     ``causes`` are the idle times of the device by cause.
@@ -64,7 +64,7 @@ def synchronisations(attribution: Attribution, causes: dict[str, Intervals]) -> 
     # The gap in which each wait ends, where the device became idle during the wait.
     at = np.maximum(np.searchsorted(gaps[:, 0], end, side="right") - 1, 0)
     follows = (gaps[at, 0] >= start) & (gaps[at, 0] <= end)
-    own = intervals.merge(causes["synchronisation"], causes["host_bound"])
+    own = intervals.merge(causes["synchronization"], causes["host_bound"])
     idle = np.where(follows, np.minimum(end - start, intervals.covered(own, gaps[at])), 0)
     where = _Places(attribution.trace)
     found: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
@@ -74,7 +74,7 @@ def synchronisations(attribution: Attribution, causes: dict[str, Intervals]) -> 
         for at_sum, value in enumerate((1, lasting_ns, idle_ns)):
             sums[at_sum] += value
     made = [
-        Synchronisation(
+        Synchronization(
             call=call,
             operator=operator,
             where=place,

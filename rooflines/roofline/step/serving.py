@@ -103,7 +103,7 @@ def _steps(
     step_s = divided.timeline.span_s
     busy_s = divided.timeline.busy_s
     categories = divided.categories()
-    modelled = 1 - divided.uncounted_s / busy_s if busy_s > 0 else None
+    modeled = 1 - divided.uncounted_s / busy_s if busy_s > 0 else None
     ran = [found for row, judged_row in rows if (found := _in_steps(row, judged_row, numbers, attribution.steps)).calls]
     tokens, generated = _mean([one.tokens for one in batches]), _generated(kind, batches, attribution.calls.batches)
     doubt = _rate_doubt(attribution, numbers)
@@ -125,7 +125,7 @@ def _steps(
         generated_per_s_range=generated_range,
         rate_doubt=doubt,
         category_breakdown={**categories, "idle": divided.timeline.idle_s},
-        modelled_time_fraction=modelled,
+        modelled_time_fraction=modeled,
         attention=_work([one for one in ran if one.judged.category == "attention"], count),
         moe=_work([one for one in ran if one.judged.category == "moe"], count),
         reads=_reads(ran, batches, step_s, roofs) if kind == "decode" and _is_complete(attribution, numbers, busy_s) else None,

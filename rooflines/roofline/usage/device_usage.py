@@ -323,7 +323,7 @@ def _series(device: str, key: str, readings: Readings, window: Window, field: Fi
 
 
 def thinned(times: Floats, values: Floats, most: int = MOST_POINTS) -> tuple[Floats, Floats]:
-    """At most ``most`` points of a curve: the lowest and the highest of equally many neighbours, so that no peak is lost."""
+    """At most ``most`` points of a curve: the lowest and the highest of equally many neighbors, so that no peak is lost."""
     if len(times) <= most:
         return times, values
     bins = np.array_split(np.arange(len(times)), most // 2)

@@ -252,7 +252,7 @@ def _blur(
 ) -> tuple[float, float]:
     """The joules that a moving average over ``average_s`` seconds took across both ends of the window, and how far off that can be.
 
-    Centred, the average gives each moment t the weight of a ramp that rises from 0 to 1 over ``average_s`` around the begin, where it
+    Centered, the average gives each moment t the weight of a ramp that rises from 0 to 1 over ``average_s`` around the begin, where it
     should be a step: the difference, weighed with the power of the moment, is what it moved. Without such readings around an end, the
     bound holds for any power within the range of all readings.
     """

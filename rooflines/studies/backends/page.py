@@ -139,7 +139,7 @@ def _plots(results: Sequence[BackendResult]) -> Section:
 
     def over_epochs(one: BackendResult, training: Training, name: str, paper_name: str = "") -> Series:
         return Series(
-            backend=one.name, colour=one.backend, x=tuple(float(epoch.epoch) for epoch in training.epochs),
+            backend=one.name, color=one.backend, x=tuple(float(epoch.epoch) for epoch in training.epochs),
             y=tuple(float(getattr(epoch, name)) for epoch in training.epochs),
             paper=float(paper[one.backend][paper_name]) if paper_name and one.backend in paper else None,
         )  # fmt: skip
@@ -205,7 +205,7 @@ def _paces(results: Sequence[BackendResult]) -> Section:
                 name="pace", title="Time per step by bound",
                 columns=(Column("backend", format="text"), Column("step"), *(Column(PACES[name]) for name in names)),
                 rows=tuple(
-                    Row((one.name, seconds(found.step_s), *(_share(found, name) for name in names)), colour=one.backend)
+                    Row((one.name, seconds(found.step_s), *(_share(found, name) for name in names)), color=one.backend)
                     for one, found in paces
                 ),
                 note="Operators are timed one by one and grouped by their bound; the rest of the step is the host's.",

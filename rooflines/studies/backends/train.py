@@ -117,8 +117,8 @@ def train(task: dict[str, Any], directory: Path, channel: Channel) -> Result:
     images = data.load(name, job.data_dir, seed=job.seed, train_samples=job.samples, test_samples=tests)
     order = np.random.default_rng(job.seed).permutation(len(images.train_images))
     order = order[data.padded(len(order), job.batch_size)]
-    inputs, classes = data.normalised(images.train_images)[order], images.train_classes[order]
-    test_inputs, test_classes, facts = data.normalised(images.test_images), images.test_classes, images.facts
+    inputs, classes = data.normalized(images.train_images)[order], images.train_classes[order]
+    test_inputs, test_classes, facts = data.normalized(images.test_images), images.test_classes, images.facts
     del images
     channel.stage("compiling and warming up")
     begun = time.perf_counter()
@@ -131,7 +131,7 @@ def train(task: dict[str, Any], directory: Path, channel: Channel) -> Result:
     x, y = network.resident(inputs), network.resident(classes)
     network.gradients(x[: job.batch_size], y[: job.batch_size])
     network.predict(network.resident(test_inputs[:_TEST_BATCH]))
-    network.synchronise()
+    network.synchronize()
     setup_s = time.perf_counter() - begun
     batches = len(inputs) // job.batch_size
     channel.stage(f"{job.epochs} epochs on {name}", job.epochs)
@@ -248,7 +248,7 @@ def batches_of(job: LoaderOptions) -> int:
 def papers_loader(job: LoaderOptions, batches: int) -> tuple[Any, str]:
     """A ``DataLoader`` that makes each sample as torchvision's MNIST class does, and the label of its data.
 
-    For every index a PIL image is made of the stored bytes, turned into a tensor and normalised, and the samples are stacked into a
+    For every index a PIL image is made of the stored bytes, turned into a tensor and normalized, and the samples are stacked into a
     batch; no worker processes, as the paper had it. It ends after ``batches`` batches.
     """
     import torch

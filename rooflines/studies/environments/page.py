@@ -281,11 +281,11 @@ def _paper_roofline(device: str, places: list[tuple[str, str, float, float]]) ->
     )
     points = [
         Point(
-            key=number, name=name, label=name, category=colour, intensity=intensity, flop_per_s=rate, time_s=1.0, precision="fp32",
+            key=number, name=name, label=name, category=color, intensity=intensity, flop_per_s=rate, time_s=1.0, precision="fp32",
             gain_s=1 - rate / min(peak, bandwidth * intensity),
             lines=(("intensity", f"{significant(intensity)} FLOP/byte"), ("achieved", si(rate, "FLOP/s"))),
         )
-        for number, (name, colour, intensity, rate) in enumerate(places)
+        for number, (name, color, intensity, rate) in enumerate(places)
     ]  # fmt: skip
     chart = roofline_chart(points, ceilings)
     assert chart is not None, "there are two roofs"

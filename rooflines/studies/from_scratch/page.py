@@ -185,7 +185,7 @@ def _setup(results: Sequence[LibraryResult]) -> Section:
 
 
 def _series(one: LibraryResult, points: Sequence[tuple[float, float]]) -> Series:
-    return Series(backend=one.name, colour=one.backend, x=tuple(float(x) for x, _ in points), y=tuple(y for _, y in points))
+    return Series(backend=one.name, color=one.backend, x=tuple(float(x) for x, _ in points), y=tuple(y for _, y in points))
 
 
 # --- what the numbers say, in sentences ----------------------------------------------------------------------------------------------

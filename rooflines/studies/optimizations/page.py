@@ -248,7 +248,7 @@ def _figures(study: Study) -> Iterator[Block]:
     ):
         beams = tuple(
             Beam(
-                backend=configuration(row), colour=SERIES[study.devices.index(device_of(row)) % len(SERIES)],
+                backend=configuration(row), color=SERIES[study.devices.index(device_of(row)) % len(SERIES)],
                 label=f"{model_of(row)} {configuration(row)}", value=row.value(value) or 0.0,
                 text=_shown(value, row.value(value) or 0.0) + f", {device_of(row)}" * (len(study.devices) > 1),
             )

@@ -94,7 +94,7 @@ def case_convolution_of_equal_and_missing_numbers():
         assert back(pooled, 3).tolist() == list(expected)
         assert back(switches, 3).tolist() == list(switch)
     image = np.ones((4, 4), np.float32)
-    image[2, 1] = np.nan  # under the centre of the third position
+    image[2, 1] = np.nan  # under the center of the third position
     pooled, switches = empty(3), empty(3, np.int8)
     run(kernel, 1, there(image), 0, there(biased), pooled, switches)
     assert np.isnan(back(pooled, 3)).all()

@@ -70,7 +70,7 @@ def without_gradients():
 
 @pytest.fixture
 def no_weights(monkeypatch):
-    """Builders given weights set their options by them (classes, image size, auxiliary heads), load nothing and initialise nothing."""
+    """Builders given weights set their options by them (classes, image size, auxiliary heads), load nothing and initialize nothing."""
     monkeypatch.setattr(WeightsEnum, "get_state_dict", lambda entry, *_, **__: {})
     monkeypatch.setattr(torch.nn.Module, "load_state_dict", lambda module, *_, **__: None)
     for name in ("uniform_", "normal_", "trunc_normal_", "constant_", "kaiming_uniform_", "kaiming_normal_", "xavier_uniform_"):
@@ -119,7 +119,7 @@ def test_quantized(name):
     """torchvision gives them the figure of the float network that they were made from; the int8 network itself has the same."""
     for entry in get_model_weights(name):
         assert entry.meta["_ops"] == entry.meta["unquantized"].meta["_ops"]
-    small = {"init_weights": False} if name.endswith(("googlenet", "inception_v3")) else {}  # their initialisation takes a minute
+    small = {"init_weights": False} if name.endswith(("googlenet", "inception_v3")) else {}  # their initialization takes a minute
     network = get_model(name, quantize=True, **small).eval()
     counted = rooflines.count(network, *image_of(name, entry))
     assert counted.matrix_flops / 2e9 == rounded(entry)

@@ -116,14 +116,14 @@ def test_networks_are_built_without_data():
             self.layer = nn.Linear(int(torch.tensor([3, 4]).prod()), 5)
             nn.init.trunc_normal_(self.layer.weight, std=0.02)
 
-    initialise = torch.nn.init.trunc_normal_
+    initialize = torch.nn.init.trunc_normal_
     mode = fake_tensors()
     with mode, Building(mode):
         network = Network()
     assert network.rates == pytest.approx([0, 0.1, 0.2])
     assert network.layer.weight.shape == (5, 12)
     weight = torch.full((2, 2), 7.0)
-    assert initialise(weight).max() < 7, "the initialiser is as it was"
+    assert initialize(weight).max() < 7, "the initialiser is as it was"
 
 
 def test_grouped_products_of_any_precision():

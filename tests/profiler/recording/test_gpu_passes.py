@@ -87,11 +87,11 @@ class GpuDouble(RecordedDevice):
     def environment(self):
         return msgspec.structs.replace(collect_environment("cpu"), device=str(self))
 
-    def synchronise(self):
+    def synchronize(self):
         pass
 
     def step_clock(self):
-        return Events(self._share) if self.type == "cuda" else StepClock(CPU, self.synchronise)
+        return Events(self._share) if self.type == "cuda" else StepClock(CPU, self.synchronize)
 
     def peak_memory(self):
         return Memory() if self.type == "cuda" else super().peak_memory()

@@ -304,10 +304,10 @@ def test_a_question_is_asked_as_rarely_as_it_costs(monkeypatch):
 # --- temperature
 
 
-def sensors(directory: Path, driver: str, **labelled: int) -> None:
+def sensors(directory: Path, driver: str, **labeled: int) -> None:
     directory.mkdir(parents=True)
     (directory / "name").write_text(f"{driver}\n")
-    for number, (label, millidegrees) in enumerate(labelled.items(), start=1):
+    for number, (label, millidegrees) in enumerate(labeled.items(), start=1):
         (directory / f"temp{number}_input").write_text(f"{millidegrees}\n")
         if label != "_":
             (directory / f"temp{number}_label").write_text(label.replace("_", " ") + "\n")
@@ -328,8 +328,8 @@ def sensors(directory: Path, driver: str, **labelled: int) -> None:
     ([("acpitz", {"_": 27800})], None),
 ])  # fmt: skip
 def test_the_temperature_of_the_processor(tmp_path, drivers, temperature):
-    for number, (driver, labelled) in enumerate(drivers):
-        sensors(tmp_path / f"hwmon{number}", driver, **labelled)
+    for number, (driver, labeled) in enumerate(drivers):
+        sensors(tmp_path / f"hwmon{number}", driver, **labeled)
     found = CpuTemperature(tmp_path)
     assert (found.read(), found.exists) == (temperature, temperature is not None)
     assert (found.resolution_c == 1.0) == (temperature == 64.0)

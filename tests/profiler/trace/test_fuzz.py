@@ -490,7 +490,7 @@ def test_of_a_trace_cut_off_anywhere_every_whole_event_is_read(form):
         at = data.index(pattern, at) + len(pattern)
         ends.append(at)
         expected.append(_columns(parse_trace(json.dumps(events[:count]).encode()), events_only=True))
-    analysed = 0  # how many whole events were analysed last
+    analyzed = 0  # how many whole events were analyzed last
     for length in range(len(data)):
         whole = sum(end <= length for end in ends)
         if not whole:
@@ -502,8 +502,8 @@ def test_of_a_trace_cut_off_anywhere_every_whole_event_is_read(form):
         # An array needs no closing bracket: one that ends with an event looks complete.
         if form != "array":
             assert f"cut off after {length:,} bytes: {whole} events were read" in found.notes[0]
-        if whole > analysed:
-            analysed = whole
+        if whole > analyzed:
+            analyzed = whole
             analyze(run_of_trace("t.json", whole_part(found)), _sheet(), whole_part(found))
 
 

@@ -45,7 +45,7 @@ def test_the_cause_of_a_gap():
     }  # fmt: skip
     # What was launched before the gap only waited.
     assert idle(launch(0, 2, 1), launch(3, 2, 2), kernel("a", 5, 10, 1), kernel("b", 20, 10, 2)) == {"kernel_wait_s": 5.0}
-    # The data loader comes before a synchronisation and both before the host.
+    # The data loader comes before a synchronization and both before the host.
     assert idle(
         launch(0, 2, 1), kernel("a", 5, 5, 1),
         runtime("cudaDeviceSynchronize", 8, 12), span("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 15, 25, tid=2),

@@ -41,7 +41,7 @@ def points(figure) -> list[tuple[float, float, float]]:
 
 
 def test_operators_and_roofs_are_drawn_with_their_names():
-    # Every operator with work is a point and colours are named once with their share.
+    # Every operator with work is a point and colors are named once with their share.
     figure = roofline_figure(samples.analysis())
     assert len(points(figure)) == 12
     assert [text for text in texts(figure) if text.startswith("convolution ")] == ["convolution 70 %"]

@@ -170,16 +170,16 @@ def test_ring_is_the_whole_run_and_the_band_the_upper_half_of_the_roof(chart):
 def test_the_names_are_those_with_the_most_headroom_and_all_differ(name):
     chart, analysis = CHARTS[name], ANALYSES[name]
     headrooms = sorted((row.headroom_s for row in analysis.operators if row.headroom_s), reverse=True)[:MOST_LABELS]
-    assert [analysis.operators[point.key].headroom_s for point in chart.labelled] == headrooms
-    names = [point.label for point in chart.labelled]
+    assert [analysis.operators[point.key].headroom_s for point in chart.labeled] == headrooms
+    names = [point.label for point in chart.labeled]
     assert len(set(names)) == len(names)
 
 
 def test_equal_names_are_told_apart_and_of_repeated_layers_one_point_is_named():
     row = sample().operators[0]
     chart = chart_of(variants.replaced(operators=tuple(msgspec.structs.replace(row, bytes=row.bytes + i * 10**5) for i in range(6))))
-    assert len({point.label for point in chart.labelled}) == 6
-    names = [point.label for point in chart_of(variants.repeated()).labelled]
+    assert len({point.label for point in chart.labeled}) == 6
+    names = [point.label for point in chart_of(variants.repeated()).labeled]
     assert len(names) == 2
     assert all("layers.*" in name and name.endswith("×12") for name in names)
 
@@ -217,7 +217,7 @@ def test_palette_has_contrast_and_no_colour_twice(theme):
     ink = INK[theme]
     for ground in (ink.page, ink.panel):
         assert all(contrast(category_colour(category, theme), ground) >= 3 for category in CATEGORIES)
-        assert all(contrast(colour, ground) >= 4.5 for colour in (ink.text, ink.muted, ink.accent, ink.warning, ink.notice))
+        assert all(contrast(color, ground) >= 4.5 for color in (ink.text, ink.muted, ink.accent, ink.warning, ink.notice))
     assert len({category_colour(category, theme) for category in CATEGORIES}) == len(CATEGORIES)
     assert len({style.letter for style in BOUNDS.values()}) == len(BOUNDS)
 
@@ -230,7 +230,7 @@ def test_points_of_any_origin_stand_on_roofs_and_those_with_a_label_are_named():
         for key in (1, 2, 3)
     ]
     chart = roofline(points, ceilings())
-    assert [point.label for point in chart.labelled] == ["step", "step #2", "step #3"]
+    assert [point.label for point in chart.labeled] == ["step", "step #2", "step #3"]
     assert chart.legend == ()
     assert {roof.ceiling.name for roof in chart.roofs if roof.primary} == {"DRAM triad", "FMA fp32"}
     assert roofline((), ()) is None

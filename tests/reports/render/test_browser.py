@@ -250,7 +250,7 @@ def test_a_figure_can_be_saved_as_it_is_seen(opened):
     assert download.value.suggested_filename == "figure-roofline.png"
     image = pytest.importorskip("matplotlib.image").imread(download.value.path())
     assert image.shape[1] > 1500
-    assert image[5, 5, :3].max() < 0.2, "in the colours of the page"
+    assert image[5, 5, :3].max() < 0.2, "in the colors of the page"
     report.check()
 
 
@@ -379,9 +379,9 @@ def test_theme_follows_the_system_and_the_button(opened):
         )
 
     assert grounds() == ["rgb(21, 24, 28)"] * 2
-    page.get_by_role("button", name="Use light colours").click()
+    page.get_by_role("button", name="Use light colors").click()
     assert grounds() == ["rgb(255, 255, 255)"] * 2
-    page.get_by_role("button", name="Use dark colours").click()
+    page.get_by_role("button", name="Use dark colors").click()
     assert grounds() == ["rgb(21, 24, 28)"] * 2
     report.check()
 

@@ -31,7 +31,7 @@ def test_the_timeline_has_the_program_and_its_gpus(opened):
         assert expected in text
     page.locator("button[data-device='cuda:1']").click()
     assert page.locator("button[data-device][aria-pressed=true]").inner_text() == "cuda:1"
-    page.get_by_role("button", name="Use dark colours").click()
+    page.get_by_role("button", name="Use dark colors").click()
     paper = page.locator("#figure-timeline .wide svg path").first
     assert paper.evaluate("path => getComputedStyle(path).fill") == "rgb(21, 24, 28)"
     report.check()

@@ -46,7 +46,7 @@ def analysis(*rows: OperatorRow | Unmodelled, idle: dict[str, float] | None = No
     operators = tuple(one for one in rows if isinstance(one, OperatorRow))
     gaps = tuple(one for one in rows if isinstance(one, Unmodelled))
     idle_s = sum(idle.values())
-    modelled, missing = sum(one.time_s for one in operators), sum(one.time_s for one in gaps)
+    modeled, missing = sum(one.time_s for one in operators), sum(one.time_s for one in gaps)
     on_device = not device.startswith("cpu")
     known: dict[str, Any] = {
         "workload": Workload(name="step", mode="training", precision="bf16", source="trace"),
@@ -55,7 +55,7 @@ def analysis(*rows: OperatorRow | Unmodelled, idle: dict[str, float] | None = No
         "timeline": Timeline(span_s=STEP_S, busy_s=STEP_S - idle_s, idle_s=idle_s, compute_s=STEP_S - idle_s),
         "division": StepDivision(of="device" if on_device else "host", step_s=STEP_S, data_loading_s=idle.get("data_loading")),
         "idle_breakdown": {f"{cause}_s": time_s for cause, time_s in idle.items()} if on_device else None,
-        "coverage": Coverage(modelled_time_fraction=modelled / (modelled + missing) if rows else None, unmodelled=gaps),
+        "coverage": Coverage(modelled_time_fraction=modeled / (modeled + missing) if rows else None, unmodelled=gaps),
         "operators": operators,
     }
     return Analysis(**{**known, **more})

@@ -11,7 +11,7 @@ import pytest
 
 from rooflines import pipeline
 from rooflines.roofline.advice.case import Case
-from rooflines.roofline.analysis import HostWork, OtherPrograms, Steps, Synchronisation
+from rooflines.roofline.analysis import HostWork, OtherPrograms, Steps, Synchronization
 from rooflines.roofline.findings import RULES, _found, find
 from rooflines.roofline.prediction import Change, predict
 from rooflines.roofline.step.interference import noise_s, unsteady
@@ -27,8 +27,8 @@ def steps(median_s=STEP_S, half_s=0.001):
 
 
 def waiting(**more):
-    idle = {"host_bound": 0.05, "synchronisation": 0.004}
-    waits = (Synchronisation(call="cudaStreamSynchronize", calls=1, wait_s=0.1, idle_s=0.02, operator="aten::item"),)
+    idle = {"host_bound": 0.05, "synchronization": 0.004}
+    waits = (Synchronization(call="cudaStreamSynchronize", calls=1, wait_s=0.1, idle_s=0.02, operator="aten::item"),)
     work = (HostWork(kind="python", name="data.py(7): load", calls=1, idle_s=0.02),)
     add = row("aten::add", 0.03, 0.006, category="element-wise", kernels=(kernel("add", 0.03, calls=100),))
     return analysis(add, idle=idle, synchronisations=waits, host_work=work, **more)

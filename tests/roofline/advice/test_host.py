@@ -7,12 +7,12 @@ import pytest
 from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.advice import host, small_kernels
 from rooflines.roofline.advice.usage import ranked
-from rooflines.roofline.analysis import Basis, Coverage, Finding, HostWork, ServedSteps, Serving, Synchronisation
+from rooflines.roofline.analysis import Basis, Coverage, Finding, HostWork, ServedSteps, Serving, Synchronization
 from tests.roofline.advice.cases import case, kernel, row
 
 
 def wait(operator="aten::item", idle_s=0.01, where="train.py(41): step", calls=4):
-    return Synchronisation(call="cudaStreamSynchronize", calls=calls, wait_s=0.05, idle_s=idle_s, operator=operator, where=where)
+    return Synchronization(call="cudaStreamSynchronize", calls=calls, wait_s=0.05, idle_s=idle_s, operator=operator, where=where)
 
 
 @pytest.mark.parametrize(
@@ -21,17 +21,17 @@ def wait(operator="aten::item", idle_s=0.01, where="train.py(41): step", calls=4
      ("", "synchronize()")],
 )  # fmt: skip
 def test_a_wait_names_its_operator_and_its_line(operator, advice):
-    idle = {"synchronisation": 0.002, "host_bound": 0.02}
-    found = host.synchronisation(case(idle=idle, synchronisations=(wait(operator),)))
+    idle = {"synchronization": 0.002, "host_bound": 0.02}
+    found = host.synchronization(case(idle=idle, synchronisations=(wait(operator),)))
     assert found.saves_s == 0.01
-    assert found.of == {"synchronisation": 0.002, "host_bound": 0.008}
+    assert found.of == {"synchronization": 0.002, "host_bound": 0.008}
     assert f"{operator or 'cudaStreamSynchronize'} in train.py(41): step, 4 times" in found.evidence
     assert advice in found.suggestion
 
 
 def test_waits_that_leave_no_idle_time_are_left_alone():
-    assert host.synchronisation(case(idle={"host_bound": 0.02}, synchronisations=(wait(idle_s=0.0),))) is None
-    assert host.synchronisation(case(idle={"host_bound": 0.02})) is None
+    assert host.synchronization(case(idle={"host_bound": 0.02}, synchronisations=(wait(idle_s=0.0),))) is None
+    assert host.synchronization(case(idle={"host_bound": 0.02})) is None
 
 
 def test_work_of_the_host_in_the_step_is_named():

@@ -64,7 +64,7 @@ def only(comparison, kind="operator"):
     return row
 
 
-def analysed(*events):
+def analyzed(*events):
     read = trace(*events)
     return analyze(run_of_trace("t.json", read), None, read)
 
@@ -394,7 +394,7 @@ def test_the_profilers_cost_and_the_batch_are_said():
 
 def test_traces_from_events_to_the_difference():
     def steps(product_us, *more):
-        return analysed(
+        return analyzed(
             span("ProfilerStep#1", 0, 1000), mm(100, product_us, 4, 5, 6), add(900, 50), *more
         )  # fmt: skip
 
@@ -412,7 +412,7 @@ def test_traces_from_events_to_the_difference():
 def test_traces_of_kernels_alone():
     def kernels(*durations):
         events = [(launch(10 * n, 2, n), kernel(f"k{n}", 100 + 100 * n, long, n)) for n, long in enumerate(durations, start=1)]
-        return analysed(*(event for pair in events for event in pair))
+        return analyzed(*(event for pair in events for event in pair))
 
     compared = compare(kernels(10, 20), kernels(10, 50, 5))
     assert compared.basis == "trace"

@@ -62,7 +62,7 @@ def test_antialiasing_widens_the_window():
     tensor = torch.rand(1, 2, 8, 8)
     found = work_of(lambda: functional.interpolate(tensor, (4, 4), mode="bilinear", antialias=True), "_upsample_bilinear2d_aa")
     assert found == Work(0, 2 * 2 * 14 * 14, 4 * 128, 4 * 32, "fp32")
-    # enlarged, each window has the two neighbours, where there are two
+    # enlarged, each window has the two neighbors, where there are two
     larger = work_of(lambda: functional.interpolate(tensor, (16, 16), mode="bilinear", antialias=True), "_upsample_bilinear2d_aa")
     assert larger.other_flops == 2 * 2 * 30 * 30
 

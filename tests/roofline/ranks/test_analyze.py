@@ -46,7 +46,7 @@ def bare(ts, dur, name="AllReduce", *, stream=20):
 def job(tmp_path):
     """The analysis of ranks given as lists of events; ``shift`` of a rank's clock in microseconds."""
 
-    def analyse(*ranks, world=None, shift=None, names=None):
+    def analyze(*ranks, world=None, shift=None, names=None):
         parts = []
         for number, events in enumerate(ranks):
             plain = {"traceEvents": [event | {"ts": event["ts"] + (shift or {}).get(number, 0)} for event in events]}
@@ -57,7 +57,7 @@ def job(tmp_path):
             parts.append(read_rank(str(path)))
         return analyze_parts(parts)
 
-    return analyse
+    return analyze
 
 
 def test_a_late_rank_has_the_shortest_kernel(job):

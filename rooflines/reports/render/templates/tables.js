@@ -7,7 +7,7 @@
   const announce = () => {
     toggle.setAttribute("aria-pressed", String(dark()));
     toggle.textContent = dark() ? "Light" : "Dark";
-    toggle.setAttribute("aria-label", dark() ? "Use light colours" : "Use dark colours");
+    toggle.setAttribute("aria-label", dark() ? "Use light colors" : "Use dark colors");
   };
   toggle.addEventListener("click", () => {
     root.dataset.theme = dark() ? "light" : "dark";

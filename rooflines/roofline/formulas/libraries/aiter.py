@@ -48,7 +48,7 @@ _PACKED: Final = "read qkv, read q_weight, read k_weight, read table, read posit
 _HEADS: Final = "heads_q, heads_k, heads_v, head"
 _CACHES: Final = "view k_cache, view v_cache, read slots"
 _SCALES: Final = "read k_scale?, read v_scale?"
-# Queries and keys of the tokens are normalised and rotated,
+# Queries and keys of the tokens are normalized and rotated,
 _NORMALISED: Final = "tokens * (heads_q + heads_k) * head"
 _FLOPS: Final = "tokens * (heads_q + heads_k) * (head * RMS_NORM + min(table[-1], head) * ROTARY_EMBEDDING)"
 _READ: Final = f"{_NORMALISED} * qkv.item + q_weight.size + k_weight.size + positions.size + selected(table, positions.n * table[-1])"
@@ -194,7 +194,7 @@ reshape_and_cache_with_pertoken_quant: read key, read value, view key_cache, vie
     reads = first(key, slots.n) * key.item + first(value, slots.n) * value.item + slots.size;
     writes = first(key, slots.n) * key_cache.item + first(value, slots.n) * value_cache.item + 2 * slots.n * key[-2] * k_scales.item
 [copy]
-# The index of a sparse attention: queries rotate and become fp8, their weights are scaled, and the normalised, rotated key of each
+# The index of a sparse attention: queries rotate and become fp8, their weights are scaled, and the normalized, rotated key of each
 # token goes into the cache as fp8, with a float32 scale for each block.
 aiter::indexer_qk_rope_quant_and_cache: read q[*heads head], write q_out, read weights, write weights_out, read k[*tokens width],
     cache, read slots, read weight, read bias, read positions, read cos, read sin, eps, block; cost = DYNAMIC_QUANTIZE; per = q;

@@ -2,7 +2,7 @@
 experts and back: TransformerEngine, Primus-Turbo, and the routing of OpenAI's ``triton_kernels`` (gpt-oss in vLLM and SGLang).
 
 SGLang's ``sglang::*_fused_experts`` come from the same source as vLLM's. Versions differ in what follows the first five arguments, so
-that is recognised by its kind. The products of ``triton_kernels`` (``_matmul_ogs``) have no event of their own. An index [tokens,
+that is recognized by its kind. The products of ``triton_kernels`` (``_matmul_ogs``) have no event of their own. An index [tokens,
 experts of a token] makes a map of as many int32; a mask [tokens, experts] one of [tokens, 2 * experts + 1].
 """
 

@@ -1,6 +1,6 @@
 """Layer and RMS norms of libraries, which share their arithmetic and differ in their order of arguments.
 
-They normalise the last dimension, read an optional weight and bias of its length and keep the means and deviations in float32. Tensors
+They normalize the last dimension, read an optional weight and bias of its length and keep the means and deviations in float32. Tensors
 of the input's shape beside it are residuals, which are added first; the sum is a second result.
 """
 

@@ -1,7 +1,7 @@
 """Libraries for training: Apex, DeepSpeed and Megatron-LM, QuACK, and xformers apart from attention.
 
 ``multi_tensor_apply`` (FusedAdam, FusedLAMB) is no operator: a trace has its kernels without shapes. A function of ``normalized_shape``
-is taken to normalise the last dimension where it has no parameters. In an eager program recent versions of QuACK call their kernels
+is taken to normalize the last dimension where it has no parameters. In an eager program recent versions of QuACK call their kernels
 past the dispatcher: then only their autograd functions are in a trace. Its operands are [m, k] and [k, n], with a batch in front of
 both, or with a weight for each group of rows. Of xformers' matrices of which two in four elements are kept a pair of bits says where
 each of these was, and one bit an element is a mask.
@@ -158,8 +158,8 @@ xformers::_sparse24_fp8_sm90_cutlass_gemm like xformers::_sparse24_gemm: read pa
 [normalisation]
 # An RMS norm, or with a mean a layer norm.
 quack::_rmsnorm_fwd: read x, read weight?, write out, read bias?, write deviation?, write mean?, read residual?, write residual_out?,
-    eps=0.0, centred=False; other = x.n * bool(residual) + x.n * (MEAN_AND_VARIANCE + SCALE_AND_SHIFT + bool(weight) + bool(bias) if
-    centred else RMS_NORM - (not (weight or bias)))
+    eps=0.0, centered=False; other = x.n * bool(residual) + x.n * (MEAN_AND_VARIANCE + SCALE_AND_SHIFT + bool(weight) + bool(bias) if
+    centered else RMS_NORM - (not (weight or bias)))
 # Each processor sums its part of the gradient of the weight; what joins these sums is an operator of its own.
 quack::_rmsnorm_bwd: read x, read weight?, read grad, read deviation, write dx, write of_weight?, write of_bias?, read of_sum?,
     write of_residual?, units=None, read mean?; other = x.n * (bool(of_sum) - 3 * (not weight)) + x.n * (LAYER_NORM_BACKWARD - (not

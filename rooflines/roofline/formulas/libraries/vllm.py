@@ -136,7 +136,7 @@ vllm::mrope: {_ROTATED_BY_PARTS}
 # The same memory.
 _C::weak_ref_tensor sgl_kernel::weak_ref_tensor _C::get_cuda_view_from_cpu_tensor: input
 [normalisation]
-# Queries and keys inside [tokens, heads * head] are normalised and rotated in place; the values stay.
+# Queries and keys inside [tokens, heads * head] are normalized and rotated in place; the values stay.
 _C::fused_qk_norm_rope: view qkv, heads_q, heads_k, heads_v, head, eps, read q_weight, read k_weight, view table[places rotary],
     is_neox, read positions; other = positions.n * (heads_q + heads_k) * (head * RMS_NORM + min(rotary, head) * ROTARY_EMBEDDING);
     reads = positions.n * (heads_q + heads_k) * head * qkv.item + selected(table, positions.n * rotary) + q_weight.size +
