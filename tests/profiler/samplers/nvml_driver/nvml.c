@@ -74,7 +74,7 @@ enum Kind { CONSTANT, SQUARE, RAMP, BURST };
 
 struct term { enum Kind kind; double first, second, third, fourth, fifth; };
 struct signal { int terms; struct term term[MAX_TERMS]; };
-struct behaviour {
+struct behavior {
     double update_s, phase_s, window_s, quantum, start, wrap, stall_from_s, stall_to_s;
     int steps;
     double step_at_s[MAX_STEPS], step_by[MAX_STEPS];
@@ -95,7 +95,7 @@ struct device {
     int lost_code;
     char lost_file[TEXT * 4];
     struct signal signals[SIGNALS];
-    struct behaviour behaviours[READINGS];
+    struct behavior behaviors[READINGS];
     int rules, delays, processes, slices;
     struct rule rule[MAX_RULES];
     struct delay delay[MAX_RULES];
@@ -190,7 +190,7 @@ static int is_count(int reading) {
 /* What the GPU shows now, in the script's units. */
 static double shown(const struct device *gpu, int reading) {
     const struct signal *signal = &gpu->signals[signal_of(reading)];
-    const struct behaviour *how = &gpu->behaviours[reading];
+    const struct behavior *how = &gpu->behaviors[reading];
     double at = epoch_s() - zero_s, value;
     if (how->update_s > 0) at = floor((at - how->phase_s) / how->update_s) * how->update_s + how->phase_s;
     if (at >= how->stall_from_s && at < how->stall_to_s) at = how->stall_from_s;
@@ -242,14 +242,14 @@ static void new_gpu(struct device *gpu, int index) {
     snprintf(gpu->name, TEXT, "Stand-in GPU");
     snprintf(gpu->uuid, TEXT, "GPU-00000000-0000-0000-0000-%012d", index);
     gpu->memory_total = 80ull << 30;
-    for (int i = 0; i < READINGS; i++) gpu->behaviours[i].stall_from_s = gpu->behaviours[i].stall_to_s = INFINITY;
+    for (int i = 0; i < READINGS; i++) gpu->behaviors[i].stall_from_s = gpu->behaviors[i].stall_to_s = INFINITY;
 }
 
 /* As NVIDIA documents it: with compute capability 8.6 and above, the usual power is the average over a second. */
 static void finish_gpu(struct device *gpu) {
     if (gpu->major * 10 + gpu->minor <= 80) return;
-    if (!gpu->behaviours[POWER].window_s) gpu->behaviours[POWER].window_s = 1;
-    if (!gpu->behaviours[POWER_AVERAGE].window_s) gpu->behaviours[POWER_AVERAGE].window_s = 1;
+    if (!gpu->behaviors[POWER].window_s) gpu->behaviors[POWER].window_s = 1;
+    if (!gpu->behaviors[POWER_AVERAGE].window_s) gpu->behaviors[POWER_AVERAGE].window_s = 1;
 }
 
 static int add_term(struct signal *signal, const char *kind, const double *number, int count) {
@@ -264,7 +264,7 @@ static int add_term(struct signal *signal, const char *kind, const double *numbe
     return 1;
 }
 
-static int set_behaviour(struct behaviour *how, const char *key, const double *number, int count) {
+static int set_behaviour(struct behavior *how, const char *key, const double *number, int count) {
     if (!strcmp(key, "update") && (count == 1 || count == 2)) {
         how->update_s = number[0];
         how->phase_s = number[1];
@@ -368,7 +368,7 @@ static int parse(char **words, int count) {
     int signal = index_of(key, SIGNAL_NAMES, SIGNALS);
     if (signal >= 0) return add_term(&gpu->signals[signal], words[1], number, numbers);
     int reading = reading_named(words[1]);
-    return reading >= 0 && set_behaviour(&gpu->behaviours[reading], key, number, numbers);
+    return reading >= 0 && set_behaviour(&gpu->behaviors[reading], key, number, numbers);
 }
 
 static int read_script(void) {
@@ -639,7 +639,7 @@ static int field_value(handle device, struct field *field) {
     default: return NOT_SUPPORTED;
     }
     if (device->parent || !has(device, reading)) return NOT_SUPPORTED;
-    if (reading == POWER_AVERAGE && !gpu->behaviours[POWER_AVERAGE].window_s) return NOT_SUPPORTED;
+    if (reading == POWER_AVERAGE && !gpu->behaviors[POWER_AVERAGE].window_s) return NOT_SUPPORTED;
     if (reading == NVLINK_TX || reading == NVLINK_RX) {
         /* One link by its number, all of them by the largest number there is. */
         if (field->scope != 0xFFFFFFFFu) {
