@@ -432,10 +432,12 @@ def running(code):
 
 
 def test_attached_until_the_process_ends(place):
-    with running("import time, sys; print(flush=True); time.sleep(1.5)") as child:
-        done = monitor("--pid", child.pid)
-    assert done.returncode == 0
-    assert "watched for" in done.stdout
+    with running(WAITS) as child, started("--pid", child.pid) as process:
+        wait_until(lambda: len(read_journal(Path("out", JOURNAL_FILE)).samples) > 3)
+        child.terminate()
+        out, _ = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0
+    assert "watched for" in out
     assert facts()["attached"]
     assert "command" not in facts() or facts()["command"] == []
     assert facts()["pid"] == child.pid

@@ -73,8 +73,9 @@ def some_states():
 
 
 @pytest.fixture(autouse=True)
-def as_it_was():
-    """Torch's own start, before and after."""
+def as_it_was(monkeypatch):
+    """Torch's own start, before and after. Torch's tests, which others import, forbid to set the flags of its backends."""
+    monkeypatch.setattr(torch.backends, "__allow_nonbracketed_mutation_flag", True)
     start(cuda_matmul="none", mkldnn_matmul="none")
     yield
     start(cuda_matmul="none", mkldnn_matmul="none")

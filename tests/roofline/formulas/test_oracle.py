@@ -209,12 +209,23 @@ def collected():
     return found
 
 
+def meet(one, other):
+    """Whether the bounds of both have a number in common, those of what is read and those of what is written."""
+    if one is None or other is None:
+        return one is other
+    reads = max(one.read, other.read) <= min(one.most_read, other.most_read)
+    return reads and max(one.written, other.written) <= min(one.most_written, other.most_written)
+
+
 @pytest.mark.slow
 def test_the_recorded_answers_are_measured_again(collected):
-    """The oracle finds the same bytes, and the same operators; how many samples torch makes differs a little between processors."""
+    """The oracle finds the same bytes, and the same operators; how many samples torch makes differs a little between processors.
+
+    Where the first experiment with a call does not decide, its bytes are known by bounds, which chance makes narrower or wider.
+    """
     before = {(one.call.overload, one.call.signature): one for one in answers.recorded()}
     again = {(one.call.overload, one.call.signature): one for one in answers.measured()}
-    differing = {key for key in before.keys() & again.keys() if before[key].oracle != again[key].oracle}
+    differing = {key for key in before.keys() & again.keys() if not meet(before[key].oracle, again[key].oracle)}
     assert differing == set()
     assert {overload for overload, _ in before} == {overload for overload, _ in again}
     assert len(before.keys() ^ again.keys()) <= 0.01 * len(before)
