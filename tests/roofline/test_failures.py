@@ -154,7 +154,7 @@ def test_gradients_that_overflow_at_any_scale():
     facts = TrainingFacts(losses=losses, skipped_steps=20)
     found = explain_step(step, model, facts)
     assert (found.cause, found.operator) == ("The gradient scaler skips every step", "aten::_to_copy")
-    assert found.suggestion.startswith("Use amp-bf16")
+    assert "amp-bf16" in found.suggestion
     few = TrainingFacts(losses=losses[:3], skipped_steps=3)
     assert explain_step(step, model, few) is None
 

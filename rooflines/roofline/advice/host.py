@@ -156,7 +156,7 @@ def _needed(found: Input, workers: int) -> int:
 def synchronization(case: Case) -> Advice | None:
     """Waits for the device after which the device waits for the host."""
     found = [wait for wait in case.analysis.synchronisations if wait.idle_s > 0]
-    waiting_s = case.idle_s("synchronization")
+    waiting_s = case.idle_s("synchronisation")
     saves_s = min(max(sum(wait.idle_s for wait in found), waiting_s), waiting_s + case.idle_s("host_bound"))
     if saves_s <= 0:
         return None
@@ -171,7 +171,7 @@ def synchronization(case: Case) -> Advice | None:
         saves_s,
         f"{case.idle(saves_s)} because the host waited for it before{f': {listed}' if listed else ''}",
         without_stacks(case, remedy),
-        {"synchronization": min(waiting_s, saves_s), "host_bound": max(0.0, saves_s - waiting_s)},
+        {"synchronisation": min(waiting_s, saves_s), "host_bound": max(0.0, saves_s - waiting_s)},
     )
 
 

@@ -64,7 +64,7 @@ def synchronisations(attribution: Attribution, causes: dict[str, Intervals]) -> 
     # The gap in which each wait ends, where the device became idle during the wait.
     at = np.maximum(np.searchsorted(gaps[:, 0], end, side="right") - 1, 0)
     follows = (gaps[at, 0] >= start) & (gaps[at, 0] <= end)
-    own = intervals.merge(causes["synchronization"], causes["host_bound"])
+    own = intervals.merge(causes["synchronisation"], causes["host_bound"])
     idle = np.where(follows, np.minimum(end - start, intervals.covered(own, gaps[at])), 0)
     where = _Places(attribution.trace)
     found: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0, 0])

@@ -42,7 +42,7 @@ _UNCOUNTED = "uncounted"
 # Beside a larger share of unknown time, bounds of the other operators say little of the whole.
 MOST_UNKNOWN = 0.2
 # The class of idle time, by its cause, in the breakdown by bound and in the division.
-_OF_CAUSE = {"data_loading": "input", "host_bound": "host", "synchronization": "host", "communication": "communication"}
+_OF_CAUSE = {"data_loading": "input", "host_bound": "host", "synchronisation": "host", "communication": "communication"}
 _PART_OF_CLASS = {"input": "data_loading", "host": "host", "communication": "communication", "idle": "idle"}
 _PART_ORDER = ("optimizer", "backward", "forward", "other", "host_to_device", "communication", "data_loading")
 _PHASES = {FORWARD: "forward", BACKWARD: "backward", OPTIMIZER: "optimizer", OUTSIDE: "data_loading"}

@@ -31,15 +31,15 @@ _SITES = 30
 
 def environment(output: str, current: Mapping[str, str]) -> dict[str, str]:
     """The environment ``current`` for a program whose interpreter writes what it allocates to the file ``output``."""
-    path = current.get("PYTHONPATH")
-    return {**current, OUTPUT: output, "PYTHONPATH": _HERE if path is None else f"{_HERE}{os.pathsep}{path}"}
+    path = current.get("PYTHONPATH")  # an empty one means none, but behind a separator the working directory
+    return {**current, OUTPUT: output, "PYTHONPATH": _HERE if path is None else f"{_HERE}{os.pathsep}{path or _HERE}"}
 
 
 def _leave_no_trace() -> None:
     """Undo ``environment``, and import the ``sitecustomize`` that would have been imported without it."""
     _, separator, path = os.environ["PYTHONPATH"].partition(os.pathsep)
     if separator:
-        os.environ["PYTHONPATH"] = path
+        os.environ["PYTHONPATH"] = "" if path == _HERE else path
     else:
         del os.environ["PYTHONPATH"]
     sys.path[:] = [place for place in sys.path if place != _HERE]
