@@ -21,10 +21,10 @@ def wait(operator="aten::item", idle_s=0.01, where="train.py(41): step", calls=4
      ("", "synchronize()")],
 )  # fmt: skip
 def test_a_wait_names_its_operator_and_its_line(operator, advice):
-    idle = {"synchronization": 0.002, "host_bound": 0.02}
+    idle = {"synchronisation": 0.002, "host_bound": 0.02}
     found = host.synchronization(case(idle=idle, synchronisations=(wait(operator),)))
     assert found.saves_s == 0.01
-    assert found.of == {"synchronization": 0.002, "host_bound": 0.008}
+    assert found.of == {"synchronisation": 0.002, "host_bound": 0.008}
     assert f"{operator or 'cudaStreamSynchronize'} in train.py(41): step, 4 times" in found.evidence
     assert advice in found.suggestion
 
