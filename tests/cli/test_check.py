@@ -155,7 +155,7 @@ def test_a_workload_is_profiled_and_checked(check, tmp_path):
         "    def forward(self, x):\n        time.sleep(0.1)\n        return super().forward(x)\n"
         "def mlp(batch_size):\n    return Slow(8, 8), torch.randn(batch_size, 8)\n"
     )
-    command = ["--", "--model", "models.py:mlp", *quick(tmp_path), "--steps", "9"]
+    command = ["--", "--model", "models.py:mlp", *quick(tmp_path), "--steps", "9", "--threads", "1"]
     # In a process of its own, where no other command has been imported.
     answer = run("check", "--baseline", "new", "--update", *command, cwd=tmp_path)
     assert (answer.code, answer.complaint) == (0, [])

@@ -212,8 +212,8 @@ def test_a_command_that_fails_says_its_last_words(rehearsal, monkeypatch):
 
 def test_a_logged_command_is_stopped_at_its_limit(tmp_path):
     code = "import sys, time; print('begun', flush=True); print('why', file=sys.stderr, flush=True); time.sleep(600)"
-    stopped = run_logged([sys.executable, "-c", code], tmp_path / "log.txt", 5.0)
-    assert stopped == (None, "stopped after 5 s", "begun\n", "why\n")
+    stopped = run_logged([sys.executable, "-c", code], tmp_path / "log.txt", 3.0)
+    assert stopped == (None, "stopped after 3 s", "begun\n", "why\n")
     done = run_logged([sys.executable, "-c", "import os; raise SystemExit(int(os.environ['X']))"], tmp_path / "log.txt", 60.0,
                       variables={"X": "3"})  # fmt: skip
     assert (done.code, done.how) == (3, "exit code 3")

@@ -57,10 +57,21 @@ def simulated(*cases):
     return json.loads(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
 
 
-@pytest.mark.parametrize("case", KERNEL_CASES)
-def test_in_the_simulator(case):
+# The simulator takes seconds for each of these.
+LONG_CASES = ("dense_forward", "dense_weight_gradient", "update")
+SHORT_CASES = tuple(case for case in KERNEL_CASES if case not in LONG_CASES)
+
+
+@pytest.mark.parametrize(
+    ("case", "together"),
+    [
+        *((case, SHORT_CASES) for case in SHORT_CASES),
+        *(pytest.param(case, LONG_CASES, marks=pytest.mark.slow) for case in LONG_CASES),
+    ],
+)
+def test_in_the_simulator(case, together):
     """The results, and that no thread reads or writes what another one may be writing."""
-    assert simulated(*KERNEL_CASES)[case] == "ok"
+    assert simulated(*together)[case] == "ok"
 
 
 @pytest.mark.slow
