@@ -75,7 +75,7 @@ format: $(VENV)/.installed-dev
 $(STAMP): pyproject.toml constraints.txt
 	@echo "installing into $(VENV) (torch is large: a few minutes on a fresh machine)"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS) $(WHEELS) -e ".$(EXTRA:%=[%])"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS) $(WHEELS) -e ".[all$(EXTRA:%=$(COMMA)%)]"
 	@touch $@
 
 $(VENV)/.installed-dev: $(STAMP)

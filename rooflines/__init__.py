@@ -15,6 +15,7 @@ Public names load on first use: importing ``rooflines`` imports neither torch no
 ``sweep``             profile or train every combination of options -> a table of pandas
 ``compare``           two runs, traces or analyses -> ``Comparison``: slower, faster, new and gone operators, and the noise
 ``count``             FLOPs and bytes of a function or module per operator, on fake tensors; returns a ``Count``
+``log``               the figures, page and operators of a run in Weights & Biases, MLflow or TensorBoard
 ``measure_ceilings``  the peak rates of this device, measured or from the cache; returns ``Ceilings``
 ``devices``           data sheets of GPUs and CPUs
 ``formula``           register a formula for a custom operator, which returns ``Work`` or raises ``NotCounted``
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from rooflines.device_specs.records import Ceilings
     from rooflines.device_specs.search import search as devices
     from rooflines.errors import RooflinesError
+    from rooflines.integrations.trackers import log
     from rooflines.pipeline import ProfileOptions, analyze, analyze_ranks, compare, monitor, profile, record, report, train
     from rooflines.profiler.directory import load
     from rooflines.profiler.monitor.monitored import Monitored
@@ -53,8 +55,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Analysis", "Ceilings", "Comparison", "Count", "Finding", "MonitorAnalysis", "Monitored", "NotCounted", "ProfileOptions",
     "RankAnalysis", "RooflinesError", "Run", "Signature", "TensorArg", "Training", "Work", "__version__", "analyze", "analyze_ranks",
-    "compare", "count", "declare_work", "devices", "formula", "load", "measure_ceilings", "monitor", "profile", "record", "report",
-    "sweep", "train",
+    "compare", "count", "declare_work", "devices", "formula", "load", "log", "measure_ceilings", "monitor", "profile", "record",
+    "report", "sweep", "train",
 ]  # fmt: skip
 
 _HOMES = {
@@ -62,6 +64,7 @@ _HOMES = {
     "rooflines.device_specs.records": ("Ceilings",),
     "rooflines.device_specs.search:search": ("devices",),
     "rooflines.errors": ("RooflinesError",),
+    "rooflines.integrations.trackers": ("log",),
     "rooflines.pipeline": (
         "ProfileOptions", "analyze", "analyze_ranks", "compare", "monitor", "profile", "record", "report", "train",
     ),

@@ -63,7 +63,7 @@ def installs(tmp_path, header, *targets):
 @pytest.mark.parametrize(("header", "extra"), HEADERS.items(), ids=lambda text: re.sub(r"[| ]+", " ", text).strip()[-30:])
 def test_make_profile_installs_the_extra_that_fits_the_driver(tmp_path, header, extra):
     (install,), asked = installs(tmp_path, header, "profile")
-    assert install.endswith(f'-e ".[{extra}]"' if extra else '-e "."')
+    assert install.endswith(f'-e ".[all,{extra}]"' if extra else '-e ".[all]"')
     # a driver for CUDA 12 does not run the package index's torch
     assert (CUDA12_WHEELS in install) == (extra == "cuda12")
     assert asked == 1
@@ -72,10 +72,10 @@ def test_make_profile_installs_the_extra_that_fits_the_driver(tmp_path, header, 
 def test_another_extra_can_be_chosen_and_none(tmp_path):
     driver, *_ = HEADERS
     (install,), asked = installs(tmp_path, driver, "profile", "EXTRA=cuda12")
-    assert install.endswith('-e ".[cuda12]"')
+    assert install.endswith('-e ".[all,cuda12]"')
     assert asked == 0
     (install,), _ = installs(tmp_path, driver, "profile", "EXTRA=")
-    assert install.endswith('-e "."')
+    assert install.endswith('-e ".[all]"')
 
 
 def test_another_extra_is_installed_over_the_one_that_is_there(tmp_path):

@@ -23,7 +23,7 @@ PACKAGE = ROOT / "rooflines"
 LAYERS = (
     "cli", "integrations", "gpu_check", "studies", "sweeps", "pipeline", "reports", "roofline", "profiler", "device_specs", "kernels",
 )  # fmt: skip
-FOR_ALL = ("arguments", "errors", "installed", "lazy", "units", "serial", "shown", "_version")
+FOR_ALL = ("arguments", "errors", "extras", "installed", "lazy", "units", "serial", "shown", "_version")
 # Upward on purpose: a record asks for its report, and a run for its analysis, by name ("Records show themselves through a name",
 # docs/design.md).
 HOOKS = {
@@ -46,7 +46,7 @@ def test_public_names():
     assert rooflines.__all__ == [
         "Analysis", "Ceilings", "Comparison", "Count", "Finding", "MonitorAnalysis", "Monitored", "NotCounted", "ProfileOptions",
         "RankAnalysis", "RooflinesError", "Run", "Signature", "TensorArg", "Training", "Work", "__version__", "analyze",
-        "analyze_ranks", "compare", "count", "declare_work", "devices", "formula", "load", "measure_ceilings", "monitor", "profile",
+        "analyze_ranks", "compare", "count", "declare_work", "devices", "formula", "load", "log", "measure_ceilings", "monitor", "profile",
         "record", "report", "sweep", "train",
     ]  # fmt: skip
     for name in rooflines.__all__:

@@ -16,14 +16,15 @@ import typer
 from rooflines._version import __version__
 from rooflines.arguments import as_options, escaped
 from rooflines.errors import Interrupted, RooflinesError, UsageError, WorkloadError
+from rooflines.extras import missing
 
 if TYPE_CHECKING:
     import traceback
 
 # In the order of ``rooflines --help``; each is the file of that name, which registers it.
 COMMANDS: Final = (
-    "advise", "analyze", "ceilings", "check", "compare", "count", "devices", "doctor", "monitor", "profile", "report", "sweep", "train",
-    "tune", "study",
+    "advise", "analyze", "ceilings", "check", "compare", "count", "devices", "doctor", "mcp", "monitor", "profile", "report", "schema",
+    "summary", "sweep", "train", "tune", "study",
 )  # fmt: skip
 app = typer.Typer(
     name="rooflines",
@@ -38,6 +39,8 @@ def main() -> None:
     """Run the command line. RooflinesErrors print one line, a hint and exit; other exceptions are bugs and show a traceback."""
     atexit.register(gc.freeze)  # the interpreter would search all objects for cycles as it ends
     arguments = sys.argv[1:] or ["--help"]
+    if _is_source(arguments[0]):
+        arguments = ["analyze", *arguments]
     try:
         load(arguments)
         sys.exit(app(arguments, prog_name="rooflines", standalone_mode=False))
@@ -46,6 +49,10 @@ def main() -> None:
         _fail(as_options(error.marked_message), as_options(error.marked_hint), error.exit_code)
     except (typer.Abort, KeyboardInterrupt):
         _fail("interrupted.", "No run was being recorded.", Interrupted.exit_code)
+    except ModuleNotFoundError as error:
+        if (lacks := missing(error)) is None:
+            raise
+        _fail(*lacks, UsageError.exit_code)
     except UnicodeEncodeError:
         if not any(escaped(argument) != argument for argument in arguments):
             raise
@@ -60,6 +67,11 @@ def main() -> None:
         if "No such option" in message and any(argument.endswith(".py") for argument in sys.argv):
             hint = "Give a script's own options after --: rooflines profile train.py -- --epochs 2"
         _fail(message[:1].lower() + message[1:], hint, UsageError.exit_code)
+
+
+def _is_source(argument: str) -> bool:
+    """Whether the first argument is a file, a directory or a URL instead of a command: then it is to be analyzed."""
+    return argument not in COMMANDS and not argument.startswith("-") and ("://" in argument or Path(argument).exists())
 
 
 def load(arguments: list[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import Quiet, Reports, option, output_directory, parse_formats
+from rooflines.cli.options import MONITOR_FORMATS, Quiet, Reports, option, output_directory, parse_formats
 from rooflines.cli.output import print_page
 from rooflines.errors import UsageError
 from rooflines.profiler.options import MEASURE, OUTPUT, WHAT
@@ -37,7 +37,7 @@ def monitor(
     period: Annotated[float, option("Sampling period in seconds.", group=MEASURE)] = 0.1,
     json: Annotated[bool, option("Print the analysis as JSON instead of the summary.", "--json", group=OUTPUT)] = False,
     output: Annotated[Path | None, output_directory("Output directory.", "runs/PROGRAM-monitor-TIME")] = None,
-    formats: Reports = "html,json,csv,tensorboard",
+    formats: Reports = MONITOR_FORMATS,
     show_command: Annotated[
         bool, option("Include the command's arguments in the reports. They may contain secrets.", "--show-command", group=OUTPUT)
     ] = False,

@@ -14,8 +14,12 @@ import typer
 from rooflines.errors import UsageError
 from rooflines.pipeline.options import CEILINGS_HELP
 from rooflines.profiler.options import OUTPUT, Compile, Options
-from rooflines.reports.formats import FORMATS, check_formats
+from rooflines.reports.formats import FORMATS, check_formats, usable
 
+# What commands write by default: those whose packages are installed.
+PAGE_FORMATS, SEARCH_FORMATS, MONITOR_FORMATS = (
+    ",".join(usable(names)) for names in (("html", "pdf"), ("html", "pdf", "tensorboard"), ("html", "json", "csv", "tensorboard"))
+)
 FORMATS_HELP = f"Reports to write, separated by commas, of {', '.join(FORMATS)}; or all."
 
 By: TypeAlias = Literal["operator", "module"]

@@ -12,7 +12,7 @@ import typer
 
 from rooflines.arguments import arg
 from rooflines.cli.app import app
-from rooflines.cli.options import Quiet, Reports, option, output_directory, parse_formats
+from rooflines.cli.options import PAGE_FORMATS, Quiet, Reports, option, output_directory, parse_formats
 from rooflines.cli.output import print_report, progress_bar
 from rooflines.errors import Interrupted, UsageError
 from rooflines.pipeline.options import CEILINGS_HELP
@@ -74,7 +74,7 @@ def run(
     settings: Settings = None,
     merge: Merge = None,
     output: Output = None,
-    formats: Reports = "html,pdf",
+    formats: Reports = PAGE_FORMATS,
     quiet: Quiet = False,
 ) -> None:
     """Run a study of your own: a folder with its points and its page.

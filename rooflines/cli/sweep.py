@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import Quiet, Reports, lists_of_options, option, output_directory, parse_formats
+from rooflines.cli.options import SEARCH_FORMATS, Quiet, Reports, lists_of_options, option, output_directory, parse_formats
 from rooflines.cli.output import print_report, progress_bar
 from rooflines.errors import UsageError
 from rooflines.profiler.options import WHAT
@@ -32,7 +32,7 @@ def sweep(
     output: Annotated[
         Path | None, output_directory("Directory of the sweep; an unfinished one is continued.", "runs/NAME-sweep-TIME")
     ] = None,
-    formats: Reports = "html,pdf,tensorboard",
+    formats: Reports = SEARCH_FORMATS,
     quiet: Quiet = False,
     **lists: str | None,
 ) -> None:  # fmt: skip

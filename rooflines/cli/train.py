@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import Quiet, Reports, option, options_of, output_directory, parse_formats
+from rooflines.cli.options import PAGE_FORMATS, Quiet, Reports, option, options_of, output_directory, parse_formats
 from rooflines.cli.output import print_report, progress_bar
 from rooflines.errors import RooflinesError, UsageError
 from rooflines.profiler.options import WHAT
@@ -32,7 +32,7 @@ def train(
     output: Annotated[
         Path | None, output_directory("Directory of the training; an unfinished one is continued.", "runs/NAME-train-TIME")
     ] = None,
-    formats: Reports = "html,pdf",
+    formats: Reports = PAGE_FORMATS,
     quiet: Quiet = False,
     **options: Any,
 ) -> None:

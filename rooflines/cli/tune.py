@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rooflines.cli.app import app
-from rooflines.cli.options import Quiet, Reports, lists_of_options, option, output_directory, parse_formats
+from rooflines.cli.options import SEARCH_FORMATS, Quiet, Reports, lists_of_options, option, output_directory, parse_formats
 from rooflines.cli.output import print_report, progress_bar
 from rooflines.errors import Interrupted, UsageError
 from rooflines.profiler.options import MEASURE, OUTPUT, WHAT
@@ -38,7 +38,7 @@ def tune(
     output: Annotated[
         Path | None, output_directory("Directory of the search; an unfinished one is continued.", "runs/NAME-tune-TIME")
     ] = None,
-    formats: Reports = "html,pdf,tensorboard",
+    formats: Reports = SEARCH_FORMATS,
     quiet: Quiet = False,
     **lists: str | None,
 ) -> None:  # fmt: skip

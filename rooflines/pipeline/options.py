@@ -13,9 +13,10 @@ from rooflines.errors import UsageError
 from rooflines.profiler.options import HOW, MEASURE, OUTPUT, Option, Options, Value
 from rooflines.profiler.progress import Progress
 from rooflines.reports.formats import FORMATS as ALL_FORMATS
+from rooflines.reports.formats import usable
 
 # What is written of a run unless something else is asked for.
-FORMATS = ("html", "pdf", "json", "csv", "tensorboard")
+FORMATS = usable(("html", "pdf", "json", "csv", "tensorboard"))
 CEILINGS_HELP = "Ceilings to use: `measured`, `spec`, a device name or a JSON file."
 # What a script sets itself. Batch size and precision only label its run.
 NOT_FOR_SCRIPTS = (

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rooflines.errors import writing
+from rooflines.extras import is_installed
 from rooflines.pipeline.options import FORMATS
 from rooflines.pipeline.reading import analyze_source, find_source
 from rooflines.profiler.directory import create_directory, default_directory
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import Run
-from rooflines.reports.formats import check_formats, file_of, write
+from rooflines.reports.formats import check_formats, file_of, usable, write
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze as _analyze
 from rooflines.roofline.trials import read_trials
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 ANALYSIS_FILE, RANKS_FILE = "analysis.json", "ranks.json"
 # What is written unless something else is asked for; of a run ``FORMATS``.
-MONITOR_FORMATS = ("html", "json", "csv", "tensorboard")
+MONITOR_FORMATS = usable(("html", "json", "csv", "tensorboard"))
 RANKS_FORMATS = ("html", "json", "csv")
 # How a record writes a format to which it gives more than its page.
 Writers: TypeAlias = Mapping[str, Callable[[Path], Path]]
@@ -121,7 +122,7 @@ def report_run(
         "tensorboard": lambda path: tensorboard.write(page, path, measured.of_run(analysis, run.samples)),
     }
     written = write_reports(page, chosen, directory, record=(ANALYSIS_FILE, analysis), own=own, progress=progress)
-    if analysis.operators:
+    if analysis.operators and is_installed("pandas", "pyarrow"):
         with writing(f"write the reports in {str(directory)!r}", "Check that the disk is not full."):
             measured.write_parquet(analysis, directory / "operators.parquet")
     return written

@@ -19,14 +19,17 @@ import msgspec
 
 from rooflines.arguments import arg, escaped
 from rooflines.errors import OutputError, RunError, writing
+from rooflines.extras import is_installed
 from rooflines.profiler.distributed import launched_at, rank_here
 from rooflines.profiler.records import RUN_SCHEMA, Run, RunFile
 from rooflines.profiler.samplers.fields import DeviceSample
-from rooflines.profiler.samplers.storage import Journal, read_journal, read_samples, write_samples
+from rooflines.profiler.samplers.storage import Journal, read_journal, read_samples, write_lines, write_samples
 from rooflines.serial import read_json, write_json
 
 RUN_FILE = "run.json"
 SAMPLES_FILE = "samples.parquet"
+# The same without pyarrow: a line for each sample.
+LINES_FILE = "samples.jsonl"
 JOURNAL_FILE = ".samples.jsonl"
 
 T = TypeVar("T")
@@ -107,8 +110,10 @@ def write_record(path: Path, facts: object, samples: Sequence[DeviceSample], wha
     """
     with writing(f"write {what} in {str(path.parent)!r}", "Check that the directory exists and the disk is not full."):
         try:
-            if samples:
+            if samples and is_installed("pyarrow"):
                 write_samples(samples, path.with_name(SAMPLES_FILE))
+            elif samples:
+                write_lines(samples, path.with_name(LINES_FILE))
         finally:
             write_json(path, facts)
 
@@ -145,7 +150,8 @@ def stored_samples(directory: Path, *, what: str) -> Journal:
             hint = f"Delete {SAMPLES_FILE}; the rest of the run stays usable."
             raise RunError(f"{what} is corrupt: {SAMPLES_FILE}: {error}.", hint=hint) from None
         return Journal(started=True, samples=tuple(samples), counters=(), fields={}, problems=())
-    return read_journal(directory / JOURNAL_FILE)
+    lines = directory / LINES_FILE
+    return read_journal(lines if lines.is_file() else directory / JOURNAL_FILE)
 
 
 def journal_facts(facts: Any, stored: Journal, problems: Sequence[str]) -> dict[str, Any]:

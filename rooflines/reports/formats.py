@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rooflines.errors import UsageError
+from rooflines.extras import EXTRA_OF, is_installed
 from rooflines.installed import entries, load
 
 if TYPE_CHECKING:
@@ -19,33 +20,40 @@ if TYPE_CHECKING:
 
 
 class Format(NamedTuple):
-    """A format: its name, the file that it is written to (the first of several), its module in ``render/`` and what it is for."""
+    """A format: its name, the file that it is written to (the first of several), its module in ``render/``, what it is for, and the
+    packages that it needs besides those of rooflines."""
 
     name: str
     file: str
     module: str
     what: str
+    needs: tuple[str, ...] = ()
 
 
 FORMATS = {
     one.name: one
     for one in (
         Format("html", "report.html", "html", "one interactive page that needs no network"),
-        Format("pdf", "report.pdf", "pdf", "for print"),
+        Format("pdf", "report.pdf", "pdf", "for print", ("typst", "matplotlib")),
         Format("markdown", "report.md", "markdown", "for a pull request or a wiki, with its figures as files"),
         Format("text", "report.txt", "terminal", "as printed in a terminal"),
         Format("json", "report.json", "json", "the page as data"),
         Format("csv", "report.csv", "csv", "one file per table"),
-        Format("tensorboard", "report.tfevents", "tensorboard", "an event file"),
+        Format("tensorboard", "report.tfevents", "tensorboard", "an event file", ("tensorboard", "matplotlib")),
     )
 }
+
+
+def usable(names: Iterable[str]) -> tuple[str, ...]:
+    """Those of the formats whose packages are installed."""
+    return tuple(name for name in names if is_installed(*FORMATS[name].needs))
 
 
 def check_formats(names: Iterable[str]) -> tuple[str, ...]:
     """The names as a tuple, each once, or for ``all`` every format; raises UsageError for an unknown one."""
     chosen = tuple(dict.fromkeys(names))
     if chosen == ("all",):
-        return (*FORMATS, *entries("formats"))
+        return (*usable(FORMATS), *entries("formats"))
     for name in chosen:
         if name not in FORMATS and name not in (installed := entries("formats")):
             raise UsageError(f"unknown report format {name!r}.", hint=f"Choose from {', '.join((*FORMATS, *installed))}, or all.")
@@ -64,8 +72,21 @@ def write(page: Page, name: str, directory: Path) -> Path:
 
 def write_file(page: Page, name: str, path: Path) -> Path:
     """Write ``page`` in the format called ``name`` to ``path`` and return the file, or the first of several."""
-    written: Path = _module(name).write(page, path)
+    written: Path = _module(name).write(page if is_installed("matplotlib") else _without_figures(page), path)
     return written
+
+
+def _without_figures(page: Page) -> Page:
+    """The page with a line in place of each figure, for an installation that cannot draw."""
+    from msgspec.structs import replace
+
+    from rooflines.reports.document import Figure, Paragraph
+
+    line = Paragraph(f"Figures need matplotlib: pip install 'rooflines[{EXTRA_OF['matplotlib']}]'.", "absent")
+    sections = (
+        replace(part, blocks=tuple(line if isinstance(block, Figure) else block for block in part.blocks)) for part in page.sections
+    )
+    return replace(page, sections=tuple(sections))
 
 
 def _module(name: str) -> Any:

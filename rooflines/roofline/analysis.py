@@ -7,7 +7,7 @@ it is ``trace``; ``basis.steps`` is the number of steps in the trace.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -15,7 +15,7 @@ from rooflines.device_specs.records import Ceiling
 from rooflines.errors import UsageError
 from rooflines.profiler.records import Environment, MemoryAtPeak, OutputError, Workload
 from rooflines.profiler.samplers.fields import Field
-from rooflines.roofline.frames import struct_frame
+from rooflines.roofline.frames import frame_of, struct_columns
 from rooflines.shown import Shown
 
 if TYPE_CHECKING:
@@ -728,22 +728,23 @@ class Analysis(Shown, frozen=True, kw_only=True):
         """Whether the run was on a device of which the trace has no work, so that the traced times are the host's."""
         return self.timeline is not None and self.idle_breakdown is None and not self.environment.device.startswith("cpu")
 
-    def to_dataframe(self, rows: Literal["operators", "modules", "steps"] = "operators") -> pd.DataFrame:
-        """Return the operators, modules or timed steps as a DataFrame: a row each, a column for each field.
+    def columns(self, rows: Literal["operators", "modules", "steps"] = "operators") -> dict[str, list[Any]]:
+        """Return the operators, modules or timed steps as columns: a list for each field.
 
         Operators are in the order of the analysis, with ``time_share`` in front; steps are in the order run, ``step`` from 0 and
         ``time_s``. Raises UsageError for other ``rows``.
         """
         if rows == "modules":
-            return struct_frame(self.modules, ModuleRow)
+            return struct_columns(self.modules, ModuleRow)
         if rows == "operators":
-            frame = struct_frame(self.operators, OperatorRow)
-            whole = self.whole_s
-            frame.insert(0, "time_share", frame["time_s"] / whole if whole > 0 else float("nan"))
-            return frame
+            columns, whole = struct_columns(self.operators, OperatorRow), self.whole_s
+            return {"time_share": [time_s / whole if whole > 0 else None for time_s in columns["time_s"]], **columns}
         if rows != "steps":
             raise UsageError(f"unknown rows {rows!r}.", hint="Choose from operators, modules, steps.")
-        import pandas as pd
-
         durations = self.steps.durations_s if self.steps else ()
-        return pd.DataFrame({"step": pd.Series(range(len(durations)), dtype="int64"), "time_s": pd.Series(durations, dtype="float64")})
+        return {"step": list(range(len(durations))), "time_s": list(durations)}
+
+    def to_dataframe(self, rows: Literal["operators", "modules", "steps"] = "operators") -> pd.DataFrame:
+        """Return the ``columns`` as a DataFrame: a row each, a column for each field."""
+        frame = frame_of(self.columns(rows))
+        return frame.astype({"step": "int64"}) if rows == "steps" else frame

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,16 +17,13 @@ WORDS = frozenset((
 ))  # fmt: skip
 
 
-def struct_frame(rows: Sequence[msgspec.Struct], kind: type[msgspec.Struct]) -> pd.DataFrame:
-    """Return ``rows`` of operators or modules, which are of ``kind``.
+def struct_columns(rows: Sequence[msgspec.Struct], kind: type[msgspec.Struct]) -> dict[str, list[Any]]:
+    """Return ``rows`` of operators or modules, which are of ``kind``, as columns: words are strings, numbers floats, absent is None.
 
-    The columns and their types do not depend on what was measured: words are strings, numbers are floats, absent is missing.
     ``kernels`` are their names, longest first, and ``step_times_s`` the times in order, each with semicolons between. ``example`` is
     where to look in the trace: seconds after its first event.
     """
-    import pandas as pd
-
-    columns: dict[str, Any] = {}
+    columns: dict[str, list[Any]] = {}
     for field in kind.__struct_fields__:
         values = [getattr(row, field) for row in rows]
         if field == "kernels":
@@ -35,5 +32,12 @@ def struct_frame(rows: Sequence[msgspec.Struct], kind: type[msgspec.Struct]) -> 
             values = [None if times is None else "; ".join(map(str, times)) for times in values]
         elif field == "example":
             values = [None if one is None else one.at_s for one in values]
-        columns[field] = pd.Series(values, dtype="string" if field in WORDS else "float64")
-    return pd.DataFrame(columns)
+        columns[field] = [value if value is None or field in WORDS else float(value) for value in values]
+    return columns
+
+
+def frame_of(columns: Mapping[str, Sequence[Any]]) -> pd.DataFrame:
+    """A DataFrame of columns, whose types do not depend on what was measured."""
+    import pandas as pd
+
+    return pd.DataFrame({name: pd.Series(values, dtype="string" if name in WORDS else "float64") for name, values in columns.items()})

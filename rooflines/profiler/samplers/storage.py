@@ -15,6 +15,7 @@ import msgspec
 
 from rooflines.errors import RunError
 from rooflines.profiler.samplers.fields import COLUMNS, Counter, DeviceSample, Field
+from rooflines.serial import write_text
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +80,11 @@ def read_journal(path: Path) -> Journal:
         fields={key: field for entry in entries for key, field in entry.fields.items()},
         problems=tuple(entry.problem for entry in entries if entry.problem is not None),
     )
+
+
+def write_lines(samples: Sequence[DeviceSample], path: Path) -> None:
+    """Write ``samples`` as a journal, for an installation without pyarrow."""
+    write_text(path, "".join(msgspec.json.encode(Entry(sample=sample)).decode() + "\n" for sample in samples))
 
 
 SAMPLES_SCHEMA = "rooflines.samples/1"

@@ -3,7 +3,6 @@ compared (for TensorBoard); and the tables of an analysis as files that pandas a
 
 from __future__ import annotations
 
-import csv
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,9 +12,8 @@ from typing import Any
 
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.reports.document import CurvePoint, Measured
-from rooflines.reports.words.text import inert
+from rooflines.reports.words.text import csv_text
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.frames import WORDS
 from rooflines.roofline.usage.device_usage import THROTTLED, MonitorAnalysis, held_down
 
 # TensorBoard itself shows a thousand points of a curve; samples.csv has all.
@@ -166,13 +164,9 @@ def write_csv(analysis: Analysis, directory: Path) -> list[Path]:
     directory.mkdir(parents=True, exist_ok=True)
     paths = []
     for name in ("operators", "modules", "steps"):
-        frame = analysis.to_dataframe(name)
-        for column in WORDS.intersection(frame.columns):
-            frame[column] = frame[column].map(inert, na_action="ignore")
-        path = directory / f"{name}.csv"
-        # Words are always quoted: a carriage return inside a name would end the row otherwise.
-        frame.to_csv(path, index=False, encoding="utf-8", lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-        paths.append(path)
+        columns = analysis.columns(name)
+        paths.append(directory / f"{name}.csv")
+        paths[-1].write_text(csv_text([*columns], zip(*columns.values(), strict=True)), encoding="utf-8", newline="")
     return paths
 
 
