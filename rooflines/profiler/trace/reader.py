@@ -21,6 +21,7 @@ from rooflines.errors import TraceError
 from rooflines.profiler.trace.columns import LONGEST_NAME, Columns, showable
 from rooflines.profiler.trace.document import Document
 from rooflines.profiler.trace.launches import launching
+from rooflines.profiler.trace.perfetto import as_kineto
 from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, READ_DEFAULTS, RUNTIME, Rank, ReadOptions, Trace, TracedDevice
 from rooflines.profiler.trace.request_marks import is_step_mark
 from rooflines.profiler.trace.sources import PIECE_BYTES, pieces, shown
@@ -59,7 +60,7 @@ def paused() -> Iterator[None]:
 
 
 def _read(data: Iterable[bytes], origin: str, options: ReadOptions, problems: list[str] | None = None) -> Trace:
-    document = Document(data, origin, problems)
+    document = Document(as_kineto(data, origin), origin, problems)
     columns = Columns(options)
     with paused():
         for events in document:
