@@ -34,6 +34,21 @@ def to_json(record: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(to_plain(record)), indent=1).decode() + "\n"
 
 
+def part(plain: Any, pointer: str) -> Any:
+    """What the JSON pointer (RFC 6901) names in ``plain`` containers; raises KeyError with what is there instead."""
+    whole = pointer
+    while pointer:
+        head, slash, rest = pointer.removeprefix("/").partition("/")
+        name = head.replace("~1", "/").replace("~0", "~")
+        try:
+            plain = plain[int(name) if isinstance(plain, list) else name]
+        except (KeyError, IndexError, ValueError, TypeError):
+            there = f"a list of {len(plain)}" if isinstance(plain, list) else ", ".join(plain) if isinstance(plain, dict) else "a value"
+            raise KeyError(f"{whole!r}: there is no {name!r} in {there}") from None
+        pointer = f"/{rest}" if slash else ""
+    return plain
+
+
 def write_json(path: Path, record: Any) -> None:
     """Write ``record`` to ``path`` so that a reader sees the old file or the whole new one, never half of it."""
     write_text(path, to_json(record))

@@ -40,7 +40,7 @@ def unit_tests(name: str, python: str, packages: tuple[str, ...]) -> dict[str, A
     """The unit tests in an environment with this Python and these packages."""
     folder = ENVIRONMENTS / name
     binary = folder / "bin" / "python"
-    steps = ([python, "-m", "venv", str(folder)], [str(binary), "-m", "pip", "install", "--quiet", "-e", ".", *packages, *TOOLS])
+    steps = ([python, "-m", "venv", str(folder)], [str(binary), "-m", "pip", "install", "--quiet", "-e", ".[all]", *packages, *TOOLS])
     for command in steps:
         installed = outcome(command, name)
         if not installed["passed"]:

@@ -13,7 +13,7 @@ from rooflines.arguments import arg
 from rooflines.cli.app import app
 from rooflines.cli.options import format_option, is_file_name, option, reading_options
 from rooflines.cli.output import destination, page_of, print_page, print_written, progress_bar, show
-from rooflines.errors import writing
+from rooflines.errors import UsageError, writing
 from rooflines.pipeline.options import CEILINGS_HELP
 from rooflines.profiler.options import OUTPUT
 
@@ -37,6 +37,10 @@ def analyze(
     ceilings: Annotated[
         str | None, option(CEILINGS_HELP, show_default="the run's own; for a trace, the data sheet of its device")
     ] = None,
+    at: Annotated[str | None, option(
+        "Print only this part of the JSON: a JSON pointer, for example /totals or /operators/0.", group=OUTPUT, metavar="POINTER",
+        show_default="all of it"
+    )] = None,
     **reading: Any,
 ) -> None:  # fmt: skip
     """Analyze a run directory or any PyTorch trace.
@@ -50,6 +54,8 @@ def analyze(
     from rooflines import pipeline, serial
     from rooflines.profiler.directory import RUN_FILE
 
+    if at is not None and (format != "json" or output is not None):
+        raise UsageError("--at is a part of the JSON that is printed.", hint="Add --format json, and leave out --output.")
     source = pipeline.find_source(sources)
     given = output is not None
     # a directory gets the analysis under its usual name
@@ -73,9 +79,18 @@ def analyze(
             return
         output = None
     if chosen == "json" and output is None:
-        print(serial.to_json(analysis), end="")  # which needs nothing of pages
+        print(serial.to_json(analysis if at is None else _part(analysis, at)), end="")  # which needs nothing of pages
         return
     page = page_of(analysis)
     show(page, "analyze", (), chosen, output, {"json": lambda: serial.to_json(analysis)})
     if output is not None and format is None:
         print_page(page)
+
+
+def _part(analysis: Any, pointer: str) -> Any:
+    from rooflines import serial
+
+    try:
+        return serial.part(serial.to_plain(analysis), pointer)
+    except KeyError as error:
+        raise UsageError(f"--at {error.args[0]}.", hint="rooflines schema analysis describes the fields.") from error

@@ -1,0 +1,39 @@
+# ruff: noqa: T201 (a command line prints)
+"""``rooflines schema``: the JSON Schemas of what rooflines writes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from rooflines.cli.app import app
+
+_HOMES = {
+    "analysis": "rooflines.roofline.analysis:Analysis",
+    "ranks": "rooflines.roofline.ranks.records:RankAnalysis",
+    "comparison": "rooflines.roofline.comparison.records:Comparison",
+    "monitor": "rooflines.roofline.usage.device_usage:MonitorAnalysis",
+    "summary": "rooflines.reports.summary:Summary",
+}
+
+
+@app.command()
+def schema(
+    record: Annotated[
+        Literal["analysis", "ranks", "comparison", "monitor", "summary"],
+        typer.Argument(help="The record: what analyze (a run or trace, ranks, a monitored program), compare and summary print."),
+    ] = "analysis",
+) -> None:
+    """Print the JSON Schema of a record that rooflines writes.
+
+    [bold]rooflines schema summary[/bold]
+    """
+    from importlib import import_module
+
+    import msgspec
+
+    home, _, name = _HOMES[record].partition(":")
+    kind = getattr(import_module(home), name)
+    text = msgspec.json.encode({"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(kind)})
+    print(msgspec.json.format(text, indent=1).decode())

@@ -1,0 +1,111 @@
+# ruff: noqa: T201 (a command line prints)
+"""``rooflines summary``: what a run or trace says, in few words that can be checked."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import typer
+
+from rooflines.cli.app import app
+from rooflines.cli.options import OtherCeilings, option, reading_options
+from rooflines.errors import UsageError
+
+if TYPE_CHECKING:
+    from rooflines.reports.document import Page
+
+# Options of reading a trace, with the number of their values.
+_READING: Final = {"--ceilings": 1, "--capture": 1, "--formulas": 1, "--inductor-cache": 1, "--memory-limit": 1, "--partial": 0}
+
+
+@app.command()
+@reading_options("capture", "partial", "memory_limit_bytes", "formulas", "inductor_cache")
+def summary(
+    sources: Annotated[
+        list[str],
+        typer.Argument(help="Run, trace, traces of several ranks, monitored program, or directory of a sweep.", metavar="SOURCE..."),
+    ],
+    question: Annotated[str, option(
+        "Ask about one thing: operators, memory, communication, idle, host, 'kernel NAME' or 'module PATH'.", "--question", "-q",
+        show_default=False
+    )] = "",
+    against: Annotated[str | None, option("Compare SOURCE with this baseline (run or trace).", metavar="BASELINE")] = None,
+    budget: Annotated[str | None, option(
+        "Largest length: a number of tokens (estimated as 4 characters each), or of lines with the word lines (40lines).",
+        show_default="no limit"
+    )] = None,
+    format: Annotated[Literal["md", "json"], option("Markdown, or JSON (rooflines schema summary describes it).")] = "md",
+    ceilings: OtherCeilings = None,
+    **reading: Any,
+) -> None:  # fmt: skip
+    """Summarize a run, a trace, ranks, a comparison or a sweep for people and programs.
+
+    Each statement names the figures that it rests on and the command that prints them.
+
+    [bold]rooflines summary trace.json.gz --budget 500[/bold]
+
+    [bold]rooflines summary trace.json.gz --question idle --format json[/bold]
+    """
+    from rooflines import serial
+    from rooflines.reports.summary import markdown, summarize, within
+
+    limit = _limit(budget)
+    record, page, command = _read(sources, against, {"ceilings": ceilings, **reading})
+    shown = " ".join(([against] if against else []) + sources)
+    found = summarize(record, page, shown, shlex.join([*command, *_as_typed(sys.argv), "--format", "json"]), question)
+    if limit is not None:
+        found = within(found, limit[0], lines=limit[1])
+    print(serial.to_json(found) if format == "json" else markdown(found), end="")
+
+
+def _as_typed(arguments: Sequence[str]) -> Iterator[str]:
+    """The options of reading a trace among the arguments of this command, for one that reads the same trace."""
+    following = 0
+    for argument in arguments:
+        name = argument.partition("=")[0]
+        if following or name in _READING:
+            yield argument
+            following = 0 if following or "=" in argument else _READING[name]
+
+
+def _limit(budget: str | None) -> tuple[int, bool] | None:
+    """The number of tokens, or of lines, of a budget."""
+    if budget is None:
+        return None
+    match = re.fullmatch(r"([1-9]\d*) *(tokens?|lines?)?", budget.strip())
+    if match is None:
+        raise UsageError(f"--budget {budget!r} is not a number of tokens or lines.", hint="For example: --budget 500, --budget 40lines")
+    return int(match[1]), (match[2] or "").startswith("line")
+
+
+def _read(sources: list[str], against: str | None, reading: dict[str, Any]) -> tuple[Any, Page, list[str]]:
+    """The record of the sources, its page, and the command that prints it."""
+    from rooflines import pipeline
+    from rooflines.cli.output import page_of
+    from rooflines.sweeps.records import SWEEP_FILE
+
+    if against is not None:
+        from rooflines.profiler.trace.records import ReadOptions
+        from rooflines.reports.views.comparison import page
+
+        if len(sources) > 1:
+            raise UsageError("--against compares one source with its baseline.", hint="Give one source.")
+        options = ReadOptions(reading["partial"], reading["memory_limit_bytes"])
+        pair = [against, sources[0]]
+        compared = pipeline.compare_all(pair, ceilings=reading["ceilings"], anyway=True, reading=options, progress=None)
+        return compared[0], page(compared), ["rooflines", "compare", "--anyway", *pair]
+    directory = Path(sources[0])
+    if len(sources) == 1 and (directory / SWEEP_FILE).is_file():
+        from rooflines.sweeps.page import page as sweep_page
+        from rooflines.sweeps.results import rows
+        from rooflines.sweeps.run import load_sweep
+
+        swept = load_sweep(directory)
+        return swept, sweep_page(swept, rows(directory, swept)), ["rooflines", "report", sources[0]]
+    analysis = pipeline.analyze_source(pipeline.find_source(sources), **reading, progress=None)[1]
+    return analysis, page_of(analysis), ["rooflines", "analyze", *sources]

@@ -1,0 +1,83 @@
+"""The tools of ``rooflines mcp``: five commands whose JSON a program gets over the Model Context Protocol (stdio).
+
+Each call runs the command in a process of its own, so its answer is that of the command line. Only paths in the folders given at the
+start are read; links are followed before they are compared, and URLs are refused.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+
+from rooflines._version import __version__
+
+# A longer answer would fill the context of the model that reads it.
+_LONGEST = 100_000
+_TIMEOUT_S = 600
+_INSTRUCTIONS = (
+    "Roofline analysis of PyTorch traces and recorded runs. Start with summary: every statement names the figures that it rests on and"
+    " a command to check them. Ask a question for the next level of detail. Use analyze with a JSON pointer for exact figures."
+)
+
+
+def make_server(folders: Sequence[Path]) -> MCPServer:
+    """The server, which reads files in ``folders`` only."""
+    roots = [folder.resolve() for folder in folders]
+    server = MCPServer("rooflines", instructions=_INSTRUCTIONS, version=__version__)
+
+    def path(source: str) -> str:
+        found = Path(source).resolve()
+        if "://" in source or not any(found.is_relative_to(root) for root in roots):
+            raise ToolError(f"{source!r} is not in {', '.join(map(str, roots))}; nothing was read.")
+        return str(found)
+
+    def summary(source: str, question: str = "", budget: int = 2000) -> str:
+        """Verdict, what to change first and how sure it is, of a trace, a recorded run, a folder of ranks or a sweep, in at most
+        ``budget`` tokens. ``question`` is empty or one of: operators, memory, communication, idle, host, kernel NAME, module PATH."""
+        asked = ["--question", question] if question else []
+        return run("summary", path(source), "--format", "json", "--budget", str(budget), *asked)
+
+    def analyze(source: str, at: str = "/totals") -> str:
+        """The analysis of a trace or run as JSON, or the part of it that the JSON pointer ``at`` names, for example /totals,
+        /bound_breakdown, /operators/0 or /findings; rooflines schema describes the fields."""
+        return run("analyze", path(source), "--format", "json", "--at", at)
+
+    def compare(before: str, after: str) -> str:
+        """What is slower and faster in ``after`` than in ``before`` (traces or runs), and what is within the noise."""
+        return run("summary", path(after), "--against", path(before), "--format", "json")
+
+    def count(model: str, batch_size: int = 1, mode: str = "inference") -> str:
+        """FLOPs and bytes of a model of torchvision (resnet50), timm (timm:NAME) or transformers (hf:NAME), without running it."""
+        if ".py" in model or "/" in model:
+            raise ToolError("only models by name are counted; nothing was read.")
+        return run("count", "--model", model, "--batch-size", str(batch_size), "--mode", mode, "--format", "json")
+
+    def devices(name: str) -> str:
+        """Data sheets of GPUs and CPUs by name or words from it: rates, bandwidth, memory, and the source of each figure."""
+        return run("devices", name, "--format", "json")
+
+    for tool in (summary, analyze, compare, count, devices):
+        server.add_tool(tool)
+    return server
+
+
+def run(*command: str) -> str:
+    """The output of a command of rooflines. Raises ToolError with its message, and for an answer that is too long."""
+    done = subprocess.run(
+        [sys.executable, "-m", "rooflines", *command],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_TIMEOUT_S,
+        stdin=subprocess.DEVNULL,
+    )
+    if done.returncode:
+        raise ToolError(done.stderr.strip())
+    if len(done.stdout) > _LONGEST:
+        raise ToolError(f"the answer has {len(done.stdout):,} characters; ask for a part of it with a longer JSON pointer.")
+    return done.stdout

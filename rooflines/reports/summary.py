@@ -1,0 +1,364 @@
+"""A summary for people and programs: the verdict, then statements in the order of their weight, each with the figures it rests on.
+
+A figure is named by its JSON pointer (RFC 6901) in the record, for example ``/totals/headroom_s`` in ``analysis.json``, so that each
+statement can be checked. A summary has the same statements whenever it is made from the same record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import shlex
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from rooflines.errors import UsageError
+from rooflines.reports.document import Findings, Page
+from rooflines.reports.words import sentences
+from rooflines.reports.words.ceilings import ceiling_name, source_words
+from rooflines.reports.words.rows import TableRow, bound_text, bound_times, module_text, share_of_step, table_rows
+from rooflines.reports.words.text import operator_name
+from rooflines.roofline.analysis import Analysis, Finding, Kernel, OperatorRow, Unmodelled
+from rooflines.roofline.ranks.records import RankAnalysis
+from rooflines.serial import part, to_plain
+from rooflines.units import binary_bytes, percent, seconds, si
+
+SCHEMA: Final = "rooflines.summary/1"
+# A row that could save less of the step is not worth reading.
+WORTH: Final = 0.01
+# Characters of English text and of names for a token, on average, in the vocabularies of today's language models.
+_CHARACTERS_OF_TOKEN: Final = 4
+
+
+class Statement(msgspec.Struct, frozen=True, kw_only=True):
+    """A sentence ``about`` one thing, with the figures that it rests on by their JSON pointers, and the command that prints them."""
+
+    about: str
+    text: str
+    figures: dict[str, Any] = {}
+    verify: str = ""
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """What a record says in few words. ``of`` is the kind of record, ``question`` what was asked, empty for the overview.
+
+    ``left_out`` is the number of statements that the budget had no room for; the first statements are the most important ones.
+    """
+
+    schema: str = SCHEMA
+    of: str
+    source: str
+    question: str = ""
+    title: str
+    verdict: str
+    statements: tuple[Statement, ...] = ()
+    left_out: int = 0
+
+
+class Said(NamedTuple):
+    """A statement before it knows its command: its figures are pointers into the record."""
+
+    about: str
+    text: str
+    pointers: tuple[str, ...] = ()
+
+
+# --- of an analysis ----------------------------------------------------------------------------------------------------------------
+
+
+def _overview(analysis: Analysis) -> Iterator[Said]:
+    status = sentences.status_sentences(analysis)
+    if status:
+        yield Said("confidence", status, ("/other_programs",) if analysis.other_programs is not None else ("/status",))
+    for number, finding in enumerate(analysis.findings[:3]):
+        yield _change(number, finding, analysis)
+    if not analysis.findings:
+        yield Said("change", sentences.missing_findings(analysis))
+    yield from _step(analysis)
+    for caveat in analysis.caveats:
+        yield Said("confidence", f"{caveat[:1].upper()}{caveat[1:]}.", ("/caveats",))
+    yield from _operators(analysis)
+    coverage = sentences.coverage_sentence(analysis)
+    if coverage:
+        yield Said("coverage", coverage, ("/coverage/modelled_time_fraction",))
+    yield from _ceilings(analysis)
+
+
+def _change(number: int, finding: Finding, analysis: Analysis) -> Said:
+    command = sentences.suggested(finding, analysis.command)
+    text = f"{finding.title}: {sentences.saving(finding.saves_s, analysis)}. Evidence: {finding.evidence}. Try: {command}"
+    return Said("change", f"{text.rstrip('.')}{sentences.example(finding.example)}.", (f"/findings/{number}/saves_s",))
+
+
+def _step(analysis: Analysis) -> Iterator[Said]:
+    if analysis.steps is not None:
+        yield Said("step", sentences.steps_sentences(analysis)[0], ("/steps/median_s", "/steps/ci95_s"))
+    times = bound_times(analysis)
+    if times:
+        whole = "A step" if analysis.basis.per == "step" else "The trace"
+        shares = ", ".join(f"{name} {percent(share_of_step(time_s, analysis))}" for name, time_s in times.items())
+        yield Said("step", f"{whole} is {seconds(analysis.whole_s)}: {shares}.", tuple(f"/bound_breakdown/{name}" for name in times))
+
+
+def _operators(analysis: Analysis) -> Iterator[Said]:
+    """Rows by what they could save, at least ``WORTH`` of the step; repeated layers are one row."""
+    missing = sentences.missing_operators(analysis) or sentences.missing_ceilings(analysis) or sentences.missing_bound(analysis)
+    if missing:
+        yield Said("operator", missing)
+    rows = table_rows(analysis)
+    worth = [one for one in rows if share_of_step(one.gain_s, analysis) >= WORTH]
+    if rows and not worth:
+        yield Said("operator", f"No single row could save {percent(WORTH)} of the {analysis.basis.per}.")
+    places = _places(analysis)
+    for one in worth:
+        place = places[_key(one.members[0])]
+        fields = ("time_s",) if one.reason else ("time_s", "flops", "bytes", "lower_bound_s", "headroom_s", "example/ts_us")
+        yield Said("operator", _row(one, analysis), tuple(f"{place}/{field}" for field in fields))
+
+
+def _key(row: OperatorRow | Unmodelled) -> tuple[object, ...]:
+    """What tells the rows of an analysis apart."""
+    return row.name, row.module, row.phase, row.shapes, row.caller, row.calls, row.time_s
+
+
+def _places(analysis: Analysis) -> dict[tuple[object, ...], str]:
+    """The pointer of each row, counted or not."""
+    places = {_key(row): f"/operators/{number}" for number, row in enumerate(analysis.operators)}
+    return places | {_key(gap): f"/coverage/unmodelled/{number}" for number, gap in enumerate(analysis.unmodelled)}
+
+
+def _row(one: TableRow, analysis: Analysis) -> str:
+    row = one.row
+    where = f" in {module_text(one)}" if module_text(one) else ""
+    phase = f", {row.phase}" if row.phase else ""
+    text = f"{operator_name(row)}{where}{phase}: {seconds(row.time_s)} {sentences.per(analysis)}"
+    text += f" ({percent(share_of_step(row.time_s, analysis))}), {row.calls:,.0f} calls"
+    if one.reason:
+        return f"{text}; not counted: {one.reason}."
+    if row.headroom_s is not None:
+        reached = f" at {percent(row.efficiency)} of the bound" if row.efficiency is not None else ""
+        text += f"; {bound_text(one)}{reached}, {seconds(row.headroom_s)} above it"
+    marks = [mark for mark in (row.inferred, row.assumption, row.flag) if mark]
+    return f"{text}{''.join(f'; {mark}' for mark in marks)}{sentences.example(one.members[0].example)}."
+
+
+def _ceilings(analysis: Analysis) -> Iterator[Said]:
+    for roof in sentences.roofs_of_run(analysis):
+        number = analysis.ceilings.index(roof)
+        text = f"Ceiling {ceiling_name(roof)}: {si(roof.value, roof.unit)}, {source_words(roof, analysis.created)}."
+        yield Said("ceilings", text, (f"/ceilings/{number}/value",))
+
+
+def _memory(analysis: Analysis) -> Iterator[Said]:
+    memory = analysis.memory
+    if memory is None or memory.peak_bytes is None:
+        yield Said("memory", "Peak memory was not measured: rooflines profile measures it, rooflines count --memory counts it.")
+        return
+    yield Said(
+        "memory", f"Peak {binary_bytes(memory.peak_bytes)}{f' ({memory.kind})' if memory.kind else ''}.", ("/memory/peak_bytes",)
+    )
+    if memory.at_peak is not None:
+        parts = {name: value for name, value in msgspec.structs.asdict(memory.at_peak).items() if value}
+        text = ", ".join(f"{name} {binary_bytes(value)}" for name, value in parts.items())
+        where = " of ".join(part for part in (memory.operator, memory.module) if part)
+        place = f"Reached in {where}: " if where else "At the peak: "
+        yield Said("memory", f"{place}{text}.", tuple(f"/memory/at_peak/{name}" for name in parts))
+
+
+def _communication(analysis: Analysis) -> Iterator[Said]:
+    timeline = analysis.timeline
+    if timeline is None or not timeline.communication_s:
+        yield Said("communication", "No communication between devices was recorded.")
+        return
+    exposed, per = timeline.exposed_communication_s, sentences.per(analysis)
+    text = f"Communication takes {seconds(timeline.communication_s)} {per}; no computation hides {seconds(exposed)} of it"
+    share = f"{text} ({percent(share_of_step(exposed, analysis))} of the {analysis.basis.per})."
+    yield Said("communication", share, ("/timeline/communication_s", "/timeline/exposed_communication_s"))
+    for number, row in enumerate(analysis.collectives):
+        size = f" of {si(row.bytes, 'B')}" if row.bytes else ""
+        text = f"{row.kind}{size}: {row.calls:,.0f} calls, {seconds(row.time_s)}, {seconds(row.exposed_s)} of it exposed."
+        yield Said("communication", text, (f"/collectives/{number}/time_s", f"/collectives/{number}/exposed_s"))
+
+
+def _idle(analysis: Analysis) -> Iterator[Said]:
+    if not analysis.idle_breakdown:
+        yield Said("idle", "Idle time of a device was not recorded.")
+        return
+    runs_nothing, *more = sentences.device_sentences(analysis)
+    yield Said("idle", runs_nothing, tuple(f"/idle_breakdown/{name}" for name in analysis.idle_breakdown))
+    for text in more:
+        about = "launches" if text.startswith("Launched") else "traced_steps" if text.startswith("Under") else "timeline"
+        yield Said("idle", text, (f"/{about}",) if about != "launches" else ("/launches/delay_median_s", "/launches/queue_mean"))
+
+
+def _host(analysis: Analysis) -> Iterator[Said]:
+    for number, call in enumerate(analysis.synchronisations):
+        inside = f" in {call.operator}" if call.operator else ""
+        where = f" ({call.where})" if call.where else ""
+        text = f"{call.call}{inside}{where}: {call.calls:,.0f} calls wait {seconds(call.wait_s)}"
+        text += f"; the device is then idle {seconds(call.idle_s)}."
+        yield Said("host", text, (f"/synchronisations/{number}/wait_s", f"/synchronisations/{number}/idle_s"))
+    for number, work in enumerate(analysis.host_work):
+        where = f" ({work.where})" if work.where else ""
+        text = f"{work.name} ({work.kind}){where}: the device is idle {seconds(work.idle_s)} during {work.calls:,.0f} calls."
+        yield Said("host", text, (f"/host_work/{number}/idle_s",))
+    if not analysis.synchronisations and not analysis.host_work:
+        yield Said("host", "No work of the host was recorded during which a device was idle.")
+
+
+def _kernel(analysis: Analysis, name: str) -> Iterator[Said]:
+    """The operators and kernels whose name contains ``name``, longest first."""
+    places, wanted = _places(analysis), name.lower()
+    rows = [TableRow(row, (row,), one.reason) for one in table_rows(analysis) for row in one.members]
+    for one in sorted(rows, key=lambda one: -one.row.time_s):
+        place = places[_key(one.row)]
+        kernels = [(kernel, f"{place}/kernels/{number}/time_s") for number, kernel in enumerate(one.row.kernels)]
+        named = [(kernel, at) for kernel, at in kernels if wanted in kernel.name.lower()]
+        if wanted in one.row.name.lower() or named:
+            yield Said("kernel", _row(one, analysis), (f"{place}/time_s",))
+            yield from (Said("kernel", _launch(kernel, analysis), (at,)) for kernel, at in named or kernels)
+
+
+def _launch(kernel: Kernel, analysis: Analysis) -> str:
+    shape = f", grid {kernel.grid}, block {kernel.block}" if kernel.grid and kernel.block else ""
+    return f"{kernel.name}: {seconds(kernel.time_s)} {sentences.per(analysis)}, {kernel.calls:,.0f} launches{shape}."
+
+
+def _module(analysis: Analysis, path: str) -> Iterator[Said]:
+    """The modules at and below ``path``."""
+    for number, row in enumerate(analysis.modules):
+        if row.path == path or row.path.startswith(f"{path}.") or not path:
+            reached = f", at {percent(row.efficiency)} of the bound" if row.efficiency is not None else ""
+            above = f", {seconds(row.headroom_s)} above it" if row.headroom_s is not None else ""
+            text = f"{row.path or '(whole)'} ({row.type}): {seconds(row.time_s)} {sentences.per(analysis)}{reached}{above}."
+            yield Said("module", text, (f"/modules/{number}/time_s",))
+
+
+_QUESTIONS: Final[dict[str, Callable[[Analysis], Iterable[Said]]]] = {
+    "": _overview, "operators": _operators, "memory": _memory, "communication": _communication, "idle": _idle, "host": _host,
+}  # fmt: skip
+_NAMED: Final[dict[str, Callable[[Analysis, str], Iterable[Said]]]] = {"kernel": _kernel, "module": _module}
+QUESTIONS: Final = (*filter(None, _QUESTIONS), *(f"{name} NAME" for name in _NAMED))
+
+
+def _answer(analysis: Analysis, question: str) -> Iterable[Said]:
+    kind, _, name = question.strip().partition(" ")
+    if kind in _NAMED and name.strip():
+        said = list(_NAMED[kind](analysis, name.strip()))
+        if not said:
+            raise UsageError(
+                f"no {kind} is called {name.strip()!r}.", hint="A part of its name is enough; rooflines summary names some."
+            )
+        return said
+    if kind not in _QUESTIONS or name:
+        raise UsageError(f"unknown question {question!r}.", hint=f"Ask one of {', '.join(QUESTIONS)}.")
+    return _QUESTIONS[kind](analysis)
+
+
+# --- of any record -----------------------------------------------------------------------------------------------------------------
+
+
+def summarize(record: Any, page: Page, source: str, command: str, question: str = "") -> Summary:
+    """The summary of ``record``: of an analysis the answer to ``question``, of any other what its ``page`` says first.
+
+    ``source`` is what was read and ``command`` what prints the record as JSON, both as a user types them.
+    """
+    if isinstance(record, Analysis):
+        said: Iterable[Said] = _answer(record, question)
+    elif question:
+        raise UsageError(f"a question needs one run or trace, and {source} is not.", hint="Give one of its runs or traces.")
+    else:
+        said = _of_page(record, page)
+    plain = to_plain(record)
+    statements = (
+        Statement(
+            about=one.about,
+            text=one.text,
+            figures=_figures(plain, one.pointers),
+            verify=command if not one.pointers else f"{command} --at {shlex.quote(_above(one.pointers))}",
+        )
+        for one in said
+    )
+    return Summary(of=page.kind, source=source, question=question, title=page.title, verdict=page.verdict, statements=tuple(statements))
+
+
+def _of_page(record: Any, page: Page) -> Iterator[Said]:
+    """The sentences of a page, and its recommendations."""
+    if page.status is not None:
+        yield Said("confidence", page.status[1])
+    yield from (Said("verdict", text) for text in page.said)
+    if isinstance(record, RankAnalysis):
+        for number, finding in enumerate(record.findings):
+            text = f"{finding.title}: up to {seconds(finding.saves_s)}. Evidence: {finding.evidence}."
+            text += f" Try: {finding.suggestion.rstrip('.')}."
+            yield Said("change", text, (f"/findings/{number}/saves_s",))
+    else:
+        yield from (Said("change", text) for block in page.blocks() if isinstance(block, Findings) for text in map(str, block.items))
+
+
+def _figures(plain: Any, pointers: Iterable[str]) -> dict[str, Any]:
+    """The parts of a record that are there, by their pointers."""
+    found = {}
+    for pointer in pointers:
+        with contextlib.suppress(KeyError):
+            found[pointer] = part(plain, pointer)
+    return found
+
+
+def _above(pointers: tuple[str, ...]) -> str:
+    """The pointer of the smallest part of the record that holds all of ``pointers``."""
+    if len(pointers) == 1:
+        return pointers[0]
+    parts = [pointer.split("/") for pointer in pointers]
+    common = [names[0] for names in zip(*parts, strict=False) if len(set(names)) == 1]
+    return "/".join(common)
+
+
+# --- in the size that was asked for ------------------------------------------------------------------------------------------------
+
+
+def within(summary: Summary, budget: int | None, *, lines: bool = False) -> Summary:
+    """The summary with as many of its first statements as a Markdown text of ``budget`` tokens, or ``lines``, has room for.
+
+    A token is taken as four characters. The verdict always stays.
+    """
+    if budget is None:
+        return summary
+    kept = 0
+    for kept in range(len(summary.statements), -1, -1):
+        text = markdown(_with(summary, kept))
+        if (text.count("\n") if lines else tokens(text)) <= budget:
+            break
+    return _with(summary, kept)
+
+
+def _with(summary: Summary, kept: int) -> Summary:
+    return msgspec.structs.replace(summary, statements=summary.statements[:kept], left_out=len(summary.statements) - kept)
+
+
+def tokens(text: str) -> int:
+    """An estimate of the tokens of a text."""
+    return math.ceil(len(text) / _CHARACTERS_OF_TOKEN)
+
+
+def markdown(summary: Summary) -> str:
+    """The summary as Markdown: a heading, the verdict, and a list of statements, each with the pointer of what it rests on."""
+    lines = [f"# {summary.title}", "", summary.verdict]
+    about = None
+    for statement in summary.statements:
+        if statement.about != about:
+            about = statement.about
+            lines += ["", f"## {about.capitalize()}", ""]
+        place = statement.verify.partition(" --at ")[2]
+        lines.append(f"- {statement.text}{f' [{place}]' if place else ''}")
+    if summary.statements:
+        command = summary.statements[0].verify.partition(" --at ")[0]
+        lines += [
+            "",
+            f"To check a statement, with the pointer in its brackets: `{command} --at POINTER`",
+        ]
+    if summary.left_out:
+        lines += ["", f"{summary.left_out} of {summary.left_out + len(summary.statements)} statements are left out (--budget)."]
+    return "\n".join(lines) + "\n"

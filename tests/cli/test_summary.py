@@ -1,0 +1,89 @@
+"""``rooflines summary``, ``schema`` and a path as the first argument."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from tests import commands
+
+TRACES = Path(__file__).parents[1] / "data" / "traces"
+
+BERT = TRACES / "bert-small_h100_inference.json.gz"
+RANKS = TRACES / "dlrm_8ranks"
+
+
+def run(*arguments):
+    return commands.run(*arguments, cwd=TRACES)
+
+
+def schema(name):
+    return json.loads(run("schema", name).out)
+
+
+@pytest.mark.parametrize(
+    "sources", [(BERT,), (RANKS,), (BERT, "--against", BERT), (BERT, "--question", "idle")], ids=lambda value: str(len(value))
+)
+def test_a_summary_fits_its_schema(sources):
+    answer = run("summary", *sources, "--format", "json")
+    assert answer.code == 0, answer.err
+    jsonschema.validate(json.loads(answer.out), schema("summary"))
+
+
+@pytest.mark.parametrize(
+    ("command", "name"), [(("analyze", BERT), "analysis"), (("analyze", RANKS), "ranks"), (("compare", BERT, BERT), "comparison")]
+)
+def test_a_record_fits_its_schema(command, name):
+    answer = run(*command, "--format", "json")
+    assert answer.code == 0, answer.err
+    jsonschema.validate(json.loads(answer.out), schema(name))
+
+
+def test_the_command_of_a_statement_prints_its_figures():
+    statements = json.loads(run("summary", BERT, "--format", "json").out)["statements"]
+    checked = next(one for one in statements if one["about"] == "step")
+    words = checked["verify"].split()
+    printed = json.loads(run(*words[1:]).out)
+    assert {f"/bound_breakdown/{name}": value for name, value in printed.items()} == checked["figures"]
+
+
+def test_a_small_budget_leaves_the_verdict():
+    answer = run("summary", BERT, "--budget", "5")
+    assert answer.code == 0
+    assert "Host-bound" in answer.out
+    assert "statements are left out (--budget)." in answer.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--budget", "few"), "--budget 'few' is not a number of tokens or lines."),
+        (("--question", "why"), "unknown question 'why'."),
+        (("--against", BERT, "--question", "idle"), "a question needs one run or trace"),
+    ],
+)
+def test_what_cannot_be_answered_is_said_in_a_line(arguments, message):
+    answer = run("summary", BERT, *arguments)
+    assert answer.code == 2
+    assert message in answer.complaint[0]
+
+
+def test_a_path_as_the_first_argument_is_analyzed():
+    assert run(BERT).out == run("analyze", BERT).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--format", "json", "--at", "/totals/none"), "there is no 'none' in flops"),
+        (("--format", "json", "--at", "/operators/900"), "there is no '900' in a list of"),
+        (("--at", "/totals"), "--at is a part of the JSON that is printed."),
+    ],
+)
+def test_a_pointer_that_names_nothing(arguments, message):
+    answer = run("analyze", BERT, *arguments)
+    assert answer.code == 2
+    assert message in answer.complaint[0]

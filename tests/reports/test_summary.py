@@ -1,0 +1,103 @@
+"""Summaries: every figure is the record's, the budget is kept, and the same record gives the same summary."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rooflines import analyze, serial
+from rooflines.errors import UsageError
+from rooflines.reports.summary import QUESTIONS, markdown, summarize, tokens, within
+from rooflines.reports.views import run as run_view
+from tests.samples import analysis as sample
+
+TRACES = Path(__file__).parents[1] / "data" / "traces"
+
+RECORDED = (
+    "bert-small_h100_inference.json.gz",
+    "resnet50_v100_training_2021_schema.json.gz",
+    "moe_b300_inference.json.gz",
+    "cpu_only.json.gz",
+)
+
+
+@pytest.fixture(scope="module", params=("sample", *RECORDED))
+def record(request):
+    return sample() if request.param == "sample" else analyze(TRACES / request.param)
+
+
+def summary(record, question=""):
+    return summarize(record, run_view.page(record), "trace.json", "rooflines analyze trace.json --format json", question)
+
+
+@pytest.mark.parametrize("question", ["", "operators", "memory", "communication", "idle", "host", "kernel e", "module "])
+def test_every_figure_is_where_its_pointer_says(record, question):
+    plain = serial.to_plain(record)
+    try:
+        found = summary(record, question)
+    except UsageError:
+        assert question.startswith(("kernel", "module"))
+        return
+    for statement in found.statements:
+        assert statement.text.endswith(".")
+        for pointer, value in statement.figures.items():
+            assert serial.part(plain, pointer) == value
+        at = statement.verify.partition(" --at ")[2]
+        if at:
+            json.dumps(serial.part(plain, at))
+
+
+def test_it_says_the_verdict_and_the_recommendations_of_the_page(record):
+    found = summary(record)
+    assert found.verdict == run_view.page(record).verdict
+    changes = [statement for statement in found.statements if statement.about == "change"]
+    assert [next(iter(statement.figures.values())) for statement in changes if statement.figures] == [
+        finding.saves_s for finding in record.findings[:3]
+    ]
+
+
+def test_it_is_the_same_each_time(record):
+    assert markdown(summary(record)) == markdown(summary(record))
+
+
+@pytest.mark.parametrize("budget", [5, 120, 300, 1000])
+def test_a_budget_keeps_the_first_statements(record, budget):
+    whole = summary(record)
+    kept = within(whole, budget)
+    assert kept.verdict == whole.verdict
+    assert kept.statements == whole.statements[: len(kept.statements)]
+    assert kept.left_out == len(whole.statements) - len(kept.statements)
+    assert not kept.statements or tokens(markdown(kept)) <= budget
+    assert ("left out (--budget)" in markdown(kept)) == bool(kept.left_out)
+
+
+def test_a_budget_of_lines():
+    whole = summary(sample())
+    assert markdown(within(whole, 20, lines=True)).count("\n") <= 20
+
+
+def test_rows_are_those_that_could_save_a_hundredth_of_the_step():
+    record = sample()
+    rows = [statement for statement in summary(record).statements if statement.about == "operator" and statement.figures]
+    worth = [row for row in record.operators if row.headroom_s >= 0.01 * record.whole_s]
+    assert len(rows) >= len(worth) - 1  # repeated layers are one row
+    saved = [sum(value for name, value in row.figures.items() if name.endswith("headroom_s")) for row in rows]
+    assert saved[0] == max(row.headroom_s for row in record.operators)
+
+
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [
+        ("why", "unknown question 'why'"),
+        ("kernel", "unknown question 'kernel'"),
+        ("memory of it", "unknown question 'memory of it'"),
+        ("kernel no_such_kernel", "no kernel is called 'no_such_kernel'"),
+    ],
+)
+def test_a_question_that_cannot_be_answered(question, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        summary(sample(), question)
+    assert caught.value.hint
+    assert set(QUESTIONS) == {"operators", "memory", "communication", "idle", "host", "kernel NAME", "module NAME"}
