@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from rooflines.errors import DeviceError
+from rooflines.extras import EXTRA_OF
 from rooflines.gpu_check import MODULES, check
 from rooflines.gpu_check.records import Check, Device, Findings, GpuCheck, Part
 from rooflines.profiler.records import Environment
@@ -107,6 +108,6 @@ def test_a_package_that_is_missing_is_one_line(missing, message):
 
 def test_packages_that_are_looked_for_are_dependencies():
     (declared,) = re.findall(r"^dependencies = \[(.*?)^\]", (ROOT / "pyproject.toml").read_text(), re.MULTILINE | re.DOTALL)
-    names = set(re.findall(r"""^ +["']([\w-]+)""", declared, re.MULTILINE))
+    names = set(re.findall(r"""^ +["']([\w-]+)""", declared, re.MULTILINE)) | set(EXTRA_OF)
     modules = {"nvidia-ml-py": "pynvml"}
     assert set(MODULES) <= {modules.get(name, name) for name in names}

@@ -32,7 +32,7 @@ def test_tensorboard_gets_the_figures_and_the_page(analysis, tmp_path):
 def test_an_active_run_of_mlflow_gets_figures_page_and_operators(analysis, tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     mlflow = pytest.importorskip("mlflow")
-    mlflow.set_tracking_uri(tmp_path.as_uri())
+    mlflow.set_tracking_uri((tmp_path / "mlruns").as_uri())
     with mlflow.start_run() as run:
         assert "mlflow" in rooflines.log(analysis)
     folder = next(tmp_path.rglob(run.info.run_id))

@@ -35,6 +35,7 @@ SOURCE = """
 LINEAR = 6 * 2 + 2
 
 
+@pytest.mark.slow
 def test_the_trainer_is_a_program_like_any_other(tmp_path):
     run = profile(tmp_path, SOURCE + '\n    trainer("trained", max_steps=80, eval_steps=20).train()\n')
     analysis = check_report(run, 80)

@@ -223,7 +223,8 @@ def test_what_the_worker_cannot_do_comes_back_as_its_reason(tmp_path):
     assert all(isinstance(one, Stage) for one in before)
 
 
-@pytest.mark.parametrize("backend", ["numba-cpu", pytest.param("torch-cpu", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["numba-cpu", "torch-cpu"])
 def test_the_digits_setting_reaches_97_percent(tmp_path, backend):
     pytest.importorskip("sklearn")
     results = [one for one in said(tmp_path, "backends", "accuracy", backend=backend) if isinstance(one, Result)]

@@ -35,7 +35,9 @@ def as_kineto(pieces: Iterable[bytes], origin: str) -> Iterable[bytes]:
     pieces = iter(pieces)
     first = next(pieces, b"")
     whole = chain((first,), pieces)
-    return whole if not first.startswith(_PACKET) else _json(b"".join(whole), origin)
+    # The byte of a packet is also the end of a line, with which JSON may begin.
+    is_packet = first.startswith(_PACKET) and first.lstrip()[:1] not in (b"{", b"[", b"")
+    return _json(b"".join(whole), origin) if is_packet else whole
 
 
 def _json(content: bytes, origin: str) -> Iterator[bytes]:

@@ -79,6 +79,7 @@ def test_the_network_in_the_simulator():
     assert simulated("network")["network"] == "ok"
 
 
+@pytest.mark.slow
 def test_the_watch_sees_what_a_wrong_kernel_does():
     faults = " / ".join(simulated(*KERNEL_CASES)["wrong"])
     for words in (

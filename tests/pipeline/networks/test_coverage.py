@@ -43,7 +43,7 @@ def detected(name):
     return [torch.rand(3, 64, 64), torch.rand(3, 64, 64)], [box, box]
 
 
-QUICK_DETECTORS = {"maskrcnn_resnet50_fpn"}
+QUICK_DETECTORS = {"ssdlite320_mobilenet_v3_large"}
 
 
 def marked(names, quick):

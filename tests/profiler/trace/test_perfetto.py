@@ -77,3 +77,7 @@ def test_a_damaged_trace_is_refused(keep):
     content = gzip.decompress(PERFETTO.read_bytes())
     with pytest.raises(TraceError, match="damaged or cut off"):
         parse_trace(content[: int(keep * len(content))])
+
+
+def test_json_that_begins_with_a_line_is_json():
+    assert len(parse_trace(b"\n" + gzip.decompress(KINETO.read_bytes())).host) > 0
