@@ -20,10 +20,10 @@ def source_words(roof: Ceiling, created: str = "") -> str:
     if roof.source.kind == "measured":
         spread = f", ±{percent(roof.spread, 1)}" if roof.spread is not None else ""
         return source_and_age(roof, created) + spread
-    derived = "the generation and lanes of PCI Express" if roof.kind == "link" else "cores, clock and vector width"
+    origins = {"link": "the generation and lanes of PCI Express", "memory": "clock and bus width"}
     return {
         "spec": "from the data sheet, not measured",
-        "derived": f"derived from {derived}, not measured",
+        "derived": f"derived from {origins.get(roof.kind, 'cores, clock and vector width')}, not measured",
         "user": "given by the user",
         "trace": roof.source.detail,
     }[roof.source.kind]
