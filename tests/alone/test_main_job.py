@@ -23,6 +23,7 @@ def test_main_job_end_to_end(tmp_path):
     check_sums(analysis)
     for name in ("run.json", "samples.parquet", "operators.parquet", "operators.csv", "report.html", "report.pdf"):
         assert (output / name).stat().st_size > 0, name
+    assert (output / "report.html").stat().st_size < 400_000
     assert list(output.glob("*.pt.trace.json.gz"))
     assert list(output.glob("events.out.tfevents.*"))
     assert analysis["steps"]["profiler_dilation"] > 0

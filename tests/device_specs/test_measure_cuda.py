@@ -212,7 +212,9 @@ def test_shortest_kernel_of_a_recorded_trace():
     assert dispatch.shortest_kernel_s({"traceEvents": others}) is None
 
 
-@pytest.mark.parametrize(("full", "sustained", "kernels"), [(False, False, True), (True, False, True), (True, True, False)], ids=str)
+@pytest.mark.parametrize(("full", "sustained", "kernels"), [
+    (False, False, True), pytest.param(True, False, True, marks=pytest.mark.slow), (True, True, False),
+], ids=str)  # fmt: skip
 def test_rehearsal_measures_every_figure(full, sustained, kernels):
     words = ["yes" if word else "no" for word in (full, sustained, kernels)]
     result = subprocess.run([sys.executable, "-m", "tests.device_specs.cuda_rehearsal", *words], capture_output=True, text=True,

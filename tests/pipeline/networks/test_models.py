@@ -60,6 +60,7 @@ def test_times_and_figures_add_up(recordings, name, mode):
     check_sums(recordings.analysis(name, mode).to_dict())
 
 
+@pytest.mark.slow
 def test_vision_transformer_s_fused_attention_is_counted(tmp_path, ceilings_file):
     """torch's own counter misses ``_native_multi_head_attention``."""
     analysis = profiled(tmp_path, ceilings_file, "vit_b_16", batch_size=1, image_size=64)
