@@ -6,7 +6,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 MODEL  ?= resnet50
 ARGS   ?=
-JOBS   ?= 2
+# For two cores: many tests wait for processes that they have started.
+JOBS   ?= 3
 # Where constraints.txt pins versions that this machine's Python or platform lacks: make profile CONSTRAINTS=
 CONSTRAINTS ?= -c constraints.txt
 # The extra with CUDA kernels for this machine's driver; none without a driver. Another: make profile EXTRA=cuda12, none: EXTRA=
@@ -23,7 +24,7 @@ STAMP := $(VENV)/.installed$(if $(filter command environment,$(firstword $(origi
 
 # Hundreds of tests start processes, which would otherwise compile the package again where the environment forbids to keep bytecode.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
-# A file's tests stay together, because they share what takes long to make. Each of the JOBS processes takes up to 5 GB.
+# A file's tests stay together, because they share what takes long to make. All of the JOBS processes take up to 8 GB together.
 TOGETHER := -n $(JOBS) --dist loadfile --ignore=tests/alone
 # Threads that wait do not spin, because those of the other processes need the processor: a seventh less time.
 SHARING := OMP_WAIT_POLICY=PASSIVE
@@ -32,7 +33,7 @@ SHARING := OMP_WAIT_POLICY=PASSIVE
 
 help:
 	@echo "make profile    install into .venv and profile $(MODEL) (MODEL=..., ARGS='--mode training', EXTRA=cuda12)"
-	@echo "make test       install with the test tools and test every law on small cases (JOBS=2 processes, ten minutes)"
+	@echo "make test       install with the test tools and test every law on small cases (JOBS=3 processes, eight minutes)"
 	@echo "make test-all   the whole test suite, for a release"
 	@echo "make test-versions  unit tests on the oldest supported torch and on every Python that this machine has"
 	@echo "make check      the fast part: ruff, mypy --strict (make lint), tests of traces, formulas and data sheets"

@@ -446,7 +446,8 @@ class DataLoading(LoaderWatch):
     def end_timed(self, whole: Sequence[bool]) -> None:
         """The timed steps have ended: ``seen`` says what those of them waited for that are ``whole``."""
         self._workers_cpu_s += self.workers_cpu_s() - self._workers_from_s
-        self._timed = [waited for waited, kept in zip(self._timed, whole, strict=True) if kept]
+        # Ctrl-C may come before the last step is known to be whole.
+        self._timed = [waited for waited, kept in zip(self._timed, whole, strict=False) if kept]
         source = self.longest
         if source is None:
             return

@@ -416,7 +416,10 @@ class Passes:
         finally:
             if stretch is not None:
                 self._end_stretch(*stretch, memory=not further)
-            times = self._clock.take_ns()
+            # Ctrl-C may come between the end of a step and what is noted of it; that step does not count.
+            noted = min(len(waited), len(whole))
+            times = self._clock.take_ns()[:noted]
+            waited, whole = waited[:noted], whole[:noted]
             if not any(whole):
                 whole = [True] * len(whole)
             earlier = [True] * len(before)
