@@ -13,22 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.pipeline.test_extension import NETWORK
 from tests.test_extending import DOCUMENT, ROOT, TRACE, documented
 
 PACKAGE = ROOT / "rooflines"
-NETWORK = """
-import torch
-
-@torch.library.custom_op("mylib::damp", mutates_args=())
-def damp(x: torch.Tensor, factor: float) -> torch.Tensor:
-    return x * factor
-
-damp.register_fake(lambda x, factor: torch.empty_like(x))
-
-def network():
-    x = torch.ones(1000)
-    return lambda: damp(x, 0.5)
-"""
 SECTION = """
 from rooflines.reports.document import Paragraph, section
 

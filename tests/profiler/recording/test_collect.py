@@ -18,7 +18,9 @@ from rooflines.profiler.directory import JOURNAL_FILE, load
 from rooflines.profiler.module_hooks import ModuleRanges
 from rooflines.profiler.recording import passes
 from rooflines.profiler.recording.collect import Recording, collect
+from rooflines.profiler.recording.data_loading import DataLoading
 from rooflines.profiler.recording.passes import TRACED_STEPS
+from rooflines.profiler.recording.process import RunQueue
 from rooflines.profiler.records import Settings, Workload
 from rooflines.profiler.samplers.storage import read_journal
 from tests.processes import wait_until
@@ -358,6 +360,24 @@ def test_a_step_that_raises_in_any_pass_leaves_a_run_that_loads_and_nothing_on(t
     assert facts.status == "failed"
     assert facts.error.startswith("mat1 and mat2")
     assert len(facts.steps.warmup_ns) + len(facts.steps.timed_ns) == min(good, 3)
+
+
+@pytest.mark.parametrize(("kind", "method"), [(RunQueue, "since_ns"), (DataLoading, "after_step")])
+def test_ctrl_c_between_the_end_of_a_timed_step_and_what_is_noted_of_it(tmp_path, monkeypatch, kind, method):
+    original, calls = getattr(kind, method), []
+
+    def interrupted(*arguments, **options):
+        calls.append(recording.passes.stage)
+        if calls.count("timed") == 3:
+            raise KeyboardInterrupt
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(kind, method, interrupted)
+    with pytest.raises(KeyboardInterrupt), record(tmp_path / "run", warmup=1, steps=9) as recording:
+        steps_of(recording, 40)
+    run = load(tmp_path / "run")
+    assert run.facts.status == "interrupted"
+    assert len(run.facts.steps.timed_ns) == 2
 
 
 def test_an_input_that_is_refused_at_once_leaves_nothing_but_what_was_there(tmp_path):

@@ -164,6 +164,11 @@ def test_tables_pages_and_files(tmp_path):
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
+@pytest.mark.slow
+def test_a_page_of_two_thousand_rows_is_small():
+    assert len(render(view.page(variants.large(2000)))) < 3_200_000
+
+
 def test_ceilings_of_this_run_come_first_and_the_others_are_folded():
     single = msgspec.structs.replace(sample().ceilings[0], name="GEMM int8", precision="int8")
     text = render(view.page(variants.replaced(ceilings=(single, *sample().ceilings))))

@@ -209,6 +209,9 @@ def collected():
     return found
 
 
+UNDECIDED = {"aten::as_strided_copy.out"}
+
+
 def meet(one, other):
     """Whether the bounds of both have a number in common, those of what is read and those of what is written."""
     if one is None or other is None:
@@ -221,11 +224,13 @@ def meet(one, other):
 def test_the_recorded_answers_are_measured_again(collected):
     """The oracle finds the same bytes, and the same operators; how many samples torch makes differs a little between processors.
 
-    Where the first experiment with a call does not decide, its bytes are known by bounds, which chance makes narrower or wider.
+    Of the calls in UNDECIDED chance decides whether the first experiment finds the bytes or bounds of them: these must meet.
     """
     before = {(one.call.overload, one.call.signature): one for one in answers.recorded()}
     again = {(one.call.overload, one.call.signature): one for one in answers.measured()}
-    differing = {key for key in before.keys() & again.keys() if not meet(before[key].oracle, again[key].oracle)}
+    both = before.keys() & again.keys()
+    differing = {key for key in both if key[0] not in UNDECIDED and before[key].oracle != again[key].oracle}
+    differing |= {key for key in both if key[0] in UNDECIDED and not meet(before[key].oracle, again[key].oracle)}
     assert differing == set()
     assert {overload for overload, _ in before} == {overload for overload, _ in again}
     assert len(before.keys() ^ again.keys()) <= 0.01 * len(before)
