@@ -7,7 +7,6 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -127,6 +126,18 @@ def check_writable(path: Path) -> None:
 
 def page_of(analysis: Analysis | RankAnalysis | MonitorAnalysis) -> Page:
     """The page of a record, made by the view of its kind."""
-    views = {"Analysis": "run", "RankAnalysis": "ranks", "MonitorAnalysis": "monitor"}
-    page: Page = import_module(f"rooflines.reports.views.{views[type(analysis).__name__]}").page(analysis)
-    return page
+    from rooflines.roofline.analysis import Analysis
+
+    if isinstance(analysis, Analysis):
+        from rooflines.reports.views import run
+
+        return run.page(analysis)
+    from rooflines.roofline.ranks.records import RankAnalysis
+
+    if isinstance(analysis, RankAnalysis):
+        from rooflines.reports.views import ranks
+
+        return ranks.page(analysis)
+    from rooflines.reports.views import monitor
+
+    return monitor.page(analysis)

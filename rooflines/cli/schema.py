@@ -9,6 +9,7 @@ import typer
 
 from rooflines.cli.app import app
 
+# By name, because only the record that is asked for is imported; tests/test_package.py reads these names as imports.
 _HOMES = {
     "analysis": "rooflines.roofline.analysis:Analysis",
     "ranks": "rooflines.roofline.ranks.records:RankAnalysis",

@@ -264,7 +264,9 @@ def memory() -> Check:
 
 def _torch() -> Any:
     """torch, where it is installed: a function, so that its absence is an answer of each question."""
-    return importlib.import_module("torch")
+    import torch
+
+    return torch
 
 
 # Four questions ask the driver, and starting NVML can take a second on a machine with many GPUs.
