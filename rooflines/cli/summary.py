@@ -57,7 +57,8 @@ def summary(
     limit = _limit(budget)
     record, page, command = _read(sources, against, {"ceilings": ceilings, **reading})
     shown = " ".join(([against] if against else []) + sources)
-    found = summarize(record, page, shown, shlex.join([*command, *_as_typed(sys.argv), "--format", "json"]), question)
+    prints = shlex.join([*command, *_as_typed(sys.argv), "--format", "json"]) if command else ""
+    found = summarize(record, page, shown, prints, question)
     if limit is not None:
         found = within(found, limit[0], lines=limit[1])
     print(serial.to_json(found) if format == "json" else markdown(found), end="")
@@ -106,6 +107,6 @@ def _read(sources: list[str], against: str | None, reading: dict[str, Any]) -> t
         from rooflines.sweeps.run import load_sweep
 
         swept = load_sweep(directory)
-        return swept, sweep_page(swept, rows(directory, swept)), ["rooflines", "report", sources[0]]
+        return swept, sweep_page(swept, rows(directory, swept)), []  # no command prints a sweep
     analysis = pipeline.analyze_source(pipeline.find_source(sources), **reading, progress=None)[1]
     return analysis, page_of(analysis), ["rooflines", "analyze", *sources]

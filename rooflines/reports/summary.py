@@ -19,7 +19,7 @@ from rooflines.reports.document import Findings, Page
 from rooflines.reports.words import sentences
 from rooflines.reports.words.ceilings import ceiling_name, source_words
 from rooflines.reports.words.rows import TableRow, bound_text, bound_times, module_text, share_of_step, table_rows
-from rooflines.reports.words.text import operator_name
+from rooflines.reports.words.text import count_text, operator_name
 from rooflines.roofline.analysis import Analysis, Finding, Kernel, OperatorRow, Unmodelled
 from rooflines.roofline.ranks.records import RankAnalysis
 from rooflines.serial import part, to_plain
@@ -134,7 +134,7 @@ def _row(one: TableRow, analysis: Analysis) -> str:
     where = f" in {module_text(one)}" if module_text(one) else ""
     phase = f", {row.phase}" if row.phase else ""
     text = f"{operator_name(row)}{where}{phase}: {seconds(row.time_s)} {sentences.per(analysis)}"
-    text += f" ({percent(share_of_step(row.time_s, analysis))}), {row.calls:,.0f} calls"
+    text += f" ({percent(share_of_step(row.time_s, analysis))}), {count_text(row.calls)} call{'' if row.calls == 1 else 's'}"
     if one.reason:
         return f"{text}; not counted: {one.reason}."
     if row.headroom_s is not None:
@@ -263,7 +263,7 @@ def _answer(analysis: Analysis, question: str) -> Iterable[Said]:
 def summarize(record: Any, page: Page, source: str, command: str, question: str = "") -> Summary:
     """The summary of ``record``: of an analysis the answer to ``question``, of any other what its ``page`` says first.
 
-    ``source`` is what was read and ``command`` what prints the record as JSON, both as a user types them.
+    ``source`` is what was read and ``command`` what prints the record as JSON, as a user types them; empty if no command prints it.
     """
     if isinstance(record, Analysis):
         said: Iterable[Said] = _answer(record, question)
@@ -277,7 +277,7 @@ def summarize(record: Any, page: Page, source: str, command: str, question: str 
             about=one.about,
             text=one.text,
             figures=_figures(plain, one.pointers),
-            verify=command if not one.pointers else f"{command} --at {shlex.quote(_above(one.pointers))}",
+            verify=command if not (command and one.pointers) else f"{command} --at {shlex.quote(_above(one.pointers))}",
         )
         for one in said
     )
@@ -353,7 +353,7 @@ def markdown(summary: Summary) -> str:
             lines += ["", f"## {about.capitalize()}", ""]
         place = statement.verify.partition(" --at ")[2]
         lines.append(f"- {statement.text}{f' [{place}]' if place else ''}")
-    if summary.statements:
+    if any(statement.verify for statement in summary.statements):
         command = summary.statements[0].verify.partition(" --at ")[0]
         lines += [
             "",

@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 
 from tests import commands
+from tests.commands import quick
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 
@@ -87,3 +88,19 @@ def test_a_pointer_that_names_nothing(arguments, message):
     answer = run("analyze", BERT, *arguments)
     assert answer.code == 2
     assert message in answer.complaint[0]
+
+
+def test_a_sweep_is_summarized_and_no_command_is_named_that_does_not_print_it(tmp_path):
+    (tmp_path / "model.py").write_text(
+        "import torch\ndef small(batch_size):\n    return torch.nn.Linear(64, 64), torch.randn(batch_size, 64)\n"
+    )
+    options = ("--batch-size", "1,8", "--repeats", "1", "--threads", "1", "--formats", "json", "-o", "swept", *quick(tmp_path)[:2])
+    done = commands.run("sweep", "--model", "model.py:small", *options, cwd=tmp_path)
+    assert done.code == 0, done.err
+    answer = commands.run("summary", "swept", "--format", "json", cwd=tmp_path)
+    assert answer.code == 0, answer.err
+    found = json.loads(answer.out)
+    jsonschema.validate(found, schema("summary"))
+    assert found["of"] == "sweep"
+    assert "batch" in found["verdict"]
+    assert not any(statement["verify"] for statement in found["statements"])
