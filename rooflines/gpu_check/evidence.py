@@ -38,7 +38,7 @@ _DRIVER_S = 20.0
 # Variables whose values are secrets, by their names.
 _SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|COOKIE|SESSION", re.IGNORECASE)
 _LEAST_SECRET = 6  # a shorter value is a switch or a number, not a secret
-# Names that many machines share: they identify nobody, and replacing them would make a log hard to read.
+# Names in common use, which do not identify a user or a machine. They stay, so that logs can be read.
 _COMMON = {
     "root", "user", "users", "ubuntu", "debian", "admin", "runner", "jovyan", "docker", "home", "localhost", "localhost.localdomain",
     "gpu", "cuda", "node", "host", "worker", "python", "torch", "linux",

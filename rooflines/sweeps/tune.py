@@ -237,7 +237,7 @@ def _open(tuning: Tuning, directory: Path, url: str | None) -> Study:
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     url = url or str(URL.create("sqlite", database=str((directory / STUDY_FILE).absolute())))
-    # Processes that write to SQLite at once wait for each other for so many seconds.
+    # Seconds that a process waits until another one has written to SQLite.
     engine = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
     try:
         with _locked(directory), warnings.catch_warnings():

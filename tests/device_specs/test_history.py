@@ -146,7 +146,7 @@ def test_what_figures_are_compared_with():
     assert (rows["FMA fp32"].fraction, rows["FMA fp32"].reference_source) == (pytest.approx(460 / 500), "spec")
     assert rows["FMA fp32"].derived.value == 920e9
     assert (rows["FMA fp64"].fraction, rows["FMA fp64"].reference_source) == (pytest.approx(230 / 460), "derived")
-    # A product without a matrix figure is held against the vector units it runs on.
+    # A product without a matrix figure is compared with the vector units, on which it runs.
     measured = of(gemm("fp32", 400e9))
     assert held([rate("fp32", "vector", 500e9)], measured)["GEMM fp32"].fraction == pytest.approx(0.8)
     rows = held([rate("fp32", "vector", 500e9), rate("fp32", "matrix", 800e9)], measured)
@@ -158,7 +158,7 @@ def test_what_figures_are_compared_with():
     assert "GEMM fp16" not in rows
     assert all(row.fraction is None for row in rows.values())
     assert held([rate("fp16", "matrix", 165e12, "fp32")], measured)["GEMM fp16"].fraction == pytest.approx(150 / 165)
-    # Memory goes by level and every access is held against the one figure.
+    # Memory is compared by level, every access with the one figure of its level.
     copy = msgspec.structs.replace(samples.ceilings()[5], name="DRAM copy", access="copy", value=40e9)
     rows = held([memory(50e9, "HBM")], of(*samples.ceilings(), copy))
     assert rows["DRAM triad"].fraction == pytest.approx(0.9)  # whatever it is called, it is the memory outside of all caches

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 Int64s = npt.NDArray[np.int64]
 
-# A table of all numbers between the least and the most takes up to so many entries for each number of the column.
+# Largest size of the table of all numbers between the minimum and the maximum, in entries for each number of the column.
 _MOST_ENTRIES = 8
 
 

@@ -28,7 +28,7 @@ from rooflines.profiler.workloads.steps import make_autocast, make_optimizer, ma
 if TYPE_CHECKING:
     import torch
 
-# A loss on a GPU is read after so many steps: reading waits for the device.
+# Steps between two readings of a loss on a GPU, because reading waits for the device.
 _READ_EVERY = 20
 _FACTOR = 0.1  # of the learning rate after each milestone
 

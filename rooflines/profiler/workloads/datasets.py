@@ -32,8 +32,8 @@ _IMAGENET: Final = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 class Kind(NamedTuple):
     """A data set: its name, what it is of, and the transforms of the papers that used it.
 
-    ``crop`` pads by so many pixels and crops at random, ``flip`` mirrors half of the images; both in training only. ``encoded`` images
-    are JPEG files, which a loader decodes. ``mean`` and ``deviation`` are those of pixels from 0 to 1.
+    ``crop`` is the padding in pixels before a random crop, ``flip`` mirrors half of the images; both in training only. ``encoded``
+    images are JPEG files, which a loader decodes. ``mean`` and ``deviation`` are those of pixels from 0 to 1.
     """
 
     title: str

@@ -131,7 +131,7 @@ def decimals_of(value: float) -> int:
 
 
 def fixed(value: float | None, decimals: int) -> str:
-    """``value`` with so many decimals; a dash for what is absent, ``<0.1`` for what rounds to nothing and is not."""
+    """``value`` with ``decimals`` decimals; a dash if it is absent, ``<0.1`` if it is above zero and would be shown as zero."""
     if value is None:
         return "–"
     text = f"{value:.{decimals}f}"

@@ -73,7 +73,7 @@ def part(matrix: Tensors) -> int:
 
 @named
 def some(matrix: Tensors, elements: int) -> int:
-    """Bytes of so many elements of each matrix."""
+    """Bytes of ``elements`` elements of each matrix."""
     whole = matrix[-2] * matrix[-1]
     return matrix.size * elements // whole if whole else 0
 

@@ -28,7 +28,7 @@ def pooled_size(extent: int, kernel: int, stride: int, padding: int, dilation: i
 
 
 def _pooled(inputs: TensorArg, taps: int, covered: int, results: int, indices: bool) -> Work:
-    """``taps`` elements of all windows, which cover so many of the input, to ``results``, each with its index where it is a maximum."""
+    """A pooling of ``taps`` elements in all windows, ``covered`` distinct ones of the input, to ``results``, perhaps with indices."""
     itemsize = size_of(inputs.dtype)
     return Work(
         other_flops=taps,

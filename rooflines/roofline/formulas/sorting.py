@@ -22,7 +22,7 @@ _LENGTH: Final = "length = self[dim] if self.rank else 1"
 _ONE_EACH: Final = "(self.n // length if length else 0) * (self.item + 8)"
 _STEPS: Final = "n = self.n if self else 1; steps = compares((ordered[-1] if ordered.rank else 1) + 1)"
 _SELECTIONS: Final[dict[str, Row]] = {
-    # one compare an element to select, whatever k is; values and indices written
+    # one comparison for each element, for every k; values and indices are written
     "topk": Row("read self, k, dim=-1", 1, per="self", where=_LENGTH, writes=f"k * {_ONE_EACH}"),
     "kthvalue": Row("read self, k, dim=-1", 1, per="self", where=_LENGTH, writes=_ONE_EACH),
     # sorts each row, then counts runs

@@ -242,7 +242,7 @@ def _collective_rows(
 def _collective_row(
     one: MatchedCollectives, lasting: Int64s, at_start_ns: Int64s, exchanged: tuple[int | None, str | None, int | None], waits: Waits
 ) -> MatchedRow:
-    """A row of collectives that ``exchanged`` so many bytes of a dtype in a group of this size."""
+    """A row of collectives of one kind. ``exchanged`` is what one moves: its bytes, their dtype, and the size of the group."""
     size, dtype, group_size = exchanged
     transfer = lasting.min(axis=1)
     skew = lasting.max(axis=1) - transfer

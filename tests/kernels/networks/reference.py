@@ -1,4 +1,5 @@
-"""The network in float64 with torch's autograd: what every backend is held against; and batches on which float32 must agree with it."""
+"""The network in float64 with torch's autograd: what every backend is compared with; and batches on which
+float32 must agree with it."""
 
 import numpy as np
 import torch
