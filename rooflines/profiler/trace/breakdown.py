@@ -10,7 +10,18 @@ import numpy as np
 
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.intervals import Intervals
-from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, MEMSET, OPERATOR, RUNTIME, Int64s, Trace
+from rooflines.profiler.trace.records import (
+    ANNOTATION,
+    COMMUNICATION,
+    KERNEL,
+    MEMCPY,
+    MEMSET,
+    OPERATOR,
+    RUNTIME,
+    Int64s,
+    Trace,
+    of_kinds,
+)
 from rooflines.profiler.trace.tree import OPTIMIZER, OUTSIDE, Calls
 
 _NOTHING: Intervals = np.empty((0, 2), np.int64)
@@ -18,7 +29,7 @@ _NOTHING: Intervals = np.empty((0, 2), np.int64)
 
 def device_intervals(trace: Trace, *kinds: int) -> Intervals:
     """The union of the device events of the given kinds (all kinds when none is given)."""
-    chosen = np.isin(trace.device.kind, kinds) if kinds else np.ones(len(trace.device), bool)
+    chosen = of_kinds(trace.device.kind, kinds) if kinds else np.ones(len(trace.device), bool)
     return intervals.union(trace.device.start_ns[chosen], trace.device.end_ns[chosen])
 
 

@@ -16,14 +16,16 @@ Intervals = npt.NDArray[np.int64]
 def union(starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> Intervals:
     """The union of ``[starts[i], ends[i])`` in any order; empty and negative intervals vanish."""
     keep = ends > starts
-    starts, ends = starts[keep], ends[keep]
+    if not keep.all():
+        starts, ends = starts[keep], ends[keep]
     if starts.size == 0:
         return np.empty((0, 2), np.int64)
-    order = np.argsort(starts, kind="stable")
-    starts, ends = starts[order], np.maximum.accumulate(ends[order])
-    first = np.concatenate(([True], starts[1:] > ends[:-1]))
-    last = np.concatenate((first[1:], [True]))
-    return np.stack((starts[first], ends[last]), axis=1)
+    if (starts[1:] < starts[:-1]).any():  # most columns are in order, and copies of them would take most of the time
+        order = np.argsort(starts, kind="stable")
+        starts, ends = starts[order], ends[order]
+    ends = np.maximum.accumulate(ends)
+    between = np.flatnonzero(starts[1:] > ends[:-1])
+    return np.stack((starts[np.append(0, between + 1)], ends[np.append(between, len(ends) - 1)]), axis=1)
 
 
 def length(intervals: Intervals) -> int:

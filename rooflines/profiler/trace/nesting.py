@@ -30,7 +30,8 @@ def nest(thread: npt.NDArray[np.integer], start: Int64s, end: Int64s) -> tuple[I
     late = np.flatnonzero((above >= 0) & (after > after[above]))
     if len(late):
         after = _by_stack(after, late)
-    return after, _clipped(end, parents(after))
+        above = parents(after)
+    return after, _clipped(end, above)
 
 
 def _clipped(end: Int64s, above: Int64s) -> Int64s:
@@ -51,12 +52,31 @@ def _clipped(end: Int64s, above: Int64s) -> Int64s:
 
 def parents(after: Int64s) -> Int64s:
     """The event directly around each, -1 where there is none."""
-    return _innermost(np.arange(len(after)), after, itself=False)
+    # How many events are open at the start of each, itself included: those that have begun less those that have ended.
+    depth = np.cumsum(1 - np.bincount(after, minlength=len(after) + 1)[: len(after)])
+    found = np.full(len(after), -1, np.int64)
+    # Numbers of 16 bits are sorted in linear time.
+    order = np.argsort(depth.astype(np.int16 if depth.max(initial=0) < np.iinfo(np.int16).max else np.int64), kind="stable")
+    edges = np.cumsum(np.bincount(depth))[1:].tolist()
+    for low, high, end in zip([0, *edges], edges, edges[1:], strict=False):
+        outer, inner = order[low:high], order[high:end]
+        found[inner] = outer[np.searchsorted(outer, inner) - 1]
+    return found
 
 
 def innermost(chosen: Mask, after: Int64s) -> Int64s:
     """The innermost chosen event that is, or encloses, each event; -1 where there is none."""
-    return _innermost(np.flatnonzero(chosen), after, itself=True)
+    begins, before = np.flatnonzero(chosen), np.concatenate(([0], np.cumsum(chosen)))
+    ends = after[begins]
+    above = parents(before[ends])  # among the chosen ones
+    # What is around from an event on: a chosen one from its start, what is around it from its end. Of ends at one place the outermost,
+    # written last, counts, and a start counts before an end.
+    around = np.full(len(after) + 1, -1, np.int64)
+    is_edge = np.zeros(len(after) + 1, bool)
+    around[ends[::-1]] = np.where(above >= 0, begins[above], -1)[::-1]
+    around[begins] = begins
+    is_edge[ends] = is_edge[begins] = True
+    return around[np.maximum.accumulate(np.where(is_edge, np.arange(len(is_edge)), 0))[:-1]]
 
 
 def covered(chosen: Mask, after: Int64s) -> Mask:
@@ -84,31 +104,6 @@ def exclusive(thread: npt.NDArray[np.integer], start: Int64s, end: Int64s) -> tu
     threads, times, runs = threads[order], times[order], runs[order]
     kept = np.flatnonzero((threads[1:] == threads[:-1]) & (times[1:] > times[:-1]) & (runs[:-1] >= 0))
     return lasting[runs[kept]], times[kept], times[kept + 1]
-
-
-def _innermost(chosen: Int64s, after: Int64s, *, itself: bool) -> Int64s:
-    count = len(after)
-    if not len(chosen):
-        return np.full(count, -1, np.int64)
-    # How many chosen events have begun by each event, less those that have ended: how deep in chosen ones it lies.
-    change = -np.bincount(after[chosen], minlength=count + 1)
-    change[chosen if itself else chosen + 1] += 1
-    depth = np.cumsum(change)[:count]
-    # Among the chosen ones of that depth, the last that begins before the event is the one around it. With events and chosen ones in
-    # one row, by depth and in their order, it is the last chosen one passed. Numbers of 16 bits are sorted in linear time.
-    begun = np.zeros(count, np.int64)
-    begun[chosen] = 1
-    of_event = np.arange(count) + np.cumsum(begun) - (0 if itself else begun)
-    of_chosen = chosen + np.arange(len(chosen)) + (0 if itself else 1)
-    depths = np.empty(count + len(chosen), np.int16 if depth.max() < np.iinfo(np.int16).max else np.int64)
-    depths[of_event], depths[of_chosen] = depth, depth[chosen] + (0 if itself else 1)
-    event_at = np.full(len(depths), -1, np.int64)
-    event_at[of_chosen] = chosen
-    order = np.argsort(depths, kind="stable")
-    passed = np.maximum.accumulate(np.where(event_at[order] >= 0, np.arange(len(order)), 0))
-    found = np.empty(len(depths), np.int64)
-    found[order] = event_at[order[passed]]
-    return np.where(depth > 0, found[of_event], -1)
 
 
 def _open_until(thread: npt.NDArray[np.integer], start: Int64s, end: Int64s) -> Int64s:

@@ -5,6 +5,8 @@ Kinds are small integers. Times are nanoseconds on the trace's own clock.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -27,6 +29,11 @@ STEP_PREFIX = "ProfilerStep#"
 
 # What the columns, names and signatures of one trace may take unless the caller says otherwise: 40 million events.
 MEMORY_LIMIT_BYTES = 4 << 30
+
+
+def of_kinds(kind: npt.NDArray[np.int8], kinds: tuple[int, ...]) -> Mask:
+    """Which events are of one of ``kinds``. ``numpy.isin`` takes twenty times as long for so few."""
+    return functools.reduce(operator.or_, (kind == one for one in kinds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +208,7 @@ class Trace:
     def named(self, test: Callable[[str], bool], *kinds: int) -> Mask:
         """The host events of ``kinds`` (of all kinds without) whose names pass ``test``; each distinct name is asked once."""
         passed: Mask = np.array([*map(test, self.names), False], bool)[self.host.name]
-        return passed & np.isin(self.host.kind, kinds) if kinds else passed
+        return passed & of_kinds(self.host.kind, kinds) if kinds else passed
 
     @property
     def shapes_recorded(self) -> bool | None:

@@ -140,7 +140,8 @@ def tree(trace: Trace) -> Calls:
     is_node = is_operator & marks.is_node[host.name]
     marked = np.where(is_annotation | (host.kind == PYTHON), marks.module[host.name], -1)
     is_forward = (marked >= 0) & (not marks.of_ranges) | is_operator & (host.sequence >= 0) & (host.forward_thread == 0)
-    modules, marked = _placed(marks, marked, after)
+    above = parents(after)
+    modules, marked = _placed(marks, marked, after, above)
     forward = _forward_operators(host)
     begin = _begins(host, end, innermost(is_node, after), forward, marks)
     phase = _phases(host, after, is_node, is_forward, marks, begin)
@@ -149,10 +150,11 @@ def tree(trace: Trace) -> Calls:
     kept, bounds, overlapping = _steps(host, np.flatnonzero(is_step))
     found = _Steps(*_with_work(began, kept, bounds), overlapping=overlapping)
     batches = _batches(host, np.flatnonzero(is_annotation & marks.is_batch[host.name]), began, marks)
-    working = intervals.union(host.start_ns[is_operator], end[is_operator])
-    # The profiler's steps count where they enclose more: a batch may be a part of a larger step.
-    if len(batches.marks) and _WHOLE * batches.enclosed_ns(working) >= found.enclosed_ns(working):
-        found = batches
+    if len(batches.marks):
+        # The profiler's steps count where they enclose more: a batch may be a part of a larger step.
+        working = intervals.union(host.start_ns[is_operator], end[is_operator])
+        if _WHOLE * batches.enclosed_ns(working) >= found.enclosed_ns(working):
+            found = batches
     if not len(found.marks):
         updates = np.flatnonzero(trace.named(_is_update, ANNOTATION) & (innermost(is_node, after) < 0))
         found = _updated(host, updates, np.sort(host.start_ns[is_node]), began)
@@ -161,7 +163,7 @@ def tree(trace: Trace) -> Calls:
         trace=launched_by_collectives(trace, after, launch),
         launch=launch,
         shared_ids=shared_ids,
-        parent=np.where(is_step, -1, parents(after)),
+        parent=np.where(is_step, -1, above),
         operator=innermost(is_operator, after),
         after=after,
         module=_modules(host, after, is_node, marked, forward, end if marks.of_ranges else None),
@@ -379,7 +381,7 @@ def _waiting(host: HostEvents, after: Int64s, marked: Int64s, ends_ns: Int64s, n
     return np.where(around >= 0, marked[around], -1)
 
 
-def _placed(marks: _Marks, marked: Int64s, after: Int64s) -> tuple[list[Module], Int64s]:
+def _placed(marks: _Marks, marked: Int64s, after: Int64s, above: Int64s) -> tuple[list[Module], Int64s]:
     """The modules with their paths, and the module of each mark (-1: the event is none).
 
     The path of an instance is that of the module around it and its own name. A mark with nothing around it is at the place where the
@@ -392,8 +394,7 @@ def _placed(marks: _Marks, marked: Int64s, after: Int64s) -> tuple[list[Module],
     if (instance != (marked >= 0)).any():
         return marks.modules, np.where(instance, -1, marked)
     events = np.flatnonzero(marked >= 0)
-    above = parents(after)[events]
-    around = np.where(above >= 0, innermost(marked >= 0, after)[np.maximum(above, 0)], -1)
+    around = np.where(above[events] >= 0, innermost(marked >= 0, after)[np.maximum(above[events], 0)], -1)
     names = marked[events].tolist()
     inside = np.searchsorted(events, around).tolist()
     nested = (around >= 0).tolist()

@@ -21,7 +21,7 @@ from itertools import zip_longest
 import numpy as np
 
 from rooflines.profiler.trace.graphs import CapturedGraph, Replay
-from rooflines.profiler.trace.records import MEMCPY, MEMSET, OPERATOR, Int64s, LaunchShape, Mask, Trace
+from rooflines.profiler.trace.records import MEMCPY, MEMSET, OPERATOR, Int64s, LaunchShape, Mask, Trace, of_kinds
 from rooflines.roofline.attribution.origins import CountedTrace
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.units import counted
@@ -208,7 +208,7 @@ class GraphMatcher:
 
     def _copied(self, events: Int64s) -> Mask:
         device = self._trace.device
-        copied: Mask = np.isin(device.kind[events], (MEMCPY, MEMSET))
+        copied: Mask = of_kinds(device.kind[events], (MEMCPY, MEMSET))
         copied |= np.array([self._trace.names[code].startswith(_COPIES) for code in device.name[events].tolist()], bool)
         return copied
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from rooflines.errors import TraceError
 from rooflines.profiler.trace.graphs import Replay, is_graph_launch, replays
-from rooflines.profiler.trace.records import MEMCPY, MEMSET, Int64s, Mask, Trace
+from rooflines.profiler.trace.records import MEMCPY, MEMSET, Int64s, Mask, Trace, of_kinds
 from rooflines.profiler.trace.tree import Calls
 from rooflines.roofline.attribution.graph_matching import Difference, GraphMatcher, Match
 from rooflines.roofline.attribution.origins import FROM_KERNEL, FROM_RUN, CountedTrace, Origins, joined, module_marks
@@ -154,7 +154,7 @@ class EagerCalls:
         eager = np.flatnonzero((launch >= 0) & (~is_graph_launch(trace)[launch] if len(host) else False))
         order = np.lexsort((device.start_ns[eager], host.start_ns[launch[eager]], host.thread[launch[eager]]))
         self._launch = launch[eager[order]]
-        copies = np.isin(device.kind, (MEMCPY, MEMSET))
+        copies = of_kinds(device.kind, (MEMCPY, MEMSET))
         shapes = np.where(copies, -2, device.shape).astype(np.int64)
         # The name and the launch shape of each device event in one number.
         self._code = device.name.astype(np.int64) * (len(trace.launch_shapes) + 2) + shapes + 2
