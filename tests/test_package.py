@@ -36,8 +36,8 @@ HEAVY = (
 )  # fmt: skip
 # What the analysis of a trace needs none of where all of its operators have a formula.
 NOT_FOR_TRACES = (
-    *(name for name in HEAVY if name != "numpy"), "jinja2", "rich.console", "fsspec", "zstandard", "numpy.ma", "importlib.metadata",
-    "email",
+    *(name for name in HEAVY if name != "numpy"), "jinja2", "rich.console", "fsspec", "backports.zstd", "numpy.ma",
+    "importlib.metadata", "email",
 )  # fmt: skip
 TRACE = ROOT / "tests" / "data" / "traces" / "bert-small_h100_inference.json.gz"
 

@@ -2,7 +2,7 @@
 
 A URL can hold credentials: ``user:password@``, a token or a presigned signature in the query or the fragment. Opening needs them; every
 name, command line and message shows the URL without them. The first bytes give the format of a file, not its name. A thread reads and
-decompresses one piece ahead: zlib and zstandard release the GIL, so that this costs a decoder with a second core nothing.
+decompresses one piece ahead: the decompressors release the GIL, so that this costs a decoder with a second core nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import re
 import select
 import stat
+import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +33,7 @@ _GZIP, _ZSTD, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
 # Traces shrink ten- to fortyfold, the same step repeated for ever up to two hundredfold. What expands more than this is a bomb.
 _MOST_EXPANSION = 500
 # What zstd itself decompresses without being told to take more (--long=27).
-_LARGEST_WINDOW = 128 << 20
+_LARGEST_WINDOW_LOG = 27
 # Opening a pipe without a writer would block forever.
 _PATIENCE_S = 10
 _EXPANSION_COUNTS_FROM = 256 << 20
@@ -207,7 +208,11 @@ def _plain(file: BinaryIO, partial: bool) -> Iterator[bytes]:
 def _gunzip(file: BinaryIO, partial: bool) -> Iterator[bytes]:
     """The members of a gzip file, which may be several behind each other, as ``cat a.gz b.gz`` makes them. With ``partial``,
     everything before a damage comes before the error."""
-    member = zlib.decompressobj(wbits=31)
+    inflate: Any = zlib
+    if not partial:  # zlib's objects alone can be copied
+        with contextlib.suppress(ImportError):  # no wheels for rarer processors
+            from isal import isal_zlib as inflate
+    member = inflate.decompressobj(wbits=31)
     rest = b""
     while True:
         if member.eof:
@@ -215,7 +220,7 @@ def _gunzip(file: BinaryIO, partial: bool) -> Iterator[bytes]:
             # Bytes after the last member, often zero padding, are not data.
             if not rest.startswith(_GZIP):
                 return
-            member = zlib.decompressobj(wbits=31)
+            member = inflate.decompressobj(wbits=31)
         else:
             rest = member.unconsumed_tail or file.read(PIECE_BYTES // 16)
             if not rest:
@@ -223,7 +228,7 @@ def _gunzip(file: BinaryIO, partial: bool) -> Iterator[bytes]:
         before = member.copy() if partial else None
         try:
             piece = member.decompress(rest, PIECE_BYTES)
-        except zlib.error as error:
+        except inflate.error as error:
             if before is not None:
                 yield from _byte_by_byte(before, rest)
             raise _Damaged(f"gzip file: {error}") from None
@@ -240,14 +245,28 @@ def _byte_by_byte(member: Any, rest: bytes) -> Iterator[bytes]:
 
 
 def _unzstd(file: BinaryIO, partial: bool) -> Iterator[bytes]:
-    import zstandard
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
 
-    # A frame that is cut off ends without an error here; the decoder then finds its JSON cut off.
+    options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: _LARGEST_WINDOW_LOG}
+    frame, rest = zstd.ZstdDecompressor(options=options), b""
     try:
-        with zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW).stream_reader(file, read_across_frames=True) as reader:
-            while piece := reader.read(_SMALL_PIECE_BYTES if partial else PIECE_BYTES):
+        while True:
+            if frame.eof:
+                rest = frame.unused_data
+                frame = zstd.ZstdDecompressor(options=options)
+            if not rest and frame.needs_input:
+                rest = file.read(PIECE_BYTES // 16)
+                # A frame that is cut off ends without an error here; the decoder then finds its JSON cut off.
+                if not rest:
+                    return
+            piece = frame.decompress(rest, _SMALL_PIECE_BYTES if partial else PIECE_BYTES)
+            rest = b""
+            if piece:
                 yield piece
-    except zstandard.ZstdError as error:
+    except zstd.ZstdError as error:
         raise _Damaged(f"zstd file: {error}") from None
 
 

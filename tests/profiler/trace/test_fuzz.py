@@ -10,13 +10,13 @@ import gzip
 import json
 import os
 import random
+import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -36,6 +36,11 @@ from rooflines.roofline.analyze import analyze
 from rooflines.roofline.attribution.own import own
 from rooflines.roofline.resolvers.count import count as count_calls
 from tests.traces import add, allocation, kernel, launch, mm, op, span, trace
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 DATA = Path(__file__).parents[2] / "data" / "traces"
 # The corpus, as found by the fuzzer; none is larger than some kilobytes.
@@ -211,7 +216,7 @@ def test_what_looks_like_an_event_inside_one_is_none(monkeypatch):
 
 
 def _packed(data: bytes, how: str) -> bytes:
-    return {"plain": lambda: data, "gzip": lambda: gzip.compress(data), "zstd": lambda: zstandard.compress(data)}[how]()
+    return {"plain": lambda: data, "gzip": lambda: gzip.compress(data), "zstd": lambda: zstd.compress(data)}[how]()
 
 
 @pytest.mark.parametrize("how", ["plain", "gzip", "zstd"])
