@@ -14,6 +14,7 @@ from decimal import Decimal
 from itertools import chain, compress
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -46,6 +47,7 @@ from rooflines.profiler.trace.records import (
     LaunchShape,
     MemoryEvents,
     ReadOptions,
+    Scope,
 )
 from rooflines.profiler.trace.signature import Signature, collective, from_kineto
 from rooflines.profiler.work_ranges import RANGE_PREFIX, from_range_name
@@ -89,6 +91,7 @@ _ITEM_BYTES = 200
 # Times further from zero than this are none (the year 2096, in microseconds since 1970), so that no difference of two overflows.
 _FARTHEST_US = 4e15
 _MOST_DEVICES = 1 << 20
+_MOST_GRAPHS = 1 << 30
 
 _NO_ARGS = Args()
 
@@ -105,6 +108,7 @@ class Columns:
         self.collectives: list[Exchange] = []
         self.launch_shapes: list[LaunchShape] = []
         self.kernels: list[LaunchRecord] = []
+        self.scopes: list[Scope] = []
         self.frame_names = _Codes(_is_place)
         self.events = self.spans = self.stack_frames = self.dropped = 0
         self.other_categories: dict[str, None] = {}
@@ -215,7 +219,7 @@ class Columns:
             return
         name = np.fromiter([self.names[event.name] for event in events], np.int32, len(events))
         kind = np.fromiter([DEVICE_KINDS[event.cat] for event in events], np.int8, len(events))
-        args = [event.args or _NO_ARGS for event in events]
+        args = [_annotated(event.args) if event.args else _NO_ARGS for event in events]
         # A kernel of any name with a collective's note belongs to it; a copy with such a note is part of it and stays a copy.
         codes, which = distinct(name)
         exchanges = np.array([communicates(self.names.listed[code]) for code in codes.tolist()], bool)[which]
@@ -228,13 +232,27 @@ class Columns:
             kind, name,
             # The process of a device event is its device, where the event itself does not say.
             ordinals([event.pid if values.device is None else values.device for event, values in zip(events, args, strict=True)]),
-            integers([event.tid if values.stream is None else values.stream for event, values in zip(events, args, strict=True)], 0),
+            integers([_stream(event, values) for event, values in zip(events, args, strict=True)], 0),
             start, end,
             correlations(args, np.ones(len(args), bool)),
             collectives,
             self._launch_shapes(args),
-            integers([values.graph_node for values in args], 0),
+            *self._graph_nodes(args),
         ))  # fmt: skip
+
+    def _graph_nodes(self, args: list[Args]) -> tuple[Int64s, Int32s]:
+        """The node of a graph that each event is, and the number of its scope."""
+        node, graph = integers([values.graph_node for values in args], 0), integers([values.graph for values in args], 0)
+        # Kineto has the graph in the upper half of the node; PyTorch's collector has them apart, without the first node, which is 0.
+        apart = (node >> 32 == 0) & (graph > 0) & (graph < _MOST_GRAPHS)
+        node = np.where(apart, graph << 32 | node, node)
+        scope = np.full(len(args), -1, np.int32)
+        for i in np.flatnonzero(node > 0).tolist():
+            path = _word(args[i].module) or _word(args[i].name)
+            if path:
+                found = Scope(path, args[i].autograd_phase == "backward")
+                scope[i] = self._number(found, self.scopes, found, 1000 + 4 * len(path))
+        return node, scope
 
     def _launch_shapes(self, args: list[Args]) -> Int32s:
         """The number of each launch's grid and block, -1 where they are not recorded; each distinct pair is parsed once."""
@@ -375,7 +393,7 @@ class Columns:
 
 
 _HOST_TYPES = (np.int8, np.int32, np.int32, np.int64, np.int64, np.int32, np.int64, np.int64, np.int64, np.int32)
-_DEVICE_TYPES = (np.int8, np.int32, np.int32, np.int64, np.int64, np.int64, np.int64, np.int32, np.int32, np.int64)
+_DEVICE_TYPES = (np.int8, np.int32, np.int32, np.int64, np.int64, np.int64, np.int64, np.int32, np.int32, np.int64, np.int32)
 _MEMORY_TYPES = (np.int64, np.int32, np.int64, np.int64)
 _FRAME_TYPES = (np.int32, np.int32, np.int64, np.int64)
 
@@ -489,7 +507,31 @@ def showable(text: str) -> str:
 
 def _label(event: Event) -> str:
     """What says where an event of no use here comes from: its category, or the process that a metadata event names."""
-    return _word(event.cat) or (_word(event.args.process_name) if event.args else None) or ""
+    return _word(event.cat) or (_word(event.args.name) if event.args else None) or ""
+
+
+def _stream(event: Event, args: Args) -> Any:
+    """The stream of a device event. With ``graph_lanes``, PyTorch draws work of graphs on lanes that are no streams."""
+    stream = args.stream if args.original_stream is None else args.original_stream
+    return event.tid if stream is None else stream
+
+
+_ANNOTATIONS = msgspec.json.Decoder(list[Args])
+
+
+def _annotated(args: Args) -> Args:
+    """``args`` with those of the annotations that PyTorch's collector writes as one text; the inner ones come last and win."""
+    if isinstance(args.annotation, str):
+        try:
+            annotations = _ANNOTATIONS.decode(args.annotation)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return args
+        for name in Args.__struct_fields__:
+            for one in (args, *reversed(annotations)):
+                if value := getattr(one, name):
+                    setattr(args, name, value)
+                    break
+    return args
 
 
 def _word(value: Any) -> str | None:

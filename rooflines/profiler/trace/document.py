@@ -56,11 +56,16 @@ class Args(msgspec.Struct, gc=False):
     old_correlation: Any = msgspec.field(default=None, name="correlation id")
     external: Any = msgspec.field(default=None, name="External id")
     stream: Any = None
+    original_stream: Any = None
     device: Any = None
     grid: _Raw = _Raw()
     block: _Raw = _Raw()
     kernel: Any = None
+    graph: Any = msgspec.field(default=None, name="graph id")
     graph_node: Any = msgspec.field(default=None, name="graph node id")
+    annotation: Any = None
+    module: Any = msgspec.field(default=None, name="module_fqn")
+    autograd_phase: Any = None
     size: Any = msgspec.field(default=None, name="Bytes")
     device_type: Any = msgspec.field(default=None, name="Device Type")
     collective: Any = msgspec.field(default=None, name="Collective name")
@@ -70,7 +75,7 @@ class Args(msgspec.Struct, gc=False):
     group: Any = msgspec.field(default=None, name="Process Group Name")
     group_size: Any = msgspec.field(default=None, name="Group size")
     group_ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
-    process_name: Any = msgspec.field(default=None, name="name")
+    name: Any = None
 
 
 _RAW_FIELDS = [field.encode_name for field in msgspec.structs.fields(Args) if field.type is _Raw]

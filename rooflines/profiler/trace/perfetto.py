@@ -138,7 +138,9 @@ class _Events:
             self._others.append({**made, "ph": "i", "s": "t", "ts": self._microseconds(time_ns)})
 
     def _stage(self, time_ns: int, event: Any) -> None:
-        extra = {_KEYS.get(one.name, one.name): int(one.value) if one.value.isdecimal() else one.value for one in event.extra_data}
+        extra = {one.name: int(one.value) if one.value.isdecimal() else one.value for one in event.extra_data}
+        # An annotation may have keys of Kineto's events as well: its stream is a lane.
+        extra |= {key: extra.pop(name) for name, key in _KEYS.items() if name in extra}
         if "arch" in extra:
             self._architectures[event.gpu_id] = str(extra.pop("arch"))
         extra = {key: value for key, value in extra.items() if key not in ("process_id", "process_name")}

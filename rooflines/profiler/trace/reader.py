@@ -86,6 +86,7 @@ def _read(data: Iterable[bytes], origin: str, options: ReadOptions, problems: li
         collectives=columns.collectives,
         launch_shapes=columns.launch_shapes,
         kernels=columns.kernels,
+        scopes=columns.scopes,
         frames=frames,
         frame_names=columns.frame_names.listed,
         devices=_devices(document.head.devices),

@@ -84,7 +84,8 @@ class DeviceEvents(_Columns):
     """Events of accelerators: kernels, copies, memsets, collectives; sorted by start. ``device`` is the ordinal in the trace.
 
     ``collective`` indexes ``Trace.collectives`` and ``shape`` indexes ``Trace.launch_shapes`` (-1: none, or the trace does not say).
-    ``graph_node`` numbers the nodes of CUDA graphs in the order of their capture (0: none, or the trace does not say).
+    ``graph_node`` numbers the nodes of CUDA graphs in the order of their capture (0: none, or the trace does not say), and ``scope``
+    indexes ``Trace.scopes`` (-1: the node has no annotation).
     """
 
     kind: npt.NDArray[np.int8]
@@ -97,6 +98,16 @@ class DeviceEvents(_Columns):
     collective: Int32s
     shape: Int32s
     graph_node: Int64s
+    scope: Int32s
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The annotation of a node of a CUDA graph (``torch.cuda.graph_annotations.mark_kernels``): the module or region that it names, and
+    whether it is work of its backward pass."""
+
+    path: str
+    is_backward: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +201,7 @@ class Trace:
     collectives: list[Exchange]
     launch_shapes: list[LaunchShape] = field(default_factory=list)
     kernels: list[LaunchRecord] = field(default_factory=list)
+    scopes: list[Scope] = field(default_factory=list)
     frames: Frames = field(default_factory=lambda: Frames(*np.empty((4, 0), np.int64)))
     frame_names: list[str] = field(default_factory=list)
     devices: tuple[TracedDevice, ...] = ()

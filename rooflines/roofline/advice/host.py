@@ -164,7 +164,9 @@ def synchronization(case: Case) -> Advice | None:
         f"{wait.operator or wait.call}{f' in {wait.where}' if wait.where else ''}, {wait.calls:,.0f} times" for wait in found[:3]
     )
     operator = found[0].operator.removeprefix("aten::") if found else ""
-    default = "no .item(), .cpu(), print of a tensor or synchronize() inside the step; copies with non_blocking=True"
+    timeline = case.analysis.timeline
+    copies = "; copies with non_blocking=True" if timeline is not None and timeline.memcpy_s else ""
+    default = f"no .item(), .cpu(), print of a tensor or synchronize() inside the step{copies}"
     remedy = next((advice for names, advice in _SYNCHRONISED if operator in names), default)
     return Advice(
         "Let the host run ahead of the device",

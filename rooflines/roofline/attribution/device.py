@@ -58,7 +58,10 @@ def attribute_device(
     elsewhere = np.flatnonzero(inferred == FROM_KERNEL)
     place[elsewhere] = calls.launch[called[elsewhere, 1] - len(calls.trace.host)]
     variants, variant_of = _with_lengths(origins, events, np.where(replayed, during, -1), StepLengths(calls))
-    keys, group = distinct_rows(variant_of, origins.module[place], origins.phase[place], inferred)
+    module, phase = origins.module[place], origins.phase[place]
+    for column, noted in ((module, origins.scope), (phase, origins.scope_phase)):
+        column[: len(called)] = np.where(noted[owned][one] >= 0, noted[owned][one], column[: len(called)])
+    keys, group = distinct_rows(variant_of, module, phase, inferred)
     group_of = group[position]
     numbers = np.bincount(group, minlength=len(keys))
     began = calls_by_step(group, len(keys), during, steps)
@@ -230,6 +233,10 @@ def _device_gaps(
     # A kernel launched from Python, below no operator, belongs to the module around the launch.
     module = np.where(inside, at_launch(origins.module, operator), origins.at(origins.module)[events])
     phase = np.where(inside, at_launch(origins.phase, operator), UNKNOWN)
+    module, phase = (
+        np.where(noted[events] >= 0, noted[events], column)
+        for column, noted in ((module, origins.scope), (phase, origins.scope_phase))
+    )  # fmt: skip
     keys, group = distinct_rows(name, variant, module, phase)
     # A call is one of the operator, in each replay of a graph, or a launch of the graph; where there is neither, one of the kernel.
     caller = np.where(inside, operator, np.where(graph >= 0, calls.launch[events], -1 - events))

@@ -46,7 +46,8 @@ class Origins:
     """``event`` is the host event behind each device event (-1: not known), ``replay`` the launch of the graph where a graph launched
     it: calls in different replays are different calls (-1: none). ``inferred`` says that the event is an eager launch of the same
     kernel, in a run of the whole graph (``FROM_RUN``) or anywhere (``FROM_KERNEL``). ``graph`` is the number of the graph where a
-    replay has no capture (-1: it has, or is none), ``graphs`` the name of each and why it has none.
+    replay has no capture (-1: it has, or is none), ``graphs`` the name of each and why it has none. ``scope`` and ``scope_phase``
+    are the module and the phase that an annotation gives in place of those of ``event`` (-1: none).
 
     The other columns are parallel to the host events of all traces: ``owner`` and ``operator`` are host events (-1: none), ``name``
     indexes ``names``, ``variant`` indexes ``variants``, ``module`` indexes ``modules``. ``silent`` says which of them may have done
@@ -58,6 +59,8 @@ class Origins:
     inferred: Int64s
     graph: Int64s
     graphs: tuple[tuple[str, str], ...]
+    scope: Int64s
+    scope_phase: Int64s
     names: list[str]
     name: Int64s
     owner: Int64s
@@ -104,7 +107,7 @@ def joined(traces: Sequence[CountedTrace]) -> tuple[Origins, Calls, list[int], l
     name, owner, operator, placed_at, phase, variant = (np.concatenate(parts).astype(np.int64) for parts in zip(*columns, strict=True))
     none = np.full(len(launch), -1, np.int64)
     origins = Origins(
-        launch, none, np.zeros(len(launch), np.int64), none, (), names.listed, name, owner, operator, placed_at, phase,
+        launch, none, np.zeros(len(launch), np.int64), none, (), none, none, names.listed, name, owner, operator, placed_at, phase,
         variant, tuple(variants.listed), _silent(first, before[-1]),
     )  # fmt: skip
     added = np.zeros(len(modules.listed) - len(first.calls.module_calls), np.int64)

@@ -25,6 +25,7 @@ from rooflines.roofline.attribution.host import attribute_host
 from rooflines.roofline.attribution.origins import FROM_KERNEL, CountedTrace
 from rooflines.roofline.attribution.ownership import find_owners
 from rooflines.roofline.attribution.rows import Pieces, Row
+from rooflines.roofline.attribution.scopes import with_scopes
 from rooflines.roofline.resolvers.cached_kernels import missing_kernels
 from rooflines.roofline.resolvers.count import count as count_calls
 from rooflines.roofline.resolvers.counts import Counts, Known, OfCounts
@@ -129,7 +130,9 @@ def own(counts: Counts) -> Attribution:
     if len(trace.device):
         captures = [_counted(capture, known) for capture in known.captures]
         origins, calls, about_graphs = find_origins(CountedTrace.of(counts, ownership), captures, inside)
+        origins, calls = with_scopes(origins, calls, inside)
         phase = np.where(origins.inferred == FROM_KERNEL, at_launch(calls.phase, launch), origins.at(origins.phase))
+        phase = np.where(origins.scope_phase >= 0, origins.scope_phase, phase)
         before = earlier(calls) if steps is not None else np.zeros(len(trace.device), bool)
         belongs = belonging(calls, window, inside, before)
         if steps is not None:
