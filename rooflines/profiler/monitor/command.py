@@ -14,9 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import msgspec
-
 from rooflines.errors import CommandError, UsageError
+from rooflines.profiler.monitor.monitored import Ending
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.host import own_peak_rss_bytes
 
@@ -27,21 +26,6 @@ if TYPE_CHECKING:
 _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _LEFT_TO_THE_COMMAND = ("SIGINT", "SIGQUIT")
 _NOT_FOUND, _NOT_RUNNABLE = 127, 126
-
-
-class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """The exit of a command and the system's figures for its resources, including children that it waited for.
-
-    ``signal`` is the number of the one that killed it, and ``exit_code`` then 128 more, as shells have it. ``largest_rss_bytes`` is the
-    peak of its largest process; absent if that is not more than our own process held before it became the command.
-    """
-
-    exit_code: int
-    signal: int | None = None
-    wall_s: float
-    user_cpu_s: float
-    system_cpu_s: float
-    largest_rss_bytes: int | None = None
 
 
 class HeldCommand:

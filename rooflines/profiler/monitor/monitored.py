@@ -17,7 +17,6 @@ import msgspec
 
 from rooflines.arguments import escaped
 from rooflines.profiler.directory import JOURNAL_FILE, journal_facts, read_facts, stored_samples, write_record
-from rooflines.profiler.monitor.command import Ending
 from rooflines.profiler.records import Environment, Status
 from rooflines.profiler.samplers.fields import FIELDS, Counter, DeviceSample, Field
 from rooflines.serial import read_json
@@ -41,6 +40,21 @@ _FLAGS = {
     "julia": "",
 }
 _INTERPRETER = re.compile(rf"({'|'.join(_FLAGS)})(\d[\d.]*t?)?")
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """The exit of a command and the system's figures for its resources, including children that it waited for.
+
+    ``signal`` is the number of the one that killed it, and ``exit_code`` then 128 more, as shells have it. ``largest_rss_bytes`` is the
+    peak of its largest process; absent if that is not more than our own process held before it became the command.
+    """
+
+    exit_code: int
+    signal: int | None = None
+    wall_s: float
+    user_cpu_s: float
+    system_cpu_s: float
+    largest_rss_bytes: int | None = None
 
 
 class PythonSite(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,8 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rooflines.profiler.monitor.command import Ending
-from rooflines.profiler.monitor.monitored import Monitored, MonitorFile, PythonMemory, PythonSite, program_name, since
+from rooflines.profiler.monitor.monitored import Ending, Monitored, MonitorFile, PythonMemory, PythonSite, program_name, since
 from rooflines.profiler.records import Environment
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.reports.render import html, tensorboard
