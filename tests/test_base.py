@@ -46,6 +46,18 @@ def test_the_answer_is_that_with_everything_installed(command, tmp_path):
     assert bare.stdout == whole.stdout
 
 
+@pytest.mark.parametrize(
+    ("form", "packages"),
+    [("html", {"matplotlib"}), ("pdf", {"typst", "matplotlib"}), ("tensorboard", {"tensorboard", "matplotlib"})],
+)
+def test_a_format_needs_the_packages_of_its_extra_alone(form, packages, tmp_path):
+    code = HIDDEN.replace('"scipy"}', f'"scipy"}} - {packages!r}')
+    done = run("analyze", BERT, "--format", form, "-o", "out", cwd=tmp_path, code=code)
+    assert done.returncode == 0, done.stderr
+    if form == "html":
+        assert "<svg" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
+
 def test_reports_and_monitor(tmp_path):
     done = run("report", BERT, "-o", "out", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -87,8 +87,8 @@ def _hyperparameters(measured: Measured) -> Iterable[Any]:
     """What was run as hyperparameters. They go into this event file: ``add_hparams`` would start another run."""
     if not measured.settings:
         return ()
-    from torch.utils.tensorboard.summary import hparams
+    from tensorboard.plugins.hparams import summary_v2 as hparams
 
-    metrics = {f"summary/{name}": value for name, value in measured.summary.items()}
-    found: Iterable[Any] = hparams(dict(measured.settings), metrics)  # type: ignore[no-untyped-call]
-    return found
+    metrics = [hparams.Metric(f"summary/{name}") for name in measured.summary]
+    names = [hparams.HParam(name) for name in measured.settings]
+    return hparams.hparams_config_pb(names, metrics), hparams.hparams_pb(dict(measured.settings))
