@@ -152,6 +152,8 @@ class Judgment:
 
 def judge(row: Row, ceilings: Ceilings | None, precision: str | None) -> Judgment:
     """Compare ``row`` with ``ceilings``; ``precision`` is that of its matrix part."""
+    if row.is_incomplete:
+        return Judgment("unknown", flag=f"too little device time: the trace has no kernel for {row.lost:,} of its launches")
     time_s, work = row.time_ns / 1e9, row.count.work
     judged = _judged(row, time_s, work, ceilings, precision)
     if judged.efficiency is None:
