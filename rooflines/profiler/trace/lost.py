@@ -69,21 +69,13 @@ def _launches_kernel(name: str) -> bool:
 
 
 def _has_id(correlation: Int64s) -> Mask:
-    has: Mask = (correlation != -1) & (correlation != 0)
-    return has
-
-
-def _begins_capture(name: str) -> bool:
-    return "BeginCapture" in name
-
-
-def _ends_capture(name: str) -> bool:
-    return "EndCapture" in name
+    return np.asarray((correlation != -1) & (correlation != 0))
 
 
 def _captures(trace: Trace) -> Intervals:
     """When graphs were captured: what is launched meanwhile runs only when the graph does."""
-    begins, ends = (np.sort(trace.host.start_ns[trace.named(of, RUNTIME)]) for of in (_begins_capture, _ends_capture))
+    begins = np.sort(trace.host.start_ns[trace.named(lambda name: "BeginCapture" in name, RUNTIME)])
+    ends = np.sort(trace.host.start_ns[trace.named(lambda name: "EndCapture" in name, RUNTIME)])
     # Of a capture of which the trace has one end only, that to the edge of the trace is one.
     until = np.append(ends, np.iinfo(np.int64).max)[np.searchsorted(ends, begins)]
     since = np.append(np.iinfo(np.int64).min, begins)[np.searchsorted(begins, ends)]

@@ -7,6 +7,10 @@ import json
 import pytest
 
 import rooflines
+from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline.attribution.rows import Row
+from rooflines.roofline.bounds import judge
+from rooflines.roofline.formulas import CallCount, Work
 from tests.roofline.real import DATA, analysis_of, every_trace
 from tests.roofline.rooms import analyzed, attributed, copied, printed, runtime
 from tests.traces import kernel, launch, mm, span
@@ -75,6 +79,12 @@ def test_a_few_lost_kernels_leave_a_row_its_efficiency(tmp_path):
     found = without(tmp_path, of_kind("kernel")[:1])
     assert (found.coverage.lost.without_kernel, found.coverage.lost.flops_fraction) == (1, 0)
     assert [row.efficiency is None for row in found.operators] == [row.efficiency is None for row in analysis_of(RECORDED).operators]
+
+
+def test_a_collective_that_lost_kernels_is_still_communication():
+    row = Row(Signature("nccl:all_reduce"), CallCount("counted", Work(), "communication"), -1, 0, calls=10, time_ns=50.0, lost=1)
+    judged = judge(row, None, None)
+    assert (judged.bound, judged.efficiency, judged.flag.partition(":")[0]) == ("communication", None, "too little device time")
 
 
 def test_launches_taken_out_of_a_trace_leave_kernels_without_an_operator(tmp_path):
