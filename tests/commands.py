@@ -1,6 +1,7 @@
 """Running the command line as a user does, with ceilings from a file so that nothing is measured but the run."""
 
 import contextlib
+import gzip
 import json
 import os
 import shutil
@@ -42,6 +43,12 @@ def write_ceilings(folder: Path) -> Path:
     record = {"device": "test CPU", "kind": "cpu", "ceilings": [msgspec.to_builtins(ceiling) for ceiling in ceilings()]}
     path.write_text(json.dumps(record))
     return path
+
+
+def traced_processes(folder: Path) -> list[set[int]]:
+    """The processes in each trace of the points in ``folder``."""
+    traces = (json.loads(gzip.decompress(path.read_bytes())) for path in sorted(folder.glob("points/*/round-0/run/*.trace.json.gz")))
+    return [{event["pid"] for event in trace["traceEvents"] if event.get("cat") == "cpu_op"} for trace in traces]
 
 
 def quick(folder: Path) -> list[str]:

@@ -361,12 +361,34 @@ class Unmodelled(msgspec.Struct, frozen=True, kw_only=True):
     example: Example | None = None
 
 
+class LostWork(msgspec.Struct, frozen=True, kw_only=True):
+    """Work of the steps (of the trace without steps) that is on one side of the trace only.
+
+    ``without_kernel`` of the ``launches`` of kernels have none in the trace: ``at_start`` of them before all that have one, ``at_end``
+    after all. ``operators`` rows lack device time for it, those that are not judged have ``flops_fraction`` of the FLOPs.
+    ``without_launch`` of the ``events`` of the device have no launch in the trace and take ``without_launch_s`` per step, on
+    ``streams``. ``steps`` are those with either.
+    """
+
+    launches: int = 0
+    without_kernel: int = 0
+    at_start: int = 0
+    at_end: int = 0
+    operators: int = 0
+    flops_fraction: float | None = None
+    events: int = 0
+    without_launch: int = 0
+    without_launch_s: float = 0.0
+    streams: tuple[int, ...] = ()
+    steps: tuple[str, ...] = ()
+
+
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     """The share of the busy time with a work model or in communication or copies; operators without a model, longest first.
 
     ``shapes_recorded`` says whether the trace has the shapes of its operators (``record_shapes=True``); absent in one without
     operators. ``graph_launch_time_s`` is the device time of work that was launched as a CUDA or HIP graph, and
-    ``graph_matched_time_s`` that whose operators are known.
+    ``graph_matched_time_s`` that whose operators are known. ``lost`` is absent if every launch has a kernel and every kernel a launch.
     """
 
     modelled_time_fraction: float | None = None
@@ -375,6 +397,7 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     orphan_device_events: int = 0
     graph_launch_time_s: float = 0.0
     graph_matched_time_s: float = 0.0
+    lost: LostWork | None = None
 
 
 class OperatorRow(msgspec.Struct, frozen=True, kw_only=True):

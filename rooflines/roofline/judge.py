@@ -40,6 +40,7 @@ from rooflines.roofline.step.host_work import host_work, is_compiled, recomputat
 from rooflines.roofline.step.input_pipeline import delayed, feeding, limited_by
 from rooflines.roofline.step.interference import QuietSteps, page_faults, quiet_steps
 from rooflines.roofline.step.launch_queue import launch_queue
+from rooflines.roofline.step.lost_work import about_lost, lost_work
 from rooflines.roofline.step.partition import Label, Partition, clock_factor, partition, whole_trace
 from rooflines.roofline.step.serving import serving
 from rooflines.roofline.step.times import summarize_steps
@@ -110,7 +111,9 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
     divided, fed = _divided(traced, step_s, facts, quiet)
     breakdown = step_breakdown(attribution.calls, attribution.windows, attribution.overhead)
     waits_for, works = _on_host(attribution, traced, divided)
-    coverage = _coverage(attribution, divided)
+    lost = lost_work(attribution, rows)
+    notes += about_lost(lost, attribution) if lost is not None else ()
+    coverage = msgspec.structs.replace(_coverage(attribution, divided), lost=lost)
     operators = tuple(sorted(rows, key=lambda row: (-row.time_s, row.name, row.module)))
     used = usage(run, sum(row.flops for row in rows) if attribution.steps else None, used_roofs)
     totals = total(operators, facts, bounded=divided.is_bounded)

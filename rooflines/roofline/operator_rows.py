@@ -27,6 +27,7 @@ def operator_row(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, 
     work = row.count.work
     flops, matrix, size = (work.flops, work.matrix_flops, work.bytes) if work else (0, 0, 0)
     time_s = row.time_ns / 1e9
+    complete = time_s > 0 and not row.is_incomplete
     precision = _judged_precision(row, facts, ceilings)
     figures = asdict(judge(row, ceilings, precision))
     for name in ("lower_bound_s", "headroom_s"):
@@ -40,8 +41,8 @@ def operator_row(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, 
         matrix_flops=per_step(matrix * row.calls, steps),
         bytes=per_step(size * row.calls, steps),
         intensity_flop_per_byte=flops / size if flops and size else None,
-        flop_per_s=flops * row.calls / time_s if flops and time_s > 0 else None,
-        byte_per_s=size * row.calls / time_s if size and time_s > 0 else None,
+        flop_per_s=flops * row.calls / time_s if flops and complete else None,
+        byte_per_s=size * row.calls / time_s if size and complete else None,
         inferred=row.inferred,
         assumption=_assumption(row, work.assumption) if work else None,
     )

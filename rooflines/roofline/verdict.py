@@ -4,7 +4,7 @@ less sure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rooflines.roofline.analysis import Analysis, OperatorRow, Rate, ServedSteps, Steps
 from rooflines.roofline.kernel_names import short_kernel
@@ -392,6 +392,7 @@ def caveats(analysis: Analysis) -> tuple[str, ...]:
         found.append("stacks recorded: host times inflated")
     if basis.overhead_s is not None and basis.overhead_s > _WORTH_SAYING * whole_s:
         found.append(f"{seconds(basis.overhead_s)} of profiler overhead left out")
+    found += _lost(analysis)
     operators_s = sum(row.time_s for row in analysis.operators)
     inferred_s = sum(row.time_s for row in analysis.operators if row.inferred)
     if inferred_s > _WORTH_SAYING * operators_s:
@@ -408,3 +409,14 @@ def caveats(analysis: Analysis) -> tuple[str, ...]:
     if (more := len(worth) - _MOST_ASSUMPTIONS) > 0:
         found.append(f"{counted(more, 'more assumption')} in the table of operators")
     return tuple(found)
+
+
+def _lost(analysis: Analysis) -> Iterator[str]:
+    """What the trace lacks of launched work; the notes say where."""
+    lost = analysis.coverage.lost if analysis.coverage is not None else None
+    if lost is not None and lost.without_kernel:
+        effect = f"; rows with {percent(lost.flops_fraction)} of the FLOPs are not judged" if lost.flops_fraction else ""
+        yield f"no kernel in the trace for {percent(lost.without_kernel / lost.launches)} of the kernel launches{effect}"
+    if lost is not None and lost.without_launch:
+        share = percent(lost.without_launch / lost.events)
+        yield f"no launch in the trace for {share} of the device events ({seconds(lost.without_launch_s)} without an operator)"

@@ -97,6 +97,10 @@ def test_a_sweep_is_summarized_and_no_command_is_named_that_does_not_print_it(tm
     options = ("--batch-size", "1,8", "--repeats", "1", "--threads", "1", "--formats", "json", "-o", "swept", *quick(tmp_path)[:2])
     done = commands.run("sweep", "--model", "model.py:small", *options, cwd=tmp_path)
     assert done.code == 0, done.err
+    # Each profile is made in a process of its own: kernels of later sessions of one process may be lost.
+    first, second = commands.traced_processes(tmp_path / "swept")
+    assert len(first) == len(second) == 1
+    assert first != second
     answer = commands.run("summary", "swept", "--format", "json", cwd=tmp_path)
     assert answer.code == 0, answer.err
     found = json.loads(answer.out)

@@ -13,7 +13,7 @@ from rooflines.studies import study as studies
 from rooflines.studies.study import StudyOptions, find_study, merge_studies, page, read_study, run_study, study_points
 from rooflines.sweeps.records import Result, Sweep
 from rooflines.sweeps.results import round_directory
-from tests.commands import call, write_ceilings
+from tests.commands import call, traced_processes, write_ceilings
 
 NAMES = ("environments", "optimizations", "training-profile")
 WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available() or torch.backends.mps.is_available(), reason="a GPU is here")
@@ -206,6 +206,8 @@ def test_a_study_of_one_s_own_is_a_folder(tmp_path, capsys, monkeypatch):
     assert "times as many samples/s as" in answer.out or "The rounds do not decide: " in answer.out
     assert (tmp_path / "out" / "report.html").is_file()
     assert (tmp_path / "out" / "results.csv").is_file()
+    first, second = traced_processes(tmp_path / "out")
+    assert len(first) == len(second) == len(first | second) - 1 == 1
     with pytest.raises(DeviceError, match="nothing of own can run here"):
         run_study(folder, StudyOptions(device="cuda"), output=tmp_path / "none")
     (folder / "study.toml").write_text("name = 3")

@@ -30,9 +30,10 @@ OUTSIDE_STEPS = "ran during the steps, but they did not launch it"
 
 
 def attribute_device(
-    calls: Calls, origins: Origins, inside: Mask, belongs: Mask, window: Intervals, step: Int64s, steps: int
+    calls: Calls, origins: Origins, inside: Mask, belongs: Mask, window: Intervals, step: Int64s, steps: int, lost: Int64s
 ) -> DividedTime:
-    """Divide the time of the device events that belong to the window; ``step`` is the number of each one's step."""
+    """Divide the time of the device events that belong to the window; ``step`` is the number of each one's step, ``lost`` are the
+    launches whose kernels the trace lacks."""
     device, owner = calls.trace.device, origins.owner
     owning = origins.at(owner)
     exposed = _exposed(calls.trace)
@@ -70,11 +71,12 @@ def attribute_device(
         variants, variant_of[: len(called)][position], position, device.start_ns[owned], device.end_ns[owned]
     )  # fmt: skip
     callers = _callers(calls, events, group, len(keys))
+    missing = _missing(events, group, len(keys), owner[lost])
     rows = tuple(
         Row(
             variants[variant].signature, variants[variant].count, module, phase, number,
             inferred=EAGER.get(how, variants[variant].inferred), step_calls=began[at], alternates_ns=alternates.get(variant),
-            caller=callers[at], **figures[at],
+            caller=callers[at], lost=missing[at], **figures[at],
         )
         for at, ((variant, module, phase, how), number) in enumerate(zip(keys.tolist(), numbers.tolist(), strict=True))
     )  # fmt: skip
@@ -113,6 +115,16 @@ def _with_lengths(origins: Origins, events: Int64s, step: Int64s, lengths: StepL
             variant_of[of_code[chosen]] = len(variants)
             variants.append(variant)
     return variants, variant_of
+
+
+def _missing(events: Int64s, group: Int64s, groups: int, owners: Int64s) -> list[int]:
+    """How many of ``owners`` are events of each group."""
+    order = np.argsort(events, kind="stable")
+    at = np.searchsorted(events[order], owners)
+    found = at < len(events)
+    found[found] = events[order[at[found]]] == owners[found]
+    numbers: list[int] = np.bincount(group[order[at[found]]], minlength=groups).tolist()
+    return numbers
 
 
 def _callers(calls: Calls, events: Int64s, group: Int64s, groups: int) -> list[str]:

@@ -15,6 +15,7 @@ from rooflines.errors import TraceError
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.idle import unrecorded_until
 from rooflines.profiler.trace.intervals import Intervals
+from rooflines.profiler.trace.lost import Lost, find_lost
 from rooflines.profiler.trace.records import CaptureTrace, Int64s, Mask, Trace
 from rooflines.profiler.trace.tree import tree
 from rooflines.profiler.trace.windows import at_launch, belonging, earlier, lasting, launched_ns, step_number, step_window, whole_window
@@ -47,7 +48,7 @@ class Attribution(OfCounts):
     graphs. ``notes`` are sentences about what was left out or inferred with doubt. ``factor`` is what all times of rows and gaps were
     multiplied by (``scaled``); windows and intervals stay as traced. ``quiet`` has an entry for each step of a processor,
     and ``ranges_ns`` is its time outside of operators that went into the ranges of modules. ``overhead`` is when the profiler
-    worked and the device did not: it is in no window's time.
+    worked and the device did not: it is in no window's time. ``lost`` is the work that is on one side of the trace only.
     """
 
     rows: tuple[Row, ...]
@@ -68,6 +69,7 @@ class Attribution(OfCounts):
     overlap_ns: float = 0
     ranges_ns: float = 0.0
     overhead: Intervals = field(default_factory=lambda: np.empty((0, 2), np.int64))
+    lost: Lost = field(default_factory=Lost)
 
     def scaled(self, factor: float) -> Attribution:
         """Return the same division with every time multiplied by ``factor``."""
@@ -127,6 +129,7 @@ def own(counts: Counts) -> Attribution:
     several = f"Correlation ids with several launches, of which the times told which launched what: {calls.shared_ids:,}."
     notes = (*calls.notes, *((several,) if calls.shared_ids else ()), *missing_kernels(counts))
     kept, phase, overhead, earlier_ns = np.zeros(0, bool), np.zeros(0, np.int64), np.empty((0, 2), np.int64), 0
+    lost = Lost()
     if len(trace.device):
         captures = [_counted(capture, known) for capture in known.captures]
         origins, calls, about_graphs = find_origins(CountedTrace.of(counts, ownership), captures, inside)
@@ -147,7 +150,8 @@ def own(counts: Counts) -> Attribution:
         overhead = intervals.subtract(trace.overhead, intervals.union(trace.device.start_ns, trace.device.end_ns))
         window = intervals.subtract(intervals.union(windows[:, 0], windows[:, 1]), overhead)
         step = step_number(launched_ns(calls), calls.steps)
-        divided = attribute_device(calls, origins, inside, belongs, window, step, count)
+        lost = find_lost(calls, inside, belongs)
+        divided = attribute_device(calls, origins, inside, belongs, window, step, count, lost.launches)
         earlier_ns = intervals.length(intervals.union(trace.device.start_ns[before], trace.device.end_ns[before]))
         notes += (*about_graphs, *_left_out(trace, before, earlier_ns, window))
     else:
@@ -164,6 +168,7 @@ def own(counts: Counts) -> Attribution:
         notes=notes,
         quiet=kept,
         overhead=overhead,
+        lost=lost,
         ranges_ns=known.range_ns * float(calls.module_calls.sum()),
         overlap_ns=sum(row.traced_ns for row in (*divided.rows, *divided.gaps)) - intervals.length(divided.busy),
         **divided._asdict(),

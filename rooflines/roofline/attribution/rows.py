@@ -15,6 +15,9 @@ from rooflines.profiler.trace.signature import Signature
 from rooflines.profiler.trace.tree import Calls
 from rooflines.roofline.formulas import CallCount
 
+# The share of the calls whose kernel may be lost: times are not known better, and the lost kernel may be all of its call.
+_MOST_LOST = 0.05
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchedKernel:
@@ -54,7 +57,8 @@ class Row:
     trace, None where nothing. ``exposed_ns`` is the time of its copies and collectives that nothing of a higher priority hides
     (``partition.py`` on the priority), of a row without any the time in which no other kernel runs; None on a CPU. ``alternates_ns``
     are the times of calls of attention of which every other one is short, and the rest long. ``caller`` is the nearest operator around
-    most of its calls on a device that is none of ATen's: of autograd, another library, compiled code; empty without.
+    most of its calls on a device that is none of ATen's: of autograd, another library, compiled code; empty without. ``lost`` is the
+    number of its launches whose kernels the trace lacks.
     """
 
     signature: Signature
@@ -71,6 +75,12 @@ class Row:
     longest: Longest | None = None
     alternates_ns: tuple[float, float] | None = None
     caller: str = ""
+    lost: int = 0
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether its device time may be so much too short that no rate follows from it."""
+        return self.lost > _MOST_LOST * self.calls
 
     @property
     def name(self) -> str:
