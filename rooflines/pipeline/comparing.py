@@ -11,7 +11,7 @@ import msgspec
 from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import UsageError, writing
-from rooflines.pipeline.reading import read_analysis
+from rooflines.pipeline.reading import default_command, read_analysis
 from rooflines.profiler.directory import file_stem
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.records import Run, Workload
@@ -65,7 +65,7 @@ def compare_all(
         if baseline is None:
             baseline = side
             continue
-        comparisons.append(_compared(baseline, side, anyway=anyway))
+        comparisons.append(compared(baseline, side, anyway=anyway))
     return comparisons
 
 
@@ -89,7 +89,8 @@ def check(
             f"no baseline of {stored.stem!r} in {str(baseline)!r}{f', which has {others}' if others else ''}.",
             hint=f"Use {arg('update', True)} to store this run as its baseline.",
         )
-    return _compared((read_analysis(stored), str(stored)), (analysis, _name(source)), anyway=anyway)
+    comparison = compared((read_analysis(stored), str(stored)), (analysis, _name(source)), anyway=anyway)
+    return msgspec.structs.replace(comparison, command=default_command())
 
 
 def update_baseline(
@@ -149,9 +150,9 @@ def _baseline_file(workload: Workload, directory: Path) -> Path:
     return directory / f"{file_stem('-'.join(filter(None, conditions)))}.json"
 
 
-def _compared(before: tuple[Analysis, str], after: tuple[Analysis, str], *, anyway: bool) -> Comparison:
+def compared(before: tuple[Analysis, str], after: tuple[Analysis, str], *, anyway: bool, judged: bool = True) -> Comparison:
     """The comparison of two analyses with their names, refused where the conditions are unlike."""
-    comparison = _compare(before[0], after[0], (before[1], after[1]))
+    comparison = _compare(before[0], after[0], (before[1], after[1]), judged=judged)
     if comparison.unlike and not anyway:
         facts = ", ".join(f"{fact.name} {fact.before!r} and {fact.after!r}" for fact in comparison.unlike)
         raise UsageError(

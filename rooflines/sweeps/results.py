@@ -16,6 +16,7 @@ import msgspec
 
 from rooflines.arguments import arg
 from rooflines.errors import UsageError
+from rooflines.roofline.students_t import half_width
 from rooflines.serial import read_json
 from rooflines.sweeps.points import shown_option
 from rooflines.sweeps.records import NOT_RUN, RESULT_FILE, Estimate, Kind, Point, Result, Row, Sweep
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 Format = Literal["figures", "scaled", "share"]
 # Two rounds say little about their spread: the interval of Student's t would be 12.7 times as wide as it.
 FEWEST = 3
-# The 97.5 % quantile of Student's t for two to nine degrees of freedom; beyond, that of the normal distribution is near enough.
-_STUDENT = (4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-_NORMAL = 1.96
 # The ends of the interval of a round's median step.
 _ENDS = ("step_low_s", "step_high_s")
 # From this share of the highest throughput of a curve on, a larger batch is not worth much.
@@ -84,12 +82,6 @@ def estimate(values: Sequence[float]) -> Estimate:
         return Estimate(value=middle)
     factor = math.exp(half_width([math.log(value) for value in values]))
     return Estimate(value=middle, low=middle / factor, high=middle * factor)
-
-
-def half_width(values: Sequence[float]) -> float:
-    """Return half the 95 % interval (Student's t) of the mean of three or more ``values``."""
-    quantile = _STUDENT[len(values) - FEWEST] if len(values) - FEWEST < len(_STUDENT) else _NORMAL
-    return quantile * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def _of_step(step: Estimate, results: Sequence[Result]) -> dict[str, Estimate]:

@@ -23,10 +23,11 @@ from rooflines.profiler.directory import create_directory, file_stem, read_facts
 from rooflines.profiler.options import Value
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.trace.sources import shown
+from rooflines.roofline.students_t import half_width
 from rooflines.serial import read_json
 from rooflines.sweeps.points import hash_of, options_of, shown_option
 from rooflines.sweeps.records import RESULT_FILE, Estimate, Point, Result, Row
-from rooflines.sweeps.results import FEWEST, OBJECTIVES, Objective, half_width, pareto, row_of
+from rooflines.sweeps.results import FEWEST, OBJECTIVES, Objective, pareto, row_of
 from rooflines.sweeps.run import Task, Titled, run_task, store, write_record
 from rooflines.sweeps.space import Space
 from rooflines.units import counted

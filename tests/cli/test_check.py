@@ -148,6 +148,17 @@ def test_markdown_and_junit(check, tmp_path):
     assert (tmp_path / "summary.md").read_text().startswith("# Comparison\n")
 
 
+def test_the_figures_for_a_tracker(check, tmp_path):
+    assert check("--baseline", "perf", "slower.json", "--top", "2", "--benchmark", "figures.json").code == 1
+    step, flops, *operators = json.loads((tmp_path / "figures.json").read_text())
+    assert (step["name"], step["unit"], step["value"]) == ("resnet50: step", "ms", pytest.approx(126))  # 1.5 * 84
+    assert "B takes 50 % more time than A" in step["extra"]
+    assert (flops["unit"], flops["value"]) == ("GFLOP", pytest.approx(sum(row.flops for row in sample().operators if row.flops) / 1e9))
+    longest = sorted((row.time_s for row in sample().operators), reverse=True)[:2]
+    assert [one["value"] for one in operators] == pytest.approx([1e3 * time_s for time_s in longest])
+    assert "range" not in flops, "a count has no noise"
+
+
 def test_a_workload_is_profiled_and_checked(check, tmp_path):
     (tmp_path / "models.py").write_text(
         "import time, torch\n"

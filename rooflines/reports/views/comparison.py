@@ -1,8 +1,9 @@
-"""The page of a comparison: the sentence, what got slower, faster, is new or gone, and what the difference is made of; CSV; and JUnit
-XML, which systems of continuous integration show: a test for the step, and one for each operator or module."""
+"""The page of a comparison: the sentence, what got slower, faster, is new or gone, and what the difference is made of; CSV; JUnit XML,
+which systems of continuous integration show: a test for the step, and one for each operator or module; and the JSON of trackers."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,7 +31,7 @@ from rooflines.reports.words.sentences import subject
 from rooflines.reports.words.text import csv_text, decimals_of, fixed, short_name, shorten_shapes
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.comparison.compare import count_of_calls, place_of, signed_seconds
-from rooflines.roofline.comparison.records import CHANGE_COLUMNS, Change, Comparison, Figures, Subject
+from rooflines.roofline.comparison.records import CHANGE_COLUMNS, Change, Comparison, Figures, Noise, Pace, Subject
 from rooflines.roofline.step.interference import shared_by
 from rooflines.units import counted, interval, percent, scale, seconds, sentence, significant
 
@@ -63,10 +64,13 @@ def page(comparisons: Sequence[Comparison], by: By = "operator", top: int = 5) -
 def _sections(comparison: Comparison, by: By, top: int, suffix: str) -> tuple[Section, ...]:
     sides = (("A", comparison.a), ("B", comparison.b))
     sources = (comparison.a.source, comparison.b.source)
+    rounds = comparison.pace.rounds if comparison.pace is not None else ()
     facts = Facts(
         rows=tuple((letter, side.source, _subject(side)) for letter, side in sides),
-        # A run and its analysis have a page next to them.
-        reports=tuple(str((Path(one) if Path(one).is_dir() else Path(one).parent) / "report.html") for one in sources), show="always",
+        # A run and its analysis have a page next to them; rounds have several.
+        reports=() if rounds else tuple(
+            str((Path(one) if Path(one).is_dir() else Path(one).parent) / "report.html") for one in sources
+        ), show="always",
     )  # fmt: skip
     differs = "; ".join(f"{fact.name} {fact.before} → {fact.after}" for fact in comparison.differs)
     unlike = ", ".join(fact.name for fact in comparison.unlike)
@@ -77,6 +81,7 @@ def _sections(comparison: Comparison, by: By, top: int, suffix: str) -> tuple[Se
         _bound_bars(comparison),
         *said([f"differs: {differs}" if differs else ""]),
         *said([f"Compared as requested, but {unlike} make these times hard to compare." if unlike else ""], "alert"),
+        *said([comparison.command], "code", "full"),
     )
     rows = comparison.modules if by == "module" else [row for row in comparison.rows if row.kind in ("operator", "unmodelled")]
     same = [row.difference_s == 0 for row in rows if row.direction == "same"]
@@ -95,6 +100,7 @@ def _sections(comparison: Comparison, by: By, top: int, suffix: str) -> tuple[Se
         compared,
         section(f"changes{suffix}", "Modules" if by == "module" else "Operators", *changes),
         section(f"sum{suffix}", "Composition of the difference", *([_sum(comparison)] if by == "operator" and comparison.rows else [])),
+        section(f"rounds{suffix}", "Rounds", *([_rounds(rounds)] if rounds else [])),
         section(f"notes{suffix}", "Remarks", *notes),
     )
 
@@ -216,6 +222,12 @@ def _sum(comparison: Comparison) -> Table:
     return table("sum", columns, cells, "Differences of all rows; they add up to the total difference", total=total, show="always")
 
 
+def _rounds(rounds: Sequence[tuple[float, float]]) -> Table:
+    columns = (Column("round", format="count"), *(Column(side, "s", "scaled") for side in "AB"), Column("ratio", format="figures"))
+    rows = ((number, before_s, after_s, after_s / before_s) for number, (before_s, after_s) in enumerate(rounds, 1))
+    return table("rounds", columns, rows, "Times of each round; A and B change places in every second one", show="always")
+
+
 def comparison_csv(comparisons: Sequence[Comparison], by: By) -> str:
     """The changes of operators or modules of all comparisons as CSV."""
     changes = ((one, row) for one in comparisons for row in (one.modules if by == "module" else one.rows))
@@ -261,8 +273,7 @@ def _step(suite: xml.Element, comparison: Comparison, above: float, failed: bool
 
 def _row(suite: xml.Element, row: Change, by: By, failed: bool) -> None:
     side = _side(row)
-    facts = ", ".join(filter(None, (side.phase, side.shapes, side.precision)))
-    name = (side.module or "(all)") if by == "module" else f"{place_of(row)}{f' ({facts})' if facts else ''}"
+    name = (side.module or "(all)") if by == "module" else _full_name(row)
     time_s = row.after.time_s if row.after else None
     case = xml.SubElement(suite, "testcase", classname=f"rooflines.{by}", name=name, time=_time(time_s))
     if row.direction == "unknown":
@@ -271,6 +282,13 @@ def _row(suite: xml.Element, row: Change, by: By, failed: bool) -> None:
         xml.SubElement(case, "failure", type="slower", message=_sentence(row))
     elif row.direction != "same":
         xml.SubElement(case, "system-out").text = _sentence(row)
+
+
+def _full_name(row: Change) -> str:
+    """The operator with everything that tells it from others."""
+    side = _side(row)
+    facts = ", ".join(filter(None, (side.phase, side.shapes, side.precision)))
+    return f"{place_of(row)}{f' ({facts})' if facts else ''}"
 
 
 def _sentence(row: Change) -> str:
@@ -285,3 +303,32 @@ def _sentence(row: Change) -> str:
 
 def _time(time_s: float | None) -> str:
     return f"{time_s or 0.0:.9f}"
+
+
+def benchmark(comparison: Comparison, top: int) -> str:
+    """The figures of B as github-action-benchmark reads them: the step, its FLOPs, and the ``top`` longest operators.
+
+    The range is half the interval of the change from A.
+    """
+    pace, basis, workload = comparison.pace, comparison.basis, comparison.b.workload.name
+    entries: list[dict[str, str | float]] = [
+        {"name": f"FLOPs per {basis}", "unit": "GFLOP", "value": comparison.flops[1] / 1e9, "extra": "counted operators"}
+    ]
+    if pace is not None:
+        entries.insert(0, _entry(basis, pace.before_s, pace.after_s, pace.noise or pace, comparison.verdict))
+    rows = [row for row in comparison.rows if row.kind in ("operator", "unmodelled") and row.after is not None]
+    for row in sorted(rows, key=lambda row: -_side(row).time_s)[:top]:
+        before_s = row.before.time_s if row.before is not None else 0.0
+        entries.append(_entry(_full_name(row), before_s, _side(row).time_s, row.noise, row.cause))
+    machine = _subject(comparison.b)
+    named = [{**entry, "name": f"{workload}: {entry['name']}", "extra": f"{entry['extra']}\n{machine}".strip()} for entry in entries]
+    return json.dumps(named, indent=1, ensure_ascii=False) + "\n"
+
+
+def _entry(name: str, before_s: float, after_s: float, noise: Noise | Pace | None, words: str) -> dict[str, str | float]:
+    """A time in milliseconds."""
+    entry: dict[str, str | float] = {"name": name, "unit": "ms", "value": after_s * 1e3, "extra": words}
+    if noise is not None and noise.ci95 is not None:
+        low, high = noise.ci95
+        entry["range"] = f"± {(high - low) / 2 * before_s * 1e3:.6f}"
+    return entry

@@ -35,8 +35,10 @@ NOTABLE = 0.02
 NOTABLE_DILATION = 0.05
 
 
-def compare(before: Analysis, after: Analysis, sources: tuple[str, str] = ("A", "B")) -> Comparison:
+def compare(before: Analysis, after: Analysis, sources: tuple[str, str] = ("A", "B"), *, judged: bool = True) -> Comparison:
     """Compare ``after`` (B) with the baseline ``before`` (A); ``sources`` say where they came from.
+
+    Not ``judged``, it is one of several rounds, whose noise is known when all have run (``rounds.combine``).
 
     Unlike environments are compared, too: ``Comparison.unlike`` names the facts for which that means little. Raises UsageError where
     there is nothing to compare: one side per step and the other a whole trace, or nothing that both sides measured.
@@ -62,21 +64,21 @@ def compare(before: Analysis, after: Analysis, sources: tuple[str, str] = ("A", 
     pairs = match_operators(before, after, by_module=by_module) if timelines else []
     rows = [(_change(pair), _step_times(pair)) for pair in pairs]
     disturbed = [name for name, side in sides.items() if len(side.traced_steps) >= FEWEST_TRACED and is_disturbed(_traced_s(side))]
-    calibration = None if disturbed else calibrate([times for _, times in rows if times is not None], alike=not differs)
+    calibration = None if disturbed or not judged else calibrate([times for _, times in rows if times is not None], alike=not differs)
     drift = calibration.drift if calibration is not None else None
     # What other programs slow down, and not alike on both sides, is no change of an operator.
-    unsure = drift is None and (bool(disturbed) or any(side.other_programs is not None for side in sides.values()))
+    unsure = judged and drift is None and (bool(disturbed) or any(side.other_programs is not None for side in sides.values()))
     calibration = None if unsure else calibration
     spans_s: tuple[float, float] | None = None
     if before.timeline is not None and after.timeline is not None:
         spans_s = before.timeline.span_s, after.timeline.span_s
         # The host's own time does not drift as the operators do: of these rows the noise is not known.
         rows.append(
-            (_row("idle", "idle", "same", *_figures(before.timeline.idle_s, after.timeline.idle_s), _idle_cause(before, after)), None)
+            (row_of("idle", "idle", "same", *_figures(before.timeline.idle_s, after.timeline.idle_s), _idle_cause(before, after)), None)
         )
         if before.timeline.overlap_s or after.timeline.overlap_s:  # time that two rows have both; none on a CPU
             overlaps = _figures(-before.timeline.overlap_s, -after.timeline.overlap_s)
-            rows.append((_row("overlap", "overlap", "same", *overlaps, ""), None))
+            rows.append((row_of("overlap", "overlap", "same", *overlaps, ""), None))
     modules = [(_change(pair), _step_times(pair)) for pair in (match_modules(before, after, pairs) if timelines and by_module else ())]
     comparison = Comparison(
         a=_subject(before, sources[0]),
@@ -90,9 +92,9 @@ def compare(before: Analysis, after: Analysis, sources: tuple[str, str] = ("A", 
         span_difference_s=spans_s and spans_s[1] - spans_s[0],
         rows=_judged(rows, calibration),
         modules=_judged(modules, calibration),
-        notes=tuple(_notes(sides, disturbed, drift, by_module=by_module)),
+        notes=tuple(_notes(sides, disturbed, drift, by_module=by_module, judged=judged)),
     )
-    return msgspec.structs.replace(comparison, verdict=_verdict(comparison))
+    return msgspec.structs.replace(comparison, verdict=verdict_of(comparison))
 
 
 def signed_seconds(value: float) -> str:
@@ -199,8 +201,8 @@ def _change(pair: Pair) -> Change:
     before, after = (row.figures if row is not None else None for row in (pair.before, pair.after))
     # What has a count on one side is an operator.
     counted = any(row is not None and row.kind == "operator" for row in (pair.before, pair.after))
-    cause = _cause(before, after) if before is not None and after is not None else ""
-    return _row("operator" if counted else side.kind, side.name, pair.match, before, after, cause)
+    cause = cause_of(before, after) if before is not None and after is not None else ""
+    return row_of("operator" if counted else side.kind, side.name, pair.match, before, after, cause)
 
 
 def _step_times(pair: Pair) -> PairTimes | None:
@@ -232,7 +234,8 @@ def _figures(before_s: float, after_s: float) -> tuple[Figures, Figures]:
     return Figures(time_s=before_s), Figures(time_s=after_s)
 
 
-def _row(kind: Kind, name: str, match: Match, before: Figures | None, after: Figures | None, cause: str) -> Change:
+def row_of(kind: Kind, name: str, match: Match, before: Figures | None, after: Figures | None, cause: str) -> Change:
+    """A row whose noise is not known yet."""
     before_s, after_s = (side.time_s if side is not None else 0.0 for side in (before, after))
     both = before is not None and after is not None
     unsure: Direction = "unknown" if after_s != before_s else "same"
@@ -249,7 +252,7 @@ def _row(kind: Kind, name: str, match: Match, before: Figures | None, after: Fig
     )
 
 
-def _cause(before: Figures, after: Figures) -> str:
+def cause_of(before: Figures, after: Figures) -> str:
     """What the figures show: another place, precision, number of calls, work a call; and the time, where these do not explain it."""
     parts = []
     if before.module != after.module:
@@ -382,7 +385,9 @@ def _noise_notes(sides: Mapping[str, Analysis], disturbed: Sequence[str], drift:
         yield f"{moved}: {what if drift.by_machine else 'drift of the machine and the differences above cannot be told apart'}"
 
 
-def _notes(sides: Mapping[str, Analysis], disturbed: Sequence[str], drift: Drift | None, *, by_module: bool) -> Iterator[str]:
+def _notes(
+    sides: Mapping[str, Analysis], disturbed: Sequence[str], drift: Drift | None, *, by_module: bool, judged: bool
+) -> Iterator[str]:
     """What limits the comparison."""
     before, after = sides.values()
     untimed = [name for name, side in sides.items() if side.steps is None]
@@ -398,12 +403,13 @@ def _notes(sides: Mapping[str, Analysis], disturbed: Sequence[str], drift: Drift
         without = "B" if _has_modules(before) else "A"
         yield f"the trace of {without} has no modules: operators are compared without them"
     dilations = [side.steps.profiler_dilation for side in sides.values() if side.steps is not None and side.steps.profiler_dilation]
-    if len(dilations) == 2 and abs(dilations[0] - dilations[1]) > NOTABLE_DILATION:
+    if judged and len(dilations) == 2 and abs(dilations[0] - dilations[1]) > NOTABLE_DILATION:
         longer = [f"{significant(dilation)} ({name})" for name, dilation in zip(sides, dilations, strict=True)]
         scaled = all(side.basis.timed for side in sides.values())
         rows = "rows are scaled to the timed steps" if scaled else "rows have traced times"
         yield f"the traced steps took {' and '.join(longer)} times as long as the timed ones; {rows}"
-    yield from _noise_notes(sides, disturbed, drift)
+    if judged:
+        yield from _noise_notes(sides, disturbed, drift)
     # The shortest kernel differs between traces and says little about the device.
     ours, theirs = (
         {(roof.name, roof.variant, roof.value) for roof in side.ceilings if roof.source.kind != "trace"} for side in sides.values()
@@ -420,7 +426,8 @@ def _notes(sides: Mapping[str, Analysis], disturbed: Sequence[str], drift: Drift
 # --- the sentence ------------------------------------------------------------------------------------------------------------------
 
 
-def _verdict(comparison: Comparison) -> str:
+def verdict_of(comparison: Comparison) -> str:
+    """The sentences that a comparison opens with."""
     pace = comparison.pace
     assert pace is not None
     unit = "in all" if pace.of == "span" and comparison.basis == "trace" else "a step"
@@ -428,8 +435,13 @@ def _verdict(comparison: Comparison) -> str:
     if pace.ratio == 1:
         return f"B takes as long as A: {seconds(pace.after_s)} {unit}."
     changed = [row for row in comparison.rows if row.direction not in ("same", "unknown") and row.kind != "overlap"]
-    if pace.exceeds_noise is False:
-        sentences = [f"No difference beyond the noise: {times} ({_interval(pace)})."]
+    undecided = bool(pace.rounds) and pace.exceeds_noise is None
+    if pace.exceeds_noise is False or undecided:
+        lead = "Not decided" if undecided else "No difference beyond the noise"
+        sentences = [f"{lead}: {times} ({_interval(pace)})."]
+        if undecided:
+            needed = f"About {pace.rounds_needed}" if pace.rounds_needed else "More than 100"
+            sentences.append(f"{needed} rounds would be needed to decide a difference of this size.")
         if sure := [row for row in changed if row.direction in ("slower", "faster")]:
             others = f", and {len(sure) - 1} more" if len(sure) > 1 else ""
             sentences.append(f"Single operators differ beyond the noise: {_part(sure[0])}{others}.")
@@ -469,6 +481,8 @@ def _part(row: Change) -> str:
 
 
 def _what(pace: Pace) -> str:
+    if pace.rounds:
+        return f"{len(pace.rounds)} rounds in turn"
     return "spans of the traces" if pace.of == "span" else f"medians of {pace.before_count} and {pace.after_count} {pace.of}"
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rooflines.roofline.comparison.records import Drift, Noise
+from rooflines.roofline.students_t import quantile95, two_sided
 
 FEWEST_STEPS = 3
 # Rows that are the same on both sides, to tell the drift by.
@@ -38,8 +39,6 @@ _PRIOR_STEPS = 4
 _MOST_STEPS = 100
 # No timer resolves less than this share of a row.
 _LEAST_VARIANCE = 1e-8
-# The tails of differences between runs are those of Student's t with few degrees of freedom: its 97.5 % quantile for 4, 6 and 8.
-_TWO_SIDED_95 = {4: 2.776, 6: 2.447, 8: 2.306}
 # The median and the 80 % quantile of the square of a normal variable.
 _SQUARED_NORMAL = ((0.5, 0.4549), (0.8, 1.6424))
 
@@ -121,28 +120,49 @@ def judge(rows: Sequence[PairTimes], calibration: Calibration, level: float = LE
     own = change - calibration.common
     error = np.sqrt(_moderated(variance, calibration.prior, rows) * calibration.inflation + (idle * _IDLE_DRIFT) ** 2)
     long = (times[0] >= calibration.least_s[0]) | (times[1] >= calibration.least_s[1])
-    chance = np.ones(len(rows))
     # Fewer steps show less of how the machine behaves.
     freedom = min(8, max(4, 2 * (min(min(len(row.before), len(row.after)) for row in rows) // 5)))
-    chance[long] = _adjusted(_two_sided(own[long] / error[long], freedom))
-    moved_s = np.abs(times[1] * math.exp(-calibration.common) - times[0])
-    significant = (
-        (chance <= level)
-        & (moved_s > _NOTABLE_SHARE * calibration.step_s)
-        & (np.abs(own) > abs(calibration.common))
-        & (np.sign(own) == np.sign(change))
-    )
+    beyond_drift = (np.abs(own) > abs(calibration.common)) & (np.sign(own) == np.sign(change))
+    times = np.stack((times[0], times[1] * math.exp(-calibration.common)))
+    return _noises(rows, own, error, times, long, calibration.step_s, freedom, level, beyond_drift)
+
+
+def judge_rounds(rows: Sequence[PairTimes]) -> list[Noise]:
+    """The noise of each of ``rows``, whose times are one for each round: that of their ratios in the rounds.
+
+    Both sides of a round ran one after the other, so that what changes from run to run is in the ratios.
+    """
+    if not rows:
+        return []
+    times = np.array([(row.before, row.after) for row in rows])  # [rows, 2, rounds]
+    ratios = np.log(times[:, 1] / times[:, 0])
+    count = ratios.shape[1]
+    error = np.sqrt(np.maximum(ratios.var(axis=1, ddof=1), _LEAST_VARIANCE) / count)
+    means = times.mean(axis=2).T
+    long = (means[0] >= _least(means[0])) | (means[1] >= _least(means[1]))
+    return _noises(rows, ratios.mean(axis=1), error, means, long, float(means.sum()) / 2, count - 1, LEVEL, np.ones(len(rows), bool))
+
+
+def _noises(
+    rows: Sequence[PairTimes], change: Floats, error: Floats, times: Floats, long: Mask, step_s: float, freedom: int, level: float,
+    possible: Mask,
+) -> list[Noise]:  # fmt: skip
+    """The noise of ``rows`` with the logarithm of each ratio and its standard error; only ``possible`` ones can be significant."""
+    chance = np.ones(len(rows))
+    chance[long] = _adjusted(two_sided(change[long] / error[long], freedom))
+    significant = (chance <= level) & (np.abs(times[1] - times[0]) > _NOTABLE_SHARE * step_s) & possible
+    wide = quantile95(freedom) * error
     return [
         Noise(
             ratio=math.exp(value),
-            ci95=(math.exp(value - _TWO_SIDED_95[freedom] * off), math.exp(value + _TWO_SIDED_95[freedom] * off)),
+            ci95=(math.exp(value - off), math.exp(value + off)),
             p_value=p if judged else None,
             significant=sure,
             before_steps=len(row.before),
             after_steps=len(row.after),
         )
         for row, value, off, p, judged, sure in zip(
-            rows, own.tolist(), error.tolist(), chance.tolist(), long.tolist(), significant.tolist(), strict=True
+            rows, change.tolist(), wide.tolist(), chance.tolist(), long.tolist(), significant.tolist(), strict=True
         )
     ]
 
@@ -186,17 +206,6 @@ def _least(times_s: Floats) -> float:
     """The shortest of the longest times that together are ``_JUDGED_SHARE`` of all."""
     ordered = np.sort(times_s)[::-1]
     return float(ordered[np.searchsorted(np.cumsum(ordered), _JUDGED_SHARE * ordered.sum())])
-
-
-def _two_sided(t: Floats, freedom: int) -> Floats:
-    """The probability that Student's t with an even number of degrees of freedom is as far from zero (Abramowitz and Stegun 26.7.4)."""
-    angle = np.arctan(np.abs(t) / math.sqrt(freedom))
-    term, total = np.ones_like(angle), np.ones_like(angle)
-    for k in range(1, freedom // 2):
-        term = term * np.cos(angle) ** 2 * (2 * k - 1) / (2 * k)
-        total = total + term
-    chance: Floats = np.maximum(1 - np.sin(angle) * total, 0.0)
-    return chance
 
 
 def _adjusted(chance: Floats) -> Floats:

@@ -62,7 +62,7 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Noise(msgspec.Struct, frozen=True, kw_only=True):
-    """How sure the change of a row is, from its times in ``before_steps`` and ``after_steps`` traced steps.
+    """How sure the change of a row is, from its times in ``before_steps`` and ``after_steps`` traced steps, or in as many rounds.
 
     ``ratio`` is that of the lower quartiles, without the drift of the machine, ``ci95`` its interval. ``p_value`` is the probability of
     such a change by chance, adjusted for the number of rows; absent for a row too short to be judged. ``significant`` says that it is
@@ -84,6 +84,10 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     them. It holds the noise from step to step, not that from one run to another. ``noise`` holds both: it judges the traced steps, and
     is absent where too few steps or operators were traced. ``exceeds_noise`` is decided by ``noise``, else by the interval; without
     either it is absent.
+
+    ``rounds`` has the times of A and B in each round, if they ran several times in turn. The times are then geometric means and the
+    interval is that between the rounds. If it contains 1 and is not narrow, ``exceeds_noise`` is absent, and ``rounds_needed`` is
+    about how many rounds would exclude 1 (at most 100).
     """
 
     of: Literal["timed steps", "traced steps", "span"]
@@ -95,6 +99,8 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     exceeds_noise: bool | None = None
     before_count: int = 1
     after_count: int = 1
+    rounds: tuple[tuple[float, float], ...] = ()
+    rounds_needed: int | None = None
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,7 +153,7 @@ CHANGE_COLUMNS = ["a", "b", *_FACTS, *(f"{side}_{name}" for side in ("before", "
 
 
 class Comparison(Shown, frozen=True, kw_only=True):
-    """A comparison of B with the baseline A. ``verdict`` is the sentence that every report opens with.
+    """A comparison of B with the baseline A. ``verdict`` is the sentence that every report opens with, ``command`` what made it.
 
     The differences of ``rows`` sum to ``span_difference_s``: operators, what has no count, idle time, overlap. ``modules`` are each
     with all that runs below them and do not add up. Both are sorted by the size of the difference.
@@ -155,6 +161,7 @@ class Comparison(Shown, frozen=True, kw_only=True):
 
     schema: str = COMPARISON_SCHEMA
     verdict: str = ""
+    command: str = ""
     a: Subject
     b: Subject
     basis: Literal["step", "trace"] = "step"
@@ -176,20 +183,28 @@ class Comparison(Shown, frozen=True, kw_only=True):
     @property
     def implausible(self) -> bool:
         """Whether A takes at least 10 times as long under the same conditions, so that it hardly describes what B ran."""
-        return self.pace is not None and self.pace.ratio <= 0.1 and self.pace.exceeds_noise is not False and not self.differs
+        pace = self.pace
+        return pace is not None and not pace.rounds and pace.ratio <= 0.1 and pace.exceeds_noise is not False and not self.differs
 
     @property
     def slowdown(self) -> float:
         """By which share of A's step B takes longer, without the drift of the machine; 0 if not beyond the noise, or not judged.
 
-        Where the step as a whole does not exceed its noise, this is what the operators add that exceed theirs.
+        Where the step as a whole does not exceed its noise, this is what the operators add that exceed theirs; rounds judge the step.
         """
         pace = self.pace
-        if pace is None or pace.ratio <= 1 or pace.exceeds_noise is None:
+        if pace is None or pace.ratio <= 1 or pace.exceeds_noise is None or (pace.rounds and not pace.exceeds_noise):
             return 0.0
         if pace.exceeds_noise:
             return max(0.0, (min(pace.ratio, pace.noise.ratio) if pace.noise is not None else pace.ratio) - 1)
         return max(0.0, sum(map(_sure_s, self.rows)) / self.span_before_s) if self.span_before_s else 0.0
+
+    @property
+    def flops(self) -> tuple[float, float]:
+        """The FLOPs of the counted operators on both sides."""
+        pairs = [(row.before, row.after) for row in self.rows]
+        a, b = (sum(side.flops or 0 for side in sides if side is not None) for sides in zip(*pairs, strict=True)) if pairs else (0, 0)
+        return a, b
 
     def slower_than(self, fraction: float) -> bool:
         """Whether B takes longer than A by more than ``fraction`` and by more than the noise; False if that is not known."""

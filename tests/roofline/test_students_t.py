@@ -1,0 +1,25 @@
+"""Student's t: its closed forms, its tables, and the interval of a mean."""
+
+import math
+
+import numpy as np
+import pytest
+
+from rooflines.roofline.students_t import half_width, quantile95, two_sided
+
+
+def test_one_and_two_degrees_of_freedom_have_closed_forms():
+    t = np.array([0.0, 0.5, 1.0, 5.0, 50.0])
+    np.testing.assert_allclose(two_sided(t, 1), 1 - 2 / math.pi * np.arctan(t), atol=1e-12)
+    np.testing.assert_allclose(two_sided(t, 2), 1 - t / np.sqrt(2 + t**2), atol=1e-12)
+
+
+@pytest.mark.parametrize(("freedom", "t"), [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (10, 2.228), (99, 1.984)])
+def test_the_quantiles_of_the_table(freedom, t):
+    assert quantile95(freedom) == pytest.approx(t, abs=6e-4)
+    assert two_sided(np.array([quantile95(freedom)]), freedom)[0] == pytest.approx(0.05, abs=1e-6)
+
+
+def test_the_interval_of_a_mean():
+    # The standard deviation of 1, 2, 3 is 1.
+    assert half_width([1, 2, 3]) == pytest.approx(4.3027 / math.sqrt(3), rel=1e-4)
