@@ -17,7 +17,7 @@ _MOST_NAMED = 3
 _SYNCHRONIZE = "The recording may have ended before they ran: synchronize the device before it ends."
 _NEW_PROCESS = (
     "With CUDA 12.6 to 13.0, PyTorch loses the first kernels of every session but the first of a process (pytorch#192021): record "
-    "each session in a new process."
+    "each session in a new process, or use CUDA 13.1."
 )
 
 
