@@ -85,3 +85,14 @@ def test_what_is_missing_is_one_line_with_the_command(command, package, extra, t
     done = run(*command, cwd=tmp_path)
     assert done.returncode == 2
     assert f"rooflines: this needs {package}, which is not installed.\n  pip install 'rooflines[{extra}]'\n" in done.stderr
+
+
+def test_profile_needs_torch_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("ROOFLINES_CACHE_DIR", str(tmp_path / "cache"))  # other tests measure ceilings
+    (tmp_path / "small.py").write_text("import torch\ndef build(): return torch.nn.Linear(8, 8), torch.ones(4, 8)\n")
+    code = HIDDEN.replace('"scipy"}', '"scipy"} - {"torch"}')
+    done = run("profile", "--model", "small.py:build", "--steps", "3", "-o", "out", cwd=tmp_path, code=code)
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "out" / "analysis.json").read_text(encoding="utf-8"))
+    assert [row["name"] for row in record["operators"]] == ["aten::addmm"]
+    assert "is not installed (pip install 'rooflines[kernels]')" in " ".join(record["notes"])

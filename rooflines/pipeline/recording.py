@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
 from rooflines.arguments import escaped
 from rooflines.errors import Interrupted, RooflinesError, UsageError, WorkloadError, first_line
-from rooflines.pipeline.ceilings import GivenCeilings, given_ceilings, measured_ceilings
+from rooflines.extras import is_installed, missing
+from rooflines.pipeline.ceilings import GivenCeilings, given_ceilings, known_ceilings, measured_ceilings
 from rooflines.pipeline.options import FORMATS, NOT_FOR_SCRIPTS, ProfileOptions
 from rooflines.pipeline.reading import default_command
 from rooflines.pipeline.reporting import report_run
@@ -269,6 +270,10 @@ def _finish(run: Run, given: GivenCeilings, options: ProfileOptions) -> Run:
         if options.trace:
             try:
                 run = saved_with(run, ceilings=given(run, options.remeasure, progress))
+            except ModuleNotFoundError as error:
+                if (lacks := missing(error)) is None:
+                    raise
+                run = _with_stated_ceilings(run, f"the ceilings were not measured: {error.name} is not installed ({lacks[1]})")
             except (RuntimeError, RooflinesError) as error:
                 if run.facts.status != "failed":  # else its device may be lost
                     raise
@@ -283,6 +288,14 @@ def _finish(run: Run, given: GivenCeilings, options: ProfileOptions) -> Run:
     return run
 
 
+def _with_stated_ceilings(run: Run, why: str) -> Run:
+    """The run with what its data sheet says of the device or its clock gives, with none where neither is known; the note is ``why``."""
+    try:
+        return saved_with(run, why, ceilings=known_ceilings(run.facts.environment.device, None))
+    except RooflinesError:
+        return saved_with(run, why)
+
+
 def _settle_ceilings(run: Run, progress: Progress) -> tuple[Run, Analysis]:
     """The run and its analysis, after measuring the ceilings again where an operator was faster than they allow.
 
@@ -292,7 +305,7 @@ def _settle_ceilings(run: Run, progress: Progress) -> tuple[Run, Analysis]:
     analysis = _analyze(run)
     environment, excess = run.facts.environment, _most_beaten(analysis)
     # The device of a run that failed may be lost.
-    measured = run.facts.settings.ceilings == "measured" and run.facts.status != "failed"
+    measured = run.facts.settings.ceilings == "measured" and run.facts.status != "failed" and is_installed("numba")
     for _ in range(MEASUREMENTS_MOST - 1):
         ceilings = run.facts.ceilings
         if not measured or not excess or ceilings is None or ceilings.measurements >= MEASUREMENTS_MOST:

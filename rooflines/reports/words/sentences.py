@@ -88,7 +88,9 @@ def missing_findings(analysis: Analysis) -> str:
     covered = analysis.coverage.modelled_time_fraction if analysis.coverage is not None else None
     if covered is not None and covered < 0.5:
         return "No advice: most of the time is in operators without a work model."
-    if (noise := share_of_step(noise_s(analysis), analysis)) > WORTH:
+    if (noise := share_of_step(noise_s(analysis), analysis)) >= 1:
+        return "Too noisy to tell: the error of the step time is as long as the step."
+    if noise > WORTH:
         return f"Too noisy to tell: savings below {percent(noise)} of the step are within the error of the step time."
     if any(row.headroom_s is not None for row in analysis.operators):
         return "No single change is expected to save a noticeable part of the time."
