@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
@@ -19,7 +20,7 @@ from rooflines.reports.document import Findings, Page
 from rooflines.reports.words import sentences
 from rooflines.reports.words.ceilings import ceiling_name, source_words
 from rooflines.reports.words.rows import TableRow, bound_text, bound_times, module_text, share_of_step, table_rows
-from rooflines.reports.words.text import count_text, operator_name
+from rooflines.reports.words.text import count_text, operator_name, shorten_shapes
 from rooflines.roofline.analysis import Analysis, Finding, Kernel, OperatorRow, Unmodelled
 from rooflines.roofline.ranks.records import RankAnalysis
 from rooflines.serial import part, to_plain
@@ -28,6 +29,8 @@ from rooflines.units import binary_bytes, percent, seconds, si
 SCHEMA: Final = "rooflines.summary/1"
 # A row that could save less of the step is not worth reading.
 WORTH: Final = 0.01
+# Characters of the shapes of a row.
+_SHAPES: Final = 60
 # Characters of English text and of names for a token, on average, in the vocabularies of today's language models.
 _CHARACTERS_OF_TOKEN: Final = 4
 
@@ -100,6 +103,11 @@ def _step(analysis: Analysis) -> Iterator[Said]:
         whole = "A step" if analysis.basis.per == "step" else "The trace"
         shares = ", ".join(f"{name} {percent(share_of_step(time_s, analysis))}" for name, time_s in times.items())
         yield Said("step", f"{whole} is {seconds(analysis.whole_s)}: {shares}.", tuple(f"/bound_breakdown/{name}" for name in times))
+    if analysis.steps is None and len(analysis.traced_steps) > 1:
+        times_s = [step.duration_s for step in analysis.traced_steps]
+        lasted = f"{len(times_s)} traced steps lasted {seconds(min(times_s))} to {seconds(max(times_s))}"
+        text = f"{lasted}, profiler included; no interval of the step time is known."
+        yield Said("step", text, (f"/traced_steps/0-{len(times_s) - 1}/duration_s",))
 
 
 def _operators(analysis: Analysis) -> Iterator[Said]:
@@ -113,9 +121,29 @@ def _operators(analysis: Analysis) -> Iterator[Said]:
         yield Said("operator", f"No single row could save {percent(WORTH)} of the {analysis.basis.per}.")
     places = _places(analysis)
     for one in worth:
-        place = places[_key(one.members[0])]
-        fields = ("time_s",) if one.reason else ("time_s", "flops", "bytes", "lower_bound_s", "headroom_s", "example/ts_us")
-        yield Said("operator", _row(one, analysis), tuple(f"{place}/{field}" for field in fields))
+        yield Said("operator", _row(one, analysis), _pointers(one, places))
+
+
+def _pointers(one: TableRow, places: dict[tuple[object, ...], str]) -> tuple[str, ...]:
+    """The figures of a row, or of all rows that are folded into it: their times add up to its time."""
+    kind, _, first = places[_key(one.members[0])].rpartition("/")
+    if len(one.members) == 1:
+        fields = ("time_s",) if one.reason else ("time_s", "flops", "bytes", "lower_bound_s", "headroom_s")
+        return tuple(f"{kind}/{first}/{field}" for field in (*fields, "example/ts_us"))
+    folded = _selection(int(places[_key(member)].rpartition("/")[2]) for member in one.members)
+    judged = all(member.headroom_s is not None for member in one.members)
+    return f"{kind}/{folded}/{'time_s,headroom_s' if judged else 'time_s'}", f"{kind}/{first}/example/ts_us"
+
+
+def _selection(numbers: Iterable[int]) -> str:
+    """``numbers`` as a pointer selects them: ``3,5-7``."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def _key(row: OperatorRow | Unmodelled) -> tuple[object, ...]:
@@ -133,15 +161,16 @@ def _row(one: TableRow, analysis: Analysis) -> str:
     row = one.row
     where = f" in {module_text(one)}" if module_text(one) else ""
     phase = f", {row.phase}" if row.phase else ""
-    text = f"{operator_name(row)}{where}{phase}: {seconds(row.time_s)} {sentences.per(analysis)}"
-    text += f" ({percent(share_of_step(row.time_s, analysis))}), {count_text(row.calls)} call{'' if row.calls == 1 else 's'}"
-    if one.reason:
-        return f"{text}; not counted: {one.reason}."
+    size = si(row.bytes, "B") if row.category == "communication" and row.bytes else ""
+    shapes = f" ({shorten_shapes(row.shapes, _SHAPES) or size})" if row.shapes or size else ""
+    text = f"{operator_name(row)}{where}{shapes}{phase}: {seconds(row.time_s)} {sentences.per(analysis)}"
+    text += f" ({percent(share_of_step(row.time_s, analysis))}), {_times(row.calls)}"
     if row.headroom_s is not None:
         reached = f" at {percent(row.efficiency)} of the bound" if row.efficiency is not None else ""
         text += f"; {bound_text(one)}{reached}, {seconds(row.headroom_s)} above it"
-    marks = [mark for mark in (row.inferred, row.assumption, row.flag) if mark]
-    return f"{text}{''.join(f'; {mark}' for mark in marks)}{sentences.example(one.members[0].example)}."
+    marks = {"not counted: ": one.reason, "inferred: ": row.inferred, "assumed: ": row.assumption, "": row.flag}
+    text += "".join(f"; {label}{mark}" for label, mark in marks.items() if mark)
+    return f"{text}{sentences.example(one.members[0].example)}."
 
 
 def _ceilings(analysis: Analysis) -> Iterator[Said]:
@@ -178,7 +207,7 @@ def _communication(analysis: Analysis) -> Iterator[Said]:
     yield Said("communication", share, ("/timeline/communication_s", "/timeline/exposed_communication_s"))
     for number, row in enumerate(analysis.collectives):
         size = f" of {si(row.bytes, 'B')}" if row.bytes else ""
-        text = f"{row.kind}{size}: {row.calls:,.0f} calls, {seconds(row.time_s)}, {seconds(row.exposed_s)} of it exposed."
+        text = f"{row.kind}{size}: {_times(row.calls)}, {seconds(row.time_s)}, {seconds(row.exposed_s)} of it exposed."
         yield Said("communication", text, (f"/collectives/{number}/time_s", f"/collectives/{number}/exposed_s"))
 
 
@@ -197,12 +226,12 @@ def _host(analysis: Analysis) -> Iterator[Said]:
     for number, call in enumerate(analysis.synchronisations):
         inside = f" in {call.operator}" if call.operator else ""
         where = f" ({call.where})" if call.where else ""
-        text = f"{call.call}{inside}{where}: {call.calls:,.0f} calls wait {seconds(call.wait_s)}"
-        text += f"; the device is then idle {seconds(call.idle_s)}."
+        text = f"{call.call}{inside}{where}: {_times(call.calls)}, waits {seconds(call.wait_s)}"
+        text += f"; the device is then idle {seconds(call.idle_s) if call.idle_s else 'at no time'}."
         yield Said("host", text, (f"/synchronisations/{number}/wait_s", f"/synchronisations/{number}/idle_s"))
     for number, work in enumerate(analysis.host_work):
         where = f" ({work.where})" if work.where else ""
-        text = f"{work.name} ({work.kind}){where}: the device is idle {seconds(work.idle_s)} during {work.calls:,.0f} calls."
+        text = f"{work.name} ({work.kind}){where}: {_times(work.calls)}; the device is idle {seconds(work.idle_s)} meanwhile."
         yield Said("host", text, (f"/host_work/{number}/idle_s",))
     if not analysis.synchronisations and not analysis.host_work:
         yield Said("host", "No work of the host was recorded during which a device was idle.")
@@ -217,13 +246,18 @@ def _kernel(analysis: Analysis, name: str) -> Iterator[Said]:
         kernels = [(kernel, f"{place}/kernels/{number}/time_s") for number, kernel in enumerate(one.row.kernels)]
         named = [(kernel, at) for kernel, at in kernels if wanted in kernel.name.lower()]
         if wanted in one.row.name.lower() or named:
-            yield Said("kernel", _row(one, analysis), (f"{place}/time_s",))
+            yield Said("kernel", _row(one, analysis), _pointers(one, places))
             yield from (Said("kernel", _launch(kernel, analysis), (at,)) for kernel, at in named or kernels)
 
 
 def _launch(kernel: Kernel, analysis: Analysis) -> str:
     shape = f", grid {kernel.grid}, block {kernel.block}" if kernel.grid and kernel.block else ""
-    return f"{kernel.name}: {seconds(kernel.time_s)} {sentences.per(analysis)}, {kernel.calls:,.0f} launches{shape}."
+    return f"{kernel.name}: {seconds(kernel.time_s)} {sentences.per(analysis)}, {_times(kernel.calls)}{shape}."
+
+
+def _times(calls: float) -> str:
+    """How often something ran."""
+    return f"{count_text(calls)} call{'' if calls == 1 else 's'}"
 
 
 def _module(analysis: Analysis, path: str) -> Iterator[Said]:
@@ -240,7 +274,7 @@ _QUESTIONS: Final[dict[str, Callable[[Analysis], Iterable[Said]]]] = {
     "": _overview, "operators": _operators, "memory": _memory, "communication": _communication, "idle": _idle, "host": _host,
 }  # fmt: skip
 _NAMED: Final[dict[str, Callable[[Analysis, str], Iterable[Said]]]] = {"kernel": _kernel, "module": _module}
-QUESTIONS: Final = (*filter(None, _QUESTIONS), *(f"{name} NAME" for name in _NAMED))
+QUESTIONS: Final = (*filter(None, _QUESTIONS), "kernel NAME", "module PATH")
 
 
 def _answer(analysis: Analysis, question: str) -> Iterable[Said]:
@@ -308,8 +342,8 @@ def _figures(plain: Any, pointers: Iterable[str]) -> dict[str, Any]:
 
 
 def _above(pointers: tuple[str, ...]) -> str:
-    """The pointer of the smallest part of the record that holds all of ``pointers``."""
-    if len(pointers) == 1:
+    """The pointer of the smallest part of the record that holds all of ``pointers``; of a folded row, its times."""
+    if len(pointers) == 1 or re.search(r"/\d+[-,]", pointers[0]):
         return pointers[0]
     parts = [pointer.split("/") for pointer in pointers]
     common = [names[0] for names in zip(*parts, strict=False) if len(set(names)) == 1]
