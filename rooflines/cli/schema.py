@@ -15,6 +15,7 @@ _HOMES = {
     "ranks": "rooflines.roofline.ranks.records:RankAnalysis",
     "comparison": "rooflines.roofline.comparison.records:Comparison",
     "monitor": "rooflines.roofline.usage.device_usage:MonitorAnalysis",
+    "sweep": "rooflines.sweeps.records:SweepAnalysis",
     "summary": "rooflines.reports.summary:Summary",
 }
 
@@ -22,8 +23,8 @@ _HOMES = {
 @app.command()
 def schema(
     record: Annotated[
-        Literal["analysis", "ranks", "comparison", "monitor", "summary"],
-        typer.Argument(help="The record: what analyze (a run or trace, ranks, a monitored program), compare and summary print."),
+        Literal["analysis", "ranks", "comparison", "monitor", "sweep", "summary"],
+        typer.Argument(help="What analyze (run or trace, ranks, monitored program, sweep), compare and summary print."),
     ] = "analysis",
 ) -> None:
     """Print the JSON Schema of a record that rooflines writes.

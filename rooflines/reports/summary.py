@@ -10,27 +10,34 @@ import contextlib
 import math
 import re
 import shlex
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from rooflines.errors import UsageError
-from rooflines.reports.document import Findings, Page
+from rooflines.reports.document import Page
 from rooflines.reports.words import sentences
 from rooflines.reports.words.ceilings import ceiling_name, source_words
 from rooflines.reports.words.rows import TableRow, bound_text, bound_times, module_text, share_of_step, table_rows
 from rooflines.reports.words.text import count_text, operator_name, shorten_shapes
 from rooflines.roofline.analysis import Analysis, Finding, Kernel, OperatorRow, Unmodelled
+from rooflines.roofline.comparison.compare import place_of, signed_seconds
+from rooflines.roofline.comparison.records import Comparison
 from rooflines.roofline.ranks.records import RankAnalysis
+from rooflines.roofline.usage.device_usage import MonitorAnalysis
 from rooflines.serial import part, to_plain
-from rooflines.units import binary_bytes, percent, seconds, si
+from rooflines.units import binary_bytes, interval, percent, seconds, sentence, si, significant
 
 SCHEMA: Final = "rooflines.summary/1"
 # A row that could save less of the step is not worth reading.
 WORTH: Final = 0.01
 # Characters of the shapes of a row.
 _SHAPES: Final = 60
+_DIRECTIONS: Final = {"same": "within the noise", "unknown": "noise unknown"} | {
+    name: name for name in ("slower", "faster", "new", "gone")
+}
 # Characters of English text and of names for a token, on average, in the vocabularies of today's language models.
 _CHARACTERS_OF_TOKEN: Final = 4
 
@@ -291,45 +298,106 @@ def _answer(analysis: Analysis, question: str) -> Iterable[Said]:
     return _QUESTIONS[kind](analysis)
 
 
+# --- of other records --------------------------------------------------------------------------------------------------------------
+
+
+def _of_ranks(analysis: RankAnalysis) -> Iterator[Said]:
+    from rooflines.reports.views.ranks import sentences as of_ranks
+
+    _, *more = of_ranks(analysis)
+    yield from (Said("ranks", text, (pointer,)) for text, pointer in more)
+    for number, finding in enumerate(analysis.findings):
+        text = f"{finding.title}: up to {seconds(finding.saves_s)}. Evidence: {finding.evidence}. Try: {finding.suggestion.rstrip('.')}"
+        yield Said("change", f"{text}{sentences.example(finding.example)}.", (f"/findings/{number}/saves_s",))
+    span, count = analysis.spread["span_s"], len(analysis.ranks)
+    text = f"{'A step' if analysis.per == 'step' else 'The trace'} is {seconds(span.mean)} in the mean over {count} ranks"
+    text += f", {seconds(span.min)} on rank {span.min_rank} to {seconds(span.max)} on rank {span.max_rank}"
+    yield Said("step", f"{text}; recorded with the profiler on.", ("/spread/span_s",))
+    yield from _divided(analysis.bound_breakdown, "In the mean over the ranks", "/bound_breakdown")
+    for number, row in enumerate(analysis.collectives):
+        if row.waited_s is not None and row.waited_s >= WORTH * span.mean * count:
+            size = f" of {si(row.bytes, 'B')}" if row.bytes else ""
+            text = f"{row.kind}{size}: {_times(row.count)} on {row.ranks} ranks; together they wait {seconds(row.waited_s)} in it"
+            yield Said("collectives", f"{text}, and the transfer takes {seconds(row.transfer_s)}.", (f"/collectives/{number}",))
+    for number, left in enumerate(analysis.unmatched):
+        yield Said("coverage", f"Not matched: {left.count:,} {left.kind}: {left.reason}.", (f"/unmatched/{number}",))
+    if analysis.bound_breakdown is not None:
+        yield Said("ceilings", f"Bounds are those of the data sheet of {analysis.device_name}, not measured.", ("/device_name",))
+    yield from (Said("confidence", sentence(note.rstrip(".")), (f"/notes/{number}",)) for number, note in enumerate(analysis.notes))
+
+
+def _of_comparison(compared: Comparison) -> Iterator[Said]:
+    pace = compared.pace
+    if pace is not None:
+        ends = f", 95 % interval {interval(*pace.ci95)}" if pace.ci95 is not None else "; no interval"
+        text = f"{seconds(pace.after_s)} instead of {seconds(pace.before_s)}: ratio {significant(pace.ratio)}{ends}"
+        yield Said("step", f"{text} ({pace.of}, {pace.before_count} before and {pace.after_count} after).", ("/pace",))
+    for side, subject in (("a", compared.a), ("b", compared.b)):
+        yield from _divided(subject.bound_breakdown, f"{side.upper()}, {subject.source}", f"/{side}/bound_breakdown")
+    for number, row in enumerate(compared.rows):
+        if abs(row.difference_s) >= WORTH * (compared.span_before_s or 0.0):
+            text = f"{place_of(row)}: {signed_seconds(row.difference_s)}, {_DIRECTIONS[row.direction]}"
+            if row.noise is not None:
+                text += f", ratio {significant(row.noise.ratio)}, 95 % interval {interval(*row.noise.ci95)}"
+            yield Said("change", f"{text}{f' ({row.cause})' if row.cause else ''}.", (f"/rows/{number}",))
+    for number, fact in enumerate(compared.differs):
+        unlike = ": the times are hard to compare" if fact.unlike else ""
+        yield Said("confidence", f"Differs: {fact.name}, {fact.before} → {fact.after}{unlike}.", (f"/differs/{number}",))
+    yield from (Said("confidence", sentence(note.rstrip(".")), (f"/notes/{number}",)) for number, note in enumerate(compared.notes))
+
+
+def _of_monitored(analysis: MonitorAnalysis) -> Iterator[Said]:
+    from rooflines.reports.views.monitor import host_rows, missing
+
+    for row in host_rows(analysis):
+        figures = {"mean": row.mean, "peak": row.peak, "total": row.total}
+        text = ", ".join(f"{name} {figure}" for name, figure in figures.items() if figure)
+        yield Said("usage", f"{row.name}: {text}{f' ({row.remark})' if row.remark else ''}.", ("/usage/devices",))
+    for number, device in enumerate(analysis.usage.devices if analysis.usage is not None else ()):
+        busy = device.gauges.get("gpu_utilization")
+        if busy is not None:
+            yield Said("usage", f"{device.device}: busy {percent(busy.mean)} of the time.", (f"/usage/devices/{number}",))
+    yield from (Said("coverage", text) for text in missing(analysis))
+    yield from (Said("confidence", sentence(note.rstrip(".")), (f"/notes/{number}",)) for number, note in enumerate(analysis.notes))
+
+
+def _divided(times: dict[str, float] | None, what: str, pointer: str) -> Iterator[Said]:
+    """How a time is divided by what bounds it, if that is known."""
+    whole = sum((times or {}).values())
+    if times and whole > 0:
+        longest = sorted(times.items(), key=lambda one: -one[1])
+        shares = ", ".join(f"{name} {percent(time_s / whole)}" for name, time_s in longest if time_s)
+        yield Said("step", f"{what}: {shares}.", (pointer,))
+
+
 # --- of any record -----------------------------------------------------------------------------------------------------------------
 
 
-def summarize(record: Any, page: Page, source: str, command: str, question: str = "") -> Summary:
-    """The summary of ``record``: of an analysis the answer to ``question``, of any other what its ``page`` says first.
+def summarize(record: Any, page: Page, source: str, command: str, question: str = "", said: Iterable[Said] = ()) -> Summary:
+    """The summary of ``record``: of an analysis the answer to ``question``, of any other what is ``said`` or known of its kind.
 
-    ``source`` is what was read and ``command`` what prints the record as JSON, as a user types them; empty if no command prints it.
+    ``source`` is what was read and ``command`` what prints the record as JSON, as a user types them.
     """
     if isinstance(record, Analysis):
-        said: Iterable[Said] = _answer(record, question)
+        said = _answer(record, question)
     elif question:
         raise UsageError(f"a question needs one run or trace, and {source} is not.", hint="Give one of its runs or traces.")
     else:
-        said = _of_page(record, page)
+        of_kind: dict[type, Callable[[Any], Iterable[Said]]]
+        of_kind = {RankAnalysis: _of_ranks, Comparison: _of_comparison, MonitorAnalysis: _of_monitored}
+        status = [Said("confidence", page.status[1])] if page.status is not None else []
+        said = [*status, *(of_kind[type(record)](record) if type(record) in of_kind else said)]
     plain = to_plain(record)
     statements = (
         Statement(
             about=one.about,
             text=one.text,
             figures=_figures(plain, one.pointers),
-            verify=command if not (command and one.pointers) else f"{command} --at {shlex.quote(_above(one.pointers))}",
+            verify=f"{command} --at {shlex.quote(_above(one.pointers))}" if one.pointers else command,
         )
         for one in said
     )
     return Summary(of=page.kind, source=source, question=question, title=page.title, verdict=page.verdict, statements=tuple(statements))
-
-
-def _of_page(record: Any, page: Page) -> Iterator[Said]:
-    """The sentences of a page, and its recommendations."""
-    if page.status is not None:
-        yield Said("confidence", page.status[1])
-    yield from (Said("verdict", text) for text in page.said)
-    if isinstance(record, RankAnalysis):
-        for number, finding in enumerate(record.findings):
-            text = f"{finding.title}: up to {seconds(finding.saves_s)}. Evidence: {finding.evidence}."
-            text += f" Try: {finding.suggestion.rstrip('.')}."
-            yield Said("change", text, (f"/findings/{number}/saves_s",))
-    else:
-        yield from (Said("change", text) for block in page.blocks() if isinstance(block, Findings) for text in map(str, block.items))
 
 
 def _figures(plain: Any, pointers: Iterable[str]) -> dict[str, Any]:
@@ -353,19 +421,19 @@ def _above(pointers: tuple[str, ...]) -> str:
 # --- in the size that was asked for ------------------------------------------------------------------------------------------------
 
 
-def within(summary: Summary, budget: int | None, *, lines: bool = False) -> Summary:
-    """The summary with as many of its first statements as a Markdown text of ``budget`` tokens, or ``lines``, has room for.
+def within(summary: Summary, budget: int, *, lines: bool = False, render: Callable[[Summary], str] | None = None) -> Summary:
+    """The summary with as many of its first statements as have room in ``budget`` tokens, or ``lines``, of the text of ``render``.
 
-    A token is taken as four characters. The verdict always stays.
+    That is by default ``markdown``. A token is taken as four characters. The verdict always stays.
     """
-    if budget is None:
-        return summary
-    kept = 0
-    for kept in range(len(summary.statements), -1, -1):
-        text = markdown(_with(summary, kept))
-        if (text.count("\n") if lines else tokens(text)) <= budget:
-            break
-    return _with(summary, kept)
+
+    def size(kept: int) -> int:
+        text = (render or markdown)(_with(summary, kept))
+        return text.count("\n") if lines else tokens(text)
+
+    whole = len(summary.statements)
+    # Without its last line, which counts what is left out, the whole may have room where one statement less has not.
+    return summary if size(whole) <= budget else _with(summary, max(0, bisect_right(range(whole), budget, key=size) - 1))
 
 
 def _with(summary: Summary, kept: int) -> Summary:
@@ -387,12 +455,9 @@ def markdown(summary: Summary) -> str:
             lines += ["", f"## {about.capitalize()}", ""]
         place = statement.verify.partition(" --at ")[2]
         lines.append(f"- {statement.text}{f' [{place}]' if place else ''}")
-    if any(statement.verify for statement in summary.statements):
-        command = summary.statements[0].verify.partition(" --at ")[0]
-        lines += [
-            "",
-            f"To check a statement, with the pointer in its brackets: `{command} --at POINTER`",
-        ]
+    command = next((one.verify.partition(" --at ")[0] for one in summary.statements if " --at " in one.verify), "")
+    if command:
+        lines += ["", f"To check a statement, with the pointer in its brackets: `{command} --at POINTER`"]
     if summary.left_out:
         lines += ["", f"{summary.left_out} of {summary.left_out + len(summary.statements)} statements are left out (--budget)."]
     return "\n".join(lines) + "\n"
