@@ -10,7 +10,7 @@ import typer
 from rooflines.cli.app import app
 
 # By name, because only the record that is asked for is imported; tests/test_package.py reads these names as imports.
-_HOMES = {
+HOMES = {
     "analysis": "rooflines.roofline.analysis:Analysis",
     "ranks": "rooflines.roofline.ranks.records:RankAnalysis",
     "comparison": "rooflines.roofline.comparison.records:Comparison",
@@ -35,7 +35,10 @@ def schema(
 
     import msgspec
 
-    home, _, name = _HOMES[record].partition(":")
+    home, _, name = HOMES[record].partition(":")
     kind = getattr(import_module(home), name)
-    text = msgspec.json.encode({"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(kind)})
-    print(msgspec.json.format(text, indent=1).decode())
+    published = {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(kind)}
+    # A record of another version does not fit.
+    fields = published["$defs"][name]["properties"]
+    fields["schema"] = {"const": fields["schema"]["default"]}
+    print(msgspec.json.format(msgspec.json.encode(published), indent=1).decode())
