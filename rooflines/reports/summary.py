@@ -33,6 +33,8 @@ from rooflines.units import binary_bytes, interval, percent, seconds, sentence, 
 SCHEMA: Final = "rooflines.summary/1"
 # A row that could save less of the step is not worth reading.
 WORTH: Final = 0.01
+# Recommendations that are given whatever they save, because some savings are not quantified.
+_FEWEST_CHANGES: Final = 3
 # Characters of the shapes of a row.
 _SHAPES: Final = 60
 _DIRECTIONS: Final = {"same": "within the noise", "unknown": "noise unknown"} | {
@@ -82,8 +84,9 @@ def _overview(analysis: Analysis) -> Iterator[Said]:
     status = sentences.status_sentences(analysis)
     if status:
         yield Said("confidence", status, ("/other_programs",) if analysis.other_programs is not None else ("/status",))
-    for number, finding in enumerate(analysis.findings[:3]):
-        yield _change(number, finding, analysis)
+    for number, finding in enumerate(analysis.findings):
+        if number < _FEWEST_CHANGES or share_of_step(finding.saves_s, analysis) >= WORTH:
+            yield _change(number, finding, analysis)
     if not analysis.findings:
         yield Said("change", sentences.missing_findings(analysis))
     yield from _step(analysis)
@@ -110,6 +113,7 @@ def _step(analysis: Analysis) -> Iterator[Said]:
         whole = "A step" if analysis.basis.per == "step" else "The trace"
         shares = ", ".join(f"{name} {percent(share_of_step(time_s, analysis))}" for name, time_s in times.items())
         yield Said("step", f"{whole} is {seconds(analysis.whole_s)}: {shares}.", tuple(f"/bound_breakdown/{name}" for name in times))
+    yield from _idle_time(analysis, "step")
     if analysis.steps is None and len(analysis.traced_steps) > 1:
         times_s = [step.duration_s for step in analysis.traced_steps]
         lasted = f"{len(times_s)} traced steps lasted {seconds(min(times_s))} to {seconds(max(times_s))}"
@@ -218,13 +222,19 @@ def _communication(analysis: Analysis) -> Iterator[Said]:
         yield Said("communication", text, (f"/collectives/{number}/time_s", f"/collectives/{number}/exposed_s"))
 
 
+def _idle_time(analysis: Analysis, about: str) -> Iterator[Said]:
+    for text in sentences.idle_sentences(analysis):
+        yield Said(about, text, tuple(f"/idle_breakdown/{name}" for name in analysis.idle_breakdown or {}))
+
+
 def _idle(analysis: Analysis) -> Iterator[Said]:
     if not analysis.idle_breakdown:
         yield Said("idle", "Idle time of a device was not recorded.")
         return
-    runs_nothing, *more = sentences.device_sentences(analysis)
-    yield Said("idle", runs_nothing, tuple(f"/idle_breakdown/{name}" for name in analysis.idle_breakdown))
-    for text in more:
+    yield from _idle_time(analysis, "idle")
+    if not sum(analysis.idle_breakdown.values()):
+        yield Said("idle", "The device is never idle in the trace.", ("/idle_breakdown",))
+    for text in sentences.device_sentences(analysis)[len(sentences.idle_sentences(analysis)) :]:
         about = "launches" if text.startswith("Launched") else "traced_steps" if text.startswith("Under") else "timeline"
         yield Said("idle", text, (f"/{about}",) if about != "launches" else ("/launches/delay_median_s", "/launches/queue_mean"))
 
@@ -310,7 +320,7 @@ def _of_ranks(analysis: RankAnalysis) -> Iterator[Said]:
         text = f"{finding.title}: up to {seconds(finding.saves_s)}. Evidence: {finding.evidence}. Try: {finding.suggestion.rstrip('.')}"
         yield Said("change", f"{text}{sentences.example(finding.example)}.", (f"/findings/{number}/saves_s",))
     span, count = analysis.spread["span_s"], len(analysis.ranks)
-    text = f"{'A step' if analysis.per == 'step' else 'The trace'} is {seconds(span.mean)} in the mean over {count} ranks"
+    text = f"{'A step' if analysis.per == 'step' else 'The trace'} takes {seconds(span.mean)} in the mean over {count} ranks"
     text += f", {seconds(span.min)} on rank {span.min_rank} to {seconds(span.max)} on rank {span.max_rank}"
     yield Said("step", f"{text}; recorded with the profiler on.", ("/spread/span_s",))
     yield from _divided(analysis.bound_breakdown, "In the mean over the ranks", "/bound_breakdown")
@@ -447,7 +457,8 @@ def tokens(text: str) -> int:
 
 def markdown(summary: Summary) -> str:
     """The summary as Markdown: a heading, the verdict, and a list of statements, each with the pointer of what it rests on."""
-    lines = [f"# {summary.title}", "", summary.verdict]
+    # The name of a file or the command of a program can have line breaks.
+    lines = [f"# {' '.join(summary.title.split())}", "", summary.verdict]
     about = None
     for statement in summary.statements:
         if statement.about != about:
