@@ -8,15 +8,19 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from rooflines.arguments import escaped
 
 T = TypeVar("T")
+# Places in a list: 3,5-7
+_SELECTED: Final = re.compile(r"[0-9]{1,9}(-[0-9]{1,9})?(,[0-9]{1,9}(-[0-9]{1,9})?)*")
 
 
 def to_plain(record: Any) -> Any:
@@ -35,11 +39,18 @@ def to_json(record: Any) -> str:
 
 
 def part(plain: Any, pointer: str) -> Any:
-    """What the JSON pointer (RFC 6901) names in ``plain`` containers; raises KeyError with what is there instead."""
+    """What the JSON pointer (RFC 6901) names in ``plain`` containers; raises KeyError with what is there instead.
+
+    Commas and ranges select several: ``/operators/3,5-7/time_s`` is a list of four times, ``/operators/3/calls,time_s`` an object.
+    """
     whole = pointer
     while pointer:
         head, slash, rest = pointer.removeprefix("/").partition("/")
         name = head.replace("~1", "/").replace("~0", "~")
+        if isinstance(plain, list) and not name.isdigit() and _SELECTED.fullmatch(name):
+            return [part(plain, f"/{place}{slash}{rest}") for place in _places(name)]
+        if isinstance(plain, dict) and "," in name and name not in plain:
+            return {one: part(plain, f"/{one}{slash}{rest}") for one in head.split(",")}
         try:
             plain = plain[int(name) if isinstance(plain, list) else name]
         except (KeyError, IndexError, ValueError, TypeError):
@@ -47,6 +58,13 @@ def part(plain: Any, pointer: str) -> Any:
             raise KeyError(f"{whole!r}: there is no {name!r} in {there}") from None
         pointer = f"/{rest}" if slash else ""
     return plain
+
+
+def _places(selected: str) -> Iterator[int]:
+    """The places in a list that ``3,5-7`` stands for."""
+    for one in selected.split(","):
+        first, dash, last = one.partition("-")
+        yield from range(int(first), int(last if dash else first) + 1)
 
 
 def write_json(path: Path, record: Any) -> None:

@@ -14,7 +14,7 @@ from rooflines.profiler.monitor.monitored import MonitorFile
 from rooflines.profiler.records import RunFile
 from rooflines.profiler.training.records import Training
 from rooflines.roofline.analysis import Analysis
-from rooflines.serial import from_plain, read_json, to_plain, write_json
+from rooflines.serial import from_plain, part, read_json, to_plain, write_json
 from rooflines.sweeps.results import Result
 
 
@@ -94,3 +94,13 @@ def test_what_does_not_fit_is_named(tmp_path, text, message):
 def test_written_files_are_readable_by_others(tmp_path):
     write_json(tmp_path / "point.json", Point(1.0))
     assert (tmp_path / "point.json").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_pointer_selects_places_and_fields():
+    plain = {"rows": [{"time_s": number, "calls": 1, "name": "a"} for number in range(9)], "a,b": 3}
+    assert part(plain, "/rows/1,3-5/time_s") == [1, 3, 4, 5]
+    assert part(plain, "/rows/0-1/calls,time_s") == [{"calls": 1, "time_s": 0}, {"calls": 1, "time_s": 1}]
+    assert part(plain, "/a,b") == 3
+    for wrong in ("/rows/8-999999999/time_s", "/rows/1-/time_s", "/rows/1,/time_s", "/rows/0/calls,none"):
+        with pytest.raises(KeyError, match="there is no"):
+            part(plain, wrong)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import TRACE_OPTIONS, By, OtherCeilings, Output, format_option, option, reading_options
-from rooflines.cli.output import RECORD_SUFFIXES, destination, progress_bar, show
+from rooflines.cli.options import TRACE_OPTIONS, At, By, OtherCeilings, Output, format_option, option, reading_options
+from rooflines.cli.output import RECORD_SUFFIXES, check_at, destination, json_of, progress_bar, show
 from rooflines.errors import RooflinesError, UsageError
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def compare(
         "Exit with code 1 if a run is slower than the baseline by more than this percentage, outside the noise.", metavar="PERCENT",
         min=0, show_default="never"
     )] = None,
+    at: At = None,
     **reading: Any,
 ) -> None:  # fmt: skip
     """Compare runs, traces or analyses with the first: slower, faster, new and gone operators or modules.
@@ -53,13 +54,14 @@ def compare(
     """
     if len(sources) < 2:
         raise UsageError("compare needs at least two runs or traces, got 1.", hint="rooflines compare BEFORE AFTER")
+    check_at(at, format, output)
     reports, chosen = destination(format, output, SUFFIXES)
     from rooflines import pipeline
     from rooflines.profiler.trace.records import ReadOptions
 
     with progress_bar(not sys.stderr.isatty()) as progress:
         comparisons = pipeline.compare_all(sources, ceilings=ceilings, anyway=anyway, reading=ReadOptions(**reading), progress=progress)
-    show_comparisons(comparisons, by, top, reports, chosen, output, fail_above)
+    show_comparisons(comparisons, by, top, reports, chosen, output, fail_above, at)
     if fail_above is not None:
         fail_if_slower(comparisons, fail_above)
 
@@ -72,15 +74,15 @@ def show_comparisons(
     format: str,
     output: Path | None,
     fail_above: float | None,
+    at: str | None = None,
 ) -> None:
-    """Print the comparisons or write them to ``output``."""
-    from rooflines import serial
+    """Print the comparisons, or the part ``at`` a JSON pointer, or write them to ``output``."""
     from rooflines.reports.render import markdown
     from rooflines.reports.views.comparison import comparison_csv, junit, page
 
     made = page(comparisons, by, top)
     own = {
-        "json": lambda: serial.to_json(comparisons[0] if len(comparisons) == 1 else comparisons),
+        "json": lambda: json_of(comparisons[0] if len(comparisons) == 1 else comparisons, at),
         "csv": lambda: comparison_csv(comparisons, by),
         "markdown": lambda: markdown.render(made),
         "junit": lambda: junit(comparisons, by, (fail_above or 0.0) / 100),

@@ -26,6 +26,11 @@ By: TypeAlias = Literal["operator", "module"]
 
 _RANKS = "Several ranks"
 
+At: TypeAlias = Annotated[str | None, typer.Option(
+    help="Print only this part of the JSON: a JSON pointer, for example /totals or /operators/0,3-5/time_s.", rich_help_panel=OUTPUT,
+    metavar="POINTER", show_default="all of it"
+)]  # fmt: skip
+
 F = TypeVar("F", bound=Callable[..., Any])
 # What an option has on the command line only: its type, its help, or another name.
 _TYPES: dict[str, Any] = {"device": str, "output": Path | None, "formats": str, "compile": Compile}

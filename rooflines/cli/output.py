@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rooflines.cli.options import is_file_name
 from rooflines.errors import OutputError, UsageError, writing
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rooflines.roofline.analysis import Analysis
     from rooflines.roofline.ranks.records import RankAnalysis
     from rooflines.roofline.usage.device_usage import MonitorAnalysis
+    from rooflines.sweeps.records import SweepAnalysis
 
 _PAGES = ("html", "pdf", "markdown", "text")
 # What a directory gets of a page if no format is given.
@@ -96,6 +97,22 @@ def show(page: Page, kind: str, reports: Sequence[str], format: str, output: Pat
         print_page(page)
 
 
+def check_at(at: str | None, format: str | None, output: Path | None) -> None:
+    """Raise UsageError for an ``at`` without JSON on standard output to take a part of."""
+    if at is not None and (format != "json" or output is not None):
+        raise UsageError("--at is a part of the JSON that is printed.", hint="Add --format json, and leave out --output.")
+
+
+def json_of(record: Any, at: str | None = None) -> str:
+    """``record`` as JSON, or what the JSON pointer ``at`` names in it."""
+    from rooflines import serial
+
+    try:
+        return serial.to_json(record if at is None else serial.part(serial.to_plain(record), at))
+    except KeyError as error:
+        raise UsageError(f"--at {error.args[0]}.", hint="rooflines schema describes the fields.") from error
+
+
 def print_written(written: Mapping[str, Path]) -> None:
     """Say which files there are, by format."""
     for name, path in written.items():
@@ -124,7 +141,18 @@ def check_writable(path: Path) -> None:
         raise OutputError(f"cannot write {str(path)!r}: permission denied.", hint="Choose another file.")
 
 
-def page_of(analysis: Analysis | RankAnalysis | MonitorAnalysis) -> Page:
+def sweep_of(sources: Sequence[str]) -> SweepAnalysis | None:
+    """The sweep in the only one of ``sources``; None where that is something else."""
+    from rooflines.sweeps.records import SWEEP_FILE
+
+    if len(sources) != 1 or not Path(sources[0], SWEEP_FILE).is_file():
+        return None
+    from rooflines.sweeps.run import analyze_sweep
+
+    return analyze_sweep(Path(sources[0]))
+
+
+def page_of(analysis: Analysis | RankAnalysis | MonitorAnalysis | SweepAnalysis) -> Page:
     """The page of a record, made by the view of its kind."""
     from rooflines.roofline.analysis import Analysis
 
@@ -138,6 +166,12 @@ def page_of(analysis: Analysis | RankAnalysis | MonitorAnalysis) -> Page:
         from rooflines.reports.views import ranks
 
         return ranks.page(analysis)
+    from rooflines.sweeps.records import SweepAnalysis
+
+    if isinstance(analysis, SweepAnalysis):
+        from rooflines.sweeps.page import page
+
+        return page(analysis.sweep, analysis.rows)
     from rooflines.reports.views import monitor
 
     return monitor.page(analysis)

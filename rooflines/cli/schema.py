@@ -10,11 +10,12 @@ import typer
 from rooflines.cli.app import app
 
 # By name, because only the record that is asked for is imported; tests/test_package.py reads these names as imports.
-_HOMES = {
+HOMES = {
     "analysis": "rooflines.roofline.analysis:Analysis",
     "ranks": "rooflines.roofline.ranks.records:RankAnalysis",
     "comparison": "rooflines.roofline.comparison.records:Comparison",
     "monitor": "rooflines.roofline.usage.device_usage:MonitorAnalysis",
+    "sweep": "rooflines.sweeps.records:SweepAnalysis",
     "summary": "rooflines.reports.summary:Summary",
 }
 
@@ -22,8 +23,8 @@ _HOMES = {
 @app.command()
 def schema(
     record: Annotated[
-        Literal["analysis", "ranks", "comparison", "monitor", "summary"],
-        typer.Argument(help="The record: what analyze (a run or trace, ranks, a monitored program), compare and summary print."),
+        Literal["analysis", "ranks", "comparison", "monitor", "sweep", "summary"],
+        typer.Argument(help="What analyze (run or trace, ranks, monitored program, sweep), compare and summary print."),
     ] = "analysis",
 ) -> None:
     """Print the JSON Schema of a record that rooflines writes.
@@ -34,7 +35,10 @@ def schema(
 
     import msgspec
 
-    home, _, name = _HOMES[record].partition(":")
+    home, _, name = HOMES[record].partition(":")
     kind = getattr(import_module(home), name)
-    text = msgspec.json.encode({"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(kind)})
-    print(msgspec.json.format(text, indent=1).decode())
+    published = {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(kind)}
+    # A record of another version does not fit.
+    fields = published["$defs"][name]["properties"]
+    fields["schema"] = {"const": fields["schema"]["default"]}
+    print(msgspec.json.format(msgspec.json.encode(published), indent=1).decode())

@@ -6,8 +6,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
@@ -18,6 +17,7 @@ from rooflines.errors import UsageError
 
 if TYPE_CHECKING:
     from rooflines.reports.document import Page
+    from rooflines.reports.summary import Said
 
 # Options of reading a trace, with the number of their values.
 _READING: Final = {"--ceilings": 1, "--capture": 1, "--formulas": 1, "--inductor-cache": 1, "--memory-limit": 1, "--partial": 0}
@@ -57,11 +57,12 @@ def summary(
     limit = _limit(budget)
     record, page, command = _read(sources, against, {"ceilings": ceilings, **reading})
     shown = " ".join(([against] if against else []) + sources)
-    prints = shlex.join([*command, *_as_typed(sys.argv), "--format", "json"]) if command else ""
-    found = summarize(record, page, shown, prints, question)
+    prints = shlex.join([*command, *_as_typed(sys.argv), "--format", "json"])
+    found = summarize(record, page, shown, prints, question, _of_sweep(record))
+    render = serial.to_json if format == "json" else markdown
     if limit is not None:
-        found = within(found, limit[0], lines=limit[1])
-    print(serial.to_json(found) if format == "json" else markdown(found), end="")
+        found = within(found, limit[0], lines=limit[1], render=render)
+    print(render(found), end="")
 
 
 def _as_typed(arguments: Sequence[str]) -> Iterator[str]:
@@ -84,11 +85,21 @@ def _limit(budget: str | None) -> tuple[int, bool] | None:
     return int(match[1]), (match[2] or "").startswith("line")
 
 
+def _of_sweep(record: Any) -> Iterable[Said]:
+    """What is said of a sweep, which a package above the reports knows; nothing of another record."""
+    from rooflines.sweeps.records import SweepAnalysis
+
+    if not isinstance(record, SweepAnalysis):
+        return ()
+    from rooflines.sweeps.page import said
+
+    return said(record.rows)
+
+
 def _read(sources: list[str], against: str | None, reading: dict[str, Any]) -> tuple[Any, Page, list[str]]:
     """The record of the sources, its page, and the command that prints it."""
     from rooflines import pipeline
-    from rooflines.cli.output import page_of
-    from rooflines.sweeps.records import SWEEP_FILE
+    from rooflines.cli.output import page_of, sweep_of
 
     if against is not None:
         from rooflines.profiler.trace.records import ReadOptions
@@ -100,13 +111,6 @@ def _read(sources: list[str], against: str | None, reading: dict[str, Any]) -> t
         pair = [against, sources[0]]
         compared = pipeline.compare_all(pair, ceilings=reading["ceilings"], anyway=True, reading=options, progress=None)
         return compared[0], page(compared), ["rooflines", "compare", "--anyway", *pair]
-    directory = Path(sources[0])
-    if len(sources) == 1 and (directory / SWEEP_FILE).is_file():
-        from rooflines.sweeps.page import page as sweep_page
-        from rooflines.sweeps.results import rows
-        from rooflines.sweeps.run import load_sweep
-
-        swept = load_sweep(directory)
-        return swept, sweep_page(swept, rows(directory, swept)), []  # no command prints a sweep
-    analysis = pipeline.analyze_source(pipeline.find_source(sources), **reading, progress=None)[1]
+    swept = sweep_of(sources)
+    analysis = swept or pipeline.analyze_source(pipeline.find_source(sources), **reading, progress=None)[1]
     return analysis, page_of(analysis), ["rooflines", "analyze", *sources]

@@ -8,26 +8,38 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import shlex
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from rooflines.errors import UsageError
-from rooflines.reports.document import Findings, Page
+from rooflines.reports.document import Page
 from rooflines.reports.words import sentences
 from rooflines.reports.words.ceilings import ceiling_name, source_words
 from rooflines.reports.words.rows import TableRow, bound_text, bound_times, module_text, share_of_step, table_rows
-from rooflines.reports.words.text import count_text, operator_name
+from rooflines.reports.words.text import count_text, operator_name, shorten_shapes
 from rooflines.roofline.analysis import Analysis, Finding, Kernel, OperatorRow, Unmodelled
+from rooflines.roofline.comparison.compare import place_of, signed_seconds
+from rooflines.roofline.comparison.records import Comparison
 from rooflines.roofline.ranks.records import RankAnalysis
+from rooflines.roofline.usage.device_usage import MonitorAnalysis
 from rooflines.serial import part, to_plain
-from rooflines.units import binary_bytes, percent, seconds, si
+from rooflines.units import binary_bytes, interval, percent, seconds, sentence, si, significant
 
 SCHEMA: Final = "rooflines.summary/1"
 # A row that could save less of the step is not worth reading.
 WORTH: Final = 0.01
+# Recommendations that are given whatever they save, because some savings are not quantified.
+_FEWEST_CHANGES: Final = 3
+# Characters of the shapes of a row.
+_SHAPES: Final = 60
+_DIRECTIONS: Final = {"same": "within the noise", "unknown": "noise unknown"} | {
+    name: name for name in ("slower", "faster", "new", "gone")
+}
 # Characters of English text and of names for a token, on average, in the vocabularies of today's language models.
 _CHARACTERS_OF_TOKEN: Final = 4
 
@@ -72,8 +84,9 @@ def _overview(analysis: Analysis) -> Iterator[Said]:
     status = sentences.status_sentences(analysis)
     if status:
         yield Said("confidence", status, ("/other_programs",) if analysis.other_programs is not None else ("/status",))
-    for number, finding in enumerate(analysis.findings[:3]):
-        yield _change(number, finding, analysis)
+    for number, finding in enumerate(analysis.findings):
+        if number < _FEWEST_CHANGES or share_of_step(finding.saves_s, analysis) >= WORTH:
+            yield _change(number, finding, analysis)
     if not analysis.findings:
         yield Said("change", sentences.missing_findings(analysis))
     yield from _step(analysis)
@@ -100,6 +113,12 @@ def _step(analysis: Analysis) -> Iterator[Said]:
         whole = "A step" if analysis.basis.per == "step" else "The trace"
         shares = ", ".join(f"{name} {percent(share_of_step(time_s, analysis))}" for name, time_s in times.items())
         yield Said("step", f"{whole} is {seconds(analysis.whole_s)}: {shares}.", tuple(f"/bound_breakdown/{name}" for name in times))
+    yield from _idle_time(analysis, "step")
+    if analysis.steps is None and len(analysis.traced_steps) > 1:
+        times_s = [step.duration_s for step in analysis.traced_steps]
+        lasted = f"{len(times_s)} traced steps lasted {seconds(min(times_s))} to {seconds(max(times_s))}"
+        text = f"{lasted}, profiler included; no interval of the step time is known."
+        yield Said("step", text, (f"/traced_steps/0-{len(times_s) - 1}/duration_s",))
 
 
 def _operators(analysis: Analysis) -> Iterator[Said]:
@@ -113,9 +132,29 @@ def _operators(analysis: Analysis) -> Iterator[Said]:
         yield Said("operator", f"No single row could save {percent(WORTH)} of the {analysis.basis.per}.")
     places = _places(analysis)
     for one in worth:
-        place = places[_key(one.members[0])]
-        fields = ("time_s",) if one.reason else ("time_s", "flops", "bytes", "lower_bound_s", "headroom_s", "example/ts_us")
-        yield Said("operator", _row(one, analysis), tuple(f"{place}/{field}" for field in fields))
+        yield Said("operator", _row(one, analysis), _pointers(one, places))
+
+
+def _pointers(one: TableRow, places: dict[tuple[object, ...], str]) -> tuple[str, ...]:
+    """The figures of a row, or of all rows that are folded into it: their times add up to its time."""
+    kind, _, first = places[_key(one.members[0])].rpartition("/")
+    if len(one.members) == 1:
+        fields = ("time_s",) if one.reason else ("time_s", "flops", "bytes", "lower_bound_s", "headroom_s")
+        return tuple(f"{kind}/{first}/{field}" for field in (*fields, "example/ts_us"))
+    folded = _selection(int(places[_key(member)].rpartition("/")[2]) for member in one.members)
+    judged = all(member.headroom_s is not None for member in one.members)
+    return f"{kind}/{folded}/{'time_s,headroom_s' if judged else 'time_s'}", f"{kind}/{first}/example/ts_us"
+
+
+def _selection(numbers: Iterable[int]) -> str:
+    """``numbers`` as a pointer selects them: ``3,5-7``."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def _key(row: OperatorRow | Unmodelled) -> tuple[object, ...]:
@@ -133,15 +172,16 @@ def _row(one: TableRow, analysis: Analysis) -> str:
     row = one.row
     where = f" in {module_text(one)}" if module_text(one) else ""
     phase = f", {row.phase}" if row.phase else ""
-    text = f"{operator_name(row)}{where}{phase}: {seconds(row.time_s)} {sentences.per(analysis)}"
-    text += f" ({percent(share_of_step(row.time_s, analysis))}), {count_text(row.calls)} call{'' if row.calls == 1 else 's'}"
-    if one.reason:
-        return f"{text}; not counted: {one.reason}."
+    size = si(row.bytes, "B") if row.category == "communication" and row.bytes else ""
+    shapes = f" ({shorten_shapes(row.shapes, _SHAPES) or size})" if row.shapes or size else ""
+    text = f"{operator_name(row)}{where}{shapes}{phase}: {seconds(row.time_s)} {sentences.per(analysis)}"
+    text += f" ({percent(share_of_step(row.time_s, analysis))}), {_times(row.calls)}"
     if row.headroom_s is not None:
         reached = f" at {percent(row.efficiency)} of the bound" if row.efficiency is not None else ""
         text += f"; {bound_text(one)}{reached}, {seconds(row.headroom_s)} above it"
-    marks = [mark for mark in (row.inferred, row.assumption, row.flag) if mark]
-    return f"{text}{''.join(f'; {mark}' for mark in marks)}{sentences.example(one.members[0].example)}."
+    marks = {"not counted: ": one.reason, "inferred: ": row.inferred, "assumed: ": row.assumption, "": row.flag}
+    text += "".join(f"; {label}{mark}" for label, mark in marks.items() if mark)
+    return f"{text}{sentences.example(one.members[0].example)}."
 
 
 def _ceilings(analysis: Analysis) -> Iterator[Said]:
@@ -178,17 +218,23 @@ def _communication(analysis: Analysis) -> Iterator[Said]:
     yield Said("communication", share, ("/timeline/communication_s", "/timeline/exposed_communication_s"))
     for number, row in enumerate(analysis.collectives):
         size = f" of {si(row.bytes, 'B')}" if row.bytes else ""
-        text = f"{row.kind}{size}: {row.calls:,.0f} calls, {seconds(row.time_s)}, {seconds(row.exposed_s)} of it exposed."
+        text = f"{row.kind}{size}: {_times(row.calls)}, {seconds(row.time_s)}, {seconds(row.exposed_s)} of it exposed."
         yield Said("communication", text, (f"/collectives/{number}/time_s", f"/collectives/{number}/exposed_s"))
+
+
+def _idle_time(analysis: Analysis, about: str) -> Iterator[Said]:
+    for text in sentences.idle_sentences(analysis):
+        yield Said(about, text, tuple(f"/idle_breakdown/{name}" for name in analysis.idle_breakdown or {}))
 
 
 def _idle(analysis: Analysis) -> Iterator[Said]:
     if not analysis.idle_breakdown:
         yield Said("idle", "Idle time of a device was not recorded.")
         return
-    runs_nothing, *more = sentences.device_sentences(analysis)
-    yield Said("idle", runs_nothing, tuple(f"/idle_breakdown/{name}" for name in analysis.idle_breakdown))
-    for text in more:
+    yield from _idle_time(analysis, "idle")
+    if not sum(analysis.idle_breakdown.values()):
+        yield Said("idle", "The device is never idle in the trace.", ("/idle_breakdown",))
+    for text in sentences.device_sentences(analysis)[len(sentences.idle_sentences(analysis)) :]:
         about = "launches" if text.startswith("Launched") else "traced_steps" if text.startswith("Under") else "timeline"
         yield Said("idle", text, (f"/{about}",) if about != "launches" else ("/launches/delay_median_s", "/launches/queue_mean"))
 
@@ -197,12 +243,12 @@ def _host(analysis: Analysis) -> Iterator[Said]:
     for number, call in enumerate(analysis.synchronisations):
         inside = f" in {call.operator}" if call.operator else ""
         where = f" ({call.where})" if call.where else ""
-        text = f"{call.call}{inside}{where}: {call.calls:,.0f} calls wait {seconds(call.wait_s)}"
-        text += f"; the device is then idle {seconds(call.idle_s)}."
+        text = f"{call.call}{inside}{where}: {_times(call.calls)}, waits {seconds(call.wait_s)}"
+        text += f"; the device is then idle {seconds(call.idle_s) if call.idle_s else 'at no time'}."
         yield Said("host", text, (f"/synchronisations/{number}/wait_s", f"/synchronisations/{number}/idle_s"))
     for number, work in enumerate(analysis.host_work):
         where = f" ({work.where})" if work.where else ""
-        text = f"{work.name} ({work.kind}){where}: the device is idle {seconds(work.idle_s)} during {work.calls:,.0f} calls."
+        text = f"{work.name} ({work.kind}){where}: {_times(work.calls)}; the device is idle {seconds(work.idle_s)} meanwhile."
         yield Said("host", text, (f"/host_work/{number}/idle_s",))
     if not analysis.synchronisations and not analysis.host_work:
         yield Said("host", "No work of the host was recorded during which a device was idle.")
@@ -217,13 +263,18 @@ def _kernel(analysis: Analysis, name: str) -> Iterator[Said]:
         kernels = [(kernel, f"{place}/kernels/{number}/time_s") for number, kernel in enumerate(one.row.kernels)]
         named = [(kernel, at) for kernel, at in kernels if wanted in kernel.name.lower()]
         if wanted in one.row.name.lower() or named:
-            yield Said("kernel", _row(one, analysis), (f"{place}/time_s",))
+            yield Said("kernel", _row(one, analysis), _pointers(one, places))
             yield from (Said("kernel", _launch(kernel, analysis), (at,)) for kernel, at in named or kernels)
 
 
 def _launch(kernel: Kernel, analysis: Analysis) -> str:
     shape = f", grid {kernel.grid}, block {kernel.block}" if kernel.grid and kernel.block else ""
-    return f"{kernel.name}: {seconds(kernel.time_s)} {sentences.per(analysis)}, {kernel.calls:,.0f} launches{shape}."
+    return f"{kernel.name}: {seconds(kernel.time_s)} {sentences.per(analysis)}, {_times(kernel.calls)}{shape}."
+
+
+def _times(calls: float) -> str:
+    """How often something ran."""
+    return f"{count_text(calls)} call{'' if calls == 1 else 's'}"
 
 
 def _module(analysis: Analysis, path: str) -> Iterator[Said]:
@@ -240,7 +291,7 @@ _QUESTIONS: Final[dict[str, Callable[[Analysis], Iterable[Said]]]] = {
     "": _overview, "operators": _operators, "memory": _memory, "communication": _communication, "idle": _idle, "host": _host,
 }  # fmt: skip
 _NAMED: Final[dict[str, Callable[[Analysis, str], Iterable[Said]]]] = {"kernel": _kernel, "module": _module}
-QUESTIONS: Final = (*filter(None, _QUESTIONS), *(f"{name} NAME" for name in _NAMED))
+QUESTIONS: Final = (*filter(None, _QUESTIONS), "kernel NAME", "module PATH")
 
 
 def _answer(analysis: Analysis, question: str) -> Iterable[Said]:
@@ -257,45 +308,106 @@ def _answer(analysis: Analysis, question: str) -> Iterable[Said]:
     return _QUESTIONS[kind](analysis)
 
 
+# --- of other records --------------------------------------------------------------------------------------------------------------
+
+
+def _of_ranks(analysis: RankAnalysis) -> Iterator[Said]:
+    from rooflines.reports.views.ranks import sentences as of_ranks
+
+    _, *more = of_ranks(analysis)
+    yield from (Said("ranks", text, (pointer,)) for text, pointer in more)
+    for number, finding in enumerate(analysis.findings):
+        text = f"{finding.title}: up to {seconds(finding.saves_s)}. Evidence: {finding.evidence}. Try: {finding.suggestion.rstrip('.')}"
+        yield Said("change", f"{text}{sentences.example(finding.example)}.", (f"/findings/{number}/saves_s",))
+    span, count = analysis.spread["span_s"], len(analysis.ranks)
+    text = f"{'A step' if analysis.per == 'step' else 'The trace'} takes {seconds(span.mean)} in the mean over {count} ranks"
+    text += f", {seconds(span.min)} on rank {span.min_rank} to {seconds(span.max)} on rank {span.max_rank}"
+    yield Said("step", f"{text}; recorded with the profiler on.", ("/spread/span_s",))
+    yield from _divided(analysis.bound_breakdown, "In the mean over the ranks", "/bound_breakdown")
+    for number, row in enumerate(analysis.collectives):
+        if row.waited_s is not None and row.waited_s >= WORTH * span.mean * count:
+            size = f" of {si(row.bytes, 'B')}" if row.bytes else ""
+            text = f"{row.kind}{size}: {_times(row.count)} on {row.ranks} ranks; together they wait {seconds(row.waited_s)} in it"
+            yield Said("collectives", f"{text}, and the transfer takes {seconds(row.transfer_s)}.", (f"/collectives/{number}",))
+    for number, left in enumerate(analysis.unmatched):
+        yield Said("coverage", f"Not matched: {left.count:,} {left.kind}: {left.reason}.", (f"/unmatched/{number}",))
+    if analysis.bound_breakdown is not None:
+        yield Said("ceilings", f"Bounds are those of the data sheet of {analysis.device_name}, not measured.", ("/device_name",))
+    yield from (Said("confidence", sentence(note.rstrip(".")), (f"/notes/{number}",)) for number, note in enumerate(analysis.notes))
+
+
+def _of_comparison(compared: Comparison) -> Iterator[Said]:
+    pace = compared.pace
+    if pace is not None:
+        ends = f", 95 % interval {interval(*pace.ci95)}" if pace.ci95 is not None else "; no interval"
+        text = f"{seconds(pace.after_s)} instead of {seconds(pace.before_s)}: ratio {significant(pace.ratio)}{ends}"
+        yield Said("step", f"{text} ({pace.of}, {pace.before_count} before and {pace.after_count} after).", ("/pace",))
+    for side, subject in (("a", compared.a), ("b", compared.b)):
+        yield from _divided(subject.bound_breakdown, f"{side.upper()}, {subject.source}", f"/{side}/bound_breakdown")
+    for number, row in enumerate(compared.rows):
+        if abs(row.difference_s) >= WORTH * (compared.span_before_s or 0.0):
+            text = f"{place_of(row)}: {signed_seconds(row.difference_s)}, {_DIRECTIONS[row.direction]}"
+            if row.noise is not None:
+                text += f", ratio {significant(row.noise.ratio)}, 95 % interval {interval(*row.noise.ci95)}"
+            yield Said("change", f"{text}{f' ({row.cause})' if row.cause else ''}.", (f"/rows/{number}",))
+    for number, fact in enumerate(compared.differs):
+        unlike = ": the times are hard to compare" if fact.unlike else ""
+        yield Said("confidence", f"Differs: {fact.name}, {fact.before} → {fact.after}{unlike}.", (f"/differs/{number}",))
+    yield from (Said("confidence", sentence(note.rstrip(".")), (f"/notes/{number}",)) for number, note in enumerate(compared.notes))
+
+
+def _of_monitored(analysis: MonitorAnalysis) -> Iterator[Said]:
+    from rooflines.reports.views.monitor import host_rows, missing
+
+    for row in host_rows(analysis):
+        figures = {"mean": row.mean, "peak": row.peak, "total": row.total}
+        text = ", ".join(f"{name} {figure}" for name, figure in figures.items() if figure)
+        yield Said("usage", f"{row.name}: {text}{f' ({row.remark})' if row.remark else ''}.", ("/usage/devices",))
+    for number, device in enumerate(analysis.usage.devices if analysis.usage is not None else ()):
+        busy = device.gauges.get("gpu_utilization")
+        if busy is not None:
+            yield Said("usage", f"{device.device}: busy {percent(busy.mean)} of the time.", (f"/usage/devices/{number}",))
+    yield from (Said("coverage", text) for text in missing(analysis))
+    yield from (Said("confidence", sentence(note.rstrip(".")), (f"/notes/{number}",)) for number, note in enumerate(analysis.notes))
+
+
+def _divided(times: dict[str, float] | None, what: str, pointer: str) -> Iterator[Said]:
+    """How a time is divided by what bounds it, if that is known."""
+    whole = sum((times or {}).values())
+    if times and whole > 0:
+        longest = sorted(times.items(), key=lambda one: -one[1])
+        shares = ", ".join(f"{name} {percent(time_s / whole)}" for name, time_s in longest if time_s)
+        yield Said("step", f"{what}: {shares}.", (pointer,))
+
+
 # --- of any record -----------------------------------------------------------------------------------------------------------------
 
 
-def summarize(record: Any, page: Page, source: str, command: str, question: str = "") -> Summary:
-    """The summary of ``record``: of an analysis the answer to ``question``, of any other what its ``page`` says first.
+def summarize(record: Any, page: Page, source: str, command: str, question: str = "", said: Iterable[Said] = ()) -> Summary:
+    """The summary of ``record``: of an analysis the answer to ``question``, of any other what is ``said`` or known of its kind.
 
-    ``source`` is what was read and ``command`` what prints the record as JSON, as a user types them; empty if no command prints it.
+    ``source`` is what was read and ``command`` what prints the record as JSON, as a user types them.
     """
     if isinstance(record, Analysis):
-        said: Iterable[Said] = _answer(record, question)
+        said = _answer(record, question)
     elif question:
         raise UsageError(f"a question needs one run or trace, and {source} is not.", hint="Give one of its runs or traces.")
     else:
-        said = _of_page(record, page)
+        of_kind: dict[type, Callable[[Any], Iterable[Said]]]
+        of_kind = {RankAnalysis: _of_ranks, Comparison: _of_comparison, MonitorAnalysis: _of_monitored}
+        status = [Said("confidence", page.status[1])] if page.status is not None else []
+        said = [*status, *(of_kind[type(record)](record) if type(record) in of_kind else said)]
     plain = to_plain(record)
     statements = (
         Statement(
             about=one.about,
             text=one.text,
             figures=_figures(plain, one.pointers),
-            verify=command if not (command and one.pointers) else f"{command} --at {shlex.quote(_above(one.pointers))}",
+            verify=f"{command} --at {shlex.quote(_above(one.pointers))}" if one.pointers else command,
         )
         for one in said
     )
     return Summary(of=page.kind, source=source, question=question, title=page.title, verdict=page.verdict, statements=tuple(statements))
-
-
-def _of_page(record: Any, page: Page) -> Iterator[Said]:
-    """The sentences of a page, and its recommendations."""
-    if page.status is not None:
-        yield Said("confidence", page.status[1])
-    yield from (Said("verdict", text) for text in page.said)
-    if isinstance(record, RankAnalysis):
-        for number, finding in enumerate(record.findings):
-            text = f"{finding.title}: up to {seconds(finding.saves_s)}. Evidence: {finding.evidence}."
-            text += f" Try: {finding.suggestion.rstrip('.')}."
-            yield Said("change", text, (f"/findings/{number}/saves_s",))
-    else:
-        yield from (Said("change", text) for block in page.blocks() if isinstance(block, Findings) for text in map(str, block.items))
 
 
 def _figures(plain: Any, pointers: Iterable[str]) -> dict[str, Any]:
@@ -308,8 +420,8 @@ def _figures(plain: Any, pointers: Iterable[str]) -> dict[str, Any]:
 
 
 def _above(pointers: tuple[str, ...]) -> str:
-    """The pointer of the smallest part of the record that holds all of ``pointers``."""
-    if len(pointers) == 1:
+    """The pointer of the smallest part of the record that holds all of ``pointers``; of a folded row, its times."""
+    if len(pointers) == 1 or re.search(r"/\d+[-,]", pointers[0]):
         return pointers[0]
     parts = [pointer.split("/") for pointer in pointers]
     common = [names[0] for names in zip(*parts, strict=False) if len(set(names)) == 1]
@@ -319,19 +431,19 @@ def _above(pointers: tuple[str, ...]) -> str:
 # --- in the size that was asked for ------------------------------------------------------------------------------------------------
 
 
-def within(summary: Summary, budget: int | None, *, lines: bool = False) -> Summary:
-    """The summary with as many of its first statements as a Markdown text of ``budget`` tokens, or ``lines``, has room for.
+def within(summary: Summary, budget: int, *, lines: bool = False, render: Callable[[Summary], str] | None = None) -> Summary:
+    """The summary with as many of its first statements as have room in ``budget`` tokens, or ``lines``, of the text of ``render``.
 
-    A token is taken as four characters. The verdict always stays.
+    That is by default ``markdown``. A token is taken as four characters. The verdict always stays.
     """
-    if budget is None:
-        return summary
-    kept = 0
-    for kept in range(len(summary.statements), -1, -1):
-        text = markdown(_with(summary, kept))
-        if (text.count("\n") if lines else tokens(text)) <= budget:
-            break
-    return _with(summary, kept)
+
+    def size(kept: int) -> int:
+        text = (render or markdown)(_with(summary, kept))
+        return text.count("\n") if lines else tokens(text)
+
+    whole = len(summary.statements)
+    # Without its last line, which counts what is left out, the whole may have room where one statement less has not.
+    return summary if size(whole) <= budget else _with(summary, max(0, bisect_right(range(whole), budget, key=size) - 1))
 
 
 def _with(summary: Summary, kept: int) -> Summary:
@@ -345,7 +457,8 @@ def tokens(text: str) -> int:
 
 def markdown(summary: Summary) -> str:
     """The summary as Markdown: a heading, the verdict, and a list of statements, each with the pointer of what it rests on."""
-    lines = [f"# {summary.title}", "", summary.verdict]
+    # The name of a file or the command of a program can have line breaks.
+    lines = [f"# {' '.join(summary.title.split())}", "", summary.verdict]
     about = None
     for statement in summary.statements:
         if statement.about != about:
@@ -353,12 +466,9 @@ def markdown(summary: Summary) -> str:
             lines += ["", f"## {about.capitalize()}", ""]
         place = statement.verify.partition(" --at ")[2]
         lines.append(f"- {statement.text}{f' [{place}]' if place else ''}")
-    if any(statement.verify for statement in summary.statements):
-        command = summary.statements[0].verify.partition(" --at ")[0]
-        lines += [
-            "",
-            f"To check a statement, with the pointer in its brackets: `{command} --at POINTER`",
-        ]
+    command = next((one.verify.partition(" --at ")[0] for one in summary.statements if " --at " in one.verify), "")
+    if command:
+        lines += ["", f"To check a statement, with the pointer in its brackets: `{command} --at POINTER`"]
     if summary.left_out:
         lines += ["", f"{summary.left_out} of {summary.left_out + len(summary.statements)} statements are left out (--budget)."]
     return "\n".join(lines) + "\n"

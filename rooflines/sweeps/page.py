@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -16,12 +16,13 @@ from rooflines.reports.charts.palette import SERIES
 from rooflines.reports.charts.roofline import Chart, Point
 from rooflines.reports.charts.roofline import roofline as roofline_chart
 from rooflines.reports.document import Block, Cell, Column, Facts, Figure, Page, Paragraph, Row, Section, Table
+from rooflines.reports.summary import Said
 from rooflines.reports.views.roofline import rate_lines, warning
 from rooflines.roofline.step.interference import shared_by
 from rooflines.sweeps.records import Row as Line
 from rooflines.sweeps.records import Sweep
 from rooflines.sweeps.results import KNEE, OBJECTIVES, Curve, Objective, by_axis, fit, knee, pareto
-from rooflines.units import interval, percent, seconds, significant
+from rooflines.units import interval, percent, quantity, seconds, significant
 
 # A value of a row as a column: its name, its header, unit and format.
 _COLUMNS = (
@@ -94,6 +95,21 @@ def sentences(rows: Sequence[Line]) -> list[str]:
     if failed_rows:
         texts.append(f"{len(failed_rows)} of {len(rows)} points failed; the table gives the reasons.")
     return texts
+
+
+def said(rows: Sequence[Line]) -> Iterator[Said]:
+    """What a summary says of a sweep: its sentences, then the points, those of highest throughput first."""
+    yield from (Said("verdict", text) for text in sentences(rows)[1:])
+    for number, row in sorted(enumerate(rows), key=lambda one: -(one[1].value("samples_per_s") or 0.0)):
+        values = [
+            f"{label} {quantity(estimate.value * (100 if form in ('share', 'efficiency') else 1), unit)}"
+            f"{interval_text(row, name) if name == 'samples_per_s' else ''}"
+            for name, label, unit, form in _COLUMNS
+            if (estimate := row.estimates.get(name)) is not None
+        ]
+        limited_by = row.facts.get("limited_by")
+        told = "; ".join(filter(None, [*values, limited_by and f"limited by {limited_by}", row.reason]))
+        yield Said("point", f"{row.point.label}: {told.rstrip('.')}.", (f"/rows/{number}",))
 
 
 def fastest_sentence(ran: Sequence[Line]) -> str:

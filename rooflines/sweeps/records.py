@@ -9,6 +9,7 @@ import msgspec
 from rooflines.profiler.options import Value
 
 SWEEP_SCHEMA = "rooflines.sweep/1"
+SWEEP_ANALYSIS_SCHEMA = "rooflines.sweep-analysis/1"
 SWEEP_FILE = "sweep.json"
 RESULT_FILE = "result.json"
 Kind = Literal["profile", "train"]
@@ -87,6 +88,14 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     def unfinished(self) -> bool:
         """Whether a later call runs it."""
         return self.reason in (NOT_RUN, INTERRUPTED)
+
+
+class SweepAnalysis(msgspec.Struct, frozen=True, kw_only=True):
+    """A sweep and a row for each of its points, in their order."""
+
+    schema: str = SWEEP_ANALYSIS_SCHEMA
+    sweep: Sweep
+    rows: tuple[Row, ...]
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import msgspec
 
 from rooflines.arguments import arg
-from rooflines.errors import UsageError
+from rooflines.errors import RunError, UsageError
 from rooflines.roofline.students_t import half_width
 from rooflines.serial import read_json
 from rooflines.sweeps.points import shown_option
@@ -40,13 +40,16 @@ def round_directory(directory: Path, point: Point, number: int) -> Path:
 
 
 def read_results(directory: Path, sweep: Sweep) -> dict[tuple[str, int], Result]:
-    """Return the results that there are, by point and round."""
+    """Return the results that there are, by point and round; raises RunError for one that is corrupt."""
     found = {}
     for point in sweep.points:
         for number in range(sweep.repeats):
             path = round_directory(directory, point, number) / RESULT_FILE
             if path.is_file():
-                found[point.id, number] = read_json(path, Result)
+                try:
+                    found[point.id, number] = read_json(path, Result)
+                except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                    raise RunError(f"{str(path)!r} is corrupt: {error}.", hint="Delete it and run the sweep again.") from None
     return found
 
 

@@ -17,8 +17,8 @@ from rooflines.profiler.directory import check_directory, create_directory, defa
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.serial import write_json
 from rooflines.sweeps.process import JobError, run_job
-from rooflines.sweeps.records import INTERRUPTED, RESULT_FILE, SWEEP_FILE, SWEEP_SCHEMA, Job, Point, Result, Sweep
-from rooflines.sweeps.results import read_results, round_directory
+from rooflines.sweeps.records import INTERRUPTED, RESULT_FILE, SWEEP_FILE, SWEEP_SCHEMA, Job, Point, Result, Sweep, SweepAnalysis
+from rooflines.sweeps.results import read_results, round_directory, rows
 
 LOG_FILE = "log.txt"
 # What runs a point that names no function.
@@ -169,6 +169,12 @@ def load_sweep(directory: Path) -> Sweep:
     if not path.is_file():
         raise RunError(f"{str(directory)!r} holds no {SWEEP_FILE}.", hint="Give the directory of 'rooflines sweep'.")
     return read_facts(path, Sweep, SWEEP_SCHEMA, what=f"the sweep in {str(directory)!r}", again="run the sweep again")
+
+
+def analyze_sweep(directory: Path) -> SweepAnalysis:
+    """Return the sweep in ``directory`` with what its points have given so far; raises RunError where there is none."""
+    sweep = load_sweep(directory)
+    return SweepAnalysis(sweep=sweep, rows=rows(directory, sweep))
 
 
 def _plan(directory: Path, new: Sweep) -> Sweep:

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import shlex
+import shutil
+import sys
 from pathlib import Path
 
 import jsonschema
 import pytest
 
+from rooflines.cli.schema import HOMES
+from rooflines.serial import part
+from rooflines.sweeps.records import RESULT_FILE, SWEEP_FILE, Point, Result, Sweep
+from rooflines.sweeps.results import round_directory
+from rooflines.sweeps.run import write_record
 from tests import commands
-from tests.commands import quick
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 
 BERT = TRACES / "bert-small_h100_inference.json.gz"
 RANKS = TRACES / "dlrm_8ranks"
+DDP = tuple(TRACES / f"ddp_rank{number}.json.gz" for number in (0, 1))
+GPU_RUN = TRACES.parent / "gpu_runs" / "resnet18-inference-compiled"
 
 
 def run(*arguments):
@@ -25,22 +35,73 @@ def schema(name):
     return json.loads(run("schema", name).out)
 
 
-@pytest.mark.parametrize(
-    "sources", [(BERT,), (RANKS,), (BERT, "--against", BERT), (BERT, "--question", "idle")], ids=lambda value: str(len(value))
-)
-def test_a_summary_fits_its_schema(sources):
-    answer = run("summary", *sources, "--format", "json")
-    assert answer.code == 0, answer.err
-    jsonschema.validate(json.loads(answer.out), schema("summary"))
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A directory with a run, a monitored program and a sweep of which one point failed and one has not run."""
+    folder = tmp_path_factory.mktemp("records")
+    shutil.copytree(GPU_RUN, folder / "run")
+    assert commands.run("monitor", "-o", "monitored", "--", sys.executable, "-c", "pass", cwd=folder).code == 0
+    points = tuple(Point(id=f"b{size}", label=f"batch {size}", options={"model": "m", "batch_size": size}) for size in (1, 2, 4, 8))
+    write_record(folder / "swept" / SWEEP_FILE, Sweep(name="m", repeats=3, points=points))
+    for point, number in itertools.product(points[:2], range(3)):
+        values = {"step_s": 1e-3 + 1e-5 * number, "samples_per_s": point.options["batch_size"] / 1e-3}
+        result = Result(point=point.id, round=number, values=values, facts={"limited_by": "host"})
+        write_record(round_directory(folder / "swept", point, number) / RESULT_FILE, result)
+    write_record(round_directory(folder / "swept", points[2], 0) / RESULT_FILE, Result(point="b4", round=0, reason="out of memory"))
+    return folder
 
 
-@pytest.mark.parametrize(
-    ("command", "name"), [(("analyze", BERT), "analysis"), (("analyze", RANKS), "ranks"), (("compare", BERT, BERT), "comparison")]
-)
-def test_a_record_fits_its_schema(command, name):
-    answer = run(*command, "--format", "json")
-    assert answer.code == 0, answer.err
-    jsonschema.validate(json.loads(answer.out), schema(name))
+QUESTIONS = ("operators", "memory", "communication", "idle", "host", "kernel gemm", "module BertLMHeadModel_0")
+SOURCES = {
+    "run": ("run",), "trace": (BERT,), "ranks": (RANKS,), "comparison": (DDP[1], "--against", DDP[0]), "monitored": ("monitored",),
+    "sweep": ("swept",),
+}  # fmt: skip
+# What prints a record as JSON.
+OUTPUTS = {
+    "analysis": [("analyze", "run"), ("analyze", BERT)],
+    "ranks": [("analyze", RANKS)],
+    "comparison": [("compare", *DDP, "--anyway")],
+    "monitor": [("analyze", "monitored")],
+    "sweep": [("analyze", "swept")],
+    "summary": [("summary", *source) for source in SOURCES.values()] + [("summary", BERT, "--question", one) for one in QUESTIONS],
+}
+
+
+def closed(part):
+    """A schema that knows no fields but its own."""
+    if isinstance(part, dict):
+        part = {name: closed(value) for name, value in part.items()}
+        return {"additionalProperties": False, **part} if "properties" in part else part
+    return [closed(value) for value in part] if isinstance(part, list) else part
+
+
+@pytest.mark.parametrize("name", HOMES)
+def test_every_json_fits_its_published_schema(name, folder):
+    published = closed(schema(name))
+    for command in OUTPUTS[name]:
+        answer = commands.run(*command, "--format", "json", cwd=folder)
+        assert answer.code == 0, answer.err
+        record = json.loads(answer.out)
+        jsonschema.validate(record, published)
+    newer = record | {"schema": f"{record['schema']}0"}
+    with pytest.raises(jsonschema.ValidationError, match="was expected"):
+        jsonschema.validate(newer, published)
+
+
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+def test_the_commands_of_a_summary_print_its_figures(source, folder):
+    statements = json.loads(commands.run("summary", *source, "--format", "json", cwd=folder).out)["statements"]
+    printing = {statement["verify"].partition(" --at ")[0] for statement in statements}
+    assert len(printing) == 1
+    words = shlex.split(printing.pop())[1:]
+    record = json.loads(commands.run(*words, cwd=folder).out)
+    pointed = [statement for statement in statements if statement["figures"]]
+    assert pointed
+    for statement in pointed:
+        assert all(part(record, pointer) == value for pointer, value in statement["figures"].items())
+        part(record, shlex.split(statement["verify"])[-1])
+    at = shlex.split(pointed[-1]["verify"])[-1]
+    assert json.loads(commands.run(*words, "--at", at, cwd=folder).out) == part(record, at)
 
 
 def test_the_command_of_a_statement_prints_its_figures():
@@ -90,21 +151,29 @@ def test_a_pointer_that_names_nothing(arguments, message):
     assert message in answer.complaint[0]
 
 
-def test_a_sweep_is_summarized_and_no_command_is_named_that_does_not_print_it(tmp_path):
-    (tmp_path / "model.py").write_text(
-        "import torch\ndef small(batch_size):\n    return torch.nn.Linear(64, 64), torch.randn(batch_size, 64)\n"
-    )
-    options = ("--batch-size", "1,8", "--repeats", "1", "--threads", "1", "--formats", "json", "-o", "swept", *quick(tmp_path)[:2])
-    done = commands.run("sweep", "--model", "model.py:small", *options, cwd=tmp_path)
-    assert done.code == 0, done.err
-    # Each profile is made in a process of its own: kernels of later sessions of one process may be lost.
-    first, second = commands.traced_processes(tmp_path / "swept")
-    assert len(first) == len(second) == 1
-    assert first != second
-    answer = commands.run("summary", "swept", "--format", "json", cwd=tmp_path)
-    assert answer.code == 0, answer.err
-    found = json.loads(answer.out)
-    jsonschema.validate(found, schema("summary"))
-    assert found["of"] == "sweep"
-    assert "batch" in found["verdict"]
-    assert not any(statement["verify"] for statement in found["statements"])
+def test_a_sweep_is_summarized_the_fastest_point_first(folder):
+    found = json.loads(commands.run("summary", "swept", "--format", "json", cwd=folder).out)
+    assert found["verdict"].startswith("Highest throughput: batch 2")
+    assert [one["text"].partition(":")[0] for one in found["statements"] if one["about"] == "point"] == [
+        f"batch {size}" for size in (2, 1, 4, 8)
+    ]
+
+
+def test_a_corrupt_result_is_named(folder, tmp_path):
+    shutil.copytree(folder / "swept", tmp_path / "swept")
+    (tmp_path / "swept" / "points" / "b1" / "round-0" / RESULT_FILE).write_text("{")
+    answer = commands.run("summary", "swept", cwd=tmp_path)
+    assert answer.code == 2
+    assert "result.json' is corrupt" in answer.complaint[0]
+
+
+@pytest.mark.parametrize("format", ["md", "json"])
+@pytest.mark.parametrize("budget", [400, 800, 2000])
+def test_a_budget_is_that_of_what_is_printed(format, budget):
+    assert len(run("summary", BERT, "--format", format, "--budget", budget).out) <= 4 * budget
+
+
+def test_a_statement_is_checked_without_writing_into_the_run(tmp_path):
+    shutil.copytree(GPU_RUN, tmp_path / "run")
+    assert commands.run("analyze", "run", "--format", "json", "--at", "/totals", cwd=tmp_path).code == 0
+    assert not (tmp_path / "run" / "analysis.json").exists()

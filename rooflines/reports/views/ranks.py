@@ -49,7 +49,7 @@ _COLLECTIVES_NOTE = (
 
 def page(analysis: RankAnalysis) -> Page:
     """The page of ``analysis``."""
-    verdict, *more = sentences(analysis)
+    verdict, *more = (text for text, _ in sentences(analysis))
     remarks = (
         *(
             f"not matched: {row.count:,} {row.kind}{f' of group {row.group}' if row.group is not None else ''}: {row.reason}"
@@ -97,30 +97,34 @@ def title(analysis: RankAnalysis) -> str:
     return " · ".join(filter(None, (f"{count}{of} ranks", analysis.device_name, f"times {per}")))
 
 
-def sentences(analysis: RankAnalysis) -> Iterator[str]:
-    """What takes the time in the mean over the ranks, what they wait for, who is late, and the balance of compute."""
-    yield _division(analysis)
+def sentences(analysis: RankAnalysis) -> Iterator[tuple[str, str]]:
+    """What takes the time in the mean over the ranks, what they wait for, who is late, and the balance of compute.
+
+    Each sentence comes with the JSON pointer of the figures that it rests on.
+    """
+    yield _division(analysis), "/bound_breakdown" if analysis.bound_breakdown is not None else "/spread"
     waiting = analysis.waiting
     if waiting is None:
-        yield "No collective in which ranks wait for each other was matched across ranks."
+        yield "No collective in which ranks wait for each other was matched across ranks.", "/unmatched"
     else:
-        yield (
+        text = (
             f"Collectives in which ranks wait for each other take {seconds(waiting.total_s)} of a rank's trace in the mean:"
             f" {seconds(waiting.transfer_s)} transfer, {seconds(waiting.at_start_s)} waiting in the first ones because the recordings"
             f" of the ranks began apart, and {seconds(waiting.in_steps_s)} waiting later."
         )
-        yield _late(analysis)
+        yield text, "/waiting"
+        late = _late(analysis)
+        yield late, "/straggler" if late.startswith("Rank") else "/waiting"
     compute = analysis.spread["compute_s"]
     if compute.imbalance is not None:
         longest = f"{seconds(compute.max)} on rank {compute.max_rank}, {seconds(compute.mean)} in the mean"
         even = compute.imbalance < EVEN
-        yield f"Compute is {'even' if even else f'uneven by {percent(compute.imbalance)}'}: {longest}."
+        yield f"Compute is {'even' if even else f'uneven by {percent(compute.imbalance)}'}: {longest}.", "/spread/compute_s"
     communication, exposed = analysis.spread["communication_s"].mean, analysis.spread["exposed_communication_s"].mean
     if communication > 0:
-        yield (
-            f"Communication takes {seconds(communication)} of {seconds(analysis.spread['span_s'].mean)} in the mean;"
-            f" {percent(1 - exposed / communication)} of it is hidden behind compute."
-        )
+        text = f"Communication takes {seconds(communication)} of {seconds(analysis.spread['span_s'].mean)} in the mean"
+        hidden = f"{percent(1 - exposed / communication)} of it is hidden behind compute"
+        yield f"{text}; {hidden}.", "/spread/communication_s,exposed_communication_s,span_s"
 
 
 def _division(analysis: RankAnalysis) -> str:

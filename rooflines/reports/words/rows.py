@@ -47,7 +47,7 @@ def table_rows(analysis: Analysis) -> list[TableRow]:
     without_count = (
         OperatorRow(
             name=gap.name, module=gap.module, phase=gap.phase, shapes=gap.shapes, category="other", calls=gap.calls, time_s=gap.time_s,
-            flops=0, matrix_flops=0, bytes=0, exposed_s=gap.exposed_s, kernels=gap.kernels, caller=gap.caller,
+            flops=0, matrix_flops=0, bytes=0, exposed_s=gap.exposed_s, kernels=gap.kernels, caller=gap.caller, example=gap.example,
         )
         for gap in analysis.unmodelled
     )  # fmt: skip

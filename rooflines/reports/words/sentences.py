@@ -200,7 +200,7 @@ _RUNS_NOTHING = {
 
 def device_sentences(analysis: Analysis) -> list[str]:
     """The device in the trace: causes of idle time, hidden work, launch queue, range of the steps' durations."""
-    texts = _runs_nothing(analysis)
+    texts = idle_sentences(analysis)
     texts += _hidden(analysis)
     queue = analysis.launches
     if queue is not None:
@@ -216,7 +216,7 @@ def device_sentences(analysis: Analysis) -> list[str]:
     return texts
 
 
-def _runs_nothing(analysis: Analysis) -> list[str]:
+def idle_sentences(analysis: Analysis) -> list[str]:
     """The idle time of the device by class of the bar, with its causes."""
     causes = analysis.idle_breakdown or {}
     whole = sum(causes.values())
@@ -228,7 +228,8 @@ def _runs_nothing(analysis: Analysis) -> list[str]:
         longest = sorted(found, key=lambda text: -found[text])
         why = longest if len(found) == 1 else [f"{seconds(found[text])} {text}" for text in longest]
         parts += [f"{name} {seconds(sum(found.values()))} ({', '.join(why)})"] if found else []
-    return [f"The device runs nothing for {seconds(whole)} {per(analysis)}: {'; '.join(parts)}."]
+    share = percent(share_of_step(whole, analysis))
+    return [f"The device runs nothing for {seconds(whole)} {per(analysis)} ({share}): {'; '.join(parts)}."]
 
 
 def _hidden(analysis: Analysis) -> list[str]:
