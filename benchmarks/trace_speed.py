@@ -1,13 +1,14 @@
-"""How fast a trace is analyzed, and in how much memory, side by side with ``json.loads``, HolisticTraceAnalysis and TraceLens.
+"""How fast a trace is analyzed, and in how much memory, side by side with a floor, ``json.loads``, HolisticTraceAnalysis and TraceLens.
 
 The traces are a real recorded training step (two of them, with NCCL and a backward pass) repeated to each size, ids and times shifted,
 and compressed; for the start-up a real trace of 0.6 MB as it is; and that one repeated to 50 MB, because TraceLens finds no kernels in
-the training step, a trace without flow events. Each side is a process of its own, in turn, and does what its
-documentation gives for the same output: ours the whole ``rooflines analyze FILE --format json``, ``json.loads`` the decompressed file
-and nothing else, HolisticTraceAnalysis its temporal and its kernel breakdown, TraceLens its performance report (as CSV). The last two
-take part where ``--hta PYTHON`` and ``--tracelens PYTHON`` name interpreters that have them (``pip install HolisticTraceAnalysis``,
-``pip install git+https://github.com/AMD-AGI/TraceLens.git``). Wall time, processor time and peak memory are the process's, imports
-included. The other sides may use ``--address-space`` bytes, so that a trace that is too large for them ends them and not the machine.
+the training step, a trace without flow events. Each side is a process of its own, in turn, and does what its documentation gives for
+the same output: ours the whole ``rooflines analyze FILE --format json``, the floor inflating by isal and decoding of seven fields of each
+event by msgspec, ``json.loads`` the decompressed file and nothing else, HolisticTraceAnalysis its temporal and its kernel breakdown,
+TraceLens its performance report (as CSV). The last two take part where ``--hta PYTHON`` and ``--tracelens PYTHON`` name interpreters that
+have them (``pip install HolisticTraceAnalysis``, ``pip install git+https://github.com/AMD-AGI/TraceLens.git``). Wall time, processor time
+and peak memory are the process's, imports included. The other sides may use ``--address-space`` bytes, so that a trace that is too large
+for them ends them and not the machine.
 Writes ``benchmarks/results/trace_speed.json``.
 """
 
@@ -40,6 +41,23 @@ STRIDE = 10_000_000
 OURS = "rooflines"
 _MARK = "@number@"
 _LOADS = "import gzip, json, sys; json.loads(gzip.open(sys.argv[1]).read())"
+_FLOOR = """
+import sys
+from typing import Any
+import msgspec
+from isal import igzip
+class Event(msgspec.Struct, gc=False):
+    ph: Any = None
+    cat: Any = None
+    name: Any = None
+    pid: Any = None
+    tid: Any = None
+    ts: Any = None
+    dur: Any = None
+class Document(msgspec.Struct):
+    events: list[Event] = msgspec.field(name="traceEvents")
+msgspec.json.decode(igzip.open(sys.argv[1]).read(), type=Document)
+"""
 _HTA = """
 import sys
 from hta.trace_analysis import TraceAnalysis
@@ -118,6 +136,7 @@ def sides(hta: str | None, tracelens: str | None) -> dict[str, Side]:
             lambda trace, folder: ["-m", "rooflines", "analyze", str(trace), "--format", "json", "-o", str(folder / "out.json")],
             "rooflines",
         ),
+        "floor": Side(sys.executable, lambda trace, _: ["-c", _FLOOR, str(trace)], "msgspec"),
         "json.loads": Side(sys.executable, lambda trace, _: ["-c", _LOADS, str(trace)], ""),
     }
     if hta:
