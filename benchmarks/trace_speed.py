@@ -1,15 +1,15 @@
 """How fast a trace is analyzed, and in how much memory, side by side with a floor, ``json.loads``, HolisticTraceAnalysis and TraceLens.
 
-The traces are a real recorded training step (two of them, with NCCL and a backward pass) repeated to each size, ids and times shifted,
-and compressed; for the start-up a real trace of 0.6 MB as it is; and that one repeated to 50 MB, because TraceLens finds no kernels in
-the training step, a trace without flow events. Each side is a process of its own, in turn, and does what its documentation gives for
-the same output: ours the whole ``rooflines analyze FILE --format json``, the floor inflating by isal and decoding of seven fields of each
-event by msgspec, ``json.loads`` the decompressed file and nothing else, HolisticTraceAnalysis its temporal and its kernel breakdown,
-TraceLens its performance report (as CSV). The last two take part where ``--hta PYTHON`` and ``--tracelens PYTHON`` name interpreters that
-have them (``pip install HolisticTraceAnalysis``, ``pip install git+https://github.com/AMD-AGI/TraceLens.git``). Wall time, processor time
-and peak memory are the process's, imports included. The other sides may use ``--address-space`` bytes, so that a trace that is too large
-for them ends them and not the machine.
-Writes ``benchmarks/results/trace_speed.json``.
+The traces are a real recorded training step (two of them, with NCCL and a backward pass) repeated to each size, ids and times
+shifted, and compressed; for the start-up a real trace of 0.6 MB as it is; and that one repeated to 50 MB, because TraceLens finds no
+kernels in the training step, a trace without flow events. Each side is a process of its own, in turn, and does what its documentation
+gives for the same output: ours the whole ``rooflines analyze FILE --format json``, the floor inflating by isal and decoding of seven
+fields of each event by msgspec, ``json.loads`` the decompressed file and nothing else, HolisticTraceAnalysis its temporal and its
+kernel breakdown, TraceLens its performance report (as CSV). The last two take part where ``--hta PYTHON`` and ``--tracelens PYTHON``
+name interpreters that have them (``pip install HolisticTraceAnalysis``, ``pip install
+git+https://github.com/AMD-AGI/TraceLens.git``). Wall time, processor time and peak memory are the process's, imports included. The
+other sides may use ``--address-space`` bytes, so that a trace that is too large for them ends them and not the machine. Writes
+``benchmarks/results/trace_speed.json``.
 """
 
 from __future__ import annotations
