@@ -75,8 +75,9 @@ def innermost(chosen: Mask, after: Int64s) -> Int64s:
     is_edge = np.zeros(len(after) + 1, bool)
     around[ends[::-1]] = np.where(above >= 0, begins[above], -1)[::-1]
     around[begins] = begins
-    is_edge[ends] = is_edge[begins] = True
-    return around[np.maximum.accumulate(np.where(is_edge, np.arange(len(is_edge)), 0))[:-1]]
+    is_edge[ends] = is_edge[begins] = is_edge[0] = True
+    edges = np.flatnonzero(is_edge[:-1])
+    return np.repeat(around[edges], np.diff(edges, append=len(after)))
 
 
 def covered(chosen: Mask, after: Int64s) -> Mask:
@@ -118,7 +119,8 @@ def _open_until(thread: npt.NDArray[np.integer], start: Int64s, end: Int64s) -> 
         # Of those that start together the longest comes first: if that one has no duration, none has.
         at = np.minimum(first, high - low - 1)
         instant = (first < high - low) & (begins[at] == ends) & (ends[at] == ends)
-        after[low:high] = low + np.where(instant, np.searchsorted(begins, ends, side="right"), first)
+        first[instant] = np.searchsorted(begins, ends[instant], side="right")
+        after[low:high] = low + first
     return after
 
 

@@ -146,7 +146,7 @@ def tree(trace: Trace) -> Calls:
     begin = _begins(host, end, innermost(is_node, after), forward, marks)
     phase = _phases(host, after, is_node, is_forward, marks, begin)
     phase[is_step] = FORWARD
-    began = host.start_ns[is_operator | trace.named(is_launch, RUNTIME)]
+    began = np.sort(host.start_ns[is_operator | trace.named(is_launch, RUNTIME)])
     kept, bounds, overlapping = _steps(host, np.flatnonzero(is_step))
     found = _Steps(*_with_work(began, kept, bounds), overlapping=overlapping)
     batches = _batches(host, np.flatnonzero(is_annotation & marks.is_batch[host.name]), began, marks)
@@ -279,12 +279,11 @@ def _steps(host: HostEvents, marks: Int64s) -> tuple[Int64s, Int64s, int]:
 
 
 def _with_work(began: Int64s, steps: Int64s, bounds: Int64s) -> tuple[Int64s, Int64s, int]:
-    """The steps without those in which no operator or launch ``began``, and how many these were.
+    """The steps without those in which no operator or launch ``began``, which is sorted, and how many these were.
 
     ``prof.step()`` before the profiler stops leaves such a mark. Where no step has any, as in a trace of the device alone, all
     are kept.
     """
-    began = np.sort(began)
     works = np.searchsorted(began, bounds[:, 1], side="left") > np.searchsorted(began, bounds[:, 0], side="left")
     if not works.any():
         return steps, bounds, 0
