@@ -86,7 +86,8 @@ def _overview(analysis: Analysis) -> Iterator[Said]:
         yield Said("confidence", status, ("/other_programs",) if analysis.other_programs is not None else ("/status",))
     for number, finding in enumerate(analysis.findings):
         if number < _FEWEST_CHANGES or share_of_step(finding.saves_s, analysis) >= WORTH:
-            yield _change(number, finding, analysis)
+            saving, suggestion = sentences.saving(finding.saves_s, analysis), sentences.suggested(finding, analysis.command)
+            yield _change(number, finding, saving, suggestion)
     if not analysis.findings:
         yield Said("change", sentences.missing_findings(analysis))
     yield from _step(analysis)
@@ -99,10 +100,10 @@ def _overview(analysis: Analysis) -> Iterator[Said]:
     yield from _ceilings(analysis)
 
 
-def _change(number: int, finding: Finding, analysis: Analysis) -> Said:
-    command = sentences.suggested(finding, analysis.command)
-    text = f"{finding.title}: {sentences.saving(finding.saves_s, analysis)}. Evidence: {finding.evidence}. Try: {command}"
-    return Said("change", f"{text.rstrip('.')}{sentences.example(finding.example)}.", (f"/findings/{number}/saves_s",))
+def _change(number: int, finding: Finding, saving: str, suggestion: str) -> Said:
+    text = f"{finding.title}: {saving}. Evidence: {finding.evidence}. Try: {suggestion}".rstrip(".")
+    figures = (f"/findings/{number}/saves_s", f"/findings/{number}/example/ts_us")
+    return Said("change", f"{text}{sentences.example(finding.example)}.", figures)
 
 
 def _step(analysis: Analysis) -> Iterator[Said]:
@@ -188,7 +189,7 @@ def _ceilings(analysis: Analysis) -> Iterator[Said]:
     for roof in sentences.roofs_of_run(analysis):
         number = analysis.ceilings.index(roof)
         text = f"Ceiling {ceiling_name(roof)}: {si(roof.value, roof.unit)}, {source_words(roof, analysis.created)}."
-        yield Said("ceilings", text, (f"/ceilings/{number}/value",))
+        yield Said("ceilings", text, (f"/ceilings/{number}/value", f"/ceilings/{number}/source/kind"))
 
 
 def _memory(analysis: Analysis) -> Iterator[Said]:
@@ -284,7 +285,7 @@ def _module(analysis: Analysis, path: str) -> Iterator[Said]:
             reached = f", at {percent(row.efficiency)} of the bound" if row.efficiency is not None else ""
             above = f", {seconds(row.headroom_s)} above it" if row.headroom_s is not None else ""
             text = f"{row.path or '(whole)'} ({row.type}): {seconds(row.time_s)} {sentences.per(analysis)}{reached}{above}."
-            yield Said("module", text, (f"/modules/{number}/time_s",))
+            yield Said("module", text, (f"/modules/{number}/time_s", f"/modules/{number}/headroom_s"))
 
 
 _QUESTIONS: Final[dict[str, Callable[[Analysis], Iterable[Said]]]] = {
@@ -317,8 +318,7 @@ def _of_ranks(analysis: RankAnalysis) -> Iterator[Said]:
     _, *more = of_ranks(analysis)
     yield from (Said("ranks", text, (pointer,)) for text, pointer in more)
     for number, finding in enumerate(analysis.findings):
-        text = f"{finding.title}: up to {seconds(finding.saves_s)}. Evidence: {finding.evidence}. Try: {finding.suggestion.rstrip('.')}"
-        yield Said("change", f"{text}{sentences.example(finding.example)}.", (f"/findings/{number}/saves_s",))
+        yield _change(number, finding, f"up to {seconds(finding.saves_s)}", finding.suggestion)
     span, count = analysis.spread["span_s"], len(analysis.ranks)
     text = f"{'A step' if analysis.per == 'step' else 'The trace'} takes {seconds(span.mean)} in the mean over {count} ranks"
     text += f", {seconds(span.min)} on rank {span.min_rank} to {seconds(span.max)} on rank {span.max_rank}"
