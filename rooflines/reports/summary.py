@@ -12,6 +12,7 @@ import re
 import shlex
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -28,13 +29,15 @@ from rooflines.roofline.comparison.records import Comparison
 from rooflines.roofline.ranks.records import RankAnalysis
 from rooflines.roofline.usage.device_usage import MonitorAnalysis
 from rooflines.serial import part, to_plain
-from rooflines.units import binary_bytes, interval, percent, seconds, sentence, si, significant
+from rooflines.units import binary_bytes, counted, interval, percent, seconds, sentence, si, significant
 
 SCHEMA: Final = "rooflines.summary/1"
 # A row that could save less of the step is not worth reading.
 WORTH: Final = 0.01
 # Recommendations that are given whatever they save, because some savings are not quantified.
 _FEWEST_CHANGES: Final = 3
+# Rows that are named where somebody asks for operators.
+_FEWEST_ROWS: Final = 10
 # Characters of the shapes of a row.
 _SHAPES: Final = 60
 _DIRECTIONS: Final = {"same": "within the noise", "unknown": "noise unknown"} | {
@@ -122,14 +125,14 @@ def _step(analysis: Analysis) -> Iterator[Said]:
         yield Said("step", text, (f"/traced_steps/0-{len(times_s) - 1}/duration_s",))
 
 
-def _operators(analysis: Analysis) -> Iterator[Said]:
-    """Rows by what they could save, at least ``WORTH`` of the step; repeated layers are one row."""
+def _operators(analysis: Analysis, fewest: int = 0) -> Iterator[Said]:
+    """Rows by what they could save, those of at least ``WORTH`` of the step or the ``fewest`` first; repeated layers are one row."""
     missing = sentences.missing_operators(analysis) or sentences.missing_ceilings(analysis) or sentences.missing_bound(analysis)
     if missing:
         yield Said("operator", missing)
     rows = table_rows(analysis)
-    worth = [one for one in rows if share_of_step(one.gain_s, analysis) >= WORTH]
-    if rows and not worth:
+    worth = [one for number, one in enumerate(rows) if number < fewest or share_of_step(one.gain_s, analysis) >= WORTH]
+    if rows and not any(share_of_step(one.gain_s, analysis) >= WORTH for one in rows):
         yield Said("operator", f"No single row could save {percent(WORTH)} of the {analysis.basis.per}.")
     places = _places(analysis)
     for one in worth:
@@ -249,7 +252,7 @@ def _host(analysis: Analysis) -> Iterator[Said]:
         yield Said("host", text, (f"/synchronisations/{number}/wait_s", f"/synchronisations/{number}/idle_s"))
     for number, work in enumerate(analysis.host_work):
         where = f" ({work.where})" if work.where else ""
-        text = f"{work.name} ({work.kind}){where}: {_times(work.calls)}; the device is idle {seconds(work.idle_s)} meanwhile."
+        text = f"{work.name or 'No operator'} ({work.kind}){where}: {_times(work.calls)}; the device is idle {seconds(work.idle_s)} meanwhile."
         yield Said("host", text, (f"/host_work/{number}/idle_s",))
     if not analysis.synchronisations and not analysis.host_work:
         yield Said("host", "No work of the host was recorded during which a device was idle.")
@@ -289,7 +292,8 @@ def _module(analysis: Analysis, path: str) -> Iterator[Said]:
 
 
 _QUESTIONS: Final[dict[str, Callable[[Analysis], Iterable[Said]]]] = {
-    "": _overview, "operators": _operators, "memory": _memory, "communication": _communication, "idle": _idle, "host": _host,
+    "": _overview, "operators": partial(_operators, fewest=_FEWEST_ROWS), "memory": _memory, "communication": _communication,
+    "idle": _idle, "host": _host,
 }  # fmt: skip
 _NAMED: Final[dict[str, Callable[[Analysis, str], Iterable[Said]]]] = {"kernel": _kernel, "module": _module}
 QUESTIONS: Final = (*filter(None, _QUESTIONS), "kernel NAME", "module PATH")
@@ -322,7 +326,8 @@ def _of_ranks(analysis: RankAnalysis) -> Iterator[Said]:
     span, count = analysis.spread["span_s"], len(analysis.ranks)
     text = f"{'A step' if analysis.per == 'step' else 'The trace'} takes {seconds(span.mean)} in the mean over {count} ranks"
     text += f", {seconds(span.min)} on rank {span.min_rank} to {seconds(span.max)} on rank {span.max_rank}"
-    yield Said("step", f"{text}; recorded with the profiler on.", ("/spread/span_s",))
+    steps = counted(min(row.steps for row in analysis.ranks), "traced step")
+    yield Said("step", f"{text}; {steps} of each rank, profiler included; no interval is known.", ("/spread/span_s",))
     yield from _divided(analysis.bound_breakdown, "In the mean over the ranks", "/bound_breakdown")
     for number, row in enumerate(analysis.collectives):
         if row.waited_s is not None and row.waited_s >= WORTH * span.mean * count:
