@@ -252,7 +252,8 @@ def _host(analysis: Analysis) -> Iterator[Said]:
         yield Said("host", text, (f"/synchronisations/{number}/wait_s", f"/synchronisations/{number}/idle_s"))
     for number, work in enumerate(analysis.host_work):
         where = f" ({work.where})" if work.where else ""
-        text = f"{work.name or 'No operator'} ({work.kind}){where}: {_times(work.calls)}; the device is idle {seconds(work.idle_s)} meanwhile."
+        text = f"{work.name or 'No operator'} ({work.kind}){where}: {_times(work.calls)}"
+        text += f"; the device is idle {seconds(work.idle_s)} meanwhile."
         yield Said("host", text, (f"/host_work/{number}/idle_s",))
     if not analysis.synchronisations and not analysis.host_work:
         yield Said("host", "No work of the host was recorded during which a device was idle.")
