@@ -34,15 +34,11 @@ from rooflines.units import binary_bytes, counted, interval, percent, seconds, s
 SCHEMA: Final = "rooflines.summary/1"
 # A row that could save less of the step is not worth reading.
 WORTH: Final = 0.01
-# Recommendations that are given whatever they save, because some savings are not quantified.
-_FEWEST_CHANGES: Final = 3
 # Rows that are named where somebody asks for operators.
 _FEWEST_ROWS: Final = 10
 # Characters of the shapes of a row.
 _SHAPES: Final = 60
-_DIRECTIONS: Final = {"same": "within the noise", "unknown": "noise unknown"} | {
-    name: name for name in ("slower", "faster", "new", "gone")
-}
+_DIRECTIONS: Final = {"same": "within the noise", "unknown": "noise unknown"}
 # Characters of English text and of names for a token, on average, in the vocabularies of today's language models.
 _CHARACTERS_OF_TOKEN: Final = 4
 
@@ -88,7 +84,8 @@ def _overview(analysis: Analysis) -> Iterator[Said]:
     if status:
         yield Said("confidence", status, ("/other_programs",) if analysis.other_programs is not None else ("/status",))
     for number, finding in enumerate(analysis.findings):
-        if number < _FEWEST_CHANGES or share_of_step(finding.saves_s, analysis) >= WORTH:
+        # Without a figure, a saving is not quantified.
+        if not finding.saves_s or share_of_step(finding.saves_s, analysis) >= WORTH:
             saving, suggestion = sentences.saving(finding.saves_s, analysis), sentences.suggested(finding, analysis.command)
             yield _change(number, finding, saving, suggestion)
     if not analysis.findings:
@@ -339,7 +336,6 @@ def _of_ranks(analysis: RankAnalysis) -> Iterator[Said]:
         yield Said("coverage", f"Not matched: {left.count:,} {left.kind}: {left.reason}.", (f"/unmatched/{number}",))
     if analysis.bound_breakdown is not None:
         yield Said("ceilings", f"Bounds are those of the data sheet of {analysis.device_name}, not measured.", ("/device_name",))
-    yield from (Said("confidence", sentence(note.rstrip(".")), (f"/notes/{number}",)) for number, note in enumerate(analysis.notes))
 
 
 def _of_comparison(compared: Comparison) -> Iterator[Said]:
@@ -352,14 +348,13 @@ def _of_comparison(compared: Comparison) -> Iterator[Said]:
         yield from _divided(subject.bound_breakdown, f"{side.upper()}, {subject.source}", f"/{side}/bound_breakdown")
     for number, row in enumerate(compared.rows):
         if abs(row.difference_s) >= WORTH * (compared.span_before_s or 0.0):
-            text = f"{place_of(row)}: {signed_seconds(row.difference_s)}, {_DIRECTIONS[row.direction]}"
+            text = f"{place_of(row)}: {signed_seconds(row.difference_s)}, {_DIRECTIONS.get(row.direction, row.direction)}"
             if row.noise is not None:
                 text += f", ratio {significant(row.noise.ratio)}, 95 % interval {interval(*row.noise.ci95)}"
             yield Said("change", f"{text}{f' ({row.cause})' if row.cause else ''}.", (f"/rows/{number}",))
     for number, fact in enumerate(compared.differs):
         unlike = ": the times are hard to compare" if fact.unlike else ""
         yield Said("confidence", f"Differs: {fact.name}, {fact.before} → {fact.after}{unlike}.", (f"/differs/{number}",))
-    yield from (Said("confidence", sentence(note.rstrip(".")), (f"/notes/{number}",)) for number, note in enumerate(compared.notes))
 
 
 def _of_monitored(analysis: MonitorAnalysis) -> Iterator[Said]:
@@ -368,13 +363,9 @@ def _of_monitored(analysis: MonitorAnalysis) -> Iterator[Said]:
     for row in host_rows(analysis):
         figures = {"mean": row.mean, "peak": row.peak, "total": row.total}
         text = ", ".join(f"{name} {figure}" for name, figure in figures.items() if figure)
-        yield Said("usage", f"{row.name}: {text}{f' ({row.remark})' if row.remark else ''}.", ("/usage/devices",))
-    for number, device in enumerate(analysis.usage.devices if analysis.usage is not None else ()):
-        busy = device.gauges.get("gpu_utilization")
-        if busy is not None:
-            yield Said("usage", f"{device.device}: busy {percent(busy.mean)} of the time.", (f"/usage/devices/{number}",))
+        pointer = "/ending" if row.name == "CPU time" else "/usage/devices"
+        yield Said("usage", f"{row.name}: {text}{f' ({row.remark})' if row.remark else ''}.", (pointer,))
     yield from (Said("coverage", text) for text in missing(analysis))
-    yield from (Said("confidence", sentence(note.rstrip(".")), (f"/notes/{number}",)) for number, note in enumerate(analysis.notes))
 
 
 def _divided(times: dict[str, float] | None, what: str, pointer: str) -> Iterator[Said]:
@@ -402,7 +393,9 @@ def summarize(record: Any, page: Page, source: str, command: str, question: str 
         of_kind: dict[type, Callable[[Any], Iterable[Said]]]
         of_kind = {RankAnalysis: _of_ranks, Comparison: _of_comparison, MonitorAnalysis: _of_monitored}
         status = [Said("confidence", page.status[1])] if page.status is not None else []
-        said = [*status, *(of_kind[type(record)](record) if type(record) in of_kind else said)]
+        noted = enumerate(getattr(record, "notes", ()))
+        notes = [Said("confidence", sentence(note.rstrip(".")), (f"/notes/{number}",)) for number, note in noted]
+        said = [*status, *(of_kind[type(record)](record) if type(record) in of_kind else said), *notes]
     plain = to_plain(record)
     statements = (
         Statement(
