@@ -145,7 +145,7 @@ def sweep_of(sources: Sequence[str]) -> SweepAnalysis | None:
     """The sweep in the only one of ``sources``; None where that is something else."""
     from rooflines.sweeps.records import SWEEP_FILE
 
-    if len(sources) != 1 or not Path(sources[0], SWEEP_FILE).is_file():
+    if len(sources) != 1 or not os.path.isfile(os.path.join(sources[0], SWEEP_FILE)):
         return None
     from rooflines.sweeps.run import analyze_sweep
 

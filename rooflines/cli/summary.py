@@ -55,10 +55,10 @@ def summary(
     from rooflines.reports.summary import markdown, summarize, within
 
     limit = _limit(budget)
-    record, page, command = _read(sources, against, {"ceilings": ceilings, **reading})
+    record, page, command, said = _read(sources, against, {"ceilings": ceilings, **reading})
     shown = " ".join(([against] if against else []) + sources)
     prints = shlex.join([*command, *_as_typed(sys.argv), "--format", "json"])
-    found = summarize(record, page, shown, prints, question, _of_sweep(record))
+    found = summarize(record, page, shown, prints, question, said)
     render = serial.to_json if format == "json" else markdown
     if limit is not None:
         found = within(found, limit[0], lines=limit[1], render=render)
@@ -85,19 +85,8 @@ def _limit(budget: str | None) -> tuple[int, bool] | None:
     return int(match[1]), (match[2] or "").startswith("line")
 
 
-def _of_sweep(record: Any) -> Iterable[Said]:
-    """What is said of a sweep, which a package above the reports knows; nothing of another record."""
-    from rooflines.sweeps.records import SweepAnalysis
-
-    if not isinstance(record, SweepAnalysis):
-        return ()
-    from rooflines.sweeps.page import said
-
-    return said(record.rows)
-
-
-def _read(sources: list[str], against: str | None, reading: dict[str, Any]) -> tuple[Any, Page, list[str]]:
-    """The record of the sources, its page, and the command that prints it."""
+def _read(sources: list[str], against: str | None, reading: dict[str, Any]) -> tuple[Any, Page, list[str], Iterable[Said]]:
+    """The record of the sources, its page, the command that prints it, and of a sweep what is said of it."""
     from rooflines import pipeline
     from rooflines.cli.output import page_of, sweep_of
 
@@ -110,7 +99,11 @@ def _read(sources: list[str], against: str | None, reading: dict[str, Any]) -> t
         options = ReadOptions(reading["partial"], reading["memory_limit_bytes"])
         pair = [against, sources[0]]
         compared = pipeline.compare_all(pair, ceilings=reading["ceilings"], anyway=True, reading=options, progress=None)
-        return compared[0], page(compared), ["rooflines", "compare", "--anyway", *pair]
+        return compared[0], page(compared), ["rooflines", "compare", "--anyway", *pair], ()
     swept = sweep_of(sources)
-    analysis = swept or pipeline.analyze_source(pipeline.find_source(sources), **reading, progress=None)[1]
-    return analysis, page_of(analysis), ["rooflines", "analyze", *sources]
+    if swept is not None:
+        from rooflines.sweeps.page import said
+
+        return swept, page_of(swept), ["rooflines", "analyze", *sources], said(swept.rows)
+    analysis = pipeline.analyze_source(pipeline.find_source(sources), **reading, progress=None)[1]
+    return analysis, page_of(analysis), ["rooflines", "analyze", *sources], ()

@@ -1,14 +1,15 @@
 """The tools of ``rooflines mcp``: five commands whose JSON a program gets over the Model Context Protocol (stdio).
 
 Each call runs the command in a process of its own, so its answer is that of the command line. Only paths in the folders given at the
-start are read; links are followed before they are compared, and URLs are refused.
+start are read; links, also those below a path, are followed before they are compared, and URLs and patterns are refused.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from mcp.server.mcpserver import MCPServer
@@ -32,8 +33,11 @@ def make_server(folders: Sequence[Path]) -> MCPServer:
 
     def path(source: str) -> str:
         found = Path(source).resolve()
-        if "://" in source or not any(found.is_relative_to(root) for root in roots):
-            raise ToolError(f"{source!r} is not in {', '.join(map(str, roots))}; nothing was read.")
+        inside = all(any(place.is_relative_to(root) for root in roots) for place in (found, *_links(found)))
+        # A pattern is no path: what it finds was not looked at.
+        if "://" in source or not inside or not found.exists():
+            where = ", ".join(map(str, roots))
+            raise ToolError(f"{source!r} is not in {where}, or has a link that leads out of it; nothing was read.")
         return str(found)
 
     def summary(source: str, question: str = "", budget: int = 2000) -> str:
@@ -53,17 +57,23 @@ def make_server(folders: Sequence[Path]) -> MCPServer:
 
     def count(model: str, batch_size: int = 1, mode: str = "inference") -> str:
         """FLOPs and bytes of a model of torchvision (resnet50), timm (timm:NAME) or transformers (hf:NAME), without running it."""
-        if ".py" in model or "/" in model:
+        if ".py" in model or "/" in model or Path(model.rpartition(":")[2]).exists():
             raise ToolError("only models by name are counted; nothing was read.")
         return run("count", "--model", model, "--batch-size", str(batch_size), "--mode", mode, "--format", "json")
 
     def devices(name: str) -> str:
         """Data sheets of GPUs and CPUs by name or words from it: rates, bandwidth, memory, and the source of each figure."""
-        return run("devices", name, "--format", "json")
+        return run("devices", "--format", "json", "--", name)
 
     for tool in (summary, analyze, compare, count, devices):
         server.add_tool(tool)
     return server
+
+
+def _links(directory: Path) -> Iterator[Path]:
+    """Where the links below ``directory`` lead."""
+    for folder, directories, files in os.walk(directory):
+        yield from (path.resolve() for name in (*directories, *files) if (path := Path(folder, name)).is_symlink())
 
 
 def run(*command: str) -> str:

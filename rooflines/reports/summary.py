@@ -12,6 +12,7 @@ import re
 import shlex
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -28,18 +29,16 @@ from rooflines.roofline.comparison.records import Comparison
 from rooflines.roofline.ranks.records import RankAnalysis
 from rooflines.roofline.usage.device_usage import MonitorAnalysis
 from rooflines.serial import part, to_plain
-from rooflines.units import binary_bytes, interval, percent, seconds, sentence, si, significant
+from rooflines.units import binary_bytes, counted, interval, percent, seconds, sentence, si, significant
 
 SCHEMA: Final = "rooflines.summary/1"
 # A row that could save less of the step is not worth reading.
 WORTH: Final = 0.01
-# Recommendations that are given whatever they save, because some savings are not quantified.
-_FEWEST_CHANGES: Final = 3
+# Rows that are named where somebody asks for operators.
+_FEWEST_ROWS: Final = 10
 # Characters of the shapes of a row.
 _SHAPES: Final = 60
-_DIRECTIONS: Final = {"same": "within the noise", "unknown": "noise unknown"} | {
-    name: name for name in ("slower", "faster", "new", "gone")
-}
+_DIRECTIONS: Final = {"same": "within the noise", "unknown": "noise unknown"}
 # Characters of English text and of names for a token, on average, in the vocabularies of today's language models.
 _CHARACTERS_OF_TOKEN: Final = 4
 
@@ -85,8 +84,10 @@ def _overview(analysis: Analysis) -> Iterator[Said]:
     if status:
         yield Said("confidence", status, ("/other_programs",) if analysis.other_programs is not None else ("/status",))
     for number, finding in enumerate(analysis.findings):
-        if number < _FEWEST_CHANGES or share_of_step(finding.saves_s, analysis) >= WORTH:
-            yield _change(number, finding, analysis)
+        # Without a figure, a saving is not quantified.
+        if not finding.saves_s or share_of_step(finding.saves_s, analysis) >= WORTH:
+            saving, suggestion = sentences.saving(finding.saves_s, analysis), sentences.suggested(finding, analysis.command)
+            yield _change(number, finding, saving, suggestion)
     if not analysis.findings:
         yield Said("change", sentences.missing_findings(analysis))
     yield from _step(analysis)
@@ -99,10 +100,10 @@ def _overview(analysis: Analysis) -> Iterator[Said]:
     yield from _ceilings(analysis)
 
 
-def _change(number: int, finding: Finding, analysis: Analysis) -> Said:
-    command = sentences.suggested(finding, analysis.command)
-    text = f"{finding.title}: {sentences.saving(finding.saves_s, analysis)}. Evidence: {finding.evidence}. Try: {command}"
-    return Said("change", f"{text.rstrip('.')}{sentences.example(finding.example)}.", (f"/findings/{number}/saves_s",))
+def _change(number: int, finding: Finding, saving: str, suggestion: str) -> Said:
+    text = f"{finding.title}: {saving}. Evidence: {finding.evidence}. Try: {suggestion}".rstrip(".")
+    figures = (f"/findings/{number}/saves_s", f"/findings/{number}/example/ts_us")
+    return Said("change", f"{text}{sentences.example(finding.example, 'the longest of these operators runs')}.", figures)
 
 
 def _step(analysis: Analysis) -> Iterator[Said]:
@@ -121,14 +122,14 @@ def _step(analysis: Analysis) -> Iterator[Said]:
         yield Said("step", text, (f"/traced_steps/0-{len(times_s) - 1}/duration_s",))
 
 
-def _operators(analysis: Analysis) -> Iterator[Said]:
-    """Rows by what they could save, at least ``WORTH`` of the step; repeated layers are one row."""
+def _operators(analysis: Analysis, fewest: int = 0) -> Iterator[Said]:
+    """Rows by what they could save, those of at least ``WORTH`` of the step or the ``fewest`` first; repeated layers are one row."""
     missing = sentences.missing_operators(analysis) or sentences.missing_ceilings(analysis) or sentences.missing_bound(analysis)
     if missing:
         yield Said("operator", missing)
     rows = table_rows(analysis)
-    worth = [one for one in rows if share_of_step(one.gain_s, analysis) >= WORTH]
-    if rows and not worth:
+    worth = [one for number, one in enumerate(rows) if number < fewest or share_of_step(one.gain_s, analysis) >= WORTH]
+    if rows and not any(share_of_step(one.gain_s, analysis) >= WORTH for one in rows):
         yield Said("operator", f"No single row could save {percent(WORTH)} of the {analysis.basis.per}.")
     places = _places(analysis)
     for one in worth:
@@ -188,7 +189,7 @@ def _ceilings(analysis: Analysis) -> Iterator[Said]:
     for roof in sentences.roofs_of_run(analysis):
         number = analysis.ceilings.index(roof)
         text = f"Ceiling {ceiling_name(roof)}: {si(roof.value, roof.unit)}, {source_words(roof, analysis.created)}."
-        yield Said("ceilings", text, (f"/ceilings/{number}/value",))
+        yield Said("ceilings", text, (f"/ceilings/{number}/value", f"/ceilings/{number}/source/kind"))
 
 
 def _memory(analysis: Analysis) -> Iterator[Said]:
@@ -248,7 +249,8 @@ def _host(analysis: Analysis) -> Iterator[Said]:
         yield Said("host", text, (f"/synchronisations/{number}/wait_s", f"/synchronisations/{number}/idle_s"))
     for number, work in enumerate(analysis.host_work):
         where = f" ({work.where})" if work.where else ""
-        text = f"{work.name} ({work.kind}){where}: {_times(work.calls)}; the device is idle {seconds(work.idle_s)} meanwhile."
+        text = f"{work.name or 'No operator'} ({work.kind}){where}: {_times(work.calls)}"
+        text += f"; the device is idle {seconds(work.idle_s)} meanwhile."
         yield Said("host", text, (f"/host_work/{number}/idle_s",))
     if not analysis.synchronisations and not analysis.host_work:
         yield Said("host", "No work of the host was recorded during which a device was idle.")
@@ -284,11 +286,12 @@ def _module(analysis: Analysis, path: str) -> Iterator[Said]:
             reached = f", at {percent(row.efficiency)} of the bound" if row.efficiency is not None else ""
             above = f", {seconds(row.headroom_s)} above it" if row.headroom_s is not None else ""
             text = f"{row.path or '(whole)'} ({row.type}): {seconds(row.time_s)} {sentences.per(analysis)}{reached}{above}."
-            yield Said("module", text, (f"/modules/{number}/time_s",))
+            yield Said("module", text, (f"/modules/{number}/time_s", f"/modules/{number}/headroom_s"))
 
 
 _QUESTIONS: Final[dict[str, Callable[[Analysis], Iterable[Said]]]] = {
-    "": _overview, "operators": _operators, "memory": _memory, "communication": _communication, "idle": _idle, "host": _host,
+    "": _overview, "operators": partial(_operators, fewest=_FEWEST_ROWS), "memory": _memory, "communication": _communication,
+    "idle": _idle, "host": _host,
 }  # fmt: skip
 _NAMED: Final[dict[str, Callable[[Analysis, str], Iterable[Said]]]] = {"kernel": _kernel, "module": _module}
 QUESTIONS: Final = (*filter(None, _QUESTIONS), "kernel NAME", "module PATH")
@@ -317,12 +320,12 @@ def _of_ranks(analysis: RankAnalysis) -> Iterator[Said]:
     _, *more = of_ranks(analysis)
     yield from (Said("ranks", text, (pointer,)) for text, pointer in more)
     for number, finding in enumerate(analysis.findings):
-        text = f"{finding.title}: up to {seconds(finding.saves_s)}. Evidence: {finding.evidence}. Try: {finding.suggestion.rstrip('.')}"
-        yield Said("change", f"{text}{sentences.example(finding.example)}.", (f"/findings/{number}/saves_s",))
+        yield _change(number, finding, f"up to {seconds(finding.saves_s)}", finding.suggestion)
     span, count = analysis.spread["span_s"], len(analysis.ranks)
     text = f"{'A step' if analysis.per == 'step' else 'The trace'} takes {seconds(span.mean)} in the mean over {count} ranks"
     text += f", {seconds(span.min)} on rank {span.min_rank} to {seconds(span.max)} on rank {span.max_rank}"
-    yield Said("step", f"{text}; recorded with the profiler on.", ("/spread/span_s",))
+    steps = counted(min(row.steps for row in analysis.ranks), "traced step")
+    yield Said("step", f"{text}; {steps} of each rank, profiler included; no interval is known.", ("/spread/span_s",))
     yield from _divided(analysis.bound_breakdown, "In the mean over the ranks", "/bound_breakdown")
     for number, row in enumerate(analysis.collectives):
         if row.waited_s is not None and row.waited_s >= WORTH * span.mean * count:
@@ -333,7 +336,6 @@ def _of_ranks(analysis: RankAnalysis) -> Iterator[Said]:
         yield Said("coverage", f"Not matched: {left.count:,} {left.kind}: {left.reason}.", (f"/unmatched/{number}",))
     if analysis.bound_breakdown is not None:
         yield Said("ceilings", f"Bounds are those of the data sheet of {analysis.device_name}, not measured.", ("/device_name",))
-    yield from (Said("confidence", sentence(note.rstrip(".")), (f"/notes/{number}",)) for number, note in enumerate(analysis.notes))
 
 
 def _of_comparison(compared: Comparison) -> Iterator[Said]:
@@ -346,14 +348,13 @@ def _of_comparison(compared: Comparison) -> Iterator[Said]:
         yield from _divided(subject.bound_breakdown, f"{side.upper()}, {subject.source}", f"/{side}/bound_breakdown")
     for number, row in enumerate(compared.rows):
         if abs(row.difference_s) >= WORTH * (compared.span_before_s or 0.0):
-            text = f"{place_of(row)}: {signed_seconds(row.difference_s)}, {_DIRECTIONS[row.direction]}"
+            text = f"{place_of(row)}: {signed_seconds(row.difference_s)}, {_DIRECTIONS.get(row.direction, row.direction)}"
             if row.noise is not None:
                 text += f", ratio {significant(row.noise.ratio)}, 95 % interval {interval(*row.noise.ci95)}"
             yield Said("change", f"{text}{f' ({row.cause})' if row.cause else ''}.", (f"/rows/{number}",))
     for number, fact in enumerate(compared.differs):
         unlike = ": the times are hard to compare" if fact.unlike else ""
         yield Said("confidence", f"Differs: {fact.name}, {fact.before} → {fact.after}{unlike}.", (f"/differs/{number}",))
-    yield from (Said("confidence", sentence(note.rstrip(".")), (f"/notes/{number}",)) for number, note in enumerate(compared.notes))
 
 
 def _of_monitored(analysis: MonitorAnalysis) -> Iterator[Said]:
@@ -362,13 +363,9 @@ def _of_monitored(analysis: MonitorAnalysis) -> Iterator[Said]:
     for row in host_rows(analysis):
         figures = {"mean": row.mean, "peak": row.peak, "total": row.total}
         text = ", ".join(f"{name} {figure}" for name, figure in figures.items() if figure)
-        yield Said("usage", f"{row.name}: {text}{f' ({row.remark})' if row.remark else ''}.", ("/usage/devices",))
-    for number, device in enumerate(analysis.usage.devices if analysis.usage is not None else ()):
-        busy = device.gauges.get("gpu_utilization")
-        if busy is not None:
-            yield Said("usage", f"{device.device}: busy {percent(busy.mean)} of the time.", (f"/usage/devices/{number}",))
+        pointer = "/ending" if row.name == "CPU time" else "/usage/devices"
+        yield Said("usage", f"{row.name}: {text}{f' ({row.remark})' if row.remark else ''}.", (pointer,))
     yield from (Said("coverage", text) for text in missing(analysis))
-    yield from (Said("confidence", sentence(note.rstrip(".")), (f"/notes/{number}",)) for number, note in enumerate(analysis.notes))
 
 
 def _divided(times: dict[str, float] | None, what: str, pointer: str) -> Iterator[Said]:
@@ -396,7 +393,9 @@ def summarize(record: Any, page: Page, source: str, command: str, question: str 
         of_kind: dict[type, Callable[[Any], Iterable[Said]]]
         of_kind = {RankAnalysis: _of_ranks, Comparison: _of_comparison, MonitorAnalysis: _of_monitored}
         status = [Said("confidence", page.status[1])] if page.status is not None else []
-        said = [*status, *(of_kind[type(record)](record) if type(record) in of_kind else said)]
+        noted = enumerate(getattr(record, "notes", ()))
+        notes = [Said("confidence", sentence(note.rstrip(".")), (f"/notes/{number}",)) for number, note in noted]
+        said = [*status, *(of_kind[type(record)](record) if type(record) in of_kind else said), *notes]
     plain = to_plain(record)
     statements = (
         Statement(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import shlex
 import shutil
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+import rooflines
 from rooflines.cli.schema import HOMES
 from rooflines.serial import part
 from rooflines.sweeps.records import RESULT_FILE, SWEEP_FILE, Point, Result, Sweep
@@ -177,3 +179,21 @@ def test_a_statement_is_checked_without_writing_into_the_run(tmp_path):
     shutil.copytree(GPU_RUN, tmp_path / "run")
     assert commands.run("analyze", "run", "--format", "json", "--at", "/totals", cwd=tmp_path).code == 0
     assert not (tmp_path / "run" / "analysis.json").exists()
+
+
+# What stands for something else in the commands of SKILL.md.
+MEANT = {
+    "SOURCE": BERT, "RUN": "run", "TRACES_FOLDER": RANKS, "AFTER": DDP[1], "BEFORE": DDP[0], "MODEL": "resnet18",
+    "kernel NAME": "kernel gemm",
+}  # fmt: skip
+COMMANDS = [
+    tuple(MEANT.get(word, word) for word in shlex.split(line)[1:])
+    for line in re.findall("`(rooflines [^`]+)`", (Path(rooflines.__file__).parent / "SKILL.md").read_text())
+]
+
+
+@pytest.mark.parametrize("command", [one for one in COMMANDS if one[0] != "profile"], ids=lambda one: " ".join(map(str, one[::2])))
+def test_the_commands_that_an_agent_is_told_run_as_printed(command, folder):
+    answer = commands.run(*command, cwd=folder)
+    assert answer.code == 0, answer.err
+    assert answer.out

@@ -29,7 +29,11 @@ def ask(tmp_path_factory):
     folder = tmp_path_factory.mktemp("traces")
     shutil.copy(BERT, folder)
     (folder / "link.json.gz").symlink_to(BERT)
-    server = mcp.StdioServerParameters(command=sys.executable, args=["-m", "rooflines", "mcp", str(folder)], env=environment())
+    (folder / "links").mkdir()
+    (folder / "links" / "rank0.json.gz").symlink_to(BERT)
+    (folder / "local").write_text("{}")
+    command = ["-m", "rooflines", "mcp", str(folder)]
+    server = mcp.StdioServerParameters(command=sys.executable, args=command, env=environment(), cwd=folder)
 
     async def session(calls):
         async with mcp.stdio_client(server) as (read, write), mcp.ClientSession(read, write) as client:
@@ -63,11 +67,23 @@ def test_five_tools_answer_with_the_json_of_the_commands(ask):
 
 def test_paths_outside_the_folders_are_refused(ask):
     folder, call = ask
-    outside = (str(BERT), str(folder / ".." / BERT.name), str(folder / "link.json.gz"), "https://example.org/t.json", "/etc/passwd")
-    _, answers = call(*(("summary", {"source": source}) for source in outside), ("count", {"model": f"{folder}/net.py:make"}))
+    outside = (
+        *(BERT, folder / ".." / BERT.name, folder / "link.json.gz", folder / "links", folder / "l*" / "*.gz"),
+        *("https://example.org/t.json", "/etc/passwd"),
+    )
+    models = (f"{folder}/net.py:make", "hf:local")
+    calls = [("summary", {"source": str(source)}) for source in outside] + [("count", {"model": model}) for model in models]
+    _, answers = call(*calls)
     for failed, text in answers:
         assert failed
         assert "nothing was read" in text
+
+
+def test_an_argument_is_no_option(ask):
+    folder, call = ask
+    _, ((failed, _),) = call(("devices", {"name": "--output=written.json"}))
+    assert failed
+    assert not (folder / "written.json").exists()
 
 
 def test_an_error_is_the_sentence_of_the_command(ask):

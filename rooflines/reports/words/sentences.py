@@ -260,13 +260,13 @@ def confidence(analysis: Analysis) -> list[str]:
     return [f"Assumptions and confidence: {' · '.join(analysis.caveats)}."] if analysis.caveats else []
 
 
-def example(where: Example | None) -> str:
-    """Where to look in the trace, as the end of a sentence; empty where that is not known."""
+def example(where: Example | None, what: str = "in the trace for example") -> str:
+    """Where to look in the trace, as the end of a sentence that says ``what`` is there; empty where that is not known."""
     if where is None:
         return ""
     places = [where.step, f"stream {where.stream}" if where.stream is not None else ""]
     within = ", ".join(text for text in places if text)
-    return f"; in the trace for example at {where.at_s:.6f} s{f' ({within})' if within else ''}"
+    return f"; {what} at {where.at_s:.6f} s{f' ({within})' if within else ''}"
 
 
 def saving(saves_s: float, analysis: Analysis) -> str:

@@ -213,8 +213,8 @@ def unrecorded(case: Case) -> Advice | None:
     return Advice(
         "Find out what the host does outside of PyTorch",
         idle_s,
-        f"{case.idle(idle_s)} in stretches of a millisecond or more in which the host runs no operator: Python, input and output, or "
-        "another library",
+        f"{case.idle(idle_s)} in stretches of a millisecond or more in which no launched work waits and the host runs no operator: "
+        "Python, input and output, or another library",
         f"{_see_lines(case)}; move data preparation, logging and checkpoints out of the step",
         {"host_bound": idle_s},
     )
