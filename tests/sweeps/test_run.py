@@ -144,7 +144,7 @@ def test_answers_and_intervals_of_rounds():
     # The interval of three rounds is student's t of their logarithms.
     values = [1.0, math.e, math.e**2]
     found = estimate(values)
-    half = 4.303 * 1.0 / math.sqrt(3)  # the logarithms 0, 1 and 2 have a standard deviation of 1
+    half = 4.30265273 * 1.0 / math.sqrt(3)  # the logarithms 0, 1 and 2 have a standard deviation of 1
     assert found.value == math.e
     assert (math.log(found.low), math.log(found.high)) == (pytest.approx(1 - half), pytest.approx(1 + half))
     assert estimate([1.0, 2.0]) == Estimate(value=1.5)
