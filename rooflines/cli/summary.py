@@ -96,6 +96,9 @@ def _read(sources: list[str], against: str | None, reading: dict[str, Any]) -> t
 
         if len(sources) > 1:
             raise UsageError("--against compares one source with its baseline.", hint="Give one source.")
+        for name in ("capture", "inductor_cache"):
+            if reading[name]:
+                raise UsageError(f"--{name.replace('_', '-')} cannot be used with --against.", hint="Compare without it.")
         options = ReadOptions(reading["partial"], reading["memory_limit_bytes"])
         pair = [against, sources[0]]
         compared = pipeline.compare_all(pair, ceilings=reading["ceilings"], anyway=True, reading=options, progress=None)

@@ -127,6 +127,7 @@ def test_a_small_budget_leaves_the_verdict():
         (("--budget", "few"), "--budget 'few' is not a number of tokens or lines."),
         (("--question", "why"), "unknown question 'why'."),
         (("--against", BERT, "--question", "idle"), "a question needs one run or trace"),
+        (("--against", BERT, "--capture", "graphs"), "--capture cannot be used with --against."),
     ],
 )
 def test_what_cannot_be_answered_is_said_in_a_line(arguments, message):
