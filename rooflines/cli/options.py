@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import inspect
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypedDict, TypeVar, get_args, get_origin, get_type_hints
@@ -179,6 +182,18 @@ class _Reading(TypedDict):
 TRACE_OPTIONS = ("partial", "memory_limit_bytes", "formulas")
 
 
+def _import_numpy() -> None:
+    """Import NumPy without the threads of its BLAS, which no analysis uses: starting them takes as long as the rest of the import."""
+    name = "OPENBLAS_NUM_THREADS"
+    if "numpy" in sys.modules or name in os.environ:
+        return
+    os.environ[name] = "1"
+    try:
+        import numpy  # noqa: F401
+    finally:
+        del os.environ[name]  # torch reads it as well, when it is loaded
+
+
 def reading_options(*names: str) -> Callable[[F], F]:
     """Give a command the options of reading a trace, all or those in ``names``, and pass them on as its ``**reading``."""
     hints = get_type_hints(_Reading, include_extras=True)
@@ -195,7 +210,13 @@ def reading_options(*names: str) -> Callable[[F], F]:
             options.pop("formulas")  # which are loaded
             if "capture" in options:
                 options["capture"] = options["capture"] or None
-            return command(**options)
+            _import_numpy()
+            # The collector of cycles would go through every object again and again while a trace is read and reported.
+            gc.disable()
+            try:
+                return command(**options)
+            finally:
+                gc.enable()
 
         run.__signature__ = inspect.signature(_with_options(command, found))  # type: ignore[attr-defined]
         return run  # type: ignore[return-value]
