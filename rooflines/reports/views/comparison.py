@@ -47,12 +47,14 @@ def page(comparisons: Sequence[Comparison], by: By = "operator", top: int = 5) -
     """The page of ``comparisons`` with the first of their runs, ``top`` rows of a kind in the short form."""
     first = comparisons[0]
     several = len(comparisons) > 1
+    # A and B of rounds are several runs each.
+    sides = "versions" if first.pace is not None and first.pace.rounds else "runs"
     return Page(
         kind="comparison",
         name=f"{first.a.source} and {first.b.source}",
         title=f"{first.a.source} compared with {', '.join(one.b.source for one in comparisons)}" if several else "Comparison",
         verdict=first.verdict if not several else " ".join(f"{one.b.source}: {one.verdict}" for one in comparisons),
-        status=shared_by([first.a.others_cores, *(one.b.others_cores for one in comparisons)], "runs"),
+        status=shared_by([first.a.others_cores, *(one.b.others_cores for one in comparisons)], sides),
         sections=tuple(
             section
             for number, comparison in enumerate(comparisons, start=1)
