@@ -161,7 +161,7 @@ def synchronization(case: Case) -> Advice | None:
     if saves_s <= 0:
         return None
     listed = "; ".join(
-        f"{wait.operator or wait.call}{f' in {wait.where}' if wait.where else ''}, {wait.calls:,.0f} times" for wait in found[:3]
+        f"{wait.operator or wait.call}{f' in {wait.where}' if wait.where else ''}, {_times(wait.calls)}" for wait in found[:3]
     )
     operator = found[0].operator.removeprefix("aten::") if found else ""
     timeline = case.analysis.timeline
@@ -180,6 +180,10 @@ def synchronization(case: Case) -> Advice | None:
 def without_stacks(case: Case, remedy: Setting | str) -> Setting | str:
     """``remedy``, after a recording without Python stacks where this one has them: they slow code of many small calls most."""
     return f"{_WITHOUT_STACKS}; then {remedy}" if case.analysis.basis.stacks else remedy
+
+
+def _times(number: float) -> str:
+    return "once" if 0.95 < number < 1.5 else f"{number:,.0f} times" if number > 1 else f"{number:.2g} times"
 
 
 def _host_work(case: Case, chosen: Callable[[HostWork], bool]) -> tuple[list[HostWork], float]:
