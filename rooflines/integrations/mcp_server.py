@@ -34,7 +34,7 @@ def make_server(folders: Sequence[Path]) -> MCPServer:
     def path(source: str) -> str:
         found = Path(source).resolve()
         inside = all(any(place.is_relative_to(root) for root in roots) for place in (found, *_links(found)))
-        # A pattern is no path: what it finds was not looked at.
+        # A pattern is not a path: what it finds was not looked at.
         if "://" in source or not inside or not found.exists():
             where = ", ".join(map(str, roots))
             raise ToolError(f"{source!r} is not in {where}, or has a link that leads out of it; nothing was read.")

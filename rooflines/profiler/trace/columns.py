@@ -511,7 +511,7 @@ def _label(event: Event) -> str:
 
 
 def _stream(event: Event, args: Args) -> Any:
-    """The stream of a device event. With ``graph_lanes``, PyTorch draws work of graphs on lanes that are no streams."""
+    """The stream of a device event. With ``graph_lanes``, PyTorch draws work of graphs on lanes that are not streams."""
     stream = args.stream if args.original_stream is None else args.original_stream
     return event.tid if stream is None else stream
 

@@ -81,7 +81,7 @@ def _rows(rounds: Sequence[Comparison], of: Literal["rows", "modules"]) -> tuple
     known = {}
     for key, each in found.items():
         times = PairTimes([row.before.time_s for row in each if row.before], [row.after.time_s for row in each if row.after])
-        # Idle time and overlap are no work.
+        # Idle time and overlap are not work.
         if len(each) < len(rounds):
             rows[key] = replace(rows[key], direction="unknown")
         elif len(times.before) == len(times.after) and min(*times.before, *times.after) > 0 and each[0].kind not in ("idle", "overlap"):
