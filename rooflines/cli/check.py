@@ -25,7 +25,7 @@ ROUNDS, FEWEST_ROUNDS = 5, 3
 
 
 @app.command()
-@reading_options(*TRACE_OPTIONS)
+@reading_options(*TRACE_OPTIONS, profiles=True)
 def check(
     run: Annotated[
         list[str],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import gc
 import inspect
 import os
 import sys
@@ -194,8 +193,11 @@ def _import_numpy() -> None:
         del os.environ[name]  # torch reads it as well, when it is loaded
 
 
-def reading_options(*names: str) -> Callable[[F], F]:
-    """Give a command the options of reading a trace, all or those in ``names``, and pass them on as its ``**reading``."""
+def reading_options(*names: str, profiles: bool = False) -> Callable[[F], F]:
+    """Give a command the options of reading a trace, all or those in ``names``, and pass them on as its ``**reading``.
+
+    A command that ``profiles`` runs the user's program in this process, which has to be as the program would find it.
+    """
     hints = get_type_hints(_Reading, include_extras=True)
     chosen = names or tuple(hints)
     defaults = {"partial": False, "memory_limit_bytes": "4GB"}
@@ -210,13 +212,13 @@ def reading_options(*names: str) -> Callable[[F], F]:
             options.pop("formulas")  # which are loaded
             if "capture" in options:
                 options["capture"] = options["capture"] or None
-            _import_numpy()
-            # The collector of cycles would go through every object again and again while a trace is read and reported.
-            gc.disable()
-            try:
+            if profiles:
                 return command(**options)
-            finally:
-                gc.enable()
+            _import_numpy()
+            from rooflines.profiler.trace.reader import paused
+
+            with paused():
+                return command(**options)
 
         run.__signature__ = inspect.signature(_with_options(command, found))  # type: ignore[attr-defined]
         return run  # type: ignore[return-value]

@@ -34,7 +34,7 @@ from rooflines.units import binary_bytes, counted, interval, percent, seconds, s
 SCHEMA: Final = "rooflines.summary/1"
 # A row that could save less of the step is not worth reading.
 WORTH: Final = 0.01
-# Rows that are named where somebody asks for operators.
+# The fewest rows that the answer about operators has.
 _FEWEST_ROWS: Final = 10
 # Characters of the shapes of a row.
 _SHAPES: Final = 60

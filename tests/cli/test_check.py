@@ -161,10 +161,11 @@ def test_the_figures_for_a_tracker(check, tmp_path):
 
 def test_a_workload_is_profiled_and_checked(check, tmp_path):
     (tmp_path / "models.py").write_text(
-        "import time, torch\n"
+        "import gc, time, torch\n"
         "class Slow(torch.nn.Linear):\n"  # long enough that the times of a busy machine scatter little
         "    def forward(self, x):\n        time.sleep(0.1)\n        return super().forward(x)\n"
-        "def mlp(batch_size):\n    return Slow(8, 8), torch.randn(batch_size, 8)\n"
+        # Only commands that run no program switch the collector of cycles off.
+        "def mlp(batch_size):\n    assert gc.isenabled()\n    return Slow(8, 8), torch.randn(batch_size, 8)\n"
     )
     command = ["--", "--model", "models.py:mlp", *quick(tmp_path), "--steps", "9", "--threads", "1"]
     # In a process of its own, where no other command has been imported.

@@ -12,7 +12,7 @@ import pytest
 from tests.commands import Answer, call, start, write_ceilings
 from tests.processes import wait_until
 
-# Imports a module of its own tree, and says so in a file that is in neither.
+# Imports a module from its own tree and adds that module's name to a file outside of both trees.
 SCRIPT = """
 import os, torch, version
 with open(os.environ["ORDER"], "a") as file:
