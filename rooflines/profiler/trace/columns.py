@@ -10,7 +10,6 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from decimal import Decimal
 from itertools import chain, compress
 from typing import Any
 
@@ -24,8 +23,9 @@ from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.collectives import noted
 from rooflines.profiler.trace.communication_kernels import communicates
 from rooflines.profiler.trace.distinct import distinct
-from rooflines.profiler.trace.document import FLOATS_ROUND_FROM_US, Args, Event
+from rooflines.profiler.trace.document import Args, Event
 from rooflines.profiler.trace.intervals import Intervals
+from rooflines.profiler.trace.numbers import integer, integers, nanoseconds, ordinals
 from rooflines.profiler.trace.records import (
     ANNOTATION,
     COMMUNICATION,
@@ -88,9 +88,6 @@ _LARGEST_ALLOCATION = 1 << 50
 # What an item of an argument list takes when it is a tensor: itself, its sizes and strides.
 _ITEM_BYTES = 200
 
-# Times further from zero than this are none (the year 2096, in microseconds since 1970), so that no difference of two overflows.
-_FARTHEST_US = 4e15
-_MOST_DEVICES = 1 << 20
 _MOST_GRAPHS = 1 << 30
 
 _NO_ARGS = Args()
@@ -556,47 +553,6 @@ def _ranks(value: Any) -> tuple[int, ...] | None:
     return tuple(map(int, value.strip("[]").split(",")))
 
 
-def nanoseconds(values: list[Any]) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-    """Microseconds, as Kineto writes them (numbers, in some versions text), in whole nanoseconds, and which of them are any.
-
-    Text is read to its last digit where a float would round it."""
-    try:
-        microseconds = np.array(values, np.float64)
-    except (TypeError, ValueError, OverflowError):
-        microseconds = np.empty(())
-    if microseconds.shape != (len(values),):  # not all of them are numbers, or there is a list among them
-        microseconds = np.array([_microseconds(value) for value in values], np.float64)
-    known = np.abs(microseconds) < _FARTHEST_US  # false for NaN
-    microseconds = np.where(known, microseconds, 0.0)
-    whole = np.floor(microseconds)
-    nanoseconds = whole.astype(np.int64) * 1000 + np.rint((microseconds - whole) * 1000).astype(np.int64)
-    for i in np.flatnonzero(np.abs(microseconds) >= FLOATS_ROUND_FROM_US).tolist():
-        if isinstance(values[i], str):
-            nanoseconds[i] = round(Decimal(values[i]) * 1000)
-    return nanoseconds, known
-
-
-def _microseconds(value: Any) -> float:
-    if isinstance(value, (int, float, str)) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except (ValueError, OverflowError):
-            pass
-    return float("nan")
-
-
-def integers(values: list[Any], default: int) -> Int64s:
-    """Whole numbers, or text of digits; ``default`` for everything else."""
-    filled = [default if value is None else value for value in values] if None in values else values
-    if set(map(type, filled)) == {int}:
-        try:
-            return np.fromiter(filled, np.int64, len(filled))
-        except OverflowError:
-            pass
-    numbers = (integer(value) for value in values)
-    return np.array([default if number is None else number for number in numbers], np.int64)
-
-
 def correlations(args: list[Args], launching: npt.NDArray[np.bool_]) -> Int64s:
     """The correlation ids of events; -1 for none, and -2 - n for a launch or a device event (``launching``) with only the external id
     n."""
@@ -613,20 +569,3 @@ def linked(calls: Int64s, is_runtime: npt.NDArray[np.bool_], device: Int64s) -> 
     named = bool((calls[is_runtime] >= 0).any() or (device >= 0).any())
     calls, device = (np.where(ids >= -1, ids, -1 if named else -2 - ids) for ids in (np.where(is_runtime, calls, -1), device))
     return calls, device
-
-
-def ordinals(values: list[Any]) -> Int32s:
-    """Numbers of devices; 0 for what is none."""
-    numbers = integers(values, 0)
-    return np.where((numbers >= 0) & (numbers < _MOST_DEVICES), numbers, 0).astype(np.int32)
-
-
-def integer(value: Any) -> int | None:
-    """A whole number, or text of digits; None for anything else and beyond 62 bits."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int):
-        return value if -(1 << 62) < value < 1 << 62 else None
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
-        return int(value)
-    return None
