@@ -16,7 +16,7 @@ from rooflines.units import counted, percent, seconds
 _MOST_NAMED = 3
 _SYNCHRONIZE = "The recording may have ended before they ran: synchronize the device before it ends."
 _NEW_PROCESS = (
-    "With CUDA 12.6 to 13.0, PyTorch loses the first kernels of every session but the first of a process (pytorch#192021): record "
+    "With CUDA 12.6 to 13.0, PyTorch can lose the first kernels of every session but the first of a process (pytorch#192021): record "
     "each session in a new process, or use CUDA 13.1."
 )
 
@@ -56,7 +56,7 @@ def about_lost(lost: LostWork, attribution: Attribution) -> Iterator[str]:
         found = {place: number for place, number in places.items() if number}
         where = ", ".join(f"{number:,} {place}" if len(found) > 1 else place for place, number in found.items())
         rows = f"{counted(lost.operators, 'operator row')} and " if lost.operators else ""
-        effect = f"Their time is missing from {rows}the busy time of the device, and counts as idle time."
+        effect = f"Their time is missing from {rows}the busy time of the device, and may count as idle time."
         if lost.flops_fraction:
             effect += f" Rows with {percent(lost.flops_fraction)} of the FLOPs have no efficiency because of it."
         names, codes = attribution.trace.names, attribution.trace.host.name[attribution.lost.launches]
