@@ -421,7 +421,8 @@ def _memory(analysis: Analysis) -> Section:
 
 def _method(analysis: Analysis) -> Section:
     bounds = "; ".join(f"{style.letter} {style.name}: {style.meaning}" for style in BOUNDS.values())
-    basis = f"{_basis(analysis)} The step time comes from steps run with the profiler off; the traced steps only divide it."
+    timed = "The step time comes from steps run with the profiler off; the traced steps only divide it."
+    basis = f"{_basis(analysis)} {timed if analysis.basis.timed else 'No step was timed without the profiler.'}"
     command = [Paragraph("The command was not recorded.", "absent")]
     if analysis.command:
         command = [Paragraph("Command", "title"), Paragraph(analysis.command, "code")]

@@ -128,3 +128,10 @@ def test_host_and_idle_are_the_same_words_in_the_bar_and_in_the_table():
         "had launched nothing, 10.0 ms the host was waiting for the device); idle 5.00 ms (4.00 ms launched work had not begun, "
         "1.00 ms the launch of the next work is not in the trace)."
     )
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_the_method_claims_no_timed_steps_where_there_are_none(timed):
+    page = render(view.page(replace(sample(), basis=replace(sample().basis, timed=timed, steady=timed))))
+    assert ("steps run with the profiler off" in page) is timed
+    assert ("No step was timed without the profiler." in page) is not timed
