@@ -1,6 +1,10 @@
 """Reports as their readers see them: in a terminal, on a page, in TensorBoard, as a PDF."""
 
+import base64
 import io
+import json
+import zlib
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -20,8 +24,23 @@ def in_terminal(page: Page, width: int = 80, encoding: str = "utf-8", **options:
     return raw.getvalue().decode(encoding)
 
 
+def unpacked(text: str) -> Any:
+    """The data of a script of a page."""
+    return json.loads(zlib.decompress(base64.b64decode(text)))
+
+
+def strings(value: Any) -> Iterator[str]:
+    """All texts in JSON data."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from strings(one)
+
+
 class HtmlPage(HTMLParser):
-    """The page as a parser sees it: its sections in order, its elements, and the text outside scripts and styles."""
+    """The page as a parser sees it: its sections in order, its elements, and the text outside scripts and styles. The rows that a
+    script makes are text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -46,6 +65,8 @@ class HtmlPage(HTMLParser):
     def handle_data(self, data):
         if self._inside == "script":
             self.scripts[-1] += data
+            if self.elements[-1][1].get("class") == "rows":
+                self.pieces.extend(strings(unpacked(data)))
         elif not self._inside:
             self.pieces.append(data)
 

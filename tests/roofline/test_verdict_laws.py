@@ -44,6 +44,7 @@ def page_of(path: Path) -> str:
     """The HTML page without scripts and styles, and without the section that explains the words."""
     with mock.patch("rooflines.reports.render.html.page_svg", return_value=""):  # drawing takes long
         text = re.sub(r"<(script|style)\b.*?</\1>", "", render(view.page(analysis_of(path))), flags=re.DOTALL)
+    text = re.sub(r"<nav.*?</nav>", "", text, flags=re.DOTALL)
     return re.sub(r'<section id="method".*?</section>', "", text, flags=re.DOTALL)
 
 

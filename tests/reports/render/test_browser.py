@@ -4,10 +4,12 @@ Skipped where no browser is installed, unless ROOFLINES_REQUIRE_BROWSER makes it
 """
 
 import functools
+import importlib.util
 import io
 import os
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -48,7 +50,7 @@ def browser():
 class Opened:
     """A page opened from disk and offline, with everything it asked for and complained about."""
 
-    def __init__(self, browser, path, **options) -> None:
+    def __init__(self, browser, path, at="", **options) -> None:
         self.requests: list[str] = []
         self.complaints: list[str] = []
         self.context = browser.new_context(viewport=options.pop("viewport", {"width": 1280, "height": 900}), **options)
@@ -59,7 +61,7 @@ class Opened:
         self.page.on("console", lambda message: self.complaints.append(message.text) if message.type in ("error", "warning") else None)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("dialog", lambda dialog: (self.complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-        self.page.goto(path.as_uri())
+        self.page.goto(path.as_uri() + at)
 
     def _route(self, route):
         self._note(route.request.url)
@@ -157,22 +159,22 @@ def test_a_hostile_name_is_text_at_the_pointer_and_in_the_table(opened):
     report = opened("hostile")
     assert "<script>alert(1)</script>" in hover(report.page, "point:0")
     assert report.page.locator("figure img, svg script, table img, table script").count() == 0
-    assert "<script>" in report.page.locator("#table tbody tr").first.inner_text()
+    assert "<script>" in report.page.locator(".main > tbody tr").first.inner_text()
     report.check()
 
 
 def test_a_point_finds_its_row_and_a_row_its_points(opened):
     report = opened("large")
     page = report.page
-    page.locator("#filter").fill("nothing is called this")
+    page.locator(".filter").fill("nothing is called this")
     hover(page, "point:70")
     page.mouse.down()
     page.mouse.up()
-    chosen = page.locator("#table tr.chosen")
+    chosen = page.locator(".main tr.chosen")
     assert chosen.count() == 1
     assert chosen.is_visible()
     assert "point:70" in chosen.get_attribute("data-points").split()
-    row = page.locator("#table tbody tr:visible").nth(3)
+    row = page.locator(".main > tbody tr:visible").nth(3)
     row.locator("td").nth(3).click()
     marks = page.evaluate("[...new Set([...document.querySelectorAll('[data-mark].chosen')].map((mark) => mark.dataset.mark))]")
     assert marks == row.get_attribute("data-points").split()
@@ -262,9 +264,9 @@ def test_figures_are_complete_without_scripts(opened):
 
 def test_table_sorts_by_click_and_by_key(opened):
     page = opened().page
-    first, header = page.locator("#table tbody tr:visible").first, page.locator("#table th").filter(has_text="eff.")
+    first, header = page.locator(".main > tbody tr:visible").first, page.locator(".main th").filter(has_text="eff.")
     before = first.inner_text()
-    assert page.locator("#table th[aria-sort]").inner_text().startswith("headroom")
+    assert page.locator(".main th[aria-sort]").inner_text().startswith("headroom")
     header.get_by_role("button").click()
     assert header.get_attribute("aria-sort") == "descending"
     assert first.inner_text() != before
@@ -272,56 +274,118 @@ def test_table_sorts_by_click_and_by_key(opened):
     header.get_by_role("button").press("Enter")
     assert header.get_attribute("aria-sort") == "ascending"
     assert "add_" not in first.inner_text()
-    assert page.locator("#table th[aria-sort]").count() == 1
+    assert page.locator(".main th[aria-sort]").count() == 1
 
 
 def test_filter_filters_and_says_how_many(opened):
     report = opened()
     page = report.page
-    page.locator("#filter").fill("conv2d")
-    assert page.locator("#table tbody tr:visible").count() == 2
-    assert page.locator("#shown").inner_text() == "2 of 13 rows match"
-    page.locator("#filter").fill("nothing is called this")
-    assert page.locator("#table tbody tr:visible").count() == 0
-    page.locator("#filter").fill("")
-    assert page.locator("#table tbody tr:visible").count() == 13
-    assert page.locator("#table tfoot tr").is_visible()
+    page.locator(".filter").fill("conv2d")
+    assert page.locator(".main > tbody tr:visible").count() == 2
+    assert page.locator(".shown").inner_text() == "2 of 13 rows match"
+    page.locator(".filter").fill("nothing is called this")
+    assert page.locator(".main > tbody tr:visible").count() == 0
+    page.locator(".filter").fill("")
+    assert page.locator(".main > tbody tr:visible").count() == 13
+    assert page.locator(".main tfoot tr").is_visible()
     report.check()
 
 
 def test_rows_and_modules_unfold(opened):
     page = opened("large").page
-    rows = page.locator("#table tbody tr:visible")
+    rows = page.locator(".main > tbody tr:visible")
     assert rows.count() == 50
     page.get_by_role("button", name="Show all 81").click()
     assert rows.count() == 81
     page.get_by_role("button", name="Show the first 50").click()
     assert rows.count() == 50
-    modules = page.locator("#tree tbody tr:visible")
+    modules = page.locator(".tree tbody tr:visible")
     before = modules.count()
-    page.locator("#tree button[aria-expanded=false]:visible").first.click()
+    page.locator(".tree button[aria-expanded=false]:visible").first.click()
     assert modules.count() > before
-    page.locator("#tree button[aria-expanded=true]").first.click()
+    page.locator(".tree button[aria-expanded=true]").first.click()
     assert modules.count() == 1
+
+
+def test_a_link_opens_a_view_sorted_and_filtered_and_follows_what_is_seen(opened):
+    report = opened("large", at="#operators?sort=module&order=descending&filter=conv")
+    page = report.page
+    header = page.locator(".main th[aria-sort]")
+    header.filter(has_text="module").wait_for()
+    assert header.get_attribute("aria-sort") == "descending"
+    assert page.locator(".filter").input_value() == "conv"
+    assert page.locator("#operators").bounding_box()["y"] < 300
+    page.locator(".main th").filter(has_text="time").get_by_role("button").click()
+    page.locator(".filter").fill("")
+    assert page.evaluate("location.hash") == "#operators?sort=time"
+    assert page.locator("#operators .link").get_attribute("href").endswith("#operators?sort=time")
+    page.get_by_role("navigation").get_by_role("link", name="Ceilings").click()
+    assert page.evaluate("location.hash") == "#ceilings"
+    page.evaluate("location.hash = '#operators?filter=%E0%A4%A&sort=nothing'")
+    report.check()
+
+
+def test_arrow_keys_choose_rows_and_enter_opens_one(opened):
+    report = opened("large")
+    page = report.page
+    page.get_by_role("region", name="Operators, scrollable").focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowDown")
+    chosen = page.locator(".main tr.chosen")
+    assert chosen.evaluate("row => row.sectionRowIndex") == 2
+    marks = page.evaluate("[...new Set([...document.querySelectorAll('[data-mark].chosen')].map((mark) => mark.dataset.mark))]")
+    assert marks == chosen.get_attribute("data-points").split()
+    page.locator(".filter").fill("no formula")
+    page.get_by_role("region", name="Operators, scrollable").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert page.locator(".main tr.detail:visible").count() == 1
+    report.check()
+
+
+def test_a_period_of_a_figure_shows_the_rows_that_ran_in_it(opened):
+    page = opened("large").page
+    page.evaluate(
+        "document.dispatchEvent(new CustomEvent('window', { detail: { points: ['point:3', 'point:70'], text: '1 s to 2 s' } }))"
+    )
+    rows = page.locator(".main > tbody > tr")
+    assert {row.get_attribute("data-points") for row in rows.all()} == {"point:3", "point:70"}
+    assert page.locator(".shown").inner_text() == "2 of 81 rows shown, 1 s to 2 s"
+    page.evaluate("document.dispatchEvent(new CustomEvent('window', { detail: null }))")
+    assert rows.count() == 50
+
+
+@pytest.mark.parametrize(("name", "options"), [
+    ("sample", {}), ("machine", {"color_scheme": "dark"}), ("sample", {"viewport": {"width": 360, "height": 780}}),
+])  # fmt: skip
+def test_axe_finds_nothing_that_keeps_people_out(opened, name, options):
+    folder = importlib.util.find_spec("axe_playwright_python")
+    if folder is None:
+        absent("axe-playwright-python is not installed")
+    page = opened(name, **options).page
+    page.evaluate((Path(folder.origin).parent / "axe.min.js").read_text(encoding="utf-8"))
+    found = page.evaluate("axe.run()")
+    assert len(found["passes"]) > 20
+    assert [(one["id"], one["impact"], one["nodes"][0]["html"]) for one in found["violations"]] == []
 
 
 def test_a_row_opens_its_modules_and_kernels(opened):
     report = opened("repeated")
     page = report.page
-    before = page.locator("#table > tbody > tr:visible").count()
-    row = page.locator("#table > tbody > tr:visible").filter(has_text="layers.*.attention ×12")
+    before = page.locator(".main > tbody > tr:visible").count()
+    row = page.locator(".main > tbody > tr:visible").filter(has_text="layers.*.attention ×12")
     assert row.count() == 1
     row.locator("button.opener").click()
-    assert page.locator("#table > tbody > tr:visible").count() == before + 1
-    detail = page.locator("#table tr.detail:visible").inner_text()
+    assert page.locator(".main > tbody > tr:visible").count() == before + 1
+    detail = page.locator(".main tr.detail:visible").inner_text()
     assert "layers.7.attention" in detail
     assert "GEMM bf16 128x128x64 (cuBLAS)" in detail
-    page.locator("#table th").filter(has_text="share").get_by_role("button").click()
-    assert page.locator("#table tr:visible", has_text="×12").first.evaluate("row => row.nextElementSibling.className") == "detail"
-    page.locator("#filter").fill("layers.7.attention")
-    assert page.locator("#table > tbody > tr:visible").count() == 2
+    page.locator(".main th").filter(has_text="share").get_by_role("button").click()
+    assert row.evaluate("row => row.nextElementSibling.className") == "detail"
+    page.locator(".filter").fill("layers.7.attention")
+    assert page.locator(".main > tbody > tr:visible").count() == 2
     row.locator("button.opener").click()
-    assert page.locator("#table tr.detail:visible").count() == 0
+    assert page.locator(".main tr.detail:visible").count() == 0
     report.check()
 
 

@@ -237,22 +237,14 @@
     return { home, zoomed: () => view !== first };
   }
 
-  // The row of a point, and the points of a row.
-  function choose(key, from) {
-    for (const old of document.querySelectorAll(".chosen")) old.classList.remove("chosen");
-    const row = from || (key && document.querySelector(`tr[data-points~="${CSS.escape(key)}"]`));
-    const keys = from ? from.dataset.points.split(" ") : [key];
-    for (const mark of document.querySelectorAll("[data-mark]")) if (keys.includes(mark.dataset.mark)) mark.classList.add("chosen");
-    if (!row) return;
-    row.classList.add("chosen");
-    if (from) return;
-    document.dispatchEvent(new CustomEvent("chosen", { detail: row }));
-    row.scrollIntoView({ block: "nearest" });
-  }
-  document.addEventListener("click", (event) => {
-    const row = event.target.closest("tr[data-points]");
-    if (row && !event.target.closest("button, a")) choose("", row);
+  // The points of the chosen row stand out; a chosen mark asks for its row.
+  document.addEventListener("points", (event) => {
+    for (const mark of document.querySelectorAll("[data-mark]")) mark.classList.toggle("chosen", event.detail.includes(mark.dataset.mark));
   });
+  function choose(key) {
+    document.dispatchEvent(new CustomEvent("points", { detail: [key] }));
+    document.dispatchEvent(new CustomEvent("chosen", { detail: { point: key } }));
+  }
 
   function savePicture(svg, name) {
     const style = getComputedStyle(document.documentElement), copy = svg.cloneNode(true), box = svg.viewBox.baseVal, image = new Image();
@@ -266,5 +258,5 @@
     image.src = "data:image/svg+xml;charset=utf-8," + encodeURIComponent(text);
   }
 
-  for (const data of document.querySelectorAll("script.marks")) live(data.closest("figure"), JSON.parse(data.textContent));
+  for (const data of document.querySelectorAll("script.marks")) window.rooflines.inflated(data).then((facts) => live(data.closest("figure"), facts));
 })();
