@@ -1,4 +1,4 @@
-"""A page in print, set by Typst with its figures as vectors.
+"""A page in print, set by Typst with its figures as vectors: at most 50 pages, and the rows that they lack in an appendix.
 
 The template holds the layout, this module gives it the blocks in words. Everything goes there as one JSON text and is set as it is,
 so an operator's name cannot become markup. Only faces that Typst brings along are used: the document is the same on every machine.
@@ -7,16 +7,32 @@ so an operator's name cannot become markup. Only faces that Typst brings along a
 from __future__ import annotations
 
 import json
+import re
 from datetime import datetime
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from rooflines.reports.charts.palette import INK, bound_style, category_colour, contrast
 from rooflines.reports.charts.paper import SERIF, as_svg, draw
-from rooflines.reports.document import Bar, Block, Cell, Facts, Figure, Findings, Page, Paragraph, Part, Row, Table
+from rooflines.reports.document import (
+    Bar,
+    Block,
+    Cell,
+    Facts,
+    Figure,
+    Findings,
+    Page,
+    Paragraph,
+    Part,
+    Row,
+    Section,
+    Table,
+    sections_of,
+)
 from rooflines.reports.render.layout import Fitted, fitted
 from rooflines.reports.words.text import NUMBER_AND_UNIT
 from rooflines.units import percent
@@ -27,28 +43,81 @@ _INK = INK["light"]
 _FIGURE_IN = 6.85
 # What a line of a table holds, in characters of the mean width.
 _CHARACTERS = 118
+_MOST_PAGES = 50
+# Rows of a table in a document that would have more pages otherwise.
+_FEWER_ROWS = (100, 20)
 _FILLS = {"bound": _INK.accent, "headroom": _INK.grid, "rest": _INK.page}
 
 
 def write(page: Page, path: Path) -> Path:
-    """Write ``page`` to ``path`` and return it. The same page gives the same file."""
+    """Write ``page`` to ``path`` and return it. The same page gives the same file.
+
+    Where tables have more rows than print has room for, the whole tables are in NAME-appendix.pdf next to it.
+    """
+    appendix = path.with_name(f"{path.stem}-appendix.pdf")
+    document = _set(content(page, appendix.name))
+    for most in _FEWER_ROWS:
+        if len(re.findall(rb"/Type */Page\b", document)) <= _MOST_PAGES:
+            break
+        page = _shortened(page, most)
+        document = _set(content(page, appendix.name))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(document)
+    appendix.unlink(missing_ok=True)
+    if cut := _cut_tables(page):
+        appendix.write_bytes(_set(content(replace(page, name=f"{page.name}: appendix", said=(), sections=cut), "")))
+    return path
+
+
+def _set(content: dict[str, Any]) -> bytes:
+    """The document."""
     import typst
 
     # A path and not the text: the oldest Typst that we accept takes only paths.
     with resources.as_file(resources.files("rooflines.reports.render") / "templates" / "page.typ") as template:
-        document = typst.compile(
+        document: bytes = typst.compile(
             str(template),
             format="pdf",
-            sys_inputs={"page": json.dumps(_kept_together(content(page)), ensure_ascii=False)},
+            sys_inputs={"page": json.dumps(_kept_together(content), ensure_ascii=False)},
             ignore_system_fonts=True,
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(document)
-    return path
+    return document
 
 
-def content(page: Page) -> dict[str, Any]:
-    """What the template shows, in words and formatted numbers."""
+def _shortened(page: Page, most: int) -> Page:
+    """The page with at most ``most`` rows of each table in print."""
+    return replace(
+        page,
+        sections=tuple(
+            replace(
+                part,
+                blocks=tuple(
+                    replace(one, printed=min(most, one.printed or most)) if isinstance(one, Table) else one for one in part.blocks
+                ),
+            )
+            for part in page.sections
+        ),
+    )
+
+
+def _cut_tables(page: Page) -> tuple[Section, ...]:
+    """The tables that print has only a part of, whole, in their sections."""
+    parts = (
+        replace(
+            part,
+            blocks=tuple(
+                replace(one, printed=None, rows=tuple(replace(row, printed=True) for row in one.rows))
+                for one in part.blocks
+                if isinstance(one, Table) and len(one.on_paper()) < len(one.of_form(full=True))
+            ),
+        )
+        for part in page.sections
+    )
+    return sections_of(*parts)
+
+
+def content(page: Page, appendix: str = "") -> dict[str, Any]:
+    """What the template shows, in words and formatted numbers; ``appendix`` is the file with the rows that are left out."""
     return {
         "ink": msgspec.to_builtins(_INK),
         "title": page.name,
@@ -63,7 +132,7 @@ def content(page: Page) -> dict[str, Any]:
         "sections": [
             {"title": section.title, "blocks": blocks}
             for section in page.sections
-            if (blocks := [_block(block) for block in section.blocks if block.show != "brief"])
+            if (blocks := [_block(block, appendix) for block in section.blocks if block.show != "brief"])
         ],
     }
 
@@ -86,7 +155,7 @@ def _date(created: str) -> list[int] | None:
     return [day.year, day.month, day.day]
 
 
-def _block(block: Block) -> dict[str, Any]:
+def _block(block: Block, appendix: str) -> dict[str, Any]:
     match block:
         case Paragraph(kind="code"):
             return {"kind": "code", "code": block.text}
@@ -102,7 +171,7 @@ def _block(block: Block) -> dict[str, Any]:
             svg = as_svg(draw(block.drawing, width_in=_FIGURE_IN, family=SERIF), _FACE)
             return {"kind": "figure", "svg": svg, "caption": block.caption, "note": block.note}
         case Table():
-            return _table(block)
+            return _table(block, appendix)
 
 
 def _bar(block: Bar) -> dict[str, Any]:
@@ -124,12 +193,13 @@ def _part(part: Part, *, in_full: bool = True) -> dict[str, Any]:
     return {"share": part.share, "letter": part.letter, "pattern": pattern, "fill": fill, "on": on, "text": text}
 
 
-def _table(table: Table) -> dict[str, Any]:
+def _table(table: Table, appendix: str) -> dict[str, Any]:
     rows = table.on_paper()
     columns = fitted(table, _CHARACTERS, rows, full=True)
     # Sentences and names that have no room are wrapped; paths and shapes are cut, as everywhere.
     wrapped = [one for one in columns if one.column.format in ("text", "middle") and _longest(one) > one.width]
-    some = f"{len(rows)} of {len(table.rows)} rows" if len(rows) < len(table.rows) else ""
+    count = len(table.of_form(full=True))
+    some = f"{len(rows)} of {count} rows{f' ({appendix} has all)' if appendix else ''}" if len(rows) < count else ""
     caption = ", ".join(text for text in (some, table.order) if text)
     return {
         "kind": "table",

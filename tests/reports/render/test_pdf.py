@@ -1,12 +1,14 @@
 """The PDF, read back as text: content, order, and that no name is taken for markup."""
 
 import io
+import re
 
 import pytest
 from msgspec.structs import replace
 from pypdf import PdfReader
 
 from rooflines.profiler.records import Environment
+from rooflines.reports.document import Column, Page, section, table
 from rooflines.reports.render import pdf
 from rooflines.reports.views import run as view
 from rooflines.reports.words.sentences import roofs_of_run
@@ -64,7 +66,7 @@ def test_a_name_is_set_as_it_is(tmp_path, name):
 
 
 def test_the_same_analysis_gives_the_same_file(tmp_path):
-    first, second = (pdf.write(view.page(samples.analysis()), tmp_path / name).read_bytes() for name in ("a.pdf", "b.pdf"))
+    first, second = (pdf.write(view.page(samples.analysis()), tmp_path / name / "report.pdf").read_bytes() for name in "ab")
     assert first == second
 
 
@@ -113,3 +115,20 @@ def test_a_figure_without_room_leaves_no_empty_page_behind(tmp_path):
     pages = PdfReader(pdf.write(view.page(variants.large()), tmp_path / "report.pdf")).pages
     assert "Operators" in pages[0].extract_text()
     assert "Roofline" in pages[1].extract_text()
+
+
+def test_a_document_has_at_most_50_pages_and_its_appendix_every_row(tmp_path):
+    columns = (Column("operator", format="text"), Column("calls", format="count"))
+    rows = [(f"operator{number}", number) for number in range(4000)]
+    page = Page(
+        kind="run", name="long", title="long", verdict="", sections=(section("operators", "Operators", table("t", columns, rows)),)
+    )
+    path = pdf.write(page, tmp_path / "report.pdf")
+    text = " ".join(" ".join(sheet.extract_text() for sheet in PdfReader(path).pages).split())
+    assert "100 of 4000 rows (report-appendix.pdf has all)." in text
+    sheets = PdfReader(tmp_path / "report-appendix.pdf").pages
+    assert len(sheets) > 50
+    assert set(re.findall(r"operator\d+", " ".join(sheet.extract_text() for sheet in sheets))) == {name for name, _ in rows}
+    # A document that has every row has no appendix.
+    pdf.write(replace(page, sections=()), path)
+    assert not (tmp_path / "report-appendix.pdf").exists()
