@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 from playwright.sync_api import Page, sync_playwright
 
 import rooflines
@@ -44,13 +44,11 @@ def with_rows(analysis: rooflines.Analysis, count: int) -> rooflines.Analysis:
     """``analysis`` with ``count`` operators that no table folds."""
     rows = analysis.operators
     copies = (
-        msgspec.structs.replace(
-            row, shapes=f"{row.shapes}, {number}", module=f"part{number}.{row.module}", time_s=row.time_s / (1 + number)
-        )
+        replace(row, shapes=f"{row.shapes}, {number}", module=f"part{number}.{row.module}", time_s=row.time_s / (1 + number))
         for number in range(count // len(rows) + 1)
         for row in rows
     )
-    return msgspec.structs.replace(analysis, operators=tuple(row for row, _ in zip(copies, range(count), strict=False)))
+    return replace(analysis, operators=tuple(row for row, _ in zip(copies, range(count), strict=False)))
 
 
 def measured(tab: Page, path: Path) -> dict[str, float]:

@@ -1,0 +1,125 @@
+"""Make the pictures of ``docs/gallery.md`` from real runs on this machine and from the public traces of the tests.
+
+Each picture is a page in Chromium. The sweep and the study take most of the five minutes. Needs torchvision, Playwright and Chromium.
+
+    python benchmarks/gallery.py [--only training,timeline] [--runs DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from PIL import Image
+from playwright.sync_api import Browser, sync_playwright
+
+ROOT = Path(__file__).resolve().parent.parent
+IMAGES, PAGE = ROOT / "docs" / "images", ROOT / "docs" / "gallery.md"
+TRACES = "tests/data/traces"
+ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+WIDTH, HEIGHT = 1280, 1000
+COLORS = 64
+HEAD = """# Gallery
+
+Pages of real runs on a two-core machine and of [public traces](../tests/data/traces/README.md), made by
+[`benchmarks/gallery.py`](../benchmarks/gallery.py).
+"""
+
+
+class Picture(NamedTuple):
+    """A picture: its name and title, the commands that make its page (``{runs}`` is a folder), the page below that folder, and the view
+    that it shows, the top of the page if empty."""
+
+    name: str
+    title: str
+    commands: tuple[str, ...]
+    page: str
+    view: str = ""
+
+
+INFERENCE = "profile --model resnet50 --batch-size 4 --formats html --output {runs}/inference"
+TRAINING = "profile --model resnet18 --mode training --batch-size 8 --formats html --output {runs}/training"
+GPU = f"report {TRACES}/bert-small_h100_inference.json.gz --formats html --output {{runs}}/gpu"
+BF16 = f"{TRAINING}-bf16 --precision amp-bf16"
+HERE, THERE = "inference/report.html", "gpu/report.html"
+PICTURES = (
+    Picture("inference", "Inference of ResNet-50 on a CPU: what limits it and what to try", (INFERENCE,), HERE),
+    Picture("roofline", "Its operators on the roofline", (INFERENCE,), HERE, "roofline"),
+    Picture("against", "The same operators on a linear scale: measured time and lower bound", (INFERENCE,), HERE, "against"),
+    Picture("modules", "The modules of the network by time", (INFERENCE,), HERE, "modules"),
+    Picture("training", "Training of ResNet-18", (TRAINING,), "training/report.html"),
+    Picture("memory", "Its memory over the step, by what it holds", (TRAINING,), "training/report.html", "memory"),
+    Picture("gpu", "A public trace of BERT on an H100", (GPU,), THERE),
+    Picture("timeline", "Its timeline", (GPU,), THERE, "timeline"),
+    Picture("kernels", "Its kernels", (GPU,), THERE, "kernels"),
+    Picture("ranks", "Eight ranks of DLRM", (f"report {TRACES}/dlrm_8ranks --formats html --output {{runs}}/ranks",), "ranks/report.html"),
+    Picture(
+        "comparison", "The training in fp32 and in bf16, compared",
+        (TRAINING, BF16, "compare {runs}/training {runs}/training-bf16 --output {runs}/compared/"), "compared/report.html",
+    ),
+    Picture(
+        "sweep", "A sweep over batch sizes",
+        ("sweep --model resnet18 --batch-size 1,4,16 --repeats 1 --formats html --output {runs}/sweep",), "sweep/report.html",
+    ),
+    Picture(
+        "study", "A published study, reproduced",
+        ("study from-scratch --quick --formats html --output {runs}/study",), "study/report.html",
+    ),
+)  # fmt: skip
+
+
+def run(commands: Iterable[str], runs: Path, done: set[str]) -> None:
+    """Run those of ``commands`` that are not ``done``."""
+    for command in commands:
+        if command not in done:
+            print(f"rooflines {command}", flush=True)
+            arguments = command.format(runs=runs).split()
+            subprocess.run([sys.executable, "-m", "rooflines", *arguments], check=True, cwd=ROOT, capture_output=True)
+            done.add(command)
+
+
+def shoot(browser: Browser, page: Path, view: str) -> bytes:
+    """A view of a page as a PNG of few colors."""
+    tab = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+    tab.goto(f"{page.as_uri()}{f'#{view}' if view else ''}")
+    tab.wait_for_timeout(800)
+    if view:
+        tab.add_style_tag(content="nav { display: none }")
+        box = tab.locator(f"#{view}").bounding_box()
+        assert box is not None
+        top, height = box["y"] - 10 + tab.evaluate("scrollY"), min(box["height"] + 30, HEIGHT)
+        content = tab.screenshot(full_page=True, clip={"x": 0, "y": top, "width": WIDTH, "height": height})
+    else:
+        content = tab.screenshot()
+    tab.close()
+    buffer = io.BytesIO()
+    Image.open(io.BytesIO(content)).convert("RGB").quantize(COLORS, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="names of pictures, separated by commas")
+    parser.add_argument("--runs", type=Path, help="folder of the runs; a temporary one without it")
+    arguments = parser.parse_args()
+    chosen = [one for one in PICTURES if not arguments.only or one.name in arguments.only.split(",")]
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        runs, done = (arguments.runs or Path(folder)).resolve(), set[str]()
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=ARGUMENTS)
+        for picture in chosen:
+            run(picture.commands, runs, done)
+            (IMAGES / f"{picture.name}.png").write_bytes(shoot(browser, runs / picture.page, picture.view))
+        browser.close()
+    parts = [f"## {one.title}\n\n![{one.title}](images/{one.name}.png)\n" for one in PICTURES]
+    PAGE.write_text("\n".join((HEAD, *parts)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
