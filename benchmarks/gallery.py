@@ -48,6 +48,7 @@ INFERENCE = "profile --model resnet50 --batch-size 4 --formats html --output {ru
 TRAINING = "profile --model resnet18 --mode training --batch-size 8 --formats html --output {runs}/training"
 GPU = f"report {TRACES}/bert-small_h100_inference.json.gz --formats html --output {{runs}}/gpu"
 BF16 = f"{TRAINING}-bf16 --precision amp-bf16"
+RANKS = f"report {TRACES}/dlrm_8ranks --formats html --output {{runs}}/ranks"
 HERE, THERE = "inference/report.html", "gpu/report.html"
 PICTURES = (
     Picture("inference", "Inference of ResNet-50 on a CPU: what limits it and what to try", (INFERENCE,), HERE),
@@ -59,7 +60,7 @@ PICTURES = (
     Picture("gpu", "A public trace of BERT on an H100", (GPU,), THERE),
     Picture("timeline", "Its timeline", (GPU,), THERE, "timeline"),
     Picture("kernels", "Its kernels", (GPU,), THERE, "kernels"),
-    Picture("ranks", "Eight ranks of DLRM", (f"report {TRACES}/dlrm_8ranks --formats html --output {{runs}}/ranks",), "ranks/report.html"),
+    Picture("ranks", "Eight ranks of DLRM", (RANKS,), "ranks/report.html"),
     Picture(
         "comparison", "The training in fp32 and in bf16, compared",
         (TRAINING, BF16, "compare {runs}/training {runs}/training-bf16 --output {runs}/compared/"), "compared/report.html",
