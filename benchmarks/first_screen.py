@@ -16,7 +16,10 @@ from rooflines.reports.views.run import page
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "first_screen.md"
 TRACES = HERE.parent / "tests" / "data" / "traces"
-NAMES = ("bert-small_h100_inference", "resnet50_v100_training_2021_schema", "dlrm_a100_training", "vit-b16_mi300x_inference", "cpu_only")
+NAMES = (
+    "bert-small_h100_inference", "resnet50_v100_training_2021_schema", "dlrm_a100_training", "vit-b16_mi300x_inference",
+    "toy_mi250_training",
+)  # fmt: skip
 
 
 def main() -> None:
@@ -25,8 +28,10 @@ def main() -> None:
         report = page(rooflines.analyze(TRACES / f"{name}.json.gz"))
         first = next((block.items[0] for block in report.blocks() if isinstance(block, Findings) and block.items), None)
         lines += ["", f"## {name}", "", f"- What limits it: {report.verdict}"]
-        lines += [f"- What to try first: {first.title}. {first.suggestion}" if first else "- What to try first: the page has no advice."]
-        lines += [f"- What it could give: {first.saves}"] if first else []
+        if first is None:
+            lines += ["- What to try first: the page has no advice."]
+        else:
+            lines += [f"- What to try first: {first.title}: {first.suggestion}", f"- What it could give: {first.saves}"]
     RESULTS.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
