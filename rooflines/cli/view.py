@@ -16,13 +16,11 @@ from rooflines.errors import UsageError
 
 @app.command()
 def view(
-    directory: Annotated[
-        Path, typer.Argument(help="Directory with runs and traces; its subdirectories are searched.", show_default=True)
-    ] = Path("runs"),
+    directory: Annotated[Path, typer.Argument(help="Directory to search for runs and traces.")] = Path("runs"),
     port: Annotated[int | None, option("Port of the server.", min=0, max=65535, show_default="the first free one from 6006")] = None,
-    host: Annotated[str, option("Address that the server listens on. Other machines can open all reports at any but localhost.")] = "localhost",
+    host: Annotated[str, option("Address to listen on. Any but localhost lets other machines read the reports.")] = "localhost",
     open: Annotated[bool, option("Open the address in a browser.", "--open/--no-open")] = False,
-) -> None:  # fmt: skip
+) -> None:
     """Show the runs and traces of a directory in TensorBoard.
 
     [bold]rooflines view runs[/bold]
@@ -31,27 +29,23 @@ def view(
     """
     if not directory.is_dir():
         what = "is not a directory" if directory.exists() else "does not exist"
-        raise UsageError(f"the directory {str(directory)!r} {what}.", hint="Give the directory that holds the runs or traces.")
+        raise UsageError(f"{str(directory)!r} {what}.", hint="Give the directory that holds the runs or traces.")
     from tensorboard import default, program
 
     from rooflines.integrations.tensorboard_tab import RooflinesTab
     from rooflines.integrations.tensorboard_tab.sources import Scan
 
-    others = [plugin for plugin in default.get_plugins() if plugin is not RooflinesTab]
-    server = program.TensorBoard([*others, RooflinesTab])
+    # Ours is among the others only where the package is installed with its entry points.
+    server = program.TensorBoard([*(one for one in default.get_plugins() if one is not RooflinesTab), RooflinesTab])
     server.configure(logdir=str(directory), port=port, host=host, load_fast="false")
     try:
         address = f"{server.launch()}#rooflines"
     except program.TensorBoardServerException as error:
         raise UsageError(f"TensorBoard cannot start: {' '.join(error.msg.split())}", hint="Choose another --port or --host.") from None
-    found = len(Scan([str(directory)])())
-    print(f"view      {address}", flush=True)
-    print(f"found     {found} runs and traces in {str(directory)!r}" if found else f"found     no runs in {str(directory)!r} yet")
-    print("stop      Ctrl-C", flush=True)
+    found = len(Scan([str(directory)])()) or "no"
+    print(f"view      {address}\nfound     {found} runs and traces in {str(directory)!r}\nstop      Ctrl-C", flush=True)
     if open:
-        import webbrowser
-
-        webbrowser.open(address)
+        typer.launch(address)
     try:
         threading.Event().wait()
     except KeyboardInterrupt:

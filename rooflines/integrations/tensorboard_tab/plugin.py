@@ -1,5 +1,5 @@
-"""The plugin: its routes, which serve the list of sources and their pages. Only names from the last scan of the log directory are
-served, so no request leads to another file."""
+"""The plugin: its routes serve the list of sources and their pages. Only names from the last search of the log directory are served,
+so no request leads to another file."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from tensorboard.plugins import base_plugin
 from werkzeug import wrappers
 
 from rooflines.errors import RooflinesError
-from rooflines.integrations.tensorboard_tab.results import Results
+from rooflines.integrations.tensorboard_tab.results import Results, in_one_line
 from rooflines.integrations.tensorboard_tab.sources import Scan, Source
 
 # The log directory is searched again after this time, and a request waits for a slow search no longer than the second.
 RESCAN_S, PATIENCE_S = 2.0, 2.0
-_HERE = Path(__file__).parent
+_FILES = {"tab.js": "text/javascript", "tab.css": "text/css"}
 _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
-_THEMES = ("light", "dark")
 
 
 class RooflinesTab(base_plugin.TBPlugin):  # type: ignore[misc]
@@ -33,18 +32,17 @@ class RooflinesTab(base_plugin.TBPlugin):  # type: ignore[misc]
     plugin_name = "rooflines"
 
     def __init__(self, context: Any) -> None:
-        spec = getattr(context.flags, "logdir_spec", "") or ""
-        # A spec is a list of directories, each with a name or without.
-        parts = [re.sub(r"^[^:/\\]{2,}:", "", part) for part in spec.split(",")]
-        roots = [context.logdir] if context.logdir else filter(None, parts)
-        self._scan, self._results = Scan([root for root in roots if "://" not in root]), Results()
+        # Directories, each with a name or without.
+        spec = [re.sub(r"^[^:/\\]{2,}:(?!//)", "", part) for part in (getattr(context.flags, "logdir_spec", "") or "").split(",")]
+        roots = [root for root in ([context.logdir] if context.logdir else spec) if root and "://" not in root]
+        self._scan, self._results = Scan(roots), Results()
         self._sources: dict[str, Source] = {}
-        self._scanned_s, self._scanning, self._guard = float("-inf"), threading.Event(), threading.Lock()
-        self._scanning.set()
+        self._guard, self._searched, self._searched_s = threading.Lock(), threading.Event(), float("-inf")
+        self._searched.set()
 
     def get_plugin_apps(self) -> dict[str, Any]:
         """The routes."""
-        return {"/tab.js": self._script, "/tab.css": self._styles, "/runs": self._runs, "/page": self._page}
+        return dict.fromkeys(("/tab.js", "/tab.css", "/runs", "/page"), self._serve)
 
     def frontend_metadata(self) -> Any:
         """How TensorBoard shows the tab."""
@@ -52,67 +50,61 @@ class RooflinesTab(base_plugin.TBPlugin):  # type: ignore[misc]
 
     def is_active(self) -> bool:
         """Whether there is anything to show."""
-        return bool(self._found())
+        return bool(self._search())
 
-    def _found(self) -> dict[str, Source]:
-        """The sources of the last search, and a new search if that is long ago."""
+    def _search(self) -> dict[str, Source]:
+        """The sources of the last search, after a new one in a thread if that is long ago."""
         with self._guard:
-            if self._scanning.is_set() and time.monotonic() - self._scanned_s > RESCAN_S:
-                self._scanning.clear()
-                threading.Thread(target=self._search, name="rooflines-scan", daemon=True).start()
-        self._scanning.wait(PATIENCE_S)
+            if self._searched.is_set() and time.monotonic() - self._searched_s > RESCAN_S:
+                self._searched.clear()
+                threading.Thread(target=self._search_now, name="rooflines-search", daemon=True).start()
+        self._searched.wait(PATIENCE_S)
         return self._sources
 
-    def _search(self) -> None:
+    def _search_now(self) -> None:
         try:
             self._sources = self._scan()
         finally:
-            self._scanned_s = time.monotonic()
-            self._scanning.set()
+            self._searched_s = time.monotonic()
+            self._searched.set()
 
-    @wrappers.Request.application
-    def _script(self, request: wrappers.Request) -> wrappers.Response:
-        return _respond(request, (_HERE / "tab.js").read_text("utf-8"), "text/javascript")
+    @wrappers.Request.application  # type: ignore[untyped-decorator]
+    def _serve(self, request: Any) -> Any:
+        route, status, hashes = request.path.rpartition("/")[2], 200, list[str]()
+        content: Any
+        if route in _FILES:
+            content, kind = (Path(__file__).parent / route).read_text("utf-8"), _FILES[route]
+        elif route == "runs":
+            content, kind = self._runs(request.args.get("seen")), "application/json"
+        else:
+            content, kind, status = self._page(request.args.getlist("run"), request.args.get("theme"))
+            # TensorBoard's policy allows scripts of a page by their hash; the page's own policy forbids everything else.
+            hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in _SCRIPT.findall(content)]
+        return http_util.Respond(request, content, kind, code=status, csp_scripts_sha256s=hashes)
 
-    @wrappers.Request.application
-    def _styles(self, request: wrappers.Request) -> wrappers.Response:
-        return _respond(request, (_HERE / "tab.css").read_text("utf-8"), "text/css")
-
-    @wrappers.Request.application
-    def _runs(self, request: wrappers.Request) -> wrappers.Response:
-        """The list as JSON, or only its tag if the browser has it already (``?seen=TAG``)."""
-        sources = list(self._found().values())
+    def _runs(self, seen: str | None) -> dict[str, Any]:
+        """The list, or only its tag if the browser has ``seen`` it."""
+        sources = list(self._search().values())
         self._results.fill(sources)
         runs = [
-            {
-                "name": source.name, "kind": source.kind, "stamp": source.stamp, "changed_s": source.changed_ns / 1e9,
-                "bytes": source.bytes, **self._results.figures(source),
-            }
-            for source in sources
-        ]  # fmt: skip
-        found = {"runs": runs, "cut": self._scan.cut, "searching": not self._scanning.is_set(), "roots": self._scan.roots}
+            {"name": one.name, "kind": one.kind, "stamp": one.stamp, "changed_s": one.changed_ns / 1e9, "bytes": one.bytes}
+            | self._results.figures(one)
+            for one in sources
+        ]
+        found = {"runs": runs, "cut": self._scan.cut, "searching": not self._searched.is_set(), "roots": self._scan.roots}
         tag = hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
-        return _respond(request, {"tag": tag} | ({} if request.args.get("seen") == tag else found), "application/json")
+        return {"tag": tag} if seen == tag else {"tag": tag, **found}
 
-    @wrappers.Request.application
-    def _page(self, request: wrappers.Request) -> wrappers.Response:
-        """The page of the source ``?run=NAME``, or the comparison of two; an error is one line of text."""
-        names, theme = request.args.getlist("run"), request.args.get("theme")
-        found = self._sources or self._found()
+    def _page(self, names: list[str], theme: str | None) -> tuple[str, str, int]:
+        """The page of a source or the comparison of two, or a line that says why there is none; with its type and status."""
+        found = self._sources or self._search()
         sources = [found[name] for name in names if name in found]
         if not 1 <= len(names) <= 2 or len(sources) != len(names):
-            return _respond(request, "This run is not in the log directory.", "text/plain", code=404)
+            return "This run is not in the log directory.", "text/plain", 404
         try:
             text = self._results.page(sources)
         except RooflinesError as error:
-            return _respond(request, " ".join(str(error).split()), "text/plain", code=422)
-        if theme in _THEMES:
+            return in_one_line(error, sources), "text/plain", 200  # a browser would log another status as an error of the page
+        if theme in ("light", "dark"):
             text = text.replace('<html lang="en"', f'<html lang="en" data-theme="{theme}"', 1)
-        # TensorBoard's policy allows scripts of a page by their hash; the page's own policy forbids everything else.
-        hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in _SCRIPT.findall(text)]
-        return _respond(request, text, "text/html", csp_scripts_sha256s=hashes)
-
-
-def _respond(request: wrappers.Request, content: Any, kind: str, **options: Any) -> wrappers.Response:
-    response: wrappers.Response = http_util.Respond(request, content, kind, **options)
-    return response
+        return text, "text/html", 200

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import re
+import stat
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -20,21 +21,20 @@ from rooflines.profiler.monitor.monitored import MONITOR_FILE
 from rooflines.profiler.trace.sources import is_trace_name, rank_in_name
 
 # Limits for a log directory that holds far more than runs.
-MOST_ENTRIES, MOST_DEPTH, MOST_SOURCES = 100_000, 16, 5_000
+MOST_ENTRIES, MOST_DEPTH = 100_000, 16
 # A trace that changed within this time may still be written; a run whose files did not for the longer time has been killed.
 FRESH_S, KILLED_S = 5.0, 60.0
 # More bytes on disk are analyzed only on request: compressed traces expand ten- to fortyfold.
 LARGE_BYTES, LARGE_COMPRESSED_BYTES = 1 << 30, 64 << 20
 _HEAD_BYTES = 64 << 10
 _RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1,7})')
-_RANK_FOLDER = re.compile(r"rank\d+")
 _RECORD = (RUN_FILE, MONITOR_FILE, SAMPLES_FILE, LINES_FILE, JOURNAL_FILE)
 
 
 class Source(NamedTuple):
     """A run, monitored program, trace, or traces of several ranks.
 
-    ``name`` is its path below the log directory, ``stamp`` changes with its files. ``changed_ns`` is when the newest of them did
+    ``name`` is its path below the log directory, ``stamp`` changes with its files, ``changed_ns`` is when the newest of them did
     (epoch). ``recording`` says that it is still being written, ``large`` that it is analyzed only on request.
     """
 
@@ -44,18 +44,18 @@ class Source(NamedTuple):
     stamp: str
     changed_ns: int
     bytes: int
-    recording: bool = False
-    large: bool = False
+    recording: bool
+    large: bool
 
 
-class _Status(msgspec.Struct):
+class _Facts(msgspec.Struct):
     status: str = ""
 
 
 class Scan:
     """Finds the sources below ``roots``; each call looks again, and reads only files that changed since the call before.
 
-    ``cut`` says after a call that a limit ended it early.
+    ``cut`` says after a call that the limits ended it early.
     """
 
     def __init__(self, roots: Sequence[str]) -> None:
@@ -66,128 +66,105 @@ class Scan:
 
     def __call__(self) -> dict[str, Source]:
         """The sources by name. Links to directories are followed, each directory once; hidden directories are skipped."""
-        self._found, self.cut, sources = {}, False, dict[str, Source]()
-        for root in self.roots:
-            for source in self._below(root):
-                if len(sources) >= MOST_SOURCES:
-                    self.cut = True
-                    break
-                name = f"{os.path.basename(root)}/{source.name}" if len(self.roots) > 1 else source.name
-                sources.setdefault(name, source._replace(name=name))
+        self._found, self.cut = {}, False
+        sources = {source.name: source for root in self.roots for source in self._below(root)}
         self._known = self._found
         return sources
 
     def _below(self, root: str) -> Iterator[Source]:
-        runs: dict[str, list[Source]] = {}
-        for folder, files, below in self._walk(root):
-            if RUN_FILE in files or MONITOR_FILE in files or JOURNAL_FILE in files:
-                made = self._recorded(folder, files, root)
-                yield made
-                if made.kind == "run" and _RANK_FOLDER.fullmatch(os.path.basename(folder)):
-                    runs.setdefault(os.path.dirname(folder), []).append(made)
-                continue
-            traces = {name: stat for name, stat in files.items() if is_trace_name(name) or name.endswith(".pftrace")}
-            if traces and "capture_traces" in below and captured_beside(folder):
+        parent = root if len(self.roots) == 1 else os.path.dirname(root)
+        jobs: dict[str, dict[int, list[Source]]] = {}
+        for folder, below, names in self._walk(root):
+            traces = [name for name in names if is_trace_name(name) or name.endswith(".pftrace")]
+            if own := [name for name in _RECORD if name in names]:
+                run = self._recorded(folder, [*own, *traces], parent)
+                yield run
+                if run.kind == "run" and re.fullmatch(r"rank\d+", os.path.basename(folder)):
+                    jobs.setdefault(os.path.dirname(folder), {})[int(os.path.basename(folder)[4:])] = [run]
+            elif traces and "capture_traces" in below and captured_beside(folder):
                 below.remove("capture_traces")
-                yield _source("trace", [folder], traces, root, recording=_is_fresh(traces.values()))
-                continue
-            yield from self._traces(folder, traces, root)
-        for job, ranks in runs.items():
-            if len(ranks) > 1:
-                yield _together([job], ranks, root)
+                yield _source("trace", [folder], _stats(folder, traces), parent)
+            else:
+                for file, found in _stats(folder, traces).items():
+                    is_trace, rank = self._once(os.path.join(folder, file), found, _head)
+                    if is_trace:
+                        trace = _source("trace", [os.path.join(folder, file)], {file: found}, parent)
+                        yield trace
+                        if rank is not None:
+                            jobs.setdefault(folder, {}).setdefault(rank, []).append(trace)
+        for folder, ranks in jobs.items():
+            # Of several steps the last one, where every rank has as many.
+            if len(ranks) > 1 and len({len(own) for own in ranks.values()}) == 1:
+                yield _together(folder, [max(ranks[rank], key=lambda one: one.changed_ns) for rank in sorted(ranks)], parent)
 
-    def _walk(self, root: str) -> Iterator[tuple[str, dict[str, os.stat_result], list[str]]]:
-        """Each directory with its files and the names of its directories, which the caller may remove from the list."""
-        stack, seen, entries = [(root, 0)], set(), 0
-        while stack:
-            folder, depth = stack.pop()
-            try:
-                itself = os.stat(folder)
-                if (itself.st_dev, itself.st_ino) in seen:
-                    continue
-                seen.add((itself.st_dev, itself.st_ino))
-                with os.scandir(folder) as listing:
-                    listed = sorted(islice(listing, MOST_ENTRIES - entries), key=lambda entry: entry.name)
-            except OSError:
+    def _walk(self, root: str) -> Iterator[tuple[str, list[str], list[str]]]:
+        """Each directory with the names of its directories, which the caller may remove from the list, and files."""
+        seen, entries = set(), 0
+        for folder, below, names in os.walk(root, followlinks=True):
+            itself = os.stat(folder) if os.path.isdir(folder) else None
+            if itself is None or (itself.st_dev, itself.st_ino) in seen:
+                below.clear()
                 continue
-            entries += len(listed)
-            files, below = dict[str, os.stat_result](), list[str]()
-            for entry in listed:
-                try:
-                    if entry.is_dir():
-                        below += [] if entry.name.startswith(".") else [entry.name]
-                    elif entry.is_file() and (entry.name in _RECORD or not entry.name.startswith(".")):
-                        files[entry.name] = entry.stat()
-                except OSError:
-                    continue  # removed meanwhile
-            yield folder, files, below
-            self.cut |= entries >= MOST_ENTRIES or (depth == MOST_DEPTH and bool(below))
-            if depth < MOST_DEPTH and entries < MOST_ENTRIES:
-                stack += [(os.path.join(folder, name), depth + 1) for name in reversed(below)]
+            seen.add((itself.st_dev, itself.st_ino))
+            entries += len(below) + len(names)
+            below[:] = sorted(name for name in below if not name.startswith("."))
+            if entries > MOST_ENTRIES or folder.count(os.sep) - root.count(os.sep) >= MOST_DEPTH:
+                self.cut |= bool(below) or entries > MOST_ENTRIES
+                below.clear()
+            yield folder, below, sorted(names)
+            if entries > MOST_ENTRIES:
+                return
 
-    def _recorded(self, folder: str, files: dict[str, os.stat_result], root: str) -> Source:
+    def _recorded(self, folder: str, names: Sequence[str], parent: str) -> Source:
         """The run or monitored program in ``folder``."""
+        files = _stats(folder, names)
         facts = next((name for name in (RUN_FILE, MONITOR_FILE) if name in files), None)
-        own = {name: stat for name, stat in files.items() if name in _RECORD or is_trace_name(name)}
         status = self._once(os.path.join(folder, facts), files[facts], _status) if facts else "running"
-        recording = status == "running" and _is_fresh(own.values(), KILLED_S)
-        return _source("program" if facts == MONITOR_FILE else "run", [folder], own, root, recording=recording)
+        return _source("program" if facts == MONITOR_FILE else "run", [folder], files, parent, KILLED_S if status == "running" else 0.0)
 
-    def _traces(self, folder: str, files: dict[str, os.stat_result], root: str) -> Iterator[Source]:
-        """The traces in ``folder``, and where each rank has as many of them as the others, the last ones together."""
-        ranks: dict[int, list[Source]] = {}
-        for name, stat in files.items():
-            path = os.path.join(folder, name)
-            is_trace, rank = self._once(path, stat, _head)
-            if not is_trace:
-                continue
-            made = _source("trace", [path], {name: stat}, root, recording=_is_fresh([stat]))
-            yield made
-            if rank is not None:
-                ranks.setdefault(rank, []).append(made)
-        if len(ranks) > 1 and len({len(traces) for traces in ranks.values()}) == 1:
-            last = [max(traces, key=lambda trace: trace.changed_ns) for _, traces in sorted(ranks.items())]
-            yield _together([trace.paths[0] for trace in last], last, root, folder)
-
-    def _once(self, path: str, stat: os.stat_result, read: Any) -> Any:
+    def _once(self, path: str, found: os.stat_result, read: Callable[[str], Any]) -> Any:
         """What ``read`` returns for the file, read again only if it has changed."""
-        key = (path, stat.st_mtime_ns, stat.st_size)
+        key = (path, found.st_mtime_ns, found.st_size)
         self._found[key] = self._known[key] if key in self._known else read(path)
         return self._found[key]
 
 
-def _source(kind: Any, paths: Sequence[str], files: dict[str, os.stat_result], root: str, *, recording: bool) -> Source:
-    stats = files.values()
-    size, compressed = sum(stat.st_size for stat in stats), any(name.endswith((".gz", ".zst")) for name in files)
-    stamp = hash(tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in files.items()))
-    changed_ns = max((stat.st_mtime_ns for stat in stats), default=0)
-    large = size > (LARGE_COMPRESSED_BYTES if compressed else LARGE_BYTES)
-    return Source(_name(paths[0], root), kind, tuple(paths), f"{stamp:x}", changed_ns, size, recording, large)
+def _stats(folder: str, names: Sequence[str]) -> dict[str, os.stat_result]:
+    """Those of the ``names`` that are regular files, with their times and sizes."""
+    found = {}
+    for name in names:
+        with contextlib.suppress(OSError):  # removed meanwhile
+            found[name] = os.stat(os.path.join(folder, name))
+    return {name: one for name, one in found.items() if stat.S_ISREG(one.st_mode)}
 
 
-def _together(paths: Sequence[str], ranks: Sequence[Source], root: str, folder: str = "") -> Source:
-    """The ranks of one job, analyzed only on request: each is in the list by itself."""
-    name = f"{_name(folder or paths[0], root)} ({len(ranks)} ranks)"
-    stamp, changed_ns = hash(tuple(rank.stamp for rank in ranks)), max(rank.changed_ns for rank in ranks)
-    recording = any(rank.recording for rank in ranks)
-    return Source(name, "ranks", tuple(paths), f"{stamp:x}", changed_ns, sum(rank.bytes for rank in ranks), recording, True)
-
-
-def _name(path: str, root: str) -> str:
-    name = os.path.relpath(path, root)
-    return escaped(os.path.basename(root) if name == "." else name.replace(os.sep, "/"))
-
-
-def _is_fresh(stats: Iterable[os.stat_result], within_s: float = FRESH_S) -> bool:
+def _source(kind: Any, paths: Sequence[str], files: dict[str, os.stat_result], parent: str, fresh_s: float = FRESH_S) -> Source:
+    size, now_s = sum(one.st_size for one in files.values()), time.time()
+    stamp = hash(tuple((name, one.st_mtime_ns, one.st_size) for name, one in files.items()))
     # A clock that is ahead of ours, as a file server's may be, says nothing.
-    now = time.time()
-    return any(0 <= now - stat.st_mtime < within_s for stat in stats)
+    recording = any(0 <= now_s - one.st_mtime < fresh_s for one in files.values())
+    large = size > (LARGE_COMPRESSED_BYTES if any(name.endswith((".gz", ".zst")) for name in files) else LARGE_BYTES)
+    changed_ns = max((one.st_mtime_ns for one in files.values()), default=0)
+    return Source(_name(paths[0], parent), kind, tuple(paths), f"{stamp:x}", changed_ns, size, recording, large)
+
+
+def _together(folder: str, ranks: Sequence[Source], parent: str) -> Source:
+    """The ranks of one job, analyzed only on request: each is in the list by itself."""
+    paths = (folder,) if ranks[0].kind == "run" else tuple(rank.paths[0] for rank in ranks)
+    stamp, changed_ns = hash(tuple(rank.stamp for rank in ranks)), max(rank.changed_ns for rank in ranks)
+    recording, size = any(rank.recording for rank in ranks), sum(rank.bytes for rank in ranks)
+    return Source(f"{_name(folder, parent)} ({len(ranks)} ranks)", "ranks", paths, f"{stamp:x}", changed_ns, size, recording, True)
+
+
+def _name(path: str, parent: str) -> str:
+    name = os.path.relpath(path, parent)
+    return escaped(os.path.basename(parent) if name == "." else name.replace(os.sep, "/"))
 
 
 def _status(path: str) -> str:
     try:
         with open(path, "rb") as file:
-            return msgspec.json.decode(file.read(), type=_Status).status
+            return msgspec.json.decode(file.read(), type=_Facts).status
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""  # the analysis says what is wrong
 
@@ -199,7 +176,7 @@ def _head(path: str) -> tuple[bool, int | None]:
         if not path.endswith((".zst", ".pftrace")):
             with gzip.open(path) if path.endswith(".gz") else open(path, "rb") as file:
                 head = file.read(_HEAD_BYTES)
-    except (OSError, EOFError, ValueError, zlib.error):
+    except (OSError, EOFError, zlib.error):
         return True, None  # damaged: the analysis says how
     rank = _RANK.search(head)
     return named or b'"traceEvents"' in head or b'"ph"' in head, int(rank[1]) if rank else rank_in_name(os.path.basename(path))
