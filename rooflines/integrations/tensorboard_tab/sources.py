@@ -15,7 +15,6 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from rooflines.arguments import escaped
-from rooflines.pipeline.reading import captured_beside
 from rooflines.profiler.directory import JOURNAL_FILE, LINES_FILE, RUN_FILE, SAMPLES_FILE
 from rooflines.profiler.monitor.monitored import MONITOR_FILE
 from rooflines.profiler.trace.sources import is_trace_name, rank_in_name
@@ -72,6 +71,8 @@ class Scan:
         return sources
 
     def _below(self, root: str) -> Iterator[Source]:
+        from rooflines.pipeline.reading import captured_beside  # which loads NumPy: TensorBoard starts without it
+
         parent = root if len(self.roots) == 1 else os.path.dirname(root)
         jobs: dict[str, dict[int, list[Source]]] = {}
         for folder, below, names in self._walk(root):
