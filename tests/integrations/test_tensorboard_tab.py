@@ -118,7 +118,8 @@ def test_the_list_comes_first_and_figures_follow(tab, logdir):
     hostile = f"mixed/{HOSTILE.replace('/', '|')}/cpu.json.gz"
     assert {name: one["kind"] for name, one in first.items()} == {
         RUN: "run", "ddp/host_07.1690.pt.trace.json.gz": "trace", "ddp/host_17.1691.pt.trace.json.gz": "trace",
-        "ddp (2 ranks)": "ranks", "mixed/plain.json.gz": "trace", "mixed/bert.pftrace": "trace", "mixed/cut.pt.trace.json.gz": "trace", hostile: "trace",
+        "ddp (2 ranks)": "ranks", "mixed/plain.json.gz": "trace", "mixed/bert.pftrace": "trace",
+        "mixed/cut.pt.trace.json.gz": "trace", hostile: "trace",
     }  # fmt: skip
     assert tab.plugin.is_active()
     found = tab.runs()
