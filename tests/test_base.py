@@ -79,6 +79,7 @@ def test_reports_and_monitor(tmp_path):
         (("train", "--model", "resnet18", "--data", "digits"), "torch", "torch"),
         (("report", BERT, "--formats", "pdf", "-o", "out"), "typst", "pdf"),
         (("report", BERT, "--formats", "tensorboard", "-o", "out"), "tensorboard", "tensorboard"),
+        (("view", "."), "tensorboard", "tensorboard"),
     ],
 )
 def test_what_is_missing_is_one_line_with_the_command(command, package, extra, tmp_path):

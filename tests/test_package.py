@@ -164,6 +164,7 @@ def test_a_circle_is_found_between_modules_and_between_folders():
     "import rooflines.roofline.formulas",
     "from rooflines.roofline.formulas import count",
     "import rooflines.integrations.pytest_plugin",
+    "import rooflines.integrations.tensorboard_tab",
     *(
         COMMAND.format(["rooflines", *arguments])
         for arguments in (
@@ -234,7 +235,7 @@ def test_the_wheel_holds_every_file_of_the_package(tmp_path):
     expected = set(tracked.stdout.split()) if tracked.returncode == 0 else {str(path.relative_to(ROOT)) for path in MODULES}
     assert expected, "no files to look for"
     assert {name for name in expected if (ROOT / name).exists()} <= held
-    for suffix in (".j2", ".toml", ".typ"):
+    for suffix in (".j2", ".toml", ".typ", ".js", ".css"):
         on_disk = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob(f"*{suffix}")}
         assert on_disk <= held, suffix
     assert {name.split("/")[0] for name in held} == {"rooflines", f"rooflines-{rooflines.__version__}.dist-info"}

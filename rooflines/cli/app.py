@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # In the order of ``rooflines --help``; each is the file of that name, which registers it.
 COMMANDS: Final = (
     "advise", "analyze", "ceilings", "check", "compare", "count", "devices", "doctor", "mcp", "monitor", "profile", "report", "schema",
-    "summary", "sweep", "train", "tune", "study",
+    "summary", "sweep", "train", "tune", "study", "view",
 )  # fmt: skip
 app = typer.Typer(
     name="rooflines",

@@ -61,18 +61,6 @@ def examine() -> tuple[Check, ...]:
     return tuple(answer for answer in answers if answer is not None)
 
 
-# --- software
-
-
-def tensorboard_plugin() -> Check | None:
-    needed_for = "TensorBoard's profile tab"
-    check = _optional("torch_tb_profiler", "torch-tb-profiler", "pip install 'rooflines[tensorboard]'", needed_for)
-    if check.status != "ok":
-        return check
-    # Its page has one script from elsewhere, https://www.gstatic.com/charts/loader.js.
-    return Check("limited", f"{check.detail}; its charts are loaded from the internet")
-
-
 # --- the CPU
 
 
@@ -290,7 +278,7 @@ _QUESTIONS: tuple[tuple[str, Callable[[], Check | None]], ...] = (
     ("timm", lambda: _optional("timm", "timm", "pip install timm", "models timm:NAME")),
     ("transformers", lambda: _optional("transformers", "transformers", "pip install transformers", "models hf:NAME")),
     ("fvcore", lambda: _optional("fvcore", "fvcore", "pip install 'rooflines[fvcore]'", "comparing FLOP counts with it")),
-    ("TB plugin", tensorboard_plugin),
+    ("TensorBoard", lambda: _optional("tensorboard", "tensorboard", "pip install 'rooflines[tensorboard]'", "rooflines view")),
     ("typst", lambda: _optional("typst", "typst", "pip install typst", "PDF reports")),
     ("Ceilings", ceilings),
     ("Cache", cache),

@@ -72,12 +72,14 @@ def write(page: Page, name: str, directory: Path) -> Path:
 
 def write_file(page: Page, name: str, path: Path) -> Path:
     """Write ``page`` in the format called ``name`` to ``path`` and return the file, or the first of several."""
-    written: Path = _module(name).write(page if is_installed("matplotlib") else _without_figures(page), path)
+    written: Path = _module(name).write(drawable(page), path)
     return written
 
 
-def _without_figures(page: Page) -> Page:
-    """The page with a line in place of each figure, for an installation that cannot draw."""
+def drawable(page: Page) -> Page:
+    """The page, with a line in place of each figure for an installation that cannot draw."""
+    if is_installed("matplotlib"):
+        return page
     from msgspec.structs import replace
 
     from rooflines.reports.document import Figure, Paragraph

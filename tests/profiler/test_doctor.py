@@ -322,13 +322,3 @@ def test_fixes_are_named_once():
     text = printed([Check(name="Disk", status="ok", detail="1.00 GiB free")])
     assert text.splitlines()[-1].split() == ["Disk", "ok", "1.00", "GiB", "free"]
     assert "Fixes" not in text
-
-
-def test_a_profile_tab_that_needs_the_internet_is_limited(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert doctor.tensorboard_plugin().status == "missing"
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
-    found = doctor.tensorboard_plugin()
-    assert found.status == "limited"
-    assert "internet" in found.detail
-    assert not found.fix

@@ -83,6 +83,11 @@ def find_traces(sources: Sequence[str | Path], *, may_be_empty: bool = False) ->
     return [trace for source in sources for trace in _traces(str(source), may_be_empty)]
 
 
+def is_trace_name(name: str) -> bool:
+    """Whether a file of this name may be a trace: JSON, compressed or not, that is none of the files of rooflines and of servers."""
+    return name.endswith(_SUFFIXES) and name not in _NO_TRACES
+
+
 def rank_in_name(source: str | Path) -> int | None:
     """The rank in the path of a trace: ``rank0.json``, ``capture_rank_0.json.gz``, ``1785501977.97-TP-0.trace.json.gz``.
 
@@ -103,7 +108,7 @@ def _traces(source: str, may_be_empty: bool) -> list[str]:
         if is_pattern and (not glob.has_magic(source) or os.path.exists(source)):
             return [source]
         paths = filter(os.path.isfile, glob.glob(source, recursive=True) if is_pattern else map(str, Path(source).iterdir()))
-    traces = [path for path in paths if is_pattern or (path.endswith(_SUFFIXES) and re.split(r"[/\\]", path)[-1] not in _NO_TRACES)]
+    traces = [path for path in paths if is_pattern or is_trace_name(re.split(r"[/\\]", path)[-1])]
     if not traces and not may_be_empty:
         what = f"no file matches the pattern {shown(source)!r}" if is_pattern else f"no traces in the directory {shown(source)!r}"
         raise UsageError(f"{what}.", hint="Give one trace per rank: *.json, *.json.gz or *.json.zst.")
