@@ -131,11 +131,11 @@ async function show() {
     if (!response.headers.get("Content-Type").startsWith("text/html")) return void say(text, true);
     // Scripts of a parsed document do not run; this one is only read for its sections.
     const sections = [...new DOMParser().parseFromString(text, "text/html").querySelectorAll("main > section[id]")];
-    view.replaceChildren(...sections.map((part) => new Option(part.querySelector("h2")?.textContent || "Verdict", part.id)));
-    view.value = chosen.view || "verdict";
+    view.replaceChildren(...sections.map((part) => new Option(part.querySelector("h2")?.firstChild.textContent.trim() || "Verdict", part.id)));
+    view.value = chosen.view.split("?")[0] || "verdict";
     // A new frame: another address of the old one would be a step in the history of the browser.
     const fresh = page.cloneNode();
-    fresh.src = url + (chosen.view ? `#${encodeURIComponent(chosen.view)}` : "");
+    fresh.src = url + (chosen.view ? `#${encodeURI(chosen.view)}` : "");
     page.replaceWith(fresh);
     page = fresh;
     alone.href = url;
@@ -156,7 +156,7 @@ function say(text, failed = false) {
 view.addEventListener("change", () => {
   chosen.view = view.value;
   remember();
-  page.src = `${page.src.split("#")[0]}#${encodeURIComponent(view.value)}`;
+  page.src = `${page.src.split("#")[0]}#${encodeURI(view.value)}`;
 });
 swap.addEventListener("click", () => { ticked.reverse(); choose(chosen.with, chosen.run, chosen.view); });
 
