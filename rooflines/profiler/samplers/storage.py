@@ -44,6 +44,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     started: bool = False
 
 
+# A quarter of a second of the host and eight GPUs, which takes a tenth of a millisecond to read.
+_TAIL_BYTES = 1 << 13
+_ENTRIES = msgspec.json.Decoder(Entry)
+
+
 class Journal(msgspec.Struct, frozen=True, kw_only=True):
     """The contents written by a sampler process so far."""
 
@@ -80,6 +85,20 @@ def read_journal(path: Path) -> Journal:
         fields={key: field for entry in entries for key, field in entry.fields.items()},
         problems=tuple(entry.problem for entry in entries if entry.problem is not None),
     )
+
+
+def latest_samples(path: Path) -> list[DeviceSample]:
+    """The samples at the end of a journal that is being written, in the order of its lines; reads ``_TAIL_BYTES`` at most."""
+    with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
+        begin = max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES)
+        file.seek(begin)
+        lines = (file.read() or b"").split(b"\n")[bool(begin) : -1]
+        samples = []
+        for line in lines:
+            with contextlib.suppress(msgspec.DecodeError):
+                samples.append(_ENTRIES.decode(line).sample)
+        return [sample for sample in samples if sample is not None]
+    return []
 
 
 def write_lines(samples: Sequence[DeviceSample], path: Path) -> None:

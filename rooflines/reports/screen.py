@@ -1,0 +1,190 @@
+"""A region of the terminal that is drawn again and again, and the lines that it shows of device samples.
+
+Not rich's ``Live``, which takes ten times as long to draw: a screen is drawn between steps that are being timed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any, TextIO
+
+from rooflines.profiler.samplers.fields import DeviceSample
+from rooflines.profiler.samplers.storage import latest_samples
+from rooflines.units import binary_bytes, percent, si
+
+# A curve is the last minute: a character for each of these.
+_COLUMN_NS, _COLUMNS = 5_000_000_000, 12
+# A device that has not been read for so long, while others were, is not shown.
+_LOST_NS = 10_000_000_000
+_ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*|.)")
+_ROW = "{:10} {:>5}  {:12}  {:>6}  {:12}  {:>8}  {:>5}  {:>8}"
+_HEAD = _ROW.format("", "busy", "last minute", "power", "last minute", "memory", "temp", "clock")
+
+
+def has_screen() -> bool:
+    """Whether standard error is a terminal on which lines can be replaced."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and os.name == "posix"
+
+
+def plain(text: str) -> str:
+    """``text`` of a program without what would control the terminal."""
+    return "".join(character if character.isprintable() else " " for character in _ESCAPES.sub("", text.expandtabs()))
+
+
+class Region:
+    """Lines at the bottom of the terminal. What Python prints while the context is open appears above them.
+
+    The cursor rests on an empty line above the lines, so that neither a new width nor what other processes print misplaces them, and
+    a process that is killed leaves nothing to restore.
+    """
+
+    def __init__(self) -> None:
+        self.stream = sys.stderr
+        self.width, self._height = 80, 24
+        self._printed: list[_Printed] = []
+
+    def __enter__(self) -> Region:
+        for name in ("stdout", "stderr"):
+            stream = getattr(sys, name)
+            if stream.isatty():
+                self._printed.append(_Printed(stream, self))
+                setattr(sys, name, self._printed[-1])
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.print("", self.stream)
+        for printed in self._printed:
+            for name in ("stdout", "stderr"):
+                if getattr(sys, name) is printed:
+                    setattr(sys, name, printed.stream)
+            self.print(printed.unfinished, printed.stream)
+
+    def draw(self, lines: Iterable[str]) -> None:
+        """Replace the lines; those for which there is no room are left out."""
+        with contextlib.suppress(OSError, ValueError):
+            self.width, self._height = os.get_terminal_size(self.stream.fileno())
+        unfinished = plain("".join(printed.unfinished for printed in self._printed))
+        shown = [_cropped(line, self.width - 1) for line in (unfinished, *lines)][: self._height - 1]
+        self.print("\r\n".join(shown) + f"\r\x1b[{len(shown) - 1}A", self.stream)
+
+    def print(self, text: str, stream: TextIO) -> None:
+        """Remove the lines until they are drawn again, and write ``text`` in their place."""
+        with contextlib.suppress(OSError):  # the terminal has gone, which is no reason to stop
+            stream.write("\r\x1b[J" + text)
+            stream.flush()
+
+
+class _Printed:
+    """A stream whose lines go above a region. One that has not ended is shown in the empty line, from its last carriage return on."""
+
+    def __init__(self, stream: TextIO, region: Region) -> None:
+        self.stream, self.unfinished = stream, ""
+        self._region = region
+
+    def write(self, text: str) -> int:
+        lines, newline, rest = (self.unfinished + text).rpartition("\n")
+        self.unfinished = rest[max(0, rest.rstrip("\r").rfind("\r")) :]
+        if newline:
+            self._region.print(lines + newline, self.stream)
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+class Readings:
+    """The latest samples of a journal that is being written, and their course over the last minute, as lines."""
+
+    def __init__(self, journal: Path) -> None:
+        self._journal = journal
+        self._values: dict[str, dict[str, Any]] = defaultdict(dict)  # by device and field
+        self._curves: dict[tuple[str, str], deque[list[float]]] = defaultdict(partial(deque, maxlen=_COLUMNS))
+        self._read_ns: dict[str, int] = defaultdict(int)
+
+    def lines(self) -> list[str]:
+        """The host's lines, then a table of GPUs."""
+        since = dict(self._read_ns)
+        for sample in latest_samples(self._journal):
+            if sample.time_ns > since.get(sample.device, 0):
+                self._take(sample)
+        read = [device for device, read_ns in self._read_ns.items() if read_ns > self._newest_ns - _LOST_NS]
+        gpus = sorted(device for device in read if device != "host" and self._values[device].keys() & _OF_GPUS)
+        return [*self._host(), *([_HEAD, *map(self._gpu, gpus)] if gpus else [])]
+
+    @property
+    def _newest_ns(self) -> int:
+        return max(self._read_ns.values(), default=0)
+
+    def _take(self, sample: DeviceSample) -> None:
+        self._read_ns[sample.device] = max(sample.time_ns, self._read_ns[sample.device])
+        for key in _SHOWN:
+            if (value := getattr(sample, key)) is None:
+                continue
+            self._values[sample.device][key] = value
+            if key in _DRAWN:
+                curve, column = self._curves[sample.device, key], sample.time_ns // _COLUMN_NS
+                if not curve or curve[-1][0] != column:
+                    curve.append([column, 0.0, 0])
+                curve[-1][1] += value
+                curve[-1][2] += 1
+
+    def _curve(self, device: str, key: str, highest: float = 0.0) -> str:
+        """The course of a field, from zero to the ``highest`` possible value or the highest that was read."""
+        means = {int(column): total / count for column, total, count in self._curves[device, key]}
+        top, last = max([highest, 1e-9, *means.values()]), self._newest_ns // _COLUMN_NS
+        blocks = ("▁▂▃▄▅▆▇█"[min(7, int(8 * means[at] / top))] if at in means else " " for at in range(last - _COLUMNS + 1, last + 1))
+        return "".join(blocks).lstrip()
+
+    def _host(self) -> list[str]:
+        values, cores = self._values["host"], os.cpu_count() or 1
+        lines = []
+        if "process_cpu_utilization" in values:
+            busy = f"{values['process_cpu_utilization']:.2f} of {cores}"
+            lines.append(line("cores busy", busy, self._curve("host", "process_cpu_utilization", cores)))
+        if "process_rss_bytes" in values:
+            lines.append(line("memory", binary_bytes(values["process_rss_bytes"]), self._curve("host", "process_rss_bytes")))
+        if "process_read_bytes" in values and "process_written_bytes" in values:
+            read, written = (si(values[f"process_{what}_bytes"], "B") for what in ("read", "written"))
+            lines.append(line("disk", f"{read} read, {written} written"))
+        if "power_w" in values:
+            lines.append(line("CPU power", si(values["power_w"], "W"), self._curve("host", "power_w")))
+        return lines
+
+    def _gpu(self, device: str) -> str:
+        values = self._values[device]
+        held = values.get("process_memory_bytes", values.get("memory_used_bytes"))
+        return _ROW.format(
+            device, *(_cell(values.get("gpu_utilization"), percent), self._curve(device, "gpu_utilization", 1.0)),
+            *(_cell(values.get("power_w"), "{:.0f} W".format), self._curve(device, "power_w", values.get("power_limit_w", 0.0))),
+            _cell(held, binary_bytes), _cell(values.get("temperature_c"), "{:.0f} °C".format),
+            _cell(values.get("sm_clock_hz"), lambda hertz: f"{hertz / 1e6:.0f} MHz"),
+        ).rstrip()  # fmt: skip
+
+
+_OF_GPUS = {"gpu_utilization", "process_memory_bytes", "memory_used_bytes", "sm_clock_hz"}
+_DRAWN = {"process_cpu_utilization", "process_rss_bytes", "gpu_utilization", "power_w"}
+_SHOWN = _OF_GPUS | _DRAWN | {"power_limit_w", "temperature_c", "process_read_bytes", "process_written_bytes"}
+
+
+def line(label: str, value: str, curve: str = "") -> str:
+    """A line of a screen: a label, a value and its course over the last minute."""
+    return f"{label:12} {value:28} {curve}".rstrip()
+
+
+def _cell(value: Any, form: Any) -> str:
+    return "" if value is None else form(value)
+
+
+def _cropped(text: str, width: int) -> str:
+    if text.isascii():
+        return text[:width]
+    from rich.cells import cell_len, set_cell_size
+
+    return text if cell_len(text) <= width else set_cell_size(text, width)
