@@ -128,7 +128,7 @@ def _slowest(slowest: Slowest) -> Iterator[str]:
     from rooflines.roofline.kernel_names import short_kernel
 
     what = "kernels" if slowest.what == "kernels" else "operators (self time)"
-    yield f"{f'slowest {what}, first traced step':52}      time  share"
+    yield f"{f'slowest {what}, one traced step':52}      time  share"
     for name, time_us, share in slowest.rows:
         short = plain(short_kernel(name) if slowest.what == "kernels" else name)
         yield f"  {short[:50]:50} {seconds(time_us / 1e6):>9}  {percent(share):>5}"

@@ -48,6 +48,7 @@ class Region:
     def __init__(self) -> None:
         self.stream = sys.stderr
         self.width, self._height = 80, 24
+        self._lines: list[str] = []
         self._printed: list[_Printed] = []
 
     def __enter__(self) -> Region:
@@ -59,26 +60,29 @@ class Region:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.print("", self.stream)
-        for printed in self._printed:
-            for name in ("stdout", "stderr"):
-                if getattr(sys, name) is printed:
-                    setattr(sys, name, printed.stream)
-            self.print(printed.unfinished, printed.stream)
+        used, self._printed, self._lines = self._printed, [], []
+        self.print()
+        for name, printed in ((name, printed) for name in ("stdout", "stderr") for printed in used if getattr(sys, name) is printed):
+            setattr(sys, name, printed.stream)
+            printed.stream.write(printed.unfinished)
 
     def draw(self, lines: Iterable[str]) -> None:
         """Replace the lines; those for which there is no room are left out."""
         with contextlib.suppress(OSError, ValueError):
             self.width, self._height = os.get_terminal_size(self.stream.fileno())
-        unfinished = plain("".join(printed.unfinished for printed in self._printed))
-        shown = [_cropped(line, self.width - 1) for line in (unfinished, *lines)][: self._height - 1]
-        self.print("\r\n".join(shown) + f"\r\x1b[{len(shown) - 1}A", self.stream)
+        self._lines = list(lines)
+        self.print()
 
-    def print(self, text: str, stream: TextIO) -> None:
-        """Remove the lines until they are drawn again, and write ``text`` in their place."""
+    def print(self, text: str = "", stream: TextIO | None = None) -> None:
+        """Draw the lines again, below ``text`` if there is any."""
+        unfinished = plain("".join(printed.unfinished for printed in self._printed))
+        shown = [_cropped(line, self.width - 1) for line in (unfinished, *self._lines)][: self._height - 1]
         with contextlib.suppress(OSError):  # the terminal has gone, which is no reason to stop
-            stream.write("\r\x1b[J" + text)
-            stream.flush()
+            if stream is not None and text:
+                stream.write("\r\x1b[J" + text)
+                stream.flush()
+            self.stream.write("\r\x1b[J" + "\r\n".join(shown) + f"\r\x1b[{len(shown) - 1}A" * (len(shown) > 1))
+            self.stream.flush()
 
 
 class _Printed:
