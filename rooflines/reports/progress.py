@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from rooflines.profiler.trace.slowest import Slowest
     from rooflines.reports.screen import Readings
 
-# A refresh takes about a tenth of a millisecond; at this period it is lost in the noise of a timed step.
-REFRESH_S = 0.25
+# How often the screen is drawn between two steps: a thousandth of the time where drawing takes a quarter of a millisecond. Where it
+# takes longer, the screen is drawn less often.
+REFRESH_S, _REFRESH_MOST_S, _REFRESH_SHARE = 0.25, 1.0, 0.001
 
 
 class Lines:
@@ -52,6 +53,7 @@ class Bar:
         self._began = self._drawn = self._stage_began = self._first_step = time.monotonic()
         self._region = Region()
         self._name, self._done, self._total = "", 0, 0
+        self._cost_s = 0.0
         self._live: Live | None = None
         self._readings: Readings | None = None
 
@@ -73,7 +75,7 @@ class Bar:
         self._done += 1
         if self._done == 1:
             self._first_step = time.monotonic()
-        if time.monotonic() - self._drawn > REFRESH_S:
+        if time.monotonic() - self._drawn > min(_REFRESH_MOST_S, max(REFRESH_S, self._cost_s / _REFRESH_SHARE)):
             self._draw()
 
     def follow(self, live: Live) -> None:
@@ -83,6 +85,7 @@ class Bar:
     def _draw(self) -> None:
         self._drawn = time.monotonic()
         self._region.draw([self._stage(), *self._facts()])
+        self._cost_s = time.monotonic() - self._drawn
 
     def _stage(self) -> str:
         done, total, now = self._done, self._total, self._drawn
@@ -118,9 +121,11 @@ class Bar:
         if len(times_ns) > 1:
             low, median, high = (seconds(ns / 1e9) for ns in statistics.quantiles(times_ns, n=4, method="inclusive"))
             return f"median {median}, quartiles {low} and {high} (last {counted(len(times_ns), 'step')})"
+        if times_ns or self._done < 2:
+            return ""
         # On a GPU, the durations are known when the pass has ended.
-        mean_s = (self._drawn - self._first_step) / max(1, self._done - 1)
-        return f"mean {seconds(mean_s)} ({counted(self._done - 1, 'step')}, host clock)" if self._done > 1 else ""
+        mean_s = (self._drawn - self._first_step) / (self._done - 1)
+        return f"mean {seconds(mean_s)} ({counted(self._done - 1, 'step')}, host clock)"
 
 
 def _slowest(slowest: Slowest) -> Iterator[str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rooflines.profiler.samplers.fields import DeviceSample
-from rooflines.profiler.samplers.storage import latest_samples
+from rooflines.profiler.samplers.storage import new_samples
 from rooflines.units import binary_bytes, percent, si
 
 # A curve is the last minute: a character for each of these.
@@ -107,17 +107,16 @@ class Readings:
     """The latest samples of a journal that is being written, and their course over the last minute, as lines."""
 
     def __init__(self, journal: Path) -> None:
-        self._journal = journal
+        self._journal, self._next_byte = journal, 0
         self._values: dict[str, dict[str, Any]] = defaultdict(dict)  # by device and field
         self._curves: dict[tuple[str, str], deque[list[float]]] = defaultdict(partial(deque, maxlen=_COLUMNS))
         self._read_ns: dict[str, int] = defaultdict(int)
 
     def lines(self) -> list[str]:
         """The host's lines, then a table of GPUs."""
-        since = dict(self._read_ns)
-        for sample in latest_samples(self._journal):
-            if sample.time_ns > since.get(sample.device, 0):
-                self._take(sample)
+        samples, self._next_byte = new_samples(self._journal, self._next_byte)
+        for sample in samples:
+            self._take(sample)
         read = [device for device, read_ns in self._read_ns.items() if read_ns > self._newest_ns - _LOST_NS]
         gpus = sorted(device for device in read if device != "host" and self._values[device].keys() & _OF_GPUS)
         return [*self._host(), *([_HEAD, *map(self._gpu, gpus)] if gpus else [])]
