@@ -64,7 +64,7 @@ class Region:
         self.print()
         for name, printed in ((name, printed) for name in ("stdout", "stderr") for printed in used if getattr(sys, name) is printed):
             setattr(sys, name, printed.stream)
-            printed.stream.write(printed.unfinished)
+            printed.stream.write(f"{printed.unfinished}\n" if printed.unfinished else "")
 
     def draw(self, lines: Iterable[str]) -> None:
         """Replace the lines; those for which there is no room are left out."""

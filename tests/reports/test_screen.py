@@ -37,9 +37,8 @@ print(json.dumps([text.decode(), os.waitstatus_to_exitcode(os.waitpid(process, 0
 def in_terminal(*arguments, cwd, **more):
     """What ``rooflines ARGUMENTS`` writes to a terminal, and its exit code."""
     line = [sys.executable, "-c", TERMINAL, *command(*arguments)]
-    done = subprocess.run(
-        line, cwd=cwd, env=environment() | {"TERM": "xterm", "COLUMNS": str(WIDTH)} | more, capture_output=True, text=True, timeout=120
-    )
+    settings = environment() | {"TERM": "xterm", "COLUMNS": str(WIDTH)} | more
+    done = subprocess.run(line, cwd=cwd, env=settings, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

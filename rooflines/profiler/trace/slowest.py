@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
+from heapq import nlargest
 from mmap import mmap
+from operator import itemgetter
 from typing import NamedTuple
 
 import msgspec
@@ -41,7 +43,7 @@ def slowest(text: bytes | mmap) -> Slowest | None:
         events = msgspec.json.decode(text, type=_Trace).events if len(text) <= _LIMIT_BYTES else []
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    what, times = "kernels", Counter[str]()
+    what, times = "kernels", defaultdict[str, float](float)
     for event in events:
         if event.cat == "kernel":
             times[event.name] += event.dur
@@ -56,4 +58,5 @@ def slowest(text: bytes | mmap) -> Slowest | None:
             times[event.name] += event.dur
             open_until.append((str(event.tid), event.ts + event.dur, event.name))
     total = sum(times.values())
-    return Slowest(what, [(name, time, time / total) for name, time in times.most_common(_ROWS)]) if total else None
+    longest = nlargest(_ROWS, times.items(), key=itemgetter(1))
+    return Slowest(what, [(name, time, time / total) for name, time in longest]) if total else None
