@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
@@ -76,11 +77,11 @@ def monitor(
     create_directory(directory)
     began_ns = None
     screen: MonitorScreen | contextlib.nullcontext[None] = contextlib.nullcontext()
-    printed, steps = directory / OUTPUT_FILE if live and has_screen() else None, directory.absolute() / "steps"
+    printed, steps = directory / OUTPUT_FILE if live and has_screen() else None, ""
     if printed is not None:
-        steps.mkdir()
-        environment = {**(environment or os.environ), VARIABLE: str(steps)}
-        screen = MonitorScreen(program, directory / JOURNAL_FILE, steps, printed)
+        steps = tempfile.mkdtemp(prefix="rooflines-")
+        environment = {**(environment or os.environ), VARIABLE: steps}
+        screen = MonitorScreen(program, directory / JOURNAL_FILE, Path(steps), printed)
     try:
         with HeldCommand(command, environment, printed) as held:
             facts = MonitorFile(
@@ -100,11 +101,11 @@ def monitor(
             return _finish(directory, facts, sampler, chosen, python_memory)
     except BaseException:
         if began_ns is None:  # the command never ran
-            shutil.rmtree(steps, ignore_errors=True)
             discard(directory, MONITOR_FILE, JOURNAL_FILE, OUTPUT_FILE, made=is_new)
         raise
     finally:
-        shutil.rmtree(steps, ignore_errors=True)
+        if steps:
+            shutil.rmtree(steps, ignore_errors=True)
 
 
 def attach(
