@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from rooflines.profiler.trace.slowest import Slowest
     from rooflines.reports.screen import Readings
 
-# How often the screen is drawn between two steps: a thousandth of the time where drawing takes a quarter of a millisecond. Where it
-# takes longer, the screen is drawn less often.
-REFRESH_S, _REFRESH_MOST_S, _REFRESH_SHARE = 0.25, 1.0, 0.001
+# The screen is drawn between two steps. Drawing takes a millisecond or two: at this period it is lost in the noise of the steps.
+REFRESH_S = 0.5
 
 
 class Lines:
@@ -53,7 +52,6 @@ class Bar:
         self._began = self._drawn = self._stage_began = self._first_step = time.monotonic()
         self._region = Region()
         self._name, self._done, self._total = "", 0, 0
-        self._cost_s = 0.0
         self._live: Live | None = None
         self._readings: Readings | None = None
 
@@ -75,7 +73,7 @@ class Bar:
         self._done += 1
         if self._done == 1:
             self._first_step = time.monotonic()
-        if time.monotonic() - self._drawn > min(_REFRESH_MOST_S, max(REFRESH_S, self._cost_s / _REFRESH_SHARE)):
+        if time.monotonic() - self._drawn > REFRESH_S:
             self._draw()
 
     def follow(self, live: Live) -> None:
@@ -85,7 +83,6 @@ class Bar:
     def _draw(self) -> None:
         self._drawn = time.monotonic()
         self._region.draw([self._stage(), *self._facts()])
-        self._cost_s = time.monotonic() - self._drawn
 
     def _stage(self) -> str:
         done, total, now = self._done, self._total, self._drawn

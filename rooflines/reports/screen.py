@@ -1,7 +1,4 @@
-"""A region of the terminal that is drawn again and again, and the lines that it shows of device samples.
-
-Not rich's ``Live``, which takes ten times as long to draw: a screen is drawn between steps that are being timed.
-"""
+"""A region of the terminal that is drawn again and again, and the lines that it shows of device samples."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.samplers.storage import new_samples
@@ -39,68 +36,32 @@ def plain(text: str) -> str:
 
 
 class Region:
-    """Lines at the bottom of the terminal. What Python prints while the context is open appears above them.
-
-    The cursor rests on an empty line above the lines, so that neither a new width nor what other processes print misplaces them, and
-    a process that is killed leaves nothing to restore.
-    """
+    """Lines at the bottom of the terminal. What Python prints while the context is open appears above them. No thread draws."""
 
     def __init__(self) -> None:
-        self.stream = sys.stderr
-        self.width, self._height = 80, 24
-        self._lines: list[str] = []
-        self._printed: list[_Printed] = []
+        from rich.console import Console
+        from rich.live import Live
+
+        self._live = Live(console=Console(stderr=True, highlight=False), auto_refresh=False, transient=True, vertical_overflow="crop")
+
+    @property
+    def width(self) -> int:
+        """The width of the terminal in characters."""
+        return self._live.console.width
 
     def __enter__(self) -> Region:
-        for name in ("stdout", "stderr"):
-            stream = getattr(sys, name)
-            if stream.isatty():
-                self._printed.append(_Printed(stream, self))
-                setattr(sys, name, self._printed[-1])
+        self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        used, self._printed, self._lines = self._printed, [], []
-        self.print()
-        for name, printed in ((name, printed) for name in ("stdout", "stderr") for printed in used if getattr(sys, name) is printed):
-            setattr(sys, name, printed.stream)
-            printed.stream.write(f"{printed.unfinished}\n" if printed.unfinished else "")
+        self._live.stop()
 
     def draw(self, lines: Iterable[str]) -> None:
-        """Replace the lines; those for which there is no room are left out."""
-        with contextlib.suppress(OSError, ValueError):
-            self.width, self._height = os.get_terminal_size(self.stream.fileno())
-        self._lines = list(lines)
-        self.print()
+        """Replace the lines; those for which there is no room are cut."""
+        from rich.text import Text
 
-    def print(self, text: str = "", stream: TextIO | None = None) -> None:
-        """Draw the lines again, below ``text`` if there is any."""
-        unfinished = plain("".join(printed.unfinished for printed in self._printed))
-        shown = [_cropped(line, self.width - 1) for line in (unfinished, *self._lines)][: self._height - 1]
         with contextlib.suppress(OSError):  # the terminal has gone, which is no reason to stop
-            if stream is not None and text:
-                stream.write("\r\x1b[J" + text)
-                stream.flush()
-            self.stream.write("\r\x1b[J" + "\r\n".join(shown) + f"\r\x1b[{len(shown) - 1}A" * (len(shown) > 1))
-            self.stream.flush()
-
-
-class _Printed:
-    """A stream whose lines go above a region. One that has not ended is shown in the empty line, from its last carriage return on."""
-
-    def __init__(self, stream: TextIO, region: Region) -> None:
-        self.stream, self.unfinished = stream, ""
-        self._region = region
-
-    def write(self, text: str) -> int:
-        lines, newline, rest = (self.unfinished + text).rpartition("\n")
-        self.unfinished = rest[max(0, rest.rstrip("\r").rfind("\r")) :]
-        if newline:
-            self._region.print(lines + newline, self.stream)
-        return len(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.stream, name)
+            self._live.update(Text("\n".join(lines), no_wrap=True, overflow="crop"), refresh=True)
 
 
 class Readings:
@@ -183,11 +144,3 @@ def line(label: str, value: str, curve: str = "") -> str:
 
 def _cell(value: Any, form: Any) -> str:
     return "" if value is None else form(value)
-
-
-def _cropped(text: str, width: int) -> str:
-    if text.isascii():
-        return text[:width]
-    from rich.cells import cell_len, set_cell_size
-
-    return text if cell_len(text) <= width else set_cell_size(text, width)
