@@ -1,3 +1,4 @@
+# ruff: noqa: T201 (a command line prints)
 """``rooflines monitor``: sample the machine while a program runs."""
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from rooflines.cli.app import app
 from rooflines.cli.options import MONITOR_FORMATS, Quiet, Reports, option, output_directory, parse_formats
 from rooflines.cli.output import print_page
 from rooflines.errors import UsageError
+from rooflines.profiler.monitor.monitored import OUTPUT_FILE
 from rooflines.profiler.options import MEASURE, OUTPUT, WHAT
+from rooflines.reports.screen import has_screen
 
 
 # What follows the command's name is the command's, with or without the -- before it.
@@ -33,6 +36,9 @@ def monitor(
     gpus: Annotated[str, option("GPUs to sample: all, none, or numbers or UUIDs from nvidia-smi -L (0,2).", group=WHAT)] = "all",
     python_memory: Annotated[
         bool, option("Record Python allocations (tracemalloc); slows the program down.", "--python-memory", group=MEASURE)
+    ] = False,
+    live: Annotated[
+        bool, option("Show a screen while the program runs; its terminal output goes to DIR/output.txt.", "--live", group=OUTPUT)
     ] = False,
     period: Annotated[float, option("Sampling period in seconds.", group=MEASURE)] = 0.1,
     json: Annotated[bool, option("Print the analysis as JSON instead of the summary.", "--json", group=OUTPUT)] = False,
@@ -54,20 +60,22 @@ def monitor(
     from rooflines import pipeline
 
     chosen = parse_formats(formats)
+    if live and not has_screen():
+        print("rooflines: --live needs a terminal on standard error; monitoring without a screen.", file=sys.stderr)
     if pid is None and not command:
         raise UsageError("no command and no --pid was given.", hint="For example: rooflines monitor -- python train.py")
     if pid is not None:
         refused = {"a command": bool(command), "--python-memory": python_memory, "--show-command": show_command}
         for name in (name for name, given in refused.items() if given):
             raise UsageError(f"--pid {pid} cannot be combined with {name}.", hint="--pid monitors a process that is already running.")
-        monitored = pipeline.attach(pid, output=output, period_s=period, gpus=gpus, duration_s=duration)
+        monitored = pipeline.attach(pid, output=output, period_s=period, gpus=gpus, duration_s=duration, live=live)
     else:
         if duration is not None:
             raise UsageError(
                 "--duration requires --pid.", hint="A command is monitored until it exits. To stop it earlier: timeout 60 rooflines ..."
             )
         monitored = pipeline.monitor(
-            command or (), output=output, period_s=period, gpus=gpus, python_memory=python_memory, show_command=show_command
+            command or (), output=output, period_s=period, gpus=gpus, python_memory=python_memory, show_command=show_command, live=live
         )
     written = pipeline.report(monitored, chosen)
     # Standard output is the command's own.
@@ -82,6 +90,8 @@ def monitor(
 
         print_page(view.page(pipeline.analyze(monitored)), stderr=stream is sys.stderr)
         print(f"\nreport    {shown}\nrebuild   rooflines report {shlex.quote(str(shown.parent))}", file=stream)
+        if (printed := monitored.directory / OUTPUT_FILE).is_file():
+            print(f"output    {printed}", file=stream)
     ending = monitored.facts.ending
     if ending is not None:
         raise typer.Exit(ending.exit_code)

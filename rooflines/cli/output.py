@@ -126,8 +126,9 @@ def progress_bar(quiet: bool) -> Iterator[Progress | None]:
         yield None
         return
     from rooflines.reports.progress import Bar, Lines
+    from rooflines.reports.screen import has_screen
 
-    with Bar() if sys.stderr.isatty() else Lines() as progress:
+    with Bar() if has_screen() else Lines() as progress:
         yield progress
 
 

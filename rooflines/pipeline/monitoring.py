@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
@@ -19,6 +21,7 @@ from rooflines.profiler.environment import host_environment, nvidia_driver
 from rooflines.profiler.monitor.command import HeldCommand, find_program
 from rooflines.profiler.monitor.monitored import (
     MONITOR_FILE,
+    OUTPUT_FILE,
     PYTHON_MEMORY_FILE,
     Monitored,
     MonitorFile,
@@ -28,9 +31,12 @@ from rooflines.profiler.monitor.monitored import (
     since,
 )
 from rooflines.profiler.monitor.python_startup.sitecustomize import environment as followed
+from rooflines.profiler.reported_steps import VARIABLE
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.process import SamplerProcess, check_period
 from rooflines.profiler.samplers.storage import read_journal
+from rooflines.reports.monitor_screen import MonitorScreen
+from rooflines.reports.screen import has_screen
 
 if TYPE_CHECKING:
     import psutil
@@ -49,12 +55,14 @@ def monitor(
     gpus: str = "all",
     python_memory: bool = False,
     show_command: bool = False,
+    live: bool = False,
 ) -> Monitored:
     """Run ``command``, wait for it, and sample it, its descendants and the GPUs from start to end; returns the record.
 
     The command runs as it would alone: it keeps the terminal and the process group. ``gpus`` is ``all``, ``none``, or a comma-separated
     list of numbers (as in nvidia-smi) or UUIDs. ``python_memory`` makes a Python program record its own allocations, which slows it
-    down. ``output`` is the directory of the record, by default a new one under ``runs``. Raises CommandError for a command that cannot
+    down. ``output`` is the directory of the record, by default a new one under ``runs``. ``live`` shows a screen on standard error if
+    that is a terminal; what the command would print there is in ``output.txt`` then. Raises CommandError for a command that cannot
     run, UsageError and OutputError before it runs.
     """
     if not command:
@@ -68,14 +76,20 @@ def monitor(
     is_new = not directory.exists()
     create_directory(directory)
     began_ns = None
+    screen: MonitorScreen | contextlib.nullcontext[None] = contextlib.nullcontext()
+    printed, steps = directory / OUTPUT_FILE if live and has_screen() else None, ""
+    if printed is not None:
+        steps = tempfile.mkdtemp(prefix="rooflines-")
+        environment = {**(environment or os.environ), VARIABLE: steps}
+        screen = MonitorScreen(program, directory / JOURNAL_FILE, Path(steps), printed)
     try:
-        with HeldCommand(command, environment) as held:
+        with HeldCommand(command, environment, printed) as held:
             facts = MonitorFile(
                 created=_now(), program=program, command=tuple(map(escaped, command)), show_command=show_command, pid=held.pid,
                 period_s=period_s, environment=host_environment(),
             )  # fmt: skip
             save(directory, facts)
-            with SamplerProcess(held.pid, directory / JOURNAL_FILE, period_s, chosen) as sampler:
+            with SamplerProcess(held.pid, directory / JOURNAL_FILE, period_s, chosen) as sampler, screen:
                 began_ns = held.release()
                 facts = msgspec.structs.replace(facts, began_ns=began_ns)
                 # From here on always wait for the program; if the disk is still full then, the last record reports it.
@@ -87,13 +101,17 @@ def monitor(
             return _finish(directory, facts, sampler, chosen, python_memory)
     except BaseException:
         if began_ns is None:  # the command never ran
-            discard(directory, MONITOR_FILE, JOURNAL_FILE, made=is_new)
+            discard(directory, MONITOR_FILE, JOURNAL_FILE, OUTPUT_FILE, made=is_new)
         raise
+    finally:
+        if steps:
+            shutil.rmtree(steps, ignore_errors=True)
 
 
 def attach(
-    pid: int, *, output: Path | None = None, period_s: float = PERIOD_S, gpus: str = "all", duration_s: float | None = None
-) -> Monitored:
+    pid: int, *, output: Path | None = None, period_s: float = PERIOD_S, gpus: str = "all", duration_s: float | None = None,
+    live: bool = False,
+) -> Monitored:  # fmt: skip
     """Sample the running process ``pid``, its descendants and the GPUs until it ends, for ``duration_s``, or until Ctrl-C or SIGTERM.
 
     The other parameters are those of ``monitor``. Raises UsageError if the process does not exist or may not be read.
@@ -112,7 +130,9 @@ def attach(
     with SamplerProcess(pid, directory / JOURNAL_FILE, period_s, chosen) as sampler:
         facts = msgspec.structs.replace(facts, began_ns=now_ns())
         save(directory, facts)
-        with contextlib.suppress(KeyboardInterrupt), terminated_as_interrupted():
+        with contextlib.suppress(KeyboardInterrupt), terminated_as_interrupted(), contextlib.ExitStack() as stack:
+            if live and has_screen():
+                stack.enter_context(MonitorScreen(program, directory / JOURNAL_FILE))
             _watch(process, sampler, duration_s)
         ended_ns = now_ns()
     return _finish(directory, msgspec.structs.replace(facts, ended_ns=ended_ns), sampler, chosen, False)

@@ -39,15 +39,16 @@ class HeldCommand:
             ending = command.wait()
 
     It has our standard input, output and error, ``environment`` or ours, and our process group, so that a terminal treats it as it
-    would the command alone. Within the context signals that are sent to us are passed on to it, and those of the terminal's keys, which
-    it gets as well, are left to it. Leaving the context before it was released ends it without its having run; afterwards it is never
-    touched.
+    would the command alone; with ``output``, what it would print to a terminal goes to that file. Within the context signals that are
+    sent to us are passed on to it, and those of the terminal's keys, which it gets as well, are left to it. Leaving the context before
+    it was released ends it without its having run; afterwards it is never touched.
     Raises CommandError when the program does not exist, from ``release`` also when the system cannot run it, and UsageError on a system
     without ``fork``.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None, output: Path | None = None) -> None:
         self._command = list(command)
+        self._output = output
         self._environment = os.environ if environment is None else environment
         self._path = find_program(command[0])
         self._pid = 0
@@ -143,6 +144,11 @@ class HeldCommand:
                 signal.signal(number, signal.SIG_DFL)
             if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
+            if self._output is not None:
+                output = os.open(self._output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+                for terminal in filter(os.isatty, (1, 2)):
+                    os.dup2(output, terminal)
+                os.close(output)
             if os.read(held, 1):
                 os.execve(self._path, self._command, self._environment)
         except OSError as error:

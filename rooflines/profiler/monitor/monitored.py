@@ -24,6 +24,7 @@ from rooflines.serial import read_json
 MONITOR_FILE = "monitor.json"
 MONITOR_SCHEMA = "rooflines.monitor/1"
 PYTHON_MEMORY_FILE = "python_memory.json"
+OUTPUT_FILE = "output.txt"
 
 # Interpreters whose second word says more than their first, and the letters of their options that take neither code nor a value:
 # behind any other option a word may be either.

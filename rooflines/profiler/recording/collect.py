@@ -25,6 +25,7 @@ from rooflines.profiler.recording.data_loading import DataLoading, WatchedLoader
 from rooflines.profiler.recording.device import RecordedDevice
 from rooflines.profiler.recording.passes import TRACED_STEPS, Passes
 from rooflines.profiler.records import Run, RunFile, Settings, Status, StepMemory, Workload
+from rooflines.profiler.reported_steps import VARIABLE, StepReport
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.trace.signature import StoredCall
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
@@ -78,6 +79,7 @@ class Recording:
         self._noted_calls: tuple[StoredCall, ...] = ()
         self._step_memory: StepMemory | None = None
         self._owner = os.getpid()
+        self._report = StepReport(reports) if (reports := os.environ.get(VARIABLE)) else None
         self._compiled_s = 0.0
         self.loading = DataLoading(self._device, self._progress, self.notes)
         # The program may change its directory, and remove ours.
@@ -142,6 +144,8 @@ class Recording:
     def step(self) -> None:
         """Mark the end of a step."""
         self.passes.tell("step")
+        if self._report is not None:
+            self._report.step()
 
     def pause(self) -> None:
         """The program evaluates its model, or does something else not part of any step."""

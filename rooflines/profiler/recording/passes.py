@@ -23,7 +23,7 @@ from rooflines.profiler.directory import JOURNAL_FILE
 from rooflines.profiler.distributed import Agreement
 from rooflines.profiler.module_hooks import ModuleRanges, range_cost_ns
 from rooflines.profiler.others import OthersMeter
-from rooflines.profiler.progress import Progress
+from rooflines.profiler.progress import Live, LiveProgress, Progress
 from rooflines.profiler.recording.data_loading import DataLoading
 from rooflines.profiler.recording.device import MpsMemory, RecordedDevice, wall_step_ns
 from rooflines.profiler.recording.process import HeapReserve, RunQueue, page_faults, since
@@ -58,6 +58,8 @@ TRACED_S = 2.0
 TRACE_LIMIT_BYTES = 200_000_000
 # Steps that take at most this many pages from the system are traced with a reserve of memory, so that the profiler adds none.
 _FEW_PAGES = 500
+# A screen shows the median of at most this many steps, so that drawing takes the same time at any step.
+_LATEST_STEPS = 100
 # While steps are timed, what was measured so far is saved at most this often, between two steps.
 _SAVE_PERIOD_S = 2.0
 
@@ -105,6 +107,14 @@ class Passes:
         self._program_cut = False
         self._first_tracer: Tracer | None = None  # of the first and the second step, while they show the device
         self._begin_again(first=True)
+        self._live = Live(step_ns=self._latest_ns)
+        if isinstance(self.progress, LiveProgress):
+            self.progress.follow(self._live)
+
+    def _latest_ns(self) -> Sequence[int] | None:
+        if self.stage == "timed":
+            return self._clock.so_far_ns(_LATEST_STEPS)
+        return self.timed_ns[-_LATEST_STEPS:] or None
 
     def _begin_again(self, *, first: bool) -> None:
         """Forget what steps have told so far, to begin with the ``first`` one of the program or with one of another kind."""
@@ -188,6 +198,8 @@ class Passes:
         finally:
             self.stage = "done"
             self._program = None
+            latest = self._latest_ns()
+            self._live.step_ns = lambda: latest  # the progress lives longer than what is recorded
             self._stop_sampler()
 
     def stop(self) -> None:
@@ -549,11 +561,13 @@ class Passes:
         if self._sampler is None:
             self._sampler = self.device.sampler(self.directory / JOURNAL_FILE)
             self._sampler.start()
+            self._live.journal = self.directory / JOURNAL_FILE
 
     def _stop_sampler(self) -> None:
         if self._sampler is None:
             return
         sampler, self._sampler = self._sampler, None
+        self._live.journal = None
         sampler.stop()
         taken_here = self._mps.noted if self._mps is not None else ()
         self.samples = tuple(sorted((*sampler.samples(), *taken_here), key=lambda sample: sample.time_ns))
@@ -590,7 +604,10 @@ class Passes:
     def _keep_trace(self, tracer: Tracer, kind: Literal["steps", "early", "program"]) -> None:
         """Write the trace in place of an earlier one."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._trace_bytes = tracer.write(self.directory / self.trace_name) // len(tracer.traced.times_ns)
+        steps = len(tracer.traced.times_ns)
+        find_slowest = steps == 1 and isinstance(self.progress, LiveProgress)
+        self._trace_bytes = tracer.write(self.directory / self.trace_name, find_slowest=find_slowest) // steps
+        self._live.slowest = tracer.traced.slowest or self._live.slowest
         self.trace, self.traced = self.trace_name, replace(tracer.traced, kind=kind)
         self.module_names |= tracer.module_names
         self.tf32 = self.device.tf32()

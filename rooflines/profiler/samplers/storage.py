@@ -44,6 +44,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     started: bool = False
 
 
+# Half a second of the host and eight GPUs.
+_TAIL_BYTES = 1 << 14
+_ENTRIES = msgspec.json.Decoder(Entry)
+
+
 class Journal(msgspec.Struct, frozen=True, kw_only=True):
     """The contents written by a sampler process so far."""
 
@@ -80,6 +85,22 @@ def read_journal(path: Path) -> Journal:
         fields={key: field for entry in entries for key, field in entry.fields.items()},
         problems=tuple(entry.problem for entry in entries if entry.problem is not None),
     )
+
+
+def new_samples(path: Path, begin: int) -> tuple[list[DeviceSample], int]:
+    """The samples from byte ``begin`` on of a journal that is being written, and where the next ones begin.
+
+    Of more than ``_TAIL_BYTES`` only the last ones are read.
+    """
+    samples = []
+    with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
+        begin = file.seek(max(begin, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+        *lines, _ = (file.read(_TAIL_BYTES) or b"").split(b"\n")
+        for line in lines:
+            begin += len(line) + 1
+            with contextlib.suppress(msgspec.DecodeError):  # the first one may be cut
+                samples.append(_ENTRIES.decode(line).sample)
+    return [sample for sample in samples if sample is not None], begin
 
 
 def write_lines(samples: Sequence[DeviceSample], path: Path) -> None:
