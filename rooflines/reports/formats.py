@@ -64,7 +64,8 @@ def check_formats(names: Iterable[str], *, traced: bool = False) -> tuple[str, .
         return (*usable(FORMATS if traced else OF_PAGES), *entries("formats"))
     for name in chosen:
         if name not in FORMATS and name not in (installed := entries("formats")):
-            raise UsageError(f"unknown report format {name!r}.", hint=f"Choose from {', '.join((*FORMATS, *installed))}, or all.")
+            known = (*(FORMATS if traced else OF_PAGES), *installed)
+            raise UsageError(f"unknown report format {name!r}.", hint=f"Choose from {', '.join(known)}, or all.")
         if name in FORMATS and FORMATS[name].of_trace and not traced:
             what = f"the format {name!r} is written of the trace of one run, into a directory."
             raise UsageError(what, hint=f"Choose from {', '.join(OF_PAGES)}.")

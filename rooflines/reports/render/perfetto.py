@@ -124,7 +124,7 @@ def _events(attribution: Attribution, operators: Sequence[OperatorRow], samples:
         start, end = parts.start_ns[chosen], parts.end_ns[chosen]
         for name, values in (("FLOP/s", found.flop_per_s), ("bytes/s", found.byte_per_s), ("efficiency", efficiency)):
             yield from _counter(name, key, *summed(start, end, values[chosen]))
-        if attribution.steps:
+        if attribution.steps and np.isfinite(efficiency[chosen]).any():
             step = np.searchsorted(windows[:, 0], start, side="right") - 1
             bounds_ns = np.bincount(step, np.nan_to_num(efficiency[chosen]) * (end - start), len(windows))
             mean = bounds_ns / np.maximum(windows[:, 1] - windows[:, 0], 1)
@@ -209,7 +209,8 @@ def _slices(attribution: Attribution, operators: Sequence[OperatorRow], found: R
     of_device = (trace.device.device, trace.device.stream)
     places, place = distinct_rows(*(column[event] for column in (of_device if on_device else (trace.host.thread,))))
     tracks, track = distinct_rows(place, _lanes(place, start, end))
-    for number, (where, lane) in enumerate(tracks.tolist()):
+    track += 1  # Perfetto takes thread 0 for the kernel's idle thread
+    for number, (where, lane) in enumerate(tracks.tolist(), start=1):
         at = places[where].tolist()
         name = f"{_device(trace, at[0])} stream {at[1]}" if on_device else f"CPU (process, thread) {trace.threads[at[0]]}"
         name += f", {lane + 1}" if lane else ""
