@@ -119,9 +119,8 @@ def print_written(written: Mapping[str, Path], formats: Sequence[str] = ()) -> N
     """Say which files there are, by format, and which of ``formats`` was left out."""
     for name, path in written.items():
         print(f"{name:12} {path}")
-    for name in formats:
-        if name not in written:
-            print(f"{name:12} left out: it needs the complete trace of one run, in a file")
+    for name in sorted(set(formats) - written.keys()):
+        print(f"{name:12} left out: it needs the complete trace of one run")
 
 
 @contextlib.contextmanager

@@ -115,8 +115,7 @@ def analyze_source(
 ) -> tuple[Any, Analysis | RankAnalysis | MonitorAnalysis]:
     """Return the record of any source (``Run`` or ``Monitored``; None for several ranks) and its analysis.
 
-    What the analysis of one trace consists of is added to ``divided``. Raises UsageError for an option that does not apply to the
-    source.
+    ``divided`` is that of ``analyze_trace``. Raises UsageError for an option that does not apply to the source.
     """
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     of_one, of_ranks = {"ceilings", "capture", "inductor_cache"} & given.keys(), {"jobs", "dask"} & given.keys()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -11,11 +10,10 @@ from rooflines.arguments import arg
 from rooflines.errors import UsageError, writing
 from rooflines.extras import is_installed
 from rooflines.pipeline.options import FORMATS
-from rooflines.pipeline.reading import analyze_source, find_source, is_directory
+from rooflines.pipeline.reading import analyze_source, find_source
 from rooflines.profiler.directory import create_directory, default_directory
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import Run
-from rooflines.profiler.trace.sources import is_url
 from rooflines.reports.formats import check_formats, file_of, usable, write
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import Divided
@@ -61,13 +59,13 @@ def report(
     defaults = FORMATS if isinstance(source, Run | str) else RANKS_FORMATS if isinstance(source, Sequence) else MONITOR_FORMATS
     chosen = check_formats(defaults if formats is None else formats, traced=isinstance(source, Run | str))
     directory, progress = None if output is None else Path(output), options.get("progress")
-    if PERFETTO in chosen and (lack := _cannot_copy(source, options)):
-        chosen = _without_perfetto(chosen, lack, progress)
+    if PERFETTO in chosen and options.get("partial"):
+        chosen = _without_perfetto(chosen, f"{arg('partial', True)} may read a part of it")
     divided = list[Divided]()
     record, analysis = analyze_source(source, divided=divided if PERFETTO in chosen else None, **options)
     if isinstance(analysis, Analysis):
         if PERFETTO in chosen and not divided:
-            chosen = _without_perfetto(chosen, "the run has none", progress)
+            chosen = _without_perfetto(chosen, "the run has none")
         if directory is None and not isinstance(source, Run) and record.facts.workload.source == "trace":
             directory = default_directory(record.facts.workload.name.partition(".")[0], "trace")
         if directory is not None:
@@ -78,19 +76,10 @@ def report(
     return _report_monitored(record, analysis, chosen, directory, progress)
 
 
-def _cannot_copy(source: Source, options: SourceOptions) -> str:
-    """Why the trace in ``source`` cannot be read whole, once more; empty if it can."""
-    if options.get("partial"):
-        return f"{arg('partial', True)} reads a part of it"
-    seekable = not isinstance(source, str) or is_url(source) or not os.path.exists(source) or os.path.isfile(source)
-    return "" if seekable or is_directory(source) else "a pipe can be read only once"
-
-
-def _without_perfetto(chosen: tuple[str, ...], lack: str, progress: Progress | None) -> tuple[str, ...]:
-    """The formats that can be written without a complete trace; raises UsageError unless all were asked for."""
+def _without_perfetto(chosen: tuple[str, ...], lack: str) -> tuple[str, ...]:
+    """The formats that need no trace; raises UsageError unless all were asked for."""
     if chosen != check_formats(("all",), traced=True):
         raise UsageError(f"the format {PERFETTO!r} needs a complete trace: {lack}.", hint="Choose other formats.")
-    (progress or Silent()).stage(f"leaving out the format {PERFETTO!r}: it needs a complete trace, and {lack}", None)
     return tuple(name for name in chosen if name != PERFETTO)
 
 

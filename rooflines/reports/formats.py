@@ -59,16 +59,14 @@ def check_formats(names: Iterable[str], *, traced: bool = False) -> tuple[str, .
 
     Raises UsageError for an unknown one, and for one of a trace that is not part of ``all``.
     """
-    chosen = tuple(dict.fromkeys(names))
+    chosen, offered = tuple(dict.fromkeys(names)), FORMATS if traced else OF_PAGES
     if chosen == ("all",) or (not traced and len(chosen) > 1 and chosen == check_formats(("all",), traced=True)):
-        return (*usable(FORMATS if traced else OF_PAGES), *entries("formats"))
+        return (*usable(offered), *entries("formats"))
     for name in chosen:
         if name not in FORMATS and name not in (installed := entries("formats")):
-            known = (*(FORMATS if traced else OF_PAGES), *installed)
-            raise UsageError(f"unknown report format {name!r}.", hint=f"Choose from {', '.join(known)}, or all.")
-        if name in FORMATS and FORMATS[name].of_trace and not traced:
-            what = f"the format {name!r} is written of the trace of one run, into a directory."
-            raise UsageError(what, hint=f"Choose from {', '.join(OF_PAGES)}.")
+            raise UsageError(f"unknown report format {name!r}.", hint=f"Choose from {', '.join((*offered, *installed))}, or all.")
+        if name in FORMATS and name not in offered:
+            raise UsageError(f"{name!r} is a format of the trace of one run, in a directory.", hint=f"Use {', '.join(offered)}.")
     return chosen
 
 

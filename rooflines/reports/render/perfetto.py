@@ -6,17 +6,19 @@ are on the clock of the file. The added events have a category that readers of P
 
 from __future__ import annotations
 
+import gzip
 import heapq
 import os
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from math import isfinite
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from rooflines.errors import TraceError, UsageError
 from rooflines.profiler.samplers.fields import FIELDS, DeviceSample
@@ -29,25 +31,16 @@ from rooflines.roofline.analysis import OperatorRow
 from rooflines.roofline.analyze import Divided
 from rooflines.roofline.attribution.own import Attribution
 from rooflines.roofline.attribution.rows import Row
-
-Floats = npt.NDArray[np.float64]
+from rooflines.roofline.attribution.steady import Floats
 
 # Above the process ids of Linux, which end at 2^22, and the numbers of devices.
 PROCESS = 1_919_905_638
 _HEAD = f'{{"cat":"{ADDED}","pid":{PROCESS},"ph":'.encode()
-_LABEL = "times as recorded: the profiler's slowdown is not corrected"
 # Where the events begin: in a list, or in an object.
 _OPENING = re.compile(rb'\A[\s\xef\xbb\xbf]*\[|"traceEvents"\s*:\s*\[')
-_BLOCK_BYTES = 1 << 20
+_BLOCK = 4096  # events
+_encode = msgspec.json.encode
 _RATES = (b"flop_per_s", b"byte_per_s", b"efficiency")
-
-
-class Rates(NamedTuple):
-    """Figures of the pieces of an attribution: FLOPs, bytes and lower bound in seconds per second; NaN where they are not known."""
-
-    flop_per_s: Floats
-    byte_per_s: Floats
-    efficiency: Floats
 
 
 def write(path: Path, divided: Divided, samples: Sequence[DeviceSample] = ()) -> Path:
@@ -56,38 +49,22 @@ def write(path: Path, divided: Divided, samples: Sequence[DeviceSample] = ()) ->
     Raises TraceError for a trace that cannot be read, UsageError for one that was written here.
     """
     origin, temporary = shown(divided.source), path.with_name(f".{path.name}")
-    compressor = _compressor()
     try:
-        with temporary.open("wb") as file:
-            for piece in _joined(as_kineto(pieces(divided.source), origin), added(divided, samples), origin):
-                file.write(compressor.compress(piece))
-            file.write(compressor.flush())
+        with gzip.open(temporary, "wb", compresslevel=3) as file:
+            file.writelines(_joined(as_kineto(pieces(divided.source), origin), _added(divided, samples), origin))
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
     return path
 
 
-def _compressor() -> Any:
-    try:
-        from isal import isal_zlib
-    except ImportError:  # no wheels for rarer processors
-        import zlib
-
-        return zlib.compressobj(wbits=31)
-    return isal_zlib.compressobj(wbits=31)
-
-
 def _joined(data: Iterable[bytes], events: Iterable[bytes], origin: str) -> Iterator[bytes]:
     """The pieces of a trace, with ``events`` before its own."""
-    head, rest, opening = bytearray(), iter(data), None
-    for piece in rest:
+    head, rest = bytearray(), iter(data)
+    while (opening := _OPENING.search(head)) is None:
+        if not (piece := next(rest, b"")):
+            raise TraceError(f"the trace {origin!r} has changed since it was analyzed.", hint="Write the reports again.")
         head += piece
-        opening = _OPENING.search(head)
-        if opening is not None:
-            break
-    if opening is None:
-        raise TraceError(f"the trace {origin!r} has changed since it was analyzed.", hint="Write the reports again.")
     own = bytes(head[opening.end() :])
     if own.lstrip().startswith(_HEAD):
         raise UsageError(f"{origin!r} already has the tracks of rooflines.", hint="Give the original trace.")
@@ -97,32 +74,28 @@ def _joined(data: Iterable[bytes], events: Iterable[bytes], origin: str) -> Iter
     yield from rest
 
 
-def added(divided: Divided, samples: Sequence[DeviceSample] = ()) -> Iterator[bytes]:
-    """The added events as JSON, with a comma after each, in blocks."""
-    block = bytearray(b"\n")
-    for event in _events(divided.attribution, divided.operators, samples):
-        block += _HEAD + event + b"},\n"
-        if len(block) > _BLOCK_BYTES:
-            yield bytes(block)
-            block.clear()
-    yield bytes(block)
+def _added(divided: Divided, samples: Sequence[DeviceSample]) -> Iterator[bytes]:
+    """The added events as JSON, with a comma after each."""
+    events = _events(divided.attribution, divided.operators, samples)
+    while block := b"".join(_HEAD + event + b"},\n" for event in islice(events, _BLOCK)):
+        yield block
 
 
 def _events(attribution: Attribution, operators: Sequence[OperatorRow], samples: Sequence[DeviceSample]) -> Iterator[bytes]:
     yield b'"M","name":"process_name","args":{"name":"rooflines"}'
-    yield b'"M","name":"process_labels","args":{"labels":%b}' % _text(_LABEL)
+    yield b'"M","name":"process_labels","args":{"labels":"times as recorded, with the slowdown by the profiler"}'
     yield b'"M","name":"process_sort_index","args":{"sort_index":-1}'
-    found = rates(attribution, operators)
+    flop_per_s, byte_per_s, efficiency = found = _rates(attribution, operators)
     yield from _slices(attribution, operators, found)
     trace, parts, windows = attribution.trace, attribution.pieces, attribution.windows
     # What the link bounds runs next to what the device bounds.
     of_link = np.array([*(operator.bound == "transfer" for operator in operators), False])
-    efficiency = np.where(of_link[np.maximum(parts.row, -1)], np.nan, found.efficiency)
+    efficiency = np.where(of_link[np.maximum(parts.row, -1)], np.nan, efficiency)
     device = trace.device.device[parts.event] if len(trace.device) else np.zeros(len(parts.row), np.int64)
     for number in distinct(device)[0].tolist():
         key, chosen = _device(trace, number), device == number
         start, end = parts.start_ns[chosen], parts.end_ns[chosen]
-        for name, values in (("FLOP/s", found.flop_per_s), ("bytes/s", found.byte_per_s), ("efficiency", efficiency)):
+        for name, values in (("FLOP/s", flop_per_s), ("bytes/s", byte_per_s), ("efficiency", efficiency)):
             yield from _counter(name, key, *summed(start, end, values[chosen]))
         if attribution.steps and np.isfinite(efficiency[chosen]).any():
             step = np.searchsorted(windows[:, 0], start, side="right") - 1
@@ -132,13 +105,10 @@ def _events(attribution: Attribution, operators: Sequence[OperatorRow], samples:
     yield from _sampled(trace, samples)
 
 
-# --- counters ----------------------------------------------------------------------------------------------------------------------
+def _rates(attribution: Attribution, operators: Sequence[OperatorRow]) -> Floats:
+    """FLOPs, bytes and lower bound per second of each piece: the figures of a call are spread evenly over its pieces.
 
-
-def rates(attribution: Attribution, operators: Sequence[OperatorRow]) -> Rates:
-    """The rates of every piece: the work of a call is spread evenly over its pieces, so that the integral of a rate is the work.
-
-    Rows that lost kernels and gaps have none.
+    They are NaN where they are not known: in gaps, and in rows that lost kernels.
     """
     parts = attribution.pieces
     owned = np.flatnonzero(parts.row >= 0)
@@ -148,7 +118,7 @@ def rates(attribution: Attribution, operators: Sequence[OperatorRow]) -> Rates:
     of_row = np.array(figures, np.float64).reshape(-1, 3)  # None becomes NaN
     result = np.full((3, len(parts.row)), np.nan)
     result[:, owned] = of_row[parts.row[owned]].T / seconds
-    return Rates(*result)
+    return result
 
 
 def _figures(row: Row, operator: OperatorRow, steps: int) -> tuple[int | None, int | None, float | None]:
@@ -167,7 +137,7 @@ def summed(starts: Int64s, ends: Int64s, values: Floats) -> tuple[Int64s, Floats
     starts, ends, values = starts[known], ends[known], values[known]
     times, place = distinct(np.concatenate((starts, ends)))
 
-    def running(amounts: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def running(amounts: Any) -> Any:
         change = np.zeros(len(times), amounts.dtype)
         np.add.at(change, place[: len(starts)], amounts)
         np.subtract.at(change, place[len(starts) :], amounts)
@@ -183,7 +153,7 @@ def summed(starts: Int64s, ends: Int64s, values: Floats) -> tuple[Int64s, Floats
 
 def _counter(name: str, key: str, times_ns: Int64s, values: Floats) -> Iterator[bytes]:
     for time_ns, value in zip(times_ns.tolist(), values.tolist(), strict=True):
-        yield b'"C","name":%b,"ts":%b,"args":{%b:%.9g}' % (_text(name), _microseconds(time_ns), _text(key), value)
+        yield b'"C","name":%b,"ts":%b,"args":{%b:%.9g}' % (_encode(name), _microseconds(time_ns), _encode(key), value)
 
 
 def _sampled(trace: Trace, samples: Sequence[DeviceSample]) -> Iterator[bytes]:
@@ -197,10 +167,7 @@ def _sampled(trace: Trace, samples: Sequence[DeviceSample]) -> Iterator[bytes]:
                 yield from _counter(key, sample.device, np.array([time_ns]), np.array([value], np.float64))
 
 
-# --- operators ---------------------------------------------------------------------------------------------------------------------
-
-
-def _slices(attribution: Attribution, operators: Sequence[OperatorRow], found: Rates) -> Iterator[bytes]:
+def _slices(attribution: Attribution, operators: Sequence[OperatorRow], rates: Floats) -> Iterator[bytes]:
     """The tracks, and on them a slice for each piece of a call and of a gap; rates of NaN and zero are left out."""
     trace, parts = attribution.trace, attribution.pieces
     drawn = np.flatnonzero(parts.row != -1)
@@ -214,10 +181,9 @@ def _slices(attribution: Attribution, operators: Sequence[OperatorRow], found: R
         at = places[where].tolist()
         name = f"{_device(trace, at[0])} stream {at[1]}" if on_device else f"CPU (process, thread) {trace.threads[at[0]]}"
         name += f", {lane + 1}" if lane else ""
-        yield b'"M","name":"thread_name","tid":%d,"args":{"name":%b}' % (number, _text(name))
-        yield b'"M","name":"thread_sort_index","tid":%d,"args":{"sort_index":%d}' % (number, number)
+        yield b'"M","name":"thread_name","tid":%d,"args":{"name":%b}' % (number, _encode(name))
     labels: dict[int, bytes] = {}
-    columns = (track, start, end - start, parts.row[drawn], *(figure[drawn] for figure in found))
+    columns = (track, start, end - start, parts.row[drawn], *rates[:, drawn])
     for tid, time_ns, lasting_ns, row, *figures in zip(*(column.tolist() for column in columns), strict=True):
         if row not in labels:
             of_row = _of_row(attribution.rows[row], operators[row], attribution.steps or 1) if row >= 0 else None
@@ -228,17 +194,16 @@ def _slices(attribution: Attribution, operators: Sequence[OperatorRow], found: R
 
 def _lanes(place: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
     """The number of the track of each interval among those of its place: intervals of one track do not overlap."""
-    lane = np.zeros(len(place), np.int64)
     order = np.lexsort((starts, place))
-    for part in np.split(order, np.flatnonzero(np.diff(place[order])) + 1):
-        if (starts[part][1:] >= np.maximum.accumulate(ends[part])[:-1]).all():
-            continue
-        free: list[tuple[int, int]] = []  # when each track is free again
-        for at, start, end in zip(part.tolist(), starts[part].tolist(), ends[part].tolist(), strict=True):
-            first = free and free[0][0] <= start
-            lane[at] = heapq.heapreplace(free, (end, free[0][1]))[1] if first else len(free)
-            if not first:
-                heapq.heappush(free, (end, len(free)))
+    lane = np.zeros(len(place), np.int64)
+    free: dict[int, list[tuple[int, int]]] = defaultdict(list)  # when each track of a place is free again
+    for at, where, start, end in zip(*(column.tolist() for column in (order, place[order], starts[order], ends[order])), strict=True):
+        tracks = free[where]
+        if tracks and tracks[0][0] <= start:
+            lane[at] = heapq.heapreplace(tracks, (end, tracks[0][1]))[1]
+        else:
+            lane[at] = len(tracks)
+            heapq.heappush(tracks, (end, len(tracks)))
     return lane
 
 
@@ -258,17 +223,10 @@ def _of_gap(gap: Row, calls: Calls) -> bytes:
     return _named(gap.name, module=module, phase=PHASES[gap.phase], shapes=gap.signature.shapes(), not_counted=gap.reason)
 
 
-# --- JSON --------------------------------------------------------------------------------------------------------------------------
-
-
 def _named(name: str, **args: Any) -> bytes:
     """The name and the arguments of an event that are known, without the brace that closes them."""
     known = {key: value for key, value in args.items() if value is not None and value != ""}
-    return b'"name":%b,"args":%b' % (_text(name), msgspec.json.encode(known)[:-1])
-
-
-def _text(text: str) -> bytes:
-    return msgspec.json.encode(text)
+    return b'"name":%b,"args":%b' % (_encode(name), _encode(known)[:-1])
 
 
 def _microseconds(time_ns: int) -> bytes:
@@ -277,6 +235,4 @@ def _microseconds(time_ns: int) -> bytes:
 
 
 def _device(trace: Trace, number: int) -> str:
-    if not len(trace.device):
-        return "CPU"
-    return f"{'GPU' if trace.platform == 'cuda' else trace.platform.upper()} {number}"
+    return f"{'GPU' if trace.platform == 'cuda' else trace.platform.upper()} {number}" if len(trace.device) else "CPU"

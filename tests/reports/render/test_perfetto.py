@@ -211,9 +211,9 @@ def test_what_cannot_be_exported(tmp_path):
     assert [path.name for path in out.parent.iterdir() if path.name.startswith(".")] == []
     with pytest.raises(UsageError, match="already has the tracks of rooflines"):
         report(out, ["perfetto"], output=tmp_path / "again")
-    with pytest.raises(UsageError, match="is written of the trace of one run"):
+    with pytest.raises(UsageError, match="is a format of the trace of one run"):
         report([source, source], ["perfetto"], output=tmp_path / "ranks")
-    with pytest.raises(UsageError, match="partial=True reads a part of it"):
+    with pytest.raises(UsageError, match="partial=True may read a part"):
         report(source, ["perfetto"], partial=True, output=tmp_path / "part")
     cut = tmp_path / "cut.json"
     cut.write_bytes(source.read_bytes()[:-200])
