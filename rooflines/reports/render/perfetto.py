@@ -82,8 +82,7 @@ def _added(divided: Divided, samples: Sequence[DeviceSample]) -> Iterator[bytes]
 
 
 def _events(attribution: Attribution, operators: Sequence[OperatorRow], samples: Sequence[DeviceSample]) -> Iterator[bytes]:
-    yield b'"M","name":"process_name","args":{"name":"rooflines"}'
-    yield b'"M","name":"process_labels","args":{"labels":"times as recorded, with the slowdown by the profiler"}'
+    yield b'"M","name":"process_name","args":{"name":"rooflines (times as recorded)"}'
     yield b'"M","name":"process_sort_index","args":{"sort_index":-1}'
     flop_per_s, byte_per_s, efficiency = found = _rates(attribution, operators)
     yield from _slices(attribution, operators, found)
@@ -92,8 +91,9 @@ def _events(attribution: Attribution, operators: Sequence[OperatorRow], samples:
     of_link = np.array([*(operator.bound == "transfer" for operator in operators), False])
     efficiency = np.where(of_link[np.maximum(parts.row, -1)], np.nan, efficiency)
     device = trace.device.device[parts.event] if len(trace.device) else np.zeros(len(parts.row), np.int64)
-    for number in distinct(device)[0].tolist():
-        key, chosen = _device(trace, number), device == number
+    order = np.argsort(device, kind="stable")
+    for chosen in np.split(order, np.flatnonzero(np.diff(device[order])) + 1) if len(order) else ():
+        key = _device(trace, int(device[chosen[0]]))
         start, end = parts.start_ns[chosen], parts.end_ns[chosen]
         for name, values in (("FLOP/s", flop_per_s), ("bytes/s", byte_per_s), ("efficiency", efficiency)):
             yield from _counter(name, key, *summed(start, end, values[chosen]))
@@ -153,7 +153,7 @@ def summed(starts: Int64s, ends: Int64s, values: Floats) -> tuple[Int64s, Floats
 
 def _counter(name: str, key: str, times_ns: Int64s, values: Floats) -> Iterator[bytes]:
     for time_ns, value in zip(times_ns.tolist(), values.tolist(), strict=True):
-        yield b'"C","name":%b,"ts":%b,"args":{%b:%.9g}' % (_encode(name), _microseconds(time_ns), _encode(key), value)
+        yield b'"C","tid":1,"name":%b,"ts":%b,"args":{%b:%.9g}' % (_encode(name), _microseconds(time_ns), _encode(key), value)
 
 
 def _sampled(trace: Trace, samples: Sequence[DeviceSample]) -> Iterator[bytes]:
@@ -180,8 +180,7 @@ def _slices(attribution: Attribution, operators: Sequence[OperatorRow], rates: F
     for number, (where, lane) in enumerate(tracks.tolist(), start=1):
         at = places[where].tolist()
         name = f"{_device(trace, at[0])} stream {at[1]}" if on_device else f"CPU (process, thread) {trace.threads[at[0]]}"
-        name += f", {lane + 1}" if lane else ""
-        yield b'"M","name":"thread_name","tid":%d,"args":{"name":%b}' % (number, _encode(name))
+        yield b'"M","name":"thread_name","tid":%d,"args":{"name":%b}' % (number, _encode(f"{name}, {lane + 1}" if lane else name))
     labels: dict[int, bytes] = {}
     columns = (track, start, end - start, parts.row[drawn], *rates[:, drawn])
     for tid, time_ns, lasting_ns, row, *figures in zip(*(column.tolist() for column in columns), strict=True):

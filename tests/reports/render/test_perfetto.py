@@ -229,3 +229,10 @@ def test_a_run_without_a_trace_is_left_out_of_all(tmp_path):
     with pytest.raises(UsageError, match="needs a complete trace: the run has none"):
         report(bare, ["perfetto"], output=tmp_path / "bare")
     assert set(report_run(bare, ["json", "perfetto"])) == {"analysis", "json"}
+
+
+def test_a_perfetto_trace_becomes_json(tmp_path):
+    pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+    _, analysis, path = exported(TRACES / "bert-small_h100_inference.pftrace", tmp_path)
+    assert to_plain(replace(analyze(path), workload=analysis.workload)) == to_plain(analysis)
+    assert [one[2]["name"] for track in slices(events(path)[0]).values() for one in track].count("aten::embedding") == 3
