@@ -51,15 +51,15 @@ def write(path: Path, divided: Divided, samples: Sequence[DeviceSample] = ()) ->
     origin, temporary = shown(divided.source), path.with_name(f".{path.name}")
     try:
         with gzip.open(temporary, "wb", compresslevel=3) as file:
-            file.writelines(_joined(as_kineto(pieces(divided.source), origin), _added(divided, samples), origin))
+            file.writelines(_joined(as_kineto(pieces(divided.source), origin), _events(divided, samples), origin))
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
     return path
 
 
-def _joined(data: Iterable[bytes], events: Iterable[bytes], origin: str) -> Iterator[bytes]:
-    """The pieces of a trace, with ``events`` before its own."""
+def _joined(data: Iterable[bytes], events: Iterator[bytes], origin: str) -> Iterator[bytes]:
+    """The pieces of a trace, with ``events``, each without its head, before its own."""
     head, rest = bytearray(), iter(data)
     while (opening := _OPENING.search(head)) is None:
         if not (piece := next(rest, b"")):
@@ -69,19 +69,14 @@ def _joined(data: Iterable[bytes], events: Iterable[bytes], origin: str) -> Iter
     if own.lstrip().startswith(_HEAD):
         raise UsageError(f"{origin!r} already has the tracks of rooflines.", hint="Give the original trace.")
     yield bytes(head[: opening.end()])
-    yield from events
+    while block := b"".join(_HEAD + event + b"},\n" for event in islice(events, _BLOCK)):
+        yield block
     yield own
     yield from rest
 
 
-def _added(divided: Divided, samples: Sequence[DeviceSample]) -> Iterator[bytes]:
-    """The added events as JSON, with a comma after each."""
-    events = _events(divided.attribution, divided.operators, samples)
-    while block := b"".join(_HEAD + event + b"},\n" for event in islice(events, _BLOCK)):
-        yield block
-
-
-def _events(attribution: Attribution, operators: Sequence[OperatorRow], samples: Sequence[DeviceSample]) -> Iterator[bytes]:
+def _events(divided: Divided, samples: Sequence[DeviceSample]) -> Iterator[bytes]:
+    _, attribution, operators = divided
     yield b'"M","name":"process_name","args":{"name":"rooflines (times as recorded)"}'
     yield b'"M","name":"process_sort_index","args":{"sort_index":-1}'
     flop_per_s, byte_per_s, efficiency = found = _rates(attribution, operators)
