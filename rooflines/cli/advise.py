@@ -44,7 +44,7 @@ def advise(
     from rooflines.roofline.trials import read_trials
     from rooflines.sweeps.trying import check_repeatable, predicted_changes, try_changes, worth_trying
 
-    chosen, recorded = parse_formats(formats), load(run)
+    chosen, recorded = parse_formats(formats, traced=True), load(run)
     kinds = _kinds(only)
     if trying:
         check_repeatable(recorded)

@@ -7,7 +7,7 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
@@ -16,13 +16,13 @@ import typer
 from rooflines.errors import UsageError
 from rooflines.pipeline.options import CEILINGS_HELP
 from rooflines.profiler.options import OUTPUT, Compile, Options
-from rooflines.reports.formats import FORMATS, check_formats, usable
+from rooflines.reports.formats import FORMATS, OF_PAGES, check_formats, usable
 
 # What commands write by default: those whose packages are installed.
 PAGE_FORMATS, SEARCH_FORMATS, MONITOR_FORMATS = (
     ",".join(usable(names)) for names in (("html", "pdf"), ("html", "pdf", "tensorboard"), ("html", "json", "csv", "tensorboard"))
 )
-FORMATS_HELP = f"Reports to write, separated by commas, of {', '.join(FORMATS)}; or all."
+FORMATS_HELP, _PAGES_HELP = (f"Reports to write, separated by commas, of {', '.join(names)}; or all." for names in (FORMATS, OF_PAGES))
 
 By: TypeAlias = Literal["operator", "module"]
 
@@ -111,9 +111,9 @@ def check_directory_name(output: Path | None) -> Path | None:
     return output
 
 
-def format_option(*printed: str) -> Any:
+def format_option(*printed: str, formats: Iterable[str] = OF_PAGES) -> Any:
     """The option ``--format`` of a command whose page is printed as a table or in one of the formats ``printed``, or written."""
-    words = f"Print it as {', '.join(printed)}, or write reports ({', '.join(FORMATS)}; several separated by commas; or all)."
+    words = f"Print it as {', '.join(printed)}, or write reports ({', '.join(formats)}; several separated by commas; or all)."
     return option(words, *FORMAT_FLAGS, group=OUTPUT, show_default="table, or by the suffix of --output")
 
 
@@ -123,7 +123,7 @@ def output_directory(words: str, unset: str) -> Any:
 
 
 OtherCeilings = Annotated[str | None, option(CEILINGS_HELP, show_default="as in rooflines analyze")]
-Reports = Annotated[str, option(FORMATS_HELP, *FORMAT_FLAGS, group=OUTPUT)]
+Reports = Annotated[str, option(_PAGES_HELP, *FORMAT_FLAGS, group=OUTPUT)]
 Quiet = Annotated[bool, option("Print only the path of the report.", "--quiet", "-q", group=OUTPUT)]
 Format = Annotated[str | None, format_option("table", "json", "csv")]
 Output = Annotated[Path | None, option(
@@ -132,9 +132,9 @@ Output = Annotated[Path | None, option(
 )]  # fmt: skip
 
 
-def parse_formats(text: str | None) -> tuple[str, ...]:
-    """The formats that ``--formats`` names; raises UsageError for an unknown one."""
-    return () if text is None else check_formats(name.strip() for name in text.split(",") if name.strip())
+def parse_formats(text: str | None, *, traced: bool = False) -> tuple[str, ...]:
+    """The formats that ``--formats`` names, those of a trace only if ``traced``; raises UsageError for another one."""
+    return () if text is None else check_formats((name.strip() for name in text.split(",") if name.strip()), traced=traced)
 
 
 # --- reading traces ----------------------------------------------------------------------------------------------------------------

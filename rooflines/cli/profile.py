@@ -48,7 +48,7 @@ def profile(
     from rooflines import pipeline
     from rooflines.profiler.distributed import rank_here
 
-    options["formats"] = chosen = parse_formats(options["formats"])
+    options["formats"] = chosen = parse_formats(options["formats"], traced=options["trace"])
     program, own = _program(target, arguments or [], module, model)
     rank = rank_here() if program is not None else None
     silent = rank is not None and rank.number > 0  # only rank 0 prints

@@ -29,6 +29,7 @@ from rooflines.profiler.trace.reader import paused, read
 from rooflines.profiler.trace.records import READ_DEFAULTS, CaptureTrace, ReadOptions
 from rooflines.profiler.trace.sources import find_traces, is_url, rank_in_name, shown
 from rooflines.roofline.analysis import ANALYSIS_SCHEMA, Analysis
+from rooflines.roofline.analyze import Divided
 from rooflines.roofline.analyze import analyze as _analyze
 from rooflines.serial import read_json
 
@@ -109,16 +110,18 @@ def analyze(source: Run | Monitored | Path | str, **options: Unpack[TraceOptions
     return cast("Analysis | MonitorAnalysis", analyze_source(source, **options)[1])
 
 
-def analyze_source(source: Source, **options: Unpack[SourceOptions]) -> tuple[Any, Analysis | RankAnalysis | MonitorAnalysis]:
+def analyze_source(
+    source: Source, *, divided: list[Divided] | None = None, **options: Unpack[SourceOptions]
+) -> tuple[Any, Analysis | RankAnalysis | MonitorAnalysis]:
     """Return the record of any source (``Run`` or ``Monitored``; None for several ranks) and its analysis.
 
-    Raises UsageError for an option that does not apply to the source.
+    ``divided`` is that of ``analyze_trace``. Raises UsageError for an option that does not apply to the source.
     """
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     of_one, of_ranks = {"ceilings", "capture", "inductor_cache"} & given.keys(), {"jobs", "dask"} & given.keys()
     if isinstance(source, Run | Path | str):
         _refuse("one run or trace", of_ranks)
-        return analyze_trace(source, **given)
+        return analyze_trace(source, divided=divided, **given)
     if isinstance(source, Sequence):
         _refuse("several ranks", of_one)
         return None, analyze_ranks(source, **given)
@@ -141,11 +144,13 @@ def analyze_trace(
     capture: Captures | None = None,
     inductor_cache: Path | str | None = None,
     progress: Progress | None = None,
+    divided: list[Divided] | None = None,
     **reading: Unpack[Reading],
 ) -> tuple[Run, Analysis]:
     """Return the run in ``source``, such as that recorded in a trace, and its analysis; the parameters are those of ``analyze``.
 
-    A directory with a trace and the traces of its graphs' capture is that trace with them.
+    What the analysis of a trace consists of is added to ``divided``. A directory with a trace and the traces of its graphs' capture is
+    that trace with them.
     """
     progress, read_options = progress or Silent(), ReadOptions(**reading)
     beside = captured_beside(source) if isinstance(source, Path | str) else None
@@ -176,7 +181,10 @@ def analyze_trace(
         if why_not:
             facts = msgspec.structs.replace(run.facts, notes=(*run.facts.notes, why_not))
             run = msgspec.structs.replace(run, facts=facts)
-    return run, _analyze(run, judges, trace, captures=captures, reading=read_options, inductor_cache=inductor_cache)
+    analysis = _analyze(run, judges, trace, captures=captures, reading=read_options, inductor_cache=inductor_cache, divided=divided)
+    if divided and trace is not None and not isinstance(source, Run):
+        divided[-1] = divided[-1]._replace(source=source)  # the name in the run is without what a URL hides
+    return run, analysis
 
 
 def analyze_ranks(

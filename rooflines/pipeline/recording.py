@@ -129,7 +129,7 @@ def _with_output_error(run: Run, result: list[Any] | None, model: Any, inputs: A
 
 def _checked(options: ProfileOptions, name: str, kind: str, *, as_rank: bool = False) -> tuple[Path, GivenCeilings]:
     """Check everything that needs no run. Returns the directory of the run and where its ceilings come from."""
-    check_formats(options.formats)
+    check_formats(options.formats, traced=options.trace)
     options.check()
     directory = Path(options.output) if options.output is not None else default_directory(name, kind)
     directory = directory_of_rank(directory) if as_rank else directory

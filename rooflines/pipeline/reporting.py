@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rooflines.errors import writing
+from rooflines.arguments import arg
+from rooflines.errors import UsageError, writing
 from rooflines.extras import is_installed
 from rooflines.pipeline.options import FORMATS
 from rooflines.pipeline.reading import analyze_source, find_source
@@ -15,6 +16,7 @@ from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import Run
 from rooflines.reports.formats import check_formats, file_of, usable, write
 from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.analyze import Divided
 from rooflines.roofline.analyze import analyze as _analyze
 from rooflines.roofline.trials import read_trials
 from rooflines.serial import write_json
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from rooflines.roofline.usage.device_usage import MonitorAnalysis
 
 ANALYSIS_FILE, RANKS_FILE = "analysis.json", "ranks.json"
+PERFETTO = "perfetto"
 # What is written unless something else is asked for; of a run ``FORMATS``.
 MONITOR_FORMATS = usable(("html", "json", "csv", "tensorboard"))
 RANKS_FORMATS = ("html", "json", "csv")
@@ -54,18 +57,30 @@ def report(
     if isinstance(source, Path | str):
         source = find_source([str(source)])
     defaults = FORMATS if isinstance(source, Run | str) else RANKS_FORMATS if isinstance(source, Sequence) else MONITOR_FORMATS
-    chosen = check_formats(defaults if formats is None else formats)
+    chosen = check_formats(defaults if formats is None else formats, traced=isinstance(source, Run | str))
     directory, progress = None if output is None else Path(output), options.get("progress")
-    record, analysis = analyze_source(source, **options)
+    if PERFETTO in chosen and options.get("partial"):
+        chosen = _without_perfetto(chosen, f"{arg('partial', True)} may read a part of it")
+    divided = list[Divided]()
+    record, analysis = analyze_source(source, divided=divided if PERFETTO in chosen else None, **options)
     if isinstance(analysis, Analysis):
+        if PERFETTO in chosen and not divided:
+            chosen = _without_perfetto(chosen, "the run has none")
         if directory is None and not isinstance(source, Run) and record.facts.workload.source == "trace":
             directory = default_directory(record.facts.workload.name.partition(".")[0], "trace")
         if directory is not None:
             create_directory(directory)
-        return report_run(record, chosen, analysis=analysis, output=directory, progress=progress)
+        return report_run(record, chosen, analysis=analysis, divided=divided, output=directory, progress=progress)
     if isinstance(analysis, RankAnalysis):
         return _report_ranks(analysis, chosen, directory, progress)
     return _report_monitored(record, analysis, chosen, directory, progress)
+
+
+def _without_perfetto(chosen: tuple[str, ...], lack: str) -> tuple[str, ...]:
+    """The formats that need no trace; raises UsageError unless all were asked for."""
+    if chosen != check_formats(("all",), traced=True):
+        raise UsageError(f"the format {PERFETTO!r} needs a complete trace: {lack}.", hint="Choose other formats.")
+    return tuple(name for name in chosen if name != PERFETTO)
 
 
 def write_reports(
@@ -82,7 +97,7 @@ def write_reports(
     ``record`` is the name of a file and what goes into it as JSON, under ``analysis`` among what is returned. ``own`` replaces the
     writer of a format by one that is given the file. Raises UsageError for an unknown format, OutputError where it cannot be written.
     """
-    chosen, progress, written = check_formats(formats), progress or Silent(), {}
+    chosen, progress, written = check_formats(formats, traced=PERFETTO in (own or {})), progress or Silent(), {}
     with writing(f"write the reports in {str(directory)!r}", "Check that the disk is not full."):
         if record is not None:
             written["analysis"] = directory / record[0]
@@ -98,18 +113,25 @@ def report_run(
     formats: Sequence[str] = FORMATS,
     *,
     analysis: Analysis | None = None,
+    divided: Sequence[Divided] = (),
     output: Path | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Path]:
-    """Write the reports of ``run`` into its directory or ``output``; returns what was written, by format, and the analysis."""
-    from rooflines.reports.render import tensorboard
+    """Write the reports of ``run`` into its directory or ``output``; returns what was written, by format, and the analysis.
+
+    ``divided`` is what the analysis consists of. A run without a trace is not written in the format of one.
+    """
+    from rooflines.reports.render import perfetto, tensorboard
     from rooflines.reports.views import measured, usage
     from rooflines.reports.views import run as view
 
-    chosen = check_formats(formats)
-    if analysis is None:
+    chosen, parts = check_formats(formats, traced=True), list(divided)
+    if analysis is None or (PERFETTO in chosen and not parts):
         (progress or Silent()).stage("analyzing", None)
-        analysis = _analyze(run)
+        derived = _analyze(run, divided=parts)
+        analysis = analysis or derived
+    if not parts:
+        chosen = tuple(name for name in chosen if name != PERFETTO)
     page, directory = view.page(analysis, read_trials(run.directory)), output or run.directory
 
     def csv(path: Path) -> Path:
@@ -120,6 +142,7 @@ def report_run(
     own: Writers = {
         "csv": csv,
         "tensorboard": lambda path: tensorboard.write(page, path, measured.of_run(analysis, run.samples)),
+        PERFETTO: lambda path: perfetto.write(path, parts[-1], run.samples),
     }
     written = write_reports(page, chosen, directory, record=(ANALYSIS_FILE, analysis), own=own, progress=progress)
     if analysis.operators and is_installed("pandas", "pyarrow"):

@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 class Format(NamedTuple):
     """A format: its name, the file that it is written to (the first of several), its module in ``render/``, what it is for, and the
-    packages that it needs besides those of rooflines."""
+    packages that it needs besides those of rooflines. One ``of_trace`` is made of the trace of one run and not of a page."""
 
     name: str
     file: str
     module: str
     what: str
     needs: tuple[str, ...] = ()
+    of_trace: bool = False
 
 
 FORMATS = {
@@ -40,6 +41,7 @@ FORMATS = {
         Format("json", "report.json", "json", "the page as data"),
         Format("csv", "report.csv", "csv", "one file per table"),
         Format("tensorboard", "report.tfevents", "tensorboard", "an event file", ("tensorboard", "matplotlib")),
+        Format("perfetto", "trace.perfetto.json.gz", "perfetto", "the trace with rates and operators, for ui.perfetto.dev", (), True),
     )
 }
 
@@ -49,14 +51,22 @@ def usable(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in names if is_installed(*FORMATS[name].needs))
 
 
-def check_formats(names: Iterable[str]) -> tuple[str, ...]:
-    """The names as a tuple, each once, or for ``all`` every format; raises UsageError for an unknown one."""
-    chosen = tuple(dict.fromkeys(names))
-    if chosen == ("all",):
-        return (*usable(FORMATS), *entries("formats"))
+OF_PAGES = tuple(name for name, one in FORMATS.items() if not one.of_trace)
+
+
+def check_formats(names: Iterable[str], *, traced: bool = False) -> tuple[str, ...]:
+    """The names as a tuple, each once, or for ``all`` every format; only if ``traced`` with those of a trace.
+
+    Raises UsageError for an unknown one, and for one of a trace that is not part of ``all``.
+    """
+    chosen, offered = tuple(dict.fromkeys(names)), FORMATS if traced else OF_PAGES
+    if chosen == ("all",) or (not traced and len(chosen) > 1 and chosen == check_formats(("all",), traced=True)):
+        return (*usable(offered), *entries("formats"))
     for name in chosen:
         if name not in FORMATS and name not in (installed := entries("formats")):
-            raise UsageError(f"unknown report format {name!r}.", hint=f"Choose from {', '.join((*FORMATS, *installed))}, or all.")
+            raise UsageError(f"unknown report format {name!r}.", hint=f"Choose from {', '.join((*offered, *installed))}, or all.")
+        if name in FORMATS and name not in offered:
+            raise UsageError(f"{name!r} is a format of the trace of one run, in a directory.", hint=f"Use {', '.join(offered)}.")
     return chosen
 
 

@@ -76,10 +76,13 @@ def _untraced(run: Run, roofs: Ceilings | None, quiet: QuietSteps) -> Analysis:
     )
 
 
-def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings | None = None) -> Analysis:
+def judge(
+    attribution: Attribution, run: Run | None = None, ceilings: Ceilings | None = None, judged: list[OperatorRow] | None = None
+) -> Analysis:
     """Judge the divided time by ``ceilings``, by default those stored with ``run``: the fifth room (docs/design.md).
 
-    ``run`` has the facts recorded with the trace; without one they are those that the trace itself tells.
+    ``run`` has the facts recorded with the trace; without one they are those that the trace itself tells. The operator of each row of
+    ``attribution``, in their order, is added to ``judged``.
     """
     trace = attribution.trace
     run = run or run_of_trace("", trace)
@@ -106,6 +109,8 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
     notes += (*attribution.notes, *_kinds(attribution), *_several_devices(trace))
     per_step = attribution.steps or 1
     rows = [operator_row(row, attribution.calls, roofs, per_step, facts, trace.began_ns) for row in attribution.rows]
+    if judged is not None:
+        judged += rows
     labels = [Label(row.bound, row.category) for row in rows]
     traced = partition(attribution, labels)
     divided, fed = _divided(traced, step_s, facts, quiet)

@@ -99,7 +99,7 @@ def test_numbers_are_the_same_in_every_format(page):
     assert {round(row[at] * column["factor"], 12) for row in table["rows"]} >= {round(row.time_s, 12) for row in sample().operators}
 
 
-@pytest.mark.parametrize("name", formats.FORMATS)
+@pytest.mark.parametrize("name", formats.OF_PAGES)
 def test_every_page_is_written_in_every_format(page, name, tmp_path):
     if name == "tensorboard":
         pytest.importorskip("tensorboard")
@@ -112,9 +112,12 @@ def test_formats_and_the_size_of_a_page():
     # An unknown format is refused with those there are.
     with pytest.raises(UsageError, match="unknown report format 'doc'") as caught:
         formats.check_formats(["html", "doc"])
-    assert all(name in caught.value.hint for name in formats.FORMATS)
+    assert all(name in caught.value.hint for name in formats.OF_PAGES)
     # The page of a training step of resnet50 is small.
     analysis = rooflines.analyze(TRACES / "resnet50_v100_training_2021_schema.json.gz")
     assert len(html_page.render(run.page(analysis)).encode()) < 1_400_000
-    # All is every format.
-    assert formats.check_formats(["all"]) == tuple(formats.FORMATS)
+    # All is every format that applies: that of a trace is refused where it is asked for and there is none.
+    assert formats.check_formats(["all"], traced=True) == tuple(formats.FORMATS)
+    assert formats.check_formats(formats.FORMATS) == formats.check_formats(["all"]) == formats.OF_PAGES
+    with pytest.raises(UsageError, match="'perfetto' is a format of the trace of one run"):
+        formats.check_formats(["html", "perfetto"])

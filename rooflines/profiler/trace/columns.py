@@ -27,6 +27,7 @@ from rooflines.profiler.trace.document import Args, Event
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.numbers import integer, integers, nanoseconds, ordinals
 from rooflines.profiler.trace.records import (
+    ADDED,
     ANNOTATION,
     COMMUNICATION,
     KERNEL,
@@ -113,7 +114,7 @@ class Columns:
         self._options = options
         self._held = 0
         self._lasting_ns = 0.0
-        self._threads = _Codes()
+        self.threads = _Codes()
         self._codes: dict[Any, int] = {}  # of signatures, collectives, launch shapes and kernels
         self._frames, self._host, self._device, self._memory, self._overhead = (list[tuple[npt.NDArray[Any], ...]]() for _ in range(5))
 
@@ -136,7 +137,7 @@ class Columns:
         if python:
             self._take_frames(python)
         if (
-            self._held + self.names.held_bytes + self.frame_names.held_bytes + self._threads.held_bytes
+            self._held + self.names.held_bytes + self.frame_names.held_bytes + self.threads.held_bytes
             > self._options.memory_limit_bytes
         ):
             raise TraceError(
@@ -166,7 +167,7 @@ class Columns:
         threads = (*host, *memory, *python)
         if ({type(event.pid) for event in threads} | {type(event.tid) for event in threads}) & {list, dict}:
             raise TypeError("a thread id that is neither a number nor a string")
-        self.spans += len(spans)
+        self.spans += len(spans) - of_span.count(ADDED)
         self.stack_frames += len(python)
         return host, device, memory, python
 
@@ -296,7 +297,7 @@ class Columns:
         return events, start, start + duration
 
     def _thread_codes(self, events: list[Event]) -> Int32s:
-        return np.fromiter([self._threads[event.pid, event.tid] for event in events], np.int32, len(events))
+        return np.fromiter([self.threads[event.pid, event.tid] for event in events], np.int32, len(events))
 
     # --- signatures ----------------------------------------------------------------------------------------------------------------
 

@@ -96,6 +96,8 @@ def _read(data: Iterable[bytes], origin: str, options: ReadOptions, problems: li
         overhead=columns.overhead(),
         has_stacks=has_stacks,
         cut_ns=cut_ns,
+        base_ns=_whole(document.head.base_ns),
+        threads=columns.threads.listed,
     )
 
 

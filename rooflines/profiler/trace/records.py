@@ -26,6 +26,8 @@ KERNEL, MEMCPY, MEMSET, COMMUNICATION = 0, 1, 2, 3
 
 MODULE_PREFIX = "nn.Module: "
 STEP_PREFIX = "ProfilerStep#"
+# The category of events that rooflines adds to a trace (``reports/render/perfetto.py``).
+ADDED = "rooflines"
 
 # What the columns, names and signatures of one trace may take unless the caller says otherwise: 40 million events.
 MEMORY_LIMIT_BYTES = 4 << 30
@@ -191,7 +193,9 @@ class Trace:
     """A Kineto trace. ``platform`` is torch's name for the kind of device in it (``cuda`` for NVIDIA's and AMD's). ``notes`` are
     sentences about what in the file was repaired or left out. ``overhead`` is when the profiler did work of its own, and ``has_stacks``
     says that it recorded so much of the Python stack that the host is slower for it. ``cut_ns`` is None for a file with all of its
-    events; where the file is cut off among them it is the end of the last host event before the cut, in the order of the file."""
+    events; where the file is cut off among them it is the end of the last host event before the cut, in the order of the file.
+    ``base_ns`` is the time since 1970 at which the clock of the trace is 0, None where it is not recorded: old traces count from 1970.
+    ``threads`` are the process and thread that each thread of the host events is."""
 
     host: HostEvents
     device: DeviceEvents
@@ -211,6 +215,8 @@ class Trace:
     overhead: Int64s = field(default_factory=lambda: np.empty((0, 2), np.int64))
     has_stacks: bool = False
     cut_ns: int | None = None
+    base_ns: int | None = None
+    threads: list[str] = field(default_factory=list)
 
     @property
     def began_ns(self) -> int:

@@ -45,9 +45,10 @@ _URL = re.compile(r"[^\s'\"<>]+://[^\s'\"<>]+")
 _QUERY = re.compile(r"\?[^\s'\"<>]+")
 _SUFFIXES = (".json", ".json.gz", ".json.zst")
 # Other files next to traces: those of rooflines, and the last one of servers.
-_NO_TRACES = frozenset(
-    {"run.json", "analysis.json", "ranks.json", "report.json", "monitor.json", "python_memory.json", "execution_details.json"}
-)
+_NO_TRACES = frozenset((
+    "run.json", "analysis.json", "ranks.json", "report.json", "monitor.json", "python_memory.json", "execution_details.json",
+    "trace.perfetto.json.gz",
+))  # fmt: skip
 _NUMBER = re.compile(r"(\d+)")
 _RANK = re.compile(r"(?:rank[_\-.=]?|TP-)(\d{1,7})(?!\d)", re.IGNORECASE)
 

@@ -88,6 +88,8 @@ def attribute_device(
 
     row_of = np.full(len(device), -1, np.int64)
     row_of[owned], row_of[left] = group_of, -2 - gap_of
+    call_of = np.full(len(device), -1, np.int64)
+    call_of[owned] = position
     event, starts, ends = intervals.split(device.start_ns, device.end_ns, window)
     # While the device runs work launched by others, it is not idle, and the time does not belong to the steps.
     others = ~belongs[event]
@@ -95,7 +97,7 @@ def attribute_device(
     return DividedTime(
         rows,
         gaps,
-        Pieces(event, starts, ends, row_of[event]),
+        Pieces(event, starts, ends, row_of[event], call_of[event]),
         busy=intervals.union(starts, ends),
         orphans=int((belongs & ~known).sum()),
         graphs_ns=_lasting(calls.trace, graphs),

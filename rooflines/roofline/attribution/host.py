@@ -57,7 +57,8 @@ def attribute_host(
     order = np.argsort(lasting, kind="stable")
     events, lasting, row, weight = events[order], lasting[order], row[order], weight[order]
     which, starts, ends = exclusive(host.thread[lasting], host.start_ns[lasting], host.start_ns[lasting] + duration[lasting])
-    return DividedTime(rows, gaps, Pieces(events[which], starts, ends, row[which], weight[which]), busy)
+    call = np.where(row >= 0, events, -1)
+    return DividedTime(rows, gaps, Pieces(events[which], starts, ends, row[which], call[which], weight[which]), busy)
 
 
 def _rows_and_gaps(
@@ -71,7 +72,7 @@ def _rows_and_gaps(
     steps: int,
     longest: list[Longest | None],
 ) -> tuple[tuple[Row, ...], tuple[Row, ...], Int64s]:
-    """The rows and gaps of events in groups with ``keys``, and the row of each event (-1: a gap)."""
+    """The rows and gaps of events in groups with ``keys``, and the row of each event (-2 - the number of its gap)."""
     times = np.zeros((len(keys), max(steps, 1)), np.int64)
     np.add.at(times, (group, np.maximum(step, 0)), time_ns)
     totals = np.bincount(group, weights=steady_ns, minlength=len(keys))
@@ -88,6 +89,7 @@ def _rows_and_gaps(
             step_calls=began[place], longest=longest[place],
         )  # fmt: skip
         if call.count.kind == "unknown":
+            row_of_key[place] = -2 - len(gaps)
             gaps.append(row)
         else:
             row_of_key[place] = len(rows)

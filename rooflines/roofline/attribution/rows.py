@@ -110,17 +110,19 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """The busy time of the window in pieces: which event ran from when to when, and the index of its row (-1: a gap's; on a device,
-    -2 - the index of the gap where work of the steps has one).
+    """The busy time of the window in pieces: which event ran from when to when, and the index of its row (-2 - the index of its gap
+    where no row has it, -1: work that the steps did not launch).
 
-    ``event`` indexes the device events, or on a CPU the host events. Pieces of one thread of a CPU do not overlap; those of
-    streams may. On a CPU ``weight`` is the steady time of the event over its own (``steady.py``); None is 1.
+    ``event`` indexes the device events, or on a CPU the host events. ``call`` numbers the calls of rows: the pieces of one have the
+    same number (-1: a gap's). Pieces of one thread of a CPU do not overlap; those of streams may. On a CPU ``weight`` is the steady
+    time of the event over its own (``steady.py``); None is 1.
     """
 
     event: Int64s
     start_ns: Int64s
     end_ns: Int64s
     row: Int64s
+    call: Int64s
     weight: npt.NDArray[np.float64] | None = None
 
 
