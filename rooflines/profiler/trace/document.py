@@ -95,10 +95,11 @@ class Event(msgspec.Struct, gc=False):
 
 
 class Head(msgspec.Struct):
-    """Facts of a file besides its events: the device and the rank, never the environment or the user."""
+    """Facts of a file besides its events: the device, the rank and the origin of its times, never the environment or the user."""
 
     devices: Any = msgspec.field(default=None, name="deviceProperties")
     distributed: Any = msgspec.field(default=None, name="distributedInfo")
+    base_ns: Any = msgspec.field(default=None, name="baseTimeNanoseconds")
 
 
 class _Rest(Head):

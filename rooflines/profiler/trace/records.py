@@ -191,7 +191,8 @@ class Trace:
     """A Kineto trace. ``platform`` is torch's name for the kind of device in it (``cuda`` for NVIDIA's and AMD's). ``notes`` are
     sentences about what in the file was repaired or left out. ``overhead`` is when the profiler did work of its own, and ``has_stacks``
     says that it recorded so much of the Python stack that the host is slower for it. ``cut_ns`` is None for a file with all of its
-    events; where the file is cut off among them it is the end of the last host event before the cut, in the order of the file."""
+    events; where the file is cut off among them it is the end of the last host event before the cut, in the order of the file.
+    ``base_ns`` is what the file says its times are counted from (0: nothing, they may be those of any clock)."""
 
     host: HostEvents
     device: DeviceEvents
@@ -206,6 +207,7 @@ class Trace:
     frame_names: list[str] = field(default_factory=list)
     devices: tuple[TracedDevice, ...] = ()
     rank: Rank | None = None
+    base_ns: int = 0
     platform: str = "cuda"
     notes: tuple[str, ...] = field(default=())
     overhead: Int64s = field(default_factory=lambda: np.empty((0, 2), np.int64))

@@ -71,7 +71,7 @@ def _rows_and_gaps(
     steps: int,
     longest: list[Longest | None],
 ) -> tuple[tuple[Row, ...], tuple[Row, ...], Int64s]:
-    """The rows and gaps of events in groups with ``keys``, and the row of each event (-1: a gap)."""
+    """The rows and gaps of events in groups with ``keys``, and the row of each event (-2 - the index of a gap)."""
     times = np.zeros((len(keys), max(steps, 1)), np.int64)
     np.add.at(times, (group, np.maximum(step, 0)), time_ns)
     totals = np.bincount(group, weights=steady_ns, minlength=len(keys))
@@ -79,7 +79,7 @@ def _rows_and_gaps(
     rows: list[Row] = []
     gaps: list[Row] = []
     began = calls_by_step(group, len(keys), step, steps)
-    row_of_key = np.full(len(keys), -1, np.int64)
+    row_of_key = np.empty(len(keys), np.int64)
     columns = zip(keys.tolist(), times.tolist(), totals.tolist(), numbers.tolist(), strict=True)
     for place, ((variant, module, phase), each, total, number) in enumerate(columns):
         call, step_ns = counts.variants[variant], tuple(each) if steps > 1 else ()
@@ -88,6 +88,7 @@ def _rows_and_gaps(
             step_calls=began[place], longest=longest[place],
         )  # fmt: skip
         if call.count.kind == "unknown":
+            row_of_key[place] = -2 - len(gaps)
             gaps.append(row)
         else:
             row_of_key[place] = len(rows)

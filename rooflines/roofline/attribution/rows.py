@@ -110,8 +110,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """The busy time of the window in pieces: which event ran from when to when, and the index of its row (-1: a gap's; on a device,
-    -2 - the index of the gap where work of the steps has one).
+    """The busy time of the window in pieces: which event ran from when to when, and the index of its row (-2 - the index of a
+    gap).
 
     ``event`` indexes the device events, or on a CPU the host events. Pieces of one thread of a CPU do not overlap; those of
     streams may. On a CPU ``weight`` is the steady time of the event over its own (``steady.py``); None is 1.
