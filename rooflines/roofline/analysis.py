@@ -174,7 +174,8 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
     its name. ``duration_ns`` is ``busy_ns``, in which anything ran on a device (on a CPU: any operator), and the idle time: the sum of
     the lanes of kind ``idle``, whose causes are those of ``idle_breakdown`` and ``profiler``, the overhead of ``Basis``. Host threads beside a device have their outermost operators and runtime calls, and the waits inside them;
     a row is then that of most of the device time that the operator launched. Neighboring segments below ``resolution_ns`` are one, of
-    the row with the most time in it: it lasts as long as they do together. ``left_out`` is the number of streams and threads with less
+    the row with the most time in it: it lasts as long as they do together. ``merged`` has the other rows of such segments on a device (on
+    a CPU: of operators), each with the sum of ``2**part`` over those of the 48 equal parts of the step in which they begin. ``left_out`` is the number of streams and threads with less
     time than those in ``lanes``.
     """
 
@@ -185,6 +186,7 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
     resolution_ns: int
     lanes: tuple[Lane, ...]
     names: tuple[str, ...] = ()
+    merged: dict[int, int] = {}
     left_out: int = 0
 
     def of(self, *kinds: str) -> tuple[Lane, ...]:
@@ -216,6 +218,8 @@ class StepDivision(msgspec.Struct, frozen=True, kw_only=True):
     loader_s: float | None = None
 
 
+# The parts of a step in which ``Activity.merged`` says that a row ran: fewer than the bits that a number of JSON holds exactly.
+MERGED_PARTS = 48
 # The parts of a StepDivision, in the order in which they are shown.
 PARTS = (
     "data_loading", "host_to_device", "forward", "backward", "optimizer", "communication", "other", "host", "idle",

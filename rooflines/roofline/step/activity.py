@@ -17,7 +17,7 @@ from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.nesting import exclusive
 from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, RUNTIME, Int64s
 from rooflines.profiler.trace.tree import BACKWARD, OUTSIDE
-from rooflines.roofline.analysis import Activity, Lane
+from rooflines.roofline.analysis import MERGED_PARTS, Activity, Lane
 from rooflines.roofline.attribution.own import Attribution
 from rooflines.roofline.step.partition import main_thread
 
@@ -68,8 +68,9 @@ def activity(
     pieces = attribution.pieces
     row = place[np.where(pieces.row >= 0, pieces.row, len(rows) - 2 - pieces.row)]
     streams, threads = _streams(attribution, row, begin, end), _threads(attribution, row, begin, end)
-    kept = (*_longest(streams, _MOST_STREAMS), *_longest(threads, _MOST_THREADS))
-    lines = [*_steps(attribution, begin, end), *kept, *_idle(attribution, causes or {}, begin, end)]
+    kept = _longest(streams, _MOST_STREAMS)
+    others = [*_longest(threads, _MOST_THREADS), *_idle(attribution, causes or {}, begin, end), *_steps(attribution, begin, end)]
+    lines = [*kept, *others]
     resolution = max(1, (end - begin) // _PARTS)
     merged = [_merged(line.segments, resolution) for line in lines]
     while sum(len(one.begin) for one in merged) > MOST_SEGMENTS:
@@ -85,7 +86,8 @@ def activity(
         resolution_ns=resolution,
         lanes=tuple(_lane(line, short, every, names) for line, short in zip(lines, merged, strict=True)),
         names=tuple(names),
-        left_out=len(streams) + len(threads) - len(kept),
+        merged=_merged_rows([line.segments for line in kept], merged[: len(kept)], end - begin),
+        left_out=max(0, len(streams) - _MOST_STREAMS) + max(0, len(threads) - _MOST_THREADS),
     )
 
 
@@ -232,6 +234,18 @@ def _merged(segments: _Segments, resolution: int) -> _Segments:
     together = np.zeros(int(group[-1]) + 1, np.int64)
     np.add.at(together, group, lasting)
     return _Segments(begin[is_first], together, _most(group, row, lasting)[1])
+
+
+def _merged_rows(every: Sequence[_Segments], merged: Sequence[_Segments], duration_ns: int) -> dict[int, int]:
+    """The rows that another one stands for in a merged segment, each with the parts of the step in which it does, as bits."""
+    found: dict[int, int] = {}
+    for whole, short in zip(every, merged, strict=True):
+        shown = short.row[np.searchsorted(short.begin, whole.begin, side="right") - 1]
+        hidden = whole.row != shown
+        parts = whole.begin[hidden] * MERGED_PARTS // duration_ns
+        for row, part in distinct_rows(whole.row[hidden], parts)[0].tolist():
+            found[row] = found.get(row, 0) | 1 << part
+    return found
 
 
 def _lane(line: _Line, merged: _Segments, every: Sequence[str], names: dict[str, int]) -> Lane:

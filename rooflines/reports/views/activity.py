@@ -1,0 +1,239 @@
+"""What ran when in one step: its timeline, the time of each stream and thread, and idle time by cause."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from rooflines.reports.charts.lanes import Item, LaneOf, Lanes
+from rooflines.reports.charts.palette import bound_style, category_order
+from rooflines.reports.charts.timeline import Line, Timeline
+from rooflines.reports.document import Cell, Column, Figure, Paragraph, Section, Table, said, section, table
+from rooflines.reports.views.timeline import usage_timeline
+from rooflines.reports.words.sentences import RUNS_NOTHING
+from rooflines.reports.words.text import clip, operator_name, shorten_path
+from rooflines.roofline.analysis import Activity, Analysis, Lane, OperatorRow
+from rooflines.roofline.kernel_names import kernel_category
+from rooflines.units import counted, percent, scale, seconds
+
+# A caption is about idle time, or about work of several streams at once, from this share of the step on.
+_WORTH_SAYING = 0.05
+_CAUSES_SAID = 2
+_LONGEST_NAME, _LONGEST_PATH = 60, 36
+# What samples say of a device that is shown for a step, and the fewest readings in it.
+_SAMPLED, _FEWEST_READINGS = ("power", "clock", "memory"), 3
+# Causes of idle time: the bound class of each and a short name.
+_IDLE = {
+    "data_loading": ("input", "data loading"), "host_bound": ("host", "host"), "synchronisation": ("host", "host waits"),
+    "communication": ("communication", "exchange"), "kernel_wait": ("idle", "not begun"), "outside": ("idle", "other work"),
+    "graph": ("idle", "graph"), "unknown": ("idle", "unknown"), "profiler": ("idle", "profiler"),
+}  # fmt: skip
+_ON_DEVICE = {cause: text for reasons in RUNS_NOTHING.values() for cause, text in reasons.items()} | {
+    "profiler_s": "the profiler did work of its own"
+}
+_ON_HOST = {
+    "data_loading_s": "the program was in the data loader", "communication_s": "processes exchanged data",
+    "host_bound_s": "the program was outside of operators",
+}  # fmt: skip
+
+
+def timeline_section(analysis: Analysis) -> Section:
+    """The timeline of one step with its tables, or why there is none."""
+    found = analysis.activity
+    if found is None:
+        return section("timeline", "Timeline", Paragraph("No timeline: no work was traced.", "absent"))
+    usage, why = _usage(analysis, found)
+    figure = Figure(
+        name="activity", drawing=lanes(analysis, found, usage), caption=_caption(analysis, found), note=_note(analysis, found)
+    )
+    tables = _lanes_table(analysis, found), _idle_table(analysis, found)
+    return section("timeline", "Timeline", figure, *said([why], "note", "full"), *tables)
+
+
+def lanes(analysis: Analysis, found: Activity, usage: Timeline | None = None) -> Lanes:
+    """The drawing of ``found``, with the rows of ``usage`` below it."""
+    places: dict[Item, int] = {}
+
+    def place(row: int) -> int:
+        return places.setdefault(_item(analysis, found, row), len(places))
+
+    drawn = []
+    for lane in _in_order(found):
+        of = (place(row) for row in lane.rows)
+        if lane.kind == "idle":
+            idle = Item(name=f"idle: {_meanings(found)[f'{lane.cause}_s']}")
+            of = (places.setdefault(idle, len(places)) for _ in lane.begins_ns)
+        drawn.append(
+            LaneOf(
+                label=_label(found, lane),
+                text=percent(lane.busy_ns / found.duration_ns) if lane.kind != "steps" else "",
+                group=lane.kind,
+                is_work=lane.kind == _working(found),
+                begins_s=tuple(begin / 1e9 for begin in lane.begins_ns),
+                durations_s=tuple(lasting / 1e9 for lasting in lane.durations_ns),
+                items=tuple(of),
+            )
+        )
+    merged = {row: parts for row, parts in found.merged.items() if row < len(analysis.operators)}
+    factor, prefix = scale(found.duration_ns / 1e9)
+    return Lanes(
+        lanes=tuple(drawn),
+        items=tuple(places),
+        duration_s=found.duration_ns / 1e9,
+        factor=factor,
+        unit=f"{prefix}s",
+        legend=tuple(sorted({item.category for item in places if item.category}, key=category_order)),
+        merged=merged,
+        usage=usage,
+    )
+
+
+def _working(found: Activity) -> str:
+    """The kind of the lanes whose time is that of the operators."""
+    return "stream" if found.of("stream") else "thread"
+
+
+def _in_order(found: Activity) -> tuple[Lane, ...]:
+    """The lanes from the top down: idle time stands below the work that it interrupts."""
+    kinds = ("steps", "stream", "idle", "thread") if found.of("stream") else ("steps", "thread", "idle")
+    return tuple(lane for kind in kinds for lane in found.of(kind))
+
+
+def _meanings(found: Activity) -> dict[str, str]:
+    """What the causes of idle time are."""
+    return _ON_DEVICE if found.of("stream") else _ON_HOST
+
+
+def _item(analysis: Analysis, found: Activity, row: int) -> Item:
+    """What the segments of ``row`` are; what has no row is a wait, a call of the host, or a step."""
+    if row < 0:
+        return Item(name=clip(found.names[-1 - row], _LONGEST_NAME))
+    one = analysis.rows[row]
+    category = "other"
+    if isinstance(one, OperatorRow):
+        category = one.category
+    elif one.kernels:
+        category = kernel_category(one.kernels[0].name) or category
+    return Item(
+        name=clip(operator_name(one), _LONGEST_NAME),
+        category=category,
+        detail=shorten_path(one.module, _LONGEST_PATH),
+        point=row if isinstance(one, OperatorRow) else None,
+    )
+
+
+def _label(found: Activity, lane: Lane) -> str:
+    """The name of a lane: what it is, and its number where there are several."""
+    if lane.kind == "steps":
+        return "host's step"
+    if lane.kind == "idle":
+        bound, name = _IDLE.get(lane.cause or "", ("idle", "unknown"))
+        return f"{bound_style(bound).letter} idle: {name}"
+    if lane.kind == "stream":
+        several = len({other.device for other in found.of("stream")}) > 1
+        return f"{f'GPU {lane.device} ' if several else ''}stream {lane.stream}"
+    return f"{lane.role or 'thread'}{f' thread' if lane.role else f' {lane.thread}'}"
+
+
+def _caption(analysis: Analysis, found: Activity) -> str:
+    """What to see: idle time with its longest causes, work of several streams at once, or that the step is full."""
+    whole, idle = found.duration_ns, sorted(found.of("idle"), key=lambda lane: -lane.busy_ns)
+    streams = found.of("stream")
+    who = "The device runs" if streams else "Operators run"
+    step = "step" if found.step else "trace"
+    if whole - found.busy_ns >= _WORTH_SAYING * whole:
+        causes = [f"{percent(lane.busy_ns / whole)} {_meanings(found)[f'{lane.cause}_s']}" for lane in idle[:_CAUSES_SAID]]
+        nothing = "The device runs nothing" if streams else "No operator runs"
+        return f"{nothing} for {percent(1 - found.busy_ns / whole)} of this {step}: {', '.join(causes)}."
+    busy = f"{who} for {percent(found.busy_ns / whole)} of this {step}"
+    twice = sum(lane.busy_ns for lane in streams) - found.busy_ns
+    together = f"; for {seconds(twice / 1e9)} several streams run at once" if twice >= _WORTH_SAYING * whole else ""
+    return f"{busy}{together}."
+
+
+def _note(analysis: Analysis, found: Activity) -> str:
+    """Which step this is, on which clock, and what is not drawn by itself."""
+    texts = [f"The whole trace ({seconds(found.duration_ns / 1e9)})"]
+    if found.step:
+        steps = analysis.basis.steps
+        which = f", nearest the median of {counted(steps, 'traced step')}" if steps > 1 else ""
+        texts = [f"{clip(found.step, _LONGEST_NAME)} ({seconds(found.duration_ns / 1e9)}){which}"]
+    texts[0] += ". Times are as traced, with the profiler on, and not scaled."
+    every, drawn = sum(lane.count for lane in found.lanes), sum(len(lane.begins_ns) for lane in found.lanes)
+    if drawn < every:
+        below = seconds(found.resolution_ns / 1e9)
+        texts.append(
+            f"{every - drawn:,} of {every:,} segments are merged: neighbors below {below} are one, in the color of the longest row."
+        )
+    if found.of("stream") and found.of("thread"):
+        texts.append("Host threads show their outermost operators, colored by what they launched; waits are gray.")
+    if found.left_out:
+        texts.append(f"{counted(found.left_out, 'stream')} or threads with less time are left out.")
+    return " ".join(texts)
+
+
+def _lanes_table(analysis: Analysis, found: Activity) -> Table:
+    columns = (
+        Column("row", format="text"), Column("busy", "s", "scaled"), Column("share", "%", "share", help="share of the step"),
+        Column("segments", format="count"), Column("longest operator", format="middle", least=24),
+    )  # fmt: skip
+    rows = []
+    for lane in _in_order(found):
+        if lane.kind in ("stream", "thread"):
+            longest = _item(analysis, found, lane.longest) if lane.longest is not None else Item(name="")
+            name = Cell(value=longest.name, hover=f"{longest.name} {longest.detail}".strip())
+            rows.append((_label(found, lane), lane.busy_ns / 1e9, lane.busy_ns / found.duration_ns, lane.count, name))
+    return table("step_lanes", columns, rows, "Streams and threads in this step")
+
+
+def _idle_table(analysis: Analysis, found: Activity) -> Table | None:
+    idle = sorted(found.of("idle"), key=lambda lane: -lane.busy_ns)
+    if not idle:
+        return None
+    columns = (
+        Column("idle because", format="text", least=30), Column("time", "s", "scaled"), Column("share", "%", "share"),
+        Column("gaps", format="count"),
+    )  # fmt: skip
+    rows = (
+        (
+            Cell(value=_meanings(found)[f"{lane.cause}_s"], letter=bound_style(_IDLE[lane.cause or ""][0]).letter),
+            lane.busy_ns / 1e9,
+            lane.busy_ns / found.duration_ns,
+            lane.count,
+        )
+        for lane in idle
+    )
+    return table("step_idle", columns, rows, "Idle time in this step by cause")
+
+
+# --- samples of the device in the same time ----------------------------------------------------------------------------------------
+
+
+def _usage(analysis: Analysis, found: Activity) -> tuple[Timeline | None, str]:
+    """Power, clock and memory during the step, in the unit of its axis, or why they are not shown."""
+    whole, usage = usage_timeline(analysis), analysis.usage
+    nothing = "Power, clock and memory are not shown"
+    if whole is None or usage is None:
+        return None, f"{nothing}: the run has no device samples."
+    factor, _ = scale(found.duration_ns / 1e9)
+    shift_s, end_s = (usage.began_ns - found.began_ns) / 1e9, found.duration_ns / 1e9
+    rows = []
+    most, pause_s, covers = 0, 0.0, False
+    for row in whole.rows:
+        lines = []
+        for line in row.lines if row.name in _SAMPLED else ():
+            inside = [at for at, x in enumerate(line.x) if 0 <= x + shift_s <= end_s]
+            covers |= line.x[0] + shift_s < end_s and line.x[-1] + shift_s > 0
+            pause_s = (line.x[-1] - line.x[0]) / (len(line.x) - 1)
+            most = max(most, len(inside))
+            if len(inside) >= _FEWEST_READINGS:
+                kept = slice(max(0, inside[0] - 1), inside[-1] + 2)
+                times = tuple((x + shift_s) / factor for x in line.x[kept])
+                lines.append(Line(device=line.device, name=line.name, x=times, y=line.y[kept]))
+        if lines:
+            rows.append(replace(row, lines=tuple(lines)))
+    if rows:
+        window = {"begin": 0.0, "end": end_s / factor, "window": (0.0, 0.0), "window_text": "", "time_text": "", "marks": (), "held": ()}
+        return replace(whole, rows=tuple(rows), **window), ""
+    if not covers:
+        return None, f"{nothing}: no device sample was taken during this step."
+    return None, f"{nothing}: devices were sampled every {seconds(pause_s, 2)}, and the step lasts {seconds(end_s)}."
