@@ -148,7 +148,8 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
 
     Segments do not overlap: segment ``i`` lasts ``durations_ns[i]`` from ``begins_ns[i]`` after the begin of the step and is work of
     ``rows[i]``, the index of a row in ``Analysis.rows`` (``operators``, then ``coverage.unmodelled``), or where it is none, -1 - the
-    index of its name in ``Activity.names``. Idle time has no rows. ``count`` is the number of segments before short ones were merged,
+    index of its name in ``Activity.names``. Idle time has no rows. ``launched`` has for a thread beside a device the row of most of the
+    device time that the operator or call launched (-1: none). ``count`` is the number of segments before short ones were merged,
     ``longest`` the row with the most of ``busy_ns``. The ``role`` of a thread is ``main`` if it makes the steps, ``autograd`` if most of
     its time is in the backward pass. Threads are numbered in the order of the trace.
     """
@@ -165,6 +166,7 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
     begins_ns: tuple[int, ...]
     durations_ns: tuple[int, ...]
     rows: tuple[int, ...] = ()
+    launched: tuple[int, ...] = ()
 
 
 class Activity(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,8 +174,8 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
 
     Times are as traced, with the profiler, and not scaled. ``began_ns`` is the begin of the step (epoch if the trace says so), ``step``
     its name. ``duration_ns`` is ``busy_ns``, in which anything ran on a device (on a CPU: any operator), and the idle time: the sum of
-    the lanes of kind ``idle``, whose causes are those of ``idle_breakdown`` and ``profiler``, the overhead of ``Basis``. Host threads beside a device have their outermost operators and runtime calls, and the waits inside them;
-    a row is then that of most of the device time that the operator launched. Neighboring segments below ``resolution_ns`` are one, of
+    the lanes of kind ``idle``, whose causes are those of ``idle_breakdown`` and ``profiler``, the overhead of ``Basis``. Host threads beside a device have their outermost operators and runtime calls, and the waits inside
+    them. Neighboring segments below ``resolution_ns`` are one, of
     the row with the most time in it: it lasts as long as they do together. ``merged`` has the other rows of such segments on a device (on
     a CPU: of operators), each with the sum of ``2**part`` over those of the 48 equal parts of the step in which they begin. ``left_out`` is the number of streams and threads with less
     time than those in ``lanes``.

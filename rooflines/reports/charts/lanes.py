@@ -24,11 +24,13 @@ _PARTS = 100_000
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """What a segment is: its name, its color (empty: a wait or idle time), what else to say of it, and its point in the roofline."""
+    """What a segment is: its name, its color (empty: idle, or nothing launched), its module, what it launched, and its point in the
+    roofline."""
 
     name: str
     category: str = ""
-    detail: str = ""
+    module: str = ""
+    launched: str = ""
     point: int | None = None
 
 
@@ -108,7 +110,10 @@ class Lanes(Drawing, frozen=True, kw_only=True):
             lanes.append([lane.label, int(lane.is_work), numbers])
         texts: dict[str, int] = {}
         items = [
-            [*(texts.setdefault(text, len(texts)) for text in (one.name, one.category, one.detail)), -1 if one.point is None else one.point]
+            [
+                *(texts.setdefault(text, len(texts)) for text in (one.name, one.category, one.module, one.launched)),
+                -1 if one.point is None else one.point,
+            ]
             for one in self.items
         ]
         usage = self.usage.page_facts() if self.usage is not None else {"times": [], "rows": []}
@@ -119,7 +124,7 @@ class Lanes(Drawing, frozen=True, kw_only=True):
             "tick": tick_s / self.factor,
             "factor": self.factor,
             "items": items,
-            "texts_of": [*texts],
+            "strings": [*texts],
             "merged": {"parts": MERGED_PARTS, "of": [*self.merged.items()]},
             "times": usage["times"],
             "rows": [[], *usage["rows"]],
@@ -133,7 +138,7 @@ class Lanes(Drawing, frozen=True, kw_only=True):
         ink = sheet.ink
         point_s = self.duration_s / across
         axes.set(xlim=(0, self.duration_s / self.factor), ylim=(len(self.lanes), 0))
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=8))
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 5, 10]))
         axes.set_yticks([])
         for number, lane in enumerate(self.lanes):
             middle = number + 0.5
@@ -143,7 +148,7 @@ class Lanes(Drawing, frozen=True, kw_only=True):
             for category, stretches in self._stretches(lane, point_s).items():
                 path = Path([(x / self.factor, middle) for stretch in stretches for x in stretch], [1, 2] * len(stretches))
                 path.should_simplify = False
-                color = sheet.color(category) if category else ink.faint_roof
+                color = sheet.color(category) if category else ink.line if lane.group == "steps" else ink.faint_roof
                 gid = f"lane:{number}-{category}"
                 axes.add_patch(PathPatch(path, fill=False, edgecolor=color, linewidth=_BAR, capstyle="butt", gid=gid))
             for x, text, side in ((-6 / across, lane.label, "right"), (1 + 5 / across, lane.text, "left")):
@@ -179,7 +184,7 @@ class Lanes(Drawing, frozen=True, kw_only=True):
 
     def _key(self, sheet: Sheet, axes: Axes, across: float, up: float) -> None:
         """Which color is which category, in a line above the lanes."""
-        entries: Sequence[tuple[str, str]] = [*((name, sheet.color(name)) for name in self.legend), ("wait, idle", sheet.ink.faint_roof)]
+        entries: Sequence[tuple[str, str]] = [*((name, sheet.color(name)) for name in self.legend), ("nothing launched, idle", sheet.ink.faint_roof)]
         x, y = 8.0 - _LEFT, 1 + 9 / up
         for text, color in entries:
             axes.plot((x - 6) / across, y, "s", markersize=5, color=color, transform=axes.transAxes, clip_on=False)

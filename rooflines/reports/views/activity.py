@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import repeat
+
 from msgspec.structs import replace
 
 from rooflines.reports.charts.lanes import Item, LaneOf, Lanes
@@ -21,6 +23,7 @@ _CAUSES_SAID = 2
 _LONGEST_NAME, _LONGEST_PATH = 60, 36
 # What samples say of a device that is shown for a step, and the fewest readings in it.
 _SAMPLED, _FEWEST_READINGS = ("power", "clock", "memory"), 3
+_NODE = "autograd::engine::evaluate_function: "
 # Causes of idle time: the bound class of each and a short name.
 _IDLE = {
     "data_loading": ("input", "data loading"), "host_bound": ("host", "host"), "synchronisation": ("host", "host waits"),
@@ -53,12 +56,12 @@ def lanes(analysis: Analysis, found: Activity, usage: Timeline | None = None) ->
     """The drawing of ``found``, with the rows of ``usage`` below it."""
     places: dict[Item, int] = {}
 
-    def place(row: int) -> int:
-        return places.setdefault(_item(analysis, found, row), len(places))
+    def place(row: int, launched: int) -> int:
+        return places.setdefault(_item(analysis, found, row, launched), len(places))
 
     drawn = []
     for lane in _in_order(found):
-        of = (place(row) for row in lane.rows)
+        of = (place(row, launched) for row, launched in zip(lane.rows, lane.launched or repeat(-1)))
         if lane.kind == "idle":
             idle = Item(name=f"idle: {_meanings(found)[f'{lane.cause}_s']}")
             of = (places.setdefault(idle, len(places)) for _ in lane.begins_ns)
@@ -103,10 +106,14 @@ def _meanings(found: Activity) -> dict[str, str]:
     return _ON_DEVICE if found.of("stream") else _ON_HOST
 
 
-def _item(analysis: Analysis, found: Activity, row: int) -> Item:
-    """What the segments of ``row`` are; what has no row is a wait, a call of the host, or a step."""
+def _item(analysis: Analysis, found: Activity, row: int, launched: int = -1) -> Item:
+    """What the segments of ``row`` are; what has no row is a step or work of the host, which has the color of what it ``launched``."""
     if row < 0:
-        return Item(name=clip(found.names[-1 - row], _LONGEST_NAME))
+        name = clip(found.names[-1 - row].removeprefix(_NODE), _LONGEST_NAME)
+        if launched < 0:
+            return Item(name=name)
+        device = _item(analysis, found, launched)
+        return replace(device, name=name, launched=device.name)
     one = analysis.rows[row]
     category = "other"
     if isinstance(one, OperatorRow):
@@ -116,7 +123,7 @@ def _item(analysis: Analysis, found: Activity, row: int) -> Item:
     return Item(
         name=clip(operator_name(one), _LONGEST_NAME),
         category=category,
-        detail=shorten_path(one.module, _LONGEST_PATH),
+        module=shorten_path(one.module, _LONGEST_PATH),
         point=row if isinstance(one, OperatorRow) else None,
     )
 
@@ -141,7 +148,7 @@ def _caption(analysis: Analysis, found: Activity) -> str:
     who = "The device runs" if streams else "Operators run"
     step = "step" if found.step else "trace"
     if whole - found.busy_ns >= _WORTH_SAYING * whole:
-        causes = [f"{percent(lane.busy_ns / whole)} {_meanings(found)[f'{lane.cause}_s']}" for lane in idle[:_CAUSES_SAID]]
+        causes = [f"for {percent(lane.busy_ns / whole)} {_meanings(found)[f'{lane.cause}_s']}" for lane in idle[:_CAUSES_SAID]]
         nothing = "The device runs nothing" if streams else "No operator runs"
         return f"{nothing} for {percent(1 - found.busy_ns / whole)} of this {step}: {', '.join(causes)}."
     busy = f"{who} for {percent(found.busy_ns / whole)} of this {step}"
@@ -165,7 +172,7 @@ def _note(analysis: Analysis, found: Activity) -> str:
             f"{every - drawn:,} of {every:,} segments are merged: neighbors below {below} are one, in the color of the longest row."
         )
     if found.of("stream") and found.of("thread"):
-        texts.append("Host threads show their outermost operators, colored by what they launched; waits are gray.")
+        texts.append("Host threads show their outermost operators and calls in the color of what they launched; gray launched nothing.")
     if found.left_out:
         texts.append(f"{counted(found.left_out, 'stream')} or threads with less time are left out.")
     return " ".join(texts)
@@ -180,7 +187,7 @@ def _lanes_table(analysis: Analysis, found: Activity) -> Table:
     for lane in _in_order(found):
         if lane.kind in ("stream", "thread"):
             longest = _item(analysis, found, lane.longest) if lane.longest is not None else Item(name="")
-            name = Cell(value=longest.name, hover=f"{longest.name} {longest.detail}".strip())
+            name = Cell(value=longest.name, hover=f"{longest.name} {longest.module}".strip())
             rows.append((_label(found, lane), lane.busy_ns / 1e9, lane.busy_ns / found.duration_ns, lane.count, name))
     return table("step_lanes", columns, rows, "Streams and threads in this step")
 

@@ -21,7 +21,7 @@ from rooflines.roofline.analysis import MERGED_PARTS, Activity, Lane
 from rooflines.roofline.attribution.own import Attribution
 from rooflines.roofline.step.partition import main_thread
 
-MOST_SEGMENTS = 2_000
+MOST_SEGMENTS = 1_500
 _MOST_STREAMS, _MOST_THREADS = 8, 4
 # Shorter segments are too narrow to be seen.
 _PARTS = 2_000
@@ -29,11 +29,28 @@ _LONGEST_NAME = 100
 
 
 class _Segments(NamedTuple):
-    """Segments in order, in nanoseconds after the step's begin; ``row`` is as in ``Lane``, but of names those of the trace."""
+    """Segments in order, in nanoseconds after the step's begin; ``row`` is as in ``Lane``, or below 0 one of ``_Labels``."""
 
     begin: Int64s
     lasting: Int64s
     row: Int64s
+
+
+class _Labels(NamedTuple):
+    """Names of what has no row, with the row of what it launched (-1: nothing) as one number below 0; ``rows`` is their number."""
+
+    names: Sequence[str]
+    rows: int
+
+    def encoded(self, name: Int64s, launched: Int64s | int = -1) -> Int64s:
+        """The number of a name, an index, and a row."""
+        found: Int64s = -2 - launched - name.astype(np.int64) * (self.rows + 1)
+        return found
+
+    def decoded(self, label: int) -> tuple[str, int]:
+        """The name and the row."""
+        name, row = divmod(-1 - label, self.rows + 1)
+        return self.names[name], row - 1
 
 
 class _Line(NamedTuple):
@@ -67,9 +84,10 @@ def activity(
     place[len(rows) + np.asarray(gaps, np.int64)] = len(rows) + np.arange(len(gaps))
     pieces = attribution.pieces
     row = place[np.where(pieces.row >= 0, pieces.row, len(rows) - 2 - pieces.row)]
-    streams, threads = _streams(attribution, row, begin, end), _threads(attribution, row, begin, end)
+    labels = _Labels((*attribution.trace.names, *attribution.calls.step_names), len(place))
+    streams, threads = _streams(attribution, row, begin, end), _threads(attribution, row, labels, begin, end)
     kept = _longest(streams, _MOST_STREAMS)
-    others = [*_longest(threads, _MOST_THREADS), *_idle(attribution, causes or {}, begin, end), *_steps(attribution, begin, end)]
+    others = [*_longest(threads, _MOST_THREADS), *_idle(attribution, causes or {}, begin, end), *_steps(attribution, labels, begin, end)]
     lines = [*kept, *others]
     resolution = max(1, (end - begin) // _PARTS)
     merged = [_merged(line.segments, resolution) for line in lines]
@@ -77,14 +95,13 @@ def activity(
         resolution += resolution // 4 + 1
         merged = [_merged(line.segments, resolution) for line in lines]
     names: dict[str, int] = {}
-    every = [*attribution.trace.names, *attribution.calls.step_names]
     return Activity(
         step=attribution.calls.step_names[number] if attribution.steps else "",
         began_ns=attribution.trace.base_ns + begin,
         duration_ns=end - begin,
         busy_ns=intervals.length(intervals.clip(attribution.busy, begin, end)),
         resolution_ns=resolution,
-        lanes=tuple(_lane(line, short, every, names) for line, short in zip(lines, merged, strict=True)),
+        lanes=tuple(_lane(line, short, labels, names) for line, short in zip(lines, merged, strict=True)),
         names=tuple(names),
         merged=_merged_rows([line.segments for line in kept], merged[: len(kept)], end - begin),
         left_out=max(0, len(streams) - _MOST_STREAMS) + max(0, len(threads) - _MOST_THREADS),
@@ -124,7 +141,7 @@ def _streams(attribution: Attribution, row: Int64s, begin: int, end: int) -> lis
     ]
 
 
-def _threads(attribution: Attribution, row: Int64s, begin: int, end: int) -> list[_Line]:
+def _threads(attribution: Attribution, row: Int64s, labels: _Labels, begin: int, end: int) -> list[_Line]:
     """A line for each thread of the host beside a device: its outermost operators and runtime calls, data loading, and waits."""
     calls, host = attribution.calls, attribution.trace.host
     if not len(attribution.trace.device) or not len(host):
@@ -135,9 +152,10 @@ def _threads(attribution: Attribution, row: Int64s, begin: int, end: int) -> lis
     works = ((kind == OPERATOR) | (kind == RUNTIME)) & outermost
     waits = attribution.trace.named(is_wait, RUNTIME)[near]
     loads = (kind == ANNOTATION) & (calls.phase[near] == OUTSIDE)
-    chosen, launches = near[works | waits | loads], near[works & ~waits]
-    label = -1 - host.name.astype(np.int64)[chosen]
-    label[np.searchsorted(chosen, launches)] = _launched_rows(attribution, row, launches, label[np.searchsorted(chosen, launches)])
+    chosen, callers = near[works | waits | loads], near[works & ~waits]
+    launched = np.full(len(chosen), -1, np.int64)
+    launched[np.searchsorted(chosen, callers)] = _launched_rows(attribution, row, callers)
+    label = labels.encoded(host.name[chosen], launched)
     which, start, until = exclusive(host.thread[chosen], calls.begin_ns[chosen], calls.end_ns[chosen])
     start, until = np.maximum(start, begin), np.minimum(until, end)
     kept = np.flatnonzero(until > start)
@@ -145,10 +163,9 @@ def _threads(attribution: Attribution, row: Int64s, begin: int, end: int) -> lis
     return _by_thread(attribution, chosen[which], start[kept], until[kept], label[which], begin)
 
 
-def _launched_rows(attribution: Attribution, row: Int64s, callers: Int64s, without: Int64s) -> Int64s:
-    """The row of most of the device time that each of ``callers``, host events of which none encloses another, launched; ``without``
-    where it launched nothing."""
-    pieces, calls, found = attribution.pieces, attribution.calls, without.copy()
+def _launched_rows(attribution: Attribution, row: Int64s, callers: Int64s) -> Int64s:
+    """The row of most of the device time that each of ``callers``, host events of which none encloses another, launched; -1: none."""
+    pieces, calls, found = attribution.pieces, attribution.calls, np.full(len(callers), -1, np.int64)
     if not len(callers):
         return found
     launch = calls.launch[pieces.event]
@@ -175,14 +192,14 @@ def _by_thread(attribution: Attribution, event: Int64s, start: Int64s, until: In
     return sorted(lines, key=lambda line: line.facts["role"] != "main")
 
 
-def _steps(attribution: Attribution, begin: int, end: int) -> list[_Line]:
+def _steps(attribution: Attribution, labels: _Labels, begin: int, end: int) -> list[_Line]:
     """The marks of the steps on the host."""
     if not attribution.steps:
         return []
     start, until = attribution.calls.steps.T
     chosen = _within(start, until, begin, end)
-    row = -1 - len(attribution.trace.names) - chosen
-    marks = _Segments(np.maximum(start[chosen], begin) - begin, np.minimum(until[chosen], end) - np.maximum(start[chosen], begin), row)
+    label = labels.encoded(len(attribution.trace.names) + chosen)
+    marks = _segments(np.ones(len(chosen), bool), np.maximum(start[chosen], begin), np.minimum(until[chosen], end), label, begin)
     return [_Line({"kind": "steps"}, marks)] if len(chosen) else []
 
 
@@ -248,21 +265,30 @@ def _merged_rows(every: Sequence[_Segments], merged: Sequence[_Segments], durati
     return found
 
 
-def _lane(line: _Line, merged: _Segments, every: Sequence[str], names: dict[str, int]) -> Lane:
-    """The lane; ``names`` gets those of its segments and of its longest row that are no rows."""
+def _lane(line: _Line, merged: _Segments, labels: _Labels, names: dict[str, int]) -> Lane:
+    """The lane; ``names`` gets those of its segments and of its longest one that are no rows."""
 
     def index(row: int) -> int:
-        return row if row >= 0 else -1 - names.setdefault(every[-1 - row][:_LONGEST_NAME], len(names))
+        return row if row >= 0 else -1 - names.setdefault(labels.decoded(row)[0][:_LONGEST_NAME], len(names))
 
-    is_idle = line.facts["kind"] == "idle"
-    whole = line.segments
-    most = None if is_idle else index(int(_most(np.zeros(len(whole.row), np.int64), whole.row, whole.lasting)[1][0]))
+    kind, whole, row = line.facts["kind"], line.segments, merged.row.tolist()
+    longest: int | None = None
+    rows: tuple[int, ...] = ()
+    launched: tuple[int, ...] = ()
+    if kind != "idle":
+        # What a name launched does not tell it apart.
+        told = np.where(whole.row < 0, labels.encoded((-1 - whole.row) // (labels.rows + 1)), whole.row)
+        longest = index(int(_most(np.zeros(len(told), np.int64), told, whole.lasting)[1][0]))
+        rows = tuple(map(index, row))
+        if kind == "thread" and min(row) < 0:
+            launched = tuple(labels.decoded(one)[1] for one in row)
     return Lane(
         **line.facts,
         busy_ns=line.busy_ns,
         count=len(whole.begin),
-        longest=most,
+        longest=longest,
         begins_ns=tuple(merged.begin.tolist()),
         durations_ns=tuple(merged.lasting.tolist()),
-        rows=() if is_idle else tuple(map(index, merged.row.tolist())),
+        rows=rows,
+        launched=launched,
     )

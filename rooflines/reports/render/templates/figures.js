@@ -52,8 +52,8 @@
   }
   // The lanes of a timeline: each segment with its begin, its end and what it is.
   function unpack(facts) {
-    const items = facts.items.map(([name, category, detail, point]) => (
-      { name: facts.texts_of[name], category: facts.texts_of[category], detail: facts.texts_of[detail], point }));
+    const items = facts.items.map(([name, category, module, launched, point]) => ({ name: facts.strings[name],
+      category: facts.strings[category], module: facts.strings[module], launched: facts.strings[launched], point }));
     return facts.lanes.map(([label, isWork, numbers]) => {
       const segments = [];
       for (let i = 0, last = 0; i < numbers.length; i += 3) {
@@ -246,7 +246,9 @@
       if (row < 0) return [];
       if (facts.lanes && row === 0) {
         const one = segment(point);
-        return one ? [one.name, ...[one.detail].filter(Boolean), `begins at ${duration(one.begin, facts.factor)}, lasts ${duration(one.end - one.begin, facts.factor)}`, one.label] : [];
+        if (!one) return [];
+        const time = `begins at ${duration(one.begin, facts.factor)}, lasts ${duration(one.end - one.begin, facts.factor)}`;
+        return [one.name, ...[one.launched && `launched ${one.launched}`, one.module].filter(Boolean), time, one.label];
       }
       const time = value(places[row], "x", point.x), lines = facts.rows[row].map(([name, unit, times, all]) => {
         const series = facts.times[times];
