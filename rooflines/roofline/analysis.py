@@ -144,14 +144,14 @@ class TracedStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lane(msgspec.Struct, frozen=True, kw_only=True):
-    """What ran in a step on one ``stream`` of a device or one ``thread`` of the host, the idle time of one ``cause``, or the steps.
+    """What ran in a step on one ``stream`` of a ``device`` or one ``thread`` of the host, the idle time of one ``cause``, or the steps.
 
     Segments do not overlap: segment ``i`` lasts ``durations_ns[i]`` from ``begins_ns[i]`` after the begin of the step and is work of
-    ``rows[i]``, the index of a row in ``Analysis.rows`` (``operators``, then ``coverage.unmodelled``), or where it is none, -1 - the
-    index of its name in ``Activity.names``. Idle time has no rows. ``launched`` has for a thread beside a device the row of most of the
-    device time that the operator or call launched (-1: none). ``count`` is the number of segments before short ones were merged,
-    ``longest`` the row with the most of ``busy_ns``. The ``role`` of a thread is ``main`` if it makes the steps, ``autograd`` if most of
-    its time is in the backward pass. Threads are numbered in the order of the trace.
+    ``rows[i]``, the index of a row in ``Analysis.rows`` (``operators``, then ``coverage.unmodelled``); a number below 0 is -1 - the
+    index of a name in ``Activity.names``. Idle time has no rows. ``launched`` has for a thread beside a device the row with most of the
+    device time that the operator or call launched (-1: none). ``busy_ns`` is the sum of the durations, ``count`` the number of segments
+    before short ones were merged, ``longest`` the row (as in ``rows``) with most of the time. The ``role`` of a thread is ``main`` if
+    it makes the steps, ``autograd`` if most of its time is in the backward pass. Threads are numbered in the order of the trace.
     """
 
     kind: Literal["stream", "thread", "idle", "steps"]
@@ -170,15 +170,15 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Activity(msgspec.Struct, frozen=True, kw_only=True):
-    """What ran when in one traced step, whose duration is nearest the median, or in the whole of a trace without steps.
+    """What ran when in one traced step, the one nearest the median duration, or in the whole of a trace without steps.
 
-    Times are as traced, with the profiler, and not scaled. ``began_ns`` is the begin of the step (epoch if the trace says so), ``step``
-    its name. ``duration_ns`` is ``busy_ns``, in which anything ran on a device (on a CPU: any operator), and the idle time: the sum of
-    the lanes of kind ``idle``, whose causes are those of ``idle_breakdown`` and ``profiler``, the overhead of ``Basis``. Host threads beside a device have their outermost operators and runtime calls, and the waits inside
-    them. Neighboring segments below ``resolution_ns`` are one, of
-    the row with the most time in it: it lasts as long as they do together. ``merged`` has the other rows of such segments on a device (on
-    a CPU: of operators), each with the sum of ``2**part`` over those of the 48 equal parts of the step in which they begin. ``left_out`` is the number of streams and threads with less
-    time than those in ``lanes``.
+    Times are as traced, with the profiler on, and not scaled. ``began_ns`` is the begin of the step (epoch if the trace has an origin),
+    ``step`` its name. ``duration_ns`` is ``busy_ns``, in which anything ran on a device (on a CPU: any operator), and idle time: the
+    sum of the lanes of kind ``idle``, whose causes are those of ``idle_breakdown``, and ``profiler``, the overhead of ``Basis``. Host
+    threads beside a device have their outermost operators and runtime calls, and the waits inside them. Neighboring segments below
+    ``resolution_ns`` are one, of the row with most of the time: it lasts as long as they do together. ``merged`` has the other rows of
+    such segments on a device (on a CPU: of operators), each with the sum of ``2**part`` over those of the 48 equal parts of the step in
+    which they begin. ``left_out`` is the number of streams and threads with less time than those in ``lanes``.
     """
 
     step: str = ""

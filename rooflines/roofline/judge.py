@@ -196,9 +196,7 @@ def _coverage(attribution: Attribution, divided: Partition, order: list[int]) ->
     return Coverage(
         modelled_time_fraction=max(0.0, 1 - divided.uncounted_s / busy_s) if busy_s > 0 else None,
         shapes_recorded=attribution.trace.shapes_recorded,
-        unmodelled=tuple(
-            unmodelled_row(attribution.gaps[at], attribution.calls, count, attribution.trace.began_ns) for at in order
-        ),
+        unmodelled=tuple(unmodelled_row(attribution.gaps[at], attribution.calls, count, attribution.trace.began_ns) for at in order),
         orphan_device_events=attribution.orphans,
         graph_launch_time_s=attribution.graphs_ns / 1e9 / count,
         graph_matched_time_s=attribution.matched_ns / 1e9 / count,

@@ -1,4 +1,4 @@
-"""The timeline of one step: a thin row for each stream, thread and cause of idle time, and below them what samples say of the device."""
+"""The timeline of one step: a thin row for each stream, thread and cause of idle time, and below them the samples of the device."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 class LaneOf(msgspec.Struct, frozen=True, kw_only=True):
     """A row of the figure: segments in order, in seconds from the step's begin, and the ``items`` that they are.
 
-    ``text`` stands at its right end. ``is_work`` says that its segments are the time of operators, ``group`` that lanes belong together.
+    ``text`` stands at its right end. ``is_work`` says that its segments are time of operators; lanes of one ``group`` belong together.
     """
 
     label: str
@@ -50,7 +50,7 @@ class LaneOf(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lanes(Drawing, frozen=True, kw_only=True):
-    """Lanes above each other on one axis of time, which is in ``unit`` of ``factor`` seconds.
+    """Lanes above each other on one axis of time in ``unit`` of ``factor`` seconds, from the begin of ``whole``: a step or a trace.
 
     ``merged`` are points without segments of their own, each with the parts of the step in which they ran, as bits. ``usage`` has
     what samples say of the same time, in the same unit.
@@ -61,10 +61,11 @@ class Lanes(Drawing, frozen=True, kw_only=True):
     lanes: tuple[LaneOf, ...]
     items: tuple[Item, ...]
     duration_s: float
+    whole: str
     factor: float
     unit: str
     legend: tuple[str, ...]
-    merged: dict[int, int] = {}
+    merged: tuple[tuple[int, int], ...] = ()
     usage: Timeline | None = None
 
     def figure(self, sheet: Sheet) -> Figure:
@@ -88,7 +89,7 @@ class Lanes(Drawing, frozen=True, kw_only=True):
                 self.usage.draw_row(sheet, every[-1], number, row)
         for one in every:
             one.tick_params(axis="x", color=sheet.ink.line, labelcolor=sheet.ink.muted, labelbottom=one is every[-1], pad=2)
-        text = f"{self.unit} since the step began, as traced"
+        text = f"{self.unit} since the {self.whole} began, as traced"
         every[-1].set_xlabel(text, size=SMALL, color=sheet.ink.muted, family=sheet.family, loc="right", labelpad=2)
         return figure
 
@@ -125,7 +126,7 @@ class Lanes(Drawing, frozen=True, kw_only=True):
             "factor": self.factor,
             "items": items,
             "strings": [*texts],
-            "merged": {"parts": MERGED_PARTS, "of": [*self.merged.items()]},
+            "merged": {"parts": MERGED_PARTS, "of": self.merged},
             "times": usage["times"],
             "rows": [[], *usage["rows"]],
         }
@@ -184,7 +185,10 @@ class Lanes(Drawing, frozen=True, kw_only=True):
 
     def _key(self, sheet: Sheet, axes: Axes, across: float, up: float) -> None:
         """Which color is which category, in a line above the lanes."""
-        entries: Sequence[tuple[str, str]] = [*((name, sheet.color(name)) for name in self.legend), ("nothing launched, idle", sheet.ink.faint_roof)]
+        entries: Sequence[tuple[str, str]] = [
+            *((name, sheet.color(name)) for name in self.legend),
+            ("nothing launched, idle", sheet.ink.faint_roof),
+        ]
         x, y = 8.0 - _LEFT, 1 + 9 / up
         for text, color in entries:
             axes.plot((x - 6) / across, y, "s", markersize=5, color=color, transform=axes.transAxes, clip_on=False)

@@ -60,50 +60,55 @@ def lanes(analysis: Analysis, found: Activity, usage: Timeline | None = None) ->
         return places.setdefault(_item(analysis, found, row, launched), len(places))
 
     drawn = []
-    for lane in _in_order(found):
-        of = (place(row, launched) for row, launched in zip(lane.rows, lane.launched or repeat(-1)))
+    for lane in _in_order(analysis, found):
+        of = (place(row, launched) for row, launched in zip(lane.rows, lane.launched or repeat(-1, len(lane.rows)), strict=True))
         if lane.kind == "idle":
-            idle = Item(name=f"idle: {_meanings(found)[f'{lane.cause}_s']}")
+            idle = Item(name=f"idle: {_meaning(analysis, lane)}")
             of = (places.setdefault(idle, len(places)) for _ in lane.begins_ns)
         drawn.append(
             LaneOf(
                 label=_label(found, lane),
                 text=percent(lane.busy_ns / found.duration_ns) if lane.kind != "steps" else "",
                 group=lane.kind,
-                is_work=lane.kind == _working(found),
+                is_work=lane.kind == ("stream" if _on_device(analysis) else "thread"),
                 begins_s=tuple(begin / 1e9 for begin in lane.begins_ns),
                 durations_s=tuple(lasting / 1e9 for lasting in lane.durations_ns),
                 items=tuple(of),
             )
         )
-    merged = {row: parts for row, parts in found.merged.items() if row < len(analysis.operators)}
     factor, prefix = scale(found.duration_ns / 1e9)
     return Lanes(
         lanes=tuple(drawn),
         items=tuple(places),
         duration_s=found.duration_ns / 1e9,
+        whole=_whole(found),
         factor=factor,
         unit=f"{prefix}s",
         legend=tuple(sorted({item.category for item in places if item.category}, key=category_order)),
-        merged=merged,
+        merged=tuple((row, parts) for row, parts in found.merged.items() if row < len(analysis.operators)),
         usage=usage,
     )
 
 
-def _working(found: Activity) -> str:
-    """The kind of the lanes whose time is that of the operators."""
-    return "stream" if found.of("stream") else "thread"
+def _whole(found: Activity) -> str:
+    """What the timeline is of."""
+    return "step" if found.step else "trace"
 
 
-def _in_order(found: Activity) -> tuple[Lane, ...]:
+def _on_device(analysis: Analysis) -> bool:
+    """Whether idle time is that of a device."""
+    return analysis.idle_breakdown is not None
+
+
+def _in_order(analysis: Analysis, found: Activity) -> tuple[Lane, ...]:
     """The lanes from the top down: idle time stands below the work that it interrupts."""
-    kinds = ("steps", "stream", "idle", "thread") if found.of("stream") else ("steps", "thread", "idle")
+    kinds = ("steps", "stream", "idle", "thread") if _on_device(analysis) else ("steps", "thread", "idle")
     return tuple(lane for kind in kinds for lane in found.of(kind))
 
 
-def _meanings(found: Activity) -> dict[str, str]:
-    """What the causes of idle time are."""
-    return _ON_DEVICE if found.of("stream") else _ON_HOST
+def _meaning(analysis: Analysis, lane: Lane) -> str:
+    """What the host or the program did during idle time."""
+    return (_ON_DEVICE if _on_device(analysis) else _ON_HOST).get(f"{lane.cause}_s", "unknown")
 
 
 def _item(analysis: Analysis, found: Activity, row: int, launched: int = -1) -> Item:
@@ -133,27 +138,31 @@ def _label(found: Activity, lane: Lane) -> str:
     if lane.kind == "steps":
         return "host's step"
     if lane.kind == "idle":
-        bound, name = _IDLE.get(lane.cause or "", ("idle", "unknown"))
-        return f"{bound_style(bound).letter} idle: {name}"
+        letter, name = _idle(lane)
+        return f"{letter} idle: {name}"
     if lane.kind == "stream":
         several = len({other.device for other in found.of("stream")}) > 1
         return f"{f'GPU {lane.device} ' if several else ''}stream {lane.stream}"
-    return f"{lane.role or 'thread'}{f' thread' if lane.role else f' {lane.thread}'}"
+    return f"{lane.role or 'thread'}{' thread' if lane.role else f' {lane.thread}'}"
+
+
+def _idle(lane: Lane) -> tuple[str, str]:
+    """The letter of the bound class of idle time, and its short name."""
+    bound, name = _IDLE.get(lane.cause or "", ("idle", "unknown"))
+    return bound_style(bound).letter, name
 
 
 def _caption(analysis: Analysis, found: Activity) -> str:
     """What to see: idle time with its longest causes, work of several streams at once, or that the step is full."""
     whole, idle = found.duration_ns, sorted(found.of("idle"), key=lambda lane: -lane.busy_ns)
-    streams = found.of("stream")
-    who = "The device runs" if streams else "Operators run"
-    step = "step" if found.step else "trace"
+    streams, step, on_device = found.of("stream"), _whole(found), _on_device(analysis)
     if whole - found.busy_ns >= _WORTH_SAYING * whole:
-        causes = [f"for {percent(lane.busy_ns / whole)} {_meanings(found)[f'{lane.cause}_s']}" for lane in idle[:_CAUSES_SAID]]
-        nothing = "The device runs nothing" if streams else "No operator runs"
+        causes = [f"for {percent(lane.busy_ns / whole)} {_meaning(analysis, lane)}" for lane in idle[:_CAUSES_SAID]]
+        nothing = "The device runs nothing" if on_device else "No operator runs"
         return f"{nothing} for {percent(1 - found.busy_ns / whole)} of this {step}: {', '.join(causes)}."
-    busy = f"{who} for {percent(found.busy_ns / whole)} of this {step}"
+    busy = f"{'The device works' if on_device else 'Operators run'} for {percent(found.busy_ns / whole)} of this {step}"
     twice = sum(lane.busy_ns for lane in streams) - found.busy_ns
-    together = f"; for {seconds(twice / 1e9)} several streams run at once" if twice >= _WORTH_SAYING * whole else ""
+    together = f"; the work of its streams overlaps by {seconds(twice / 1e9)}" if twice >= _WORTH_SAYING * whole else ""
     return f"{busy}{together}."
 
 
@@ -180,16 +189,16 @@ def _note(analysis: Analysis, found: Activity) -> str:
 
 def _lanes_table(analysis: Analysis, found: Activity) -> Table:
     columns = (
-        Column("row", format="text"), Column("busy", "s", "scaled"), Column("share", "%", "share", help="share of the step"),
+        Column("row", format="text"), Column("busy", "s", "scaled"), Column("share", "%", "share"),
         Column("segments", format="count"), Column("longest operator", format="middle", least=24),
     )  # fmt: skip
     rows = []
-    for lane in _in_order(found):
+    for lane in _in_order(analysis, found):
         if lane.kind in ("stream", "thread"):
             longest = _item(analysis, found, lane.longest) if lane.longest is not None else Item(name="")
             name = Cell(value=longest.name, hover=f"{longest.name} {longest.module}".strip())
             rows.append((_label(found, lane), lane.busy_ns / 1e9, lane.busy_ns / found.duration_ns, lane.count, name))
-    return table("step_lanes", columns, rows, "Streams and threads in this step")
+    return table("step_lanes", columns, rows, f"Streams and threads in this {_whole(found)}")
 
 
 def _idle_table(analysis: Analysis, found: Activity) -> Table | None:
@@ -202,14 +211,14 @@ def _idle_table(analysis: Analysis, found: Activity) -> Table | None:
     )  # fmt: skip
     rows = (
         (
-            Cell(value=_meanings(found)[f"{lane.cause}_s"], letter=bound_style(_IDLE[lane.cause or ""][0]).letter),
+            Cell(value=_meaning(analysis, lane), letter=_idle(lane)[0]),
             lane.busy_ns / 1e9,
             lane.busy_ns / found.duration_ns,
             lane.count,
         )
         for lane in idle
     )
-    return table("step_idle", columns, rows, "Idle time in this step by cause")
+    return table("step_idle", columns, rows, f"Idle time in this {_whole(found)} by cause")
 
 
 # --- samples of the device in the same time ----------------------------------------------------------------------------------------
@@ -224,14 +233,13 @@ def _usage(analysis: Analysis, found: Activity) -> tuple[Timeline | None, str]:
     factor, _ = scale(found.duration_ns / 1e9)
     shift_s, end_s = (usage.began_ns - found.began_ns) / 1e9, found.duration_ns / 1e9
     rows = []
-    most, pause_s, covers = 0, 0.0, False
+    pause_s, covers = 0.0, False
     for row in whole.rows:
         lines = []
         for line in row.lines if row.name in _SAMPLED else ():
             inside = [at for at, x in enumerate(line.x) if 0 <= x + shift_s <= end_s]
             covers |= line.x[0] + shift_s < end_s and line.x[-1] + shift_s > 0
             pause_s = (line.x[-1] - line.x[0]) / (len(line.x) - 1)
-            most = max(most, len(inside))
             if len(inside) >= _FEWEST_READINGS:
                 kept = slice(max(0, inside[0] - 1), inside[-1] + 2)
                 times = tuple((x + shift_s) / factor for x in line.x[kept])
@@ -239,8 +247,16 @@ def _usage(analysis: Analysis, found: Activity) -> tuple[Timeline | None, str]:
         if lines:
             rows.append(replace(row, lines=tuple(lines)))
     if rows:
-        window = {"begin": 0.0, "end": end_s / factor, "window": (0.0, 0.0), "window_text": "", "time_text": "", "marks": (), "held": ()}
+        window = {
+            "begin": 0.0,
+            "end": end_s / factor,
+            "window": (0.0, 0.0),
+            "window_text": "",
+            "time_text": "",
+            "marks": (),
+            "held": (),
+        }
         return replace(whole, rows=tuple(rows), **window), ""
     if not covers:
-        return None, f"{nothing}: no device sample was taken during this step."
-    return None, f"{nothing}: devices were sampled every {seconds(pause_s, 2)}, and the step lasts {seconds(end_s)}."
+        return None, f"{nothing}: no device sample was taken during this {_whole(found)}."
+    return None, f"{nothing}: devices were sampled every {seconds(pause_s, 2)}, and the {_whole(found)} lasts {seconds(end_s)}."

@@ -87,7 +87,11 @@ def activity(
     labels = _Labels((*attribution.trace.names, *attribution.calls.step_names), len(place))
     streams, threads = _streams(attribution, row, begin, end), _threads(attribution, row, labels, begin, end)
     kept = _longest(streams, _MOST_STREAMS)
-    others = [*_longest(threads, _MOST_THREADS), *_idle(attribution, causes or {}, begin, end), *_steps(attribution, labels, begin, end)]
+    others = [
+        *_longest(threads, _MOST_THREADS),
+        *_idle(attribution, causes or {}, begin, end),
+        *_steps(attribution, labels, begin, end),
+    ]
     lines = [*kept, *others]
     resolution = max(1, (end - begin) // _PARTS)
     merged = [_merged(line.segments, resolution) for line in lines]
