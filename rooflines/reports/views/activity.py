@@ -198,7 +198,8 @@ def _lanes_table(analysis: Analysis, found: Activity) -> Table:
             longest = _item(analysis, found, lane.longest) if lane.longest is not None else Item(name="")
             name = Cell(value=longest.name, hover=f"{longest.name} {longest.module}".strip())
             rows.append((_label(found, lane), lane.busy_ns / 1e9, lane.busy_ns / found.duration_ns, lane.count, name))
-    return table("step_lanes", columns, rows, f"Streams and threads in this {_whole(found)}")
+    title = "Streams and threads" if _on_device(analysis) else "Threads"
+    return table("step_lanes", columns, rows, f"{title} in this {_whole(found)}", title=title)
 
 
 def _idle_table(analysis: Analysis, found: Activity) -> Table | None:
@@ -218,7 +219,7 @@ def _idle_table(analysis: Analysis, found: Activity) -> Table | None:
         )
         for lane in idle
     )
-    return table("step_idle", columns, rows, f"Idle time in this {_whole(found)} by cause")
+    return table("step_idle", columns, rows, f"Idle time in this {_whole(found)} by cause", title="Idle time by cause")
 
 
 # --- samples of the device in the same time ----------------------------------------------------------------------------------------
