@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_LANE, _BAR, _TOP, _BOTTOM, _LEFT, _RIGHT, _KEY = 12.0, 8.0, 4.0, 28.0, 92.0, 34.0, 14.0
+_LANE, _BAR, _TOP, _BOTTOM, _LEFT, _KEY = 12.0, 8.0, 4.0, 28.0, 92.0, 14.0
+# Room for shares at the right, and for names of devices below them.
+_RIGHT, _NAMES = 34.0, 84.0
 _ROW, _GAP = 46.0, 17.0
 # Segments that are narrower, in points, are drawn as one, idle time coarser; the narrowest that can be seen.
 _LEAST, _LEAST_IDLE, _SEEN = 0.4, 1.0, 0.3
@@ -76,7 +78,7 @@ class Lanes(Drawing, frozen=True, kw_only=True):
         width, lanes = sheet.width_in * POINTS_PER_INCH, len(self.lanes) * _LANE
         height = top + lanes + len(rows) * (_ROW + _GAP) + _BOTTOM
         figure = sheet.figure(width, height)
-        across = width - _LEFT - _RIGHT
+        across = width - _LEFT - (_NAMES if rows else _RIGHT)
         axes = sheet.axes(figure, (_LEFT, height - top - lanes, across, lanes), sides=("bottom",))
         self._draw(sheet, axes, across)
         if not sheet.page:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import repeat
 
 from msgspec.structs import replace
@@ -234,13 +235,13 @@ def _usage(analysis: Analysis, found: Activity) -> tuple[Timeline | None, str]:
     factor, _ = scale(found.duration_ns / 1e9)
     shift_s, end_s = (usage.began_ns - found.began_ns) / 1e9, found.duration_ns / 1e9
     rows = []
-    pause_s, covers = 0.0, False
+    pause_s, covers = math.inf, False
     for row in whole.rows:
         lines = []
         for line in row.lines if row.name in _SAMPLED else ():
             inside = [at for at, x in enumerate(line.x) if 0 <= x + shift_s <= end_s]
             covers |= line.x[0] + shift_s < end_s and line.x[-1] + shift_s > 0
-            pause_s = (line.x[-1] - line.x[0]) / (len(line.x) - 1)
+            pause_s = min(pause_s, (line.x[-1] - line.x[0]) / (len(line.x) - 1))
             if len(inside) >= _FEWEST_READINGS:
                 kept = slice(max(0, inside[0] - 1), inside[-1] + 2)
                 times = tuple((x + shift_s) / factor for x in line.x[kept])

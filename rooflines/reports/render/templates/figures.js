@@ -46,9 +46,9 @@
   }
 
   // A time in an axis of ``factor`` seconds, in words.
-  function duration(value, factor) {
+  function duration(value, factor, digits = 3) {
     const seconds = value * factor, [scale, unit] = seconds >= 1 || !seconds ? [1, "s"] : seconds >= 1e-3 ? [1e3, "ms"] : [1e6, "µs"];
-    return Number((seconds * scale).toPrecision(3)) + " " + unit;
+    return Number((seconds * scale).toPrecision(digits)) + " " + unit;
   }
   // The lanes of a timeline: each segment with its begin, its end and what it is.
   function unpack(facts) {
@@ -247,7 +247,7 @@
       if (facts.lanes && row === 0) {
         const one = segment(point);
         if (!one) return [];
-        const time = `begins at ${duration(one.begin, facts.factor)}, lasts ${duration(one.end - one.begin, facts.factor)}`;
+        const time = `begins at ${duration(one.begin, facts.factor, 4)}, lasts ${duration(one.end - one.begin, facts.factor)}`;
         return [one.name, ...[one.launched && `launched ${one.launched}`, one.module].filter(Boolean), time, one.label];
       }
       const time = value(places[row], "x", point.x), lines = facts.rows[row].map(([name, unit, times, all]) => {
