@@ -92,7 +92,17 @@ class Lanes(Drawing, frozen=True, kw_only=True):
         for one in every:
             one.tick_params(axis="x", color=sheet.ink.line, labelcolor=sheet.ink.muted, labelbottom=one is every[-1], pad=2)
         text = f"{self.unit} since the {self.whole} began, as traced"
-        every[-1].set_xlabel(text, size=SMALL, color=sheet.ink.muted, family=sheet.family, loc="right", labelpad=2)
+        # Not the label of the axis, which is gone where a page numbers a part of it.
+        sheet.write(
+            every[-1],
+            1,
+            -22 / (_ROW if rows else lanes),
+            text,
+            transform=every[-1].transAxes,
+            size=SMALL,
+            color=sheet.ink.muted,
+            ha="right",
+        )
         return figure
 
     def page_marks(self) -> dict[str, Mark]:

@@ -208,7 +208,7 @@ def _idle_table(analysis: Analysis, found: Activity) -> Table | None:
     if not idle:
         return None
     columns = (
-        Column("idle because", format="text", least=30), Column("time", "s", "scaled"), Column("share", "%", "share"),
+        Column("cause", format="text", least=30), Column("idle", "s", "scaled"), Column("share", "%", "share"),
         Column("gaps", format="count"),
     )  # fmt: skip
     rows = (

@@ -64,7 +64,7 @@ def test_samples_share_the_axis_of_the_step():
     assert "power, W" in as_svg(draw(figure.drawing))
 
 
-@pytest.mark.parametrize("name, after_s, why", [
+@pytest.mark.parametrize(("name", "after_s", "why"), [
     ("bert-small_h100_inference", 1.0, "devices were sampled every 50 ms, and the step lasts 4.43 ms."),
     ("ddp_rank0", 60.0, "no device sample was taken during this step."),
 ])  # fmt: skip
