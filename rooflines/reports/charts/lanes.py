@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -27,13 +26,13 @@ _PARTS = 100_000
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
     """What a segment is: its name, its color (empty: idle, or nothing launched), its module, what it launched, and its point in the
-    roofline."""
+    roofline (-1: none)."""
 
     name: str
     category: str = ""
     module: str = ""
     launched: str = ""
-    point: int | None = None
+    point: int = -1
 
 
 class LaneOf(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +65,7 @@ class Lanes(Drawing, frozen=True, kw_only=True):
     whole: str
     factor: float
     unit: str
-    legend: tuple[str, ...]
+    legend: tuple[tuple[str], ...]
     merged: tuple[tuple[int, int], ...] = ()
     usage: Timeline | None = None
 
@@ -93,21 +92,13 @@ class Lanes(Drawing, frozen=True, kw_only=True):
             one.tick_params(axis="x", color=sheet.ink.line, labelcolor=sheet.ink.muted, labelbottom=one is every[-1], pad=2)
         text = f"{self.unit} since the {self.whole} began, as traced"
         # Not the label of the axis, which is gone where a page numbers a part of it.
-        sheet.write(
-            every[-1],
-            1,
-            -22 / (_ROW if rows else lanes),
-            text,
-            transform=every[-1].transAxes,
-            size=SMALL,
-            color=sheet.ink.muted,
-            ha="right",
-        )
+        below = -22 / (_ROW if rows else lanes)
+        sheet.write(every[-1], 1, below, text, transform=every[-1].transAxes, size=SMALL, color=sheet.ink.muted, ha="right")
         return figure
 
     def page_marks(self) -> dict[str, Mark]:
         """The segments of a category in a lane can be switched."""
-        marks = {f"lane:{number}-{name}": Mark(to=name) for number in range(len(self.lanes)) for name in self.legend}
+        marks = {f"lane:{number}-{name}": Mark(to=name) for number in range(len(self.lanes)) for (name,) in self.legend}
         return marks | (self.usage.page_marks() if self.usage is not None else {})
 
     def page_facts(self) -> dict[str, Any]:
@@ -122,26 +113,14 @@ class Lanes(Drawing, frozen=True, kw_only=True):
                 last = end
             lanes.append([lane.label, int(lane.is_work), numbers])
         texts: dict[str, int] = {}
-        items = [
-            [
-                *(texts.setdefault(text, len(texts)) for text in (one.name, one.category, one.module, one.launched)),
-                -1 if one.point is None else one.point,
-            ]
-            for one in self.items
-        ]
+        told = ((one.name, one.category, one.module, one.launched) for one in self.items)
+        items = [[*(texts.setdefault(text, len(texts)) for text in one), of.point] for one, of in zip(told, self.items, strict=True)]
         usage = self.usage.page_facts() if self.usage is not None else {"times": [], "rows": []}
         return {
-            "x": {"log": False, "factor": 1},
-            "unit": self.unit,
-            "lanes": lanes,
-            "tick": tick_s / self.factor,
-            "factor": self.factor,
-            "items": items,
-            "strings": [*texts],
-            "merged": {"parts": MERGED_PARTS, "of": self.merged},
-            "times": usage["times"],
+            "x": {"log": False, "factor": 1}, "unit": self.unit, "factor": self.factor, "tick": tick_s / self.factor, "lanes": lanes,
+            "items": items, "strings": [*texts], "merged": {"parts": MERGED_PARTS, "of": self.merged}, "times": usage["times"],
             "rows": [[], *usage["rows"]],
-        }
+        }  # fmt: skip
 
     def _draw(self, sheet: Sheet, axes: Axes, across: float) -> None:
         from matplotlib.patches import PathPatch
@@ -197,10 +176,7 @@ class Lanes(Drawing, frozen=True, kw_only=True):
 
     def _key(self, sheet: Sheet, axes: Axes, across: float, up: float) -> None:
         """Which color is which category, in a line above the lanes."""
-        entries: Sequence[tuple[str, str]] = [
-            *((name, sheet.color(name)) for name in self.legend),
-            ("nothing launched, idle", sheet.ink.faint_roof),
-        ]
+        entries = [*((name, sheet.color(name)) for (name,) in self.legend), ("nothing launched, idle", sheet.ink.faint_roof)]
         x, y = 8.0 - _LEFT, 1 + 9 / up
         for text, color in entries:
             axes.plot((x - 6) / across, y, "s", markersize=5, color=color, transform=axes.transAxes, clip_on=False)

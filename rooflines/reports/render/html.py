@@ -17,7 +17,6 @@ from msgspec import structs
 
 from rooflines.reports.charts.lanes import Lanes
 from rooflines.reports.charts.palette import BOUNDS, COLORED, INK, THEMES, category_colour
-from rooflines.reports.charts.paper import Drawing
 from rooflines.reports.charts.roofline import Chart
 from rooflines.reports.charts.timeline import Timeline
 from rooflines.reports.document import Cell, Column, Figure, Page, Paragraph, Row, Table, texts, value_of
@@ -146,13 +145,6 @@ def _cell(table: Table, row: Row, place: int, column: Column, text: str, *, is_n
 # --- figures -----------------------------------------------------------------------------------------------------------------------
 
 
-def _categories(drawing: Drawing) -> tuple[str, ...]:
-    """The categories that can be switched."""
-    if isinstance(drawing, Chart):
-        return tuple(name for name, _ in drawing.legend)
-    return drawing.legend if isinstance(drawing, Lanes) else ()
-
-
 def _picture(page: Page, figure: Figure) -> dict[str, Any]:
     """A figure as the template lays it out: for windows of any size, or for wide and for narrow ones, with what its script knows."""
     drawing, number = figure.drawing, page.figures().index(figure)
@@ -172,7 +164,7 @@ def _picture(page: Page, figure: Figure) -> dict[str, Any]:
         "svgs": svgs,
         "facts": embedded_json({**facts, "said": [*lines], "texts": texts}) if facts or texts else "",
         "zooms": "x" in facts,
-        "categories": [(name, _slug(name)) for name in _categories(drawing)],
+        "categories": [(name, _slug(name)) for name, *_ in drawing.legend] if isinstance(drawing, Chart | Lanes) else [],
         "roofs": drawing.roof_groups() if isinstance(drawing, Chart) else [],
         "ranks": [point.label for point in drawing.labeled] if isinstance(drawing, Chart) else [],
         "devices": drawing.devices if isinstance(drawing, Timeline) and len(drawing.devices) > 1 else [],

@@ -46,11 +46,9 @@ def timeline_section(analysis: Analysis) -> Section:
     if found is None:
         return section("timeline", "Timeline", Paragraph("No timeline: no work was traced.", "absent"))
     usage, why = _usage(analysis, found)
-    figure = Figure(
-        name="activity", drawing=lanes(analysis, found, usage), caption=_caption(analysis, found), note=_note(analysis, found)
-    )
-    tables = _lanes_table(analysis, found), _idle_table(analysis, found)
-    return section("timeline", "Timeline", figure, *said([why], "note", "full"), *tables)
+    caption, note, drawing = _caption(analysis, found), _note(analysis, found), lanes(analysis, found, usage)
+    figure, texts = Figure(name="activity", drawing=drawing, caption=caption, note=note), said([why], "note", "full")
+    return section("timeline", "Timeline", figure, *texts, _lanes_table(analysis, found), _idle_table(analysis, found))
 
 
 def lanes(analysis: Analysis, found: Activity, usage: Timeline | None = None) -> Lanes:
@@ -66,29 +64,19 @@ def lanes(analysis: Analysis, found: Activity, usage: Timeline | None = None) ->
         if lane.kind == "idle":
             idle = Item(name=f"idle: {_meaning(analysis, lane)}")
             of = (places.setdefault(idle, len(places)) for _ in lane.begins_ns)
-        drawn.append(
-            LaneOf(
-                label=_label(found, lane),
-                text=percent(lane.busy_ns / found.duration_ns) if lane.kind != "steps" else "",
-                group=lane.kind,
-                is_work=lane.kind == ("stream" if _on_device(analysis) else "thread"),
-                begins_s=tuple(begin / 1e9 for begin in lane.begins_ns),
-                durations_s=tuple(lasting / 1e9 for lasting in lane.durations_ns),
-                items=tuple(of),
-            )
-        )
+        drawn.append(LaneOf(
+            label=_label(found, lane), text=percent(lane.busy_ns / found.duration_ns) if lane.kind != "steps" else "", group=lane.kind,
+            is_work=lane.kind == ("stream" if _on_device(analysis) else "thread"), items=tuple(of),
+            begins_s=tuple(begin / 1e9 for begin in lane.begins_ns),
+            durations_s=tuple(lasting / 1e9 for lasting in lane.durations_ns),
+        ))  # fmt: skip
     factor, prefix = scale(found.duration_ns / 1e9)
     return Lanes(
-        lanes=tuple(drawn),
-        items=tuple(places),
-        duration_s=found.duration_ns / 1e9,
-        whole=_whole(found),
-        factor=factor,
-        unit=f"{prefix}s",
-        legend=tuple(sorted({item.category for item in places if item.category}, key=category_order)),
+        lanes=tuple(drawn), items=tuple(places), duration_s=found.duration_ns / 1e9, whole=_whole(found), factor=factor,
+        unit=f"{prefix}s", usage=usage,
+        legend=tuple((name,) for name in sorted({item.category for item in places if item.category}, key=category_order)),
         merged=tuple((row, parts) for row, parts in found.merged.items() if row < len(analysis.operators)),
-        usage=usage,
-    )
+    )  # fmt: skip
 
 
 def _whole(found: Activity) -> str:
@@ -121,17 +109,10 @@ def _item(analysis: Analysis, found: Activity, row: int, launched: int = -1) -> 
         device = _item(analysis, found, launched)
         return replace(device, name=name, launched=device.name)
     one = analysis.rows[row]
-    category = "other"
+    item = Item(name=clip(operator_name(one), _LONGEST_NAME), category="other", module=shorten_path(one.module, _LONGEST_PATH))
     if isinstance(one, OperatorRow):
-        category = one.category
-    elif one.kernels:
-        category = kernel_category(one.kernels[0].name) or category
-    return Item(
-        name=clip(operator_name(one), _LONGEST_NAME),
-        category=category,
-        module=shorten_path(one.module, _LONGEST_PATH),
-        point=row if isinstance(one, OperatorRow) else None,
-    )
+        return replace(item, category=one.category, point=row)
+    return replace(item, category=kernel_category(one.kernels[0].name) or "other") if one.kernels else item
 
 
 def _label(found: Activity, lane: Lane) -> str:
@@ -177,10 +158,8 @@ def _note(analysis: Analysis, found: Activity) -> str:
     texts[0] += ". Times are as traced, with the profiler on, and not scaled."
     every, drawn = sum(lane.count for lane in found.lanes), sum(len(lane.begins_ns) for lane in found.lanes)
     if drawn < every:
-        below = seconds(found.resolution_ns / 1e9)
-        texts.append(
-            f"{every - drawn:,} of {every:,} segments are merged: neighbors below {below} are one, in the color of the longest row."
-        )
+        merged = f"{every - drawn:,} of {every:,} segments are merged"
+        texts.append(f"{merged}: neighbors below {seconds(found.resolution_ns / 1e9)} are one, in the color of the longest row.")
     if found.of("stream") and found.of("thread"):
         texts.append("Host threads show their outermost operators and calls in the color of what they launched; gray launched nothing.")
     if found.left_out:
@@ -211,15 +190,8 @@ def _idle_table(analysis: Analysis, found: Activity) -> Table | None:
         Column("cause", format="text", least=30), Column("idle", "s", "scaled"), Column("share", "%", "share"),
         Column("gaps", format="count"),
     )  # fmt: skip
-    rows = (
-        (
-            Cell(value=_meaning(analysis, lane), letter=_idle(lane)[0]),
-            lane.busy_ns / 1e9,
-            lane.busy_ns / found.duration_ns,
-            lane.count,
-        )
-        for lane in idle
-    )
+    whole, cells = found.duration_ns, (Cell(value=_meaning(analysis, lane), letter=_idle(lane)[0]) for lane in idle)
+    rows = ((cell, lane.busy_ns / 1e9, lane.busy_ns / whole, lane.count) for cell, lane in zip(cells, idle, strict=True))
     return table("step_idle", columns, rows, f"Idle time in this {_whole(found)} by cause", title="Idle time by cause")
 
 
@@ -249,16 +221,7 @@ def _usage(analysis: Analysis, found: Activity) -> tuple[Timeline | None, str]:
         if lines:
             rows.append(replace(row, lines=tuple(lines)))
     if rows:
-        window = {
-            "begin": 0.0,
-            "end": end_s / factor,
-            "window": (0.0, 0.0),
-            "window_text": "",
-            "time_text": "",
-            "marks": (),
-            "held": (),
-        }
-        return replace(whole, rows=tuple(rows), **window), ""
+        return replace(whole, rows=tuple(rows), begin=0.0, end=end_s / factor, window_text="", marks=(), held=()), ""
     if not covers:
         return None, f"{nothing}: no device sample was taken during this {_whole(found)}."
     return None, f"{nothing}: devices were sampled every {seconds(pause_s, 2)}, and the {_whole(found)} lasts {seconds(end_s)}."

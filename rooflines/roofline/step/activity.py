@@ -72,27 +72,25 @@ def activity(
     ``causes`` is the idle time of all steps by cause, ``rows`` and ``gaps`` are the rows and gaps of ``attribution`` in the order in
     which the analysis has them.
     """
-    lengths = _lengths(attribution)
-    if not len(lengths) or not lengths.any() or not len(attribution.pieces.event):
+    pieces, windows = attribution.pieces, attribution.windows
+    lengths = windows[:, 1] - windows[:, 0] - intervals.covered(attribution.overhead, windows)
+    chosen = lengths > 0
+    if not chosen.any() or not len(pieces.event):
         return None
-    quiet = attribution.quiet if attribution.quiet.any() else np.ones(len(lengths), bool)
-    number = _nearest_median(lengths, quiet)
-    begin, end = attribution.windows[number].tolist()
+    quiet = chosen & attribution.quiet if len(attribution.quiet) else chosen
+    steps = np.flatnonzero(quiet if quiet.any() else chosen)
+    number = int(steps[np.abs(lengths[steps] - np.median(lengths[steps])).argmin()])
+    begin, end = windows[number].tolist()
     # The place of each row in the analysis, then that of each gap.
     place = np.empty(len(rows) + len(gaps), np.int64)
     place[np.asarray(rows, np.int64)] = np.arange(len(rows))
     place[len(rows) + np.asarray(gaps, np.int64)] = len(rows) + np.arange(len(gaps))
-    pieces = attribution.pieces
     row = place[np.where(pieces.row >= 0, pieces.row, len(rows) - 2 - pieces.row)]
     labels = _Labels((*attribution.trace.names, *attribution.calls.step_names), len(place))
     streams, threads = _streams(attribution, row, begin, end), _threads(attribution, row, labels, begin, end)
     kept = _longest(streams, _MOST_STREAMS)
-    others = [
-        *_longest(threads, _MOST_THREADS),
-        *_idle(attribution, causes or {}, begin, end),
-        *_steps(attribution, labels, begin, end),
-    ]
-    lines = [*kept, *others]
+    idle, marks = _idle(attribution, causes or {}, begin, end), _steps(attribution, labels, begin, end)
+    lines = [*kept, *_longest(threads, _MOST_THREADS), *idle, *marks]
     resolution = max(1, (end - begin) // _PARTS)
     merged = [_merged(line.segments, resolution) for line in lines]
     while sum(len(one.begin) for one in merged) > MOST_SEGMENTS:
@@ -110,19 +108,6 @@ def activity(
         merged=_merged_rows([line.segments for line in kept], merged[: len(kept)], end - begin),
         left_out=max(0, len(streams) - _MOST_STREAMS) + max(0, len(threads) - _MOST_THREADS),
     )
-
-
-def _lengths(attribution: Attribution) -> Int64s:
-    """The duration of each step, without the overhead of the profiler."""
-    windows = attribution.windows
-    lengths: Int64s = windows[:, 1] - windows[:, 0] - intervals.covered(attribution.overhead, windows)
-    return lengths
-
-
-def _nearest_median(lengths: Int64s, chosen: Any) -> int:
-    """The first of the ``chosen`` steps whose length is nearest their median."""
-    places = np.flatnonzero(chosen)
-    return int(places[np.abs(lengths[places] - np.median(lengths[places])).argmin()])
 
 
 def _within(start: Int64s, end: Int64s, low: int, high: int) -> Int64s:
@@ -277,22 +262,13 @@ def _lane(line: _Line, merged: _Segments, labels: _Labels, names: dict[str, int]
 
     kind, whole, row = line.facts["kind"], line.segments, merged.row.tolist()
     longest: int | None = None
-    rows: tuple[int, ...] = ()
-    launched: tuple[int, ...] = ()
     if kind != "idle":
         # What a name launched does not tell it apart.
         told = np.where(whole.row < 0, labels.encoded((-1 - whole.row) // (labels.rows + 1)), whole.row)
         longest = index(int(_most(np.zeros(len(told), np.int64), told, whole.lasting)[1][0]))
-        rows = tuple(map(index, row))
-        if kind == "thread" and min(row) < 0:
-            launched = tuple(labels.decoded(one)[1] for one in row)
+    rows = tuple(map(index, row)) if kind != "idle" else ()
+    launched = tuple(labels.decoded(one)[1] for one in row) if kind == "thread" and min(row) < 0 else ()
     return Lane(
-        **line.facts,
-        busy_ns=line.busy_ns,
-        count=len(whole.begin),
-        longest=longest,
-        begins_ns=tuple(merged.begin.tolist()),
-        durations_ns=tuple(merged.lasting.tolist()),
-        rows=rows,
-        launched=launched,
-    )
+        **line.facts, busy_ns=line.busy_ns, count=len(whole.begin), longest=longest, begins_ns=tuple(merged.begin.tolist()),
+        durations_ns=tuple(merged.lasting.tolist()), rows=rows, launched=launched,
+    )  # fmt: skip
